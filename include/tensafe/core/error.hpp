@@ -1,0 +1,57 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace tensafe {
+
+/// Base of everything this library throws. The message says what was wrong, where, what was found and what was
+/// wanted. Errors are thrown at construction, input/output and host boundaries only; hot loops are noexcept.
+class error : public std::runtime_error {
+  public:
+    using std::runtime_error::runtime_error;
+};
+
+/// A modulus, degree, scale, level or option that the operation cannot work with.
+class parameter_error : public error {
+  public:
+    using error::error;
+};
+
+/// A count of entries, rows or columns that does not fit its counterpart.
+class shape_error : public error {
+  public:
+    using error::error;
+};
+
+/// A value that cannot be encoded: NaN, infinite, or too large for the modulus. Names the entry.
+class encoding_error : public error {
+  public:
+    using error::error;
+};
+
+/// The operating system refused to open, read or write something.
+class io_error : public error {
+  public:
+    using error::error;
+};
+
+/// Bytes from outside that are malformed: lengths, offsets, types, duplicate or missing keys.
+class format_error : public error {
+  public:
+    using error::error;
+};
+
+/// Well-formed input that asks for something this library does not do.
+class unsupported_error : public error {
+  public:
+    using error::error;
+};
+
+/// The operating system's entropy source failed.
+class entropy_error : public error {
+  public:
+    using error::error;
+};
+
+}  // namespace tensafe

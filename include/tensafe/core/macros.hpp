@@ -1,0 +1,13 @@
+#pragma once
+
+// The few macros that C++20 cannot replace.
+
+/// Marks a function that runs on the host and, under nvcc, on the device too.
+#if defined(__CUDACC__)
+#define TENSAFE_HOST_DEVICE __host__ __device__
+#else
+#define TENSAFE_HOST_DEVICE
+#endif
+
+/// For the small functions of inner loops: inlined whatever the compiler's size estimate says.
+#define TENSAFE_INLINE inline __attribute__((always_inline))

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tensafe::lora {
+
+/// A dense row-major matrix of single-precision values: BF16, F16 and F32 weights are held exactly.
+///
+/// A plain value type; thread safety and exception safety are those of std::vector.
+struct matrix {
+    std::size_t rows = 0;
+    std::size_t columns = 0;
+    std::vector<float> values;  ///< rows * columns entries, row after row
+
+    matrix() = default;
+    matrix(std::size_t row_count, std::size_t column_count)
+        : rows(row_count), columns(column_count), values(row_count * column_count) {}
+
+    std::span<const float> row(std::size_t r) const noexcept { return {values.data() + r * columns, columns}; }
+    std::span<float> row(std::size_t r) noexcept { return {values.data() + r * columns, columns}; }
+};
+
+/// One place of the model where the adapter acts: delta = scale * B * (A * h).
+struct adapter_site {
+    std::string name;    ///< module path, for example "model.layers.0.self_attn.q_proj"
+    matrix a;            ///< rank x d_in
+    matrix b;            ///< d_out x rank
+    double scale = 1.0;  ///< lora_alpha / rank, or lora_alpha / sqrt(rank) with rank-stabilised LoRA
+
+    std::size_t rank() const noexcept { return a.rows; }
+    std::size_t d_in() const noexcept { return a.columns; }
+    std::size_t d_out() const noexcept { return b.rows; }
+};
+
+/// A whole LoRA adapter: its sites, in the order in which the file names them.
+struct adapter {
+    std::vector<adapter_site> sites;
+
+    /// The one site whose name equals `suffix` or ends with "." + suffix.
+    /// @throws parameter_error if none or several match; the message lists the candidates
+    const adapter_site& site(std::string_view suffix) const {
+        const adapter_site* found = nullptr;
+        std::string candidates;
+        std::size_t matches = 0;
+        for (const adapter_site& candidate : sites) {
+            if (candidate.name == suffix) {
+                return candidate;
+            }
+            if (ends_with_component(candidate.name, suffix)) {
+                found = &candidate;
+                ++matches;
+                candidates += "\n  " + candidate.name;
+            }
+        }
+        if (matches == 1) {
+            return *found;
+        }
+        if (matches == 0) {
+            for (const adapter_site& candidate : sites) {
+                candidates += "\n  " + candidate.name;
+            }
+        }
+        throw parameter_error("adapter: site \"" + std::string(suffix) + "\" matches " +
+                              std::to_string(matches) + " sites, wanted exactly one of:" + candidates);
+    }
+
+  private:
+    static bool ends_with_component(std::string_view name, std::string_view suffix) noexcept {
+        return name.size() > suffix.size() && name.ends_with(suffix) &&
+               name[name.size() - suffix.size() - 1] == '.';
+    }
+};
+
+}  // namespace tensafe::lora

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
+
+namespace tensafe::memory {
+
+/// Overwrites `bytes` bytes with zeros in a way the optimiser may not drop, even just before a release.
+inline void wipe(void* data, std::size_t bytes) noexcept {
+    if (bytes == 0) {
+        return;
+    }
+    std::memset(data, 0, bytes);
+    // The barrier makes the compiler assume that the zeros are read.
+    __asm__ __volatile__("" : : "r"(data) : "memory");
+}
+
+/// Wipes one trivially copyable object.
+template <class T>
+void wipe(T& object) noexcept {
+    static_assert(std::is_trivially_copyable_v<T>, "wipe: only trivially copyable objects can be overwritten");
+    wipe(static_cast<void*>(&object), sizeof(T));
+}
+
+/// Wipes the object it refers to when the scope ends, also on an exception: for secret temporaries.
+template <class T>
+class wipe_guard {
+  public:
+    explicit wipe_guard(T& object) noexcept : object_(object) {}
+    wipe_guard(const wipe_guard&) = delete;
+    wipe_guard& operator=(const wipe_guard&) = delete;
+    ~wipe_guard() { wipe(object_); }
+
+  private:
+    T& object_;
+};
+
+}  // namespace tensafe::memory

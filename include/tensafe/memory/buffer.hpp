@@ -19,11 +19,16 @@ struct keep_on_release {};
 /// Secrets: zeros are written over the bytes before the memory goes back.
 struct wipe_on_release {};
 
+/// Tag: the elements will all be written before they are read.
+struct uninitialized_t {};
+inline constexpr uninitialized_t uninitialized{};
+
 inline constexpr std::size_t alignment = 64;
 
 /// An owning array of `size()` elements, 64-byte aligned (a cache line, and one AVX-512 register).
 ///
-/// Value semantics: copies are deep, a moved-from buffer is empty. Elements start as zeros.
+/// Value semantics: copies are deep, a moved-from buffer is empty. Elements start as zeros unless
+/// `uninitialized` is asked for.
 /// Thread safety: that of a standard container. Exception safety: strong; only allocation throws (std::bad_alloc).
 template <class T, class Space = host_space, class Release = keep_on_release>
 class buffer {
@@ -35,6 +40,7 @@ class buffer {
 
     buffer() noexcept = default;
     explicit buffer(std::size_t size) : data_(allocate(size)), size_(size) { std::fill_n(data_, size_, T{}); }
+    buffer(std::size_t size, uninitialized_t) : data_(allocate(size)), size_(size) {}
     buffer(const buffer& other) : data_(allocate(other.size_)), size_(other.size_) {
         std::copy_n(other.data_, size_, data_);
     }
@@ -59,10 +65,21 @@ class buffer {
     const T* begin() const noexcept { return data_; }
     const T* end() const noexcept { return data_ + size_; }
 
+    /// The same memory as a buffer that is not wiped: for bytes that were secret and have become ciphertext.
+    buffer<T, Space, keep_on_release> declassify() && noexcept {
+        buffer<T, Space, keep_on_release> result;
+        result.data_ = std::exchange(data_, nullptr);
+        result.size_ = std::exchange(size_, 0);
+        return result;
+    }
+
     std::span<T> span() noexcept { return {data_, size_}; }
     std::span<const T> span() const noexcept { return {data_, size_}; }
 
   private:
+    template <class, class, class>
+    friend class buffer;
+
     static T* allocate(std::size_t size) {
         if (size == 0) {
             return nullptr;

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <tensafe/arith/modulus.hpp>
+#include <tensafe/arith/word.hpp>
+#include <tensafe/core/precondition.hpp>
+
+#include <concepts>
+
+namespace tensafe::arith {
+
+/// The largest K such that K * q is exact in `Representation` for every modulus of type `Modulus`:
+/// 2^64 - 1 for words; 2^52 for doubles, which keeps the floating-point quotient within one of the true one.
+template <modulus Modulus, class Representation>
+inline constexpr unsigned largest_multiple = [] {
+    constexpr word limit = std::same_as<Representation, word> ? ~word{0} : word{1} << 52;
+    constexpr word multiple = limit / Modulus::largest;
+    return multiple > (1U << 30) ? (1U << 30) : static_cast<unsigned>(multiple);
+}();
+
+/// A value in [0, K*q): K is the lazy bound, carried in the type. `Representation` is word or double (an integer
+/// held exactly). Widening K is implicit; narrowing is `reduce<To>`. The bound is the caller's promise where a
+/// value enters (checked in debug builds) and the compiler's from there on.
+template <unsigned K, modulus Modulus, class Representation = word>
+struct below {
+    static_assert(K >= 1 && K <= largest_multiple<Modulus, Representation>,
+                  "below<K>: K*q may pass the word; call reduce<To>() on an operand first");
+
+    Representation value;
+
+    template <unsigned Wider>
+        requires(Wider > K)
+    TENSAFE_HOST_DEVICE constexpr operator below<Wider, Modulus, Representation>() const noexcept {
+        return {value};
+    }
+};
+
+/// In [0, (A+B)*q).
+template <unsigned A, unsigned B, class Modulus, class Representation>
+TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<A + B, Modulus, Representation> operator+(
+    below<A, Modulus, Representation> a, below<B, Modulus, Representation> b) noexcept {
+    return {a.value + b.value};
+}
+
+/// a - b modulo q, made non-negative by adding B*q: in [0, (A+B)*q).
+template <unsigned A, unsigned B, class Modulus, class Representation>
+TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<A + B, Modulus, Representation> subtract(
+    const Modulus& m, below<A, Modulus, Representation> a, below<B, Modulus, Representation> b) noexcept {
+    return {a.value + (static_cast<Representation>(B * m.value()) - b.value)};
+}
+
+/// The same residue in [0, To*q), by conditional subtractions without branches; none if K <= To.
+template <unsigned To, unsigned K, class Modulus, class Representation>
+TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<To, Modulus, Representation> reduce(
+    const Modulus& m, below<K, Modulus, Representation> x) noexcept {
+    if constexpr (K <= To) {
+        return {x.value};
+    } else {
+        // Subtracting c*q where it fits leaves a value below max(c, K - c) * q.
+        constexpr unsigned c = K <= 2 * To ? To : (K + 1) / 2;
+        const auto multiple = static_cast<Representation>(c * m.value());
+        if constexpr (std::same_as<Representation, word>) {
+            return reduce<To>(m, below<c, Modulus, word>{subtract_if_not_below(x.value, multiple)});
+        } else {
+            const double keep = static_cast<double>(x.value >= multiple);
+            return reduce<To>(m, below<c, Modulus, double>{x.value - keep * multiple});
+        }
+    }
+}
+
+}  // namespace tensafe::arith

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <tensafe/arith/word.hpp>
+#include <tensafe/core/error.hpp>
+
+#include <bit>
+#include <concepts>
+#include <string>
+
+namespace tensafe::arith {
+
+/// Widest modulus of the integer policies: eight times it still fits a word.
+inline constexpr int max_modulus_bits = 61;
+
+/// A modulus that is part of the type: constants become immediates. An empty class.
+template <word Q>
+struct fixed_modulus {
+    static_assert(Q % 2 == 1 && Q >= 3, "fixed_modulus: the modulus must be odd and at least 3");
+    static_assert(std::bit_width(Q) <= max_modulus_bits, "fixed_modulus: the modulus must be below 2^61");
+
+    static constexpr int bits = std::bit_width(Q);
+    static constexpr word largest = Q;  ///< no modulus of this type is larger
+
+    TENSAFE_HOST_DEVICE static constexpr word value() noexcept { return Q; }
+};
+
+/// A modulus of exactly `Bits` bits known at run time: all primes of one width share one instantiation of a
+/// transform, and the bounds that depend on the width alone are still checked by the compiler.
+template <int Bits>
+class runtime_modulus {
+    static_assert(Bits >= 2 && Bits <= max_modulus_bits, "runtime_modulus: the width must be in [2, 61] bits");
+
+  public:
+    static constexpr int bits = Bits;
+    static constexpr word largest = (word{1} << Bits) - 1;
+
+    /// @throws parameter_error unless q is odd and bit_width(q) == Bits
+    constexpr explicit runtime_modulus(word q) : value_(q) {
+        if (std::bit_width(q) != Bits || q % 2 == 0) {
+            throw parameter_error("runtime_modulus: got " + std::to_string(q) + ", wanted an odd modulus of " +
+                                  std::to_string(Bits) + " bits");
+        }
+    }
+
+    TENSAFE_HOST_DEVICE constexpr word value() const noexcept { return value_; }
+
+  private:
+    word value_;
+};
+
+/// What the arithmetic needs from a modulus: its width in the type, and its value.
+template <class M>
+concept modulus = requires(const M m) {
+    { M::bits } -> std::convertible_to<int>;
+    { M::largest } -> std::convertible_to<word>;
+    { m.value() } noexcept -> std::same_as<word>;
+};
+
+static_assert(modulus<fixed_modulus<17>>);
+static_assert(modulus<runtime_modulus<60>>);
+
+}  // namespace tensafe::arith

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <tensafe/ckks/parameters.hpp>
+#include <tensafe/random/samplers.hpp>
+#include <tensafe/random/seed.hpp>
+#include <tensafe/rns/poly.hpp>
+
+#include <cstdint>
+#include <utility>
+
+namespace tensafe::ckks {
+
+/// An encryption (c0, c1) of m * scale: c0 + c1*s = m * scale + noise modulo Q, both in evaluation form.
+///
+/// Value semantics; thread and exception safety of a standard container.
+template <parameter_set P, int Level = P::max_level>
+struct ciphertext {
+    static_assert(Level >= 0 && Level <= P::max_level, "ckks::ciphertext: the parameter set has no such level");
+    using basis = typename P::template basis_at<Level>;
+
+    rns::poly<basis, rns::evaluation_form> c0;
+    rns::poly<basis, rns::evaluation_form> c1;
+    double scale = P::scale;
+};
+
+/// Fills every limb with uniform residues: lane I of the seed's stream gives limb I.
+template <class Basis>
+void expand_uniform(const random::seed& seed, random::stream_domain domain,
+                    rns::poly<Basis, rns::evaluation_form>& out) noexcept {
+    rns::for_each_limb<Basis>([&]<int I>() {
+        random::sample_uniform(seed, domain, static_cast<std::uint32_t>(I), Basis::template prime<I>,
+                               out.template limb<I>());
+    });
+}
+
+/// A fresh secret-key encryption before expansion: c1 is the uniform polynomial that 32 public bytes stand for, so
+/// half of the ciphertext need not travel.
+template <parameter_set P, int Level = P::max_level>
+struct seeded_ciphertext {
+    using basis = typename P::template basis_at<Level>;
+
+    rns::poly<basis, rns::evaluation_form> c0;
+    random::seed seed;
+    double scale = P::scale;
+
+};
+
+/// The uniform half c1 of a seeded encryption.
+template <parameter_set P, int Level>
+void expand_c1(exec::host, const seeded_ciphertext<P, Level>& c,
+               rns::poly<typename P::template basis_at<Level>, rns::evaluation_form>& c1) noexcept {
+    expand_uniform(c.seed, random::stream_domain::uplink, c1);
+}
+
+/// The whole ciphertext.
+template <parameter_set P, int Level>
+ciphertext<P, Level> expand(exec::host where, seeded_ciphertext<P, Level> c) {
+    ciphertext<P, Level> result{{}, {}, c.scale};
+    expand_c1(where, c, result.c1);
+    result.c0 = std::move(c.c0);
+    return result;
+}
+
+}  // namespace tensafe::ckks

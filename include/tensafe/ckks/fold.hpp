@@ -1,0 +1,92 @@
+#pragma once
+
+#include <tensafe/ckks/ciphertext.hpp>
+#include <tensafe/ckks/keys.hpp>
+#include <tensafe/encoding/slot_transform.hpp>
+#include <tensafe/rns/crt.hpp>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <complex>
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace tensafe::ckks {
+
+/// The trace of a decrypted message to a subring of degree 2^log_n: what is left of it when only the sums of its
+/// slots r, r + g, r + 2g, ... (g = 2^(log_n - 1)) are wanted. Evaluation form of the subring, bit-reversed order;
+/// limb i of `Limbs` holds the residues modulo the chain's i-th prime. Wiped on release.
+template <parameter_set P, int Limbs>
+struct folded {
+    using basis = rns::prefix<typename P::basis, Limbs>;
+
+    int log_n = 0;
+    std::array<memory::secret_buffer<arith::word>, static_cast<std::size_t>(Limbs)> limbs;
+    double scale = P::scale;
+};
+
+/// Decrypts a ciphertext modulo its first `Limbs` primes and folds it to degree 2^log_n at once.
+///
+/// In bit-reversed order, entries whose points have the same power X^(N/2^log_n) stand next to each other, so the trace
+/// is a sum over blocks of c0 + c1*s: no transform, N multiply-adds for each limb, one reduction for many terms.
+/// docs/design/encoding.md proves the identity.
+/// @pre 1 <= log_n <= P::log_n; the message times the scale stays below half the product of the first `Limbs` primes
+template <int Limbs, parameter_set P, int Level>
+folded<P, Limbs> decrypt_folded(exec::host, const secret_key<P>& key, const ciphertext<P, Level>& c, int log_n) {
+    static_assert(Limbs >= 1 && Limbs <= Level + 1, "ckks::decrypt_folded: the ciphertext has fewer limbs");
+    TENSAFE_PRECONDITION(log_n >= 1 && log_n <= P::log_n);
+    folded<P, Limbs> result;
+    result.log_n = log_n;
+    result.scale = c.scale;
+    const std::size_t points = std::size_t{1} << log_n;
+    const std::size_t block = P::degree >> log_n;
+    rns::for_each_limb<typename folded<P, Limbs>::basis>([&]<int I>() {
+        constexpr arith::word q = P::basis::template prime<I>;
+        constexpr auto policy = rns::variable_arithmetic<q>;
+        // Each step adds less than q^2 + q; this many fit 128 bits.
+        constexpr std::size_t terms = std::bit_width(q) >= 60 ? 32 : 128;
+        const arith::word* c0 = c.c0.template limb<I>().data();
+        const arith::word* c1 = c.c1.template limb<I>().data();
+        const arith::word* s = key.value().template limb<I>().data();
+        memory::secret_buffer<arith::word> sums(points);
+        for (std::size_t b = 0; b < points; ++b) {
+            arith::word total = 0;
+            for (std::size_t k = b * block; k < (b + 1) * block;) {
+                const std::size_t end = std::min(k + terms, (b + 1) * block);
+                arith::wide sum = total;
+                for (; k < end; ++k) {
+                    sum += arith::mul_wide(c1[k], s[k]) + c0[k];
+                }
+                total = policy.reduce_any(sum);
+            }
+            sums[b] = total;
+        }
+        result.limbs[I] = std::move(sums);
+    });
+    return result;
+}
+
+/// The g = 2^(log_n - 1) sums: entry r is the sum over t of slot r + g*t of the message.
+template <parameter_set P, int Limbs>
+std::vector<std::complex<double>> decode_folded(exec::host where, folded<P, Limbs> f) {
+    using basis = typename folded<P, Limbs>::basis;
+    const std::size_t points = std::size_t{1} << f.log_n;
+    rns::for_each_limb<basis>([&]<int I>() {
+        ntt::inverse(where, rns::shared_fold_plan<P::log_n, basis::template prime<I>>(f.log_n),
+                     f.limbs[I].span());
+    });
+    memory::secret_buffer<double> coefficients(points);
+    for (std::size_t k = 0; k < points; ++k) {
+        std::array<arith::word, static_cast<std::size_t>(Limbs)> residues;
+        rns::for_each_limb<basis>([&]<int I>() { residues[I] = f.limbs[I][k]; });
+        coefficients[k] = rns::to_double<basis>(residues) / f.scale;
+    }
+    std::vector<std::complex<double>> sums(points / 2);
+    encoding::shared_slot_transform(f.log_n).to_slots(coefficients.span(), std::span(sums));
+    return sums;
+}
+
+}  // namespace tensafe::ckks

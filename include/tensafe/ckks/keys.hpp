@@ -1,0 +1,121 @@
+#pragma once
+
+#include <tensafe/ckks/ciphertext.hpp>
+#include <tensafe/ckks/parameters.hpp>
+#include <tensafe/core/error.hpp>
+#include <tensafe/random/generator.hpp>
+#include <tensafe/random/samplers.hpp>
+#include <tensafe/rns/crt.hpp>
+#include <tensafe/rns/pointwise.hpp>
+#include <tensafe/rns/poly.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace tensafe::ckks {
+
+/// Adds small signed coefficients to a polynomial. Time does not depend on them.
+template <class Basis, class R>
+void add_small(std::span<const std::int8_t> coefficients,
+               rns::poly<Basis, rns::coefficient_form, memory::host_space, R>& p) noexcept {
+    rns::for_each_limb<Basis>([&]<int I>() {
+        constexpr arith::word q = Basis::template prime<I>;
+        arith::word* limb = p.template limb<I>().data();
+        for (std::size_t k = 0; k < Basis::degree; ++k) {
+            const auto x = static_cast<std::int64_t>(coefficients[k]);
+            const arith::word lifted = static_cast<arith::word>(x) + (q & static_cast<arith::word>(x >> 63));
+            limb[k] = arith::subtract_if_not_below(limb[k] + lifted, q);
+        }
+    });
+}
+
+/// The client's only secret: a uniform ternary polynomial, kept in evaluation form modulo the whole chain.
+///
+/// Move-only, so that copies are never made by accident; wiped on release. Thread-safe for concurrent reads.
+template <parameter_set P>
+class secret_key {
+  public:
+    /// A fresh key.
+    explicit secret_key(random::generator& generator) : secret_key(fresh(generator)) {}
+
+    /// The key with the given coefficients, for known-answer tests and for keys made elsewhere.
+    /// @throws shape_error unless there are N of them; parameter_error if one is not -1, 0 or 1
+    explicit secret_key(std::span<const std::int8_t> ternary) : value_(lift(ternary)) {}
+
+    secret_key(secret_key&&) noexcept = default;
+    secret_key& operator=(secret_key&&) noexcept = default;
+    secret_key(const secret_key&) = delete;
+    secret_key& operator=(const secret_key&) = delete;
+
+    const rns::secret_poly<typename P::basis, rns::evaluation_form>& value() const noexcept { return value_; }
+
+  private:
+    using form = rns::secret_poly<typename P::basis, rns::evaluation_form>;
+
+    static memory::secret_buffer<std::int8_t> fresh(random::generator& generator) {
+        memory::secret_buffer<std::int8_t> ternary(P::degree);
+        random::seed seed = generator.next_seed();
+        memory::wipe_guard guard(seed);
+        random::sample_ternary(seed, random::stream_domain::secret_key, 0, ternary.span());
+        return ternary;
+    }
+    explicit secret_key(const memory::secret_buffer<std::int8_t>& ternary) : secret_key(ternary.span()) {}
+
+    static form lift(std::span<const std::int8_t> ternary) {
+        if (ternary.size() != P::degree) {
+            throw shape_error("secret_key: got " + std::to_string(ternary.size()) + " coefficients, wanted N = " +
+                              std::to_string(P::degree));
+        }
+        bool valid = true;
+        for (const std::int8_t t : ternary) {
+            valid &= t >= -1 && t <= 1;
+        }
+        if (!valid) {
+            throw parameter_error("secret_key: every coefficient must be -1, 0 or 1");
+        }
+        rns::secret_poly<typename P::basis, rns::coefficient_form> s;
+        add_small(ternary, s);
+        return rns::forward(exec::host{}, std::move(s));
+    }
+
+    form value_;
+};
+
+/// An encryption of zero that lets anybody encrypt: (b, a) with b = e - a*s, `a` expanded from a seed.
+///
+/// Immutable; safe to share between threads.
+template <parameter_set P>
+class public_key {
+  public:
+    using form = rns::poly<typename P::basis, rns::evaluation_form>;
+
+    public_key(const secret_key<P>& s, random::generator& generator) : seed_(generator.next_seed()) {
+        expand_uniform(seed_, random::stream_domain::public_key, a_);
+        random::seed error_seed = generator.next_seed();
+        memory::wipe_guard guard(error_seed);
+        memory::secret_buffer<std::int8_t> error(P::degree);
+        random::sample_centred_binomial(error_seed, random::stream_domain::error, 0, error.span());
+        rns::secret_poly<typename P::basis, rns::coefficient_form> e;
+        add_small(error.span(), e);
+        const auto e_values = rns::forward(exec::host{}, std::move(e));
+        rns::add(exec::host{}, b_, e_values);
+        auto a_times_s = a_;
+        rns::multiply(exec::host{}, a_times_s, s.value());
+        rns::subtract(exec::host{}, b_, a_times_s);
+    }
+
+    const form& b() const noexcept { return b_; }
+    const form& a() const noexcept { return a_; }
+    /// `a` is lane I of this seed's public_key stream for limb I.
+    const random::seed& seed() const noexcept { return seed_; }
+
+  private:
+    random::seed seed_;
+    form b_;
+    form a_;
+};
+
+}  // namespace tensafe::ckks

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <tensafe/arith/prime.hpp>
+#include <tensafe/ckks/security.hpp>
+#include <tensafe/rns/basis.hpp>
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <type_traits>
+
+namespace tensafe::ckks {
+
+/// A modulus chain by widths: for each, the largest NTT prime of that width that the chain does not have yet, so that
+/// primes of equal width stand largest first. The last limb is dropped first.
+template <int... Bits>
+struct limb_bits {};
+
+/// A modulus chain by explicit primes.
+template <arith::word... Primes>
+struct limb_primes {};
+
+namespace detail {
+
+/// The Index-th largest NTT prime below 2^Bits for degree 2^LogN.
+template <int LogN, int Bits, int Index>
+inline constexpr arith::word ntt_prime =
+    arith::ntt_prime_below(ntt_prime<LogN, Bits, Index - 1>, LogN);
+template <int LogN, int Bits>
+inline constexpr arith::word ntt_prime<LogN, Bits, 0> = arith::ntt_prime_below(arith::word{1} << Bits, LogN);
+
+/// How many of the limbs before limb I have its width.
+template <int... Bits>
+constexpr int repetitions_before(std::size_t index) noexcept {
+    constexpr std::array<int, sizeof...(Bits)> widths{Bits...};
+    int count = 0;
+    for (std::size_t i = 0; i < index; ++i) {
+        count += widths[i] == widths[index] ? 1 : 0;
+    }
+    return count;
+}
+
+template <int LogN, class Chain>
+struct chain_traits;
+
+template <int LogN, arith::word... Primes>
+struct chain_traits<LogN, limb_primes<Primes...>> {
+    using basis = rns::basis<LogN, Primes...>;
+    static constexpr int total_bits = (static_cast<int>(std::bit_width(Primes)) + ...);
+};
+
+template <int LogN, int... Bits>
+struct chain_traits<LogN, limb_bits<Bits...>> {
+    static_assert(((Bits > LogN + 1 && Bits <= arith::max_modulus_bits) && ...),
+                  "ckks::parameters: each limb must be wider than log_n + 1 bits and at most 61 bits");
+
+    template <std::size_t... I>
+    static auto find(std::index_sequence<I...>)
+        -> rns::basis<LogN, ntt_prime<LogN, Bits, repetitions_before<Bits...>(I)>...>;
+    using basis = decltype(find(std::make_index_sequence<sizeof...(Bits)>{}));
+    static constexpr int total_bits = (Bits + ...);
+};
+
+}  // namespace detail
+
+/// A CKKS parameter set as a type. Everything else in this namespace takes it as its first template argument.
+///
+/// @tparam LogN       the ring is Z[X] / (X^N + 1) with N = 2^LogN; there are N/2 slots
+/// @tparam Chain      limb_bits<...> or limb_primes<...>
+/// @tparam ScaleBits  messages are encoded at the scale Delta = 2^ScaleBits
+/// @tparam Security   secure_128; insecure_for_tests switches the security check off
+template <int LogN, class Chain, int ScaleBits, class Security = secure_128>
+struct parameters {
+    static_assert(LogN >= 10 && LogN <= 17, "ckks::parameters: log_n must be in [10, 17]");
+    static_assert(std::is_same_v<Security, insecure_for_tests> || max_modulus_bits_128(LogN) > 0,
+                  "ckks::parameters: no 128-bit security estimate is tabulated for this degree");
+    static_assert(std::is_same_v<Security, insecure_for_tests> || max_modulus_bits_128(LogN) == 0 ||
+                      detail::chain_traits<LogN, Chain>::total_bits <= max_modulus_bits_128(LogN),
+                  "ckks::parameters: the modulus is too wide for 128-bit security at this degree; "
+                  "use fewer or narrower limbs, or a larger log_n");
+
+    using basis = typename detail::chain_traits<LogN, Chain>::basis;
+
+    static constexpr int log_n = LogN;
+    static constexpr std::size_t degree = basis::degree;
+    static constexpr std::size_t slots = degree / 2;
+    static constexpr int limbs = basis::limbs;
+    /// Rescales a fresh ciphertext can go through.
+    static constexpr int max_level = limbs - 1;
+    static constexpr int scale_bits = ScaleBits;
+    static constexpr double scale = static_cast<double>(arith::word{1} << ScaleBits);
+    static_assert(ScaleBits >= 1 && ScaleBits <= 62, "ckks::parameters: scale_bits must be in [1, 62]");
+    static_assert(ScaleBits < detail::chain_traits<LogN, Chain>::total_bits,
+                  "ckks::parameters: the scale must be smaller than the modulus");
+
+    /// The chain of a ciphertext with `Level` rescales left.
+    template <int Level>
+    using basis_at = rns::prefix<basis, Level + 1>;
+
+    /// The prime that a rescale at `Level` divides by: the scale at which to encode a plaintext factor so that the
+    /// rescaled product keeps the ciphertext's scale exactly.
+    template <int Level>
+        requires(Level >= 1 && Level <= max_level)
+    static constexpr double rescale_factor = static_cast<double>(basis::template prime<Level>);
+};
+
+/// Any instance of `parameters`.
+template <class P>
+concept parameter_set = requires {
+    typename P::basis;
+    { P::max_level } -> std::convertible_to<int>;
+    { P::scale } -> std::convertible_to<double>;
+};
+
+// The named sets: degree, limbs; every scale is 2^40.
+using n16384_l4 = parameters<14, limb_bits<60, 40, 40, 60>, 40>;
+using n16384_l5 = parameters<14, limb_bits<60, 40, 40, 40, 60>, 40>;
+using n32768_l4 = parameters<15, limb_bits<60, 40, 40, 60>, 40>;
+using n32768_l5 = parameters<15, limb_bits<60, 40, 40, 40, 60>, 40>;
+using n8192_l4 = parameters<13, limb_bits<60, 40, 40, 60>, 40>;
+
+}  // namespace tensafe::ckks

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <tensafe/ckks/parameters.hpp>
+#include <tensafe/encoding/slots.hpp>
+#include <tensafe/rns/poly.hpp>
+
+#include <complex>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace tensafe::ckks {
+
+/// An encoded message: a polynomial and the scale its values were multiplied with. In coefficient form it can be
+/// encrypted or decoded, in evaluation form multiplied or added to a ciphertext. Wiped on release.
+///
+/// Value semantics; thread and exception safety of a standard container.
+template <parameter_set P, class Form, int Level = P::max_level>
+struct plaintext {
+    using basis = typename P::template basis_at<Level>;
+
+    rns::secret_poly<basis, Form> value;
+    double scale = P::scale;
+};
+
+/// Encodes up to N/2 complex slots.  @throws as encoding::encode_slots
+template <parameter_set P, int Level = P::max_level>
+plaintext<P, rns::coefficient_form, Level> encode_slots(exec::host where,
+                                                        std::span<const std::complex<double>> slots,
+                                                        double scale = P::scale) {
+    plaintext<P, rns::coefficient_form, Level> result;
+    result.scale = scale;
+    encoding::encode_slots(where, slots, scale, result.value);
+    return result;
+}
+
+/// Encodes up to N coefficients.  @throws as encoding::encode_coefficients
+template <parameter_set P, int Level = P::max_level>
+plaintext<P, rns::coefficient_form, Level> encode_coefficients(exec::host where,
+                                                               std::span<const double> coefficients,
+                                                               double scale = P::scale) {
+    plaintext<P, rns::coefficient_form, Level> result;
+    result.scale = scale;
+    encoding::encode_coefficients(where, coefficients, scale, result.value);
+    return result;
+}
+
+/// The N/2 slots of a plaintext.
+template <parameter_set P, int Level>
+std::vector<std::complex<double>> decode_slots(exec::host where,
+                                               const plaintext<P, rns::coefficient_form, Level>& p) {
+    std::vector<std::complex<double>> slots(P::slots);
+    encoding::decode_slots(where, p.value, p.scale, std::span(slots));
+    return slots;
+}
+
+/// The N coefficients of a plaintext.
+template <parameter_set P, int Level>
+std::vector<double> decode_coefficients(exec::host where,
+                                        const plaintext<P, rns::coefficient_form, Level>& p) {
+    std::vector<double> coefficients(P::degree);
+    encoding::decode_coefficients(where, p.value, p.scale, std::span(coefficients));
+    return coefficients;
+}
+
+/// To evaluation form; the memory is reused.
+template <parameter_set P, int Level>
+plaintext<P, rns::evaluation_form, Level> forward(exec::host where,
+                                                  plaintext<P, rns::coefficient_form, Level> p) {
+    return {rns::forward(where, std::move(p.value)), p.scale};
+}
+
+/// To coefficient form; the memory is reused.
+template <parameter_set P, int Level>
+plaintext<P, rns::coefficient_form, Level> inverse(exec::host where,
+                                                   plaintext<P, rns::evaluation_form, Level> p) {
+    return {rns::inverse(where, std::move(p.value)), p.scale};
+}
+
+}  // namespace tensafe::ckks

@@ -1,0 +1,124 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/io/message.hpp>
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <system_error>
+
+namespace tensafe::io {
+
+namespace detail {
+
+struct file_closer {
+    void operator()(std::FILE* file) const noexcept { static_cast<void>(std::fclose(file)); }
+};
+using file_handle = std::unique_ptr<std::FILE, file_closer>;
+
+[[noreturn]] inline void throw_io_error(const std::filesystem::path& path, const std::string& action, int code) {
+    throw io_error(quote(path.string()) + ": cannot " + action + ": " + std::generic_category().message(code));
+}
+
+}  // namespace detail
+
+/// A regular file, read from its beginning to its end. Directories, pipes and devices are refused: their length says
+/// nothing about what reading them yields.
+///
+/// Movable, not copyable. One thread at a time. Errors: io_error, which names the path and the system's reason.
+class input_file {
+  public:
+    /// @throws io_error if `path` cannot be opened or is not a regular file
+    explicit input_file(const std::filesystem::path& path) : path_(path) {
+        std::error_code error;
+        const std::filesystem::file_status status = std::filesystem::status(path, error);
+        if (error) {
+            detail::throw_io_error(path, "open", error.value());
+        }
+        if (!std::filesystem::is_regular_file(status)) {
+            throw io_error(quote(path.string()) + ": is not a regular file");
+        }
+        file_.reset(std::fopen(path.c_str(), "rb"));
+        if (file_ == nullptr) {
+            detail::throw_io_error(path, "open", errno);
+        }
+        const std::uintmax_t size = std::filesystem::file_size(path, error);
+        if (error) {
+            detail::throw_io_error(path, "read the length", error.value());
+        }
+        size_ = static_cast<std::size_t>(size);
+    }
+
+    /// The file's length in bytes when it was opened.
+    std::size_t size() const noexcept { return size_; }
+
+    /// Fills `bytes` with the next bytes of the file.
+    /// @throws io_error if the system reports an error or the file ends before
+    void read(std::span<std::byte> bytes) {
+        if (bytes.empty()) {
+            return;
+        }
+        const std::size_t count = std::fread(bytes.data(), 1, bytes.size(), file_.get());
+        if (count == bytes.size()) {
+            return;
+        }
+        if (std::ferror(file_.get()) != 0) {
+            detail::throw_io_error(path_, "read", errno);
+        }
+        throw io_error(quote(path_.string()) + ": became shorter while it was read: got " +
+                       std::to_string(count) + " bytes, wanted " + std::to_string(bytes.size()));
+    }
+
+  private:
+    std::filesystem::path path_;
+    detail::file_handle file_;
+    std::size_t size_ = 0;
+};
+
+/// Puts `bytes` at `path`, all of them or none: they are written to a temporary file beside it, forced to the device,
+/// and renamed over whatever stood there. A reader sees the old file or the new one.
+///
+/// Thread safety: any threads and processes, also for the same path (the last rename wins).
+/// @throws io_error naming the path; the old file is then untouched and the temporary file removed
+inline void replace_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+    static std::atomic<unsigned> counter{0};
+    std::filesystem::path temporary;
+    detail::file_handle file;
+    // Exclusive creation: neither another writer's file nor a planted link is ever written through.
+    for (int attempts = 0; file == nullptr; ++attempts) {
+        temporary = path;
+        temporary += ".partial-" + std::to_string(::getpid()) + "-" + std::to_string(counter.fetch_add(1));
+        file.reset(std::fopen(temporary.c_str(), "wbx"));
+        if (file == nullptr && (errno != EEXIST || attempts == 100)) {
+            detail::throw_io_error(temporary, "create", errno);
+        }
+    }
+    int failure = 0;
+    if ((!bytes.empty() && std::fwrite(bytes.data(), 1, bytes.size(), file.get()) != bytes.size()) ||
+        std::fflush(file.get()) != 0 || ::fsync(::fileno(file.get())) != 0) {
+        failure = errno;
+    }
+    if (std::fclose(file.release()) != 0 && failure == 0) {
+        failure = errno;
+    }
+    if (failure == 0) {
+        std::error_code error;
+        std::filesystem::rename(temporary, path, error);
+        failure = error.value();
+    }
+    if (failure != 0) {
+        std::error_code ignored;  // the first failure is the one to report
+        std::filesystem::remove(temporary, ignored);
+        detail::throw_io_error(path, "write", failure);
+    }
+}
+
+}  // namespace tensafe::io

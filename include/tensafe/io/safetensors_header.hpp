@@ -1,0 +1,335 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/io/dtype.hpp>
+#include <tensafe/io/message.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace tensafe::io {
+
+/// One row of a safetensors header. A plain value.
+struct tensor_info {
+    std::string name;
+    dtype type = dtype::f32;
+    std::vector<std::size_t> shape;  ///< outermost dimension first, row-major; empty for a single number
+    std::size_t begin = 0;           ///< first byte, counted from the start of the data section
+    std::size_t end = 0;             ///< one past the last byte
+
+    /// Number of elements.
+    std::size_t size() const noexcept { return (end - begin) / dtype_bytes(type); }
+};
+
+namespace detail {
+
+static_assert(sizeof(std::size_t) == sizeof(std::uint64_t),
+              "safetensors: file offsets have 64 bits and are kept in std::size_t");
+
+/// The longest JSON header that is read or written; the format's reference implementation has the same limit.
+inline constexpr std::size_t max_header_bytes = 100'000'000;
+
+/// Bounds what a shape full of ones can make the reader allocate; numpy's limit is the same.
+inline constexpr std::size_t max_dimensions = 64;
+
+inline std::string shape_text(const std::vector<std::size_t>& shape) {
+    std::string text = "[";
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+        text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+    }
+    return text + "]";
+}
+
+/// a * b, or nothing if it does not fit.
+constexpr std::optional<std::size_t> checked_product(std::size_t a, std::size_t b) noexcept {
+    if (b != 0 && a > std::numeric_limits<std::size_t>::max() / b) {
+        return std::nullopt;
+    }
+    return a * b;
+}
+
+/// Bytes of a tensor, or nothing if the number does not fit.
+constexpr std::optional<std::size_t> tensor_bytes(dtype type, const std::vector<std::size_t>& shape) noexcept {
+    std::optional<std::size_t> bytes = dtype_bytes(type);
+    for (std::size_t i = 0; i < shape.size() && bytes; ++i) {
+        bytes = checked_product(*bytes, shape[i]);
+    }
+    return bytes;
+}
+
+struct safetensors_header {
+    std::vector<tensor_info> tensors;  ///< in the order of their bytes
+    std::vector<std::size_t> by_name;  ///< indices into `tensors`, sorted by name
+    std::map<std::string, std::string> metadata;
+};
+
+/// Turns the JSON events of a header into tensor rows. The grammar is fixed, so no document tree is built: memory
+/// stays within a small multiple of the header's length and the nesting depth within three, whatever the file says.
+class safetensors_header_parser final : public nlohmann::json_sax<nlohmann::json> {
+  public:
+    safetensors_header_parser(safetensors_header& header, std::string_view file) : header_(header), file_(file) {}
+
+    bool null() override { wrong_value("null"); }
+    bool boolean(bool value) override { wrong_value(value ? "true" : "false"); }
+    bool number_integer(number_integer_t value) override { wrong_value(std::to_string(value)); }
+    bool number_float(number_float_t, const string_t& digits) override { wrong_value("the number " + quote(digits)); }
+    bool binary(binary_t&) override { wrong_value("binary data"); }
+
+    bool number_unsigned(number_unsigned_t value) override {
+        if (place_ == place::shape) {
+            if (tensor_.shape.size() == max_dimensions) {
+                reject("shape: got more dimensions, wanted at most " + std::to_string(max_dimensions));
+            }
+            tensor_.shape.push_back(value);
+        } else if (place_ == place::offsets && offsets_seen_ < 2) {
+            (offsets_seen_ == 0 ? tensor_.begin : tensor_.end) = value;
+            ++offsets_seen_;
+        } else {
+            wrong_value(std::to_string(value));
+        }
+        return true;
+    }
+
+    bool string(string_t& value) override {
+        if (place_ == place::tensor && field_ == field::type) {
+            const auto row = std::find_if(dtype_table.begin(), dtype_table.end(),
+                                          [&](const dtype_row& candidate) { return candidate.name == value; });
+            if (row == dtype_table.end()) {
+                reject("dtype: got " + quote(value) + ", wanted a type of the safetensors format such as \"F32\"");
+            }
+            tensor_.type = static_cast<dtype>(row - dtype_table.begin());
+        } else if (place_ == place::metadata) {
+            if (!header_.metadata.emplace(metadata_key_, std::move(value)).second) {
+                reject("duplicate key " + quote(metadata_key_));
+            }
+        } else {
+            wrong_value("the string " + quote(value));
+        }
+        return true;
+    }
+
+    bool start_object(std::size_t) override {
+        if (place_ == place::outside) {
+            place_ = place::header;
+        } else if (place_ == place::header) {
+            place_ = tensor_.name == metadata_name ? place::metadata : place::tensor;
+        } else {
+            wrong_value("an object");
+        }
+        return true;
+    }
+
+    bool key(string_t& name) override {
+        if (place_ == place::header) {
+            tensor_ = tensor_info{};
+            tensor_.name = std::move(name);
+            type_seen_ = shape_seen_ = false;
+            offsets_seen_ = -1;
+            if (tensor_.name == metadata_name && std::exchange(metadata_seen_, true)) {
+                throw format_error(std::string(file_) + ": header: duplicate key \"__metadata__\"");
+            }
+        } else if (place_ == place::metadata) {
+            metadata_key_ = std::move(name);
+        } else if (name == "dtype") {
+            choose(field::type, name, std::exchange(type_seen_, true));
+        } else if (name == "shape") {
+            choose(field::shape, name, std::exchange(shape_seen_, true));
+        } else if (name == "data_offsets") {
+            choose(field::offsets, name, std::exchange(offsets_seen_, 0) >= 0);
+        } else {
+            reject("unknown key " + quote(name) + ", wanted dtype, shape and data_offsets");
+        }
+        return true;
+    }
+
+    bool end_object() override {
+        if (place_ == place::tensor) {
+            finish_tensor();
+        }
+        place_ = place::header;
+        return true;
+    }
+
+    bool start_array(std::size_t) override {
+        if (place_ != place::tensor || field_ == field::type) {
+            wrong_value("an array");
+        }
+        place_ = field_ == field::shape ? place::shape : place::offsets;
+        return true;
+    }
+
+    bool end_array() override {
+        if (place_ == place::offsets && offsets_seen_ != 2) {
+            reject("data_offsets: got " + std::to_string(offsets_seen_) + " numbers, wanted two");
+        }
+        place_ = place::tensor;
+        return true;
+    }
+
+    bool parse_error(std::size_t position, const std::string& last_token,
+                     const nlohmann::detail::exception&) override {
+        throw format_error(std::string(file_) + ": header: not valid JSON at byte " + std::to_string(position) +
+                           ", near " + quote(last_token));
+    }
+
+  private:
+    enum class place { outside, header, metadata, tensor, shape, offsets };
+    enum class field { type, shape, offsets };
+    static constexpr std::string_view metadata_name = "__metadata__";
+
+    [[noreturn]] void reject(const std::string& problem) const {
+        const std::string where = place_ == place::metadata ? "__metadata__" : "tensor " + quote(tensor_.name);
+        throw format_error(std::string(file_) + ": " + where + ": " + problem);
+    }
+
+    [[noreturn]] void wrong_value(const std::string& got) const {
+        switch (place_) {
+            case place::outside:
+                throw format_error(std::string(file_) + ": header: got " + got + ", wanted an object");
+            case place::header:
+                reject("got " + got + ", wanted an object");
+            case place::metadata:
+                reject(quote(metadata_key_) + ": got " + got + ", wanted a string");
+            case place::shape:
+                reject("shape: got " + got + ", wanted non-negative integers");
+            case place::offsets:
+                reject("data_offsets: got " + got + ", wanted two non-negative integers");
+            case place::tensor:
+                break;
+        }
+        switch (field_) {
+            case field::type:
+                reject("dtype: got " + got + ", wanted a string");
+            case field::shape:
+                reject("shape: got " + got + ", wanted an array of non-negative integers");
+            case field::offsets:
+                break;
+        }
+        reject("data_offsets: got " + got + ", wanted an array of two non-negative integers");
+    }
+
+    void choose(field chosen, const std::string& name, bool seen) {
+        if (seen) {
+            reject("duplicate key " + quote(name));
+        }
+        field_ = chosen;
+    }
+
+    void finish_tensor() {
+        if (!type_seen_ || !shape_seen_ || offsets_seen_ < 0) {
+            reject("missing key " + quote(!type_seen_ ? "dtype" : !shape_seen_ ? "shape" : "data_offsets"));
+        }
+        if (tensor_.begin > tensor_.end) {
+            reject("data_offsets: begin " + std::to_string(tensor_.begin) + " is after end " +
+                   std::to_string(tensor_.end));
+        }
+        const std::optional<std::size_t> wanted = tensor_bytes(tensor_.type, tensor_.shape);
+        if (!wanted) {
+            reject("shape " + shape_text(tensor_.shape) + ": the number of bytes does not fit 64 bits");
+        }
+        if (tensor_.end - tensor_.begin != *wanted) {
+            reject("data_offsets: got " + std::to_string(tensor_.end - tensor_.begin) + " bytes, wanted " +
+                   std::to_string(*wanted) + " for shape " + shape_text(tensor_.shape) + " of " +
+                   std::string(dtype_name(tensor_.type)));
+        }
+        header_.tensors.push_back(std::move(tensor_));
+    }
+
+    safetensors_header& header_;
+    std::string_view file_;
+    place place_ = place::outside;
+    field field_ = field::type;
+    tensor_info tensor_;
+    std::string metadata_key_;
+    bool metadata_seen_ = false;
+    bool type_seen_ = false;
+    bool shape_seen_ = false;
+    int offsets_seen_ = -1;  // numbers read so far; -1 before the key
+};
+
+/// The tensors must tile the data section: sorted by their bytes, each begins where the one before ends.
+inline void check_layout(const std::vector<tensor_info>& tensors, std::size_t data_bytes, std::string_view file) {
+    const std::string prefix(file);
+    std::size_t covered = 0;
+    for (const tensor_info& tensor : tensors) {
+        if (tensor.end > data_bytes) {
+            throw format_error(prefix + ": tensor " + quote(tensor.name) + ": data_offsets end at " +
+                               std::to_string(tensor.end) + ", but the file holds " + std::to_string(data_bytes) +
+                               " bytes of data");
+        }
+        if (tensor.begin != covered) {
+            throw format_error(prefix + ": tensor " + quote(tensor.name) + ": " +
+                               (tensor.begin < covered ? "overlaps the tensor before it" : "leaves a hole before it") +
+                               ": begins at " + std::to_string(tensor.begin) + ", wanted " + std::to_string(covered));
+        }
+        covered = tensor.end;
+    }
+    if (covered != data_bytes) {
+        throw format_error(prefix + ": " + std::to_string(data_bytes - covered) +
+                           " bytes at the end belong to no tensor");
+    }
+}
+
+/// Checks the first eight bytes against what follows them, and returns the header's length.
+inline std::size_t checked_header_length(std::uint64_t length, std::size_t remaining, std::string_view file) {
+    if (length > max_header_bytes) {
+        throw format_error(std::string(file) + ": header length: got " + std::to_string(length) +
+                           ", wanted at most " + std::to_string(max_header_bytes));
+    }
+    if (length > remaining) {
+        throw format_error(std::string(file) + ": header length: got " + std::to_string(length) + ", but only " +
+                           std::to_string(remaining) + " bytes follow");
+    }
+    return static_cast<std::size_t>(length);
+}
+
+/// Parses and checks a whole header.
+/// @param file how messages call the file, already quoted
+/// @throws format_error if anything about it is not what the format asks for
+inline safetensors_header parse_safetensors_header(std::string_view text, std::size_t data_bytes,
+                                                   std::string_view file) {
+    const std::string prefix(file);
+    if (!text.starts_with('{')) {
+        throw format_error(prefix + ": header: begins with " + quote(text.substr(0, 1)) + ", wanted \"{\"");
+    }
+    // The JSON parser takes a zero byte for the end of its input and would ignore what follows.
+    if (const std::size_t zero = text.find('\0'); zero != text.npos) {
+        throw format_error(prefix + ": header: zero byte at " + std::to_string(zero));
+    }
+    safetensors_header header;
+    safetensors_header_parser parser(header, file);
+    nlohmann::json::sax_parse(text.begin(), text.end(), &parser);
+
+    std::vector<tensor_info>& tensors = header.tensors;
+    std::sort(tensors.begin(), tensors.end(), [](const tensor_info& left, const tensor_info& right) {
+        return std::tie(left.begin, left.end, left.name) < std::tie(right.begin, right.end, right.name);
+    });
+    header.by_name.resize(tensors.size());
+    std::iota(header.by_name.begin(), header.by_name.end(), std::size_t{0});
+    std::sort(header.by_name.begin(), header.by_name.end(),
+              [&](std::size_t left, std::size_t right) { return tensors[left].name < tensors[right].name; });
+    const auto duplicate =
+        std::adjacent_find(header.by_name.begin(), header.by_name.end(), [&](std::size_t left, std::size_t right) {
+            return tensors[left].name == tensors[right].name;
+        });
+    if (duplicate != header.by_name.end()) {
+        throw format_error(prefix + ": tensor " + quote(tensors[*duplicate].name) + ": duplicate name");
+    }
+    check_layout(tensors, data_bytes, file);
+    return header;
+}
+
+}  // namespace detail
+}  // namespace tensafe::io

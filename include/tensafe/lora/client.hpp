@@ -1,0 +1,158 @@
+#pragma once
+
+#include <tensafe/ckks/encrypt.hpp>
+#include <tensafe/ckks/fold.hpp>
+#include <tensafe/core/error.hpp>
+#include <tensafe/lora/messages.hpp>
+#include <tensafe/lora/replicated_slots.hpp>
+#include <tensafe/random/generator.hpp>
+
+#include <cmath>
+#include <complex>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tensafe::lora {
+
+/// Owns the secret key: encrypts hidden states for servers and decrypts their replies.
+///
+/// Encryption advances the random generator, so it needs one thread at a time; decryption is const and thread-safe.
+/// Exception safety: strong.
+template <ckks::parameter_set P>
+class client {
+  public:
+    /// One encoded plaintext for each ciphertext of the request.
+    using encoded_state = std::vector<ckks::plaintext<P, rns::coefficient_form>>;
+
+    /// A fresh secret key, from the operating system's entropy unless another generator is given.
+    explicit client(random::generator generator = random::generator())
+        : generator_(std::move(generator)), key_(generator_) {}
+
+    /// Encodes a hidden state for a server with this layout.
+    /// @param h  d entries, any real type
+    /// @throws shape_error if h.size() != d; encoding_error if an entry is NaN, infinite or too large (it is named),
+    ///         or if the norm of h would let an answer pass the reply's modulus
+    template <class Packing, class Real>
+    encoded_state encode(exec::host where, const slot_layout<P, Packing>& layout, std::span<const Real> h) const {
+        check(layout, h);
+        memory::secret_buffer<std::complex<double>> slots(P::slots);
+        encoded_state encoded;
+        for (std::size_t i = 0; i < layout.inputs; ++i) {
+            layout.replicate(h, i, slots.span());
+            encoded.push_back(ckks::encode_slots<P>(where, slots.span()));
+        }
+        return encoded;
+    }
+
+    /// Encrypts an encoded hidden state under the secret key, each ciphertext with fresh randomness.
+    request<P> encrypt(exec::host where, encoded_state encoded) {
+        request<P> result;
+        for (auto& plaintext : encoded) {
+            result.inputs.push_back(ckks::encrypt(where, key_, std::move(plaintext), generator_));
+        }
+        return result;
+    }
+
+    /// Both of them.
+    template <class Packing, class Real>
+    request<P> encrypt(exec::host where, const slot_layout<P, Packing>& layout, std::span<const Real> h) {
+        return encrypt(where, encode(where, layout, h));
+    }
+
+    /// A reply, decrypted and folded to the coefficients that carry the answers.
+    template <class Packing>
+    using folded_reply = std::vector<ckks::folded<P, Packing::template reply_limbs<P>>>;
+
+    /// @throws shape_error if the number of ciphertexts is not the layout's
+    template <class Packing, int Level, class Protection>
+    folded_reply<Packing> decrypt(exec::host where, const slot_layout<P, Packing>& layout,
+                                  const reply<P, Level, Protection>& r) const {
+        check(layout, r);
+        folded_reply<Packing> result;
+        for (const auto& product : r.products) {
+            result.push_back(ckks::decrypt_folded<Packing::template reply_limbs<P>>(where, key_, product,
+                                                                                  layout.fold_log_n()));
+        }
+        return result;
+    }
+
+    /// A*h: rank entries.
+    template <class Packing, int Limbs>
+    std::vector<double> fold(exec::host where, const slot_layout<P, Packing>& layout,
+                             std::vector<ckks::folded<P, Limbs>> reply) const {
+        std::vector<double> answers(layout.rank);
+        for (std::size_t o = 0; o < reply.size(); ++o) {
+            collect(layout, o, ckks::decode_folded(where, std::move(reply[o])), answers);
+        }
+        return answers;
+    }
+
+    /// A*h by decrypting and decoding every slot and summing: the long way, with the same result as the fold.
+    template <class Packing, int Level, class Protection>
+    std::vector<double> decrypt_slots(exec::host where, const slot_layout<P, Packing>& layout,
+                                      const reply<P, Level, Protection>& r) const {
+        check(layout, r);
+        const std::size_t g = layout.rows_per_plaintext;
+        std::vector<double> answers(layout.rank);
+        for (std::size_t o = 0; o < r.products.size(); ++o) {
+            const auto slots =
+                ckks::decode_slots(where, ckks::inverse(where, ckks::decrypt(where, key_, r.products[o])));
+            std::vector<std::complex<double>> sums(g);
+            for (std::size_t j = 0; j < slots.size(); ++j) {
+                sums[j % g] += slots[j];
+            }
+            collect(layout, o, sums, answers);
+        }
+        return answers;
+    }
+
+  private:
+    template <class Packing, class Real>
+    static void check(const slot_layout<P, Packing>& layout, std::span<const Real> h) {
+        if (h.size() != layout.d) {
+            throw shape_error("client::encode: got a hidden state of " + std::to_string(h.size()) +
+                              " entries, wanted " + std::to_string(layout.d));
+        }
+        double sum = 0;
+        for (const Real x : h) {
+            sum += static_cast<double>(x) * static_cast<double>(x);
+        }
+        // NaN and infinite entries are left to the encoder, which names them.
+        if (std::isfinite(sum) && std::sqrt(sum) > layout.largest_norm()) {
+            throw encoding_error("client::encode: the norm of the hidden state passes " +
+                                 std::to_string(layout.largest_norm()) +
+                                 ", the largest for which every answer fits the reply's modulus with rows of norm " +
+                                 std::to_string(layout.row_norm));
+        }
+    }
+
+    template <class Packing, int Level, class Protection>
+    static void check(const slot_layout<P, Packing>& layout, const reply<P, Level, Protection>& r) {
+        if (r.products.size() != layout.outputs) {
+            throw shape_error("client::decrypt: got a reply of " + std::to_string(r.products.size()) +
+                              " ciphertexts, wanted " + std::to_string(layout.outputs));
+        }
+    }
+
+    /// Row sums of output o to their places.
+    template <class Packing>
+    static void collect(const slot_layout<P, Packing>& layout, std::size_t o,
+                        std::span<const std::complex<double>> sums, std::span<double> answers) noexcept {
+        for (std::size_t part = 0; part < Packing::rows_per_slot; ++part) {
+            for (std::size_t r = 0; r < sums.size(); ++r) {
+                const std::size_t row = layout.row(o, r, part);
+                if (row < answers.size()) {
+                    answers[row] = part == 0 ? sums[r].real() : sums[r].imag();
+                }
+            }
+        }
+    }
+
+    random::generator generator_;
+    ckks::secret_key<P> key_;
+};
+
+}  // namespace tensafe::lora

@@ -1,0 +1,132 @@
+#pragma once
+
+#include <tensafe/ckks/parameters.hpp>
+#include <tensafe/core/error.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <complex>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <type_traits>
+
+namespace tensafe::lora {
+
+/// How many rows of A one complex slot serves: two, as real and imaginary part (h is real), or one.
+struct paired_rows {
+    static constexpr std::size_t rows_per_slot = 2;
+};
+struct single_rows {
+    static constexpr std::size_t rows_per_slot = 1;
+};
+
+/// Whether the server divides each product by its last prime before it replies (one level, scale kept) or not (no
+/// NTT at all on the server; the reply's scale is the square).
+struct rescaled_replies {};
+struct unrescaled_replies {};
+
+/// The classic zero-rotation layout: h replicated in the slots, several rows of A in one plaintext, the sum over a
+/// row's slots taken after decryption. Rows are *interleaved*: slot r + g*t holds h[t] in the input and entry t of
+/// row r in the plaintext, so that a row's sum depends on 2g coefficients only and the fold applies.
+///
+/// Replies of this packing let whoever decrypts them compute A from h: they are of the kind `reveals_adapter_rows`.
+template <class Rows = paired_rows, class Replies = unrescaled_replies>
+struct replicated_slots {
+    static constexpr std::size_t rows_per_slot = Rows::rows_per_slot;
+    static constexpr bool rescales = std::is_same_v<Replies, rescaled_replies>;
+
+    /// The level of a reply, and the scale of the plaintexts that makes it.
+    template <ckks::parameter_set P>
+    static constexpr int reply_level = rescales ? P::max_level - 1 : P::max_level;
+    template <ckks::parameter_set P>
+    static constexpr double weight_scale() noexcept {
+        if constexpr (rescales) {
+            return P::template rescale_factor<P::max_level>;
+        } else {
+            return P::scale;
+        }
+    }
+    template <ckks::parameter_set P>
+    static constexpr double reply_scale = rescales ? P::scale : P::scale * P::scale;
+
+    /// Bits that the limbs used for decryption leave above the reply's scale.
+    static constexpr int headroom_bits = 18;
+    /// The fewest limbs that hold a reply: the client decrypts modulo these primes and ignores the others.
+    template <ckks::parameter_set P>
+    static constexpr int reply_limbs = [] {
+        const double wanted = reply_scale<P> * static_cast<double>(1U << (headroom_bits + 1));
+        double modulus = 1;
+        int limbs = 0;
+        while (limbs <= reply_level<P> && modulus < wanted * (1 - 0x1p-10)) {
+            modulus *= static_cast<double>(P::basis::primes[static_cast<std::size_t>(limbs)]);
+            ++limbs;
+        }
+        return limbs;
+    }();
+};
+
+/// Where everything stands when a rank x d matrix is packed: public, and all that a client needs to know of a server.
+/// A plain value type.
+template <ckks::parameter_set P, class Packing>
+struct slot_layout {
+    std::size_t rank = 0;               ///< rows of A
+    std::size_t d = 0;                  ///< entries of h
+    std::size_t inputs = 0;             ///< ciphertexts of a request: ceil(d / slots)
+    std::size_t outputs = 0;            ///< ciphertexts of a reply
+    std::size_t rows_per_plaintext = 0; ///< g, a power of two: interleaved rows (row pairs) of one plaintext
+    double row_norm = 0;                ///< at least the Euclidean norm of every row of A
+
+    /// @throws shape_error if rank or d is 0
+    static slot_layout of(std::size_t rank, std::size_t d, double row_norm) {
+        if (rank == 0 || d == 0) {
+            throw shape_error("slot_layout: got a " + std::to_string(rank) + " x " + std::to_string(d) +
+                              " matrix, wanted at least one row and one column");
+        }
+        slot_layout layout{rank, d, 1, 1, 1, row_norm};
+        const std::size_t wanted = (rank + Packing::rows_per_slot - 1) / Packing::rows_per_slot;
+        if (d <= P::slots) {
+            layout.rows_per_plaintext = std::min(std::bit_floor(P::slots / d), std::bit_ceil(wanted));
+        } else {
+            layout.inputs = (d + P::slots - 1) / P::slots;
+        }
+        layout.outputs = (wanted + layout.rows_per_plaintext - 1) / layout.rows_per_plaintext;
+        return layout;
+    }
+
+    /// Entries of h that one input ciphertext carries.
+    std::size_t entries_per_input() const noexcept { return P::slots / rows_per_plaintext; }
+    /// log2 of the degree of the ring that replies fold to: 2g.
+    int fold_log_n() const noexcept { return std::countr_zero(rows_per_plaintext) + 1; }
+
+    /// Largest Euclidean norm of h with which no answer can pass the primes that hold replies: by Cauchy-Schwarz
+    /// |A_r h| <= row_norm * |h|; a pair of rows makes sqrt(2) of that, and one part in 64 is left for noise.
+    double largest_norm() const noexcept {
+        double bits = -1 - 0.5;
+        for (int i = 0; i < Packing::template reply_limbs<P>; ++i) {
+            bits += std::log2(static_cast<double>(P::basis::primes[static_cast<std::size_t>(i)]));
+        }
+        return std::exp2(bits) * (63.0 / 64) / Packing::template reply_scale<P> / std::max(row_norm, 1e-300);
+    }
+
+    /// Slots of input i for the hidden state h: slot r + g*t holds h[i * entries_per_input() + t], zero beyond d.
+    /// @pre h.size() == d, slots.size() == P::slots
+    template <class Real>
+    void replicate(std::span<const Real> h, std::size_t i, std::span<std::complex<double>> slots) const noexcept {
+        const std::size_t first = i * entries_per_input();
+        for (std::size_t t = 0; t < entries_per_input(); ++t) {
+            const double x = first + t < d ? static_cast<double>(h[first + t]) : 0.0;
+            for (std::size_t r = 0; r < rows_per_plaintext; ++r) {
+                slots[r + rows_per_plaintext * t] = x;
+            }
+        }
+    }
+
+    /// The row of A at interleaved position r of output o, as real (part 0) or imaginary part (part 1); >= rank: none.
+    std::size_t row(std::size_t o, std::size_t r, std::size_t part) const noexcept {
+        return (o * Packing::rows_per_slot + part) * rows_per_plaintext + r;
+    }
+};
+
+}  // namespace tensafe::lora

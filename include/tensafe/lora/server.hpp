@@ -1,0 +1,143 @@
+#pragma once
+
+#include <tensafe/ckks/evaluate.hpp>
+#include <tensafe/core/error.hpp>
+#include <tensafe/lora/adapter.hpp>
+#include <tensafe/lora/messages.hpp>
+#include <tensafe/lora/replicated_slots.hpp>
+
+#include <cmath>
+#include <complex>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tensafe::lora {
+
+/// Holds the packed rows of A and applies them to encrypted hidden states: zero rotations, no evaluation keys, and
+/// unless replies are rescaled no NTT. It cannot hold a secret key: no function here takes one.
+///
+/// Immutable after construction: any number of threads may use it at once, each with its own workspace. Exception
+/// safety: strong, but for the contents of workspace and reply.
+template <ckks::parameter_set P, class Packing = replicated_slots<>>
+class server {
+  public:
+    using layout_type = slot_layout<P, Packing>;
+    using reply_type = reply<P, Packing::template reply_level<P>, reveals_adapter_rows>;
+
+    /// Packs A (rank x d): `inputs * outputs` plaintexts, encoded and transformed once.
+    /// @throws shape_error for an empty matrix; encoding_error for an entry that is NaN, infinite or too large
+    explicit server(const matrix& a) : layout_(layout_type::of(a.rows, a.columns, largest_row_norm(a))) {
+        std::vector<std::complex<double>> slots(P::slots);
+        for (std::size_t o = 0; o < layout_.outputs; ++o) {
+            for (std::size_t i = 0; i < layout_.inputs; ++i) {
+                fill_slots(a, o, i, slots);
+                weights_.push_back(ckks::forward(
+                    exec::host{},
+                    ckks::encode_slots<P>(exec::host{}, slots, Packing::template weight_scale<P>())));
+            }
+        }
+    }
+    server(const matrix& a, const ckks::secret_key<P>&) = delete;  // a server never holds a secret key
+
+    const layout_type& layout() const noexcept { return layout_; }
+
+    /// Memory that `apply` works in; kept by the caller from token to token, so that nothing is allocated anew. One
+    /// for each thread.
+    struct workspace {
+        std::vector<rns::poly<typename P::basis, rns::evaluation_form>> c1;  ///< uniform halves of the request
+        std::vector<ckks::ciphertext<P>> products;
+    };
+
+    /// First step: the uniform halves of a request, from its seeds.
+    /// @throws shape_error if the number of inputs is not the layout's
+    void expand(exec::host where, const request<P>& r, workspace& work) const {
+        if (r.inputs.size() != layout_.inputs) {
+            throw shape_error("server::expand: got a request of " + std::to_string(r.inputs.size()) +
+                              " ciphertexts, wanted " + std::to_string(layout_.inputs));
+        }
+        work.c1.resize(layout_.inputs);
+        for (std::size_t i = 0; i < layout_.inputs; ++i) {
+            ckks::expand_c1(where, r.inputs[i], work.c1[i]);
+        }
+    }
+
+    /// Second step: the product of every output's plaintexts with the inputs, summed over the inputs.
+    /// @pre expand() ran on the same request and workspace
+    void multiply(exec::host where, const request<P>& r, workspace& work) const {
+        TENSAFE_PRECONDITION(r.inputs.size() == layout_.inputs && work.c1.size() == layout_.inputs);
+        work.products.resize(layout_.outputs);
+        for (std::size_t o = 0; o < layout_.outputs; ++o) {
+            const auto* weights = weights_.data() + o * layout_.inputs;
+            ckks::ciphertext<P>& sum = work.products[o];
+            sum.scale = r.inputs.front().scale * weights->scale;
+            rns::multiply_into(where, sum.c0, r.inputs.front().c0, weights->value);
+            rns::multiply_into(where, sum.c1, work.c1.front(), weights->value);
+            for (std::size_t i = 1; i < layout_.inputs; ++i) {
+                rns::multiply_accumulate(where, sum.c0, r.inputs[i].c0, weights[i].value);
+                rns::multiply_accumulate(where, sum.c1, work.c1[i], weights[i].value);
+            }
+        }
+    }
+
+    /// Last step: the products as they leave the server, rescaled if the packing says so. The reply's old memory
+    /// goes to the workspace.
+    void finish(exec::host where, workspace& work, reply_type& result) const {
+        if constexpr (Packing::rescales) {
+            result.products.clear();
+            for (const auto& product : work.products) {
+                result.products.push_back(ckks::rescale(where, product));
+            }
+        } else {
+            std::swap(result.products, work.products);
+        }
+    }
+
+    /// All three. The reply is not protected: see `reveals_adapter_rows`.
+    /// @throws as expand
+    void apply(exec::host where, const request<P>& r, workspace& work, reply_type& result) const {
+        expand(where, r, work);
+        multiply(where, r, work);
+        finish(where, work, result);
+    }
+    reply_type apply(exec::host where, const request<P>& r) const {
+        workspace work;
+        reply_type result;
+        apply(where, r, work, result);
+        return result;
+    }
+
+  private:
+    static double largest_row_norm(const matrix& a) noexcept {
+        double largest = 0;
+        for (std::size_t r = 0; r < a.rows; ++r) {
+            double sum = 0;
+            for (const float x : a.row(r)) {
+                sum += static_cast<double>(x) * static_cast<double>(x);
+            }
+            largest = std::fmax(largest, std::sqrt(sum));
+        }
+        return largest;
+    }
+
+    void fill_slots(const matrix& a, std::size_t o, std::size_t i, std::span<std::complex<double>> slots) const {
+        const std::size_t g = layout_.rows_per_plaintext;
+        const std::size_t first = i * layout_.entries_per_input();
+        const auto entry = [&](std::size_t row, std::size_t t) {
+            return row < a.rows && first + t < a.columns ? static_cast<double>(a.row(row)[first + t]) : 0.0;
+        };
+        for (std::size_t r = 0; r < g; ++r) {
+            for (std::size_t t = 0; t < layout_.entries_per_input(); ++t) {
+                const double imaginary = Packing::rows_per_slot == 2 ? entry(layout_.row(o, r, 1), t) : 0.0;
+                slots[r + g * t] = {entry(layout_.row(o, r, 0), t), imaginary};
+            }
+        }
+    }
+
+    layout_type layout_;
+    std::vector<ckks::plaintext<P, rns::evaluation_form>> weights_;
+};
+
+}  // namespace tensafe::lora

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/lora/adapter.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tensafe::lora {
+
+/// Several sites with one common input, their A matrices stacked by rows: one encrypted h serves them all, and each
+/// takes its rows of the product. q, k and v projections of a layer are the usual case.
+///
+/// Owns copies of the rows; immutable and safe to share between threads.
+class site_stack {
+  public:
+    /// @throws shape_error if there is no site or the input dimensions differ
+    explicit site_stack(std::span<const std::reference_wrapper<const adapter_site>> sites) {
+        if (sites.empty()) {
+            throw shape_error("site_stack: got no site, wanted at least one");
+        }
+        rows_.columns = sites.front().get().d_in();
+        for (const adapter_site& site : sites) {
+            if (site.d_in() != rows_.columns) {
+                throw shape_error("site_stack: site " + site.name + " has " + std::to_string(site.d_in()) +
+                                  " inputs, wanted " + std::to_string(rows_.columns) + " as site " +
+                                  sites.front().get().name);
+            }
+            first_rows_.push_back(rows_.rows);
+            rows_.values.insert(rows_.values.end(), site.a.values.begin(), site.a.values.end());
+            rows_.rows += site.rank();
+        }
+        first_rows_.push_back(rows_.rows);
+    }
+
+    /// All rows: sum of ranks x d_in.
+    const matrix& rows() const noexcept { return rows_; }
+    std::size_t sites() const noexcept { return first_rows_.size() - 1; }
+
+    /// The part of the stacked product rows() * h that belongs to site i.
+    /// @throws shape_error if there is no such site or the product does not have one entry for each row
+    std::span<const double> part(std::span<const double> product, std::size_t i) const {
+        if (i >= sites() || product.size() != rows_.rows) {
+            throw shape_error("site_stack::part: got site " + std::to_string(i) + " and " +
+                              std::to_string(product.size()) + " entries, wanted a site below " +
+                              std::to_string(sites()) + " and " + std::to_string(rows_.rows) + " entries");
+        }
+        return product.subspan(first_rows_[i], first_rows_[i + 1] - first_rows_[i]);
+    }
+
+  private:
+    matrix rows_;
+    std::vector<std::size_t> first_rows_;
+};
+
+}  // namespace tensafe::lora

@@ -1,0 +1,343 @@
+#pragma once
+
+#include <tensafe/exec/host.hpp>
+#include <tensafe/ntt/butterfly.hpp>
+#include <tensafe/ntt/plan.hpp>
+#include <tensafe/ntt/schedule.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <concepts>
+#include <cstddef>
+#include <span>
+
+namespace tensafe::ntt {
+
+/// Passes of the transforms over one limb on the host. Between passes every entry is a bit pattern of the policy's
+/// representation below Bound*q; the bound is a template argument, so the compiler places the reductions.
+/// docs/design/ntt.md tells the bounds of each pass.
+template <arith::modular_policy Policy>
+class host_passes {
+  public:
+    using word = arith::word;
+    using factor = typename Policy::factor;
+
+    explicit host_passes(const plan<Policy>& p) noexcept : plan_(p), policy_(p.policy()) {}
+
+    template <int GlobalStages>
+    void forward(word* data) const noexcept {
+        const int log_n = plan_.log_n();
+        const int global = std::min(GlobalStages, log_n);
+        enter(data);
+        for (int stage = 0; stage < global; ++stage) {
+            if (stage + 1 < log_n) {
+                forward_radix2<start, start>(data, stage, 0, std::size_t{1} << stage);
+            } else {
+                forward_radix2<start, 1>(data, stage, 0, std::size_t{1} << stage);
+            }
+        }
+        if (global < log_n) {
+            for (std::size_t block = 0; block < std::size_t{1} << global; ++block) {
+                forward_block(data, global, block);
+            }
+        }
+        leave(data);
+    }
+
+    template <int GlobalStages>
+    void inverse(word* data) const noexcept {
+        const int log_n = plan_.log_n();
+        const int global = std::min(GlobalStages, log_n);
+        enter(data);
+        if (global < log_n) {
+            for (std::size_t block = 0; block < std::size_t{1} << global; ++block) {
+                inverse_block(data, global, block);
+            }
+        }
+        for (int stage = global - 1; stage > 0; --stage) {
+            inverse_radix2(data, stage, 0, std::size_t{1} << stage);
+        }
+        if (global > 0) {
+            inverse_radix2_last(data);
+        }
+        leave(data);
+    }
+
+  private:
+    static constexpr unsigned product = Policy::product_bound;
+    static constexpr unsigned cap = Policy::max_multiple;
+    /// Bounds between forward passes are multiples of this where they fit, to keep instantiations few.
+    static constexpr unsigned unit = 2 * product;
+    static constexpr unsigned start = std::min(unit, cap);
+    /// Bound at the start of the inverse and wherever it changes radix: the sum of four entries fits.
+    static constexpr unsigned inverse_start = std::clamp(cap / 4, 1U, 4U);
+
+    template <unsigned K>
+    residue<Policy, K> load(const word* data) const noexcept {
+        return {std::bit_cast<typename Policy::representation>(*data)};
+    }
+    template <unsigned Bound, unsigned K>
+    void store(word* data, residue<Policy, K> x) const noexcept {
+        *data = std::bit_cast<word>(arith::reduce<Bound>(policy_.modulus(), x).value);
+    }
+
+    /// Stored words become the policy's representation and back; nothing to do for the integer policies.
+    void enter(word* data) const noexcept {
+        if constexpr (!std::same_as<typename Policy::representation, word>) {
+            for (std::size_t i = 0; i < plan_.degree(); ++i) {
+                data[i] = std::bit_cast<word>(Policy::from_word(data[i]));
+            }
+        }
+    }
+    void leave(word* data) const noexcept {
+        if constexpr (!std::same_as<typename Policy::representation, word>) {
+            for (std::size_t i = 0; i < plan_.degree(); ++i) {
+                data[i] = Policy::to_word(std::bit_cast<typename Policy::representation>(data[i]));
+            }
+        }
+    }
+
+    // ---- forward ----
+
+    /// The bound after `stages` butterfly levels on entries below K, widened to the next of the few used.
+    static constexpr unsigned after(unsigned k, unsigned stages) noexcept {
+        for (unsigned s = 0; s < stages; ++s) {
+            k = k + product <= cap ? k + product : cap;
+        }
+        return std::min((k + unit - 1) / unit * unit, cap);
+    }
+    /// No transform has more stages than this, so no exact bound is larger.
+    static constexpr unsigned longest_bound = start + unit * static_cast<unsigned>((max_log_n + 1) / 2 + 1);
+
+    /// Blocks [first, last) of the 2^stage blocks: one stage.
+    template <unsigned K, unsigned Bound>
+    void forward_radix2(word* data, int stage, std::size_t first, std::size_t last) const noexcept {
+        const std::size_t half = plan_.degree() >> (stage + 1);
+        const factor* factors = plan_.forward_factors() + (std::size_t{1} << stage);
+        for (std::size_t block = first; block < last; ++block) {
+            const factor w = factors[block];
+            word* x = data + block * 2 * half;
+            word* y = x + half;
+            for (std::size_t j = 0; j < half; ++j) {
+                const auto out = forward_butterfly<Policy, K>(policy_, load<K>(x + j), load<K>(y + j), w);
+                store<Bound>(x + j, out.first);
+                store<Bound>(y + j, out.second);
+            }
+        }
+    }
+
+    /// All stages from `stage` on of one of the 2^stage blocks.
+    void forward_block(word* data, int stage, std::size_t block) const noexcept {
+        const int stages = plan_.log_n() - stage;
+        if (stages == 1) {
+            forward_radix2<start, 1>(data, stage, block, block + 1);
+        } else if (stages % 2 == 1) {
+            forward_radix2<start, after(start, 1)>(data, stage, block, block + 1);
+            forward_radix4_passes<after(start, 1)>(data, stage + 1, 2 * block, 2 * block + 2);
+        } else {
+            forward_radix4_passes<start>(data, stage, block, block + 1);
+        }
+    }
+
+    template <unsigned K>
+    void forward_radix4_passes(word* data, int stage, std::size_t first, std::size_t last) const noexcept {
+        if (stage + 2 == plan_.log_n()) {
+            for (std::size_t block = first; block < last; ++block) {
+                forward_radix4<K, 1>(data + 4 * block, 1, stage, block);
+            }
+            return;
+        }
+        const std::size_t quarter = plan_.degree() >> (stage + 2);
+        for (std::size_t block = first; block < last; ++block) {
+            forward_radix4<K, after(K, 2)>(data + 4 * quarter * block, quarter, stage, block);
+        }
+        if constexpr (after(K, 2) <= longest_bound) {
+            forward_radix4_passes<after(K, 2)>(data, stage + 2, 4 * first, 4 * last);
+        }
+    }
+
+    /// Stages stage and stage + 1 on the four quarters of one of the 2^stage blocks.
+    template <unsigned K, unsigned Bound>
+    TENSAFE_INLINE void forward_radix4(word* data, std::size_t quarter, int stage,
+                                       std::size_t block) const noexcept {
+        const std::size_t blocks = std::size_t{1} << stage;
+        const factor w1 = plan_.forward_factors()[blocks + block];
+        const factor w2 = plan_.forward_factors()[2 * (blocks + block)];
+        const factor w3 = plan_.forward_factors()[2 * (blocks + block) + 1];
+        word* x0 = data;
+        word* x1 = x0 + quarter;
+        word* x2 = x1 + quarter;
+        word* x3 = x2 + quarter;
+        for (std::size_t j = 0; j < quarter; ++j) {
+            const auto a = forward_butterfly<Policy, K>(policy_, load<K>(x0 + j), load<K>(x2 + j), w1);
+            const auto b = forward_butterfly<Policy, K>(policy_, load<K>(x1 + j), load<K>(x3 + j), w1);
+            const auto c = forward_butterfly(policy_, a.first, b.first, w2);
+            const auto d = forward_butterfly(policy_, a.second, b.second, w3);
+            store<Bound>(x0 + j, c.first);
+            store<Bound>(x1 + j, c.second);
+            store<Bound>(x2 + j, d.first);
+            store<Bound>(x3 + j, d.second);
+        }
+    }
+
+    // ---- inverse ----
+
+    /// The bound after a radix-4 pass on entries below K: four times as much where the next pass can take it.
+    static constexpr unsigned after_inverse(unsigned k) noexcept { return 16 * k <= cap ? 4 * k : k; }
+    /// There are at most eight radix-4 passes, each multiplying the bound by four.
+    static constexpr unsigned longest_inverse_bound = inverse_start << 16;
+
+    /// All stages down to `stage` of one of the 2^stage blocks.
+    void inverse_block(word* data, int stage, std::size_t block) const noexcept {
+        const int stages = plan_.log_n() - stage;
+        const int odd = stages % 2;
+        if (stages > 1) {
+            inverse_radix4_passes<inverse_start>(data, plan_.log_n() - 2, stage + odd, block << odd,
+                                                 (block + 1) << odd);
+        }
+        if (odd == 1) {
+            if (stage == 0) {
+                inverse_radix2_last(data);
+            } else {
+                inverse_radix2(data, stage, block, block + 1);
+            }
+        }
+    }
+
+    /// Passes from `stage` down to `top`, on the blocks inside [first, last) of stage `top`.
+    template <unsigned K>
+    void inverse_radix4_passes(word* data, int stage, int top, std::size_t first,
+                               std::size_t last) const noexcept {
+        if (stage == 0) {
+            inverse_radix4_last<K>(data);
+            return;
+        }
+        if (stage == top) {
+            inverse_radix4_range<K, inverse_start>(data, stage, first, last);
+            return;
+        }
+        const int depth = stage - top;
+        inverse_radix4_range<K, after_inverse(K)>(data, stage, first << depth, last << depth);
+        if constexpr (after_inverse(K) <= longest_inverse_bound) {
+            inverse_radix4_passes<after_inverse(K)>(data, stage - 2, top, first, last);
+        }
+    }
+
+    /// Stages stage + 1 and stage of blocks [first, last) of the 2^stage blocks.
+    template <unsigned K, unsigned Bound>
+    void inverse_radix4_range(word* data, int stage, std::size_t first, std::size_t last) const noexcept {
+        const std::size_t quarter = plan_.degree() >> (stage + 2);
+        if (quarter == 1) {
+            for (std::size_t block = first; block < last; ++block) {
+                inverse_radix4<K, Bound>(data + 4 * block, 1, stage, block);
+            }
+        } else {
+            for (std::size_t block = first; block < last; ++block) {
+                inverse_radix4<K, Bound>(data + 4 * quarter * block, quarter, stage, block);
+            }
+        }
+    }
+
+    template <unsigned K, unsigned Bound>
+    TENSAFE_INLINE void inverse_radix4(word* data, std::size_t quarter, int stage,
+                                       std::size_t block) const noexcept {
+        const std::size_t blocks = std::size_t{1} << stage;
+        const factor w1 = plan_.inverse_factors()[blocks + block];
+        const factor w2 = plan_.inverse_factors()[2 * (blocks + block)];
+        const factor w3 = plan_.inverse_factors()[2 * (blocks + block) + 1];
+        word* x0 = data;
+        word* x1 = x0 + quarter;
+        word* x2 = x1 + quarter;
+        word* x3 = x2 + quarter;
+        for (std::size_t j = 0; j < quarter; ++j) {
+            const auto a = inverse_butterfly<Policy, K>(policy_, load<K>(x0 + j), load<K>(x1 + j), w2);
+            const auto b = inverse_butterfly<Policy, K>(policy_, load<K>(x2 + j), load<K>(x3 + j), w3);
+            const auto c = inverse_butterfly(policy_, a.first, b.first, w1);
+            const auto d = inverse_butterfly(policy_, a.second, b.second, w1);
+            store<Bound>(x0 + j, c.first);
+            store<Bound>(x1 + j, d.first);
+            store<Bound>(x2 + j, c.second);
+            store<Bound>(x3 + j, d.second);
+        }
+    }
+
+    /// The last two stages, with 1/N folded in: three of the four outputs get it with a twiddle.
+    template <unsigned K>
+    void inverse_radix4_last(word* data) const noexcept {
+        const factor w1 = plan_.inverse_factors()[1];
+        const factor scaled_w1 = plan_.scaled_inverse_factor(1);
+        const factor scaled_w2 = plan_.scaled_inverse_factor(2);
+        const factor scaled_w3 = plan_.scaled_inverse_factor(3);
+        const factor scale = plan_.degree_inverse();
+        const std::size_t quarter = plan_.degree() / 4;
+        word* x0 = data;
+        word* x1 = x0 + quarter;
+        word* x2 = x1 + quarter;
+        word* x3 = x2 + quarter;
+        for (std::size_t j = 0; j < quarter; ++j) {
+            const auto a = inverse_butterfly<Policy, K>(policy_, load<K>(x0 + j), load<K>(x1 + j), scaled_w2);
+            const auto b = inverse_butterfly<Policy, K>(policy_, load<K>(x2 + j), load<K>(x3 + j), scaled_w3);
+            const auto c = inverse_butterfly(policy_, a.first, b.first, scaled_w1);
+            const auto d = inverse_butterfly(policy_, a.second, b.second, w1);
+            store<1>(x0 + j, policy_.multiply(c.first, scale));
+            store<1>(x1 + j, d.first);
+            store<1>(x2 + j, c.second);
+            store<1>(x3 + j, d.second);
+        }
+    }
+
+    void inverse_radix2(word* data, int stage, std::size_t first, std::size_t last) const noexcept {
+        constexpr unsigned k = inverse_start;
+        const std::size_t half = plan_.degree() >> (stage + 1);
+        const factor* factors = plan_.inverse_factors() + (std::size_t{1} << stage);
+        for (std::size_t block = first; block < last; ++block) {
+            const factor w = factors[block];
+            word* x = data + block * 2 * half;
+            word* y = x + half;
+            for (std::size_t j = 0; j < half; ++j) {
+                const auto out = inverse_butterfly<Policy, k>(policy_, load<k>(x + j), load<k>(y + j), w);
+                store<k>(x + j, out.first);
+                store<k>(y + j, out.second);
+            }
+        }
+    }
+
+    /// The last stage alone, with 1/N folded in.
+    void inverse_radix2_last(word* data) const noexcept {
+        constexpr unsigned k = inverse_start;
+        const factor scale = plan_.degree_inverse();
+        const factor scaled_w = plan_.scaled_inverse_factor(1);
+        const std::size_t half = plan_.degree() / 2;
+        for (std::size_t j = 0; j < half; ++j) {
+            const auto out = inverse_butterfly<Policy, k>(policy_, load<k>(data + j), load<k>(data + half + j),
+                                                          scaled_w);
+            store<1>(data + j, policy_.multiply(out.first, scale));
+            store<1>(data + half + j, out.second);
+        }
+    }
+
+    const plan<Policy>& plan_;
+    const Policy policy_;
+};
+
+/// Forward negacyclic NTT, in place; no allocation. After Harvey, "Faster arithmetic for number-theoretic
+/// transforms" (2014), with the reductions that the bound types prove unnecessary left out.
+/// Costs N/2 * log2(N) butterflies. Thread-safe for distinct limbs.
+/// @pre  limb.size() == N, natural order, each value in [0, q)
+/// @post bit-reversed order, each value in [0, q)
+template <schedule Schedule = default_schedule, class Policy>
+void forward(exec::host, const plan<Policy>& p, std::span<arith::word> limb) noexcept {
+    TENSAFE_PRECONDITION(limb.size() == p.degree());
+    host_passes<Policy>(p).template forward<Schedule::global_stages>(limb.data());
+}
+
+/// Inverse negacyclic NTT, in place; no allocation. 1/N is folded into the last pass.
+/// @pre  limb.size() == N, bit-reversed order, each value in [0, q)
+/// @post natural order, each value in [0, q)
+template <schedule Schedule = default_schedule, class Policy>
+void inverse(exec::host, const plan<Policy>& p, std::span<arith::word> limb) noexcept {
+    TENSAFE_PRECONDITION(limb.size() == p.degree());
+    host_passes<Policy>(p).template inverse<Schedule::global_stages>(limb.data());
+}
+
+}  // namespace tensafe::ntt

@@ -1,0 +1,118 @@
+#pragma once
+
+#include <tensafe/arith/barrett.hpp>
+#include <tensafe/arith/prime.hpp>
+#include <tensafe/arith/shoup.hpp>
+#include <tensafe/ntt/plan.hpp>
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+namespace tensafe::rns {
+
+/// A residue number system for Z_Q[X] / (X^N + 1), N = 2^LogN: the modulus chain Q = product of `Primes`, in the
+/// order in which the limbs are stored; the last is dropped first. A type without state.
+template <int LogN, arith::word... Primes>
+struct basis {
+    static_assert(LogN >= ntt::min_log_n && LogN <= ntt::max_log_n, "rns::basis: log_n must be in [1, 17]");
+    static_assert(sizeof...(Primes) >= 1, "rns::basis: the modulus chain needs at least one prime");
+    static_assert((arith::is_ntt_prime(Primes, LogN) && ...),
+                  "rns::basis: every modulus must be a prime that is 1 modulo 2N");
+    static_assert(((std::bit_width(Primes) <= arith::max_modulus_bits) && ...),
+                  "rns::basis: every prime must be below 2^61");
+
+    static constexpr int log_n = LogN;
+    static constexpr std::size_t degree = std::size_t{1} << LogN;
+    static constexpr int limbs = static_cast<int>(sizeof...(Primes));
+    static constexpr std::array<arith::word, sizeof...(Primes)> primes{Primes...};
+
+    static_assert(
+        [] {
+            for (int i = 0; i < limbs; ++i) {
+                for (int j = 0; j < i; ++j) {
+                    if (primes[static_cast<std::size_t>(i)] == primes[static_cast<std::size_t>(j)]) {
+                        return false;
+                    }
+                }
+            }
+            return true;
+        }(),
+        "rns::basis: the primes of a chain must be distinct");
+
+    template <int I>
+    static constexpr arith::word prime = primes[static_cast<std::size_t>(I)];
+
+    /// log2 of Q.
+    static double log2_modulus() noexcept {
+        double bits = 0;
+        for (const arith::word q : primes) {
+            bits += std::log2(static_cast<double>(q));
+        }
+        return bits;
+    }
+};
+
+namespace detail {
+template <int LogN, const auto& Primes, class Indices>
+struct prefix_of;
+template <int LogN, const auto& Primes, std::size_t... I>
+struct prefix_of<LogN, Primes, std::index_sequence<I...>> {
+    using type = basis<LogN, Primes[I]...>;
+};
+}  // namespace detail
+
+/// The first `Limbs` primes of a chain: what is left after dropping the others.
+template <class Basis, int Limbs>
+using prefix = typename detail::prefix_of<Basis::log_n, Basis::primes,
+                                          std::make_index_sequence<static_cast<std::size_t>(Limbs)>>::type;
+
+/// Calls f.template operator()<I>() for each limb I of the basis, in order.
+template <class Basis, class F>
+constexpr void for_each_limb(F&& f) {
+    [&]<int... I>(std::integer_sequence<int, I...>) {
+        (f.template operator()<I>(), ...);
+    }(std::make_integer_sequence<int, Basis::limbs>{});
+}
+
+/// The modulus type of host code: one instantiation for all primes of a width.
+template <arith::word Q>
+using modulus_of = arith::runtime_modulus<std::bit_width(Q)>;
+
+/// Arithmetic with variable operands modulo Q, on the host.
+template <arith::word Q>
+inline constexpr arith::barrett<modulus_of<Q>> variable_arithmetic{modulus_of<Q>{Q}};
+
+/// Arithmetic with fixed operands modulo Q, on the host.
+template <arith::word Q>
+inline constexpr arith::shoup<modulus_of<Q>> fixed_arithmetic{modulus_of<Q>{Q}};
+
+/// The NTT plan of degree 2^LogN modulo Q, built on first use and shared by everything in the process.
+/// Thread-safe.  @throws std::bad_alloc on first use
+template <int LogN, arith::word Q>
+const ntt::plan<arith::shoup<modulus_of<Q>>>& shared_plan() {
+    static const ntt::plan<arith::shoup<modulus_of<Q>>> plan(fixed_arithmetic<Q>, LogN);
+    return plan;
+}
+
+/// The plan of the subring of degree 2^log_n, log_n <= LogN, modulo Q: its root is the power of the large ring's root
+/// that generates the same points, so that values of a trace need no reordering. Built on first use; thread-safe.
+template <int LogN, arith::word Q>
+const ntt::plan<arith::shoup<modulus_of<Q>>>& shared_fold_plan(int log_n) {
+    using plan = ntt::plan<arith::shoup<modulus_of<Q>>>;
+    static std::array<std::once_flag, static_cast<std::size_t>(LogN) + 1> built;
+    static std::array<std::unique_ptr<const plan>, static_cast<std::size_t>(LogN) + 1> plans;
+    const auto i = static_cast<std::size_t>(log_n);
+    std::call_once(built[i], [&] {
+        const arith::word psi = shared_plan<LogN, Q>().psi();
+        plans[i] = std::make_unique<const plan>(
+            fixed_arithmetic<Q>, log_n, arith::power_mod(psi, arith::word{1} << (LogN - log_n), Q));
+    });
+    return *plans[i];
+}
+
+}  // namespace tensafe::rns

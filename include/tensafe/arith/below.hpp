@@ -17,9 +17,9 @@ inline constexpr unsigned largest_multiple = [] {
     return multiple > (1U << 30) ? (1U << 30) : static_cast<unsigned>(multiple);
 }();
 
-/// A value in [0, K*q): K is the lazy bound, carried in the type. `Representation` is word or double (an integer
-/// held exactly). Widening K is implicit; narrowing is `reduce<To>`. The bound is the caller's promise where a
-/// value enters (checked in debug builds) and the compiler's from there on.
+/// A value in [0, K*q): K is the lazy bound, carried in the type. `Representation` is word or double (an
+/// integer held exactly). Widening K is implicit; narrowing is `reduce<To>`. The bound is the caller's
+/// promise where a value enters (checked in debug builds) and the compiler's from there on.
 template <unsigned K, modulus Modulus, class Representation = word>
 struct below {
     static_assert(K >= 1 && K <= largest_multiple<Modulus, Representation>,
@@ -28,8 +28,8 @@ struct below {
     Representation value;
 
     template <unsigned Wider>
-        requires(Wider > K)
-    TENSAFE_HOST_DEVICE constexpr operator below<Wider, Modulus, Representation>() const noexcept {
+    requires(Wider > K) TENSAFE_HOST_DEVICE constexpr operator below<Wider, Modulus, Representation>()
+        const noexcept {
         return {value};
     }
 };

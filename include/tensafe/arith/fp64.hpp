@@ -6,11 +6,11 @@
 
 namespace tensafe::arith {
 
-/// Multiplication in double precision with fused multiply-add, for q < 2^50: residues stay doubles through a whole
-/// transform, so vector units and GPUs without wide integer multipliers run it at full rate.
+/// Multiplication in double precision with fused multiply-add, for q < 2^50: residues stay doubles through a
+/// whole transform, so vector units and GPUs without wide integer multipliers run it at full rate.
 ///
-/// After van der Hoeven, Lecerf and Quintin, "Modular SIMD arithmetic in Mathemagix" (2016); the bounds for lazy
-/// operands are proved in docs/design/arithmetic.md. Immutable; safe to share between threads.
+/// After van der Hoeven, Lecerf and Quintin, "Modular SIMD arithmetic in Mathemagix" (2016); the bounds for
+/// lazy operands are proved in docs/design/arithmetic.md. Immutable; safe to share between threads.
 template <arith::modulus Modulus>
 class fp64 {
     static_assert(Modulus::bits <= 50, "fp64: the modulus must be below 2^50; use shoup for wider primes");
@@ -34,7 +34,8 @@ class fp64 {
     TENSAFE_HOST_DEVICE static constexpr double from_word(word x) noexcept { return static_cast<double>(x); }
     TENSAFE_HOST_DEVICE static constexpr word to_word(double x) noexcept { return static_cast<word>(x); }
 
-    /// x * w mod q, in [0, 3q). The estimated quotient is off by less than two, and both differences below are exact.
+    /// x * w mod q, in [0, 3q). The estimated quotient is off by less than two, and both differences below
+    /// are exact.
     template <unsigned K>
     TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<product_bound, Modulus, double> multiply(
         below<K, Modulus, double> x, factor w) const noexcept {

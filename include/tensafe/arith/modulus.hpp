@@ -28,7 +28,8 @@ struct fixed_modulus {
 /// transform, and the bounds that depend on the width alone are still checked by the compiler.
 template <int Bits>
 class runtime_modulus {
-    static_assert(Bits >= 2 && Bits <= max_modulus_bits, "runtime_modulus: the width must be in [2, 61] bits");
+    static_assert(Bits >= 2 && Bits <= max_modulus_bits,
+                  "runtime_modulus: the width must be in [2, 61] bits");
 
   public:
     static constexpr int bits = Bits;
@@ -37,8 +38,8 @@ class runtime_modulus {
     /// @throws parameter_error unless q is odd and bit_width(q) == Bits
     constexpr explicit runtime_modulus(word q) : value_(q) {
         if (std::bit_width(q) != Bits || q % 2 == 0) {
-            throw parameter_error("runtime_modulus: got " + std::to_string(q) + ", wanted an odd modulus of " +
-                                  std::to_string(Bits) + " bits");
+            throw parameter_error("runtime_modulus: got " + std::to_string(q) +
+                                  ", wanted an odd modulus of " + std::to_string(Bits) + " bits");
         }
     }
 
@@ -53,7 +54,8 @@ template <class M>
 concept modulus = requires(const M m) {
     { M::bits } -> std::convertible_to<int>;
     { M::largest } -> std::convertible_to<word>;
-    { m.value() } noexcept -> std::same_as<word>;
+    { m.value() }
+    noexcept->std::same_as<word>;
 };
 
 static_assert(modulus<fixed_modulus<17>>);

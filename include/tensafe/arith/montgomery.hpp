@@ -4,8 +4,8 @@
 
 namespace tensafe::arith {
 
-/// Multiplication by operands held as w * 2^64 mod q: one wide, one low and one high product, no shifts. A residue
-/// times a prepared factor is an ordinary residue again, so data never has to be converted.
+/// Multiplication by operands held as w * 2^64 mod q: one wide, one low and one high product, no shifts. A
+/// residue times a prepared factor is an ordinary residue again, so data never has to be converted.
 ///
 /// Montgomery, "Modular multiplication without trial division" (1985), in the subtracting form.
 /// Immutable; safe to share between threads.
@@ -39,7 +39,8 @@ class montgomery : public word_representation {
     }
 
   private:
-    /// q^-1 modulo 2^64 by Newton's iteration: an odd q is its own inverse modulo 8, and each step doubles the bits.
+    /// q^-1 modulo 2^64 by Newton's iteration: an odd q is its own inverse modulo 8, and each step doubles
+    /// the bits.
     TENSAFE_HOST_DEVICE static constexpr word inverse_of(word q) noexcept {
         word x = q;
         for (int correct_bits = 3; correct_bits < 64; correct_bits *= 2) {

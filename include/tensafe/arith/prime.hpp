@@ -62,8 +62,8 @@ constexpr bool is_prime(word n) noexcept {
     return true;
 }
 
-/// The largest prime p < bound with p = 1 mod 2^(log_n + 1), so that degree 2^log_n has a negacyclic NTT modulo p;
-/// 0 if there is none.
+/// The largest prime p < bound with p = 1 mod 2^(log_n + 1), so that degree 2^log_n has a negacyclic NTT
+/// modulo p; 0 if there is none.
 constexpr word ntt_prime_below(word bound, int log_n) noexcept {
     const word step = word{2} << log_n;
     if (bound < step + 2) {
@@ -82,8 +82,8 @@ constexpr bool is_ntt_prime(word q, int log_n) noexcept {
     return q % (word{2} << log_n) == 1 && is_prime(q);
 }
 
-/// The smallest primitive 2N-th root of unity modulo the prime q, N = 2^log_n. Costs N modular products; being the
-/// smallest, it is the same number in every library that follows this convention.
+/// The smallest primitive 2N-th root of unity modulo the prime q, N = 2^log_n. Costs N modular products;
+/// being the smallest, it is the same number in every library that follows this convention.
 /// @throws parameter_error unless q is a prime with q = 1 mod 2N
 constexpr word smallest_primitive_root(word q, int log_n) {
     if (!is_ntt_prime(q, log_n)) {

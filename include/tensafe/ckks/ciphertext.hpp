@@ -15,7 +15,8 @@ namespace tensafe::ckks {
 /// Value semantics; thread and exception safety of a standard container.
 template <parameter_set P, int Level = P::max_level>
 struct ciphertext {
-    static_assert(Level >= 0 && Level <= P::max_level, "ckks::ciphertext: the parameter set has no such level");
+    static_assert(Level >= 0 && Level <= P::max_level,
+                  "ckks::ciphertext: the parameter set has no such level");
     using basis = typename P::template basis_at<Level>;
 
     rns::poly<basis, rns::evaluation_form> c0;
@@ -33,8 +34,8 @@ void expand_uniform(const random::seed& seed, random::stream_domain domain,
     });
 }
 
-/// A fresh secret-key encryption before expansion: c1 is the uniform polynomial that 32 public bytes stand for, so
-/// half of the ciphertext need not travel.
+/// A fresh secret-key encryption before expansion: c1 is the uniform polynomial that 32 public bytes stand
+/// for, so half of the ciphertext need not travel.
 template <parameter_set P, int Level = P::max_level>
 struct seeded_ciphertext {
     using basis = typename P::template basis_at<Level>;
@@ -42,7 +43,6 @@ struct seeded_ciphertext {
     rns::poly<basis, rns::evaluation_form> c0;
     random::seed seed;
     double scale = P::scale;
-
 };
 
 /// The uniform half c1 of a seeded encryption.

@@ -11,8 +11,9 @@
 
 namespace tensafe::ckks {
 
-/// Secret-key encryption: c1 uniform from a fresh public seed, c0 = m + e - c1*s. The message and the error go through
-/// one NTT together, in the memory of the message, which becomes c0. Every call takes two fresh seeds.
+/// Secret-key encryption: c1 uniform from a fresh public seed, c0 = m + e - c1*s. The message and the error
+/// go through one NTT together, in the memory of the message, which becomes c0. Every call takes two fresh
+/// seeds.
 template <parameter_set P, int Level>
 seeded_ciphertext<P, Level> encrypt(exec::host where, const secret_key<P>& key,
                                     plaintext<P, rns::coefficient_form, Level> message,
@@ -30,14 +31,17 @@ seeded_ciphertext<P, Level> encrypt(exec::host where, const secret_key<P>& key,
     rns::for_each_limb<basis>([&]<int I>() {
         constexpr arith::word q = basis::template prime<I>;
         constexpr auto policy = rns::variable_arithmetic<q>;
-        random::sample_uniform(seed, random::stream_domain::uplink, static_cast<std::uint32_t>(I), q, c1.span());
+        random::sample_uniform(seed, random::stream_domain::uplink, static_cast<std::uint32_t>(I), q,
+                               c1.span());
         arith::word* c0 = hidden.template limb<I>().data();
         const arith::word* s = key.value().template limb<I>().data();
         for (std::size_t k = 0; k < P::degree; ++k) {
-            c0[k] = arith::subtract_if_not_below(c0[k] + q - policy.reduce_fully(arith::mul_wide(c1[k], s[k])), q);
+            c0[k] = arith::subtract_if_not_below(
+                c0[k] + q - policy.reduce_fully(arith::mul_wide(c1[k], s[k])), q);
         }
     });
-    return {rns::poly<basis, rns::evaluation_form>(std::move(hidden).take().declassify()), seed, message.scale};
+    return {rns::poly<basis, rns::evaluation_form>(std::move(hidden).take().declassify()), seed,
+            message.scale};
 }
 
 /// Public-key encryption: (b*v + e0 + m, a*v + e1) with a fresh ternary v. Every call takes one fresh seed.

@@ -11,13 +11,13 @@
 
 namespace tensafe::ckks {
 
-// Everything a server computes: no key of any kind appears here. Functions without a result work in place, do not
-// allocate, and leave their first argument unchanged when they throw.
+// Everything a server computes: no key of any kind appears here. Functions without a result work in place, do
+// not allocate, and leave their first argument unchanged when they throw.
 
 namespace detail {
 inline void check_scales(const char* operation, double a, double b) {
-    // Scales that went through different primes of one width differ by less than 2^-20 of their size; such sums
-    // would be silently wrong by that much, so only rounding differences pass.
+    // Scales that went through different primes of one width differ by less than 2^-20 of their size; such
+    // sums would be silently wrong by that much, so only rounding differences pass.
     if (std::fabs(a - b) > 1e-12 * a) {
         throw parameter_error(std::string(operation) + ": the scales differ, got 2^" +
                               std::to_string(std::log2(a)) + " and 2^" + std::to_string(std::log2(b)) +
@@ -42,17 +42,17 @@ void subtract(exec::host where, ciphertext<P, Level>& a, const ciphertext<P, Lev
     rns::subtract(where, a.c1, b.c1);
 }
 template <parameter_set P, int A, int B>
-    requires(A != B)
-void add(exec::host, ciphertext<P, A>&,
-         const ciphertext<P, B>&) = delete;  // levels differ: level_reduce the higher one first
+requires(A !=
+         B) void add(exec::host, ciphertext<P, A>&,
+                     const ciphertext<P, B>&) = delete;  // levels differ: level_reduce the higher one first
 template <parameter_set P, int A, int B>
-    requires(A != B)
-void subtract(exec::host, ciphertext<P, A>&,
-              const ciphertext<P, B>&) = delete;  // levels differ: level_reduce the higher one first
+requires(A != B) void subtract(exec::host, ciphertext<P, A>&, const ciphertext<P, B>&) =
+    delete;  // levels differ: level_reduce the higher one first
 
 /// a += p.  @throws parameter_error if the scales differ
 template <parameter_set P, int Level>
-void add_plain(exec::host where, ciphertext<P, Level>& a, const plaintext<P, rns::evaluation_form, Level>& p) {
+void add_plain(exec::host where, ciphertext<P, Level>& a,
+               const plaintext<P, rns::evaluation_form, Level>& p) {
     detail::check_scales("add_plain", a.scale, p.scale);
     rns::add(where, a.c0, p.value);
 }
@@ -66,22 +66,22 @@ void multiply_plain(exec::host where, ciphertext<P, Level>& a,
     a.scale *= p.scale;
 }
 template <parameter_set P, int Level>
-void add_plain(exec::host, ciphertext<P, Level>&,
-               const plaintext<P, rns::coefficient_form, Level>&) = delete;  // call forward() on the plaintext
+void add_plain(exec::host, ciphertext<P, Level>&, const plaintext<P, rns::coefficient_form, Level>&) =
+    delete;  // call forward() on the plaintext
 template <parameter_set P, int Level>
-void multiply_plain(exec::host, ciphertext<P, Level>&,
-                    const plaintext<P, rns::coefficient_form, Level>&) = delete;  // call forward() on the plaintext
+void multiply_plain(exec::host, ciphertext<P, Level>&, const plaintext<P, rns::coefficient_form, Level>&) =
+    delete;  // call forward() on the plaintext
 
-/// Drops the last prime and divides by it, rounding exactly. The scale is divided by the prime: a factor encoded at
-/// `P::rescale_factor<Level>` leaves the scale where it was.
+/// Drops the last prime and divides by it, rounding exactly. The scale is divided by the prime: a factor
+/// encoded at `P::rescale_factor<Level>` leaves the scale where it was.
 template <parameter_set P, int Level>
-    requires(Level >= 1)
-ciphertext<P, Level - 1> rescale(exec::host where, const ciphertext<P, Level>& c) {
-    return {rns::rescale(where, c.c0), rns::rescale(where, c.c1), c.scale / P::template rescale_factor<Level>};
+requires(Level >= 1) ciphertext<P, Level - 1> rescale(exec::host where, const ciphertext<P, Level>& c) {
+    return {rns::rescale(where, c.c0), rns::rescale(where, c.c1),
+            c.scale / P::template rescale_factor<Level>};
 }
 template <parameter_set P>
-ciphertext<P, 0> rescale(exec::host,
-                         const ciphertext<P, 0>&) = delete;  // no level left: start from a longer modulus chain
+ciphertext<P, 0> rescale(exec::host, const ciphertext<P, 0>&) =
+    delete;  // no level left: start from a longer modulus chain
 
 /// Drops primes until `Target` rescales are left; value and scale stay.
 template <int Target, parameter_set P, int Level>

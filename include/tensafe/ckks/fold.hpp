@@ -16,9 +16,9 @@
 
 namespace tensafe::ckks {
 
-/// The trace of a decrypted message to a subring of degree 2^log_n: what is left of it when only the sums of its
-/// slots r, r + g, r + 2g, ... (g = 2^(log_n - 1)) are wanted. Evaluation form of the subring, bit-reversed order;
-/// limb i of `Limbs` holds the residues modulo the chain's i-th prime. Wiped on release.
+/// The trace of a decrypted message to a subring of degree 2^log_n: what is left of it when only the sums of
+/// its slots r, r + g, r + 2g, ... (g = 2^(log_n - 1)) are wanted. Evaluation form of the subring,
+/// bit-reversed order; limb i of `Limbs` holds the residues modulo the chain's i-th prime. Wiped on release.
 template <parameter_set P, int Limbs>
 struct folded {
     using basis = rns::prefix<typename P::basis, Limbs>;
@@ -30,12 +30,14 @@ struct folded {
 
 /// Decrypts a ciphertext modulo its first `Limbs` primes and folds it to degree 2^log_n at once.
 ///
-/// In bit-reversed order, entries whose points have the same power X^(N/2^log_n) stand next to each other, so the trace
-/// is a sum over blocks of c0 + c1*s: no transform, N multiply-adds for each limb, one reduction for many terms.
-/// docs/design/encoding.md proves the identity.
-/// @pre 1 <= log_n <= P::log_n; the message times the scale stays below half the product of the first `Limbs` primes
+/// In bit-reversed order, entries whose points have the same power X^(N/2^log_n) stand next to each other, so
+/// the trace is a sum over blocks of c0 + c1*s: no transform, N multiply-adds for each limb, one reduction
+/// for many terms. docs/design/encoding.md proves the identity.
+/// @pre 1 <= log_n <= P::log_n; the message times the scale stays below half the product of the first `Limbs`
+/// primes
 template <int Limbs, parameter_set P, int Level>
-folded<P, Limbs> decrypt_folded(exec::host, const secret_key<P>& key, const ciphertext<P, Level>& c, int log_n) {
+folded<P, Limbs> decrypt_folded(exec::host, const secret_key<P>& key, const ciphertext<P, Level>& c,
+                                int log_n) {
     static_assert(Limbs >= 1 && Limbs <= Level + 1, "ckks::decrypt_folded: the ciphertext has fewer limbs");
     TENSAFE_PRECONDITION(log_n >= 1 && log_n <= P::log_n);
     folded<P, Limbs> result;

@@ -66,8 +66,8 @@ class secret_key {
 
     static form lift(std::span<const std::int8_t> ternary) {
         if (ternary.size() != P::degree) {
-            throw shape_error("secret_key: got " + std::to_string(ternary.size()) + " coefficients, wanted N = " +
-                              std::to_string(P::degree));
+            throw shape_error("secret_key: got " + std::to_string(ternary.size()) +
+                              " coefficients, wanted N = " + std::to_string(P::degree));
         }
         bool valid = true;
         for (const std::int8_t t : ternary) {

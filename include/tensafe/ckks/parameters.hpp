@@ -11,8 +11,8 @@
 
 namespace tensafe::ckks {
 
-/// A modulus chain by widths: for each, the largest NTT prime of that width that the chain does not have yet, so that
-/// primes of equal width stand largest first. The last limb is dropped first.
+/// A modulus chain by widths: for each, the largest NTT prime of that width that the chain does not have yet,
+/// so that primes of equal width stand largest first. The last limb is dropped first.
 template <int... Bits>
 struct limb_bits {};
 
@@ -24,8 +24,7 @@ namespace detail {
 
 /// The Index-th largest NTT prime below 2^Bits for degree 2^LogN.
 template <int LogN, int Bits, int Index>
-inline constexpr arith::word ntt_prime =
-    arith::ntt_prime_below(ntt_prime<LogN, Bits, Index - 1>, LogN);
+inline constexpr arith::word ntt_prime = arith::ntt_prime_below(ntt_prime<LogN, Bits, Index - 1>, LogN);
 template <int LogN, int Bits>
 inline constexpr arith::word ntt_prime<LogN, Bits, 0> = arith::ntt_prime_below(arith::word{1} << Bits, LogN);
 
@@ -97,11 +96,11 @@ struct parameters {
     template <int Level>
     using basis_at = rns::prefix<basis, Level + 1>;
 
-    /// The prime that a rescale at `Level` divides by: the scale at which to encode a plaintext factor so that the
-    /// rescaled product keeps the ciphertext's scale exactly.
+    /// The prime that a rescale at `Level` divides by: the scale at which to encode a plaintext factor so
+    /// that the rescaled product keeps the ciphertext's scale exactly.
     template <int Level>
-        requires(Level >= 1 && Level <= max_level)
-    static constexpr double rescale_factor = static_cast<double>(basis::template prime<Level>);
+    requires(Level >= 1 && Level <= max_level) static constexpr double rescale_factor =
+        static_cast<double>(basis::template prime<Level>);
 };
 
 /// Any instance of `parameters`.

@@ -11,8 +11,8 @@
 
 namespace tensafe::ckks {
 
-/// An encoded message: a polynomial and the scale its values were multiplied with. In coefficient form it can be
-/// encrypted or decoded, in evaluation form multiplied or added to a ciphertext. Wiped on release.
+/// An encoded message: a polynomial and the scale its values were multiplied with. In coefficient form it can
+/// be encrypted or decoded, in evaluation form multiplied or added to a ciphertext. Wiped on release.
 ///
 /// Value semantics; thread and exception safety of a standard container.
 template <parameter_set P, class Form, int Level = P::max_level>

@@ -5,8 +5,8 @@
 
 namespace tensafe::ckks {
 
-/// The widest modulus, in bits of Q, that keeps 128-bit classical security at degree 2^log_n for uniform ternary
-/// secrets and errors of standard deviation 3.2; 0 if the degree is not tabulated.
+/// The widest modulus, in bits of Q, that keeps 128-bit classical security at degree 2^log_n for uniform
+/// ternary secrets and errors of standard deviation 3.2; 0 if the degree is not tabulated.
 ///
 /// Bossuat et al., "Security Guidelines for Implementing Homomorphic Encryption" (2024), ternary secrets.
 constexpr int max_modulus_bits_128(int log_n) noexcept {

@@ -15,7 +15,8 @@ namespace tensafe::encoding {
 
 namespace detail {
 
-/// Reals up to this bound are reduced without looking at their size: two signed words hold their integer part.
+/// Reals up to this bound are reduced without looking at their size: two signed words hold their integer
+/// part.
 inline constexpr int split_bits = 50;
 inline constexpr double fixed_time_limit = 0x1p112;
 
@@ -28,7 +29,8 @@ arith::word residue_of_real(double x) noexcept {
     const double magnitude = std::fabs(x);
     const auto high = static_cast<std::int64_t>(magnitude * 0x1p-50);
     const auto low = static_cast<std::int64_t>(magnitude - static_cast<double>(high) * 0x1p50 + 0.5);
-    const auto high_part = policy.multiply(arith::below<1, rns::modulus_of<Q>>{static_cast<arith::word>(high)}, power);
+    const auto high_part =
+        policy.multiply(arith::below<1, rns::modulus_of<Q>>{static_cast<arith::word>(high)}, power);
     const auto low_part = policy.reduce_word(static_cast<arith::word>(low), one);
     const arith::word r = arith::reduce<1>(policy.modulus(), high_part + low_part).value;
     const arith::word negative = arith::word{0} - static_cast<arith::word>(std::signbit(x));
@@ -49,8 +51,8 @@ inline std::string power_of_two(double x) {
     return "2^" + text.substr(0, text.find('.') + 2);
 }
 
-/// Throws encoding_error, naming the entry, unless magnitude(i) * scale < Q/2 for all i < count. The common case takes
-/// the same time for all values.
+/// Throws encoding_error, naming the entry, unless magnitude(i) * scale < Q/2 for all i < count. The common
+/// case takes the same time for all values.
 template <class Basis, class Magnitude>
 void check_encodable(std::size_t count, double scale, Magnitude magnitude) {
     if (!(scale > 0) || !std::isfinite(scale)) {
@@ -70,8 +72,8 @@ void check_encodable(std::size_t count, double scale, Magnitude magnitude) {
             throw encoding_error("encode: entry " + std::to_string(i) +
                                  (std::isnan(magnitude(i)) ? " is not a number" : " is too large") +
                                  ": its magnitude must be below " + power_of_two(limit / scale) +
-                                 " to stay within half the modulus, " + power_of_two(limit) +
-                                 ", at scale " + power_of_two(scale));
+                                 " to stay within half the modulus, " + power_of_two(limit) + ", at scale " +
+                                 power_of_two(scale));
         }
     }
 }
@@ -90,7 +92,8 @@ void round_coefficients(std::span<const double> scaled, double largest,
         } else {
             for (std::size_t k = 0; k < Basis::degree; ++k) {
                 const double x = scaled[k];
-                limb[k] = std::fabs(x) < fixed_time_limit ? residue_of_real<q>(x) : residue_of_large_real<q>(x);
+                limb[k] =
+                    std::fabs(x) < fixed_time_limit ? residue_of_real<q>(x) : residue_of_large_real<q>(x);
             }
         }
     });
@@ -100,7 +103,8 @@ void round_coefficients(std::span<const double> scaled, double largest,
 
 /// Coefficient encoding: coefficient k becomes round(values[k] * scale); missing ones become zero.
 /// Time does not depend on the values unless some |value| * scale reaches 2^112.
-/// @throws shape_error if values.size() > N; parameter_error for a bad scale; encoding_error, naming the entry,
+/// @throws shape_error if values.size() > N; parameter_error for a bad scale; encoding_error, naming the
+/// entry,
 ///         for NaN, infinity, or |value| * scale >= Q/2. `out` is unchanged then.
 template <class Basis, class Space, class R>
 void encode_coefficients(exec::host, std::span<const double> values, double scale,

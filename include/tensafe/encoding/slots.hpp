@@ -11,9 +11,11 @@
 
 namespace tensafe::encoding {
 
-/// Slot encoding: the polynomial whose value at zeta^(5^j) is slots[j] * scale, rounded to integer coefficients.
-/// Missing slots are zero. O(N log N); time does not depend on the values (see encode_coefficients).
-/// @throws shape_error if slots.size() > N/2; parameter_error for a bad scale; encoding_error, naming the entry, for
+/// Slot encoding: the polynomial whose value at zeta^(5^j) is slots[j] * scale, rounded to integer
+/// coefficients. Missing slots are zero. O(N log N); time does not depend on the values (see
+/// encode_coefficients).
+/// @throws shape_error if slots.size() > N/2; parameter_error for a bad scale; encoding_error, naming the
+/// entry, for
 ///         NaN, infinity, or |slot| * scale >= Q/2. `out` is unchanged then.
 template <class Basis, class Space, class R>
 void encode_slots(exec::host, std::span<const std::complex<double>> slots, double scale,

@@ -23,7 +23,9 @@ struct matrix {
     matrix(std::size_t row_count, std::size_t column_count)
         : rows(row_count), columns(column_count), values(row_count * column_count) {}
 
-    std::span<const float> row(std::size_t r) const noexcept { return {values.data() + r * columns, columns}; }
+    std::span<const float> row(std::size_t r) const noexcept {
+        return {values.data() + r * columns, columns};
+    }
     std::span<float> row(std::size_t r) noexcept { return {values.data() + r * columns, columns}; }
 };
 

@@ -19,8 +19,8 @@ namespace tensafe::lora {
 
 /// Owns the secret key: encrypts hidden states for servers and decrypts their replies.
 ///
-/// Encryption advances the random generator, so it needs one thread at a time; decryption is const and thread-safe.
-/// Exception safety: strong.
+/// Encryption advances the random generator, so it needs one thread at a time; decryption is const and
+/// thread-safe. Exception safety: strong.
 template <ckks::parameter_set P>
 class client {
   public:
@@ -33,10 +33,12 @@ class client {
 
     /// Encodes a hidden state for a server with this layout.
     /// @param h  d entries, any real type
-    /// @throws shape_error if h.size() != d; encoding_error if an entry is NaN, infinite or too large (it is named),
+    /// @throws shape_error if h.size() != d; encoding_error if an entry is NaN, infinite or too large (it is
+    /// named),
     ///         or if the norm of h would let an answer pass the reply's modulus
     template <class Packing, class Real>
-    encoded_state encode(exec::host where, const slot_layout<P, Packing>& layout, std::span<const Real> h) const {
+    encoded_state encode(exec::host where, const slot_layout<P, Packing>& layout,
+                         std::span<const Real> h) const {
         check(layout, h);
         memory::secret_buffer<std::complex<double>> slots(P::slots);
         encoded_state encoded;
@@ -74,7 +76,7 @@ class client {
         folded_reply<Packing> result;
         for (const auto& product : r.products) {
             result.push_back(ckks::decrypt_folded<Packing::template reply_limbs<P>>(where, key_, product,
-                                                                                  layout.fold_log_n()));
+                                                                                    layout.fold_log_n()));
         }
         return result;
     }
@@ -122,10 +124,11 @@ class client {
         }
         // NaN and infinite entries are left to the encoder, which names them.
         if (std::isfinite(sum) && std::sqrt(sum) > layout.largest_norm()) {
-            throw encoding_error("client::encode: the norm of the hidden state passes " +
-                                 std::to_string(layout.largest_norm()) +
-                                 ", the largest for which every answer fits the reply's modulus with rows of norm " +
-                                 std::to_string(layout.row_norm));
+            throw encoding_error(
+                "client::encode: the norm of the hidden state passes " +
+                std::to_string(layout.largest_norm()) +
+                ", the largest for which every answer fits the reply's modulus with rows of norm " +
+                std::to_string(layout.row_norm));
         }
     }
 

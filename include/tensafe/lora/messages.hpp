@@ -7,8 +7,8 @@
 
 namespace tensafe::lora {
 
-/// Kinds of reply. Whoever decrypts one of these, knowing h, can compute rows of A; even the ciphertexts alone show
-/// them. They exist to measure against other systems and for adapters that are no secret.
+/// Kinds of reply. Whoever decrypts one of these, knowing h, can compute rows of A; even the ciphertexts
+/// alone show them. They exist to measure against other systems and for adapters that are no secret.
 struct reveals_adapter_rows {};
 
 /// What a client sends for one hidden state: fresh seeded encryptions of its replicated slots.

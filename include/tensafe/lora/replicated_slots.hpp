@@ -22,16 +22,18 @@ struct single_rows {
     static constexpr std::size_t rows_per_slot = 1;
 };
 
-/// Whether the server divides each product by its last prime before it replies (one level, scale kept) or not (no
-/// NTT at all on the server; the reply's scale is the square).
+/// Whether the server divides each product by its last prime before it replies (one level, scale kept) or not
+/// (no NTT at all on the server; the reply's scale is the square).
 struct rescaled_replies {};
 struct unrescaled_replies {};
 
-/// The classic zero-rotation layout: h replicated in the slots, several rows of A in one plaintext, the sum over a
-/// row's slots taken after decryption. Rows are *interleaved*: slot r + g*t holds h[t] in the input and entry t of
-/// row r in the plaintext, so that a row's sum depends on 2g coefficients only and the fold applies.
+/// The classic zero-rotation layout: h replicated in the slots, several rows of A in one plaintext, the sum
+/// over a row's slots taken after decryption. Rows are *interleaved*: slot r + g*t holds h[t] in the input
+/// and entry t of row r in the plaintext, so that a row's sum depends on 2g coefficients only and the fold
+/// applies.
 ///
-/// Replies of this packing let whoever decrypts them compute A from h: they are of the kind `reveals_adapter_rows`.
+/// Replies of this packing let whoever decrypts them compute A from h: they are of the kind
+/// `reveals_adapter_rows`.
 template <class Rows = paired_rows, class Replies = unrescaled_replies>
 struct replicated_slots {
     static constexpr std::size_t rows_per_slot = Rows::rows_per_slot;
@@ -49,7 +51,7 @@ struct replicated_slots {
         }
     }
     template <ckks::parameter_set P>
-    static constexpr double reply_scale = rescales ? P::scale : P::scale * P::scale;
+    static constexpr double reply_scale = rescales ? P::scale : P::scale* P::scale;
 
     /// Bits that the limbs used for decryption leave above the reply's scale.
     static constexpr int headroom_bits = 18;
@@ -67,16 +69,16 @@ struct replicated_slots {
     }();
 };
 
-/// Where everything stands when a rank x d matrix is packed: public, and all that a client needs to know of a server.
-/// A plain value type.
+/// Where everything stands when a rank x d matrix is packed: public, and all that a client needs to know of a
+/// server. A plain value type.
 template <ckks::parameter_set P, class Packing>
 struct slot_layout {
-    std::size_t rank = 0;               ///< rows of A
-    std::size_t d = 0;                  ///< entries of h
-    std::size_t inputs = 0;             ///< ciphertexts of a request: ceil(d / slots)
-    std::size_t outputs = 0;            ///< ciphertexts of a reply
-    std::size_t rows_per_plaintext = 0; ///< g, a power of two: interleaved rows (row pairs) of one plaintext
-    double row_norm = 0;                ///< at least the Euclidean norm of every row of A
+    std::size_t rank = 0;                ///< rows of A
+    std::size_t d = 0;                   ///< entries of h
+    std::size_t inputs = 0;              ///< ciphertexts of a request: ceil(d / slots)
+    std::size_t outputs = 0;             ///< ciphertexts of a reply
+    std::size_t rows_per_plaintext = 0;  ///< g, a power of two: interleaved rows (row pairs) of one plaintext
+    double row_norm = 0;                 ///< at least the Euclidean norm of every row of A
 
     /// @throws shape_error if rank or d is 0
     static slot_layout of(std::size_t rank, std::size_t d, double row_norm) {
@@ -100,8 +102,9 @@ struct slot_layout {
     /// log2 of the degree of the ring that replies fold to: 2g.
     int fold_log_n() const noexcept { return std::countr_zero(rows_per_plaintext) + 1; }
 
-    /// Largest Euclidean norm of h with which no answer can pass the primes that hold replies: by Cauchy-Schwarz
-    /// |A_r h| <= row_norm * |h|; a pair of rows makes sqrt(2) of that, and one part in 64 is left for noise.
+    /// Largest Euclidean norm of h with which no answer can pass the primes that hold replies: by
+    /// Cauchy-Schwarz |A_r h| <= row_norm * |h|; a pair of rows makes sqrt(2) of that, and one part in 64 is
+    /// left for noise.
     double largest_norm() const noexcept {
         double bits = -1 - 0.5;
         for (int i = 0; i < Packing::template reply_limbs<P>; ++i) {
@@ -110,10 +113,12 @@ struct slot_layout {
         return std::exp2(bits) * (63.0 / 64) / Packing::template reply_scale<P> / std::max(row_norm, 1e-300);
     }
 
-    /// Slots of input i for the hidden state h: slot r + g*t holds h[i * entries_per_input() + t], zero beyond d.
+    /// Slots of input i for the hidden state h: slot r + g*t holds h[i * entries_per_input() + t], zero
+    /// beyond d.
     /// @pre h.size() == d, slots.size() == P::slots
     template <class Real>
-    void replicate(std::span<const Real> h, std::size_t i, std::span<std::complex<double>> slots) const noexcept {
+    void replicate(std::span<const Real> h, std::size_t i,
+                   std::span<std::complex<double>> slots) const noexcept {
         const std::size_t first = i * entries_per_input();
         for (std::size_t t = 0; t < entries_per_input(); ++t) {
             const double x = first + t < d ? static_cast<double>(h[first + t]) : 0.0;
@@ -123,7 +128,8 @@ struct slot_layout {
         }
     }
 
-    /// The row of A at interleaved position r of output o, as real (part 0) or imaginary part (part 1); >= rank: none.
+    /// The row of A at interleaved position r of output o, as real (part 0) or imaginary part (part 1); >=
+    /// rank: none.
     std::size_t row(std::size_t o, std::size_t r, std::size_t part) const noexcept {
         return (o * Packing::rows_per_slot + part) * rows_per_plaintext + r;
     }

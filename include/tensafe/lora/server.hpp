@@ -16,11 +16,11 @@
 
 namespace tensafe::lora {
 
-/// Holds the packed rows of A and applies them to encrypted hidden states: zero rotations, no evaluation keys, and
-/// unless replies are rescaled no NTT. It cannot hold a secret key: no function here takes one.
+/// Holds the packed rows of A and applies them to encrypted hidden states: zero rotations, no evaluation
+/// keys, and unless replies are rescaled no NTT. It cannot hold a secret key: no function here takes one.
 ///
-/// Immutable after construction: any number of threads may use it at once, each with its own workspace. Exception
-/// safety: strong, but for the contents of workspace and reply.
+/// Immutable after construction: any number of threads may use it at once, each with its own workspace.
+/// Exception safety: strong, but for the contents of workspace and reply.
 template <ckks::parameter_set P, class Packing = replicated_slots<>>
 class server {
   public:
@@ -28,7 +28,8 @@ class server {
     using reply_type = reply<P, Packing::template reply_level<P>, reveals_adapter_rows>;
 
     /// Packs A (rank x d): `inputs * outputs` plaintexts, encoded and transformed once.
-    /// @throws shape_error for an empty matrix; encoding_error for an entry that is NaN, infinite or too large
+    /// @throws shape_error for an empty matrix; encoding_error for an entry that is NaN, infinite or too
+    /// large
     explicit server(const matrix& a) : layout_(layout_type::of(a.rows, a.columns, largest_row_norm(a))) {
         std::vector<std::complex<double>> slots(P::slots);
         for (std::size_t o = 0; o < layout_.outputs; ++o) {
@@ -44,10 +45,11 @@ class server {
 
     const layout_type& layout() const noexcept { return layout_; }
 
-    /// Memory that `apply` works in; kept by the caller from token to token, so that nothing is allocated anew. One
-    /// for each thread.
+    /// Memory that `apply` works in; kept by the caller from token to token, so that nothing is allocated
+    /// anew. One for each thread.
     struct workspace {
-        std::vector<rns::poly<typename P::basis, rns::evaluation_form>> c1;  ///< uniform halves of the request
+        std::vector<rns::poly<typename P::basis, rns::evaluation_form>>
+            c1;  ///< uniform halves of the request
         std::vector<ckks::ciphertext<P>> products;
     };
 
@@ -82,8 +84,8 @@ class server {
         }
     }
 
-    /// Last step: the products as they leave the server, rescaled if the packing says so. The reply's old memory
-    /// goes to the workspace.
+    /// Last step: the products as they leave the server, rescaled if the packing says so. The reply's old
+    /// memory goes to the workspace.
     void finish(exec::host where, workspace& work, reply_type& result) const {
         if constexpr (Packing::rescales) {
             result.products.clear();
@@ -122,7 +124,8 @@ class server {
         return largest;
     }
 
-    void fill_slots(const matrix& a, std::size_t o, std::size_t i, std::span<std::complex<double>> slots) const {
+    void fill_slots(const matrix& a, std::size_t o, std::size_t i,
+                    std::span<std::complex<double>> slots) const {
         const std::size_t g = layout_.rows_per_plaintext;
         const std::size_t first = i * layout_.entries_per_input();
         const auto entry = [&](std::size_t row, std::size_t t) {

@@ -12,8 +12,8 @@
 
 namespace tensafe::lora {
 
-/// Several sites with one common input, their A matrices stacked by rows: one encrypted h serves them all, and each
-/// takes its rows of the product. q, k and v projections of a layer are the usual case.
+/// Several sites with one common input, their A matrices stacked by rows: one encrypted h serves them all,
+/// and each takes its rows of the product. q, k and v projections of a layer are the usual case.
 ///
 /// Owns copies of the rows; immutable and safe to share between threads.
 class site_stack {

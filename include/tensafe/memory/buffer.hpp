@@ -29,7 +29,8 @@ inline constexpr std::size_t alignment = 64;
 ///
 /// Value semantics: copies are deep, a moved-from buffer is empty. Elements start as zeros unless
 /// `uninitialized` is asked for.
-/// Thread safety: that of a standard container. Exception safety: strong; only allocation throws (std::bad_alloc).
+/// Thread safety: that of a standard container. Exception safety: strong; only allocation throws
+/// (std::bad_alloc).
 template <class T, class Space = host_space, class Release = keep_on_release>
 class buffer {
     static_assert(std::is_trivially_copyable_v<T>, "memory::buffer: elements must be trivially copyable");
@@ -87,7 +88,7 @@ class buffer {
         if (size > static_cast<std::size_t>(-1) / sizeof(T)) {
             throw std::bad_array_new_length();
         }
-        return static_cast<T*>(::operator new(size * sizeof(T), std::align_val_t{alignment}));
+        return static_cast<T*>(::operator new (size * sizeof(T), std::align_val_t{alignment}));
     }
     void release() noexcept {
         if (data_ == nullptr) {
@@ -96,7 +97,7 @@ class buffer {
         if constexpr (std::is_same_v<Release, wipe_on_release>) {
             wipe(static_cast<void*>(data_), size_ * sizeof(T));
         }
-        ::operator delete(data_, std::align_val_t{alignment});
+        ::operator delete (data_, std::align_val_t{alignment});
     }
 
     T* data_ = nullptr;

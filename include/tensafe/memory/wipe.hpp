@@ -19,7 +19,8 @@ inline void wipe(void* data, std::size_t bytes) noexcept {
 /// Wipes one trivially copyable object.
 template <class T>
 void wipe(T& object) noexcept {
-    static_assert(std::is_trivially_copyable_v<T>, "wipe: only trivially copyable objects can be overwritten");
+    static_assert(std::is_trivially_copyable_v<T>,
+                  "wipe: only trivially copyable objects can be overwritten");
     wipe(static_cast<void*>(&object), sizeof(T));
 }
 

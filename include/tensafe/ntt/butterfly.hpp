@@ -14,13 +14,14 @@ struct residue_pair {
     residue<Policy, L> second;
 };
 
-/// The bound up to which a lazy operand of bound K may stay so that adding `Headroom` still fits; K if it does.
+/// The bound up to which a lazy operand of bound K may stay so that adding `Headroom` still fits; K if it
+/// does.
 template <class Policy, unsigned K, unsigned Headroom>
 inline constexpr unsigned bound_before_adding =
     K + Headroom <= Policy::max_multiple ? K : Policy::max_multiple - Headroom;
 
-/// Decimation in time (Cooley-Tukey): (x + w*y, x - w*y). Only x may need a reduction, and only when the bound of
-/// the result would pass the representation: the compiler decides, from the types.
+/// Decimation in time (Cooley-Tukey): (x + w*y, x - w*y). Only x may need a reduction, and only when the
+/// bound of the result would pass the representation: the compiler decides, from the types.
 template <class Policy, unsigned K>
 TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr auto forward_butterfly(const Policy& policy,
                                                                     residue<Policy, K> x,
@@ -33,8 +34,8 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr auto forward_butterfly(const Policy
         kept + product, arith::subtract(policy.modulus(), kept, product)};
 }
 
-/// Decimation in frequency (Gentleman-Sande): (x + y, (x - y) * w), the sum left lazy. The operands are reduced
-/// only when their sum would pass the representation.
+/// Decimation in frequency (Gentleman-Sande): (x + y, (x - y) * w), the sum left lazy. The operands are
+/// reduced only when their sum would pass the representation.
 template <class Policy, unsigned K>
 TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr auto inverse_butterfly(const Policy& policy,
                                                                     residue<Policy, K> x,

@@ -16,7 +16,8 @@ inline constexpr int max_log_n = 17;
 
 /// The tables of the negacyclic NTT of one degree modulo one prime: natural order in, bit-reversed order out.
 ///
-/// Immutable once built; safe to share between threads. Costs about 3N modular products and 2N factors of memory.
+/// Immutable once built; safe to share between threads. Costs about 3N modular products and 2N factors of
+/// memory.
 template <arith::modular_policy Policy>
 class plan {
   public:

@@ -9,8 +9,8 @@
 
 namespace tensafe::ntt {
 
-/// The negacyclic NTT straight from its definition, O(N^2): entry i of the result is the polynomial's value at
-/// psi^(2*bit_reverse(i) + 1). The yardstick of every other transform; not constant time.
+/// The negacyclic NTT straight from its definition, O(N^2): entry i of the result is the polynomial's value
+/// at psi^(2*bit_reverse(i) + 1). The yardstick of every other transform; not constant time.
 /// @pre coefficients.size() == 2^log_n, natural order, in [0, q); psi a primitive 2N-th root modulo q
 inline std::vector<arith::word> reference_forward(std::span<const arith::word> coefficients, int log_n,
                                                   arith::word q, arith::word psi) {

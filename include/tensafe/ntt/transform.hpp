@@ -13,9 +13,9 @@
 
 namespace tensafe::ntt {
 
-/// Passes of the transforms over one limb on the host. Between passes every entry is a bit pattern of the policy's
-/// representation below Bound*q; the bound is a template argument, so the compiler places the reductions.
-/// docs/design/ntt.md tells the bounds of each pass.
+/// Passes of the transforms over one limb on the host. Between passes every entry is a bit pattern of the
+/// policy's representation below Bound*q; the bound is a template argument, so the compiler places the
+/// reductions. docs/design/ntt.md tells the bounds of each pass.
 template <arith::modular_policy Policy>
 class host_passes {
   public:
@@ -309,8 +309,8 @@ class host_passes {
         const factor scaled_w = plan_.scaled_inverse_factor(1);
         const std::size_t half = plan_.degree() / 2;
         for (std::size_t j = 0; j < half; ++j) {
-            const auto out = inverse_butterfly<Policy, k>(policy_, load<k>(data + j), load<k>(data + half + j),
-                                                          scaled_w);
+            const auto out =
+                inverse_butterfly<Policy, k>(policy_, load<k>(data + j), load<k>(data + half + j), scaled_w);
             store<1>(data + j, policy_.multiply(out.first, scale));
             store<1>(data + half + j, out.second);
         }

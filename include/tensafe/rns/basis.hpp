@@ -15,8 +15,8 @@
 
 namespace tensafe::rns {
 
-/// A residue number system for Z_Q[X] / (X^N + 1), N = 2^LogN: the modulus chain Q = product of `Primes`, in the
-/// order in which the limbs are stored; the last is dropped first. A type without state.
+/// A residue number system for Z_Q[X] / (X^N + 1), N = 2^LogN: the modulus chain Q = product of `Primes`, in
+/// the order in which the limbs are stored; the last is dropped first. A type without state.
 template <int LogN, arith::word... Primes>
 struct basis {
     static_assert(LogN >= ntt::min_log_n && LogN <= ntt::max_log_n, "rns::basis: log_n must be in [1, 17]");
@@ -76,7 +76,8 @@ template <class Basis, class F>
 constexpr void for_each_limb(F&& f) {
     [&]<int... I>(std::integer_sequence<int, I...>) {
         (f.template operator()<I>(), ...);
-    }(std::make_integer_sequence<int, Basis::limbs>{});
+    }
+    (std::make_integer_sequence<int, Basis::limbs>{});
 }
 
 /// The modulus type of host code: one instantiation for all primes of a width.
@@ -99,8 +100,9 @@ const ntt::plan<arith::shoup<modulus_of<Q>>>& shared_plan() {
     return plan;
 }
 
-/// The plan of the subring of degree 2^log_n, log_n <= LogN, modulo Q: its root is the power of the large ring's root
-/// that generates the same points, so that values of a trace need no reordering. Built on first use; thread-safe.
+/// The plan of the subring of degree 2^log_n, log_n <= LogN, modulo Q: its root is the power of the large
+/// ring's root that generates the same points, so that values of a trace need no reordering. Built on first
+/// use; thread-safe.
 template <int LogN, arith::word Q>
 const ntt::plan<arith::shoup<modulus_of<Q>>>& shared_fold_plan(int log_n) {
     using plan = ntt::plan<arith::shoup<modulus_of<Q>>>;
@@ -109,8 +111,8 @@ const ntt::plan<arith::shoup<modulus_of<Q>>>& shared_fold_plan(int log_n) {
     const auto i = static_cast<std::size_t>(log_n);
     std::call_once(built[i], [&] {
         const arith::word psi = shared_plan<LogN, Q>().psi();
-        plans[i] = std::make_unique<const plan>(
-            fixed_arithmetic<Q>, log_n, arith::power_mod(psi, arith::word{1} << (LogN - log_n), Q));
+        plans[i] = std::make_unique<const plan>(fixed_arithmetic<Q>, log_n,
+                                                arith::power_mod(psi, arith::word{1} << (LogN - log_n), Q));
     });
     return *plans[i];
 }

@@ -11,9 +11,9 @@ namespace tensafe::rns {
 /// Chinese remainder reconstruction to double: residues of x modulo each prime of the chain give x, taken in
 /// (-Q/2, Q/2), with a relative error of at most `Basis::limbs` * 2^-52; integers below 2^53 are exact.
 ///
-/// Garner's mixed-radix digits of x + (Q-1)/2, each then centred: the digits of (Q-1)/2 are (q_i - 1)/2, so the
-/// result is a sum of signed digits that cannot cancel, without any comparison with Q/2. No branches, no tables.
-/// docs/design/rns.md has the proof.  @pre residues[i] in [0, q_i)
+/// Garner's mixed-radix digits of x + (Q-1)/2, each then centred: the digits of (Q-1)/2 are (q_i - 1)/2, so
+/// the result is a sum of signed digits that cannot cancel, without any comparison with Q/2. No branches, no
+/// tables. docs/design/rns.md has the proof.  @pre residues[i] in [0, q_i)
 template <class Basis>
 double to_double(const std::array<arith::word, static_cast<std::size_t>(Basis::limbs)>& residues) noexcept {
     std::array<arith::word, static_cast<std::size_t>(Basis::limbs)> digits{};
@@ -35,12 +35,14 @@ double to_double(const std::array<arith::word, static_cast<std::size_t>(Basis::l
                 [&] {
                     constexpr auto inverse =
                         policy.prepare(arith::inverse_mod(Basis::template prime<J> % q, q));
-                    const auto earlier = arith::reduce<1>(policy.modulus(), policy.reduce_word(digits[J], one));
+                    const auto earlier =
+                        arith::reduce<1>(policy.modulus(), policy.reduce_word(digits[J], one));
                     const arith::below<2, modulus_of<q>> difference{digit + q - earlier.value};
                     digit = arith::reduce<1>(policy.modulus(), policy.multiply(difference, inverse)).value;
                 }(),
                 ...);
-        }(std::make_integer_sequence<int, I>{});
+        }
+        (std::make_integer_sequence<int, I>{});
         digits[I] = digit;
     });
     double value = 0;

@@ -7,8 +7,8 @@
 
 namespace tensafe::rns {
 
-// Operations entry by entry, in place on their first polynomial. Sums and differences work in either form, products in
-// evaluation form only. All are noexcept, without allocation, O(limbs * N).
+// Operations entry by entry, in place on their first polynomial. Sums and differences work in either form,
+// products in evaluation form only. All are noexcept, without allocation, O(limbs * N).
 
 namespace detail {
 /// Applies f(policy, x, y) -> word to the words of two polynomials of one chain, limb by limb.
@@ -51,8 +51,8 @@ void multiply(exec::host, poly<Basis, evaluation_form, Space, R>& a,
     });
 }
 template <class Basis, class F, class G, class Space, class R, class S>
-void multiply(exec::host, poly<Basis, F, Space, R>& a,
-              const poly<Basis, G, Space, S>& b) = delete;  // products need evaluation form: call forward() first
+void multiply(exec::host, poly<Basis, F, Space, R>& a, const poly<Basis, G, Space, S>& b) =
+    delete;  // products need evaluation form: call forward() first
 
 /// out = a * b.
 template <class Basis, class Space, class R, class S, class T>
@@ -88,8 +88,7 @@ void multiply_accumulate(exec::host, poly<Basis, evaluation_form, Space, R>& acc
 
 /// Copies the first limbs: the same polynomial modulo a divisor of Q.
 template <int Limbs, class Basis, class Form, class Space, class R>
-poly<prefix<Basis, Limbs>, Form, Space, R> level_reduce(exec::host,
-                                                        const poly<Basis, Form, Space, R>& p) {
+poly<prefix<Basis, Limbs>, Form, Space, R> level_reduce(exec::host, const poly<Basis, Form, Space, R>& p) {
     static_assert(Limbs >= 1 && Limbs <= Basis::limbs, "rns::level_reduce: a chain can only get shorter");
     poly<prefix<Basis, Limbs>, Form, Space, R> result(memory::uninitialized);
     for_each_limb<prefix<Basis, Limbs>>([&]<int I>() {

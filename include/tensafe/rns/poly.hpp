@@ -19,11 +19,11 @@ struct coefficient_form {};
 /// Values at the odd powers of psi, bit-reversed order: after the NTT, where products are entry by entry.
 struct evaluation_form {};
 
-/// A polynomial of Z_Q[X] / (X^N + 1): `limbs` residue polynomials of N words, one after the other, every word in
-/// [0, q). Chain, form and space are part of the type: mixing them does not compile.
+/// A polynomial of Z_Q[X] / (X^N + 1): `limbs` residue polynomials of N words, one after the other, every
+/// word in [0, q). Chain, form and space are part of the type: mixing them does not compile.
 ///
-/// Owns its memory (64-byte aligned); with `Release = memory::wipe_on_release` it is overwritten when released.
-/// Value semantics; thread and exception safety of a standard container.
+/// Owns its memory (64-byte aligned); with `Release = memory::wipe_on_release` it is overwritten when
+/// released. Value semantics; thread and exception safety of a standard container.
 template <class Basis, class Form, class Space = memory::host_space, class Release = memory::keep_on_release>
 class poly {
     static_assert(std::is_same_v<Form, coefficient_form> || std::is_same_v<Form, evaluation_form>,
@@ -40,7 +40,8 @@ class poly {
     /// The zero polynomial.
     poly() : words_(degree * static_cast<std::size_t>(Basis::limbs)) {}
     /// With words that the caller will write before reading.
-    explicit poly(memory::uninitialized_t) : words_(degree * static_cast<std::size_t>(Basis::limbs), memory::uninitialized) {}
+    explicit poly(memory::uninitialized_t)
+        : words_(degree * static_cast<std::size_t>(Basis::limbs), memory::uninitialized) {}
     /// Takes over words that already have this chain and form; moving a transformed buffer costs nothing.
     explicit poly(storage words) noexcept : words_(std::move(words)) {
         TENSAFE_PRECONDITION(words_.size() == degree * static_cast<std::size_t>(Basis::limbs));
@@ -55,7 +56,8 @@ class poly {
     template <int I>
     std::span<const arith::word, degree> limb() const noexcept {
         static_assert(I >= 0 && I < Basis::limbs, "rns::poly::limb: the chain has no such limb");
-        return std::span<const arith::word, degree>(words_.data() + static_cast<std::size_t>(I) * degree, degree);
+        return std::span<const arith::word, degree>(words_.data() + static_cast<std::size_t>(I) * degree,
+                                                    degree);
     }
 
     std::span<const arith::word> words() const noexcept { return words_.span(); }

@@ -7,11 +7,11 @@
 
 namespace tensafe::rns {
 
-/// round(p / q_last) modulo the shorter chain, with p taken in (-Q/2, Q/2): exact rounding of every coefficient.
-/// One inverse NTT of the dropped limb and one forward NTT for each limb that stays. Allocates the result.
+/// round(p / q_last) modulo the shorter chain, with p taken in (-Q/2, Q/2): exact rounding of every
+/// coefficient. One inverse NTT of the dropped limb and one forward NTT for each limb that stays. Allocates
+/// the result.
 template <class Basis, class Space, class R>
-    requires(Basis::limbs >= 2)
-poly<prefix<Basis, Basis::limbs - 1>, evaluation_form, Space, R> rescale(
+requires(Basis::limbs >= 2) poly<prefix<Basis, Basis::limbs - 1>, evaluation_form, Space, R> rescale(
     exec::host where, const poly<Basis, evaluation_form, Space, R>& p) {
     constexpr int last = Basis::limbs - 1;
     constexpr arith::word dropped = Basis::template prime<last>;
@@ -19,7 +19,8 @@ poly<prefix<Basis, Basis::limbs - 1>, evaluation_form, Space, R> rescale(
     memory::buffer<arith::word, Space, R> remainder(Basis::degree, memory::uninitialized);
     std::copy_n(p.template limb<last>().data(), Basis::degree, remainder.data());
     ntt::inverse(where, shared_plan<Basis::log_n, dropped>(), remainder.span());
-    // Shifting by half makes the remainder centred: r + half is in [0, q_last) exactly when r is in its upper half.
+    // Shifting by half makes the remainder centred: r + half is in [0, q_last) exactly when r is in its upper
+    // half.
     constexpr arith::word half = dropped / 2;
     for (arith::word& r : remainder) {
         r = arith::subtract_if_not_below(r + half, dropped);
@@ -33,21 +34,22 @@ poly<prefix<Basis, Basis::limbs - 1>, evaluation_form, Space, R> rescale(
         constexpr arith::word half_mod_q = half % q;
         arith::word* out = result.template limb<I>().data();
         for (std::size_t k = 0; k < Basis::degree; ++k) {
-            const arith::word r = arith::reduce<1>(policy.modulus(), policy.reduce_word(remainder[k], one)).value;
+            const arith::word r =
+                arith::reduce<1>(policy.modulus(), policy.reduce_word(remainder[k], one)).value;
             out[k] = arith::subtract_if_not_below(r + q - half_mod_q, q);
         }
         ntt::forward(where, shared_plan<Basis::log_n, q>(), result.template limb<I>());
         const arith::word* in = p.template limb<I>().data();
         for (std::size_t k = 0; k < Basis::degree; ++k) {
             const arith::below<2, modulus_of<q>> difference{in[k] + q - out[k]};
-            out[k] = arith::reduce<1>(policy.modulus(), policy.multiply(difference, inverse_of_dropped)).value;
+            out[k] =
+                arith::reduce<1>(policy.modulus(), policy.multiply(difference, inverse_of_dropped)).value;
         }
     });
     return result;
 }
 template <class Basis, class Form, class Space, class R>
-    requires(Basis::limbs < 2)
-void rescale(exec::host,
-             const poly<Basis, Form, Space, R>&) = delete;  // no level left: start from a longer modulus chain
+requires(Basis::limbs < 2) void rescale(exec::host, const poly<Basis, Form, Space, R>&) =
+    delete;  // no level left: start from a longer modulus chain
 
 }  // namespace tensafe::rns

@@ -1,13 +1,18 @@
 #pragma once
 
 // The whole library for host programs, with no third-party dependency. Opt-in headers stay outside: io/,
-// adapters/, lora/svd.hpp, exec/host_parallel.hpp.
+// adapters/, lora/svd.hpp.
 
-#include <tensafe/core/error.hpp>
-#include <tensafe/core/macros.hpp>
-#include <tensafe/core/precondition.hpp>
-#include <tensafe/core/version.hpp>
-#include <tensafe/exec/host.hpp>
+#include <tensafe/ckks/ciphertext.hpp>
+#include <tensafe/ckks/encrypt.hpp>
+#include <tensafe/ckks/evaluate.hpp>
+#include <tensafe/ckks/fold.hpp>
+#include <tensafe/ckks/keys.hpp>
+#include <tensafe/ckks/parameters.hpp>
+#include <tensafe/ckks/plaintext.hpp>
+#include <tensafe/ckks/security.hpp>
 #include <tensafe/lora/adapter.hpp>
-#include <tensafe/memory/buffer.hpp>
-#include <tensafe/memory/wipe.hpp>
+#include <tensafe/lora/client.hpp>
+#include <tensafe/lora/plain.hpp>
+#include <tensafe/lora/server.hpp>
+#include <tensafe/lora/stack.hpp>

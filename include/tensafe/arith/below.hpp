@@ -2,9 +2,9 @@
 
 #include <tensafe/arith/modulus.hpp>
 #include <tensafe/arith/word.hpp>
-#include <tensafe/core/precondition.hpp>
 
 #include <concepts>
+#include <cstdint>
 
 namespace tensafe::arith {
 
@@ -19,7 +19,7 @@ inline constexpr unsigned largest_multiple = [] {
 
 /// A value in [0, K*q): K is the lazy bound, carried in the type. `Representation` is word or double (an
 /// integer held exactly). Widening K is implicit; narrowing is `reduce<To>`. The bound is the caller's
-/// promise where a value enters (checked in debug builds) and the compiler's from there on.
+/// promise where a value enters and the compiler's from there on.
 template <unsigned K, modulus Modulus, class Representation = word>
 struct below {
     static_assert(K >= 1 && K <= largest_multiple<Modulus, Representation>,
@@ -61,8 +61,11 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<To, Modulus, Representation> 
         if constexpr (std::same_as<Representation, word>) {
             return reduce<To>(m, below<c, Modulus, word>{subtract_if_not_below(x.value, multiple)});
         } else {
-            const double keep = static_cast<double>(x.value >= multiple);
-            return reduce<To>(m, below<c, Modulus, double>{x.value - keep * multiple});
+            // By the sign bit: compilers make a branch of a comparison and of a masked select.
+            const double difference = x.value - multiple;
+            const auto negative = static_cast<std::int64_t>(__builtin_bit_cast(word, difference) >> 63);
+            return reduce<To>(
+                m, below<c, Modulus, double>{difference + static_cast<double>(negative) * multiple});
         }
     }
 }

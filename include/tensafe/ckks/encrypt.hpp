@@ -4,6 +4,7 @@
 #include <tensafe/ckks/keys.hpp>
 #include <tensafe/ckks/plaintext.hpp>
 #include <tensafe/random/generator.hpp>
+#include <tensafe/rns/limb.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -33,12 +34,8 @@ seeded_ciphertext<P, Level> encrypt(exec::host where, const secret_key<P>& key,
         constexpr auto policy = rns::variable_arithmetic<q>;
         random::sample_uniform(seed, random::stream_domain::uplink, static_cast<std::uint32_t>(I), q,
                                c1.span());
-        arith::word* c0 = hidden.template limb<I>().data();
-        const arith::word* s = key.value().template limb<I>().data();
-        for (std::size_t k = 0; k < P::degree; ++k) {
-            c0[k] = arith::subtract_if_not_below(
-                c0[k] + q - policy.reduce_fully(arith::mul_wide(c1[k], s[k])), q);
-        }
+        const auto c0 = hidden.template limb<I>();
+        rns::limb::subtract_product(policy, c0, c1.span(), key.value().template limb<I>(), c0);
     });
     return {rns::poly<basis, rns::evaluation_form>(std::move(hidden).take().declassify()), seed,
             message.scale};
@@ -69,36 +66,28 @@ ciphertext<P, Level> encrypt(exec::host where, const public_key<P>& key,
     ciphertext<P, Level> result{form(memory::uninitialized), form(memory::uninitialized), message.scale};
     rns::for_each_limb<basis>([&]<int I>() {
         constexpr auto policy = rns::variable_arithmetic<basis::template prime<I>>;
-        const auto combine = [&](const auto& k_poly, const auto& e, auto& out) {
-            const arith::word* k = k_poly.template limb<I>().data();
-            const arith::word* x = v.template limb<I>().data();
-            const arith::word* y = e.template limb<I>().data();
-            arith::word* to = out.template limb<I>().data();
-            for (std::size_t j = 0; j < P::degree; ++j) {
-                to[j] = policy.reduce_fully(arith::mul_wide(k[j], x[j]) + y[j]);
-            }
-        };
-        combine(key.b(), e0, result.c0);
-        combine(key.a(), e1, result.c1);
+        rns::limb::multiply_add(policy, result.c0.template limb<I>(), key.b().template limb<I>(),
+                                v.template limb<I>(), e0.template limb<I>());
+        rns::limb::multiply_add(policy, result.c1.template limb<I>(), key.a().template limb<I>(),
+                                v.template limb<I>(), e1.template limb<I>());
     });
     return result;
 }
+
+template <class Key, parameter_set P, class F, int L>
+void encrypt(exec::host, const Key&, plaintext<P, F, L>, random::generator&) = delete;  // inverse() it first
 
 /// c0 + c1*s: the message with its noise, at the ciphertext's scale.
 template <parameter_set P, int Level>
 plaintext<P, rns::evaluation_form, Level> decrypt(exec::host, const secret_key<P>& key,
                                                   const ciphertext<P, Level>& c) {
     using basis = typename P::template basis_at<Level>;
-    plaintext<P, rns::evaluation_form, Level> result{{}, c.scale};
+    plaintext<P, rns::evaluation_form, Level> result{
+        rns::secret_poly<basis, rns::evaluation_form>(memory::uninitialized), c.scale};
     rns::for_each_limb<basis>([&]<int I>() {
-        constexpr auto policy = rns::variable_arithmetic<basis::template prime<I>>;
-        const arith::word* c0 = c.c0.template limb<I>().data();
-        const arith::word* c1 = c.c1.template limb<I>().data();
-        const arith::word* s = key.value().template limb<I>().data();
-        arith::word* m = result.value.template limb<I>().data();
-        for (std::size_t k = 0; k < P::degree; ++k) {
-            m[k] = policy.reduce_fully(arith::mul_wide(c1[k], s[k]) + c0[k]);
-        }
+        rns::limb::multiply_add(rns::variable_arithmetic<basis::template prime<I>>,
+                                result.value.template limb<I>(), c.c1.template limb<I>(),
+                                key.value().template limb<I>(), c.c0.template limb<I>());
     });
     return result;
 }

@@ -6,7 +6,9 @@
 #include <tensafe/rns/pointwise.hpp>
 #include <tensafe/rns/rescale.hpp>
 
+#include <array>
 #include <cmath>
+#include <cstdio>
 #include <string>
 
 namespace tensafe::ckks {
@@ -18,9 +20,11 @@ namespace detail {
 inline void check_scales(const char* operation, double a, double b) {
     // Scales that went through different primes of one width differ by less than 2^-20 of their size; such
     // sums would be silently wrong by that much, so only rounding differences pass.
-    if (std::fabs(a - b) > 1e-12 * a) {
-        throw parameter_error(std::string(operation) + ": the scales differ, got 2^" +
-                              std::to_string(std::log2(a)) + " and 2^" + std::to_string(std::log2(b)) +
+    if (!(std::fabs(a - b) <= 1e-12 * a)) {
+        // Logarithms of neighbouring primes agree in the first seven decimals.
+        std::array<char, 64> scales{};
+        std::snprintf(scales.data(), scales.size(), "2^%.12f and 2^%.12f", std::log2(a), std::log2(b));
+        throw parameter_error(std::string(operation) + ": the scales differ, got " + scales.data() +
                               "; encode the plaintext at the ciphertext's scale, or bring both to one level");
     }
 }
@@ -41,13 +45,11 @@ void subtract(exec::host where, ciphertext<P, Level>& a, const ciphertext<P, Lev
     rns::subtract(where, a.c0, b.c0);
     rns::subtract(where, a.c1, b.c1);
 }
+// Compilers show the line of the overload that they refuse, so the way out stands on it.
 template <parameter_set P, int A, int B>
-requires(A !=
-         B) void add(exec::host, ciphertext<P, A>&,
-                     const ciphertext<P, B>&) = delete;  // levels differ: level_reduce the higher one first
+void add(exec::host, ciphertext<P, A>&, const ciphertext<P, B>&) = delete;  // level_reduce one first
 template <parameter_set P, int A, int B>
-requires(A != B) void subtract(exec::host, ciphertext<P, A>&, const ciphertext<P, B>&) =
-    delete;  // levels differ: level_reduce the higher one first
+void subtract(exec::host, ciphertext<P, A>&, const ciphertext<P, B>&) = delete;  // level_reduce one first
 
 /// a += p.  @throws parameter_error if the scales differ
 template <parameter_set P, int Level>
@@ -61,16 +63,14 @@ void add_plain(exec::host where, ciphertext<P, Level>& a,
 template <parameter_set P, int Level>
 void multiply_plain(exec::host where, ciphertext<P, Level>& a,
                     const plaintext<P, rns::evaluation_form, Level>& p) noexcept {
-    rns::multiply(where, a.c0, p.value);
-    rns::multiply(where, a.c1, p.value);
+    rns::multiply(where, a.c0, a.c0, p.value);
+    rns::multiply(where, a.c1, a.c1, p.value);
     a.scale *= p.scale;
 }
-template <parameter_set P, int Level>
-void add_plain(exec::host, ciphertext<P, Level>&, const plaintext<P, rns::coefficient_form, Level>&) =
-    delete;  // call forward() on the plaintext
-template <parameter_set P, int Level>
-void multiply_plain(exec::host, ciphertext<P, Level>&, const plaintext<P, rns::coefficient_form, Level>&) =
-    delete;  // call forward() on the plaintext
+template <parameter_set P, class F, int L>
+void add_plain(exec::host, ciphertext<P, L>&, const plaintext<P, F, L>&) = delete;  // forward() it first
+template <parameter_set P, class F, int L>
+void multiply_plain(exec::host, ciphertext<P, L>&, const plaintext<P, F, L>&) = delete;  // forward() it first
 
 /// Drops the last prime and divides by it, rounding exactly. The scale is divided by the prime: a factor
 /// encoded at `P::rescale_factor<Level>` leaves the scale where it was.
@@ -80,8 +80,7 @@ requires(Level >= 1) ciphertext<P, Level - 1> rescale(exec::host where, const ci
             c.scale / P::template rescale_factor<Level>};
 }
 template <parameter_set P>
-ciphertext<P, 0> rescale(exec::host, const ciphertext<P, 0>&) =
-    delete;  // no level left: start from a longer modulus chain
+void rescale(exec::host, const ciphertext<P, 0>&) = delete;  // no level left: use a longer modulus chain
 
 /// Drops primes until `Target` rescales are left; value and scale stay.
 template <int Target, parameter_set P, int Level>

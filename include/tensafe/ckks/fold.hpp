@@ -4,10 +4,9 @@
 #include <tensafe/ckks/keys.hpp>
 #include <tensafe/encoding/slot_transform.hpp>
 #include <tensafe/rns/crt.hpp>
+#include <tensafe/rns/limb.hpp>
 
-#include <algorithm>
 #include <array>
-#include <bit>
 #include <complex>
 #include <cstddef>
 #include <span>
@@ -33,8 +32,8 @@ struct folded {
 /// In bit-reversed order, entries whose points have the same power X^(N/2^log_n) stand next to each other, so
 /// the trace is a sum over blocks of c0 + c1*s: no transform, N multiply-adds for each limb, one reduction
 /// for many terms. docs/design/encoding.md proves the identity.
-/// @pre 1 <= log_n <= P::log_n; the message times the scale stays below half the product of the first `Limbs`
-/// primes
+/// @pre 1 <= log_n <= P::log_n; the coefficients of the trace, which are at most the largest sum times the
+/// scale plus N/2^log_n times the noise, stay below half the product of the first `Limbs` primes
 template <int Limbs, parameter_set P, int Level>
 folded<P, Limbs> decrypt_folded(exec::host, const secret_key<P>& key, const ciphertext<P, Level>& c,
                                 int log_n) {
@@ -43,29 +42,11 @@ folded<P, Limbs> decrypt_folded(exec::host, const secret_key<P>& key, const ciph
     folded<P, Limbs> result;
     result.log_n = log_n;
     result.scale = c.scale;
-    const std::size_t points = std::size_t{1} << log_n;
-    const std::size_t block = P::degree >> log_n;
     rns::for_each_limb<typename folded<P, Limbs>::basis>([&]<int I>() {
-        constexpr arith::word q = P::basis::template prime<I>;
-        constexpr auto policy = rns::variable_arithmetic<q>;
-        // Each step adds less than q^2 + q; this many fit 128 bits.
-        constexpr std::size_t terms = std::bit_width(q) >= 60 ? 32 : 128;
-        const arith::word* c0 = c.c0.template limb<I>().data();
-        const arith::word* c1 = c.c1.template limb<I>().data();
-        const arith::word* s = key.value().template limb<I>().data();
-        memory::secret_buffer<arith::word> sums(points);
-        for (std::size_t b = 0; b < points; ++b) {
-            arith::word total = 0;
-            for (std::size_t k = b * block; k < (b + 1) * block;) {
-                const std::size_t end = std::min(k + terms, (b + 1) * block);
-                arith::wide sum = total;
-                for (; k < end; ++k) {
-                    sum += arith::mul_wide(c1[k], s[k]) + c0[k];
-                }
-                total = policy.reduce_any(sum);
-            }
-            sums[b] = total;
-        }
+        memory::secret_buffer<arith::word> sums(std::size_t{1} << log_n);
+        rns::limb::block_sums(rns::variable_arithmetic<P::basis::template prime<I>>, sums.span(),
+                              c.c1.template limb<I>(), key.value().template limb<I>(),
+                              c.c0.template limb<I>());
         result.limbs[I] = std::move(sums);
     });
     return result;

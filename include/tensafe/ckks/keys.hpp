@@ -5,7 +5,6 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/random/generator.hpp>
 #include <tensafe/random/samplers.hpp>
-#include <tensafe/rns/crt.hpp>
 #include <tensafe/rns/pointwise.hpp>
 #include <tensafe/rns/poly.hpp>
 
@@ -23,12 +22,7 @@ void add_small(std::span<const std::int8_t> coefficients,
                rns::poly<Basis, rns::coefficient_form, memory::host_space, R>& p) noexcept {
     rns::for_each_limb<Basis>([&]<int I>() {
         constexpr arith::word q = Basis::template prime<I>;
-        arith::word* limb = p.template limb<I>().data();
-        for (std::size_t k = 0; k < Basis::degree; ++k) {
-            const auto x = static_cast<std::int64_t>(coefficients[k]);
-            const arith::word lifted = static_cast<arith::word>(x) + (q & static_cast<arith::word>(x >> 63));
-            limb[k] = arith::subtract_if_not_below(limb[k] + lifted, q);
-        }
+        rns::limb::add_small(rns::modulus_of<q>(q), p.template limb<I>(), coefficients);
     });
 }
 
@@ -47,7 +41,7 @@ class secret_key {
 
     secret_key(secret_key&&) noexcept = default;
     secret_key& operator=(secret_key&&) noexcept = default;
-    secret_key(const secret_key&) = delete;
+    secret_key(const secret_key&) = delete;  // one owner: move it, or lend it by const reference
     secret_key& operator=(const secret_key&) = delete;
 
     const rns::secret_poly<typename P::basis, rns::evaluation_form>& value() const noexcept { return value_; }
@@ -102,8 +96,9 @@ class public_key {
         add_small(error.span(), e);
         const auto e_values = rns::forward(exec::host{}, std::move(e));
         rns::add(exec::host{}, b_, e_values);
-        auto a_times_s = a_;
-        rns::multiply(exec::host{}, a_times_s, s.value());
+        // a is public, so a*s without the error is as secret as s.
+        rns::secret_poly<typename P::basis, rns::evaluation_form> a_times_s(memory::uninitialized);
+        rns::multiply(exec::host{}, a_times_s, a_, s.value());
         rns::subtract(exec::host{}, b_, a_times_s);
     }
 

@@ -6,8 +6,10 @@
 
 #include <array>
 #include <bit>
+#include <concepts>
 #include <cstddef>
 #include <type_traits>
+#include <utility>
 
 namespace tensafe::ckks {
 

@@ -2,8 +2,10 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/rns/crt.hpp>
+#include <tensafe/rns/limb.hpp>
 #include <tensafe/rns/poly.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -15,35 +17,18 @@ namespace tensafe::encoding {
 
 namespace detail {
 
-/// Reals up to this bound are reduced without looking at their size: two signed words hold their integer
-/// part.
-inline constexpr int split_bits = 50;
+/// Reals below this bound are reduced without looking at their size.
 inline constexpr double fixed_time_limit = 0x1p112;
 
-/// |round(x)| modulo q for |x| < 2^112, with the sign applied. No branches on x.
-template <arith::word Q>
-arith::word residue_of_real(double x) noexcept {
-    constexpr auto policy = rns::fixed_arithmetic<Q>;
-    constexpr auto one = policy.prepare(1);
-    constexpr auto power = policy.prepare((arith::word{1} << split_bits) % Q);
-    const double magnitude = std::fabs(x);
-    const auto high = static_cast<std::int64_t>(magnitude * 0x1p-50);
-    const auto low = static_cast<std::int64_t>(magnitude - static_cast<double>(high) * 0x1p50 + 0.5);
-    const auto high_part =
-        policy.multiply(arith::below<1, rns::modulus_of<Q>>{static_cast<arith::word>(high)}, power);
-    const auto low_part = policy.reduce_word(static_cast<arith::word>(low), one);
-    const arith::word r = arith::reduce<1>(policy.modulus(), high_part + low_part).value;
-    const arith::word negative = arith::word{0} - static_cast<arith::word>(std::signbit(x));
-    return arith::subtract_if_not_below((r ^ negative) - negative + (Q & negative), Q);
-}
-
-/// The same for any finite x: mantissa times a power of two. Takes time that depends on x.
-template <arith::word Q>
-arith::word residue_of_large_real(double x) noexcept {
+/// round(x) modulo q for any finite x, by its mantissa and exponent. Takes time that depends on x.
+inline arith::word residue_of_large_real(arith::word q, double x) noexcept {
     int exponent = 0;
-    const auto mantissa = static_cast<std::int64_t>(std::ldexp(std::frexp(x, &exponent), 53));
-    const arith::word power = arith::power_mod(2, static_cast<arith::word>(exponent - 53), Q);
-    return arith::multiply_mod(rns::residue_of<Q>(mantissa), power, Q);
+    const double fraction = std::frexp(std::round(std::fabs(x)), &exponent);
+    const int shift = std::max(exponent - 53, 0);
+    const auto mantissa = static_cast<arith::word>(std::ldexp(fraction, exponent - shift));
+    const arith::word power = arith::power_mod(2, static_cast<arith::word>(shift), q);
+    const arith::word r = arith::multiply_mod(mantissa % q, power, q);
+    return std::signbit(x) && r != 0 ? q - r : r;
 }
 
 inline std::string power_of_two(double x) {
@@ -51,15 +36,26 @@ inline std::string power_of_two(double x) {
     return "2^" + text.substr(0, text.find('.') + 2);
 }
 
-/// Throws encoding_error, naming the entry, unless magnitude(i) * scale < Q/2 for all i < count. The common
-/// case takes the same time for all values.
+/// Just below Q/2, by a relative 2^-44: room for the rounding of this product, of scaled magnitudes and of
+/// the slot transform, so that what passes never wraps around.
+template <class Basis>
+double encoding_limit() noexcept {
+    double limit = 0.5 - 0x1p-45;
+    for (const arith::word q : Basis::primes) {
+        limit *= static_cast<double>(q);
+    }
+    return limit;
+}
+
+/// Throws encoding_error, naming the entry, unless magnitude(i) * scale is below the limit for all i < count.
+/// The common case takes the same time for all values.
 template <class Basis, class Magnitude>
 void check_encodable(std::size_t count, double scale, Magnitude magnitude) {
     if (!(scale > 0) || !std::isfinite(scale)) {
         throw parameter_error("encode: the scale is " + std::to_string(scale) +
                               ", wanted a positive finite number");
     }
-    const double limit = std::exp2(Basis::log2_modulus() - 1);
+    const double limit = encoding_limit<Basis>();
     bool all_fit = true;
     for (std::size_t i = 0; i < count; ++i) {
         all_fit &= magnitude(i) * scale < limit;  // false for NaN
@@ -84,16 +80,12 @@ void round_coefficients(std::span<const double> scaled, double largest,
                         rns::poly<Basis, rns::coefficient_form, Space, R>& out) noexcept {
     rns::for_each_limb<Basis>([&]<int I>() {
         constexpr arith::word q = Basis::template prime<I>;
-        arith::word* limb = out.template limb<I>().data();
+        const auto limb = out.template limb<I>();
         if (largest < fixed_time_limit) {
-            for (std::size_t k = 0; k < Basis::degree; ++k) {
-                limb[k] = residue_of_real<q>(scaled[k]);
-            }
+            rns::limb::round_reals(rns::fixed_arithmetic<q>, limb, scaled);
         } else {
             for (std::size_t k = 0; k < Basis::degree; ++k) {
-                const double x = scaled[k];
-                limb[k] =
-                    std::fabs(x) < fixed_time_limit ? residue_of_real<q>(x) : residue_of_large_real<q>(x);
+                limb[k] = residue_of_large_real(q, scaled[k]);
             }
         }
     });
@@ -104,8 +96,8 @@ void round_coefficients(std::span<const double> scaled, double largest,
 /// Coefficient encoding: coefficient k becomes round(values[k] * scale); missing ones become zero.
 /// Time does not depend on the values unless some |value| * scale reaches 2^112.
 /// @throws shape_error if values.size() > N; parameter_error for a bad scale; encoding_error, naming the
-/// entry,
-///         for NaN, infinity, or |value| * scale >= Q/2. `out` is unchanged then.
+///         entry, for NaN, infinity, or |value| * scale not below Q/2 (less a relative 2^-44). `out` is
+///         unchanged then.
 template <class Basis, class Space, class R>
 void encode_coefficients(exec::host, std::span<const double> values, double scale,
                          rns::poly<Basis, rns::coefficient_form, Space, R>& out) {

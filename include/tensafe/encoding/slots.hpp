@@ -15,8 +15,8 @@ namespace tensafe::encoding {
 /// coefficients. Missing slots are zero. O(N log N); time does not depend on the values (see
 /// encode_coefficients).
 /// @throws shape_error if slots.size() > N/2; parameter_error for a bad scale; encoding_error, naming the
-/// entry, for
-///         NaN, infinity, or |slot| * scale >= Q/2. `out` is unchanged then.
+///         entry, for NaN, infinity, or |slot| * scale not below Q/2 (less a relative 2^-44). `out` is
+///         unchanged then.
 template <class Basis, class Space, class R>
 void encode_slots(exec::host, std::span<const std::complex<double>> slots, double scale,
                   rns::poly<Basis, rns::coefficient_form, Space, R>& out) {

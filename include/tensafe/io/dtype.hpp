@@ -6,8 +6,8 @@
 
 namespace tensafe::io {
 
-/// The element types of the safetensors format whose elements fill whole bytes. Values are read and written for the
-/// first four; the others are listed only.
+/// The element types of the safetensors format whose elements fill whole bytes. Values are read and written
+/// for the first four; the others are listed only.
 enum class dtype { f64, f32, f16, bf16, i64, i32, i16, i8, u64, u32, u16, u8, boolean, f8_e4m3, f8_e5m2 };
 
 namespace detail {

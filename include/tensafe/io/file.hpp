@@ -3,8 +3,6 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/io/message.hpp>
 
-#include <unistd.h>
-
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
@@ -14,6 +12,7 @@
 #include <span>
 #include <string>
 #include <system_error>
+#include <unistd.h>
 
 namespace tensafe::io {
 
@@ -24,16 +23,19 @@ struct file_closer {
 };
 using file_handle = std::unique_ptr<std::FILE, file_closer>;
 
-[[noreturn]] inline void throw_io_error(const std::filesystem::path& path, const std::string& action, int code) {
-    throw io_error(quote(path.string()) + ": cannot " + action + ": " + std::generic_category().message(code));
+[[noreturn]] inline void throw_io_error(const std::filesystem::path& path, const std::string& action,
+                                        int code) {
+    throw io_error(quote(path.string()) + ": cannot " + action + ": " +
+                   std::generic_category().message(code));
 }
 
 }  // namespace detail
 
-/// A regular file, read from its beginning to its end. Directories, pipes and devices are refused: their length says
-/// nothing about what reading them yields.
+/// A regular file, read from its beginning to its end. Directories, pipes and devices are refused: their
+/// length says nothing about what reading them yields.
 ///
-/// Movable, not copyable. One thread at a time. Errors: io_error, which names the path and the system's reason.
+/// Movable, not copyable. One thread at a time. Errors: io_error, which names the path and the system's
+/// reason.
 class input_file {
   public:
     /// @throws io_error if `path` cannot be opened or is not a regular file
@@ -83,8 +85,8 @@ class input_file {
     std::size_t size_ = 0;
 };
 
-/// Puts `bytes` at `path`, all of them or none: they are written to a temporary file beside it, forced to the device,
-/// and renamed over whatever stood there. A reader sees the old file or the new one.
+/// Puts `bytes` at `path`, all of them or none: they are written to a temporary file beside it, forced to the
+/// device, and renamed over whatever stood there. A reader sees the old file or the new one.
 ///
 /// Thread safety: any threads and processes, also for the same path (the last rename wins).
 /// @throws io_error naming the path; the old file is then untouched and the temporary file removed

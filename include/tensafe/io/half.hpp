@@ -7,8 +7,8 @@ namespace tensafe::io {
 
 namespace detail {
 
-/// Rounds a double to the 16-bit format with this split of exponent and fraction, to nearest, ties to even, in a
-/// single step: going through float first would round twice and turn near-ties into ties.
+/// Rounds a double to the 16-bit format with this split of exponent and fraction, to nearest, ties to even,
+/// in a single step: going through float first would round twice and turn near-ties into ties.
 template <int ExponentBits, int FractionBits>
 constexpr std::uint16_t narrow(double value) noexcept {
     static_assert(ExponentBits + FractionBits == 15, "narrow: sign, exponent and fraction must fill 16 bits");
@@ -28,7 +28,8 @@ constexpr std::uint16_t narrow(double value) noexcept {
     if (exponent > bias) {
         return static_cast<std::uint16_t>(sign | infinity);
     }
-    // Below the smallest normal number the spacing stays that of the smallest exponent: more bits are dropped.
+    // Below the smallest normal number the spacing stays that of the smallest exponent: more bits are
+    // dropped.
     const int missing = exponent < 1 - bias ? 1 - bias - exponent : 0;
     const int dropped = 52 - FractionBits + missing;
     if (dropped > 53) {
@@ -41,8 +42,8 @@ constexpr std::uint16_t narrow(double value) noexcept {
     if (rest > tie || (rest == tie && (kept & 1) != 0)) {
         ++kept;
     }
-    // The leading bit of a normal significand adds the last one to the exponent field, and so does the carry of a
-    // round-up, from subnormal to normal and from the largest finite number to infinity alike.
+    // The leading bit of a normal significand adds the last one to the exponent field, and so does the carry
+    // of a round-up, from subnormal to normal and from the largest finite number to infinity alike.
     const std::uint64_t lower_exponents =
         missing > 0 ? 0 : static_cast<std::uint64_t>(exponent + bias - 1) << FractionBits;
     return static_cast<std::uint16_t>(sign | (lower_exponents + kept));
@@ -50,8 +51,8 @@ constexpr std::uint16_t narrow(double value) noexcept {
 
 }  // namespace detail
 
-// IEEE 754 binary16 ("half") and bfloat16 as bit patterns, and what they are worth. Pure functions: constexpr, no
-// errors, callable from any thread, independent of the rounding mode.
+// IEEE 754 binary16 ("half") and bfloat16 as bit patterns, and what they are worth. Pure functions:
+// constexpr, no errors, callable from any thread, independent of the rounding mode.
 
 /// The value of a half, exactly: subnormal numbers, signed zeros, infinities and NaN payloads included.
 constexpr float float_from_half(std::uint16_t bits) noexcept {
@@ -59,7 +60,8 @@ constexpr float float_from_half(std::uint16_t bits) noexcept {
     const std::uint32_t exponent = (bits >> 10) & 0x1fu;
     const std::uint32_t fraction = bits & 0x3ffu;
     if (exponent == 0) {
-        const float magnitude = static_cast<float>(fraction) * 0x1p-24f;  // exact: ten bits times a power of two
+        const float magnitude =
+            static_cast<float>(fraction) * 0x1p-24f;  // exact: ten bits times a power of two
         return sign != 0 ? -magnitude : magnitude;
     }
     const std::uint32_t widened = exponent == 0x1f ? 0xffu : exponent + (127 - 15);
@@ -72,10 +74,14 @@ constexpr float float_from_bfloat16(std::uint16_t bits) noexcept {
 }
 
 /// The half nearest to `value`, ties to even; infinity from 65520 on; a quiet NaN for every NaN.
-constexpr std::uint16_t half_from_double(double value) noexcept { return detail::narrow<5, 10>(value); }
+constexpr std::uint16_t half_from_double(double value) noexcept {
+    return detail::narrow<5, 10>(value);
+}
 
-/// The bfloat16 nearest to `value`, ties to even; infinity where the next power of two would be 2^128; a quiet NaN
-/// for every NaN.
-constexpr std::uint16_t bfloat16_from_double(double value) noexcept { return detail::narrow<8, 7>(value); }
+/// The bfloat16 nearest to `value`, ties to even; infinity where the next power of two would be 2^128; a
+/// quiet NaN for every NaN.
+constexpr std::uint16_t bfloat16_from_double(double value) noexcept {
+    return detail::narrow<8, 7>(value);
+}
 
 }  // namespace tensafe::io

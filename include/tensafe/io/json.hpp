@@ -16,8 +16,8 @@ namespace tensafe::io {
 
 namespace detail {
 
-/// Builds a document from JSON events and stops at the first duplicate key (of which the library's own reader would
-/// silently keep one) or too deep nesting.
+/// Builds a document from JSON events and stops at the first duplicate key (of which the library's own reader
+/// would silently keep one) or too deep nesting.
 class strict_json_builder final : public nlohmann::json_sax<nlohmann::ordered_json> {
   public:
     static constexpr std::size_t max_depth = 16;
@@ -48,8 +48,8 @@ class strict_json_builder final : public nlohmann::json_sax<nlohmann::ordered_js
 
     bool parse_error(std::size_t position, const std::string& last_token,
                      const nlohmann::detail::exception&) override {
-        throw format_error(std::string(file_) + ": not valid JSON at byte " + std::to_string(position) + ", near " +
-                           quote(last_token));
+        throw format_error(std::string(file_) + ": not valid JSON at byte " + std::to_string(position) +
+                           ", near " + quote(last_token));
     }
 
   private:
@@ -67,7 +67,8 @@ class strict_json_builder final : public nlohmann::json_sax<nlohmann::ordered_js
             parent.push_back(std::move(value));
             return parent.back();
         }
-        // The map's own insertion looks through all keys again, which makes a large object cost quadratic time.
+        // The map's own insertion looks through all keys again, which makes a large object cost quadratic
+        // time.
         auto& members = parent.get_ref<nlohmann::ordered_json::object_t&>();
         return members.emplace_back(std::move(key_), std::move(value)).second;
     }
@@ -100,8 +101,8 @@ class strict_json_builder final : public nlohmann::json_sax<nlohmann::ordered_js
 
 }  // namespace detail
 
-/// Parses JSON text from outside, keeping the order of keys. Stricter than the JSON library alone: duplicate keys,
-/// zero bytes and more than 16 levels of nesting are errors. Cost: n log n in the text's length.
+/// Parses JSON text from outside, keeping the order of keys. Stricter than the JSON library alone: duplicate
+/// keys, zero bytes and more than 16 levels of nesting are errors. Cost: n log n in the text's length.
 /// @param file how messages call the text, already quoted
 /// @throws format_error naming the file and the byte
 inline nlohmann::ordered_json parse_strict_json(std::string_view text, std::string_view file) {

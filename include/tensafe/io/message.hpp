@@ -13,8 +13,8 @@ namespace tensafe::io {
 
 // Pieces of error messages that carry something from outside.
 
-/// `text` in double quotes, fit for an error message whoever wrote it: plain ASCII, control characters and everything
-/// else escaped, bytes that are not UTF-8 replaced, cut after about 200 characters.
+/// `text` in double quotes, fit for an error message whoever wrote it: plain ASCII, control characters and
+/// everything else escaped, bytes that are not UTF-8 replaced, cut after about 200 characters.
 inline std::string quote(std::string_view text) {
     constexpr std::size_t longest = 200;
     const nlohmann::json head(std::string(text.substr(0, longest)));

@@ -2,8 +2,8 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/io/file.hpp>
-#include <tensafe/io/peft_config.hpp>
 #include <tensafe/io/message.hpp>
+#include <tensafe/io/peft_config.hpp>
 #include <tensafe/io/safetensors.hpp>
 #include <tensafe/lora/adapter.hpp>
 
@@ -101,8 +101,8 @@ inline void check_pair(const lora_pair& pair, std::size_t wanted_rank, const std
     for (const tensor_info* tensor : {pair.a, pair.b}) {
         const std::string what = tensor == pair.a ? "lora_A" : "lora_B";
         if (tensor->shape.size() > 2) {
-            throw unsupported_error(where + "not supported: " + what + " with shape " + shape_text(tensor->shape) +
-                                    ", only linear layers (two dimensions)");
+            throw unsupported_error(where + "not supported: " + what + " with shape " +
+                                    shape_text(tensor->shape) + ", only linear layers (two dimensions)");
         }
         if (tensor->shape.size() < 2 || tensor->size() == 0) {
             throw format_error(where + what + ": got shape " + shape_text(tensor->shape) +
@@ -125,11 +125,14 @@ inline void check_pair(const lora_pair& pair, std::size_t wanted_rank, const std
 
 /// Combines a PEFT configuration (the text of adapter_config.json) and its weights.
 ///
-/// Site names are module paths without "base_model.model."; sites stand in the order of the file's bytes. Everything
-/// about shapes and ranks is checked before values are decoded. Thread safety: a pure function of its arguments.
+/// Site names are module paths without "base_model.model."; sites stand in the order of the file's bytes.
+/// Everything about shapes and ranks is checked before values are decoded. Thread safety: a pure function of
+/// its arguments.
 /// @throws format_error if the files are malformed or contradict each other, or a value is not finite
-/// @throws unsupported_error ("... not supported: ...") for anything but plain LoRA on linear layers: other methods,
-///         DoRA, bias, embeddings, fully trained modules, regular-expression patterns, several adapters in one file
+/// @throws unsupported_error ("... not supported: ...") for anything but plain LoRA on linear layers: other
+/// methods,
+///         DoRA, bias, embeddings, fully trained modules, regular-expression patterns, several adapters in
+///         one file
 inline lora::adapter parse_peft(std::string_view config_text, const safetensors_file& weights,
                                 std::string_view config_name = "adapter_config.json") {
     const peft_config config = peft_config::parse(config_text, quote(config_name));
@@ -153,8 +156,8 @@ inline lora::adapter parse_peft(std::string_view config_text, const safetensors_
     return result;
 }
 
-/// Loads a LoRA adapter in the layout of Hugging Face PEFT: adapter_config.json and adapter_model.safetensors in one
-/// directory. See parse_peft for what is accepted.
+/// Loads a LoRA adapter in the layout of Hugging Face PEFT: adapter_config.json and adapter_model.safetensors
+/// in one directory. See parse_peft for what is accepted.
 /// @throws io_error if a file cannot be read; format_error also if the configuration is longer than 1 MB;
 ///         otherwise as parse_peft
 inline lora::adapter load_peft(const std::filesystem::path& directory) {
@@ -166,7 +169,8 @@ inline lora::adapter load_peft(const std::filesystem::path& directory) {
     }
     std::string text(config.size(), '\0');
     config.read(std::as_writable_bytes(std::span<char>(text)));
-    return parse_peft(text, safetensors_file::open(directory / "adapter_model.safetensors"), config_path.string());
+    return parse_peft(text, safetensors_file::open(directory / "adapter_model.safetensors"),
+                      config_path.string());
 }
 
 }  // namespace tensafe::io

@@ -16,8 +16,8 @@
 
 namespace tensafe::io {
 
-/// What an adapter_config.json says about the sites of a LoRA adapter. Anything that would change the adapter's
-/// output and is not represented here is refused when the text is parsed.
+/// What an adapter_config.json says about the sites of a LoRA adapter. Anything that would change the
+/// adapter's output and is not represented here is refused when the text is parsed.
 ///
 /// A value type; parse does all the checking, const members may be called from any thread.
 class peft_config {
@@ -45,9 +45,10 @@ class peft_config {
   private:
     using json = nlohmann::ordered_json;
 
-    /// A value for all modules, with exceptions by name pattern. PEFT matches a pattern P as the regular expression
-    /// `(.*\.)?(P)$` and takes the first that fits, in the order of the file. Here P is a plain path, its dots are dots:
-    /// it fits a module of that name or one that ends with "." + P.
+    /// A value for all modules, with exceptions by name pattern. PEFT matches a pattern P as the regular
+    /// expression
+    /// `(.*\.)?(P)$` and takes the first that fits, in the order of the file. Here P is a plain path, its
+    /// dots are dots: it fits a module of that name or one that ends with "." + P.
     template <class Value>
     struct patterned {
         struct exception {
@@ -62,7 +63,8 @@ class peft_config {
             const exception* first = nullptr;
             for (std::string_view suffix = module;;) {
                 const auto found = exceptions.find(suffix);
-                if (found != exceptions.end() && (first == nullptr || found->second.position < first->position)) {
+                if (found != exceptions.end() &&
+                    (first == nullptr || found->second.position < first->position)) {
                     first = &found->second;
                 }
                 const std::size_t dot = suffix.find('.');
@@ -88,9 +90,9 @@ class peft_config {
         alpha_ = read_patterned<double>(document, "lora_alpha", "alpha_pattern", &peft_config::read_alpha);
     }
 
-    /// fan_in_fan_out is deliberately not looked at: it says that the *base* layer keeps its weight transposed (as
-    /// GPT-2's Conv1D does) and matters when an adapter is merged into it. lora_A and lora_B are weights of ordinary
-    /// linear layers, rank x d_in and d_out x rank, whatever it says.
+    /// fan_in_fan_out is deliberately not looked at: it says that the *base* layer keeps its weight
+    /// transposed (as GPT-2's Conv1D does) and matters when an adapter is merged into it. lora_A and lora_B
+    /// are weights of ordinary linear layers, rank x d_in and d_out x rank, whatever it says.
     void refuse_variants(const json& document) const {
         for (const auto& [key, value] : document.items()) {
             // use_dora, use_qalora and whatever comes next: each changes what is done with A and B.
@@ -99,8 +101,8 @@ class peft_config {
                 refuse(quote(key) + " set");
             }
         }
-        for (const char* key : {"modules_to_save", "trainable_token_indices", "target_parameters", "layer_replication",
-                                "alora_invocation_tokens"}) {
+        for (const char* key : {"modules_to_save", "trainable_token_indices", "target_parameters",
+                                "layer_replication", "alora_invocation_tokens"}) {
             const auto found = document.find(key);
             if (found != document.end() && !found->empty()) {  // null is empty, too
                 refuse(quote(key) + " that is not empty");
@@ -109,8 +111,8 @@ class peft_config {
         if (const auto bias = document.find("bias"); bias != document.end() && *bias != "none") {
             refuse("\"bias\" other than \"none\"");
         }
-        // PiSSA, OLoRA, CorDA, LoftQ and their like replace the base weights: B * A is relative to those, not to the
-        // published model.
+        // PiSSA, OLoRA, CorDA, LoftQ and their like replace the base weights: B * A is relative to those, not
+        // to the published model.
         const auto initial = document.find("init_lora_weights");
         if (initial != document.end() && initial->is_string() && *initial != "gaussian" &&
             *initial != "orthogonal" && *initial != "eva") {
@@ -147,7 +149,8 @@ class peft_config {
         }
         const double alpha = value.get<double>();
         if (!std::isfinite(alpha)) {
-            throw format_error(file_ + ": " + key + ": got " + number_text(alpha) + ", wanted a finite number");
+            throw format_error(file_ + ": " + key + ": got " + number_text(alpha) +
+                               ", wanted a finite number");
         }
         return alpha;
     }
@@ -169,8 +172,9 @@ class peft_config {
             if (pattern.empty() || pattern.find_first_of("\\^$*+?()[]{}|") != pattern.npos) {
                 refuse(where + ": a regular expression, only a module path or its last components");
             }
-            result.exceptions.emplace(pattern, typename patterned<Value>::exception{
-                                                   result.exceptions.size(), std::invoke(read, this, where, value)});
+            result.exceptions.emplace(
+                pattern, typename patterned<Value>::exception{result.exceptions.size(),
+                                                              std::invoke(read, this, where, value)});
         }
         return result;
     }
@@ -185,9 +189,9 @@ class peft_config {
 
     [[noreturn]] void wrong_type(const std::string& key, const json& value, const char* wanted) const {
         // A short value says more than its type; a container could be as long as the file.
-        const std::string got =
-            value.is_structured() ? value.type_name()
-                                  : quote(value.dump(-1, ' ', true, json::error_handler_t::replace));
+        const std::string got = value.is_structured()
+                                    ? value.type_name()
+                                    : quote(value.dump(-1, ' ', true, json::error_handler_t::replace));
         throw format_error(file_ + ": " + key + ": got " + got + ", wanted " + wanted);
     }
 

@@ -53,14 +53,15 @@ class memory_source {
 
 /// A safetensors file, held in memory: header checked in full, values decoded when asked for.
 ///
-/// The file is taken for hostile. Before anything is allocated for it, its length, header and offsets are checked:
-/// no duplicate or unknown keys, no tensor that overlaps another, leaves a hole or ends outside the file. Memory: the
-/// data section plus a small multiple of the header, both bounded by the file's real length.
+/// The file is taken for hostile. Before anything is allocated for it, its length, header and offsets are
+/// checked: no duplicate or unknown keys, no tensor that overlaps another, leaves a hole or ends outside the
+/// file. Memory: the data section plus a small multiple of the header, both bounded by the file's real
+/// length.
 ///
 /// A value type; after construction it never changes, so any number of threads may read from one object.
-/// Errors: format_error (malformed bytes), io_error (the system), unsupported_error (a type that is listed but not
-/// decoded); their messages name the file and the tensor, with text from the file escaped and cut. An error leaves
-/// the object as it was.
+/// Errors: format_error (malformed bytes), io_error (the system), unsupported_error (a type that is listed
+/// but not decoded); their messages name the file and the tensor, with text from the file escaped and cut. An
+/// error leaves the object as it was.
 class safetensors_file {
   public:
     /// Reads and checks a whole file.
@@ -88,9 +89,10 @@ class safetensors_file {
 
     /// The tensor of that name, or nullptr. Cost: logarithmic. The pointer lives as long as this object.
     const tensor_info* find(std::string_view name) const noexcept {
-        const auto position = std::lower_bound(
-            header_.by_name.begin(), header_.by_name.end(), name,
-            [this](std::size_t index, std::string_view wanted) { return header_.tensors[index].name < wanted; });
+        const auto position = std::lower_bound(header_.by_name.begin(), header_.by_name.end(), name,
+                                               [this](std::size_t index, std::string_view wanted) {
+                                                   return header_.tensors[index].name < wanted;
+                                               });
         if (position == header_.by_name.end() || header_.tensors[*position].name != name) {
             return nullptr;
         }
@@ -98,7 +100,8 @@ class safetensors_file {
     }
 
     /// All values of a tensor of any shape, row-major, exactly as stored.
-    /// @throws format_error if there is no such tensor, or a value is NaN or infinite (the message gives its index)
+    /// @throws format_error if there is no such tensor, or a value is NaN or infinite (the message gives its
+    /// index)
     /// @throws unsupported_error if its type is not F64, F32, F16 or BF16
     std::vector<double> read_doubles(std::string_view name) const { return decode<double>(existing(name)); }
 
@@ -161,8 +164,8 @@ class safetensors_file {
             case dtype::bf16:
                 return decode_words<Real, std::uint16_t>(tensor, float_from_bfloat16);
             default:
-                throw unsupported_error(name_ + ": tensor " + quote(tensor.name) + ": reading values of type " +
-                                        std::string(dtype_name(tensor.type)) +
+                throw unsupported_error(name_ + ": tensor " + quote(tensor.name) +
+                                        ": reading values of type " + std::string(dtype_name(tensor.type)) +
                                         " is not supported, only F64, F32, F16 and BF16");
         }
     }
@@ -199,7 +202,8 @@ class safetensors_writer {
     /// Cost: linear in the number of values, and in the number of tensors added before.
     /// @throws parameter_error if the name is taken, is reserved ("__metadata__") or is not UTF-8
     /// @throws shape_error if the shape's product differs from the number of values
-    /// @throws encoding_error if a value is NaN, infinite, or would round to infinity (the message gives its index)
+    /// @throws encoding_error if a value is NaN, infinite, or would round to infinity (the message gives its
+    /// index)
     /// @throws unsupported_error if the type is not F64, F32, F16 or BF16
     safetensors_writer& add(std::string_view name, dtype type, std::vector<std::size_t> shape,
                             std::span<const double> values) {
@@ -230,8 +234,8 @@ class safetensors_writer {
             const tensor_info& tensor = written.tensor;
             header += (header.size() == 1 ? "" : ",") + written.key + ":{\"dtype\":\"";
             header += dtype_name(tensor.type);
-            header += "\",\"shape\":" + detail::shape_text(tensor.shape) + ",\"data_offsets\":" +
-                      detail::shape_text({tensor.begin, tensor.end}) + "}";
+            header += "\",\"shape\":" + detail::shape_text(tensor.shape) +
+                      ",\"data_offsets\":" + detail::shape_text({tensor.begin, tensor.end}) + "}";
         }
         header += "}";
         header.resize((header.size() + 7) / 8 * 8, ' ');
@@ -240,7 +244,8 @@ class safetensors_writer {
                                   " bytes, wanted at most " + std::to_string(detail::max_header_bytes));
         }
         std::vector<std::byte> file;
-        file.reserve(sizeof(std::uint64_t) + header.size() + (entries_.empty() ? 0 : entries_.back().tensor.end));
+        file.reserve(sizeof(std::uint64_t) + header.size() +
+                     (entries_.empty() ? 0 : entries_.back().tensor.end));
         const auto append = [&file](std::span<const std::byte> part) {
             file.insert(file.end(), part.begin(), part.end());
         };
@@ -308,7 +313,8 @@ class safetensors_writer {
             if (!std::isfinite(widen(bits))) {
                 throw encoding_error("safetensors_writer: tensor " + quote(tensor.name) + ": value " +
                                      std::to_string(i) + " is " + number_text(values[i]) +
-                                     ", wanted one within the range of " + std::string(dtype_name(tensor.type)));
+                                     ", wanted one within the range of " +
+                                     std::string(dtype_name(tensor.type)));
             }
             std::memcpy(data.data() + i * sizeof(bits), &bits, sizeof(bits));
         }

@@ -61,7 +61,8 @@ constexpr std::optional<std::size_t> checked_product(std::size_t a, std::size_t 
 }
 
 /// Bytes of a tensor, or nothing if the number does not fit.
-constexpr std::optional<std::size_t> tensor_bytes(dtype type, const std::vector<std::size_t>& shape) noexcept {
+constexpr std::optional<std::size_t> tensor_bytes(dtype type,
+                                                  const std::vector<std::size_t>& shape) noexcept {
     std::optional<std::size_t> bytes = dtype_bytes(type);
     for (std::size_t i = 0; i < shape.size() && bytes; ++i) {
         bytes = checked_product(*bytes, shape[i]);
@@ -75,16 +76,20 @@ struct safetensors_header {
     std::map<std::string, std::string> metadata;
 };
 
-/// Turns the JSON events of a header into tensor rows. The grammar is fixed, so no document tree is built: memory
-/// stays within a small multiple of the header's length and the nesting depth within three, whatever the file says.
+/// Turns the JSON events of a header into tensor rows. The grammar is fixed, so no document tree is built:
+/// memory stays within a small multiple of the header's length and the nesting depth within three, whatever
+/// the file says.
 class safetensors_header_parser final : public nlohmann::json_sax<nlohmann::json> {
   public:
-    safetensors_header_parser(safetensors_header& header, std::string_view file) : header_(header), file_(file) {}
+    safetensors_header_parser(safetensors_header& header, std::string_view file)
+        : header_(header), file_(file) {}
 
     bool null() override { wrong_value("null"); }
     bool boolean(bool value) override { wrong_value(value ? "true" : "false"); }
     bool number_integer(number_integer_t value) override { wrong_value(std::to_string(value)); }
-    bool number_float(number_float_t, const string_t& digits) override { wrong_value("the number " + quote(digits)); }
+    bool number_float(number_float_t, const string_t& digits) override {
+        wrong_value("the number " + quote(digits));
+    }
     bool binary(binary_t&) override { wrong_value("binary data"); }
 
     bool number_unsigned(number_unsigned_t value) override {
@@ -104,10 +109,12 @@ class safetensors_header_parser final : public nlohmann::json_sax<nlohmann::json
 
     bool string(string_t& value) override {
         if (place_ == place::tensor && field_ == field::type) {
-            const auto row = std::find_if(dtype_table.begin(), dtype_table.end(),
-                                          [&](const dtype_row& candidate) { return candidate.name == value; });
+            const auto row =
+                std::find_if(dtype_table.begin(), dtype_table.end(),
+                             [&](const dtype_row& candidate) { return candidate.name == value; });
             if (row == dtype_table.end()) {
-                reject("dtype: got " + quote(value) + ", wanted a type of the safetensors format such as \"F32\"");
+                reject("dtype: got " + quote(value) +
+                       ", wanted a type of the safetensors format such as \"F32\"");
             }
             tensor_.type = static_cast<dtype>(row - dtype_table.begin());
         } else if (place_ == place::metadata) {
@@ -180,8 +187,8 @@ class safetensors_header_parser final : public nlohmann::json_sax<nlohmann::json
 
     bool parse_error(std::size_t position, const std::string& last_token,
                      const nlohmann::detail::exception&) override {
-        throw format_error(std::string(file_) + ": header: not valid JSON at byte " + std::to_string(position) +
-                           ", near " + quote(last_token));
+        throw format_error(std::string(file_) + ": header: not valid JSON at byte " +
+                           std::to_string(position) + ", near " + quote(last_token));
     }
 
   private:
@@ -190,7 +197,8 @@ class safetensors_header_parser final : public nlohmann::json_sax<nlohmann::json
     static constexpr std::string_view metadata_name = "__metadata__";
 
     [[noreturn]] void reject(const std::string& problem) const {
-        const std::string where = place_ == place::metadata ? "__metadata__" : "tensor " + quote(tensor_.name);
+        const std::string where =
+            place_ == place::metadata ? "__metadata__" : "tensor " + quote(tensor_.name);
         throw format_error(std::string(file_) + ": " + where + ": " + problem);
     }
 
@@ -260,19 +268,21 @@ class safetensors_header_parser final : public nlohmann::json_sax<nlohmann::json
 };
 
 /// The tensors must tile the data section: sorted by their bytes, each begins where the one before ends.
-inline void check_layout(const std::vector<tensor_info>& tensors, std::size_t data_bytes, std::string_view file) {
+inline void check_layout(const std::vector<tensor_info>& tensors, std::size_t data_bytes,
+                         std::string_view file) {
     const std::string prefix(file);
     std::size_t covered = 0;
     for (const tensor_info& tensor : tensors) {
         if (tensor.end > data_bytes) {
             throw format_error(prefix + ": tensor " + quote(tensor.name) + ": data_offsets end at " +
-                               std::to_string(tensor.end) + ", but the file holds " + std::to_string(data_bytes) +
-                               " bytes of data");
+                               std::to_string(tensor.end) + ", but the file holds " +
+                               std::to_string(data_bytes) + " bytes of data");
         }
         if (tensor.begin != covered) {
-            throw format_error(prefix + ": tensor " + quote(tensor.name) + ": " +
-                               (tensor.begin < covered ? "overlaps the tensor before it" : "leaves a hole before it") +
-                               ": begins at " + std::to_string(tensor.begin) + ", wanted " + std::to_string(covered));
+            throw format_error(
+                prefix + ": tensor " + quote(tensor.name) + ": " +
+                (tensor.begin < covered ? "overlaps the tensor before it" : "leaves a hole before it") +
+                ": begins at " + std::to_string(tensor.begin) + ", wanted " + std::to_string(covered));
         }
         covered = tensor.end;
     }
@@ -289,8 +299,8 @@ inline std::size_t checked_header_length(std::uint64_t length, std::size_t remai
                            ", wanted at most " + std::to_string(max_header_bytes));
     }
     if (length > remaining) {
-        throw format_error(std::string(file) + ": header length: got " + std::to_string(length) + ", but only " +
-                           std::to_string(remaining) + " bytes follow");
+        throw format_error(std::string(file) + ": header length: got " + std::to_string(length) +
+                           ", but only " + std::to_string(remaining) + " bytes follow");
     }
     return static_cast<std::size_t>(length);
 }
@@ -320,10 +330,9 @@ inline safetensors_header parse_safetensors_header(std::string_view text, std::s
     std::iota(header.by_name.begin(), header.by_name.end(), std::size_t{0});
     std::sort(header.by_name.begin(), header.by_name.end(),
               [&](std::size_t left, std::size_t right) { return tensors[left].name < tensors[right].name; });
-    const auto duplicate =
-        std::adjacent_find(header.by_name.begin(), header.by_name.end(), [&](std::size_t left, std::size_t right) {
-            return tensors[left].name == tensors[right].name;
-        });
+    const auto duplicate = std::adjacent_find(
+        header.by_name.begin(), header.by_name.end(),
+        [&](std::size_t left, std::size_t right) { return tensors[left].name == tensors[right].name; });
     if (duplicate != header.by_name.end()) {
         throw format_error(prefix + ": tensor " + quote(tensors[*duplicate].name) + ": duplicate name");
     }

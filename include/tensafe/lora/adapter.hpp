@@ -23,6 +23,7 @@ struct matrix {
     matrix(std::size_t row_count, std::size_t column_count)
         : rows(row_count), columns(column_count), values(row_count * column_count) {}
 
+    /// Entries of row r.  @pre r < rows
     std::span<const float> row(std::size_t r) const noexcept {
         return {values.data() + r * columns, columns};
     }
@@ -45,7 +46,8 @@ struct adapter_site {
 struct adapter {
     std::vector<adapter_site> sites;
 
-    /// The one site whose name equals `suffix` or ends with "." + suffix.
+    /// The site whose name equals `suffix`, or else the only one whose name ends with "." + suffix. The
+    /// reference lives as long as the adapter.
     /// @throws parameter_error if none or several match; the message lists the candidates
     const adapter_site& site(std::string_view suffix) const {
         const adapter_site* found = nullptr;

@@ -33,9 +33,9 @@ class client {
 
     /// Encodes a hidden state for a server with this layout.
     /// @param h  d entries, any real type
-    /// @throws shape_error if h.size() != d; encoding_error if an entry is NaN, infinite or too large (it is
-    /// named),
-    ///         or if the norm of h would let an answer pass the reply's modulus
+    /// @throws shape_error if h.size() != d; encoding_error if an entry is NaN or infinite (it is named), or
+    /// if
+    ///         the norm of h passes layout.largest_norm(): an answer might not fit the reply's modulus
     template <class Packing, class Real>
     encoded_state encode(exec::host where, const slot_layout<P, Packing>& layout,
                          std::span<const Real> h) const {
@@ -82,9 +82,11 @@ class client {
     }
 
     /// A*h: rank entries.
+    /// @throws shape_error if the reply was not decrypted for this layout
     template <class Packing, int Limbs>
     std::vector<double> fold(exec::host where, const slot_layout<P, Packing>& layout,
                              std::vector<ckks::folded<P, Limbs>> reply) const {
+        check(layout, reply);
         std::vector<double> answers(layout.rank);
         for (std::size_t o = 0; o < reply.size(); ++o) {
             collect(layout, o, ckks::decode_folded(where, std::move(reply[o])), answers);
@@ -122,8 +124,17 @@ class client {
         for (const Real x : h) {
             sum += static_cast<double>(x) * static_cast<double>(x);
         }
-        // NaN and infinite entries are left to the encoder, which names them.
-        if (std::isfinite(sum) && std::sqrt(sum) > layout.largest_norm()) {
+        if (!std::isfinite(sum)) {
+            for (std::size_t t = 0; t < h.size(); ++t) {
+                const double x = static_cast<double>(h[t]);
+                if (!std::isfinite(x)) {
+                    throw encoding_error(
+                        "client::encode: entry " + std::to_string(t) + " of the hidden state is " +
+                        (std::isnan(x) ? "not a number" : "infinite") + ", wanted a finite number");
+                }
+            }
+        }
+        if (!(std::sqrt(sum) <= layout.largest_norm())) {
             throw encoding_error(
                 "client::encode: the norm of the hidden state passes " +
                 std::to_string(layout.largest_norm()) +
@@ -137,6 +148,22 @@ class client {
         if (r.products.size() != layout.outputs) {
             throw shape_error("client::decrypt: got a reply of " + std::to_string(r.products.size()) +
                               " ciphertexts, wanted " + std::to_string(layout.outputs));
+        }
+    }
+
+    template <class Packing, int Limbs>
+    static void check(const slot_layout<P, Packing>& layout,
+                      const std::vector<ckks::folded<P, Limbs>>& reply) {
+        if (reply.size() != layout.outputs) {
+            throw shape_error("client::fold: got a reply of " + std::to_string(reply.size()) +
+                              " ciphertexts, wanted " + std::to_string(layout.outputs));
+        }
+        for (const auto& product : reply) {
+            if (product.log_n != layout.fold_log_n()) {
+                throw shape_error("client::fold: got a product folded to degree 2^" +
+                                  std::to_string(product.log_n) + ", wanted 2^" +
+                                  std::to_string(layout.fold_log_n()));
+            }
         }
     }
 

@@ -80,11 +80,16 @@ struct slot_layout {
     std::size_t rows_per_plaintext = 0;  ///< g, a power of two: interleaved rows (row pairs) of one plaintext
     double row_norm = 0;                 ///< at least the Euclidean norm of every row of A
 
-    /// @throws shape_error if rank or d is 0
+    /// @throws shape_error if rank or d is 0; parameter_error if row_norm is negative, infinite or NaN
     static slot_layout of(std::size_t rank, std::size_t d, double row_norm) {
         if (rank == 0 || d == 0) {
             throw shape_error("slot_layout: got a " + std::to_string(rank) + " x " + std::to_string(d) +
                               " matrix, wanted at least one row and one column");
+        }
+        if (!(row_norm >= 0) || !std::isfinite(row_norm)) {
+            throw parameter_error(
+                "slot_layout: got " + std::to_string(row_norm) +
+                " for the largest norm of a row, wanted a finite number that is not negative");
         }
         slot_layout layout{rank, d, 1, 1, 1, row_norm};
         const std::size_t wanted = (rank + Packing::rows_per_slot - 1) / Packing::rows_per_slot;
@@ -103,14 +108,15 @@ struct slot_layout {
     int fold_log_n() const noexcept { return std::countr_zero(rows_per_plaintext) + 1; }
 
     /// Largest Euclidean norm of h with which no answer can pass the primes that hold replies: by
-    /// Cauchy-Schwarz |A_r h| <= row_norm * |h|; a pair of rows makes sqrt(2) of that, and one part in 64 is
-    /// left for noise.
+    /// Cauchy-Schwarz |A_r h| <= row_norm * |h|; a pair of rows makes sqrt(2) of that, encoding can lengthen
+    /// a row by N / (2 sqrt(2) weight_scale), and one part in 64 is left for noise. docs/design/lora.md.
     double largest_norm() const noexcept {
         double bits = -1 - 0.5;
         for (int i = 0; i < Packing::template reply_limbs<P>; ++i) {
             bits += std::log2(static_cast<double>(P::basis::primes[static_cast<std::size_t>(i)]));
         }
-        return std::exp2(bits) * (63.0 / 64) / Packing::template reply_scale<P> / std::max(row_norm, 1e-300);
+        const double rounding = static_cast<double>(P::degree) / Packing::template weight_scale<P>();
+        return std::exp2(bits) * (63.0 / 64) / Packing::template reply_scale<P> / (row_norm + rounding);
     }
 
     /// Slots of input i for the hidden state h: slot r + g*t holds h[i * entries_per_input() + t], zero

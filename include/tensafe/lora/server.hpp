@@ -28,8 +28,8 @@ class server {
     using reply_type = reply<P, Packing::template reply_level<P>, reveals_adapter_rows>;
 
     /// Packs A (rank x d): `inputs * outputs` plaintexts, encoded and transformed once.
-    /// @throws shape_error for an empty matrix; encoding_error for an entry that is NaN, infinite or too
-    /// large
+    /// @throws shape_error for an empty matrix or one whose values are not rows * columns; encoding_error for
+    ///         an entry that is NaN or infinite (its row and column are named) or too large
     explicit server(const matrix& a) : layout_(layout_type::of(a.rows, a.columns, largest_row_norm(a))) {
         std::vector<std::complex<double>> slots(P::slots);
         for (std::size_t o = 0; o < layout_.outputs; ++o) {
@@ -75,8 +75,8 @@ class server {
             const auto* weights = weights_.data() + o * layout_.inputs;
             ckks::ciphertext<P>& sum = work.products[o];
             sum.scale = r.inputs.front().scale * weights->scale;
-            rns::multiply_into(where, sum.c0, r.inputs.front().c0, weights->value);
-            rns::multiply_into(where, sum.c1, work.c1.front(), weights->value);
+            rns::multiply(where, sum.c0, r.inputs.front().c0, weights->value);
+            rns::multiply(where, sum.c1, work.c1.front(), weights->value);
             for (std::size_t i = 1; i < layout_.inputs; ++i) {
                 rns::multiply_accumulate(where, sum.c0, r.inputs[i].c0, weights[i].value);
                 rns::multiply_accumulate(where, sum.c1, work.c1[i], weights[i].value);
@@ -112,12 +112,24 @@ class server {
     }
 
   private:
-    static double largest_row_norm(const matrix& a) noexcept {
+    static double largest_row_norm(const matrix& a) {
+        if (a.values.size() != a.rows * a.columns) {
+            throw shape_error("server: got " + std::to_string(a.values.size()) + " values for a " +
+                              std::to_string(a.rows) + " x " + std::to_string(a.columns) +
+                              " matrix, wanted " + std::to_string(a.rows * a.columns));
+        }
         double largest = 0;
         for (std::size_t r = 0; r < a.rows; ++r) {
             double sum = 0;
-            for (const float x : a.row(r)) {
-                sum += static_cast<double>(x) * static_cast<double>(x);
+            for (std::size_t k = 0; k < a.columns; ++k) {
+                const auto x = static_cast<double>(a.row(r)[k]);
+                if (!std::isfinite(x)) {
+                    throw encoding_error("server: row " + std::to_string(r) + ", column " +
+                                         std::to_string(k) + " of the matrix is " +
+                                         (std::isnan(x) ? "not a number" : "infinite") +
+                                         ", wanted a finite number");
+                }
+                sum += x * x;
             }
             largest = std::fmax(largest, std::sqrt(sum));
         }

@@ -22,10 +22,10 @@ inline constexpr unsigned bound_before_adding =
 
 /// Decimation in time (Cooley-Tukey): (x + w*y, x - w*y). Only x may need a reduction, and only when the
 /// bound of the result would pass the representation: the compiler decides, from the types.
-template <class Policy, unsigned K>
+template <class Policy, unsigned K, unsigned L>
 TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr auto forward_butterfly(const Policy& policy,
                                                                     residue<Policy, K> x,
-                                                                    residue<Policy, K> y,
+                                                                    residue<Policy, L> y,
                                                                     typename Policy::factor w) noexcept {
     constexpr unsigned bound = bound_before_adding<Policy, K, Policy::product_bound>;
     const auto kept = arith::reduce<bound>(policy.modulus(), x);

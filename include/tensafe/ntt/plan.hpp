@@ -73,6 +73,8 @@ class plan {
     const factor* forward_factors() const noexcept { return forward_.data(); }
     /// The inverses of the forward factors, at the same places.
     const factor* inverse_factors() const noexcept { return inverse_.data(); }
+    /// 1: multiplying by it reduces an entry of any bound.
+    factor one() const noexcept { return forward_[0]; }
     /// 1/N, and inverse factors 1..3 times 1/N: the last inverse stages scale as they go.
     factor degree_inverse() const noexcept { return degree_inverse_; }
     factor scaled_inverse_factor(std::size_t i) const noexcept { return scaled_inverse_[i]; }

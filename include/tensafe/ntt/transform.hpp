@@ -22,7 +22,7 @@ class host_passes {
     using word = arith::word;
     using factor = typename Policy::factor;
 
-    explicit host_passes(const plan<Policy>& p) noexcept : plan_(p), policy_(p.policy()) {}
+    explicit host_passes(const plan<Policy>& p) noexcept : plan_(p), policy_(p.policy()), one_(p.one()) {}
 
     template <int GlobalStages>
     void forward(word* data) const noexcept {
@@ -66,19 +66,46 @@ class host_passes {
   private:
     static constexpr unsigned product = Policy::product_bound;
     static constexpr unsigned cap = Policy::max_multiple;
-    /// Bounds between forward passes are multiples of this where they fit, to keep instantiations few.
-    static constexpr unsigned unit = 2 * product;
-    static constexpr unsigned start = std::min(unit, cap);
+    /// Each radix-4 pass adds this to the bound.
+    static constexpr unsigned step = 2 * product;
+    /// No transform adds more than this to the bound, so primes with room for it never reduce on the way: all
+    /// passes share one instantiation, at the bound that holds for the last.
+    static constexpr unsigned longest = step + product * static_cast<unsigned>(max_log_n);
+    static constexpr bool never_reduces = longest + step <= cap;
+    static constexpr unsigned start = never_reduces ? longest : std::min(step, cap);
+    /// The same for the inverse, where each stage doubles the bound of the sums: canonical entries stay below
+    /// this.
+    static constexpr unsigned longest_inverse = 1U << max_log_n;
+    static constexpr bool inverse_never_reduces = 4 * longest_inverse <= cap;
     /// Bound at the start of the inverse and wherever it changes radix: the sum of four entries fits.
-    static constexpr unsigned inverse_start = std::clamp(cap / 4, 1U, 4U);
+    static constexpr unsigned inverse_start =
+        inverse_never_reduces ? longest_inverse : std::clamp(cap / 4, 1U, 4U);
 
     template <unsigned K>
     residue<Policy, K> load(const word* data) const noexcept {
         return {std::bit_cast<typename Policy::representation>(*data)};
     }
+    /// Leaves x below Bound*q. Where nothing is ever reduced the bound of an entry between passes is not that
+    /// of its last pass but the longest one, which no entry passes whatever the schedule.
     template <unsigned Bound, unsigned K>
     void store(word* data, residue<Policy, K> x) const noexcept {
-        *data = std::bit_cast<word>(arith::reduce<Bound>(policy_.modulus(), x).value);
+        if constexpr ((never_reduces && Bound == longest) ||
+                      (inverse_never_reduces && Bound == longest_inverse)) {
+            *data = std::bit_cast<word>(x.value);
+        } else if constexpr (K > 4 * Bound && K > product) {
+            // More than two conditional subtractions: a multiplication by one is cheaper.
+            store<Bound>(data, times_one(x));
+        } else {
+            *data = std::bit_cast<word>(arith::reduce<Bound>(policy_.modulus(), x).value);
+        }
+    }
+    template <unsigned K>
+    auto times_one(residue<Policy, K> x) const noexcept {
+        if constexpr (requires { policy_.reduce_word(x.value, one_); }) {
+            return policy_.reduce_word(x.value, one_);
+        } else {
+            return policy_.multiply(x, one_);
+        }
     }
 
     /// Stored words become the policy's representation and back; nothing to do for the integer policies.
@@ -99,15 +126,12 @@ class host_passes {
 
     // ---- forward ----
 
-    /// The bound after `stages` butterfly levels on entries below K, widened to the next of the few used.
-    static constexpr unsigned after(unsigned k, unsigned stages) noexcept {
-        for (unsigned s = 0; s < stages; ++s) {
-            k = k + product <= cap ? k + product : cap;
-        }
-        return std::min((k + unit - 1) / unit * unit, cap);
+    /// The bound of x before two stages: brought down when the sums would not fit.
+    static constexpr unsigned kept(unsigned k) noexcept { return k + step <= cap ? k : start; }
+    /// The bound after a radix-4 pass on entries below k*q.
+    static constexpr unsigned after(unsigned k) noexcept {
+        return never_reduces ? start : std::min(kept(k) + step, cap);
     }
-    /// No transform has more stages than this, so no exact bound is larger.
-    static constexpr unsigned longest_bound = start + unit * static_cast<unsigned>((max_log_n + 1) / 2 + 1);
 
     /// Blocks [first, last) of the 2^stage blocks: one stage.
     template <unsigned K, unsigned Bound>
@@ -119,7 +143,7 @@ class host_passes {
             word* x = data + block * 2 * half;
             word* y = x + half;
             for (std::size_t j = 0; j < half; ++j) {
-                const auto out = forward_butterfly<Policy, K>(policy_, load<K>(x + j), load<K>(y + j), w);
+                const auto out = forward_butterfly(policy_, load<K>(x + j), load<K>(y + j), w);
                 store<Bound>(x + j, out.first);
                 store<Bound>(y + j, out.second);
             }
@@ -132,8 +156,8 @@ class host_passes {
         if (stages == 1) {
             forward_radix2<start, 1>(data, stage, block, block + 1);
         } else if (stages % 2 == 1) {
-            forward_radix2<start, after(start, 1)>(data, stage, block, block + 1);
-            forward_radix4_passes<after(start, 1)>(data, stage + 1, 2 * block, 2 * block + 2);
+            forward_radix2<start, start>(data, stage, block, block + 1);
+            forward_radix4_passes<start>(data, stage + 1, 2 * block, 2 * block + 2);
         } else {
             forward_radix4_passes<start>(data, stage, block, block + 1);
         }
@@ -149,11 +173,9 @@ class host_passes {
         }
         const std::size_t quarter = plan_.degree() >> (stage + 2);
         for (std::size_t block = first; block < last; ++block) {
-            forward_radix4<K, after(K, 2)>(data + 4 * quarter * block, quarter, stage, block);
+            forward_radix4<K, after(K)>(data + 4 * quarter * block, quarter, stage, block);
         }
-        if constexpr (after(K, 2) <= longest_bound) {
-            forward_radix4_passes<after(K, 2)>(data, stage + 2, 4 * first, 4 * last);
-        }
+        forward_radix4_passes<after(K)>(data, stage + 2, 4 * first, 4 * last);
     }
 
     /// Stages stage and stage + 1 on the four quarters of one of the 2^stage blocks.
@@ -169,8 +191,10 @@ class host_passes {
         word* x2 = x1 + quarter;
         word* x3 = x2 + quarter;
         for (std::size_t j = 0; j < quarter; ++j) {
-            const auto a = forward_butterfly<Policy, K>(policy_, load<K>(x0 + j), load<K>(x2 + j), w1);
-            const auto b = forward_butterfly<Policy, K>(policy_, load<K>(x1 + j), load<K>(x3 + j), w1);
+            const auto y0 = arith::reduce<kept(K)>(policy_.modulus(), load<K>(x0 + j));
+            const auto y1 = arith::reduce<kept(K)>(policy_.modulus(), load<K>(x1 + j));
+            const auto a = forward_butterfly(policy_, y0, load<K>(x2 + j), w1);
+            const auto b = forward_butterfly(policy_, y1, load<K>(x3 + j), w1);
             const auto c = forward_butterfly(policy_, a.first, b.first, w2);
             const auto d = forward_butterfly(policy_, a.second, b.second, w3);
             store<Bound>(x0 + j, c.first);
@@ -183,9 +207,9 @@ class host_passes {
     // ---- inverse ----
 
     /// The bound after a radix-4 pass on entries below K: four times as much where the next pass can take it.
-    static constexpr unsigned after_inverse(unsigned k) noexcept { return 16 * k <= cap ? 4 * k : k; }
-    /// There are at most eight radix-4 passes, each multiplying the bound by four.
-    static constexpr unsigned longest_inverse_bound = inverse_start << 16;
+    static constexpr unsigned after_inverse(unsigned k) noexcept {
+        return 16 * k <= cap && !inverse_never_reduces ? 4 * k : k;
+    }
 
     /// All stages down to `stage` of one of the 2^stage blocks.
     void inverse_block(word* data, int stage, std::size_t block) const noexcept {
@@ -218,9 +242,7 @@ class host_passes {
         }
         const int depth = stage - top;
         inverse_radix4_range<K, after_inverse(K)>(data, stage, first << depth, last << depth);
-        if constexpr (after_inverse(K) <= longest_inverse_bound) {
-            inverse_radix4_passes<after_inverse(K)>(data, stage - 2, top, first, last);
-        }
+        inverse_radix4_passes<after_inverse(K)>(data, stage - 2, top, first, last);
     }
 
     /// Stages stage + 1 and stage of blocks [first, last) of the 2^stage blocks.
@@ -318,6 +340,7 @@ class host_passes {
 
     const plan<Policy>& plan_;
     const Policy policy_;
+    const factor one_;
 };
 
 /// Forward negacyclic NTT, in place; no allocation. After Harvey, "Faster arithmetic for number-theoretic

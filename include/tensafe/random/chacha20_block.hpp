@@ -15,45 +15,27 @@ inline constexpr std::uint32_t chacha20_constant = I == 0   ? 0x61707865U
                                                    : I == 2 ? 0x79622d32U
                                                             : 0x6b206574U;
 
-/// Rotation of a 32-bit word, or of every 32-bit lane of a vector, by two shifts.
-struct shift_rotation {
-    template <int Bits, class Word>
-    TENSAFE_HOST_DEVICE static TENSAFE_INLINE constexpr void rotate_left(Word& x) noexcept {
-        x = (x << Bits) | (x >> (32 - Bits));
-    }
-};
+namespace detail {
 
-/// One quarter round on one block, or on as many blocks as Word has lanes. Arguments go by reference because
-/// vectors wider than the baseline's registers cannot be passed by value.
-template <class Rotation, class Word>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr void chacha20_quarter_round(Word& a, Word& b, Word& c,
-                                                                         Word& d) noexcept {
-    a += b;
-    d ^= a;
-    Rotation::template rotate_left<16>(d);
-    c += d;
-    b ^= c;
-    Rotation::template rotate_left<12>(b);
-    a += b;
-    d ^= a;
-    Rotation::template rotate_left<8>(d);
-    c += d;
-    b ^= c;
-    Rotation::template rotate_left<7>(b);
+template <int Bits>
+TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr std::uint32_t rotate_left(std::uint32_t x) noexcept {
+    return (x << Bits) | (x >> (32 - Bits));
 }
 
-/// Two of the twenty rounds: the columns, then the diagonals.
-template <class Rotation, class Word>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr void chacha20_double_round(Word (&x)[16]) noexcept {
-    chacha20_quarter_round<Rotation>(x[0], x[4], x[8], x[12]);
-    chacha20_quarter_round<Rotation>(x[1], x[5], x[9], x[13]);
-    chacha20_quarter_round<Rotation>(x[2], x[6], x[10], x[14]);
-    chacha20_quarter_round<Rotation>(x[3], x[7], x[11], x[15]);
-    chacha20_quarter_round<Rotation>(x[0], x[5], x[10], x[15]);
-    chacha20_quarter_round<Rotation>(x[1], x[6], x[11], x[12]);
-    chacha20_quarter_round<Rotation>(x[2], x[7], x[8], x[13]);
-    chacha20_quarter_round<Rotation>(x[3], x[4], x[9], x[14]);
+TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr void chacha20_quarter_round(std::uint32_t& a, std::uint32_t& b,
+                                                                         std::uint32_t& c,
+                                                                         std::uint32_t& d) noexcept {
+    a += b;
+    d = rotate_left<16>(d ^ a);
+    c += d;
+    b = rotate_left<12>(b ^ c);
+    a += b;
+    d = rotate_left<8>(d ^ a);
+    c += d;
+    b = rotate_left<7>(b ^ c);
 }
+
+}  // namespace detail
 
 /// One block of the ChaCha20 key stream (RFC 8439, section 2.3): 16 words, each four bytes in little-endian
 /// order.
@@ -86,7 +68,14 @@ TENSAFE_HOST_DEVICE constexpr void chacha20_block(const std::uint32_t key[8], st
         x[i] = initial[i];
     }
     for (int round = 0; round < chacha20_double_rounds; ++round) {
-        chacha20_double_round<shift_rotation>(x);
+        detail::chacha20_quarter_round(x[0], x[4], x[8], x[12]);
+        detail::chacha20_quarter_round(x[1], x[5], x[9], x[13]);
+        detail::chacha20_quarter_round(x[2], x[6], x[10], x[14]);
+        detail::chacha20_quarter_round(x[3], x[7], x[11], x[15]);
+        detail::chacha20_quarter_round(x[0], x[5], x[10], x[15]);
+        detail::chacha20_quarter_round(x[1], x[6], x[11], x[12]);
+        detail::chacha20_quarter_round(x[2], x[7], x[8], x[13]);
+        detail::chacha20_quarter_round(x[3], x[4], x[9], x[14]);
     }
     for (int i = 0; i < 16; ++i) {
         out[i] = x[i] + initial[i];

@@ -33,9 +33,13 @@ namespace detail {
 /// Four blocks in 16-byte registers: the baseline of every machine.
 struct chacha20_lanes4 {
     using words = std::uint32_t __attribute__((vector_size(16)));
-    using rotation = shift_rotation;
     static constexpr std::size_t blocks = 4;
     static constexpr words index = {0, 1, 2, 3};
+
+    template <int Bits>
+    static TENSAFE_INLINE void rotate_left(words& x) noexcept {
+        x = (x << Bits) | (x >> (32 - Bits));
+    }
 
     /// Turns four words of four blocks into four blocks of four words.
     static TENSAFE_INLINE void transpose(words& a, words& b, words& c, words& d) noexcept {
@@ -81,24 +85,22 @@ struct chacha20_lanes8 {
     static constexpr words index = {0, 1, 2, 3, 4, 5, 6, 7};
 
     /// Rotations by whole bytes are one shuffle instead of two shifts and an or.
-    struct rotation {
-        template <int Bits, class Word>
-        static TENSAFE_INLINE void rotate_left(Word& x) noexcept {
-            if constexpr (Bits == 16) {
-                const auto in = reinterpret_cast<bytes>(x);
-                x = reinterpret_cast<words>(__builtin_shufflevector(in, in, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8,
-                                                                    9, 14, 15, 12, 13, 18, 19, 16, 17, 22, 23,
-                                                                    20, 21, 26, 27, 24, 25, 30, 31, 28, 29));
-            } else if constexpr (Bits == 8) {
-                const auto in = reinterpret_cast<bytes>(x);
-                x = reinterpret_cast<words>(
-                    __builtin_shufflevector(in, in, 3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14, 19,
-                                            16, 17, 18, 23, 20, 21, 22, 27, 24, 25, 26, 31, 28, 29, 30));
-            } else {
-                shift_rotation::rotate_left<Bits>(x);
-            }
+    template <int Bits>
+    static TENSAFE_INLINE void rotate_left(words& x) noexcept {
+        if constexpr (Bits == 16) {
+            const auto in = __builtin_bit_cast(bytes, x);
+            x = __builtin_bit_cast(words, __builtin_shufflevector(in, in, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8,
+                                                                  9, 14, 15, 12, 13, 18, 19, 16, 17, 22, 23,
+                                                                  20, 21, 26, 27, 24, 25, 30, 31, 28, 29));
+        } else if constexpr (Bits == 8) {
+            const auto in = __builtin_bit_cast(bytes, x);
+            x = __builtin_bit_cast(words, __builtin_shufflevector(in, in, 3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9,
+                                                                  10, 15, 12, 13, 14, 19, 16, 17, 18, 23, 20,
+                                                                  21, 22, 27, 24, 25, 26, 31, 28, 29, 30));
+        } else {
+            x = (x << Bits) | (x >> (32 - Bits));
         }
-    };
+    }
 
     /// Turns four words of eight blocks into four words of blocks (0, 4), (1, 5), (2, 6), (3, 7).
     static TENSAFE_INLINE void transpose(words& a, words& b, words& c, words& d) noexcept {
@@ -143,6 +145,23 @@ struct chacha20_lanes8 {
     }
 };
 
+// The rounds of chacha20_block once more: nvcc takes no vectors in functions that the device shares.
+template <class Lanes, class Words>
+TENSAFE_INLINE void chacha20_quarter_rounds(Words& a, Words& b, Words& c, Words& d) noexcept {
+    a += b;
+    d ^= a;
+    Lanes::template rotate_left<16>(d);
+    c += d;
+    b ^= c;
+    Lanes::template rotate_left<12>(b);
+    a += b;
+    d ^= a;
+    Lanes::template rotate_left<8>(d);
+    c += d;
+    b ^= c;
+    Lanes::template rotate_left<7>(b);
+}
+
 /// `count` blocks from number `first` on; the last group may be cut short.
 template <class Lanes>
 TENSAFE_INLINE void chacha20_keystream(const chacha20_state& state, std::uint32_t first, std::uint8_t* out,
@@ -163,7 +182,14 @@ TENSAFE_INLINE void chacha20_keystream(const chacha20_state& state, std::uint32_
                        initial[6],  initial[7],  initial[8],  initial[9], initial[10], initial[11],
                        initial[12], initial[13], initial[14], initial[15]};
         for (int round = 0; round < chacha20_double_rounds; ++round) {
-            chacha20_double_round<typename Lanes::rotation>(x);
+            chacha20_quarter_rounds<Lanes>(x[0], x[4], x[8], x[12]);
+            chacha20_quarter_rounds<Lanes>(x[1], x[5], x[9], x[13]);
+            chacha20_quarter_rounds<Lanes>(x[2], x[6], x[10], x[14]);
+            chacha20_quarter_rounds<Lanes>(x[3], x[7], x[11], x[15]);
+            chacha20_quarter_rounds<Lanes>(x[0], x[5], x[10], x[15]);
+            chacha20_quarter_rounds<Lanes>(x[1], x[6], x[11], x[12]);
+            chacha20_quarter_rounds<Lanes>(x[2], x[7], x[8], x[13]);
+            chacha20_quarter_rounds<Lanes>(x[3], x[4], x[9], x[14]);
         }
         std::uint8_t* const to = whole ? out : last;
         Lanes::template add_and_store<0>(x, initial, to);

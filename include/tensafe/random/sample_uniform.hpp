@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <utility>
 
 namespace tensafe::random {
 
@@ -48,8 +47,8 @@ bool uniform_draws_baseline(const std::uint8_t* bytes, std::uint64_t mask, std::
 
 #if defined(__x86_64__)
 
-/// Four draws at once: one load, one shuffle of half-draws that gives each 16-byte half its two, one of
-/// bytes.
+/// Four draws at once: one load, one shuffle that moves two draws into each 16-byte half, one that spreads
+/// their bytes.
 template <std::size_t Width>
 struct uniform_draws4 {
     using words = std::uint64_t __attribute__((vector_size(32)));
@@ -60,19 +59,25 @@ struct uniform_draws4 {
     /// The four bytes in which the third draw starts.
     static constexpr int third = static_cast<int>(2 * Width / 4);
 
-    /// Where byte I of the four words comes from. Bytes that the mask clears come from anywhere in the same
-    /// half.
+    /// Where byte I of the four words comes from. What the mask clears comes from anywhere in the same half.
     template <std::size_t I>
     static constexpr int source = static_cast<int>(
         I / 16 * 16 + std::min(I / 16 * (2 * Width % 4) + I % 16 / 8 * Width + I % 8, std::size_t{15}));
 
-    template <std::size_t... I>
-    static TENSAFE_INLINE void load(const std::uint8_t* from, words& to, std::index_sequence<I...>) noexcept {
+    /// One by one: nvcc counts a pack as one index.
+    static TENSAFE_INLINE void load(const std::uint8_t* from, words& to) noexcept {
         quads loaded;
         std::memcpy(&loaded, from, sizeof loaded);
-        const auto halves = reinterpret_cast<bytes>(
+        const auto halves = __builtin_bit_cast(
+            bytes,
             __builtin_shufflevector(loaded, loaded, 0, 1, 2, 3, third, third + 1, third + 2, third + 3));
-        to = reinterpret_cast<words>(__builtin_shufflevector(halves, halves, source<I>...));
+        to = __builtin_bit_cast(
+            words, __builtin_shufflevector(
+                       halves, halves, source<0>, source<1>, source<2>, source<3>, source<4>, source<5>,
+                       source<6>, source<7>, source<8>, source<9>, source<10>, source<11>, source<12>,
+                       source<13>, source<14>, source<15>, source<16>, source<17>, source<18>, source<19>,
+                       source<20>, source<21>, source<22>, source<23>, source<24>, source<25>, source<26>,
+                       source<27>, source<28>, source<29>, source<30>, source<31>));
     }
 };
 
@@ -86,7 +91,7 @@ __attribute__((target("avx2"))) bool uniform_draws_avx2(const std::uint8_t* byte
     std::size_t k = 0;
     for (; k + 4 <= out.size(); k += 4) {
         typename draws::words value;
-        draws::load(bytes + k * Width, value, std::make_index_sequence<32>{});
+        draws::load(bytes + k * Width, value);
         value &= mask;
         std::memcpy(out.data() + k, &value, sizeof value);
         rejected |= value >= q;

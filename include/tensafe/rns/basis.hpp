@@ -64,12 +64,18 @@ template <int LogN, const auto& Primes, std::size_t... I>
 struct prefix_of<LogN, Primes, std::index_sequence<I...>> {
     using type = basis<LogN, Primes[I]...>;
 };
+template <class Basis, int Limbs>
+struct prefix_length {
+    static_assert(Limbs >= 0 && Limbs <= Basis::limbs, "rns::prefix: a chain can only get shorter");
+    static constexpr auto value = static_cast<std::size_t>(Limbs);
+};
 }  // namespace detail
 
 /// The first `Limbs` primes of a chain: what is left after dropping the others.
 template <class Basis, int Limbs>
-using prefix = typename detail::prefix_of<Basis::log_n, Basis::primes,
-                                          std::make_index_sequence<static_cast<std::size_t>(Limbs)>>::type;
+using prefix =
+    typename detail::prefix_of<Basis::log_n, Basis::primes,
+                               std::make_index_sequence<detail::prefix_length<Basis, Limbs>::value>>::type;
 
 /// Calls f.template operator()<I>() for each limb I of the basis, in order.
 template <class Basis, class F>

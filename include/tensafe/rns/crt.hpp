@@ -9,7 +9,8 @@
 namespace tensafe::rns {
 
 /// Chinese remainder reconstruction to double: residues of x modulo each prime of the chain give x, taken in
-/// (-Q/2, Q/2), with a relative error of at most `Basis::limbs` * 2^-52; integers below 2^53 are exact.
+/// (-Q/2, Q/2), with a relative error below 3 * `Basis::limbs` * 2^-53; integers of magnitude up to 2^52 are
+/// exact. Q must be below 2^1023.
 ///
 /// Garner's mixed-radix digits of x + (Q-1)/2, each then centred: the digits of (Q-1)/2 are (q_i - 1)/2, so
 /// the result is a sum of signed digits that cannot cancel, without any comparison with Q/2. No branches, no
@@ -21,14 +22,8 @@ double to_double(const std::array<arith::word, static_cast<std::size_t>(Basis::l
         constexpr arith::word q = Basis::template prime<I>;
         constexpr auto policy = fixed_arithmetic<q>;
         constexpr auto one = policy.prepare(1);
-        constexpr arith::word half_of_modulus = [] {
-            arith::word product = 1;
-            for (const arith::word p : Basis::primes) {
-                product = arith::multiply_mod(product, p % q, q);
-            }
-            // (Q - 1) / 2 modulo q, where Q = 0 modulo q.
-            return arith::multiply_mod(product + q - 1, arith::inverse_mod(2, q), q);
-        }();
+        // (Q - 1) / 2 modulo q, since q is odd and divides Q.
+        constexpr arith::word half_of_modulus = (q - 1) / 2;
         arith::word digit = arith::subtract_if_not_below(residues[I] + half_of_modulus, q);
         [&]<int... J>(std::integer_sequence<int, J...>) {
             (
@@ -52,18 +47,6 @@ double to_double(const std::array<arith::word, static_cast<std::size_t>(Basis::l
         value = value * static_cast<double>(q) + static_cast<double>(centred);
     }
     return value;
-}
-
-/// x modulo q in [0, q) for a signed word x with |x| < 2^63, without branches on x.
-template <arith::word Q>
-constexpr arith::word residue_of(std::int64_t x) noexcept {
-    constexpr auto policy = fixed_arithmetic<Q>;
-    constexpr auto one = policy.prepare(1);
-    const arith::word negative = static_cast<arith::word>(x >> 63);  // all ones if x < 0
-    const arith::word magnitude = (static_cast<arith::word>(x) ^ negative) - negative;
-    const arith::word r = arith::reduce<1>(policy.modulus(), policy.reduce_word(magnitude, one)).value;
-    // -r mod q is q - r, and 0 for r = 0.
-    return arith::subtract_if_not_below((r ^ negative) - negative + (Q & negative), Q);
 }
 
 }  // namespace tensafe::rns

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tensafe/rns/limb.hpp>
 #include <tensafe/rns/poly.hpp>
 
 #include <algorithm>
@@ -29,22 +30,11 @@ requires(Basis::limbs >= 2) poly<prefix<Basis, Basis::limbs - 1>, evaluation_for
     for_each_limb<shorter>([&]<int I>() {
         constexpr arith::word q = Basis::template prime<I>;
         constexpr auto policy = fixed_arithmetic<q>;
-        constexpr auto one = policy.prepare(1);
         constexpr auto inverse_of_dropped = policy.prepare(arith::inverse_mod(dropped % q, q));
-        constexpr arith::word half_mod_q = half % q;
-        arith::word* out = result.template limb<I>().data();
-        for (std::size_t k = 0; k < Basis::degree; ++k) {
-            const arith::word r =
-                arith::reduce<1>(policy.modulus(), policy.reduce_word(remainder[k], one)).value;
-            out[k] = arith::subtract_if_not_below(r + q - half_mod_q, q);
-        }
-        ntt::forward(where, shared_plan<Basis::log_n, q>(), result.template limb<I>());
-        const arith::word* in = p.template limb<I>().data();
-        for (std::size_t k = 0; k < Basis::degree; ++k) {
-            const arith::below<2, modulus_of<q>> difference{in[k] + q - out[k]};
-            out[k] =
-                arith::reduce<1>(policy.modulus(), policy.multiply(difference, inverse_of_dropped)).value;
-        }
+        const auto out = result.template limb<I>();
+        limb::reduce_shifted(policy, out, remainder.span(), half % q);
+        ntt::forward(where, shared_plan<Basis::log_n, q>(), out);
+        limb::scale_difference(policy, out, p.template limb<I>(), out, inverse_of_dropped);
     });
     return result;
 }

@@ -1,0 +1,34 @@
+// An encrypted rank-32 LoRA token, from files to a delta:
+//
+//   1. read a PEFT adapter and hidden states from disk,
+//   2. the server packs A into plaintext polynomials, once,
+//   3. for each token the client encrypts h, the server multiplies, the client decrypts A*h and applies B,
+//   4. compare with plaintext LoRA.
+//
+// Steps 2 and 3 stand in common/token_path.hpp, phase by phase.
+
+#include <tensafe/io/peft.hpp>
+
+#include <cstdio>
+#include <exception>
+
+#include "common/pipeline.hpp"
+
+int main(int argc, char** argv) {
+    examples::arguments args;
+    CLI::App app("Applies a LoRA adapter to encrypted hidden states");
+    examples::add_options(app, args, TENSAFE_EXAMPLE_DATA);
+    CLI11_PARSE(app, argc, argv);
+    try {
+        // The loader checks everything in the files before it trusts it; errors say what was wrong and where.
+        const tensafe::lora::adapter adapter = tensafe::io::load_peft(args.adapter);
+        // A site is one module of the model with its A, B and scale; any unambiguous end of its name will do.
+        const tensafe::lora::adapter_site& site = adapter.site(args.site);
+        const tensafe::lora::matrix hidden = examples::hidden_states(args.hidden, site);
+        examples::run(site, hidden, args).print();
+    } catch (const std::exception& e) {
+        std::fprintf(stderr, "rank32_pipeline: %s\n", e.what());
+        return 1;
+    }
+    return 0;
+}

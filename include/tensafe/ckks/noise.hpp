@@ -1,0 +1,87 @@
+#pragma once
+
+#include <tensafe/ckks/parameters.hpp>
+#include <tensafe/random/sample_centred_binomial.hpp>
+
+#include <cmath>
+
+namespace tensafe::ckks {
+
+// What is known beforehand about the noise of a ciphertext: one function for each operation, in step with it.
+// docs/design/noise.md derives every line. `level_reduce` leaves the noise as it is.
+
+/// Bounds one coefficient of a noise polynomial, in units of the integers modulo Q (not divided by a scale).
+struct noise_bound {
+    double worst = 0;      ///< no coefficient is larger in magnitude, whatever the randomness
+    double deviation = 0;  ///< standard deviation over the randomness, of mean zero
+};
+
+/// Norms of a polynomial's coefficients, scaled as they are encoded; upper bounds will do.
+struct coefficient_norms {
+    double one = 0;  ///< sum of magnitudes
+    double two = 0;  ///< Euclidean norm
+};
+
+/// Norms of any polynomial whose slots are at most `largest_slot` in magnitude, encoded at `scale`.
+template <parameter_set P>
+coefficient_norms norms_of_slots(double largest_slot, double scale) noexcept {
+    const double two = largest_slot * scale;
+    return {std::sqrt(static_cast<double>(P::degree)) * two, two};
+}
+
+/// Encryption with the secret key: the centred binomial error itself.
+inline noise_bound secret_key_noise() noexcept {
+    constexpr double eta = random::centred_binomial_eta;
+    return {eta, std::sqrt(eta / 2)};
+}
+
+/// Encryption with the public key: e*v + e0 + e1*s with ternary v and s.
+template <parameter_set P>
+noise_bound public_key_noise() noexcept {
+    constexpr auto n = static_cast<double>(P::degree);
+    const noise_bound e = secret_key_noise();
+    return {(2 * n + 1) * e.worst, std::sqrt(2 * n * (2.0 / 3.0) + 1) * e.deviation};
+}
+
+/// Rounding to integer coefficients. The transform's own errors, in double precision, matter once
+/// `largest_slot * scale` passes about 2^45.
+template <parameter_set P>
+noise_bound encoding_noise(double largest_slot, double scale) noexcept {
+    const double transform = P::log_n * 0x1p-50 * largest_slot * scale;
+    return {0.5 + transform, std::sqrt(1.0 / 12.0 + transform * transform)};
+}
+
+/// A sum or a difference; also `add_plain`, whose plaintext brings its encoding noise. The deviation holds
+/// for noises that are independent of each other.
+inline noise_bound operator+(noise_bound a, noise_bound b) noexcept {
+    return {a.worst + b.worst, std::hypot(a.deviation, b.deviation)};
+}
+
+/// `multiply_plain`: (m + a)(p + r) - m*p.
+/// @param a   noise of the ciphertext;  @param m  norms of its message, times its scale
+/// @param r   encoding noise of the plaintext;  @param p  norms of the plaintext, times its scale
+template <parameter_set P>
+noise_bound multiply_plain(noise_bound a, coefficient_norms m, noise_bound r, coefficient_norms p) noexcept {
+    constexpr auto n = static_cast<double>(P::degree);
+    return {a.worst * p.one + r.worst * m.one + n * a.worst * r.worst,
+            std::hypot(a.deviation * p.two, r.deviation * m.two, std::sqrt(n) * a.deviation * r.deviation)};
+}
+
+/// `rescale` from `Level`: the noise is divided by the prime, and both components are rounded once.
+template <parameter_set P, int Level>
+noise_bound rescale(noise_bound a) noexcept {
+    constexpr auto n = static_cast<double>(P::degree);
+    constexpr double q = P::template rescale_factor<Level>;
+    const noise_bound rounding{(1 + n) / 2, std::sqrt((1 + n * (2.0 / 3.0)) / 12)};
+    return noise_bound{a.worst / q, a.deviation / q} + rounding;
+}
+
+/// What that noise does to a decoded slot: a bound of the error's magnitude, and its root mean square over
+/// slots and randomness.
+template <parameter_set P>
+noise_bound slot_error(noise_bound a, double scale) noexcept {
+    constexpr auto n = static_cast<double>(P::degree);
+    return {n * a.worst / scale, std::sqrt(n) * a.deviation / scale};
+}
+
+}  // namespace tensafe::ckks

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <cstddef>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tensafe::ckks {
+
+/// How far obtained values lie from the expected ones. Errors are absolute, |obtained - expected|; the bits
+/// of precision are -log2 of an error, as other CKKS libraries report them: infinite for an exact value.
+struct precision_report {
+    double worst_error = 0;
+    std::size_t worst_index = 0;  ///< the first entry with the worst error
+    double mean_error = 0;
+    double median_error = 0;    ///< the upper one of the two in the middle if their number is even
+    double relative_error = 0;  ///< 2-norm of the errors over the 2-norm of the expected values
+
+    double worst_bits() const noexcept { return -std::log2(worst_error); }
+    double mean_bits() const noexcept { return -std::log2(mean_error); }
+    double median_bits() const noexcept { return -std::log2(median_error); }
+};
+
+namespace detail {
+template <class T>
+precision_report measure_precision(std::span<const T> expected, std::span<const T> obtained) {
+    if (expected.size() != obtained.size() || expected.empty()) {
+        throw shape_error("measure_precision: got " + std::to_string(expected.size()) + " expected and " +
+                          std::to_string(obtained.size()) +
+                          " obtained values, wanted equally many and at least one");
+    }
+    precision_report report;
+    std::vector<double> errors(expected.size());
+    double squared_errors = 0;
+    double squared_values = 0;
+    for (std::size_t i = 0; i < errors.size(); ++i) {
+        const double error = std::abs(obtained[i] - expected[i]);
+        errors[i] = std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
+        report.mean_error += errors[i] / static_cast<double>(errors.size());
+        squared_errors += errors[i] * errors[i];
+        squared_values += std::norm(expected[i]);
+    }
+    const auto worst = std::max_element(errors.begin(), errors.end());
+    report.worst_error = *worst;
+    report.worst_index = static_cast<std::size_t>(worst - errors.begin());
+    report.relative_error = squared_errors == 0 ? 0 : std::sqrt(squared_errors / squared_values);
+    const auto middle = errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2);
+    std::nth_element(errors.begin(), middle, errors.end());
+    report.median_error = *middle;
+    return report;
+}
+}  // namespace detail
+
+/// Compares values one by one. Where one side is NaN the error counts as infinite.  O(count).
+/// @throws shape_error if the sizes differ or are zero
+inline precision_report measure_precision(std::span<const double> expected,
+                                          std::span<const double> obtained) {
+    return detail::measure_precision(expected, obtained);
+}
+inline precision_report measure_precision(std::span<const std::complex<double>> expected,
+                                          std::span<const std::complex<double>> obtained) {
+    return detail::measure_precision(expected, obtained);
+}
+
+}  // namespace tensafe::ckks

@@ -1,0 +1,65 @@
+// A whole LoRA token, client and server on one thread: encode, encrypt, expand, multiply, (rescale,) decrypt,
+// fold. A: rank x d normal entries. The server's workspace and the reply keep their memory.
+
+#include <cmath>
+#include <span>
+
+#include "common.hpp"
+
+namespace {
+
+namespace lora = tensafe::lora;
+
+lora::matrix random_matrix(std::size_t rows, std::size_t columns) {
+    std::mt19937_64 engine(2);
+    std::normal_distribution<float> normal(0, 1 / std::sqrt(static_cast<float>(columns)));
+    lora::matrix m(rows, columns);
+    for (float& x : m.values) {
+        x = normal(engine);
+    }
+    return m;
+}
+
+template <class P, class Packing>
+void token(benchmark::State& state) {
+    const tensafe::exec::host here;
+    const auto rank = static_cast<std::size_t>(state.range(0));
+    const auto d = static_cast<std::size_t>(state.range(1));
+    const lora::server<P, Packing> server(random_matrix(rank, d));
+    lora::client<P> client;
+    const lora::matrix h = random_matrix(1, d);
+    typename lora::server<P, Packing>::workspace work;
+    typename lora::server<P, Packing>::reply_type reply;
+    std::size_t bytes_up = 0;
+    for (auto _ : state) {
+        const auto request = client.encrypt(here, server.layout(), h.row(0));
+        server.apply(here, request, work, reply);
+        benchmark::DoNotOptimize(
+            client.fold(here, server.layout(), client.decrypt(here, server.layout(), reply)));
+        bytes_up = request.bytes();
+    }
+    state.counters["bytes_up"] = static_cast<double>(bytes_up);
+    state.counters["bytes_down"] = static_cast<double>(reply.bytes());
+    state.counters["products"] = static_cast<double>(server.layout().inputs * server.layout().outputs);
+}
+
+using pairs = lora::replicated_slots<lora::paired_rows>;
+using singles = lora::replicated_slots<lora::single_rows>;
+using rescaled_pairs = lora::replicated_slots<lora::paired_rows, lora::rescaled_replies>;
+
+#define TENSAFE_BENCH_TOKEN(set, packing)         \
+    BENCHMARK(token<tensafe::ckks::set, packing>) \
+        ->Name("token/" #set "/" #packing)        \
+        ->ArgNames({"rank", "d"})                 \
+        ->Args({32, 2048})                        \
+        ->Unit(benchmark::kMillisecond)
+
+TENSAFE_BENCH_TOKEN(n16384_l4, pairs)->Args({16, 2048})->Args({32, 1536})->Args({32, 4096});
+TENSAFE_BENCH_TOKEN(n16384_l4, singles);
+TENSAFE_BENCH_TOKEN(n16384_l4, rescaled_pairs);
+TENSAFE_BENCH_TOKEN(n8192_l4, pairs);
+TENSAFE_BENCH_TOKEN(n16384_l5, pairs);
+TENSAFE_BENCH_TOKEN(n32768_l4, pairs);
+TENSAFE_BENCH_TOKEN(n32768_l5, pairs);
+
+}  // namespace

@@ -1,0 +1,246 @@
+#include <tensafe/ckks/encrypt.hpp>
+#include <tensafe/ckks/evaluate.hpp>
+#include <tensafe/ckks/precision.hpp>
+#include <tensafe/core/error.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <complex>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "fixture.hpp"
+
+namespace {
+
+using namespace fixture;
+namespace rns = tensafe::rns;
+
+/// A client with its key, and what it sends and reads.
+template <class P>
+struct client {
+    tensafe::random::generator source = generator(1);
+    ckks::secret_key<P> key{source};
+
+    template <int Level = P::max_level>
+    ckks::ciphertext<P, Level> encrypt(const slot_vector& z, double scale = P::scale) {
+        return ckks::expand(
+            host{}, ckks::encrypt(host{}, key, ckks::encode_slots<P, Level>(host{}, z, scale), source));
+    }
+    template <int Level>
+    slot_vector decrypt(const ckks::ciphertext<P, Level>& c) const {
+        return ckks::decode_slots(host{}, ckks::inverse(host{}, ckks::decrypt(host{}, key, c)));
+    }
+};
+
+template <class P, int Level = P::max_level>
+auto encode(const slot_vector& z, double scale = P::scale) {
+    return ckks::forward(host{}, ckks::encode_slots<P, Level>(host{}, z, scale));
+}
+
+double bits(const slot_vector& wanted, const slot_vector& got) {
+    return ckks::measure_precision(wanted, got).worst_bits();
+}
+
+constexpr auto sum = [](auto x, auto y) { return x + y; };
+constexpr auto difference = [](auto x, auto y) { return x - y; };
+constexpr auto product = [](auto x, auto y) { return x * y; };
+
+template <class P, int Level>
+bool equal(const ckks::ciphertext<P, Level>& a, const ckks::ciphertext<P, Level>& b) {
+    return a.c0 == b.c0 && a.c1 == b.c1 && a.scale == b.scale;
+}
+
+/// Multiplies by one plaintext per level and rescales, down to the last level.
+template <class P, int Level>
+ckks::ciphertext<P, 0> to_the_last_level(ckks::ciphertext<P, Level> c, slot_vector& expected) {
+    CHECK(c.scale == P::scale);  // exactly, after every cycle
+    if constexpr (Level == 0) {
+        return c;
+    } else {
+        const slot_vector w = random_slots(P::slots, 100 + Level);
+        expected = combine(expected, w, product);
+        ckks::multiply_plain(host{}, c, encode<P, Level>(w, P::template rescale_factor<Level>));
+        return to_the_last_level<P, Level - 1>(ckks::rescale(host{}, c), expected);
+    }
+}
+
+template <class P>
+double bits_after_all_levels() {
+    client<P> c;
+    slot_vector expected = random_slots(P::slots, 1);
+    const auto fresh = c.encrypt(expected);
+    const auto last = to_the_last_level<P, P::max_level>(fresh, expected);
+    return bits(expected, c.decrypt(last));
+}
+
+}  // namespace
+
+TEST_CASE("Sums and differences of ciphertexts are those of the slots") {
+    client<four_limbs> c;
+    for (std::uint64_t round = 0; round < 5; ++round) {
+        CAPTURE(round);
+        const double radius = std::pow(4, round);
+        const slot_vector x = random_slots(four_limbs::slots, 2 * round, radius);
+        const slot_vector y = random_slots(four_limbs::slots, 2 * round + 1, radius);
+        auto a = c.encrypt(x);
+        const auto b = c.encrypt(y);
+        ckks::add(host{}, a, b);
+        CHECK(bits(combine(x, y, sum), c.decrypt(a)) > 28);
+        ckks::subtract(host{}, a, b);
+        CHECK(bits(x, c.decrypt(a)) > 28);
+        ckks::subtract(host{}, a, a);
+        CHECK(equal(a, {{}, {}, a.scale}));
+    }
+}
+
+TEST_CASE("Adding and multiplying by a plaintext are those of the slots") {
+    client<four_limbs> c;
+    for (std::uint64_t round = 0; round < 5; ++round) {
+        CAPTURE(round);
+        const slot_vector x = random_slots(four_limbs::slots, 10 + 2 * round);
+        const slot_vector y = random_slots(four_limbs::slots, 11 + 2 * round);
+        auto a = c.encrypt(x);
+        ckks::add_plain(host{}, a, encode<four_limbs>(y));
+        CHECK(bits(combine(x, y, sum), c.decrypt(a)) > 28);
+        ckks::multiply_plain(host{}, a, encode<four_limbs>(y));
+        CHECK(a.scale == 0x1p80);
+        CHECK(bits(combine(combine(x, y, sum), y, product), c.decrypt(a)) > 28);
+    }
+}
+
+TEST_CASE("A linear combination of ciphertexts is that of the slots") {
+    client<four_limbs> c;
+    ckks::ciphertext<four_limbs> total;
+    slot_vector expected(four_limbs::slots);
+    total.scale = 0x1p80;
+    for (std::uint64_t i = 0; i < 8; ++i) {
+        const slot_vector x = random_slots(four_limbs::slots, 30 + 2 * i);
+        const slot_vector w = random_slots(four_limbs::slots, 31 + 2 * i);
+        auto term = c.encrypt(x);
+        ckks::multiply_plain(host{}, term, encode<four_limbs>(w));
+        ckks::add(host{}, total, term);
+        expected = combine(expected, combine(x, w, product), sum);
+    }
+    CHECK(bits(expected, c.decrypt(total)) > 27);
+    CHECK(bits(expected, c.decrypt(ckks::rescale(host{}, ckks::rescale(host{}, total)))) < 0);
+}
+
+TEST_CASE("Multiplication by a plaintext distributes over sums, bit for bit") {
+    client<four_limbs> c;
+    const auto w = encode<four_limbs>(random_slots(four_limbs::slots, 50));
+    auto x = c.encrypt(random_slots(four_limbs::slots, 51));
+    auto y = c.encrypt(random_slots(four_limbs::slots, 52));
+    auto of_sum = x;
+    ckks::add(host{}, of_sum, y);
+    ckks::multiply_plain(host{}, of_sum, w);
+    ckks::multiply_plain(host{}, x, w);
+    ckks::multiply_plain(host{}, y, w);
+    ckks::add(host{}, x, y);
+    CHECK(equal(of_sum, x));
+}
+
+TEST_CASE("Scales that differ are refused, both are named, and the ciphertext is left as it was") {
+    client<four_limbs> c;
+    const slot_vector z = random_slots(four_limbs::slots, 60);
+    auto a = c.encrypt(z);
+    const auto before = a;
+    const auto b = c.encrypt(z, 0x1p30);
+    // What is left after a product at scale Delta and a rescale by a 40-bit prime: nearly Delta, not Delta.
+    constexpr double near = 0x1p80 / four_limbs::rescale_factor<2>;
+    auto close = c.encrypt(z);
+    close.scale = near;
+    const auto p = encode<four_limbs>(z, 0x1p30);
+    const std::string ending = "; encode the plaintext at the ciphertext's scale, or bring both to one level";
+    using tensafe::parameter_error;
+    CHECK(message_of<parameter_error>([&] { ckks::add(host{}, a, b); }) ==
+          "add: the scales differ, got 2^40.000000000000 and 2^30.000000000000" + ending);
+    CHECK(message_of<parameter_error>([&] { ckks::subtract(host{}, a, b); }) ==
+          "subtract: the scales differ, got 2^40.000000000000 and 2^30.000000000000" + ending);
+    CHECK(message_of<parameter_error>([&] { ckks::add_plain(host{}, a, p); }) ==
+          "add_plain: the scales differ, got 2^40.000000000000 and 2^30.000000000000" + ending);
+    CHECK(message_of<parameter_error>([&] {
+              ckks::add(host{}, a, close);
+          }).find("2^40.000000000000 and 2^40.00000") != std::string::npos);
+    CHECK(message_of<parameter_error>([&] {
+              ckks::add(host{}, a, close);
+          }).find("2^40.000000000000 and 2^40.000000000000") == std::string::npos);
+    close.scale = std::numeric_limits<double>::quiet_NaN();
+    CHECK_THROWS_AS(ckks::add(host{}, a, close), parameter_error);
+    CHECK(equal(a, before));
+
+    // Rounding differences of a few units in the last place are no mismatch.
+    close.scale = a.scale * (1 + 0x1p-50);
+    CHECK_NOTHROW(ckks::add(host{}, a, close));
+}
+
+TEST_CASE("Reducing the level keeps value and scale at every level") {
+    client<five_limbs> c;
+    const slot_vector z = random_slots(five_limbs::slots, 70);
+    const auto fresh = c.encrypt(z);
+    const auto check = [&](const auto& reduced) {
+        CHECK(reduced.scale == fresh.scale);
+        CHECK(bits(z, c.decrypt(reduced)) > 28);
+    };
+    CHECK(equal(ckks::level_reduce<4>(host{}, fresh), fresh));
+    check(ckks::level_reduce<3>(host{}, fresh));
+    check(ckks::level_reduce<2>(host{}, fresh));
+    check(ckks::level_reduce<0>(host{}, fresh));
+    // In steps or at once is the same, and so is a fresh encryption at that level, but for its noise.
+    const auto steps = ckks::level_reduce<1>(host{}, ckks::level_reduce<3>(host{}, fresh));
+    auto at_once = ckks::level_reduce<1>(host{}, fresh);
+    CHECK(equal(steps, at_once));
+    ckks::subtract(host{}, at_once, c.encrypt<1>(z));
+    CHECK(bits(slot_vector(five_limbs::slots), c.decrypt(at_once)) > 28);
+}
+
+TEST_CASE("A rescale divides value and scale by the prime that it drops") {
+    client<four_limbs> c;
+    const slot_vector z = random_slots(four_limbs::slots, 80, 1000);
+    const auto a = c.encrypt(z, 0x1p90);
+    const auto b = ckks::rescale(host{}, a);
+    CHECK(b.scale == 0x1p90 / four_limbs::rescale_factor<3>);
+    CHECK(bits(z, c.decrypt(b)) > 17);
+    const auto d = ckks::rescale(host{}, c.encrypt<1>(z, 0x1p60));
+    CHECK(d.scale == 0x1p60 / four_limbs::rescale_factor<1>);
+}
+
+TEST_CASE("Four limbs run three cycles of product and rescale, five run four, with precision to spare") {
+    // Each rescale rounds by about sqrt(N / 18) in a coefficient, sqrt(N) times that in a slot.
+    CHECK(bits_after_all_levels<four_limbs>() > 29);
+    CHECK(bits_after_all_levels<five_limbs>() > 28);
+}
+
+TEST_CASE("At full size a chain runs to its last level, with the precision stated here") {
+    CHECK(bits_after_all_levels<ckks::n16384_l4>() > 24);
+}
+
+TEST_CASE("A plaintext at the scale of a 60-bit prime has coefficients beyond a word") {
+    client<four_limbs> c;
+    // 2^60 times slots of up to 64 needs 66 bits; the product must stay below half of 2^200.
+    const slot_vector x = random_slots(four_limbs::slots, 90);
+    const slot_vector w(four_limbs::slots, {64, 0});
+    auto a = c.encrypt(x);
+    ckks::multiply_plain(host{}, a, encode<four_limbs>(w, four_limbs::rescale_factor<3>));
+    const auto reduced = ckks::rescale(host{}, a);
+    CHECK(reduced.scale == four_limbs::scale);
+    CHECK(bits(combine(x, w, product), c.decrypt(reduced)) > 22);
+}
+
+TEST_CASE("The encrypted product of a random plaintext and a random message is right at every level") {
+    client<four_limbs> c;
+    const slot_vector x = random_slots(four_limbs::slots, 91);
+    const slot_vector w = random_slots(four_limbs::slots, 92);
+    const auto check = [&]<int Level>() {
+        CAPTURE(Level);
+        auto a = ckks::level_reduce<Level>(host{}, c.encrypt(x));
+        ckks::multiply_plain(host{}, a, encode<four_limbs, Level>(w, four_limbs::rescale_factor<Level>));
+        CHECK(bits(combine(x, w, product), c.decrypt(ckks::rescale(host{}, a))) > 29);
+    };
+    check.operator()<3>();
+    check.operator()<2>();
+    check.operator()<1>();
+}

@@ -1,0 +1,124 @@
+#include <tensafe/ckks/plaintext.hpp>
+#include <tensafe/ckks/precision.hpp>
+#include <tensafe/core/error.hpp>
+#include <tensafe/rns/pointwise.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <complex>
+#include <cstddef>
+#include <limits>
+#include <random>
+#include <type_traits>
+#include <vector>
+
+#include "fixture.hpp"
+
+namespace {
+
+using namespace fixture;
+namespace rns = tensafe::rns;
+
+std::vector<double> random_reals(std::size_t count, std::uint64_t seed) {
+    std::mt19937_64 generator(seed);
+    std::uniform_real_distribution<double> uniform(-1, 1);
+    std::vector<double> values(count);
+    for (double& x : values) {
+        x = uniform(generator);
+    }
+    return values;
+}
+
+// Plaintexts are secrets: their words are wiped.
+static_assert(std::is_same_v<decltype(ckks::plaintext<four_limbs, rns::coefficient_form>::value),
+                             rns::secret_poly<four_limbs::basis, rns::coefficient_form>>);
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("Slots come back from either form at every scale", P, four_limbs, five_limbs) {
+    const slot_vector z = random_slots(P::slots, 1, 3);
+    for (const double scale : {0x1p20, 0x1p40, 0x1p60, 0x1p100}) {
+        CAPTURE(scale);
+        auto p = ckks::encode_slots<P>(host{}, z, scale);
+        CHECK(p.scale == scale);
+        const slot_vector direct = ckks::decode_slots(host{}, p);
+        const slot_vector turned =
+            ckks::decode_slots(host{}, ckks::inverse(host{}, ckks::forward(host{}, std::move(p))));
+        CHECK(direct == turned);
+        // Half a unit for each coefficient at small scales, the transform in double precision at large ones.
+        const double tolerance = 0.5 * static_cast<double>(P::degree) / scale + 1e-13;
+        CHECK(ckks::measure_precision(z, direct).worst_error <= tolerance);
+    }
+}
+
+TEST_CASE("Coefficients come back at every level, rounded once") {
+    const std::vector<double> m = random_reals(four_limbs::degree, 2);
+    const auto check = [&](const auto& p) {
+        const std::vector<double> back = ckks::decode_coefficients(host{}, p);
+        CHECK(ckks::measure_precision(m, back).worst_error <= 0.5000001 / four_limbs::scale);
+    };
+    check(ckks::encode_coefficients<four_limbs>(host{}, m));
+    check(ckks::encode_coefficients<four_limbs, 2>(host{}, m));
+    check(ckks::encode_coefficients<four_limbs, 1>(host{}, m));
+    check(ckks::encode_coefficients<four_limbs, 0>(host{}, m));
+}
+
+TEST_CASE("Coefficients beyond one word are kept to double precision") {
+    // 2^60 * 1000 needs 70 bits; a word would have wrapped.
+    std::vector<double> m = random_reals(four_limbs::degree, 3);
+    for (double& x : m) {
+        x *= 1000;
+    }
+    const auto p = ckks::encode_coefficients<four_limbs>(host{}, m, 0x1p60);
+    CHECK(ckks::measure_precision(m, ckks::decode_coefficients(host{}, p)).relative_error <= 0x1p-50);
+}
+
+TEST_CASE("Missing slots and coefficients are zero") {
+    const slot_vector z{{1, 2}, {3, -4}};
+    const slot_vector back = ckks::decode_slots(host{}, ckks::encode_slots<four_limbs>(host{}, z));
+    slot_vector wanted(four_limbs::slots);
+    wanted[0] = z[0];
+    wanted[1] = z[1];
+    CHECK(ckks::measure_precision(wanted, back).worst_bits() > 30);
+
+    const std::vector<double> m{0.5, -0.25};
+    std::vector<double> padded(four_limbs::degree);
+    padded[0] = m[0];
+    padded[1] = m[1];
+    CHECK(ckks::decode_coefficients(host{}, ckks::encode_coefficients<four_limbs>(host{}, m)) == padded);
+}
+
+TEST_CASE("A product in evaluation form is the product slot by slot") {
+    const slot_vector a = random_slots(four_limbs::slots, 4);
+    const slot_vector b = random_slots(four_limbs::slots, 5);
+    auto p = ckks::forward(host{}, ckks::encode_slots<four_limbs>(host{}, a));
+    const auto q = ckks::forward(host{}, ckks::encode_slots<four_limbs>(host{}, b));
+    rns::multiply(host{}, p.value, p.value, q.value);
+    p.scale *= q.scale;
+    const slot_vector product = ckks::decode_slots(host{}, ckks::inverse(host{}, std::move(p)));
+    const slot_vector wanted = combine(a, b, [](auto x, auto y) { return x * y; });
+    CHECK(ckks::measure_precision(wanted, product).worst_bits() > 32);
+}
+
+TEST_CASE("What cannot be encoded throws, and the message names it") {
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    using tensafe::encoding_error;
+    using tensafe::parameter_error;
+    using tensafe::shape_error;
+    const auto slots = [](slot_vector z, double scale = four_limbs::scale) {
+        return [=] { ckks::encode_slots<four_limbs>(host{}, z, scale); };
+    };
+    const auto contains = [](const std::string& text, const char* part) {
+        CAPTURE(text);
+        CHECK(text.find(part) != std::string::npos);
+    };
+    contains(message_of<shape_error>(slots(slot_vector(four_limbs::slots + 1))), "513");
+    contains(message_of<encoding_error>(slots({0, 0, {0, nan}})), "entry 2 is not a number");
+    contains(message_of<encoding_error>(slots({0, 0x1p160})), "entry 1 is too large");
+    contains(message_of<parameter_error>(slots({1}, -1.0)), "scale");
+    contains(message_of<parameter_error>(slots({1}, nan)), "scale");
+    // The level decides how much fits: one limb of 60 bits holds 2^59.
+    CHECK_NOTHROW((ckks::encode_slots<four_limbs, 0>(host{}, slot_vector{0x1p18})));
+    CHECK_THROWS_AS((ckks::encode_slots<four_limbs, 0>(host{}, slot_vector{0x1p19})), encoding_error);
+}

@@ -1,0 +1,28 @@
+# cmake -DCOMPILER=... -DINCLUDES=... -DSOURCE=... -P check.cmake
+
+file(STRINGS "${SOURCE}" first_line LIMIT_COUNT 1)
+if(NOT first_line MATCHES "^// expect: (.+)$")
+    message(FATAL_ERROR "${SOURCE}: the first line must read `// expect: <text of the message>`")
+endif()
+string(REPLACE "\\;" ";" expected "${CMAKE_MATCH_1}")
+
+set(flags -std=c++20 -fsyntax-only -fmessage-length=0)
+foreach(folder IN LISTS INCLUDES)
+    list(APPEND flags -isystem "${folder}")
+endforeach()
+set(ENV{LC_ALL} C)  # plain quotes and English words in the messages
+
+execute_process(COMMAND "${COMPILER}" ${flags} "${SOURCE}" RESULT_VARIABLE status ERROR_VARIABLE output)
+if(NOT status EQUAL 0)
+    message(FATAL_ERROR "${SOURCE} must compile without TENSAFE_COMPILE_FAIL, but:\n${output}")
+endif()
+
+execute_process(COMMAND "${COMPILER}" ${flags} -DTENSAFE_COMPILE_FAIL "${SOURCE}"
+    RESULT_VARIABLE status ERROR_VARIABLE output)
+if(status EQUAL 0)
+    message(FATAL_ERROR "${SOURCE} compiles with TENSAFE_COMPILE_FAIL and must not")
+endif()
+string(FIND "${output}" "${expected}" position)
+if(position EQUAL -1)
+    message(FATAL_ERROR "${SOURCE}: the message lacks the text\n  ${expected}\nThe compiler said:\n${output}")
+endif()

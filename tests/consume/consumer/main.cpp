@@ -1,0 +1,23 @@
+#include <tensafe/tensafe.hpp>
+
+#ifdef CONSUMER_USES_io
+#include <nlohmann/json.hpp>
+#endif
+#ifdef CONSUMER_USES_eigen
+#include <Eigen/Core>
+#endif
+
+#include <cstdio>
+
+// The library's own warnings would reject this conversion, so it shows that they do not come along.
+unsigned narrowed(double value, int unused) {
+    int value_in_units = value;
+    return value_in_units;
+}
+
+int main() {
+    tensafe::memory::buffer<int> numbers(3);
+    const tensafe::version version;
+    std::printf("tensafe %d.%d.%d\n", version.major, version.minor, version.patch);
+    return numbers.size() == narrowed(3.5, 0) ? 0 : 1;
+}

@@ -1,0 +1,186 @@
+#pragma once
+
+// The rules of the include graph: which header may include which. Works on any map from path to text, so that
+// the rules themselves are tested with planted violations.
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace include_graph {
+
+/// A header includes its own layer and those before it.
+inline constexpr std::array<std::string_view, 15> layers = {
+    "core", "arith",   "exec", "memory", "random", "ntt",  "rns",     "encoding",
+    "ckks", "privacy", "wire", "lora",   "io",     "perf", "adapters"};
+
+inline constexpr std::string_view umbrella = "tensafe/tensafe.hpp";
+
+/// Headers that a user includes by choice: they cost a dependency, threads or nvcc.
+inline bool is_opt_in(std::string_view path) {
+    return path.starts_with("tensafe/io/") || path.starts_with("tensafe/adapters/") ||
+           path.ends_with(".cuh") || path == "tensafe/lora/svd.hpp" ||
+           path == "tensafe/exec/host_parallel.hpp";
+}
+
+/// Headers by their path below include/, with their text.
+using tree = std::map<std::string, std::string>;
+
+inline tree read_tree(const std::filesystem::path& include_folder) {
+    tree headers;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(include_folder)) {
+        const std::string extension = entry.path().extension().string();
+        if (extension == ".hpp" || extension == ".cuh") {
+            std::ifstream file(entry.path(), std::ios::binary);
+            headers[entry.path().lexically_relative(include_folder).generic_string()] =
+                std::string(std::istreambuf_iterator<char>(file), {});
+        }
+    }
+    return headers;
+}
+
+/// The text without its comments; strings that look like comments do not occur in our headers.
+inline std::string without_comments(std::string_view text) {
+    std::string code;
+    for (std::size_t i = 0; i < text.size();) {
+        if (text.substr(i, 2) == "//") {
+            i = std::min(text.find('\n', i), text.size());
+        } else if (text.substr(i, 2) == "/*") {
+            const std::size_t end = text.find("*/", i + 2);
+            i = end == std::string_view::npos ? text.size() : end + 2;
+        } else {
+            code += text[i++];
+        }
+    }
+    return code;
+}
+
+struct include_line {
+    std::string name;
+    bool quoted;
+};
+
+inline std::vector<include_line> includes_of(std::string_view code) {
+    const auto skip_blanks = [](std::string_view& text) {
+        text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
+    };
+    std::vector<include_line> found;
+    while (!code.empty()) {
+        const std::size_t line_end = std::min(code.find('\n'), code.size());
+        std::string_view line = code.substr(0, line_end);
+        code.remove_prefix(std::min(line_end + 1, code.size()));
+        for (const std::string_view word : {"#", "include"}) {
+            skip_blanks(line);
+            line.remove_prefix(line.starts_with(word) ? word.size() : line.size());
+        }
+        skip_blanks(line);
+        const std::size_t name_end = line.find_first_of(">\"", 1);
+        if (name_end != std::string_view::npos) {
+            found.push_back({std::string(line.substr(1, name_end - 1)), line.starts_with('"')});
+        }
+    }
+    return found;
+}
+
+/// The position of a header's layer; -1 for the umbrellas, which stand above all, -2 for an unknown folder.
+inline std::ptrdiff_t layer_of(std::string_view path) {
+    const std::string_view below = path.substr(std::string_view("tensafe/").size());
+    const std::size_t slash = below.find('/');
+    if (slash == std::string_view::npos) {
+        return -1;
+    }
+    const auto at = std::find(layers.begin(), layers.end(), below.substr(0, slash));
+    return at == layers.end() ? -2 : at - layers.begin();
+}
+
+inline bool is_intrinsics_header(std::string_view name) {
+    return name.ends_with("intrin.h") || name == "arm_neon.h";
+}
+
+/// Standard C++ headers have neither dot nor slash; the rest of the system's headers is short enough to list.
+inline bool comes_with_the_system(std::string_view name) {
+    static const std::set<std::string_view> known = {"cpuid.h", "errno.h",  "fcntl.h", "pthread.h",
+                                                     "sched.h", "stdint.h", "unistd.h"};
+    return name.find_first_of("./") == std::string_view::npos || name.starts_with("sys/") ||
+           name.starts_with("linux/") || is_intrinsics_header(name) || known.contains(name);
+}
+
+/// Every broken rule as one line; nothing for a tree that keeps them all.
+inline std::vector<std::string> violations(const tree& headers) {
+    std::vector<std::string> found;
+    std::map<std::string, std::vector<std::string>> edges;
+
+    for (const auto& [path, text] : headers) {
+        const std::string code = without_comments(text);
+        const std::ptrdiff_t own = layer_of(path);
+        if (own == -2) {
+            found.push_back(path + ": its folder is not a layer");
+        }
+        if (path != "tensafe/arith/word.hpp" && code.find("__CUDA_ARCH__") != std::string::npos) {
+            found.push_back(path + ": __CUDA_ARCH__ belongs in arith/word.hpp only");
+        }
+        const bool simd = path.ends_with("_avx512.hpp") || path.ends_with("_avx2.hpp");
+        for (const include_line& line : includes_of(code)) {
+            if (line.quoted) {
+                found.push_back(path + ": \"" + line.name + "\" is quoted; write <tensafe/...>");
+            }
+            if (is_intrinsics_header(line.name) && !simd) {
+                found.push_back(path + ": <" + line.name + "> belongs in *_avx512.hpp and *_avx2.hpp only");
+            }
+            edges[path].push_back(line.name);
+            if (!line.name.starts_with("tensafe/")) {
+                continue;
+            }
+            if (!headers.contains(line.name)) {
+                found.push_back(path + ": <" + line.name + "> does not exist");
+                continue;
+            }
+            const std::ptrdiff_t other = layer_of(line.name);
+            if (own >= 0 && other == -1) {
+                found.push_back(path + ": includes the umbrella <" + line.name + ">");
+            } else if (own >= 0 && other > own) {
+                found.push_back(path + ": includes <" + line.name + ">, a later layer");
+            }
+        }
+    }
+
+    // What the umbrella reaches, each with the header that brought it in.
+    std::map<std::string, std::string> reached = {{std::string(umbrella), ""}};
+    std::vector<std::string> pending = {std::string(umbrella)};
+    while (!pending.empty()) {
+        const std::string path = pending.back();
+        pending.pop_back();
+        for (const std::string& name : edges[path]) {
+            if (reached.emplace(name, path).second) {
+                pending.push_back(name);
+            }
+        }
+    }
+    for (const auto& [name, by] : reached) {
+        if (name.starts_with("tensafe/")) {
+            if (is_opt_in(name)) {
+                found.push_back(std::string(umbrella) + ": reaches the opt-in header <" + name +
+                                "> through " + by);
+            }
+        } else if (!comes_with_the_system(name)) {
+            found.push_back(std::string(umbrella) + ": reaches the third-party header <" + name +
+                            "> through " + by);
+        }
+    }
+    for (const auto& [path, text] : headers) {
+        if (!is_opt_in(path) && !reached.contains(path)) {
+            found.push_back(std::string(umbrella) + ": does not include <" + path + ">");
+        }
+    }
+    return found;
+}
+
+}  // namespace include_graph

@@ -1,0 +1,96 @@
+#include "include_graph.hpp"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+using include_graph::tree;
+using include_graph::violations;
+
+namespace {
+
+std::string joined(const std::vector<std::string>& lines) {
+    std::string text;
+    for (const std::string& line : lines) {
+        text += line + "\n";
+    }
+    return text;
+}
+
+/// A small tree that keeps every rule, with `extra` put over it.
+tree with(const tree& extra) {
+    tree headers = {
+        {"tensafe/tensafe.hpp",
+         "#include <tensafe/ntt/plan.hpp>\n#include <tensafe/ntt/plan_avx2.hpp>\n#include <vector>\n"},
+        {"tensafe/arith/word.hpp", "#ifdef __CUDA_ARCH__\n#endif\n"},
+        {"tensafe/ntt/plan.hpp", "#include <tensafe/arith/word.hpp>\n#include <sys/random.h>\n"},
+        {"tensafe/ntt/plan_avx2.hpp", "#include <tensafe/ntt/plan.hpp>\n\n#include <immintrin.h>\n"},
+        {"tensafe/io/safetensors.hpp", "#include <tensafe/ntt/plan.hpp>\n\n#include <nlohmann/json.hpp>\n"},
+    };
+    for (const auto& [path, text] : extra) {
+        headers[path] = text;
+    }
+    return headers;
+}
+
+}  // namespace
+
+TEST_CASE("a tree that keeps the rules has no violation") {
+    CHECK(joined(violations(with({}))) == "");
+}
+
+TEST_CASE("each broken rule is reported") {
+    struct planted {
+        tree extra;
+        std::string report;
+    };
+    const std::vector<planted> cases = {
+        {{{"tensafe/arith/word.hpp", "#include <tensafe/ntt/plan.hpp>\n"}},
+         "tensafe/arith/word.hpp: includes <tensafe/ntt/plan.hpp>, a later layer\n"},
+        {{{"tensafe/arith/word.hpp", "  #  include <tensafe/ntt/plan.hpp>  // for the plan\n"}},
+         "tensafe/arith/word.hpp: includes <tensafe/ntt/plan.hpp>, a later layer\n"},
+        {{{"tensafe/io/safetensors.hpp", "#include <tensafe/tensafe.hpp>\n"}},
+         "tensafe/io/safetensors.hpp: includes the umbrella <tensafe/tensafe.hpp>\n"},
+        {{{"tensafe/ntt/plan.hpp", "#include <tensafe/arith/word.hpp>\n#include \"plan_avx2.hpp\"\n"}},
+         "tensafe/ntt/plan.hpp: \"plan_avx2.hpp\" is quoted; write <tensafe/...>\n"
+         "tensafe/tensafe.hpp: reaches the third-party header <plan_avx2.hpp> through "
+         "tensafe/ntt/plan.hpp\n"},
+        {{{"tensafe/io/safetensors.hpp", "#include <tensafe/io/gone.hpp>\n"}},
+         "tensafe/io/safetensors.hpp: <tensafe/io/gone.hpp> does not exist\n"},
+        {{{"tensafe/ntt/plan.hpp", "#include <tensafe/arith/word.hpp>\n#include <immintrin.h>\n"}},
+         "tensafe/ntt/plan.hpp: <immintrin.h> belongs in *_avx512.hpp and *_avx2.hpp only\n"},
+        {{{"tensafe/ntt/plan.hpp",
+           "#include <tensafe/arith/word.hpp>\n#if defined(__CUDA_ARCH__)\n#endif\n"}},
+         "tensafe/ntt/plan.hpp: __CUDA_ARCH__ belongs in arith/word.hpp only\n"},
+        {{{"tensafe/rns/basis.hpp", ""}}, "tensafe/tensafe.hpp: does not include <tensafe/rns/basis.hpp>\n"},
+        {{{"tensafe/ntt/plan.hpp", "#include <tensafe/arith/word.hpp>\n#include <Eigen/Dense>\n"}},
+         "tensafe/tensafe.hpp: reaches the third-party header <Eigen/Dense> through tensafe/ntt/plan.hpp\n"},
+        {{{"tensafe/exec/host_parallel.hpp", ""},
+          {"tensafe/ntt/plan.hpp",
+           "#include <tensafe/arith/word.hpp>\n#include <tensafe/exec/host_parallel.hpp>\n"}},
+         "tensafe/tensafe.hpp: reaches the opt-in header <tensafe/exec/host_parallel.hpp> through "
+         "tensafe/ntt/plan.hpp\n"},
+        {{{"tensafe/io/safetensors.hpp", ""}, {"tensafe/helpers/bits.cuh", ""}},
+         "tensafe/helpers/bits.cuh: its folder is not a layer\n"},
+    };
+    for (const planted& one : cases) {
+        CHECK(joined(violations(with(one.extra))) == one.report);
+    }
+}
+
+TEST_CASE("comments do not count") {
+    const tree commented = {
+        {"tensafe/arith/word.hpp",
+         "// #include <tensafe/ntt/plan.hpp>\n/*\n#include <tensafe/ntt/plan.hpp>\n*/\n"},
+        {"tensafe/ntt/plan.hpp", "#include <tensafe/arith/word.hpp>  // no __CUDA_ARCH__\n"}};
+    CHECK(joined(violations(with(commented))) == "");
+}
+
+TEST_CASE("the headers of this library keep the rules") {
+    const auto source_folder = std::filesystem::path(TENSAFE_TEST_DATA).parent_path().parent_path();
+    const tree headers = include_graph::read_tree(source_folder / "include");
+    REQUIRE(headers.contains("tensafe/tensafe.hpp"));
+    CHECK(joined(violations(headers)) == "");
+}

@@ -1,0 +1,534 @@
+// Files that lie, and what is said about them. Names and messages are part of the contract: each row gives
+// the error's type and a piece of its text.
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/io/message.hpp>
+#include <tensafe/io/peft.hpp>
+#include <tensafe/io/safetensors.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "file_builder.hpp"
+
+using tensafe::io::safetensors_file;
+using tensafe::test::safetensors_text;
+using tensafe::test::to_bytes;
+
+namespace {
+
+enum class kind { format, unsupported };
+
+struct outcome {
+    kind type;
+    std::string message;
+};
+
+/// What running `action` throws; nothing if it succeeds. Any other exception leaves and fails the test.
+template <class Action>
+std::optional<outcome> outcome_of(Action action) {
+    try {
+        action();
+    } catch (const tensafe::format_error& error) {
+        return outcome{kind::format, error.what()};
+    } catch (const tensafe::unsupported_error& error) {
+        return outcome{kind::unsupported, error.what()};
+    }
+    return std::nullopt;
+}
+
+template <class Action>
+void check_refused(Action action, kind type, const std::string& piece) {
+    const std::optional<outcome> got = outcome_of(action);
+    REQUIRE_MESSAGE(got.has_value(), "was accepted, wanted: " << piece);
+    CAPTURE(got->message);
+    CHECK(got->type == type);
+    CHECK(got->message.find(piece) != std::string::npos);
+    CHECK(got->message.size() < 1000);
+    CHECK(std::all_of(got->message.begin(), got->message.end(), [](char c) { return c >= ' ' && c <= '~'; }));
+}
+
+/// Opens a file from memory and reads all its values.
+void read_everything(std::string_view bytes) {
+    const auto file = safetensors_file::parse(to_bytes(bytes));
+    for (const auto& tensor : file.tensors()) {
+        static_cast<void>(file.read_doubles(tensor.name));
+    }
+}
+
+struct raw_row {
+    std::string title;
+    std::string bytes;
+    std::string piece;
+};
+
+const std::string good_header = R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
+const std::string good_data(8, '\0');
+
+std::string with_length(std::uint64_t length, const std::string& rest) {
+    std::string bytes = safetensors_text("", rest);
+    std::memcpy(bytes.data(), &length, sizeof(length));
+    return bytes;
+}
+
+std::vector<raw_row> raw_rows() {
+    return {
+        {"nothing at all", "", "got 0 bytes, wanted at least the 8"},
+        {"seven bytes", "1234567", "got 7 bytes"},
+        {"only a length", safetensors_text("", ""), "header: begins with \"\", wanted"},
+        {"length one beyond the file", with_length(good_header.size() + 1, good_header),
+         "but only 54 bytes follow"},
+        {"length at the cap of a short file", with_length(100'000'000, good_header),
+         "but only 54 bytes follow"},
+        {"length beyond the cap", with_length(100'000'001, good_header),
+         "got 100000001, wanted at most 100000000"},
+        {"length 2^64 - 1", with_length(~std::uint64_t{0}, good_header), "got 18446744073709551615"},
+        {"length 2^64 - 8 that wraps", with_length(~std::uint64_t{7}, good_header),
+         "wanted at most 100000000"},
+        {"space before the header", safetensors_text(" " + good_header, good_data), "begins with \" \""},
+        {"byte order mark", safetensors_text("\xef\xbb\xbf" + good_header, good_data), "begins with"},
+        {"zero byte that hides the rest",
+         safetensors_text(good_header + std::string(1, '\0') + "}}}garbage", good_data), "zero byte at 54"},
+        {"one byte of data too many", safetensors_text(good_header, good_data + "x"),
+         "1 bytes at the end belong to no tensor"},
+        {"one byte of data too few", safetensors_text(good_header, good_data.substr(1)),
+         "tensor \"w\": data_offsets end at 8, but the file holds 7 bytes of data"},
+        {"data without tensors", safetensors_text("{}", "x"), "1 bytes at the end"},
+        {"file of a pickle", "PK\x03\x04 this is a zip archive of tensors", "header length: got"},
+    };
+}
+
+struct header_row {
+    std::string title;
+    std::string header;
+    std::string piece;
+};
+
+/// Headers before eight bytes of zeros.
+std::vector<header_row> header_rows() {
+    const auto tensor = [](const std::string& body) { return "{\"w\":{" + body + "}}"; };
+    const std::string type = R"("dtype":"F32")";
+    const std::string shape = R"("shape":[2])";
+    const std::string offsets = R"("data_offsets":[0,8])";
+    const std::string long_name(5000, 'n');
+    return {
+        {"a list", "[]", "begins with \"[\""},
+        {"not closed", "{", "not valid JSON at byte 2"},
+        {"text after the object", good_header + "{}", "not valid JSON at byte 55"},
+        {"comment", "{/* */}", "not valid JSON"},
+        {"trailing comma", "{\"w\":{" + type + ",}}", "not valid JSON"},
+        {"single quotes", "{'w':{}}", "not valid JSON"},
+        {"bytes that are not UTF-8", "{\"\xff\xfe\":{}}", "not valid JSON"},
+        {"lone surrogate", R"({"\ud800":{}})", "not valid JSON"},
+        {"control characters in the name", "{\"a\x1b[31m\":{}}", "not valid JSON"},
+        {"number beyond all ranges", tensor(type + R"(,"shape":[1e999],)" + offsets), "not valid JSON"},
+        {"tensor that is null", R"({"w":null})", "tensor \"w\": got null, wanted an object"},
+        {"tensor that is a number", R"({"w":8})", "tensor \"w\": got 8, wanted an object"},
+        {"tensor that is a list", R"({"w":[]})", "tensor \"w\": got an array, wanted an object"},
+        {"escaped control characters in the name", R"({"a\u001b[31m\u0000":1})",
+         "tensor \"a\\u001b[31m\\u0000\""},
+        {"right-to-left override in the name", "{\"\xe2\x80\xae\":1}", "tensor \"\\u202e\""},
+        {"name of 5000 characters", "{\"" + long_name + "\":1}", "nnn...\": got 1"},
+        {"name of 5000 quotation marks",
+         "{\"" +
+             [] {
+                 std::string escapes;
+                 for (int i = 0; i < 5000; ++i) {
+                     escapes += "\\\"";
+                 }
+                 return escapes;
+             }() +
+             "\":1}",
+         "...\": got 1"},
+        {"deep nesting of lists", "{\"w\":" + std::string(1'000'000, '['), "got an array"},
+        {"deep nesting of objects", "{\"w\":{\"shape\":{\"shape\":{", "shape: got an object"},
+        {"deep nesting inside a shape", tensor(type + ",\"shape\":[[[[[2]]]]]," + offsets),
+         "shape: got an array"},
+        {"two tensors of one name",
+         R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"w":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+         "tensor \"w\": duplicate name"},
+        {"two tensors whose escaped names are one",
+         R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"\u0077":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+         "tensor \"w\": duplicate name"},
+        {"dtype twice", tensor(type + "," + type + "," + shape + "," + offsets), "duplicate key \"dtype\""},
+        {"shape twice", tensor(type + "," + shape + "," + shape + "," + offsets), "duplicate key \"shape\""},
+        {"data_offsets twice", tensor(type + "," + shape + "," + offsets + "," + offsets),
+         "duplicate key \"data_offsets\""},
+        {"empty tensor object", tensor(""), "missing key \"dtype\""},
+        {"no shape", tensor(type + "," + offsets), "missing key \"shape\""},
+        {"no data_offsets", tensor(type + "," + shape), "missing key \"data_offsets\""},
+        {"unknown key", tensor(type + "," + shape + "," + offsets + ",\"stride\":[1]"),
+         "unknown key \"stride\""},
+        {"unknown dtype", tensor("\"dtype\":\"F33\"," + shape + "," + offsets), "dtype: got \"F33\""},
+        {"dtype in lower case", tensor("\"dtype\":\"f32\"," + shape + "," + offsets), "dtype: got \"f32\""},
+        {"dtype that is a number", tensor("\"dtype\":32," + shape + "," + offsets),
+         "dtype: got 32, wanted a string"},
+        {"shape that is a number", tensor(type + ",\"shape\":2," + offsets), "shape: got 2, wanted an array"},
+        {"shape that is a string", tensor(type + ",\"shape\":\"2\"," + offsets),
+         "shape: got the string \"2\""},
+        {"negative dimension", tensor(type + ",\"shape\":[-2]," + offsets),
+         "shape: got -2, wanted non-negative"},
+        {"two negative dimensions whose product fits", tensor(type + ",\"shape\":[-1,-2]," + offsets),
+         "got -1"},
+        {"fractional dimension", tensor(type + ",\"shape\":[2.0]," + offsets),
+         "shape: got the number \"2.0\""},
+        {"dimension of 2^64", tensor(type + ",\"shape\":[18446744073709551616]," + offsets),
+         "shape: got the number"},
+        {"dimension that is true", tensor(type + ",\"shape\":[true]," + offsets), "shape: got true"},
+        {"dimension that is null", tensor(type + ",\"shape\":[null]," + offsets), "shape: got null"},
+        {"product that wraps to the right size",
+         tensor(type + ",\"shape\":[4611686018427387904,4,2]," + offsets), "does not fit 64 bits"},
+        {"elements that fit but bytes that wrap",
+         tensor(type + ",\"shape\":[4611686018427387906]," + offsets), "does not fit 64 bits"},
+        {"65 dimensions",
+         tensor(type + ",\"shape\":[2" +
+                [] {
+                    std::string ones;
+                    for (int i = 0; i < 64; ++i) {
+                        ones += ",1";
+                    }
+                    return ones;
+                }() +
+                "]," + offsets),
+         "wanted at most 64"},
+        {"shape larger than the bytes", tensor(type + ",\"shape\":[3]," + offsets),
+         "got 8 bytes, wanted 12 for shape [3] of F32"},
+        {"shape smaller than the bytes", tensor(type + ",\"shape\":[]," + offsets), "got 8 bytes, wanted 4"},
+        {"one offset", tensor(type + "," + shape + ",\"data_offsets\":[8]"), "data_offsets: got 1 numbers"},
+        {"no offsets", tensor(type + "," + shape + ",\"data_offsets\":[]"), "data_offsets: got 0 numbers"},
+        {"three offsets", tensor(type + "," + shape + ",\"data_offsets\":[0,8,8]"), "data_offsets: got 8"},
+        {"negative offset", tensor(type + "," + shape + ",\"data_offsets\":[-8,0]"), "data_offsets: got -8"},
+        {"offsets in an object", tensor(type + "," + shape + ",\"data_offsets\":{\"begin\":0}"),
+         "data_offsets: got an object"},
+        {"offsets the wrong way round", tensor(type + "," + shape + ",\"data_offsets\":[8,0]"),
+         "begin 8 is after end 0"},
+        {"offsets beyond the file", tensor(type + "," + shape + ",\"data_offsets\":[1,9]"),
+         "end at 9, but the file holds 8 bytes"},
+        {"offsets near 2^64",
+         tensor(type + "," + shape + ",\"data_offsets\":[18446744073709551600,18446744073709551608]"),
+         "end at 18446744073709551608, but the file holds 8 bytes"},
+        {"overlap",
+         R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
+         "tensor \"b\": overlaps the tensor before it"},
+        {"the same bytes twice",
+         R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}})",
+         "tensor \"b\": overlaps"},
+        {"empty tensor inside another",
+         R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[0],"data_offsets":[4,4]}})",
+         "tensor \"b\": overlaps"},
+        {"hole at the beginning", R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
+         "tensor \"a\": leaves a hole before it: begins at 4, wanted 0"},
+        {"hole in the middle",
+         R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
+         "tensor \"b\": leaves a hole"},
+        {"metadata that is a list", R"({"__metadata__":[]})", "got an array, wanted an object"},
+        {"metadata with a number", R"({"__metadata__":{"k":1}})",
+         "__metadata__: \"k\": got 1, wanted a string"},
+        {"metadata with an object", R"({"__metadata__":{"k":{}}})", "__metadata__: \"k\": got an object"},
+        {"metadata with one key twice", R"({"__metadata__":{"k":"a","k":"b"}})",
+         "__metadata__: duplicate key \"k\""},
+        {"metadata twice", R"({"__metadata__":{},"__metadata__":{}})", "duplicate key \"__metadata__\""},
+    };
+}
+
+struct peft_row {
+    std::string title;
+    std::string config;
+    kind type;
+    std::string piece;
+};
+
+const std::string good_config = R"({"peft_type":"LORA","r":1,"lora_alpha":2})";
+
+/// Configurations for one site "m.q" of rank 1.
+std::vector<peft_row> config_rows() {
+    const auto with = [](const std::string& more) {
+        return good_config.substr(0, good_config.size() - 1) + "," + more + "}";
+    };
+    return {
+        {"empty text", "", kind::format, "not valid JSON at byte 1"},
+        {"a list", "[1]", kind::format, "got array, wanted an object"},
+        {"cut off", good_config.substr(0, 20), kind::format, "not valid JSON"},
+        {"zero byte", good_config + std::string(1, '\0'), kind::format, "zero byte at 41"},
+        {"key twice", with("\"r\":1"), kind::format, "duplicate key \"r\""},
+        {"key of a pattern twice", with(R"("alpha_pattern":{"q":1,"q":2})"), kind::format,
+         "duplicate key \"q\""},
+        {"deep nesting", with("\"x\":" + std::string(100'000, '[')), kind::format, "nested deeper than 16"},
+        {"no peft_type", R"({"r":1,"lora_alpha":2})", kind::format, "missing key \"peft_type\""},
+        {"peft_type that is a number", R"({"peft_type":1})", kind::format,
+         "peft_type: got \"1\", wanted a string"},
+        {"another method", R"({"peft_type":"IA3"})", kind::unsupported, "not supported: peft_type \"IA3\""},
+        {"no r", R"({"peft_type":"LORA","lora_alpha":2})", kind::format, "missing key \"r\""},
+        {"rank 0", R"({"peft_type":"LORA","r":0,"lora_alpha":2})", kind::format, "r: got rank 0"},
+        {"negative rank", R"({"peft_type":"LORA","r":-1,"lora_alpha":2})", kind::format, "r: got \"-1\""},
+        {"fractional rank", R"({"peft_type":"LORA","r":1.0,"lora_alpha":2})", kind::format, "r: got \"1.0\""},
+        {"rank of the matrices differs", R"({"peft_type":"LORA","r":2,"lora_alpha":2})", kind::format,
+         "site \"m.q\": the matrices have rank 1, but the configuration says 2"},
+        {"rank of a pattern differs", with(R"("rank_pattern":{"q":3})"), kind::format,
+         "the configuration says 3"},
+        {"rank 0 in a pattern", with(R"("rank_pattern":{"q":0})"), kind::format,
+         "rank_pattern \"q\": got rank 0"},
+        {"no lora_alpha", R"({"peft_type":"LORA","r":1})", kind::format, "missing key \"lora_alpha\""},
+        {"lora_alpha that is a string", R"({"peft_type":"LORA","r":1,"lora_alpha":"NaN"})", kind::format,
+         "wanted a finite number"},
+        {"lora_alpha that is null", R"({"peft_type":"LORA","r":1,"lora_alpha":null})", kind::format,
+         "lora_alpha: got \"null\""},
+        {"lora_alpha NaN as Python writes it", R"({"peft_type":"LORA","r":1,"lora_alpha":NaN})", kind::format,
+         "not valid JSON"},
+        {"lora_alpha beyond double", R"({"peft_type":"LORA","r":1,"lora_alpha":1e999})", kind::format,
+         "not valid JSON"},
+        {"alpha that is a list", with(R"("alpha_pattern":{"q":[1]})"), kind::format,
+         "alpha_pattern \"q\": got array"},
+        {"pattern that is a list", with(R"("alpha_pattern":["q"])"), kind::format,
+         "alpha_pattern: got array"},
+        {"regular expression", with(R"("alpha_pattern":{".*q":1})"), kind::unsupported,
+         "alpha_pattern \".*q\": a regular expression"},
+        {"anchored pattern", with(R"("rank_pattern":{"^m.q":1})"), kind::unsupported,
+         "rank_pattern \"^m.q\""},
+        {"use_rslora that is a string", with(R"("use_rslora":"yes")"), kind::format, "use_rslora: got"},
+        {"DoRA", with(R"("use_dora":true)"), kind::unsupported, "not supported: \"use_dora\""},
+        {"a variant of the future", with(R"("use_xlora":true)"), kind::unsupported,
+         "not supported: \"use_xlora\""},
+        {"bias", with(R"("bias":"lora_only")"), kind::unsupported, "not supported: \"bias\""},
+        {"lora_bias", with(R"("lora_bias":true)"), kind::unsupported, "not supported: \"lora_bias\""},
+        {"fully trained modules", with(R"("modules_to_save":["lm_head"])"), kind::unsupported,
+         "\"modules_to_save\""},
+        {"adapted parameters", with(R"("target_parameters":["w"])"), kind::unsupported,
+         "\"target_parameters\""},
+        {"replicated layers", with(R"("layer_replication":[[0,4]])"), kind::unsupported,
+         "\"layer_replication\""},
+        {"trained tokens", with(R"("trainable_token_indices":[1])"), kind::unsupported,
+         "trainable_token_indices"},
+        {"changed base weights", with(R"("init_lora_weights":"pissa")"), kind::unsupported,
+         "\"init_lora_weights\" \"pissa\""},
+    };
+}
+
+struct weight {
+    std::string name;
+    std::string shape;
+    std::size_t bytes;
+};
+
+/// A file of F32 zeros.
+std::string weights_text(const std::vector<weight>& weights) {
+    std::string header = "{";
+    std::size_t begin = 0;
+    for (const weight& added : weights) {
+        header += (begin == 0 && header.size() == 1 ? "\"" : ",\"") + added.name +
+                  R"(":{"dtype":"F32","shape":)" + added.shape + ",\"data_offsets\":[" +
+                  std::to_string(begin) + "," + std::to_string(begin + added.bytes) + "]}";
+        begin += added.bytes;
+    }
+    return safetensors_text(header + "}", std::string(begin, '\0'));
+}
+
+struct weights_row {
+    std::string title;
+    std::vector<weight> weights;
+    kind type;
+    std::string piece;
+};
+
+std::vector<weights_row> weights_rows() {
+    const std::string m = "base_model.model.m.q.";
+    const weight a{m + "lora_A.weight", "[1,3]", 12};
+    const weight b{m + "lora_B.weight", "[2,1]", 8};
+    return {
+        {"no tensors", {}, kind::format, "holds no LoRA matrices"},
+        {"A alone", {a}, kind::format, "site \"m.q\": lora_B is missing"},
+        {"B alone", {b}, kind::format, "site \"m.q\": lora_A is missing"},
+        {"ranks differ", {a, {b.name, "[1,2]", 8}}, kind::format, "lora_A has rank 1 but lora_B has rank 2"},
+        {"rank 0", {{a.name, "[0,3]", 0}, {b.name, "[2,0]", 0}}, kind::format, "lora_A: got shape [0, 3]"},
+        {"no inputs", {{a.name, "[1,0]", 0}, b}, kind::format, "lora_A: got shape [1, 0]"},
+        {"no outputs", {a, {b.name, "[0,1]", 0}}, kind::format, "lora_B: got shape [0, 1]"},
+        {"vector", {{a.name, "[3]", 12}, b}, kind::format, "lora_A: got shape [3], wanted two dimensions"},
+        {"convolution",
+         {{a.name, "[1,3,1,1]", 12}, b},
+         kind::unsupported,
+         "not supported: lora_A with shape"},
+        {"two adapters",
+         {a, b, {m + "lora_A.other.weight", "[1,3]", 12}},
+         kind::unsupported,
+         "not supported: several adapters in one file, here \"\" and \"other\""},
+        {"halves of two adapters",
+         {{m + "lora_A.one.weight", "[1,3]", 12}, {m + "lora_B.two.weight", "[2,1]", 8}},
+         kind::unsupported,
+         "several adapters"},
+        {"DoRA", {a, b, {m + "lora_magnitude_vector", "[2]", 8}}, kind::unsupported, "not supported: DoRA"},
+        {"DoRA with an adapter name",
+         {a, b, {m + "lora_magnitude_vector.default.weight", "[2]", 8}},
+         kind::unsupported,
+         "not supported: DoRA"},
+        {"bias", {a, b, {m + "lora_B.bias", "[2]", 8}}, kind::unsupported, "not supported: LoRA with a bias"},
+        {"bias with an adapter name",
+         {a, b, {m + "lora_B.default.bias", "[2]", 8}},
+         kind::unsupported,
+         "not supported: LoRA with a bias"},
+        {"embedding",
+         {{m + "lora_embedding_A", "[1,3]", 12}},
+         kind::unsupported,
+         "adapters of embedding layers"},
+        {"a full layer",
+         {a, b, {"base_model.model.lm_head.weight", "[1]", 4}},
+         kind::format,
+         "tensor \"base_model.model.lm_head.weight\": unknown"},
+        {"no prefix",
+         {{"m.q.lora_A.weight", "[1,3]", 12}},
+         kind::format,
+         "tensor \"m.q.lora_A.weight\": unknown"},
+        {"no module", {{"base_model.model.lora_A.weight", "[1,3]", 12}}, kind::format, "unknown, wanted"},
+        {"an empty module",
+         {{"base_model.model..lora_A.weight", "[1,3]", 12}},
+         kind::format,
+         "unknown, wanted"},
+        {"an empty adapter name", {{m + "lora_A..weight", "[1,3]", 12}}, kind::format, "unknown, wanted"},
+        {"too many components", {{m + "lora_A.x.y.weight", "[1,3]", 12}}, kind::format, "unknown, wanted"},
+        {"a third matrix", {a, b, {m + "lora_C.weight", "[1,1]", 4}}, kind::format, "unknown, wanted"},
+        {"lower case", {{m + "lora_a.weight", "[1,3]", 12}}, kind::format, "unknown, wanted"},
+    };
+}
+
+std::string good_weights() {
+    return weights_text({{"base_model.model.m.q.lora_A.weight", "[1,3]", 12},
+                         {"base_model.model.m.q.lora_B.weight", "[2,1]", 8}});
+}
+
+void load(const std::string& config, const std::string& weights) {
+    static_cast<void>(tensafe::io::parse_peft(config, safetensors_file::parse(to_bytes(weights))));
+}
+
+/// Changes one to four bytes.
+void corrupt(std::string& bytes, std::mt19937_64& random) {
+    const std::uint64_t count = 1 + random() % 4;
+    for (std::uint64_t i = 0; i < count; ++i) {
+        const std::uint64_t draw = random();
+        char& byte = bytes[draw % bytes.size()];
+        // Half of the changes hit a single bit: those keep the header text plausible.
+        byte =
+            static_cast<char>((draw & (std::uint64_t{1} << 40)) != 0 ? byte ^ (1 << ((draw >> 41) % 8))
+                                                                     : static_cast<int>((draw >> 44) & 0xff));
+    }
+}
+
+}  // namespace
+
+TEST_CASE("the files that the rows below spoil are good") {
+    CHECK_NOTHROW(read_everything(safetensors_text(good_header, good_data)));
+    CHECK_NOTHROW(load(good_config, good_weights()));
+}
+
+TEST_CASE("a safetensors file with a bad frame is refused") {
+    for (const raw_row& row : raw_rows()) {
+        CAPTURE(row.title);
+        check_refused([&] { read_everything(row.bytes); }, kind::format, row.piece);
+    }
+}
+
+TEST_CASE("a safetensors file with a bad header is refused") {
+    for (const header_row& row : header_rows()) {
+        CAPTURE(row.title);
+        check_refused([&] { read_everything(safetensors_text(row.header, good_data)); }, kind::format,
+                      row.piece);
+    }
+}
+
+TEST_CASE("a bad PEFT configuration is refused") {
+    const std::string weights = good_weights();
+    for (const peft_row& row : config_rows()) {
+        CAPTURE(row.title);
+        check_refused([&] { load(row.config, weights); }, row.type, row.piece);
+    }
+}
+
+TEST_CASE("PEFT weights that are not those of one plain LoRA adapter are refused") {
+    for (const weights_row& row : weights_rows()) {
+        CAPTURE(row.title);
+        check_refused([&] { load(good_config, weights_text(row.weights)); }, row.type, row.piece);
+    }
+}
+
+TEST_CASE("PEFT weights that are not finite are refused with the tensor and the index") {
+    std::string weights = good_weights();
+    weights.replace(weights.size() - 4, 4, std::string("\x00\x00\xc0\x7f", 4));
+    check_refused([&] { load(good_config, weights); }, kind::format,
+                  "tensor \"base_model.model.m.q.lora_B.weight\": value 1 is nan");
+}
+
+TEST_CASE("a safetensors file cut at any byte is refused") {
+    const std::string whole = good_weights();
+    for (std::size_t length = 0; length < whole.size(); ++length) {
+        CAPTURE(length);
+        CHECK_THROWS_AS(read_everything(std::string_view(whole).substr(0, length)), tensafe::format_error);
+    }
+}
+
+TEST_CASE("a safetensors file on disk cut at any byte is refused") {
+    const tensafe::test::temporary_directory directory;
+    const std::string whole = safetensors_text(good_header, good_data);
+    for (std::size_t length = 0; length < whole.size(); ++length) {
+        CAPTURE(length);
+        const auto path = directory.put("cut.safetensors", std::string_view(whole).substr(0, length));
+        CHECK_THROWS_WITH_AS(safetensors_file::open(path), doctest::Contains("cut.safetensors\": "),
+                             tensafe::format_error);
+    }
+}
+
+TEST_CASE("a PEFT configuration cut at any byte is refused") {
+    const std::string weights = good_weights();
+    for (std::size_t length = 0; length < good_config.size(); ++length) {
+        CAPTURE(length);
+        CHECK_THROWS_AS(load(good_config.substr(0, length), weights), tensafe::format_error);
+    }
+}
+
+TEST_CASE("random changes of a safetensors file end in a result or one of our errors") {
+    const std::string good = good_weights();
+    std::mt19937_64 random(20240607);
+    int refused = 0;
+    for (int i = 0; i < 6000; ++i) {
+        std::string bytes = good;
+        corrupt(bytes, random);
+        CAPTURE(i);
+        refused += outcome_of([&] { read_everything(bytes); }).has_value();
+        refused += outcome_of([&] { load(good_config, bytes); }).has_value();
+    }
+    // Changes of values stay undetected, of course; most others must be.
+    CHECK(refused > 6000);
+    CHECK(refused < 12000);
+}
+
+TEST_CASE("random changes of a PEFT configuration end in a result or one of our errors") {
+    const std::string weights = good_weights();
+    const std::string good = R"({"peft_type":"LORA","r":1,"lora_alpha":2.5,"use_rslora":true,"bias":"none",)"
+                             R"("rank_pattern":{"q":1},"alpha_pattern":{"m.q":3},"modules_to_save":null})";
+    std::mt19937_64 random(20240608);
+    int refused = 0;
+    for (int i = 0; i < 6000; ++i) {
+        std::string config = good;
+        corrupt(config, random);
+        CAPTURE(i);
+        refused += outcome_of([&] { load(config, weights); }).has_value();
+    }
+    CHECK(refused > 3000);
+    CHECK(refused < 6000);
+}
+
+TEST_CASE("text from outside is quoted as short plain ASCII") {
+    using tensafe::io::quote;
+    CHECK(quote("plain") == "\"plain\"");
+    CHECK(quote("a\"b\\\n\x1b\x7f") == R"("a\"b\\\n\u001b\u007f")");
+    CHECK(quote("\xff") == R"("\ufffd")");
+    CHECK(quote(std::string(200, 'a')) == "\"" + std::string(200, 'a') + "\"");
+    CHECK(quote(std::string(201, 'a')) == "\"" + std::string(199, 'a') + "...\"");
+    CHECK(quote(std::string(100'000, '\x01')).size() < 210);
+}

@@ -1,0 +1,233 @@
+#include <tensafe/core/error.hpp>
+#include <tensafe/io/safetensors.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <iterator>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "file_builder.hpp"
+
+using tensafe::io::dtype;
+using tensafe::io::safetensors_file;
+using tensafe::io::safetensors_writer;
+using tensafe::test::safetensors_text;
+using tensafe::test::temporary_directory;
+using tensafe::test::to_bytes;
+
+namespace {
+
+safetensors_file reread(const safetensors_writer& writer) {
+    return safetensors_file::parse(writer.bytes());
+}
+
+std::vector<std::string> names(const safetensors_file& file) {
+    std::vector<std::string> result;
+    for (const auto& tensor : file.tensors()) {
+        result.push_back(tensor.name);
+    }
+    return result;
+}
+
+}  // namespace
+
+TEST_CASE("a file written by hand reads as its bytes say") {
+    // 1.0 and -2.0 as F32; 1.5 as F16; 3.0 as BF16; 0.1 as F64. The header names them in another order.
+    const std::string data("\x00\x00\x80\x3f\x00\x00\x00\xc0\x00\x3e\x40\x40\x9a\x99\x99\x99\x99\x99\xb9\x3f",
+                           20);
+    const auto file = safetensors_file::parse(to_bytes(safetensors_text(
+        R"({"d":{"dtype":"F64","shape":[],"data_offsets":[12,20]},
+            "__metadata__":{"format":"pt","":"x"},
+            "b":{"data_offsets":[8,10],"shape":[1],"dtype":"F16"},
+            "a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},
+            "c":{"dtype":"BF16","shape":[1,1,1],"data_offsets":[10,12]}}   )",
+        data)));
+    CHECK(names(file) == std::vector<std::string>{"a", "b", "c", "d"});
+    CHECK(file.metadata().at("format") == "pt");
+    CHECK(file.metadata().size() == 2);
+    CHECK(file.read_doubles("a") == std::vector<double>{1.0, -2.0});
+    CHECK(file.read_doubles("b") == std::vector<double>{1.5});
+    CHECK(file.read_doubles("c") == std::vector<double>{3.0});
+    CHECK(file.read_doubles("d") == std::vector<double>{0.1});
+    const auto matrix = file.read_matrix("a");
+    CHECK(matrix.rows == 2);
+    CHECK(matrix.columns == 1);
+    CHECK(matrix.values == std::vector<float>{1.0f, -2.0f});
+    REQUIRE(file.find("c") != nullptr);
+    CHECK(file.find("c")->shape == std::vector<std::size_t>{1, 1, 1});
+    CHECK(file.find("c")->size() == 1);
+    CHECK(file.find("nothing") == nullptr);
+}
+
+TEST_CASE("values come back as they were written, rounded only to their type") {
+    const std::vector<double> values{0.0, -0.0, 1.0, -1.0 / 3.0, 1e-6, 65504.0};
+    for (const dtype type : {dtype::f64, dtype::f32, dtype::f16, dtype::bf16}) {
+        const auto read = reread(safetensors_writer{}.add("v", type, {2, 3}, values)).read_doubles("v");
+        REQUIRE(read.size() == values.size());
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            const double wanted =
+                type == dtype::f64   ? values[i]
+                : type == dtype::f32 ? static_cast<float>(values[i])
+                : type == dtype::f16
+                    ? tensafe::io::float_from_half(tensafe::io::half_from_double(values[i]))
+                    : tensafe::io::float_from_bfloat16(tensafe::io::bfloat16_from_double(values[i]));
+            CHECK(std::bit_cast<std::uint64_t>(read[i]) == std::bit_cast<std::uint64_t>(wanted));
+        }
+    }
+}
+
+TEST_CASE("all shapes are written and read: a number, a vector, empty tensors, none at all") {
+    const std::vector<double> one{7.0};
+    const auto file = reread(safetensors_writer{}
+                                 .add("empty first", dtype::f64, {0, 5}, {})
+                                 .add("number", dtype::f32, {}, one)
+                                 .add("empty between", dtype::f64, {3, 0}, {})
+                                 .add("deep", dtype::f16, {1, 1, 1, 1, 1}, one)
+                                 .add("empty last", dtype::bf16, {0}, {}));
+    CHECK(file.tensors().size() == 5);
+    CHECK(file.read_doubles("number") == one);
+    CHECK(file.read_doubles("deep") == one);
+    CHECK(file.read_matrix("empty between").rows == 3);
+    CHECK(file.read_doubles("empty last").empty());
+    CHECK(reread(safetensors_writer{}).tensors().empty());
+}
+
+TEST_CASE("names of any kind survive the header") {
+    const std::vector<double> one{1.0};
+    const std::string awkward = "quote\" back\\slash tab\t gr\xc3\xbc\xc3\x9f" + std::string(1, '\0') + "end";
+    const auto file =
+        reread(safetensors_writer{}.add(awkward, dtype::f32, {1}, one).add("", dtype::f32, {1}, one));
+    CHECK(file.find(awkward) != nullptr);
+    CHECK(file.find("") != nullptr);
+}
+
+TEST_CASE("the header is padded so that data begins at a multiple of eight bytes") {
+    for (const std::string name : {"a", "ab", "abc", "abcd", "abcde"}) {
+        const auto bytes = safetensors_writer{}.add(name, dtype::f64, {1}, std::vector<double>{1.0}).bytes();
+        CHECK(bytes.size() % 8 == 0);
+    }
+}
+
+TEST_CASE("other types are listed but their values are not read") {
+    const auto file = safetensors_file::parse(
+        to_bytes(safetensors_text(R"({"i":{"dtype":"I64","shape":[1],"data_offsets":[0,8]},
+                                      "u":{"dtype":"U8","shape":[1,2],"data_offsets":[8,10]}})",
+                                  "0123456789")),
+        "the file");
+    CHECK(file.find("i")->type == dtype::i64);
+    CHECK(file.find("u")->size() == 2);
+    CHECK_THROWS_WITH_AS(
+        file.read_doubles("i"),
+        R"("the file": tensor "i": reading values of type I64 is not supported, only F64, F32, F16 )"
+        "and BF16",
+        tensafe::unsupported_error);
+    CHECK_THROWS_AS(file.read_matrix("u"), tensafe::unsupported_error);
+}
+
+TEST_CASE("reading what is not there or not a matrix says so") {
+    const auto file = reread(safetensors_writer{}.add("v", dtype::f32, {1}, std::vector<double>{1.0}));
+    CHECK_THROWS_WITH_AS(file.read_doubles("w"), R"("memory": no tensor "w" among its 1)",
+                         tensafe::format_error);
+    CHECK_THROWS_WITH_AS(file.read_matrix("v"),
+                         R"("memory": tensor "v": got shape [1], wanted two dimensions)",
+                         tensafe::format_error);
+}
+
+TEST_CASE("values that are not finite are refused when they are read, with their index") {
+    const std::string header = R"({"v":{"dtype":"BF16","shape":[1,3],"data_offsets":[0,6]}})";
+    const auto nan =
+        safetensors_file::parse(to_bytes(safetensors_text(header, std::string("\0\0\0\0\xc0\x7f", 6))));
+    CHECK_THROWS_WITH_AS(nan.read_doubles("v"),
+                         R"("memory": tensor "v": value 2 is nan, wanted a finite double)",
+                         tensafe::format_error);
+    const auto infinite =
+        safetensors_file::parse(to_bytes(safetensors_text(header, std::string("\0\0\x80\xff\0\0", 6))));
+    CHECK_THROWS_WITH_AS(infinite.read_matrix("v"),
+                         R"("memory": tensor "v": value 1 is -inf, wanted a finite float)",
+                         tensafe::format_error);
+    const auto large = reread(safetensors_writer{}.add("v", dtype::f64, {1, 1}, std::vector<double>{1e300}));
+    CHECK(large.read_doubles("v") == std::vector<double>{1e300});
+    CHECK_THROWS_WITH_AS(large.read_matrix("v"),
+                         R"("memory": tensor "v": value 0 is 1e+300, wanted a finite float)",
+                         tensafe::format_error);
+}
+
+TEST_CASE("the writer refuses what it cannot represent and stays as it was") {
+    const std::vector<double> one{1.0};
+    const std::vector<double> too_large{0.0, 65520.0};
+    const std::vector<double> nan{std::numeric_limits<double>::quiet_NaN()};
+    safetensors_writer writer;
+    writer.add("w", dtype::f32, {1}, one);
+    const auto before = writer.bytes();
+    CHECK_THROWS_WITH_AS(
+        writer.add("v", dtype::f16, {2}, too_large),
+        R"(safetensors_writer: tensor "v": value 1 is 65520, wanted one within the range of F16)",
+        tensafe::encoding_error);
+    CHECK_THROWS_AS(writer.add("v", dtype::f64, {1}, nan), tensafe::encoding_error);
+    CHECK_THROWS_AS(writer.add("v", dtype::f32, {1}, std::vector<double>{1e39}), tensafe::encoding_error);
+    CHECK_THROWS_AS(writer.add("v", dtype::bf16, {1}, std::vector<double>{-3.4e38}), tensafe::encoding_error);
+    CHECK_THROWS_AS(writer.add("v", dtype::u8, {1}, one), tensafe::unsupported_error);
+    CHECK_THROWS_AS(writer.add("v", dtype::f32, {2, 3}, one), tensafe::shape_error);
+    CHECK_THROWS_AS(writer.add("v", dtype::f32, {std::size_t{1} << 62, 4}, {}), tensafe::shape_error);
+    CHECK_THROWS_AS(writer.add("w", dtype::f32, {1}, one), tensafe::parameter_error);
+    CHECK_THROWS_AS(writer.add("__metadata__", dtype::f32, {1}, one), tensafe::parameter_error);
+    CHECK_THROWS_AS(writer.add("\xff", dtype::f32, {1}, one), tensafe::parameter_error);
+    CHECK(writer.bytes() == before);
+}
+
+TEST_CASE("writing replaces a file whole and leaves nothing else behind") {
+    const temporary_directory directory;
+    const auto path = directory.put("w.safetensors", "the old contents");
+    safetensors_writer{}.add("w", dtype::f32, {2}, std::vector<double>{1.0, 2.0}).write(path);
+    CHECK(safetensors_file::open(path).read_doubles("w") == std::vector<double>{1.0, 2.0});
+    CHECK(std::distance(std::filesystem::directory_iterator(directory.path()), {}) == 1);
+}
+
+TEST_CASE("a failed write names the path and leaves nothing behind") {
+    const temporary_directory directory;
+    const auto taken = directory.path() / "a directory";
+    std::filesystem::create_directory(taken);
+    directory.put("a directory/inside", "");
+    const safetensors_writer writer;
+    CHECK_THROWS_AS(writer.write(taken), tensafe::io_error);
+    CHECK_THROWS_WITH_AS(writer.write(directory.path() / "missing" / "w.safetensors"),
+                         doctest::Contains("cannot create: No such file or directory"), tensafe::io_error);
+    CHECK(std::distance(std::filesystem::directory_iterator(directory.path()), {}) == 1);
+}
+
+TEST_CASE("opening something that is not a readable file is an io_error") {
+    const temporary_directory directory;
+    CHECK_THROWS_WITH_AS(safetensors_file::open(directory.path() / "missing"),
+                         doctest::Contains("missing\": cannot open: No such file or directory"),
+                         tensafe::io_error);
+    CHECK_THROWS_WITH_AS(safetensors_file::open(directory.path()), doctest::Contains("is not a regular file"),
+                         tensafe::io_error);
+    CHECK_THROWS_AS(safetensors_file::open("/dev/zero"), tensafe::io_error);
+}
+
+TEST_CASE("a copy of a file answers for itself") {
+    const auto copy = [] {
+        const auto original =
+            reread(safetensors_writer{}.add("short", dtype::f32, {1}, std::vector<double>{4.0}));
+        return safetensors_file(original);
+    }();
+    CHECK(copy.read_doubles("short") == std::vector<double>{4.0});
+}
+
+TEST_CASE("files of another program read in full") {
+    const std::filesystem::path directory = std::filesystem::path(TENSAFE_TEST_DATA) / "qwen_rank32";
+    const auto weights = safetensors_file::open(directory / "adapter_model.safetensors");
+    CHECK(weights.tensors().size() == 14);
+    CHECK(weights.metadata().at("format") == "pt");
+    const auto states = safetensors_file::open(directory / "hidden_states.safetensors");
+    CHECK(states.find("self_attn.o_proj")->type == dtype::f32);
+    CHECK(states.read_matrix("self_attn.o_proj").columns == 4096);
+}

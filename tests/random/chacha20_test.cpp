@@ -1,0 +1,185 @@
+#include <tensafe/random/chacha20.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "stream_reference.hpp"
+
+namespace {
+
+using tensafe::random::chacha20_block;
+using tensafe::random::chacha20_state;
+using tensafe::random::chacha20_stream;
+using tensafe::random::seed;
+using tensafe::random::stream_domain;
+using tensafe::testing::counting_seed;
+using tensafe::testing::to_hex;
+
+/// A stream with any three nonce words.
+chacha20_stream stream(const seed& key, std::uint32_t nonce0, std::uint32_t nonce1, std::uint32_t nonce2) {
+    return chacha20_stream(key, static_cast<stream_domain>(nonce0), nonce1, nonce2);
+}
+
+std::vector<std::uint8_t> bytes_of(const chacha20_stream& from, std::uint64_t first_block,
+                                   std::size_t blocks) {
+    std::vector<std::uint8_t> out(64 * blocks);
+    from.generate(first_block, out);
+    return out;
+}
+
+std::vector<std::uint8_t> bytes_of_single_blocks(const chacha20_state& state, std::uint32_t first_block,
+                                                 std::size_t blocks) {
+    std::vector<std::uint8_t> out;
+    for (std::size_t i = 0; i < blocks; ++i) {
+        std::uint32_t words[16];
+        chacha20_block(state.key, first_block + static_cast<std::uint32_t>(i), state.nonce, words);
+        for (const std::uint32_t word : words) {
+            for (int shift = 0; shift < 32; shift += 8) {
+                out.push_back(static_cast<std::uint8_t>(word >> shift));
+            }
+        }
+    }
+    return out;
+}
+
+constexpr chacha20_state example_state = {
+    {0x03020100, 0x07060504, 0x0b0a0908, 0x0f0e0d0c, 0x13121110, 0x17161514, 0x1b1a1918, 0x1f1e1d1c},
+    {0x09000000, 0x4a000000, 0x00000000}};
+
+constexpr std::array<std::uint32_t, 16> example_block() {
+    std::array<std::uint32_t, 16> out{};
+    chacha20_block(example_state.key, 1, example_state.nonce, out.data());
+    return out;
+}
+static_assert(example_block()[0] == 0xe4e7f110 && example_block()[15] == 0x4e3c50a2,
+              "chacha20_block is a constant expression and gives the block of RFC 8439, 2.3.2");
+
+using keystream = void (*)(const chacha20_state&, std::uint32_t, std::uint8_t*, std::size_t) noexcept;
+
+std::vector<keystream> code_paths() {
+    std::vector<keystream> paths{&tensafe::random::chacha20_bulk,
+                                 &tensafe::random::detail::chacha20_keystream_baseline};
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2")) {
+        paths.push_back(&tensafe::random::detail::chacha20_keystream_avx2);
+    }
+#endif
+    return paths;
+}
+
+}  // namespace
+
+TEST_CASE("chacha20_block gives the words of RFC 8439, section 2.3.2") {
+    constexpr std::array<std::uint32_t, 16> wanted = {
+        0xe4e7f110, 0x15593bd1, 0x1fdd0f50, 0xc47120a3, 0xc7f4d1c7, 0x0368c033, 0x9aaa2204, 0x4e6cd4c3,
+        0x466482d2, 0x09aa9f07, 0x05d7c214, 0xa2028bd9, 0xd19c12b5, 0xb94e16de, 0xe883d0cb, 0x4e3c50a2};
+    CHECK(example_block() == wanted);
+}
+
+TEST_CASE("a stream decrypts the sunscreen message of RFC 8439, section 2.4.2") {
+    const std::string message =
+        "Ladies and Gentlemen of the class of '99: If I could offer you only one tip for the future, "
+        "sunscreen would be it.";
+    std::vector<std::uint8_t> text = bytes_of(stream(counting_seed(), 0, 0x4a000000, 0), 1, 2);
+    text.resize(message.size());
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        text[i] ^= static_cast<std::uint8_t>(message[i]);
+    }
+    CHECK(to_hex(text) ==
+          "6e2e359a2568f98041ba0728dd0d6981e97e7aec1d4360c20a27afccfd9fae0b"
+          "f91b65c5524733ab8f593dabcd62b3571639d624e65152ab8f530c359f0861d8"
+          "07ca0dbf500d6a6156a38e088a22b65e52bc514d16ccf806818ce91ab7793736"
+          "5af90bbf74a35be6b40b8eedf2785e42874d");
+}
+
+TEST_CASE("a stream gives the five key streams of RFC 8439, appendix A.1") {
+    const seed zeros{};
+    seed last_one{};
+    last_one.bytes[31] = 0x01;
+    seed second_ff{};
+    second_ff.bytes[1] = 0xff;
+    CHECK(to_hex(bytes_of(stream(zeros, 0, 0, 0), 0, 1)) ==
+          "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
+          "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586");
+    CHECK(to_hex(bytes_of(stream(zeros, 0, 0, 0), 1, 1)) ==
+          "9f07e7be5551387a98ba977c732d080dcb0f29a048e3656912c6533e32ee7aed"
+          "29b721769ce64e43d57133b074d839d531ed1f28510afb45ace10a1f4b794d6f");
+    CHECK(to_hex(bytes_of(stream(last_one, 0, 0, 0), 1, 1)) ==
+          "3aeb5224ecf849929b9d828db1ced4dd832025e8018b8160b82284f3c949aa5a"
+          "8eca00bbb4a73bdad192b5c42f73f2fd4e273644c8b36125a64addeb006c13a0");
+    CHECK(to_hex(bytes_of(stream(second_ff, 0, 0, 0), 2, 1)) ==
+          "72d54dfbf12ec44b362692df94137f328fea8da73990265ec1bbbea1ae9af0ca"
+          "13b25aa26cb4a648cb9b9d1be65b2c0924a66c54d545ec1b7374f4872e99f096");
+    CHECK(to_hex(bytes_of(stream(zeros, 0, 0, 0x02000000), 0, 1)) ==
+          "c2c64d378cd536374ae204b9ef933fcd1a8b2288b3dfa49672ab765b54ee27c7"
+          "8a970e0e955c14f3a88e741b97c286f75f8fc299e8148362fa198a39531bed6d");
+}
+
+TEST_CASE("every code path gives the bytes of single blocks, at every start and length") {
+    for (const keystream path : code_paths()) {
+        for (const std::uint32_t first : {0U, 1U, 2U, 3U, 5U, 7U, 8U, 9U, 0x7ffffffdU, 0xfffffffeU - 40U}) {
+            for (std::size_t blocks = 0; blocks <= 35; ++blocks) {
+                constexpr std::uint8_t untouched = 0xa5;
+                // One byte off every alignment, with a margin that must stay as it was.
+                std::vector<std::uint8_t> out(64 * blocks + 2, untouched);
+                path(example_state, first, out.data() + 1, blocks);
+                CHECK(out.front() == untouched);
+                CHECK(out.back() == untouched);
+                const std::vector<std::uint8_t> wanted = bytes_of_single_blocks(example_state, first, blocks);
+                CHECK(std::equal(wanted.begin(), wanted.end(), out.begin() + 1));
+            }
+        }
+    }
+}
+
+TEST_CASE("the last blocks before the counter's end are reached and not wrapped into") {
+    for (const keystream path : code_paths()) {
+        for (const std::size_t blocks : {1U, 3U, 8U, 11U}) {
+            const std::uint32_t first = static_cast<std::uint32_t>((std::uint64_t{1} << 32) - blocks);
+            std::vector<std::uint8_t> out(64 * blocks);
+            path(example_state, first, out.data(), blocks);
+            CHECK(out == bytes_of_single_blocks(example_state, first, blocks));
+        }
+    }
+}
+
+TEST_CASE("a stream's parts are the same whether generated together or alone") {
+    const chacha20_stream whole(counting_seed(7), stream_domain::uplink, 3);
+    const std::vector<std::uint8_t> all = bytes_of(whole, 0, 40);
+    for (std::size_t first = 0; first < 40; ++first) {
+        for (const std::size_t blocks : {std::size_t{1}, std::size_t{4}, std::size_t{9}, 40 - first}) {
+            if (first + blocks <= 40) {
+                const std::vector<std::uint8_t> part = bytes_of(whole, first, blocks);
+                CHECK(std::equal(part.begin(), part.end(), all.data() + 64 * first));
+            }
+        }
+    }
+}
+
+TEST_CASE("key, domain, lane and round each change the stream") {
+    const std::vector<std::uint8_t> base = bytes_of({counting_seed(), stream_domain::error, 1, 0}, 0, 2);
+    CHECK(bytes_of({counting_seed(1), stream_domain::error, 1, 0}, 0, 2) != base);
+    CHECK(bytes_of({counting_seed(), stream_domain::zero, 1, 0}, 0, 2) != base);
+    CHECK(bytes_of({counting_seed(), stream_domain::error, 2, 0}, 0, 2) != base);
+    CHECK(bytes_of({counting_seed(), stream_domain::error, 1, 1}, 0, 2) != base);
+    CHECK(bytes_of({counting_seed(), stream_domain::error, 1, 0}, 0, 2) == base);
+}
+
+TEST_CASE("a stream's key is gone after its destruction") {
+    alignas(chacha20_stream) std::array<unsigned char, sizeof(chacha20_stream)> storage{};
+    auto* const object = new (storage.data()) chacha20_stream(counting_seed(1), stream_domain::error, 9, 9);
+    object->~chacha20_stream();
+    const volatile unsigned char* const left = storage.data();
+    for (std::size_t i = 0; i < storage.size(); ++i) {
+        CHECK(left[i] == 0);
+    }
+}

@@ -1,0 +1,335 @@
+#include <tensafe/random/samplers.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <span>
+#include <vector>
+
+#include "stream_reference.hpp"
+
+namespace {
+
+using tensafe::random::sample_centred_binomial;
+using tensafe::random::sample_ternary;
+using tensafe::random::sample_uniform;
+using tensafe::random::seed;
+using tensafe::random::stream_domain;
+using tensafe::testing::counting_seed;
+
+// Seeds are fixed, so that the statistical tests give the same figures on every run. Their thresholds are
+// five standard deviations of the statistic for truly random input.
+
+std::vector<std::uint64_t> uniform(const seed& key, stream_domain domain, std::uint32_t lane, std::uint64_t q,
+                                   std::size_t count) {
+    std::vector<std::uint64_t> out(count);
+    sample_uniform(key, domain, lane, q, out);
+    return out;
+}
+
+std::vector<std::int8_t> centred_binomial(const seed& key, std::uint32_t lane, std::size_t count) {
+    std::vector<std::int8_t> out(count);
+    sample_centred_binomial(key, stream_domain::error, lane, out);
+    return out;
+}
+
+std::vector<std::int8_t> ternary(const seed& key, std::uint32_t lane, std::size_t count) {
+    std::vector<std::int8_t> out(count);
+    sample_ternary(key, stream_domain::secret_key, lane, out);
+    return out;
+}
+
+/// Pearson's statistic as a distance from its mean in standard deviations: 0 +- 1 for a right distribution.
+double chi_square_deviations(const std::vector<double>& counts, const std::vector<double>& expected) {
+    double statistic = 0;
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+        statistic += (counts[i] - expected[i]) * (counts[i] - expected[i]) / expected[i];
+    }
+    const double freedom = static_cast<double>(counts.size()) - 1;
+    return (statistic - freedom) / std::sqrt(2 * freedom);
+}
+
+/// binomial(42, k) / 2^42.
+double binomial_probability(int k) {
+    double probability = std::ldexp(1.0, -42);
+    for (int i = 1; i <= k; ++i) {
+        probability *= (42.0 - i + 1) / i;
+    }
+    return probability;
+}
+
+double mean_of(const std::vector<std::int8_t>& values) {
+    double sum = 0;
+    for (const std::int8_t value : values) {
+        sum += value;
+    }
+    return sum / static_cast<double>(values.size());
+}
+
+/// The mean of the products of values that are `distance` apart.
+double correlation(const std::vector<std::int8_t>& values, std::size_t distance) {
+    double sum = 0;
+    for (std::size_t i = distance; i < values.size(); ++i) {
+        sum += static_cast<double>(values[i]) * values[i - distance];
+    }
+    return sum / static_cast<double>(values.size() - distance);
+}
+
+// One modulus for each number of bytes, near a power of two from both sides, and the ends of the range.
+constexpr std::uint64_t moduli[] = {1,
+                                    2,
+                                    3,
+                                    128,
+                                    251,
+                                    255,
+                                    257,
+                                    12289,
+                                    65537,
+                                    (1U << 20) + 7,
+                                    (std::uint64_t{1} << 32) - 5,
+                                    (std::uint64_t{1} << 32) + 15,
+                                    (std::uint64_t{1} << 39) + 23,
+                                    (std::uint64_t{1} << 40) - 1572863,
+                                    (std::uint64_t{1} << 47) + 5,
+                                    (std::uint64_t{1} << 50) - 27,
+                                    (std::uint64_t{1} << 55) + 3,
+                                    (std::uint64_t{1} << 60) - 98303,
+                                    (std::uint64_t{1} << 63) - 25,
+                                    (std::uint64_t{1} << 63) + 29,
+                                    ~std::uint64_t{0}};
+
+}  // namespace
+
+TEST_CASE("sample_uniform agrees with the definition for every width, round and length") {
+    for (const std::uint64_t q : moduli) {
+        CAPTURE(q);
+        for (const std::size_t count : {0U, 1U, 3U, 13U, 1030U}) {
+            const auto drawn = uniform(counting_seed(), stream_domain::uplink, 4, q, count);
+            std::size_t different = 0;
+            for (std::size_t k = 0; k < count; ++k) {
+                different += drawn[k] != tensafe::testing::reference_uniform(counting_seed(),
+                                                                             stream_domain::uplink, 4, q, k);
+            }
+            CHECK(different == 0);
+        }
+    }
+}
+
+TEST_CASE("a uniform coefficient does not depend on how many are drawn") {
+    const std::uint64_t q = (std::uint64_t{1} << 39) + 23;
+    const auto all = uniform(counting_seed(), stream_domain::public_key, 0, q, 3000);
+    for (const std::size_t count : {1U, 511U, 512U, 513U, 1025U, 2999U}) {
+        const auto fewer = uniform(counting_seed(), stream_domain::public_key, 0, q, count);
+        CHECK(std::equal(fewer.begin(), fewer.end(), all.begin()));
+    }
+}
+
+TEST_CASE("sample_uniform writes nothing beside its output") {
+    std::vector<std::uint64_t> out(1001, 77);
+    sample_uniform(counting_seed(), stream_domain::uplink, 0, 12289, std::span(out).subspan(1, 999));
+    CHECK(out.front() == 77);
+    CHECK(out.back() == 77);
+}
+
+TEST_CASE("uniform values fill [0, q) evenly") {
+    constexpr std::size_t count = std::size_t{1} << 20;
+    constexpr std::size_t cells = 1021;
+    for (const std::uint64_t q :
+         {std::uint64_t{12289}, (std::uint64_t{1} << 39) + 23, (std::uint64_t{1} << 60) - 98303}) {
+        std::vector<double> counts(cells);
+        std::vector<double> expected(cells);
+        const long double width = static_cast<long double>(q) / cells;
+        for (const std::uint64_t value : uniform(counting_seed(3), stream_domain::uplink, 1, q, count)) {
+            counts[std::min(cells - 1, static_cast<std::size_t>(static_cast<long double>(value) / width))] +=
+                1;
+        }
+        for (std::size_t i = 0; i < cells; ++i) {
+            // Values of cell i: those with value / width in [i, i + 1).
+            const long double first = std::ceil(static_cast<long double>(i) * width);
+            const long double last = std::ceil(static_cast<long double>(i + 1) * width);
+            expected[i] = static_cast<double>((last - first) / static_cast<long double>(q)) *
+                          static_cast<double>(count);
+        }
+        CAPTURE(q);
+        CHECK(std::abs(chi_square_deviations(counts, expected)) < 5);
+    }
+}
+
+TEST_CASE("the code paths of sample_uniform give the same draws and the same verdict") {
+#if defined(__x86_64__)
+    if (!__builtin_cpu_supports("avx2")) {
+        return;
+    }
+    std::vector<std::uint8_t> bytes(512 * 5 + tensafe::random::detail::uniform_slack);
+    tensafe::random::chacha20_stream(counting_seed(), stream_domain::uplink, 0)
+        .generate(0, std::span(bytes).first(512 * 5));
+    const std::uint64_t mask = (std::uint64_t{1} << 40) - 1;
+    for (std::size_t count = 0; count <= 512; ++count) {
+        std::vector<std::uint64_t> one(count);
+        std::vector<std::uint64_t> other(count);
+        tensafe::random::detail::uniform_draws_baseline<5>(bytes.data(), mask, mask, 0, one);
+        tensafe::random::detail::uniform_draws_avx2<5>(bytes.data(), mask, mask, other);
+        CHECK(one == other);
+        // The largest draw alone decides whether a bound rejects.
+        const std::uint64_t largest = count == 0 ? 0 : *std::max_element(one.begin(), one.end());
+        for (const std::uint64_t q : {largest, largest + 1}) {
+            const bool wanted = count != 0 && q == largest;
+            CHECK(tensafe::random::detail::uniform_draws_baseline<5>(bytes.data(), mask, q, 0, one) ==
+                  wanted);
+            CHECK(tensafe::random::detail::uniform_draws_avx2<5>(bytes.data(), mask, q, other) == wanted);
+        }
+    }
+#endif
+}
+
+TEST_CASE("sample_centred_binomial agrees with the definition for every length") {
+    for (const std::size_t count : {0U, 64U, 128U, 192U, 256U, 320U, 2048U, 2112U, 2432U}) {
+        const auto drawn = centred_binomial(counting_seed(), 2, count);
+        std::size_t different = 0;
+        for (std::size_t k = 0; k < count; ++k) {
+            different += drawn[k] != tensafe::testing::reference_centred_binomial(counting_seed(),
+                                                                                  stream_domain::error, 2, k);
+        }
+        CHECK(different == 0);
+    }
+}
+
+TEST_CASE("the centred binomial sums are right where the bits are not random") {
+    // Set the first `plus` added and the first `minus` subtracted words: the value is their difference.
+    for (int plus = 0; plus <= 21; ++plus) {
+        for (int minus = 0; minus <= 21; ++minus) {
+            std::uint64_t words[5][42] = {};
+            for (auto& group : words) {
+                for (int i = 0; i < 21; ++i) {
+                    group[i] = i < plus ? ~std::uint64_t{0} : 0;
+                    group[21 + i] = i < minus ? ~std::uint64_t{0} : 0;
+                }
+            }
+            std::vector<std::int8_t> out(std::size_t{5} * 64, 99);
+            tensafe::random::detail::centred_binomial_groups(words[0], 5, out.data());
+            CHECK(std::count(out.begin(), out.end(), static_cast<std::int8_t>(plus - minus)) == 320);
+        }
+    }
+}
+
+TEST_CASE("the code paths of sample_centred_binomial give the same coefficients") {
+#if defined(__x86_64__)
+    if (!__builtin_cpu_supports("avx2")) {
+        return;
+    }
+    for (std::size_t groups = 0; groups <= 13; ++groups) {
+        std::vector<std::uint64_t> words(std::size_t{42} * 13 + 8);
+        tensafe::random::chacha20_stream(counting_seed(), stream_domain::error, 0)
+            .generate(0, {reinterpret_cast<std::uint8_t*>(words.data()), words.size() * 8 / 64 * 64});
+        std::vector<std::uint64_t> same = words;
+        std::vector<std::int8_t> one(64 * groups);
+        std::vector<std::int8_t> other(64 * groups);
+        tensafe::random::detail::centred_binomial_baseline(words.data(), groups, one.data());
+        tensafe::random::detail::centred_binomial_avx2(same.data(), groups, other.data());
+        CHECK(one == other);
+    }
+#endif
+}
+
+TEST_CASE("centred binomial values have mean 0, variance 10.5 and the binomial distribution in [-21, 21]") {
+    constexpr std::size_t count = std::size_t{1} << 22;
+    const auto values = centred_binomial(counting_seed(5), 0, count);
+    const double n = count;
+
+    const auto [least, largest] = std::minmax_element(values.begin(), values.end());
+    CHECK(*least >= -21);
+    CHECK(*largest <= 21);
+    CHECK(std::abs(mean_of(values)) < 5 * std::sqrt(10.5 / n));
+    // The fourth central moment of 42 fair bits is 3 * 10.5^2 - 42 / 8, so a square has variance 2 * 10.5^2
+    // - 5.25.
+    CHECK(std::abs(correlation(values, 0) - 10.5) < 5 * std::sqrt((2 * 10.5 * 10.5 - 5.25) / n));
+    for (const std::size_t distance : {1U, 2U, 8U, 63U, 64U, 256U}) {
+        CAPTURE(distance);
+        CHECK(std::abs(correlation(values, distance)) < 5 * 10.5 / std::sqrt(n));
+    }
+
+    // Values beyond +-12 are counted with +-12: a cell should expect ten or more.
+    constexpr int edge = 12;
+    std::vector<double> counts(2 * edge + 1);
+    std::vector<double> expected(2 * edge + 1);
+    for (const int value : values) {
+        counts[static_cast<std::size_t>(std::clamp(value, -edge, edge) + edge)] += 1;
+    }
+    for (int value = -21; value <= 21; ++value) {
+        expected[static_cast<std::size_t>(std::clamp(value, -edge, edge) + edge)] +=
+            n * binomial_probability(value + 21);
+    }
+    CHECK(std::abs(chi_square_deviations(counts, expected)) < 5);
+}
+
+TEST_CASE("every one of the 64 bit positions of a group has the binomial's variance") {
+    constexpr std::size_t groups = 1 << 14;
+    const auto values = centred_binomial(counting_seed(6), 0, 64 * groups);
+    for (std::size_t position = 0; position < 64; ++position) {
+        double squares = 0;
+        for (std::size_t group = 0; group < groups; ++group) {
+            squares += static_cast<double>(values[64 * group + position]) * values[64 * group + position];
+        }
+        CAPTURE(position);
+        CHECK(std::abs(squares / groups - 10.5) < 5 * std::sqrt((2 * 10.5 * 10.5 - 5.25) / groups));
+    }
+}
+
+TEST_CASE("sample_ternary agrees with the definition for every length") {
+    for (const std::size_t count : {0U, 4U, 8U, 28U, 2048U, 2052U, 5000U}) {
+        const auto drawn = ternary(counting_seed(), 2, count);
+        std::size_t different = 0;
+        for (std::size_t k = 0; k < count; ++k) {
+            different += drawn[k] != tensafe::testing::reference_ternary(counting_seed(),
+                                                                         stream_domain::secret_key, 2, k);
+        }
+        CHECK(different == 0);
+    }
+}
+
+TEST_CASE("the 81 quadruples of ternary values are equally frequent") {
+    constexpr std::size_t words = std::size_t{1} << 20;
+    const auto values = ternary(counting_seed(8), 0, 4 * words);
+    std::vector<double> single(3);
+    std::vector<double> quadruple(81);
+    std::size_t outside = 0;
+    for (std::size_t i = 0; i < words; ++i) {
+        std::size_t index = 0;
+        for (std::size_t trit = 0; trit < 4; ++trit) {
+            const int value = values[4 * i + trit];
+            const auto trit_index = static_cast<std::size_t>(std::clamp(value, -1, 1) + 1);
+            outside += std::abs(value) > 1;
+            single[trit_index] += 1;
+            index = 3 * index + trit_index;
+        }
+        quadruple[index] += 1;
+    }
+    CHECK(outside == 0);
+    CHECK(chi_square_deviations(single, std::vector<double>(3, 4.0 * words / 3)) < 5);
+    CHECK(std::abs(chi_square_deviations(quadruple, std::vector<double>(81, words / 81.0))) < 5);
+    CHECK(std::abs(correlation(values, 4)) < 5 * (2.0 / 3) / std::sqrt(4.0 * words));
+}
+
+TEST_CASE("another seed, domain or lane gives other coefficients") {
+    const auto base = uniform(counting_seed(), stream_domain::uplink, 0, 12289, 64);
+    CHECK(uniform(counting_seed(1), stream_domain::uplink, 0, 12289, 64) != base);
+    CHECK(uniform(counting_seed(), stream_domain::public_key, 0, 12289, 64) != base);
+    CHECK(uniform(counting_seed(), stream_domain::uplink, 1, 12289, 64) != base);
+
+    CHECK(centred_binomial(counting_seed(), 0, 64) != centred_binomial(counting_seed(), 1, 64));
+    CHECK(centred_binomial(counting_seed(), 0, 64) != centred_binomial(counting_seed(1), 0, 64));
+    CHECK(ternary(counting_seed(), 0, 64) != ternary(counting_seed(), 1, 64));
+    CHECK(ternary(counting_seed(), 0, 64) != ternary(counting_seed(1), 0, 64));
+
+    std::vector<std::int8_t> flood(64);
+    sample_centred_binomial(counting_seed(), stream_domain::flood, 0, flood);
+    CHECK(flood != centred_binomial(counting_seed(), 0, 64));
+    std::vector<std::int8_t> zero(64);
+    sample_ternary(counting_seed(), stream_domain::zero, 0, zero);
+    CHECK(zero != ternary(counting_seed(), 0, 64));
+}

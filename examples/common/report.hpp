@@ -60,6 +60,7 @@ struct report {
     stopwatch watch;
     std::size_t bytes_up = 0;
     std::size_t bytes_down = 0;
+    nlohmann::ordered_json extra = nlohmann::ordered_json::object();  ///< more keys for the JSON object
     double relative_error = 0;  ///< of the worst token, in the Euclidean norm
 
     void compare(std::span<const double> delta, std::span<const double> expected) {
@@ -104,20 +105,21 @@ struct report {
         for (std::size_t p = 0; p < stopwatch::phases.size(); ++p) {
             phases[std::string(stopwatch::phases[p])] = median(watch.times(p));
         }
-        const nlohmann::ordered_json object{{"parameter_set", args.params},
-                                            {"packing", args.packing},
-                                            {"mode", args.mode},
-                                            {"protection", args.protection},
-                                            {"rescaled", args.rescale},
-                                            {"site", site},
-                                            {"rank", rank},
-                                            {"tokens", args.tokens},
-                                            {"ms_per_token", ms_per_token()},
-                                            {"tokens_per_second", 1000 / ms_per_token()},
-                                            {"phases", phases},
-                                            {"bytes_up", bytes_up},
-                                            {"bytes_down", bytes_down},
-                                            {"relative_error", relative_error}};
+        nlohmann::ordered_json object{{"parameter_set", args.params},
+                                      {"packing", args.packing},
+                                      {"mode", args.mode},
+                                      {"protection", args.protection},
+                                      {"rescaled", args.rescale},
+                                      {"site", site},
+                                      {"rank", rank},
+                                      {"tokens", args.tokens},
+                                      {"ms_per_token", ms_per_token()},
+                                      {"tokens_per_second", 1000 / ms_per_token()},
+                                      {"phases", phases},
+                                      {"bytes_up", bytes_up},
+                                      {"bytes_down", bytes_down},
+                                      {"relative_error", relative_error}};
+        object.update(extra);
         std::printf("%s\n", object.dump().c_str());
     }
 

@@ -14,6 +14,11 @@
 #include <utility>
 #include <vector>
 
+namespace tensafe::ckks {
+template <parameter_set P>
+class secret_key;  // named only to be refused
+}  // namespace tensafe::ckks
+
 namespace tensafe::lora {
 
 /// Holds the packed rows of A and applies them to encrypted hidden states: zero rotations, no evaluation

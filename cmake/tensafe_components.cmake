@@ -1,0 +1,20 @@
+# The components, each with: package, its target, the Debian package to suggest, the prefix of its include lines.
+# The build tree, the installed package and the tests all read this table; a new component is one more entry.
+set(TENSAFE_COMPONENTS io eigen)
+set(TENSAFE_COMPONENT_io nlohmann_json nlohmann_json::nlohmann_json nlohmann-json3-dev nlohmann/)
+set(TENSAFE_COMPONENT_eigen Eigen3 Eigen3::Eigen libeigen3-dev Eigen/)
+
+# Sets `result` to the target that `component` depends on, or to nothing where it cannot be found.
+# Further arguments go to find_package.
+function(tensafe_find_component_dependency component result)
+    list(GET TENSAFE_COMPONENT_${component} 0 package)
+    list(GET TENSAFE_COMPONENT_${component} 1 target)
+    if(NOT TARGET ${target})
+        find_package(${package} QUIET ${ARGN})
+    endif()
+    if(TARGET ${target})
+        set(${result} ${target} PARENT_SCOPE)
+    else()
+        set(${result} "" PARENT_SCOPE)
+    endif()
+endfunction()

@@ -1,0 +1,24 @@
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+# Nothing that is installed depends on the architecture: one package under share/ serves every machine.
+set(package_dir "${CMAKE_INSTALL_DATADIR}/cmake/tensafe")
+
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+    FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh")
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATADIR}/licenses/tensafe")
+
+install(TARGETS tensafe_tensafe EXPORT tensafe INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+install(EXPORT tensafe NAMESPACE tensafe:: FILE tensafeTargets.cmake DESTINATION "${package_dir}")
+
+configure_package_config_file(cmake/tensafeConfig.cmake.in tensafeConfig.cmake
+    INSTALL_DESTINATION "${package_dir}"
+    NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file(tensafeConfigVersion.cmake
+    COMPATIBILITY SameMinorVersion
+    ARCH_INDEPENDENT)
+install(FILES
+    "${CMAKE_CURRENT_BINARY_DIR}/tensafeConfig.cmake"
+    "${CMAKE_CURRENT_BINARY_DIR}/tensafeConfigVersion.cmake"
+    "${CMAKE_CURRENT_LIST_DIR}/tensafe_components.cmake"
+    DESTINATION "${package_dir}")

@@ -1,0 +1,89 @@
+#include <tensafe/arith/barrett.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "policy_checks.hpp"
+
+namespace {
+
+using namespace tensafe::arith;
+using namespace policy_checks;
+
+TEST_CASE("lazy Barrett products are right and below their bound for moduli known at run time") {
+    check_runtime_moduli<barrett, 61>();
+}
+
+TEST_CASE("lazy Barrett products are right and below their bound for moduli in the type") {
+    check_fixed_moduli<barrett, 61>();
+}
+
+TEST_CASE("constant evaluation gives the same lazy Barrett products as run time") {
+    check_constant_evaluation<barrett, 61>();
+}
+
+TEST_CASE("conversion to the Barrett representation and back is the identity on residues") {
+    check_conversion<barrett<runtime_modulus<61>>>();
+    check_conversion<barrett<runtime_modulus<20>>>();
+}
+
+/// The first wrong reduction; empty if all are right.
+template <int Bits>
+std::string wrong_reduction(word q) {
+    using policy_type = barrett<runtime_modulus<Bits>>;
+    const policy_type policy{runtime_modulus<Bits>(q)};
+    const wide end = static_cast<wide>(q) << 63;
+    const wide sum = mul_wide(q - 1, q - 1) * policy_type::max_terms;
+    if (sum >= end || sum / policy_type::max_terms != mul_wide(q - 1, q - 1)) {
+        return "max_terms is too large for " + std::to_string(Bits) + " bits";
+    }
+    for (const wide x :
+         {end - 1, end - q, end - q - 1, end / 2, sum, mul_wide(q, q) - 1, wide{q}, wide{q - 1}, wide{0}}) {
+        const word lazy = policy.reduce_wide(x).value;
+        if (lazy >= 3 * q || lazy % q != static_cast<word>(x % q) ||
+            policy.reduce_fully(x) != static_cast<word>(x % q)) {
+            return std::to_string(high_word(x)) + " * 2^64 + " + std::to_string(low_word(x)) + " modulo " +
+                   std::to_string(q);
+        }
+    }
+    return "";
+}
+
+TEST_CASE("Barrett's reduction is right up to 2^63 * q - 1 and for max_terms of the largest products") {
+    for_each_width<61>([]<int Bits>() {
+        expect_none(wrong_reduction<Bits>(least<Bits>));
+        expect_none(wrong_reduction<Bits>(greatest<Bits>));
+    });
+}
+
+std::vector<wide> extreme_numbers(word q) {
+    std::mt19937_64 random(q);
+    std::vector<wide> numbers{0, 1, ~wide{0}, ~wide{0} - 1, wide{1} << 127, wide{1} << 64, ~word{0}};
+    numbers.insert(numbers.end(), {~wide{0} / q * q, ~wide{0} / q * q - 1});
+    for (int i = 0; i < 50; ++i) {
+        numbers.push_back(static_cast<wide>(random()) << 64 | random());
+    }
+    return numbers;
+}
+
+template <int Bits>
+bool reduces_any(word q) {
+    const barrett<runtime_modulus<Bits>> policy{runtime_modulus<Bits>(q)};
+    const std::vector<wide> numbers = extreme_numbers(q);
+    return std::all_of(numbers.begin(), numbers.end(),
+                       [&](wide x) { return policy.reduce_any(x) == static_cast<word>(x % q); });
+}
+
+TEST_CASE("Barrett's reduce_any is right for every kind of 128-bit number") {
+    CHECK(reduces_any<2>(3));
+    for_each_width<61>([]<int Bits>() {
+        const bool right = reduces_any<Bits>(least<Bits>) && reduces_any<Bits>(greatest<Bits>);
+        expect_none(right ? "" : std::to_string(Bits) + " bits");
+    });
+}
+
+}  // namespace

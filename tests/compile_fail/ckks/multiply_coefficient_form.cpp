@@ -1,0 +1,18 @@
+// expect: forward() it first
+#include <tensafe/ckks/evaluate.hpp>
+
+#include <utility>
+
+namespace ckks = tensafe::ckks;
+using P = ckks::n8192_l4;
+using encoded = ckks::plaintext<P, tensafe::rns::coefficient_form>;
+
+void transformed(ckks::ciphertext<P>& c, encoded p) {
+    ckks::multiply_plain(tensafe::exec::host{}, c, ckks::forward(tensafe::exec::host{}, std::move(p)));
+}
+
+#ifdef TENSAFE_COMPILE_FAIL
+void as_encoded(ckks::ciphertext<P>& c, const encoded& p) {
+    ckks::multiply_plain(tensafe::exec::host{}, c, p);
+}
+#endif

@@ -61,7 +61,7 @@ class token_path {
         watch.time(3, [&] { server_.multiply(here, request, work_); });
         watch.time(4, [&] { server_.finish(here, work_, reply_); });
         // Client: decryption folds each reply to the few numbers that carry A*h. B is applied in the clear.
-        auto folded = watch.time(5, [&] { return client_.decrypt(here, layout(), reply_); });
+        auto folded = watch.time(5, [&] { return client_.decrypt_folded(here, layout(), reply_); });
         const auto product = watch.time(6, [&] { return client_.fold(here, layout(), std::move(folded)); });
         bytes_up_ = request.bytes();
         bytes_down_ = reply_.bytes();

@@ -120,7 +120,7 @@ TEST_CASE(
     lora::client<small> client;
     const auto answer = [&](const auto& request) {
         const auto reply = server.apply(host{}, request);
-        return client.fold(host{}, server.layout(), client.decrypt(host{}, server.layout(), reply));
+        return client.decrypt(host{}, server.layout(), reply);
     };
     const batch_type tokens = batch_type::Random(3, 100);
     const Eigen::MatrixXd wanted =

@@ -86,14 +86,17 @@ TEST_CASE("Sums and differences of ciphertexts are those of the slots") {
         const double radius = std::pow(4, round);
         const slot_vector x = random_slots(four_limbs::slots, 2 * round, radius);
         const slot_vector y = random_slots(four_limbs::slots, 2 * round + 1, radius);
-        auto a = c.encrypt(x);
+        const auto a = c.encrypt(x);
         const auto b = c.encrypt(y);
-        ckks::add(host{}, a, b);
-        CHECK(bits(combine(x, y, sum), c.decrypt(a)) > 28);
-        ckks::subtract(host{}, a, b);
-        CHECK(bits(x, c.decrypt(a)) > 28);
-        ckks::subtract(host{}, a, a);
-        CHECK(equal(a, {{}, {}, a.scale}));
+        auto result = a;
+        ckks::add(host{}, result, b);
+        CHECK(bits(combine(x, y, sum), c.decrypt(result)) > 28);
+        ckks::subtract(host{}, result, b);
+        CHECK(equal(result, a));
+        ckks::subtract(host{}, result, b);
+        CHECK(bits(combine(x, y, difference), c.decrypt(result)) > 28);
+        ckks::subtract(host{}, result, result);
+        CHECK(equal(result, {{}, {}, a.scale}));
     }
 }
 
@@ -126,7 +129,6 @@ TEST_CASE("A linear combination of ciphertexts is that of the slots") {
         expected = combine(expected, combine(x, w, product), sum);
     }
     CHECK(bits(expected, c.decrypt(total)) > 27);
-    CHECK(bits(expected, c.decrypt(ckks::rescale(host{}, ckks::rescale(host{}, total)))) < 0);
 }
 
 TEST_CASE("Multiplication by a plaintext distributes over sums, bit for bit") {
@@ -178,23 +180,22 @@ TEST_CASE("Scales that differ are refused, both are named, and the ciphertext is
 }
 
 TEST_CASE("Reducing the level keeps value and scale at every level") {
-    client<five_limbs> c;
-    const slot_vector z = random_slots(five_limbs::slots, 70);
+    client<four_limbs> c;
+    const slot_vector z = random_slots(four_limbs::slots, 70);
     const auto fresh = c.encrypt(z);
     const auto check = [&](const auto& reduced) {
         CHECK(reduced.scale == fresh.scale);
         CHECK(bits(z, c.decrypt(reduced)) > 28);
     };
-    CHECK(equal(ckks::level_reduce<4>(host{}, fresh), fresh));
-    check(ckks::level_reduce<3>(host{}, fresh));
+    CHECK(equal(ckks::level_reduce<3>(host{}, fresh), fresh));
     check(ckks::level_reduce<2>(host{}, fresh));
     check(ckks::level_reduce<0>(host{}, fresh));
     // In steps or at once is the same, and so is a fresh encryption at that level, but for its noise.
-    const auto steps = ckks::level_reduce<1>(host{}, ckks::level_reduce<3>(host{}, fresh));
+    const auto steps = ckks::level_reduce<1>(host{}, ckks::level_reduce<2>(host{}, fresh));
     auto at_once = ckks::level_reduce<1>(host{}, fresh);
     CHECK(equal(steps, at_once));
     ckks::subtract(host{}, at_once, c.encrypt<1>(z));
-    CHECK(bits(slot_vector(five_limbs::slots), c.decrypt(at_once)) > 28);
+    CHECK(bits(slot_vector(four_limbs::slots), c.decrypt(at_once)) > 28);
 }
 
 TEST_CASE("A rescale divides value and scale by the prime that it drops") {

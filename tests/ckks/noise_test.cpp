@@ -105,10 +105,11 @@ struct client {
     ckks::secret_key<P> key;
 };
 
-/// Three products and rescales: the ciphertext, what its slots should be, and what is predicted of its noise.
+/// Products and rescales to the last level, each checked: the ciphertext, what its slots should be, and what
+/// is predicted of its noise.
 template <int Level, class Check>
 void run_cycles(const client& c, ckks::ciphertext<P, Level> x, slot_vector slots, noise_bound noise,
-                double largest_slot, Check check) {
+                Check check) {
     check(c, x, slots, noise);
     if constexpr (Level > 0) {
         constexpr double q = P::rescale_factor<Level>;
@@ -120,7 +121,7 @@ void run_cycles(const client& c, ckks::ciphertext<P, Level> x, slot_vector slots
         ckks::multiply_plain(host{}, x, ckks::forward(host{}, p));
         run_cycles<Level - 1>(c, ckks::rescale(host{}, x),
                               combine(slots, w, [](auto a, auto b) { return a * b; }),
-                              ckks::rescale<P, Level>(product), largest_slot, check);
+                              ckks::rescale<P, Level>(product), check);
     }
 }
 
@@ -135,7 +136,7 @@ TEST_CASE("Norms of slots bound the norms of their coefficients") {
         CHECK(actual.two >= bound.two / 2);
         CHECK(actual.one <= bound.one);
     }
-    // One monomial has all its slots on the circle, and reaches the bound of the 2-norm.
+    // A constant has all its slots on one circle, and reaches the bound of the 2-norm.
     const slot_vector constant(P::slots, 1.0);
     CHECK(norms(real_coefficients(constant, 1)).two == doctest::Approx(ckks::norms_of_slots<P>(1, 1).two));
 }
@@ -243,7 +244,7 @@ TEST_CASE("Predictions hold through every cycle of product and rescale, in coeff
         const slot_vector z = random_slots(P::slots, 100 + round);
         const auto m = ckks::encode_slots<P>(host{}, z);
         const noise_bound fresh = ckks::secret_key_noise() + ckks::encoding_noise<P>(1, P::scale);
-        run_cycles<P::max_level>(c, c.encrypt(m), z, fresh, 1,
+        run_cycles<P::max_level>(c, c.encrypt(m), z, fresh,
                                  []<int Level>(const client& owner, const ckks::ciphertext<P, Level>& x,
                                                const slot_vector& wanted, noise_bound predicted) {
                                      CAPTURE(Level);

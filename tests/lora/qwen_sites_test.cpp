@@ -63,7 +63,7 @@ result run_site(const std::string& name) {
     for (std::size_t token = 0; token < tokens.rows; ++token) {
         server.apply(host{}, client.encrypt(host{}, layout, tokens.row(token)), work, reply);
         const std::vector<double> product =
-            client.fold(host{}, layout, client.decrypt(host{}, layout, reply));
+            client.decrypt(host{}, layout, reply);
         const std::vector<double> delta = lora::apply_b(site, product);
         const std::span<const double> wanted(deltas.data() + token * site.d_out(), site.d_out());
         total.worst = std::fmax(total.worst, relative_error(delta, wanted));
@@ -75,13 +75,14 @@ result run_site(const std::string& name) {
 }  // namespace
 
 TEST_CASE("every token of every site comes back within 1e-6 of the expected delta") {
-    for (const char* name : {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
-                             "mlp.experts.7.gate_proj", "mlp.experts.7.up_proj", "mlp.experts.7.down_proj"}) {
+    for (const std::string name :
+         {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+          "mlp.experts.7.gate_proj", "mlp.experts.7.up_proj", "mlp.experts.7.down_proj"}) {
         CAPTURE(name);
         const result r = run_site<ckks::n16384_l4>(name);
+        CAPTURE(r.worst);
         CHECK(r.tokens == 16);
         CHECK(r.worst <= 1e-6);
-        MESSAGE(std::string(name) << ": worst relative error " << r.worst);
     }
 }
 

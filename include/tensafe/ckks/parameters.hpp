@@ -41,6 +41,12 @@ constexpr int repetitions_before(std::size_t index) noexcept {
     return count;
 }
 
+/// Whether there are as many NTT primes of each width as the chain asks for.
+template <int LogN, int... Bits, std::size_t... I>
+constexpr bool widths_exist(std::index_sequence<I...>) noexcept {
+    return ((std::bit_width(ntt_prime<LogN, Bits, repetitions_before<Bits...>(I)>) == Bits) && ...);
+}
+
 template <int LogN, class Chain>
 struct chain_traits;
 
@@ -54,6 +60,9 @@ template <int LogN, int... Bits>
 struct chain_traits<LogN, limb_bits<Bits...>> {
     static_assert(((Bits > LogN + 1 && Bits <= arith::max_modulus_bits) && ...),
                   "ckks::parameters: each limb must be wider than log_n + 1 bits and at most 61 bits");
+
+    static_assert(widths_exist<LogN, Bits...>(std::make_index_sequence<sizeof...(Bits)>{}),
+                  "ckks::parameters: there are fewer NTT primes of this width; use wider limbs");
 
     template <std::size_t... I>
     static auto find(std::index_sequence<I...>)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/memory/buffer.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +10,6 @@
 #include <limits>
 #include <span>
 #include <string>
-#include <vector>
 
 namespace tensafe::ckks {
 
@@ -36,7 +36,8 @@ precision_report measure_precision(std::span<const T> expected, std::span<const 
                           " obtained values, wanted equally many and at least one");
     }
     precision_report report;
-    std::vector<double> errors(expected.size());
+    // Noise that is known in full gives a key away.
+    memory::secret_buffer<double> errors(expected.size());
     double squared_errors = 0;
     double squared_values = 0;
     for (std::size_t i = 0; i < errors.size(); ++i) {
@@ -46,11 +47,11 @@ precision_report measure_precision(std::span<const T> expected, std::span<const 
         squared_errors += errors[i] * errors[i];
         squared_values += std::norm(expected[i]);
     }
-    const auto worst = std::max_element(errors.begin(), errors.end());
+    const double* const worst = std::max_element(errors.begin(), errors.end());
     report.worst_error = *worst;
     report.worst_index = static_cast<std::size_t>(worst - errors.begin());
     report.relative_error = squared_errors == 0 ? 0 : std::sqrt(squared_errors / squared_values);
-    const auto middle = errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2);
+    double* const middle = errors.begin() + errors.size() / 2;
     std::nth_element(errors.begin(), middle, errors.end());
     report.median_error = *middle;
     return report;

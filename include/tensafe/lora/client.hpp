@@ -32,21 +32,18 @@ class client {
         : generator_(std::move(generator)), key_(generator_) {}
 
     /// Encodes a hidden state for a server with this layout.
-    /// @param h  d entries, any real type
+    /// @param h  d entries; a std::vector, array or span will do
     /// @throws shape_error if h.size() != d; encoding_error if an entry is NaN or infinite (it is named), or
-    /// if
-    ///         the norm of h passes layout.largest_norm(): an answer might not fit the reply's modulus
-    template <class Packing, class Real>
+    ///         if the norm of h passes layout.largest_norm(): an answer might not fit the reply's modulus
+    template <class Packing>
     encoded_state encode(exec::host where, const slot_layout<P, Packing>& layout,
-                         std::span<const Real> h) const {
-        check(layout, h);
-        memory::secret_buffer<std::complex<double>> slots(P::slots);
-        encoded_state encoded;
-        for (std::size_t i = 0; i < layout.inputs; ++i) {
-            layout.replicate(h, i, slots.span());
-            encoded.push_back(ckks::encode_slots<P>(where, slots.span()));
-        }
-        return encoded;
+                         std::span<const float> h) const {
+        return encode_reals(where, layout, h);
+    }
+    template <class Packing>
+    encoded_state encode(exec::host where, const slot_layout<P, Packing>& layout,
+                         std::span<const double> h) const {
+        return encode_reals(where, layout, h);
     }
 
     /// Encrypts an encoded hidden state under the secret key, each ciphertext with fresh randomness.
@@ -59,19 +56,23 @@ class client {
     }
 
     /// Both of them.
-    template <class Packing, class Real>
-    request<P> encrypt(exec::host where, const slot_layout<P, Packing>& layout, std::span<const Real> h) {
+    template <class Packing>
+    request<P> encrypt(exec::host where, const slot_layout<P, Packing>& layout, std::span<const float> h) {
+        return encrypt(where, encode(where, layout, h));
+    }
+    template <class Packing>
+    request<P> encrypt(exec::host where, const slot_layout<P, Packing>& layout, std::span<const double> h) {
         return encrypt(where, encode(where, layout, h));
     }
 
-    /// A reply, decrypted and folded to the coefficients that carry the answers.
+    /// First step of `decrypt`: a reply, decrypted and folded to the coefficients that carry the answers.
     template <class Packing>
     using folded_reply = std::vector<ckks::folded<P, Packing::template reply_limbs<P>>>;
 
     /// @throws shape_error if the number of ciphertexts is not the layout's
     template <class Packing, int Level, class Protection>
-    folded_reply<Packing> decrypt(exec::host where, const slot_layout<P, Packing>& layout,
-                                  const reply<P, Level, Protection>& r) const {
+    folded_reply<Packing> decrypt_folded(exec::host where, const slot_layout<P, Packing>& layout,
+                                         const reply<P, Level, Protection>& r) const {
         check(layout, r);
         folded_reply<Packing> result;
         for (const auto& product : r.products) {
@@ -81,7 +82,7 @@ class client {
         return result;
     }
 
-    /// A*h: rank entries.
+    /// Second step of `decrypt`: A*h, rank entries.
     /// @throws shape_error if the reply was not decrypted for this layout
     template <class Packing, int Limbs>
     std::vector<double> fold(exec::host where, const slot_layout<P, Packing>& layout,
@@ -92,6 +93,14 @@ class client {
             collect(layout, o, ckks::decode_folded(where, std::move(reply[o])), answers);
         }
         return answers;
+    }
+
+    /// A*h, rank entries: both steps.
+    /// @throws shape_error if the number of ciphertexts is not the layout's
+    template <class Packing, int Level, class Protection>
+    std::vector<double> decrypt(exec::host where, const slot_layout<P, Packing>& layout,
+                                const reply<P, Level, Protection>& r) const {
+        return fold(where, layout, decrypt_folded(where, layout, r));
     }
 
     /// A*h by decrypting and decoding every slot and summing: the long way, with the same result as the fold.
@@ -114,6 +123,19 @@ class client {
     }
 
   private:
+    template <class Packing, class Real>
+    encoded_state encode_reals(exec::host where, const slot_layout<P, Packing>& layout,
+                               std::span<const Real> h) const {
+        check(layout, h);
+        memory::secret_buffer<std::complex<double>> slots(P::slots, memory::uninitialized);
+        encoded_state encoded;
+        for (std::size_t i = 0; i < layout.inputs; ++i) {
+            layout.replicate(h, i, slots.span());
+            encoded.push_back(ckks::encode_slots<P>(where, slots.span()));
+        }
+        return encoded;
+    }
+
     template <class Packing, class Real>
     static void check(const slot_layout<P, Packing>& layout, std::span<const Real> h) {
         if (h.size() != layout.d) {

@@ -108,8 +108,9 @@ struct slot_layout {
     int fold_log_n() const noexcept { return std::countr_zero(rows_per_plaintext) + 1; }
 
     /// Largest Euclidean norm of h with which no answer can pass the primes that hold replies: by
-    /// Cauchy-Schwarz |A_r h| <= row_norm * |h|; a pair of rows makes sqrt(2) of that, encoding can lengthen
-    /// a row by N / (2 sqrt(2) weight_scale), and one part in 64 is left for noise. docs/design/lora.md.
+    /// Cauchy-Schwarz |A_r h| <= row_norm * |h|, a pair of rows makes sqrt(2) of that, encoding lengthens a
+    /// row by less than N / weight_scale, and one part in 64 is left for noise, which is enough while
+    /// row_norm is below 2^30 (docs/design/lora.md).
     double largest_norm() const noexcept {
         double bits = -1 - 0.5;
         for (int i = 0; i < Packing::template reply_limbs<P>; ++i) {

@@ -1,0 +1,16 @@
+// expect: no matching function
+#include <tensafe/rns/poly.hpp>
+
+using chain = tensafe::rns::basis<3, 97, 113>;
+using values = tensafe::rns::poly<chain, tensafe::rns::evaluation_form>;
+using coefficients = tensafe::rns::poly<chain, tensafe::rns::coefficient_form>;
+
+values once(const coefficients& p) {
+    return tensafe::rns::forward(tensafe::exec::host{}, p);
+}
+
+#ifdef TENSAFE_COMPILE_FAIL
+auto twice(const coefficients& p) {
+    return tensafe::rns::forward(tensafe::exec::host{}, once(p));
+}
+#endif

@@ -1,0 +1,156 @@
+#pragma once
+
+#include <tensafe/ntt/reference.hpp>
+#include <tensafe/ntt/transform.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+// What the transforms must do with every policy, whatever the schedule.
+
+namespace transform_checks {
+
+using tensafe::arith::word;
+using words = std::vector<word>;
+
+/// The largest prime of this width that serves every degree up to 2^17.
+template <int Bits>
+inline constexpr word prime = tensafe::arith::ntt_prime_below(word{1} << Bits, 17);
+
+template <template <class> class Policy, int Bits>
+Policy<tensafe::arith::runtime_modulus<Bits>> policy() {
+    using modulus = tensafe::arith::runtime_modulus<Bits>;
+    return Policy<modulus>(modulus(prime<Bits>));
+}
+
+inline words random_residues(std::size_t count, word q, word seed) {
+    std::mt19937_64 random(seed);
+    words values(count);
+    for (word& value : values) {
+        value = random() % q;
+    }
+    return values;
+}
+
+/// One schedule of one policy.
+template <class Policy>
+struct schedule_under_test {
+    using plan = tensafe::ntt::plan<Policy>;
+    std::string name;
+    void (*forward)(tensafe::exec::host, const plan&, std::span<word>) noexcept;
+    void (*inverse)(tensafe::exec::host, const plan&, std::span<word>) noexcept;
+};
+
+template <class Policy>
+std::vector<schedule_under_test<Policy>> every_schedule() {
+    using namespace tensafe::ntt;
+    return {
+        {"all fused", forward<split_stages<0>, Policy>, inverse<split_stages<0>, Policy>},
+        {"1 global stage", forward<split_stages<1>, Policy>, inverse<split_stages<1>, Policy>},
+        {"3 global stages", forward<split_stages<3>, Policy>, inverse<split_stages<3>, Policy>},
+        {"4 global stages", forward<split_stages<4>, Policy>, inverse<split_stages<4>, Policy>},
+        {"stage by stage", forward<stage_by_stage, Policy>, inverse<stage_by_stage, Policy>},
+    };
+}
+
+/// Every schedule gives `values` for `coefficients` and the other way round.
+template <class Policy>
+void check_pair(const tensafe::ntt::plan<Policy>& plan, const words& coefficients, const words& values) {
+    for (const auto& schedule : every_schedule<Policy>()) {
+        CAPTURE(schedule.name);
+        words limb = coefficients;
+        schedule.forward(tensafe::exec::host{}, plan, limb);
+        CHECK(limb == values);
+        limb = values;
+        schedule.inverse(tensafe::exec::host{}, plan, limb);
+        CHECK(limb == coefficients);
+    }
+}
+
+template <class Policy>
+void check_against_reference(const Policy& policy, int log_n, const words& input) {
+    const tensafe::ntt::plan<Policy> plan(policy, log_n);
+    const word q = policy.modulus().value();
+    check_pair(plan, input, tensafe::ntt::reference_forward(input, log_n, q, plan.psi()));
+    // The same numbers as values: what the inverse gives must transform back to them.
+    words limb = input;
+    tensafe::ntt::inverse(tensafe::exec::host{}, plan, std::span(limb));
+    CHECK(tensafe::ntt::reference_forward(limb, log_n, q, plan.psi()) == input);
+}
+
+template <template <class> class Policy, int... Bits>
+void check_small_degrees() {
+    const auto check = [](const auto& policy) {
+        const word q = policy.modulus().value();
+        CAPTURE(q);
+        for (int log_n = 1; log_n <= 9; ++log_n) {
+            CAPTURE(log_n);
+            const std::size_t degree = std::size_t{1} << log_n;
+            check_against_reference(policy, log_n, random_residues(degree, q, 1));
+            check_against_reference(policy, log_n, words(degree, q - 1));
+        }
+    };
+    (check(policy<Policy, Bits>()), ...);
+}
+
+/// Random residues and the extremes that drive lazy sums furthest, at degrees too large for the reference:
+/// schedules agree, results are residues, the round trip is the identity, products are negacyclic.
+template <class Policy>
+void check_large_degree(const Policy& policy, int log_n) {
+    const tensafe::ntt::plan<Policy> plan(policy, log_n);
+    const word q = policy.modulus().value();
+    const std::size_t degree = plan.degree();
+    CAPTURE(q);
+    CAPTURE(log_n);
+    words alternating(degree, q - 1);
+    for (std::size_t i = 0; i < degree; i += 2) {
+        alternating[i] = 0;
+    }
+    for (const words& input :
+         {random_residues(degree, q, 3), words(degree, q - 1), alternating, words(degree, 0)}) {
+        words values = input;
+        tensafe::ntt::forward(tensafe::exec::host{}, plan, std::span(values));
+        CHECK(std::all_of(values.begin(), values.end(), [&](word x) { return x < q; }));
+        check_pair(plan, input, values);
+    }
+}
+
+/// (3 X^k - X^l) * a, for k and l near the ends, against shifts with the sign of X^N = -1.
+template <class Policy>
+void check_shifts(const Policy& policy, int log_n) {
+    const tensafe::ntt::plan<Policy> plan(policy, log_n);
+    const word q = policy.modulus().value();
+    const std::size_t degree = plan.degree();
+    const std::size_t k = degree - 1;
+    const std::size_t l = degree / 3;
+    const words a = random_residues(degree, q, 4);
+    words expected(degree);
+    for (std::size_t i = 0; i < degree; ++i) {
+        const word three = tensafe::arith::multiply_mod(3, a[i], q);
+        const word first = i + k < degree ? three : (q - three) % q;
+        const word second = i + l < degree ? (q - a[i]) % q : a[i];
+        expected[(i + k) % degree] = (expected[(i + k) % degree] + first) % q;
+        expected[(i + l) % degree] = (expected[(i + l) % degree] + second) % q;
+    }
+    words sparse(degree);
+    sparse[k] = 3;
+    sparse[l] = q - 1;
+    words product = a;
+    tensafe::ntt::forward(tensafe::exec::host{}, plan, std::span(product));
+    tensafe::ntt::forward(tensafe::exec::host{}, plan, std::span(sparse));
+    for (std::size_t i = 0; i < degree; ++i) {
+        product[i] = tensafe::arith::multiply_mod(product[i], sparse[i], q);
+    }
+    tensafe::ntt::inverse(tensafe::exec::host{}, plan, std::span(product));
+    CAPTURE(q);
+    CAPTURE(log_n);
+    CHECK(product == expected);
+}
+
+}  // namespace transform_checks

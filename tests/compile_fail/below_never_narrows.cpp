@@ -1,4 +1,4 @@
-// expect: convert
+// expect: conversion from
 #include <tensafe/arith/below.hpp>
 
 using modulus = tensafe::arith::fixed_modulus<17>;

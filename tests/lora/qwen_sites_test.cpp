@@ -62,8 +62,7 @@ result run_site(const std::string& name) {
     result total;
     for (std::size_t token = 0; token < tokens.rows; ++token) {
         server.apply(host{}, client.encrypt(host{}, layout, tokens.row(token)), work, reply);
-        const std::vector<double> product =
-            client.decrypt(host{}, layout, reply);
+        const std::vector<double> product = client.decrypt(host{}, layout, reply);
         const std::vector<double> delta = lora::apply_b(site, product);
         const std::span<const double> wanted(deltas.data() + token * site.d_out(), site.d_out());
         total.worst = std::fmax(total.worst, relative_error(delta, wanted));

@@ -18,9 +18,9 @@
 /// Eigen at the library's borders. `as_...` and `row_span` are views: no copy, valid while the memory they
 /// show is; `to_...` copies. A whole encrypted token with `Eigen::VectorXf h`:
 ///
-///     const auto reply = server.apply(where, client.encrypt(where, server.layout(), eigen::as_span(h)));
-///     const auto product = client.fold(where, server.layout(), client.decrypt(where, server.layout(),
-///     reply)); const Eigen::VectorXd delta = eigen::to_vector(lora::apply_b(site, product));
+///     const auto request = client.encrypt(where, server.layout(), eigen::as_span(h));
+///     const auto product = client.decrypt(where, server.layout(), server.apply(where, request));
+///     const Eigen::VectorXd delta = eigen::to_vector(lora::apply_b(site, product));
 ///
 /// All functions are thread-safe for reading, as Eigen is, and cost O(1) unless they copy.
 namespace tensafe::eigen {

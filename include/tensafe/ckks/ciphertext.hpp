@@ -55,10 +55,9 @@ void expand_c1(exec::host, const seeded_ciphertext<P, Level>& c,
 /// The whole ciphertext.
 template <parameter_set P, int Level>
 ciphertext<P, Level> expand(exec::host where, seeded_ciphertext<P, Level> c) {
-    ciphertext<P, Level> result{{}, {}, c.scale};
-    expand_c1(where, c, result.c1);
-    result.c0 = std::move(c.c0);
-    return result;
+    rns::poly<typename P::template basis_at<Level>, rns::evaluation_form> c1(memory::uninitialized);
+    expand_c1(where, c, c1);
+    return {std::move(c.c0), std::move(c1), c.scale};
 }
 
 }  // namespace tensafe::ckks

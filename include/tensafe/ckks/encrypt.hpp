@@ -77,7 +77,9 @@ ciphertext<P, Level> encrypt(exec::host where, const public_key<P>& key,
 template <class Key, parameter_set P, class F, int L>
 void encrypt(exec::host, const Key&, plaintext<P, F, L>, random::generator&) = delete;  // inverse() it first
 
-/// c0 + c1*s: the message with its noise, at the ciphertext's scale.
+/// c0 + c1*s: the message with its noise, at the ciphertext's scale. Whoever publishes decrypted values
+/// publishes their noise, and with enough of it the key: keep them, or flood them first (Li and Micciancio,
+/// 2021).
 template <parameter_set P, int Level>
 plaintext<P, rns::evaluation_form, Level> decrypt(exec::host, const secret_key<P>& key,
                                                   const ciphertext<P, Level>& c) {

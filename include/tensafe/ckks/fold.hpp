@@ -62,8 +62,9 @@ std::vector<std::complex<double>> decode_folded(exec::host where, folded<P, Limb
                      f.limbs[I].span());
     });
     memory::secret_buffer<double> coefficients(points);
+    std::array<arith::word, static_cast<std::size_t>(Limbs)> residues{};
+    memory::wipe_guard guard(residues);
     for (std::size_t k = 0; k < points; ++k) {
-        std::array<arith::word, static_cast<std::size_t>(Limbs)> residues;
         rns::for_each_limb<basis>([&]<int I>() { residues[I] = f.limbs[I][k]; });
         coefficients[k] = rns::to_double<basis>(residues) / f.scale;
     }

@@ -124,8 +124,9 @@ void decode_coefficients(exec::host, const rns::poly<Basis, rns::coefficient_for
         throw shape_error("decode_coefficients: got room for " + std::to_string(values.size()) +
                           " values, wanted at most N = " + std::to_string(Basis::degree));
     }
+    std::array<arith::word, static_cast<std::size_t>(Basis::limbs)> residues{};
+    memory::wipe_guard guard(residues);
     for (std::size_t k = 0; k < values.size(); ++k) {
-        std::array<arith::word, static_cast<std::size_t>(Basis::limbs)> residues;
         rns::for_each_limb<Basis>([&]<int I>() { residues[I] = p.template limb<I>()[k]; });
         values[k] = rns::to_double<Basis>(residues) / scale;
     }

@@ -90,7 +90,9 @@ class client {
         check(layout, reply);
         std::vector<double> answers(layout.rank);
         for (std::size_t o = 0; o < reply.size(); ++o) {
-            collect(layout, o, ckks::decode_folded(where, std::move(reply[o])), answers);
+            auto sums = ckks::decode_folded(where, std::move(reply[o]));
+            collect(layout, o, sums, answers);
+            wipe(sums);
         }
         return answers;
     }
@@ -111,18 +113,24 @@ class client {
         const std::size_t g = layout.rows_per_plaintext;
         std::vector<double> answers(layout.rank);
         for (std::size_t o = 0; o < r.products.size(); ++o) {
-            const auto slots =
+            auto slots =
                 ckks::decode_slots(where, ckks::inverse(where, ckks::decrypt(where, key_, r.products[o])));
             std::vector<std::complex<double>> sums(g);
             for (std::size_t j = 0; j < slots.size(); ++j) {
                 sums[j % g] += slots[j];
             }
             collect(layout, o, sums, answers);
+            wipe(slots);
+            wipe(sums);
         }
         return answers;
     }
 
   private:
+    static void wipe(std::vector<std::complex<double>>& values) noexcept {
+        memory::wipe(values.data(), values.size() * sizeof(values[0]));
+    }
+
     template <class Packing, class Real>
     encoded_state encode_reals(exec::host where, const slot_layout<P, Packing>& layout,
                                std::span<const Real> h) const {

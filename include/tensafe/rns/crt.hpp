@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tensafe/memory/wipe.hpp>
 #include <tensafe/rns/basis.hpp>
 
 #include <array>
@@ -18,6 +19,7 @@ namespace tensafe::rns {
 template <class Basis>
 double to_double(const std::array<arith::word, static_cast<std::size_t>(Basis::limbs)>& residues) noexcept {
     std::array<arith::word, static_cast<std::size_t>(Basis::limbs)> digits{};
+    memory::wipe_guard guard(digits);
     for_each_limb<Basis>([&]<int I>() {
         constexpr arith::word q = Basis::template prime<I>;
         constexpr auto policy = fixed_arithmetic<q>;

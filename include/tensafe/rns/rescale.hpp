@@ -39,7 +39,7 @@ requires(Basis::limbs >= 2) poly<prefix<Basis, Basis::limbs - 1>, evaluation_for
     return result;
 }
 template <class Basis, class Form, class Space, class R>
-requires(Basis::limbs < 2) void rescale(exec::host, const poly<Basis, Form, Space, R>&) =
-    delete;  // no level left: start from a longer modulus chain
+requires(Basis::limbs < 2) void rescale(  // no level left: start from a longer modulus chain
+    exec::host, const poly<Basis, Form, Space, R>&) = delete;
 
 }  // namespace tensafe::rns

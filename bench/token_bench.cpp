@@ -34,8 +34,7 @@ void token(benchmark::State& state) {
     for (auto _ : state) {
         const auto request = client.encrypt(here, server.layout(), h.row(0));
         server.apply(here, request, work, reply);
-        benchmark::DoNotOptimize(
-            client.decrypt(here, server.layout(), reply));
+        benchmark::DoNotOptimize(client.decrypt(here, server.layout(), reply));
         bytes_up = request.bytes();
     }
     state.counters["bytes_up"] = static_cast<double>(bytes_up);

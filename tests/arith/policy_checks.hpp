@@ -103,9 +103,8 @@ void check_runtime_moduli() {
 /// Moduli in the type: the greatest of each width, whose bounds are the tightest.
 template <template <class> class Policy, int Widest>
 void check_fixed_moduli() {
-    for_each_width<Widest>([]<int Bits>() {
-        expect_none(wrong_product(Policy<fixed_modulus<greatest<Bits>>>()));
-    });
+    for_each_width<Widest>(
+        []<int Bits>() { expect_none(wrong_product(Policy<fixed_modulus<greatest<Bits>>>())); });
 }
 
 template <class Policy>

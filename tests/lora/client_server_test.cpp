@@ -299,10 +299,13 @@ TEST_CASE("hidden states, requests and replies of the wrong size are refused") {
                    }),
                    "got a hidden state of 299 entries, wanted 300"));
     const auto request = c.encrypt(host{}, one.layout(), view(random_state(300, 1)));
-    CHECK(contains(message_of<shape_error>([&] { static_cast<void>(two.apply(host{}, request)); }),
-                   "got a request of 1 ciphertexts, wanted 2"));
+    CHECK(contains(
+        message_of<shape_error>([&] { static_cast<void>(two.apply(host{}, request)); }),
+        "got a request of 300 entries for 2 rows in 1 ciphertexts, wanted 1500 entries for 1 rows in 2 "
+        "ciphertexts"));
     const auto reply = one.apply(host{}, request);
-    const std::string wanted = "got a reply of 2 ciphertexts, wanted 4";
+    const std::string wanted =
+        "got a reply for a 8 x 300 matrix in 2 ciphertexts, wanted a 8 x 1500 matrix in 4 ciphertexts";
     CHECK(contains(
         message_of<shape_error>([&] { static_cast<void>(c.decrypt(host{}, two.layout(), reply)); }), wanted));
     CHECK(contains(
@@ -312,7 +315,7 @@ TEST_CASE("hidden states, requests and replies of the wrong size are refused") {
                        static_cast<void>(
                            c.fold(host{}, two.layout(), c.decrypt_folded(host{}, one.layout(), reply)));
                    }),
-                   wanted));
+                   "got a reply of 2 ciphertexts, wanted 4"));
     // As many products, but another fold.
     const default_server other(random_matrix(4, 600, 1));  // 2 products of one pair of rows
     CHECK(contains(message_of<shape_error>([&] {
@@ -320,6 +323,30 @@ TEST_CASE("hidden states, requests and replies of the wrong size are refused") {
                            c.fold(host{}, other.layout(), c.decrypt_folded(host{}, one.layout(), reply)));
                    }),
                    "got a product folded to degree 2^2, wanted 2^1"));
+}
+
+TEST_CASE("a request for another d is refused, though it has as many ciphertexts") {
+    client<small> c;
+    const default_server one(random_matrix(8, 300, 1));
+    const default_server other(random_matrix(8, 301, 1));
+    REQUIRE(one.layout().inputs == other.layout().inputs);
+    const auto request = c.encrypt(host{}, one.layout(), view(random_state(300, 1)));
+    CHECK_THROWS_AS(static_cast<void>(other.apply(host{}, request)), shape_error);
+}
+
+TEST_CASE("requests and replies whose scale was changed are refused") {
+    client<small> c;
+    const default_server s(random_matrix(8, 300, 1));
+    auto request = c.encrypt(host{}, s.layout(), view(random_state(300, 1)));
+    auto reply = s.apply(host{}, request);
+    for (const double scale : {0.0, -1.0, 2 * small::scale, std::numeric_limits<double>::quiet_NaN()}) {
+        reply.products.back().scale = scale;
+        CHECK_THROWS_AS(static_cast<void>(c.decrypt(host{}, s.layout(), reply)), tensafe::parameter_error);
+        CHECK_THROWS_AS(static_cast<void>(c.decrypt_slots(host{}, s.layout(), reply)),
+                        tensafe::parameter_error);
+        request.inputs.back().scale = scale;
+        CHECK_THROWS_AS(static_cast<void>(s.apply(host{}, request)), tensafe::parameter_error);
+    }
 }
 
 TEST_CASE("one client serves two servers, in any order") {

@@ -31,7 +31,7 @@ TEST_CASE("the rows of a stack are the rows of its sites, one after the other") 
     const adapter_site q = named_site("q_proj", 4, 6);
     const adapter_site k = named_site("k_proj", 1, 6);
     const adapter_site v = named_site("v_proj", 3, 6);
-    const site_stack stack(site_references{q, k, v});
+    const site_stack stack({q, k, v});
     CHECK(stack.sites() == 3);
     CHECK(stack.rows().rows == 8);
     CHECK(stack.rows().columns == 6);

@@ -49,7 +49,7 @@ struct adapter {
     /// The site whose name equals `suffix`, or else the only one whose name ends with "." + suffix. The
     /// reference lives as long as the adapter.
     /// @throws parameter_error if none or several match; the message lists the candidates
-    const adapter_site& site(std::string_view suffix) const {
+    const adapter_site& site(std::string_view suffix) const& {
         const adapter_site* found = nullptr;
         std::string candidates;
         std::size_t matches = 0;
@@ -74,6 +74,7 @@ struct adapter {
         throw parameter_error("adapter: site \"" + std::string(suffix) + "\" matches " +
                               std::to_string(matches) + " sites, wanted exactly one of:" + candidates);
     }
+    const adapter_site& site(std::string_view suffix) && = delete;  // the adapter must outlive its site
 
   private:
     static bool ends_with_component(std::string_view name, std::string_view suffix) noexcept {

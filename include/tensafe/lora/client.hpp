@@ -24,8 +24,12 @@ namespace tensafe::lora {
 template <ckks::parameter_set P>
 class client {
   public:
-    /// One encoded plaintext for each ciphertext of the request.
-    using encoded_state = std::vector<ckks::plaintext<P, rns::coefficient_form>>;
+    /// A hidden state, encoded for one layout: a plaintext for each ciphertext of the request.
+    struct encoded_state {
+        std::size_t d = 0;
+        std::size_t rows_per_plaintext = 0;
+        std::vector<ckks::plaintext<P, rns::coefficient_form>> inputs;
+    };
 
     /// A fresh secret key, from the operating system's entropy unless another generator is given.
     explicit client(random::generator generator = random::generator())
@@ -48,8 +52,8 @@ class client {
 
     /// Encrypts an encoded hidden state under the secret key, each ciphertext with fresh randomness.
     request<P> encrypt(exec::host where, encoded_state encoded) {
-        request<P> result;
-        for (auto& plaintext : encoded) {
+        request<P> result{encoded.d, encoded.rows_per_plaintext, {}};
+        for (auto& plaintext : encoded.inputs) {
             result.inputs.push_back(ckks::encrypt(where, key_, std::move(plaintext), generator_));
         }
         return result;
@@ -69,10 +73,11 @@ class client {
     template <class Packing>
     using folded_reply = std::vector<ckks::folded<P, Packing::template reply_limbs<P>>>;
 
-    /// @throws shape_error if the number of ciphertexts is not the layout's
-    template <class Packing, int Level, class Protection>
+    /// @throws shape_error if the reply is for another layout; parameter_error if its scale is not the
+    /// packing's
+    template <class Packing, class Protection>
     folded_reply<Packing> decrypt_folded(exec::host where, const slot_layout<P, Packing>& layout,
-                                         const reply<P, Level, Protection>& r) const {
+                                         const reply<P, Packing, Protection>& r) const {
         check(layout, r);
         folded_reply<Packing> result;
         for (const auto& product : r.products) {
@@ -98,17 +103,18 @@ class client {
     }
 
     /// A*h, rank entries: both steps.
-    /// @throws shape_error if the number of ciphertexts is not the layout's
-    template <class Packing, int Level, class Protection>
+    /// @throws shape_error if the reply is for another layout; parameter_error if its scale is not the
+    /// packing's
+    template <class Packing, class Protection>
     std::vector<double> decrypt(exec::host where, const slot_layout<P, Packing>& layout,
-                                const reply<P, Level, Protection>& r) const {
+                                const reply<P, Packing, Protection>& r) const {
         return fold(where, layout, decrypt_folded(where, layout, r));
     }
 
     /// A*h by decrypting and decoding every slot and summing: the long way, with the same result as the fold.
-    template <class Packing, int Level, class Protection>
+    template <class Packing, class Protection>
     std::vector<double> decrypt_slots(exec::host where, const slot_layout<P, Packing>& layout,
-                                      const reply<P, Level, Protection>& r) const {
+                                      const reply<P, Packing, Protection>& r) const {
         check(layout, r);
         const std::size_t g = layout.rows_per_plaintext;
         std::vector<double> answers(layout.rank);
@@ -136,10 +142,10 @@ class client {
                                std::span<const Real> h) const {
         check(layout, h);
         memory::secret_buffer<std::complex<double>> slots(P::slots, memory::uninitialized);
-        encoded_state encoded;
+        encoded_state encoded{layout.d, layout.rows_per_plaintext, {}};
         for (std::size_t i = 0; i < layout.inputs; ++i) {
             layout.replicate(h, i, slots.span());
-            encoded.push_back(ckks::encode_slots<P>(where, slots.span()));
+            encoded.inputs.push_back(ckks::encode_slots<P>(where, slots.span()));
         }
         return encoded;
     }
@@ -173,11 +179,22 @@ class client {
         }
     }
 
-    template <class Packing, int Level, class Protection>
-    static void check(const slot_layout<P, Packing>& layout, const reply<P, Level, Protection>& r) {
-        if (r.products.size() != layout.outputs) {
-            throw shape_error("client::decrypt: got a reply of " + std::to_string(r.products.size()) +
-                              " ciphertexts, wanted " + std::to_string(layout.outputs));
+    template <class Packing, class Protection>
+    static void check(const slot_layout<P, Packing>& layout, const reply<P, Packing, Protection>& r) {
+        if (r.rank != layout.rank || r.d != layout.d || r.products.size() != layout.outputs) {
+            const auto text = [](std::size_t rank, std::size_t d, std::size_t outputs) {
+                return std::to_string(rank) + " x " + std::to_string(d) + " matrix in " +
+                       std::to_string(outputs) + " ciphertexts";
+            };
+            throw shape_error("client::decrypt: got a reply for a " + text(r.rank, r.d, r.products.size()) +
+                              ", wanted a " + text(layout.rank, layout.d, layout.outputs));
+        }
+        constexpr double scale = Packing::template reply_scale<P>;
+        for (const auto& product : r.products) {
+            if (!(std::fabs(product.scale - scale) <= 1e-12 * scale)) {
+                throw parameter_error("client::decrypt: got a ciphertext of scale " +
+                                      std::to_string(product.scale) + ", wanted " + std::to_string(scale));
+            }
         }
     }
 

@@ -11,9 +11,12 @@ namespace tensafe::lora {
 /// alone show them. They exist to measure against other systems and for adapters that are no secret.
 struct reveals_adapter_rows {};
 
-/// What a client sends for one hidden state: fresh seeded encryptions of its replicated slots.
+/// What a client sends for one hidden state: fresh seeded encryptions of its replicated slots, and for which
+/// layout they were made. Value semantics.
 template <ckks::parameter_set P>
 struct request {
+    std::size_t d = 0;                   ///< entries of the hidden state
+    std::size_t rows_per_plaintext = 0;  ///< how often it stands in the slots
     std::vector<ckks::seeded_ciphertext<P>> inputs;
 
     /// Bytes as stored here: words of c0, and the seeds.
@@ -23,13 +26,18 @@ struct request {
     }
 };
 
-/// What a server sends back; the kind of protection is part of the type.
-template <ckks::parameter_set P, int Level, class Protection>
+/// What a server sends back: encrypted products for a rank x d matrix. Packing and kind of protection are
+/// part of the type. Value semantics.
+template <ckks::parameter_set P, class Packing, class Protection>
 struct reply {
-    std::vector<ckks::ciphertext<P, Level>> products;
+    static constexpr int level = Packing::template reply_level<P>;
+
+    std::size_t rank = 0;
+    std::size_t d = 0;
+    std::vector<ckks::ciphertext<P, level>> products;
 
     std::size_t bytes() const noexcept {
-        return products.size() * 2 * P::degree * static_cast<std::size_t>(Level + 1) * sizeof(arith::word);
+        return products.size() * 2 * P::degree * static_cast<std::size_t>(level + 1) * sizeof(arith::word);
     }
 };
 

@@ -80,16 +80,18 @@ struct slot_layout {
     std::size_t rows_per_plaintext = 0;  ///< g, a power of two: interleaved rows (row pairs) of one plaintext
     double row_norm = 0;                 ///< at least the Euclidean norm of every row of A
 
-    /// @throws shape_error if rank or d is 0; parameter_error if row_norm is negative, infinite or NaN
+    /// The reserve for noise in `largest_norm` is enough for rows up to this norm.
+    static constexpr double largest_row_norm = 0x1p30;
+
+    /// @throws shape_error if rank or d is 0; parameter_error if row_norm is not in [0, 2^30]
     static slot_layout of(std::size_t rank, std::size_t d, double row_norm) {
         if (rank == 0 || d == 0) {
             throw shape_error("slot_layout: got a " + std::to_string(rank) + " x " + std::to_string(d) +
                               " matrix, wanted at least one row and one column");
         }
-        if (!(row_norm >= 0) || !std::isfinite(row_norm)) {
-            throw parameter_error(
-                "slot_layout: got " + std::to_string(row_norm) +
-                " for the largest norm of a row, wanted a finite number that is not negative");
+        if (!(row_norm >= 0 && row_norm <= largest_row_norm)) {
+            throw parameter_error("slot_layout: got " + std::to_string(row_norm) +
+                                  " for the largest norm of a row, wanted a number from 0 to 2^30");
         }
         slot_layout layout{rank, d, 1, 1, 1, row_norm};
         const std::size_t wanted = (rank + Packing::rows_per_slot - 1) / Packing::rows_per_slot;
@@ -109,8 +111,7 @@ struct slot_layout {
 
     /// Largest Euclidean norm of h with which no answer can pass the primes that hold replies: by
     /// Cauchy-Schwarz |A_r h| <= row_norm * |h|, a pair of rows makes sqrt(2) of that, encoding lengthens a
-    /// row by less than N / weight_scale, and one part in 64 is left for noise, which is enough while
-    /// row_norm is below 2^30 (docs/design/lora.md).
+    /// row by less than N / weight_scale, and one part in 64 is left for noise (docs/design/lora.md).
     double largest_norm() const noexcept {
         double bits = -1 - 0.5;
         for (int i = 0; i < Packing::template reply_limbs<P>; ++i) {

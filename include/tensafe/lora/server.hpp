@@ -30,7 +30,7 @@ template <ckks::parameter_set P, class Packing = replicated_slots<>>
 class server {
   public:
     using layout_type = slot_layout<P, Packing>;
-    using reply_type = reply<P, Packing::template reply_level<P>, reveals_adapter_rows>;
+    using reply_type = reply<P, Packing, reveals_adapter_rows>;
 
     /// Packs A (rank x d): `inputs * outputs` plaintexts, encoded and transformed once.
     /// @throws shape_error for an empty matrix or one whose values are not rows * columns; encoding_error for
@@ -59,12 +59,10 @@ class server {
     };
 
     /// First step: the uniform halves of a request, from its seeds.
-    /// @throws shape_error if the number of inputs is not the layout's
+    /// @throws shape_error if the request was made for another layout; parameter_error if its scale is not
+    /// P::scale
     void expand(exec::host where, const request<P>& r, workspace& work) const {
-        if (r.inputs.size() != layout_.inputs) {
-            throw shape_error("server::expand: got a request of " + std::to_string(r.inputs.size()) +
-                              " ciphertexts, wanted " + std::to_string(layout_.inputs));
-        }
+        check(r);
         work.c1.resize(layout_.inputs);
         for (std::size_t i = 0; i < layout_.inputs; ++i) {
             ckks::expand_c1(where, r.inputs[i], work.c1[i]);
@@ -79,7 +77,7 @@ class server {
         for (std::size_t o = 0; o < layout_.outputs; ++o) {
             const auto* weights = weights_.data() + o * layout_.inputs;
             ckks::ciphertext<P>& sum = work.products[o];
-            sum.scale = r.inputs.front().scale * weights->scale;
+            sum.scale = P::scale * weights->scale;
             rns::multiply(where, sum.c0, r.inputs.front().c0, weights->value);
             rns::multiply(where, sum.c1, work.c1.front(), weights->value);
             for (std::size_t i = 1; i < layout_.inputs; ++i) {
@@ -92,6 +90,8 @@ class server {
     /// Last step: the products as they leave the server, rescaled if the packing says so. The reply's old
     /// memory goes to the workspace.
     void finish(exec::host where, workspace& work, reply_type& result) const {
+        result.rank = layout_.rank;
+        result.d = layout_.d;
         if constexpr (Packing::rescales) {
             result.products.clear();
             for (const auto& product : work.products) {
@@ -117,6 +117,25 @@ class server {
     }
 
   private:
+    void check(const request<P>& r) const {
+        if (r.d != layout_.d || r.rows_per_plaintext != layout_.rows_per_plaintext ||
+            r.inputs.size() != layout_.inputs) {
+            const auto text = [](std::size_t d, std::size_t g, std::size_t inputs) {
+                return std::to_string(d) + " entries for " + std::to_string(g) + " rows in " +
+                       std::to_string(inputs) + " ciphertexts";
+            };
+            throw shape_error("server::expand: got a request of " +
+                              text(r.d, r.rows_per_plaintext, r.inputs.size()) + ", wanted " +
+                              text(layout_.d, layout_.rows_per_plaintext, layout_.inputs));
+        }
+        for (const auto& input : r.inputs) {
+            if (input.scale != P::scale) {
+                throw parameter_error("server::expand: got a ciphertext of scale " +
+                                      std::to_string(input.scale) + ", wanted " + std::to_string(P::scale));
+            }
+        }
+    }
+
     static double largest_row_norm(const matrix& a) {
         if (a.values.size() != a.rows * a.columns) {
             throw shape_error("server: got " + std::to_string(a.values.size()) + " values for a " +

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,7 +19,11 @@ namespace tensafe::lora {
 /// Owns copies of the rows; immutable and safe to share between threads.
 class site_stack {
   public:
-    /// @throws shape_error if there is no site or the input dimensions differ
+    /// `site_stack qkv({q, k, v});` for three sites.
+    /// @throws shape_error if there is no site, the input dimensions differ, or a matrix has not rows *
+    /// columns values
+    explicit site_stack(std::initializer_list<std::reference_wrapper<const adapter_site>> sites)
+        : site_stack(std::span(sites.begin(), sites.size())) {}
     explicit site_stack(std::span<const std::reference_wrapper<const adapter_site>> sites) {
         if (sites.empty()) {
             throw shape_error("site_stack: got no site, wanted at least one");
@@ -29,6 +34,12 @@ class site_stack {
                 throw shape_error("site_stack: site " + site.name + " has " + std::to_string(site.d_in()) +
                                   " inputs, wanted " + std::to_string(rows_.columns) + " as site " +
                                   sites.front().get().name);
+            }
+            if (site.a.values.size() != site.a.rows * site.a.columns) {
+                throw shape_error("site_stack: site " + site.name + " has " +
+                                  std::to_string(site.a.values.size()) + " values for a " +
+                                  std::to_string(site.a.rows) + " x " + std::to_string(site.a.columns) +
+                                  " matrix");
             }
             first_rows_.push_back(rows_.rows);
             rows_.values.insert(rows_.values.end(), site.a.values.begin(), site.a.values.end());

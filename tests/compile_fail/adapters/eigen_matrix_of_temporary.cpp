@@ -1,0 +1,12 @@
+// expect: deleted function
+#include <tensafe/adapters/eigen.hpp>
+
+#include <vector>
+
+void use() {
+    tensafe::lora::matrix m(3, 4);
+    (void)tensafe::eigen::as_matrix(m);
+#ifdef TENSAFE_COMPILE_FAIL
+    (void)tensafe::eigen::as_matrix(tensafe::lora::matrix(3, 4));
+#endif
+}

@@ -1,0 +1,11 @@
+// expect: eigen::row_span: the rows are not contiguous
+#include <tensafe/adapters/eigen.hpp>
+
+#include <vector>
+
+void use() {
+    Eigen::MatrixXf m(3, 4);
+#ifdef TENSAFE_COMPILE_FAIL
+    (void)tensafe::eigen::row_span(m, 1);
+#endif
+}

@@ -1,0 +1,12 @@
+// expect: eigen::as_span: an expression has no memory to show
+#include <tensafe/adapters/eigen.hpp>
+
+#include <vector>
+
+void use() {
+    Eigen::VectorXf a(3), b(3);
+    (void)tensafe::eigen::as_span(a);
+#ifdef TENSAFE_COMPILE_FAIL
+    (void)tensafe::eigen::as_span(a + b);
+#endif
+}

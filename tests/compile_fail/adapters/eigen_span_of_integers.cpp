@@ -1,0 +1,11 @@
+// expect: eigen::as_span: the entries must be float or double
+#include <tensafe/adapters/eigen.hpp>
+
+#include <vector>
+
+void use() {
+    Eigen::VectorXi m(3);
+#ifdef TENSAFE_COMPILE_FAIL
+    (void)tensafe::eigen::as_span(m);
+#endif
+}

@@ -1,0 +1,11 @@
+// expect: eigen::as_span: an expression has no memory to show
+#include <tensafe/adapters/eigen.hpp>
+
+#include <vector>
+
+void use() {
+    Eigen::VectorXf m(4);
+#ifdef TENSAFE_COMPILE_FAIL
+    (void)tensafe::eigen::as_span(m.reverse());
+#endif
+}

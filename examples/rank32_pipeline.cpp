@@ -16,9 +16,10 @@
 
 int main(int argc, char** argv) {
     examples::arguments args;
-    CLI::App app("Applies a LoRA adapter to encrypted hidden states");
-    examples::add_options(app, args, TENSAFE_EXAMPLE_DATA);
-    CLI11_PARSE(app, argc, argv);
+    if (const auto status = examples::parse(argc, argv, "Applies a LoRA adapter to encrypted hidden states",
+                                            examples::adapter_options::as_it_is, args)) {
+        return *status;
+    }
     try {
         // The loader checks everything in the files before it trusts it; errors say what was wrong and where.
         const tensafe::lora::adapter adapter = tensafe::io::load_peft(args.adapter);

@@ -16,14 +16,11 @@
 
 int main(int argc, char** argv) {
     examples::arguments args;
-    CLI::App app("Truncates a LoRA adapter and applies it to encrypted hidden states");
-    examples::add_options(app, args, TENSAFE_EXAMPLE_DATA);
-    double variance = 0;
-    auto* rank = app.add_option("--rank", args.rank, "rank to keep")->type_name("N")->capture_default_str();
-    app.add_option("--variance", variance, "keep this part of the variance instead, in (0, 1]")
-        ->type_name("X")
-        ->excludes(rank);
-    CLI11_PARSE(app, argc, argv);
+    if (const auto status =
+            examples::parse(argc, argv, "Truncates a LoRA adapter and applies it to encrypted hidden states",
+                            examples::adapter_options::truncated, args)) {
+        return *status;
+    }
     try {
         namespace lora = tensafe::lora;
         const lora::adapter adapter = tensafe::io::load_peft(args.adapter);
@@ -31,8 +28,8 @@ int main(int argc, char** argv) {
         const lora::matrix hidden = examples::hidden_states(args.hidden, site);
 
         // Eckart-Young: no other adapter of that rank is nearer to the original in the Frobenius norm.
-        const lora::svd_truncation cut = variance > 0 ? lora::truncate_to_variance(site, variance)
-                                                      : lora::truncate_to_rank(site, args.rank);
+        const lora::svd_truncation cut = args.variance > 0 ? lora::truncate_to_variance(site, args.variance)
+                                                           : lora::truncate_to_rank(site, args.rank);
         // A small part of the variance can be a large part of the error: 5 % of it is 22 % of the norm. What
         // counts is the error on activations, so measure it on some.
         const lora::activation_report activations = lora::activation_error(site, cut.site, hidden);
@@ -46,11 +43,11 @@ int main(int argc, char** argv) {
         // From here on nothing knows of the truncation: the encrypted result is compared with the truncated
         // adapter.
         examples::report result = examples::run(cut.site, hidden, args);
-        result.extra["svd"] = {{"original_rank", site.rank()},
-                               {"variance_kept", cut.report.variance_kept},
-                               {"relative_error", cut.report.relative_error},
-                               {"activation_error_mean", activations.mean},
-                               {"activation_error_worst", activations.worst}};
+        result.truncation = {{"original_rank", static_cast<double>(site.rank())},
+                             {"variance_kept", cut.report.variance_kept},
+                             {"relative_error", cut.report.relative_error},
+                             {"activation_error_mean", activations.mean},
+                             {"activation_error_worst", activations.worst}};
         result.print();
     } catch (const std::exception& e) {
         std::fprintf(stderr, "svd_rank16_pipeline: %s\n", e.what());

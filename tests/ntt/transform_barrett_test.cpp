@@ -16,7 +16,7 @@ TEST_CASE("with Barrett products every schedule equals the definition for degree
 TEST_CASE("with Barrett products every schedule gives the same residues up to degree 2^17") {
     // The widest primes that never reduce inside the inverse and the forward transform, and the widest of
     // all.
-    for (const int log_n : {12, 16, 17}) {
+    for (const int log_n : {16, 17}) {
         check_large_degree(policy<barrett, 44>(), log_n);
         check_large_degree(policy<barrett, 57>(), log_n);
         check_large_degree(policy<barrett, 61>(), log_n);

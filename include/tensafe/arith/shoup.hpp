@@ -29,11 +29,18 @@ class shoup : public word_representation {
         return {w, static_cast<word>((static_cast<wide>(w) << 64) / modulus_.value())};
     }
 
-    /// x * w mod q, in [0, 2q). With h = floor(x * quotient / 2^64), x*w/q - h lies in [0, 1 + x/2^64).
+    /// x * w mod q, in [0, 2q), whatever the bound of x.
     template <unsigned K>
     TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<product_bound, Modulus> multiply(
         below<K, Modulus> x, factor w) const noexcept {
-        return {x.value * w.value - mul_hi(x.value, w.quotient) * modulus_.value()};
+        return multiply_word(x.value, w);
+    }
+
+    /// x * w mod q for any word x, in [0, 2q). With h = floor(x * quotient / 2^64), x*w/q - h lies in
+    /// [0, 1 + x/2^64).
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<product_bound, Modulus> multiply_word(
+        word x, factor w) const noexcept {
+        return {x * w.value - mul_hi(x, w.quotient) * modulus_.value()};
     }
 
     /// Any word modulo q, in [0, 2q): `one` must be prepare(1).

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <span>
 #include <string>
 
@@ -31,9 +32,11 @@ inline arith::word residue_of_large_real(arith::word q, double x) noexcept {
     return std::signbit(x) && r != 0 ? q - r : r;
 }
 
+/// "2^9.5": the exponent to a tenth, whatever the locale.
 inline std::string power_of_two(double x) {
-    std::string text = std::to_string(std::log2(x));
-    return "2^" + text.substr(0, text.find('.') + 2);
+    const long tenths = std::lround(10 * std::log2(x));
+    return "2^" + std::string(tenths < 0 ? "-" : "") + std::to_string(std::labs(tenths) / 10) + "." +
+           std::to_string(std::labs(tenths) % 10);
 }
 
 /// Just below Q/2, by a relative 2^-44: room for the rounding of this product, of scaled magnitudes and of

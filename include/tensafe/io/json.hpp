@@ -16,9 +16,16 @@ namespace tensafe::io {
 
 namespace detail {
 
+// One flavour of JSON value, and one type of event handler: each costs seconds to compile.
+using json_events = nlohmann::json_sax<nlohmann::ordered_json>;
+
+inline void parse_json(std::string_view text, json_events& events) {
+    nlohmann::ordered_json::sax_parse(text.begin(), text.end(), &events);
+}
+
 /// Builds a document from JSON events and stops at the first duplicate key (of which the library's own reader
 /// would silently keep one) or too deep nesting.
-class strict_json_builder final : public nlohmann::json_sax<nlohmann::ordered_json> {
+class strict_json_builder final : public json_events {
   public:
     static constexpr std::size_t max_depth = 16;
 
@@ -111,7 +118,7 @@ inline nlohmann::ordered_json parse_strict_json(std::string_view text, std::stri
         throw format_error(std::string(file) + ": zero byte at " + std::to_string(zero));
     }
     detail::strict_json_builder builder(file);
-    nlohmann::ordered_json::sax_parse(text.begin(), text.end(), &builder);
+    detail::parse_json(text, builder);
     return builder.take();
 }
 

@@ -17,8 +17,8 @@ namespace tensafe::io {
 /// everything else escaped, bytes that are not UTF-8 replaced, cut after about 200 characters.
 inline std::string quote(std::string_view text) {
     constexpr std::size_t longest = 200;
-    const nlohmann::json head(std::string(text.substr(0, longest)));
-    std::string escaped = head.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+    const nlohmann::ordered_json head(std::string(text.substr(0, longest)));
+    std::string escaped = head.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
     if (text.size() > longest || escaped.size() > longest + 2) {
         escaped.resize(std::min(escaped.size() - 1, longest));
         escaped += "...\"";

@@ -276,8 +276,8 @@ class safetensors_writer {
                                   (taken ? "already taken" : "reserved by the format"));
         }
         try {
-            return nlohmann::json(std::string(name)).dump();
-        } catch (const nlohmann::json::type_error&) {
+            return nlohmann::ordered_json(std::string(name)).dump();
+        } catch (const nlohmann::ordered_json::type_error&) {
             throw parameter_error("safetensors_writer: the name " + quote(name) + " is not UTF-8");
         }
     }

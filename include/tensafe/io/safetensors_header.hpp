@@ -2,9 +2,8 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/io/dtype.hpp>
+#include <tensafe/io/json.hpp>
 #include <tensafe/io/message.hpp>
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -79,7 +78,7 @@ struct safetensors_header {
 /// Turns the JSON events of a header into tensor rows. The grammar is fixed, so no document tree is built:
 /// memory stays within a small multiple of the header's length and the nesting depth within three, whatever
 /// the file says.
-class safetensors_header_parser final : public nlohmann::json_sax<nlohmann::json> {
+class safetensors_header_parser final : public json_events {
   public:
     safetensors_header_parser(safetensors_header& header, std::string_view file)
         : header_(header), file_(file) {}
@@ -320,7 +319,7 @@ inline safetensors_header parse_safetensors_header(std::string_view text, std::s
     }
     safetensors_header header;
     safetensors_header_parser parser(header, file);
-    nlohmann::json::sax_parse(text.begin(), text.end(), &parser);
+    parse_json(text, parser);
 
     std::vector<tensor_info>& tensors = header.tensors;
     std::sort(tensors.begin(), tensors.end(), [](const tensor_info& left, const tensor_info& right) {

@@ -34,6 +34,8 @@ inline constexpr std::size_t alignment = 64;
 template <class T, class Space = host_space, class Release = keep_on_release>
 class buffer {
     static_assert(std::is_trivially_copyable_v<T>, "memory::buffer: elements must be trivially copyable");
+    static_assert(alignof(T) <= alignment,
+                  "memory::buffer: elements must not need more than 64-byte alignment");
     static_assert(std::is_same_v<Space, host_space>, "memory::buffer: only host_space is available");
 
   public:

@@ -38,7 +38,7 @@ class plan {
           forward_(std::size_t{1} << log_n),
           inverse_(std::size_t{1} << log_n) {
         const arith::word q = policy_.modulus().value();
-        if (!arith::is_ntt_prime(q, log_n) || arith::power_mod(psi, degree(), q) != q - 1) {
+        if (!arith::is_ntt_prime(q, log_n) || psi >= q || arith::power_mod(psi, degree(), q) != q - 1) {
             throw parameter_error("ntt::plan: " + std::to_string(psi) + " is not a primitive " +
                                   std::to_string(2 * degree()) + "-th root of unity modulo " +
                                   std::to_string(q));

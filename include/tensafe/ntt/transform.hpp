@@ -73,8 +73,8 @@ class host_passes {
     static constexpr unsigned longest = step + product * static_cast<unsigned>(max_log_n);
     static constexpr bool never_reduces = longest + step <= cap;
     static constexpr unsigned start = never_reduces ? longest : std::min(step, cap);
-    /// The same for the inverse, where each stage doubles the bound of the sums: canonical entries stay below
-    /// this.
+    /// The same for the inverse, where each stage doubles the bound of the sums, from 1 for canonical entries
+    /// (and from a product's bound of at most 3 after the first): proved in docs/design/ntt.md.
     static constexpr unsigned longest_inverse = 1U << max_log_n;
     static constexpr bool inverse_never_reduces = 4 * longest_inverse <= cap;
     /// Bound at the start of the inverse and wherever it changes radix: the sum of four entries fits.

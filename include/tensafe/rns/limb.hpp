@@ -110,7 +110,7 @@ void round_reals(arith::shoup<M> p, std::span<word> out, std::span<const double>
         const auto high = static_cast<std::int64_t>(magnitude * 0x1p-50);
         const auto low =
             static_cast<std::int64_t>(magnitude - static_cast<double>(high) * 0x1p50 + almost_half);
-        const auto high_part = p.multiply(arith::below<1, M>{static_cast<word>(high)}, power);
+        const auto high_part = p.multiply_word(static_cast<word>(high), power);
         const auto low_part = p.reduce_word(static_cast<word>(low), one);
         const word r = arith::reduce<1>(p.modulus(), high_part + low_part).value;
         const word negative = word{0} - static_cast<word>(std::signbit(reals[k]));

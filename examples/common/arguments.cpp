@@ -1,0 +1,69 @@
+#include "arguments.hpp"
+
+#include <CLI/CLI.hpp>
+
+namespace examples {
+
+namespace {
+
+void add_options(CLI::App& app, arguments& args) {
+    app.set_help_flag("--help", "Print this help and exit");
+    app.get_formatter()->column_width(34);
+    app.add_option("--adapter", args.adapter, "PEFT directory")->type_name("DIR");
+    app.add_option("--hidden", args.hidden, "safetensors with one [tokens, d] tensor for each site")
+        ->type_name("FILE");
+    app.add_option("--site", args.site, "adapter site: any unambiguous end of its name")
+        ->type_name("NAME")
+        ->capture_default_str();
+    app.add_option("--params", args.params, "parameter set")
+        ->check(CLI::IsMember({"n8192_l4", "n16384_l4", "n16384_l5", "n32768_l4", "n32768_l5"}))
+        ->type_name("NAME")
+        ->capture_default_str();
+    app.add_option("--packing", args.packing, "how h and A are laid out")
+        ->check(CLI::IsMember({"replicated_slots"}))
+        ->type_name("NAME")
+        ->capture_default_str();
+    app.add_option("--mode", args.mode, "who applies B")
+        ->check(CLI::IsMember({"client_held_b"}))
+        ->type_name("NAME")
+        ->capture_default_str();
+    app.add_option("--protection", args.protection, "what a reply gives away")
+        ->check(CLI::IsMember({"reveals_adapter_rows"}))
+        ->type_name("NAME")
+        ->capture_default_str();
+    app.add_option("--tokens", args.tokens, "hidden states to send, going round the file if there are fewer")
+        ->check(CLI::Range(std::size_t{1}, std::size_t{1000000}))
+        ->type_name("N")
+        ->capture_default_str();
+    app.add_flag("--rescale", args.rescale, "rescale on the server: shorter replies, more server time");
+    app.add_flag("--json", args.json, "print the results as one JSON object on the last line");
+}
+
+void add_truncation_options(CLI::App& app, arguments& args) {
+    auto* rank = app.add_option("--rank", args.rank, "rank to keep")
+                     ->check(CLI::PositiveNumber)
+                     ->type_name("N")
+                     ->capture_default_str();
+    app.add_option("--variance", args.variance, "keep this part of the variance instead, in (0, 1]")
+        ->check(CLI::Range(1e-9, 1.0))
+        ->type_name("X")
+        ->excludes(rank);
+}
+
+}  // namespace
+
+std::optional<int> parse(int argc, char** argv, const char* title, adapter_options options, arguments& args) {
+    CLI::App app(title);
+    add_options(app, args);
+    if (options == adapter_options::truncated) {
+        add_truncation_options(app, args);
+    }
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& e) {
+        return app.exit(e);
+    }
+    return std::nullopt;
+}
+
+}  // namespace examples

@@ -5,12 +5,11 @@ set(TENSAFE_COMPONENT_io nlohmann_json nlohmann_json::nlohmann_json nlohmann-jso
 set(TENSAFE_COMPONENT_eigen Eigen3 Eigen3::Eigen libeigen3-dev Eigen/)
 
 # Sets `result` to the target that `component` depends on, or to nothing where it cannot be found.
-# Further arguments go to find_package.
 function(tensafe_find_component_dependency component result)
     list(GET TENSAFE_COMPONENT_${component} 0 package)
     list(GET TENSAFE_COMPONENT_${component} 1 target)
     if(NOT TARGET ${target})
-        find_package(${package} QUIET ${ARGN})
+        find_package(${package} QUIET)
     endif()
     if(TARGET ${target})
         set(${result} ${target} PARENT_SCOPE)

@@ -26,10 +26,11 @@ int main(int argc, char** argv) {
         // A site is one module of the model with its A, B and scale; any unambiguous end of its name will do.
         const tensafe::lora::adapter_site& site = adapter.site(args.site);
         const tensafe::lora::matrix hidden = examples::hidden_states(args.hidden, site);
-        examples::run(site, hidden, args).print();
+        const examples::report result = examples::run(site, hidden, args);
+        result.print();
+        return result.within_tolerance() ? 0 : 1;
     } catch (const std::exception& e) {
         std::fprintf(stderr, "rank32_pipeline: %s\n", e.what());
         return 1;
     }
-    return 0;
 }

@@ -48,7 +48,11 @@ tensafe::lora::matrix hidden_states(const std::string& path, const tensafe::lora
     std::string names;
     for (const auto& tensor : file.tensors()) {
         if (site.name == tensor.name || site.name.ends_with("." + tensor.name)) {
-            return file.read_matrix(tensor.name);
+            tensafe::lora::matrix states = file.read_matrix(tensor.name);
+            if (states.rows == 0) {
+                throw tensafe::format_error(path + ": tensor " + tensor.name + " has no rows");
+            }
+            return states;
         }
         names += "\n  " + tensor.name;
     }

@@ -45,6 +45,8 @@ struct report {
     void compare(std::span<const double> delta, std::span<const double> expected);
     /// The median over tokens of a token's whole time.
     double ms_per_token() const;
+    /// Whether every delta came out as plaintext LoRA has it.
+    bool within_tolerance() const { return relative_error <= 1e-5; }
     /// A table and, if asked for, one JSON object on the last line.
     void print() const;
 

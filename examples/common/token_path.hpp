@@ -15,7 +15,7 @@ namespace examples {
 template <class P, class Packing>
 class token_path {
   public:
-    token_path(const tensafe::lora::adapter_site& site) : site_(site), server_(site.a) {}
+    explicit token_path(const tensafe::lora::adapter_site& site) : site_(site), server_(site.a) {}
 
     const auto& layout() const { return server_.layout(); }
 

@@ -34,15 +34,10 @@ TEST_CASE("conversion to the Barrett representation and back is the identity on 
 /// The first wrong reduction; empty if all are right.
 template <int Bits>
 std::string wrong_reduction(word q) {
-    using policy_type = barrett<runtime_modulus<Bits>>;
-    const policy_type policy{runtime_modulus<Bits>(q)};
+    const barrett<runtime_modulus<Bits>> policy{runtime_modulus<Bits>(q)};
     const wide end = static_cast<wide>(q) << 63;
-    const wide sum = mul_wide(q - 1, q - 1) * policy_type::max_terms;
-    if (sum >= end || sum / policy_type::max_terms != mul_wide(q - 1, q - 1)) {
-        return "max_terms is too large for " + std::to_string(Bits) + " bits";
-    }
     for (const wide x :
-         {end - 1, end - q, end - q - 1, end / 2, sum, mul_wide(q, q) - 1, wide{q}, wide{q - 1}, wide{0}}) {
+         {end - 1, end - q, end - q - 1, end / 2, mul_wide(q, q) - 1, wide{q}, wide{q - 1}, wide{0}}) {
         const word lazy = policy.reduce_wide(x).value;
         if (lazy >= 3 * q || lazy % q != static_cast<word>(x % q) ||
             policy.reduce_fully(x) != static_cast<word>(x % q)) {
@@ -53,7 +48,7 @@ std::string wrong_reduction(word q) {
     return "";
 }
 
-TEST_CASE("Barrett's reduction is right up to 2^63 * q - 1 and for max_terms of the largest products") {
+TEST_CASE("Barrett's reduction is right up to 2^63 * q - 1") {
     for_each_width<61>([]<int Bits>() {
         expect_none(wrong_reduction<Bits>(least<Bits>));
         expect_none(wrong_reduction<Bits>(greatest<Bits>));

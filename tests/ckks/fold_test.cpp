@@ -7,6 +7,7 @@
 
 #include <complex>
 #include <cstddef>
+#include <string>
 
 #include "fixture.hpp"
 
@@ -98,4 +99,17 @@ TEST_CASE("Folding is additive") {
     const slot_vector sum = combine(fold(a), fold(b), [](auto x, auto y) { return x + y; });
     ckks::add(host{}, a, b);
     CHECK(ckks::measure_precision(sum, fold(a)).worst_bits() > 35);
+}
+
+TEST_CASE("Folding to a degree that no subring of the set has is refused") {
+    auto source = generator(3);
+    const ckks::secret_key<four_limbs> key(source);
+    const auto c = encrypt<four_limbs, 0>(key, source, {}, 0x1p40);
+    for (const int log_n : {-1, 0, four_limbs::log_n + 1, 64}) {
+        CAPTURE(log_n);
+        const std::string message =
+            "log_n: got " + std::to_string(log_n) + ", wanted 1 to " + std::to_string(four_limbs::log_n);
+        CHECK_THROWS_WITH_AS(ckks::decrypt_folded<1>(host{}, key, c, log_n),
+                             doctest::Contains(message.c_str()), tensafe::parameter_error);
+    }
 }

@@ -3,9 +3,10 @@
 
 using chain = tensafe::rns::basis<3, 97, 113>;
 using values = tensafe::rns::poly<chain, tensafe::rns::evaluation_form>;
+struct other_form {};
 
 template class tensafe::rns::poly<chain, tensafe::rns::evaluation_form>;
 
 #ifdef TENSAFE_COMPILE_FAIL
-template class tensafe::rns::poly<chain, tensafe::ntt::natural_order>;
+template class tensafe::rns::poly<chain, other_form>;
 #endif

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cmath>
 #include <complex>
 #include <cstddef>
@@ -177,6 +178,41 @@ TEST_CASE("slots that cannot be encoded are refused by entry and leave the polyn
     refuse({0.0, 0.0, {0, -infinity}}, 1, "entry 2 is too large");
     refuse({{0x1p39, 0}}, 1, "entry 0 is too large");
     refuse({0.0, {0.8, 0.8}}, 0x1p39, "entry 1 is too large");  // each part fits, the magnitude does not
+}
+
+template <int Limbs, word... Primes>
+constexpr auto longest_chain() {
+    if constexpr (sizeof...(Primes) == Limbs) {
+        return rns::basis<4, Primes...>();
+    } else {
+        constexpr std::array<word, sizeof...(Primes) + 1> bounds{word{1} << 60, Primes...};
+        return longest_chain<Limbs, Primes..., arith::ntt_prime_below(bounds.back(), 4)>();
+    }
+}
+
+TEST_CASE("the limit of slots holds where its square is beyond double precision") {
+    using basis = decltype(longest_chain<17>());
+    REQUIRE(basis::log2_modulus() > 1019);
+    const double limit = encoding::detail::encoding_limit<basis>();
+    for (const double scale : {0.5, 1.0, 0x1p40}) {
+        CAPTURE(scale);
+        const slots fits(8, std::polar(0.999 * limit / scale, 0.7));
+        const slots decoded = decode(encode<basis>(fits, scale), scale);
+        CHECK(std::abs(decoded[3] / limit * scale - fits[3] / limit * scale) < 1e-12);
+        for (const complex& z :
+             {complex(std::polar(1.001 * limit / scale, 0.7)), complex(infinity, 0), complex(0, -infinity),
+              complex(not_a_number, 0), complex(0x1p1023, 0x1p1023)}) {
+            CAPTURE(z.real());
+            CHECK_THROWS_AS(encode<basis>(slots{z}, scale), encoding_error);
+        }
+    }
+}
+
+TEST_CASE("a refusal names a bound that is itself beyond double precision") {
+    using basis = rns::basis<4, q60>;
+    poly<basis> p;
+    CHECK_THROWS_WITH_AS(encoding::encode_slots(exec::host{}, slots{not_a_number}, 0x1p-1000, p),
+                         doctest::Contains("its magnitude must be below 2^1059.0"), encoding_error);
 }
 
 TEST_CASE("slots just within half the modulus come back with the same sign, whatever their common argument") {

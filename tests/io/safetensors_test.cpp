@@ -12,6 +12,7 @@
 #include <iterator>
 #include <limits>
 #include <string>
+#include <sys/stat.h>
 #include <vector>
 
 #include "file_builder.hpp"
@@ -211,6 +212,10 @@ TEST_CASE("opening something that is not a readable file is an io_error") {
     CHECK_THROWS_WITH_AS(safetensors_file::open(directory.path()), doctest::Contains("is not a regular file"),
                          tensafe::io_error);
     CHECK_THROWS_AS(safetensors_file::open("/dev/zero"), tensafe::io_error);
+    const std::filesystem::path pipe = directory.path() / "pipe";  // without a writer: must not be waited for
+    REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+    CHECK_THROWS_WITH_AS(safetensors_file::open(pipe), doctest::Contains("is not a regular file"),
+                         tensafe::io_error);
 }
 
 TEST_CASE("a copy of a file answers for itself") {

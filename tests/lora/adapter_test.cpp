@@ -63,8 +63,10 @@ TEST_CASE("a part of a component finds no site") {
 }
 
 TEST_CASE("a whole name wins over longer names that end with it, wherever it stands") {
-    CHECK(with_sites({"q_proj", "layers.1.q_proj"}).site("q_proj").name == "q_proj");
-    CHECK(with_sites({"layers.0.q_proj", "layers.1.q_proj", "q_proj"}).site("q_proj").name == "q_proj");
+    const adapter two = with_sites({"q_proj", "layers.1.q_proj"});
+    CHECK(two.site("q_proj").name == "q_proj");
+    const adapter three = with_sites({"layers.0.q_proj", "layers.1.q_proj", "q_proj"});
+    CHECK(three.site("q_proj").name == "q_proj");
 }
 
 TEST_CASE("an ambiguous suffix lists the sites that match and no other") {
@@ -82,5 +84,15 @@ TEST_CASE("a suffix that matches nothing lists all sites") {
     CHECK(contains(message, "\"v_proj\" matches 0 sites"));
     CHECK(contains(message, "\n  layers.0.q_proj"));
     CHECK(contains(message, "\n  layers.0.k_proj"));
-    CHECK_THROWS_AS(adapter().site("q_proj"), parameter_error);
+    const adapter none;
+    CHECK_THROWS_AS(none.site("q_proj"), parameter_error);
+}
+
+TEST_CASE("a matrix too large for memory is refused, and so are values that do not fill it") {
+    CHECK_THROWS_AS(matrix(std::size_t{1} << 33, std::size_t{1} << 33), tensafe::shape_error);
+    matrix m(3, 4);
+    m.check("here");
+    m.values.pop_back();
+    CHECK_THROWS_WITH_AS(m.check("here"), "here: got 11 values for a 3 x 4 matrix, wanted 12",
+                         tensafe::shape_error);
 }

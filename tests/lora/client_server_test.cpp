@@ -88,7 +88,7 @@ double deviation(const tensafe::lora::slot_layout<P, Packing>& layout, double st
     const double rounding = state_norm * std::sqrt(n / 24) / Packing::template weight_scale<P>();
     double rescale = 0;
     if (Packing::rescales) {
-        const double slots_of_a_sum = n / 2 / static_cast<double>(layout.rows_per_plaintext);
+        const double slots_of_a_sum = n / 2 / static_cast<double>(layout.stride);
         rescale = std::sqrt(slots_of_a_sum * n / 2 * (1 + 2 * n / 3) / 12) / P::scale;
     }
     return std::sqrt(encryption * encryption + rounding * rounding + rescale * rescale);
@@ -301,7 +301,7 @@ TEST_CASE("hidden states, requests and replies of the wrong size are refused") {
     const auto request = c.encrypt(host{}, one.layout(), view(random_state(300, 1)));
     CHECK(contains(
         message_of<shape_error>([&] { static_cast<void>(two.apply(host{}, request)); }),
-        "got a request of 300 entries for 2 rows in 1 ciphertexts, wanted 1500 entries for 1 rows in 2 "
+        "got a request of 300 entries with stride 2 in 1 ciphertexts, wanted 1500 entries with stride 1 in 2 "
         "ciphertexts"));
     const auto reply = one.apply(host{}, request);
     const std::string wanted =
@@ -347,6 +347,49 @@ TEST_CASE("requests and replies whose scale was changed are refused") {
         request.inputs.back().scale = scale;
         CHECK_THROWS_AS(static_cast<void>(s.apply(host{}, request)), tensafe::parameter_error);
     }
+}
+
+TEST_CASE("a layout that slot_layout::of does not give is refused by every function of the client") {
+    client<small> c;
+    const default_server s(random_matrix(8, 300, 1));
+    const auto reply = s.apply(host{}, c.encrypt(host{}, s.layout(), view(random_state(300, 1))));
+    const auto wrong = [&](auto change) {
+        auto layout = s.layout();
+        change(layout);
+        CHECK_THROWS_AS(static_cast<void>(c.encode(host{}, layout, view(random_state(300, 1)))),
+                        tensafe::error);
+        CHECK_THROWS_AS(static_cast<void>(c.decrypt(host{}, layout, reply)), tensafe::error);
+        CHECK_THROWS_AS(static_cast<void>(c.decrypt_slots(host{}, layout, reply)), tensafe::error);
+        CHECK_THROWS_AS(
+            static_cast<void>(c.fold(host{}, layout, c.decrypt_folded(host{}, s.layout(), reply))),
+            tensafe::error);
+    };
+    wrong([](auto& l) { l.stride = 0; });
+    wrong([](auto& l) { l.stride = 3; });
+    wrong([](auto& l) { l.stride = std::size_t{1} << 20; });
+    wrong([](auto& l) { l.inputs = 2; });
+    wrong([](auto& l) { l.outputs = 1; });
+    wrong([](auto& l) { l.rank = 0; });
+    wrong([](auto& l) { l.rank = std::numeric_limits<std::size_t>::max(); });
+    wrong([](auto& l) { l.row_norm = -1; });
+    wrong([](auto& l) { l.row_norm = std::numeric_limits<double>::quiet_NaN(); });
+    wrong([](auto& l) { l = {}; });
+}
+
+TEST_CASE("a client with a stored key decrypts what another with that key encrypted") {
+    tensafe::random::seed stored;
+    stored.bytes[0] = 7;
+    client<small> first{tensafe::ckks::secret_key<small>(stored)};
+    const client<small> second{tensafe::ckks::secret_key<small>(stored)};
+    const matrix a = random_matrix(8, 300, 1);
+    const default_server s(a);
+    const auto h = random_state(300, 1);
+    const auto reply = s.apply(host{}, first.encrypt(host{}, s.layout(), view(h)));
+    CHECK(second.decrypt(host{}, s.layout(), reply) == first.decrypt(host{}, s.layout(), reply));
+    // Fresh randomness all the same.
+    client<small> again{tensafe::ckks::secret_key<small>(stored)};
+    CHECK_FALSE(again.encrypt(host{}, s.layout(), view(h)).inputs[0].seed ==
+                first.encrypt(host{}, s.layout(), view(h)).inputs[0].seed);
 }
 
 TEST_CASE("one client serves two servers, in any order") {

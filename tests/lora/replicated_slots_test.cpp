@@ -56,7 +56,7 @@ TEST_CASE_TEMPLATE("every row of A stands at exactly one place of exactly one pr
         first_failure<small, Packing>([](const auto& layout, std::size_t rank, std::size_t) {
             std::vector<int> places(rank);
             for (std::size_t o = 0; o < layout.outputs; ++o) {
-                for (std::size_t r = 0; r < layout.rows_per_plaintext; ++r) {
+                for (std::size_t r = 0; r < layout.stride; ++r) {
                     for (std::size_t part = 0; part < Packing::rows_per_slot; ++part) {
                         if (layout.row(o, r, part) < rank) {
                             ++places[layout.row(o, r, part)];
@@ -97,7 +97,7 @@ TEST_CASE_TEMPLATE("the number of products is the rank over the rows that fit, r
             for (std::size_t served = 0; served < rank; served += fit * Packing::rows_per_slot) {
                 ++products;
             }
-            return layout.outputs == products && layout.rows_per_plaintext <= fit;
+            return layout.outputs == products && layout.stride <= fit;
         });
     CHECK(failure == "none");
 }
@@ -105,7 +105,7 @@ TEST_CASE_TEMPLATE("the number of products is the rank over the rows that fit, r
 TEST_CASE("no smaller power of two would serve a single product's rows") {
     const std::string failure =
         first_failure<small, paired>([](const auto& layout, std::size_t rank, std::size_t) {
-            const std::size_t g = layout.rows_per_plaintext;
+            const std::size_t g = layout.stride;
             return std::has_single_bit(g) && (g == 1 || layout.outputs > 1 || g < rank);
         });
     CHECK(failure == "none");
@@ -125,7 +125,7 @@ TEST_CASE("known layouts come out as worked out by hand") {
         CAPTURE(k.d);
         CHECK(layout.inputs == k.inputs);
         CHECK(layout.outputs == k.outputs);
-        CHECK(layout.rows_per_plaintext == k.g);
+        CHECK(layout.stride == k.g);
         CHECK((std::size_t{1} << layout.fold_log_n()) == 2 * k.g);
     }
     CHECK(slot_layout<P, single>::of(32, 2048, 1.0).outputs == 8);
@@ -146,7 +146,7 @@ TEST_CASE("rows are interleaved: slot r + g*t holds entry t for every r, and zer
             std::vector<std::complex<double>> slots(small::slots, {-1, -1});
             layout.replicate(std::span<const float>(h), i, slots);
             for (std::size_t j = 0; j < slots.size(); ++j) {
-                const std::size_t entry = i * layout.entries_per_input() + j / layout.rows_per_plaintext;
+                const std::size_t entry = i * layout.entries_per_input() + j / layout.stride;
                 const double wanted = entry < d ? static_cast<double>(entry + 1) : 0.0;
                 wrong += slots[j] == std::complex<double>(wanted, 0.0) ? 0U : 1U;
                 if (entry < d) {
@@ -155,7 +155,7 @@ TEST_CASE("rows are interleaved: slot r + g*t holds entry t for every r, and zer
             }
         }
         CHECK(wrong == 0);
-        CHECK(seen == std::vector<std::size_t>(d, layout.rows_per_plaintext));
+        CHECK(seen == std::vector<std::size_t>(d, layout.stride));
     }
 }
 

@@ -19,7 +19,6 @@
 namespace {
 
 using tensafe::random::generator;
-using tensafe::random::secret_seed;
 using tensafe::random::seed;
 using tensafe::random::seed_bytes;
 using tensafe::testing::counting_seed;
@@ -140,19 +139,4 @@ TEST_CASE("the child of a fork repeats its parent's seeds from a reproducible ge
     generator source(counting_seed());
     const seed of_child = next_seed_of_a_child(source);
     CHECK(of_child == source.next_seed());
-}
-
-TEST_CASE("a secret seed is overwritten when it is moved from and when it is destroyed") {
-    alignas(secret_seed) std::array<unsigned char, sizeof(secret_seed)> storage{};
-    auto* const object = new (storage.data()) secret_seed(counting_seed(1));
-    CHECK(contains(storage, counting_seed(1)));
-    const secret_seed copy(*object);
-    CHECK(static_cast<const seed&>(copy) == counting_seed(1));
-    const secret_seed moved(std::move(*object));
-    CHECK(static_cast<const seed&>(moved) == counting_seed(1));
-    CHECK(contains(storage, seed{}));
-    *object = copy;
-    CHECK(contains(storage, counting_seed(1)));
-    object->~secret_seed();
-    CHECK(contains(storage, seed{}));
 }

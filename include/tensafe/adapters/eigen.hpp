@@ -80,10 +80,7 @@ std::span<const typename Derived::Scalar> row_span(const Eigen::DenseBase<Derive
 /// A lora::matrix as an Eigen matrix, to read or, if it is not const, to write: `as_matrix(site.a) = a;`
 /// @throws shape_error if the number of values is not rows * columns
 inline Eigen::Map<const matrix_rows> as_matrix(const lora::matrix& m) {
-    if (m.values.size() != m.rows * m.columns) {
-        throw shape_error("eigen::as_matrix: got " + std::to_string(m.values.size()) + " values for a " +
-                          std::to_string(m.rows) + " x " + std::to_string(m.columns) + " matrix");
-    }
+    m.check("eigen::as_matrix");
     return {m.values.data(), static_cast<Eigen::Index>(m.rows), static_cast<Eigen::Index>(m.columns)};
 }
 inline Eigen::Map<matrix_rows> as_matrix(lora::matrix& m) {

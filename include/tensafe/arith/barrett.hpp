@@ -33,9 +33,6 @@ class barrett : public word_representation {
         return reduce_wide(mul_wide(x.value, w));
     }
 
-    /// Products of residues that may be summed before one `reduce_wide`: their sum stays below 2^63 * q.
-    static constexpr unsigned max_terms = 1U << (Modulus::bits < 33 ? 30 : 63 - Modulus::bits);
-
     /// x mod q, in [0, 3q).  @pre x < 2^63 * q
     TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<product_bound, Modulus> reduce_wide(
         wide x) const noexcept {

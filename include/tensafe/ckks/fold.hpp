@@ -2,6 +2,7 @@
 
 #include <tensafe/ckks/ciphertext.hpp>
 #include <tensafe/ckks/keys.hpp>
+#include <tensafe/core/error.hpp>
 #include <tensafe/encoding/slot_transform.hpp>
 #include <tensafe/rns/crt.hpp>
 #include <tensafe/rns/limb.hpp>
@@ -10,6 +11,7 @@
 #include <complex>
 #include <cstddef>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -32,18 +34,22 @@ struct folded {
 /// In bit-reversed order, entries whose points have the same power X^(N/2^log_n) stand next to each other, so
 /// the trace is a sum over blocks of c0 + c1*s: no transform, N multiply-adds for each limb, one reduction
 /// for many terms. docs/design/encoding.md proves the identity.
-/// @pre 1 <= log_n <= P::log_n; the coefficients of the trace, which are at most the largest sum times the
-/// scale plus N/2^log_n times the noise, stay below half the product of the first `Limbs` primes
+/// @pre the coefficients of the trace, which are at most the largest sum times the scale plus N/2^log_n times
+/// the noise, stay below half the product of the first `Limbs` primes
+/// @throws parameter_error unless 1 <= log_n <= P::log_n
 template <int Limbs, parameter_set P, int Level>
 folded<P, Limbs> decrypt_folded(exec::host, const secret_key<P>& key, const ciphertext<P, Level>& c,
                                 int log_n) {
     static_assert(Limbs >= 1 && Limbs <= Level + 1, "ckks::decrypt_folded: the ciphertext has fewer limbs");
-    TENSAFE_PRECONDITION(log_n >= 1 && log_n <= P::log_n);
+    if (log_n < 1 || log_n > P::log_n) {
+        throw parameter_error("decrypt_folded: log_n: got " + std::to_string(log_n) + ", wanted 1 to " +
+                              std::to_string(P::log_n));
+    }
     folded<P, Limbs> result;
     result.log_n = log_n;
     result.scale = c.scale;
     rns::for_each_limb<typename folded<P, Limbs>::basis>([&]<int I>() {
-        memory::secret_buffer<arith::word> sums(std::size_t{1} << log_n);
+        memory::secret_buffer<arith::word> sums(std::size_t{1} << log_n, memory::uninitialized);
         rns::limb::block_sums(rns::variable_arithmetic<P::basis::template prime<I>>, sums.span(),
                               c.c1.template limb<I>(), key.value().template limb<I>(),
                               c.c0.template limb<I>());
@@ -61,7 +67,7 @@ std::vector<std::complex<double>> decode_folded(exec::host where, folded<P, Limb
         ntt::inverse(where, rns::shared_fold_plan<P::log_n, basis::template prime<I>>(f.log_n),
                      f.limbs[I].span());
     });
-    memory::secret_buffer<double> coefficients(points);
+    memory::secret_buffer<double> coefficients(points, memory::uninitialized);
     std::array<arith::word, static_cast<std::size_t>(Limbs)> residues{};
     memory::wipe_guard guard(residues);
     for (std::size_t k = 0; k < points; ++k) {

@@ -35,6 +35,10 @@ class secret_key {
     /// A fresh key.
     explicit secret_key(random::generator& generator) : secret_key(fresh(generator)) {}
 
+    /// The key that a seed stands for: 32 secret bytes to store instead of a polynomial. The seed must be
+    /// used for nothing else; encryption takes its randomness from a generator.
+    explicit secret_key(const random::seed& seed) : secret_key(expand(seed)) {}
+
     /// The key with the given coefficients, for known-answer tests and for keys made elsewhere.
     /// @throws shape_error unless there are N of them; parameter_error if one is not -1, 0 or 1
     explicit secret_key(std::span<const std::int8_t> ternary) : value_(lift(ternary)) {}
@@ -49,12 +53,15 @@ class secret_key {
   private:
     using form = rns::secret_poly<typename P::basis, rns::evaluation_form>;
 
-    static memory::secret_buffer<std::int8_t> fresh(random::generator& generator) {
-        memory::secret_buffer<std::int8_t> ternary(P::degree);
-        random::seed seed = generator.next_seed();
-        memory::wipe_guard guard(seed);
+    static memory::secret_buffer<std::int8_t> expand(const random::seed& seed) {
+        memory::secret_buffer<std::int8_t> ternary(P::degree, memory::uninitialized);
         random::sample_ternary(seed, random::stream_domain::secret_key, 0, ternary.span());
         return ternary;
+    }
+    static memory::secret_buffer<std::int8_t> fresh(random::generator& generator) {
+        random::seed seed = generator.next_seed();
+        memory::wipe_guard guard(seed);
+        return expand(seed);
     }
     explicit secret_key(const memory::secret_buffer<std::int8_t>& ternary) : secret_key(ternary.span()) {}
 

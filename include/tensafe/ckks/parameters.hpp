@@ -82,6 +82,9 @@ struct chain_traits<LogN, limb_bits<Bits...>> {
 template <int LogN, class Chain, int ScaleBits, class Security = secure_128>
 struct parameters {
     static_assert(LogN >= 10 && LogN <= 17, "ckks::parameters: log_n must be in [10, 17]");
+    static_assert(ScaleBits >= 1 && ScaleBits <= 62, "ckks::parameters: scale_bits must be in [1, 62]");
+    static_assert(std::is_same_v<Security, secure_128> || std::is_same_v<Security, insecure_for_tests>,
+                  "ckks::parameters: the security tag must be secure_128 or insecure_for_tests");
     static_assert(std::is_same_v<Security, insecure_for_tests> || max_modulus_bits_128(LogN) > 0,
                   "ckks::parameters: no 128-bit security estimate is tabulated for this degree");
     static_assert(std::is_same_v<Security, insecure_for_tests> || max_modulus_bits_128(LogN) == 0 ||
@@ -99,7 +102,6 @@ struct parameters {
     static constexpr int max_level = limbs - 1;
     static constexpr int scale_bits = ScaleBits;
     static constexpr double scale = static_cast<double>(arith::word{1} << ScaleBits);
-    static_assert(ScaleBits >= 1 && ScaleBits <= 62, "ckks::parameters: scale_bits must be in [1, 62]");
     static_assert(ScaleBits < detail::chain_traits<LogN, Chain>::total_bits,
                   "ckks::parameters: the scale must be smaller than the modulus");
 

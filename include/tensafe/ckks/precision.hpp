@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/macros.hpp>
 #include <tensafe/memory/buffer.hpp>
 
 #include <algorithm>

@@ -2,6 +2,10 @@
 
 // The few macros that C++20 cannot replace.
 
+#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
+#error "tensafe: NaN checks and exact rounding need IEEE arithmetic; compile without -ffast-math"
+#endif
+
 /// Marks a function that runs on the host and, under nvcc, on the device too.
 #if defined(__CUDACC__)
 #define TENSAFE_HOST_DEVICE __host__ __device__

@@ -33,8 +33,8 @@ inline arith::word residue_of_large_real(arith::word q, double x) noexcept {
 }
 
 /// "2^9.5": the exponent to a tenth, whatever the locale.
-inline std::string power_of_two(double x) {
-    const long tenths = std::lround(10 * std::log2(x));
+inline std::string power_of_two(double exponent) {
+    const long tenths = std::lround(10 * exponent);
     return "2^" + std::string(tenths < 0 ? "-" : "") + std::to_string(std::labs(tenths) / 10) + "." +
            std::to_string(std::labs(tenths) % 10);
 }
@@ -43,6 +43,8 @@ inline std::string power_of_two(double x) {
 /// the slot transform, so that what passes never wraps around.
 template <class Basis>
 double encoding_limit() noexcept {
+    static_assert(rns::modulus_bits<Basis> <= 1023,
+                  "encoding: the modulus must be below 2^1023, the range of double; use fewer limbs");
     double limit = 0.5 - 0x1p-45;
     for (const arith::word q : Basis::primes) {
         limit *= static_cast<double>(q);
@@ -50,29 +52,31 @@ double encoding_limit() noexcept {
     return limit;
 }
 
-/// Throws encoding_error, naming the entry, unless magnitude(i) * scale is below the limit for all i < count.
-/// The common case takes the same time for all values.
-template <class Basis, class Magnitude>
-void check_encodable(std::size_t count, double scale, Magnitude magnitude) {
+/// Throws encoding_error, naming the entry, unless measure(i) < bound for all i < count. The two are scaled
+/// magnitude and encoding_limit, or the same increasing function of both; the measure of a NaN is a NaN.
+/// Where nothing is refused, time does not depend on the values if that of `measure` does not.
+template <class Basis, class Measure>
+void check_encodable(std::size_t count, double scale, double bound, Measure measure) {
     if (!(scale > 0) || !std::isfinite(scale)) {
         throw parameter_error("encode: the scale is " + std::to_string(scale) +
                               ", wanted a positive finite number");
     }
-    const double limit = encoding_limit<Basis>();
     bool all_fit = true;
     for (std::size_t i = 0; i < count; ++i) {
-        all_fit &= magnitude(i) * scale < limit;  // false for NaN
+        all_fit &= measure(i) < bound;  // false for NaN
     }
     if (all_fit) {
         return;
     }
+    const double limit = encoding_limit<Basis>();
     for (std::size_t i = 0; i < count; ++i) {
-        if (!(magnitude(i) * scale < limit)) {
+        if (!(measure(i) < bound)) {
             throw encoding_error("encode: entry " + std::to_string(i) +
-                                 (std::isnan(magnitude(i)) ? " is not a number" : " is too large") +
-                                 ": its magnitude must be below " + power_of_two(limit / scale) +
-                                 " to stay within half the modulus, " + power_of_two(limit) + ", at scale " +
-                                 power_of_two(scale));
+                                 (std::isnan(measure(i)) ? " is not a number" : " is too large") +
+                                 ": its magnitude must be below " +
+                                 power_of_two(std::log2(limit) - std::log2(scale)) +
+                                 " to stay within half the modulus, " + power_of_two(std::log2(limit)) +
+                                 ", at scale " + power_of_two(std::log2(scale)));
         }
     }
 }
@@ -108,7 +112,8 @@ void encode_coefficients(exec::host, std::span<const double> values, double scal
         throw shape_error("encode_coefficients: got " + std::to_string(values.size()) +
                           " values, wanted at most N = " + std::to_string(Basis::degree));
     }
-    detail::check_encodable<Basis>(values.size(), scale, [&](std::size_t i) { return std::fabs(values[i]); });
+    detail::check_encodable<Basis>(values.size(), scale, detail::encoding_limit<Basis>(),
+                                   [&](std::size_t i) { return std::fabs(values[i]) * scale; });
     memory::secret_buffer<double> scaled(Basis::degree);
     double largest = 0;
     for (std::size_t k = 0; k < values.size(); ++k) {

@@ -4,6 +4,7 @@
 #include <tensafe/core/macros.hpp>
 #include <tensafe/memory/buffer.hpp>
 #include <tensafe/memory/wipe.hpp>
+#include <tensafe/ntt/order.hpp>
 
 #include <array>
 #include <cmath>
@@ -136,25 +137,6 @@ inline std::complex<double> root_of_unity(std::size_t numerator, std::size_t ord
         default:
             return {sine, -cosine};
     }
-}
-
-/// 5^exponent modulo `modulus`, a power of two of at most 2^32.
-constexpr std::uint64_t power_of_five(std::size_t exponent, std::uint64_t modulus) noexcept {
-    std::uint64_t result = 1;
-    std::uint64_t square = 5;
-    for (; exponent != 0; exponent /= 2) {
-        result = exponent % 2 == 1 ? result * square % modulus : result;
-        square = square * square % modulus;
-    }
-    return result % modulus;
-}
-
-constexpr std::size_t reverse_bits(std::size_t value, int bits) noexcept {
-    std::size_t reversed = 0;
-    for (int i = 0; i < bits; ++i) {
-        reversed = 2 * reversed + (value >> i & 1);
-    }
-    return reversed;
 }
 
 }  // namespace detail
@@ -299,24 +281,28 @@ class slot_transform {
         }
     }
 
-    /// Numbers `j` and `j + step` of the points on which a polynomial of `size` coefficients is evaluated.
-    /// Each is raised to `power`.
-    static detail::complex_lanes stage_root(std::size_t size, std::size_t j, std::size_t step,
-                                            std::size_t power) {
-        const auto a = detail::root_of_unity(power * detail::power_of_five(j, 4 * size), 4 * size);
-        const auto b = detail::root_of_unity(power * detail::power_of_five(j + step, 4 * size), 4 * size);
+    /// exp(2 pi i * first / order) and exp(2 pi i * second / order), each raised to `power`.
+    static detail::complex_lanes root_pair(std::size_t order, std::size_t first, std::size_t second,
+                                           std::size_t power) {
+        const auto a = detail::root_of_unity(power * first, order);
+        const auto b = detail::root_of_unity(power * second, order);
         return {detail::lanes{a.real(), b.real()}, detail::lanes{a.imag(), b.imag()}};
     }
 
     void fill_stage_roots() {
-        start_roots_ = {stage_root(4, 0, 0, 1), stage_root(4, 0, 0, 2), stage_root(4, 0, 0, 3)};
-        pair_roots_ = {stage_root(8, 0, 1, 1), stage_root(8, 2, 1, 1)};
+        // Blocks of n slots stand for polynomials on the points exp(2 pi i 5^j / (4 n)), j < n.
+        start_roots_ = {root_pair(16, 1, 1, 1), root_pair(16, 1, 1, 2), root_pair(16, 1, 1, 3)};
+        pair_roots_ = {root_pair(32, 1, 5, 1), root_pair(32, 25, 125, 1)};
         stage_roots_ = memory::buffer<detail::root_powers>((slots_ - first_quarter_) / 6);
         detail::root_powers* next = stage_roots_.data();
         for (std::size_t quarter = first_quarter_; quarter < slots_; quarter *= 4) {
+            const std::size_t order = 16 * quarter;
+            std::size_t first = 1;  // 5^j modulo the order
             for (std::size_t j = 0; j < quarter; j += 2) {
-                *next++ = {stage_root(4 * quarter, j, 1, 1), stage_root(4 * quarter, j, 1, 2),
-                           stage_root(4 * quarter, j, 1, 3)};
+                const std::size_t second = 5 * first % order;
+                *next++ = {root_pair(order, first, second, 1), root_pair(order, first, second, 2),
+                           root_pair(order, first, second, 3)};
+                first = 5 * second % order;
             }
         }
     }
@@ -324,8 +310,7 @@ class slot_transform {
     void fill_middle_reversal() {
         middle_reversal_ = memory::buffer<std::uint32_t>(slots_ / 32);
         for (std::size_t middle = 0; middle < middle_reversal_.size(); ++middle) {
-            middle_reversal_[middle] =
-                static_cast<std::uint32_t>(detail::reverse_bits(middle, log_slots_ - 5));
+            middle_reversal_[middle] = static_cast<std::uint32_t>(ntt::bit_reverse(middle, log_slots_ - 5));
         }
     }
 

@@ -3,6 +3,7 @@
 #include <tensafe/encoding/coefficients.hpp>
 #include <tensafe/encoding/slot_transform.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <cstddef>
@@ -12,8 +13,8 @@
 namespace tensafe::encoding {
 
 /// Slot encoding: the polynomial whose value at zeta^(5^j) is slots[j] * scale, rounded to integer
-/// coefficients. Missing slots are zero. O(N log N); time does not depend on the values (see
-/// encode_coefficients).
+/// coefficients. Missing slots are zero. O(N log N). Time does not depend on the values unless some
+/// (|re| + |im|) * scale reaches 2^111.
 /// @throws shape_error if slots.size() > N/2; parameter_error for a bad scale; encoding_error, naming the
 ///         entry, for NaN, infinity, or |slot| * scale not below Q/2 (less a relative 2^-44). `out` is
 ///         unchanged then.
@@ -25,8 +26,14 @@ void encode_slots(exec::host, std::span<const std::complex<double>> slots, doubl
         throw shape_error("encode_slots: got " + std::to_string(slots.size()) +
                           " values, wanted at most N/2 = " + std::to_string(count));
     }
-    detail::check_encodable<Basis>(slots.size(), scale, [&](std::size_t i) {
-        return std::sqrt(slots[i].real() * slots[i].real() + slots[i].imag() * slots[i].imag());
+    // Squares are compared, since a square root's time may depend on its operand. A power of two keeps that
+    // of the limit finite; squares that overflow all the same are infinite, hence refused.
+    const double limit = detail::encoding_limit<Basis>();
+    const double unit = std::ldexp(1, std::min(0, 500 - std::ilogb(limit)));
+    detail::check_encodable<Basis>(slots.size(), scale, (limit * unit) * (limit * unit), [&](std::size_t i) {
+        const double re = slots[i].real() * scale * unit;
+        const double im = slots[i].imag() * scale * unit;
+        return re * re + im * im;
     });
     memory::secret_buffer<std::complex<double>> scaled(count);
     double largest = 0;
@@ -36,7 +43,8 @@ void encode_slots(exec::host, std::span<const std::complex<double>> slots, doubl
     }
     memory::secret_buffer<double> coefficients(Basis::degree);
     shared_slot_transform(Basis::log_n).to_coefficients(scaled.span(), coefficients.span());
-    // A coefficient is a mean of rotated slots, so none is larger than the largest slot (rounding aside).
+    // A coefficient is a mean of rotated slots, so none is larger than the largest slot; the factor 2 is room
+    // for the transform's rounding.
     detail::round_coefficients(coefficients.span(), 2 * largest, out);
 }
 

@@ -7,10 +7,12 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
+#include <fcntl.h>
 #include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
+#include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
 
@@ -40,23 +42,26 @@ class input_file {
   public:
     /// @throws io_error if `path` cannot be opened or is not a regular file
     explicit input_file(const std::filesystem::path& path) : path_(path) {
-        std::error_code error;
-        const std::filesystem::file_status status = std::filesystem::status(path, error);
-        if (error) {
-            detail::throw_io_error(path, "open", error.value());
-        }
-        if (!std::filesystem::is_regular_file(status)) {
-            throw io_error(quote(path.string()) + ": is not a regular file");
-        }
-        file_.reset(std::fopen(path.c_str(), "rb"));
-        if (file_ == nullptr) {
+        // The path is resolved once; what is asked below is asked of the open file. Without O_NONBLOCK a
+        // pipe that nobody writes to would be waited for.
+        const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+        if (descriptor < 0) {
             detail::throw_io_error(path, "open", errno);
         }
-        const std::uintmax_t size = std::filesystem::file_size(path, error);
-        if (error) {
-            detail::throw_io_error(path, "read the length", error.value());
+        file_.reset(::fdopen(descriptor, "rb"));
+        if (file_ == nullptr) {
+            const int failure = errno;
+            static_cast<void>(::close(descriptor));
+            detail::throw_io_error(path, "open", failure);
         }
-        size_ = static_cast<std::size_t>(size);
+        struct stat status {};
+        if (::fstat(descriptor, &status) != 0) {
+            detail::throw_io_error(path, "read the length", errno);
+        }
+        if (!S_ISREG(status.st_mode)) {
+            throw io_error(quote(path.string()) + ": is not a regular file");
+        }
+        size_ = static_cast<std::size_t>(status.st_size);
     }
 
     /// The file's length in bytes when it was opened.
@@ -87,6 +92,9 @@ class input_file {
 
 /// Puts `bytes` at `path`, all of them or none: they are written to a temporary file beside it, forced to the
 /// device, and renamed over whatever stood there. A reader sees the old file or the new one.
+/// The rename itself is not forced to the device: after a power failure the old file may be back, never a
+/// mix. The file gets the mode that the process gives new files, not that of the file it replaces; a link at
+/// `path` is replaced, not followed.
 ///
 /// Thread safety: any threads and processes, also for the same path (the last rename wins).
 /// @throws io_error naming the path; the old file is then untouched and the temporary file removed

@@ -20,14 +20,34 @@ struct matrix {
     std::vector<float> values;  ///< rows * columns entries, row after row
 
     matrix() = default;
+    /// Zeros.  @throws shape_error if row_count * column_count passes what fits memory
     matrix(std::size_t row_count, std::size_t column_count)
-        : rows(row_count), columns(column_count), values(row_count * column_count) {}
+        : rows(row_count), columns(column_count), values(count(row_count, column_count)) {}
+
+    /// @throws shape_error, naming `what`, unless there are rows * columns values
+    void check(std::string_view what) const {
+        if (columns == 0 ? !values.empty()
+                         : values.size() % columns != 0 || values.size() / columns != rows) {
+            throw shape_error(std::string(what) + ": got " + std::to_string(values.size()) +
+                              " values for a " + std::to_string(rows) + " x " + std::to_string(columns) +
+                              " matrix, wanted " + std::to_string(rows * columns));
+        }
+    }
 
     /// Entries of row r.  @pre r < rows
     std::span<const float> row(std::size_t r) const noexcept {
         return {values.data() + r * columns, columns};
     }
     std::span<float> row(std::size_t r) noexcept { return {values.data() + r * columns, columns}; }
+
+  private:
+    static std::size_t count(std::size_t row_count, std::size_t column_count) {
+        if (column_count != 0 && row_count > std::vector<float>().max_size() / column_count) {
+            throw shape_error("matrix: got " + std::to_string(row_count) + " x " +
+                              std::to_string(column_count) + ", more entries than fit memory");
+        }
+        return row_count * column_count;
+    }
 };
 
 /// One place of the model where the adapter acts: delta = scale * B * (A * h).

@@ -27,17 +27,24 @@ class client {
     /// A hidden state, encoded for one layout: a plaintext for each ciphertext of the request.
     struct encoded_state {
         std::size_t d = 0;
-        std::size_t rows_per_plaintext = 0;
+        std::size_t stride = 0;
         std::vector<ckks::plaintext<P, rns::coefficient_form>> inputs;
     };
 
-    /// A fresh secret key, from the operating system's entropy unless another generator is given.
-    explicit client(random::generator generator = random::generator())
-        : generator_(std::move(generator)), key_(generator_) {}
+    /// A fresh secret key.
+    client() : key_(generator_) {}
+
+    /// An existing key: ckks::secret_key from a stored seed, for example. Encryption draws from the operating
+    /// system unless another generator is given, which only tests should do: a client that encrypts two
+    /// hidden states with the same randomness shows their difference.
+    explicit client(ckks::secret_key<P> key, random::generator generator = random::generator())
+        : generator_(std::move(generator)), key_(std::move(key)) {}
 
     /// Encodes a hidden state for a server with this layout.
     /// @param h  d entries; a std::vector, array or span will do
-    /// @throws shape_error if h.size() != d; encoding_error if an entry is NaN or infinite (it is named), or
+    /// @throws shape_error if h.size() != d; parameter_error if the layout is none that slot_layout::of
+    /// gives;
+    ///         encoding_error if an entry is NaN or infinite (it is named), or
     ///         if the norm of h passes layout.largest_norm(): an answer might not fit the reply's modulus
     template <class Packing>
     encoded_state encode(exec::host where, const slot_layout<P, Packing>& layout,
@@ -52,7 +59,7 @@ class client {
 
     /// Encrypts an encoded hidden state under the secret key, each ciphertext with fresh randomness.
     request<P> encrypt(exec::host where, encoded_state encoded) {
-        request<P> result{encoded.d, encoded.rows_per_plaintext, {}};
+        request<P> result{encoded.d, encoded.stride, {}};
         for (auto& plaintext : encoded.inputs) {
             result.inputs.push_back(ckks::encrypt(where, key_, std::move(plaintext), generator_));
         }
@@ -102,7 +109,9 @@ class client {
         return answers;
     }
 
-    /// A*h, rank entries: both steps.
+    /// A*h, rank entries: both steps. A server that follows the protocol makes it A*h; another can make it
+    /// any linear function of the secret key, so answers of a server that is not trusted must never get back
+    /// to it, not even through what the client does next.
     /// @throws shape_error if the reply is for another layout; parameter_error if its scale is not the
     /// packing's
     template <class Packing, class Protection>
@@ -116,7 +125,7 @@ class client {
     std::vector<double> decrypt_slots(exec::host where, const slot_layout<P, Packing>& layout,
                                       const reply<P, Packing, Protection>& r) const {
         check(layout, r);
-        const std::size_t g = layout.rows_per_plaintext;
+        const std::size_t g = layout.stride;
         std::vector<double> answers(layout.rank);
         for (std::size_t o = 0; o < r.products.size(); ++o) {
             auto slots =
@@ -142,7 +151,7 @@ class client {
                                std::span<const Real> h) const {
         check(layout, h);
         memory::secret_buffer<std::complex<double>> slots(P::slots, memory::uninitialized);
-        encoded_state encoded{layout.d, layout.rows_per_plaintext, {}};
+        encoded_state encoded{layout.d, layout.stride, {}};
         for (std::size_t i = 0; i < layout.inputs; ++i) {
             layout.replicate(h, i, slots.span());
             encoded.inputs.push_back(ckks::encode_slots<P>(where, slots.span()));
@@ -152,6 +161,7 @@ class client {
 
     template <class Packing, class Real>
     static void check(const slot_layout<P, Packing>& layout, std::span<const Real> h) {
+        layout.check();
         if (h.size() != layout.d) {
             throw shape_error("client::encode: got a hidden state of " + std::to_string(h.size()) +
                               " entries, wanted " + std::to_string(layout.d));
@@ -181,6 +191,7 @@ class client {
 
     template <class Packing, class Protection>
     static void check(const slot_layout<P, Packing>& layout, const reply<P, Packing, Protection>& r) {
+        layout.check();
         if (r.rank != layout.rank || r.d != layout.d || r.products.size() != layout.outputs) {
             const auto text = [](std::size_t rank, std::size_t d, std::size_t outputs) {
                 return std::to_string(rank) + " x " + std::to_string(d) + " matrix in " +
@@ -201,6 +212,7 @@ class client {
     template <class Packing, int Limbs>
     static void check(const slot_layout<P, Packing>& layout,
                       const std::vector<ckks::folded<P, Limbs>>& reply) {
+        layout.check();
         if (reply.size() != layout.outputs) {
             throw shape_error("client::fold: got a reply of " + std::to_string(reply.size()) +
                               " ciphertexts, wanted " + std::to_string(layout.outputs));

@@ -15,8 +15,8 @@ struct reveals_adapter_rows {};
 /// layout they were made. Value semantics.
 template <ckks::parameter_set P>
 struct request {
-    std::size_t d = 0;                   ///< entries of the hidden state
-    std::size_t rows_per_plaintext = 0;  ///< how often it stands in the slots
+    std::size_t d = 0;       ///< entries of the hidden state
+    std::size_t stride = 0;  ///< slots from one entry to the next: how often h stands there
     std::vector<ckks::seeded_ciphertext<P>> inputs;
 
     /// Bytes as stored here: words of c0, and the seeds.

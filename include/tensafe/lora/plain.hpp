@@ -14,6 +14,7 @@ namespace detail {
 /// m * x in double precision.
 template <class Real>
 std::vector<double> multiply(const char* what, const matrix& m, std::span<const Real> x) {
+    m.check(what);
     if (x.size() != m.columns) {
         throw shape_error(std::string(what) + ": got a vector of " + std::to_string(x.size()) +
                           " entries, wanted " + std::to_string(m.columns));

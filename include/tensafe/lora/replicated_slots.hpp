@@ -8,6 +8,7 @@
 #include <cmath>
 #include <complex>
 #include <cstddef>
+#include <numbers>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -73,52 +74,71 @@ struct replicated_slots {
 /// server. A plain value type.
 template <ckks::parameter_set P, class Packing>
 struct slot_layout {
-    std::size_t rank = 0;                ///< rows of A
-    std::size_t d = 0;                   ///< entries of h
-    std::size_t inputs = 0;              ///< ciphertexts of a request: ceil(d / slots)
-    std::size_t outputs = 0;             ///< ciphertexts of a reply
-    std::size_t rows_per_plaintext = 0;  ///< g, a power of two: interleaved rows (row pairs) of one plaintext
-    double row_norm = 0;                 ///< at least the Euclidean norm of every row of A
+    std::size_t rank = 0;     ///< rows of A
+    std::size_t d = 0;        ///< entries of h
+    std::size_t inputs = 0;   ///< ciphertexts of a request: ceil(d / slots)
+    std::size_t outputs = 0;  ///< ciphertexts of a reply
+    std::size_t stride = 0;   ///< slots from one entry of a row to the next: a power of two
+    double row_norm = 0;      ///< at least the Euclidean norm of every row of A
 
-    /// The reserve for noise in `largest_norm` is enough for rows up to this norm.
-    static constexpr double largest_row_norm = 0x1p30;
+    friend bool operator==(const slot_layout&, const slot_layout&) = default;
 
-    /// @throws shape_error if rank or d is 0; parameter_error if row_norm is not in [0, 2^30]
+    /// The one layout for a matrix of this shape whose rows have at most this norm.
+    /// @throws shape_error if rank or d is 0; parameter_error if row_norm is not in [0, largest_row_norm()]
     static slot_layout of(std::size_t rank, std::size_t d, double row_norm) {
         if (rank == 0 || d == 0) {
             throw shape_error("slot_layout: got a " + std::to_string(rank) + " x " + std::to_string(d) +
                               " matrix, wanted at least one row and one column");
         }
-        if (!(row_norm >= 0 && row_norm <= largest_row_norm)) {
+        if (!(row_norm >= 0 && row_norm <= largest_row_norm())) {
             throw parameter_error("slot_layout: got " + std::to_string(row_norm) +
-                                  " for the largest norm of a row, wanted a number from 0 to 2^30");
+                                  " for the largest norm of a row, wanted a number from 0 to " +
+                                  std::to_string(largest_row_norm()) + " with this parameter set");
         }
         slot_layout layout{rank, d, 1, 1, 1, row_norm};
-        const std::size_t wanted = (rank + Packing::rows_per_slot - 1) / Packing::rows_per_slot;
+        const std::size_t wanted = ceil_divide(rank, Packing::rows_per_slot);
         if (d <= P::slots) {
-            layout.rows_per_plaintext = std::min(std::bit_floor(P::slots / d), std::bit_ceil(wanted));
+            const std::size_t fit = std::bit_floor(P::slots / d);
+            layout.stride = wanted >= fit ? fit : std::bit_ceil(wanted);
         } else {
-            layout.inputs = (d + P::slots - 1) / P::slots;
+            layout.inputs = ceil_divide(d, P::slots);
         }
-        layout.outputs = (wanted + layout.rows_per_plaintext - 1) / layout.rows_per_plaintext;
+        layout.outputs = ceil_divide(wanted, layout.stride);
         return layout;
     }
 
+    /// Checks a layout that came from somebody else.
+    /// @throws shape_error or parameter_error unless it is what `of` gives for its rank, d and row_norm
+    void check() const {
+        if (*this != of(rank, d, row_norm)) {
+            throw parameter_error("slot_layout: got " + std::to_string(inputs) + " inputs, " +
+                                  std::to_string(outputs) + " outputs and stride " + std::to_string(stride) +
+                                  ", which is not the layout of a " + std::to_string(rank) + " x " +
+                                  std::to_string(d) + " matrix");
+        }
+    }
+
     /// Entries of h that one input ciphertext carries.
-    std::size_t entries_per_input() const noexcept { return P::slots / rows_per_plaintext; }
+    std::size_t entries_per_input() const noexcept { return P::slots / stride; }
     /// log2 of the degree of the ring that replies fold to: 2g.
-    int fold_log_n() const noexcept { return std::countr_zero(rows_per_plaintext) + 1; }
+    int fold_log_n() const noexcept { return std::countr_zero(stride) + 1; }
+
+    /// The noise of an answer stays within its reserve, a 64th of the room, for rows up to this norm.
+    static double largest_row_norm() noexcept {
+        constexpr auto degree = static_cast<double>(P::degree);
+        // Worst case: rounding of both halves of a rescaled ciphertext, summed over the slots of an answer.
+        const double rescaling = Packing::rescales ? degree * (degree + 1) / (4 * P::scale) : 0;
+        // Encryption error and rounding of h: 21 + 1/2 for each coefficient, seen through a pair of rows.
+        const double encryption = std::numbers::sqrt2 * 21.5 * degree / P::scale;
+        return (room() / 64 - rescaling) / encryption;
+    }
 
     /// Largest Euclidean norm of h with which no answer can pass the primes that hold replies: by
     /// Cauchy-Schwarz |A_r h| <= row_norm * |h|, a pair of rows makes sqrt(2) of that, encoding lengthens a
-    /// row by less than N / weight_scale, and one part in 64 is left for noise (docs/design/lora.md).
+    /// row by less than N / weight_scale, and a 64th of the room is left for noise (docs/design/lora.md).
     double largest_norm() const noexcept {
-        double bits = -1 - 0.5;
-        for (int i = 0; i < Packing::template reply_limbs<P>; ++i) {
-            bits += std::log2(static_cast<double>(P::basis::primes[static_cast<std::size_t>(i)]));
-        }
         const double rounding = static_cast<double>(P::degree) / Packing::template weight_scale<P>();
-        return std::exp2(bits) * (63.0 / 64) / Packing::template reply_scale<P> / (row_norm + rounding);
+        return room() * (63.0 / 64) / std::numbers::sqrt2 / (row_norm + rounding);
     }
 
     /// Slots of input i for the hidden state h: slot r + g*t holds h[i * entries_per_input() + t], zero
@@ -130,8 +150,8 @@ struct slot_layout {
         const std::size_t first = i * entries_per_input();
         for (std::size_t t = 0; t < entries_per_input(); ++t) {
             const double x = first + t < d ? static_cast<double>(h[first + t]) : 0.0;
-            for (std::size_t r = 0; r < rows_per_plaintext; ++r) {
-                slots[r + rows_per_plaintext * t] = x;
+            for (std::size_t r = 0; r < stride; ++r) {
+                slots[r + stride * t] = x;
             }
         }
     }
@@ -139,7 +159,18 @@ struct slot_layout {
     /// The row of A at interleaved position r of output o, as real (part 0) or imaginary part (part 1); >=
     /// rank: none.
     std::size_t row(std::size_t o, std::size_t r, std::size_t part) const noexcept {
-        return (o * Packing::rows_per_slot + part) * rows_per_plaintext + r;
+        return (o * Packing::rows_per_slot + part) * stride + r;
+    }
+
+  private:
+    static constexpr std::size_t ceil_divide(std::size_t a, std::size_t b) noexcept {
+        return a / b + (a % b != 0 ? 1 : 0);
+    }
+
+    /// The largest magnitude, in units of an answer, that the limbs used for decryption hold.
+    static double room() noexcept {
+        using basis = rns::prefix<typename P::basis, Packing::template reply_limbs<P>>;
+        return std::exp2(basis::log2_modulus() - 1) / Packing::template reply_scale<P>;
     }
 };
 

@@ -36,13 +36,13 @@ class server {
     /// @throws shape_error for an empty matrix or one whose values are not rows * columns; encoding_error for
     ///         an entry that is NaN or infinite (its row and column are named) or too large
     explicit server(const matrix& a) : layout_(layout_type::of(a.rows, a.columns, largest_row_norm(a))) {
-        std::vector<std::complex<double>> slots(P::slots);
+        memory::secret_buffer<std::complex<double>> slots(P::slots);
         for (std::size_t o = 0; o < layout_.outputs; ++o) {
             for (std::size_t i = 0; i < layout_.inputs; ++i) {
-                fill_slots(a, o, i, slots);
+                fill_slots(a, o, i, slots.span());
                 weights_.push_back(ckks::forward(
                     exec::host{},
-                    ckks::encode_slots<P>(exec::host{}, slots, Packing::template weight_scale<P>())));
+                    ckks::encode_slots<P>(exec::host{}, slots.span(), Packing::template weight_scale<P>())));
             }
         }
     }
@@ -118,15 +118,13 @@ class server {
 
   private:
     void check(const request<P>& r) const {
-        if (r.d != layout_.d || r.rows_per_plaintext != layout_.rows_per_plaintext ||
-            r.inputs.size() != layout_.inputs) {
+        if (r.d != layout_.d || r.stride != layout_.stride || r.inputs.size() != layout_.inputs) {
             const auto text = [](std::size_t d, std::size_t g, std::size_t inputs) {
-                return std::to_string(d) + " entries for " + std::to_string(g) + " rows in " +
+                return std::to_string(d) + " entries with stride " + std::to_string(g) + " in " +
                        std::to_string(inputs) + " ciphertexts";
             };
-            throw shape_error("server::expand: got a request of " +
-                              text(r.d, r.rows_per_plaintext, r.inputs.size()) + ", wanted " +
-                              text(layout_.d, layout_.rows_per_plaintext, layout_.inputs));
+            throw shape_error("server::expand: got a request of " + text(r.d, r.stride, r.inputs.size()) +
+                              ", wanted " + text(layout_.d, layout_.stride, layout_.inputs));
         }
         for (const auto& input : r.inputs) {
             if (input.scale != P::scale) {
@@ -137,11 +135,7 @@ class server {
     }
 
     static double largest_row_norm(const matrix& a) {
-        if (a.values.size() != a.rows * a.columns) {
-            throw shape_error("server: got " + std::to_string(a.values.size()) + " values for a " +
-                              std::to_string(a.rows) + " x " + std::to_string(a.columns) +
-                              " matrix, wanted " + std::to_string(a.rows * a.columns));
-        }
+        a.check("server");
         double largest = 0;
         for (std::size_t r = 0; r < a.rows; ++r) {
             double sum = 0;
@@ -162,7 +156,7 @@ class server {
 
     void fill_slots(const matrix& a, std::size_t o, std::size_t i,
                     std::span<std::complex<double>> slots) const {
-        const std::size_t g = layout_.rows_per_plaintext;
+        const std::size_t g = layout_.stride;
         const std::size_t first = i * layout_.entries_per_input();
         const auto entry = [&](std::size_t row, std::size_t t) {
             return row < a.rows && first + t < a.columns ? static_cast<double>(a.row(row)[first + t]) : 0.0;

@@ -35,12 +35,7 @@ class site_stack {
                                   " inputs, wanted " + std::to_string(rows_.columns) + " as site " +
                                   sites.front().get().name);
             }
-            if (site.a.values.size() != site.a.rows * site.a.columns) {
-                throw shape_error("site_stack: site " + site.name + " has " +
-                                  std::to_string(site.a.values.size()) + " values for a " +
-                                  std::to_string(site.a.rows) + " x " + std::to_string(site.a.columns) +
-                                  " matrix");
-            }
+            site.a.check("site_stack: site " + site.name);
             first_rows_.push_back(rows_.rows);
             rows_.values.insert(rows_.values.end(), site.a.values.begin(), site.a.values.end());
             rows_.rows += site.rank();

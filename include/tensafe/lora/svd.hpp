@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/macros.hpp>
 #include <tensafe/lora/adapter.hpp>
 
 // Nothing here runs on the device, and nvcc cannot compile Eigen's device annotations without warnings.
@@ -55,10 +56,7 @@ inline std::string size_text(const matrix& m) {
 }
 
 inline void check_finite(const char* what, const matrix& m) {
-    if (m.values.size() != m.rows * m.columns) {
-        throw shape_error(std::string(what) + ": got " + std::to_string(m.values.size()) + " values for a " +
-                          size_text(m) + " matrix, wanted " + std::to_string(m.rows * m.columns));
-    }
+    m.check(what);
     for (std::size_t i = 0; i < m.values.size(); ++i) {
         if (!std::isfinite(m.values[i])) {
             throw parameter_error(std::string(what) + ": got " + std::to_string(m.values[i]) + " in row " +

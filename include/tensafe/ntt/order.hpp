@@ -6,11 +6,6 @@
 
 namespace tensafe::ntt {
 
-/// Entry i of the array belongs to index i.
-struct natural_order {};
-/// Entry i of the array belongs to the index whose log_n bits are those of i, reversed.
-struct bit_reversed_order {};
-
 /// The `bits` lowest bits of i in reverse order.
 TENSAFE_HOST_DEVICE constexpr std::size_t bit_reverse(std::size_t i, int bits) noexcept {
     std::size_t reversed = 0;

@@ -10,30 +10,28 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <unistd.h>
 #include <utility>
 
 namespace tensafe::random {
 
 /// A caller's source of fresh seeds.
 ///
-/// Forward secrecy by key erasure: each output block gives the next key and one seed, and the old key is
-/// gone, so that whoever reads this object learns no seed that was given out before. Movable, not copyable:
-/// two copies would give out the same seeds. Overwritten with zeros on destruction.
+/// The default one asks the operating system for each seed and keeps no state, so a fork, a restored snapshot
+/// or a cloned machine cannot make it repeat itself. One made from an explicit seed repeats the same seeds by
+/// design: for tests. That one erases its key as it goes: each output block gives the next key and one seed,
+/// so that whoever reads this object learns no seed that was given out before.
 ///
-/// After fork, a generator made from the system's entropy draws a new key in the child, which it recognises
-/// by its process number; a process that forks twice and meets its grandparent's number again is not
-/// recognised. One made from an explicit seed repeats the parent's seeds. Not thread safe: one generator per
-/// thread, or the caller's lock.
+/// Movable, not copyable: two copies would give out the same seeds. Overwritten with zeros on destruction.
+/// Not thread safe: one generator per thread, or the caller's lock.
 class generator {
   public:
-    /// Seeded by the operating system.
-    /// @throws entropy_error
-    generator() : key_(fresh_seed()), process_(::getpid()) {}
+    /// Fresh randomness from the operating system.
+    generator() noexcept = default;
 
-    /// Gives the same seeds for the same `start`, on every machine: for tests and for deriving a tree of
-    /// seeds from a secret one. Never for fresh randomness from a seed that is used twice.
-    explicit generator(const seed& start) noexcept : key_(start) {}
+    /// Gives the same seeds for the same `start`, on every machine: for tests. Never for keys or encryption:
+    /// whoever runs it twice encrypts twice with the same randomness, and the difference of the messages is
+    /// public.
+    explicit generator(const seed& start) noexcept : source_(source::explicit_seed), key_(start) {}
 
     generator(const generator&) = delete;
     generator& operator=(const generator&) = delete;
@@ -46,22 +44,26 @@ class generator {
     }
     ~generator() { memory::wipe(key_); }
 
-    /// A seed that no earlier call has returned.
-    ///
-    /// Cost: one group of ChaCha20 blocks, and one getpid: about 0.4 us. The caller wipes the result
-    /// (secret_seed).
-    /// @throws entropy_error after a fork if the system gives no entropy
+    /// A seed that no earlier call has returned. About half a microsecond. The caller wipes the result if it
+    /// is secret (memory::wipe_guard).
+    /// @throws entropy_error if the system gives no entropy
     /// @throws error if this generator was moved from
     seed next_seed() {
-        if (!usable_) {
-            throw error(
-                "random::generator::next_seed: this generator was moved from; use the one that took it");
+        switch (source_) {
+            case source::system:
+                return fresh_seed();
+            case source::explicit_seed:
+                return derive();
+            case source::moved_from:
+                break;
         }
-        if (process_ != reproducible && process_ != ::getpid()) {
-            key_ = fresh_seed();
-            process_ = ::getpid();
-            counter_ = 0;
-        }
+        throw error("random::generator::next_seed: this generator was moved from; use the one that took it");
+    }
+
+  private:
+    enum class source { system, explicit_seed, moved_from };
+
+    seed derive() noexcept {
         std::array<std::uint8_t, chacha20_block_bytes> block;
         const memory::wipe_guard guard(block);
         chacha20_stream(key_, stream_domain::derive, static_cast<std::uint32_t>(counter_),
@@ -74,21 +76,16 @@ class generator {
         return result;
     }
 
-  private:
-    static constexpr pid_t reproducible = -1;
-
     void take(generator& other) noexcept {
         key_ = other.key_;
         memory::wipe(other.key_);
         counter_ = std::exchange(other.counter_, 0);
-        process_ = other.process_;
-        usable_ = std::exchange(other.usable_, false);
+        source_ = std::exchange(other.source_, source::moved_from);
     }
 
+    source source_ = source::system;
     seed key_;
     std::uint64_t counter_ = 0;
-    pid_t process_ = reproducible;
-    bool usable_ = true;
 };
 
 }  // namespace tensafe::random

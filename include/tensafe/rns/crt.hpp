@@ -4,20 +4,33 @@
 #include <tensafe/rns/basis.hpp>
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
 namespace tensafe::rns {
 
+/// Q is below 2^modulus_bits: the sum of the widths of the primes.
+template <class Basis>
+inline constexpr int modulus_bits = [] {
+    int bits = 0;
+    for (const arith::word q : Basis::primes) {
+        bits += static_cast<int>(std::bit_width(q));
+    }
+    return bits;
+}();
+
 /// Chinese remainder reconstruction to double: residues of x modulo each prime of the chain give x, taken in
 /// (-Q/2, Q/2), with a relative error below 3 * `Basis::limbs` * 2^-53; integers of magnitude up to 2^52 are
-/// exact. Q must be below 2^1023.
+/// exact.
 ///
 /// Garner's mixed-radix digits of x + (Q-1)/2, each then centred: the digits of (Q-1)/2 are (q_i - 1)/2, so
 /// the result is a sum of signed digits that cannot cancel, without any comparison with Q/2. No branches, no
 /// tables. docs/design/rns.md has the proof.  @pre residues[i] in [0, q_i)
 template <class Basis>
 double to_double(const std::array<arith::word, static_cast<std::size_t>(Basis::limbs)>& residues) noexcept {
+    static_assert(modulus_bits<Basis> <= 1023,
+                  "rns::to_double: the modulus must be below 2^1023, the range of double; use fewer limbs");
     std::array<arith::word, static_cast<std::size_t>(Basis::limbs)> digits{};
     memory::wipe_guard guard(digits);
     for_each_limb<Basis>([&]<int I>() {

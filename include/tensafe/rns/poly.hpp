@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/arith/word.hpp>
+#include <tensafe/core/error.hpp>
 #include <tensafe/exec/host.hpp>
 #include <tensafe/memory/buffer.hpp>
 #include <tensafe/ntt/transform.hpp>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -42,9 +44,13 @@ class poly {
     /// With words that the caller will write before reading.
     explicit poly(memory::uninitialized_t)
         : words_(degree * static_cast<std::size_t>(Basis::limbs), memory::uninitialized) {}
-    /// Takes over words that already have this chain and form; moving a transformed buffer costs nothing.
-    explicit poly(storage words) noexcept : words_(std::move(words)) {
-        TENSAFE_PRECONDITION(words_.size() == degree * static_cast<std::size_t>(Basis::limbs));
+    /// Takes over words that already have this chain and form, each in [0, q); moving a transformed buffer
+    /// costs nothing.  @throws shape_error unless there are limbs * N of them
+    explicit poly(storage words) : words_(std::move(words)) {
+        if (words_.size() != degree * static_cast<std::size_t>(Basis::limbs)) {
+            throw shape_error("rns::poly: got " + std::to_string(words_.size()) + " words, wanted " +
+                              std::to_string(degree * static_cast<std::size_t>(Basis::limbs)));
+        }
     }
 
     /// Limb I: the residues modulo Basis::prime<I>.

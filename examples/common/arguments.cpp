@@ -9,10 +9,15 @@ namespace {
 void add_options(CLI::App& app, arguments& args) {
     app.set_help_flag("--help", "Print this help and exit");
     app.get_formatter()->column_width(34);
-    app.add_option("--adapter", args.adapter, "PEFT directory")->type_name("DIR");
-    app.add_option("--hidden", args.hidden, "safetensors with one [tokens, d] tensor for each site")
+    app.add_option("--adapter", args.adapter, "PEFT directory; default: the one in examples/data")
+        ->type_name("DIR");
+    app.add_option(
+           "--hidden", args.hidden,
+           "safetensors with one [tokens, d] tensor for each site; default: the one in examples/data, and "
+           "normal random numbers for an adapter of your own")
         ->type_name("FILE");
-    app.add_option("--site", args.site, "adapter site: any unambiguous end of its name")
+    app.add_option("--site", args.site,
+                   "adapter site: the last dotted parts of its name, as q_proj or self_attn.q_proj")
         ->type_name("NAME")
         ->capture_default_str();
     app.add_option("--params", args.params, "parameter set")
@@ -60,8 +65,11 @@ std::optional<int> parse(int argc, char** argv, const char* title, adapter_optio
     }
     try {
         app.parse(argc, argv);
+        if (args.hidden.empty() && app.count("--adapter") == 0) {
+            args.hidden = TENSAFE_EXAMPLE_DATA "/qwen_rank32/hidden_states.safetensors";
+        }
     } catch (const CLI::ParseError& e) {
-        return app.exit(e);
+        return app.exit(e) == 0 ? 0 : 2;
     }
     return std::nullopt;
 }

@@ -9,7 +9,7 @@ namespace examples {
 /// What the pipelines take on the command line.
 struct arguments {
     std::string adapter = TENSAFE_EXAMPLE_DATA "/qwen_rank32";
-    std::string hidden = TENSAFE_EXAMPLE_DATA "/qwen_rank32/hidden_states.safetensors";
+    std::string hidden;  ///< empty: random hidden states
     std::string site = "q_proj";
     std::string params = "n16384_l4";
     std::string packing = "replicated_slots";

@@ -65,6 +65,9 @@ void report::print_table() const {
                 args.protection.c_str(), args.rescale ? ", rescaled" : "");
     std::printf("\nphase        ms (median of %zu tokens)\n", args.tokens);
     for (std::size_t p = 0; p < stopwatch::phases.size(); ++p) {
+        if (stopwatch::phases[p] == "rescale" && !args.rescale) {
+            continue;
+        }
         std::printf("  %-10s %8.3f\n", std::string(stopwatch::phases[p]).c_str(), median(watch.times(p)));
     }
     std::printf("  %-10s %8.3f   %.1f tokens/s, client and server on one core\n\n", "token", ms_per_token(),

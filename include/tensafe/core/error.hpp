@@ -1,5 +1,7 @@
 #pragma once
 
+#include <tensafe/core/macros.hpp>
+
 #include <stdexcept>
 #include <string>
 

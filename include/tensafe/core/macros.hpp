@@ -2,6 +2,10 @@
 
 // The few macros that C++20 cannot replace.
 
+#if defined(__cplusplus) && __cplusplus < 202002L
+#error "tensafe needs C++20: compile with -std=c++20"
+#endif
+
 #if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
 #error "tensafe: NaN checks and exact rounding need IEEE arithmetic; compile without -ffast-math"
 #endif

@@ -295,7 +295,8 @@ inline void check_layout(const std::vector<tensor_info>& tensors, std::size_t da
 inline std::size_t checked_header_length(std::uint64_t length, std::size_t remaining, std::string_view file) {
     if (length > max_header_bytes) {
         throw format_error(std::string(file) + ": header length: got " + std::to_string(length) +
-                           ", wanted at most " + std::to_string(max_header_bytes));
+                           ", wanted at most " + std::to_string(max_header_bytes) +
+                           "; is this a safetensors file?");
     }
     if (length > remaining) {
         throw format_error(std::string(file) + ": header length: got " + std::to_string(length) +

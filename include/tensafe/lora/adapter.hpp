@@ -92,7 +92,8 @@ struct adapter {
             }
         }
         throw parameter_error("adapter: site \"" + std::string(suffix) + "\" matches " +
-                              std::to_string(matches) + " sites, wanted exactly one of:" + candidates);
+                              std::to_string(matches) +
+                              " sites (whole parts between dots count), wanted exactly one of:" + candidates);
     }
     const adapter_site& site(std::string_view suffix) && = delete;  // the adapter must outlive its site
 

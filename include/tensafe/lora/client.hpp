@@ -111,7 +111,8 @@ class client {
 
     /// A*h, rank entries: both steps. A server that follows the protocol makes it A*h; another can make it
     /// any linear function of the secret key, so answers of a server that is not trusted must never get back
-    /// to it, not even through what the client does next.
+    /// to it, not even through what the client does next. A reply made for another key, or by another server
+    /// of the same shape, is not detected: the answers are noise, or the other server's.
     /// @throws shape_error if the reply is for another layout; parameter_error if its scale is not the
     /// packing's
     template <class Packing, class Protection>

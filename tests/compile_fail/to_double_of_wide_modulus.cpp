@@ -9,7 +9,7 @@ namespace rns = tensafe::rns;
 using tensafe::arith::word;
 
 template <int... Bits>
-using chain = ckks::parameters<10, ckks::limb_bits<Bits...>, 40, ckks::insecure_for_tests>::basis;
+using chain = typename ckks::parameters<10, ckks::limb_bits<Bits...>, 40, ckks::insecure_for_tests>::basis;
 using widest = chain<61, 61, 61, 61, 61, 61, 61, 61, 61, 61, 61, 61, 61, 61, 61, 61, 47>;
 
 double largest_range(const std::array<word, 17>& residues) {

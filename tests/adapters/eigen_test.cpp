@@ -116,7 +116,7 @@ TEST_CASE(
     lora::adapter_site site{"q_proj", lora::matrix(6, 100), lora::matrix(40, 6), 2.0};
     eigen::as_matrix(site.a) = a;
     eigen::as_matrix(site.b) = b;
-    const lora::server<small> server(site.a);
+    const lora::slot_server<small> server(site.a);
     lora::client<small> client;
     const auto answer = [&](const auto& request) {
         const auto reply = server.apply(host{}, request);

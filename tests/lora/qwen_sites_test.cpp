@@ -55,10 +55,10 @@ result run_site(const std::string& name) {
     const std::vector<double> deltas = expected.read_doubles(name);
     REQUIRE(deltas.size() == tokens.rows * site.d_out());
 
-    const lora::server<P, packing> server(site.a);
+    const lora::slot_server<P, packing> server(site.a);
     const auto& layout = server.layout();
-    typename lora::server<P, packing>::workspace work;
-    typename lora::server<P, packing>::reply_type reply;
+    typename lora::slot_server<P, packing>::workspace work;
+    typename lora::slot_server<P, packing>::reply_type reply;
     result total;
     for (std::size_t token = 0; token < tokens.rows; ++token) {
         server.apply(host{}, client.encrypt(host{}, layout, tokens.row(token)), work, reply);

@@ -17,6 +17,25 @@
 
 namespace tensafe::ckks {
 
+/// Block sums of an evaluation form, modulo Q, to the coefficients of X^(k*N/n) that they stand for, in place:
+/// the inverse transform of the subring of degree n = 2^log_n, and the division by N/n.
+/// @pre sums.size() == n, 0 <= log_n <= LogN
+template <int LogN, arith::word Q>
+void block_sums_to_coefficients(exec::host where, int log_n, std::span<arith::word> sums) {
+    if (log_n == LogN) {
+        ntt::inverse(where, rns::shared_plan<LogN, Q>(), sums);
+        return;
+    }
+    if (log_n > 0) {
+        ntt::inverse(where, rns::shared_fold_plan<LogN, Q>(log_n), sums);
+    }
+    constexpr auto policy = rns::variable_arithmetic<Q>;
+    const arith::word share = arith::inverse_mod(arith::word{1} << (LogN - log_n), Q);
+    for (arith::word& x : sums) {
+        x = policy.reduce_fully(arith::mul_wide(x, share));
+    }
+}
+
 /// The trace of a decrypted message to a subring of degree 2^log_n: what is left of it when only the sums of
 /// its slots r, r + g, r + 2g, ... (g = 2^(log_n - 1)) are wanted. Evaluation form of the subring,
 /// bit-reversed order; limb i of `Limbs` holds the residues modulo the chain's i-th prime. Wiped on release.

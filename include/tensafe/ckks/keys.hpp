@@ -85,6 +85,39 @@ class secret_key {
     form value_;
 };
 
+namespace detail {
+
+/// The uniform half `a` of a public key: what its seed stands for.
+template <class Basis>
+rns::poly<Basis, rns::evaluation_form> expand_public_key(const random::seed& seed) {
+    rns::poly<Basis, rns::evaluation_form> a(memory::uninitialized);
+    expand_uniform(seed, random::stream_domain::public_key, a);
+    return a;
+}
+
+/// b = e - a*s: the other half, public, with a fresh error. Takes one fresh seed.
+template <int Level, parameter_set P>
+rns::poly<typename P::template basis_at<Level>, rns::evaluation_form> hide_with_error(
+    exec::host where, const rns::poly<typename P::template basis_at<Level>, rns::evaluation_form>& a,
+    const secret_key<P>& s, random::generator& generator) {
+    using basis = typename P::template basis_at<Level>;
+    random::seed seed = generator.next_seed();
+    memory::wipe_guard guard(seed);
+    memory::secret_buffer<std::int8_t> error(P::degree, memory::uninitialized);
+    random::sample_centred_binomial(seed, random::stream_domain::error, 0, error.span());
+    rns::secret_poly<basis, rns::coefficient_form> e;
+    add_small(error.span(), e);
+    // a is public, so a*s without the error is as secret as s: it is never written down.
+    auto b = rns::forward(where, std::move(e));
+    rns::for_each_limb<basis>([&]<int I>() {
+        rns::limb::subtract_product(rns::variable_arithmetic<basis::template prime<I>>, b.template limb<I>(),
+                                    a.template limb<I>(), s.value().template limb<I>(), b.template limb<I>());
+    });
+    return rns::poly<basis, rns::evaluation_form>(std::move(b).take().declassify());
+}
+
+}  // namespace detail
+
 /// An encryption of zero that lets anybody encrypt: (b, a) with b = e - a*s, `a` expanded from a seed.
 ///
 /// Immutable; safe to share between threads.
@@ -93,21 +126,10 @@ class public_key {
   public:
     using form = rns::poly<typename P::basis, rns::evaluation_form>;
 
-    public_key(const secret_key<P>& s, random::generator& generator) : seed_(generator.next_seed()) {
-        expand_uniform(seed_, random::stream_domain::public_key, a_);
-        random::seed error_seed = generator.next_seed();
-        memory::wipe_guard guard(error_seed);
-        memory::secret_buffer<std::int8_t> error(P::degree);
-        random::sample_centred_binomial(error_seed, random::stream_domain::error, 0, error.span());
-        rns::secret_poly<typename P::basis, rns::coefficient_form> e;
-        add_small(error.span(), e);
-        const auto e_values = rns::forward(exec::host{}, std::move(e));
-        rns::add(exec::host{}, b_, e_values);
-        // a is public, so a*s without the error is as secret as s.
-        rns::secret_poly<typename P::basis, rns::evaluation_form> a_times_s(memory::uninitialized);
-        rns::multiply(exec::host{}, a_times_s, a_, s.value());
-        rns::subtract(exec::host{}, b_, a_times_s);
-    }
+    public_key(const secret_key<P>& s, random::generator& generator)
+        : seed_(generator.next_seed()),
+          a_(detail::expand_public_key<typename P::basis>(seed_)),
+          b_(detail::hide_with_error<P::max_level>(exec::host{}, a_, s, generator)) {}
 
     const form& b() const noexcept { return b_; }
     const form& a() const noexcept { return a_; }
@@ -116,8 +138,8 @@ class public_key {
 
   private:
     random::seed seed_;
-    form b_;
     form a_;
+    form b_;
 };
 
 }  // namespace tensafe::ckks

@@ -33,6 +33,12 @@ class encoding_error : public error {
     using error::error;
 };
 
+/// An answer that wrapped around the modulus, so that its value is lost.
+class range_exceeded_error : public error {
+  public:
+    using error::error;
+};
+
 /// The operating system refused to open, read or write something.
 class io_error : public error {
   public:

@@ -3,8 +3,12 @@
 #include <tensafe/ckks/encrypt.hpp>
 #include <tensafe/ckks/fold.hpp>
 #include <tensafe/core/error.hpp>
+#include <tensafe/lora/coefficient_tiles.hpp>
+#include <tensafe/lora/column_batched.hpp>
+#include <tensafe/lora/interleaved_slots.hpp>
 #include <tensafe/lora/messages.hpp>
 #include <tensafe/lora/replicated_slots.hpp>
+#include <tensafe/lora/reply_protection.hpp>
 #include <tensafe/random/generator.hpp>
 
 #include <cmath>
@@ -16,6 +20,21 @@
 #include <vector>
 
 namespace tensafe::lora {
+
+/// A hidden state on its way. The request goes to the server; the scale stays with the client, which needs it
+/// to read the reply: it follows from the norm of the state, which nobody else should know.
+template <ckks::parameter_set P>
+struct query {
+    lora::request<P> request;
+    double scale = 1;
+};
+
+/// The same for a batch: one scale for each hidden state.
+template <ckks::parameter_set P>
+struct batch_query {
+    lora::request<P> request;
+    std::vector<double> scales;
+};
 
 /// Owns the secret key: encrypts hidden states for servers and decrypts their replies.
 ///
@@ -40,6 +59,102 @@ class client {
     explicit client(ckks::secret_key<P> key, random::generator generator = random::generator())
         : generator_(std::move(generator)), key_(std::move(key)) {}
 
+    /// The key with which one server makes encryptions of zero: sent to it once, at the start of a session.
+    /// @param server_nonce  fresh, from that server
+    ckks::zero_key<P, request_level<P>> zero_key(exec::host where, const random::seed& server_nonce) {
+        return ckks::make_zero_key<request_level<P>>(where, key_, server_nonce, generator_);
+    }
+
+    /// Encrypts a hidden state for a server with this layout, at the scale at which it fills the range.
+    /// @param h         d entries; a std::vector, array or span will do
+    /// @param headroom  the scale is divided by it: for another try after range_exceeded_error
+    /// @throws shape_error if h.size() != d; parameter_error for a layout that layout::of does not give, or a
+    ///         headroom below 1; encoding_error if an entry is NaN or infinite (it is named)
+    template <class Packing, class Protection>
+    query<P> encrypt(exec::host where, const layout<P, Packing, Protection>& l, std::span<const float> h,
+                     double headroom = 1) {
+        return encrypt_reals(where, l, h, headroom);
+    }
+    template <class Packing, class Protection>
+    query<P> encrypt(exec::host where, const layout<P, Packing, Protection>& l, std::span<const double> h,
+                     double headroom = 1) {
+        return encrypt_reals(where, l, h, headroom);
+    }
+
+    /// A*h, rank entries, from the reply to a request that was encrypted at this scale. The warnings of the
+    /// other `decrypt` hold here too: answers of a server that is not trusted must never get back to it.
+    /// @throws shape_error or format_error if the reply is for another layout or malformed;
+    ///         range_exceeded_error if an answer passed a calibrated range
+    template <class Packing, class Protection>
+    std::vector<double> decrypt(exec::host where, const layout<P, Packing, Protection>& l,
+                                const reply<P, Packing, Protection>& r, double scale) const {
+        const reply_budget budget = checked_budget(l, r, 1);
+        const std::size_t folded = std::size_t{1} << l.fold_log_n();
+        memory::secret_buffer<double> coefficients(l.outputs() * folded);
+        for (std::size_t o = 0; o < l.outputs(); ++o) {
+            const std::span<double> values = coefficients.span().subspan(o * folded, folded);
+            if constexpr (Protection::protects) {
+                open_output<P>(where, key_, r.outputs[o], l.fold_log_n(), l.wanted(o), l.reply_bits(budget, o),
+                               values);
+            } else {
+                open_output<P>(where, key_, r.outputs[o], l.fold_log_n(), values);
+            }
+        }
+        return l.collect(budget, coefficients.span(), scale);
+    }
+
+    /// Encrypts up to N hidden states, one in each row.
+    /// @throws as above; shape_error also for no rows or more than N
+    template <class Protection>
+    batch_query<P> encrypt(exec::host where, const layout<P, column_batched, Protection>& l,
+                           const matrix& states) {
+        l.check();
+        states.check("client::encrypt");
+        if (states.rows == 0 || states.rows > l.largest_batch) {
+            throw shape_error("client::encrypt: got a batch of " + std::to_string(states.rows) +
+                              " hidden states, wanted 1 to " + std::to_string(l.largest_batch));
+        }
+        batch_query<P> result{{l.d, l.entries_per_input(), states.rows, {}}, {}};
+        const reply_budget budget = l.budget();
+        for (std::size_t t = 0; t < states.rows; ++t) {
+            result.scales.push_back(l.message_scale(budget, detail::norm_of_state(states.row(t), l.d)));
+        }
+        memory::secret_buffer<double> column(states.rows, memory::uninitialized);
+        for (std::size_t j = 0; j < l.d; ++j) {
+            for (std::size_t t = 0; t < states.rows; ++t) {
+                column[t] = static_cast<double>(states.row(t)[j]) * result.scales[t];
+            }
+            append(where, result.request,
+                   ckks::encode_coefficients<P, request_level<P>>(where, column.span(), 1));
+        }
+        return result;
+    }
+
+    /// A*h for each hidden state of the batch, rank entries each.
+    /// @throws shape_error or format_error if the reply is for another layout or batch, or malformed
+    template <class Protection>
+    std::vector<std::vector<double>> decrypt(exec::host where, const layout<P, column_batched, Protection>& l,
+                                             const reply<P, column_batched, Protection>& r,
+                                             std::span<const double> scales) const {
+        const reply_budget budget = checked_budget(l, r, scales.size());
+        std::vector<std::vector<double>> answers(scales.size(), std::vector<double>(l.rank));
+        memory::secret_buffer<double> values(P::degree);
+        for (std::size_t o = 0; o < l.rank; ++o) {
+            if constexpr (Protection::protects) {
+                open_output<P>(where, key_, r.outputs[o], l.fold_log_n(), scales.size(), budget.reply_bits,
+                               values.span());
+            } else {
+                open_output<P>(where, key_, r.outputs[o], l.fold_log_n(), values.span());
+            }
+            for (std::size_t t = 0; t < scales.size(); ++t) {
+                answers[t][o] = l.answer(budget, values[t], scales[t]);
+            }
+        }
+        return answers;
+    }
+
+    // The rest is for `replicated_slots` with replies of the kind reveals_adapter_rows.
+
     /// Encodes a hidden state for a server with this layout.
     /// @param h  d entries; a std::vector, array or span will do
     /// @throws shape_error if h.size() != d; parameter_error if the layout is none that slot_layout::of
@@ -58,8 +173,8 @@ class client {
     }
 
     /// Encrypts an encoded hidden state under the secret key, each ciphertext with fresh randomness.
-    request<P> encrypt(exec::host where, encoded_state encoded) {
-        request<P> result{encoded.d, encoded.stride, {}};
+    slot_request<P> encrypt(exec::host where, encoded_state encoded) {
+        slot_request<P> result{encoded.d, encoded.stride, {}};
         for (auto& plaintext : encoded.inputs) {
             result.inputs.push_back(ckks::encrypt(where, key_, std::move(plaintext), generator_));
         }
@@ -68,11 +183,11 @@ class client {
 
     /// Both of them.
     template <class Packing>
-    request<P> encrypt(exec::host where, const slot_layout<P, Packing>& layout, std::span<const float> h) {
+    slot_request<P> encrypt(exec::host where, const slot_layout<P, Packing>& layout, std::span<const float> h) {
         return encrypt(where, encode(where, layout, h));
     }
     template <class Packing>
-    request<P> encrypt(exec::host where, const slot_layout<P, Packing>& layout, std::span<const double> h) {
+    slot_request<P> encrypt(exec::host where, const slot_layout<P, Packing>& layout, std::span<const double> h) {
         return encrypt(where, encode(where, layout, h));
     }
 
@@ -103,7 +218,7 @@ class client {
         std::vector<double> answers(layout.rank);
         for (std::size_t o = 0; o < reply.size(); ++o) {
             auto sums = ckks::decode_folded(where, std::move(reply[o]));
-            collect(layout, o, sums, answers);
+            layout.collect(o, sums, answers);
             wipe(sums);
         }
         return answers;
@@ -135,7 +250,7 @@ class client {
             for (std::size_t j = 0; j < slots.size(); ++j) {
                 sums[j % g] += slots[j];
             }
-            collect(layout, o, sums, answers);
+            layout.collect(o, sums, answers);
             wipe(slots);
             wipe(sums);
         }
@@ -143,6 +258,67 @@ class client {
     }
 
   private:
+    template <class Packing, class Protection, class Real>
+    query<P> encrypt_reals(exec::host where, const layout<P, Packing, Protection>& l, std::span<const Real> h,
+                           double headroom) {
+        l.check();
+        if (!(headroom >= 1 && headroom <= 0x1p20)) {
+            throw parameter_error("client::encrypt: got a headroom of " + std::to_string(headroom) +
+                                  ", wanted 1 to 2^20");
+        }
+        const double scale = l.message_scale(l.budget(), detail::norm_of_state(h, l.d)) / headroom;
+        query<P> result{{l.d, l.entries_per_input(), 1, {}}, scale};
+        for (std::size_t i = 0; i < l.inputs(); ++i) {
+            append(where, result.request, l.encode_message(where, h, i, scale));
+        }
+        return result;
+    }
+
+    /// Encrypts one more input and packs it.
+    void append(exec::host where, request<P>& r,
+                ckks::plaintext<P, rns::coefficient_form, request_level<P>> message) {
+        using basis = typename folded_product<P>::basis;
+        const auto encrypted = ckks::encrypt(where, key_, std::move(message), generator_);
+        typename request<P>::input input{encrypted.seed, {}};
+        input.c0.resize(packed_residues_bytes<P>(P::degree));
+        std::span<std::uint8_t> rest = input.c0;
+        rns::for_each_limb<basis>([&]<int I>() {
+            constexpr int bits = std::bit_width(basis::template prime<I>);
+            constexpr std::size_t bytes = wire::packed_bytes(P::degree, bits);
+            wire::pack_bits(std::span<const arith::word>(encrypted.c0.template limb<I>()), bits,
+                            rest.first(bytes));
+            rest = rest.subspan(bytes);
+        });
+        r.inputs.push_back(std::move(input));
+    }
+
+    template <class Packing, class Protection>
+    static reply_budget checked_budget(const layout<P, Packing, Protection>& l,
+                                       const reply<P, Packing, Protection>& r, std::size_t tokens) {
+        l.check();
+        if (r.rank != l.rank || r.d != l.d || r.tokens != tokens || r.outputs.size() != l.outputs()) {
+            const auto text = [](std::size_t rank, std::size_t d, std::size_t states, std::size_t outputs) {
+                return std::to_string(rank) + " x " + std::to_string(d) + " matrix and " +
+                       std::to_string(states) + " hidden states in " + std::to_string(outputs) + " products";
+            };
+            throw shape_error("client::decrypt: got a reply for a " +
+                              text(r.rank, r.d, r.tokens, r.outputs.size()) + ", wanted a " +
+                              text(l.rank, l.d, tokens, l.outputs()));
+        }
+        if constexpr (!Protection::protects) {
+            for (const auto& product : r.outputs) {
+                for (const auto& limb : product.c0) {
+                    if (limb.size() != std::size_t{1} << l.fold_log_n()) {
+                        throw shape_error("client::decrypt: got a product folded to " +
+                                          std::to_string(limb.size()) + " coefficients, wanted " +
+                                          std::to_string(std::size_t{1} << l.fold_log_n()));
+                    }
+                }
+            }
+        }
+        return l.budget();
+    }
+
     static void wipe(std::vector<std::complex<double>>& values) noexcept {
         memory::wipe(values.data(), values.size() * sizeof(values[0]));
     }
@@ -223,20 +399,6 @@ class client {
                 throw shape_error("client::fold: got a product folded to degree 2^" +
                                   std::to_string(product.log_n) + ", wanted 2^" +
                                   std::to_string(layout.fold_log_n()));
-            }
-        }
-    }
-
-    /// Row sums of output o to their places.
-    template <class Packing>
-    static void collect(const slot_layout<P, Packing>& layout, std::size_t o,
-                        std::span<const std::complex<double>> sums, std::span<double> answers) noexcept {
-        for (std::size_t part = 0; part < Packing::rows_per_slot; ++part) {
-            for (std::size_t r = 0; r < sums.size(); ++r) {
-                const std::size_t row = layout.row(o, r, part);
-                if (row < answers.size()) {
-                    answers[row] = part == 0 ? sums[r].real() : sums[r].imag();
-                }
             }
         }
     }

@@ -1,20 +1,115 @@
 #pragma once
 
 #include <tensafe/ckks/ciphertext.hpp>
+#include <tensafe/lora/budget.hpp>
+#include <tensafe/lora/protection.hpp>
+#include <tensafe/lora/replicated_slots.hpp>
+#include <tensafe/wire/bits.hpp>
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace tensafe::lora {
 
-/// Kinds of reply. Whoever decrypts one of these, knowing h, can compute rows of A; even the ciphertexts
-/// alone show them. They exist to measure against other systems and for adapters that are no secret.
-struct reveals_adapter_rows {};
+/// Bytes of a message beside its payload: room for a header of 48 bytes and a tag of 16. Every `bytes()` below
+/// counts them.
+inline constexpr std::size_t message_overhead_bytes = 64;
 
-/// What a client sends for one hidden state: fresh seeded encryptions of its replicated slots, and for which
-/// layout they were made. Value semantics.
+/// Bytes of `count` residues modulo each prime of the requests of a set, bit-packed.
+template <ckks::parameter_set P>
+constexpr std::size_t packed_residues_bytes(std::size_t count) {
+    std::size_t bytes = 0;
+    for (int limb = 0; limb <= request_level<P>; ++limb) {
+        bytes += wire::packed_bytes(
+            count, static_cast<int>(std::bit_width(P::basis::primes[static_cast<std::size_t>(limb)])));
+    }
+    return bytes;
+}
+
+/// What a client sends for one hidden state, or one batch: fresh encryptions, the uniform halves as seeds, the
+/// other halves bit-packed, limb after limb. Value semantics.
 template <ckks::parameter_set P>
 struct request {
+    struct input {
+        random::seed seed;
+        std::vector<std::uint8_t> c0;  ///< packed_residues_bytes<P>(N) of them
+    };
+
+    std::size_t d = 0;       ///< entries of a hidden state
+    std::size_t block = 0;   ///< entries in one ciphertext
+    std::size_t tokens = 1;  ///< hidden states in the batch
+    std::vector<input> inputs;
+
+    std::size_t bytes() const noexcept {
+        std::size_t sum = message_overhead_bytes;
+        for (const input& i : inputs) {
+            sum += sizeof(i.seed.bytes) + i.c0.size();
+        }
+        return sum;
+    }
+};
+
+/// A product as the server computes it, without any protection: c1 in evaluation form and c0 folded to the
+/// coefficients that are wanted. Limb I of c0 holds 2^fold_log_n block sums of the evaluation form.
+template <ckks::parameter_set P>
+struct folded_product {
+    using basis = typename P::template basis_at<request_level<P>>;
+
+    std::array<memory::buffer<arith::word>, static_cast<std::size_t>(basis::limbs)> c0;
+    rns::poly<basis, rns::evaluation_form> c1;
+};
+
+/// What a server sends back. Packing and kind of protection are part of the type. Value semantics.
+template <ckks::parameter_set P, class Packing, class Protection>
+struct reply;
+
+/// The protected reply: for each product the wanted coefficients of c0 and all of c1, modulo a small power of
+/// two, bit-packed.
+template <ckks::parameter_set P, class Packing, class Range, class Precision>
+struct reply<P, Packing, protects_adapter_rows<Range, Precision>> {
+    struct output {
+        std::vector<std::uint8_t> c0;
+        std::vector<std::uint8_t> c1;
+    };
+
+    std::size_t rank = 0;
+    std::size_t d = 0;
+    std::size_t tokens = 1;
+    std::vector<output> outputs;
+
+    std::size_t bytes() const noexcept {
+        std::size_t sum = message_overhead_bytes;
+        for (const output& o : outputs) {
+            sum += o.c0.size() + o.c1.size();
+        }
+        return sum;
+    }
+};
+
+/// Bare products.
+template <ckks::parameter_set P, class Packing>
+struct reply<P, Packing, reveals_adapter_rows> {
+    std::size_t rank = 0;
+    std::size_t d = 0;
+    std::size_t tokens = 1;
+    std::vector<folded_product<P>> outputs;
+
+    /// Bytes if bit-packed.
+    std::size_t bytes() const noexcept {
+        std::size_t sum = message_overhead_bytes;
+        for (const auto& o : outputs) {
+            sum += packed_residues_bytes<P>(o.c0.front().size()) + packed_residues_bytes<P>(P::degree);
+        }
+        return sum;
+    }
+};
+
+/// What a client sends for `replicated_slots` without protection: fresh seeded encryptions of the slots, and
+/// for which layout they were made. Value semantics.
+template <ckks::parameter_set P>
+struct slot_request {
     std::size_t d = 0;       ///< entries of the hidden state
     std::size_t stride = 0;  ///< slots from one entry to the next: how often h stands there
     std::vector<ckks::seeded_ciphertext<P>> inputs;
@@ -26,16 +121,16 @@ struct request {
     }
 };
 
-/// What a server sends back: encrypted products for a rank x d matrix. Packing and kind of protection are
-/// part of the type. Value semantics.
-template <ckks::parameter_set P, class Packing, class Protection>
-struct reply {
-    static constexpr int level = Packing::template reply_level<P>;
+/// The reply to it: whole ciphertexts.
+template <ckks::parameter_set P, class Rows, class Replies>
+struct reply<P, replicated_slots<Rows, Replies>, reveals_adapter_rows> {
+    static constexpr int level = replicated_slots<Rows, Replies>::template reply_level<P>;
 
     std::size_t rank = 0;
     std::size_t d = 0;
     std::vector<ckks::ciphertext<P, level>> products;
 
+    /// Bytes as stored here.
     std::size_t bytes() const noexcept {
         return products.size() * 2 * P::degree * static_cast<std::size_t>(level + 1) * sizeof(arith::word);
     }

@@ -2,6 +2,7 @@
 
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/core/error.hpp>
+#include <tensafe/lora/adapter.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -95,6 +96,11 @@ struct slot_layout {
                                   " for the largest norm of a row, wanted a number from 0 to " +
                                   std::to_string(largest_row_norm()) + " with this parameter set");
         }
+        return shape_of(rank, d, row_norm);
+    }
+
+    /// The same without the checks: for rank, d >= 1.
+    static constexpr slot_layout shape_of(std::size_t rank, std::size_t d, double row_norm) noexcept {
         slot_layout layout{rank, d, 1, 1, 1, row_norm};
         const std::size_t wanted = ceil_divide(rank, Packing::rows_per_slot);
         if (d <= P::slots) {
@@ -119,9 +125,9 @@ struct slot_layout {
     }
 
     /// Entries of h that one input ciphertext carries.
-    std::size_t entries_per_input() const noexcept { return P::slots / stride; }
+    constexpr std::size_t entries_per_input() const noexcept { return P::slots / stride; }
     /// log2 of the degree of the ring that replies fold to: 2g.
-    int fold_log_n() const noexcept { return std::countr_zero(stride) + 1; }
+    constexpr int fold_log_n() const noexcept { return std::countr_zero(stride) + 1; }
 
     /// The noise of an answer stays within its reserve, a 64th of the room, for rows up to this norm.
     static double largest_row_norm() noexcept {
@@ -160,6 +166,33 @@ struct slot_layout {
     /// rank: none.
     std::size_t row(std::size_t o, std::size_t r, std::size_t part) const noexcept {
         return (o * Packing::rows_per_slot + part) * stride + r;
+    }
+
+    /// Slots of the plaintext of output o that meets input i.  @pre slots.size() == P::slots
+    void fill(const matrix& a, std::size_t o, std::size_t i, std::span<std::complex<double>> slots) const {
+        const std::size_t first = i * entries_per_input();
+        const auto entry = [&](std::size_t row, std::size_t t) {
+            return row < rank && first + t < d ? static_cast<double>(a.row(row)[first + t]) : 0.0;
+        };
+        for (std::size_t r = 0; r < stride; ++r) {
+            for (std::size_t t = 0; t < entries_per_input(); ++t) {
+                const double imaginary = Packing::rows_per_slot == 2 ? entry(row(o, r, 1), t) : 0.0;
+                slots[r + stride * t] = {entry(row(o, r, 0), t), imaginary};
+            }
+        }
+    }
+
+    /// Row sums of output o to their places among the answers.
+    void collect(std::size_t o, std::span<const std::complex<double>> sums,
+                 std::span<double> answers) const noexcept {
+        for (std::size_t part = 0; part < Packing::rows_per_slot; ++part) {
+            for (std::size_t r = 0; r < sums.size(); ++r) {
+                const std::size_t at = row(o, r, part);
+                if (at < answers.size()) {
+                    answers[at] = part == 0 ? sums[r].real() : sums[r].imag();
+                }
+            }
+        }
     }
 
   private:

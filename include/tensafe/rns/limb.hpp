@@ -86,6 +86,63 @@ void block_sums(arith::barrett<M> p, std::span<word> sums, std::span<const word>
     }
 }
 
+/// Products of residues that can be added up, with one more residue, before `reduce_fully`: their sum stays
+/// below 2^63 * q.
+template <arith::modulus M>
+inline constexpr std::size_t lazy_terms = (std::size_t{1} << std::min(63 - M::bits, 20)) - 1;
+
+/// sums[i] += the sum over block i of a * b, for sums.size() blocks of equal length.
+template <arith::modulus M>
+void add_block_sums(arith::barrett<M> p, std::span<word> sums, std::span<const word> a,
+                    std::span<const word> b) noexcept {
+    const std::size_t block = a.size() / sums.size();
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+        word total = sums[i];
+        for (std::size_t k = i * block; k < (i + 1) * block;) {
+            const std::size_t end = std::min(k + lazy_terms<M>, (i + 1) * block);
+            arith::wide sum = total;
+            for (; k < end; ++k) {
+                sum += arith::mul_wide(a[k], b[k]);
+            }
+            total = p.reduce_fully(sum);
+        }
+        sums[i] = total;
+    }
+}
+
+/// out[k] = the sum over i of a[i][k] * b[i][k], of out.size() residues each: products are added up without
+/// reduction, and each sum is reduced once (once for every `lazy_terms` products, if there are more).
+template <arith::modulus M>
+void sum_products(arith::barrett<M> p, std::span<word> out, std::span<const word* const> a,
+                  std::span<const word* const> b) noexcept {
+    for (std::size_t first = 0; first < a.size(); first += lazy_terms<M>) {
+        const std::size_t end = std::min(a.size(), first + lazy_terms<M>);
+        for (std::size_t k = 0; k < out.size(); ++k) {
+            arith::wide sum = first == 0 ? 0 : out[k];
+            for (std::size_t i = first; i < end; ++i) {
+                sum += arith::mul_wide(a[i][k], b[i][k]);
+            }
+            out[k] = p.reduce_fully(sum);
+        }
+    }
+}
+
+/// out[k] += the sum over i of a[i][k] * factors[i], reduced like sum_products.
+template <arith::modulus M>
+void add_scaled(arith::barrett<M> p, std::span<word> out, std::span<const word* const> a,
+                std::span<const word> factors) noexcept {
+    for (std::size_t first = 0; first < a.size(); first += lazy_terms<M>) {
+        const std::size_t end = std::min(a.size(), first + lazy_terms<M>);
+        for (std::size_t k = 0; k < out.size(); ++k) {
+            arith::wide sum = out[k];
+            for (std::size_t i = first; i < end; ++i) {
+                sum += arith::mul_wide(a[i][k], factors[i]);
+            }
+            out[k] = p.reduce_fully(sum);
+        }
+    }
+}
+
 /// out += small, for small signed integers of magnitude below q.
 template <arith::modulus M>
 void add_small(M m, std::span<word> out, std::span<const std::int8_t> small) noexcept {

@@ -30,9 +30,9 @@ using tensafe::lora::client;
 using tensafe::lora::matrix;
 using tensafe::lora::paired_rows;
 using tensafe::lora::replicated_slots;
-using tensafe::lora::request;
+using tensafe::lora::slot_request;
 using tensafe::lora::rescaled_replies;
-using tensafe::lora::server;
+using tensafe::lora::slot_server;
 using tensafe::lora::single_rows;
 using tensafe::lora::site_stack;
 using tensafe::lora::unrescaled_replies;
@@ -51,7 +51,7 @@ using paired = with<small, replicated_slots<paired_rows, unrescaled_replies>>;
 using single = with<small, replicated_slots<single_rows, unrescaled_replies>>;
 using paired_rescaled = with<small, replicated_slots<paired_rows, rescaled_replies>>;
 using single_rescaled = with<small, replicated_slots<single_rows, rescaled_replies>>;
-using default_server = server<small>;
+using default_server = slot_server<small>;
 
 template <class Real>
 std::span<const Real> view(const std::vector<Real>& h) {
@@ -59,13 +59,13 @@ std::span<const Real> view(const std::vector<Real>& h) {
 }
 
 template <class P, class Packing, class Reply>
-std::vector<double> open_reply(const client<P>& c, const server<P, Packing>& s, const Reply& reply) {
+std::vector<double> open_reply(const client<P>& c, const slot_server<P, Packing>& s, const Reply& reply) {
     return c.decrypt(host{}, s.layout(), reply);
 }
 
 /// A * h through encryption.
 template <class P, class Packing, class Real>
-std::vector<double> encrypted_product(client<P>& c, const server<P, Packing>& s, const std::vector<Real>& h) {
+std::vector<double> encrypted_product(client<P>& c, const slot_server<P, Packing>& s, const std::vector<Real>& h) {
     return open_reply(c, s, s.apply(host{}, c.encrypt(host{}, s.layout(), view(h))));
 }
 
@@ -97,7 +97,7 @@ double deviation(const tensafe::lora::slot_layout<P, Packing>& layout, double st
 /// The error of an encrypted product in standard deviations.
 template <class P, class Packing>
 double error_in_deviations(client<P>& c, const matrix& a, const std::vector<float>& h) {
-    const server<P, Packing> s(a);
+    const slot_server<P, Packing> s(a);
     return largest_difference(encrypted_product(c, s, h), product(a, h)) /
            deviation(s.layout(), norm(view(h)));
 }
@@ -141,7 +141,7 @@ TEST_CASE_TEMPLATE("the predicted noise is no overestimate: over many answers it
     client<small> c;
     const matrix a = random_matrix(400, 300, 1);
     const std::vector<float> h = random_state(300, 2);
-    const server<small, typename With::packing> s(a);
+    const slot_server<small, typename With::packing> s(a);
     std::vector<double> errors = encrypted_product(c, s, h);
     const std::vector<double> wanted = product(a, h);
     for (std::size_t k = 0; k < errors.size(); ++k) {
@@ -197,7 +197,7 @@ TEST_CASE_TEMPLATE("the fold equals decrypting and decoding every slot and summi
     client<small> c;
     for (const std::size_t d : {1U, 60U, 300U, 1024U, 1400U}) {
         CAPTURE(d);
-        const server<small, typename With::packing> s(random_matrix(9, d, d));
+        const slot_server<small, typename With::packing> s(random_matrix(9, d, d));
         const auto reply = s.apply(host{}, c.encrypt(host{}, s.layout(), view(random_state(d, 2))));
         const std::vector<double> summed = c.decrypt_slots(host{}, s.layout(), reply);
         // Same numbers, noise included: only roundings of double precision differ.
@@ -428,7 +428,7 @@ TEST_CASE("one encrypted state serves the stacked q, k and v sites") {
 
 TEST_CASE_TEMPLATE("a workspace and a reply that served other tokens and other shapes change no bit", With,
                    paired, paired_rescaled) {
-    using server_type = server<small, typename With::packing>;
+    using server_type = slot_server<small, typename With::packing>;
     client<small> c;
     const std::vector<matrix> weights = {random_matrix(12, 300, 1), random_matrix(3, 1500, 2),
                                          random_matrix(1, 7, 3)};
@@ -451,7 +451,7 @@ TEST_CASE("two threads apply one server at once, each with its own workspace, an
     client<small> c;
     const default_server s(random_matrix(16, 1100, 1));
     constexpr std::size_t tokens = 6;
-    std::vector<request<small>> requests;
+    std::vector<slot_request<small>> requests;
     std::vector<default_server::reply_type> wanted;
     for (std::size_t token = 0; token < tokens; ++token) {
         requests.push_back(c.encrypt(host{}, s.layout(), view(random_state(1100, token))));
@@ -506,7 +506,7 @@ TEST_CASE("bytes counts the words of c0 and the seeds, and both polynomials of a
     CHECK(s.apply(host{}, request).bytes() == std::size_t{4} * 2 * 4 * 2048 * 8);
 }
 
-static_assert(!std::is_constructible_v<server<small>, const matrix&, const ckks::secret_key<small>&>,
+static_assert(!std::is_constructible_v<slot_server<small>, const matrix&, const ckks::secret_key<small>&>,
               "a server must not take a secret key");
 static_assert(!std::is_copy_constructible_v<client<small>>,
               "a client is not copied: two would share randomness");

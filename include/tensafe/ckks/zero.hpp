@@ -1,0 +1,209 @@
+#pragma once
+
+#include <tensafe/ckks/keys.hpp>
+#include <tensafe/ckks/parameters.hpp>
+#include <tensafe/core/error.hpp>
+#include <tensafe/exec/host.hpp>
+#include <tensafe/memory/buffer.hpp>
+#include <tensafe/memory/wipe.hpp>
+#include <tensafe/random/generator.hpp>
+#include <tensafe/random/joint_seed.hpp>
+#include <tensafe/random/samplers.hpp>
+#include <tensafe/rns/limb.hpp>
+#include <tensafe/rns/poly.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace tensafe::ckks {
+
+/// What a client sends once per session so that the server can add encryptions of zero to its replies: the
+/// public key (b, a) with b = e - a*s, without `a`. Both sides expand `a` from the joint seed of their
+/// nonces, so that no client can choose it: with an `a` of its own choice it could take the zeros off again.
+///
+/// Public. Value semantics.
+template <parameter_set P, int Level>
+struct zero_key {
+    static_assert(Level >= 0 && Level <= P::max_level, "ckks::zero_key: the parameter set has no such level");
+
+    random::seed client_nonce;
+    rns::poly<typename P::template basis_at<Level>, rns::evaluation_form> b;
+};
+
+/// The client's zero key for the nonce that the server sent. Takes two fresh seeds.
+template <int Level, parameter_set P>
+zero_key<P, Level> make_zero_key(exec::host where, const secret_key<P>& s, const random::seed& server_nonce,
+                                 random::generator& generator) {
+    const random::seed client_nonce = generator.next_seed();
+    const auto a = detail::expand_public_key<typename P::template basis_at<Level>>(
+        random::joint_seed(client_nonce, server_nonce));
+    return {client_nonce, detail::hide_with_error<Level>(where, a, s, generator)};
+}
+
+template <parameter_set P, int Level>
+class zero_pool;
+
+/// One encryption of zero, (b*v + e0, a*v + e1), as a server adds it to a folded reply: for one use, because
+/// the difference of two replies with the same zero shows what both should hide.
+///
+/// It comes in four parts, each where the server has the form anyway:
+/// - c1 = a*v, to be added in evaluation form; e1 goes in after the inverse NTT. Without e1 it is as secret
+///   as v.
+/// - c0 = the trace of b*v to the subring of degree n = 2^log_n, as block sums give it: entry j of limb I
+///   adds up the block j of N/n neighbours in evaluation form. That is the evaluation form of the subring,
+///   bit-reversed, and its coefficient i is N/n times the coefficient of X^(i*N/n) of b*v
+///   (docs/design/encoding.md). n = 1 is the single number N times the constant coefficient.
+/// - e0[i] belongs to the coefficient of X^(i*N/n) itself. Beside block sums it counts N/n times; or divide
+///   these by N/n modulo each prime, then add it as it is. With the wrong weight the client reads e0 off its
+///   result modulo N/n, and e0 hides little.
+///
+/// Made by zero_pool. Move-only and wiped on release. Not for use by two threads at the same time.
+template <parameter_set P, int Level>
+struct zero {
+    using basis = typename P::template basis_at<Level>;
+
+    rns::secret_poly<basis, rns::evaluation_form> c1;
+    memory::secret_buffer<std::int8_t> e1;  ///< N of them
+    /// Limb I: 2^log_n residues.
+    std::array<memory::secret_buffer<arith::word>, static_cast<std::size_t>(Level) + 1> c0;
+    memory::secret_buffer<std::int8_t> e0;  ///< 2^log_n of them
+    int log_n;
+
+    zero(zero&&) noexcept = default;
+    zero& operator=(zero&&) noexcept = default;
+    zero(const zero&) = delete;  // one zero hides one reply: move it
+    zero& operator=(const zero&) = delete;
+
+  private:
+    friend class zero_pool<P, Level>;
+
+    /// With v in the place of c1, zeros in c0, and the rest to be written.
+    zero(rns::secret_poly<basis, rns::evaluation_form> v, int subring_log_n)
+        : c1(std::move(v)),
+          e1(P::degree, memory::uninitialized),
+          e0(std::size_t{1} << subring_log_n, memory::uninitialized),
+          log_n(subring_log_n) {
+        for (auto& limb : c0) {
+            limb = memory::secret_buffer<arith::word>(e0.size());
+        }
+    }
+};
+
+/// A server's supply of encryptions of zero under one client's key: fill it while idle, take one per reply.
+///
+/// Each zero takes one fresh seed and is handed out once, first made first; docs/design/random-streams.md
+/// fixes what the seed stands for. A zero keeps (Level + 1) * (N + 2^fold_log_n) words and N + 2^fold_log_n
+/// bytes. A copy of the process or the machine (fork, snapshot) copies the stored ones and would hand them
+/// out again: make copies only while the pool is empty.
+///
+/// Thread-safe: the computing goes on outside the lock. Neither copyable nor movable, and wiped on release.
+template <parameter_set P, int Level>
+class zero_pool {
+  public:
+    using basis = typename P::template basis_at<Level>;
+
+    /// @param server_nonce  fresh for each client and session, and drawn by this server, not received
+    /// @param key           what the client made of that nonce
+    /// @param fold_log_n    replies are folded to the subring of degree 2^fold_log_n
+    /// @param generator     to give an explicit one is for tests
+    /// @throws parameter_error unless 0 <= fold_log_n <= P::log_n
+    zero_pool(const random::seed& server_nonce, zero_key<P, Level> key, int fold_log_n,
+              random::generator generator = random::generator())
+        : log_n_(checked(fold_log_n)),
+          a_(detail::expand_public_key<basis>(random::joint_seed(key.client_nonce, server_nonce))),
+          b_(std::move(key.b)),
+          generator_(std::move(generator)) {}
+
+    zero_pool(const zero_pool&) = delete;  // two copies would hand out the same zeros
+    zero_pool& operator=(const zero_pool&) = delete;
+
+    /// Makes zeros until `count` are stored; none if there are as many. Two calls at the same time may store
+    /// one more.
+    /// Cost of one: an NTT and two products of N words for each limb, and at most 12.5 N bytes of key stream.
+    /// @throws entropy_error if the system gives no entropy; std::bad_alloc. What was stored stays.
+    void fill(exec::host where, std::size_t count) {
+        for (;;) {
+            random::seed seed;
+            const memory::wipe_guard guard(seed);
+            {
+                const std::lock_guard lock(mutex_);
+                if (stored_.size() >= count) {
+                    return;
+                }
+                seed = generator_.next_seed();
+            }
+            zero<P, Level> made = make(where, seed);
+            const std::lock_guard lock(mutex_);
+            stored_.push_back(std::move(made));
+        }
+    }
+
+    /// The oldest stored zero, or a new one if none is stored; never the same twice.
+    /// @throws as fill
+    zero<P, Level> take(exec::host where) {
+        random::seed seed;
+        const memory::wipe_guard guard(seed);
+        {
+            const std::lock_guard lock(mutex_);
+            if (!stored_.empty()) {
+                zero<P, Level> oldest = std::move(stored_.front());
+                stored_.pop_front();
+                return oldest;
+            }
+            seed = generator_.next_seed();
+        }
+        return make(where, seed);
+    }
+
+    /// How many are stored.
+    std::size_t size() const {
+        const std::lock_guard lock(mutex_);
+        return stored_.size();
+    }
+
+  private:
+    static int checked(int fold_log_n) {
+        if (fold_log_n < 0 || fold_log_n > P::log_n) {
+            throw parameter_error("zero_pool: fold_log_n: got " + std::to_string(fold_log_n) +
+                                  ", wanted 0 to " + std::to_string(P::log_n));
+        }
+        return fold_log_n;
+    }
+
+    zero<P, Level> make(exec::host where, const random::seed& seed) const {
+        memory::secret_buffer<std::int8_t> small(P::degree, memory::uninitialized);
+        random::sample_ternary(seed, random::stream_domain::zero, 0, small.span());
+        rns::secret_poly<basis, rns::coefficient_form> v;
+        add_small(small.span(), v);
+        zero<P, Level> made(rns::forward(where, std::move(v)), log_n_);
+
+        rns::for_each_limb<basis>([&]<int I>() {
+            constexpr auto policy = rns::variable_arithmetic<basis::template prime<I>>;
+            const auto values = made.c1.template limb<I>();
+            rns::limb::add_block_sums(policy, made.c0[I].span(), b_.template limb<I>(), values);
+            rns::limb::multiply(policy, values, a_.template limb<I>(), values);
+        });
+
+        // The sampler's values come in groups of 64, and a subring may have fewer coefficients.
+        const std::size_t drawn = std::max(made.e0.size(), std::size_t{64});
+        random::sample_centred_binomial(seed, random::stream_domain::error, 0, small.span().first(drawn));
+        std::copy_n(small.begin(), made.e0.size(), made.e0.begin());
+        random::sample_centred_binomial(seed, random::stream_domain::error, 1, made.e1.span());
+        return made;
+    }
+
+    int log_n_;
+    rns::poly<basis, rns::evaluation_form> a_;
+    rns::poly<basis, rns::evaluation_form> b_;
+    mutable std::mutex mutex_;  // guards the generator and the store
+    random::generator generator_;
+    std::deque<zero<P, Level>> stored_;
+};
+
+}  // namespace tensafe::ckks

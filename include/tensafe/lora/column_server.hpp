@@ -1,0 +1,143 @@
+#pragma once
+
+#include <tensafe/lora/column_batched.hpp>
+#include <tensafe/lora/server.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace tensafe::lora {
+
+/// The server of `column_batched`: numbers times ciphertexts, for up to N hidden states at once. Otherwise as
+/// the other servers.
+template <ckks::parameter_set P, class Protection>
+class server<P, column_batched, Protection> {
+  public:
+    using layout_type = lora::layout<P, column_batched, Protection>;
+    using reply_type = reply<P, column_batched, Protection>;
+    using zero_pool = lora::zero_pool<P>;
+    using workspace = server_workspace<P>;
+
+    /// Rounds A (rank x d) to integers.
+    /// @throws as the primary template
+    explicit server(const matrix& a)
+        : layout_(layout_type::of(a.rows, a.columns, detail::largest_row_norm(a))), budget_(layout_.budget()) {
+        for (std::size_t r = 0; r < a.rows; ++r) {
+            for (std::size_t j = 0; j < a.columns; ++j) {
+                integers_.push_back(static_cast<std::int64_t>(
+                    layout_.integer_weight(budget_, static_cast<double>(a.row(r)[j]))));
+            }
+        }
+    }
+    server(const matrix& a, const ckks::secret_key<P>&) = delete;  // a server never holds a secret key
+
+    const layout_type& layout() const noexcept { return layout_; }
+
+    /// First two steps: d * rank products of a number with a ciphertext. Inputs are expanded a few at a time,
+    /// so that memory does not grow with d.
+    /// @throws shape_error if the request was made for another layout or has a wrong size; format_error if it
+    ///         holds anything but residues
+    void multiply(exec::host where, const request<P>& r, workspace& work) const {
+        using basis = typename folded_product<P>::basis;
+        detail::check_request(layout_, r, layout_type::largest_batch);
+        work.products.clear();
+        work.products.resize(layout_.rank);
+        for (auto& product : work.products) {
+            for (auto& limb : product.c0) {
+                limb = memory::buffer<arith::word>(P::degree);
+            }
+        }
+        work.c0.resize(inputs_at_once);
+        work.c1.resize(inputs_at_once);
+        for (std::size_t first = 0; first < layout_.d; first += inputs_at_once) {
+            const std::size_t count = std::min(inputs_at_once, layout_.d - first);
+            for (std::size_t j = 0; j < count; ++j) {
+                detail::expand_input<P>(where, r.inputs[first + j], work.c0[j], work.c1[j]);
+            }
+            rns::for_each_limb<basis>([&]<int I>() {
+                constexpr arith::word q = basis::template prime<I>;
+                constexpr auto policy = rns::variable_arithmetic<q>;
+                std::array<const arith::word*, inputs_at_once> c0{};
+                std::array<const arith::word*, inputs_at_once> c1{};
+                for (std::size_t j = 0; j < count; ++j) {
+                    c0[j] = work.c0[j].template limb<I>().data();
+                    c1[j] = work.c1[j].template limb<I>().data();
+                }
+                std::array<arith::word, inputs_at_once> factors{};
+                const std::span<const arith::word> used = std::span(factors).first(count);
+                for (std::size_t row = 0; row < layout_.rank; ++row) {
+                    for (std::size_t j = 0; j < count; ++j) {
+                        const std::int64_t x = integers_[row * layout_.d + first + j];
+                        factors[j] = static_cast<arith::word>(x) + (q & static_cast<arith::word>(x >> 63));
+                    }
+                    folded_product<P>& product = work.products[row];
+                    rns::limb::add_scaled(policy, product.c0[I].span(), std::span(c0).first(count), used);
+                    rns::limb::add_scaled(policy, product.c1.template limb<I>(), std::span(c1).first(count),
+                                          used);
+                }
+            });
+        }
+        work.work.products += layout_.d * layout_.rank;
+    }
+
+    /// Third step: encryptions of zero and floods.
+    void protect(exec::host where, zero_pool& zeros, workspace& work) const {
+        static_assert(Protection::protects, "lora::server: this server's replies are not protected");
+        detail::protect_products(where, layout_, budget_, zeros, work);
+    }
+
+    /// Last step: the products as they leave the server; of each the coefficients of the batch's tokens.
+    void finish(exec::host where, std::size_t tokens, workspace& work, reply_type& result) const {
+        result.rank = layout_.rank;
+        result.d = layout_.d;
+        result.tokens = tokens;
+        if constexpr (Protection::protects) {
+            result.outputs.resize(layout_.rank);
+            for (std::size_t o = 0; o < layout_.rank; ++o) {
+                pack(where, work.protected_products[o], tokens, budget_.reply_bits, result.outputs[o]);
+            }
+            work.protected_products.clear();
+        } else {
+            result.outputs = std::move(work.products);
+            work.products.clear();
+        }
+    }
+
+    /// All steps.
+    /// @throws as the steps
+    reply_type apply(exec::host where, const request<P>& r, zero_pool& zeros, workspace& work) const {
+        reply_type result;
+        multiply(where, r, work);
+        protect(where, zeros, work);
+        finish(where, r.tokens, work, result);
+        return result;
+    }
+    reply_type apply(exec::host where, const request<P>& r, zero_pool& zeros) const {
+        workspace work;
+        return apply(where, r, zeros, work);
+    }
+
+    /// All steps of bare replies: see `reveals_adapter_rows`.
+    reply_type apply(exec::host where, const request<P>& r) const {
+        static_assert(!Protection::protects,
+                      "lora::server: protected replies need the client's encryptions of zero; pass its zero_pool");
+        workspace work;
+        reply_type result;
+        multiply(where, r, work);
+        finish(where, r.tokens, work, result);
+        return result;
+    }
+
+  private:
+    /// Ciphertexts expanded at once: 4 MiB at N = 4096 with two limbs.
+    static constexpr std::size_t inputs_at_once = 32;
+
+    layout_type layout_;
+    reply_budget budget_;
+    std::vector<std::int64_t> integers_;
+};
+
+}  // namespace tensafe::lora

@@ -1,0 +1,130 @@
+#pragma once
+
+#include <tensafe/lora/coefficient_tiles.hpp>
+#include <tensafe/lora/column_batched.hpp>
+#include <tensafe/lora/interleaved_slots.hpp>
+#include <tensafe/lora/messages.hpp>
+#include <tensafe/lora/mode.hpp>
+#include <tensafe/lora/work_count.hpp>
+
+#include <algorithm>
+#include <cstddef>
+
+namespace tensafe::lora {
+
+/// The shape of an adapter's site.
+struct site_shape {
+    std::size_t rank = 0;
+    std::size_t d_in = 0;
+    std::size_t d_out = 0;  ///< counts in mode `blind` only
+};
+
+/// What one request and its reply cost: known at compile time, and what the code then does and sends.
+struct token_cost {
+    work_count server;             ///< with encryptions of zero made on the spot
+    std::size_t client_transforms = 0;
+    std::size_t pooled_transforms = 0;  ///< of the server's, those that a filled pool of zeros has done before
+    std::size_t bytes_up = 0;
+    std::size_t bytes_down = 0;
+    std::size_t session_bytes = 0;  ///< once: the client's zero key and both nonces
+    std::size_t hidden_states = 1;  ///< that all this serves
+    reply_budget budget{};
+    double relative_error = 0;        ///< of an answer, typically: budget.relative_error
+    double statistical_distance = 0;  ///< of `default_replies` replies, from replies made of the answers alone
+    double word_multiplications = 0;  ///< products of two words, butterflies included, both sides
+
+    constexpr std::size_t bytes() const noexcept { return bytes_up + bytes_down; }
+};
+
+/// The cost of a site of this shape; a whole batch of N for column_batched.
+/// @throws parameter_error if the set cannot hold the replies; in a constant expression, it does not compile
+template <ckks::parameter_set P, class Packing, class Protection = protects_adapter_rows<>>
+constexpr token_cost cost_of(site_shape shape, mode m = mode::client_held_b) {
+    const layout<P, Packing, Protection> l{served_rows(m, shape.rank, shape.d_out), shape.d_in, 1};
+    constexpr auto limbs = static_cast<std::size_t>(request_level<P>) + 1;
+    constexpr bool whole_ring = std::is_same_v<Packing, column_batched>;
+    token_cost cost;
+    cost.budget = l.budget();
+    cost.relative_error = cost.budget.relative_error;
+    cost.server.products = l.inputs() * l.outputs();
+    cost.client_transforms = l.inputs() * limbs;
+    cost.bytes_up = message_overhead_bytes + l.inputs() * (random::seed_bytes + packed_residues_bytes<P>(P::degree));
+    cost.bytes_down = message_overhead_bytes;
+    for (std::size_t o = 0; o < l.outputs(); ++o) {
+        if constexpr (Protection::protects) {
+            const int bits = l.reply_bits(cost.budget, o);
+            cost.bytes_down += wire::packed_bytes(l.wanted(o), bits) + wire::packed_bytes(P::degree, bits);
+        } else {
+            cost.bytes_down += packed_residues_bytes<P>(std::size_t{1} << l.fold_log_n()) +
+                               packed_residues_bytes<P>(P::degree);
+        }
+    }
+    const std::size_t whole_inverses = whole_ring ? l.outputs() : 0;
+    if constexpr (Protection::protects) {
+        cost.pooled_transforms = l.outputs() * limbs;
+        cost.server.transforms = cost.pooled_transforms + (l.outputs() + whole_inverses) * limbs;
+        cost.client_transforms += l.outputs() + whole_inverses;
+        cost.statistical_distance = cost.budget.statistical_distance(l.wanted());
+        cost.session_bytes = 2 * random::seed_bytes + packed_residues_bytes<P>(P::degree) + 2 * message_overhead_bytes;
+    } else {
+        cost.client_transforms += whole_inverses * limbs;
+        cost.statistical_distance = 1;
+    }
+    cost.hidden_states = whole_ring ? P::degree : 1;
+    const std::size_t zero_products = Protection::protects ? l.outputs() * 2 * limbs : 0;
+    cost.word_multiplications =
+        static_cast<double>((2 * cost.server.products * limbs + zero_products + l.outputs() + l.inputs() * limbs) *
+                            P::degree) +
+        static_cast<double>((cost.server.transforms + cost.client_transforms) * P::degree / 2 *
+                            static_cast<std::size_t>(P::log_n));
+    return cost;
+}
+
+// What `best_tiling` minimises.
+struct least_bytes {
+    static constexpr double of(const token_cost& cost) noexcept { return static_cast<double>(cost.bytes()); }
+};
+struct least_compute {
+    static constexpr double of(const token_cost& cost) noexcept { return cost.word_multiplications; }
+};
+/// A weighted sum: for example nanoseconds of a byte on the wire and picoseconds of a multiplication, in one
+/// unit.
+template <int PerByte, int PerMultiplication>
+struct weighted {
+    static constexpr double of(const token_cost& cost) noexcept {
+        return PerByte * static_cast<double>(cost.bytes()) + PerMultiplication * cost.word_multiplications;
+    }
+};
+
+namespace detail {
+template <site_shape Shape, ckks::parameter_set P, class Objective, class Protection, mode Mode, int Rows>
+constexpr void try_rows(int& best, double& least) {
+    using packing = coefficient_tiles<Rows>;
+    const std::size_t rows = served_rows(Mode, Shape.rank, Shape.d_out);
+    const auto geometry = layout<P, packing, Protection>::geometry(rows, Shape.d_in);
+    if (compute_budget<P, Protection>(geometry).problem == nullptr) {
+        const double value = Objective::of(cost_of<P, packing, Protection>(Shape, Mode));
+        if (best == 0 || value < least) {
+            best = Rows;
+            least = value;
+        }
+    }
+    if constexpr (Rows < 128) {
+        try_rows<Shape, P, Objective, Protection, Mode, 2 * Rows>(best, least);
+    }
+}
+}  // namespace detail
+
+/// The number of rows, 1 to 128, with which coefficient_tiles serve this shape best:
+/// `coefficient_tiles<best_tiling<site_shape{32, 2048}, ckks::private_n4096, least_bytes>>`. Chosen at compile
+/// time; does not compile if the set can hold the replies with none.
+template <site_shape Shape, ckks::parameter_set P, class Objective = least_bytes,
+          class Protection = protects_adapter_rows<>, mode Mode = mode::client_held_b>
+inline constexpr int best_tiling = [] {
+    int best = 0;
+    double least = 0;
+    detail::try_rows<Shape, P, Objective, Protection, Mode, 1>(best, least);
+    return best;
+}();
+
+}  // namespace tensafe::lora

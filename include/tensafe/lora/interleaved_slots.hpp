@@ -1,0 +1,125 @@
+#pragma once
+
+#include <tensafe/ckks/plaintext.hpp>
+#include <tensafe/encoding/slot_transform.hpp>
+#include <tensafe/lora/layout.hpp>
+#include <tensafe/lora/replicated_slots.hpp>
+
+#include <bit>
+#include <cmath>
+#include <complex>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace tensafe::lora {
+
+/// `replicated_slots` with protected replies: of a product only the 2 * stride coefficients are sent on which
+/// the sums over a row's slots depend. The shape of the packing is that of slot_layout.
+template <ckks::parameter_set P, class Rows, class Replies, class Range, class Precision>
+struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, Precision>> {
+    static_assert(!Range::can_wrap,
+                  "lora::replicated_slots: calibrated ranges are for coefficient_tiles; use lora::rigorous");
+    static_assert(!replicated_slots<Rows, Replies>::rescales,
+                  "lora::replicated_slots: protected replies are switched to a small modulus, not rescaled; use "
+                  "lora::unrescaled_replies");
+    using protection = protects_adapter_rows<Range, Precision>;
+    using shape = slot_layout<P, replicated_slots<Rows, Replies>>;
+    static constexpr int level = request_level<P>;
+
+    std::size_t rank = 0;
+    std::size_t d = 0;
+    double row_norm = 0;
+
+    friend bool operator==(const layout&, const layout&) = default;
+
+    static layout of(std::size_t rank, std::size_t d, double row_norm) {
+        const layout result{rank, d, row_norm};
+        result.check();
+        return result;
+    }
+    void check() const {
+        detail::check_shape(rank, d, row_norm);
+        static_cast<void>(budget());
+    }
+
+    constexpr std::size_t inputs() const noexcept { return slots().inputs; }
+    constexpr std::size_t outputs() const noexcept { return slots().outputs; }
+    constexpr int fold_log_n() const noexcept { return slots().fold_log_n(); }
+    /// Entries of h in one ciphertext.
+    constexpr std::size_t entries_per_input() const noexcept { return slots().entries_per_input(); }
+
+    constexpr reply_geometry geometry() const noexcept {
+        const shape s = slots();
+        const auto folded = static_cast<double>(2 * s.stride);
+        return {rank,
+                d,
+                static_cast<double>(Rows::rows_per_slot * s.stride),
+                static_cast<double>(s.inputs * P::degree),
+                detail::square_root(folded),
+                s.outputs * 2 * s.stride};
+    }
+    /// @throws parameter_error as budget_for
+    constexpr reply_budget budget() const { return budget_for<P, protection>(geometry()); }
+    constexpr std::size_t wanted(std::size_t) const noexcept { return 2 * slots().stride; }
+    constexpr std::size_t wanted() const noexcept { return geometry().wanted; }
+    constexpr int reply_bits(const reply_budget& budget, std::size_t) const noexcept { return budget.reply_bits; }
+
+    ckks::plaintext<P, rns::coefficient_form, level> encode_weights(exec::host where, const matrix& a,
+                                                                    const reply_budget& budget,
+                                                                    std::size_t o, std::size_t i) const {
+        std::vector<std::complex<double>> values(P::slots);
+        slots().fill(a, o, i, values);
+        return ckks::encode_slots<P, level>(where, values, weight_scale(budget));
+    }
+    void check_matrix(const matrix&, const reply_budget&) const noexcept {}
+
+    /// The scale of the slots of h for which no wanted coefficient passes the range: each is a mean of rotated
+    /// sums, below rows_per_slot^(1/2) * stride * 2/N of the largest.
+    double message_scale(const reply_budget& budget, double state_norm) const noexcept {
+        const auto n = static_cast<double>(P::degree);
+        const auto g = static_cast<double>(slots().stride);
+        const double longest_row = budget.weight_norm + std::sqrt(static_cast<double>(d)) / 2;
+        const double coefficient = 2 * g / n * std::sqrt(static_cast<double>(Rows::rows_per_slot) * n / 2) *
+                                   longest_row;
+        return detail::scale_for(budget.range / coefficient, state_norm);
+    }
+
+    template <class Real>
+    ckks::plaintext<P, rns::coefficient_form, level> encode_message(exec::host where,
+                                                                    std::span<const Real> h, std::size_t i,
+                                                                    double scale) const {
+        memory::secret_buffer<std::complex<double>> values(P::slots, memory::uninitialized);
+        slots().replicate(h, i, values.span());
+        return ckks::encode_slots<P, level>(where, values.span(), scale);
+    }
+
+    /// A*h from the wanted coefficients of all outputs, 2 * stride for each.
+    std::vector<double> collect(const reply_budget& budget, std::span<const double> coefficients,
+                                double scale) const {
+        const shape s = slots();
+        std::vector<double> answers(rank);
+        memory::secret_buffer<double> of_output(2 * s.stride);
+        memory::secret_buffer<std::complex<double>> sums(s.stride);
+        const double unit =
+            static_cast<double>(P::degree / (2 * s.stride)) / (weight_scale(budget) * scale);
+        for (std::size_t o = 0; o < s.outputs; ++o) {
+            for (std::size_t k = 0; k < of_output.size(); ++k) {
+                of_output[k] = coefficients[o * of_output.size() + k] * unit;
+            }
+            encoding::shared_slot_transform(s.fold_log_n()).to_slots(of_output.span(), sums.span());
+            s.collect(o, sums.span(), answers);
+        }
+        return answers;
+    }
+
+  private:
+    constexpr shape slots() const noexcept { return shape::shape_of(rank, d, row_norm); }
+    /// Slots of norm `row_norm` become coefficients of norm `weight_norm`.
+    double weight_scale(const reply_budget& budget) const noexcept {
+        return (row_norm > 0 ? budget.weight_norm / row_norm : 1) *
+               std::sqrt(static_cast<double>(P::degree) / 2);
+    }
+};
+
+}  // namespace tensafe::lora

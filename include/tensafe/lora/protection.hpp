@@ -1,0 +1,50 @@
+#pragma once
+
+namespace tensafe::lora {
+
+// What a reply gives away, as types: a template argument of server, reply and layout.
+
+/// How much of the modulus an answer may fill. No answer can pass it: by Cauchy-Schwarz, whatever h is.
+struct rigorous {
+    static constexpr bool can_wrap = false;
+};
+
+/// The range is `Factor` times the root mean square of an answer, norm(row) * norm(h) / sqrt(d), which is less
+/// than the rigorous one where d > Factor^2: replies are smaller. An answer that passes it wraps around; check
+/// rows in the reply show that to the client, which then throws instead of returning a wrong result.
+template <int Factor = 6>
+struct calibrated {
+    static_assert(Factor >= 3 && Factor <= 64, "lora::calibrated: the range factor must be in [3, 64]");
+    static constexpr bool can_wrap = true;
+    static constexpr int factor = Factor;
+};
+
+/// Deviation of an answer's error, relative to the root mean square of an answer, norm(row) * norm(h) /
+/// sqrt(d). The flood, the width of a reply and the integers that stand for A follow from it.
+struct standard_precision {
+    static constexpr double relative_error = 1.5e-4;
+};
+/// For the smallest messages.
+struct reduced_precision {
+    static constexpr double relative_error = 3.2e-4;
+};
+
+/// Replies that show their answers and nothing else of A: hidden under a fresh encryption of zero, flooded,
+/// switched to a small modulus, without the coefficients that carry no answer. docs/security.md says against
+/// whom and how well.
+template <class Range = rigorous, class Precision = standard_precision>
+struct protects_adapter_rows {
+    static constexpr bool protects = true;
+    using range = Range;
+    using precision = Precision;
+};
+
+/// Replies from which whoever decrypts them, knowing h, can compute A; even the ciphertexts alone show it.
+/// They exist to measure against other systems and for adapters that are no secret.
+struct reveals_adapter_rows {
+    static constexpr bool protects = false;
+    using range = rigorous;
+    using precision = standard_precision;
+};
+
+}  // namespace tensafe::lora

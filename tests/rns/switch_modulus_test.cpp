@@ -1,0 +1,222 @@
+#include <tensafe/rns/switch_modulus.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace tensafe;
+using arith::wide;
+using arith::word;
+
+constexpr int log_n = 4;
+constexpr std::size_t degree = 16;
+constexpr word q30 = arith::ntt_prime_below(word{1} << 30, log_n);
+constexpr word q30b = arith::ntt_prime_below(q30, log_n);
+constexpr word q40 = arith::ntt_prime_below(word{1} << 40, log_n);
+constexpr word q45 = arith::ntt_prime_below(word{1} << 45, log_n);
+constexpr word q61 = arith::ntt_prime_below(word{1} << 61, log_n);
+
+template <class Basis>
+constexpr wide modulus() {
+    wide product = 1;
+    for (const word q : Basis::primes) {
+        product *= q;
+    }
+    return product;
+}
+
+template <class Basis>
+std::vector<std::uint32_t> switched(const std::vector<wide>& coefficients, int bits) {
+    std::array<std::vector<word>, static_cast<std::size_t>(Basis::limbs)> words;
+    std::array<std::span<const word>, static_cast<std::size_t>(Basis::limbs)> residues;
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        for (const wide p : coefficients) {
+            words[i].push_back(static_cast<word>(p % Basis::primes[i]));
+        }
+        residues[i] = words[i];
+    }
+    std::vector<std::uint32_t> out(coefficients.size());
+    rns::switch_modulus<Basis>(exec::host{}, residues, bits, out);
+    return out;
+}
+
+/// 2^bits * p / modulus by long division: integer part, and remainder below the modulus.
+struct quotient {
+    word whole;
+    wide remainder;
+};
+quotient divide(wide p, wide modulus, int bits) {
+    quotient result{0, p};
+    for (int i = 0; i < bits; ++i) {
+        result.remainder *= 2;
+        const bool one = result.remainder >= modulus;
+        result.whole = 2 * result.whole + (one ? 1 : 0);
+        result.remainder -= one ? modulus : 0;
+    }
+    return result;
+}
+
+/// Whether `out` is the nearest integer, or the one below where the fraction is above 1/2 by less than what
+/// the page allows. Sets `lower` in that case.
+template <class Basis>
+bool is_right(wide p, int bits, std::uint32_t out, bool& lower) {
+    constexpr wide q = modulus<Basis>();
+    const quotient exact = divide(p, q, bits);
+    const word mask = (word{1} << bits) - 1;
+    const bool above = exact.remainder > q - exact.remainder;
+    if (out == ((exact.whole + (above ? 1 : 0)) & mask)) {
+        return true;
+    }
+    lower = true;
+    const double excess =
+        static_cast<double>(2 * exact.remainder - q) / (2 * static_cast<double>(q));  // fraction - 1/2
+    return above && out == exact.whole &&
+           excess < std::ldexp(1.125 * static_cast<double>(Basis::limbs), bits - 64);
+}
+
+/// floor(q * factor / 2^shift) for factor < 2^34, shift <= 64; the result must fit.
+wide multiply_shift(wide q, word factor, int shift) {
+    const wide low = arith::mul_wide(arith::low_word(q), factor);
+    const wide high = arith::mul_wide(arith::high_word(q), factor);
+    return (high << (64 - shift)) + (low >> shift);
+}
+
+/// 0, Q - 1 and their neighbours, both sides of ties and of multiples of Q / 2^bits, random.
+template <class Basis>
+std::vector<wide> telling_coefficients(int bits, std::mt19937_64& random) {
+    constexpr wide q = modulus<Basis>();
+    std::vector<wide> p{0, 1, 2, q - 1, q - 2, (q - 1) / 2, (q + 1) / 2};
+    const word mask = (word{1} << bits) - 1;
+    for (const word k : {word{0}, word{1} & mask, mask / 2, mask, random() & mask, random() & mask}) {
+        for (const word twice : {2 * k, 2 * k + 1}) {
+            const wide edge = multiply_shift(q, twice, bits + 1);
+            for (const wide step : {wide{0}, wide{1}, wide{2}}) {
+                p.push_back((edge + step) % q);
+                p.push_back((edge + q - step) % q);
+            }
+        }
+    }
+    for (int i = 0; i < 200; ++i) {
+        p.push_back((static_cast<wide>(random()) << 64 | random()) % q);
+    }
+    return p;
+}
+
+template <class Basis>
+std::size_t check_against_division() {
+    std::mt19937_64 random(1);
+    std::size_t lower = 0;
+    for (int bits = 1; bits <= 32; ++bits) {
+        CAPTURE(bits);
+        std::size_t wrong = 0;
+        for (int round = 0; round < 10; ++round) {
+            const std::vector<wide> p = telling_coefficients<Basis>(bits, random);
+            const std::vector<std::uint32_t> out = switched<Basis>(p, bits);
+            for (std::size_t k = 0; k < p.size(); ++k) {
+                bool below = false;
+                wrong += !is_right<Basis>(p[k], bits, out[k], below);
+                lower += below;
+            }
+        }
+        CHECK(wrong == 0);
+    }
+    return lower;
+}
+
+/// Whether it can be called with a polynomial of that form.
+template <class Form>
+concept switchable = requires(const rns::poly<rns::basis<log_n, q30>, Form>& p,
+                              std::span<std::uint32_t> out) {
+    rns::switch_modulus(exec::host{}, p, 8, out);
+};
+static_assert(switchable<rns::coefficient_form>);
+static_assert(!switchable<rns::evaluation_form>);
+
+}  // namespace
+
+TEST_CASE("switching the modulus is the nearest integer within its stated error") {
+    SUBCASE("one limb of 61 bits") {
+        check_against_division<rns::basis<log_n, q61>>();
+    }
+    SUBCASE("one limb of 30 bits: no exception near ties either") {
+        CHECK(check_against_division<rns::basis<log_n, q30>>() == 0);
+    }
+    SUBCASE("two limbs") {
+        check_against_division<rns::basis<log_n, q61, q45>>();
+    }
+    SUBCASE("two limbs, the narrow one first") {
+        check_against_division<rns::basis<log_n, 97, q61>>();
+    }
+    SUBCASE("three limbs") {
+        check_against_division<rns::basis<log_n, q30, q30b, q40>>();
+    }
+}
+
+TEST_CASE("switching the modulus is right for every residue of a tiny chain") {
+    using chain = rns::basis<log_n, 193, 97>;
+    std::vector<wide> p;
+    for (wide x = 0; x < modulus<chain>(); ++x) {
+        p.push_back(x);
+    }
+    for (int bits = 1; bits <= 32; ++bits) {
+        CAPTURE(bits);
+        const std::vector<std::uint32_t> out = switched<chain>(p, bits);
+        std::size_t wrong = 0;
+        for (std::size_t k = 0; k < p.size(); ++k) {
+            bool lower = false;
+            wrong += !is_right<chain>(p[k], bits, out[k], lower) || lower;
+        }
+        CHECK(wrong == 0);
+    }
+}
+
+TEST_CASE("values just below Q round up to 0") {
+    using chain = rns::basis<log_n, q61, q45>;
+    const wide q = modulus<chain>();
+    CHECK(switched<chain>({q - 1, q - q / 1024, q / 2, q / 2 + q / 1024}, 8) ==
+          std::vector<std::uint32_t>{0, 0, 128, 128});
+}
+
+TEST_CASE("a polynomial is switched coefficient by coefficient") {
+    using chain = rns::basis<log_n, q30, q30b, q40>;
+    std::mt19937_64 random(2);
+    std::vector<wide> x;
+    rns::secret_poly<chain, rns::coefficient_form> p;
+    for (std::size_t k = 0; k < degree; ++k) {
+        x.push_back((static_cast<wide>(random()) << 64 | random()) % modulus<chain>());
+    }
+    rns::for_each_limb<chain>([&]<int I>() {
+        for (std::size_t k = 0; k < degree; ++k) {
+            p.template limb<I>()[k] = static_cast<word>(x[k] % chain::template prime<I>);
+        }
+    });
+    std::vector<std::uint32_t> out(degree);
+    rns::switch_modulus(exec::host{}, p, 20, out);
+    CHECK(out == switched<chain>(x, 20));
+}
+
+TEST_CASE("switching the modulus names wrong widths and sizes") {
+    using chain = rns::basis<log_n, q30, q40>;
+    const rns::poly<chain, rns::coefficient_form> p;
+    std::vector<std::uint32_t> out(degree);
+    for (const int bits : {-1, 0, 33, 64}) {
+        const std::string message = "switch_modulus: bits: got " + std::to_string(bits) + ", wanted 1 to 32";
+        CHECK_THROWS_WITH_AS(rns::switch_modulus(exec::host{}, p, bits, out), message.c_str(),
+                             parameter_error);
+    }
+    std::vector<std::uint32_t> few(degree - 1);
+    CHECK_THROWS_WITH_AS(rns::switch_modulus(exec::host{}, p, 8, few),
+                         "switch_modulus: got 15 entries for the result, wanted 16", shape_error);
+    const std::array<std::span<const word>, 2> uneven{p.limb<0>(), p.limb<1>().first(3)};
+    CHECK_THROWS_WITH_AS(rns::switch_modulus<chain>(exec::host{}, uneven, 8, out),
+                         "switch_modulus: got 3 residues of a limb, wanted 16", shape_error);
+}

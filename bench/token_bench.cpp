@@ -1,5 +1,6 @@
-// A whole LoRA token, client and server on one thread: encode, encrypt, expand, multiply, (rescale,) decrypt,
-// fold. A: rank x d normal entries. The server's workspace and the reply keep their memory.
+// A whole LoRA token of the classic packing, whose replies reveal A: client and server on one thread: encode,
+// encrypt, expand, multiply, (rescale,) decrypt, fold. A: rank x d normal entries. The server's workspace and
+// the reply keep their memory.
 
 #include <cmath>
 #include <span>
@@ -25,11 +26,11 @@ void token(benchmark::State& state) {
     const tensafe::exec::host here;
     const auto rank = static_cast<std::size_t>(state.range(0));
     const auto d = static_cast<std::size_t>(state.range(1));
-    const lora::server<P, Packing> server(random_matrix(rank, d));
+    const lora::slot_server<P, Packing> server(random_matrix(rank, d));
     lora::client<P> client;
     const lora::matrix h = random_matrix(1, d);
-    typename lora::server<P, Packing>::workspace work;
-    typename lora::server<P, Packing>::reply_type reply;
+    typename lora::slot_server<P, Packing>::workspace work;
+    typename lora::slot_server<P, Packing>::reply_type reply;
     std::size_t bytes_up = 0;
     for (auto _ : state) {
         const auto request = client.encrypt(here, server.layout(), h.row(0));

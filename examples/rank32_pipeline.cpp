@@ -28,7 +28,10 @@ int main(int argc, char** argv) {
         const tensafe::lora::matrix hidden = examples::hidden_states(args.hidden, site);
         const examples::report result = examples::run(site, hidden, args);
         result.print();
-        return result.within_tolerance() ? 0 : 1;
+        return result.within_tolerance ? 0 : 1;
+    } catch (const examples::usage_error& e) {
+        std::fprintf(stderr, "rank32_pipeline: %s\n", e.what());
+        return 2;
     } catch (const std::exception& e) {
         std::fprintf(stderr, "rank32_pipeline: %s\n", e.what());
         return 1;

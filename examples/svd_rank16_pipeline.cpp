@@ -49,7 +49,10 @@ int main(int argc, char** argv) {
                              {"activation_error_mean", activations.mean},
                              {"activation_error_worst", activations.worst}};
         result.print();
-        return result.within_tolerance() ? 0 : 1;
+        return result.within_tolerance ? 0 : 1;
+    } catch (const examples::usage_error& e) {
+        std::fprintf(stderr, "svd_rank16_pipeline: %s\n", e.what());
+        return 2;
     } catch (const std::exception& e) {
         std::fprintf(stderr, "svd_rank16_pipeline: %s\n", e.what());
         return 1;

@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include <cstdio>
+
 namespace examples {
 
 namespace {
@@ -21,26 +23,38 @@ void add_options(CLI::App& app, arguments& args) {
         ->type_name("NAME")
         ->capture_default_str();
     app.add_option("--params", args.params, "parameter set")
-        ->check(CLI::IsMember({"n8192_l4", "n16384_l4", "n16384_l5", "n32768_l4", "n32768_l5"}))
+        ->check(CLI::IsMember({"private_n4096", "compact_n4096", "minimal_n2048", "n8192_l4", "n16384_l4",
+                               "n16384_l5", "n32768_l4", "n32768_l5"}))
         ->type_name("NAME")
         ->capture_default_str();
-    app.add_option("--packing", args.packing, "how h and A are laid out")
-        ->check(CLI::IsMember({"replicated_slots"}))
+    app.add_option("--packing", args.packing,
+                   "how h and A are laid out: coefficient_tiles, replicated_slots, or column_batched (all "
+                   "tokens in one batch)")
+        ->check(CLI::IsMember({"coefficient_tiles", "replicated_slots", "column_batched"}))
         ->type_name("NAME")
         ->capture_default_str();
-    app.add_option("--mode", args.mode, "who applies B")
-        ->check(CLI::IsMember({"client_held_b"}))
+    app.add_option("--mode", args.mode, "who applies B: client_held_b (the client) or blind (the server)")
+        ->check(CLI::IsMember({"client_held_b", "blind"}))
         ->type_name("NAME")
         ->capture_default_str();
-    app.add_option("--protection", args.protection, "what a reply gives away")
-        ->check(CLI::IsMember({"reveals_adapter_rows"}))
+    app.add_option("--protection", args.protection,
+                   "what a reply gives away: protected (its answers) or reveals_adapter_rows (A)")
+        ->check(CLI::IsMember({"protected", "reveals_adapter_rows"}))
         ->type_name("NAME")
+        ->capture_default_str();
+    app.add_option("--rows", args.rows,
+                   "rows of A in a plaintext of coefficient_tiles: 1, 2, 4, 8, 16, 32, or auto for the "
+                   "fewest bytes")
+        ->check(CLI::IsMember({"auto", "1", "2", "4", "8", "16", "32"}))
+        ->type_name("N")
         ->capture_default_str();
     app.add_option("--tokens", args.tokens, "hidden states to send, going round the file if there are fewer")
         ->check(CLI::Range(std::size_t{1}, std::size_t{1000000}))
         ->type_name("N")
         ->capture_default_str();
-    app.add_flag("--rescale", args.rescale, "rescale on the server: shorter replies, more server time");
+    app.add_flag("--pooled", args.pooled,
+                 "make encryptions of zero before each token, off the clock, as an idle server does");
+    app.add_flag("--rescale", args.rescale, "rescale bare replies: shorter, and more server time");
     app.add_flag("--json", args.json, "print the results as one JSON object on the last line");
 }
 
@@ -68,8 +82,12 @@ std::optional<int> parse(int argc, char** argv, const char* title, adapter_optio
         if (args.hidden.empty() && app.count("--adapter") == 0) {
             args.hidden = TENSAFE_EXAMPLE_DATA "/qwen_rank32/hidden_states.safetensors";
         }
+        check_combination(args);
     } catch (const CLI::ParseError& e) {
         return app.exit(e) == 0 ? 0 : 2;
+    } catch (const usage_error& e) {
+        std::fprintf(stderr, "%s\nRun with --help for more information.\n", e.what());
+        return 2;
     }
     return std::nullopt;
 }

@@ -3,48 +3,14 @@
 #include <tensafe/io/safetensors.hpp>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdio>
 #include <random>
-#include <vector>
+#include <string_view>
+#include <utility>
 
-#include "token_path.hpp"
+#include "sets.hpp"
 
 namespace examples {
-
-namespace {
-
-/// Sends tokens through the encrypted adapter and compares each result with plaintext LoRA.
-template <class P, class Packing>
-report run_tokens(const tensafe::lora::adapter_site& site, const tensafe::lora::matrix& hidden,
-                  const arguments& args) {
-    report result(args, site.name, site.rank());
-    token_path<P, Packing> path(site);
-    progress_bar bar(args.tokens);
-    for (std::size_t token = 0; token < args.tokens; ++token) {
-        const auto h = hidden.row(token % hidden.rows);
-        const std::vector<double> delta = path.run(h, result.watch);
-        result.compare(delta, tensafe::lora::plain_delta(site, h));
-        bar.advance();
-    }
-    result.bytes_up = path.bytes_up();
-    result.bytes_down = path.bytes_down();
-    return result;
-}
-
-/// The parameter set is a type: choosing it by name means one instantiation for each name.
-template <class P>
-report run_with(const tensafe::lora::adapter_site& site, const tensafe::lora::matrix& hidden,
-                const arguments& args) {
-    namespace lora = tensafe::lora;
-    if (args.rescale) {
-        return run_tokens<P, lora::replicated_slots<lora::paired_rows, lora::rescaled_replies>>(site, hidden,
-                                                                                                args);
-    }
-    return run_tokens<P, lora::replicated_slots<lora::paired_rows>>(site, hidden, args);
-}
-
-}  // namespace
 
 tensafe::lora::matrix hidden_states(const std::string& path, const tensafe::lora::adapter_site& site) {
     if (path.empty()) {
@@ -75,20 +41,18 @@ tensafe::lora::matrix hidden_states(const std::string& path, const tensafe::lora
 
 report run(const tensafe::lora::adapter_site& site, const tensafe::lora::matrix& hidden,
            const arguments& args) {
-    namespace ckks = tensafe::ckks;
-    if (args.params == "n8192_l4") {
-        return run_with<ckks::n8192_l4>(site, hidden, args);
+    constexpr std::pair<std::string_view, run_function*> sets[] = {
+        {"private_n4096", run_private_n4096}, {"compact_n4096", run_compact_n4096},
+        {"minimal_n2048", run_minimal_n2048}, {"n8192_l4", run_n8192_l4},
+        {"n16384_l4", run_n16384_l4},         {"n16384_l5", run_n16384_l5},
+        {"n32768_l4", run_n32768_l4},         {"n32768_l5", run_n32768_l5},
+    };
+    for (const auto& [name, run_with] : sets) {
+        if (name == args.params) {
+            return run_with(site, hidden, args);
+        }
     }
-    if (args.params == "n16384_l5") {
-        return run_with<ckks::n16384_l5>(site, hidden, args);
-    }
-    if (args.params == "n32768_l4") {
-        return run_with<ckks::n32768_l4>(site, hidden, args);
-    }
-    if (args.params == "n32768_l5") {
-        return run_with<ckks::n32768_l5>(site, hidden, args);
-    }
-    return run_with<ckks::n16384_l4>(site, hidden, args);
+    throw usage_error("unknown parameter set " + args.params);
 }
 
 }  // namespace examples

@@ -17,6 +17,20 @@ double median(std::vector<double> values) {
     return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
+/// "label text", the text in lines of at most 80 columns under each other.
+void print_paragraph(const std::string& label, const std::string& text) {
+    constexpr std::size_t indent = 20;
+    constexpr std::size_t width = 60;
+    std::printf("%-*s", static_cast<int>(indent), label.c_str());
+    std::size_t start = 0;
+    while (text.size() - start > width) {
+        const std::size_t end = text.rfind(' ', start + width);
+        std::printf("%s\n%*s", text.substr(start, end - start).c_str(), static_cast<int>(indent), "");
+        start = end + 1;
+    }
+    std::printf("%s\n", text.substr(start).c_str());
+}
+
 }  // namespace
 
 progress_bar::progress_bar(std::size_t steps) : steps_(steps), visible_(isatty(STDERR_FILENO) != 0) {}
@@ -35,7 +49,7 @@ void progress_bar::advance() {
     }
 }
 
-void report::compare(std::span<const double> delta, std::span<const double> expected) {
+void report::compare(std::span<const double> delta, std::span<const double> expected, double tolerance) {
     double difference = 0;
     double norm = 0;
     for (std::size_t i = 0; i < delta.size(); ++i) {
@@ -46,57 +60,109 @@ void report::compare(std::span<const double> delta, std::span<const double> expe
     if (!(error <= relative_error)) {  // so that a NaN stays
         relative_error = error;
     }
+    within_tolerance = within_tolerance && std::sqrt(difference) <= tolerance;
+}
+
+double report::ms_of_phase(std::size_t p) const {
+    return median(watch.times(p)) / static_cast<double>(batch);
 }
 
 double report::ms_per_token() const {
     std::vector<double> totals(watch.times(0).size());
-    for (std::size_t p = 0; p < stopwatch::phases.size(); ++p) {
+    for (std::size_t p = 0; p < phase_names.size(); ++p) {
         for (std::size_t t = 0; t < totals.size(); ++t) {
             totals[t] += watch.times(p)[t];
         }
     }
-    return median(std::move(totals));
+    return median(std::move(totals)) / static_cast<double>(batch);
 }
 
 void report::print_table() const {
+    const bool batched = args.packing == "column_batched";
     std::printf("site            %s, rank %zu\n", site.c_str(), rank);
     std::printf("parameter set   %s\n", args.params.c_str());
-    std::printf("packing         %s, %s, %s%s\n", args.packing.c_str(), args.mode.c_str(),
-                args.protection.c_str(), args.rescale ? ", rescaled" : "");
-    std::printf("\nphase        ms (median of %zu tokens)\n", args.tokens);
-    for (std::size_t p = 0; p < stopwatch::phases.size(); ++p) {
-        if (stopwatch::phases[p] == "rescale" && !args.rescale) {
-            continue;
+    std::printf("packing         %s", args.packing.c_str());
+    if (predicted.rows > 0) {
+        std::printf(", %zu rows in a plaintext", predicted.rows);
+    }
+    std::printf("%s\n", args.rescale ? ", rescaled" : "");
+    std::printf("replies         %s, %s%s\n", args.mode.c_str(), args.protection.c_str(),
+                args.pooled ? ", from a filled pool" : "");
+
+    if (batched) {
+        std::printf("\nphase        ms a token (one batch of %zu tokens)\n", batch);
+    } else {
+        std::printf("\nphase        ms (median of %zu tokens)\n", args.tokens);
+    }
+    for (std::size_t p = 0; p < phase_names.size(); ++p) {
+        if (ms_of_phase(p) > 0) {
+            std::printf("  %-10s %8.3f\n", std::string(phase_names[p]).c_str(), ms_of_phase(p));
         }
-        std::printf("  %-10s %8.3f\n", std::string(stopwatch::phases[p]).c_str(), median(watch.times(p)));
     }
     std::printf("  %-10s %8.3f   %.1f tokens/s, client and server on one core\n\n", "token", ms_per_token(),
                 1000 / ms_per_token());
-    std::printf("bytes up        %zu\n", bytes_up);
+
+    std::printf("bytes up        %zu%s\n", bytes_up, batched ? " for the whole batch" : "");
     std::printf("bytes down      %zu\n", bytes_down);
-    std::printf("relative error  %.2e against plaintext LoRA (worst token)%s\n", relative_error,
-                within_tolerance() ? "" : ": TOO LARGE");
+    std::printf("bytes           %zu", bytes_up + bytes_down);
+    if (batched) {
+        std::printf(", %zu a token", (bytes_up + bytes_down) / batch);
+    }
+    if (predicted.session_bytes > 0) {
+        std::printf(", and %zu once per session", predicted.session_bytes);
+    }
+    std::printf("\nrelative error  %.2e against plaintext LoRA (worst token%s", relative_error,
+                within_tolerance ? "" : ": TOO LARGE");
+    if (predicted.relative_error > 0) {
+        std::printf("; predicted: %.2e", predicted.relative_error);
+    }
+    std::printf(")\n");
+    if (predicted.calibrated) {
+        std::printf("sent again      %zu of %zu tokens\n", retries, args.tokens);
+    }
+
+    const knowledge learnt = what_each_side_learns(args, predicted);
+    std::printf("\n");
+    print_paragraph("the server learns", learnt.server);
+    print_paragraph("the client learns", learnt.client);
 }
 
 void report::print_json() const {
     nlohmann::ordered_json phases;
-    for (std::size_t p = 0; p < stopwatch::phases.size(); ++p) {
-        phases[std::string(stopwatch::phases[p])] = median(watch.times(p));
+    for (std::size_t p = 0; p < phase_names.size(); ++p) {
+        if (ms_of_phase(p) > 0) {
+            phases[std::string(phase_names[p])] = ms_of_phase(p);
+        }
     }
+    const knowledge learnt = what_each_side_learns(args, predicted);
     nlohmann::ordered_json object{{"parameter_set", args.params},
                                   {"packing", args.packing},
+                                  {"rows", predicted.rows},
                                   {"mode", args.mode},
                                   {"protection", args.protection},
+                                  {"pooled", args.pooled},
                                   {"rescaled", args.rescale},
                                   {"site", site},
                                   {"rank", rank},
                                   {"tokens", args.tokens},
+                                  {"batch", batch},
                                   {"ms_per_token", ms_per_token()},
                                   {"tokens_per_second", 1000 / ms_per_token()},
                                   {"phases", phases},
                                   {"bytes_up", bytes_up},
                                   {"bytes_down", bytes_down},
-                                  {"relative_error", relative_error}};
+                                  {"bytes", bytes_up + bytes_down},
+                                  {"session_bytes", predicted.session_bytes},
+                                  {"relative_error", relative_error},
+                                  {"within_tolerance", within_tolerance},
+                                  {"retries", retries},
+                                  {"server_learns", learnt.server},
+                                  {"client_learns", learnt.client}};
+    if (args.protection == "protected") {
+        object["predicted_relative_error"] = predicted.relative_error;
+        object["log2_statistical_distance"] = std::log2(predicted.distance);  // 0: no guarantee
+        object["log2_statistical_distance_of_one_reply"] = std::log2(predicted.distance_of_one);
+    }
     if (!truncation.empty()) {
         object["svd"] = nlohmann::ordered_json::object();
         for (const auto& [name, value] : truncation) {

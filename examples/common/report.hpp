@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "arguments.hpp"
+#include "prediction.hpp"
 #include "stopwatch.hpp"
 
 namespace examples {
@@ -29,24 +30,25 @@ class progress_bar {
 
 /// The results of a run: times, sizes, errors.
 struct report {
-    report(arguments run_arguments, std::string site_name, std::size_t site_rank)
-        : args(std::move(run_arguments)), site(std::move(site_name)), rank(site_rank) {}
-
     arguments args;
     std::string site;
-    std::size_t rank;
+    std::size_t rank = 0;
+    prediction predicted;
     stopwatch watch;
+    std::size_t batch = 1;  ///< hidden states in one request: times and bytes are for all of them
     std::size_t bytes_up = 0;
     std::size_t bytes_down = 0;
+    std::size_t retries = 0;
     double relative_error = 0;                               ///< of the worst token, in the Euclidean norm
+    bool within_tolerance = true;                            ///< whether every delta came out right
     std::vector<std::pair<std::string, double>> truncation;  ///< what a truncation did, for the JSON object
 
     /// Books the error of one token.
-    void compare(std::span<const double> delta, std::span<const double> expected);
-    /// The median over tokens of a token's whole time.
+    /// @param tolerance  the Euclidean norm that it may have
+    void compare(std::span<const double> delta, std::span<const double> expected, double tolerance);
+    /// The median over tokens of a token's time in a phase, and in all of them.
+    double ms_of_phase(std::size_t p) const;
     double ms_per_token() const;
-    /// Whether every delta came out as plaintext LoRA has it.
-    bool within_tolerance() const { return relative_error <= 1e-5; }
     /// A table and, if asked for, one JSON object on the last line.
     void print() const;
 

@@ -8,30 +8,38 @@
 
 namespace examples {
 
-/// Milliseconds of each phase, token by token.
+/// What a token goes through, in order.
+enum class phase : std::size_t { encrypt, expand, multiply, protect, pack, decrypt, b };
+inline constexpr std::array<std::string_view, 7> phase_names{"encrypt", "expand",  "multiply", "protect",
+                                                             "pack",    "decrypt", "b"};
+
+/// Milliseconds of each phase, token by token (batch by batch if hidden states travel in batches).
 class stopwatch {
   public:
-    static constexpr std::array<std::string_view, 8> phases{"encode",  "encrypt", "expand", "multiply",
-                                                            "rescale", "decrypt", "fold",   "b"};
-
-    /// Runs f and books its time under `phase`.
+    void next_token() {
+        for (auto& times : times_) {
+            times.push_back(0);
+        }
+    }
+    /// Runs f and books its time for the current token.
     template <class F>
-    auto time(std::size_t phase, F f) {
+    auto time(phase p, F f) {
         struct booking {
-            std::vector<double>& to;
+            double& to;
             std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
             ~booking() {
                 const std::chrono::duration<double, std::milli> elapsed =
                     std::chrono::steady_clock::now() - start;
-                to.push_back(elapsed.count());
+                to += elapsed.count();
             }
-        } entry{times_[phase]};
+        } entry{times_[static_cast<std::size_t>(p)].back()};
         return f();
     }
-    const std::vector<double>& times(std::size_t phase) const { return times_[phase]; }
+    /// One entry for each token; zeros if the phase did not occur.
+    const std::vector<double>& times(std::size_t p) const { return times_[p]; }
 
   private:
-    std::array<std::vector<double>, phases.size()> times_;
+    std::array<std::vector<double>, phase_names.size()> times_;
 };
 
 }  // namespace examples

@@ -4,54 +4,93 @@
 
 #include <cstddef>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "stopwatch.hpp"
 
 namespace examples {
 
-/// One hidden state through the encrypted adapter: every step of client and server, in order.
-template <class P, class Packing>
+/// One hidden state after the other through the encrypted adapter, replies protected: every step of client
+/// and server, in order. Both live in this object; what would travel between them are `nonce_`, the zero key,
+/// the requests and the replies.
+template <class P, class Packing, class Protection>
 class token_path {
   public:
-    explicit token_path(const tensafe::lora::adapter_site& site) : site_(site), server_(site.a) {}
+    /// In mode client_held_b the server holds A and the client B; in mode blind the server holds both, as one
+    /// matrix. A balanced site has its rows of A at norm 1, so that no norm of A travels.
+    token_path(const tensafe::lora::adapter_site& site, bool blind)
+        : site_(tensafe::lora::balance(site)),
+          blind_(blind),
+          server_(blind ? tensafe::lora::merge(site) : site_.a),
+          // Once per session: the server draws a nonce, the client answers with its zero key. From then on
+          // the server can make encryptions of zero, and hides each product under a fresh one.
+          nonce_(tensafe::random::fresh_seed()),
+          zeros_(nonce_, client_.zero_key(here, nonce_), layout().fold_log_n()) {}
 
     const auto& layout() const { return server_.layout(); }
 
+    /// What a server does while it waits for the next token: one encryption of zero for each product.
+    void fill_pool() { zeros_.fill(here, layout().outputs()); }
+
     /// scale * B * A * h, computed under encryption.
     std::vector<double> run(std::span<const float> h, stopwatch& watch) {
-        const tensafe::exec::host here;
-        // Client: h is replicated over the slots of a polynomial, then hidden by fresh randomness. Only the
-        // client has the secret key; what goes up is the request.
-        auto encoded = watch.time(0, [&] { return client_.encode(here, layout(), h); });
-        const auto request = watch.time(1, [&] { return client_.encrypt(here, std::move(encoded)); });
-        // Server: half of the request is a seed to expand; then one product for each packed plaintext of A.
-        // No keys, no rotations. The workspace keeps its memory from token to token.
-        watch.time(2, [&] { server_.expand(here, request, work_); });
-        watch.time(3, [&] { server_.multiply(here, request, work_); });
-        watch.time(4, [&] { server_.finish(here, work_, reply_); });
-        // Client: decryption folds each reply to the few numbers that carry A*h. B is applied in the clear.
-        auto folded = watch.time(5, [&] { return client_.decrypt_folded(here, layout(), reply_); });
-        const auto product = watch.time(6, [&] { return client_.fold(here, layout(), std::move(folded)); });
-        bytes_up_ = request.bytes();
-        bytes_down_ = reply_.bytes();
-        return watch.time(7, [&] { return tensafe::lora::apply_b(site_, product); });
+        for (headroom_ = 1;; headroom_ *= 2) {
+            try {
+                return run_once(h, watch);
+            } catch (const tensafe::range_exceeded_error&) {
+                // Of calibrated ranges only, and seldom: an answer wrapped around and the client noticed. It
+                // asks again with more room, and the server sees that it did.
+                ++retries_;
+            }
+        }
     }
 
     std::size_t bytes_up() const { return bytes_up_; }
-    std::size_t bytes_down() const { return bytes_down_; }
+    std::size_t bytes_down() const { return reply_.bytes(); }
+    std::size_t retries() const { return retries_; }
+    double headroom() const { return headroom_; }
 
   private:
-    using server_type = tensafe::lora::server<P, Packing>;
+    std::vector<double> run_once(std::span<const float> h, stopwatch& watch) {
+        // Client: h becomes coefficients of polynomials, hidden by fresh randomness. Only the client has the
+        // secret key. The request travels; the scale stays, because it tells the norm of h.
+        const auto query =
+            watch.time(phase::encrypt, [&] { return client_.encrypt(here, layout(), h, headroom_); });
+        bytes_up_ = query.request.bytes();
 
-    const tensafe::lora::adapter_site& site_;
+        // Server: half of the request is seeds to expand; then products with the plaintexts of A. No rotation
+        // and no evaluation key. The workspace keeps its memory from token to token.
+        watch.time(phase::expand, [&] { server_.expand(here, query.request, work_); });
+        watch.time(phase::multiply, [&] { server_.multiply(here, work_); });
+        // Bare products would show A to the client. A fresh encryption of zero hides all that is no answer,
+        // and a flood of noise the little that answers themselves carry beside A*h.
+        watch.time(phase::protect, [&] { server_.protect(here, zeros_, work_); });
+        // To a small modulus, without the coefficients that carry no answer: short replies.
+        watch.time(phase::pack, [&] { server_.finish(here, work_, reply_); });
+
+        // Client: A*h, to which it applies B in the clear; from a blind server the delta itself.
+        auto answers =
+            watch.time(phase::decrypt, [&] { return client_.decrypt(here, layout(), reply_, query.scale); });
+        if (blind_) {
+            return answers;
+        }
+        return watch.time(phase::b, [&] { return tensafe::lora::apply_b(site_, answers); });
+    }
+
+    using server_type = tensafe::lora::server<P, Packing, Protection>;
+    static constexpr tensafe::exec::host here{};
+
+    tensafe::lora::adapter_site site_;
+    bool blind_;
     server_type server_;
-    tensafe::lora::client<P> client_;
     typename server_type::workspace work_;
     typename server_type::reply_type reply_;
+    tensafe::lora::client<P> client_;  // a fresh secret key
+    tensafe::random::seed nonce_;
+    typename server_type::zero_pool zeros_;
     std::size_t bytes_up_ = 0;
-    std::size_t bytes_down_ = 0;
+    std::size_t retries_ = 0;
+    double headroom_ = 1;
 };
 
 }  // namespace examples

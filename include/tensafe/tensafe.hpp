@@ -24,3 +24,4 @@
 #include <tensafe/lora/server.hpp>
 #include <tensafe/lora/stack.hpp>
 #include <tensafe/ntt/reference.hpp>
+#include <tensafe/perf/what_will_i_get.hpp>

@@ -24,13 +24,13 @@ struct ciphertext {
     double scale = P::scale;
 };
 
-/// Fills every limb with uniform residues: lane I of the seed's stream gives limb I.
+/// Fills every limb with uniform residues: lane first_lane + I of the seed's stream gives limb I.
 template <class Basis>
 void expand_uniform(const random::seed& seed, random::stream_domain domain,
-                    rns::poly<Basis, rns::evaluation_form>& out) noexcept {
+                    rns::poly<Basis, rns::evaluation_form>& out, std::uint32_t first_lane = 0) noexcept {
     rns::for_each_limb<Basis>([&]<int I>() {
-        random::sample_uniform(seed, domain, static_cast<std::uint32_t>(I), Basis::template prime<I>,
-                               out.template limb<I>());
+        random::sample_uniform(seed, domain, first_lane + static_cast<std::uint32_t>(I),
+                               Basis::template prime<I>, out.template limb<I>());
     });
 }
 

@@ -12,13 +12,14 @@
 
 namespace tensafe::ckks {
 
-/// Secret-key encryption: c1 uniform from a fresh public seed, c0 = m + e - c1*s. The message and the error
-/// go through one NTT together, in the memory of the message, which becomes c0. Every call takes two fresh
-/// seeds.
+/// c0 of a secret-key encryption, m + e - c1*s, where c1 is the uniform polynomial that the lanes first_lane
+/// + I of a public seed stand for. The message and the error go through one NTT together, in the memory of
+/// the message, which becomes c0. Takes one fresh seed.
+/// @pre no other encryption under any key has used these lanes of the seed
 template <parameter_set P, int Level>
-seeded_ciphertext<P, Level> encrypt(exec::host where, const secret_key<P>& key,
-                                    plaintext<P, rns::coefficient_form, Level> message,
-                                    random::generator& generator) {
+rns::poly<typename P::template basis_at<Level>, rns::evaluation_form> encrypt_c0(
+    exec::host where, const secret_key<P>& key, plaintext<P, rns::coefficient_form, Level> message,
+    random::generator& generator, const random::seed& seed, std::uint32_t first_lane) {
     using basis = typename P::template basis_at<Level>;
     random::seed error_seed = generator.next_seed();
     memory::wipe_guard guard(error_seed);
@@ -27,18 +28,26 @@ seeded_ciphertext<P, Level> encrypt(exec::host where, const secret_key<P>& key,
     add_small(error.span(), message.value);
     auto hidden = rns::forward(where, std::move(message.value));
 
-    const random::seed seed = generator.next_seed();
     memory::buffer<arith::word> c1(P::degree, memory::uninitialized);
     rns::for_each_limb<basis>([&]<int I>() {
         constexpr arith::word q = basis::template prime<I>;
         constexpr auto policy = rns::variable_arithmetic<q>;
-        random::sample_uniform(seed, random::stream_domain::uplink, static_cast<std::uint32_t>(I), q,
-                               c1.span());
+        random::sample_uniform(seed, random::stream_domain::uplink,
+                               first_lane + static_cast<std::uint32_t>(I), q, c1.span());
         const auto c0 = hidden.template limb<I>();
         rns::limb::subtract_product(policy, c0, c1.span(), key.value().template limb<I>(), c0);
     });
-    return {rns::poly<basis, rns::evaluation_form>(std::move(hidden).take().declassify()), seed,
-            message.scale};
+    return rns::poly<basis, rns::evaluation_form>(std::move(hidden).take().declassify());
+}
+
+/// Secret-key encryption with a seed of its own. Every call takes two fresh seeds.
+template <parameter_set P, int Level>
+seeded_ciphertext<P, Level> encrypt(exec::host where, const secret_key<P>& key,
+                                    plaintext<P, rns::coefficient_form, Level> message,
+                                    random::generator& generator) {
+    const double scale = message.scale;
+    const random::seed seed = generator.next_seed();
+    return {encrypt_c0(where, key, std::move(message), generator, seed, 0), seed, scale};
 }
 
 /// Public-key encryption: (b*v + e0 + m, a*v + e1) with a fresh ternary v. Every call takes one fresh seed.

@@ -17,8 +17,8 @@
 
 namespace tensafe::ckks {
 
-/// Block sums of an evaluation form, modulo Q, to the coefficients of X^(k*N/n) that they stand for, in place:
-/// the inverse transform of the subring of degree n = 2^log_n, and the division by N/n.
+/// Block sums of an evaluation form, modulo Q, to the coefficients of X^(k*N/n) that they stand for, in
+/// place: the inverse transform of the subring of degree n = 2^log_n, and the division by N/n.
 /// @pre sums.size() == n, 0 <= log_n <= LogN
 template <int LogN, arith::word Q>
 void block_sums_to_coefficients(exec::host where, int log_n, std::span<arith::word> sums) {

@@ -131,8 +131,8 @@ using n32768_l4 = parameters<15, limb_bits<60, 40, 40, 60>, 40>;
 using n32768_l5 = parameters<15, limb_bits<60, 40, 40, 40, 60>, 40>;
 using n8192_l4 = parameters<13, limb_bits<60, 40, 40, 60>, 40>;
 
-// Short chains for encrypted LoRA with protected replies, one product deep. There the client picks a scale for
-// each message, and the scale of the set is not used.
+// Short chains for encrypted LoRA with protected replies, one product deep. There the client picks a scale
+// for each message, and the scale of the set is not used.
 /// Q of 89 bits: room for a flood that hides the noise of a million replies.
 using private_n4096 = parameters<12, limb_bits<45, 44>, 40>;
 /// Q of 71 bits: the same for calibrated ranges, in smaller messages.

@@ -38,12 +38,12 @@ inline constexpr int request_level = [] {
 
 /// What a packing puts into the coefficients that a reply carries.
 struct reply_geometry {
-    std::size_t rank = 0;     ///< rows of A
-    std::size_t d = 0;        ///< entries of h
-    double rows = 1;          ///< rows of A that share one output
-    double entries = 1;       ///< coefficients of all plaintexts of one output that can differ from zero
-    double amplification = 1; ///< largest coefficient, in units of the largest answer that one row can make
-    std::size_t wanted = 1;   ///< coefficients that a reply carries
+    std::size_t rank = 0;      ///< rows of A
+    std::size_t d = 0;         ///< entries of h
+    double rows = 1;           ///< rows of A that share one output
+    double entries = 1;        ///< coefficients of all plaintexts of one output that can differ from zero
+    double amplification = 1;  ///< largest coefficient, in units of the largest answer that one row can make
+    std::size_t wanted = 1;    ///< coefficients that a reply carries
 };
 
 /// Every number of a protected reply that follows from the parameter set, the packing and the shape; all of
@@ -131,8 +131,8 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
     b.modulus = modulus_of_basis<basis>();
     // Rounding A to integers errs by sqrt(d / 12) against a row of norm `weight_norm`, when h has no
     // direction.
-    b.weight_norm =
-        static_cast<double>(static_cast<std::int64_t>(root_d / (square_root(12) * part_of_weights * precision)) + 1);
+    b.weight_norm = static_cast<double>(
+        static_cast<std::int64_t>(root_d / (square_root(12) * part_of_weights * precision)) + 1);
     const double longest_row = b.weight_norm + root_d / 2;
     const double plaintext_norm = square_root(g.rows) * longest_row;
     b.noise_deviation = square_root(eta / 2) * plaintext_norm;
@@ -147,15 +147,19 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
     }
     b.reply_bits = width_for(degree, part_of_rounding * precision / (2 * ratio));
     if constexpr (range_policy::can_wrap) {
-        // Few enough for a wrapped row to show in its check row whatever multiple of Q it lost.
-        const double most_wraps = root_d / (2 * ratio) + 1;
+        // No answer loses more than (root_d / ratio + 1) / 2 multiples of Q. What one or two rows lose
+        // together, times the weight, then keeps the weight's distance from every other multiple of Q.
+        const double most_wraps = root_d / ratio + 2;
         b.check_weight = std::min(0.85 / square_root(static_cast<double>(g.rank)), 1 / most_wraps);
         b.check_bits = width_for(degree, b.check_weight / 2 / 6.5);
     }
     b.rounding_deviation = switch_deviation(degree) * b.modulus * power_of_two(-b.reply_bits);
     // Sums of N products of a reply's coefficients must be exact modulo the first prime.
-    if (b.reply_bits > 32 || degree * power_of_two(b.reply_bits) >= static_cast<double>(basis::primes[0] / 2)) {
-        return {b, "replies would need more bits than the client's arithmetic has room for; use a lower precision"};
+    if (b.reply_bits > 32 ||
+        degree * power_of_two(b.reply_bits) >= static_cast<double>(basis::primes[0] / 2)) {
+        return {
+            b,
+            "replies would need more bits than the client's arithmetic has room for; use a lower precision"};
     }
 
     const double half = b.modulus / 2;
@@ -163,8 +167,10 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
     const double weights = root_d / square_root(12) / b.weight_norm;
     const double rest = square_root(precision * precision - rounding * rounding - weights * weights);
     if (!(rest * half / ratio >= least_flood_ratio * b.leak_deviation())) {
-        return {b, "its modulus is too short to hide the noise at this precision; use a set with a longer modulus, "
-                   "fewer rows in a plaintext, or a lower precision"};
+        return {
+            b,
+            "its modulus is too short to hide the noise at this precision; use a set with a longer modulus, "
+            "fewer rows in a plaintext, or a lower precision"};
     }
     b.flood = privacy::bell_flood::of_deviation(rest * half / ratio);
     // Rounding moves c0 and each coefficient of c1 by at most 1/2, and the secret is ternary.

@@ -94,8 +94,8 @@ class client {
         for (std::size_t o = 0; o < l.outputs(); ++o) {
             const std::span<double> values = coefficients.span().subspan(o * folded, folded);
             if constexpr (Protection::protects) {
-                open_output<P>(where, key_, r.outputs[o], l.fold_log_n(), l.wanted(o), l.reply_bits(budget, o),
-                               values);
+                open_output<P>(where, key_, r.outputs[o], l.fold_log_n(), l.wanted(o),
+                               l.reply_bits(budget, o), values);
             } else {
                 open_output<P>(where, key_, r.outputs[o], l.fold_log_n(), values);
             }
@@ -114,7 +114,7 @@ class client {
             throw shape_error("client::encrypt: got a batch of " + std::to_string(states.rows) +
                               " hidden states, wanted 1 to " + std::to_string(l.largest_batch));
         }
-        batch_query<P> result{{l.d, l.entries_per_input(), states.rows, {}}, {}};
+        batch_query<P> result{{l.d, l.entries_per_input(), states.rows, generator_.next_seed(), {}}, {}};
         const reply_budget budget = l.budget();
         for (std::size_t t = 0; t < states.rows; ++t) {
             result.scales.push_back(l.message_scale(budget, detail::norm_of_state(states.row(t), l.d)));
@@ -183,11 +183,13 @@ class client {
 
     /// Both of them.
     template <class Packing>
-    slot_request<P> encrypt(exec::host where, const slot_layout<P, Packing>& layout, std::span<const float> h) {
+    slot_request<P> encrypt(exec::host where, const slot_layout<P, Packing>& layout,
+                            std::span<const float> h) {
         return encrypt(where, encode(where, layout, h));
     }
     template <class Packing>
-    slot_request<P> encrypt(exec::host where, const slot_layout<P, Packing>& layout, std::span<const double> h) {
+    slot_request<P> encrypt(exec::host where, const slot_layout<P, Packing>& layout,
+                            std::span<const double> h) {
         return encrypt(where, encode(where, layout, h));
     }
 
@@ -267,7 +269,7 @@ class client {
                                   ", wanted 1 to 2^20");
         }
         const double scale = l.message_scale(l.budget(), detail::norm_of_state(h, l.d)) / headroom;
-        query<P> result{{l.d, l.entries_per_input(), 1, {}}, scale};
+        query<P> result{{l.d, l.entries_per_input(), 1, generator_.next_seed(), {}}, scale};
         for (std::size_t i = 0; i < l.inputs(); ++i) {
             append(where, result.request, l.encode_message(where, h, i, scale));
         }
@@ -278,18 +280,18 @@ class client {
     void append(exec::host where, request<P>& r,
                 ckks::plaintext<P, rns::coefficient_form, request_level<P>> message) {
         using basis = typename folded_product<P>::basis;
-        const auto encrypted = ckks::encrypt(where, key_, std::move(message), generator_);
-        typename request<P>::input input{encrypted.seed, {}};
-        input.c0.resize(packed_residues_bytes<P>(P::degree));
-        std::span<std::uint8_t> rest = input.c0;
+        const auto lane =
+            static_cast<std::uint32_t>(r.inputs.size() * static_cast<std::size_t>(basis::limbs));
+        const auto c0 = ckks::encrypt_c0(where, key_, std::move(message), generator_, r.seed, lane);
+        std::vector<std::uint8_t> packed(packed_residues_bytes<P>(P::degree));
+        std::span<std::uint8_t> rest = packed;
         rns::for_each_limb<basis>([&]<int I>() {
             constexpr int bits = std::bit_width(basis::template prime<I>);
             constexpr std::size_t bytes = wire::packed_bytes(P::degree, bits);
-            wire::pack_bits(std::span<const arith::word>(encrypted.c0.template limb<I>()), bits,
-                            rest.first(bytes));
+            wire::pack_bits(std::span<const arith::word>(c0.template limb<I>()), bits, rest.first(bytes));
             rest = rest.subspan(bytes);
         });
-        r.inputs.push_back(std::move(input));
+        r.inputs.push_back(std::move(packed));
     }
 
     template <class Packing, class Protection>

@@ -14,10 +14,10 @@
 
 namespace tensafe::lora {
 
-/// h in the coefficients of polynomials, N/Rows entries in each; a plaintext holds `Rows` rows of A, reversed,
-/// side by side. The inner product of row k with the block stands in coefficient k * N/Rows of the product,
-/// and products of several blocks are added up. No other coefficient is sent. docs/design/lora.md shows that
-/// nothing else reaches these positions, wrap-around included.
+/// h in the coefficients of polynomials, N/Rows entries in each; a plaintext holds `Rows` rows of A,
+/// reversed, side by side. The inner product of row k with the block stands in coefficient k * N/Rows of the
+/// product, and products of several blocks are added up. No other coefficient is sent. docs/design/lora.md
+/// shows that nothing else reaches these positions, wrap-around included.
 template <int Rows>
 struct coefficient_tiles {
     static_assert(Rows >= 1 && std::has_single_bit(static_cast<unsigned>(Rows)),
@@ -82,7 +82,11 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
 
     static constexpr reply_geometry geometry(std::size_t rank, std::size_t d) noexcept {
         const auto inputs = static_cast<double>(detail::ceil_divide(d, block));
-        return {rank, d, static_cast<double>(Rows), inputs * static_cast<double>(P::degree), 1,
+        return {rank,
+                d,
+                static_cast<double>(Rows),
+                inputs * static_cast<double>(P::degree),
+                1,
                 rank + (can_wrap ? rows : 0)};
     }
     /// @throws parameter_error as budget_for
@@ -101,8 +105,8 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
     /// The plaintext of output o that meets input i: entry t of the k-th row's block in the coefficient of
     /// X^(k*N/Rows - t), where X^-t = -X^(N-t).
     ckks::plaintext<P, rns::coefficient_form, level> encode_weights(exec::host where, const matrix& a,
-                                                                    const reply_budget& budget,
-                                                                    std::size_t o, std::size_t i) const {
+                                                                    const reply_budget& budget, std::size_t o,
+                                                                    std::size_t i) const {
         std::vector<double> coefficients(P::degree);
         const std::size_t first = i * block;
         const std::size_t count = std::min(block, d - first);
@@ -137,7 +141,8 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
                 }
                 if (!(std::sqrt(sum) <= row_norm)) {
                     throw parameter_error(
-                        "server: the rows of this matrix are too much alike for a calibrated range: a check row has "
+                        "server: the rows of this matrix are too much alike for a calibrated range: a check "
+                        "row has "
                         "the norm " +
                         std::to_string(std::sqrt(sum)) + ", wanted at most " + std::to_string(row_norm) +
                         "; use the range policy lora::rigorous");
@@ -159,9 +164,8 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
 
     /// Input i of the request for h.
     template <class Real>
-    ckks::plaintext<P, rns::coefficient_form, level> encode_message(exec::host where,
-                                                                    std::span<const Real> h, std::size_t i,
-                                                                    double scale) const {
+    ckks::plaintext<P, rns::coefficient_form, level> encode_message(exec::host where, std::span<const Real> h,
+                                                                    std::size_t i, double scale) const {
         const std::size_t first = i * block;
         const std::size_t count = std::min(block, d - first);
         memory::secret_buffer<double> coefficients(count, memory::uninitialized);
@@ -204,14 +208,15 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
                 sum += detail::check_sign<Rows>(r, static_cast<int>(k)) * coefficients[r];
             }
             // A lost multiple of Q moves the sum by check_weight * Q or more.
-            fits &= std::fabs(budget.check_weight * sum - checks[k]) < budget.check_weight * budget.modulus / 2;
+            fits &=
+                std::fabs(budget.check_weight * sum - checks[k]) < budget.check_weight * budget.modulus / 2;
         }
         if (!fits) {
-            throw range_exceeded_error(
-                "client::decrypt: an answer passed the calibrated range of " +
-                std::to_string(Protection::range::factor) +
-                " times its usual size and wrapped around; encrypt this hidden state again with more headroom, or "
-                "use the range policy lora::rigorous");
+            throw range_exceeded_error("client::decrypt: an answer passed the calibrated range of " +
+                                       std::to_string(Protection::range::factor) +
+                                       " times its usual size and wrapped around; encrypt this hidden state "
+                                       "again with more headroom, or "
+                                       "use the range policy lora::rigorous");
         }
     }
 };

@@ -53,7 +53,9 @@ struct layout<P, column_batched, Protection> {
     constexpr std::size_t wanted() const noexcept { return geometry(rank, d).wanted; }
     /// Coefficients of c0 that travel for a full batch.
     static constexpr std::size_t wanted(std::size_t) noexcept { return P::degree; }
-    constexpr int reply_bits(const reply_budget& budget, std::size_t) const noexcept { return budget.reply_bits; }
+    constexpr int reply_bits(const reply_budget& budget, std::size_t) const noexcept {
+        return budget.reply_bits;
+    }
 
     /// The integer that stands for an entry of A.
     double integer_weight(const reply_budget& budget, double entry) const noexcept {
@@ -62,8 +64,8 @@ struct layout<P, column_batched, Protection> {
 
     /// The scale of one hidden state for which none of its answers passes the range.
     double message_scale(const reply_budget& budget, double state_norm) const noexcept {
-        return detail::scale_for(
-            budget.range / (budget.weight_norm + std::sqrt(static_cast<double>(d)) / 2), state_norm);
+        return detail::scale_for(budget.range / (budget.weight_norm + std::sqrt(static_cast<double>(d)) / 2),
+                                 state_norm);
     }
 
     /// An answer from its coefficient.

@@ -24,7 +24,7 @@ class server<P, column_batched, Protection> {
     /// Rounds A (rank x d) to integers.
     /// @throws as the primary template
     explicit server(const matrix& a)
-        : layout_(layout_type::of(a.rows, a.columns, detail::largest_row_norm(a))), budget_(layout_.budget()) {
+        : layout_(layout_type::of(a.rows, a.columns, detail::public_row_norm(a))), budget_(layout_.budget()) {
         for (std::size_t r = 0; r < a.rows; ++r) {
             for (std::size_t j = 0; j < a.columns; ++j) {
                 integers_.push_back(static_cast<std::int64_t>(
@@ -55,7 +55,7 @@ class server<P, column_batched, Protection> {
         for (std::size_t first = 0; first < layout_.d; first += inputs_at_once) {
             const std::size_t count = std::min(inputs_at_once, layout_.d - first);
             for (std::size_t j = 0; j < count; ++j) {
-                detail::expand_input<P>(where, r.inputs[first + j], work.c0[j], work.c1[j]);
+                detail::expand_input(where, r, first + j, work.c0[j], work.c1[j]);
             }
             rns::for_each_limb<basis>([&]<int I>() {
                 constexpr arith::word q = basis::template prime<I>;
@@ -84,8 +84,7 @@ class server<P, column_batched, Protection> {
     }
 
     /// Third step: encryptions of zero and floods.
-    void protect(exec::host where, zero_pool& zeros, workspace& work) const {
-        static_assert(Protection::protects, "lora::server: this server's replies are not protected");
+    void protect(exec::host where, zero_pool& zeros, workspace& work) const requires(Protection::protects) {
         detail::protect_products(where, layout_, budget_, zeros, work);
     }
 
@@ -108,22 +107,24 @@ class server<P, column_batched, Protection> {
 
     /// All steps.
     /// @throws as the steps
-    reply_type apply(exec::host where, const request<P>& r, zero_pool& zeros, workspace& work) const {
+    reply_type apply(exec::host where, const request<P>& r, zero_pool& zeros, workspace& work) const
+        requires(Protection::protects) {
         reply_type result;
         multiply(where, r, work);
         protect(where, zeros, work);
         finish(where, r.tokens, work, result);
         return result;
     }
-    reply_type apply(exec::host where, const request<P>& r, zero_pool& zeros) const {
+    reply_type apply(exec::host where, const request<P>& r, zero_pool& zeros) const
+        requires(Protection::protects) {
         workspace work;
         return apply(where, r, zeros, work);
     }
 
     /// All steps of bare replies: see `reveals_adapter_rows`.
-    reply_type apply(exec::host where, const request<P>& r) const {
-        static_assert(!Protection::protects,
-                      "lora::server: protected replies need the client's encryptions of zero; pass its zero_pool");
+    reply_type apply(exec::host, const request<P>&) const  // protected replies need the client's zero_pool
+        requires(Protection::protects) = delete;
+    reply_type apply(exec::host where, const request<P>& r) const requires(!Protection::protects) {
         workspace work;
         reply_type result;
         multiply(where, r, work);

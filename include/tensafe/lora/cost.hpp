@@ -7,8 +7,8 @@
 #include <tensafe/lora/mode.hpp>
 #include <tensafe/lora/work_count.hpp>
 
-#include <algorithm>
 #include <cstddef>
+#include <type_traits>
 
 namespace tensafe::lora {
 
@@ -21,16 +21,20 @@ struct site_shape {
 
 /// What one request and its reply cost: known at compile time, and what the code then does and sends.
 struct token_cost {
-    work_count server;             ///< with encryptions of zero made on the spot
+    std::size_t inputs = 0;   ///< ciphertexts of the request
+    std::size_t outputs = 0;  ///< products in the reply
+    work_count server;        ///< with encryptions of zero made on the spot
     std::size_t client_transforms = 0;
-    std::size_t pooled_transforms = 0;  ///< of the server's, those that a filled pool of zeros has done before
+    std::size_t pooled_transforms =
+        0;  ///< of the server's, those that a filled pool of zeros has done before
     std::size_t bytes_up = 0;
     std::size_t bytes_down = 0;
     std::size_t session_bytes = 0;  ///< once: the client's zero key and both nonces
     std::size_t hidden_states = 1;  ///< that all this serves
     reply_budget budget{};
-    double relative_error = 0;        ///< of an answer, typically: budget.relative_error
-    double statistical_distance = 0;  ///< of `default_replies` replies, from replies made of the answers alone
+    double relative_error = 0;  ///< of an answer, typically: budget.relative_error
+    double statistical_distance =
+        0;  ///< of `default_replies` replies, from replies made of the answers alone
     double word_multiplications = 0;  ///< products of two words, butterflies included, both sides
 
     constexpr std::size_t bytes() const noexcept { return bytes_up + bytes_down; }
@@ -46,9 +50,12 @@ constexpr token_cost cost_of(site_shape shape, mode m = mode::client_held_b) {
     token_cost cost;
     cost.budget = l.budget();
     cost.relative_error = cost.budget.relative_error;
-    cost.server.products = l.inputs() * l.outputs();
+    cost.inputs = l.inputs();
+    cost.outputs = l.outputs();
+    cost.server.products = cost.inputs * cost.outputs;
     cost.client_transforms = l.inputs() * limbs;
-    cost.bytes_up = message_overhead_bytes + l.inputs() * (random::seed_bytes + packed_residues_bytes<P>(P::degree));
+    cost.bytes_up =
+        message_overhead_bytes + random::seed_bytes + l.inputs() * packed_residues_bytes<P>(P::degree);
     cost.bytes_down = message_overhead_bytes;
     for (std::size_t o = 0; o < l.outputs(); ++o) {
         if constexpr (Protection::protects) {
@@ -65,18 +72,19 @@ constexpr token_cost cost_of(site_shape shape, mode m = mode::client_held_b) {
         cost.server.transforms = cost.pooled_transforms + (l.outputs() + whole_inverses) * limbs;
         cost.client_transforms += l.outputs() + whole_inverses;
         cost.statistical_distance = cost.budget.statistical_distance(l.wanted());
-        cost.session_bytes = 2 * random::seed_bytes + packed_residues_bytes<P>(P::degree) + 2 * message_overhead_bytes;
+        cost.session_bytes =
+            2 * random::seed_bytes + packed_residues_bytes<P>(P::degree) + 2 * message_overhead_bytes;
     } else {
         cost.client_transforms += whole_inverses * limbs;
         cost.statistical_distance = 1;
     }
     cost.hidden_states = whole_ring ? P::degree : 1;
     const std::size_t zero_products = Protection::protects ? l.outputs() * 2 * limbs : 0;
-    cost.word_multiplications =
-        static_cast<double>((2 * cost.server.products * limbs + zero_products + l.outputs() + l.inputs() * limbs) *
-                            P::degree) +
-        static_cast<double>((cost.server.transforms + cost.client_transforms) * P::degree / 2 *
-                            static_cast<std::size_t>(P::log_n));
+    cost.word_multiplications = static_cast<double>((2 * cost.server.products * limbs + zero_products +
+                                                     l.outputs() + l.inputs() * limbs) *
+                                                    P::degree) +
+                                static_cast<double>((cost.server.transforms + cost.client_transforms) *
+                                                    P::degree / 2 * static_cast<std::size_t>(P::log_n));
     return cost;
 }
 
@@ -116,8 +124,8 @@ constexpr void try_rows(int& best, double& least) {
 }  // namespace detail
 
 /// The number of rows, 1 to 128, with which coefficient_tiles serve this shape best:
-/// `coefficient_tiles<best_tiling<site_shape{32, 2048}, ckks::private_n4096, least_bytes>>`. Chosen at compile
-/// time; does not compile if the set can hold the replies with none.
+/// `coefficient_tiles<best_tiling<site_shape{32, 2048}, ckks::private_n4096, least_bytes>>`. Chosen at
+/// compile time; does not compile if the set can hold the replies with none.
 template <site_shape Shape, ckks::parameter_set P, class Objective = least_bytes,
           class Protection = protects_adapter_rows<>, mode Mode = mode::client_held_b>
 inline constexpr int best_tiling = [] {

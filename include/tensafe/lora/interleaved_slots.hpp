@@ -20,9 +20,10 @@ template <ckks::parameter_set P, class Rows, class Replies, class Range, class P
 struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, Precision>> {
     static_assert(!Range::can_wrap,
                   "lora::replicated_slots: calibrated ranges are for coefficient_tiles; use lora::rigorous");
-    static_assert(!replicated_slots<Rows, Replies>::rescales,
-                  "lora::replicated_slots: protected replies are switched to a small modulus, not rescaled; use "
-                  "lora::unrescaled_replies");
+    static_assert(
+        !replicated_slots<Rows, Replies>::rescales,
+        "lora::replicated_slots: protected replies are switched to a small modulus, not rescaled; use "
+        "lora::unrescaled_replies");
     using protection = protects_adapter_rows<Range, Precision>;
     using shape = slot_layout<P, replicated_slots<Rows, Replies>>;
     static constexpr int level = request_level<P>;
@@ -63,32 +64,33 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
     constexpr reply_budget budget() const { return budget_for<P, protection>(geometry()); }
     constexpr std::size_t wanted(std::size_t) const noexcept { return 2 * slots().stride; }
     constexpr std::size_t wanted() const noexcept { return geometry().wanted; }
-    constexpr int reply_bits(const reply_budget& budget, std::size_t) const noexcept { return budget.reply_bits; }
+    constexpr int reply_bits(const reply_budget& budget, std::size_t) const noexcept {
+        return budget.reply_bits;
+    }
 
     ckks::plaintext<P, rns::coefficient_form, level> encode_weights(exec::host where, const matrix& a,
-                                                                    const reply_budget& budget,
-                                                                    std::size_t o, std::size_t i) const {
+                                                                    const reply_budget& budget, std::size_t o,
+                                                                    std::size_t i) const {
         std::vector<std::complex<double>> values(P::slots);
         slots().fill(a, o, i, values);
         return ckks::encode_slots<P, level>(where, values, weight_scale(budget));
     }
     void check_matrix(const matrix&, const reply_budget&) const noexcept {}
 
-    /// The scale of the slots of h for which no wanted coefficient passes the range: each is a mean of rotated
-    /// sums, below rows_per_slot^(1/2) * stride * 2/N of the largest.
+    /// The scale of the slots of h for which no wanted coefficient passes the range: each is a mean of
+    /// rotated sums, below rows_per_slot^(1/2) * stride * 2/N of the largest.
     double message_scale(const reply_budget& budget, double state_norm) const noexcept {
         const auto n = static_cast<double>(P::degree);
         const auto g = static_cast<double>(slots().stride);
         const double longest_row = budget.weight_norm + std::sqrt(static_cast<double>(d)) / 2;
-        const double coefficient = 2 * g / n * std::sqrt(static_cast<double>(Rows::rows_per_slot) * n / 2) *
-                                   longest_row;
+        const double coefficient =
+            2 * g / n * std::sqrt(static_cast<double>(Rows::rows_per_slot) * n / 2) * longest_row;
         return detail::scale_for(budget.range / coefficient, state_norm);
     }
 
     template <class Real>
-    ckks::plaintext<P, rns::coefficient_form, level> encode_message(exec::host where,
-                                                                    std::span<const Real> h, std::size_t i,
-                                                                    double scale) const {
+    ckks::plaintext<P, rns::coefficient_form, level> encode_message(exec::host where, std::span<const Real> h,
+                                                                    std::size_t i, double scale) const {
         memory::secret_buffer<std::complex<double>> values(P::slots, memory::uninitialized);
         slots().replicate(h, i, values.span());
         return ckks::encode_slots<P, level>(where, values.span(), scale);
@@ -101,8 +103,7 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
         std::vector<double> answers(rank);
         memory::secret_buffer<double> of_output(2 * s.stride);
         memory::secret_buffer<std::complex<double>> sums(s.stride);
-        const double unit =
-            static_cast<double>(P::degree / (2 * s.stride)) / (weight_scale(budget) * scale);
+        const double unit = static_cast<double>(P::degree / (2 * s.stride)) / (weight_scale(budget) * scale);
         for (std::size_t o = 0; o < s.outputs; ++o) {
             for (std::size_t k = 0; k < of_output.size(); ++k) {
                 of_output[k] = coefficients[o * of_output.size() + k] * unit;

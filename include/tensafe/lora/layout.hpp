@@ -12,12 +12,13 @@
 
 namespace tensafe::lora {
 
-/// Where everything stands when a rank x d matrix is packed for a parameter set: public, and all that a client
-/// needs to know of a server. A plain value type with the members rank, d and row_norm (at least the Euclidean
-/// norm of every row of A); everything else follows from these. One specialisation for each packing.
+/// Where everything stands when a rank x d matrix is packed for a parameter set: public, and all that a
+/// client needs to know of a server. A plain value type with the members rank, d and row_norm (at least the
+/// Euclidean norm of every row of A); everything else follows from these. One specialisation for each
+/// packing.
 ///
-/// `of(rank, d, row_norm)` makes it, `check()` checks one that came from somebody else; both throw shape_error
-/// or parameter_error.
+/// `of(rank, d, row_norm)` makes it, `check()` checks one that came from somebody else; both throw
+/// shape_error or parameter_error.
 template <ckks::parameter_set P, class Packing, class Protection>
 struct layout;
 
@@ -71,8 +72,18 @@ inline double largest_row_norm(const matrix& a) {
     return largest;
 }
 
+/// The largest row norm as it may be published: rounded up to ten bits, so that it says little about A, and
+/// nothing if the rows are balanced.
+inline double public_row_norm(const matrix& a) {
+    const double norm = largest_row_norm(a);
+    int exponent = 0;
+    const double mantissa = std::frexp(norm * (1 - 0x1p-20), &exponent);  // float norms of 1 stay 1
+    return norm > 0 ? std::ldexp(std::ceil(mantissa * 0x1p10), exponent - 10) : 0;
+}
+
 /// Norm of a hidden state.
-/// @throws shape_error unless h.size() == d; encoding_error, naming the entry, for NaN and infinity, or if the
+/// @throws shape_error unless h.size() == d; encoding_error, naming the entry, for NaN and infinity, or if
+/// the
 ///         norm passes the range of double
 template <class Real>
 double norm_of_state(std::span<const Real> h, std::size_t d) {
@@ -100,8 +111,8 @@ double norm_of_state(std::span<const Real> h, std::size_t d) {
 /// The scale at which a state of this norm fills the range: the largest encoded norm over the norm.
 /// Zero and the smallest norms get a large finite one.
 inline double scale_for(double largest_encoded_norm, double state_norm) noexcept {
-    // A little less, for the rounding of norms and of products in double precision.
-    return largest_encoded_norm * (1 - 0x1p-20) / std::fmax(state_norm, 0x1p-500);
+    // A little less, for what public_row_norm leaves off and for roundings in double precision.
+    return largest_encoded_norm * (1 - 0x1p-19) / std::fmax(state_norm, 0x1p-500);
 }
 
 }  // namespace detail

@@ -13,8 +13,8 @@
 
 namespace tensafe::lora {
 
-/// Bytes of a message beside its payload: room for a header of 48 bytes and a tag of 16. Every `bytes()` below
-/// counts them.
+/// Bytes of a message beside its payload: room for a header of 48 bytes and a tag of 16. Every `bytes()`
+/// below counts them.
 inline constexpr std::size_t message_overhead_bytes = 64;
 
 /// Bytes of `count` residues modulo each prime of the requests of a set, bit-packed.
@@ -28,24 +28,20 @@ constexpr std::size_t packed_residues_bytes(std::size_t count) {
     return bytes;
 }
 
-/// What a client sends for one hidden state, or one batch: fresh encryptions, the uniform halves as seeds, the
-/// other halves bit-packed, limb after limb. Value semantics.
+/// What a client sends for one hidden state, or one batch: fresh encryptions, the uniform halves as one seed,
+/// the other halves bit-packed, limb after limb. Value semantics.
 template <ckks::parameter_set P>
 struct request {
-    struct input {
-        random::seed seed;
-        std::vector<std::uint8_t> c0;  ///< packed_residues_bytes<P>(N) of them
-    };
-
-    std::size_t d = 0;       ///< entries of a hidden state
-    std::size_t block = 0;   ///< entries in one ciphertext
-    std::size_t tokens = 1;  ///< hidden states in the batch
-    std::vector<input> inputs;
+    std::size_t d = 0;                              ///< entries of a hidden state
+    std::size_t block = 0;                          ///< entries in one ciphertext
+    std::size_t tokens = 1;                         ///< hidden states in the batch
+    random::seed seed;                              ///< lane i * limbs + I gives limb I of c1 of input i
+    std::vector<std::vector<std::uint8_t>> inputs;  ///< c0 of each: packed_residues_bytes<P>(N) bytes
 
     std::size_t bytes() const noexcept {
-        std::size_t sum = message_overhead_bytes;
-        for (const input& i : inputs) {
-            sum += sizeof(i.seed.bytes) + i.c0.size();
+        std::size_t sum = message_overhead_bytes + sizeof(seed.bytes);
+        for (const auto& c0 : inputs) {
+            sum += c0.size();
         }
         return sum;
     }

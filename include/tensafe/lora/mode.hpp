@@ -21,9 +21,9 @@ constexpr std::size_t served_rows(mode m, std::size_t rank, std::size_t d_out) n
     return m == mode::client_held_b ? rank : d_out;
 }
 
-/// The same adapter with all rows of A at norm 1 and their norms moved into B: integers of one size then serve
-/// all rows equally well, and no norm of A travels. Rows of zeros stay. Rounded to float: deltas change by
-/// about 1e-7 of their norm.
+/// The same adapter with all rows of A at norm 1 and their norms moved into B: integers of one size then
+/// serve all rows equally well, and no norm of A travels. Rows of zeros stay. Rounded to float: deltas change
+/// by about 1e-7 of their norm.
 /// @throws shape_error unless both matrices have the site's shape
 inline adapter_site balance(adapter_site site) {
     site.a.check("balance: A of site " + site.name);

@@ -9,9 +9,9 @@ struct rigorous {
     static constexpr bool can_wrap = false;
 };
 
-/// The range is `Factor` times the root mean square of an answer, norm(row) * norm(h) / sqrt(d), which is less
-/// than the rigorous one where d > Factor^2: replies are smaller. An answer that passes it wraps around; check
-/// rows in the reply show that to the client, which then throws instead of returning a wrong result.
+/// The range is `Factor` times the root mean square of an answer, norm(row) * norm(h) / sqrt(d), which is
+/// less than the rigorous one where d > Factor^2: replies are smaller. An answer that passes it wraps around;
+/// check rows in the reply show that to the client, which then throws instead of returning a wrong result.
 template <int Factor = 6>
 struct calibrated {
     static_assert(Factor >= 3 && Factor <= 64, "lora::calibrated: the range factor must be in [3, 64]");

@@ -73,8 +73,8 @@ void pack(exec::host where, const protected_product<P>& product, std::size_t wan
     wire::pack_bits(std::span<const std::uint32_t>(c0), bits, std::span(out.c0));
 }
 
-/// The client's side: wanted coefficient k, in units of the integers modulo Q, with its noise; 2^fold_log_n of
-/// them, those beyond `wanted` zero. One NTT modulo the first prime.
+/// The client's side: wanted coefficient k, in units of the integers modulo Q, with its noise; 2^fold_log_n
+/// of them, those beyond `wanted` zero. One NTT modulo the first prime.
 /// @throws shape_error or format_error unless the output has the bytes of this many values of this width
 template <ckks::parameter_set P, class Output>
 void open_output(exec::host where, const ckks::secret_key<P>& key, const Output& output, int fold_log_n,

@@ -32,7 +32,7 @@ struct server_workspace {
 
     std::vector<rns::poly<basis, rns::evaluation_form>> c0;  ///< the request, unpacked
     std::vector<rns::poly<basis, rns::evaluation_form>> c1;
-    std::vector<folded_product<P>> products;           ///< after multiply
+    std::vector<folded_product<P>> products;               ///< after multiply
     std::vector<protected_product<P>> protected_products;  ///< after protect
     random::generator generator;  ///< of flood seeds; to give one that is not the default is for tests
     work_count work;              ///< added up over calls
@@ -56,16 +56,16 @@ void check_request(const Layout& layout, const request<P>& r, std::size_t larges
     }
 }
 
-/// Both halves of one input.
+/// Both halves of input i.
 /// @throws shape_error for a wrong number of bytes, format_error for a residue that is not below its prime
 template <ckks::parameter_set P, class Poly>
-void expand_input(exec::host, const typename request<P>::input& input, Poly& c0, Poly& c1) {
+void expand_input(exec::host, const request<P>& r, std::size_t i, Poly& c0, Poly& c1) {
     using basis = typename folded_product<P>::basis;
-    if (input.c0.size() != packed_residues_bytes<P>(P::degree)) {
-        throw shape_error("server::expand: got a ciphertext of " + std::to_string(input.c0.size()) +
+    if (r.inputs[i].size() != packed_residues_bytes<P>(P::degree)) {
+        throw shape_error("server::expand: got a ciphertext of " + std::to_string(r.inputs[i].size()) +
                           " bytes, wanted " + std::to_string(packed_residues_bytes<P>(P::degree)));
     }
-    std::span<const std::uint8_t> rest = input.c0;
+    std::span<const std::uint8_t> rest = r.inputs[i];
     rns::for_each_limb<basis>([&]<int I>() {
         constexpr arith::word q = basis::template prime<I>;
         constexpr int bits = std::bit_width(q);
@@ -82,13 +82,14 @@ void expand_input(exec::host, const typename request<P>::input& input, Poly& c0,
                                " is not below its prime " + std::to_string(q));
         }
     });
-    ckks::expand_uniform(input.seed, random::stream_domain::uplink, c1);
+    ckks::expand_uniform(r.seed, random::stream_domain::uplink, c1,
+                         static_cast<std::uint32_t>(i * static_cast<std::size_t>(basis::limbs)));
 }
 
 /// Protects products and packs them.
 template <class Layout, ckks::parameter_set P>
-void protect_products(exec::host where, const Layout& layout, const reply_budget& budget,
-                      zero_pool<P>& zeros, server_workspace<P>& work) {
+void protect_products(exec::host where, const Layout& layout, const reply_budget& budget, zero_pool<P>& zeros,
+                      server_workspace<P>& work) {
     random::seed seed = work.generator.next_seed();
     const memory::wipe_guard guard(seed);
     work.protected_products.clear();
@@ -110,9 +111,9 @@ void protect_products(exec::host where, const Layout& layout, const reply_budget
 
 }  // namespace detail
 
-/// Holds the packed rows of A and applies them to encrypted hidden states: zero rotations, no evaluation keys.
-/// It cannot hold a secret key: no function here takes one. This is the server of packings with plaintexts:
-/// coefficient_tiles, and replicated_slots with protected replies.
+/// Holds the packed rows of A and applies them to encrypted hidden states: zero rotations, no evaluation
+/// keys. It cannot hold a secret key: no function here takes one. This is the server of packings with
+/// plaintexts: coefficient_tiles, and replicated_slots with protected replies.
 ///
 /// Immutable after construction: any number of threads may use it at once, each with its own workspace; pools
 /// of zeros are thread-safe. Exception safety: strong, but for the contents of workspace and reply.
@@ -129,7 +130,7 @@ class server {
     ///         an entry that is NaN or infinite (its row and column are named); parameter_error if the
     ///         parameter set cannot hold replies of this shape, or the matrix does not suit the packing
     explicit server(const matrix& a)
-        : layout_(layout_type::of(a.rows, a.columns, detail::largest_row_norm(a))), budget_(layout_.budget()) {
+        : layout_(layout_type::of(a.rows, a.columns, detail::public_row_norm(a))), budget_(layout_.budget()) {
         const exec::host here;
         layout_.check_matrix(a, budget_);
         for (std::size_t o = 0; o < layout_.outputs(); ++o) {
@@ -150,12 +151,12 @@ class server {
         work.c0.resize(layout_.inputs());
         work.c1.resize(layout_.inputs());
         for (std::size_t i = 0; i < layout_.inputs(); ++i) {
-            detail::expand_input<P>(where, r.inputs[i], work.c0[i], work.c1[i]);
+            detail::expand_input(where, r, i, work.c0[i], work.c1[i]);
         }
     }
 
-    /// Second step: for every output the sum over inputs of plaintext times ciphertext; no transform. c1 takes
-    /// one reduction for each coefficient, c0 one for each wanted coefficient and input.
+    /// Second step: for every output the sum over inputs of plaintext times ciphertext; no transform. c1
+    /// takes one reduction for each coefficient, c0 one for each wanted coefficient and input.
     /// @pre expand() ran on the same workspace
     void multiply(exec::host, workspace& work) const {
         TENSAFE_PRECONDITION(work.c0.size() == layout_.inputs());
@@ -188,8 +189,7 @@ class server {
     /// Third step: encryptions of zero and floods. Not for bare replies.
     /// @param zeros  of this client
     /// @throws parameter_error if the pool folds to another degree; entropy_error
-    void protect(exec::host where, zero_pool& zeros, workspace& work) const {
-        static_assert(Protection::protects, "lora::server: this server's replies are not protected");
+    void protect(exec::host where, zero_pool& zeros, workspace& work) const requires(Protection::protects) {
         detail::protect_products(where, layout_, budget_, zeros, work);
     }
 
@@ -213,13 +213,14 @@ class server {
     /// All steps.
     /// @throws as the steps
     void apply(exec::host where, const request<P>& r, zero_pool& zeros, workspace& work,
-               reply_type& result) const {
+               reply_type& result) const requires(Protection::protects) {
         expand(where, r, work);
         multiply(where, work);
         protect(where, zeros, work);
         finish(where, work, result);
     }
-    reply_type apply(exec::host where, const request<P>& r, zero_pool& zeros) const {
+    reply_type apply(exec::host where, const request<P>& r, zero_pool& zeros) const
+        requires(Protection::protects) {
         workspace work;
         reply_type result;
         apply(where, r, zeros, work, result);
@@ -227,19 +228,20 @@ class server {
     }
 
     /// All steps of bare replies: see `reveals_adapter_rows`.
-    void apply(exec::host where, const request<P>& r, workspace& work, reply_type& result) const {
-        static_assert(!Protection::protects,
-                      "lora::server: protected replies need the client's encryptions of zero; pass its zero_pool");
+    void apply(exec::host where, const request<P>& r, workspace& work, reply_type& result) const
+        requires(!Protection::protects) {
         expand(where, r, work);
         multiply(where, work);
         finish(where, work, result);
     }
-    reply_type apply(exec::host where, const request<P>& r) const {
+    reply_type apply(exec::host where, const request<P>& r) const requires(!Protection::protects) {
         workspace work;
         reply_type result;
         apply(where, r, work, result);
         return result;
     }
+    reply_type apply(exec::host, const request<P>&) const  // protected replies need the client's zero_pool
+        requires(Protection::protects) = delete;
 
   private:
     layout_type layout_;

@@ -31,7 +31,8 @@ class server<P, replicated_slots<Rows, Replies>, reveals_adapter_rows> {
     /// Packs A (rank x d): `inputs * outputs` plaintexts, encoded and transformed once.
     /// @throws shape_error for an empty matrix or one whose values are not rows * columns; encoding_error for
     ///         an entry that is NaN or infinite (its row and column are named) or too large
-    explicit server(const matrix& a) : layout_(layout_type::of(a.rows, a.columns, detail::largest_row_norm(a))) {
+    explicit server(const matrix& a)
+        : layout_(layout_type::of(a.rows, a.columns, detail::largest_row_norm(a))) {
         memory::secret_buffer<std::complex<double>> slots(P::slots);
         for (std::size_t o = 0; o < layout_.outputs; ++o) {
             for (std::size_t i = 0; i < layout_.inputs; ++i) {

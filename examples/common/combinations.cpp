@@ -1,0 +1,69 @@
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "arguments.hpp"
+
+namespace examples {
+
+namespace {
+
+/// A row says what goes with a parameter set. sets/ has the code.
+struct combination {
+    std::string_view params;
+    std::string_view packing;
+    std::string_view protection;
+    bool blind;  ///< also in mode blind
+};
+
+// Calibrated ranges, and so the sets made for them, are for tiles. Batches in mode blind, or bare ones, would
+// work, but take gigabytes for the usual d_out.
+constexpr std::array combinations{
+    combination{"private_n4096", "coefficient_tiles", "protected", true},
+    combination{"private_n4096", "replicated_slots", "protected", true},
+    combination{"private_n4096", "column_batched", "protected", false},
+    combination{"compact_n4096", "coefficient_tiles", "protected", true},
+    combination{"minimal_n2048", "coefficient_tiles", "protected", true},
+    combination{"n*", "replicated_slots", "protected", true},
+    combination{"n*", "replicated_slots", "reveals_adapter_rows", false},
+};
+
+bool of_set(const combination& c, std::string_view params) {
+    return c.params == params || (c.params == "n*" && params.starts_with('n'));
+}
+
+}  // namespace
+
+void check_combination(const arguments& args) {
+    const auto fits = [&](const combination& c) {
+        return of_set(c, args.params) && c.packing == args.packing && c.protection == args.protection &&
+               (c.blind || !args.blind());
+    };
+    if (std::none_of(combinations.begin(), combinations.end(), fits)) {
+        std::string message = "this program has no " + args.params + " with --packing " + args.packing +
+                              " --mode " + args.mode + " --protection " + args.protection + "; it has";
+        for (const combination& c : combinations) {
+            if (of_set(c, args.params)) {
+                message += "\n  --params " + args.params + " --packing " + std::string(c.packing) +
+                           " --protection " + std::string(c.protection) + " --mode client_held_b" +
+                           (c.blind ? " or blind" : "");
+            }
+        }
+        throw usage_error(message);
+    }
+    if (args.rescale && args.protection == "protected") {
+        throw usage_error(
+            "--rescale is for bare replies, --protection reveals_adapter_rows; protected ones are made short "
+            "in another way, always");
+    }
+    if (args.pooled && args.protection != "protected") {
+        throw usage_error("--pooled is for --protection protected; bare replies need no encryptions of zero");
+    }
+    if (args.rows != "auto" && args.packing != "coefficient_tiles") {
+        throw usage_error("--rows is for --packing coefficient_tiles; in " + args.packing +
+                          " it follows from the shape");
+    }
+}
+
+}  // namespace examples

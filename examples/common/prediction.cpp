@@ -1,0 +1,49 @@
+#include "prediction.hpp"
+
+#include <cmath>
+#include <cstdio>
+
+namespace examples {
+
+namespace {
+
+std::string power_of_two(double x) {
+    char text[32];
+    std::snprintf(text, sizeof text, "2^%.1f", std::log2(x));
+    return text;
+}
+
+}  // namespace
+
+knowledge what_each_side_learns(const arguments& args, const prediction& predicted) {
+    knowledge result;
+    result.server = "sizes and times; nothing of h (RLWE, 128 bits)";
+    if (predicted.calibrated) {
+        result.server += "; which tokens were sent again because an answer passed the calibrated range";
+    }
+    if (args.protection == "reveals_adapter_rows") {
+        result.client = "A itself: replies show its rows, and not to the client alone";
+        return result;
+    }
+
+    result.client = args.blind() ? "the delta, scale*B*A*h; " : "A*h, one answer a row; ";
+    const std::string rest = args.blind() ? "nothing else of A and B" : "nothing else of A";
+    if (predicted.distance <= 0x1p-10) {
+        result.client += rest + ", up to a statistical distance of " + power_of_two(predicted.distance) +
+                         " after 2^20 replies and to RLWE";
+    } else {
+        result.client += "beside it little: noise that depends on the adapter, under a flood " +
+                         std::to_string(std::lround(predicted.flood_ratio)) +
+                         " times as large. No guarantee for many replies: the statistical distance is ";
+        result.client += predicted.distance_of_one < 1
+                             ? power_of_two(predicted.distance_of_one) +
+                                   " after one and grows with the root of their number"
+                             : "1 after one";
+    }
+    // Not a matter of encryption: answers are linear in h.
+    result.client += ". In any case " + std::to_string(predicted.d) + " independent h and their answers " +
+                     (args.blind() ? "determine B*A" : "determine A");
+    return result;
+}
+
+}  // namespace examples

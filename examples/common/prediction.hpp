@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "arguments.hpp"
+
+namespace examples {
+
+/// What is known of a run before it starts, from shapes and types alone.
+struct prediction {
+    std::size_t d = 0;              ///< entries of a hidden state
+    std::size_t rows = 0;           ///< rows of A in a plaintext, for coefficient_tiles
+    std::size_t session_bytes = 0;  ///< once: nonces and zero key
+    double relative_error = 0;      ///< of an answer of the usual size; 0: none is stated
+    double distance = 1;            ///< statistical, of 2^20 replies from replies made of the answers alone
+    double distance_of_one = 1;     ///< the same for a single reply
+    double flood_ratio = 0;         ///< the flood is this many times what it hides
+    bool calibrated = false;        ///< answers can wrap around; then the token is sent again
+};
+
+/// What each side learns if both follow the protocol, in a sentence each.
+struct knowledge {
+    std::string server;
+    std::string client;
+};
+knowledge what_each_side_learns(const arguments& args, const prediction& predicted);
+
+}  // namespace examples

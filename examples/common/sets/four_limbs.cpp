@@ -1,0 +1,21 @@
+#include "../run_slots.hpp"
+#include "../sets.hpp"
+
+namespace examples {
+
+report run_n8192_l4(const tensafe::lora::adapter_site& site, const tensafe::lora::matrix& hidden,
+                    const arguments& args) {
+    return run_slots<tensafe::ckks::n8192_l4>(site, hidden, args);
+}
+
+report run_n16384_l4(const tensafe::lora::adapter_site& site, const tensafe::lora::matrix& hidden,
+                     const arguments& args) {
+    return run_slots<tensafe::ckks::n16384_l4>(site, hidden, args);
+}
+
+report run_n32768_l4(const tensafe::lora::adapter_site& site, const tensafe::lora::matrix& hidden,
+                     const arguments& args) {
+    return run_slots<tensafe::ckks::n32768_l4>(site, hidden, args);
+}
+
+}  // namespace examples

@@ -1,0 +1,15 @@
+// expect: lora::replicated_slots: calibrated ranges are for coefficient_tiles; use lora::rigorous
+#include <tensafe/lora/interleaved_slots.hpp>
+
+namespace ckks = tensafe::ckks;
+namespace lora = tensafe::lora;
+
+#ifdef TENSAFE_COMPILE_FAIL
+using protection = lora::protects_adapter_rows<lora::calibrated<6>>;
+#else
+using protection = lora::protects_adapter_rows<lora::rigorous>;
+#endif
+
+std::size_t inputs(const lora::layout<ckks::private_n4096, lora::replicated_slots<>, protection>& l) {
+    return l.inputs();
+}

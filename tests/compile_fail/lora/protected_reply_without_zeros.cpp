@@ -1,0 +1,18 @@
+// expect: protected replies need the client's zero_pool
+#include <tensafe/ckks/keys.hpp>
+#include <tensafe/lora/server.hpp>
+
+namespace ckks = tensafe::ckks;
+namespace lora = tensafe::lora;
+using P = ckks::private_n4096;
+using server = lora::server<P>;
+
+server::reply_type with_zeros(const server& s, const lora::request<P>& r, lora::zero_pool<P>& zeros) {
+    return s.apply(tensafe::exec::host{}, r, zeros);
+}
+
+#ifdef TENSAFE_COMPILE_FAIL
+server::reply_type without_zeros(const server& s, const lora::request<P>& r) {
+    return s.apply(tensafe::exec::host{}, r);
+}
+#endif

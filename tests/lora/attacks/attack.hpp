@@ -1,0 +1,247 @@
+#pragma once
+
+// What the attacks share: sessions whose every random number is fixed, what an observer reads off a reply, and
+// statistics with known false alarm rates.
+
+#include <tensafe/lora/client.hpp>
+#include <tensafe/lora/column_server.hpp>
+#include <tensafe/lora/server.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numbers>
+#include <span>
+#include <vector>
+
+namespace attacks {
+
+namespace arith = tensafe::arith;
+namespace ckks = tensafe::ckks;
+namespace lora = tensafe::lora;
+namespace memory = tensafe::memory;
+namespace random = tensafe::random;
+namespace rns = tensafe::rns;
+using arith::wide;
+using arith::word;
+using tensafe::exec::host;
+
+/// The modulus of private_n4096 over a ring that is too small to be secure: what the tests show does not depend
+/// on the degree.
+using small_private = ckks::parameters<10, ckks::limb_bits<45, 44>, 40, ckks::insecure_for_tests>;
+
+inline random::seed numbered_seed(std::uint64_t number) {
+    random::seed result;
+    for (std::size_t i = 0; i < 8; ++i) {
+        result.bytes[i] = static_cast<std::uint8_t>(number >> (8 * i));
+    }
+    return result;
+}
+
+inline random::generator numbered_generator(std::uint64_t number) {
+    return random::generator(numbered_seed(number));
+}
+
+template <class Real>
+std::span<const Real> view(const std::vector<Real>& values) {
+    return values;
+}
+
+/// A client with its pool of zeros at one server. Runs with one number repeat each other bit by bit.
+template <ckks::parameter_set P>
+struct session {
+    using zero_key = ckks::zero_key<P, lora::request_level<P>>;
+
+    session(std::uint64_t session_number, int fold_log_n)
+        : number(16 * session_number),
+          server_nonce(numbered_seed(number)),
+          key(numbered_seed(number + 1)),
+          client(ckks::secret_key<P>(numbered_seed(number + 1)), numbered_generator(number + 2)),
+          open(client.zero_key(host{}, server_nonce)),
+          pool(server_nonce, open, fold_log_n, numbered_generator(number + 3)) {
+        work.generator = numbered_generator(number + 4);
+    }
+
+    std::uint64_t number;
+    random::seed server_nonce;
+    ckks::secret_key<P> key;  ///< the client's, to decrypt what it would not
+    lora::client<P> client;
+    zero_key open;
+    lora::zero_pool<P> pool;
+    lora::server_workspace<P> work;
+};
+
+// --- What everybody can compute ---------------------------------------------------------------------------
+
+template <ckks::parameter_set P>
+using basis_of = typename lora::folded_product<P>::basis;
+template <ckks::parameter_set P>
+using evaluation_poly = rns::poly<basis_of<P>, rns::evaluation_form>;
+
+/// c1 of input i of a request: public.
+template <ckks::parameter_set P>
+evaluation_poly<P> uniform_half(const lora::request<P>& r, std::size_t i) {
+    evaluation_poly<P> c1(memory::uninitialized);
+    ckks::expand_uniform(r.inputs[i].seed, random::stream_domain::uplink, c1);
+    return c1;
+}
+
+template <class Basis>
+wide modulus() {
+    wide product = 1;
+    for (const word q : Basis::primes) {
+        product *= q;
+    }
+    return product;
+}
+
+/// Coefficients as fractions of Q, in units of 2^-64, where additions and small multiples wrap around as they do
+/// modulo Q: of short moduli only.
+template <class Basis, class R>
+std::vector<std::uint64_t> fractions(
+    const rns::poly<Basis, rns::coefficient_form, memory::host_space, R>& p) {
+    static_assert(Basis::limbs <= 2 && rns::modulus_bits<Basis> <= 96);
+    const wide q = modulus<Basis>();
+    std::vector<std::uint64_t> result;
+    for (std::size_t k = 0; k < Basis::degree; ++k) {
+        wide x = p.template limb<0>()[k];
+        if constexpr (Basis::limbs == 2) {
+            constexpr word q0 = Basis::template prime<0>;
+            constexpr word q1 = Basis::template prime<1>;
+            const word difference = (p.template limb<1>()[k] + q1 - static_cast<word>(x % q1)) % q1;
+            x += wide{q0} * arith::multiply_mod(difference, arith::inverse_mod(q0 % q1, q1), q1);
+        }
+        const wide high = (x << 32) / q;
+        const wide low = ((x << 32) % q << 32) / q;
+        result.push_back(static_cast<std::uint64_t>(high << 32 | low));
+    }
+    return result;
+}
+
+/// c1 of a protected reply's output, likewise.
+template <class Output>
+std::vector<std::uint64_t> reply_fractions(const Output& output, std::size_t degree, int bits) {
+    std::vector<word> c1(degree);
+    tensafe::wire::unpack_bits(std::span<const std::uint8_t>(output.c1), bits, std::span(c1));
+    for (word& x : c1) {
+        x <<= 64 - bits;
+    }
+    return c1;
+}
+
+inline std::vector<std::uint64_t> difference(std::vector<std::uint64_t> a,
+                                             const std::vector<std::uint64_t>& b) {
+    for (std::size_t k = 0; k < a.size(); ++k) {
+        a[k] -= b[k];
+    }
+    return a;
+}
+
+/// A fraction in [-1/2, 1/2).
+inline double centred(std::uint64_t fraction) {
+    return static_cast<double>(static_cast<std::int64_t>(fraction)) * 0x1p-64;
+}
+
+inline std::int64_t centred(word residue, word q) {
+    return residue > q / 2 ? -static_cast<std::int64_t>(q - residue) : static_cast<std::int64_t>(residue);
+}
+
+/// Signed integers as residues.
+template <class Basis>
+rns::poly<Basis, rns::coefficient_form> lifted(const std::vector<std::int64_t>& values) {
+    rns::poly<Basis, rns::coefficient_form> result;
+    rns::for_each_limb<Basis>([&]<int I>() {
+        constexpr auto q = static_cast<std::int64_t>(Basis::template prime<I>);
+        for (std::size_t k = 0; k < values.size(); ++k) {
+            result.template limb<I>()[k] = static_cast<word>((values[k] % q + q) % q);
+        }
+    });
+    return result;
+}
+
+// --- A server without one of its steps ----------------------------------------------------------------------
+
+/// A product as `protect` leaves it, but without the encryption of zero and the floods: then `pack` rounds it as
+/// it rounds a protected one.
+template <ckks::parameter_set P>
+lora::protected_product<P> without_zero(lora::folded_product<P> product, int fold_log_n) {
+    using basis = basis_of<P>;
+    lora::protected_product<P> result{std::move(product.c0), rns::inverse(host{}, std::move(product.c1))};
+    rns::for_each_limb<basis>([&]<int I>() {
+        ckks::block_sums_to_coefficients<P::log_n, basis::template prime<I>>(host{}, fold_log_n,
+                                                                            result.c0[I].span());
+    });
+    return result;
+}
+
+/// The bytes of c0 and c1, for functions that take the output of any reply.
+struct output_bytes {
+    std::vector<std::uint8_t> c0;
+    std::vector<std::uint8_t> c1;
+};
+
+// --- Statistics ---------------------------------------------------------------------------------------------
+
+/// The mean of cos(2 pi x): 1 where all fractions are close to zero; of n uniform ones it has mean 0 and
+/// deviation 1/sqrt(2n). The most sensitive test of whether an observer who has a guess of A is right.
+inline double concentration(const std::vector<std::uint64_t>& x) {
+    double sum = 0;
+    for (const std::uint64_t fraction : x) {
+        sum += std::cos(2 * std::numbers::pi * centred(fraction));
+    }
+    return sum / static_cast<double>(x.size());
+}
+
+/// Pearson's; of unrelated samples it has a deviation of 1/sqrt(n).
+template <class Sample>
+double correlation(const Sample& a, const Sample& b) {
+    const auto n = static_cast<double>(a.size());
+    double mean_a = 0;
+    double mean_b = 0;
+    for (std::size_t k = 0; k < a.size(); ++k) {
+        mean_a += static_cast<double>(a[k]) / n;
+        mean_b += static_cast<double>(b[k]) / n;
+    }
+    double ab = 0;
+    double aa = 0;
+    double bb = 0;
+    for (std::size_t k = 0; k < a.size(); ++k) {
+        const double x = static_cast<double>(a[k]) - mean_a;
+        const double y = static_cast<double>(b[k]) - mean_b;
+        ab += x * y;
+        aa += x * x;
+        bb += y * y;
+    }
+    return ab / std::sqrt(aa * bb);
+}
+
+/// Five deviations of these statistics under the hypothesis that nothing is to be seen: both are sums of many
+/// bounded terms, nearly normal, and pass it with a chance of 6e-7.
+inline double null_concentration(std::size_t n) { return 5 / std::sqrt(2 * static_cast<double>(n)); }
+inline double null_correlation(std::size_t n) { return 5 / std::sqrt(static_cast<double>(n)); }
+
+/// The chance of a larger chi-square than this, after Wilson and Hilferty; good to a few percent of itself
+/// between 1e-6 and 1 for 50 and more degrees of freedom.
+inline double chi_square_p(double chi_square, double freedom) {
+    const double spread = 2 / (9 * freedom);
+    const double normal = (std::cbrt(chi_square / freedom) - (1 - spread)) / std::sqrt(spread);
+    return std::erfc(normal / std::numbers::sqrt2) / 2;
+}
+
+/// Fractions against the uniform distribution, in 64 bins: below 1e-6 they are not uniform.
+inline double uniformity_p(const std::vector<std::uint64_t>& x) {
+    std::array<double, 64> bins{};
+    for (const std::uint64_t fraction : x) {
+        bins[fraction >> 58] += 1;
+    }
+    const double expected = static_cast<double>(x.size()) / 64;
+    double chi_square = 0;
+    for (const double count : bins) {
+        chi_square += (count - expected) * (count - expected) / expected;
+    }
+    return chi_square_p(chi_square, 63);
+}
+
+}  // namespace attacks

@@ -24,17 +24,17 @@ struct token_cost {
     std::size_t inputs = 0;   ///< ciphertexts of the request
     std::size_t outputs = 0;  ///< products in the reply
     work_count server;        ///< with encryptions of zero made on the spot
+    /// Transforms of the server's that a filled pool of zeros has done before.
+    std::size_t pooled_transforms = 0;
     std::size_t client_transforms = 0;
-    std::size_t pooled_transforms =
-        0;  ///< of the server's, those that a filled pool of zeros has done before
     std::size_t bytes_up = 0;
     std::size_t bytes_down = 0;
     std::size_t session_bytes = 0;  ///< once: the client's zero key and both nonces
     std::size_t hidden_states = 1;  ///< that all this serves
     reply_budget budget{};
     double relative_error = 0;  ///< of an answer, typically: budget.relative_error
-    double statistical_distance =
-        0;  ///< of `default_replies` replies, from replies made of the answers alone
+    /// Of `default_replies` replies from replies that are made of the answers alone.
+    double statistical_distance = 0;
     double word_multiplications = 0;  ///< products of two words, butterflies included, both sides
 
     constexpr std::size_t bytes() const noexcept { return bytes_up + bytes_down; }

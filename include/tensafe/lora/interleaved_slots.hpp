@@ -103,7 +103,9 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
         std::vector<double> answers(rank);
         memory::secret_buffer<double> of_output(2 * s.stride);
         memory::secret_buffer<std::complex<double>> sums(s.stride);
-        const double unit = static_cast<double>(P::degree / (2 * s.stride)) / (weight_scale(budget) * scale);
+        // A matrix of zeros has the row_norm 0, and its answers are 0 rather than the flood.
+        const double unit = static_cast<double>(P::degree / (2 * s.stride)) * row_norm /
+                            (budget.weight_norm * std::sqrt(static_cast<double>(P::degree) / 2) * scale);
         for (std::size_t o = 0; o < s.outputs; ++o) {
             for (std::size_t k = 0; k < of_output.size(); ++k) {
                 of_output[k] = coefficients[o * of_output.size() + k] * unit;

@@ -113,7 +113,7 @@ static_assert(keeps_its_promise<width<30>>() && keeps_its_promise<width<42>>() &
               keeps_its_promise<width<45>>() && keeps_its_promise<width<57>>() &&
               keeps_its_promise<width<58>>() && keeps_its_promise<width<60>>() &&
               keeps_its_promise<width<61>>());
-// One more term than the largest power of two allows would break it for the widest primes.
+// Not because it promises too little: two terms more would break it for the widest primes.
 static_assert(width<61>::lazy == 3 && width<60>::lazy == 7 && width<45>::lazy == (1 << 18) - 1);
 static_assert(!stays_reducible(width<61>::lazy + 2, (word{1} << 61) - 1) &&
               !stays_reducible(width<60>::lazy + 2, (word{1} << 60) - 1));

@@ -52,6 +52,7 @@ struct reply_geometry {
 struct reply_budget {
     double modulus = 0;          ///< Q
     double weight_norm = 0;      ///< the integers that stand for a row of A have this Euclidean norm
+    double longest_row = 0;      ///< the same after rounding to integers, at most
     double noise_deviation = 0;  ///< of e*A in a wanted coefficient: what the flood has to cover ...
     double noise_worst = 0;      ///< ... and its largest magnitude
     double zero_deviation = 0;   ///< the same for the noise of the encryption of zero
@@ -133,8 +134,9 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
     // direction.
     b.weight_norm = static_cast<double>(
         static_cast<std::int64_t>(root_d / (square_root(12) * part_of_weights * precision)) + 1);
-    const double longest_row = b.weight_norm + root_d / 2;
-    const double plaintext_norm = square_root(g.rows) * longest_row;
+    // Rounding moves every coefficient of a plaintext by 1/2 at most.
+    const double plaintext_norm = square_root(g.rows) * b.weight_norm + square_root(g.entries) / 2;
+    b.longest_row = plaintext_norm / square_root(g.rows);
     b.noise_deviation = square_root(eta / 2) * plaintext_norm;
     b.noise_worst = eta * square_root(g.entries) * plaintext_norm;
     b.zero_deviation = square_root(eta / 2 * (4 * degree / 3 + 1));

@@ -136,6 +136,10 @@ class client {
     std::vector<std::vector<double>> decrypt(exec::host where, const layout<P, column_batched, Protection>& l,
                                              const reply<P, column_batched, Protection>& r,
                                              std::span<const double> scales) const {
+        if (scales.size() > l.largest_batch) {
+            throw shape_error("client::decrypt: got " + std::to_string(scales.size()) +
+                              " scales, wanted at most " + std::to_string(l.largest_batch));
+        }
         const reply_budget budget = checked_budget(l, r, scales.size());
         std::vector<std::vector<double>> answers(scales.size(), std::vector<double>(l.rank));
         memory::secret_buffer<double> values(P::degree);

@@ -154,10 +154,9 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
     /// The scale of h for which no answer passes the range (rigorous), or none of `factor` times the usual
     /// size (calibrated).
     double message_scale(const reply_budget& budget, double state_norm) const noexcept {
-        const double root_d = std::sqrt(static_cast<double>(d));
-        double norm = budget.range / (budget.weight_norm + root_d / 2);
+        double norm = budget.range / budget.longest_row;
         if constexpr (can_wrap) {
-            norm = std::fmax(norm, root_d * budget.typical / (budget.weight_norm + root_d / 2));
+            norm = std::fmax(norm, std::sqrt(static_cast<double>(d)) * budget.typical / budget.longest_row);
         }
         return detail::scale_for(norm, state_norm);
     }

@@ -64,8 +64,7 @@ struct layout<P, column_batched, Protection> {
 
     /// The scale of one hidden state for which none of its answers passes the range.
     double message_scale(const reply_budget& budget, double state_norm) const noexcept {
-        return detail::scale_for(budget.range / (budget.weight_norm + std::sqrt(static_cast<double>(d)) / 2),
-                                 state_norm);
+        return detail::scale_for(budget.range / budget.longest_row, state_norm);
     }
 
     /// An answer from its coefficient.

@@ -82,9 +82,8 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
     double message_scale(const reply_budget& budget, double state_norm) const noexcept {
         const auto n = static_cast<double>(P::degree);
         const auto g = static_cast<double>(slots().stride);
-        const double longest_row = budget.weight_norm + std::sqrt(static_cast<double>(d)) / 2;
         const double coefficient =
-            2 * g / n * std::sqrt(static_cast<double>(Rows::rows_per_slot) * n / 2) * longest_row;
+            2 * g / n * std::sqrt(static_cast<double>(Rows::rows_per_slot) * n / 2) * budget.longest_row;
         return detail::scale_for(budget.range / coefficient, state_norm);
     }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/ckks/evaluate.hpp>
+#include <tensafe/ckks/keys.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter.hpp>
 #include <tensafe/lora/layout.hpp>

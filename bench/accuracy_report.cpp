@@ -52,7 +52,7 @@ double report(const char* name, const lora::adapter& adapter, int tokens) {
         const lora::server<P, lora::coefficient_tiles<4>, Protection> server(site.a);
         lora::client<P> client;
         const auto nonce = tensafe::random::fresh_seed();
-        lora::zero_pool<P> zeros(nonce, client.zero_key(here, nonce), server.layout().fold_log_n());
+        auto zeros = server.zeros_for(nonce, client.zero_key(here, nonce));
         typename decltype(server)::workspace work;
         typename decltype(server)::reply_type reply;
         for (const int outliers : {0, 1, 8}) {

@@ -19,7 +19,7 @@ class batch_path {
         : site_(tensafe::lora::balance(site)),
           server_(site_.a),
           nonce_(tensafe::random::fresh_seed()),
-          zeros_(nonce_, client_.zero_key(here, nonce_), layout().fold_log_n()) {}
+          zeros_(server_.zeros_for(nonce_, client_.zero_key(here, nonce_))) {}
 
     const auto& layout() const { return server_.layout(); }
     void fill_pool() { zeros_.fill(here, layout().outputs()); }

@@ -8,6 +8,9 @@ namespace examples {
 namespace {
 
 std::string power_of_two(double x) {
+    if (x == 1) {
+        return "1";
+    }
     char text[32];
     std::snprintf(text, sizeof text, "2^%.1f", std::log2(x));
     return text;
@@ -17,10 +20,10 @@ std::string power_of_two(double x) {
 
 knowledge what_each_side_learns(const arguments& args, const prediction& predicted) {
     knowledge result;
-    result.server = "sizes and times; nothing of h (RLWE, 128 bits)";
-    if (predicted.calibrated) {
-        result.server += "; which tokens were sent again because an answer passed the calibrated range";
-    }
+    result.server = predicted.calibrated
+                        ? "sizes and times, and which tokens were sent again because an answer passed the "
+                          "calibrated range; nothing else of h (RLWE, 128 bits)"
+                        : "sizes and times; nothing of h (RLWE, 128 bits)";
     if (args.protection == "reveals_adapter_rows") {
         result.client = "A itself: replies show its rows, and not to the client alone";
         return result;
@@ -29,16 +32,14 @@ knowledge what_each_side_learns(const arguments& args, const prediction& predict
     result.client = args.blind() ? "the delta, scale*B*A*h; " : "A*h, one answer a row; ";
     const std::string rest = args.blind() ? "nothing else of A and B" : "nothing else of A";
     if (predicted.distance <= 0x1p-10) {
-        result.client += rest + ", up to a statistical distance of " + power_of_two(predicted.distance) +
-                         " after 2^20 replies and to RLWE";
+        result.client += rest + " (RLWE, and a statistical distance of " + power_of_two(predicted.distance) +
+                         " after 2^20 replies)";
     } else {
-        result.client += "beside it little: noise that depends on the adapter, under a flood " +
-                         std::to_string(std::lround(predicted.flood_ratio)) +
-                         " times as large. No guarantee for many replies: the statistical distance is ";
-        result.client += predicted.distance_of_one < 1
-                             ? power_of_two(predicted.distance_of_one) +
-                                   " after one and grows with the root of their number"
-                             : "1 after one";
+        result.client +=
+            "beside it noise that depends on the adapter, under a flood " +
+            std::to_string(std::lround(predicted.flood_ratio)) +
+            " times as large: no guarantee for many replies, and for one a statistical distance of ";
+        result.client += power_of_two(predicted.distance_of_one);
     }
     // Not a matter of encryption: answers are linear in h.
     result.client += ". In any case " + std::to_string(predicted.d) + " independent h and their answers " +

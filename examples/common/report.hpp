@@ -40,12 +40,15 @@ struct report {
     std::size_t bytes_down = 0;
     std::size_t retries = 0;
     double relative_error = 0;                               ///< of the worst token, in the Euclidean norm
+    double predicted_relative_error = 0;                     ///< typical for that token
     bool within_tolerance = true;                            ///< whether every delta came out right
     std::vector<std::pair<std::string, double>> truncation;  ///< what a truncation did, for the JSON object
 
     /// Books the error of one token.
-    /// @param tolerance  the Euclidean norm that it may have
-    void compare(std::span<const double> delta, std::span<const double> expected, double tolerance);
+    /// @param error_norm  typical for it: the Euclidean norm of delta - expected; a delta may be off by
+    ///                    `tolerance` times that
+    void compare(std::span<const double> delta, std::span<const double> expected, double error_norm);
+    static constexpr double tolerance = 5;
     /// The median over tokens of a token's time in a phase, and in all of them.
     double ms_of_phase(std::size_t p) const;
     double ms_per_token() const;

@@ -25,7 +25,7 @@ class token_path {
           // Once per session: the server draws a nonce, the client answers with its zero key. From then on
           // the server can make encryptions of zero, and hides each product under a fresh one.
           nonce_(tensafe::random::fresh_seed()),
-          zeros_(nonce_, client_.zero_key(here, nonce_), layout().fold_log_n()) {}
+          zeros_(server_.zeros_for(nonce_, client_.zero_key(here, nonce_))) {}
 
     const auto& layout() const { return server_.layout(); }
 

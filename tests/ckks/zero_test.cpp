@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -46,14 +47,15 @@ static_assert(std::is_same_v<decltype(one_zero::c0)::value_type, memory::secret_
 static_assert(std::is_same_v<decltype(one_zero::e0), memory::secret_buffer<std::int8_t>>);
 static_assert(std::is_same_v<decltype(one_zero::e1), memory::secret_buffer<std::int8_t>>);
 
-// A client sends a nonce and b, nothing that an `a` could be in: this compiles for two members only.
+// A client sends b and nonces, nothing that an `a` could be in: this compiles for three members only.
 static_assert([](const ckks::zero_key<P, 1>* key) {
-    using nonce_and_b = decltype([](const ckks::zero_key<P, 1>& k) {
-        const auto& [nonce, b] = k;
-        return std::pair(nonce, b);
+    using nonces_and_b = decltype([](const ckks::zero_key<P, 1>& k) {
+        const auto& [client_nonce, b, server_nonce] = k;
+        return std::tuple(client_nonce, b, server_nonce);
     }(*key));
-    return std::is_same_v<nonce_and_b,
-                          std::pair<random::seed, rns::poly<P::basis_at<1>, rns::evaluation_form>>>;
+    return std::is_same_v<
+        nonces_and_b,
+        std::tuple<random::seed, rns::poly<P::basis_at<1>, rns::evaluation_form>, random::seed>>;
 }(nullptr));
 
 random::seed numbered_seed(std::uint8_t number) {
@@ -289,8 +291,9 @@ TEST_CASE("c1 is a*v for the a of both nonces, whatever b the client sends") {
 
 TEST_CASE("Another nonce of either side gives another a") {
     const session<1> c(3, 3);
-    const auto c1_of = [](const ckks::zero_key<P, 1>& key, const random::seed& server_nonce) {
-        one_pool pool(server_nonce, key, 3, generator(7));
+    const auto c1_of = [](ckks::zero_key<P, 1> key, const random::seed& server_nonce) {
+        key.server_nonce = server_nonce;  // as if it had been made for this one
+        one_pool pool(server_nonce, std::move(key), 3, generator(7));
         return pool.take(host{}).c1;
     };
     const auto c1 = c1_of(c.open, c.server_nonce);
@@ -407,4 +410,19 @@ TEST_CASE("A fold to a degree that no subring of the set has is refused") {
         CHECK(message_of<tensafe::parameter_error>([&] { one_pool(c.server_nonce, c.open, log_n); }) ==
               "zero_pool: fold_log_n: got " + std::to_string(log_n) + ", wanted 0 to 10");
     }
+}
+
+TEST_CASE("A zero key that was made for another nonce, or holds more than residues, is refused") {
+    const session<1> c(9, 3);
+    CHECK_THROWS_AS(one_pool(numbered_seed(0xa7), c.open, 3), tensafe::parameter_error);
+    auto malformed = c.open;
+    malformed.b.template limb<1>()[5] = P::basis::prime<1>;
+    std::string message;
+    try {
+        one_pool pool(c.server_nonce, malformed, 3);
+    } catch (const tensafe::format_error& e) {
+        message = e.what();
+    }
+    CHECK(message == "zero_pool: a residue of limb 1 of the zero key is not below its prime " +
+                         std::to_string(P::basis::prime<1>));
 }

@@ -248,7 +248,8 @@ TEST_CASE("a kept workspace gives the answers of a fresh one, also for other sha
         const protected_server s(a);
         for (const std::size_t tokens : {20UL, 3UL}) {
             const auto q = with.key_holder.encrypt(host{}, s.layout(), random_batch(tokens, d, tokens));
-            const auto kept = s.apply(host{}, q.request, with.zeros, work);
+            protected_server::reply_type kept;
+            s.apply(host{}, q.request, with.zeros, work, kept);
             const auto fresh = s.apply(host{}, q.request, with.zeros);
             const auto got = with.key_holder.decrypt(host{}, s.layout(), kept, q.scales);
             const auto wanted = with.key_holder.decrypt(host{}, s.layout(), fresh, q.scales);
@@ -265,4 +266,15 @@ TEST_CASE("a kept workspace gives the answers of a fresh one, also for other sha
             }
         }
     }
+}
+
+TEST_CASE("a server that was given a largest batch refuses a longer one") {
+    session with(small::log_n);
+    const protected_server s(random_matrix(2, 8, 1), 5);
+    const auto five = with.key_holder.encrypt(host{}, s.layout(), random_batch(5, 8, 1));
+    CHECK_NOTHROW(static_cast<void>(s.apply(host{}, five.request, with.zeros)));
+    const auto six = with.key_holder.encrypt(host{}, s.layout(), random_batch(6, 8, 1));
+    CHECK(contains(
+        message_of<shape_error>([&] { static_cast<void>(s.apply(host{}, six.request, with.zeros)); }),
+        "got a request of 6 hidden states, wanted 1 to 5"));
 }

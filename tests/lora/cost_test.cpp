@@ -155,7 +155,7 @@ TEST_CASE("a filled pool saves the server the transforms that the cost names") {
     CHECK(bare.pooled_transforms == 0);
     CHECK(bare.session_bytes == 0);
     // The nonces, and b bit-packed, in two messages.
-    CHECK(with.session_bytes == 2 * 32 + 1024 / 8 * (45 + 44) + 2 * 64);
+    CHECK(with.session_bytes == 3 * 32 + 1024 / 8 * (45 + 44) + 2 * 64);
 }
 
 TEST_CASE("a longer site costs more, and a bare one fewer multiplications and more bytes down") {

@@ -30,11 +30,11 @@ using tensafe::lora::client;
 using tensafe::lora::matrix;
 using tensafe::lora::paired_rows;
 using tensafe::lora::replicated_slots;
-using tensafe::lora::slot_request;
 using tensafe::lora::rescaled_replies;
-using tensafe::lora::slot_server;
 using tensafe::lora::single_rows;
 using tensafe::lora::site_stack;
+using tensafe::lora::slot_request;
+using tensafe::lora::slot_server;
 using tensafe::lora::unrescaled_replies;
 
 namespace {
@@ -65,7 +65,8 @@ std::vector<double> open_reply(const client<P>& c, const slot_server<P, Packing>
 
 /// A * h through encryption.
 template <class P, class Packing, class Real>
-std::vector<double> encrypted_product(client<P>& c, const slot_server<P, Packing>& s, const std::vector<Real>& h) {
+std::vector<double> encrypted_product(client<P>& c, const slot_server<P, Packing>& s,
+                                      const std::vector<Real>& h) {
     return open_reply(c, s, s.apply(host{}, c.encrypt(host{}, s.layout(), view(h))));
 }
 

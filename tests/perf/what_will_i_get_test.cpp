@@ -66,7 +66,7 @@ TEST_CASE("the forecast has the bytes of the cost model, an error that comes tru
         const lora::server<set> server(site.a);
         lora::client<set> client;
         const auto nonce = tensafe::random::fresh_seed();
-        lora::zero_pool<set> zeros(nonce, client.zero_key(here, nonce), server.layout().fold_log_n());
+        auto zeros = server.zeros_for(nonce, client.zero_key(here, nonce));
         double errors = 0;
         double values = 0;
         std::mt19937_64 engine(i);

@@ -34,6 +34,7 @@ struct zero_key {
 
     random::seed client_nonce;
     rns::poly<typename P::template basis_at<Level>, rns::evaluation_form> b;
+    random::seed server_nonce;  ///< for which it was made: lets the server notice a key of another session
 };
 
 /// The client's zero key for the nonce that the server sent. Takes two fresh seeds.
@@ -43,7 +44,7 @@ zero_key<P, Level> make_zero_key(exec::host where, const secret_key<P>& s, const
     const random::seed client_nonce = generator.next_seed();
     const auto a = detail::expand_public_key<typename P::template basis_at<Level>>(
         random::joint_seed(client_nonce, server_nonce));
-    return {client_nonce, detail::hide_with_error<Level>(where, a, s, generator)};
+    return {client_nonce, detail::hide_with_error<Level>(where, a, s, generator), server_nonce};
 }
 
 template <parameter_set P, int Level>
@@ -112,13 +113,26 @@ class zero_pool {
     /// @param key           what the client made of that nonce
     /// @param fold_log_n    replies are folded to the subring of degree 2^fold_log_n
     /// @param generator     to give an explicit one is for tests
-    /// @throws parameter_error unless 0 <= fold_log_n <= P::log_n
+    /// @throws parameter_error unless 0 <= fold_log_n <= P::log_n and the key was made for this nonce;
+    ///         format_error if b holds anything but residues
     zero_pool(const random::seed& server_nonce, zero_key<P, Level> key, int fold_log_n,
               random::generator generator = random::generator())
         : log_n_(checked(fold_log_n)),
           a_(detail::expand_public_key<basis>(random::joint_seed(key.client_nonce, server_nonce))),
           b_(std::move(key.b)),
-          generator_(std::move(generator)) {}
+          generator_(std::move(generator)) {
+        if (key.server_nonce != server_nonce) {
+            throw parameter_error("zero_pool: the client made this zero key for another server nonce");
+        }
+        rns::for_each_limb<basis>([&]<int I>() {
+            constexpr arith::word q = basis::template prime<I>;
+            const auto limb = b_.template limb<I>();
+            if (!std::all_of(limb.begin(), limb.end(), [](arith::word x) { return x < q; })) {
+                throw format_error("zero_pool: a residue of limb " + std::to_string(I) +
+                                   " of the zero key is not below its prime " + std::to_string(q));
+            }
+        });
+    }
 
     zero_pool(const zero_pool&) = delete;  // two copies would hand out the same zeros
     zero_pool& operator=(const zero_pool&) = delete;

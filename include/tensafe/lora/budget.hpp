@@ -168,13 +168,17 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
     const double rounding = b.rounding_deviation * ratio / half;
     const double weights = root_d / square_root(12) / b.weight_norm;
     const double rest = square_root(precision * precision - rounding * rounding - weights * weights);
-    if (!(rest * half / ratio >= least_flood_ratio * b.leak_deviation())) {
+    // Whole bits round the flood down by up to a half.
+    const double flood_deviation = rest * half / ratio;
+    if (flood_deviation >= 1) {
+        b.flood = privacy::bell_flood::of_deviation(flood_deviation);
+    }
+    if (!(b.flood.deviation() >= least_flood_ratio * b.leak_deviation())) {
         return {
             b,
             "its modulus is too short to hide the noise at this precision; use a set with a longer modulus, "
             "fewer rows in a plaintext, or a lower precision"};
     }
-    b.flood = privacy::bell_flood::of_deviation(rest * half / ratio);
     // Rounding moves c0 and each coefficient of c1 by at most 1/2, and the secret is ternary.
     const double rounding_worst = (degree + 1) / 2 * b.modulus * power_of_two(-b.reply_bits);
     b.range = half - b.noise_worst - b.zero_worst - b.flood.largest() - rounding_worst;

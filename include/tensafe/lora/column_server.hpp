@@ -22,9 +22,13 @@ class server<P, column_batched, Protection> {
     using workspace = server_workspace<P>;
 
     /// Rounds A (rank x d) to integers.
+    /// @param largest_batch  longer batches are refused: docs/security.md says what a client that does not
+    ///                       follow the protocol can do with long ones
     /// @throws as the primary template
-    explicit server(const matrix& a)
-        : layout_(layout_type::of(a.rows, a.columns, detail::public_row_norm(a))), budget_(layout_.budget()) {
+    explicit server(const matrix& a, std::size_t largest_batch = P::degree)
+        : layout_(layout_type::of(a.rows, a.columns, detail::public_row_norm(a))),
+          budget_(layout_.budget()),
+          largest_batch_(std::min(largest_batch, layout_type::largest_batch)) {
         for (std::size_t r = 0; r < a.rows; ++r) {
             for (std::size_t j = 0; j < a.columns; ++j) {
                 integers_.push_back(static_cast<std::int64_t>(
@@ -36,13 +40,24 @@ class server<P, column_batched, Protection> {
 
     const layout_type& layout() const noexcept { return layout_; }
 
+    /// The encryptions of zero for one client, in one session. A reply takes layout().outputs() of them;
+    /// `fill` makes them beforehand. Other servers of this parameter set can share them, if their layouts
+    /// have the same fold_log_n().
+    /// @param nonce  random::fresh_seed(), drawn by this server for the session and sent to the client
+    /// @param key    what the client answered: client::zero_key
+    /// @throws parameter_error if the key was made for another nonce; format_error if it is malformed
+    zero_pool zeros_for(const random::seed& nonce, ckks::zero_key<P, request_level<P>> key,
+                        random::generator generator = random::generator()) const {
+        return zero_pool(nonce, std::move(key), layout_.fold_log_n(), std::move(generator));
+    }
+
     /// First two steps: d * rank products of a number with a ciphertext. Inputs are expanded a few at a time,
     /// so that memory does not grow with d.
     /// @throws shape_error if the request was made for another layout or has a wrong size; format_error if it
     ///         holds anything but residues
     void multiply(exec::host where, const request<P>& r, workspace& work) const {
         using basis = typename folded_product<P>::basis;
-        detail::check_request(layout_, r, layout_type::largest_batch);
+        detail::check_request(layout_, r, largest_batch_);
         work.products.clear();
         work.products.resize(layout_.rank);
         for (auto& product : work.products) {
@@ -90,47 +105,40 @@ class server<P, column_batched, Protection> {
 
     /// Last step: the products as they leave the server; of each the coefficients of the batch's tokens.
     void finish(exec::host where, std::size_t tokens, workspace& work, reply_type& result) const {
-        result.rank = layout_.rank;
-        result.d = layout_.d;
-        result.tokens = tokens;
-        if constexpr (Protection::protects) {
-            result.outputs.resize(layout_.rank);
-            for (std::size_t o = 0; o < layout_.rank; ++o) {
-                pack(where, work.protected_products[o], tokens, budget_.reply_bits, result.outputs[o]);
-            }
-            work.protected_products.clear();
-        } else {
-            result.outputs = std::move(work.products);
-            work.products.clear();
-        }
+        detail::finish_reply<Protection>(
+            where, layout_, budget_, tokens, [&](std::size_t) { return tokens; }, work, result);
     }
 
     /// All steps.
     /// @throws as the steps
-    reply_type apply(exec::host where, const request<P>& r, zero_pool& zeros, workspace& work) const
-        requires(Protection::protects) {
-        reply_type result;
+    void apply(exec::host where, const request<P>& r, zero_pool& zeros, workspace& work,
+               reply_type& result) const requires(Protection::protects) {
         multiply(where, r, work);
         protect(where, zeros, work);
         finish(where, r.tokens, work, result);
-        return result;
     }
     reply_type apply(exec::host where, const request<P>& r, zero_pool& zeros) const
         requires(Protection::protects) {
         workspace work;
-        return apply(where, r, zeros, work);
+        reply_type result;
+        apply(where, r, zeros, work, result);
+        return result;
     }
 
     /// All steps of bare replies: see `reveals_adapter_rows`.
-    reply_type apply(exec::host, const request<P>&) const  // protected replies need the client's zero_pool
-        requires(Protection::protects) = delete;
+    void apply(exec::host where, const request<P>& r, workspace& work, reply_type& result) const
+        requires(!Protection::protects) {
+        multiply(where, r, work);
+        finish(where, r.tokens, work, result);
+    }
     reply_type apply(exec::host where, const request<P>& r) const requires(!Protection::protects) {
         workspace work;
         reply_type result;
-        multiply(where, r, work);
-        finish(where, r.tokens, work, result);
+        apply(where, r, work, result);
         return result;
     }
+    reply_type apply(exec::host, const request<P>&) const  // protected replies need the client's zero_pool
+        requires(Protection::protects) = delete;
 
   private:
     /// Ciphertexts expanded at once: 4 MiB at N = 4096 with two limbs.
@@ -138,6 +146,7 @@ class server<P, column_batched, Protection> {
 
     layout_type layout_;
     reply_budget budget_;
+    std::size_t largest_batch_;
     std::vector<std::int64_t> integers_;
 };
 

@@ -19,6 +19,10 @@ struct site_shape {
     std::size_t d_out = 0;  ///< counts in mode `blind` only
 };
 
+inline site_shape shape_of(const adapter_site& site) noexcept {
+    return {site.rank(), site.d_in(), site.d_out()};
+}
+
 /// What one request and its reply cost: known at compile time, and what the code then does and sends.
 struct token_cost {
     std::size_t inputs = 0;   ///< ciphertexts of the request
@@ -29,8 +33,9 @@ struct token_cost {
     std::size_t client_transforms = 0;
     std::size_t bytes_up = 0;
     std::size_t bytes_down = 0;
-    std::size_t session_bytes = 0;  ///< once: the client's zero key and both nonces
+    std::size_t session_bytes = 0;  ///< once: the server's nonce, and the client's zero key with both nonces
     std::size_t hidden_states = 1;  ///< that all this serves
+    std::size_t wanted = 0;         ///< coefficients that a reply shows, for budget.statistical_distance
     reply_budget budget{};
     double relative_error = 0;  ///< of an answer, typically: budget.relative_error
     /// Of `default_replies` replies from replies that are made of the answers alone.
@@ -50,6 +55,7 @@ constexpr token_cost cost_of(site_shape shape, mode m = mode::client_held_b) {
     token_cost cost;
     cost.budget = l.budget();
     cost.relative_error = cost.budget.relative_error;
+    cost.wanted = l.wanted();
     cost.inputs = l.inputs();
     cost.outputs = l.outputs();
     cost.server.products = cost.inputs * cost.outputs;
@@ -71,9 +77,9 @@ constexpr token_cost cost_of(site_shape shape, mode m = mode::client_held_b) {
         cost.pooled_transforms = l.outputs() * limbs;
         cost.server.transforms = cost.pooled_transforms + (l.outputs() + whole_inverses) * limbs;
         cost.client_transforms += l.outputs() + whole_inverses;
-        cost.statistical_distance = cost.budget.statistical_distance(l.wanted());
+        cost.statistical_distance = cost.budget.statistical_distance(cost.wanted);
         cost.session_bytes =
-            2 * random::seed_bytes + packed_residues_bytes<P>(P::degree) + 2 * message_overhead_bytes;
+            3 * random::seed_bytes + packed_residues_bytes<P>(P::degree) + 2 * message_overhead_bytes;
     } else {
         cost.client_transforms += whole_inverses * limbs;
         cost.statistical_distance = 1;

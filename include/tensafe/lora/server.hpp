@@ -90,6 +90,11 @@ void expand_input(exec::host, const request<P>& r, std::size_t i, Poly& c0, Poly
 template <class Layout, ckks::parameter_set P>
 void protect_products(exec::host where, const Layout& layout, const reply_budget& budget, zero_pool<P>& zeros,
                       server_workspace<P>& work) {
+    if (work.products.size() != layout.outputs()) {
+        throw shape_error("server::protect: got " + std::to_string(work.products.size()) +
+                          " products in the workspace, wanted " + std::to_string(layout.outputs()) +
+                          ": call multiply() first");
+    }
     random::seed seed = work.generator.next_seed();
     const memory::wipe_guard guard(seed);
     work.protected_products.clear();
@@ -107,6 +112,35 @@ void protect_products(exec::host where, const Layout& layout, const reply_budget
         work.work.transforms += layout.fold_log_n() == P::log_n ? limbs : 0;
     }
     work.products.clear();
+}
+
+/// The products as they leave the server; of output o the first wanted(o) coefficients.
+template <class Protection, class Layout, ckks::parameter_set P, class Reply, class Wanted>
+void finish_reply(exec::host where, const Layout& layout, const reply_budget& budget, std::size_t tokens,
+                  Wanted wanted, server_workspace<P>& work, Reply& result) {
+    const auto check = [&](std::size_t products, const char* step) {
+        if (products != layout.outputs()) {
+            throw shape_error("server::finish: got " + std::to_string(products) +
+                              " products in the workspace, wanted " + std::to_string(layout.outputs()) +
+                              ": call " + step + " first");
+        }
+    };
+    if constexpr (!Protection::protects) {
+        check(work.products.size(), "multiply()");
+        result.outputs = std::move(work.products);
+        work.products.clear();
+    } else {
+        check(work.protected_products.size(), "protect()");
+        result.outputs.resize(layout.outputs());
+        for (std::size_t o = 0; o < layout.outputs(); ++o) {
+            pack(where, work.protected_products[o], wanted(o), layout.reply_bits(budget, o),
+                 result.outputs[o]);
+        }
+        work.protected_products.clear();
+    }
+    result.rank = layout.rank;
+    result.d = layout.d;
+    result.tokens = tokens;
 }
 
 }  // namespace detail
@@ -142,6 +176,17 @@ class server {
     server(const matrix& a, const ckks::secret_key<P>&) = delete;  // a server never holds a secret key
 
     const layout_type& layout() const noexcept { return layout_; }
+
+    /// The encryptions of zero for one client, in one session. A reply takes layout().outputs() of them;
+    /// `fill` makes them beforehand. Other servers of this parameter set can share them, if their layouts
+    /// have the same fold_log_n().
+    /// @param nonce  random::fresh_seed(), drawn by this server for the session and sent to the client
+    /// @param key    what the client answered: client::zero_key
+    /// @throws parameter_error if the key was made for another nonce; format_error if it is malformed
+    zero_pool zeros_for(const random::seed& nonce, ckks::zero_key<P, request_level<P>> key,
+                        random::generator generator = random::generator()) const {
+        return zero_pool(nonce, std::move(key), layout_.fold_log_n(), std::move(generator));
+    }
 
     /// First step: a request to polynomials.
     /// @throws shape_error if the request was made for another layout or has a wrong size; format_error if it
@@ -195,19 +240,8 @@ class server {
 
     /// Last step: the products as they leave the server.
     void finish(exec::host where, workspace& work, reply_type& result) const {
-        result.rank = layout_.rank;
-        result.d = layout_.d;
-        if constexpr (Protection::protects) {
-            result.outputs.resize(layout_.outputs());
-            for (std::size_t o = 0; o < layout_.outputs(); ++o) {
-                pack(where, work.protected_products[o], layout_.wanted(o), layout_.reply_bits(budget_, o),
-                     result.outputs[o]);
-            }
-            work.protected_products.clear();
-        } else {
-            result.outputs = std::move(work.products);
-            work.products.clear();
-        }
+        detail::finish_reply<Protection>(
+            where, layout_, budget_, 1, [&](std::size_t o) { return layout_.wanted(o); }, work, result);
     }
 
     /// All steps.

@@ -101,7 +101,7 @@ unit_times measure_units() {
     const server_type server(a);
     lora::client<P> client;
     const random::seed nonce = random::fresh_seed();
-    lora::zero_pool<P> zeros(nonce, client.zero_key(here, nonce), server.layout().fold_log_n());
+    auto zeros = server.zeros_for(nonce, client.zero_key(here, nonce));
     typename server_type::workspace work;
     typename server_type::reply_type reply;
     const auto query = [&] {
@@ -164,7 +164,7 @@ site_forecast what_will_i_get(const lora::adapter_site& site, lora::mode mode = 
     forecast.site = site.name;
     forecast.rows = statistics_of(mode == lora::mode::blind ? lora::merge(site) : lora::balance(site).a);
     try {
-        forecast.cost = lora::cost_of<P, Packing, Protection>({site.rank(), site.d_in(), site.d_out()}, mode);
+        forecast.cost = lora::cost_of<P, Packing, Protection>(lora::shape_of(site), mode);
     } catch (const parameter_error& e) {
         throw parameter_error("what_will_i_get: site " + site.name + ": " + e.what());
     }

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the attacks share: sessions whose every random number is fixed, what an observer reads off a reply, and
-// statistics with known false alarm rates.
+// What the attacks share: sessions whose every random number is fixed, what an observer reads off a reply,
+// and statistics with known false alarm rates.
 
 #include <tensafe/lora/client.hpp>
 #include <tensafe/lora/column_server.hpp>
@@ -28,8 +28,8 @@ using arith::wide;
 using arith::word;
 using tensafe::exec::host;
 
-/// The modulus of private_n4096 over a ring that is too small to be secure: what the tests show does not depend
-/// on the degree.
+/// The modulus of private_n4096 over a ring that is too small to be secure: what the tests show does not
+/// depend on the degree.
 using small_private = ckks::parameters<10, ckks::limb_bits<45, 44>, 40, ckks::insecure_for_tests>;
 
 inline random::seed numbered_seed(std::uint64_t number) {
@@ -84,7 +84,8 @@ using evaluation_poly = rns::poly<basis_of<P>, rns::evaluation_form>;
 template <ckks::parameter_set P>
 evaluation_poly<P> uniform_half(const lora::request<P>& r, std::size_t i) {
     evaluation_poly<P> c1(memory::uninitialized);
-    ckks::expand_uniform(r.inputs[i].seed, random::stream_domain::uplink, c1);
+    ckks::expand_uniform(r.seed, random::stream_domain::uplink, c1,
+                         static_cast<std::uint32_t>(i * static_cast<std::size_t>(basis_of<P>::limbs)));
     return c1;
 }
 
@@ -97,8 +98,8 @@ wide modulus() {
     return product;
 }
 
-/// Coefficients as fractions of Q, in units of 2^-64, where additions and small multiples wrap around as they do
-/// modulo Q: of short moduli only.
+/// Coefficients as fractions of Q, in units of 2^-64, where additions and small multiples wrap around as they
+/// do modulo Q: of short moduli only.
 template <class Basis, class R>
 std::vector<std::uint64_t> fractions(
     const rns::poly<Basis, rns::coefficient_form, memory::host_space, R>& p) {
@@ -161,17 +162,18 @@ rns::poly<Basis, rns::coefficient_form> lifted(const std::vector<std::int64_t>& 
     return result;
 }
 
-// --- A server without one of its steps ----------------------------------------------------------------------
+// --- A server without one of its steps
+// ----------------------------------------------------------------------
 
-/// A product as `protect` leaves it, but without the encryption of zero and the floods: then `pack` rounds it as
-/// it rounds a protected one.
+/// A product as `protect` leaves it, but without the encryption of zero and the floods: then `pack` rounds it
+/// as it rounds a protected one.
 template <ckks::parameter_set P>
 lora::protected_product<P> without_zero(lora::folded_product<P> product, int fold_log_n) {
     using basis = basis_of<P>;
     lora::protected_product<P> result{std::move(product.c0), rns::inverse(host{}, std::move(product.c1))};
     rns::for_each_limb<basis>([&]<int I>() {
         ckks::block_sums_to_coefficients<P::log_n, basis::template prime<I>>(host{}, fold_log_n,
-                                                                            result.c0[I].span());
+                                                                             result.c0[I].span());
     });
     return result;
 }
@@ -182,7 +184,8 @@ struct output_bytes {
     std::vector<std::uint8_t> c1;
 };
 
-// --- Statistics ---------------------------------------------------------------------------------------------
+// --- Statistics
+// ---------------------------------------------------------------------------------------------
 
 /// The mean of cos(2 pi x): 1 where all fractions are close to zero; of n uniform ones it has mean 0 and
 /// deviation 1/sqrt(2n). The most sensitive test of whether an observer who has a guess of A is right.
@@ -219,8 +222,12 @@ double correlation(const Sample& a, const Sample& b) {
 
 /// Five deviations of these statistics under the hypothesis that nothing is to be seen: both are sums of many
 /// bounded terms, nearly normal, and pass it with a chance of 6e-7.
-inline double null_concentration(std::size_t n) { return 5 / std::sqrt(2 * static_cast<double>(n)); }
-inline double null_correlation(std::size_t n) { return 5 / std::sqrt(static_cast<double>(n)); }
+inline double null_concentration(std::size_t n) {
+    return 5 / std::sqrt(2 * static_cast<double>(n));
+}
+inline double null_correlation(std::size_t n) {
+    return 5 / std::sqrt(static_cast<double>(n));
+}
 
 /// The chance of a larger chi-square than this, after Wilson and Hilferty; good to a few percent of itself
 /// between 1e-6 and 1 for 50 and more degrees of freedom.

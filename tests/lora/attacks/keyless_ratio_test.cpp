@@ -1,5 +1,5 @@
-// An observer without any key: c1 of a request is public and c1' of a bare reply is c1 times the plaintext, so
-// that their ratio in evaluation form is A.
+// An observer without any key: c1 of a request is public and c1' of a bare reply is c1 times the plaintext,
+// so that their ratio in evaluation form is A.
 
 #include <tensafe/lora/client.hpp>
 #include <tensafe/lora/column_server.hpp>
@@ -132,15 +132,14 @@ residues reply_residues(const Output& output, int bits) {
 /// are with one below 2^-29; and residues are uniform to chi-square, to one chance in 10^6.
 void check_garbage(const std::vector<std::int64_t>& recovered, std::int64_t bound) {
     REQUIRE(bound < 1 << 17);
-    const auto small =
-        std::ranges::count_if(recovered, [&](std::int64_t x) { return std::abs(x) <= bound; });
+    const auto small = std::ranges::count_if(recovered, [&](std::int64_t x) { return std::abs(x) <= bound; });
     std::vector<std::uint64_t> as_fractions;
     for (const std::int64_t x : recovered) {
         as_fractions.push_back(static_cast<std::uint64_t>(
             std::llround(static_cast<double>(x) / static_cast<double>(q) * 0x1p62) * 4));
     }
-    MESSAGE("of ", recovered.size(), " recovered integers ", small, " are as small as weights; uniformity p = ",
-            uniformity_p(as_fractions));
+    MESSAGE("of ", recovered.size(), " recovered integers ", small,
+            " are as small as weights; uniformity p = ", uniformity_p(as_fractions));
     CHECK(small <= 1);
     CHECK(uniformity_p(as_fractions) > 1e-6);
 }
@@ -163,7 +162,8 @@ template <class Server, class Apply, class C1>
 observed_tokens observe(const Server& server, session<P>& s, Apply apply, C1 c1_of) {
     observed_tokens seen;
     for (std::size_t t = 0; t < server.layout().inputs(); ++t) {
-        const auto query = s.client.encrypt(host{}, server.layout(), view(random_state(server.layout().d, 10 + t)));
+        const auto query =
+            s.client.encrypt(host{}, server.layout(), view(random_state(server.layout().d, 10 + t)));
         std::vector<residues> c1;
         for (std::size_t i = 0; i < server.layout().inputs(); ++i) {
             c1.push_back(limb_of(uniform_half<P>(query.request, i)));
@@ -174,8 +174,8 @@ observed_tokens observe(const Server& server, session<P>& s, Apply apply, C1 c1_
     return seen;
 }
 
-/// Bare replies show the integers, protected ones garbage; and so that this is not the rounding's doing alone:
-/// without the encryption of zero the rounded c1' confirms a guess of A.
+/// Bare replies show the integers, protected ones garbage; and so that this is not the rounding's doing
+/// alone: without the encryption of zero the rounded c1' confirms a guess of A.
 template <class Packing>
 void check_packing(std::size_t rank, std::size_t d) {
     const matrix a = random_matrix(rank, d, 1);
@@ -217,7 +217,8 @@ void check_packing(std::size_t rank, std::size_t d) {
         output_bytes rounded;
         lora::pack(host{}, without_zero<P>(bare[t], layout.fold_log_n()), layout.wanted(0), bits, rounded);
         CHECK(concentration(difference(reply_fractions(rounded, P::degree, bits), guess)) > 0.999);
-        const double confirmed = concentration(difference(reply_fractions(outputs[t], P::degree, bits), guess));
+        const double confirmed =
+            concentration(difference(reply_fractions(outputs[t], P::degree, bits), guess));
         MESSAGE("confirmation of the true A by a protected reply: ", confirmed);
         CHECK(std::fabs(confirmed) < null_concentration(P::degree));
     }
@@ -233,7 +234,8 @@ TEST_CASE("tiles of two inputs: two tokens show A, and two protected replies gar
     check_packing<tiles>(4, 400);
 }
 
-TEST_CASE("interleaved slots: the ratio of c1' and c1 is A's plaintext, and of a protected reply it is garbage") {
+TEST_CASE(
+    "interleaved slots: the ratio of c1' and c1 is A's plaintext, and of a protected reply it is garbage") {
     check_packing<lora::replicated_slots<>>(8, 100);
 }
 
@@ -241,9 +243,9 @@ TEST_CASE("a bare reply of tiles as it is sent shows A exactly, without a key") 
     const matrix a = random_matrix(4, 200, 3);
     const lora::server<P, tiles, lora::reveals_adapter_rows> server(a);
     session<P> s(3, server.layout().fold_log_n());
-    const auto seen =
-        observe(server, s, [&](const lora::request<P>& r) { return server.apply(host{}, r); },
-                [](const auto& output) { return limb_of(output.c1); });
+    const auto seen = observe(
+        server, s, [&](const lora::request<P>& r) { return server.apply(host{}, r); },
+        [](const auto& output) { return limb_of(output.c1); });
     CHECK(solve_inputs(seen.c1, seen.products)[0] == plaintext_integers(server.layout(), a, 0));
 }
 
@@ -263,17 +265,18 @@ TEST_CASE("a bare reply of replicated slots shows A to its encoding's precision,
     }
     ckks::plaintext<P, rns::coefficient_form> plaintext{{}, lora::replicated_slots<>::weight_scale<P>()};
     const auto coefficients = lifted<P::basis>(centred_coefficients(std::move(ratio)));
-    rns::for_each_limb<P::basis>([&]<int I>() {
-        std::ranges::copy(coefficients.limb<I>(), plaintext.value.limb<I>().begin());
-    });
+    rns::for_each_limb<P::basis>(
+        [&]<int I>() { std::ranges::copy(coefficients.limb<I>(), plaintext.value.limb<I>().begin()); });
     const auto slots = ckks::decode_slots(host{}, plaintext);
     double worst = 0;
     const auto& layout = server.layout();
     for (std::size_t r = 0; r < layout.stride; ++r) {
         for (std::size_t t = 0; t < d; ++t) {
             const std::complex<double> slot = slots[r + layout.stride * t];
-            worst = std::fmax(worst, std::fabs(slot.real() - static_cast<double>(a.row(layout.row(0, r, 0))[t])));
-            worst = std::fmax(worst, std::fabs(slot.imag() - static_cast<double>(a.row(layout.row(0, r, 1))[t])));
+            worst =
+                std::fmax(worst, std::fabs(slot.real() - static_cast<double>(a.row(layout.row(0, r, 0))[t])));
+            worst =
+                std::fmax(worst, std::fabs(slot.imag() - static_cast<double>(a.row(layout.row(0, r, 1))[t])));
         }
     }
     MESSAGE("largest error of a recovered weight: ", worst);
@@ -335,9 +338,10 @@ TEST_CASE("columns: d entries of one reply are d equations for a row of A, and o
         const auto guess = fractions(rns::inverse(host{}, bare[r].c1));
         output_bytes rounded;
         lora::pack(host{}, without_zero<P>(bare[r], P::log_n), 20, budget.reply_bits, rounded);
-        CHECK(concentration(difference(reply_fractions(rounded, P::degree, budget.reply_bits), guess)) > 0.999);
-        CHECK(std::fabs(concentration(difference(
-                  reply_fractions(reply.outputs[r], P::degree, budget.reply_bits), guess))) <
+        CHECK(concentration(difference(reply_fractions(rounded, P::degree, budget.reply_bits), guess)) >
+              0.999);
+        CHECK(std::fabs(concentration(
+                  difference(reply_fractions(reply.outputs[r], P::degree, budget.reply_bits), guess))) <
               null_concentration(P::degree));
     }
 }
@@ -364,7 +368,8 @@ TEST_CASE("zeros are for one use: with the same zero under two replies, their di
             server.finish(host{}, s.work, reply);
             replies[t] = reply_fractions(reply.outputs[0], P::degree, bits);
         }
-        return concentration(difference(difference(replies[0], replies[1]), difference(guesses[0], guesses[1])));
+        return concentration(
+            difference(difference(replies[0], replies[1]), difference(guesses[0], guesses[1])));
     };
     CHECK(confirmation(50, 50) > 0.999);
     CHECK(std::fabs(confirmation(50, 51)) < null_concentration(P::degree));

@@ -1,6 +1,6 @@
-// The key owner knows the error e of its own ciphertexts, and the noise of a product's coefficient is linear in
-// it: e*A. Regressed on e over many replies it shows A, in all directions, whatever the hidden states were. The
-// flood has to cover it.
+// The key owner knows the error e of its own ciphertexts, and the noise of a product's coefficient is linear
+// in it: e*A. Regressed on e over many replies it shows A, in all directions, whatever the hidden states
+// were. The flood has to cover it.
 
 #include <tensafe/lora/client.hpp>
 #include <tensafe/lora/server.hpp>
@@ -25,13 +25,13 @@ using namespace attacks;
 using lora::matrix;
 
 /// One short prime, as in minimal_n2048: the flood has a few bits only.
-using small_minimal = ckks::parameters<10, ckks::limb_bits<38>, 20, ckks::insecure_for_tests>;
+using small_minimal = ckks::parameters<10, ckks::limb_bits<39>, 20, ckks::insecure_for_tests>;
 
 /// c0 + c1*s - W*x at the wanted coefficients of one product, exactly: what is left is noise.
 /// @param c0  coefficients if `c0_is_coefficients`, block sums otherwise;  @param plain  block sums of W*x
 template <ckks::parameter_set P, class C0, class C1>
-std::vector<double> noise_of(const ckks::secret_key<P>& key, const C0& c0, bool c0_is_coefficients, const C1& c1,
-                             const C0& plain, int fold_log_n) {
+std::vector<double> noise_of(const ckks::secret_key<P>& key, const C0& c0, bool c0_is_coefficients,
+                             const C1& c1, const C0& plain, int fold_log_n) {
     using basis = basis_of<P>;
     const std::size_t n = std::size_t{1} << fold_log_n;
     std::array<std::vector<word>, static_cast<std::size_t>(basis::limbs)> limbs;
@@ -61,10 +61,10 @@ std::vector<double> noise_of(const ckks::secret_key<P>& key, const C0& c0, bool 
 }
 
 struct regression {
-    std::vector<double> bare;        ///< estimate of each weight, from the noise before protection
-    std::vector<double> hidden;      ///< the same from protected products
-    std::vector<double> weights;     ///< the truth, as integers
-    double bare_deviation = 0;       ///< of the noise itself
+    std::vector<double> bare;     ///< estimate of each weight, from the noise before protection
+    std::vector<double> hidden;   ///< the same from protected products
+    std::vector<double> weights;  ///< the truth, as integers
+    double bare_deviation = 0;    ///< of the noise itself
     double hidden_deviation = 0;
 };
 
@@ -78,7 +78,8 @@ regression regress(std::size_t rank, std::size_t d, std::size_t replies) {
     REQUIRE(layout.inputs() == 1);
     const lora::reply_budget budget = layout.budget();
     session<P> s(6, layout.fold_log_n());
-    // The client's own randomness: what it drew before, and then one seed for e and one for c1 for each token.
+    // The client's own randomness: what it drew before, and then one seed for c1 and one for e for each
+    // token.
     random::generator mirror = numbered_generator(s.number + 2);
     static_cast<void>(mirror.next_seed());  // the zero key's nonce
     static_cast<void>(mirror.next_seed());  // and its error
@@ -86,12 +87,12 @@ regression regress(std::size_t rank, std::size_t d, std::size_t replies) {
     regression result{std::vector<double>(rank * d), std::vector<double>(rank * d), {}, 0, 0};
     lora::server_workspace<P> plain;
     std::vector<std::int8_t> e(P::degree);
-    double squares = 0;
+    constexpr std::size_t block = P::degree / Rows;
     for (std::size_t t = 0; t < replies; ++t) {
         const std::vector<float> h = random_state(d, 1000 + t);
         const auto query = s.client.encrypt(host{}, layout, view(h));
+        REQUIRE(mirror.next_seed() == query.request.seed);
         random::sample_centred_binomial(mirror.next_seed(), random::stream_domain::error, 0, e);
-        REQUIRE(mirror.next_seed() == query.request.inputs[0].seed);
 
         server.expand(host{}, query.request, s.work);
         server.multiply(host{}, s.work);
@@ -113,24 +114,29 @@ regression regress(std::size_t rank, std::size_t d, std::size_t replies) {
             const auto after =
                 noise_of<P>(s.key, hidden.c0, true, rns::forward(host{}, hidden.c1), x, layout.fold_log_n());
             for (std::size_t k = 0; k < layout.wanted(o); ++k) {
-                const std::size_t row = o * static_cast<std::size_t>(Rows) + k;
-                for (std::size_t j = 0; j < d; ++j) {
-                    result.bare[row * d + j] += before[k] * e[j];
-                    result.hidden[row * d + j] += after[k] * e[j];
+                // A row of the plaintext meets another block of e in every wanted coefficient, with the sign
+                // of a block that wraps around.
+                for (std::size_t r = 0; r < layout.wanted(o); ++r) {
+                    const std::size_t first = k >= r ? (k - r) * block : P::degree - (r - k) * block;
+                    const double sign = k >= r ? 1 : -1;
+                    const std::size_t row = o * static_cast<std::size_t>(Rows) + r;
+                    for (std::size_t j = 0; j < d; ++j) {
+                        result.bare[row * d + j] += sign * before[k] * e[first + j];
+                        result.hidden[row * d + j] += sign * after[k] * e[first + j];
+                    }
                 }
                 result.bare_deviation += before[k] * before[k];
                 result.hidden_deviation += after[k] * after[k];
             }
         }
-        for (std::size_t j = 0; j < d; ++j) {
-            squares += e[j] * e[j];
-        }
     }
-    const double mean_squares = squares / static_cast<double>(d);
+    // Of all the e that one weight meets.
+    const double squares = static_cast<double>(replies * Rows) * random::centred_binomial_eta / 2.0;
     for (std::size_t k = 0; k < rank * d; ++k) {
-        result.bare[k] /= mean_squares;
-        result.hidden[k] /= mean_squares;
-        result.weights.push_back(std::round(static_cast<double>(a.values[k]) * budget.weight_norm / layout.row_norm));
+        result.bare[k] /= squares;
+        result.hidden[k] /= squares;
+        result.weights.push_back(
+            std::round(static_cast<double>(a.values[k]) * budget.weight_norm / layout.row_norm));
     }
     const double draws = static_cast<double>(replies * rank);
     result.bare_deviation = std::sqrt(result.bare_deviation / draws);
@@ -143,10 +149,11 @@ double square_of_norm(const std::vector<double>& values) {
     return length * length;
 }
 
-/// What the correlation of such an estimate with A must be, if a coefficient has noise of this deviation: each
-/// estimate errs by that over the root of the sum of e_k^2.
-double predicted_correlation(const regression& r, double deviation, std::size_t replies) {
-    const double error = deviation / std::sqrt(static_cast<double>(replies) * random::centred_binomial_eta / 2.0);
+/// What the correlation of such an estimate with A must be, if a coefficient has noise of this deviation:
+/// each estimate errs by that over the root of the sum of e_k^2 of the coefficients it is made from.
+double predicted_correlation(const regression& r, double deviation, std::size_t coefficients) {
+    const double error =
+        deviation / std::sqrt(static_cast<double>(coefficients) * random::centred_binomial_eta / 2.0);
     const double signal = square_of_norm(r.weights) / static_cast<double>(r.weights.size());
     return 1 / std::sqrt(1 + error * error / signal);
 }
@@ -157,21 +164,21 @@ TEST_CASE("the noise of bare products, regressed on e, is A; after the flood not
     using P = small_private;
     constexpr std::size_t rank = 4;
     constexpr std::size_t d = 64;
-    constexpr std::size_t replies = 2000;
+    constexpr std::size_t replies = 1000;
     const regression r = regress<P, 4>(rank, d, replies);
     const lora::reply_budget budget =
         lora::layout<P, lora::coefficient_tiles<4>, lora::protects_adapter_rows<>>::of(rank, d, 1).budget();
     const double bare = correlation(r.bare, r.weights);
     const double hidden = correlation(r.hidden, r.weights);
     MESSAGE("correlation with A: ", bare, " before the flood, ", hidden, " after it; predicted ",
-            predicted_correlation(r, r.bare_deviation, replies), " and ",
-            predicted_correlation(r, budget.flood.deviation(), replies), "; leak over flood 2^",
+            predicted_correlation(r, r.bare_deviation, 4 * replies), " and ",
+            predicted_correlation(r, budget.flood.deviation(), 4 * replies), "; leak over flood 2^",
             std::log2(budget.leak_deviation() / budget.flood.deviation()));
     CHECK(bare > 0.9);
-    CHECK(std::fabs(bare - predicted_correlation(r, r.bare_deviation, replies)) < 0.02);
+    CHECK(std::fabs(bare - predicted_correlation(r, r.bare_deviation, 4 * replies)) < 0.02);
     CHECK(std::fabs(hidden) < null_correlation(rank * d));
-    // The numbers that the guarantee is made of: e*A is no larger than the budget says (rows are no longer than
-    // the longest), the flood is as large as it says, and is 2^30 times as large at least.
+    // The numbers that the guarantee is made of: e*A is no larger than the budget says (rows are no longer
+    // than the longest), the flood is as large as it says, and is 2^30 times as large at least.
     CHECK(r.bare_deviation < 1.05 * budget.noise_deviation);
     CHECK(r.bare_deviation > 0.7 * budget.noise_deviation);
     CHECK(r.hidden_deviation > 0.95 * budget.flood.deviation());
@@ -179,18 +186,19 @@ TEST_CASE("the noise of bare products, regressed on e, is A; after the flood not
     CHECK(budget.leak_deviation() < 0x1p-30 * budget.flood.deviation());
 }
 
-TEST_CASE("a modulus with room for a flood of a few bits only slows the regression down, as the budget says") {
+TEST_CASE(
+    "a modulus with room for a flood of a few bits only slows the regression down, as the budget says") {
     using P = small_minimal;
     constexpr std::size_t rank = 16;
     constexpr std::size_t d = 16;
-    constexpr std::size_t replies = 1500;
-    const regression r = regress<P, 1>(rank, d, replies);
+    constexpr std::size_t replies = 2000;
+    const regression r = regress<P, 4>(rank, d, replies);
     const lora::reply_budget budget =
-        lora::layout<P, lora::coefficient_tiles<1>, lora::protects_adapter_rows<>>::of(rank, d, 1).budget();
+        lora::layout<P, lora::coefficient_tiles<4>, lora::protects_adapter_rows<>>::of(rank, d, 1).budget();
     const double bare = correlation(r.bare, r.weights);
     const double hidden = correlation(r.hidden, r.weights);
-    const double predicted = predicted_correlation(
-        r, std::hypot(budget.flood.deviation(), budget.leak_deviation()), replies);
+    const double predicted =
+        predicted_correlation(r, std::hypot(budget.flood.deviation(), budget.leak_deviation()), 4 * replies);
     MESSAGE("correlation with A: ", bare, " before the flood, ", hidden, " after it, predicted ", predicted,
             "; flood over leak ", budget.flood.deviation() / budget.leak_deviation());
     CHECK(bare > 0.9);

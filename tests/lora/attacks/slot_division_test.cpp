@@ -1,5 +1,5 @@
-// The attack that gave `replicated_slots` their name as a packing that reveals: whoever holds the key decrypts
-// every slot of a product, h_j * A_ij, and divides by h_j.
+// The attack that gave `replicated_slots` their name as a packing that reveals: whoever holds the key
+// decrypts every slot of a product, h_j * A_ij, and divides by h_j.
 
 #include <tensafe/lora/client.hpp>
 #include <tensafe/lora/server.hpp>
@@ -50,8 +50,8 @@ std::vector<double> divided(const std::vector<std::complex<double>>& slots, cons
     return a;
 }
 
-/// c1*s at every coefficient, as fractions of Q: all that the client can make of a protected reply where no c0
-/// is sent.
+/// c1*s at every coefficient, as fractions of Q: all that the client can make of a protected reply where no
+/// c0 is sent.
 std::vector<std::uint64_t> decrypted_c1(const ckks::secret_key<P>& key, const std::vector<std::uint8_t>& c1,
                                         int bits) {
     output_bytes whole{std::vector<std::uint8_t>(tensafe::wire::packed_bytes(P::degree, bits)), c1};
@@ -142,13 +142,14 @@ TEST_CASE("the same division of a protected reply gives numbers that A has no pa
     MESSAGE("correlation of the recovered weights with A: ", found);
     CHECK(std::fabs(found) < null_correlation(rank * d));
 
-    // A stronger attacker has a guess of A, checks what that would give at the coefficients that are not sent,
-    // and guesses right: c1*W*s. With the encryption of zero removed and nothing else, it knows.
+    // A stronger attacker has a guess of A, checks what that would give at the coefficients that are not
+    // sent, and guesses right: c1*W*s. With the encryption of zero removed and nothing else, it knows.
     evaluation_poly<P> expected = bare.c1;
     rns::multiply(host{}, expected, expected, s.key.value());
     const auto wanted = fractions(rns::inverse(host{}, std::move(expected)));
     output_bytes unprotected;
-    lora::pack(host{}, without_zero<P>(bare, layout.fold_log_n()), layout.wanted(0), budget.reply_bits, unprotected);
+    lora::pack(host{}, without_zero<P>(bare, layout.fold_log_n()), layout.wanted(0), budget.reply_bits,
+               unprotected);
     const auto without = decrypted_c1(s.key, unprotected.c1, budget.reply_bits);
     const auto with = decrypted_c1(s.key, reply.outputs[0].c1, budget.reply_bits);
     MESSAGE("confirmation of the true A without a zero: ", concentration(difference(without, wanted)),

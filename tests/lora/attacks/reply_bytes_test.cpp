@@ -1,0 +1,118 @@
+// Protected replies look like random bytes, whatever A is. Every generator has a fixed seed, so that the
+// p-values below are the same in every run: a test that passes has no false alarms, though 1e-3 alone would
+// give some.
+
+#include <tensafe/lora/client.hpp>
+#include <tensafe/lora/server.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "../random_values.hpp"
+#include "attack.hpp"
+
+namespace {
+
+using namespace attacks;
+using lora::matrix;
+using P = small_private;
+using tile_server = lora::server<P, lora::coefficient_tiles<4>>;
+
+constexpr std::size_t rank = 16;
+constexpr std::size_t d = 300;
+constexpr std::size_t bytes_wanted = 1'000'000;
+
+using histogram = std::array<double, 256>;
+
+double total(const histogram& h) {
+    double sum = 0;
+    for (const double x : h) {
+        sum += x;
+    }
+    return sum;
+}
+
+/// Bytes of c1, whole ones since there are 1024 values, of as many replies as it takes.
+histogram count_bytes(const matrix& a, std::uint64_t session_number, bool with_zeros) {
+    const tile_server server(a);
+    const auto& layout = server.layout();
+    session<P> s(session_number, layout.fold_log_n());
+    histogram counts{};
+    tile_server::reply_type reply;
+    for (std::uint64_t t = 0; total(counts) < bytes_wanted; ++t) {
+        const auto query = s.client.encrypt(host{}, layout, view(random_state(d, 100 * session_number + t)));
+        server.expand(host{}, query.request, s.work);
+        server.multiply(host{}, s.work);
+        if (with_zeros) {
+            server.protect(host{}, s.pool, s.work);
+        } else {
+            for (auto& product : s.work.products) {
+                s.work.protected_products.push_back(without_zero<P>(std::move(product), layout.fold_log_n()));
+            }
+        }
+        server.finish(host{}, s.work, reply);
+        for (const auto& output : reply.outputs) {
+            for (const std::uint8_t byte : output.c1) {
+                counts[byte] += 1;
+            }
+        }
+    }
+    return counts;
+}
+
+double uniform_p(const histogram& h) {
+    const double expected = total(h) / 256;
+    double chi_square = 0;
+    for (const double x : h) {
+        chi_square += (x - expected) * (x - expected) / expected;
+    }
+    return chi_square_p(chi_square, 255);
+}
+
+/// Whether two samples are of one distribution, whatever it is.
+double same_p(const histogram& a, const histogram& b) {
+    const double ratio = std::sqrt(total(b) / total(a));
+    double chi_square = 0;
+    for (std::size_t k = 0; k < a.size(); ++k) {
+        const double difference = a[k] * ratio - b[k] / ratio;
+        chi_square += a[k] + b[k] > 0 ? difference * difference / (a[k] + b[k]) : 0;
+    }
+    return chi_square_p(chi_square, 255);
+}
+
+/// Rows of one block of equal weights each: as far from random as A can be.
+matrix structured() {
+    matrix a(rank, d);
+    for (std::size_t r = 0; r < rank; ++r) {
+        for (std::size_t k = 0; k < d; ++k) {
+            a.row(r)[k] = k / 19 == r ? 1.0F : 0.0F;
+        }
+    }
+    return a;
+}
+
+}  // namespace
+
+TEST_CASE("a megabyte of protected replies is uniform, and the same for a zero and for a structured A") {
+    const histogram zeros = count_bytes(matrix(rank, d), 12, true);
+    const histogram ones = count_bytes(structured(), 13, true);
+    REQUIRE(total(zeros) >= bytes_wanted);
+    REQUIRE(total(ones) >= bytes_wanted);
+    MESSAGE("p for A = 0: ", uniform_p(zeros), ", structured: ", uniform_p(ones),
+            ", both: ", same_p(zeros, ones));
+    CHECK(uniform_p(zeros) > 1e-3);
+    CHECK(uniform_p(ones) > 1e-3);
+    CHECK(same_p(zeros, ones) > 1e-3);
+}
+
+TEST_CASE("without the encryption of zero the same test sees A = 0 at once") {
+    const histogram zeros = count_bytes(matrix(rank, d), 12, false);
+    CHECK(uniform_p(zeros) < 1e-9);
+    CHECK(zeros[0] == total(zeros));
+    CHECK(same_p(zeros, count_bytes(structured(), 13, true)) < 1e-9);
+}

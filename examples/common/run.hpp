@@ -27,10 +27,6 @@ inline report start(const tensafe::lora::adapter_site& site, const arguments& ar
     return result;
 }
 
-inline tensafe::lora::site_shape shape_of(const tensafe::lora::adapter_site& site) {
-    return {site.rank(), site.d_in(), site.d_out()};
-}
-
 inline tensafe::lora::mode mode_of(const arguments& args) {
     return args.blind() ? tensafe::lora::mode::blind : tensafe::lora::mode::client_held_b;
 }

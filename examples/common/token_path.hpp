@@ -61,12 +61,12 @@ class token_path {
         // Server: half of the request is seeds to expand; then products with the plaintexts of A. No rotation
         // and no evaluation key. The workspace keeps its memory from token to token.
         watch.time(phase::expand, [&] { server_.expand(here, query.request, work_); });
-        watch.time(phase::multiply, [&] { server_.multiply(here, work_); });
+        watch.time(phase::multiply, [&] { server_.multiply(here, query.request, work_); });
         // Bare products would show A to the client. A fresh encryption of zero hides all that is no answer,
         // and a flood of noise the little that answers themselves carry beside A*h.
         watch.time(phase::protect, [&] { server_.protect(here, zeros_, work_); });
         // To a small modulus, without the coefficients that carry no answer: short replies.
-        watch.time(phase::pack, [&] { server_.finish(here, work_, reply_); });
+        watch.time(phase::pack, [&] { server_.finish(here, query.request, work_, reply_); });
 
         // Client: A*h, to which it applies B in the clear; from a blind server the delta itself.
         auto answers =

@@ -17,7 +17,6 @@
 #include <tensafe/core/version.hpp>
 #include <tensafe/lora/adapter.hpp>
 #include <tensafe/lora/client.hpp>
-#include <tensafe/lora/column_server.hpp>
 #include <tensafe/lora/cost.hpp>
 #include <tensafe/lora/mode.hpp>
 #include <tensafe/lora/plain.hpp>

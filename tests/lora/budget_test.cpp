@@ -188,7 +188,7 @@ TEST_CASE(
         const auto q = lab.key_holder().encrypt(host{}, lab.of_rows().layout(), std::span<const float>(h));
         const coefficients exact = lab.exact(h, q.scale);
         lab.of_rows().expand(host{}, q.request, work);
-        lab.of_rows().multiply(host{}, work);
+        lab.of_rows().multiply(host{}, q.request, work);
         std::vector<coefficients> bare;
         for (std::size_t o = 0; o < rank / 4; ++o) {
             bare.push_back(lab.open(work.products[o]));
@@ -207,7 +207,7 @@ TEST_CASE(
                 of_replies.add(laboratory::difference(flooded, k, exact, 4 * o + k));
             }
         }
-        lab.of_rows().finish(host{}, work, reply);
+        lab.of_rows().finish(host{}, q.request, work, reply);
         const std::vector<double> got =
             lab.key_holder().decrypt(host{}, lab.of_rows().layout(), reply, q.scale);
         const std::vector<double> wanted = product(lab.a(), h);

@@ -2,7 +2,7 @@
 #include <tensafe/lora/adapter.hpp>
 #include <tensafe/lora/client.hpp>
 #include <tensafe/lora/column_batched.hpp>
-#include <tensafe/lora/column_server.hpp>
+#include <tensafe/lora/server.hpp>
 #include <tensafe/random/entropy.hpp>
 
 #include <doctest/doctest.h>

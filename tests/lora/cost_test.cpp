@@ -1,6 +1,5 @@
 #include <tensafe/lora/adapter.hpp>
 #include <tensafe/lora/client.hpp>
-#include <tensafe/lora/column_server.hpp>
 #include <tensafe/lora/cost.hpp>
 #include <tensafe/lora/mode.hpp>
 #include <tensafe/lora/server.hpp>
@@ -66,7 +65,7 @@ measured run(const matrix& a) {
         if constexpr (protects) {
             s.protect(host{}, zeros, work);
         }
-        s.finish(host{}, sent.tokens, work, reply);
+        s.finish(host{}, sent, work, reply);
     } else {
         const std::vector<float> h = random_state(a.columns, 1);
         sent = c.encrypt(host{}, s.layout(), std::span<const float>(h)).request;

@@ -108,7 +108,7 @@ constexpr int width_for(double degree, double largest) {
 inline constexpr double part_of_weights = 0.45;
 inline constexpr double part_of_rounding = 0.8;
 /// A flood below this many times what it hides would hide nothing.
-inline constexpr double least_flood_ratio = 32;
+inline constexpr double least_flood_ratio = 16;
 
 }  // namespace detail
 

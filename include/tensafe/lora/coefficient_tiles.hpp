@@ -52,6 +52,8 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
                   "lora::coefficient_tiles: there are more rows than coefficients");
     static constexpr int level = request_level<P>;
     static constexpr bool can_wrap = Protection::range::can_wrap;
+    /// Hidden states in one request, at most.
+    static constexpr std::size_t largest_batch = 1;
     /// Entries of h in one ciphertext.
     static constexpr std::size_t block = P::degree / static_cast<std::size_t>(Rows);
     static constexpr auto rows = static_cast<std::size_t>(Rows);
@@ -93,7 +95,7 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
     constexpr reply_budget budget() const { return budget_for<P, Protection>(geometry(rank, d)); }
 
     /// Coefficients of c0 that travel in output o: the first ones of the multiples of N/Rows.
-    constexpr std::size_t wanted(std::size_t o) const noexcept {
+    constexpr std::size_t wanted(std::size_t o, std::size_t = 1) const noexcept {
         return o < row_outputs() ? std::min(rows, rank - o * rows) : rows;
     }
     constexpr std::size_t wanted() const noexcept { return geometry(rank, d).wanted; }

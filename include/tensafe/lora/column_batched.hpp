@@ -51,8 +51,10 @@ struct layout<P, column_batched, Protection> {
     /// @throws parameter_error as budget_for
     constexpr reply_budget budget() const { return budget_for<P, Protection>(geometry(rank, d)); }
     constexpr std::size_t wanted() const noexcept { return geometry(rank, d).wanted; }
-    /// Coefficients of c0 that travel for a full batch.
-    static constexpr std::size_t wanted(std::size_t) noexcept { return P::degree; }
+    /// Coefficients of c0 that travel in output o for a batch of so many tokens.
+    static constexpr std::size_t wanted(std::size_t, std::size_t tokens = largest_batch) noexcept {
+        return tokens;
+    }
     constexpr int reply_bits(const reply_budget& budget, std::size_t) const noexcept {
         return budget.reply_bits;
     }

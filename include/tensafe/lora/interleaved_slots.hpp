@@ -27,6 +27,8 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
     using protection = protects_adapter_rows<Range, Precision>;
     using shape = slot_layout<P, replicated_slots<Rows, Replies>>;
     static constexpr int level = request_level<P>;
+    /// Hidden states in one request, at most.
+    static constexpr std::size_t largest_batch = 1;
 
     std::size_t rank = 0;
     std::size_t d = 0;
@@ -62,7 +64,8 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
     }
     /// @throws parameter_error as budget_for
     constexpr reply_budget budget() const { return budget_for<P, protection>(geometry()); }
-    constexpr std::size_t wanted(std::size_t) const noexcept { return 2 * slots().stride; }
+    /// Coefficients of c0 that travel in output o.
+    constexpr std::size_t wanted(std::size_t, std::size_t = 1) const noexcept { return 2 * slots().stride; }
     constexpr std::size_t wanted() const noexcept { return geometry().wanted; }
     constexpr int reply_bits(const reply_budget& budget, std::size_t) const noexcept {
         return budget.reply_bits;

@@ -3,7 +3,6 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter.hpp>
 #include <tensafe/lora/client.hpp>
-#include <tensafe/lora/column_server.hpp>
 #include <tensafe/lora/cost.hpp>
 #include <tensafe/lora/mode.hpp>
 #include <tensafe/lora/server.hpp>
@@ -113,36 +112,28 @@ unit_times measure_units() {
     };
     const auto sent = query();
     const auto multiply = [&] {
-        if constexpr (batched) {
-            server.multiply(here, sent.request, work);
-        } else {
-            server.expand(here, sent.request, work);
-            server.multiply(here, work);
-        }
+        server.expand(here, sent.request, work);
+        server.multiply(here, sent.request, work);
     };
     const auto finish = [&] {
         if constexpr (Protection::protects) {
             server.protect(here, zeros, work);
         }
+        server.finish(here, sent.request, work, reply);
         if constexpr (batched) {
-            server.finish(here, 1, work, reply);
             static_cast<void>(client.decrypt(here, server.layout(), reply, sent.scales));
         } else {
-            server.finish(here, work, reply);
             static_cast<void>(client.decrypt(here, server.layout(), reply, sent.scale));
         }
     };
     const auto inputs = static_cast<double>(server.layout().inputs());
     unit_times units;
-    units.input = milliseconds([&] { static_cast<void>(query()); }) / inputs;
     const double expanded_and_multiplied = milliseconds(multiply);
-    if constexpr (batched) {
-        units.product = expanded_and_multiplied / inputs;
-    } else {
-        units.product = milliseconds([&] { server.multiply(here, work); }) /
-                        static_cast<double>(server.layout().inputs() * server.layout().outputs());
-        units.input += (expanded_and_multiplied - units.product) / inputs;
-    }
+    const double multiplied = milliseconds([&] { server.multiply(here, sent.request, work); });
+    units.input = (milliseconds([&] { static_cast<void>(query()); }) +
+                   std::fmax(expanded_and_multiplied - multiplied, 0)) /
+                  inputs;
+    units.product = multiplied / (inputs * static_cast<double>(server.layout().outputs()));
     units.output = milliseconds([&] {
                        multiply();
                        finish();

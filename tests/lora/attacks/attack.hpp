@@ -4,7 +4,6 @@
 // and statistics with known false alarm rates.
 
 #include <tensafe/lora/client.hpp>
-#include <tensafe/lora/column_server.hpp>
 #include <tensafe/lora/server.hpp>
 
 #include <algorithm>

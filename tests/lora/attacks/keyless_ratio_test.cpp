@@ -2,7 +2,6 @@
 // so that their ratio in evaluation form is A.
 
 #include <tensafe/lora/client.hpp>
-#include <tensafe/lora/column_server.hpp>
 #include <tensafe/lora/server.hpp>
 
 #include <doctest/doctest.h>
@@ -187,12 +186,12 @@ void check_packing(std::size_t rank, std::size_t d) {
     std::vector<lora::request<P>> requests;
     const auto protected_apply = [&](const lora::request<P>& r) {
         server.expand(host{}, r, s.work);
-        server.multiply(host{}, s.work);
+        server.multiply(host{}, r, s.work);
         bare.push_back(s.work.products[0]);
         requests.push_back(r);
         server.protect(host{}, s.pool, s.work);
         lora::reply<P, Packing, lora::protects_adapter_rows<>> result;
-        server.finish(host{}, s.work, result);
+        server.finish(host{}, r, s.work, result);
         return result;
     };
     std::vector<output_bytes> outputs;
@@ -296,7 +295,7 @@ TEST_CASE("columns: d entries of one reply are d equations for a row of A, and o
     const auto bare = s.work.products;
     server.protect(host{}, s.pool, s.work);
     lora::reply<P, lora::column_batched, lora::protects_adapter_rows<>> reply;
-    server.finish(host{}, query.request.tokens, s.work, reply);
+    server.finish(host{}, query.request, s.work, reply);
 
     std::vector<residues> c1;
     for (std::size_t j = 0; j < d; ++j) {
@@ -361,11 +360,11 @@ TEST_CASE("zeros are for one use: with the same zero under two replies, their di
                                     numbered_generator(t == 0 ? first : second));
             const auto query = s.client.encrypt(host{}, layout, view(random_state(200, t)));
             server.expand(host{}, query.request, s.work);
-            server.multiply(host{}, s.work);
+            server.multiply(host{}, query.request, s.work);
             guesses[t] = fractions(rns::inverse(host{}, s.work.products[0].c1));
             server.protect(host{}, pool, s.work);
             lora::server<P, tiles>::reply_type reply;
-            server.finish(host{}, s.work, reply);
+            server.finish(host{}, query.request, s.work, reply);
             replies[t] = reply_fractions(reply.outputs[0], P::degree, bits);
         }
         return concentration(

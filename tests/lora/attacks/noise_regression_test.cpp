@@ -95,7 +95,7 @@ regression regress(std::size_t rank, std::size_t d, std::size_t replies) {
         random::sample_centred_binomial(mirror.next_seed(), random::stream_domain::error, 0, e);
 
         server.expand(host{}, query.request, s.work);
-        server.multiply(host{}, s.work);
+        server.multiply(host{}, query.request, s.work);
         const auto bare = s.work.products;
         server.protect(host{}, s.pool, s.work);
         // W*x: the product of a ciphertext without c1 and without noise.
@@ -105,7 +105,7 @@ regression regress(std::size_t rank, std::size_t d, std::size_t replies) {
             std::move(ckks::forward(host{}, layout.encode_message(host{}, view(h), 0, query.scale)).value)
                 .take()
                 .declassify());
-        server.multiply(host{}, plain);
+        server.multiply(host{}, query.request, plain);
 
         for (std::size_t o = 0; o < layout.outputs(); ++o) {
             const auto& x = plain.products[o].c0;

@@ -3,7 +3,6 @@
 // decides.
 
 #include <tensafe/lora/client.hpp>
-#include <tensafe/lora/column_server.hpp>
 #include <tensafe/lora/server.hpp>
 #include <tensafe/random/samplers.hpp>
 
@@ -124,7 +123,7 @@ TEST_CASE("with an `a` of the client's choice the zeros hide nothing: a = 0 show
     session<P> s(7, layout.fold_log_n());
     const auto query = s.client.encrypt(host{}, layout, view(random_state(d, 2)));
     server.expand(host{}, query.request, s.work);
-    server.multiply(host{}, s.work);
+    server.multiply(host{}, query.request, s.work);
     const lora::folded_product<P> bare = s.work.products[0];
 
     // The server of this client computes c1*W + a*v + e1 with a = 0. One request, sent 2000 times, averages
@@ -189,11 +188,11 @@ TEST_CASE("no b that a client plants helps it against tiles: what hides A is a*v
         lora::zero_pool<P> pool(s.server_nonce, {s.open.client_nonce, plants[i].b, s.server_nonce},
                                 layout.fold_log_n(), numbered_generator(200 + i));
         server.expand(host{}, query.request, s.work);
-        server.multiply(host{}, s.work);
+        server.multiply(host{}, query.request, s.work);
         const auto expected = fractions(rns::inverse(host{}, s.work.products[0].c1));
         server.protect(host{}, pool, s.work);
         tile_server::reply_type reply;
-        server.finish(host{}, s.work, reply);
+        server.finish(host{}, query.request, s.work, reply);
         const auto seen = reply_fractions(reply.outputs[0], P::degree, bits);
         const double confirmed = concentration(difference(seen, expected));
         MESSAGE("b = ", plants[i].name, ": confirmation of the true A ", confirmed);
@@ -221,12 +220,13 @@ TEST_CASE(
     random::generator mirror = numbered_generator(9);
     const auto v = true_v(mirror);
 
-    server.expand(host{}, empty_request(layout, 1, 3), s.work);
-    server.multiply(host{}, s.work);
+    const auto request = empty_request(layout, 1, 3);
+    server.expand(host{}, request, s.work);
+    server.multiply(host{}, request, s.work);
     const auto expected = fractions(rns::inverse(host{}, s.work.products[0].c1));
     server.protect(host{}, pool, s.work);
     tile_server::reply_type reply;
-    server.finish(host{}, s.work, reply);
+    server.finish(host{}, request, s.work, reply);
 
     std::vector<std::int64_t> known(P::degree);
     const auto c0 = sent_c0(reply.outputs[0].c0, layout.wanted(0), bits);

@@ -47,7 +47,7 @@ histogram count_bytes(const matrix& a, std::uint64_t session_number, bool with_z
     for (std::uint64_t t = 0; total(counts) < bytes_wanted; ++t) {
         const auto query = s.client.encrypt(host{}, layout, view(random_state(d, 100 * session_number + t)));
         server.expand(host{}, query.request, s.work);
-        server.multiply(host{}, s.work);
+        server.multiply(host{}, query.request, s.work);
         if (with_zeros) {
             server.protect(host{}, s.pool, s.work);
         } else {
@@ -55,7 +55,7 @@ histogram count_bytes(const matrix& a, std::uint64_t session_number, bool with_z
                 s.work.protected_products.push_back(without_zero<P>(std::move(product), layout.fold_log_n()));
             }
         }
-        server.finish(host{}, s.work, reply);
+        server.finish(host{}, query.request, s.work, reply);
         for (const auto& output : reply.outputs) {
             for (const std::uint8_t byte : output.c1) {
                 counts[byte] += 1;

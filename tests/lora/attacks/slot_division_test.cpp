@@ -107,12 +107,12 @@ TEST_CASE("the same division of a protected reply gives numbers that A has no pa
     session<P> s(1, layout.fold_log_n());
     const auto query = s.client.encrypt(host{}, layout, view(h));
     server.expand(host{}, query.request, s.work);
-    server.multiply(host{}, s.work);
+    server.multiply(host{}, query.request, s.work);
     REQUIRE(layout.outputs() == 1);
     const lora::folded_product<P> bare = s.work.products[0];
     server.protect(host{}, s.pool, s.work);
     protected_server::reply_type reply;
-    server.finish(host{}, s.work, reply);
+    server.finish(host{}, query.request, s.work, reply);
 
     // The reply is a good one: it carries the answers.
     const std::vector<double> answers = s.client.decrypt(host{}, layout, reply, query.scale);

@@ -30,7 +30,7 @@ class batch_path {
             watch.time(phase::encrypt, [&] { return client_.encrypt(here, layout(), states); });
         watch.time(phase::multiply, [&] { server_.multiply(here, query.request, work_); });
         watch.time(phase::protect, [&] { server_.protect(here, zeros_, work_); });
-        watch.time(phase::pack, [&] { server_.finish(here, query.request, work_, reply_); });
+        watch.time(phase::pack, [&] { server_.finish(here, work_, reply_); });
         auto answers =
             watch.time(phase::decrypt, [&] { return client_.decrypt(here, layout(), reply_, query.scales); });
         bytes_up_ = query.request.bytes();

@@ -33,13 +33,13 @@ inline tensafe::lora::mode mode_of(const arguments& args) {
 
 template <class P, class Packing, class Protection, class Layout>
 prediction predict(const tensafe::lora::adapter_site& site, const Layout& layout, const arguments& args) {
-    const auto cost = tensafe::lora::cost_of<P, Packing, Protection>(shape_of(site), mode_of(args));
+    const auto cost = tensafe::lora::cost_of<P, Packing, Protection>(site.shape(), mode_of(args));
     prediction result;
     result.d = site.d_in();
     result.session_bytes = cost.session_bytes;
     result.relative_error = cost.relative_error;
     result.distance = cost.statistical_distance;
-    result.distance_of_one = cost.budget.statistical_distance(layout.wanted(), 1);
+    result.distance_of_one = cost.budget.statistical_distance(cost.wanted, 1);
     result.flood_ratio = cost.budget.flood.deviation() / cost.budget.leak_deviation();
     result.calibrated = Protection::range::can_wrap;
     return result;

@@ -26,7 +26,7 @@ report run_tiles_of(const tensafe::lora::adapter_site& site, const tensafe::lora
     const auto consider = [&]<int R>() {
         using packing = lora::coefficient_tiles<R>;
         try {
-            const auto cost = lora::cost_of<P, packing, Protection>(shape_of(site), mode_of(args));
+            const auto cost = lora::cost_of<P, packing, Protection>(site.shape(), mode_of(args));
             tilings.push_back({R, cost.bytes(), run_protected<P, packing, Protection>});
         } catch (const tensafe::parameter_error& e) {
             reason = e.what();  // this set cannot hold such replies with R rows

@@ -66,7 +66,7 @@ class token_path {
         // and a flood of noise the little that answers themselves carry beside A*h.
         watch.time(phase::protect, [&] { server_.protect(here, zeros_, work_); });
         // To a small modulus, without the coefficients that carry no answer: short replies.
-        watch.time(phase::pack, [&] { server_.finish(here, query.request, work_, reply_); });
+        watch.time(phase::pack, [&] { server_.finish(here, work_, reply_); });
 
         // Client: A*h, to which it applies B in the clear; from a blind server the delta itself.
         auto answers =

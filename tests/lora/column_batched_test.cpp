@@ -278,3 +278,22 @@ TEST_CASE("a server that was given a largest batch refuses a longer one") {
         message_of<shape_error>([&] { static_cast<void>(s.apply(host{}, six.request, with.zeros)); }),
         "got a request of 6 hidden states, wanted 1 to 5"));
 }
+
+TEST_CASE("integers of A that are longer than a limb are right all the same") {
+    using short_limb = ckks::parameters<10, ckks::limb_bits<60, 15>, 30, ckks::insecure_for_tests>;
+    matrix a(2, 1024);
+    a.row(0)[0] = -1;
+    a.row(1)[1] = 1;
+    const server<short_limb, tensafe::lora::column_batched> s(a);
+    REQUIRE(s.layout().budget().weight_norm > 0x1p15);
+    client<short_limb> c;
+    const auto nonce = tensafe::random::fresh_seed();
+    auto zeros = s.zeros_for(nonce, c.zero_key(host{}, nonce));
+    const auto q = c.encrypt(host{}, s.layout(), random_batch(3, 1024, 1));
+    const auto got = c.decrypt(host{}, s.layout(), s.apply(host{}, q.request, zeros), q.scales);
+    const matrix states = random_batch(3, 1024, 1);
+    for (std::size_t t = 0; t < 3; ++t) {
+        CHECK(std::fabs(got[t][0] + static_cast<double>(states.row(t)[0])) < 0.05);
+        CHECK(std::fabs(got[t][1] - static_cast<double>(states.row(t)[1])) < 0.05);
+    }
+}

@@ -127,3 +127,10 @@ TEST_CASE("batches are forecast by the hidden state") {
     CHECK(forecast.milliseconds > 0);
     CHECK(forecast.milliseconds < 10);
 }
+
+TEST_CASE("a site that a small set can hold is forecast, however few its entries are") {
+    const lora::adapter_site site = random_site(2, 4, 4);
+    using tiny = ckks::minimal_n2048;
+    CHECK_NOTHROW(static_cast<void>(lora::server<tiny>(lora::balance(site).a)));
+    CHECK(perf::what_will_i_get<tiny>(site).milliseconds > 0);
+}

@@ -37,7 +37,8 @@ class secret_key {
 
     /// The key that a seed stands for: 32 secret bytes to store instead of a polynomial. The seed must be
     /// used for nothing else; encryption takes its randomness from a generator.
-    explicit secret_key(const random::seed& seed) : secret_key(expand(seed)) {}
+    /// @throws parameter_error if all bytes are zero: a seed that was never filled
+    explicit secret_key(const random::seed& seed) : secret_key(expand(checked(seed))) {}
 
     /// The key with the given coefficients, for known-answer tests and for keys made elsewhere.
     /// @throws shape_error unless there are N of them; parameter_error if one is not -1, 0 or 1
@@ -53,6 +54,16 @@ class secret_key {
   private:
     using form = rns::secret_poly<typename P::basis, rns::evaluation_form>;
 
+    static const random::seed& checked(const random::seed& seed) {
+        std::uint8_t any = 0;
+        for (const std::uint8_t byte : seed.bytes) {
+            any |= byte;
+        }
+        if (any == 0) {
+            throw parameter_error("secret_key: got a seed of zeros, wanted 32 secret bytes");
+        }
+        return seed;
+    }
     static memory::secret_buffer<std::int8_t> expand(const random::seed& seed) {
         memory::secret_buffer<std::int8_t> ternary(P::degree, memory::uninitialized);
         random::sample_ternary(seed, random::stream_domain::secret_key, 0, ternary.span());

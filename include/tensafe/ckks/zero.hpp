@@ -175,6 +175,9 @@ class zero_pool {
         return make(where, seed);
     }
 
+    /// Replies are folded to the subring of degree 2^fold_log_n().
+    int fold_log_n() const noexcept { return log_n_; }
+
     /// How many are stored.
     std::size_t size() const {
         const std::lock_guard lock(mutex_);

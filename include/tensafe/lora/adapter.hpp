@@ -50,6 +50,13 @@ struct matrix {
     }
 };
 
+/// The shape of a site.
+struct site_shape {
+    std::size_t rank = 0;
+    std::size_t d_in = 0;
+    std::size_t d_out = 0;
+};
+
 /// One place of the model where the adapter acts: delta = scale * B * (A * h).
 struct adapter_site {
     std::string name;    ///< module path, for example "model.layers.0.self_attn.q_proj"
@@ -60,6 +67,7 @@ struct adapter_site {
     std::size_t rank() const noexcept { return a.rows; }
     std::size_t d_in() const noexcept { return a.columns; }
     std::size_t d_out() const noexcept { return b.rows; }
+    site_shape shape() const noexcept { return {rank(), d_in(), d_out()}; }
 };
 
 /// A whole LoRA adapter: its sites, in the order in which the file names them.

@@ -43,7 +43,7 @@ struct reply_geometry {
     double rows = 1;           ///< rows of A that share one output
     double entries = 1;        ///< coefficients of all plaintexts of one output that can differ from zero
     double amplification = 1;  ///< largest coefficient, in units of the largest answer that one row can make
-    std::size_t wanted = 1;    ///< coefficients that a reply carries
+    std::size_t checks = 0;    ///< check rows, for calibrated ranges
 };
 
 /// Every number of a protected reply that follows from the parameter set, the packing and the shape; all of
@@ -58,17 +58,20 @@ struct reply_budget {
     double zero_deviation = 0;   ///< the same for the noise of the encryption of zero
     double zero_worst = 0;
     privacy::bell_flood flood{};
-    int reply_bits = 0;       ///< bits of a coefficient of the reply
-    int check_bits = 0;       ///< the same for the output of check rows; 0 if the range is rigorous
-    double check_weight = 0;  ///< a check row is this times a signed sum of rows
-    double range = 0;         ///< largest wanted coefficient before noise, so that the sum stays below Q/2
-    double typical = 0;       ///< root mean square of a wanted coefficient when the client fills the range
+    int reply_bits = 0;  ///< bits of a coefficient of the reply
+    int check_bits = 0;  ///< the same for the output of check rows; 0 if the range is rigorous
+    double range = 0;    ///< largest wanted coefficient before noise, so that the sum stays below Q/2
+    double typical = 0;  ///< root mean square of a wanted coefficient when the client fills the range
     double rounding_deviation = 0;  ///< of the switch to `reply_bits`
     double relative_error = 0;      ///< deviation of all errors of an answer, over its root mean square
 
-    /// Of everything that the client can measure about A beside the answers: e*A and the zero's noise.
+    double leak_share = 1;  ///< mean square of leaks over wanted coefficients, check rows being longer
+
+    /// Root mean square, over wanted coefficients, of everything that the client can measure about A beside
+    /// the answers: e*A and the zero's noise.
     constexpr double leak_deviation() const {
-        return detail::square_root(noise_deviation * noise_deviation + zero_deviation * zero_deviation);
+        return detail::square_root(leak_share * noise_deviation * noise_deviation +
+                                   zero_deviation * zero_deviation);
     }
     /// How far, at most, `replies` replies are from replies that could be made from the answers alone, as
     /// total variation distance; computational assumptions aside.
@@ -107,6 +110,12 @@ constexpr int width_for(double degree, double largest) {
 // 0.39 of the whole.
 inline constexpr double part_of_weights = 0.45;
 inline constexpr double part_of_rounding = 0.8;
+/// Check rows may be this much longer than rows of A.
+inline constexpr double check_norm = 2.5;
+/// Check rows tell multiples of Q apart from this part of it.
+inline constexpr double check_tolerance = 1.0 / 58;
+/// For up to so many multiples lost by each of two rows it is certain that they do.
+inline constexpr double most_wraps = 11;
 /// A flood below this many times what it hides would hide nothing.
 inline constexpr double least_flood_ratio = 16;
 
@@ -138,7 +147,12 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
     const double plaintext_norm = square_root(g.rows) * b.weight_norm + square_root(g.entries) / 2;
     b.longest_row = plaintext_norm / square_root(g.rows);
     b.noise_deviation = square_root(eta / 2) * plaintext_norm;
-    b.noise_worst = eta * square_root(g.entries) * plaintext_norm;
+    const double longest_plaintext = (g.checks > 0 ? check_norm : 1) * plaintext_norm;
+    // With the rounding of h, which is no secret from the client and no leak.
+    b.noise_worst = (eta + 0.5) * square_root(g.entries) * longest_plaintext;
+    const auto rank = static_cast<double>(g.rank);
+    const auto checks = static_cast<double>(g.checks);
+    b.leak_share = (rank + checks * check_norm * check_norm) / (rank + checks);
     b.zero_deviation = square_root(eta / 2 * (4 * degree / 3 + 1));
     b.zero_worst = eta * (2 * degree + 1);
 
@@ -146,14 +160,27 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
     double ratio = g.amplification * root_d;
     if constexpr (range_policy::can_wrap) {
         ratio = std::min(ratio, static_cast<double>(range_policy::factor));
+        if (!((root_d / ratio + 1) / 2 <= most_wraps)) {
+            return {b,
+                    "its calibrated range is too narrow for rows of this length; use a larger factor or "
+                    "rigorous"};
+        }
+    }
+    const double half = b.modulus / 2;
+    const double weights = root_d / square_root(12) / b.weight_norm;
+    const auto square = [](double x) { return x * x; };
+    if constexpr (!Protection::protects) {
+        b.range = half - b.noise_worst;
+        if (!(b.range >= 0.9 * half)) {
+            return {b, "noise would fill its modulus; use a set with a longer one"};
+        }
+        b.typical = b.range / ratio;
+        b.relative_error = square_root(square(weights) + square(b.noise_deviation / b.typical));
+        return {b, nullptr};
     }
     b.reply_bits = width_for(degree, part_of_rounding * precision / (2 * ratio));
     if constexpr (range_policy::can_wrap) {
-        // No answer loses more than (root_d / ratio + 1) / 2 multiples of Q. What one or two rows lose
-        // together, times the weight, then keeps the weight's distance from every other multiple of Q.
-        const double most_wraps = root_d / ratio + 2;
-        b.check_weight = std::min(0.85 / square_root(static_cast<double>(g.rank)), 1 / most_wraps);
-        b.check_bits = width_for(degree, b.check_weight / 2 / 6.5);
+        b.check_bits = width_for(degree, check_tolerance / 6.5);
     }
     b.rounding_deviation = switch_deviation(degree) * b.modulus * power_of_two(-b.reply_bits);
     // Sums of N products of a reply's coefficients must be exact modulo the first prime.
@@ -164,9 +191,7 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
             "replies would need more bits than the client's arithmetic has room for; use a lower precision"};
     }
 
-    const double half = b.modulus / 2;
     const double rounding = b.rounding_deviation * ratio / half;
-    const double weights = root_d / square_root(12) / b.weight_norm;
     const double rest = square_root(precision * precision - rounding * rounding - weights * weights);
     // Whole bits round the flood down by up to a half.
     const double flood_deviation = rest * half / ratio;
@@ -177,7 +202,7 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
         return {
             b,
             "its modulus is too short to hide the noise at this precision; use a set with a longer modulus, "
-            "fewer rows in a plaintext, or a lower precision"};
+            "fewer rows in a plaintext, a calibrated range or a lower precision"};
     }
     // Rounding moves c0 and each coefficient of c1 by at most 1/2, and the secret is ternary.
     const double rounding_worst = (degree + 1) / 2 * b.modulus * power_of_two(-b.reply_bits);
@@ -186,7 +211,6 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
         return {b, "noise would fill its modulus; use a set with a longer one"};
     }
     b.typical = b.range / ratio;
-    const auto square = [](double x) { return x * x; };
     b.relative_error =
         square_root(square(weights) + square(b.rounding_deviation / b.typical) +
                     square(b.flood.deviation() / b.typical) + square(b.leak_deviation() / b.typical));

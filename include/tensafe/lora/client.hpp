@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -88,6 +89,7 @@ class client {
     template <class Packing, class Protection>
     std::vector<double> decrypt(exec::host where, const layout<P, Packing, Protection>& l,
                                 const reply<P, Packing, Protection>& r, double scale) const {
+        check_scale(scale);
         const reply_budget budget = checked_budget(l, r, 1);
         const std::size_t folded = std::size_t{1} << l.fold_log_n();
         memory::secret_buffer<double> coefficients(l.outputs() * folded);
@@ -139,6 +141,9 @@ class client {
         if (scales.size() > l.largest_batch) {
             throw shape_error("client::decrypt: got " + std::to_string(scales.size()) +
                               " scales, wanted at most " + std::to_string(l.largest_batch));
+        }
+        for (const double scale : scales) {
+            check_scale(scale);
         }
         const reply_budget budget = checked_budget(l, r, scales.size());
         std::vector<std::vector<double>> answers(scales.size(), std::vector<double>(l.rank));
@@ -267,6 +272,9 @@ class client {
     template <class Packing, class Protection, class Real>
     query<P> encrypt_reals(exec::host where, const layout<P, Packing, Protection>& l, std::span<const Real> h,
                            double headroom) {
+        static_assert(
+            !std::is_same_v<Packing, column_batched>,
+            "client::encrypt: column_batched takes a lora::matrix with one hidden state in each row");
         l.check();
         if (!(headroom >= 1 && headroom <= 0x1p20)) {
             throw parameter_error("client::encrypt: got a headroom of " + std::to_string(headroom) +
@@ -298,6 +306,19 @@ class client {
         r.inputs.push_back(std::move(packed));
     }
 
+    static void check_size(std::size_t got, std::size_t wanted, const char* unit) {
+        if (got != wanted) {
+            throw shape_error("client::decrypt: got a product of " + std::to_string(got) + " " + unit +
+                              ", wanted " + std::to_string(wanted));
+        }
+    }
+    static void check_scale(double scale) {
+        if (!(scale > 0) || !std::isfinite(scale)) {
+            throw parameter_error("client::decrypt: got a scale of " + std::to_string(scale) +
+                                  ", wanted that of the query to which this is the reply");
+        }
+    }
+
     template <class Packing, class Protection>
     static reply_budget checked_budget(const layout<P, Packing, Protection>& l,
                                        const reply<P, Packing, Protection>& r, std::size_t tokens) {
@@ -311,18 +332,20 @@ class client {
                               text(r.rank, r.d, r.tokens, r.outputs.size()) + ", wanted a " +
                               text(l.rank, l.d, tokens, l.outputs()));
         }
-        if constexpr (!Protection::protects) {
-            for (const auto& product : r.outputs) {
-                for (const auto& limb : product.c0) {
-                    if (limb.size() != std::size_t{1} << l.fold_log_n()) {
-                        throw shape_error("client::decrypt: got a product folded to " +
-                                          std::to_string(limb.size()) + " coefficients, wanted " +
-                                          std::to_string(std::size_t{1} << l.fold_log_n()));
-                    }
+        const reply_budget budget = l.budget();
+        for (std::size_t o = 0; o < r.outputs.size(); ++o) {
+            if constexpr (Protection::protects) {
+                const int bits = l.reply_bits(budget, o);
+                check_size(r.outputs[o].c0.size(), wire::packed_bytes(l.wanted(o, tokens), bits),
+                           "bytes of c0");
+                check_size(r.outputs[o].c1.size(), wire::packed_bytes(P::degree, bits), "bytes of c1");
+            } else {
+                for (const auto& limb : r.outputs[o].c0) {
+                    check_size(limb.size(), std::size_t{1} << l.fold_log_n(), "coefficients");
                 }
             }
         }
-        return l.budget();
+        return budget;
     }
 
     static void wipe(std::vector<std::complex<double>>& values) noexcept {

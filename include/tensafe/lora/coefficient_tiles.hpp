@@ -8,6 +8,7 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,27 +28,29 @@ struct coefficient_tiles {
 
 namespace detail {
 
-/// Digit k of 1 + r (modulo the number of patterns) in balanced ternary: how row r counts in check row k. For
-/// fewer rows than patterns no two rows have the same digits, nor opposite ones.
-template <int Digits>
-constexpr int check_sign(std::size_t r, int k) noexcept {
-    std::size_t patterns = 1;
-    for (int i = 1; i < std::min(Digits, 20); ++i) {
-        patterns = 3 * patterns + 1;
-    }
-    std::size_t value = 1 + r % patterns;
-    int digit = 0;
-    for (int i = 0; i <= k; ++i) {
-        digit = static_cast<int>(value % 3);
-        value = (value + 1) / 3;
-    }
-    return digit == 2 ? -1 : digit;
+/// Rows that share check rows, and how many of these they have.
+inline constexpr std::size_t rows_per_check = 32;
+inline constexpr std::size_t checks_per_group = 4;
+
+/// How row r of a group counts in its check row k: a fixed pseudo-random number of magnitude 0.08 to 0.4.
+/// With these, what one or two rows lose is never near a multiple of Q in all four sums; a test goes through
+/// them.
+constexpr double check_weight(std::size_t r, std::size_t k) noexcept {
+    // splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+    constexpr std::uint64_t start = 86704;  // found by trying: what is said above holds for few
+    std::uint64_t x = start + 0x9e3779b97f4a7c15U * (checks_per_group * r + k + 1);
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
+    x ^= x >> 31;
+    const double magnitude = 0.08 + 0.32 * static_cast<double>(x >> 12) * 0x1p-52;
+    return (x & 1) == 0 ? magnitude : -magnitude;
 }
 
 }  // namespace detail
 
 template <ckks::parameter_set P, int Rows, class Protection>
 struct layout<P, coefficient_tiles<Rows>, Protection> {
+    static_assert(coefficient_tiles<Rows>::rows == Rows);  // completes the tag, which checks the number
     static_assert(static_cast<std::size_t>(Rows) <= P::degree,
                   "lora::coefficient_tiles: there are more rows than coefficients");
     static constexpr int level = request_level<P>;
@@ -77,28 +80,24 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
     static constexpr std::size_t entries_per_input() noexcept { return block; }
     /// Ciphertexts of a request.
     constexpr std::size_t inputs() const noexcept { return detail::ceil_divide(d, block); }
-    /// Products in a reply, that of the check rows included.
-    constexpr std::size_t outputs() const noexcept { return row_outputs() + (can_wrap ? 1 : 0); }
+    /// Products in a reply, those of check rows included.
+    constexpr std::size_t outputs() const noexcept {
+        return row_outputs() + checks(rank) / checks_per_output;
+    }
     /// log2 of the coefficients of a product that count.
     static constexpr int fold_log_n() noexcept { return std::countr_zero(rows); }
 
     static constexpr reply_geometry geometry(std::size_t rank, std::size_t d) noexcept {
         const auto inputs = static_cast<double>(detail::ceil_divide(d, block));
-        return {rank,
-                d,
-                static_cast<double>(Rows),
-                inputs * static_cast<double>(P::degree),
-                1,
-                rank + (can_wrap ? rows : 0)};
+        return {rank, d, static_cast<double>(Rows), inputs * static_cast<double>(P::degree), 1, checks(rank)};
     }
     /// @throws parameter_error as budget_for
     constexpr reply_budget budget() const { return budget_for<P, Protection>(geometry(rank, d)); }
 
     /// Coefficients of c0 that travel in output o: the first ones of the multiples of N/Rows.
     constexpr std::size_t wanted(std::size_t o, std::size_t = 1) const noexcept {
-        return o < row_outputs() ? std::min(rows, rank - o * rows) : rows;
+        return o < row_outputs() ? std::min(rows, rank - o * rows) : checks_per_output;
     }
-    constexpr std::size_t wanted() const noexcept { return geometry(rank, d).wanted; }
     /// Bits of each coefficient of output o.
     constexpr int reply_bits(const reply_budget& budget, std::size_t o) const noexcept {
         return o < row_outputs() ? budget.reply_bits : budget.check_bits;
@@ -109,7 +108,7 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
     ckks::plaintext<P, rns::coefficient_form, level> encode_weights(exec::host where, const matrix& a,
                                                                     const reply_budget& budget, std::size_t o,
                                                                     std::size_t i) const {
-        std::vector<double> coefficients(P::degree);
+        memory::secret_buffer<double> coefficients(P::degree);
         const std::size_t first = i * block;
         const std::size_t count = std::min(block, d - first);
         for (std::size_t k = 0; k < wanted(o); ++k) {
@@ -123,32 +122,31 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
                 }
             };
             for (std::size_t t = 0; t < count; ++t) {
-                place(t, o < row_outputs() ? static_cast<double>(a.row(o * rows + k)[first + t])
-                                           : check_entry(a, budget, k, first + t));
+                place(t, o < row_outputs()
+                             ? static_cast<double>(a.row(o * rows + k)[first + t])
+                             : check_entry(a, (o - row_outputs()) * checks_per_output + k, first + t));
             }
         }
         const double scale = row_norm > 0 ? budget.weight_norm / row_norm : 1;
-        return ckks::encode_coefficients<P, level>(where, coefficients, scale);
+        return ckks::encode_coefficients<P, level>(where, coefficients.span(), scale);
     }
 
     /// What cannot be said by the shape alone about a matrix that is to be packed so.
-    /// @throws parameter_error if a check row is longer than a row may be
-    void check_matrix(const matrix& a, const reply_budget& budget) const {
-        if constexpr (can_wrap) {
-            for (std::size_t k = 0; k < rows; ++k) {
-                double sum = 0;
-                for (std::size_t t = 0; t < d; ++t) {
-                    const double x = check_entry(a, budget, k, t);
-                    sum += x * x;
-                }
-                if (!(std::sqrt(sum) <= row_norm)) {
-                    throw parameter_error(
-                        "server: the rows of this matrix are too much alike for a calibrated range: a check "
-                        "row has "
-                        "the norm " +
-                        std::to_string(std::sqrt(sum)) + ", wanted at most " + std::to_string(row_norm) +
-                        "; use the range policy lora::rigorous");
-                }
+    /// @throws parameter_error if a check row is longer than it may be
+    void check_matrix(const matrix& a) const {
+        for (std::size_t j = 0; j < checks(rank); ++j) {
+            double sum = 0;
+            for (std::size_t t = 0; t < d; ++t) {
+                const double x = check_entry(a, j, t);
+                sum += x * x;
+            }
+            if (!(std::sqrt(sum) <= detail::check_norm * row_norm)) {
+                throw parameter_error(
+                    "server: the rows of this matrix are too much alike for a calibrated range: a check row "
+                    "has "
+                    "the norm " +
+                    std::to_string(std::sqrt(sum)) + ", wanted at most " +
+                    std::to_string(detail::check_norm * row_norm) + "; use the range policy lora::rigorous");
             }
         }
     }
@@ -192,25 +190,38 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
   private:
     constexpr std::size_t row_outputs() const noexcept { return detail::ceil_divide(rank, rows); }
 
-    double check_entry(const matrix& a, const reply_budget& budget, std::size_t k, std::size_t t) const {
-        double sum = 0;
-        for (std::size_t r = 0; r < rank; ++r) {
-            sum += detail::check_sign<Rows>(r, static_cast<int>(k)) * static_cast<double>(a.row(r)[t]);
+    static constexpr std::size_t checks_per_output = std::min(rows, detail::checks_per_group);
+    /// Check rows for so many rows.
+    static constexpr std::size_t checks(std::size_t rank) noexcept {
+        return can_wrap ? detail::ceil_divide(rank, detail::rows_per_check) * detail::checks_per_group : 0;
+    }
+
+    /// Calls f(row, weight) for the rows that count in check row j.
+    template <class F>
+    void for_rows_of_check(std::size_t j, F f) const {
+        const std::size_t first = j / detail::checks_per_group * detail::rows_per_check;
+        const std::size_t end = std::min(first + detail::rows_per_check, rank);
+        for (std::size_t r = first; r < end; ++r) {
+            f(r, detail::check_weight(r - first, j % detail::checks_per_group));
         }
-        return budget.check_weight * sum;
+    }
+
+    double check_entry(const matrix& a, std::size_t j, std::size_t t) const {
+        double sum = 0;
+        for_rows_of_check(
+            j, [&](std::size_t r, double weight) { sum += weight * static_cast<double>(a.row(r)[t]); });
+        return sum;
     }
 
     void check_range(const reply_budget& budget, std::span<const double> coefficients) const {
-        const std::span<const double> checks = coefficients.subspan(row_outputs() * rows, rows);
         bool fits = true;
-        for (std::size_t k = 0; k < rows; ++k) {
+        for (std::size_t j = 0; j < checks(rank); ++j) {
             double sum = 0;
-            for (std::size_t r = 0; r < rank; ++r) {
-                sum += detail::check_sign<Rows>(r, static_cast<int>(k)) * coefficients[r];
-            }
-            // A lost multiple of Q moves the sum by check_weight * Q or more.
-            fits &=
-                std::fabs(budget.check_weight * sum - checks[k]) < budget.check_weight * budget.modulus / 2;
+            for_rows_of_check(j, [&](std::size_t r, double weight) { sum += weight * coefficients[r]; });
+            const std::size_t o = row_outputs() + j / checks_per_output;
+            // A check row may wrap around itself: differences count modulo Q.
+            const double multiples = (sum - coefficients[o * rows + j % checks_per_output]) / budget.modulus;
+            fits &= std::fabs(multiples - std::nearbyint(multiples)) < detail::check_tolerance;
         }
         if (!fits) {
             throw range_exceeded_error("client::decrypt: an answer passed the calibrated range of " +

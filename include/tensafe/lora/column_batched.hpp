@@ -46,11 +46,10 @@ struct layout<P, column_batched, Protection> {
     static constexpr int fold_log_n() noexcept { return P::log_n; }
 
     static constexpr reply_geometry geometry(std::size_t rank, std::size_t d) noexcept {
-        return {rank, d, 1, static_cast<double>(d), 1, rank * P::degree};
+        return {rank, d, 1, static_cast<double>(d), 1, 0};
     }
     /// @throws parameter_error as budget_for
     constexpr reply_budget budget() const { return budget_for<P, Protection>(geometry(rank, d)); }
-    constexpr std::size_t wanted() const noexcept { return geometry(rank, d).wanted; }
     /// Coefficients of c0 that travel in output o for a batch of so many tokens.
     static constexpr std::size_t wanted(std::size_t, std::size_t tokens = largest_batch) noexcept {
         return tokens;

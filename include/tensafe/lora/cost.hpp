@@ -12,17 +12,6 @@
 
 namespace tensafe::lora {
 
-/// The shape of an adapter's site.
-struct site_shape {
-    std::size_t rank = 0;
-    std::size_t d_in = 0;
-    std::size_t d_out = 0;  ///< counts in mode `blind` only
-};
-
-inline site_shape shape_of(const adapter_site& site) noexcept {
-    return {site.rank(), site.d_in(), site.d_out()};
-}
-
 /// What one request and its reply cost: known at compile time, and what the code then does and sends.
 struct token_cost {
     std::size_t inputs = 0;   ///< ciphertexts of the request
@@ -45,17 +34,18 @@ struct token_cost {
     constexpr std::size_t bytes() const noexcept { return bytes_up + bytes_down; }
 };
 
-/// The cost of a site of this shape; a whole batch of N for column_batched.
+/// The cost of a site of this shape.
+/// @param tokens  hidden states in a request: more than 1 for column_batched only, N unless given
 /// @throws parameter_error if the set cannot hold the replies; in a constant expression, it does not compile
 template <ckks::parameter_set P, class Packing, class Protection = protects_adapter_rows<>>
-constexpr token_cost cost_of(site_shape shape, mode m = mode::client_held_b) {
+constexpr token_cost cost_of(site_shape shape, mode m = mode::client_held_b,
+                             std::size_t tokens = layout<P, Packing, Protection>::largest_batch) {
     const layout<P, Packing, Protection> l{served_rows(m, shape.rank, shape.d_out), shape.d_in, 1};
     constexpr auto limbs = static_cast<std::size_t>(request_level<P>) + 1;
     constexpr bool whole_ring = std::is_same_v<Packing, column_batched>;
     token_cost cost;
     cost.budget = l.budget();
     cost.relative_error = cost.budget.relative_error;
-    cost.wanted = l.wanted();
     cost.inputs = l.inputs();
     cost.outputs = l.outputs();
     cost.server.products = cost.inputs * cost.outputs;
@@ -66,7 +56,9 @@ constexpr token_cost cost_of(site_shape shape, mode m = mode::client_held_b) {
     for (std::size_t o = 0; o < l.outputs(); ++o) {
         if constexpr (Protection::protects) {
             const int bits = l.reply_bits(cost.budget, o);
-            cost.bytes_down += wire::packed_bytes(l.wanted(o), bits) + wire::packed_bytes(P::degree, bits);
+            const std::size_t wanted = l.wanted(o, tokens);
+            cost.wanted += wanted;
+            cost.bytes_down += wire::packed_bytes(wanted, bits) + wire::packed_bytes(P::degree, bits);
         } else {
             cost.bytes_down += packed_residues_bytes<P>(std::size_t{1} << l.fold_log_n()) +
                                packed_residues_bytes<P>(P::degree);
@@ -84,7 +76,7 @@ constexpr token_cost cost_of(site_shape shape, mode m = mode::client_held_b) {
         cost.client_transforms += whole_inverses * limbs;
         cost.statistical_distance = 1;
     }
-    cost.hidden_states = whole_ring ? P::degree : 1;
+    cost.hidden_states = tokens;
     const std::size_t zero_products = Protection::protects ? l.outputs() * 2 * limbs : 0;
     cost.word_multiplications = static_cast<double>((2 * cost.server.products * limbs + zero_products +
                                                      l.outputs() + l.inputs() * limbs) *
@@ -127,6 +119,14 @@ constexpr void try_rows(int& best, double& least) {
         try_rows<Shape, P, Objective, Protection, Mode, 2 * Rows>(best, least);
     }
 }
+
+template <site_shape Shape, ckks::parameter_set P, class Objective, class Protection, mode Mode>
+constexpr int best_rows() {
+    int best = 0;
+    double least = 0;
+    try_rows<Shape, P, Objective, Protection, Mode, 1>(best, least);
+    return best;
+}
 }  // namespace detail
 
 /// The number of rows, 1 to 128, with which coefficient_tiles serve this shape best:
@@ -135,10 +135,12 @@ constexpr void try_rows(int& best, double& least) {
 template <site_shape Shape, ckks::parameter_set P, class Objective = least_bytes,
           class Protection = protects_adapter_rows<>, mode Mode = mode::client_held_b>
 inline constexpr int best_tiling = [] {
-    int best = 0;
-    double least = 0;
-    detail::try_rows<Shape, P, Objective, Protection, Mode, 1>(best, least);
-    return best;
+    constexpr int rows = detail::best_rows<Shape, P, Objective, Protection, Mode>();
+    static_assert(
+        rows > 0,
+        "lora::best_tiling: this set cannot hold replies of this shape at this protection; use a set "
+        "with a longer modulus, lora::calibrated or lora::reduced_precision");
+    return rows;
 }();
 
 }  // namespace tensafe::lora

@@ -60,13 +60,12 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
                 static_cast<double>(Rows::rows_per_slot * s.stride),
                 static_cast<double>(s.inputs * P::degree),
                 detail::square_root(folded),
-                s.outputs * 2 * s.stride};
+                0};
     }
     /// @throws parameter_error as budget_for
     constexpr reply_budget budget() const { return budget_for<P, protection>(geometry()); }
     /// Coefficients of c0 that travel in output o.
     constexpr std::size_t wanted(std::size_t, std::size_t = 1) const noexcept { return 2 * slots().stride; }
-    constexpr std::size_t wanted() const noexcept { return geometry().wanted; }
     constexpr int reply_bits(const reply_budget& budget, std::size_t) const noexcept {
         return budget.reply_bits;
     }
@@ -74,11 +73,11 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
     ckks::plaintext<P, rns::coefficient_form, level> encode_weights(exec::host where, const matrix& a,
                                                                     const reply_budget& budget, std::size_t o,
                                                                     std::size_t i) const {
-        std::vector<std::complex<double>> values(P::slots);
-        slots().fill(a, o, i, values);
-        return ckks::encode_slots<P, level>(where, values, weight_scale(budget));
+        memory::secret_buffer<std::complex<double>> values(P::slots);
+        slots().fill(a, o, i, values.span());
+        return ckks::encode_slots<P, level>(where, values.span(), weight_scale(budget));
     }
-    void check_matrix(const matrix&, const reply_budget&) const noexcept {}
+    void check_matrix(const matrix&) const noexcept {}
 
     /// The scale of the slots of h for which no wanted coefficient passes the range: each is a mean of
     /// rotated sums, below rows_per_slot^(1/2) * stride * 2/N of the largest.

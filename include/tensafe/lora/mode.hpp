@@ -24,7 +24,8 @@ constexpr std::size_t served_rows(mode m, std::size_t rank, std::size_t d_out) n
 /// The same adapter with all rows of A at norm 1 and their norms moved into B: integers of one size then
 /// serve all rows equally well, and no norm of A travels. Rows of zeros stay. Rounded to float: deltas change
 /// by about 1e-7 of their norm.
-/// @throws shape_error unless both matrices have the site's shape
+/// @throws shape_error unless both matrices have the site's shape; encoding_error if an entry of B gets too
+///         large
 inline adapter_site balance(adapter_site site) {
     site.a.check("balance: A of site " + site.name);
     site.b.check("balance: B of site " + site.name);
@@ -45,7 +46,14 @@ inline adapter_site balance(adapter_site site) {
             x = static_cast<float>(static_cast<double>(x) / norm);
         }
         for (std::size_t k = 0; k < site.d_out(); ++k) {
-            site.b.row(k)[r] = static_cast<float>(static_cast<double>(site.b.row(k)[r]) * norm);
+            float& x = site.b.row(k)[r];
+            const bool finite = std::isfinite(x);
+            x = static_cast<float>(static_cast<double>(x) * norm);
+            if (finite && !std::isfinite(x)) {
+                throw encoding_error("balance: row " + std::to_string(k) + ", column " + std::to_string(r) +
+                                     " of B of site " + site.name +
+                                     " passes the range of float once it carries the norm of its row of A");
+            }
         }
     }
     return site;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <concepts>
+
 namespace tensafe::lora {
 
 // What a reply gives away, as types: a template argument of server, reply and layout.
@@ -12,8 +14,7 @@ struct rigorous {
 /// The range is `Factor` times the root mean square of an answer, norm(row) * norm(h) / sqrt(d), which is
 /// less than the rigorous one where d > Factor^2: replies are smaller. An answer that passes it wraps around;
 /// check rows in the reply show that to the client, which then throws range_exceeded_error. They show every
-/// wrap of one or two rows, if rank <= (3^Rows - 1) / 2; more rows could cancel in all of them by coincidence
-/// (docs/design/noise.md).
+/// wrap of one or two rows, and all but one in a million of more at once (docs/design/noise.md).
 template <int Factor = 6>
 struct calibrated {
     static_assert(Factor >= 3 && Factor <= 64, "lora::calibrated: the range factor must be in [3, 64]");
@@ -47,6 +48,14 @@ struct reveals_adapter_rows {
     static constexpr bool protects = false;
     using range = rigorous;
     using precision = standard_precision;
+};
+
+/// Any of the two.
+template <class T>
+concept reply_protection = requires {
+    typename T::range;
+    typename T::precision;
+    { T::protects } -> std::convertible_to<bool>;
 };
 
 }  // namespace tensafe::lora

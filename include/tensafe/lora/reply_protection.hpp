@@ -28,10 +28,11 @@ struct protected_product {
 };
 
 /// Hides a product, first step: adds the encryption of zero and the flood. One inverse NTT for each limb.
+/// @param zero        used up: a second product under it would show both
 /// @param flood_seed  secret, fresh for each reply; `lane` counts the products of the reply
 template <ckks::parameter_set P>
 protected_product<P> protect(exec::host where, folded_product<P> product,
-                             const ckks::zero<P, request_level<P>>& zero, privacy::bell_flood flood,
+                             ckks::zero<P, request_level<P>> zero, privacy::bell_flood flood,
                              const random::seed& flood_seed, std::uint32_t lane) {
     using basis = typename folded_product<P>::basis;
     const std::size_t wanted = product.c0.front().size();

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace tensafe::lora {
 
@@ -31,6 +32,11 @@ using zero_pool = ckks::zero_pool<P, request_level<P>>;
 /// of zeros are thread-safe. Exception safety: strong, but for the contents of workspace and reply.
 template <ckks::parameter_set P, class Packing, class Protection>
 class server {
+    static_assert(
+        reply_protection<Protection>,
+        "lora::server: the third argument is the protection of replies: for a calibrated range write "
+        "protects_adapter_rows<calibrated<6>>");
+
   public:
     using layout_type = lora::layout<P, Packing, Protection>;
     using reply_type = reply<P, Packing, Protection>;
@@ -73,8 +79,10 @@ class server {
 
     /// Second step: inputs() * outputs() products, added up over inputs. No transform.
     /// @pre expand() ran on the same request and workspace
-    /// @throws as expand, for column_batched
+    /// @throws as expand; shape_error also if the workspace holds another request
     void multiply(exec::host where, const request<P>& r, workspace& work) const {
+        detail::check_request(layout_, r, largest_batch_);
+        work.tokens = r.tokens;
         weights_.multiply(where, layout_, r, work);
         work.work.products += layout_.inputs() * layout_.outputs();
     }
@@ -85,34 +93,34 @@ class server {
     ///         another degree; entropy_error
     void protect(exec::host where, zero_pool& zeros, workspace& work) const requires(Protection::protects) {
         check_products(work.products.size(), "protect", "multiply");
+        if (zeros.fold_log_n() != layout_.fold_log_n()) {
+            throw parameter_error("server::protect: got encryptions of zero folded to degree 2^" +
+                                  std::to_string(zeros.fold_log_n()) + ", wanted 2^" +
+                                  std::to_string(layout_.fold_log_n()) + ", the layout's fold_log_n()");
+        }
         random::seed seed = work.generator.next_seed();
         const memory::wipe_guard guard(seed);
         work.protected_products.clear();
-        for (std::size_t o = 0; o < layout_.outputs(); ++o) {
-            const auto zero = zeros.take(where);
-            if (zero.log_n != layout_.fold_log_n()) {
-                throw parameter_error("server::protect: got encryptions of zero folded to degree 2^" +
-                                      std::to_string(zero.log_n) + ", wanted 2^" +
-                                      std::to_string(layout_.fold_log_n()) + ", the layout's fold_log_n()");
-            }
-            work.protected_products.push_back(lora::protect(where, std::move(work.products[o]), zero,
+        // Out of the workspace: after an exception they are gone, not half there.
+        std::vector<folded_product<P>> products = std::exchange(work.products, {});
+        for (std::size_t o = 0; o < products.size(); ++o) {
+            work.protected_products.push_back(lora::protect(where, std::move(products[o]), zeros.take(where),
                                                             budget_.flood, seed,
                                                             static_cast<std::uint32_t>(o)));
             constexpr auto limbs = static_cast<std::size_t>(folded_product<P>::basis::limbs);
             work.work.transforms += 2 * limbs;  // v of the encryption of zero, and c1
             work.work.transforms += layout_.fold_log_n() == P::log_n ? limbs : 0;
         }
-        work.products.clear();
     }
 
     /// Last step: the products as they leave the server; of c0 the coefficients that carry answers.
     /// @throws shape_error unless the step before ran on this workspace
-    void finish(exec::host where, const request<P>& r, workspace& work, reply_type& result) const {
+    void finish(exec::host where, workspace& work, reply_type& result) const {
         if constexpr (Protection::protects) {
             check_products(work.protected_products.size(), "finish", "protect");
             result.outputs.resize(layout_.outputs());
             for (std::size_t o = 0; o < layout_.outputs(); ++o) {
-                pack(where, work.protected_products[o], layout_.wanted(o, r.tokens),
+                pack(where, work.protected_products[o], layout_.wanted(o, work.tokens),
                      layout_.reply_bits(budget_, o), result.outputs[o]);
             }
             work.protected_products.clear();
@@ -123,7 +131,7 @@ class server {
         }
         result.rank = layout_.rank;
         result.d = layout_.d;
-        result.tokens = r.tokens;
+        result.tokens = work.tokens;
     }
 
     /// All steps.
@@ -133,7 +141,7 @@ class server {
         expand(where, r, work);
         multiply(where, r, work);
         protect(where, zeros, work);
-        finish(where, r, work, result);
+        finish(where, work, result);
     }
     reply_type apply(exec::host where, const request<P>& r, zero_pool& zeros) const
         requires(Protection::protects) {
@@ -148,7 +156,7 @@ class server {
         requires(!Protection::protects) {
         expand(where, r, work);
         multiply(where, r, work);
-        finish(where, r, work, result);
+        finish(where, work, result);
     }
     reply_type apply(exec::host where, const request<P>& r) const requires(!Protection::protects) {
         workspace work;

@@ -31,6 +31,7 @@ struct server_workspace {
     std::vector<folded_product<P>> products;               ///< after multiply
     std::vector<protected_product<P>> protected_products;  ///< after protect
     random::generator generator;  ///< of flood seeds; to give one that is not the default is for tests
+    std::size_t tokens = 0;       ///< of the request that was multiplied
     work_count work;              ///< added up over calls
 };
 
@@ -89,7 +90,7 @@ class packed_weights {
     template <class Layout>
     packed_weights(const Layout& layout, const reply_budget& budget, const matrix& a) {
         const exec::host here;
-        layout.check_matrix(a, budget);
+        layout.check_matrix(a);
         for (std::size_t o = 0; o < layout.outputs(); ++o) {
             for (std::size_t i = 0; i < layout.inputs(); ++i) {
                 plaintexts_.push_back(ckks::forward(here, layout.encode_weights(here, a, budget, o, i)));
@@ -113,6 +114,10 @@ class packed_weights {
     void multiply(exec::host, const Layout& layout, const request<P>&, server_workspace<P>& work) const {
         using basis = typename folded_product<P>::basis;
         const std::size_t inputs = layout.inputs();
+        if (work.c0.size() != inputs || work.c1.size() != inputs) {
+            throw shape_error("server::multiply: got a workspace with " + std::to_string(work.c0.size()) +
+                              " inputs, wanted " + std::to_string(inputs) + ": call expand() first");
+        }
         std::vector<const arith::word*> a(inputs);
         std::vector<const arith::word*> b(inputs);
         work.products.resize(layout.outputs());
@@ -146,11 +151,10 @@ class packed_weights<P, column_batched> {
   public:
     template <class Layout>
     packed_weights(const Layout& layout, const reply_budget& budget, const matrix& a) {
-        for (std::size_t r = 0; r < a.rows; ++r) {
-            for (std::size_t j = 0; j < a.columns; ++j) {
-                integers_.push_back(static_cast<std::int64_t>(
-                    layout.integer_weight(budget, static_cast<double>(a.row(r)[j]))));
-            }
+        integers_ = memory::secret_buffer<std::int64_t>(a.values.size(), memory::uninitialized);
+        for (std::size_t k = 0; k < integers_.size(); ++k) {
+            integers_[k] =
+                static_cast<std::int64_t>(layout.integer_weight(budget, static_cast<double>(a.values[k])));
         }
     }
 
@@ -190,7 +194,11 @@ class packed_weights<P, column_batched> {
                 for (std::size_t row = 0; row < layout.rank; ++row) {
                     for (std::size_t j = 0; j < count; ++j) {
                         const std::int64_t x = integers_[row * layout.d + first + j];
-                        factors[j] = static_cast<arith::word>(x) + (q & static_cast<arith::word>(x >> 63));
+                        const arith::word negative = static_cast<arith::word>(x >> 63);
+                        const arith::word residue =
+                            policy.reduce_fully((static_cast<arith::word>(x) ^ negative) - negative);
+                        factors[j] =
+                            arith::subtract_if_not_below((residue ^ negative) - negative + (q & negative), q);
                     }
                     folded_product<P>& product = work.products[row];
                     rns::limb::add_scaled(policy, product.c0[I].span(), std::span(c0).first(count), used);
@@ -205,7 +213,7 @@ class packed_weights<P, column_batched> {
     /// Ciphertexts expanded at once: 4 MiB at N = 4096 with two limbs.
     static constexpr std::size_t inputs_at_once = 32;
 
-    std::vector<std::int64_t> integers_;
+    memory::secret_buffer<std::int64_t> integers_;
 };
 
 }  // namespace detail

@@ -27,6 +27,8 @@ void wipe(T& object) noexcept {
 /// Wipes the object it refers to when the scope ends, also on an exception: for secret temporaries.
 template <class T>
 class wipe_guard {
+    static_assert(!std::is_const_v<T>, "wipe_guard: a const object cannot be overwritten; drop the const");
+
   public:
     explicit wipe_guard(T& object) noexcept : object_(object) {}
     wipe_guard(const wipe_guard&) = delete;

@@ -36,7 +36,8 @@ struct site_forecast {
     /// Deviation of the error of the answers over their norm, for hidden states without a preferred
     /// direction; rows of unequal norms make it larger than `cost.relative_error`.
     double relative_error = 0;
-    double milliseconds = 0;  ///< a hidden state, client and server, one core of this machine
+    double milliseconds =
+        0;  ///< a hidden state, client and server with kept workspaces, one core of this machine
 };
 
 /// O(rows * columns).  @throws as lora::server for entries that are no finite numbers
@@ -88,13 +89,14 @@ struct unit_times {
     double output = 0;
 };
 
-/// Runs the smallest request with a full input and a full output.
+/// Runs a request with one row and as many entries of a site's as one input holds.
 template <ckks::parameter_set P, class Packing, class Protection>
-unit_times measure_units() {
+unit_times measure_units(std::size_t d_in) {
     const exec::host here;
     using server_type = lora::server<P, Packing, Protection>;
     constexpr bool batched = std::is_same_v<Packing, lora::column_batched>;
-    const std::size_t d = batched ? 32 : server_type::layout_type::of(1, 1, 1).entries_per_input();
+    const std::size_t d =
+        std::min(d_in, batched ? std::size_t{32} : server_type::layout_type::of(1, 1, 1).entries_per_input());
     lora::matrix a(1, d);
     std::fill(a.values.begin(), a.values.end(), 1.0F);
     const server_type server(a);
@@ -119,7 +121,7 @@ unit_times measure_units() {
         if constexpr (Protection::protects) {
             server.protect(here, zeros, work);
         }
-        server.finish(here, sent.request, work, reply);
+        server.finish(here, work, reply);
         if constexpr (batched) {
             static_cast<void>(client.decrypt(here, server.layout(), reply, sent.scales));
         } else {
@@ -154,8 +156,10 @@ site_forecast what_will_i_get(const lora::adapter_site& site, lora::mode mode = 
     site_forecast forecast;
     forecast.site = site.name;
     forecast.rows = statistics_of(mode == lora::mode::blind ? lora::merge(site) : lora::balance(site).a);
+    detail::unit_times units;
     try {
-        forecast.cost = lora::cost_of<P, Packing, Protection>(lora::shape_of(site), mode);
+        forecast.cost = lora::cost_of<P, Packing, Protection>(site.shape(), mode);
+        units = detail::measure_units<P, Packing, Protection>(site.d_in());
     } catch (const parameter_error& e) {
         throw parameter_error("what_will_i_get: site " + site.name + ": " + e.what());
     }
@@ -163,7 +167,6 @@ site_forecast what_will_i_get(const lora::adapter_site& site, lora::mode mode = 
         forecast.rows.mean_square_norm > 0
             ? forecast.cost.relative_error * forecast.rows.largest_norm / forecast.rows.mean_square_norm
             : 0;
-    const detail::unit_times units = detail::measure_units<P, Packing, Protection>();
     const auto inputs = static_cast<double>(forecast.cost.inputs);
     const auto outputs = static_cast<double>(forecast.cost.outputs);
     forecast.milliseconds =

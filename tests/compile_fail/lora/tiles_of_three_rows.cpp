@@ -1,10 +1,14 @@
 // expect: lora::coefficient_tiles: the number of rows must be a power of two
-#include <tensafe/lora/coefficient_tiles.hpp>
+#include <tensafe/lora/cost.hpp>
+
+namespace ckks = tensafe::ckks;
+namespace lora = tensafe::lora;
 
 #ifdef TENSAFE_COMPILE_FAIL
-constexpr int rows = tensafe::lora::coefficient_tiles<3>::rows;
+using packing = lora::coefficient_tiles<3>;
 #else
-constexpr int rows = tensafe::lora::coefficient_tiles<4>::rows;
+using packing = lora::coefficient_tiles<4>;
 #endif
 
-static_assert(rows > 0);
+// Through a user of the packing: naming the tag does not complete it.
+const auto cost = lora::cost_of<ckks::private_n4096, packing>({32, 2048, 0});

@@ -191,7 +191,7 @@ void check_packing(std::size_t rank, std::size_t d) {
         requests.push_back(r);
         server.protect(host{}, s.pool, s.work);
         lora::reply<P, Packing, lora::protects_adapter_rows<>> result;
-        server.finish(host{}, r, s.work, result);
+        server.finish(host{}, s.work, result);
         return result;
     };
     std::vector<output_bytes> outputs;
@@ -295,7 +295,7 @@ TEST_CASE("columns: d entries of one reply are d equations for a row of A, and o
     const auto bare = s.work.products;
     server.protect(host{}, s.pool, s.work);
     lora::reply<P, lora::column_batched, lora::protects_adapter_rows<>> reply;
-    server.finish(host{}, query.request, s.work, reply);
+    server.finish(host{}, s.work, reply);
 
     std::vector<residues> c1;
     for (std::size_t j = 0; j < d; ++j) {
@@ -364,7 +364,7 @@ TEST_CASE("zeros are for one use: with the same zero under two replies, their di
             guesses[t] = fractions(rns::inverse(host{}, s.work.products[0].c1));
             server.protect(host{}, pool, s.work);
             lora::server<P, tiles>::reply_type reply;
-            server.finish(host{}, query.request, s.work, reply);
+            server.finish(host{}, s.work, reply);
             replies[t] = reply_fractions(reply.outputs[0], P::degree, bits);
         }
         return concentration(

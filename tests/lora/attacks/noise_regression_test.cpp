@@ -164,7 +164,7 @@ TEST_CASE("the noise of bare products, regressed on e, is A; after the flood not
     using P = small_private;
     constexpr std::size_t rank = 4;
     constexpr std::size_t d = 64;
-    constexpr std::size_t replies = 1000;
+    constexpr std::size_t replies = 2000;
     const regression r = regress<P, 4>(rank, d, replies);
     const lora::reply_budget budget =
         lora::layout<P, lora::coefficient_tiles<4>, lora::protects_adapter_rows<>>::of(rank, d, 1).budget();

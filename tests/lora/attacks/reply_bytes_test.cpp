@@ -55,7 +55,7 @@ histogram count_bytes(const matrix& a, std::uint64_t session_number, bool with_z
                 s.work.protected_products.push_back(without_zero<P>(std::move(product), layout.fold_log_n()));
             }
         }
-        server.finish(host{}, query.request, s.work, reply);
+        server.finish(host{}, s.work, reply);
         for (const auto& output : reply.outputs) {
             for (const std::uint8_t byte : output.c1) {
                 counts[byte] += 1;

@@ -112,7 +112,7 @@ TEST_CASE("the same division of a protected reply gives numbers that A has no pa
     const lora::folded_product<P> bare = s.work.products[0];
     server.protect(host{}, s.pool, s.work);
     protected_server::reply_type reply;
-    server.finish(host{}, query.request, s.work, reply);
+    server.finish(host{}, s.work, reply);
 
     // The reply is a good one: it carries the answers.
     const std::vector<double> answers = s.client.decrypt(host{}, layout, reply, query.scale);

@@ -35,11 +35,16 @@ knowledge what_each_side_learns(const arguments& args, const prediction& predict
         result.client += rest + " (RLWE, and a statistical distance of " + power_of_two(predicted.distance) +
                          " after 2^20 replies)";
     } else {
-        result.client +=
-            "beside it noise that depends on the adapter, under a flood " +
-            std::to_string(std::lround(predicted.flood_ratio)) +
-            " times as large: no guarantee for many replies, and for one a statistical distance of ";
-        result.client += power_of_two(predicted.distance_of_one);
+        result.client += "beside it noise that depends on the adapter, under a flood " +
+                         std::to_string(std::lround(predicted.flood_ratio)) +
+                         " times as large: no guarantee for many replies";
+        if (predicted.distance_of_one < 0.5) {
+            result.client +=
+                ", and for one a statistical distance of " + power_of_two(predicted.distance_of_one);
+        }
+    }
+    if (args.packing == "column_batched") {
+        result.client += "; a client that cheats can learn more from long batches (docs/security.md)";
     }
     // Not a matter of encryption: answers are linear in h.
     result.client += ". In any case " + std::to_string(predicted.d) + " independent h and their answers " +

@@ -31,9 +31,11 @@ inline tensafe::lora::mode mode_of(const arguments& args) {
     return args.blind() ? tensafe::lora::mode::blind : tensafe::lora::mode::client_held_b;
 }
 
-template <class P, class Packing, class Protection, class Layout>
-prediction predict(const tensafe::lora::adapter_site& site, const Layout& layout, const arguments& args) {
-    const auto cost = tensafe::lora::cost_of<P, Packing, Protection>(site.shape(), mode_of(args));
+template <class P, class Packing, class Protection>
+prediction predict(const tensafe::lora::adapter_site& site, const arguments& args) {
+    using layout = tensafe::lora::layout<P, Packing, Protection>;
+    const auto cost = tensafe::lora::cost_of<P, Packing, Protection>(
+        site.shape(), mode_of(args), std::min(args.tokens, layout::largest_batch));
     prediction result;
     result.d = site.d_in();
     result.session_bytes = cost.session_bytes;
@@ -64,7 +66,7 @@ report run_protected(const tensafe::lora::adapter_site& site, const tensafe::lor
                      const arguments& args) {
     token_path<P, Packing, Protection> path(site, args.blind());
     report result = start(site, args);
-    result.predicted = predict<P, Packing, Protection>(site, path.layout(), args);
+    result.predicted = predict<P, Packing, Protection>(site, args);
     const tensafe::lora::adapter_site balanced = tensafe::lora::balance(site);
     progress_bar bar(args.tokens);
     for (std::size_t token = 0; token < args.tokens; ++token) {
@@ -119,7 +121,7 @@ report run_batch(const tensafe::lora::adapter_site& site, const tensafe::lora::m
                           " tokens; give a smaller --tokens");
     }
     report result = start(site, args);
-    result.predicted = predict<P, tensafe::lora::column_batched, Protection>(site, path.layout(), args);
+    result.predicted = predict<P, tensafe::lora::column_batched, Protection>(site, args);
     result.batch = args.tokens;
     tensafe::lora::matrix states(args.tokens, site.d_in());
     for (std::size_t token = 0; token < args.tokens; ++token) {

@@ -47,6 +47,7 @@ double report(const char* name, const lora::adapter& adapter, int tokens) {
     const tensafe::exec::host here;
     std::printf("%s\n  %-44s %8s %12s %12s %12s\n", name, "site", "outliers", "median", "worst", "predicted");
     double worst_of_all = 0;
+    int sent_again = 0;
     for (const lora::adapter_site& original : adapter.sites) {
         const lora::adapter_site site = lora::balance(original);
         const lora::server<P, lora::coefficient_tiles<4>, Protection> server(site.a);
@@ -60,9 +61,16 @@ double report(const char* name, const lora::adapter& adapter, int tokens) {
             std::vector<double> errors;
             for (int token = 0; token < tokens; ++token) {
                 const std::vector<float> h = hidden_state(site.d_in(), outliers, engine);
-                const auto query = client.encrypt(here, server.layout(), h);
-                server.apply(here, query.request, zeros, work, reply);
-                const auto product = client.decrypt(here, server.layout(), reply, query.scale);
+                std::vector<double> product;
+                for (double headroom = 1; product.empty(); headroom *= 2) {
+                    const auto query = client.encrypt(here, server.layout(), h, headroom);
+                    server.apply(here, query.request, zeros, work, reply);
+                    try {
+                        product = client.decrypt(here, server.layout(), reply, query.scale);
+                    } catch (const tensafe::range_exceeded_error&) {
+                        ++sent_again;
+                    }
+                }
                 errors.push_back(
                     relative_error(lora::plain_delta(original, h), lora::apply_b(site, product)));
             }
@@ -73,7 +81,7 @@ double report(const char* name, const lora::adapter& adapter, int tokens) {
             worst_of_all = std::fmax(worst_of_all, errors.back());
         }
     }
-    std::printf("  worst of all: %.2e\n\n", worst_of_all);
+    std::printf("  worst of all: %.2e; sent again: %d\n\n", worst_of_all, sent_again);
     return worst_of_all;
 }
 
@@ -86,13 +94,13 @@ int main(int argc, char** argv) {
     }
     try {
         using compact = lora::protects_adapter_rows<lora::calibrated<6>>;
-        using minimal = lora::protects_adapter_rows<lora::calibrated<6>, lora::reduced_precision>;
+        using minimal = lora::protects_adapter_rows<lora::calibrated<5>, lora::reduced_precision>;
         const lora::adapter adapter = tensafe::io::load_peft(argv[1]);
         const int tokens = argc == 3 ? std::max(1, std::atoi(argv[2])) : 1000;
         bool kept = report<ckks::private_n4096, lora::protects_adapter_rows<>>("private_n4096, rigorous",
                                                                                adapter, tokens) <= 5e-4;
         kept &= report<ckks::compact_n4096, compact>("compact_n4096, calibrated<6>", adapter, tokens) <= 5e-4;
-        kept &= report<ckks::minimal_n2048, minimal>("minimal_n2048, calibrated<6>, reduced precision",
+        kept &= report<ckks::minimal_n2048, minimal>("minimal_n2048, calibrated<5>, reduced precision",
                                                      adapter, tokens) <= 1e-3;
         std::printf("%s\n",
                     kept ? "every token kept its set's promise" : "A TOKEN WAS OFF BY MORE THAN PROMISED");

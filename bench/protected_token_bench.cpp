@@ -14,7 +14,7 @@ using tensafe::exec::host;
 
 using rigorous = lora::protects_adapter_rows<>;
 using calibrated = lora::protects_adapter_rows<lora::calibrated<6>>;
-using reduced = lora::protects_adapter_rows<lora::calibrated<6>, lora::reduced_precision>;
+using reduced = lora::protects_adapter_rows<lora::calibrated<5>, lora::reduced_precision>;
 using bare = lora::reveals_adapter_rows;
 
 lora::matrix random_matrix(std::size_t rows, std::size_t columns, unsigned seed = 2) {

@@ -76,7 +76,7 @@ TEST_CASE("the README and the guide state the costs that the library computes") 
         true);
     both_state(
         lora::cost_of<ckks::minimal_n2048, tiles,
-                      lora::protects_adapter_rows<lora::calibrated<6>, lora::reduced_precision>>(shape),
+                      lora::protects_adapter_rows<lora::calibrated<5>, lora::reduced_precision>>(shape),
         false);
 
     const auto batch = lora::cost_of<ckks::private_n4096, lora::column_batched>(shape);

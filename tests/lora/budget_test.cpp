@@ -254,7 +254,7 @@ struct with {
     using protection = Kind;
 };
 using compact = with<ckks::compact_n4096, protects_adapter_rows<calibrated<6>>>;
-using minimal = with<ckks::minimal_n2048, protects_adapter_rows<calibrated<6>, reduced_precision>>;
+using minimal = with<ckks::minimal_n2048, protects_adapter_rows<calibrated<5>, reduced_precision>>;
 
 template <class Set, class Protection>
 constexpr reply_budget budget_of(std::size_t rows, std::size_t columns) {

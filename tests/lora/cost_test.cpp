@@ -31,7 +31,7 @@ struct served_by {
     using protection = Protection;
 };
 using tiles = served_by<coefficient_tiles<4>, protects_adapter_rows<>>;
-using narrow_tiles = served_by<coefficient_tiles<4>, protects_adapter_rows<calibrated<6>, reduced_precision>>;
+using narrow_tiles = served_by<coefficient_tiles<4>, protects_adapter_rows<calibrated<5>, reduced_precision>>;
 using bare_tiles = served_by<coefficient_tiles<4>, reveals_adapter_rows>;
 using slots = served_by<replicated_slots<>, protects_adapter_rows<>>;
 using columns = served_by<column_batched, protects_adapter_rows<>>;
@@ -96,7 +96,7 @@ static_assert(cost_of<ckks::private_n4096, coefficient_tiles<4>>(qwen).bytes() <
 static_assert(cost_of<ckks::compact_n4096, coefficient_tiles<4>, protects_adapter_rows<calibrated<6>>>(qwen)
                   .bytes() <= 165000);
 static_assert(cost_of<ckks::minimal_n2048, coefficient_tiles<4>,
-                      protects_adapter_rows<calibrated<6>, reduced_precision>>(qwen)
+                      protects_adapter_rows<calibrated<5>, reduced_precision>>(qwen)
                   .bytes() <= 85000);
 // For less than 10^-8 of anything to be learned from a million replies.
 static_assert(cost_of<ckks::private_n4096, coefficient_tiles<4>>(qwen).statistical_distance < 1e-8);
@@ -208,7 +208,7 @@ bool chooses_the_best() {
            best_by_trying<P, Objective, Protection, Mode>(Shape);
 }
 
-using narrow_and_coarse = protects_adapter_rows<calibrated<6>, reduced_precision>;
+using narrow_and_coarse = protects_adapter_rows<calibrated<5>, reduced_precision>;
 constexpr site_shape wide_site{8, 8192, 256};
 
 }  // namespace

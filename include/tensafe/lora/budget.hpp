@@ -117,7 +117,7 @@ inline constexpr double check_tolerance = 1.0 / 58;
 /// For up to so many multiples lost by each of two rows it is certain that they do.
 inline constexpr double most_wraps = 11;
 /// A flood below this many times what it hides would hide nothing.
-inline constexpr double least_flood_ratio = 16;
+inline constexpr double least_flood_ratio = 8;
 
 }  // namespace detail
 

@@ -25,11 +25,11 @@ struct calibrated {
 /// Deviation of an answer's error, relative to the root mean square of an answer, norm(row) * norm(h) /
 /// sqrt(d). The flood, the width of a reply and the integers that stand for A follow from it.
 struct standard_precision {
-    static constexpr double relative_error = 1.5e-4;
+    static constexpr double relative_error = 1.2e-4;
 };
 /// For the smallest messages.
 struct reduced_precision {
-    static constexpr double relative_error = 3.2e-4;
+    static constexpr double relative_error = 2.7e-4;
 };
 
 /// Replies that show their answers and nothing else of A: hidden under a fresh encryption of zero, flooded,

@@ -25,7 +25,7 @@ using namespace attacks;
 using lora::matrix;
 
 /// One short prime, as in minimal_n2048: the flood has a few bits only.
-using small_minimal = ckks::parameters<10, ckks::limb_bits<39>, 20, ckks::insecure_for_tests>;
+using small_minimal = ckks::parameters<10, ckks::limb_bits<38>, 20, ckks::insecure_for_tests>;
 
 /// c0 + c1*s - W*x at the wanted coefficients of one product, exactly: what is left is noise.
 /// @param c0  coefficients if `c0_is_coefficients`, block sums otherwise;  @param plain  block sums of W*x

@@ -53,8 +53,8 @@ struct reply_budget {
     double modulus = 0;          ///< Q
     double weight_norm = 0;      ///< the integers that stand for a row of A have this Euclidean norm
     double longest_row = 0;      ///< the same after rounding to integers, at most
-    double noise_deviation = 0;  ///< of e*A in a wanted coefficient: what the flood has to cover ...
-    double noise_worst = 0;      ///< ... and its largest magnitude
+    double noise_deviation = 0;  ///< of e*A in a wanted coefficient: what the flood has to cover
+    double noise_worst = 0;      ///< largest magnitude of it and the rounding of h, in check rows too
     double zero_deviation = 0;   ///< the same for the noise of the encryption of zero
     double zero_worst = 0;
     privacy::bell_flood flood{};
@@ -64,8 +64,8 @@ struct reply_budget {
     double typical = 0;  ///< root mean square of a wanted coefficient when the client fills the range
     double rounding_deviation = 0;  ///< of the switch to `reply_bits`
     double relative_error = 0;      ///< deviation of all errors of an answer, over its root mean square
-
-    double leak_share = 1;  ///< mean square of leaks over wanted coefficients, check rows being longer
+    /// Mean square of e*A over wanted coefficients, in units of noise_deviation^2: check rows are longer.
+    double leak_share = 1;
 
     /// Root mean square, over wanted coefficients, of everything that the client can measure about A beside
     /// the answers: e*A and the zero's noise.
@@ -118,10 +118,6 @@ inline constexpr double check_tolerance = 1.0 / 58;
 inline constexpr double most_wraps = 11;
 /// A flood below this many times what it hides would hide nothing.
 inline constexpr double least_flood_ratio = 8;
-
-}  // namespace detail
-
-namespace detail {
 
 struct budget_result {
     reply_budget budget;

@@ -142,9 +142,9 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
             }
             if (!(std::sqrt(sum) <= detail::check_norm * row_norm)) {
                 throw parameter_error(
-                    "server: the rows of this matrix are too much alike for a calibrated range: a check row "
-                    "has "
-                    "the norm " +
+                    "server: the rows of this matrix are too much alike for a calibrated range: got a check "
+                    "row of "
+                    "norm " +
                     std::to_string(std::sqrt(sum)) + ", wanted at most " +
                     std::to_string(detail::check_norm * row_norm) + "; use the range policy lora::rigorous");
             }
@@ -227,8 +227,7 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
             throw range_exceeded_error("client::decrypt: an answer passed the calibrated range of " +
                                        std::to_string(Protection::range::factor) +
                                        " times its usual size and wrapped around; encrypt this hidden state "
-                                       "again with more headroom, or "
-                                       "use the range policy lora::rigorous");
+                                       "again with more headroom, or use the range policy lora::rigorous");
         }
     }
 };

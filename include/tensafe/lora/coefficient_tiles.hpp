@@ -142,9 +142,8 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
             }
             if (!(std::sqrt(sum) <= detail::check_norm * row_norm)) {
                 throw parameter_error(
-                    "server: the rows of this matrix are too much alike for a calibrated range: got a check "
-                    "row of "
-                    "norm " +
+                    "server: the rows of this matrix are too much alike for a calibrated range: "
+                    "got a check row of norm " +
                     std::to_string(std::sqrt(sum)) + ", wanted at most " +
                     std::to_string(detail::check_norm * row_norm) + "; use the range policy lora::rigorous");
             }

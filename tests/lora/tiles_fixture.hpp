@@ -1,0 +1,122 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/lora/adapter.hpp>
+#include <tensafe/lora/client.hpp>
+#include <tensafe/lora/coefficient_tiles.hpp>
+#include <tensafe/lora/mode.hpp>
+#include <tensafe/lora/plain.hpp>
+#include <tensafe/lora/server.hpp>
+#include <tensafe/lora/stack.hpp>
+#include <tensafe/ntt/reference.hpp>
+#include <tensafe/random/entropy.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <random>
+#include <span>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "random_values.hpp"
+
+// What tests of coefficient_tiles share: a small set, a client with its zeros, and the error that is allowed.
+
+namespace tiles_fixture {
+
+namespace ckks = tensafe::ckks;
+namespace random_source = tensafe::random;
+using tensafe::encoding_error;
+using tensafe::format_error;
+using tensafe::parameter_error;
+using tensafe::range_exceeded_error;
+using tensafe::shape_error;
+using tensafe::exec::host;
+using namespace tensafe::lora;
+
+using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
+using zeros_of_small = tensafe::lora::zero_pool<small>;
+
+template <int Rows, class Protection = protects_adapter_rows<>>
+using tiles = server<small, coefficient_tiles<Rows>, Protection>;
+using bare = tiles<4, reveals_adapter_rows>;
+using narrow = tiles<4, protects_adapter_rows<calibrated<6>>>;
+
+template <class Real>
+std::span<const Real> view(const std::vector<Real>& h) {
+    return h;
+}
+
+/// A client, and one server's zeros for it.
+struct session {
+    explicit session(int fold_log_n) : session(fold_log_n, random_source::fresh_seed()) {}
+    session(int fold_log_n, const random_source::seed& nonce)
+        : zeros(nonce, key_holder.zero_key(host{}, nonce), fold_log_n) {}
+
+    client<small> key_holder;
+    zeros_of_small zeros;
+};
+
+template <class Server>
+session session_for() {
+    return session(Server::layout_type::fold_log_n());
+}
+
+/// A*h through encryption.
+template <class Server, class Real>
+std::vector<double> encrypted_product(session& with, const Server& s, const std::vector<Real>& h,
+                                      double headroom = 1) {
+    const auto q = with.key_holder.encrypt(host{}, s.layout(), view(h), headroom);
+    if constexpr (std::is_same_v<Server, bare>) {
+        return with.key_holder.decrypt(host{}, s.layout(), s.apply(host{}, q.request), q.scale);
+    } else {
+        return with.key_holder.decrypt(host{}, s.layout(), s.apply(host{}, q.request, with.zeros), q.scale);
+    }
+}
+
+inline double largest_difference(std::span<const double> a, std::span<const double> b) {
+    REQUIRE(a.size() == b.size());
+    double largest = 0;
+    for (std::size_t k = 0; k < a.size(); ++k) {
+        largest = std::fmax(largest, std::fabs(a[k] - b[k]));
+    }
+    return largest;
+}
+
+/// The budget's standard deviation of an answer's error.
+template <class Layout>
+double deviation(const Layout& layout, double state_norm) {
+    return layout.budget().relative_error * layout.row_norm * state_norm /
+           std::sqrt(static_cast<double>(layout.d));
+}
+
+/// The rounding of A, errors and floods are sums of many independent bounded terms, or of four uniform ones,
+/// whose tails are thinner than a Gaussian's: one error in 4 * 10^11 passes seven deviations, and a test
+/// looks at fewer than 10^5. The weights are generic in every test, so this holds for any direction of h.
+inline constexpr double most_deviations = 7;
+
+template <class Server, class Real>
+double error_in_deviations(session& with, const Server& s, const matrix& a, const std::vector<Real>& h) {
+    return largest_difference(encrypted_product(with, s, h), product(a, h)) /
+           deviation(s.layout(), norm(view(h)));
+}
+
+inline matrix balanced(matrix a) {
+    return balance({"", std::move(a), matrix(1, a.rows), 1}).a;
+}
+
+inline std::vector<float> row_of(const matrix& a, std::size_t r) {
+    return {a.row(r).begin(), a.row(r).end()};
+}
+
+}  // namespace tiles_fixture

@@ -19,3 +19,14 @@
 
 /// For the small functions of inner loops: inlined whatever the compiler's size estimate says.
 #define TENSAFE_INLINE inline __attribute__((always_inline))
+
+/// Whether the SIMD back-ends can be compiled: they are functions with target attributes, chosen at run time,
+/// so no -m option is needed.
+#if defined(__x86_64__)
+#define TENSAFE_X86_64 1
+#define TENSAFE_AVX2 __attribute__((target("avx2,fma")))
+#define TENSAFE_AVX512 \
+    __attribute__((target("avx2,fma,avx512f,avx512dq,avx512bw,avx512vl,avx512ifma,avx512vbmi")))
+#else
+#define TENSAFE_X86_64 0
+#endif

@@ -1,71 +1,78 @@
-// The negacyclic NTT of one limb, by degree, limb width, arithmetic policy and schedule. ns_per_butterfly is
-// the time over N/2 * log2(N).
+// The negacyclic NTT of one limb, in place: by direction, width of the prime, back-end and degree. Then, at
+// N = 16384 and in standard C++, what the default is chosen among: schedules and arithmetic policies.
+// ns_per_butterfly is the time over N/2 * log2(N).
 
 #include <tensafe/arith/fp64.hpp>
 #include <tensafe/arith/montgomery.hpp>
+#include <tensafe/exec/backend.hpp>
 #include <tensafe/ntt/transform.hpp>
+
+#include <string>
 
 #include "common.hpp"
 
 namespace {
 
 namespace arith = tensafe::arith;
+namespace exec = tensafe::exec;
 namespace ntt = tensafe::ntt;
-using tensafe::exec::host;
 
 template <template <class> class Policy, int Bits, class Schedule, bool Forward>
-void transform(benchmark::State& state) {
+void transform(benchmark::State& state, exec::backend backend) {
     const int log_n = static_cast<int>(state.range(0));
     using modulus = arith::runtime_modulus<Bits>;
-    const arith::word q = arith::ntt_prime_below(arith::word{1} << Bits, log_n);
-    const ntt::plan<Policy<modulus>> plan(Policy<modulus>(modulus(q)), log_n);
-    tensafe::memory::buffer<arith::word> limb(plan.degree());
-    for (std::size_t i = 0; i < limb.size(); ++i) {
-        limb[i] = arith::multiply_mod(i + 1, 0x9e3779b97f4a7c15, q);
-    }
+    const modulus q(arith::ntt_prime_below(arith::word{1} << Bits, log_n));
+    const ntt::plan<Policy<modulus>> plan(Policy<modulus>(q), log_n);
+    auto limb = bench::mixed_residues(plan.degree(), q.value());
+    const bench::forced_backend forced(backend);
     for (auto _ : state) {
         if constexpr (Forward) {
-            ntt::forward<Schedule>(host{}, plan, limb.span());
+            ntt::forward<Schedule>(exec::host{}, plan, limb.span());
         } else {
-            ntt::inverse<Schedule>(host{}, plan, limb.span());
+            ntt::inverse<Schedule>(exec::host{}, plan, limb.span());
         }
         benchmark::ClobberMemory();
     }
-    const double butterflies = static_cast<double>(plan.degree()) / 2 * log_n;
-    state.counters["ns_per_butterfly"] = benchmark::Counter(
-        butterflies * 1e-9, benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+    bench::count_butterflies(state, log_n);
     bench::count_bytes(state, 2 * plan.degree());
 }
 
-#define TENSAFE_BENCH_NTT(policy, bits, schedule)               \
-    BENCHMARK(transform<policy, bits, schedule, true>)          \
-        ->Name("ntt/forward/" #policy "/q" #bits "/" #schedule) \
-        ->ArgName("log_n")                                      \
-        ->Unit(benchmark::kMicrosecond)                         \
-        ->DenseRange(11, 15, 1);                                \
-    BENCHMARK(transform<policy, bits, schedule, false>)         \
-        ->Name("ntt/inverse/" #policy "/q" #bits "/" #schedule) \
-        ->ArgName("log_n")                                      \
-        ->Unit(benchmark::kMicrosecond)                         \
-        ->DenseRange(11, 15, 1)
+template <template <class> class Policy, int Bits, class Schedule, bool Forward>
+benchmark::internal::Benchmark* add(const std::string& name, exec::backend backend) {
+    const std::string full = std::string(Forward ? "ntt/forward/" : "ntt/inverse/") + name;
+    return benchmark::RegisterBenchmark(full.c_str(), transform<Policy, Bits, Schedule, Forward>, backend)
+        ->ArgName("log_n")
+        ->Unit(benchmark::kMicrosecond);
+}
 
-using arith::barrett;
-using arith::fp64;
-using arith::montgomery;
-using arith::shoup;
-using ntt::all_fused;
-using ntt::stage_by_stage;
-using split_2 = ntt::split_stages<2>;
-using split_4 = ntt::split_stages<4>;
+template <int Bits>
+void add_width() {
+    for (const exec::backend backend : exec::all_backends) {
+        if (exec::is_supported(backend)) {
+            const std::string name = 'q' + std::to_string(Bits) + '/' + std::string(exec::name(backend));
+            add<arith::shoup, Bits, ntt::default_schedule, true>(name, backend)->DenseRange(11, 15);
+            add<arith::shoup, Bits, ntt::default_schedule, false>(name, backend)->DenseRange(11, 15);
+        }
+    }
+}
 
-TENSAFE_BENCH_NTT(shoup, 60, all_fused);
-TENSAFE_BENCH_NTT(shoup, 60, split_2);
-TENSAFE_BENCH_NTT(shoup, 60, split_4);
-TENSAFE_BENCH_NTT(shoup, 60, stage_by_stage);
-TENSAFE_BENCH_NTT(shoup, 50, all_fused);
-TENSAFE_BENCH_NTT(shoup, 40, all_fused);
-TENSAFE_BENCH_NTT(montgomery, 60, all_fused);
-TENSAFE_BENCH_NTT(barrett, 60, all_fused);
-TENSAFE_BENCH_NTT(fp64, 49, all_fused);
+template <template <class> class Policy, int Bits, class Schedule = ntt::all_fused>
+void add_variant(const std::string& name) {
+    add<Policy, Bits, Schedule, true>("variant/" + name, exec::backend::portable)->Arg(14);
+    add<Policy, Bits, Schedule, false>("variant/" + name, exec::backend::portable)->Arg(14);
+}
+
+[[maybe_unused]] const bool registered = [] {
+    add_width<40>();
+    add_width<45>();
+    add_width<50>();
+    add_width<60>();
+    add_variant<arith::shoup, 60, ntt::all_fused>("shoup/q60/all_fused");
+    add_variant<arith::shoup, 60, ntt::stage_by_stage>("shoup/q60/stage_by_stage");
+    add_variant<arith::montgomery, 60>("montgomery/q60");
+    add_variant<arith::barrett, 60>("barrett/q60");
+    add_variant<arith::fp64, 49>("fp64/q49");
+    return true;
+}();
 
 }  // namespace

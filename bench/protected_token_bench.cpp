@@ -2,7 +2,10 @@
 // normal entries; rows of the axes are those of coefficient_tiles. "pooled" takes encryptions of zero that
 // were made before. A column batch is timed whole; items per second are hidden states.
 
-#include <cmath>
+#include <tensafe/exec/host_parallel.hpp>
+
+#include <utility>
+#include <vector>
 
 #include "common.hpp"
 
@@ -17,68 +20,95 @@ using calibrated = lora::protects_adapter_rows<lora::calibrated<6>>;
 using reduced = lora::protects_adapter_rows<lora::calibrated<5>, lora::reduced_precision>;
 using bare = lora::reveals_adapter_rows;
 
-lora::matrix random_matrix(std::size_t rows, std::size_t columns, unsigned seed = 2) {
-    std::mt19937_64 engine(seed);
-    std::normal_distribution<float> normal(0, 1 / std::sqrt(static_cast<float>(columns)));
-    lora::matrix m(rows, columns);
-    for (float& x : m.values) {
-        x = normal(engine);
-    }
-    return m;
-}
-
 /// Server, client and pool for the shape of a benchmark's arguments.
 template <class P, class Packing, class Protection>
 struct setting {
     using server_type = lora::server<P, Packing, Protection>;
 
     explicit setting(const benchmark::State& state)
-        : server(random_matrix(static_cast<std::size_t>(state.range(0)),
-                               static_cast<std::size_t>(state.range(1)))),
-          h(random_matrix(1, static_cast<std::size_t>(state.range(1)), 3)),
+        : server(bench::random_matrix(static_cast<std::size_t>(state.range(0)),
+                                      static_cast<std::size_t>(state.range(1)), 2)),
+          h(bench::random_matrix(1, static_cast<std::size_t>(state.range(1)), 3)),
+          key_seed(tensafe::random::fresh_seed()),
+          client(ckks::secret_key<P>(key_seed)),
           nonce(tensafe::random::fresh_seed()),
           zeros(nonce, client.zero_key(host{}, nonce), server.layout().fold_log_n()) {}
 
     server_type server;
-    lora::client<P> client;
     lora::matrix h;
+    tensafe::random::seed key_seed;
+    lora::client<P> client;
     tensafe::random::seed nonce;
     lora::zero_pool<P> zeros;
     typename server_type::workspace work;
     typename server_type::reply_type reply;
+    lora::query<P> query;
+    lora::decryption_workspace<P> reading;
+    std::vector<double> answers = std::vector<double>(server.layout().rank);
 };
 
 template <class P, class Packing, class Protection, bool Pooled = false>
 void token(benchmark::State& state) {
     const host here;
     setting<P, Packing, Protection> s(state);
-    std::size_t bytes_up = 0;
     for (auto _ : state) {
         if constexpr (Pooled) {
             state.PauseTiming();
             s.zeros.fill(here, s.server.layout().outputs());
             state.ResumeTiming();
         }
-        const auto query = s.client.encrypt(here, s.server.layout(), s.h.row(0));
+        s.client.encrypt(here, s.server.layout(), s.h.row(0), s.query);
         if constexpr (Protection::protects) {
-            s.server.apply(here, query.request, s.zeros, s.work, s.reply);
+            s.server.apply(here, s.query.request, s.zeros, s.work, s.reply);
         } else {
-            s.server.apply(here, query.request, s.work, s.reply);
+            s.server.apply(here, s.query.request, s.work, s.reply);
         }
-        benchmark::DoNotOptimize(s.client.decrypt(here, s.server.layout(), s.reply, query.scale));
-        bytes_up = query.request.bytes();
+        s.client.decrypt(here, s.server.layout(), s.reply, s.query.scale, s.reading, s.answers);
+        benchmark::ClobberMemory();
     }
-    state.counters["bytes_up"] = static_cast<double>(bytes_up);
+    state.counters["bytes_up"] = static_cast<double>(s.query.request.bytes());
     state.counters["bytes_down"] = static_cast<double>(s.reply.bytes());
     state.counters["products"] =
         static_cast<double>(s.server.layout().inputs() * s.server.layout().outputs());
+}
+
+/// As many tokens at once as the third argument says, on as many threads as the fourth, client and server;
+/// time for one token. With pooled zeros only the server's part that depends on the request is timed.
+template <class P, class Packing, class Protection>
+void tokens(benchmark::State& state) {
+    setting<P, Packing, Protection> s(state);
+    const auto count = static_cast<std::size_t>(state.range(2));
+    const tensafe::exec::host_parallel here(static_cast<int>(state.range(3)));
+    std::vector<lora::query<P>> queries(count);
+    std::vector<typename lora::server<P, Packing, Protection>::reply_type> replies(count);
+    std::vector<typename lora::server<P, Packing, Protection>::task> tasks;
+    for (std::size_t t = 0; t < count; ++t) {
+        tasks.push_back({&queries[t].request, &s.zeros, &replies[t]});
+    }
+    std::vector<lora::client<P>> clients;
+    for (std::size_t i = 0; i < here.threads(); ++i) {
+        clients.emplace_back(tensafe::ckks::secret_key<P>(s.key_seed));
+    }
+    std::vector<lora::decryption_workspace<P>> reading(here.threads());
+    std::vector<std::vector<double>> answers(here.threads(), s.answers);
+    for (auto _ : state) {
+        here.for_each(count, [&](std::size_t t, std::size_t slot) {
+            clients[slot].encrypt(host{}, s.server.layout(), s.h.row(0), queries[t]);
+        });
+        s.server.apply(here, tasks, s.work);
+        here.for_each(count, [&](std::size_t t, std::size_t slot) {
+            clients[slot].decrypt(host{}, s.server.layout(), replies[t], queries[t].scale, reading[slot],
+                                  answers[slot]);
+        });
+    }
+    state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(count));
 }
 
 template <class P>
 void batch(benchmark::State& state) {
     const host here;
     setting<P, lora::column_batched, rigorous> s(state);
-    const lora::matrix states = random_matrix(P::degree, static_cast<std::size_t>(state.range(1)), 3);
+    const lora::matrix states = bench::random_matrix(P::degree, static_cast<std::size_t>(state.range(1)), 3);
     for (auto _ : state) {
         const auto query = s.client.encrypt(here, s.server.layout(), states);
         s.server.apply(here, query.request, s.zeros, s.work, s.reply);
@@ -93,7 +123,8 @@ using steps = setting<ckks::private_n4096, lora::coefficient_tiles<4>, rigorous>
 void encrypt(benchmark::State& state) {
     steps s(state);
     for (auto _ : state) {
-        benchmark::DoNotOptimize(s.client.encrypt(host{}, s.server.layout(), s.h.row(0)));
+        s.client.encrypt(host{}, s.server.layout(), s.h.row(0), s.query);
+        benchmark::ClobberMemory();
     }
 }
 void expand(benchmark::State& state) {
@@ -117,7 +148,9 @@ void make_zeros(benchmark::State& state) {
     steps s(state);
     for (auto _ : state) {
         for (std::size_t o = 0; o < s.server.layout().outputs(); ++o) {
-            benchmark::DoNotOptimize(s.zeros.take(host{}));
+            auto zero = s.zeros.take(host{});
+            benchmark::DoNotOptimize(zero);
+            s.zeros.recycle(std::move(zero));
         }
     }
 }
@@ -152,7 +185,8 @@ void decrypt(benchmark::State& state) {
     const auto query = s.client.encrypt(host{}, s.server.layout(), s.h.row(0));
     s.server.apply(host{}, query.request, s.zeros, s.work, s.reply);
     for (auto _ : state) {
-        benchmark::DoNotOptimize(s.client.decrypt(host{}, s.server.layout(), s.reply, query.scale));
+        s.client.decrypt(host{}, s.server.layout(), s.reply, query.scale, s.reading, s.answers);
+        benchmark::ClobberMemory();
     }
 }
 
@@ -160,6 +194,7 @@ using tiles_4 = lora::coefficient_tiles<4>;
 using tiles_8 = lora::coefficient_tiles<8>;
 using tiles_16 = lora::coefficient_tiles<16>;
 using tiles_32 = lora::coefficient_tiles<32>;
+using tiles_64 = lora::coefficient_tiles<64>;
 using slots = lora::replicated_slots<>;
 
 #define TENSAFE_BENCH_TOKEN(set, packing, protection)                \
@@ -186,6 +221,24 @@ BENCHMARK(token<ckks::private_n4096, tiles_32, rigorous>)
     ->ArgNames({"rank", "d"})
     ->Unit(benchmark::kMillisecond)
     ->Args({2048, 2048});
+#define TENSAFE_BENCH_TOKENS(packing, name)                                 \
+    BENCHMARK(tokens<ckks::private_n4096, packing, rigorous>)               \
+        ->Name("protected_tokens/private_n4096/" #packing "/rigorous" name) \
+        ->ArgNames({"rank", "d", "batch", "threads"})                       \
+        ->Unit(benchmark::kMillisecond)                                     \
+        ->UseRealTime()
+
+TENSAFE_BENCH_TOKENS(tiles_4, "")
+    ->Args({32, 2048, 1, 1})
+    ->Args({32, 2048, 16, 1})
+    ->Args({32, 2048, 1, 2})
+    ->Args({32, 2048, 16, 2});
+TENSAFE_BENCH_TOKENS(tiles_16, "/blind")->Args({2048, 2048, 1, 1})->Args({2048, 2048, 16, 1});
+TENSAFE_BENCH_TOKENS(tiles_32, "/blind")
+    ->Args({2048, 2048, 1, 1})
+    ->Args({2048, 2048, 16, 1})
+    ->Args({2048, 2048, 16, 2});
+TENSAFE_BENCH_TOKENS(tiles_64, "/blind")->Args({2048, 2048, 1, 1})->Args({2048, 2048, 16, 1});
 BENCHMARK(batch<ckks::private_n4096>)
     ->Name("protected_batch/private_n4096/column_batched/rigorous")
     ->ArgNames({"rank", "d"})

@@ -2,7 +2,6 @@
 // encrypt, expand, multiply, (rescale,) decrypt, fold. A: rank x d normal entries. The server's workspace and
 // the reply keep their memory.
 
-#include <cmath>
 #include <span>
 
 #include "common.hpp"
@@ -11,24 +10,14 @@ namespace {
 
 namespace lora = tensafe::lora;
 
-lora::matrix random_matrix(std::size_t rows, std::size_t columns) {
-    std::mt19937_64 engine(2);
-    std::normal_distribution<float> normal(0, 1 / std::sqrt(static_cast<float>(columns)));
-    lora::matrix m(rows, columns);
-    for (float& x : m.values) {
-        x = normal(engine);
-    }
-    return m;
-}
-
 template <class P, class Packing>
 void token(benchmark::State& state) {
     const tensafe::exec::host here;
     const auto rank = static_cast<std::size_t>(state.range(0));
     const auto d = static_cast<std::size_t>(state.range(1));
-    const lora::slot_server<P, Packing> server(random_matrix(rank, d));
+    const lora::slot_server<P, Packing> server(bench::random_matrix(rank, d, 2));
     lora::client<P> client;
-    const lora::matrix h = random_matrix(1, d);
+    const lora::matrix h = bench::random_matrix(1, d, 3);
     typename lora::slot_server<P, Packing>::workspace work;
     typename lora::slot_server<P, Packing>::reply_type reply;
     std::size_t bytes_up = 0;

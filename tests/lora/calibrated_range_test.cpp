@@ -47,7 +47,11 @@ bool is_refused(std::size_t rank, std::size_t d, const std::vector<std::pair<std
             wrapped(check) * budget.modulus;
     }
     try {
-        static_cast<void>(l.collect(budget, coefficients, 1));
+        decryption_workspace<small> work;
+        work.coefficients = tensafe::memory::secret_buffer<double>(coefficients.size());
+        std::copy(coefficients.begin(), coefficients.end(), work.coefficients.begin());
+        std::vector<double> answers_read(rank);
+        l.collect(budget, work, 1, answers_read);
     } catch (const range_exceeded_error&) {
         return true;
     }

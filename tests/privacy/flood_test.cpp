@@ -10,9 +10,12 @@
 #include <limits>
 #include <random>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "../random/stream_reference.hpp"
+#include "backends.hpp"
+#include "guarded_pages.hpp"
 
 namespace {
 
@@ -238,6 +241,12 @@ TEST_CASE_TEMPLATE("residues modulo several primes are those of the centred floo
         std::array<std::vector<word>, 3> after = before;
         privacy::add_flood<chain>(f, counting_seed(), 9,
                                   {std::span(after[0]), std::span(after[1]), std::span(after[2])});
+        tests::for_each_backend([&](auto) {
+            std::array<std::vector<word>, 3> again = before;
+            privacy::add_flood<chain>(f, counting_seed(), 9,
+                                      {std::span(again[0]), std::span(again[1]), std::span(again[2])});
+            CHECK(again == after);
+        });
         const std::vector<wide> sums = sums_of(f, counting_seed(), 9, count);
         std::size_t wrong = 0;
         for (std::size_t k = 0; k < count; ++k) {
@@ -263,6 +272,95 @@ TEST_CASE_TEMPLATE("residues modulo several primes are those of the centred floo
     }
 }
 
+TEST_CASE_TEMPLATE("pieces of a lane are those of the whole", Flood, uniform_flood, bell_flood) {
+    const Flood f{77};
+    const std::vector<wide> whole = sums_of(f, counting_seed(), 3, 700);
+    const random::chacha20_stream stream(counting_seed(), stream_domain::flood, 3);
+    for (const std::size_t first : {0U, 4U, 64U, 252U, 256U, 512U, 696U}) {
+        for (const std::size_t count : {0U, 1U, 4U, 130U}) {
+            const std::size_t here = std::min<std::size_t>(count, 700 - first);
+            std::vector<wide> piece(here + 1, 77);
+            f.sample_part(stream, first, std::span(piece).first(here));
+            CHECK(std::equal(piece.begin(), piece.end() - 1,
+                             whole.begin() + static_cast<std::ptrdiff_t>(first)));
+            CHECK((piece.back() == 77));
+        }
+    }
+}
+
+TEST_CASE("sums are added exactly for every prime, extreme sum, length and back-end") {
+    const auto check = []<word q>(std::integral_constant<word, q>) {
+        std::mt19937_64 random(2);
+        const bell_flood f{120};
+        const wide centre = f.centre();
+        const wide top = (wide{1} << 122) - 4;  // the largest sum
+        const std::vector<wide> telling{
+            0,   1,       q - 1,  q,          ~word{0},          wide{1} << 64,
+            top, top - 1, centre, centre - 1, (top >> 64) << 64, (wide{1} << 64) - q};
+        const std::vector<word> ends{0, 1, q / 2, q - 1};
+        for (std::size_t count = 0; count <= 70; ++count) {
+            std::vector<word> residues(count + 2, 77);
+            std::vector<wide> sums(count);
+            for (std::size_t k = 0; k < count; ++k) {
+                residues[k + 1] = k % 3 == 0 ? random() % q : ends[random() % ends.size()];
+                sums[k] = k % 3 == 1 ? (static_cast<wide>(random()) << 64 | random()) >> 6
+                                     : telling[random() % telling.size()];
+            }
+            tests::for_each_backend([&](auto) {
+                CAPTURE(count);
+                std::vector<word> added = residues;
+                f.add_to(rns::variable_arithmetic<q>, std::span(added).subspan(1, count), sums);
+                CHECK(added.front() == 77);
+                CHECK(added.back() == 77);
+                std::size_t wrong = 0;
+                for (std::size_t k = 0; k < count; ++k) {
+                    const wide exact = residues[k + 1] + sums[k] % q + (q - centre % q);
+                    wrong += added[k + 1] != static_cast<word>(exact % q);
+                }
+                CHECK(wrong == 0);
+            });
+        }
+    };
+    check(std::integral_constant<word, arith::ntt_prime_below(word{1} << 61, 4)>());
+    check(std::integral_constant<word, arith::ntt_prime_below(word{1} << 60, 4)>());
+    check(std::integral_constant<word, arith::ntt_prime_below(word{1} << 45, 4)>());
+    check(std::integral_constant<word, arith::ntt_prime_below(word{1} << 32, 4)>());
+    check(std::integral_constant<word, 97>());
+}
+
+TEST_CASE("nothing outside the spans of sums and residues is read") {
+    constexpr word q = arith::ntt_prime_below(word{1} << 61, 4);
+    const tests::guarded_pages memory[2];
+    for (std::size_t count = 1; count <= 40; ++count) {
+        for (const bool at_end : {false, true}) {
+            const std::span<word> residues = memory[0].place<word>(count, at_end);
+            const std::span<wide> sums = memory[1].place<wide>(count, at_end);
+            tests::for_each_backend([&](auto) {
+                std::fill(residues.begin(), residues.end(), 5);
+                std::fill(sums.begin(), sums.end(), bell_flood{99}.centre() + 7);
+                bell_flood{99}.add_to(rns::variable_arithmetic<q>, residues, sums);
+                CHECK(std::count(residues.begin(), residues.end(), 12) == static_cast<std::ptrdiff_t>(count));
+            });
+        }
+    }
+}
+
+TEST_CASE("every coefficient gets its own flood, however many there are") {
+    constexpr word q0 = arith::ntt_prime_below(word{1} << 61, 4);
+    using chain = rns::basis<4, q0, 97>;
+    const bell_flood f{90};
+    for (const std::size_t count : {0U, 1U, 255U, 256U, 257U, 511U, 512U, 1000U}) {
+        CAPTURE(count);
+        std::array<std::vector<word>, 2> one_by_one{std::vector<word>(count, 5), std::vector<word>(count, 6)};
+        std::array<std::vector<word>, 2> flooded = one_by_one;
+        const std::vector<wide> sums = sums_of(f, counting_seed(), 8, count);
+        f.add_to(rns::variable_arithmetic<q0>, one_by_one[0], sums);
+        f.add_to(rns::variable_arithmetic<97>, one_by_one[1], sums);
+        privacy::add_flood<chain>(f, counting_seed(), 8, {std::span(flooded[0]), std::span(flooded[1])});
+        CHECK(flooded == one_by_one);
+    }
+}
+
 TEST_CASE("floods refuse wrong widths and sizes") {
     std::vector<wide> sums(4);
     for (const int bits : {-1, 0, 121, 128}) {
@@ -271,6 +369,7 @@ TEST_CASE("floods refuse wrong widths and sizes") {
     CHECK_THROWS_WITH_AS((uniform_flood{0}.sample(counting_seed(), 0, sums)),
                          "flood::sample: bits: got 0, wanted 1 to 120", parameter_error);
     using chain = rns::basis<4, 97, 193>;
+    CHECK_THROWS_AS((privacy::add_flood<chain>(bell_flood{121}, counting_seed(), 0, {})), parameter_error);
     std::vector<word> residues(5);
     CHECK_THROWS_WITH_AS((bell_flood{20}.add_to(rns::variable_arithmetic<97>, residues, sums)),
                          "flood::add_to: got 5 residues, wanted 4", shape_error);

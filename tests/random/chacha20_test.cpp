@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <cstring>
 #include <new>
-#include <span>
 #include <string>
 #include <vector>
 
+#include "backends.hpp"
 #include "stream_reference.hpp"
 
 namespace {
@@ -55,6 +55,11 @@ constexpr chacha20_state example_state = {
     {0x03020100, 0x07060504, 0x0b0a0908, 0x0f0e0d0c, 0x13121110, 0x17161514, 0x1b1a1918, 0x1f1e1d1c},
     {0x09000000, 0x4a000000, 0x00000000}};
 
+/// The key of counting_seed(), with the nonce of lane 5 of `uplink`.
+constexpr chacha20_state counting_state = {
+    {0x03020100, 0x07060504, 0x0b0a0908, 0x0f0e0d0c, 0x13121110, 0x17161514, 0x1b1a1918, 0x1f1e1d1c},
+    {2, 5, 0}};
+
 constexpr std::array<std::uint32_t, 16> example_block() {
     std::array<std::uint32_t, 16> out{};
     chacha20_block(example_state.key, 1, example_state.nonce, out.data());
@@ -62,19 +67,6 @@ constexpr std::array<std::uint32_t, 16> example_block() {
 }
 static_assert(example_block()[0] == 0xe4e7f110 && example_block()[15] == 0x4e3c50a2,
               "chacha20_block is a constant expression and gives the block of RFC 8439, 2.3.2");
-
-using keystream = void (*)(const chacha20_state&, std::uint32_t, std::uint8_t*, std::size_t) noexcept;
-
-std::vector<keystream> code_paths() {
-    std::vector<keystream> paths{&tensafe::random::chacha20_bulk,
-                                 &tensafe::random::detail::chacha20_keystream_baseline};
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2")) {
-        paths.push_back(&tensafe::random::detail::chacha20_keystream_avx2);
-    }
-#endif
-    return paths;
-}
 
 }  // namespace
 
@@ -89,16 +81,18 @@ TEST_CASE("a stream decrypts the sunscreen message of RFC 8439, section 2.4.2") 
     const std::string message =
         "Ladies and Gentlemen of the class of '99: If I could offer you only one tip for the future, "
         "sunscreen would be it.";
-    std::vector<std::uint8_t> text = bytes_of(stream(counting_seed(), 0, 0x4a000000, 0), 1, 2);
-    text.resize(message.size());
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        text[i] ^= static_cast<std::uint8_t>(message[i]);
-    }
-    CHECK(to_hex(text) ==
-          "6e2e359a2568f98041ba0728dd0d6981e97e7aec1d4360c20a27afccfd9fae0b"
-          "f91b65c5524733ab8f593dabcd62b3571639d624e65152ab8f530c359f0861d8"
-          "07ca0dbf500d6a6156a38e088a22b65e52bc514d16ccf806818ce91ab7793736"
-          "5af90bbf74a35be6b40b8eedf2785e42874d");
+    tests::for_each_backend([&](auto) {
+        std::vector<std::uint8_t> text = bytes_of(stream(counting_seed(), 0, 0x4a000000, 0), 1, 2);
+        text.resize(message.size());
+        for (std::size_t i = 0; i < text.size(); ++i) {
+            text[i] ^= static_cast<std::uint8_t>(message[i]);
+        }
+        CHECK(to_hex(text) ==
+              "6e2e359a2568f98041ba0728dd0d6981e97e7aec1d4360c20a27afccfd9fae0b"
+              "f91b65c5524733ab8f593dabcd62b3571639d624e65152ab8f530c359f0861d8"
+              "07ca0dbf500d6a6156a38e088a22b65e52bc514d16ccf806818ce91ab7793736"
+              "5af90bbf74a35be6b40b8eedf2785e42874d");
+    });
 }
 
 TEST_CASE("a stream gives the five key streams of RFC 8439, appendix A.1") {
@@ -107,62 +101,66 @@ TEST_CASE("a stream gives the five key streams of RFC 8439, appendix A.1") {
     last_one.bytes[31] = 0x01;
     seed second_ff{};
     second_ff.bytes[1] = 0xff;
-    CHECK(to_hex(bytes_of(stream(zeros, 0, 0, 0), 0, 1)) ==
-          "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
-          "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586");
-    CHECK(to_hex(bytes_of(stream(zeros, 0, 0, 0), 1, 1)) ==
-          "9f07e7be5551387a98ba977c732d080dcb0f29a048e3656912c6533e32ee7aed"
-          "29b721769ce64e43d57133b074d839d531ed1f28510afb45ace10a1f4b794d6f");
-    CHECK(to_hex(bytes_of(stream(last_one, 0, 0, 0), 1, 1)) ==
-          "3aeb5224ecf849929b9d828db1ced4dd832025e8018b8160b82284f3c949aa5a"
-          "8eca00bbb4a73bdad192b5c42f73f2fd4e273644c8b36125a64addeb006c13a0");
-    CHECK(to_hex(bytes_of(stream(second_ff, 0, 0, 0), 2, 1)) ==
-          "72d54dfbf12ec44b362692df94137f328fea8da73990265ec1bbbea1ae9af0ca"
-          "13b25aa26cb4a648cb9b9d1be65b2c0924a66c54d545ec1b7374f4872e99f096");
-    CHECK(to_hex(bytes_of(stream(zeros, 0, 0, 0x02000000), 0, 1)) ==
-          "c2c64d378cd536374ae204b9ef933fcd1a8b2288b3dfa49672ab765b54ee27c7"
-          "8a970e0e955c14f3a88e741b97c286f75f8fc299e8148362fa198a39531bed6d");
+    tests::for_each_backend([&](auto) {
+        CHECK(to_hex(bytes_of(stream(zeros, 0, 0, 0), 0, 1)) ==
+              "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
+              "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586");
+        CHECK(to_hex(bytes_of(stream(zeros, 0, 0, 0), 1, 1)) ==
+              "9f07e7be5551387a98ba977c732d080dcb0f29a048e3656912c6533e32ee7aed"
+              "29b721769ce64e43d57133b074d839d531ed1f28510afb45ace10a1f4b794d6f");
+        CHECK(to_hex(bytes_of(stream(last_one, 0, 0, 0), 1, 1)) ==
+              "3aeb5224ecf849929b9d828db1ced4dd832025e8018b8160b82284f3c949aa5a"
+              "8eca00bbb4a73bdad192b5c42f73f2fd4e273644c8b36125a64addeb006c13a0");
+        CHECK(to_hex(bytes_of(stream(second_ff, 0, 0, 0), 2, 1)) ==
+              "72d54dfbf12ec44b362692df94137f328fea8da73990265ec1bbbea1ae9af0ca"
+              "13b25aa26cb4a648cb9b9d1be65b2c0924a66c54d545ec1b7374f4872e99f096");
+        CHECK(to_hex(bytes_of(stream(zeros, 0, 0, 0x02000000), 0, 1)) ==
+              "c2c64d378cd536374ae204b9ef933fcd1a8b2288b3dfa49672ab765b54ee27c7"
+              "8a970e0e955c14f3a88e741b97c286f75f8fc299e8148362fa198a39531bed6d");
+    });
 }
 
-TEST_CASE("every code path gives the bytes of single blocks, at every start and length") {
-    for (const keystream path : code_paths()) {
-        for (const std::uint32_t first : {0U, 1U, 2U, 3U, 5U, 7U, 8U, 9U, 0x7ffffffdU, 0xfffffffeU - 40U}) {
-            for (std::size_t blocks = 0; blocks <= 35; ++blocks) {
+TEST_CASE("every back-end gives the bytes of single blocks, whatever the start and the length") {
+    constexpr std::uint32_t most = 50;
+    for (const std::uint32_t first : {0U, 1U, 2U, 3U, 5U, 7U, 8U, 9U, 0x7ffffffdU, 0xffffffffU - most}) {
+        const std::vector<std::uint8_t> wanted = bytes_of_single_blocks(example_state, first, most);
+        tests::for_each_backend([&](auto) {
+            for (std::size_t blocks = 0; blocks <= most; ++blocks) {
                 constexpr std::uint8_t untouched = 0xa5;
                 // One byte off every alignment, with a margin that must stay as it was.
                 std::vector<std::uint8_t> out(64 * blocks + 2, untouched);
-                path(example_state, first, out.data() + 1, blocks);
+                tensafe::random::chacha20_bulk(example_state, first, out.data() + 1, blocks);
                 CHECK(out.front() == untouched);
                 CHECK(out.back() == untouched);
-                const std::vector<std::uint8_t> wanted = bytes_of_single_blocks(example_state, first, blocks);
-                CHECK(std::equal(wanted.begin(), wanted.end(), out.begin() + 1));
+                CHECK(std::equal(out.begin() + 1, out.end() - 1, wanted.begin()));
             }
-        }
+        });
     }
 }
 
 TEST_CASE("the last blocks before the counter's end are reached and not wrapped into") {
-    for (const keystream path : code_paths()) {
-        for (const std::size_t blocks : {1U, 3U, 8U, 11U}) {
-            const std::uint32_t first = static_cast<std::uint32_t>((std::uint64_t{1} << 32) - blocks);
-            std::vector<std::uint8_t> out(64 * blocks);
-            path(example_state, first, out.data(), blocks);
-            CHECK(out == bytes_of_single_blocks(example_state, first, blocks));
+    tests::for_each_backend([](auto) {
+        for (const std::size_t blocks : {1U, 3U, 8U, 11U, 16U, 25U, 48U}) {
+            const std::uint64_t first = tensafe::random::chacha20_stream_blocks - blocks;
+            CHECK(bytes_of(chacha20_stream(counting_seed(), stream_domain::uplink, 5), first, blocks) ==
+                  bytes_of_single_blocks(counting_state, static_cast<std::uint32_t>(first), blocks));
         }
-    }
+    });
 }
 
 TEST_CASE("a stream's parts are the same whether generated together or alone") {
     const chacha20_stream whole(counting_seed(7), stream_domain::uplink, 3);
-    const std::vector<std::uint8_t> all = bytes_of(whole, 0, 40);
-    for (std::size_t first = 0; first < 40; ++first) {
-        for (const std::size_t blocks : {std::size_t{1}, std::size_t{4}, std::size_t{9}, 40 - first}) {
-            if (first + blocks <= 40) {
-                const std::vector<std::uint8_t> part = bytes_of(whole, first, blocks);
-                CHECK(std::equal(part.begin(), part.end(), all.data() + 64 * first));
+    tests::for_each_backend([&](auto) {
+        const std::vector<std::uint8_t> all = bytes_of(whole, 0, 40);
+        for (std::size_t first = 0; first < 40; ++first) {
+            for (const std::size_t blocks : {std::size_t{1}, std::size_t{4}, std::size_t{9}, 40 - first}) {
+                if (first + blocks <= 40) {
+                    const std::vector<std::uint8_t> part = bytes_of(whole, first, blocks);
+                    CHECK(std::equal(part.begin(), part.end(), all.data() + 64 * first));
+                }
             }
         }
-    }
+    });
 }
 
 TEST_CASE("key, domain, lane and round each change the stream") {

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "backends.hpp"
 #include "stream_reference.hpp"
 
 namespace {
@@ -103,37 +104,87 @@ constexpr std::uint64_t moduli[] = {1,
                                     (std::uint64_t{1} << 63) + 29,
                                     ~std::uint64_t{0}};
 
-}  // namespace
-
-TEST_CASE("sample_uniform agrees with the definition for every width, round and length") {
-    for (const std::uint64_t q : moduli) {
-        CAPTURE(q);
-        for (const std::size_t count : {0U, 1U, 3U, 13U, 1030U}) {
-            const auto drawn = uniform(counting_seed(), stream_domain::uplink, 4, q, count);
-            std::size_t different = 0;
-            for (std::size_t k = 0; k < count; ++k) {
-                different += drawn[k] != tensafe::testing::reference_uniform(counting_seed(),
-                                                                             stream_domain::uplink, 4, q, k);
+/// uniform_draws of Width bytes, of which the upper bit is cut off: zeros but for one draw, all ones.
+template <std::size_t Width>
+void check_draws() {
+    const std::uint64_t mask = (std::uint64_t{1} << (8 * Width - 1)) - 1;
+    for (std::size_t count = 0; count <= 25; ++count) {
+        for (std::size_t place = 0; place <= count; ++place) {
+            // One byte off every alignment. The draw after the last is all ones too: it must not count.
+            std::vector<std::uint8_t> bytes(1 + count * Width + tensafe::random::detail::uniform_slack);
+            std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(1 + place * Width), Width, 0xff);
+            std::vector<std::uint64_t> wanted(count);
+            if (place < count) {
+                wanted[place] = mask;
             }
-            CHECK(different == 0);
+            for (const std::uint64_t q : {mask, mask + 1}) {
+                std::vector<std::uint64_t> out(count + 2, 77);
+                CHECK(tensafe::random::detail::uniform_draws<Width>(bytes.data() + 1, mask, q,
+                                                                    std::span(out).subspan(1, count)) ==
+                      (place < count && q == mask));
+                CHECK(std::equal(wanted.begin(), wanted.end(), out.begin() + 1));
+                CHECK(out.front() == 77);
+                CHECK(out.back() == 77);
+            }
         }
     }
 }
 
+}  // namespace
+
+TEST_CASE("sample_uniform agrees with the definition for every width, round and length") {
+    tests::for_each_backend([](auto) {
+        for (const std::uint64_t q : moduli) {
+            CAPTURE(q);
+            for (const std::size_t count : {0U, 1U, 3U, 13U, 1030U}) {
+                const auto drawn = uniform(counting_seed(), stream_domain::uplink, 4, q, count);
+                std::size_t different = 0;
+                for (std::size_t k = 0; k < count; ++k) {
+                    different += drawn[k] != tensafe::testing::reference_uniform(
+                                                 counting_seed(), stream_domain::uplink, 4, q, k);
+                }
+                CHECK(different == 0);
+            }
+        }
+    });
+}
+
 TEST_CASE("a uniform coefficient does not depend on how many are drawn") {
-    const std::uint64_t q = (std::uint64_t{1} << 39) + 23;
-    const auto all = uniform(counting_seed(), stream_domain::public_key, 0, q, 3000);
-    for (const std::size_t count : {1U, 511U, 512U, 513U, 1025U, 2999U}) {
-        const auto fewer = uniform(counting_seed(), stream_domain::public_key, 0, q, count);
-        CHECK(std::equal(fewer.begin(), fewer.end(), all.begin()));
+    tests::for_each_backend([](auto) {
+        const std::uint64_t q = (std::uint64_t{1} << 39) + 23;
+        const auto all = uniform(counting_seed(), stream_domain::public_key, 0, q, 3000);
+        for (const std::size_t count : {1U, 511U, 1023U, 1024U, 1025U, 2049U, 2999U}) {
+            const auto fewer = uniform(counting_seed(), stream_domain::public_key, 0, q, count);
+            CHECK(std::equal(fewer.begin(), fewer.end(), all.begin()));
+        }
+    });
+}
+
+TEST_CASE("values that are rejected far apart are drawn again from their own places") {
+    // One in 512 is rejected.
+    const std::uint64_t q = (std::uint64_t{1} << 45) - (std::uint64_t{1} << 36);
+    constexpr std::size_t count = 5000;
+    std::vector<std::uint64_t> wanted(count);
+    std::size_t rejected = 0;
+    for (std::size_t k = 0; k < count; ++k) {
+        wanted[k] = tensafe::testing::reference_uniform(counting_seed(), stream_domain::uplink, 1, q, k);
+        const std::uint64_t first =
+            tensafe::testing::stream_word(counting_seed(), stream_domain::uplink, 1, 0, 6 * k, 6);
+        rejected += first % (std::uint64_t{1} << 45) != wanted[k];
     }
+    CHECK(rejected > 0);
+    CHECK(rejected < 30);
+    tests::for_each_backend(
+        [&](auto) { CHECK(uniform(counting_seed(), stream_domain::uplink, 1, q, count) == wanted); });
 }
 
 TEST_CASE("sample_uniform writes nothing beside its output") {
-    std::vector<std::uint64_t> out(1001, 77);
-    sample_uniform(counting_seed(), stream_domain::uplink, 0, 12289, std::span(out).subspan(1, 999));
-    CHECK(out.front() == 77);
-    CHECK(out.back() == 77);
+    tests::for_each_backend([](auto) {
+        std::vector<std::uint64_t> out(1001, 77);
+        sample_uniform(counting_seed(), stream_domain::uplink, 0, 12289, std::span(out).subspan(1, 999));
+        CHECK(out.front() == 77);
+        CHECK(out.back() == 77);
+    });
 }
 
 TEST_CASE("uniform values fill [0, q) evenly") {
@@ -160,80 +211,52 @@ TEST_CASE("uniform values fill [0, q) evenly") {
     }
 }
 
-TEST_CASE("the code paths of sample_uniform give the same draws and the same verdict") {
-#if defined(__x86_64__)
-    if (!__builtin_cpu_supports("avx2")) {
-        return;
-    }
-    std::vector<std::uint8_t> bytes(512 * 5 + tensafe::random::detail::uniform_slack);
-    tensafe::random::chacha20_stream(counting_seed(), stream_domain::uplink, 0)
-        .generate(0, std::span(bytes).first(512 * 5));
-    const std::uint64_t mask = (std::uint64_t{1} << 40) - 1;
-    for (std::size_t count = 0; count <= 512; ++count) {
-        std::vector<std::uint64_t> one(count);
-        std::vector<std::uint64_t> other(count);
-        tensafe::random::detail::uniform_draws_baseline<5>(bytes.data(), mask, mask, 0, one);
-        tensafe::random::detail::uniform_draws_avx2<5>(bytes.data(), mask, mask, other);
-        CHECK(one == other);
-        // The largest draw alone decides whether a bound rejects.
-        const std::uint64_t largest = count == 0 ? 0 : *std::max_element(one.begin(), one.end());
-        for (const std::uint64_t q : {largest, largest + 1}) {
-            const bool wanted = count != 0 && q == largest;
-            CHECK(tensafe::random::detail::uniform_draws_baseline<5>(bytes.data(), mask, q, 0, one) ==
-                  wanted);
-            CHECK(tensafe::random::detail::uniform_draws_avx2<5>(bytes.data(), mask, q, other) == wanted);
-        }
-    }
-#endif
+TEST_CASE("the largest draw alone decides whether a bound rejects, wherever it stands") {
+    tests::for_each_backend([](auto) {
+        check_draws<1>();
+        check_draws<2>();
+        check_draws<3>();
+        check_draws<4>();
+        check_draws<5>();
+        check_draws<6>();
+        check_draws<7>();
+        check_draws<8>();
+    });
 }
 
 TEST_CASE("sample_centred_binomial agrees with the definition for every length") {
-    for (const std::size_t count : {0U, 64U, 128U, 192U, 256U, 320U, 2048U, 2112U, 2432U}) {
-        const auto drawn = centred_binomial(counting_seed(), 2, count);
-        std::size_t different = 0;
-        for (std::size_t k = 0; k < count; ++k) {
-            different += drawn[k] != tensafe::testing::reference_centred_binomial(counting_seed(),
-                                                                                  stream_domain::error, 2, k);
+    tests::for_each_backend([](auto) {
+        for (const std::size_t count :
+             {0U, 64U, 128U, 192U, 256U, 320U, 448U, 512U, 576U, 960U, 1024U, 2048U, 2112U, 2432U}) {
+            const auto drawn = centred_binomial(counting_seed(), 2, count);
+            std::size_t different = 0;
+            for (std::size_t k = 0; k < count; ++k) {
+                different += drawn[k] != tensafe::testing::reference_centred_binomial(
+                                             counting_seed(), stream_domain::error, 2, k);
+            }
+            CHECK(different == 0);
         }
-        CHECK(different == 0);
-    }
+    });
 }
 
 TEST_CASE("the centred binomial sums are right where the bits are not random") {
-    // Set the first `plus` added and the first `minus` subtracted words: the value is their difference.
-    for (int plus = 0; plus <= 21; ++plus) {
-        for (int minus = 0; minus <= 21; ++minus) {
-            std::uint64_t words[5][42] = {};
-            for (auto& group : words) {
-                for (int i = 0; i < 21; ++i) {
-                    group[i] = i < plus ? ~std::uint64_t{0} : 0;
-                    group[21 + i] = i < minus ? ~std::uint64_t{0} : 0;
+    tests::for_each_backend([](auto) {
+        // Set the first `plus` added and the first `minus` subtracted words: the value is their difference.
+        for (int plus = 0; plus <= 21; ++plus) {
+            for (int minus = 0; minus <= 21; ++minus) {
+                std::uint64_t words[13][42] = {};
+                for (auto& group : words) {
+                    for (int i = 0; i < 21; ++i) {
+                        group[i] = i < plus ? ~std::uint64_t{0} : 0;
+                        group[21 + i] = i < minus ? ~std::uint64_t{0} : 0;
+                    }
                 }
+                std::vector<std::int8_t> out(std::size_t{13} * 64, 99);
+                tensafe::random::detail::centred_binomial_groups(words[0], 13, out.data());
+                CHECK(std::count(out.begin(), out.end(), static_cast<std::int8_t>(plus - minus)) == 832);
             }
-            std::vector<std::int8_t> out(std::size_t{5} * 64, 99);
-            tensafe::random::detail::centred_binomial_groups(words[0], 5, out.data());
-            CHECK(std::count(out.begin(), out.end(), static_cast<std::int8_t>(plus - minus)) == 320);
         }
-    }
-}
-
-TEST_CASE("the code paths of sample_centred_binomial give the same coefficients") {
-#if defined(__x86_64__)
-    if (!__builtin_cpu_supports("avx2")) {
-        return;
-    }
-    for (std::size_t groups = 0; groups <= 13; ++groups) {
-        std::vector<std::uint64_t> words(std::size_t{42} * 13 + 8);
-        tensafe::random::chacha20_stream(counting_seed(), stream_domain::error, 0)
-            .generate(0, {reinterpret_cast<std::uint8_t*>(words.data()), words.size() * 8 / 64 * 64});
-        std::vector<std::uint64_t> same = words;
-        std::vector<std::int8_t> one(64 * groups);
-        std::vector<std::int8_t> other(64 * groups);
-        tensafe::random::detail::centred_binomial_baseline(words.data(), groups, one.data());
-        tensafe::random::detail::centred_binomial_avx2(same.data(), groups, other.data());
-        CHECK(one == other);
-    }
-#endif
+    });
 }
 
 TEST_CASE("centred binomial values have mean 0, variance 10.5 and the binomial distribution in [-21, 21]") {
@@ -281,15 +304,66 @@ TEST_CASE("every one of the 64 bit positions of a group has the binomial's varia
 }
 
 TEST_CASE("sample_ternary agrees with the definition for every length") {
-    for (const std::size_t count : {0U, 4U, 8U, 28U, 2048U, 2052U, 5000U}) {
-        const auto drawn = ternary(counting_seed(), 2, count);
-        std::size_t different = 0;
-        for (std::size_t k = 0; k < count; ++k) {
-            different += drawn[k] != tensafe::testing::reference_ternary(counting_seed(),
-                                                                         stream_domain::secret_key, 2, k);
+    tests::for_each_backend([](auto) {
+        for (const std::size_t count :
+             {0U, 4U, 8U, 28U, 124U, 128U, 132U, 252U, 256U, 260U, 2048U, 2052U, 5000U}) {
+            const auto drawn = ternary(counting_seed(), 2, count);
+            std::size_t different = 0;
+            for (std::size_t k = 0; k < count; ++k) {
+                different += drawn[k] != tensafe::testing::reference_ternary(counting_seed(),
+                                                                             stream_domain::secret_key, 2, k);
+            }
+            CHECK(different == 0);
         }
-        CHECK(different == 0);
+    });
+}
+
+TEST_CASE("ternary values are right on both sides of every step of the four digits") {
+    // The words floor(2^64 v / 81) and their neighbours, and the ends of the range.
+    std::vector<std::uint64_t> words;
+    for (std::uint64_t v = 0; v < 81; ++v) {
+        const std::uint64_t step = ~std::uint64_t{0} / 81 * v + (~std::uint64_t{0} % 81 + 1) * v / 81;
+        words.insert(words.end(), {step - 2, step - 1, step, step + 1, step + 2});
     }
+    // Carries out of the lower half of a word.
+    for (const std::uint64_t high : {0U, 1U, 0x7fffffffU, 0x80000000U, 0xffffffffU}) {
+        words.insert(words.end(), {high << 32, (high << 32) + 0xffffffffU, (high << 32) + 0x80000000U});
+    }
+    tests::for_each_backend([&](auto) {
+        for (const std::size_t count : {std::size_t{0}, std::size_t{31}, std::size_t{97}, words.size()}) {
+            // One byte off every alignment.
+            std::vector<std::uint8_t> bytes(1 + 8 * count);
+            std::vector<std::int8_t> out(4 * count + 2, 99);
+            for (std::size_t i = 0; i < 8 * count; ++i) {
+                bytes[1 + i] = static_cast<std::uint8_t>(words[i / 8] >> (8 * (i % 8)));
+            }
+            tensafe::random::detail::ternary_words(bytes.data() + 1, count, out.data() + 1);
+            std::size_t different = 0;
+            for (std::size_t i = 0; i < 4 * count; ++i) {
+                different += out[1 + i] != tensafe::testing::reference_trit(words[i / 4], i % 4);
+            }
+            CHECK(different == 0);
+            CHECK(out.front() == 99);
+            CHECK(out.back() == 99);
+        }
+    });
+}
+
+TEST_CASE("the samplers of small values write anywhere, and nothing beside their output") {
+    tests::for_each_backend([](auto) {
+        for (const std::size_t groups : {1U, 3U, 8U, 11U}) {
+            std::vector<std::int8_t> out(64 * groups + 2, 99);
+            const std::span<std::int8_t> inner = std::span(out).subspan(1, 64 * groups);
+            sample_centred_binomial(counting_seed(), stream_domain::error, 2, inner);
+            CHECK(std::ranges::equal(inner, centred_binomial(counting_seed(), 2, 64 * groups)));
+            CHECK(out.front() == 99);
+            CHECK(out.back() == 99);
+            sample_ternary(counting_seed(), stream_domain::secret_key, 2, inner);
+            CHECK(std::ranges::equal(inner, ternary(counting_seed(), 2, 64 * groups)));
+            CHECK(out.front() == 99);
+            CHECK(out.back() == 99);
+        }
+    });
 }
 
 TEST_CASE("the 81 quadruples of ternary values are equally frequent") {

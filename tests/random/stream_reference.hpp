@@ -75,11 +75,10 @@ inline int reference_centred_binomial(const random::seed& key, random::stream_do
     return value;
 }
 
-inline int reference_ternary(const random::seed& key, random::stream_domain domain, std::uint32_t lane,
-                             std::size_t k) {
-    std::uint64_t u = stream_word(key, domain, lane, 0, 8 * (k / 4));
+/// Coefficient `last_step` of the four of word u.
+inline int reference_trit(std::uint64_t u, std::size_t last_step) {
     int trit = 0;
-    for (std::size_t step = 0; step <= k % 4; ++step) {
+    for (std::size_t step = 0; step <= last_step; ++step) {
         // The upper word of 3 u without a wide product: 3 u = 2 u + u passes 2^64 once or twice.
         const std::uint64_t twice = 2 * u;
         const std::uint64_t thrice = twice + u;
@@ -87,6 +86,11 @@ inline int reference_ternary(const random::seed& key, random::stream_domain doma
         u = thrice;
     }
     return trit - 1;
+}
+
+inline int reference_ternary(const random::seed& key, random::stream_domain domain, std::uint32_t lane,
+                             std::size_t k) {
+    return reference_trit(stream_word(key, domain, lane, 0, 8 * (k / 4)), k % 4);
 }
 
 template <class Bytes>

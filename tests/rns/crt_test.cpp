@@ -4,11 +4,17 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <random>
+#include <span>
 #include <string>
+#include <vector>
+
+#include "backends.hpp"
+#include "guarded_pages.hpp"
 
 namespace {
 
@@ -111,6 +117,90 @@ TEST_CASE_TEMPLATE("both ends of the range, (Q-1)/2 and its negative, keep their
     CHECK(rns::to_double<Basis>(top) == doctest::Approx(half).epsilon(1e-14));
     CHECK(rns::to_double<Basis>(bottom) == doctest::Approx(-half).epsilon(1e-14));
     CHECK(rns::to_double<Basis>(top) == -rns::to_double<Basis>(bottom));
+}
+
+TEST_CASE_TEMPLATE("many numbers at once give the same doubles, bit for bit, with every back-end", Basis,
+                   CHAINS) {
+    constexpr std::size_t limbs = static_cast<std::size_t>(Basis::limbs);
+    std::mt19937_64 random(3);
+    std::vector<residues_of<Basis>> numbers;
+    // Every combination of telling residues, then random ones, and random ones that are small.
+    constexpr std::size_t telling = 7;
+    std::size_t combinations = 1;
+    for (std::size_t i = 0; i < limbs; ++i) {
+        combinations *= telling;
+    }
+    for (std::size_t c = 0; c < combinations; ++c) {
+        residues_of<Basis> r{};
+        std::size_t rest = c;
+        for (std::size_t i = 0; i < limbs; ++i, rest /= telling) {
+            const word q = Basis::primes[i];
+            r[i] = std::array<word, telling>{0, 1, 2, q - 1, q - 2, (q - 1) / 2, (q + 1) / 2}[rest % telling];
+        }
+        numbers.push_back(r);
+    }
+    for (int i = 0; i < 3000; ++i) {
+        residues_of<Basis> r{};
+        for (std::size_t j = 0; j < limbs; ++j) {
+            r[j] = random() % Basis::primes[j];
+        }
+        numbers.push_back(r);
+        numbers.push_back(scaled_integer<Basis>(static_cast<std::int64_t>(random()) >> (1 + i % 60), 0));
+    }
+    const auto check = [&](std::size_t count) {
+        std::array<std::vector<word>, limbs> words;
+        std::array<std::span<const word>, limbs> spans;
+        for (std::size_t j = 0; j < limbs; ++j) {
+            words[j].push_back(0);  // so that the residues are not aligned
+            for (std::size_t k = 0; k < count; ++k) {
+                words[j].push_back(numbers[k][j]);
+            }
+            spans[j] = std::span<const word>(words[j]).subspan(1);
+        }
+        tests::for_each_backend([&](auto) {
+            CAPTURE(count);
+            std::vector<double> out(count + 2, 77);
+            rns::to_doubles<Basis>(spans, std::span(out).subspan(1, count));
+            CHECK(out.front() == 77);
+            CHECK(out.back() == 77);
+            std::size_t wrong = 0;
+            for (std::size_t k = 0; k < count; ++k) {
+                wrong +=
+                    std::bit_cast<word>(out[k + 1]) != std::bit_cast<word>(rns::to_double<Basis>(numbers[k]));
+            }
+            CHECK(wrong == 0);
+        });
+    };
+    for (std::size_t count = 0; count <= 40; ++count) {
+        check(count);
+    }
+    check(numbers.size());
+}
+
+TEST_CASE("nothing outside the spans of residues is read") {
+    using chain = rns::basis<log_n, q60, q40a>;
+    const tests::guarded_pages memory[2];
+    for (std::size_t count = 1; count <= 20; ++count) {
+        for (const bool at_end : {false, true}) {
+            const std::span<word> residues[2] = {memory[0].place<word>(count, at_end),
+                                                 memory[1].place<word>(count, at_end)};
+            std::fill(residues[0].begin(), residues[0].end(), q60 - 1);
+            std::fill(residues[1].begin(), residues[1].end(), q40a - 1);
+            tests::for_each_backend([&](auto) {
+                std::vector<double> out(count);
+                rns::to_doubles<chain>({residues[0], residues[1]}, out);
+                CHECK(out == std::vector<double>(count, -1));
+            });
+        }
+    }
+}
+
+TEST_CASE("many numbers at once need residues of one size") {
+    using chain = rns::basis<log_n, q60, q40a>;
+    std::vector<word> residues(5);
+    std::vector<double> out(5);
+    CHECK_THROWS_WITH_AS((rns::to_doubles<chain>({residues, std::span(residues).first(3)}, out)),
+                         "to_doubles: got 3 residues of a limb, wanted 5", shape_error);
 }
 
 TEST_CASE("every number of a tiny chain is reconstructed exactly") {

@@ -8,6 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "backends.hpp"
+
 namespace {
 
 using namespace tensafe::arith;
@@ -120,29 +122,35 @@ static_assert(!stays_reducible(width<61>::lazy + 2, (word{1} << 61) - 1) &&
 
 TEST_CASE_TEMPLATE("sums that are reduced late equal sums that are reduced after every product", W, width<30>,
                    width<42>, width<45>, width<60>, width<61>) {
-    for (const word q : W::moduli) {
-        REQUIRE(std::bit_width(q) == W::bits);
-        for (const std::size_t terms : interesting_counts<W>()) {
-            check_sums<W>(q, terms, false);
-            check_sums<W>(q, terms, true);
+    tests::for_each_backend([](tensafe::exec::backend) {
+        for (const word q : W::moduli) {
+            REQUIRE(std::bit_width(q) == W::bits);
+            for (const std::size_t terms : interesting_counts<W>()) {
+                check_sums<W>(q, terms, false);
+                check_sums<W>(q, terms, true);
+            }
         }
-    }
+    });
 }
 
 TEST_CASE("sums of more terms than fit 45 bits at once equal sums that are reduced after every product") {
-    using wide_enough = width<45>;
-    for (const std::size_t terms : {wide_enough::lazy - 1, wide_enough::lazy, wide_enough::lazy + 1}) {
-        check_sums<wide_enough>(wide_enough::moduli[0], terms, true);
-    }
+    tests::for_each_backend([](tensafe::exec::backend) {
+        using wide_enough = width<45>;
+        for (const std::size_t terms : {wide_enough::lazy - 1, wide_enough::lazy, wide_enough::lazy + 1}) {
+            check_sums<wide_enough>(wide_enough::moduli[0], terms, true);
+        }
+    });
 }
 
 TEST_CASE("sums of no products are zero, or what was there before") {
-    const barrett policy{runtime_modulus<45>(width<45>::moduli[0])};
-    words out{1, 2, 3};
-    limb::add_scaled(policy, std::span(out), std::span<const word* const>(), std::span<const word>());
-    CHECK(out == words{1, 2, 3});
-    limb::add_block_sums(policy, std::span(out), std::span<const word>(), std::span<const word>());
-    CHECK(out == words{1, 2, 3});
+    tests::for_each_backend([](tensafe::exec::backend) {
+        const barrett policy{runtime_modulus<45>(width<45>::moduli[0])};
+        words out{1, 2, 3};
+        limb::add_scaled(policy, std::span(out), std::span<const word* const>(), std::span<const word>());
+        CHECK(out == words{1, 2, 3});
+        limb::add_block_sums(policy, std::span(out), std::span<const word>(), std::span<const word>());
+        CHECK(out == words{1, 2, 3});
+    });
 }
 
 }  // namespace

@@ -2,7 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +12,9 @@
 #include <span>
 #include <string>
 #include <vector>
+
+#include "backends.hpp"
+#include "guarded_pages.hpp"
 
 namespace {
 
@@ -49,6 +54,16 @@ std::vector<std::uint32_t> switched(const std::vector<wide>& coefficients, int b
     return out;
 }
 
+/// How far the sum of the shares may fall short, in units of 2^-64.
+template <class Basis>
+double shortfall() {
+    double sum = 0;
+    for (const word q : Basis::primes) {
+        sum += q < word{1} << 52 ? 2 : std::ldexp(3, static_cast<int>(std::bit_width(q)) - 52);
+    }
+    return sum;
+}
+
 /// 2^bits * p / modulus by long division: integer part, and remainder below the modulus.
 struct quotient {
     word whole;
@@ -79,8 +94,7 @@ bool is_right(wide p, int bits, std::uint32_t out, bool& lower) {
     lower = true;
     const double excess =
         static_cast<double>(2 * exact.remainder - q) / (2 * static_cast<double>(q));  // fraction - 1/2
-    return above && out == exact.whole &&
-           excess < std::ldexp(1.125 * static_cast<double>(Basis::limbs), bits - 64);
+    return above && out == exact.whole && excess < std::ldexp(shortfall<Basis>(), bits - 64);
 }
 
 /// floor(q * factor / 2^shift) for factor < 2^34, shift <= 64; the result must fit.
@@ -126,6 +140,8 @@ std::size_t check_against_division() {
                 wrong += !is_right<Basis>(p[k], bits, out[k], below);
                 lower += below;
             }
+            // Where two integers are allowed, all back-ends take the same.
+            tests::for_each_backend([&](auto) { CHECK(switched<Basis>(p, bits) == out); });
         }
         CHECK(wrong == 0);
     }
@@ -184,6 +200,52 @@ TEST_CASE("values just below Q round up to 0") {
     const wide q = modulus<chain>();
     CHECK(switched<chain>({q - 1, q - q / 1024, q / 2, q / 2 + q / 1024}, 8) ==
           std::vector<std::uint32_t>{0, 0, 128, 128});
+}
+
+TEST_CASE("every number of coefficients is switched, and nothing beside them") {
+    using chain = rns::basis<log_n, q61, q45>;
+    std::mt19937_64 random(3);
+    for (std::size_t count = 0; count <= 70; ++count) {
+        CAPTURE(count);
+        std::vector<wide> p(count);
+        std::array<std::vector<word>, 2> residues;
+        for (wide& x : p) {
+            x = (static_cast<wide>(random()) << 64 | random()) % modulus<chain>();
+            residues[0].push_back(static_cast<word>(x % q61));
+            residues[1].push_back(static_cast<word>(x % q45));
+        }
+        tests::for_each_backend([&](auto) {
+            std::vector<std::uint32_t> out(count + 2, 77);
+            rns::switch_modulus<chain>(exec::host{}, {residues[0], residues[1]}, 32,
+                                       std::span(out).subspan(1, count));
+            CHECK(out.front() == 77);
+            CHECK(out.back() == 77);
+            std::size_t wrong = 0;
+            for (std::size_t k = 0; k < count; ++k) {
+                bool lower = false;
+                wrong += !is_right<chain>(p[k], 32, out[k + 1], lower);
+            }
+            CHECK(wrong == 0);
+        });
+    }
+}
+
+TEST_CASE("nothing outside the spans of residues is read") {
+    using chain = rns::basis<log_n, q61, q45>;
+    const tests::guarded_pages memory[2];
+    for (std::size_t count = 1; count <= 40; ++count) {
+        for (const bool at_end : {false, true}) {
+            const std::span<word> residues[2] = {memory[0].place<word>(count, at_end),
+                                                 memory[1].place<word>(count, at_end)};
+            std::fill(residues[0].begin(), residues[0].end(), q61 - 1);
+            std::fill(residues[1].begin(), residues[1].end(), q45 - 1);
+            tests::for_each_backend([&](auto) {
+                std::vector<std::uint32_t> out(count, 77);
+                rns::switch_modulus<chain>(exec::host{}, {residues[0], residues[1]}, 8, out);
+                CHECK(out == std::vector<std::uint32_t>(count, 0));  // of Q - 1
+            });
+        }
+    }
 }
 
 TEST_CASE("a polynomial is switched coefficient by coefficient") {

@@ -6,8 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <random>
+#include <span>
 #include <vector>
+
+#include "backends.hpp"
+#include "guarded_pages.hpp"
 
 namespace {
 
@@ -17,8 +22,15 @@ using tensafe::shape_error;
 using tensafe::wire::pack_bits;
 using tensafe::wire::packed_bytes;
 using tensafe::wire::unpack_bits;
+using tensafe::wire::unpack_bits_below;
 
-constexpr std::size_t counts[] = {0, 1, 2, 3, 5, 7, 8, 9, 31, 64, 65, 200};
+/// 0 to 70, the least counts of the vectors and their neighbours, and many.
+std::vector<std::size_t> counts() {
+    std::vector<std::size_t> result(71);
+    std::iota(result.begin(), result.end(), std::size_t{0});
+    result.insert(result.end(), {127, 128, 129, 200, 4096});
+    return result;
+}
 
 template <class T>
 constexpr T low_bits(T value, int bits) {
@@ -53,42 +65,103 @@ static_assert(packed_bytes(std::size_t{1} << 60, 64) == std::size_t{1} << 63);
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("packing agrees with the definition for every width", T, std::uint32_t, std::uint64_t) {
+TEST_CASE_TEMPLATE("packing agrees with the definition for every width and back-end", T, std::uint32_t,
+                   std::uint64_t) {
     std::mt19937_64 random(1);
     for (int bits = 1; bits <= std::numeric_limits<T>::digits; ++bits) {
-        for (const std::size_t count : counts) {
-            CAPTURE(bits);
-            CAPTURE(count);
+        for (const std::size_t count : counts()) {
             const std::vector<T> values = random_values<T>(count, bits, random);
-            // Beside the output nothing is written.
-            std::vector<std::uint8_t> bytes(packed_bytes(count, bits) + 2, 0xa5);
-            pack_bits(values, bits, std::span(bytes).subspan(1, bytes.size() - 2));
-            CHECK(bytes.front() == 0xa5);
-            CHECK(bytes.back() == 0xa5);
-            CHECK(std::vector<std::uint8_t>(bytes.begin() + 1, bytes.end() - 1) == reference(values, bits));
+            const std::vector<std::uint8_t> packed = reference(values, bits);
+            tests::for_each_backend([&](auto) {
+                CAPTURE(bits);
+                CAPTURE(count);
+                // Beside the output nothing is written.
+                std::vector<std::uint8_t> bytes(packed_bytes(count, bits) + 2, 0xa5);
+                pack_bits(values, bits, std::span(bytes).subspan(1, bytes.size() - 2));
+                CHECK(bytes.front() == 0xa5);
+                CHECK(bytes.back() == 0xa5);
+                CHECK(std::equal(packed.begin(), packed.end(), bytes.begin() + 1));
 
-            std::vector<T> back(count + 2, 77);
-            unpack_bits(std::span<const std::uint8_t>(bytes).subspan(1, bytes.size() - 2), bits,
-                        std::span(back).subspan(1, count));
-            CHECK(back.front() == 77);
-            CHECK(back.back() == 77);
-            CHECK(std::vector<T>(back.begin() + 1, back.end() - 1) == values);
+                std::vector<T> back(count + 2, 77);
+                unpack_bits(std::span<const std::uint8_t>(bytes).subspan(1, bytes.size() - 2), bits,
+                            std::span(back).subspan(1, count));
+                CHECK(back.front() == 77);
+                CHECK(back.back() == 77);
+                CHECK(std::equal(values.begin(), values.end(), back.begin() + 1));
+            });
         }
     }
+}
+
+TEST_CASE_TEMPLATE("nothing outside the spans is touched, not even read", T, std::uint32_t, std::uint64_t) {
+    std::mt19937_64 random(4);
+    const tests::guarded_pages values_memory;
+    const tests::guarded_pages bytes_memory;
+    for (int bits = 1; bits <= std::numeric_limits<T>::digits; ++bits) {
+        for (const std::size_t count : {1U, 7U, 8U, 16U, 17U, 24U, 31U, 64U, 128U, 131U, 200U}) {
+            const std::vector<T> values = random_values<T>(count, bits, random);
+            const std::size_t size = packed_bytes(count, bits);
+            tests::for_each_backend([&](auto) {
+                for (const bool at_end : {false, true}) {
+                    const std::span<T> words = values_memory.template place<T>(count, at_end);
+                    const std::span<std::uint8_t> bytes = bytes_memory.place<std::uint8_t>(size, at_end);
+                    std::copy(values.begin(), values.end(), words.begin());
+                    pack_bits(std::span<const T>(words), bits, bytes);
+                    std::fill(words.begin(), words.end(), T{0});
+                    unpack_bits(std::span<const std::uint8_t>(bytes), bits, words);
+                    CHECK(std::equal(values.begin(), values.end(), words.begin()));
+                }
+            });
+        }
+    }
+}
+
+TEST_CASE("values not below a prime are found wherever they are, and all values are written") {
+    std::mt19937_64 random(5);
+    for (int bits = 2; bits <= 64; ++bits) {
+        const std::uint64_t top = ~std::uint64_t{0} >> (64 - bits);
+        for (const std::uint64_t q : {std::uint64_t{1}, top / 2 + 2, top - 1, top}) {
+            for (const std::size_t count : {1U, 9U, 40U, 131U}) {
+                std::vector<std::uint64_t> values(count);
+                std::generate(values.begin(), values.end(), [&] { return random() % q; });
+                values.front() = q - 1;
+                values.back() = q - 1;
+                const std::size_t bad_at = random() % count;
+                for (const bool bad : {false, true}) {
+                    if (bad) {
+                        values[bad_at] = random() % 2 == 0 ? q : top;
+                    }
+                    const std::vector<std::uint8_t> bytes = reference(values, bits);
+                    tests::for_each_backend([&](auto) {
+                        CAPTURE(bits);
+                        CAPTURE(q);
+                        CAPTURE(count);
+                        CAPTURE(bad_at);
+                        std::vector<std::uint64_t> back(count, 77);
+                        CHECK(unpack_bits_below(bytes, bits, q, back) == !bad);
+                        CHECK(back == values);
+                    });
+                }
+            }
+        }
+    }
+    CHECK(unpack_bits_below({}, 7, 0, {}));
 }
 
 TEST_CASE_TEMPLATE("values of all ones touch no neighbour", T, std::uint32_t, std::uint64_t) {
     for (int bits = 1; bits <= std::numeric_limits<T>::digits; ++bits) {
         CAPTURE(bits);
-        std::vector<T> values(67);
+        std::vector<T> values(167);
         for (std::size_t k = 0; k < values.size(); k += 2) {
             values[k] = low_bits(std::numeric_limits<T>::max(), bits);
         }
-        std::vector<std::uint8_t> bytes(packed_bytes(values.size(), bits));
-        pack_bits(values, bits, bytes);
-        std::vector<T> back(values.size());
-        unpack_bits(bytes, bits, back);
-        CHECK(back == values);
+        tests::for_each_backend([&](auto) {
+            std::vector<std::uint8_t> bytes(packed_bytes(values.size(), bits));
+            pack_bits(values, bits, bytes);
+            std::vector<T> back(values.size());
+            unpack_bits(bytes, bits, back);
+            CHECK(back == values);
+        });
     }
 }
 
@@ -96,12 +169,15 @@ TEST_CASE_TEMPLATE("bits above the width are ignored", T, std::uint32_t, std::ui
     std::mt19937_64 random(2);
     for (int bits = 1; bits <= std::numeric_limits<T>::digits; ++bits) {
         CAPTURE(bits);
-        const std::vector<T> values = random_values<T>(50, std::numeric_limits<T>::digits, random);
+        const std::vector<T> values = random_values<T>(150, std::numeric_limits<T>::digits, random);
         std::vector<T> cut(values.size());
         std::transform(values.begin(), values.end(), cut.begin(), [&](T v) { return low_bits(v, bits); });
-        std::vector<std::uint8_t> bytes(packed_bytes(values.size(), bits));
-        pack_bits(values, bits, bytes);
-        CHECK(bytes == reference(cut, bits));
+        const std::vector<std::uint8_t> wanted = reference(cut, bits);
+        tests::for_each_backend([&](auto) {
+            std::vector<std::uint8_t> bytes(packed_bytes(values.size(), bits));
+            pack_bits(values, bits, bytes);
+            CHECK(bytes == wanted);
+        });
     }
 }
 
@@ -109,7 +185,7 @@ TEST_CASE_TEMPLATE("each dirty bit of the padding is refused and nothing is writ
                    std::uint64_t) {
     std::mt19937_64 random(3);
     for (int bits = 1; bits <= std::numeric_limits<T>::digits; ++bits) {
-        for (const std::size_t count : counts) {
+        for (const std::size_t count : {1U, 3U, 7U, 9U, 31U, 65U, 131U}) {
             const std::vector<T> values = random_values<T>(count, bits, random);
             const std::vector<std::uint8_t> clean = reference(values, bits);
             for (std::size_t bit = count * static_cast<std::size_t>(bits); bit < 8 * clean.size(); ++bit) {
@@ -118,11 +194,13 @@ TEST_CASE_TEMPLATE("each dirty bit of the padding is refused and nothing is writ
                 CAPTURE(bit);
                 std::vector<std::uint8_t> dirty = clean;
                 dirty.back() = static_cast<std::uint8_t>(dirty.back() | 1U << (bit % 8));
-                std::vector<T> back(count, 77);
-                CHECK_THROWS_WITH_AS(unpack_bits(dirty, bits, back),
-                                     "unpack_bits: the unused bits of the last byte are not zero",
-                                     format_error);
-                CHECK(back == std::vector<T>(count, 77));
+                tests::for_each_backend([&](auto) {
+                    std::vector<T> back(count, 77);
+                    CHECK_THROWS_WITH_AS(unpack_bits(dirty, bits, back),
+                                         "unpack_bits: the unused bits of the last byte are not zero",
+                                         format_error);
+                    CHECK(back == std::vector<T>(count, 77));
+                });
             }
         }
     }

@@ -12,32 +12,36 @@
 
 namespace tensafe::ckks {
 
+/// Memory for encryptions, kept by the caller: wiped on release.
+template <parameter_set P>
+struct encryption_workspace {
+    memory::secret_buffer<std::int8_t> error{P::degree, memory::uninitialized};
+    memory::buffer<arith::word> c1{P::degree, memory::uninitialized};
+};
+
 /// c0 of a secret-key encryption, m + e - c1*s, where c1 is the uniform polynomial that the lanes first_lane
 /// + I of a public seed stand for. The message and the error go through one NTT together, in the memory of
-/// the message, which becomes c0. Takes one fresh seed.
+/// the message, which becomes c0. Takes one fresh seed; allocates nothing.
 /// @pre no other encryption under any key has used these lanes of the seed
-template <parameter_set P, int Level>
-rns::poly<typename P::template basis_at<Level>, rns::evaluation_form> encrypt_c0(
-    exec::host where, const secret_key<P>& key, plaintext<P, rns::coefficient_form, Level> message,
-    random::generator& generator, const random::seed& seed, std::uint32_t first_lane) {
-    using basis = typename P::template basis_at<Level>;
+template <parameter_set P, class Basis>
+rns::secret_poly<Basis, rns::evaluation_form> encrypt_c0(
+    exec::host where, const secret_key<P>& key, rns::secret_poly<Basis, rns::coefficient_form> message,
+    random::generator& generator, const random::seed& seed, std::uint32_t first_lane,
+    encryption_workspace<P>& work) {
     random::seed error_seed = generator.next_seed();
     memory::wipe_guard guard(error_seed);
-    memory::secret_buffer<std::int8_t> error(P::degree, memory::uninitialized);
-    random::sample_centred_binomial(error_seed, random::stream_domain::error, 0, error.span());
-    add_small(error.span(), message.value);
-    auto hidden = rns::forward(where, std::move(message.value));
-
-    memory::buffer<arith::word> c1(P::degree, memory::uninitialized);
-    rns::for_each_limb<basis>([&]<int I>() {
-        constexpr arith::word q = basis::template prime<I>;
-        constexpr auto policy = rns::variable_arithmetic<q>;
+    random::sample_centred_binomial(error_seed, random::stream_domain::error, 0, work.error.span());
+    add_small(work.error.span(), message);
+    auto hidden = rns::forward(where, std::move(message));
+    rns::for_each_limb<Basis>([&]<int I>() {
+        constexpr arith::word q = Basis::template prime<I>;
         random::sample_uniform(seed, random::stream_domain::uplink,
-                               first_lane + static_cast<std::uint32_t>(I), q, c1.span());
+                               first_lane + static_cast<std::uint32_t>(I), q, work.c1.span());
         const auto c0 = hidden.template limb<I>();
-        rns::limb::subtract_product(policy, c0, c1.span(), key.value().template limb<I>(), c0);
+        rns::limb::subtract_product(rns::variable_arithmetic<q>, c0, work.c1.span(),
+                                    key.value().template limb<I>(), c0);
     });
-    return rns::poly<basis, rns::evaluation_form>(std::move(hidden).take().declassify());
+    return hidden;
 }
 
 /// Secret-key encryption with a seed of its own. Every call takes two fresh seeds.
@@ -47,7 +51,11 @@ seeded_ciphertext<P, Level> encrypt(exec::host where, const secret_key<P>& key,
                                     random::generator& generator) {
     const double scale = message.scale;
     const random::seed seed = generator.next_seed();
-    return {encrypt_c0(where, key, std::move(message), generator, seed, 0), seed, scale};
+    encryption_workspace<P> work;
+    auto c0 = encrypt_c0(where, key, std::move(message.value), generator, seed, 0, work);
+    return {rns::poly<typename P::template basis_at<Level>, rns::evaluation_form>(
+                std::move(c0).take().declassify()),
+            seed, scale};
 }
 
 /// Public-key encryption: (b*v + e0 + m, a*v + e1) with a fresh ternary v. Every call takes one fresh seed.

@@ -2,6 +2,7 @@
 
 #include <tensafe/ckks/ciphertext.hpp>
 #include <tensafe/ckks/parameters.hpp>
+#include <tensafe/ckks/ternary_window.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/random/generator.hpp>
 #include <tensafe/random/samplers.hpp>
@@ -26,7 +27,8 @@ void add_small(std::span<const std::int8_t> coefficients,
     });
 }
 
-/// The client's only secret: a uniform ternary polynomial, kept in evaluation form modulo the whole chain.
+/// The client's only secret: a uniform ternary polynomial, kept in evaluation form modulo the whole chain,
+/// and as small integers.
 ///
 /// Move-only, so that copies are never made by accident; wiped on release. Thread-safe for concurrent reads.
 template <parameter_set P>
@@ -42,7 +44,7 @@ class secret_key {
 
     /// The key with the given coefficients, for known-answer tests and for keys made elsewhere.
     /// @throws shape_error unless there are N of them; parameter_error if one is not -1, 0 or 1
-    explicit secret_key(std::span<const std::int8_t> ternary) : value_(lift(ternary)) {}
+    explicit secret_key(std::span<const std::int8_t> ternary) : value_(lift(ternary)), window_(ternary) {}
 
     secret_key(secret_key&&) noexcept = default;
     secret_key& operator=(secret_key&&) noexcept = default;
@@ -50,6 +52,8 @@ class secret_key {
     secret_key& operator=(const secret_key&) = delete;
 
     const rns::secret_poly<typename P::basis, rns::evaluation_form>& value() const noexcept { return value_; }
+    /// For single coefficients of products with it.
+    const ternary_window& window() const noexcept { return window_; }
 
   private:
     using form = rns::secret_poly<typename P::basis, rns::evaluation_form>;
@@ -94,6 +98,7 @@ class secret_key {
     }
 
     form value_;
+    ternary_window window_;
 };
 
 namespace detail {

@@ -18,8 +18,10 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace tensafe::ckks {
 
@@ -84,14 +86,14 @@ struct zero {
   private:
     friend class zero_pool<P, Level>;
 
-    /// With v in the place of c1, zeros in c0, and the rest to be written.
-    zero(rns::secret_poly<basis, rns::evaluation_form> v, int subring_log_n)
-        : c1(std::move(v)),
+    /// With everything still to be written.
+    explicit zero(int subring_log_n)
+        : c1(memory::uninitialized),
           e1(P::degree, memory::uninitialized),
           e0(std::size_t{1} << subring_log_n, memory::uninitialized),
           log_n(subring_log_n) {
         for (auto& limb : c0) {
-            limb = memory::secret_buffer<arith::word>(e0.size());
+            limb = memory::secret_buffer<arith::word>(e0.size(), memory::uninitialized);
         }
     }
 };
@@ -145,34 +147,87 @@ class zero_pool {
         for (;;) {
             random::seed seed;
             const memory::wipe_guard guard(seed);
-            {
-                const std::lock_guard lock(mutex_);
-                if (stored_.size() >= count) {
-                    return;
-                }
-                seed = generator_.next_seed();
+            std::unique_lock lock(mutex_);
+            if (stored_.size() >= count) {
+                return;
             }
-            zero<P, Level> made = make(where, seed);
-            const std::lock_guard lock(mutex_);
+            seed = generator_.next_seed();
+            zero<P, Level> made = blank();
+            lock.unlock();
+            make(where, seed, made);
+            lock.lock();
             stored_.push_back(std::move(made));
         }
     }
 
-    /// The oldest stored zero, or a new one if none is stored; never the same twice.
-    /// @throws as fill
-    zero<P, Level> take(exec::host where) {
-        random::seed seed;
-        const memory::wipe_guard guard(seed);
-        {
-            const std::lock_guard lock(mutex_);
-            if (!stored_.empty()) {
-                zero<P, Level> oldest = std::move(stored_.front());
-                stored_.pop_front();
-                return oldest;
-            }
-            seed = generator_.next_seed();
+    /// The right to one zero, given out in order: a stored one, or the seed of one that is still to be made.
+    /// Whoever draws tickets in order and redeems them in any, on any threads, gets the same zeros.
+    /// Move-only; wiped on release.
+    class ticket {
+      public:
+        ticket(ticket&& other) noexcept : stored_(std::move(other.stored_)), seed_(other.seed_) {
+            memory::wipe(other.seed_);
         }
-        return make(where, seed);
+        ticket& operator=(ticket&& other) noexcept {
+            stored_ = std::move(other.stored_);
+            seed_ = other.seed_;
+            memory::wipe(other.seed_);
+            return *this;
+        }
+        ~ticket() { memory::wipe(seed_); }
+        ticket(const ticket&) = delete;  // one zero hides one reply: move it
+        ticket& operator=(const ticket&) = delete;
+
+      private:
+        friend class zero_pool;
+        ticket() = default;
+
+        std::optional<zero<P, Level>> stored_;
+        random::seed seed_;
+    };
+
+    /// The oldest stored zero, or else a new one.
+    /// @throws entropy_error if the system gives no entropy
+    ticket reserve() {
+        ticket result;
+        const std::lock_guard lock(mutex_);
+        if (!stored_.empty()) {
+            result.stored_ = std::move(stored_.front());
+            stored_.pop_front();
+        } else {
+            result.seed_ = generator_.next_seed();
+        }
+        return result;
+    }
+
+    /// The zero of a ticket of this pool; never the same twice. Allocates only if it is neither stored nor
+    /// was another recycled.
+    /// @throws std::bad_alloc
+    zero<P, Level> redeem(exec::host where, ticket t) {
+        if (t.stored_) {
+            return std::move(*t.stored_);
+        }
+        std::unique_lock lock(mutex_);
+        zero<P, Level> made = blank();
+        lock.unlock();
+        make(where, t.seed_, made);
+        return made;
+    }
+
+    /// Both: the oldest stored zero, or a new one.
+    /// @throws as both
+    zero<P, Level> take(exec::host where) { return redeem(where, reserve()); }
+
+    /// Takes the memory of a used zero for the next one, in which it is overwritten: until then it keeps what
+    /// is no more secret than the matrix beside it.
+    /// @throws parameter_error unless the zero is folded to this pool's degree
+    void recycle(zero<P, Level> used) {
+        if (used.log_n != log_n_) {
+            throw parameter_error("zero_pool::recycle: got a zero folded to degree 2^" +
+                                  std::to_string(used.log_n) + ", wanted 2^" + std::to_string(log_n_));
+        }
+        const std::lock_guard lock(mutex_);
+        spare_.push_back(std::move(used));
     }
 
     /// Replies are folded to the subring of degree 2^fold_log_n().
@@ -193,34 +248,50 @@ class zero_pool {
         return fold_log_n;
     }
 
-    zero<P, Level> make(exec::host where, const random::seed& seed) const {
-        memory::secret_buffer<std::int8_t> small(P::degree, memory::uninitialized);
-        random::sample_ternary(seed, random::stream_domain::zero, 0, small.span());
-        rns::secret_poly<basis, rns::coefficient_form> v;
-        add_small(small.span(), v);
-        zero<P, Level> made(rns::forward(where, std::move(v)), log_n_);
+    /// Memory for one, of a used one if there is any. With the lock held.
+    zero<P, Level> blank() {
+        if (spare_.empty()) {
+            // Room for all of them, so that giving one back never allocates.
+            spare_.reserve(++made_);
+            return zero<P, Level>(log_n_);
+        }
+        zero<P, Level> result = std::move(spare_.back());
+        spare_.pop_back();
+        return result;
+    }
+
+    void make(exec::host where, const random::seed& seed, zero<P, Level>& made) const {
+        // e1 holds v at first.
+        random::sample_ternary(seed, random::stream_domain::zero, 0, made.e1.span());
+        rns::secret_poly<basis, rns::coefficient_form> v(std::move(made.c1).take());
+        v.set_zero();
+        add_small(made.e1.span(), v);
+        made.c1 = rns::forward(where, std::move(v));
 
         rns::for_each_limb<basis>([&]<int I>() {
             constexpr auto policy = rns::variable_arithmetic<basis::template prime<I>>;
             const auto values = made.c1.template limb<I>();
-            rns::limb::add_block_sums(policy, made.c0[I].span(), b_.template limb<I>(), values);
+            const std::span<arith::word> c0 = made.c0[I].span();
+            std::fill(c0.begin(), c0.end(), 0);
+            rns::limb::add_block_sums(policy, c0, b_.template limb<I>(), values);
             rns::limb::multiply(policy, values, a_.template limb<I>(), values);
         });
 
         // The sampler's values come in groups of 64, and a subring may have fewer coefficients.
         const std::size_t drawn = std::max(made.e0.size(), std::size_t{64});
-        random::sample_centred_binomial(seed, random::stream_domain::error, 0, small.span().first(drawn));
-        std::copy_n(small.begin(), made.e0.size(), made.e0.begin());
+        random::sample_centred_binomial(seed, random::stream_domain::error, 0, made.e1.span().first(drawn));
+        std::copy_n(made.e1.begin(), made.e0.size(), made.e0.begin());
         random::sample_centred_binomial(seed, random::stream_domain::error, 1, made.e1.span());
-        return made;
     }
 
     int log_n_;
     rns::poly<basis, rns::evaluation_form> a_;
     rns::poly<basis, rns::evaluation_form> b_;
-    mutable std::mutex mutex_;  // guards the generator and the store
+    mutable std::mutex mutex_;  // guards the generator and both stores
     random::generator generator_;
     std::deque<zero<P, Level>> stored_;
+    std::vector<zero<P, Level>> spare_;  ///< used ones, for their memory
+    std::size_t made_ = 0;               ///< zeros that own memory, wherever they are
 };
 
 }  // namespace tensafe::ckks

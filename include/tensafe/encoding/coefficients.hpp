@@ -1,6 +1,9 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/encoding/scaling.hpp>
+#include <tensafe/exec/host.hpp>
+#include <tensafe/memory/wipe.hpp>
 #include <tensafe/rns/crt.hpp>
 #include <tensafe/rns/limb.hpp>
 #include <tensafe/rns/poly.hpp>
@@ -52,46 +55,47 @@ double encoding_limit() noexcept {
     return limit;
 }
 
-/// Throws encoding_error, naming the entry, unless measure(i) < bound for all i < count. The two are scaled
-/// magnitude and encoding_limit, or the same increasing function of both; the measure of a NaN is a NaN.
-/// Where nothing is refused, time does not depend on the values if that of `measure` does not.
-template <class Basis, class Measure>
-void check_encodable(std::size_t count, double scale, double bound, Measure measure) {
+/// @throws parameter_error unless the scale is positive and finite
+inline void check_scale(double scale) {
     if (!(scale > 0) || !std::isfinite(scale)) {
         throw parameter_error("encode: the scale is " + std::to_string(scale) +
                               ", wanted a positive finite number");
     }
-    bool all_fit = true;
-    for (std::size_t i = 0; i < count; ++i) {
-        all_fit &= measure(i) < bound;  // false for NaN
-    }
-    if (all_fit) {
-        return;
-    }
-    const double limit = encoding_limit<Basis>();
-    for (std::size_t i = 0; i < count; ++i) {
-        if (!(measure(i) < bound)) {
-            throw encoding_error("encode: entry " + std::to_string(i) +
-                                 (std::isnan(measure(i)) ? " is not a number" : " is too large") +
-                                 ": its magnitude must be below " +
-                                 power_of_two(std::log2(limit) - std::log2(scale)) +
-                                 " to stay within half the modulus, " + power_of_two(std::log2(limit)) +
-                                 ", at scale " + power_of_two(std::log2(scale)));
-        }
-    }
 }
 
-/// Rounds real coefficients (already scaled and checked) into residues.
+/// Throws encoding_error for the first of `count` entries for which measure(i) < bound does not hold: there
+/// is one. The two are scaled magnitude and encoding_limit, or the same increasing function of both; the
+/// measure of a NaN is a NaN.
+template <class Basis, class Measure>
+[[noreturn]] void refuse_entry(std::size_t count, double scale, double bound, Measure measure) {
+    const double limit = encoding_limit<Basis>();
+    std::size_t i = 0;
+    while (i + 1 < count && measure(i) < bound) {
+        ++i;
+    }
+    throw encoding_error(
+        "encode: entry " + std::to_string(i) +
+        (std::isnan(measure(i)) ? " is not a number" : " is too large") + ": its magnitude must be below " +
+        power_of_two(std::log2(limit) - std::log2(scale)) + " to stay within half the modulus, " +
+        power_of_two(std::log2(limit)) + ", at scale " + power_of_two(std::log2(scale)));
+}
+
+/// Values that go through all steps before the next ones: 4 KiB, so that they are read from cache.
+inline constexpr std::size_t values_per_block = 512;
+
+/// Rounds the coefficients from index `first` on (already scaled and checked) into residues.
+/// @pre `in_fixed_time` only if all are below fixed_time_limit
 template <class Basis, class Space, class R>
-void round_coefficients(std::span<const double> scaled, double largest,
-                        rns::poly<Basis, rns::coefficient_form, Space, R>& out) noexcept {
+void round_coefficients(std::span<const double> scaled, std::size_t first, bool in_fixed_time,
+                        rns::poly<Basis, rns::coefficient_form, Space, R>& out) {
     rns::for_each_limb<Basis>([&]<int I>() {
         constexpr arith::word q = Basis::template prime<I>;
-        const auto limb = out.template limb<I>();
-        if (largest < fixed_time_limit) {
+        const std::span<arith::word> limb =
+            std::span<arith::word>(out.template limb<I>()).subspan(first, scaled.size());
+        if (in_fixed_time) {
             rns::limb::round_reals(rns::fixed_arithmetic<q>, limb, scaled);
         } else {
-            for (std::size_t k = 0; k < Basis::degree; ++k) {
+            for (std::size_t k = 0; k < scaled.size(); ++k) {
                 limb[k] = residue_of_large_real(q, scaled[k]);
             }
         }
@@ -100,7 +104,8 @@ void round_coefficients(std::span<const double> scaled, double largest,
 
 }  // namespace detail
 
-/// Coefficient encoding: coefficient k becomes round(values[k] * scale); missing ones become zero.
+/// Coefficient encoding: coefficient k becomes round(values[k] * scale); missing ones become zero. No
+/// allocation; the cost is that of values.size() coefficients and of N zeros.
 /// Time does not depend on the values unless some |value| * scale reaches 2^112.
 /// @throws shape_error if values.size() > N; parameter_error for a bad scale; encoding_error, naming the
 ///         entry, for NaN, infinity, or |value| * scale not below Q/2 (less a relative 2^-44). `out` is
@@ -112,18 +117,28 @@ void encode_coefficients(exec::host, std::span<const double> values, double scal
         throw shape_error("encode_coefficients: got " + std::to_string(values.size()) +
                           " values, wanted at most N = " + std::to_string(Basis::degree));
     }
-    detail::check_encodable<Basis>(values.size(), scale, detail::encoding_limit<Basis>(),
-                                   [&](std::size_t i) { return std::fabs(values[i]) * scale; });
-    memory::secret_buffer<double> scaled(Basis::degree);
-    double largest = 0;
-    for (std::size_t k = 0; k < values.size(); ++k) {
-        scaled[k] = values[k] * scale;
-        largest = std::fmax(largest, std::fabs(scaled[k]));
+    detail::check_scale(scale);
+    const double limit = detail::encoding_limit<Basis>();
+    const double largest = detail::largest_magnitude(values, scale);
+    if (!(largest < limit)) {  // also for NaN
+        detail::refuse_entry<Basis>(values.size(), scale, limit,
+                                    [&](std::size_t i) { return std::fabs(values[i]) * scale; });
     }
-    detail::round_coefficients(scaled.span(), largest, out);
+    std::array<double, detail::values_per_block> block;
+    const memory::wipe_guard guard(block);
+    for (std::size_t first = 0; first < values.size(); first += block.size()) {
+        const std::size_t count = std::min(block.size(), values.size() - first);
+        const std::span<double> scaled = std::span(block).first(count);
+        detail::scale_values(values.subspan(first, count), scale, scaled);
+        detail::round_coefficients(scaled, first, largest < detail::fixed_time_limit, out);
+    }
+    rns::for_each_limb<Basis>([&]<int I>() {
+        std::ranges::fill(std::span<arith::word>(out.template limb<I>()).subspan(values.size()), 0);
+    });
 }
 
 /// values[k] = coefficient k, centred in (-Q/2, Q/2), divided by scale, for k < values.size().
+/// No allocation.
 /// @throws shape_error if values.size() > N
 template <class Basis, class Space, class R>
 void decode_coefficients(exec::host, const rns::poly<Basis, rns::coefficient_form, Space, R>& p, double scale,
@@ -132,11 +147,16 @@ void decode_coefficients(exec::host, const rns::poly<Basis, rns::coefficient_for
         throw shape_error("decode_coefficients: got room for " + std::to_string(values.size()) +
                           " values, wanted at most N = " + std::to_string(Basis::degree));
     }
-    std::array<arith::word, static_cast<std::size_t>(Basis::limbs)> residues{};
-    memory::wipe_guard guard(residues);
-    for (std::size_t k = 0; k < values.size(); ++k) {
-        rns::for_each_limb<Basis>([&]<int I>() { residues[I] = p.template limb<I>()[k]; });
-        values[k] = rns::to_double<Basis>(residues) / scale;
+    // In blocks, so that the division finds its operands in cache.
+    std::array<std::span<const arith::word>, static_cast<std::size_t>(Basis::limbs)> residues;
+    for (std::size_t first = 0; first < values.size(); first += detail::values_per_block) {
+        const std::size_t count = std::min(detail::values_per_block, values.size() - first);
+        rns::for_each_limb<Basis>([&]<int I>() {
+            residues[I] = std::span<const arith::word>(p.template limb<I>()).subspan(first, count);
+        });
+        const std::span<double> block = values.subspan(first, count);
+        rns::to_doubles<Basis>(residues, block);
+        detail::divide_values(block, scale);
     }
 }
 

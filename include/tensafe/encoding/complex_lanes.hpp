@@ -3,12 +3,8 @@
 #include <tensafe/core/macros.hpp>
 
 #include <array>
-#include <cmath>
-#include <complex>
 #include <cstddef>
 #include <cstring>
-#include <numbers>
-#include <utility>
 
 namespace tensafe::encoding {
 
@@ -40,6 +36,14 @@ TENSAFE_INLINE void store(double* to, lanes value) noexcept {
     std::memcpy(to, &value, sizeof value);
 }
 
+/// The powers of two neighbouring roots, from a table that holds `width` real parts, then as many imaginary
+/// parts, of each power.
+TENSAFE_INLINE root_powers load_roots(const double* from, std::size_t width) noexcept {
+    return {{load(from), load(from + width)},
+            {load(from + 2 * width), load(from + 3 * width)},
+            {load(from + 4 * width), load(from + 5 * width)}};
+}
+
 /// A chunk holds two complex numbers as re0, re1, im0, im1.
 TENSAFE_INLINE complex_lanes load_chunk(const double* from) noexcept {
     return {load(from), load(from + 2)};
@@ -60,6 +64,14 @@ TENSAFE_INLINE void store_interleaved(double* to, complex_lanes value) noexcept 
     store(to + 2, lanes{value.re[1], value.im[1]});
 }
 
+/// Keeps a compiler from fusing the product with the addition that follows: every back-end rounds twice.
+TENSAFE_INLINE lanes rounded(lanes product) noexcept {
+#if TENSAFE_X86_64
+    __asm__("" : "+x"(product));
+#endif
+    return product;
+}
+
 TENSAFE_INLINE complex_lanes operator+(complex_lanes a, complex_lanes b) noexcept {
     return {a.re + b.re, a.im + b.im};
 }
@@ -68,11 +80,11 @@ TENSAFE_INLINE complex_lanes operator-(complex_lanes a, complex_lanes b) noexcep
 }
 /// By hand: the product of std::complex tests its result for NaN.
 TENSAFE_INLINE complex_lanes multiply(complex_lanes a, complex_lanes w) noexcept {
-    return {a.re * w.re - a.im * w.im, a.re * w.im + a.im * w.re};
+    return {rounded(a.re * w.re) - rounded(a.im * w.im), rounded(a.re * w.im) + rounded(a.im * w.re)};
 }
 /// a * conj(w)
 TENSAFE_INLINE complex_lanes multiply_conjugate(complex_lanes a, complex_lanes w) noexcept {
-    return {a.re * w.re + a.im * w.im, a.im * w.re - a.re * w.im};
+    return {rounded(a.re * w.re) + rounded(a.im * w.im), rounded(a.im * w.re) - rounded(a.re * w.im)};
 }
 
 /// out_p = sum over c < 4 of (-i)^(p c) t_c. With +i instead of -i: hand over t0, t3, t2, t1.
@@ -101,35 +113,6 @@ TENSAFE_INLINE std::array<complex_lanes, 4> split_four(complex_lanes z0, complex
     const auto t = sum_of_four(z0, z3, z2, z1);
     return {t[0], multiply_conjugate(t[2], x.second), multiply_conjugate(t[1], x.first),
             multiply_conjugate(t[3], x.third)};
-}
-
-/// exp(2 pi i * numerator / order), each part rounded once from long double: error at most 0.51 ulp on
-/// x86-64.
-/// @pre order is a multiple of 4
-inline std::complex<double> root_of_unity(std::size_t numerator, std::size_t order) {
-    const std::size_t quarter = order / 4;
-    const std::size_t quadrant = numerator / quarter % 4;
-    const std::size_t within = numerator % quarter;
-    // The argument is folded into the first octant while it is an integer, hence exactly.
-    const bool reflected = 2 * within > quarter;
-    const std::size_t folded = reflected ? quarter - within : within;
-    const long double angle = 2 * std::numbers::pi_v<long double> * static_cast<long double>(folded) /
-                              static_cast<long double>(order);
-    auto cosine = static_cast<double>(std::cos(angle));
-    auto sine = static_cast<double>(std::sin(angle));
-    if (reflected) {
-        std::swap(cosine, sine);
-    }
-    switch (quadrant) {
-        case 0:
-            return {cosine, sine};
-        case 1:
-            return {-sine, cosine};
-        case 2:
-            return {-cosine, -sine};
-        default:
-            return {sine, -cosine};
-    }
 }
 
 }  // namespace detail

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <tensafe/core/error.hpp>
 #include <tensafe/encoding/coefficients.hpp>
+#include <tensafe/encoding/scaling.hpp>
 #include <tensafe/encoding/slot_transform.hpp>
+#include <tensafe/memory/buffer.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -12,50 +15,87 @@
 
 namespace tensafe::encoding {
 
+namespace detail {
+
+inline void check_workspace(const char* where, std::size_t size, std::size_t wanted) {
+    if (size != wanted) {
+        throw shape_error(std::string(where) + ": got a workspace of " + std::to_string(size) +
+                          " values, wanted N = " + std::to_string(wanted));
+    }
+}
+
+}  // namespace detail
+
 /// Slot encoding: the polynomial whose value at zeta^(5^j) is slots[j] * scale, rounded to integer
-/// coefficients. Missing slots are zero. O(N log N). Time does not depend on the values unless some
-/// (|re| + |im|) * scale reaches 2^111.
-/// @throws shape_error if slots.size() > N/2; parameter_error for a bad scale; encoding_error, naming the
-///         entry, for NaN, infinity, or |slot| * scale not below Q/2 (less a relative 2^-44). `out` is
-///         unchanged then.
+/// coefficients. Missing slots are zero. O(N log N), no allocation. Time does not depend on the values unless
+/// some |slot| * scale reaches 2^111.
+/// @param workspace N values; holds secrets afterwards, which the caller wipes
+/// @throws shape_error if slots.size() > N/2 or workspace.size() != N; parameter_error for a bad scale;
+///         encoding_error, naming the entry, for NaN, infinity, or |slot| * scale not below Q/2 (less a
+///         relative 2^-44). `out` is unchanged then.
 template <class Basis, class Space, class R>
 void encode_slots(exec::host, std::span<const std::complex<double>> slots, double scale,
-                  rns::poly<Basis, rns::coefficient_form, Space, R>& out) {
+                  rns::poly<Basis, rns::coefficient_form, Space, R>& out, std::span<double> workspace) {
     constexpr std::size_t count = Basis::degree / 2;
     if (slots.size() > count) {
         throw shape_error("encode_slots: got " + std::to_string(slots.size()) +
                           " values, wanted at most N/2 = " + std::to_string(count));
     }
+    detail::check_workspace("encode_slots", workspace.size(), Basis::degree);
+    detail::check_scale(scale);
     // Squares are compared, since a square root's time may depend on its operand. A power of two keeps that
     // of the limit finite; squares that overflow all the same are infinite, hence refused.
     const double limit = detail::encoding_limit<Basis>();
     const double unit = std::ldexp(1, std::min(0, 500 - std::ilogb(limit)));
-    detail::check_encodable<Basis>(slots.size(), scale, (limit * unit) * (limit * unit), [&](std::size_t i) {
-        const double re = slots[i].real() * scale * unit;
-        const double im = slots[i].imag() * scale * unit;
-        return re * re + im * im;
-    });
-    memory::secret_buffer<std::complex<double>> scaled(count);
-    double largest = 0;
-    for (std::size_t j = 0; j < slots.size(); ++j) {
-        scaled[j] = {slots[j].real() * scale, slots[j].imag() * scale};
-        largest = std::fmax(largest, std::fabs(scaled[j].real()) + std::fabs(scaled[j].imag()));
+    const double bound = (limit * unit) * (limit * unit);
+    // The standard lets an array of std::complex be read as pairs of reals.
+    const double largest = detail::scale_pairs(reinterpret_cast<const double*>(slots.data()), slots.size(),
+                                               scale, unit, workspace.data());
+    if (!(largest < bound)) {  // also for NaN
+        detail::refuse_entry<Basis>(slots.size(), scale, bound, [&](std::size_t i) {
+            const double re = slots[i].real() * scale * unit;
+            const double im = slots[i].imag() * scale * unit;
+            return re * re + im * im;
+        });
     }
-    memory::secret_buffer<double> coefficients(Basis::degree);
-    shared_slot_transform(Basis::log_n).to_coefficients(scaled.span(), coefficients.span());
-    // A coefficient is a mean of rotated slots, so none is larger than the largest slot; the factor 2 is room
+    std::ranges::fill(workspace.subspan(2 * slots.size()), 0.0);
+    shared_slot_transform(Basis::log_n).to_coefficients_in_place(workspace);
+    // A coefficient is a mean of rotated slots, so none is larger than the largest slot; a factor 2 is room
     // for the transform's rounding.
-    detail::round_coefficients(coefficients.span(), 2 * largest, out);
+    const double fixed_time_limit = detail::fixed_time_limit / 2 * unit;
+    const bool in_fixed_time = largest < fixed_time_limit * fixed_time_limit;
+    for (std::size_t first = 0; first < Basis::degree; first += detail::values_per_block) {
+        const std::size_t size = std::min(detail::values_per_block, Basis::degree - first);
+        detail::round_coefficients<Basis>(workspace.subspan(first, size), first, in_fixed_time, out);
+    }
 }
 
-/// slots[j] = the polynomial's value at zeta^(5^j), coefficients centred in (-Q/2, Q/2), divided by scale.
-/// @throws shape_error if slots.size() != N/2
+/// The same with a workspace of its own: one allocation of N values, wiped.
+template <class Basis, class Space, class R>
+void encode_slots(exec::host where, std::span<const std::complex<double>> slots, double scale,
+                  rns::poly<Basis, rns::coefficient_form, Space, R>& out) {
+    memory::secret_buffer<double> workspace(Basis::degree, memory::uninitialized);
+    encode_slots(where, slots, scale, out, workspace.span());
+}
+
+/// slots[j] = the polynomial's value at zeta^(5^j), coefficients centred in (-Q/2, Q/2), divided by scale. No
+/// allocation.
+/// @param workspace N values; holds secrets afterwards, which the caller wipes
+/// @throws shape_error if slots.size() != N/2 or workspace.size() != N
+template <class Basis, class Space, class R>
+void decode_slots(exec::host where, const rns::poly<Basis, rns::coefficient_form, Space, R>& p, double scale,
+                  std::span<std::complex<double>> slots, std::span<double> workspace) {
+    detail::check_workspace("decode_slots", workspace.size(), Basis::degree);
+    decode_coefficients(where, p, scale, workspace);
+    shared_slot_transform(Basis::log_n).to_slots(workspace, slots);
+}
+
+/// The same with a workspace of its own: one allocation of N values, wiped.
 template <class Basis, class Space, class R>
 void decode_slots(exec::host where, const rns::poly<Basis, rns::coefficient_form, Space, R>& p, double scale,
                   std::span<std::complex<double>> slots) {
-    memory::secret_buffer<double> coefficients(Basis::degree);
-    decode_coefficients(where, p, scale, coefficients.span());
-    shared_slot_transform(Basis::log_n).to_slots(coefficients.span(), slots);
+    memory::secret_buffer<double> workspace(Basis::degree, memory::uninitialized);
+    decode_slots(where, p, scale, slots, workspace.span());
 }
 
 }  // namespace tensafe::encoding

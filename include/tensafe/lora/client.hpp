@@ -74,12 +74,29 @@ class client {
     template <class Packing, class Protection>
     query<P> encrypt(exec::host where, const layout<P, Packing, Protection>& l, std::span<const float> h,
                      double headroom = 1) {
-        return encrypt_reals(where, l, h, headroom);
+        query<P> result;
+        encrypt_reals(where, l, h, headroom, result);
+        return result;
     }
     template <class Packing, class Protection>
     query<P> encrypt(exec::host where, const layout<P, Packing, Protection>& l, std::span<const double> h,
                      double headroom = 1) {
-        return encrypt_reals(where, l, h, headroom);
+        query<P> result;
+        encrypt_reals(where, l, h, headroom, result);
+        return result;
+    }
+
+    /// The same into a query of an earlier token, whose memory is used again: from the second token on
+    /// nothing is allocated.
+    template <class Packing, class Protection>
+    void encrypt(exec::host where, const layout<P, Packing, Protection>& l, std::span<const float> h,
+                 query<P>& result, double headroom = 1) {
+        encrypt_reals(where, l, h, headroom, result);
+    }
+    template <class Packing, class Protection>
+    void encrypt(exec::host where, const layout<P, Packing, Protection>& l, std::span<const double> h,
+                 query<P>& result, double headroom = 1) {
+        encrypt_reals(where, l, h, headroom, result);
     }
 
     /// A*h, rank entries, from the reply to a request that was encrypted at this scale. The warnings of the
@@ -89,20 +106,40 @@ class client {
     template <class Packing, class Protection>
     std::vector<double> decrypt(exec::host where, const layout<P, Packing, Protection>& l,
                                 const reply<P, Packing, Protection>& r, double scale) const {
+        l.check();
+        std::vector<double> answers(l.rank);
+        decryption_workspace<P> work;
+        decrypt(where, l, r, scale, work, answers);
+        return answers;
+    }
+
+    /// The same, allocating nothing from the second token on.
+    /// @param answers  rank entries, to be written
+    /// @throws as above; shape_error also unless answers.size() == rank
+    template <class Packing, class Protection>
+    void decrypt(exec::host where, const layout<P, Packing, Protection>& l,
+                 const reply<P, Packing, Protection>& r, double scale, decryption_workspace<P>& work,
+                 std::span<double> answers) const {
         check_scale(scale);
         const reply_budget budget = checked_budget(l, r, 1);
+        if (answers.size() != l.rank) {
+            throw shape_error("client::decrypt: got room for " + std::to_string(answers.size()) +
+                              " answers, wanted " + std::to_string(l.rank));
+        }
         const std::size_t folded = std::size_t{1} << l.fold_log_n();
-        memory::secret_buffer<double> coefficients(l.outputs() * folded);
+        if (work.coefficients.size() != l.outputs() * folded) {
+            work.coefficients = memory::secret_buffer<double>(l.outputs() * folded, memory::uninitialized);
+        }
         for (std::size_t o = 0; o < l.outputs(); ++o) {
-            const std::span<double> values = coefficients.span().subspan(o * folded, folded);
+            const std::span<double> values = work.coefficients.span().subspan(o * folded, folded);
             if constexpr (Protection::protects) {
                 open_output<P>(where, key_, r.outputs[o], l.fold_log_n(), l.wanted(o),
-                               l.reply_bits(budget, o), values);
+                               l.reply_bits(budget, o), work, values);
             } else {
-                open_output<P>(where, key_, r.outputs[o], l.fold_log_n(), values);
+                open_output<P>(where, key_, r.outputs[o], l.fold_log_n(), work, values);
             }
         }
-        return l.collect(budget, coefficients.span(), scale);
+        l.collect(budget, work, scale, answers);
     }
 
     /// Encrypts up to N hidden states, one in each row.
@@ -121,13 +158,14 @@ class client {
         for (std::size_t t = 0; t < states.rows; ++t) {
             result.scales.push_back(l.message_scale(budget, detail::norm_of_state(states.row(t), l.d)));
         }
-        memory::secret_buffer<double> column(states.rows, memory::uninitialized);
+        result.request.inputs.resize(l.d);
+        const std::span<double> column = work_.reals.span().first(states.rows);
         for (std::size_t j = 0; j < l.d; ++j) {
             for (std::size_t t = 0; t < states.rows; ++t) {
                 column[t] = static_cast<double>(states.row(t)[j]) * result.scales[t];
             }
-            append(where, result.request,
-                   ckks::encode_coefficients<P, request_level<P>>(where, column.span(), 1));
+            encoding::encode_coefficients(where, column, 1, work_.message);
+            encrypt_message(where, result.request, j);
         }
         return result;
     }
@@ -148,12 +186,13 @@ class client {
         const reply_budget budget = checked_budget(l, r, scales.size());
         std::vector<std::vector<double>> answers(scales.size(), std::vector<double>(l.rank));
         memory::secret_buffer<double> values(P::degree);
+        decryption_workspace<P> work;
         for (std::size_t o = 0; o < l.rank; ++o) {
             if constexpr (Protection::protects) {
                 open_output<P>(where, key_, r.outputs[o], l.fold_log_n(), scales.size(), budget.reply_bits,
-                               values.span());
+                               work, values.span());
             } else {
-                open_output<P>(where, key_, r.outputs[o], l.fold_log_n(), values.span());
+                open_output<P>(where, key_, r.outputs[o], l.fold_log_n(), work, values.span());
             }
             for (std::size_t t = 0; t < scales.size(); ++t) {
                 answers[t][o] = l.answer(budget, values[t], scales[t]);
@@ -270,8 +309,8 @@ class client {
 
   private:
     template <class Packing, class Protection, class Real>
-    query<P> encrypt_reals(exec::host where, const layout<P, Packing, Protection>& l, std::span<const Real> h,
-                           double headroom) {
+    void encrypt_reals(exec::host where, const layout<P, Packing, Protection>& l, std::span<const Real> h,
+                       double headroom, query<P>& result) {
         static_assert(
             !std::is_same_v<Packing, column_batched>,
             "client::encrypt: column_batched takes a lora::matrix with one hidden state in each row");
@@ -281,29 +320,34 @@ class client {
                                   ", wanted 1 to 2^20");
         }
         const double scale = l.message_scale(l.budget(), detail::norm_of_state(h, l.d)) / headroom;
-        query<P> result{{l.d, l.entries_per_input(), 1, generator_.next_seed(), {}}, scale};
+        request<P>& r = result.request;
+        r.d = l.d;
+        r.block = l.entries_per_input();
+        r.tokens = 1;
+        r.seed = generator_.next_seed();
+        r.inputs.resize(l.inputs());
+        result.scale = scale;
         for (std::size_t i = 0; i < l.inputs(); ++i) {
-            append(where, result.request, l.encode_message(where, h, i, scale));
+            l.encode_message(where, h, i, scale, work_);
+            encrypt_message(where, r, i);
         }
-        return result;
     }
 
-    /// Encrypts one more input and packs it.
-    void append(exec::host where, request<P>& r,
-                ckks::plaintext<P, rns::coefficient_form, request_level<P>> message) {
+    /// Encrypts the message in the workspace and packs it as input i.
+    void encrypt_message(exec::host where, request<P>& r, std::size_t i) {
         using basis = typename folded_product<P>::basis;
-        const auto lane =
-            static_cast<std::uint32_t>(r.inputs.size() * static_cast<std::size_t>(basis::limbs));
-        const auto c0 = ckks::encrypt_c0(where, key_, std::move(message), generator_, r.seed, lane);
-        std::vector<std::uint8_t> packed(packed_residues_bytes<P>(P::degree));
-        std::span<std::uint8_t> rest = packed;
+        auto c0 = ckks::encrypt_c0(where, key_, std::move(work_.message), generator_, r.seed,
+                                   static_cast<std::uint32_t>(i * static_cast<std::size_t>(basis::limbs)),
+                                   work_.encryption);
+        r.inputs[i].resize(packed_residues_bytes<P>(P::degree));
+        std::span<std::uint8_t> rest = r.inputs[i];
         rns::for_each_limb<basis>([&]<int I>() {
             constexpr int bits = std::bit_width(basis::template prime<I>);
             constexpr std::size_t bytes = wire::packed_bytes(P::degree, bits);
             wire::pack_bits(std::span<const arith::word>(c0.template limb<I>()), bits, rest.first(bytes));
             rest = rest.subspan(bytes);
         });
-        r.inputs.push_back(std::move(packed));
+        work_.message = rns::secret_poly<basis, rns::coefficient_form>(std::move(c0).take());
     }
 
     static void check_size(std::size_t got, std::size_t wanted, const char* unit) {
@@ -434,6 +478,7 @@ class client {
 
     random::generator generator_;
     ckks::secret_key<P> key_;
+    message_workspace<P> work_;
 };
 
 }  // namespace tensafe::lora

@@ -2,6 +2,7 @@
 
 #include <tensafe/ckks/plaintext.hpp>
 #include <tensafe/lora/layout.hpp>
+#include <tensafe/lora/messages.hpp>
 
 #include <algorithm>
 #include <array>
@@ -160,30 +161,29 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
         return detail::scale_for(norm, state_norm);
     }
 
-    /// Input i of the request for h.
+    /// Input i of the request for h, into work.message.
     template <class Real>
-    ckks::plaintext<P, rns::coefficient_form, level> encode_message(exec::host where, std::span<const Real> h,
-                                                                    std::size_t i, double scale) const {
+    void encode_message(exec::host where, std::span<const Real> h, std::size_t i, double scale,
+                        message_workspace<P>& work) const {
         const std::size_t first = i * block;
-        const std::size_t count = std::min(block, d - first);
-        memory::secret_buffer<double> coefficients(count, memory::uninitialized);
-        std::copy_n(h.begin() + static_cast<std::ptrdiff_t>(first), count, coefficients.begin());
-        return ckks::encode_coefficients<P, level>(where, coefficients.span(), scale);
+        const std::span<double> coefficients = work.reals.span().first(std::min(block, d - first));
+        std::copy_n(h.begin() + static_cast<std::ptrdiff_t>(first), coefficients.size(),
+                    coefficients.begin());
+        encoding::encode_coefficients(where, coefficients, scale, work.message);
     }
 
     /// A*h from the wanted coefficients of all outputs, `rows` for each.
     /// @throws range_exceeded_error if check rows show that an answer wrapped around
-    std::vector<double> collect(const reply_budget& budget, std::span<const double> coefficients,
-                                double scale) const {
+    void collect(const reply_budget& budget, decryption_workspace<P>& work, double scale,
+                 std::span<double> answers) const {
+        const std::span<const double> coefficients = work.coefficients.span();
         if constexpr (can_wrap) {
             check_range(budget, coefficients);
         }
-        std::vector<double> answers(rank);
         const double unit = row_norm / (budget.weight_norm * scale);
         for (std::size_t r = 0; r < rank; ++r) {
             answers[r] = coefficients[r] * unit;
         }
-        return answers;
     }
 
   private:

@@ -3,6 +3,7 @@
 #include <tensafe/ckks/plaintext.hpp>
 #include <tensafe/encoding/slot_transform.hpp>
 #include <tensafe/lora/layout.hpp>
+#include <tensafe/lora/messages.hpp>
 #include <tensafe/lora/replicated_slots.hpp>
 
 #include <bit>
@@ -89,32 +90,35 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
         return detail::scale_for(budget.range / coefficient, state_norm);
     }
 
+    /// Input i of the request for h, into work.message.
     template <class Real>
-    ckks::plaintext<P, rns::coefficient_form, level> encode_message(exec::host where, std::span<const Real> h,
-                                                                    std::size_t i, double scale) const {
-        memory::secret_buffer<std::complex<double>> values(P::slots, memory::uninitialized);
-        slots().replicate(h, i, values.span());
-        return ckks::encode_slots<P, level>(where, values.span(), scale);
+    void encode_message(exec::host where, std::span<const Real> h, std::size_t i, double scale,
+                        message_workspace<P>& work) const {
+        if (work.slots.empty()) {
+            work.slots = memory::secret_buffer<std::complex<double>>(P::slots, memory::uninitialized);
+        }
+        slots().replicate(h, i, work.slots.span());
+        encoding::encode_slots(where, work.slots.span(), scale, work.message, work.reals.span());
     }
 
     /// A*h from the wanted coefficients of all outputs, 2 * stride for each.
-    std::vector<double> collect(const reply_budget& budget, std::span<const double> coefficients,
-                                double scale) const {
+    void collect(const reply_budget& budget, decryption_workspace<P>& work, double scale,
+                 std::span<double> answers) const {
         const shape s = slots();
-        std::vector<double> answers(rank);
-        memory::secret_buffer<double> of_output(2 * s.stride);
-        memory::secret_buffer<std::complex<double>> sums(s.stride);
+        if (work.slots.size() != s.stride) {
+            work.slots = memory::secret_buffer<std::complex<double>>(s.stride, memory::uninitialized);
+        }
         // A matrix of zeros has the row_norm 0, and its answers are 0 rather than the flood.
         const double unit = static_cast<double>(P::degree / (2 * s.stride)) * row_norm /
                             (budget.weight_norm * std::sqrt(static_cast<double>(P::degree) / 2) * scale);
         for (std::size_t o = 0; o < s.outputs; ++o) {
-            for (std::size_t k = 0; k < of_output.size(); ++k) {
-                of_output[k] = coefficients[o * of_output.size() + k] * unit;
+            const std::span<double> of_output = work.coefficients.span().subspan(o * 2 * s.stride, 2 * s.stride);
+            for (double& x : of_output) {
+                x *= unit;
             }
-            encoding::shared_slot_transform(s.fold_log_n()).to_slots(of_output.span(), sums.span());
-            s.collect(o, sums.span(), answers);
+            encoding::shared_slot_transform(s.fold_log_n()).to_slots(of_output, work.slots.span());
+            s.collect(o, work.slots.span(), answers);
         }
-        return answers;
     }
 
   private:

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <tensafe/ckks/ciphertext.hpp>
+#include <tensafe/ckks/encrypt.hpp>
 #include <tensafe/lora/budget.hpp>
 #include <tensafe/lora/protection.hpp>
 #include <tensafe/lora/replicated_slots.hpp>
 #include <tensafe/wire/bits.hpp>
 
 #include <array>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -45,6 +47,27 @@ struct request {
         }
         return sum;
     }
+};
+
+/// Memory for making requests: wiped on release.
+template <ckks::parameter_set P>
+struct message_workspace {
+    rns::secret_poly<typename P::template basis_at<request_level<P>>, rns::coefficient_form> message{
+        memory::uninitialized};
+    memory::secret_buffer<double> reals{P::degree, memory::uninitialized};
+    memory::secret_buffer<std::complex<double>> slots;  ///< N/2, for packings into slots
+    ckks::encryption_workspace<P> encryption;
+};
+
+/// Memory for reading replies, kept by the caller from token to token: wiped on release. One for each thread.
+template <ckks::parameter_set P>
+struct decryption_workspace {
+    memory::buffer<std::uint32_t> c1{P::degree, memory::uninitialized};
+    memory::buffer<std::uint32_t> c0{P::degree, memory::uninitialized};
+    memory::buffer<arith::word> words{P::degree, memory::uninitialized};
+    memory::secret_buffer<arith::word> sums{P::degree, memory::uninitialized};
+    memory::secret_buffer<double> coefficients;         ///< of all outputs
+    memory::secret_buffer<std::complex<double>> slots;  ///< sums of slots, for packings into slots
 };
 
 /// A product as the server computes it, without any protection: c1 in evaluation form and c0 folded to the

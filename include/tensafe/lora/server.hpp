@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,81 +70,67 @@ class server {
         return zero_pool(nonce, std::move(key), layout_.fold_log_n(), std::move(generator));
     }
 
-    /// First step: checks a request and makes polynomials of it.
-    /// @throws shape_error if the request was made for another layout or has a wrong size; format_error if it
-    ///         holds anything but residues
-    void expand(exec::host where, const request<P>& r, workspace& work) const {
-        detail::check_request(layout_, r, largest_batch_);
-        weights_.expand(where, layout_, r, work);
-    }
+    // A whole token. Where it runs may be exec::host or exec::host_parallel: replies do not depend on it.
 
-    /// Second step: inputs() * outputs() products, added up over inputs. No transform.
-    /// @pre expand() ran on the same request and workspace
-    /// @throws as expand; shape_error also if the workspace holds another request
-    void multiply(exec::host where, const request<P>& r, workspace& work) const {
-        detail::check_request(layout_, r, largest_batch_);
-        work.tokens = r.tokens;
-        weights_.multiply(where, layout_, r, work);
-        work.work.products += layout_.inputs() * layout_.outputs();
-    }
+    /// One hidden state, or one column batch, of a client with its encryptions of zero.
+    struct task {
+        const request<P>* from = nullptr;
+        zero_pool* zeros = nullptr;  ///< not for bare replies
+        reply_type* to = nullptr;
+    };
 
-    /// Third step: encryptions of zero and floods. Not for bare replies.
-    /// @param zeros  of this client
-    /// @throws shape_error unless multiply() ran on this workspace; parameter_error if the pool folds to
-    ///         another degree; entropy_error
-    void protect(exec::host where, zero_pool& zeros, workspace& work) const requires(Protection::protects) {
-        check_products(work.products.size(), "protect", "multiply");
-        if (zeros.fold_log_n() != layout_.fold_log_n()) {
-            throw parameter_error("server::protect: got encryptions of zero folded to degree 2^" +
-                                  std::to_string(zeros.fold_log_n()) + ", wanted 2^" +
-                                  std::to_string(layout_.fold_log_n()) + ", the layout's fold_log_n()");
-        }
-        random::seed seed = work.generator.next_seed();
-        const memory::wipe_guard guard(seed);
-        work.protected_products.clear();
-        // Out of the workspace: after an exception they are gone, not half there.
-        std::vector<folded_product<P>> products = std::exchange(work.products, {});
-        for (std::size_t o = 0; o < products.size(); ++o) {
-            work.protected_products.push_back(lora::protect(where, std::move(products[o]), zeros.take(where),
-                                                            budget_.flood, seed,
-                                                            static_cast<std::uint32_t>(o)));
-            constexpr auto limbs = static_cast<std::size_t>(folded_product<P>::basis::limbs);
-            work.work.transforms += 2 * limbs;  // v of the encryption of zero, and c1
-            work.work.transforms += layout_.fold_log_n() == P::log_n ? limbs : 0;
-        }
-    }
-
-    /// Last step: the products as they leave the server; of c0 the coefficients that carry answers.
-    /// @throws shape_error unless the step before ran on this workspace
-    void finish(exec::host where, workspace& work, reply_type& result) const {
-        if constexpr (Protection::protects) {
-            check_products(work.protected_products.size(), "finish", "protect");
-            result.outputs.resize(layout_.outputs());
-            for (std::size_t o = 0; o < layout_.outputs(); ++o) {
-                pack(where, work.protected_products[o], layout_.wanted(o, work.tokens),
-                     layout_.reply_bits(budget_, o), result.outputs[o]);
+    /// Answers several requests at once: each packed row of A is read once for all of them. Requests may come
+    /// from different clients.
+    /// @throws shape_error if a request was made for another layout or has a wrong size; format_error if it
+    /// holds
+    ///         anything but residues; parameter_error if a pool folds to another degree; entropy_error. No
+    ///         reply is worth anything then, but nothing else is lost
+    template <exec::host_execution Where>
+    void apply(const Where& where, std::span<const task> tasks, workspace& work) const {
+        for (const task& t : tasks) {
+            detail::check_request(layout_, *t.from, largest_batch_);
+            if constexpr (Protection::protects) {
+                check_pool(*t.zeros);
             }
-            work.protected_products.clear();
-        } else {
-            check_products(work.products.size(), "finish", "multiply");
-            result.outputs = std::move(work.products);
-            work.products.clear();
         }
-        result.rank = layout_.rank;
-        result.d = layout_.d;
-        result.tokens = work.tokens;
+        if (work.requests.size() < tasks.size()) {
+            work.requests.resize(tasks.size());
+        }
+        if (work.slots.size() < where.threads()) {
+            work.slots.resize(where.threads());
+        }
+        work.done = workspace::step::none;
+        if constexpr (detail::packed_weights<P, Packing>::by_output) {
+            where.for_each(tasks.size(), [&](std::size_t t, std::size_t) {
+                weights_.expand(exec::host{}, layout_, *tasks[t].from, work.requests[t]);
+            });
+            answer(
+                where, tasks, work, [&](std::size_t t, std::size_t o, product_workspace<P> & slot) -> auto& {
+                    weights_.multiply(exec::host{}, layout_, o, work.requests[t], slot, slot.product);
+                    return slot.product;
+                });
+        } else {
+            for (const task& t : tasks) {
+                weights_.multiply(where, layout_, *t.from, work.requests[0], work.products);
+                answer(
+                    where, std::span(&t, 1),
+                    work, [&](std::size_t, std::size_t o, product_workspace<P>&) -> auto& {
+                        return work.products[o];
+                    });
+            }
+        }
     }
 
-    /// All steps.
-    /// @throws as the steps
-    void apply(exec::host where, const request<P>& r, zero_pool& zeros, workspace& work,
+    /// Answers one request.
+    /// @throws as above
+    template <exec::host_execution Where>
+    void apply(const Where& where, const request<P>& r, zero_pool& zeros, workspace& work,
                reply_type& result) const requires(Protection::protects) {
-        expand(where, r, work);
-        multiply(where, r, work);
-        protect(where, zeros, work);
-        finish(where, work, result);
+        const task one{&r, &zeros, &result};
+        apply(where, std::span(&one, 1), work);
     }
-    reply_type apply(exec::host where, const request<P>& r, zero_pool& zeros) const
+    template <exec::host_execution Where>
+    reply_type apply(const Where& where, const request<P>& r, zero_pool& zeros) const
         requires(Protection::protects) {
         workspace work;
         reply_type result;
@@ -151,14 +138,15 @@ class server {
         return result;
     }
 
-    /// All steps of bare replies: see `reveals_adapter_rows`.
-    void apply(exec::host where, const request<P>& r, workspace& work, reply_type& result) const
+    /// Bare replies: see `reveals_adapter_rows`.
+    template <exec::host_execution Where>
+    void apply(const Where& where, const request<P>& r, workspace& work, reply_type& result) const
         requires(!Protection::protects) {
-        expand(where, r, work);
-        multiply(where, r, work);
-        finish(where, work, result);
+        const task one{&r, nullptr, &result};
+        apply(where, std::span(&one, 1), work);
     }
-    reply_type apply(exec::host where, const request<P>& r) const requires(!Protection::protects) {
+    template <exec::host_execution Where>
+    reply_type apply(const Where& where, const request<P>& r) const requires(!Protection::protects) {
         workspace work;
         reply_type result;
         apply(where, r, work, result);
@@ -167,10 +155,190 @@ class server {
     reply_type apply(exec::host, const request<P>&) const  // protected replies need the client's zero_pool
         requires(Protection::protects) = delete;
 
+    // The same step by step, for measurements and tests: all products after each step.
+
+    /// First step: checks a request and makes polynomials of it.
+    /// @throws shape_error if the request was made for another layout or has a wrong size; format_error if it
+    ///         holds anything but residues
+    void expand(exec::host where, const request<P>& r, workspace& work) const {
+        detail::check_request(layout_, r, largest_batch_);
+        work.done = workspace::step::none;
+        ready(work);
+        weights_.expand(where, layout_, r, work.requests[0]);
+        work.done = workspace::step::expanded;
+    }
+
+    /// Second step: inputs() * outputs() products, added up over inputs. No transform.
+    /// @pre expand() ran on the same request and workspace
+    /// @throws as expand; shape_error also if the workspace holds another request
+    void multiply(exec::host where, const request<P>& r, workspace& work) const {
+        detail::check_request(layout_, r, largest_batch_);
+        work.done = workspace::step::none;
+        ready(work);
+        if constexpr (detail::packed_weights<P, Packing>::by_output) {
+            if (work.requests[0].c1.size() != layout_.inputs()) {
+                throw shape_error("server::multiply: got a workspace with " +
+                                  std::to_string(work.requests[0].c1.size()) + " inputs, wanted " +
+                                  std::to_string(layout_.inputs()) + ": call expand() first");
+            }
+            work.products.resize(layout_.outputs());
+            for (std::size_t o = 0; o < layout_.outputs(); ++o) {
+                weights_.multiply(where, layout_, o, work.requests[0], work.slots[0], work.products[o]);
+            }
+        } else {
+            weights_.multiply(where, layout_, r, work.requests[0], work.products);
+        }
+        work.tokens = r.tokens;
+        work.done = workspace::step::multiplied;
+        work.work.products += layout_.inputs() * layout_.outputs();
+    }
+
+    /// Third step: encryptions of zero and floods. Not for bare replies.
+    /// @param zeros  of this client
+    /// @throws shape_error unless multiply() ran on this workspace; parameter_error if the pool folds to
+    ///         another degree; entropy_error
+    void protect(exec::host where, zero_pool& zeros, workspace& work) const requires(Protection::protects) {
+        check_step(work, workspace::step::multiplied, work.products.size(), "protect", "multiply");
+        check_pool(zeros);
+        random::seed seed = work.generator.next_seed();
+        const memory::wipe_guard guard(seed);
+        work.protected_products.resize(work.products.size());
+        // After an exception the products are lost, not half hidden.
+        work.done = workspace::step::none;
+        for (std::size_t o = 0; o < work.products.size(); ++o) {
+            hide(where, work.products[o], zeros, zeros.reserve(), seed, o, work.slots[0],
+                 work.protected_products[o]);
+        }
+        count_transforms(work);
+        work.done = workspace::step::hidden;
+    }
+
+    /// Last step: the products as they leave the server; of c0 the coefficients that carry answers.
+    /// @throws shape_error unless the step before ran on this workspace
+    void finish(exec::host where, workspace& work, reply_type& result) const {
+        if constexpr (Protection::protects) {
+            check_step(work, workspace::step::hidden, work.protected_products.size(), "finish", "protect");
+            result.outputs.resize(layout_.outputs());
+            for (std::size_t o = 0; o < layout_.outputs(); ++o) {
+                emit(where, work.protected_products[o], o, work.tokens, work.slots[0], work.products[o],
+                     result.outputs[o]);
+            }
+        } else {
+            check_step(work, workspace::step::multiplied, work.products.size(), "finish", "multiply");
+            std::swap(result.outputs, work.products);
+        }
+        work.done = workspace::step::none;
+        label(result, work.tokens);
+    }
+
   private:
-    void check_products(std::size_t products, const char* step, const char* before) const {
-        if (products != layout_.outputs()) {
-            throw shape_error("server::" + std::string(step) + ": got " + std::to_string(products) +
+    static void ready(workspace& work) {
+        if (work.requests.empty()) {
+            work.requests.resize(1);
+        }
+        if (work.slots.empty()) {
+            work.slots.resize(1);
+        }
+    }
+
+    void label(reply_type& result, std::size_t tokens) const noexcept {
+        result.rank = layout_.rank;
+        result.d = layout_.d;
+        result.tokens = tokens;
+    }
+
+    void count_transforms(workspace& work) const noexcept {
+        constexpr auto limbs = static_cast<std::size_t>(folded_product<P>::basis::limbs);
+        // v of the encryption of zero, and c1; of c0 if all coefficients are wanted.
+        work.work.transforms += layout_.outputs() * limbs * (layout_.fold_log_n() == P::log_n ? 3 : 2);
+    }
+
+    /// Replies to all tasks from the products that product_of(task, output, slot) gives.
+    template <class Where, class Products>
+    void answer(const Where& where, std::span<const task> tasks, workspace& work, Products product_of) const {
+        const std::size_t outputs = layout_.outputs();
+        for (const task& t : tasks) {
+            t.to->outputs.resize(outputs);
+            label(*t.to, t.from->tokens);
+        }
+        if constexpr (Protection::protects) {
+            // Drawn in order, so that threads do not decide which zero hides which product.
+            if (work.seeds.size() < tasks.size()) {
+                work.seeds = memory::secret_buffer<random::seed>(tasks.size());
+            }
+            work.tickets.clear();
+            work.tickets.reserve(tasks.size() * outputs);
+            for (std::size_t t = 0; t < tasks.size(); ++t) {
+                work.seeds[t] = work.generator.next_seed();
+                for (std::size_t o = 0; o < outputs; ++o) {
+                    work.tickets.push_back(tasks[t].zeros->reserve());
+                }
+            }
+            where.for_each(outputs, [&](std::size_t o, std::size_t s) {
+                product_workspace<P>& slot = work.slots[s];
+                for (std::size_t t = 0; t < tasks.size(); ++t) {
+                    folded_product<P>& product = product_of(t, o, slot);
+                    hide(exec::host{}, product, *tasks[t].zeros, std::move(work.tickets[t * outputs + o]),
+                         work.seeds[t], o, slot, slot.hidden);
+                    emit(exec::host{}, slot.hidden, o, tasks[t].from->tokens, slot, product,
+                         tasks[t].to->outputs[o]);
+                }
+            });
+            work.tickets.clear();
+            memory::wipe(work.seeds.data(), work.seeds.size() * sizeof(random::seed));
+            for (std::size_t t = 0; t < tasks.size(); ++t) {
+                count_transforms(work);
+            }
+        } else {
+            where.for_each(outputs, [&](std::size_t o, std::size_t s) {
+                for (std::size_t t = 0; t < tasks.size(); ++t) {
+                    // The memory of the reply before is that of this product.
+                    std::swap(work.slots[s].product, tasks[t].to->outputs[o]);
+                    std::swap(product_of(t, o, work.slots[s]), tasks[t].to->outputs[o]);
+                }
+            });
+        }
+        work.work.products += tasks.size() * layout_.inputs() * outputs;
+    }
+
+    /// Adds the encryption of zero and the flood to product o. Its memory goes to `hidden`.
+    void hide(exec::host where, folded_product<P>& product, zero_pool& zeros,
+              typename zero_pool::ticket ticket, const random::seed& flood_seed, std::size_t o,
+              product_workspace<P>& slot, protected_product<P>& hidden) const {
+        const std::size_t folded = std::size_t{1} << layout_.fold_log_n();
+        if (slot.floods.size() != folded) {
+            slot.floods = memory::secret_buffer<arith::wide>(folded, memory::uninitialized);
+        }
+        auto zero = zeros.redeem(where, std::move(ticket));
+        hidden = lora::protect(where, std::move(product), zero, budget_.flood, flood_seed,
+                               static_cast<std::uint32_t>(o), slot.floods.span());
+        zeros.recycle(std::move(zero));
+        memory::wipe(slot.floods.data(), folded * sizeof(arith::wide));
+    }
+
+    /// The bytes of product o. Its memory goes back to `product`.
+    template <class Output>
+    void emit(exec::host where, protected_product<P>& hidden, std::size_t o, std::size_t tokens,
+              product_workspace<P>& slot, folded_product<P>& product, Output& out) const {
+        pack(where, hidden, layout_.wanted(o, tokens), layout_.reply_bits(budget_, o), slot.switched.span(),
+             out);
+        product.c0 = std::move(hidden.c0);
+        product.c1 =
+            rns::poly<typename folded_product<P>::basis, rns::evaluation_form>(std::move(hidden.c1).take());
+    }
+
+    void check_pool(const zero_pool& zeros) const {
+        if (zeros.fold_log_n() != layout_.fold_log_n()) {
+            throw parameter_error("server::protect: got encryptions of zero folded to degree 2^" +
+                                  std::to_string(zeros.fold_log_n()) + ", wanted 2^" +
+                                  std::to_string(layout_.fold_log_n()) + ", the layout's fold_log_n()");
+        }
+    }
+    void check_step(const workspace& work, typename workspace::step wanted, std::size_t products,
+                    const char* step, const char* before) const {
+        if (work.done != wanted || products != layout_.outputs()) {
+            throw shape_error("server::" + std::string(step) + ": got " +
+                              std::to_string(work.done == wanted ? products : 0) +
                               " products in the workspace, wanted " + std::to_string(layout_.outputs()) +
                               ": call " + before + "() of this server first");
         }

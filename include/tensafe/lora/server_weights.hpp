@@ -1,6 +1,8 @@
 #pragma once
 
+#include <tensafe/ckks/zero.hpp>
 #include <tensafe/core/error.hpp>
+#include <tensafe/exec/host.hpp>
 #include <tensafe/lora/adapter.hpp>
 #include <tensafe/lora/column_batched.hpp>
 #include <tensafe/lora/layout.hpp>
@@ -21,18 +23,43 @@
 
 namespace tensafe::lora {
 
-/// Memory that a server works in, kept by the caller from token to token; one for each thread.
+/// The inputs of a request as polynomials.
+template <ckks::parameter_set P>
+struct expanded_request {
+    using form = rns::poly<typename folded_product<P>::basis, rns::evaluation_form>;
+
+    std::vector<form> c0;
+    std::vector<form> c1;
+};
+
+/// Memory for one product on its way from ciphertexts to bytes.
+template <ckks::parameter_set P>
+struct product_workspace {
+    folded_product<P> product;
+    protected_product<P> hidden;
+    memory::secret_buffer<arith::wide> floods;
+    memory::buffer<std::uint32_t> switched{P::degree, memory::uninitialized};
+    std::vector<const arith::word*> inputs;   ///< of one limb
+    std::vector<const arith::word*> weights;  ///< that meet them
+};
+
+/// Memory that a server works in, kept by the caller from token to token: from the second token on nothing is
+/// allocated. One for each thread that calls a server.
 template <ckks::parameter_set P>
 struct server_workspace {
-    using basis = typename folded_product<P>::basis;
+    /// The last step that ran to its end.
+    enum class step { none, expanded, multiplied, hidden };
 
-    std::vector<rns::poly<basis, rns::evaluation_form>> c0;  ///< inputs of the request, unpacked
-    std::vector<rns::poly<basis, rns::evaluation_form>> c1;
+    std::vector<expanded_request<P>> requests;             ///< one; or those of a batch
+    std::vector<product_workspace<P>> slots;               ///< one for each thread that works
     std::vector<folded_product<P>> products;               ///< after multiply
     std::vector<protected_product<P>> protected_products;  ///< after protect
     random::generator generator;  ///< of flood seeds; to give one that is not the default is for tests
-    std::size_t tokens = 0;       ///< of the request that was multiplied
-    work_count work;              ///< added up over calls
+    memory::secret_buffer<random::seed> seeds;  ///< of floods, one for each request
+    std::vector<typename ckks::zero_pool<P, request_level<P>>::ticket> tickets;
+    step done = step::none;
+    std::size_t tokens = 0;  ///< of the request that was multiplied
+    work_count work;         ///< added up over calls
 };
 
 namespace detail {
@@ -53,6 +80,21 @@ void check_request(const Layout& layout, const request<P>& r, std::size_t larges
     }
 }
 
+/// Makes the halves of a product ready: c0 zero, c1 to be written.
+template <ckks::parameter_set P>
+void prepare(folded_product<P>& product, std::size_t folded) {
+    using basis = typename folded_product<P>::basis;
+    if (product.c1.words().empty()) {
+        product.c1 = rns::poly<basis, rns::evaluation_form>(memory::uninitialized);
+    }
+    for (auto& limb : product.c0) {
+        if (limb.size() != folded) {
+            limb = memory::buffer<arith::word>(folded, memory::uninitialized);
+        }
+        std::fill(limb.begin(), limb.end(), arith::word{0});
+    }
+}
+
 /// Both halves of input i.
 /// @throws shape_error for a wrong number of bytes, format_error for a residue that is not below its prime
 template <ckks::parameter_set P, class Poly>
@@ -68,12 +110,8 @@ void expand_input(exec::host, const request<P>& r, std::size_t i, Poly& c0, Poly
         constexpr int bits = std::bit_width(q);
         constexpr std::size_t bytes = wire::packed_bytes(P::degree, bits);
         const std::span<arith::word> limb = c0.template limb<I>();
-        wire::unpack_bits(rest.first(bytes), bits, limb);
+        const bool below = wire::unpack_bits_below(rest.first(bytes), bits, q, limb);
         rest = rest.subspan(bytes);
-        bool below = true;
-        for (const arith::word x : limb) {
-            below &= x < q;
-        }
         if (!below) {
             throw format_error("server::expand: a residue of limb " + std::to_string(I) +
                                " is not below its prime " + std::to_string(q));
@@ -87,6 +125,9 @@ void expand_input(exec::host, const request<P>& r, std::size_t i, Poly& c0, Poly
 template <ckks::parameter_set P, class Packing>
 class packed_weights {
   public:
+    /// Each output is computed by itself.
+    static constexpr bool by_output = true;
+
     template <class Layout>
     packed_weights(const Layout& layout, const reply_budget& budget, const matrix& a) {
         const exec::host here;
@@ -99,46 +140,35 @@ class packed_weights {
     }
 
     template <class Layout>
-    void expand(exec::host where, const Layout& layout, const request<P>& r,
-                server_workspace<P>& work) const {
-        work.c0.resize(layout.inputs());
-        work.c1.resize(layout.inputs());
+    void expand(exec::host where, const Layout& layout, const request<P>& r, expanded_request<P>& to) const {
+        to.c0.resize(layout.inputs());
+        to.c1.resize(layout.inputs());
         for (std::size_t i = 0; i < layout.inputs(); ++i) {
-            expand_input(where, r, i, work.c0[i], work.c1[i]);
+            expand_input(where, r, i, to.c0[i], to.c1[i]);
         }
     }
 
-    /// For every output the sum over inputs of plaintext times ciphertext. c1 takes one reduction for each
+    /// Output o: the sum over inputs of plaintext times ciphertext. c1 takes one reduction for each
     /// coefficient, c0 one for each wanted coefficient and input.
     template <class Layout>
-    void multiply(exec::host, const Layout& layout, const request<P>&, server_workspace<P>& work) const {
+    void multiply(exec::host, const Layout& layout, std::size_t o, const expanded_request<P>& r,
+                  product_workspace<P>& work, folded_product<P>& product) const {
         using basis = typename folded_product<P>::basis;
         const std::size_t inputs = layout.inputs();
-        if (work.c0.size() != inputs || work.c1.size() != inputs) {
-            throw shape_error("server::multiply: got a workspace with " + std::to_string(work.c0.size()) +
-                              " inputs, wanted " + std::to_string(inputs) + ": call expand() first");
-        }
-        std::vector<const arith::word*> a(inputs);
-        std::vector<const arith::word*> b(inputs);
-        work.products.resize(layout.outputs());
-        for (std::size_t o = 0; o < layout.outputs(); ++o) {
-            folded_product<P>& product = work.products[o];
-            if (product.c1.words().empty()) {
-                product.c1 = rns::poly<basis, rns::evaluation_form>(memory::uninitialized);
+        work.inputs.resize(inputs);
+        work.weights.resize(inputs);
+        prepare(product, std::size_t{1} << layout.fold_log_n());
+        const auto* weights = plaintexts_.data() + o * inputs;
+        rns::for_each_limb<basis>([&]<int I>() {
+            constexpr auto policy = rns::variable_arithmetic<basis::template prime<I>>;
+            for (std::size_t i = 0; i < inputs; ++i) {
+                work.inputs[i] = r.c1[i].template limb<I>().data();
+                work.weights[i] = weights[i].value.template limb<I>().data();
+                rns::limb::add_block_sums(policy, product.c0[I].span(), r.c0[i].template limb<I>(),
+                                          weights[i].value.template limb<I>());
             }
-            const auto* weights = plaintexts_.data() + o * inputs;
-            rns::for_each_limb<basis>([&]<int I>() {
-                constexpr auto policy = rns::variable_arithmetic<basis::template prime<I>>;
-                product.c0[I] = memory::buffer<arith::word>(std::size_t{1} << layout.fold_log_n());
-                for (std::size_t i = 0; i < inputs; ++i) {
-                    a[i] = work.c1[i].template limb<I>().data();
-                    b[i] = weights[i].value.template limb<I>().data();
-                    rns::limb::add_block_sums(policy, product.c0[I].span(), work.c0[i].template limb<I>(),
-                                              weights[i].value.template limb<I>());
-                }
-                rns::limb::sum_products(policy, product.c1.template limb<I>(), a, b);
-            });
-        }
+            rns::limb::sum_products(policy, product.c1.template limb<I>(), work.inputs, work.weights);
+        });
     }
 
   private:
@@ -149,6 +179,8 @@ class packed_weights {
 template <ckks::parameter_set P>
 class packed_weights<P, column_batched> {
   public:
+    static constexpr bool by_output = false;
+
     template <class Layout>
     packed_weights(const Layout& layout, const reply_budget& budget, const matrix& a) {
         integers_ = memory::secret_buffer<std::int64_t>(a.values.size(), memory::uninitialized);
@@ -160,51 +192,29 @@ class packed_weights<P, column_batched> {
 
     /// Nothing: `multiply` expands a few inputs at a time, so that memory does not grow with d.
     template <class Layout>
-    void expand(exec::host, const Layout&, const request<P>&, server_workspace<P>&) const noexcept {}
+    void expand(exec::host, const Layout&, const request<P>&, expanded_request<P>&) const noexcept {}
 
-    template <class Layout>
-    void multiply(exec::host where, const Layout& layout, const request<P>& r,
-                  server_workspace<P>& work) const {
+    template <exec::host_execution Where, class Layout>
+    void multiply(const Where& where, const Layout& layout, const request<P>& r, expanded_request<P>& inputs,
+                  std::vector<folded_product<P>>& products) const {
         using basis = typename folded_product<P>::basis;
-        work.products.clear();
-        work.products.resize(layout.rank);
-        for (auto& product : work.products) {
-            for (auto& limb : product.c0) {
-                limb = memory::buffer<arith::word>(P::degree);
-            }
+        products.resize(layout.rank);
+        for (auto& product : products) {
+            prepare(product, P::degree);
+            product.c1.set_zero();
         }
-        work.c0.resize(inputs_at_once);
-        work.c1.resize(inputs_at_once);
+        inputs.c0.resize(inputs_at_once);
+        inputs.c1.resize(inputs_at_once);
         for (std::size_t first = 0; first < layout.d; first += inputs_at_once) {
             const std::size_t count = std::min(inputs_at_once, layout.d - first);
-            for (std::size_t j = 0; j < count; ++j) {
-                expand_input(where, r, first + j, work.c0[j], work.c1[j]);
-            }
-            rns::for_each_limb<basis>([&]<int I>() {
-                constexpr arith::word q = basis::template prime<I>;
-                constexpr auto policy = rns::variable_arithmetic<q>;
-                std::array<const arith::word*, inputs_at_once> c0{};
-                std::array<const arith::word*, inputs_at_once> c1{};
-                for (std::size_t j = 0; j < count; ++j) {
-                    c0[j] = work.c0[j].template limb<I>().data();
-                    c1[j] = work.c1[j].template limb<I>().data();
-                }
-                std::array<arith::word, inputs_at_once> factors{};
-                const std::span<const arith::word> used = std::span(factors).first(count);
-                for (std::size_t row = 0; row < layout.rank; ++row) {
-                    for (std::size_t j = 0; j < count; ++j) {
-                        const std::int64_t x = integers_[row * layout.d + first + j];
-                        const arith::word negative = static_cast<arith::word>(x >> 63);
-                        const arith::word residue =
-                            policy.reduce_fully((static_cast<arith::word>(x) ^ negative) - negative);
-                        factors[j] =
-                            arith::subtract_if_not_below((residue ^ negative) - negative + (q & negative), q);
-                    }
-                    folded_product<P>& product = work.products[row];
-                    rns::limb::add_scaled(policy, product.c0[I].span(), std::span(c0).first(count), used);
-                    rns::limb::add_scaled(policy, product.c1.template limb<I>(), std::span(c1).first(count),
-                                          used);
-                }
+            where.for_each(count, [&](std::size_t j, std::size_t) {
+                expand_input(exec::host{}, r, first + j, inputs.c0[j], inputs.c1[j]);
+            });
+            where.for_each(layout.rank, [&](std::size_t row, std::size_t) {
+                const std::span<const std::int64_t> weights =
+                    integers_.span().subspan(row * layout.d + first, count);
+                rns::for_each_limb<basis>(
+                    [&]<int I>() { add_row<basis, I>(weights, inputs, products[row]); });
             });
         }
     }
@@ -212,6 +222,28 @@ class packed_weights<P, column_batched> {
   private:
     /// Ciphertexts expanded at once: 4 MiB at N = 4096 with two limbs.
     static constexpr std::size_t inputs_at_once = 32;
+
+    /// Adds the sum of weights times inputs to limb I of a row's product.
+    template <class Basis, int I>
+    static void add_row(std::span<const std::int64_t> weights, const expanded_request<P>& inputs,
+                        folded_product<P>& product) {
+        constexpr arith::word q = Basis::template prime<I>;
+        constexpr auto policy = rns::variable_arithmetic<q>;
+        std::array<const arith::word*, inputs_at_once> c0{};
+        std::array<const arith::word*, inputs_at_once> c1{};
+        std::array<arith::word, inputs_at_once> factors{};
+        for (std::size_t j = 0; j < weights.size(); ++j) {
+            c0[j] = inputs.c0[j].template limb<I>().data();
+            c1[j] = inputs.c1[j].template limb<I>().data();
+            const arith::word negative = static_cast<arith::word>(weights[j] >> 63);
+            const arith::word residue =
+                policy.reduce_fully((static_cast<arith::word>(weights[j]) ^ negative) - negative);
+            factors[j] = arith::subtract_if_not_below((residue ^ negative) - negative + (q & negative), q);
+        }
+        const std::span<const arith::word> used = std::span(factors).first(weights.size());
+        rns::limb::add_scaled(policy, product.c0[I].span(), std::span(c0).first(used.size()), used);
+        rns::limb::add_scaled(policy, product.c1.template limb<I>(), std::span(c1).first(used.size()), used);
+    }
 
     memory::secret_buffer<std::int64_t> integers_;
 };

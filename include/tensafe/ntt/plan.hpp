@@ -5,6 +5,7 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/memory/buffer.hpp>
 #include <tensafe/ntt/order.hpp>
+#include <tensafe/ntt/vector_tables.hpp>
 
 #include <cstddef>
 #include <string>
@@ -17,12 +18,13 @@ inline constexpr int max_log_n = 17;
 /// The tables of the negacyclic NTT of one degree modulo one prime: natural order in, bit-reversed order out.
 ///
 /// Immutable once built; safe to share between threads. Costs about 3N modular products and 2N factors of
-/// memory.
+/// memory, and as much again for each SIMD back-end that the machine runs.
 template <arith::modular_policy Policy>
 class plan {
   public:
     using policy_type = Policy;
     using factor = typename Policy::factor;
+    using vector_tables_type = typename detail::vector_tables_of<Policy>::type;
 
     /// @param log_n  the degree is 2^log_n, log_n in [1, 17]
     /// @throws parameter_error if log_n is out of range or the modulus is not a prime that is 1 modulo 2N
@@ -35,14 +37,10 @@ class plan {
         : policy_(policy),
           log_n_(checked(log_n)),
           psi_(psi),
+          vector_tables_(policy.modulus().value(), log_n, checked_root(policy.modulus().value(), log_n, psi)),
           forward_(std::size_t{1} << log_n),
           inverse_(std::size_t{1} << log_n) {
         const arith::word q = policy_.modulus().value();
-        if (!arith::is_ntt_prime(q, log_n) || psi >= q || arith::power_mod(psi, degree(), q) != q - 1) {
-            throw parameter_error("ntt::plan: " + std::to_string(psi) + " is not a primitive " +
-                                  std::to_string(2 * degree()) + "-th root of unity modulo " +
-                                  std::to_string(q));
-        }
         const arith::word psi_inverse = arith::inverse_mod(psi, q);
         arith::word power = 1;
         arith::word inverse_power = 1;
@@ -78,6 +76,8 @@ class plan {
     /// 1/N, and inverse factors 1..3 times 1/N: the last inverse stages scale as they go.
     factor degree_inverse() const noexcept { return degree_inverse_; }
     factor scaled_inverse_factor(std::size_t i) const noexcept { return scaled_inverse_[i]; }
+    /// What the SIMD back-ends read instead.
+    const vector_tables_type& vector_tables() const noexcept { return vector_tables_; }
 
   private:
     static int checked(int log_n) {
@@ -88,9 +88,19 @@ class plan {
         return log_n;
     }
 
+    static arith::word checked_root(arith::word q, int log_n, arith::word psi) {
+        const arith::word n = arith::word{1} << log_n;
+        if (!arith::is_ntt_prime(q, log_n) || psi >= q || arith::power_mod(psi, n, q) != q - 1) {
+            throw parameter_error("ntt::plan: " + std::to_string(psi) + " is not a primitive " +
+                                  std::to_string(2 * n) + "-th root of unity modulo " + std::to_string(q));
+        }
+        return psi;
+    }
+
     Policy policy_;
     int log_n_;
     arith::word psi_;
+    [[no_unique_address]] vector_tables_type vector_tables_;
     memory::buffer<factor> forward_;
     memory::buffer<factor> inverse_;
     factor degree_inverse_ = {};

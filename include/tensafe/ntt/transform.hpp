@@ -346,11 +346,20 @@ class host_passes {
 /// Forward negacyclic NTT, in place; no allocation. After Harvey, "Faster arithmetic for number-theoretic
 /// transforms" (2014), with the reductions that the bound types prove unnecessary left out.
 /// Costs N/2 * log2(N) butterflies. Thread-safe for distinct limbs.
+///
+/// By the active back-end (exec/backend.hpp) unless a schedule is named: AVX-512 for primes below 2^60 and N
+/// >= 512, AVX2 for all of them and N >= 2^avx2::min_log_n, portable code for the rest. All give the same
+/// residues.
 /// @pre  limb.size() == N, natural order, each value in [0, q)
 /// @post bit-reversed order, each value in [0, q)
 template <schedule Schedule = default_schedule, class Policy>
 void forward(exec::host, const plan<Policy>& p, std::span<arith::word> limb) noexcept {
     TENSAFE_PRECONDITION(limb.size() == p.degree());
+    if constexpr (std::same_as<Schedule, default_schedule>) {
+        if (p.vector_tables().forward(limb.data())) {
+            return;
+        }
+    }
     host_passes<Policy>(p).template forward<Schedule::global_stages>(limb.data());
 }
 
@@ -360,6 +369,11 @@ void forward(exec::host, const plan<Policy>& p, std::span<arith::word> limb) noe
 template <schedule Schedule = default_schedule, class Policy>
 void inverse(exec::host, const plan<Policy>& p, std::span<arith::word> limb) noexcept {
     TENSAFE_PRECONDITION(limb.size() == p.degree());
+    if constexpr (std::same_as<Schedule, default_schedule>) {
+        if (p.vector_tables().inverse(limb.data())) {
+            return;
+        }
+    }
     host_passes<Policy>(p).template inverse<Schedule::global_stages>(limb.data());
 }
 

@@ -1,12 +1,15 @@
 #pragma once
 
 #include <tensafe/arith/barrett.hpp>
+#include <tensafe/arith/shoup.hpp>
 #include <tensafe/arith/word.hpp>
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/macros.hpp>
 #include <tensafe/core/precondition.hpp>
 #include <tensafe/core/real.hpp>
-#include <tensafe/memory/buffer.hpp>
+#include <tensafe/exec/backend.hpp>
 #include <tensafe/memory/wipe.hpp>
+#include <tensafe/privacy/flood_avx512.hpp>
 #include <tensafe/random/chacha20.hpp>
 #include <tensafe/random/seed.hpp>
 #include <tensafe/random/stream_domain.hpp>
@@ -100,22 +103,31 @@ struct flood {
     /// @throws parameter_error unless bits is in [1, 120]
     /// Cost: 16 * Terms bytes of key stream per coefficient.
     void sample(const random::seed& key, std::uint32_t lane, std::span<arith::wide> out) const {
+        sample_part(random::chacha20_stream(key, random::stream_domain::flood, lane), 0, out);
+    }
+
+    /// The same sums from number `first` on, from the stream of a seed and lane: for those who need them
+    /// piece by piece.
+    /// @pre  first is a multiple of 4; first + out.size() <= 2^34 / Terms
+    /// @throws parameter_error unless bits is in [1, 120]
+    void sample_part(const random::chacha20_stream& stream, std::size_t first,
+                     std::span<arith::wide> out) const {
         constexpr std::size_t coefficient_bytes = sizeof(arith::wide) * Terms;
         constexpr std::size_t chunk = 4096 / coefficient_bytes;
-        TENSAFE_PRECONDITION(out.size() <= random::chacha20_stream_blocks * random::chacha20_block_bytes /
-                                               coefficient_bytes);
+        constexpr std::size_t most =
+            random::chacha20_stream_blocks * random::chacha20_block_bytes / coefficient_bytes;
+        TENSAFE_PRECONDITION(first % 4 == 0 && first <= most && out.size() <= most - first);
         if (bits < 1 || bits > max_bits) {
             throw parameter_error("flood::sample: bits: got " + std::to_string(bits) + ", wanted 1 to " +
                                   std::to_string(max_bits));
         }
         const arith::wide mask = (static_cast<arith::wide>(1) << bits) - 1;
-        const random::chacha20_stream stream(key, random::stream_domain::flood, lane);
         alignas(64) std::uint8_t bytes[chunk * coefficient_bytes];
         for (std::size_t done = 0; done < out.size(); done += chunk) {
             const std::size_t count = std::min(chunk, out.size() - done);
             const std::size_t blocks =
                 (count * coefficient_bytes + random::chacha20_block_bytes - 1) / random::chacha20_block_bytes;
-            stream.generate(done * coefficient_bytes / random::chacha20_block_bytes,
+            stream.generate((first + done) * coefficient_bytes / random::chacha20_block_bytes,
                             {bytes, blocks * random::chacha20_block_bytes});
             for (std::size_t k = 0; k < count; ++k) {
                 arith::wide sum = 0;
@@ -140,12 +152,24 @@ struct flood {
             throw shape_error("flood::add_to: got " + std::to_string(residues.size()) + " residues, wanted " +
                               std::to_string(sums.size()));
         }
-        const arith::word q = policy.modulus().value();
+        const M modulus = policy.modulus();
+        const arith::word q = modulus.value();
         const arith::word minus_centre = q - policy.reduce_any(centre());  // in [1, q]
+        // Each sum is its upper word times 2^64 mod q, and its lower word: two lazy products with constants.
+        const arith::shoup<M> fixed(modulus);
+        const auto one = fixed.prepare(1);
+        const auto power = fixed.prepare(policy.reduce_any(arith::wide{1} << 64));
+#if TENSAFE_X86_64
+        if (exec::active_backend() == exec::backend::avx512) {
+            detail::add_sums_avx512<M>(modulus, one, power, minus_centre).run(residues, sums);
+            return;
+        }
+#endif
         for (std::size_t k = 0; k < residues.size(); ++k) {
-            const arith::word flooded =
-                arith::subtract_if_not_below(residues[k] + policy.reduce_any(sums[k]), q);
-            residues[k] = arith::subtract_if_not_below(flooded + minus_centre, q);
+            const arith::below<4, M> sum = fixed.multiply_word(arith::high_word(sums[k]), power) +
+                                           fixed.reduce_word(arith::low_word(sums[k]), one);
+            const arith::below<2, M> shifted{residues[k] + minus_centre};
+            residues[k] = arith::reduce<1>(modulus, shifted + sum).value;
         }
     }
 
@@ -154,7 +178,9 @@ struct flood {
     /// Gaussian has 1, the least possible.
     static constexpr double bell_fisher = 1.0386;
 
-    static constexpr double power(int exponent) noexcept { return tensafe::detail::power_of_two(exponent); }
+    static constexpr double power(int exponent) noexcept {
+        return tensafe::detail::power_of_two(exponent);
+    }
 };
 
 /// One term: the shortest range of a given deviation, but the distance grows with the number of draws.
@@ -162,8 +188,8 @@ using uniform_flood = flood<1>;
 /// Four terms: nearly a Gaussian; the distance grows with the root of the number of draws.
 using bell_flood = flood<4>;
 
-/// Draws one flood per coefficient and adds it to the coefficient's residue in every limb. Constant time;
-/// allocates 16 bytes per coefficient, which are wiped.
+/// Draws one flood per coefficient and adds it to the coefficient's residue in every limb. Constant time; no
+/// allocation: the floods are wiped piece by piece.
 /// @param residues  residues[i][k] is coefficient k modulo the i-th prime, in [0, q_i), before and after
 /// @throws shape_error unless all limbs have one size;  @throws parameter_error unless bits is in [1, 120]
 template <class Basis, int Terms>
@@ -175,11 +201,20 @@ void add_flood(flood<Terms> noise, const random::seed& key, std::uint32_t lane,
                               " residues of a limb, wanted " + std::to_string(residues[0].size()));
         }
     }
-    memory::secret_buffer<arith::wide> sums(residues[0].size(), memory::uninitialized);
-    noise.sample(key, lane, sums.span());
-    rns::for_each_limb<Basis>([&]<int I>() {
-        noise.add_to(rns::variable_arithmetic<Basis::template prime<I>>, residues[I], sums.span());
-    });
+    constexpr std::size_t piece = 256;
+    const random::chacha20_stream stream(key, random::stream_domain::flood, lane);
+    arith::wide sums[piece];
+    memory::wipe_guard guard(sums);
+    std::size_t done = 0;
+    do {  // once with no coefficients too: bits are checked
+        const std::size_t count = std::min(piece, residues[0].size() - done);
+        noise.sample_part(stream, done, {sums, count});
+        rns::for_each_limb<Basis>([&]<int I>() {
+            noise.add_to(rns::variable_arithmetic<Basis::template prime<I>>, residues[I].subspan(done, count),
+                         std::span<const arith::wide>(sums, count));
+        });
+        done += count;
+    } while (done < residues[0].size());
 }
 
 }  // namespace tensafe::privacy

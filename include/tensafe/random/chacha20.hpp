@@ -40,10 +40,10 @@ class chacha20_stream {
 
     /// Writes the stream's bytes [64 * first_block, 64 * first_block + out.size()).
     ///
-    /// Constant time and no allocation. Best in multiples of 512 bytes: a shorter rest costs as much as 512.
+    /// Constant time and no allocation. Best in multiples of 1024 bytes: a shorter rest costs as much as 512
+    /// or 1024.
     /// @pre  out.size() is a multiple of 64; first_block + out.size() / 64 <= chacha20_stream_blocks, so that
-    /// the
-    ///       counter does not wrap and no byte of the stream is given out under two positions
+    ///       the counter does not wrap and no byte of the stream is given out under two positions
     void generate(std::uint64_t first_block, std::span<std::uint8_t> out) const noexcept {
         const std::size_t count = out.size() / chacha20_block_bytes;
         TENSAFE_PRECONDITION(out.size() % chacha20_block_bytes == 0);

@@ -1,19 +1,41 @@
 #pragma once
 
-#include <tensafe/arith/word.hpp>
+#include <tensafe/core/macros.hpp>
 #include <tensafe/core/precondition.hpp>
+#include <tensafe/exec/backend.hpp>
 #include <tensafe/memory/wipe.hpp>
 #include <tensafe/random/chacha20.hpp>
 #include <tensafe/random/seed.hpp>
 #include <tensafe/random/stream_domain.hpp>
+#include <tensafe/random/ternary_avx2.hpp>
+#include <tensafe/random/ternary_avx512.hpp>
+#include <tensafe/random/ternary_words.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 
 namespace tensafe::random {
+
+namespace detail {
+
+/// Four coefficients of each word.
+inline void ternary_words(const std::uint8_t* bytes, std::size_t words, std::int8_t* out) noexcept {
+#if TENSAFE_X86_64
+    switch (exec::active_backend()) {
+        case exec::backend::avx512:
+            return ternary_avx512(bytes, words, out);
+        case exec::backend::avx2:
+            return ternary_avx2(bytes, words, out);
+        case exec::backend::portable:
+            break;
+    }
+#endif
+    ternary_portable(bytes, 0, words, out);
+}
+
+}  // namespace detail
 
 /// Fills `out` with values uniform in {-1, 0, 1}, for secret keys: the first four base-3 digits of each
 /// 64-bit word read as a fraction, at a statistical distance below 2^-58 per word. Secret values: constant
@@ -22,33 +44,25 @@ namespace tensafe::random {
 /// Cost: 2 bytes of key stream per coefficient.
 inline void sample_ternary(const seed& key, stream_domain domain, std::uint32_t lane,
                            std::span<std::int8_t> out) noexcept {
-    constexpr std::size_t word_trits = 4;
     constexpr std::size_t chunk_words = 512;
-    TENSAFE_PRECONDITION(out.size() % word_trits == 0);
-    TENSAFE_PRECONDITION(out.size() / word_trits <=
+    TENSAFE_PRECONDITION(out.size() % detail::word_trits == 0);
+    TENSAFE_PRECONDITION(out.size() / detail::word_trits <=
                          chacha20_stream_blocks * chacha20_block_bytes / sizeof(std::uint64_t));
 
     const chacha20_stream stream(key, domain, lane);
     alignas(64) std::uint8_t bytes[chunk_words * sizeof(std::uint64_t)];
-    for (std::size_t done = 0; done < out.size() / word_trits; done += chunk_words) {
-        const std::size_t count = std::min(chunk_words, out.size() / word_trits - done);
+    std::size_t used = 0;
+    const std::size_t words = out.size() / detail::word_trits;
+    for (std::size_t done = 0; done < words; done += chunk_words) {
+        const std::size_t count = std::min(chunk_words, words - done);
         const std::size_t blocks =
             (count * sizeof(std::uint64_t) + chacha20_block_bytes - 1) / chacha20_block_bytes;
         stream.generate(done * sizeof(std::uint64_t) / chacha20_block_bytes,
                         {bytes, blocks * chacha20_block_bytes});
-        std::int8_t* const to = out.data() + done * word_trits;
-        for (std::size_t i = 0; i < count; ++i) {
-            arith::word fraction;
-            std::memcpy(&fraction, bytes + i * sizeof fraction, sizeof fraction);
-            for (std::size_t trit = 0; trit < word_trits; ++trit) {
-                const arith::wide product = arith::mul_wide(fraction, 3);
-                to[i * word_trits + trit] =
-                    static_cast<std::int8_t>(static_cast<int>(arith::high_word(product)) - 1);
-                fraction = arith::low_word(product);
-            }
-        }
+        detail::ternary_words(bytes, count, out.data() + done * detail::word_trits);
+        used = std::max(used, blocks * chacha20_block_bytes);
     }
-    memory::wipe(bytes);
+    memory::wipe(bytes, used);
 }
 
 }  // namespace tensafe::random

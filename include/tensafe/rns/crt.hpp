@@ -1,24 +1,22 @@
 #pragma once
 
+#include <tensafe/core/error.hpp>
+#include <tensafe/core/macros.hpp>
+#include <tensafe/exec/backend.hpp>
 #include <tensafe/memory/wipe.hpp>
 #include <tensafe/rns/basis.hpp>
+#include <tensafe/rns/crt_avx2.hpp>
+#include <tensafe/rns/crt_avx512.hpp>
+#include <tensafe/rns/crt_garner.hpp>
 
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
 
 namespace tensafe::rns {
-
-/// Q is below 2^modulus_bits: the sum of the widths of the primes.
-template <class Basis>
-inline constexpr int modulus_bits = [] {
-    int bits = 0;
-    for (const arith::word q : Basis::primes) {
-        bits += static_cast<int>(std::bit_width(q));
-    }
-    return bits;
-}();
 
 /// Chinese remainder reconstruction to double: residues of x modulo each prime of the chain give x, taken in
 /// (-Q/2, Q/2), with a relative error below 3 * `Basis::limbs` * 2^-53; integers of magnitude up to 2^52 are
@@ -36,19 +34,16 @@ double to_double(const std::array<arith::word, static_cast<std::size_t>(Basis::l
     for_each_limb<Basis>([&]<int I>() {
         constexpr arith::word q = Basis::template prime<I>;
         constexpr auto policy = fixed_arithmetic<q>;
-        constexpr auto one = policy.prepare(1);
         // (Q - 1) / 2 modulo q, since q is odd and divides Q.
         constexpr arith::word half_of_modulus = (q - 1) / 2;
         arith::word digit = arith::subtract_if_not_below(residues[I] + half_of_modulus, q);
         [&]<int... J>(std::integer_sequence<int, J...>) {
             (
                 [&] {
-                    constexpr auto inverse =
-                        policy.prepare(arith::inverse_mod(Basis::template prime<J> % q, q));
-                    const auto earlier =
-                        arith::reduce<1>(policy.modulus(), policy.reduce_word(digits[J], one));
-                    const arith::below<2, modulus_of<q>> difference{digit + q - earlier.value};
-                    digit = arith::reduce<1>(policy.modulus(), policy.multiply(difference, inverse)).value;
+                    constexpr auto inverse = policy.prepare(detail::garner_inverse<Basis, I, J>);
+                    const arith::word difference = digit + detail::garner_offset<Basis, I, J> - digits[J];
+                    digit =
+                        arith::reduce<1>(policy.modulus(), policy.multiply_word(difference, inverse)).value;
                 }(),
                 ...);
         }
@@ -59,9 +54,50 @@ double to_double(const std::array<arith::word, static_cast<std::size_t>(Basis::l
     for (std::size_t i = digits.size(); i-- > 0;) {
         const arith::word q = Basis::primes[i];
         const auto centred = static_cast<std::int64_t>(digits[i] - (q - 1) / 2);
-        value = value * static_cast<double>(q) + static_cast<double>(centred);
+        double product = value * static_cast<double>(q);
+#if TENSAFE_X86_64
+        // Keeps the compiler from fusing it with the sum where it may use FMA: the vectors round it too.
+        __asm__("" : "+x"(product));
+#endif
+        value = product + static_cast<double>(centred);
     }
     return value;
+}
+
+/// The same for many: out[k] is to_double of the residues[i][k]. No branch or index depends on a residue; no
+/// allocation. Thread-safe.
+/// @param residues  residues[i][k] is x_k modulo q_i, in [0, q_i)
+/// @throws shape_error unless each span of residues has out.size() words
+template <class Basis>
+void to_doubles(
+    const std::array<std::span<const arith::word>, static_cast<std::size_t>(Basis::limbs)>& residues,
+    std::span<double> out) {
+    for (const auto& limb : residues) {
+        if (limb.size() != out.size()) {
+            throw shape_error("to_doubles: got " + std::to_string(limb.size()) +
+                              " residues of a limb, wanted " + std::to_string(out.size()));
+        }
+    }
+#if TENSAFE_X86_64
+    switch (exec::active_backend()) {
+        case exec::backend::avx512:
+            detail::to_doubles_avx512<Basis>::run(residues, out);
+            return;
+        case exec::backend::avx2:
+            detail::to_doubles_avx2<Basis>::run(residues, out);
+            return;
+        case exec::backend::portable:
+            break;
+    }
+#endif
+    std::array<arith::word, static_cast<std::size_t>(Basis::limbs)> of_one{};
+    memory::wipe_guard guard(of_one);
+    for (std::size_t k = 0; k < out.size(); ++k) {
+        for (std::size_t i = 0; i < of_one.size(); ++i) {
+            of_one[i] = residues[i][k];
+        }
+        out[k] = to_double<Basis>(of_one);
+    }
 }
 
 }  // namespace tensafe::rns

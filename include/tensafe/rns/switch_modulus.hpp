@@ -1,7 +1,11 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/macros.hpp>
+#include <tensafe/exec/backend.hpp>
 #include <tensafe/rns/poly.hpp>
+#include <tensafe/rns/switch_modulus_avx512.hpp>
+#include <tensafe/rns/switch_modulus_share.hpp>
 
 #include <array>
 #include <cstddef>
@@ -11,41 +15,14 @@
 
 namespace tensafe::rns {
 
-namespace detail {
-
-/// floor(2^128 * w / q) for w in [0, q): w/q as a fraction of 128 bits.
-struct fraction {
-    arith::word high;
-    arith::word low;
-};
-constexpr fraction fraction_of(arith::word w, arith::word q) noexcept {
-    const arith::wide first = static_cast<arith::wide>(w) << 64;
-    const arith::wide second = (first % q) << 64;
-    return {arith::low_word(first / q), arith::low_word(second / q)};
-}
-
-/// Limb I's share of p/Q modulo 1, for a residue of 1: (Q/q_I)^-1 modulo q_I, over q_I.
-template <class Basis, int I>
-inline constexpr fraction modulus_share = [] {
-    constexpr arith::word q = Basis::template prime<I>;
-    arith::word others = 1;
-    for (int j = 0; j < Basis::limbs; ++j) {
-        if (j != I) {
-            others = arith::multiply_mod(others, Basis::primes[static_cast<std::size_t>(j)] % q, q);
-        }
-    }
-    return fraction_of(arith::inverse_mod(others, q), q);
-}();
-
-}  // namespace detail
-
 /// round(2^bits * p_k / Q) modulo 2^bits for the coefficients p_k with the given residues: the same message
 /// for a receiver who works modulo a power of two. out[k] is an integer in [0, 2^bits) whose distance to
-/// 2^bits * p_k / Q, modulo 2^bits, is below 1/2 + limbs * 2^(bits-63).
+/// 2^bits * p_k / Q, modulo 2^bits, is below 1/2 + limbs * 2^(bits-53), and 1/2 + limbs * 2^(bits-63) if all
+/// primes are below 2^52.
 ///
-/// p/Q modulo 1 is a sum of one fraction per limb; each is computed to 64 bits, and the sum wraps where it
-/// should. Two word products per residue, no division, no branch or index on data; docs/design/rns.md has the
-/// proof. No allocation. Thread-safe.
+/// p/Q modulo 1 is a sum of one fraction per limb; each is computed in units of 2^-64, and the sum wraps
+/// where it should. Two word products per residue, no division, no branch or index on data;
+/// docs/design/rns.md has the proof. No allocation. Thread-safe.
 /// @param residues  residues[i][k] is p_k modulo q_i, in [0, q_i)
 /// @throws parameter_error unless bits is in [1, 32]
 /// @throws shape_error unless each span of residues has out.size() words
@@ -63,15 +40,19 @@ void switch_modulus(
                               " residues of a limb, wanted " + std::to_string(out.size()));
         }
     }
+#if TENSAFE_X86_64
+    // AVX2 has no product of 64 bits: the portable loop is as fast as one made of 32-bit products.
+    if (exec::active_backend() == exec::backend::avx512) {
+        detail::switch_modulus_avx512<Basis>::run(residues, bits, out);
+        return;
+    }
+#endif
     const int dropped = 64 - bits;
     const arith::word half = arith::word{1} << (dropped - 1);
     for (std::size_t k = 0; k < out.size(); ++k) {
         arith::word sum = half;
-        for_each_limb<Basis>([&]<int I>() {
-            constexpr detail::fraction share = detail::modulus_share<Basis, I>;
-            const arith::word p = residues[static_cast<std::size_t>(I)][k];
-            sum += p * share.high + arith::mul_hi(p, share.low);
-        });
+        for_each_limb<Basis>(
+            [&]<int I>() { sum += detail::share_of<Basis, I>(residues[static_cast<std::size_t>(I)][k]); });
         out[k] = static_cast<std::uint32_t>(sum >> dropped);
     }
 }

@@ -1,7 +1,12 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/macros.hpp>
+#include <tensafe/exec/backend.hpp>
+#include <tensafe/wire/bits_avx2.hpp>
+#include <tensafe/wire/bits_avx512.hpp>
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -38,9 +43,9 @@ void check_packing(const char* who, std::size_t count, int bits, std::size_t byt
     }
 }
 
+/// @pre  out.size() == packed_bytes(values.size(), bits)
 template <class T>
-void pack(std::span<const T> values, int bits, std::span<std::uint8_t> out) {
-    check_packing<T>("pack_bits", values.size(), bits, out.size());
+void pack_portable(std::span<const T> values, int bits, std::span<std::uint8_t> out) noexcept {
     const std::uint64_t mask = ~std::uint64_t{0} >> (64 - bits);
     std::uint8_t* to = out.data();
     std::uint64_t word = 0;  // what is not yet written,
@@ -61,17 +66,14 @@ void pack(std::span<const T> values, int bits, std::span<std::uint8_t> out) {
     }
 }
 
+/// Returns the largest value, 0 if there is none.  @pre  in.size() == packed_bytes(values.size(), bits)
 template <class T>
-void unpack(std::span<const std::uint8_t> in, int bits, std::span<T> values) {
-    check_packing<T>("unpack_bits", values.size(), bits, in.size());
-    const std::size_t last_bits = values.size() % 8 * static_cast<std::size_t>(bits) % 8;
-    if (last_bits != 0 && in.back() >> last_bits != 0) {
-        throw format_error("unpack_bits: the unused bits of the last byte are not zero");
-    }
+T unpack_portable(std::span<const std::uint8_t> in, int bits, std::span<T> values) noexcept {
     const std::uint64_t mask = ~std::uint64_t{0} >> (64 - bits);
     std::uint64_t word = 0;  // what is read and not yet given out,
     int left = 0;            // its number of bits: below 64
     std::size_t at = 0;
+    T largest = 0;
     for (T& value : values) {
         std::uint64_t joined = word;
         if (left < bits) {
@@ -90,7 +92,56 @@ void unpack(std::span<const std::uint8_t> in, int bits, std::span<T> values) {
             left -= bits;
         }
         value = static_cast<T>(joined & mask);
+        largest = std::max(largest, value);
     }
+    return largest;
+}
+
+/// With fewer values the tables of the vectors cost more than they save.
+inline constexpr std::size_t least_count_avx512 = 16;
+inline constexpr std::size_t least_count_avx2 = 128;
+
+template <class T>
+void pack(std::span<const T> values, int bits, std::span<std::uint8_t> out) {
+    check_packing<T>("pack_bits", values.size(), bits, out.size());
+    std::size_t done = 0;
+#if TENSAFE_X86_64
+    const exec::backend backend = exec::active_backend();
+    if (backend == exec::backend::avx512 && bits >= 8 && values.size() >= least_count_avx512) {
+        pack_avx512(values, bits, out);
+        return;
+    }
+    if (backend == exec::backend::avx2 && bits >= 8 && fits_avx2<T>(bits) &&
+        values.size() >= least_count_avx2) {
+        done = pack_avx2(values, bits, out);
+    }
+#endif
+    pack_portable(values.subspan(done), bits, out.subspan(packed_bytes(done, bits)));
+}
+
+/// Returns the largest value, 0 if there is none.
+template <class T>
+T unpack(std::span<const std::uint8_t> in, int bits, std::span<T> values) {
+    check_packing<T>("unpack_bits", values.size(), bits, in.size());
+    const std::size_t last_bits = values.size() % 8 * static_cast<std::size_t>(bits) % 8;
+    if (last_bits != 0 && in.back() >> last_bits != 0) {
+        throw format_error("unpack_bits: the unused bits of the last byte are not zero");
+    }
+    std::size_t done = 0;
+    T largest = 0;
+#if TENSAFE_X86_64
+    const exec::backend backend = exec::active_backend();
+    if (backend == exec::backend::avx512 && values.size() >= least_count_avx512) {
+        return unpack_avx512(in, bits, values);
+    }
+    if (backend == exec::backend::avx2 && fits_avx2<T>(bits) && values.size() >= least_count_avx2) {
+        const unpacked_avx2<T> first = unpack_avx2(in, bits, values);
+        done = first.count;
+        largest = first.largest;
+    }
+#endif
+    return std::max(largest,
+                    unpack_portable(in.subspan(packed_bytes(done, bits)), bits, values.subspan(done)));
 }
 
 }  // namespace detail
@@ -117,6 +168,15 @@ inline void unpack_bits(std::span<const std::uint8_t> in, int bits, std::span<st
 }
 inline void unpack_bits(std::span<const std::uint8_t> in, int bits, std::span<std::uint64_t> values) {
     detail::unpack(in, bits, values);
+}
+
+/// The same, and whether all values are below q, in one pass: for residues from outside. All values are
+/// written in either case.
+/// @throws what unpack_bits does
+[[nodiscard]] inline bool unpack_bits_below(std::span<const std::uint8_t> in, int bits, std::uint64_t q,
+                                            std::span<std::uint64_t> values) {
+    const std::uint64_t largest = detail::unpack(in, bits, values);
+    return values.empty() || largest < q;
 }
 
 }  // namespace tensafe::wire

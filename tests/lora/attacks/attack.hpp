@@ -183,6 +183,13 @@ struct output_bytes {
     std::vector<std::uint8_t> c1;
 };
 
+/// A product as it would travel.
+template <ckks::parameter_set P>
+void pack_alone(const lora::protected_product<P>& product, std::size_t wanted, int bits, output_bytes& out) {
+    std::vector<std::uint32_t> switched(P::degree);
+    lora::pack(host{}, product, wanted, bits, std::span(switched), out);
+}
+
 // --- Statistics
 // ---------------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ namespace {
 using namespace attacks;
 using lora::matrix;
 using P = small_private;
-using message = ckks::plaintext<P, rns::coefficient_form>;
+using message = rns::secret_poly<basis_of<P>, rns::coefficient_form>;
 
 /// A request of one ciphertext that encrypts any polynomial.
 template <class Layout>
@@ -36,7 +36,8 @@ lora::request<P> request_of(const Layout& layout, const ckks::secret_key<P>& key
                             random::generator& generator) {
     REQUIRE(layout.inputs() == 1);
     lora::request<P> request{layout.d, layout.entries_per_input(), 1, generator.next_seed(), {{}}};
-    const auto c0 = ckks::encrypt_c0(host{}, key, std::move(m), generator, request.seed, 0);
+    ckks::encryption_workspace<P> work;
+    const auto c0 = ckks::encrypt_c0(host{}, key, std::move(m), generator, request.seed, 0, work);
     rns::for_each_limb<basis_of<P>>([&]<int I>() {
         constexpr int bits = std::bit_width(basis_of<P>::prime<I>);
         std::vector<std::uint8_t> limb(tensafe::wire::packed_bytes(P::degree, bits));
@@ -55,10 +56,11 @@ std::vector<double> wanted_coefficients(const Server& server, session<P>& s,
     typename Server::reply_type reply;
     server.apply(host{}, request, s.pool, s.work, reply);
     std::vector<double> result;
+    lora::decryption_workspace<P> reading;
     for (std::size_t o = 0; o < layout.outputs(); ++o) {
         std::vector<double> values(std::size_t{1} << layout.fold_log_n());
         lora::open_output<P>(host{}, s.key, reply.outputs[o], layout.fold_log_n(), layout.wanted(o),
-                             layout.reply_bits(budget, o), values);
+                             layout.reply_bits(budget, o), reading, values);
         result.insert(result.end(), values.begin(), values.end());
     }
     return result;
@@ -83,8 +85,9 @@ TEST_CASE("states of one entry, larger than the range is made for, show the very
         std::vector<float> h(d);
         h[k] = 1;
         const double scale = excess * layout.message_scale(budget, 1);
-        const auto request =
-            request_of(layout, s.key, layout.encode_message(host{}, view(h), 0, scale), generator);
+        lora::message_workspace<P> work;
+        layout.encode_message(host{}, view(h), 0, scale, work);
+        const auto request = request_of(layout, s.key, std::move(work.message), generator);
         const std::vector<double> answers = wanted_coefficients(server, s, request);
         for (std::size_t r = 0; r < 4; ++r) {
             const double integer =

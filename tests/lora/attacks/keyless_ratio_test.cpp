@@ -214,7 +214,7 @@ void check_packing(std::size_t rank, std::size_t d) {
     for (std::size_t t = 0; t < bare.size(); ++t) {
         const auto guess = fractions(rns::inverse(host{}, bare[t].c1));
         output_bytes rounded;
-        lora::pack(host{}, without_zero<P>(bare[t], layout.fold_log_n()), layout.wanted(0), bits, rounded);
+        pack_alone(without_zero<P>(bare[t], layout.fold_log_n()), layout.wanted(0), bits, rounded);
         CHECK(concentration(difference(reply_fractions(rounded, P::degree, bits), guess)) > 0.999);
         const double confirmed =
             concentration(difference(reply_fractions(outputs[t], P::degree, bits), guess));
@@ -336,7 +336,7 @@ TEST_CASE("columns: d entries of one reply are d equations for a row of A, and o
 
         const auto guess = fractions(rns::inverse(host{}, bare[r].c1));
         output_bytes rounded;
-        lora::pack(host{}, without_zero<P>(bare[r], P::log_n), 20, budget.reply_bits, rounded);
+        pack_alone(without_zero<P>(bare[r], P::log_n), 20, budget.reply_bits, rounded);
         CHECK(concentration(difference(reply_fractions(rounded, P::degree, budget.reply_bits), guess)) >
               0.999);
         CHECK(std::fabs(concentration(

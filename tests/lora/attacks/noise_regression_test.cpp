@@ -99,12 +99,13 @@ regression regress(std::size_t rank, std::size_t d, std::size_t replies) {
         const auto bare = s.work.products;
         server.protect(host{}, s.pool, s.work);
         // W*x: the product of a ciphertext without c1 and without noise.
-        plain.c1.assign(1, evaluation_poly<P>());
-        plain.c0.clear();
-        plain.c0.emplace_back(
-            std::move(ckks::forward(host{}, layout.encode_message(host{}, view(h), 0, query.scale)).value)
-                .take()
-                .declassify());
+        lora::message_workspace<P> message;
+        layout.encode_message(host{}, view(h), 0, query.scale, message);
+        plain.requests.resize(1);
+        plain.requests[0].c1.assign(1, evaluation_poly<P>());
+        plain.requests[0].c0.clear();
+        plain.requests[0].c0.emplace_back(
+            rns::forward(host{}, std::move(message.message)).take().declassify());
         server.multiply(host{}, query.request, plain);
 
         for (std::size_t o = 0; o < layout.outputs(); ++o) {

@@ -51,9 +51,11 @@ histogram count_bytes(const matrix& a, std::uint64_t session_number, bool with_z
         if (with_zeros) {
             server.protect(host{}, s.pool, s.work);
         } else {
+            s.work.protected_products.clear();
             for (auto& product : s.work.products) {
                 s.work.protected_products.push_back(without_zero<P>(std::move(product), layout.fold_log_n()));
             }
+            s.work.done = tile_server::workspace::step::hidden;
         }
         server.finish(host{}, s.work, reply);
         for (const auto& output : reply.outputs) {

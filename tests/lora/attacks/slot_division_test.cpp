@@ -56,7 +56,8 @@ std::vector<std::uint64_t> decrypted_c1(const ckks::secret_key<P>& key, const st
                                         int bits) {
     output_bytes whole{std::vector<std::uint8_t>(tensafe::wire::packed_bytes(P::degree, bits)), c1};
     std::vector<double> values(P::degree);
-    lora::open_output<P>(host{}, key, whole, P::log_n, P::degree, bits, values);
+    lora::decryption_workspace<P> work;
+    lora::open_output<P>(host{}, key, whole, P::log_n, P::degree, bits, work, values);
     std::vector<std::uint64_t> result;
     const double unit = std::exp2(bits) / static_cast<double>(modulus<basis_of<P>>());
     for (const double x : values) {
@@ -148,7 +149,7 @@ TEST_CASE("the same division of a protected reply gives numbers that A has no pa
     rns::multiply(host{}, expected, expected, s.key.value());
     const auto wanted = fractions(rns::inverse(host{}, std::move(expected)));
     output_bytes unprotected;
-    lora::pack(host{}, without_zero<P>(bare, layout.fold_log_n()), layout.wanted(0), budget.reply_bits,
+    pack_alone(without_zero<P>(bare, layout.fold_log_n()), layout.wanted(0), budget.reply_bits,
                unprotected);
     const auto without = decrypted_c1(s.key, unprotected.c1, budget.reply_bits);
     const auto with = decrypted_c1(s.key, reply.outputs[0].c1, budget.reply_bits);

@@ -1,0 +1,134 @@
+#include <tensafe/tensafe.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <random>
+#include <vector>
+
+#include "../backends.hpp"
+
+// Every allocation of this program goes through these.
+namespace {
+std::atomic<std::size_t> allocations{0};
+
+void* counted(std::size_t size, std::size_t alignment) {
+    ++allocations;
+    void* const p = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+    if (p == nullptr) {
+        throw std::bad_alloc();
+    }
+    return p;
+}
+
+// Not inlined: compilers look for the allocation that belongs to a free.
+__attribute__((noinline)) void release(void* p) noexcept {
+    std::free(p);
+}
+}  // namespace
+
+void* operator new(std::size_t size) {
+    return counted(size, alignof(std::max_align_t));
+}
+void* operator new(std::size_t size, std::align_val_t alignment) {
+    return counted(size, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* p) noexcept {
+    release(p);
+}
+void operator delete(void* p, std::size_t) noexcept {
+    release(p);
+}
+void operator delete(void* p, std::align_val_t) noexcept {
+    release(p);
+}
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept {
+    release(p);
+}
+
+namespace {
+
+namespace ckks = tensafe::ckks;
+namespace lora = tensafe::lora;
+using tensafe::exec::host;
+
+template <class P, class Packing, class Protection>
+struct token_path {
+    using server_type = lora::server<P, Packing, Protection>;
+
+    token_path() : server(random_matrix(32, 512, 1)), h(random_matrix(1, 512, 2)), answers(32) {}
+
+    static lora::matrix random_matrix(std::size_t rows, std::size_t columns, unsigned seed) {
+        std::mt19937_64 engine(seed);
+        std::normal_distribution<float> normal;
+        lora::matrix m(rows, columns);
+        for (float& x : m.values) {
+            x = normal(engine);
+        }
+        return m;
+    }
+
+    void run() {
+        client.encrypt(host{}, server.layout(), h.row(0), query);
+        if constexpr (Protection::protects) {
+            server.apply(host{}, query.request, zeros, work, reply);
+        } else {
+            server.apply(host{}, query.request, work, reply);
+        }
+        client.decrypt(host{}, server.layout(), reply, query.scale, reading, answers);
+    }
+
+    /// Allocations of a token after another.
+    std::size_t allocations_of_a_token() {
+        run();
+        const std::size_t before = allocations;
+        run();
+        return allocations - before;
+    }
+
+    server_type server;
+    lora::client<P> client;
+    lora::matrix h;
+    tensafe::random::seed nonce = tensafe::random::fresh_seed();
+    lora::zero_pool<P> zeros{nonce, client.zero_key(host{}, nonce), server.layout().fold_log_n()};
+    typename server_type::workspace work;
+    typename server_type::reply_type reply;
+    lora::query<P> query;
+    lora::decryption_workspace<P> reading;
+    std::vector<double> answers;
+};
+
+using rigorous = lora::protects_adapter_rows<>;
+using calibrated = lora::protects_adapter_rows<lora::calibrated<6>>;
+
+}  // namespace
+
+TEST_CASE("the counter sees an allocation") {
+    const std::size_t before = allocations;
+    const std::vector<int> some(1000);
+    CHECK(some.size() == 1000);
+    CHECK(allocations > before);
+}
+
+TEST_CASE_TEMPLATE("a second token allocates nothing", Path,
+                   token_path<ckks::private_n4096, lora::coefficient_tiles<4>, rigorous>,
+                   token_path<ckks::private_n4096, lora::coefficient_tiles<32>, rigorous>,
+                   token_path<ckks::compact_n4096, lora::coefficient_tiles<4>, calibrated>,
+                   token_path<ckks::private_n4096, lora::replicated_slots<>, rigorous>,
+                   token_path<ckks::private_n4096, lora::coefficient_tiles<4>, lora::reveals_adapter_rows>) {
+    tests::for_each_backend([](tensafe::exec::backend) {
+        Path path;
+        CHECK(path.allocations_of_a_token() == 0);
+    });
+}
+
+TEST_CASE("nor does one whose encryptions of zero were made before") {
+    token_path<ckks::private_n4096, lora::coefficient_tiles<4>, rigorous> path;
+    path.run();
+    path.zeros.fill(host{}, path.server.layout().outputs());
+    const std::size_t before = allocations;
+    path.run();
+    CHECK(allocations - before == 0);
+}

@@ -15,12 +15,11 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <tbb/global_control.h>
+#include <tbb/task_group.h>
 #include <thread>
 #include <type_traits>
 #include <vector>
-
-#include <tbb/global_control.h>
-#include <tbb/parallel_for.h>
 
 using tensafe::exec::host;
 using tensafe::exec::host_execution;
@@ -174,14 +173,14 @@ TEST_CASE("one thread, or one index, is the caller itself, in order") {
 TEST_CASE("an exception reaches the caller with its type, and the object stays usable") {
     const host_parallel where(3);
     for (const std::size_t guilty : {0U, 1U, 50U, 99U}) {
-        CHECK_THROWS_WITH_AS(where.for_each(100,
-                                            [&](std::size_t index, std::size_t) {
-                                                if (index == guilty) {
-                                                    throw tensafe::shape_error("index " +
-                                                                               std::to_string(index));
-                                                }
-                                            }),
-                             ("index " + std::to_string(guilty)).c_str(), tensafe::shape_error);
+        CHECK_THROWS_WITH_AS(
+            where.for_each(100,
+                           [&](std::size_t index, std::size_t) {
+                               if (index == guilty) {
+                                   throw tensafe::shape_error("index " + std::to_string(index));
+                               }
+                           }),
+            ("index " + std::to_string(guilty)).c_str(), tensafe::shape_error);
         CHECK(runs_completely(where, 100));
     }
     CHECK_THROWS_AS(where.for_each(100, [](std::size_t, std::size_t) { throw std::logic_error("all"); }),
@@ -191,14 +190,27 @@ TEST_CASE("an exception reaches the caller with its type, and the object stays u
 
 TEST_CASE("after an exception the indices that have not begun are left out") {
     const host_parallel where(2);
+    meeting both(2);
     std::atomic<int> calls{0};
-    CHECK_THROWS_AS(where.for_each(1'000'000'000'000,
+    CHECK_THROWS_AS(where.for_each(10'000,
                                    [&](std::size_t, std::size_t) {
-                                       if (++calls == 10) {
+                                       if (++calls <= 2 && both.attend()) {
                                            throw std::logic_error("enough");
                                        }
+                                       std::this_thread::sleep_for(std::chrono::milliseconds(1));
                                    }),
                     std::logic_error);
+    CHECK(calls == 2);
+    CHECK_THROWS_AS(where.for_each(10'000,
+                                   [&](std::size_t index, std::size_t) {
+                                       if (index == 0) {
+                                           throw std::logic_error("enough");
+                                       }
+                                       ++calls;
+                                       std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                                   }),
+                    std::logic_error);
+    CHECK(calls < 9'000);
 }
 
 TEST_CASE("an exception inside a nested loop ends both") {
@@ -232,18 +244,17 @@ TEST_CASE("a loop inside a loop is complete, and both keep their slots apart") {
 }
 
 TEST_CASE("while a call of f waits for a loop of its own, its thread begins no other call of f") {
-    const host_parallel where(4);
-    std::atomic<bool> overlapped{false};
+    const host_parallel where(64);  // more slots than threads, so that some are always left to begin
     thread_local bool inside = false;
-    where.for_each(50, [&](std::size_t, std::size_t) {
-        if (inside) {
-            overlapped = true;
-        }
+    std::atomic<int> overlaps{0};
+    where.for_each(64, [&](std::size_t, std::size_t) {
+        overlaps += inside ? 1 : 0;
         inside = true;
-        where.for_each(8, [](std::size_t, std::size_t) { std::this_thread::yield(); });
+        where.for_each(
+            4, [](std::size_t, std::size_t) { std::this_thread::sleep_for(std::chrono::microseconds(100)); });
         inside = false;
     });
-    CHECK(!overlapped);
+    CHECK(overlaps == 0);
 }
 
 TEST_CASE("two objects whose calls are nested in both orders do not wait for each other") {
@@ -253,9 +264,8 @@ TEST_CASE("two objects whose calls are nested in both orders do not wait for eac
     std::atomic<int> calls{0};
     a.for_each(2, [&](std::size_t, std::size_t) {
         all_of_a.attend();  // no place in a is free from here on
-        b.for_each(2, [&](std::size_t, std::size_t) {
-            a.for_each(2, [&](std::size_t, std::size_t) { ++calls; });
-        });
+        b.for_each(
+            2, [&](std::size_t, std::size_t) { a.for_each(2, [&](std::size_t, std::size_t) { ++calls; }); });
     });
     CHECK(calls == 8);
 }
@@ -279,17 +289,27 @@ TEST_CASE("several threads share one object, each with slots of its own") {
     }
 }
 
-TEST_CASE("a caller inside a task group of its own that is cancelled still gets every index") {
-    const host_parallel where(3);
-    tbb::task_group_context context;
+TEST_CASE("a loop is complete though the loop around it has failed meanwhile") {
+    const host_parallel where(2);
+    meeting both(2);
+    std::atomic<bool> failed{false};
     std::atomic<bool> complete{false};
-    tbb::parallel_for(
-        0, 1,
-        [&](int) {
-            context.cancel_group_execution();
-            complete = runs_completely(where, 100);
-        },
-        context);
+    CHECK_THROWS_AS(where.for_each(2,
+                                   [&](std::size_t index, std::size_t) {
+                                       both.attend();
+                                       if (index == 0) {
+                                           throw std::logic_error("outer");
+                                       }
+                                       for (int wait = 0;
+                                            wait < 10'000 && !tbb::is_current_task_group_canceling();
+                                            ++wait) {
+                                           std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                                       }
+                                       failed = tbb::is_current_task_group_canceling();
+                                       complete = runs_completely(where, 100);
+                                   }),
+                    std::logic_error);
+    CHECK(failed);
     CHECK(complete);
 }
 

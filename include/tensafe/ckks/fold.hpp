@@ -12,10 +12,29 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace tensafe::ckks {
+
+namespace detail {
+
+/// 2^-k modulo Q for k up to LogN, as factors.
+template <int LogN, arith::word Q>
+inline constexpr auto inverse_powers_of_two = [] {
+    constexpr auto policy = rns::fixed_arithmetic<Q>;
+    std::array<typename std::remove_cv_t<decltype(policy)>::factor, static_cast<std::size_t>(LogN) + 1>
+        result{};
+    arith::word power = 1;
+    for (auto& factor : result) {
+        factor = policy.prepare(power);
+        power = power % 2 == 0 ? power / 2 : (power + Q) / 2;
+    }
+    return result;
+}();
+
+}  // namespace detail
 
 /// Block sums of an evaluation form, modulo Q, to the coefficients of X^(k*N/n) that they stand for, in
 /// place: the inverse transform of the subring of degree n = 2^log_n, and the division by N/n.
@@ -29,11 +48,8 @@ void block_sums_to_coefficients(exec::host where, int log_n, std::span<arith::wo
     if (log_n > 0) {
         ntt::inverse(where, rns::shared_fold_plan<LogN, Q>(log_n), sums);
     }
-    constexpr auto policy = rns::variable_arithmetic<Q>;
-    const arith::word share = arith::inverse_mod(arith::word{1} << (LogN - log_n), Q);
-    for (arith::word& x : sums) {
-        x = policy.reduce_fully(arith::mul_wide(x, share));
-    }
+    rns::limb::scale(rns::fixed_arithmetic<Q>, sums, sums,
+                     detail::inverse_powers_of_two<LogN, Q>[static_cast<std::size_t>(LogN - log_n)]);
 }
 
 /// The trace of a decrypted message to a subring of degree 2^log_n: what is left of it when only the sums of
@@ -87,11 +103,11 @@ std::vector<std::complex<double>> decode_folded(exec::host where, folded<P, Limb
                      f.limbs[I].span());
     });
     memory::secret_buffer<double> coefficients(points, memory::uninitialized);
-    std::array<arith::word, static_cast<std::size_t>(Limbs)> residues{};
-    memory::wipe_guard guard(residues);
-    for (std::size_t k = 0; k < points; ++k) {
-        rns::for_each_limb<basis>([&]<int I>() { residues[I] = f.limbs[I][k]; });
-        coefficients[k] = rns::to_double<basis>(residues) / f.scale;
+    std::array<std::span<const arith::word>, static_cast<std::size_t>(Limbs)> limbs;
+    rns::for_each_limb<basis>([&]<int I>() { limbs[I] = f.limbs[I].span(); });
+    rns::to_doubles<basis>(limbs, coefficients.span());
+    for (double& x : coefficients) {
+        x /= f.scale;
     }
     std::vector<std::complex<double>> sums(points / 2);
     encoding::shared_slot_transform(f.log_n).to_slots(coefficients.span(), std::span(sums));

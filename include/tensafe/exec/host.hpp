@@ -23,11 +23,12 @@ struct host {
 /// Slots lie in [0, threads()), and no two calls of f that overlap in time have the same one: what a call
 /// needs for itself stands ready once per slot. The result of an operation does not depend on the choice.
 template <class Where>
-concept host_execution =
-    requires(const Where& where, std::size_t count, void (*f)(std::size_t index, std::size_t slot)) {
-        { where.threads() } noexcept -> std::same_as<std::size_t>;
-        where.for_each(count, f);
-    };
+concept host_execution = requires(const Where& where, std::size_t count,
+                                  void (*f)(std::size_t index, std::size_t slot)) {
+    { where.threads() }
+    noexcept->std::same_as<std::size_t>;
+    where.for_each(count, f);
+};
 
 static_assert(host_execution<host>);
 

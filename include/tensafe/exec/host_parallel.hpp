@@ -8,7 +8,6 @@
 #include <concepts>
 #include <cstddef>
 #include <string>
-
 #include <tbb/global_control.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
@@ -38,16 +37,16 @@ class for_each_scope {
 /// nothing to do. Costs one task per thread and call, a few microseconds: worth it for 50 us of work or more.
 ///
 /// Thread-safe: several threads may call for_each of one object, each call with slots of its own. Together
-/// they run `threads()` calls of f at a time; a caller for whom no place is free waits, so f must not wait for
-/// a thread that calls for_each of the same object. Inside f, for_each works, of this object or another, and
-/// runs on the threads that the outer call has.
+/// they run `threads()` calls of f at a time; a caller for whom no place is free waits, so f must not wait
+/// for a thread that calls for_each of the same object. Inside f, for_each works, of this object or another,
+/// and runs on the threads that the outer call has.
 class host_parallel {
   public:
     static constexpr int max_threads = 1024;
 
     /// @param threads  how many may work at a time, the caller included; 0: as many as the process may use
-    ///                 (its processor affinity, and oneTBB's global_control). More than that brings slots, but
-    ///                 no further threads.
+    ///                 (its processor affinity, and oneTBB's global_control). More than that brings slots,
+    ///                 but no further threads.
     /// @throws parameter_error unless it is in [0, max_threads]
     explicit host_parallel(int threads = 0)
         : threads_(resolved(threads)), arena_(std::min(threads_, available_threads())) {}
@@ -60,9 +59,9 @@ class host_parallel {
     std::size_t threads() const noexcept { return static_cast<std::size_t>(threads_); }
 
     /// Calls f(index, slot) once for each index in [0, count), in any order, from several threads at a time
-    /// and always on the same f; returns when all are done. Slots lie in [0, threads()); calls that overlap in
-    /// time have different ones. f sees the caller's rounding mode. While it waits, the caller does no work
-    /// but this call's. With one thread or one index all is done by the caller, in order.
+    /// and always on the same f; returns when all are done. Slots lie in [0, threads()); calls that overlap
+    /// in time have different ones. f sees the caller's rounding mode. While it waits, the caller does no
+    /// work but this call's. With one thread or one index all is done by the caller, in order.
     /// @throws what f throws: one exception, if there were several; indices that had not begun are left out
     /// @throws std::bad_alloc
     template <std::invocable<std::size_t, std::size_t> F>
@@ -72,8 +71,8 @@ class host_parallel {
             host{}.for_each(count, f);
             return;
         }
-        // A slot is a loop that takes the next index until none is left, not a place in the arena. One task has
-        // it from start to end, whatever else its thread does meanwhile; a thread that comes late is not
+        // A slot is a loop that takes the next index until none is left, not a place in the arena. One task
+        // has it from start to end, whatever else its thread does meanwhile; a thread that comes late is not
         // waited for.
         std::atomic<std::size_t> next{0};
         const auto run_slot = [&](std::size_t slot) {

@@ -150,12 +150,9 @@ void open_output(exec::host where, const ckks::secret_key<P>& key, const folded_
                                   key.value().template limb<I>());
         ckks::block_sums_to_coefficients<P::log_n, q>(where, fold_log_n, limbs[I]);
     });
-    std::array<arith::word, static_cast<std::size_t>(basis::limbs)> residues{};
-    memory::wipe_guard guard(residues);
-    for (std::size_t k = 0; k < values.size(); ++k) {
-        rns::for_each_limb<basis>([&]<int I>() { residues[I] = limbs[I][k]; });
-        values[k] = rns::to_double<basis>(residues);
-    }
+    std::array<std::span<const arith::word>, static_cast<std::size_t>(basis::limbs)> residues;
+    std::copy(limbs.begin(), limbs.end(), residues.begin());
+    rns::to_doubles<basis>(residues, values);
 }
 
 }  // namespace tensafe::lora

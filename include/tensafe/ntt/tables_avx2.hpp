@@ -1,9 +1,12 @@
 #pragma once
 
 #include <tensafe/arith/prime.hpp>
+#include <tensafe/core/macros.hpp>
 #include <tensafe/core/precondition.hpp>
 #include <tensafe/memory/buffer.hpp>
 #include <tensafe/ntt/order.hpp>
+
+#if TENSAFE_X86_64
 
 #include <array>
 #include <cstddef>
@@ -64,7 +67,8 @@ using pass_levels = std::array<int, max_log_n>;
 
 /// Everything that the transforms of one degree modulo one prime need.
 ///
-/// Immutable once built; safe to share between threads. Costs about 2N modular products and 4N words.
+/// Immutable once built; safe to share between threads. Takes 4N words, and N modular products or 5N for wide
+/// primes.
 ///
 /// `Arithmetic` prepares factors, and its `bounds` follow the largest entry, as a multiple of q, through the
 /// passes. Each pass reduces as little as lets the next one begin.
@@ -120,6 +124,7 @@ class tables {
     static constexpr int first_pass_stages(int outer) noexcept { return outer % 2 == 1 ? 1 : 2; }
 
     void plan_forward() noexcept {
+        // The first pass never has to reduce: 1 becomes 3.4 at most, and no limit is below 3.9.
         int stage = first_pass_stages(outer_stages());
         double bound = stage == 1 ? bounds_.forward_stage(1) : bounds_.forward(1, 0);
         for (; stage < outer_stages(); stage += 2) {
@@ -177,3 +182,5 @@ class tables {
 };
 
 }  // namespace tensafe::ntt::avx2
+
+#endif

@@ -23,9 +23,7 @@ requires(Basis::limbs >= 2) poly<prefix<Basis, Basis::limbs - 1>, evaluation_for
     // Shifting by half makes the remainder centred: r + half is in [0, q_last) exactly when r is in its upper
     // half.
     constexpr arith::word half = dropped / 2;
-    for (arith::word& r : remainder) {
-        r = arith::subtract_if_not_below(r + half, dropped);
-    }
+    limb::add_constant(modulus_of<dropped>(dropped), remainder.span(), remainder.span(), half);
     poly<shorter, evaluation_form, Space, R> result(memory::uninitialized);
     for_each_limb<shorter>([&]<int I>() {
         constexpr arith::word q = Basis::template prime<I>;

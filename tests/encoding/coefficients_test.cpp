@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "backends.hpp"
+#include "../backends.hpp"
 
 namespace {
 

@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "backends.hpp"
+#include "../backends.hpp"
 
 namespace {
 

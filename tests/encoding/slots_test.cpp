@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "backends.hpp"
+#include "../backends.hpp"
 
 namespace {
 

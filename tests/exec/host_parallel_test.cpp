@@ -21,6 +21,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "thread_sanitizer.hpp"
+
 using tensafe::exec::host;
 using tensafe::exec::host_execution;
 using tensafe::exec::host_parallel;
@@ -243,18 +245,28 @@ TEST_CASE("a loop inside a loop is complete, and both keep their slots apart") {
     }
 }
 
-TEST_CASE("while a call of f waits for a loop of its own, its thread begins no other call of f") {
-    const host_parallel where(64);  // more slots than threads, so that some are always left to begin
-    thread_local bool inside = false;
-    std::atomic<int> overlaps{0};
-    where.for_each(64, [&](std::size_t, std::size_t) {
-        overlaps += inside ? 1 : 0;
-        inside = true;
-        where.for_each(
-            4, [](std::size_t, std::size_t) { std::this_thread::sleep_for(std::chrono::microseconds(100)); });
-        inside = false;
+TEST_CASE("a caller that waits does nothing for another caller: it may hold a lock that the other wants") {
+    const host_parallel where(4);
+    const auto waiting = std::this_thread::get_id();
+    meeting all(3);
+    std::atomic<bool> other_is_done{false};
+    std::atomic<int> done_by_waiting{0};
+    std::thread other([&] {
+        all.attend();
+        where.for_each(200, [&](std::size_t, std::size_t) {
+            done_by_waiting += std::this_thread::get_id() == waiting ? 1 : 0;
+            std::this_thread::sleep_for(std::chrono::microseconds(100));
+        });
+        other_is_done = true;
     });
-    CHECK(overlaps == 0);
+    where.for_each(2, [&](std::size_t, std::size_t) {
+        all.attend();
+        while (std::this_thread::get_id() != waiting && !other_is_done) {
+            std::this_thread::yield();
+        }
+    });
+    other.join();
+    CHECK(done_by_waiting == 0);
 }
 
 TEST_CASE("two objects whose calls are nested in both orders do not wait for each other") {

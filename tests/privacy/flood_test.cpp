@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "../random/stream_reference.hpp"
-#include "backends.hpp"
+#include "../backends.hpp"
 #include "guarded_pages.hpp"
 
 namespace {

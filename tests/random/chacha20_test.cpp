@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "backends.hpp"
+#include "../backends.hpp"
 #include "stream_reference.hpp"
 
 namespace {

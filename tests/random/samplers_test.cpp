@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "backends.hpp"
+#include "../backends.hpp"
 #include "stream_reference.hpp"
 
 namespace {

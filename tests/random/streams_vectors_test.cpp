@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "backends.hpp"
+#include "../backends.hpp"
 #include "stream_reference.hpp"
 
 // The vectors of docs/design/random-streams.md. They are the format: whoever changes one breaks stored and

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "backends.hpp"
+#include "../backends.hpp"
 #include "guarded_pages.hpp"
 
 namespace {

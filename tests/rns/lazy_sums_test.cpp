@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "backends.hpp"
+#include "../backends.hpp"
 
 namespace {
 

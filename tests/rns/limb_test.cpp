@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "backends.hpp"
+#include "../backends.hpp"
 
 namespace {
 

@@ -112,7 +112,8 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
         const double unit = static_cast<double>(P::degree / (2 * s.stride)) * row_norm /
                             (budget.weight_norm * std::sqrt(static_cast<double>(P::degree) / 2) * scale);
         for (std::size_t o = 0; o < s.outputs; ++o) {
-            const std::span<double> of_output = work.coefficients.span().subspan(o * 2 * s.stride, 2 * s.stride);
+            const std::span<double> of_output =
+                work.coefficients.span().subspan(o * 2 * s.stride, 2 * s.stride);
             for (double& x : of_output) {
                 x *= unit;
             }

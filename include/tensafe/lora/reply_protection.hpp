@@ -30,6 +30,7 @@ struct protected_product {
 
 /// Hides a product, first step: adds the encryption of zero and the flood. One inverse NTT for each limb. The
 /// product's memory becomes the result's; allocates nothing.
+/// @param product     with the c1 of the zero added already
 /// @param zero        never to be used again: a second product under it would show both
 /// @param flood_seed  secret, fresh for each reply; `lane` counts the products of the reply
 /// @param draws       room for as many floods as c0 has coefficients; the caller wipes it
@@ -40,7 +41,6 @@ protected_product<P> protect(exec::host where, folded_product<P> product,
                              std::span<arith::wide> draws) {
     using basis = typename folded_product<P>::basis;
     TENSAFE_PRECONDITION(product.c0.front().size() == zero.e0.size() && draws.size() == zero.e0.size());
-    rns::add(where, product.c1, zero.c1);
     protected_product<P> result{std::move(product.c0), rns::inverse(where, std::move(product.c1))};
     ckks::add_small(zero.e1.span(), result.c1);
 

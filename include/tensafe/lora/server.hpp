@@ -100,24 +100,30 @@ class server {
             work.slots.resize(where.threads());
         }
         work.done = workspace::step::none;
-        if constexpr (detail::packed_weights<P, Packing>::by_output) {
+        for (const task& t : tasks) {
+            t.to->outputs.resize(layout_.outputs());
+            label(*t.to, t.from->tokens);
+        }
+        reserve_randomness(tasks, work);
+        if constexpr (detail::packed_weights<P, Packing>::by_panel) {
             where.for_each(tasks.size(), [&](std::size_t t, std::size_t) {
                 weights_.expand(exec::host{}, layout_, *tasks[t].from, work.requests[t]);
             });
-            answer(
-                where, tasks, work, [&](std::size_t t, std::size_t o, product_workspace<P> & slot) -> auto& {
-                    weights_.multiply(exec::host{}, layout_, o, work.requests[t], slot, slot.product);
-                    return slot.product;
-                });
+            where.for_each(weights_.panels(), [&](std::size_t p, std::size_t slot) {
+                answer_panel(tasks, p, work, work.slots[slot]);
+            });
         } else {
-            for (const task& t : tasks) {
-                weights_.multiply(where, layout_, *t.from, work.requests[0], work.products);
-                answer(
-                    where, std::span(&t, 1),
-                    work, [&](std::size_t, std::size_t o, product_workspace<P>&) -> auto& {
-                        return work.products[o];
-                    });
+            for (std::size_t t = 0; t < tasks.size(); ++t) {
+                weights_.multiply(where, layout_, *tasks[t].from, work.requests[0], work.products);
+                where.for_each(layout_.outputs(), [&](std::size_t o, std::size_t slot) {
+                    answer_output(tasks, t, o, work, work.slots[slot], work.products[o]);
+                });
             }
+        }
+        work.tickets.clear();
+        memory::wipe(work.seeds.data(), work.seeds.size() * sizeof(random::seed));
+        for (std::size_t t = 0; t < tasks.size(); ++t) {
+            count(work);
         }
     }
 
@@ -175,22 +181,23 @@ class server {
         detail::check_request(layout_, r, largest_batch_);
         work.done = workspace::step::none;
         ready(work);
-        if constexpr (detail::packed_weights<P, Packing>::by_output) {
+        if constexpr (detail::packed_weights<P, Packing>::by_panel) {
             if (work.requests[0].c1.size() != layout_.inputs()) {
                 throw shape_error("server::multiply: got a workspace with " +
                                   std::to_string(work.requests[0].c1.size()) + " inputs, wanted " +
                                   std::to_string(layout_.inputs()) + ": call expand() first");
             }
             work.products.resize(layout_.outputs());
-            for (std::size_t o = 0; o < layout_.outputs(); ++o) {
-                weights_.multiply(where, layout_, o, work.requests[0], work.slots[0], work.products[o]);
+            for (std::size_t p = 0; p < weights_.panels(); ++p) {
+                const std::size_t outputs = weights_.shape_of(layout_, p).outputs;
+                weights_.multiply(layout_, p, std::span(work.requests).first(1), work.slots[0],
+                                  std::span(work.products).subspan(p * rns::panel_outputs, outputs), {});
             }
         } else {
             weights_.multiply(where, layout_, r, work.requests[0], work.products);
         }
         work.tokens = r.tokens;
         work.done = workspace::step::multiplied;
-        work.work.products += layout_.inputs() * layout_.outputs();
     }
 
     /// Third step: encryptions of zero and floods. Not for bare replies.
@@ -206,10 +213,12 @@ class server {
         // After an exception the products are lost, not half hidden.
         work.done = workspace::step::none;
         for (std::size_t o = 0; o < work.products.size(); ++o) {
-            hide(where, work.products[o], zeros, zeros.reserve(), seed, o, work.slots[0],
-                 work.protected_products[o]);
+            auto zero = zeros.take(where);
+            rns::add(where, work.products[o].c1, zero.c1);
+            hide(where, work.products[o], zero, seed, o, work.slots[0], work.protected_products[o]);
+            zeros.recycle(std::move(zero));
         }
-        count_transforms(work);
+        count(work);
         work.done = workspace::step::hidden;
     }
 
@@ -226,6 +235,7 @@ class server {
         } else {
             check_step(work, workspace::step::multiplied, work.products.size(), "finish", "multiply");
             std::swap(result.outputs, work.products);
+            count(work);
         }
         work.done = workspace::step::none;
         label(result, work.tokens);
@@ -247,72 +257,107 @@ class server {
         result.tokens = tokens;
     }
 
-    void count_transforms(workspace& work) const noexcept {
-        constexpr auto limbs = static_cast<std::size_t>(folded_product<P>::basis::limbs);
-        // v of the encryption of zero, and c1; of c0 if all coefficients are wanted.
-        work.work.transforms += layout_.outputs() * limbs * (layout_.fold_log_n() == P::log_n ? 3 : 2);
+    /// The work of one token or batch.
+    void count(workspace& work) const noexcept {
+        work.work.products += layout_.inputs() * layout_.outputs();
+        if constexpr (Protection::protects) {
+            constexpr auto limbs = static_cast<std::size_t>(folded_product<P>::basis::limbs);
+            // v of the encryption of zero, and c1; of c0 if all coefficients are wanted.
+            work.work.transforms += layout_.outputs() * limbs * (layout_.fold_log_n() == P::log_n ? 3 : 2);
+        }
     }
 
-    /// Replies to all tasks from the products that product_of(task, output, slot) gives.
-    template <class Where, class Products>
-    void answer(const Where& where, std::span<const task> tasks, workspace& work, Products product_of) const {
-        const std::size_t outputs = layout_.outputs();
-        for (const task& t : tasks) {
-            t.to->outputs.resize(outputs);
-            label(*t.to, t.from->tokens);
-        }
+    /// Seeds of floods and tickets for zeros, drawn in order, so that threads do not decide which hides what.
+    void reserve_randomness(std::span<const task> tasks, workspace& work) const {
         if constexpr (Protection::protects) {
-            // Drawn in order, so that threads do not decide which zero hides which product.
             if (work.seeds.size() < tasks.size()) {
                 work.seeds = memory::secret_buffer<random::seed>(tasks.size());
             }
             work.tickets.clear();
-            work.tickets.reserve(tasks.size() * outputs);
+            work.tickets.reserve(tasks.size() * layout_.outputs());
             for (std::size_t t = 0; t < tasks.size(); ++t) {
                 work.seeds[t] = work.generator.next_seed();
-                for (std::size_t o = 0; o < outputs; ++o) {
+                for (std::size_t o = 0; o < layout_.outputs(); ++o) {
                     work.tickets.push_back(tasks[t].zeros->reserve());
                 }
             }
-            where.for_each(outputs, [&](std::size_t o, std::size_t s) {
-                product_workspace<P>& slot = work.slots[s];
-                for (std::size_t t = 0; t < tasks.size(); ++t) {
-                    folded_product<P>& product = product_of(t, o, slot);
-                    hide(exec::host{}, product, *tasks[t].zeros, std::move(work.tickets[t * outputs + o]),
-                         work.seeds[t], o, slot, slot.hidden);
-                    emit(exec::host{}, slot.hidden, o, tasks[t].from->tokens, slot, product,
-                         tasks[t].to->outputs[o]);
-                }
-            });
-            work.tickets.clear();
-            memory::wipe(work.seeds.data(), work.seeds.size() * sizeof(random::seed));
-            for (std::size_t t = 0; t < tasks.size(); ++t) {
-                count_transforms(work);
-            }
-        } else {
-            where.for_each(outputs, [&](std::size_t o, std::size_t s) {
-                for (std::size_t t = 0; t < tasks.size(); ++t) {
-                    // The memory of the reply before is that of this product.
-                    std::swap(work.slots[s].product, tasks[t].to->outputs[o]);
-                    std::swap(product_of(t, o, work.slots[s]), tasks[t].to->outputs[o]);
-                }
-            });
         }
-        work.work.products += tasks.size() * layout_.inputs() * outputs;
     }
 
-    /// Adds the encryption of zero and the flood to product o. Its memory goes to `hidden`.
-    void hide(exec::host where, folded_product<P>& product, zero_pool& zeros,
-              typename zero_pool::ticket ticket, const random::seed& flood_seed, std::size_t o,
-              product_workspace<P>& slot, protected_product<P>& hidden) const {
+    /// The outputs of panel p of all tasks. c1 of the products meets that of the zeros on the way.
+    void answer_panel(std::span<const task> tasks, std::size_t p, workspace& work,
+                      product_workspace<P>& slot) const {
+        const std::size_t outputs = weights_.shape_of(layout_, p).outputs;
+        const std::size_t first = p * rns::panel_outputs;
+        if (slot.products.size() < tasks.size() * outputs) {
+            slot.products.resize(tasks.size() * outputs);
+        }
+        if constexpr (Protection::protects) {
+            slot.zeros.clear();
+            slot.zeros.reserve(tasks.size() * outputs);
+            for (std::size_t t = 0; t < tasks.size(); ++t) {
+                for (std::size_t g = 0; g < outputs; ++g) {
+                    slot.zeros.push_back(tasks[t].zeros->redeem(
+                        exec::host{}, std::move(work.tickets[t * layout_.outputs() + first + g])));
+                }
+            }
+        } else {
+            // The memory of the replies before is that of these products.
+            swap_outputs(tasks, p, outputs, slot);
+        }
+        weights_.multiply(layout_, p, std::span(std::as_const(work.requests)).first(tasks.size()), slot,
+                          slot.products, slot.zeros);
+        if constexpr (Protection::protects) {
+            for (std::size_t t = 0; t < tasks.size(); ++t) {
+                for (std::size_t g = 0; g < outputs; ++g) {
+                    const std::size_t o = first + g;
+                    auto& product = slot.products[t * outputs + g];
+                    auto& zero = slot.zeros[t * outputs + g];
+                    hide(exec::host{}, product, zero, work.seeds[t], o, slot, slot.hidden);
+                    emit(exec::host{}, slot.hidden, o, tasks[t].from->tokens, slot, product,
+                         tasks[t].to->outputs[o]);
+                    tasks[t].zeros->recycle(std::move(zero));
+                }
+            }
+        } else {
+            swap_outputs(tasks, p, outputs, slot);
+        }
+    }
+
+    static void swap_outputs(std::span<const task> tasks, std::size_t p, std::size_t outputs,
+                             product_workspace<P>& slot) noexcept {
+        for (std::size_t t = 0; t < tasks.size(); ++t) {
+            for (std::size_t g = 0; g < outputs; ++g) {
+                std::swap(slot.products[t * outputs + g], tasks[t].to->outputs[p * rns::panel_outputs + g]);
+            }
+        }
+    }
+
+    /// Output o of task t, from its product.
+    void answer_output(std::span<const task> tasks, std::size_t t, std::size_t o, workspace& work,
+                       product_workspace<P>& slot, folded_product<P>& product) const {
+        if constexpr (Protection::protects) {
+            auto zero =
+                tasks[t].zeros->redeem(exec::host{}, std::move(work.tickets[t * layout_.outputs() + o]));
+            rns::add(exec::host{}, product.c1, zero.c1);
+            hide(exec::host{}, product, zero, work.seeds[t], o, slot, slot.hidden);
+            emit(exec::host{}, slot.hidden, o, tasks[t].from->tokens, slot, product, tasks[t].to->outputs[o]);
+            tasks[t].zeros->recycle(std::move(zero));
+        } else {
+            std::swap(product, tasks[t].to->outputs[o]);
+        }
+    }
+
+    /// Adds what is left of the encryption of zero, and the flood, to product o. Its memory goes to `hidden`.
+    void hide(exec::host where, folded_product<P>& product, const ckks::zero<P, request_level<P>>& zero,
+              const random::seed& flood_seed, std::size_t o, product_workspace<P>& slot,
+              protected_product<P>& hidden) const {
         const std::size_t folded = std::size_t{1} << layout_.fold_log_n();
         if (slot.floods.size() != folded) {
             slot.floods = memory::secret_buffer<arith::wide>(folded, memory::uninitialized);
         }
-        auto zero = zeros.redeem(where, std::move(ticket));
         hidden = lora::protect(where, std::move(product), zero, budget_.flood, flood_seed,
                                static_cast<std::uint32_t>(o), slot.floods.span());
-        zeros.recycle(std::move(zero));
         memory::wipe(slot.floods.data(), folded * sizeof(arith::wide));
     }
 

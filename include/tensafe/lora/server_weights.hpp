@@ -11,6 +11,7 @@
 #include <tensafe/lora/work_count.hpp>
 #include <tensafe/random/generator.hpp>
 #include <tensafe/rns/limb.hpp>
+#include <tensafe/rns/panel.hpp>
 
 #include <algorithm>
 #include <array>
@@ -32,15 +33,17 @@ struct expanded_request {
     std::vector<form> c1;
 };
 
-/// Memory for one product on its way from ciphertexts to bytes.
+/// Memory for products on their way from ciphertexts to bytes: of up to four outputs, for each request of a
+/// batch.
 template <ckks::parameter_set P>
 struct product_workspace {
-    folded_product<P> product;
+    std::vector<folded_product<P>> products;
+    std::vector<ckks::zero<P, request_level<P>>> zeros;
     protected_product<P> hidden;
     memory::secret_buffer<arith::wide> floods;
     memory::buffer<std::uint32_t> switched{P::degree, memory::uninitialized};
-    std::vector<const arith::word*> inputs;   ///< of one limb
-    std::vector<const arith::word*> weights;  ///< that meet them
+    std::vector<const arith::word*> c0;  ///< one limb of the inputs
+    std::vector<const arith::word*> c1;
 };
 
 /// Memory that a server works in, kept by the caller from token to token: from the second token on nothing is
@@ -80,7 +83,7 @@ void check_request(const Layout& layout, const request<P>& r, std::size_t larges
     }
 }
 
-/// Makes the halves of a product ready: c0 zero, c1 to be written.
+/// Makes room for a product: c0 zero, c1 to be written.
 template <ckks::parameter_set P>
 void prepare(folded_product<P>& product, std::size_t folded) {
     using basis = typename folded_product<P>::basis;
@@ -121,23 +124,41 @@ void expand_input(exec::host, const request<P>& r, std::size_t i, Poly& c0, Poly
                          static_cast<std::uint32_t>(i * static_cast<std::size_t>(basis::limbs)));
 }
 
-/// A as plaintexts: inputs * outputs of them, encoded and transformed once.
+/// A as plaintexts: inputs * outputs of them, encoded and transformed once, and packed into panels of four
+/// outputs.
 template <ckks::parameter_set P, class Packing>
 class packed_weights {
+    using basis = typename folded_product<P>::basis;
+
   public:
-    /// Each output is computed by itself.
-    static constexpr bool by_output = true;
+    /// Each panel of outputs is computed by itself.
+    static constexpr bool by_panel = true;
 
     template <class Layout>
-    packed_weights(const Layout& layout, const reply_budget& budget, const matrix& a) {
+    packed_weights(const Layout& layout, const reply_budget& budget, const matrix& a)
+        : panels_(ceil_divide(layout.outputs(), rns::panel_outputs)) {
         const exec::host here;
         layout.check_matrix(a);
-        for (std::size_t o = 0; o < layout.outputs(); ++o) {
-            for (std::size_t i = 0; i < layout.inputs(); ++i) {
-                plaintexts_.push_back(ckks::forward(here, layout.encode_weights(here, a, budget, o, i)));
+        for (std::size_t p = 0; p < panels_.size(); ++p) {
+            const rns::panel_shape shape = shape_of(layout, p);
+            const std::size_t words = shape.words(P::degree);
+            panels_[p] = memory::secret_buffer<arith::word>(words * static_cast<std::size_t>(basis::limbs),
+                                                            memory::uninitialized);
+            for (std::size_t g = 0; g < shape.outputs; ++g) {
+                for (std::size_t i = 0; i < shape.inputs; ++i) {
+                    const auto weights = ckks::forward(
+                        here, layout.encode_weights(here, a, budget, p * rns::panel_outputs + g, i));
+                    rns::for_each_limb<basis>([&]<int I>() {
+                        rns::fill_panel(
+                            shape, weights.value.template limb<I>(), i, g,
+                            panels_[p].span().subspan(static_cast<std::size_t>(I) * words, words));
+                    });
+                }
             }
         }
     }
+
+    std::size_t panels() const noexcept { return panels_.size(); }
 
     template <class Layout>
     void expand(exec::host where, const Layout& layout, const request<P>& r, expanded_request<P>& to) const {
@@ -148,38 +169,76 @@ class packed_weights {
         }
     }
 
-    /// Output o: the sum over inputs of plaintext times ciphertext. c1 takes one reduction for each
-    /// coefficient, c0 one for each wanted coefficient and input.
+    /// The outputs of panel p for each request: the sum over inputs of plaintext times ciphertext. c1 takes
+    /// one reduction for each coefficient, c0 one for each wanted coefficient.
+    /// @param to     product g of request r stands at r * shape_of(layout, p).outputs + g
+    /// @param zeros  at the same places: their c1 is added; or none
     template <class Layout>
-    void multiply(exec::host, const Layout& layout, std::size_t o, const expanded_request<P>& r,
-                  product_workspace<P>& work, folded_product<P>& product) const {
-        using basis = typename folded_product<P>::basis;
-        const std::size_t inputs = layout.inputs();
-        work.inputs.resize(inputs);
-        work.weights.resize(inputs);
-        prepare(product, std::size_t{1} << layout.fold_log_n());
-        const auto* weights = plaintexts_.data() + o * inputs;
-        rns::for_each_limb<basis>([&]<int I>() {
-            constexpr auto policy = rns::variable_arithmetic<basis::template prime<I>>;
-            for (std::size_t i = 0; i < inputs; ++i) {
-                work.inputs[i] = r.c1[i].template limb<I>().data();
-                work.weights[i] = weights[i].value.template limb<I>().data();
-                rns::limb::add_block_sums(policy, product.c0[I].span(), r.c0[i].template limb<I>(),
-                                          weights[i].value.template limb<I>());
+    void multiply(const Layout& layout, std::size_t p, std::span<const expanded_request<P>> requests,
+                  product_workspace<P>& work, std::span<folded_product<P>> to,
+                  std::span<const ckks::zero<P, request_level<P>>> zeros) const {
+        const rns::panel_shape shape = shape_of(layout, p);
+        const std::size_t folded = std::size_t{1} << layout.fold_log_n();
+        const std::size_t words = shape.words(P::degree);
+        work.c0.resize(shape.inputs);
+        work.c1.resize(shape.inputs);
+        for (std::size_t r = 0; r < requests.size(); ++r) {
+            for (std::size_t g = 0; g < shape.outputs; ++g) {
+                prepare(to[r * shape.outputs + g], folded);
             }
-            rns::limb::sum_products(policy, product.c1.template limb<I>(), work.inputs, work.weights);
+        }
+        // Blocks of coefficients whose weights all requests find in cache.
+        const std::size_t at_once = std::clamp(cached_words * folded / words, std::size_t{1}, folded);
+        rns::for_each_limb<basis>([&]<int I>() {
+            const rns::panel_view panel{shape, panels_[p].data() + static_cast<std::size_t>(I) * words};
+            for (std::size_t first = 0; first < folded; first += at_once) {
+                const rns::block_range range{first, std::min(first + at_once, folded)};
+                for (std::size_t r = 0; r < requests.size(); ++r) {
+                    multiply_limb<I>(panel, requests[r], work, to.subspan(r * shape.outputs, shape.outputs),
+                                     zeros.empty() ? zeros : zeros.subspan(r * shape.outputs, shape.outputs),
+                                     range);
+                }
+            }
         });
     }
 
+    template <class Layout>
+    static rns::panel_shape shape_of(const Layout& layout, std::size_t p) noexcept {
+        return {layout.inputs(), std::min(rns::panel_outputs, layout.outputs() - p * rns::panel_outputs)};
+    }
+
   private:
-    std::vector<ckks::plaintext<P, rns::evaluation_form, request_level<P>>> plaintexts_;
+    /// 256 KiB: a quarter of the L2 cache of current server cores.
+    static constexpr std::size_t cached_words = std::size_t{1} << 15;
+
+    template <int I>
+    static void multiply_limb(const rns::panel_view& panel, const expanded_request<P>& r,
+                              product_workspace<P>& work, std::span<folded_product<P>> to,
+                              std::span<const ckks::zero<P, request_level<P>>> zeros,
+                              rns::block_range range) {
+        for (std::size_t i = 0; i < panel.shape.inputs; ++i) {
+            work.c0[i] = r.c0[i].template limb<I>().data();
+            work.c1[i] = r.c1[i].template limb<I>().data();
+        }
+        rns::panel_results results;
+        results.blocks = to.front().c0[I].size();
+        for (std::size_t g = 0; g < to.size(); ++g) {
+            results.c0[g] = to[g].c0[I].data();
+            results.c1[g] = to[g].c1.template limb<I>().data();
+            results.addend[g] = zeros.empty() ? nullptr : zeros[g].c1.template limb<I>().data();
+        }
+        rns::multiply_panel(rns::variable_arithmetic<basis::template prime<I>>, panel,
+                            {P::degree, work.c0.data(), work.c1.data()}, results, range);
+    }
+
+    std::vector<memory::secret_buffer<arith::word>> panels_;  ///< limb after limb
 };
 
 /// A as integers, for column batches: a product is a number times a ciphertext.
 template <ckks::parameter_set P>
 class packed_weights<P, column_batched> {
   public:
-    static constexpr bool by_output = false;
+    static constexpr bool by_panel = false;
 
     template <class Layout>
     packed_weights(const Layout& layout, const reply_budget& budget, const matrix& a) {

@@ -114,7 +114,7 @@ struct flood {
                      std::span<arith::wide> out) const {
         constexpr std::size_t coefficient_bytes = sizeof(arith::wide) * Terms;
         constexpr std::size_t chunk = 4096 / coefficient_bytes;
-        constexpr std::size_t most =
+        [[maybe_unused]] constexpr std::size_t most =
             random::chacha20_stream_blocks * random::chacha20_block_bytes / coefficient_bytes;
         TENSAFE_PRECONDITION(first % 4 == 0 && first <= most && out.size() <= most - first);
         if (bits < 1 || bits > max_bits) {

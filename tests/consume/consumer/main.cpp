@@ -6,7 +6,11 @@
 #ifdef CONSUMER_USES_eigen
 #include <Eigen/Core>
 #endif
+#ifdef CONSUMER_USES_parallel
+#include <tensafe/exec/host_parallel.hpp>
+#endif
 
+#include <cstddef>
 #include <cstdio>
 
 // The library's own warnings would reject this conversion, so it shows that they do not come along.
@@ -19,5 +23,9 @@ int main() {
     tensafe::memory::buffer<int> numbers(3);
     const tensafe::version version;
     std::printf("tensafe %d.%d.%d\n", version.major, version.minor, version.patch);
+#ifdef CONSUMER_USES_parallel
+    tensafe::exec::host_parallel(2).for_each(numbers.size(),
+                                             [&](std::size_t i, std::size_t) { numbers[i] = 1; });
+#endif
     return numbers.size() == narrowed(3.5, 0) ? 0 : 1;
 }

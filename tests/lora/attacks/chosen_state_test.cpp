@@ -127,7 +127,7 @@ TEST_CASE("slots that serve one row each answer two hidden states at once: as re
     const auto coefficients = wanted_coefficients(
         server, s,
         request_of(layout, s.key,
-                   ckks::encode_slots<P>(host{}, std::span<const std::complex<double>>(slots), scale),
+                   ckks::encode_slots<P>(host{}, std::span<const std::complex<double>>(slots), scale).value,
                    generator));
     std::vector<std::complex<double>> sums(shape.stride);
     tensafe::encoding::shared_slot_transform(layout.fold_log_n())
@@ -174,7 +174,8 @@ TEST_CASE("check rows give a malicious client further equations about A, but coa
         const double scale = layout.message_scale(budget, norm(view(x))) / 2;
         const auto coefficients = wanted_coefficients(
             server, s,
-            request_of(layout, s.key, ckks::encode_coefficients<P>(host{}, std::span<const double>(x), scale),
+            request_of(layout, s.key,
+                       ckks::encode_coefficients<P>(host{}, std::span<const double>(x), scale).value,
                        generator));
         // x_block of the row that stands in block `row` of a plaintext, as coefficient k of the product meets
         // it.

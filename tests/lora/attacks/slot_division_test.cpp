@@ -149,8 +149,7 @@ TEST_CASE("the same division of a protected reply gives numbers that A has no pa
     rns::multiply(host{}, expected, expected, s.key.value());
     const auto wanted = fractions(rns::inverse(host{}, std::move(expected)));
     output_bytes unprotected;
-    pack_alone(without_zero<P>(bare, layout.fold_log_n()), layout.wanted(0), budget.reply_bits,
-               unprotected);
+    pack_alone(without_zero<P>(bare, layout.fold_log_n()), layout.wanted(0), budget.reply_bits, unprotected);
     const auto without = decrypted_c1(s.key, unprotected.c1, budget.reply_bits);
     const auto with = decrypted_c1(s.key, reply.outputs[0].c1, budget.reply_bits);
     MESSAGE("confirmation of the true A without a zero: ", concentration(difference(without, wanted)),

@@ -3,6 +3,8 @@
 #include <tensafe/exec/host_parallel.hpp>
 
 #include <doctest/doctest.h>
+#include <tbb/global_control.h>
+#include <tbb/task_group.h>
 
 #include <algorithm>
 #include <array>
@@ -15,8 +17,6 @@
 #include <set>
 #include <stdexcept>
 #include <string>
-#include <tbb/global_control.h>
-#include <tbb/task_group.h>
 #include <thread>
 #include <type_traits>
 #include <vector>

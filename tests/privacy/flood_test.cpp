@@ -13,9 +13,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "../random/stream_reference.hpp"
 #include "../backends.hpp"
-#include "guarded_pages.hpp"
+#include "../guarded_pages.hpp"
+#include "../random/stream_reference.hpp"
 
 namespace {
 

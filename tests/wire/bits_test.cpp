@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "../backends.hpp"
-#include "guarded_pages.hpp"
+#include "../guarded_pages.hpp"
 
 namespace {
 

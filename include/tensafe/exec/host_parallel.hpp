@@ -3,15 +3,16 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/exec/host.hpp>
 
+#include <tbb/global_control.h>
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+#include <tbb/task_group.h>
+
 #include <algorithm>
 #include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <string>
-#include <tbb/global_control.h>
-#include <tbb/parallel_for.h>
-#include <tbb/task_arena.h>
-#include <tbb/task_group.h>
 
 namespace tensafe::exec {
 
@@ -34,8 +35,7 @@ class for_each_scope {
 }  // namespace detail
 
 /// Run on the calling thread and on threads of oneTBB, which the process shares and which sleep when there is
-/// nothing to do. A call costs about 1 us, and 5 to 30 us if they must be woken: worth it from 50 us of work
-/// on.
+/// nothing to do. A call costs about 1 us, or 5 to 30 us if they sleep: worth it from 50 us of work on.
 ///
 /// Thread-safe: several threads may call for_each of one object, each call with slots of its own. Together
 /// they run `threads()` calls of f at a time; a caller for whom no place is free waits, so f must not wait

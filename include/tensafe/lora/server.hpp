@@ -104,19 +104,21 @@ class server {
             t.to->outputs.resize(layout_.outputs());
             label(*t.to, t.from->tokens);
         }
-        reserve_randomness(tasks, work);
+        // Encryptions of zero are taken when nothing that came from outside can fail any more.
         if constexpr (detail::packed_weights<P, Packing>::by_panel) {
             where.for_each(tasks.size(), [&](std::size_t t, std::size_t) {
                 weights_.expand(exec::host{}, layout_, *tasks[t].from, work.requests[t]);
             });
+            reserve_randomness(tasks, work);
             where.for_each(weights_.panels(), [&](std::size_t p, std::size_t slot) {
                 answer_panel(tasks, p, work, work.slots[slot]);
             });
         } else {
-            for (std::size_t t = 0; t < tasks.size(); ++t) {
-                weights_.multiply(where, layout_, *tasks[t].from, work.requests[0], work.products);
+            for (const task& t : tasks) {
+                weights_.multiply(where, layout_, *t.from, work.requests[0], work.products);
+                reserve_randomness(std::span(&t, 1), work);
                 where.for_each(layout_.outputs(), [&](std::size_t o, std::size_t slot) {
-                    answer_output(tasks, t, o, work, work.slots[slot], work.products[o]);
+                    answer_output(t, o, work, work.slots[slot], work.products[o]);
                 });
             }
         }
@@ -333,18 +335,17 @@ class server {
         }
     }
 
-    /// Output o of task t, from its product.
-    void answer_output(std::span<const task> tasks, std::size_t t, std::size_t o, workspace& work,
-                       product_workspace<P>& slot, folded_product<P>& product) const {
+    /// Output o of the one task for which randomness was reserved, from its product.
+    void answer_output(const task& t, std::size_t o, workspace& work, product_workspace<P>& slot,
+                       folded_product<P>& product) const {
         if constexpr (Protection::protects) {
-            auto zero =
-                tasks[t].zeros->redeem(exec::host{}, std::move(work.tickets[t * layout_.outputs() + o]));
+            auto zero = t.zeros->redeem(exec::host{}, std::move(work.tickets[o]));
             rns::add(exec::host{}, product.c1, zero.c1);
-            hide(exec::host{}, product, zero, work.seeds[t], o, slot, slot.hidden);
-            emit(exec::host{}, slot.hidden, o, tasks[t].from->tokens, slot, product, tasks[t].to->outputs[o]);
-            tasks[t].zeros->recycle(std::move(zero));
+            hide(exec::host{}, product, zero, work.seeds[0], o, slot, slot.hidden);
+            emit(exec::host{}, slot.hidden, o, t.from->tokens, slot, product, t.to->outputs[o]);
+            t.zeros->recycle(std::move(zero));
         } else {
-            std::swap(product, tasks[t].to->outputs[o]);
+            std::swap(product, t.to->outputs[o]);
         }
     }
 

@@ -17,8 +17,8 @@ struct split_stages {
 using all_fused = split_stages<0>;
 using stage_by_stage = split_stages<17>;
 
-/// When no schedule is named: that of the active back-end, and all fused in portable code, measured best up to
-/// N = 2^17 (docs/benchmarks.md). A schedule that is named runs in portable code.
+/// When no schedule is named: that of the active back-end, and all fused in portable code, measured best up
+/// to N = 2^17 (docs/benchmarks.md). A schedule that is named runs in portable code.
 struct default_schedule : all_fused {};
 
 template <class S>

@@ -132,3 +132,21 @@ TEST_CASE("nor does one whose encryptions of zero were made before") {
     path.run();
     CHECK(allocations - before == 0);
 }
+
+TEST_CASE("making a classic request again allocates nothing") {
+    using P = ckks::n8192_l4;
+    using path = token_path<ckks::private_n4096, lora::coefficient_tiles<4>, rigorous>;
+    const lora::slot_server<P> server(path::random_matrix(32, 512, 1));
+    const lora::matrix h = path::random_matrix(1, 512, 2);
+    lora::client<P> client;
+    lora::slot_server<P>::workspace work;
+    lora::reply<P, lora::replicated_slots<>, lora::reveals_adapter_rows> reply;
+    lora::slot_request<P> request;
+    std::size_t before = 0;
+    for (int token = 0; token < 3; ++token) {
+        before = allocations;
+        client.encrypt(host{}, server.layout(), h.row(0), request);
+        server.apply(host{}, request, work, reply);
+    }
+    CHECK(allocations - before == 0);
+}

@@ -164,6 +164,7 @@ class client {
             for (std::size_t t = 0; t < states.rows; ++t) {
                 column[t] = static_cast<double>(states.row(t)[j]) * result.scales[t];
             }
+            restore_message();
             encoding::encode_coefficients(where, column, 1, work_.message);
             encrypt_message(where, result.request, j);
         }
@@ -233,12 +234,28 @@ class client {
     template <class Packing>
     slot_request<P> encrypt(exec::host where, const slot_layout<P, Packing>& layout,
                             std::span<const float> h) {
-        return encrypt(where, encode(where, layout, h));
+        slot_request<P> result;
+        encrypt_slots(where, layout, h, result);
+        return result;
     }
     template <class Packing>
     slot_request<P> encrypt(exec::host where, const slot_layout<P, Packing>& layout,
                             std::span<const double> h) {
-        return encrypt(where, encode(where, layout, h));
+        slot_request<P> result;
+        encrypt_slots(where, layout, h, result);
+        return result;
+    }
+    /// The same into a request of an earlier token, whose memory is used again: from the second token on
+    /// nothing is allocated.
+    template <class Packing>
+    void encrypt(exec::host where, const slot_layout<P, Packing>& layout, std::span<const float> h,
+                 slot_request<P>& result) {
+        encrypt_slots(where, layout, h, result);
+    }
+    template <class Packing>
+    void encrypt(exec::host where, const slot_layout<P, Packing>& layout, std::span<const double> h,
+                 slot_request<P>& result) {
+        encrypt_slots(where, layout, h, result);
     }
 
     /// First step of `decrypt`: a reply, decrypted and folded to the coefficients that carry the answers.
@@ -328,8 +345,16 @@ class client {
         r.inputs.resize(l.inputs());
         result.scale = scale;
         for (std::size_t i = 0; i < l.inputs(); ++i) {
+            restore_message();
             l.encode_message(where, h, i, scale, work_);
             encrypt_message(where, r, i);
+        }
+    }
+
+    /// Room for a message: none is left after an exception.
+    void restore_message() {
+        if (work_.message.words().empty()) {
+            work_.message = decltype(work_.message)(memory::uninitialized);
         }
     }
 
@@ -407,6 +432,33 @@ class client {
             encoded.inputs.push_back(ckks::encode_slots<P>(where, slots.span()));
         }
         return encoded;
+    }
+
+    template <class Packing, class Real>
+    void encrypt_slots(exec::host where, const slot_layout<P, Packing>& layout, std::span<const Real> h,
+                       slot_request<P>& result) {
+        check(layout, h);
+        if (work_.slots.empty()) {
+            work_.slots = memory::secret_buffer<std::complex<double>>(P::slots, memory::uninitialized);
+        }
+        result.d = layout.d;
+        result.stride = layout.stride;
+        result.inputs.resize(layout.inputs);
+        for (std::size_t i = 0; i < layout.inputs; ++i) {
+            auto& input = result.inputs[i];
+            input.seed = generator_.next_seed();
+            input.scale = P::scale;
+            using form = rns::secret_poly<typename P::basis, rns::coefficient_form>;
+            // Empty after an exception.
+            form message = input.c0.words().empty() ? form(memory::uninitialized)
+                                                    : form(std::move(input.c0).take().classify());
+            layout.replicate(h, i, work_.slots.span());
+            encoding::encode_slots(where, work_.slots.span(), P::scale, message, work_.reals.span());
+            input.c0 = rns::poly<typename P::basis, rns::evaluation_form>(
+                ckks::encrypt_c0(where, key_, std::move(message), generator_, input.seed, 0, work_.encryption)
+                    .take()
+                    .declassify());
+        }
     }
 
     template <class Packing, class Real>

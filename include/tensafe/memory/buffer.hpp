@@ -76,6 +76,14 @@ class buffer {
         return result;
     }
 
+    /// The same memory as a buffer that is wiped: for secrets in the place of old ciphertext.
+    buffer<T, Space, wipe_on_release> classify() && noexcept {
+        buffer<T, Space, wipe_on_release> result;
+        result.data_ = std::exchange(data_, nullptr);
+        result.size_ = std::exchange(size_, 0);
+        return result;
+    }
+
     std::span<T> span() noexcept { return {data_, size_}; }
     std::span<const T> span() const noexcept { return {data_, size_}; }
 

@@ -50,7 +50,7 @@ TEST_CASE("every coefficient of a product with a ternary polynomial is an inner 
 }
 
 TEST_CASE("sums wrap around 2^32") {
-    constexpr std::size_t n = 1024;
+    constexpr std::uint32_t n = 1024;
     const std::vector<std::uint32_t> c(n, 0x80000001U);
     const tensafe::ckks::ternary_window window(std::vector<std::int8_t>(n, 1));
     tests::for_each_backend([&](tensafe::exec::backend) {

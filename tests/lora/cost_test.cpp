@@ -44,6 +44,7 @@ struct measured {
     std::size_t bytes_down;
     std::size_t inputs;
     std::size_t outputs;
+    std::size_t transformed;  ///< outputs of which the client wants more than a few coefficients
     reply_budget budget;
 };
 
@@ -75,19 +76,26 @@ measured run(const matrix& a) {
             s.apply(host{}, sent, work, reply);
         }
     }
-    return {work.work,          sent.bytes(),         reply.bytes(),
-            sent.inputs.size(), reply.outputs.size(), s.layout().budget()};
+    std::size_t transformed = 0;
+    for (std::size_t o = 0; o < reply.outputs.size(); ++o) {
+        transformed += s.layout().wanted(o, sent.tokens) > 16 ? 1U : 0U;
+    }
+    return {work.work,   sent.bytes(),       reply.bytes(), sent.inputs.size(), reply.outputs.size(),
+            transformed, s.layout().budget()};
 }
 
 /// What the client transforms: the code counts nothing there, so this follows from what it sends and gets.
 /// ckks::encrypt_c0 makes one transform for each limb of an input. open_output makes one, modulo the first
-/// prime, to multiply c1 by the secret, unless c1 comes in evaluation form; and one back when the whole ring
-/// is wanted (modulo each prime if the reply is bare).
+/// prime, to multiply c1 by the secret, unless c1 comes in evaluation form or so few coefficients are wanted
+/// that they are inner products; and one back when the whole ring is wanted (modulo each prime if the reply
+/// is bare).
 template <class With>
 std::size_t client_transforms(const measured& m) {
     constexpr bool whole_ring = std::is_same_v<typename With::packing, column_batched>;
-    const std::size_t each = With::protection::protects ? (whole_ring ? 2 : 1) : (whole_ring ? limbs : 0);
-    return m.inputs * limbs + m.outputs * each;
+    if (With::protection::protects) {
+        return m.inputs * limbs + m.transformed * (whole_ring ? 2U : 1U);
+    }
+    return m.inputs * limbs + m.outputs * (whole_ring ? limbs : 0);
 }
 
 /// The sizes, for rank 32 and d = 2048, request and reply together.

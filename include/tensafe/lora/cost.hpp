@@ -5,6 +5,7 @@
 #include <tensafe/lora/interleaved_slots.hpp>
 #include <tensafe/lora/messages.hpp>
 #include <tensafe/lora/mode.hpp>
+#include <tensafe/lora/reply_protection.hpp>
 #include <tensafe/lora/work_count.hpp>
 
 #include <cstddef>
@@ -58,6 +59,7 @@ constexpr token_cost cost_of(site_shape shape, mode m = mode::client_held_b,
             const int bits = l.reply_bits(cost.budget, o);
             const std::size_t wanted = l.wanted(o, tokens);
             cost.wanted += wanted;
+            cost.client_transforms += wanted > most_inner_products ? (whole_ring ? 2 : 1) : 0;
             cost.bytes_down += wire::packed_bytes(wanted, bits) + wire::packed_bytes(P::degree, bits);
         } else {
             cost.bytes_down += packed_residues_bytes<P>(std::size_t{1} << l.fold_log_n()) +
@@ -68,7 +70,6 @@ constexpr token_cost cost_of(site_shape shape, mode m = mode::client_held_b,
     if constexpr (Protection::protects) {
         cost.pooled_transforms = l.outputs() * limbs;
         cost.server.transforms = cost.pooled_transforms + (l.outputs() + whole_inverses) * limbs;
-        cost.client_transforms += l.outputs() + whole_inverses;
         cost.statistical_distance = cost.budget.statistical_distance(cost.wanted);
         cost.session_bytes =
             3 * random::seed_bytes + packed_residues_bytes<P>(P::degree) + 2 * message_overhead_bytes;

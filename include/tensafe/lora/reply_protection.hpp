@@ -77,10 +77,10 @@ void pack(exec::host where, const protected_product<P>& product, std::size_t wan
     wire::pack_bits(std::span<const std::uint32_t>(c0), bits, std::span(out.c0));
 }
 
-namespace detail {
-
-/// Up to so many coefficients of c1*s are inner products; more are read off a transform.
+/// Up to so many coefficients of c1*s are inner products with the ternary key; more are read off a transform.
 inline constexpr std::size_t most_inner_products = 16;
+
+namespace detail {
 
 /// out[k] = coefficient k*N/n of c1*s modulo 2^32, n = 2^fold_log_n, for k < out.size(). One NTT modulo the
 /// first prime of the chain if that is cheaper.

@@ -72,13 +72,11 @@ void token(benchmark::State& state) {
         static_cast<double>(s.server.layout().inputs() * s.server.layout().outputs());
 }
 
-/// As many tokens at once as the third argument says, on as many threads as the fourth, client and server;
-/// time for one token. With pooled zeros only the server's part that depends on the request is timed.
-template <class P, class Packing, class Protection>
-void tokens(benchmark::State& state) {
+/// As many tokens at once as the third argument says, client and server.
+template <class P, class Packing, class Protection, class Where>
+void time_tokens(benchmark::State& state, const Where& here) {
     setting<P, Packing, Protection> s(state);
     const auto count = static_cast<std::size_t>(state.range(2));
-    const tensafe::exec::host_parallel here(static_cast<int>(state.range(3)));
     std::vector<lora::query<P>> queries(count);
     std::vector<typename lora::server<P, Packing, Protection>::reply_type> replies(count);
     std::vector<typename lora::server<P, Packing, Protection>::task> tasks;
@@ -102,6 +100,24 @@ void tokens(benchmark::State& state) {
         });
     }
     state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(count));
+}
+
+/// On as many threads as the fourth argument says.
+template <class P, class Packing, class Protection>
+void tokens(benchmark::State& state) {
+    time_tokens<P, Packing, Protection>(state,
+                                        tensafe::exec::host_parallel(static_cast<int>(state.range(3))));
+}
+
+/// On one thread, next to what cost.hpp expects: millions of word multiplications for one token.
+template <class P, class Packing, class Protection>
+void scaling(benchmark::State& state) {
+    time_tokens<P, Packing, Protection>(state, host{});
+    const auto rank = static_cast<std::size_t>(state.range(0));
+    const auto d = static_cast<std::size_t>(state.range(1));
+    state.counters["model"] =
+        lora::cost_of<P, Packing, Protection>({rank, d, d}, lora::mode::client_held_b).word_multiplications /
+        1e6;
 }
 
 template <class P>
@@ -239,6 +255,20 @@ TENSAFE_BENCH_TOKENS(tiles_32, "/blind")
     ->Args({2048, 2048, 16, 1})
     ->Args({2048, 2048, 16, 2});
 TENSAFE_BENCH_TOKENS(tiles_64, "/blind")->Args({2048, 2048, 1, 1})->Args({2048, 2048, 16, 1});
+// One axis at a time, away from A of 32 x 2048 and one token of private_n4096; scripts/plot_bench draws them.
+#define TENSAFE_BENCH_SCALING(axis, set, protection)   \
+    BENCHMARK(scaling<ckks::set, tiles_4, protection>) \
+        ->Name("protected_scaling/" #axis "/" #set)    \
+        ->ArgNames({"rank", "d", "batch"})             \
+        ->Unit(benchmark::kMillisecond)
+
+TENSAFE_BENCH_SCALING(d, private_n4096, rigorous)->ArgsProduct({{32}, {512, 1024, 2048, 4096, 8192}, {1}});
+TENSAFE_BENCH_SCALING(rank, private_n4096, rigorous)->ArgsProduct({{8, 16, 32, 64, 128}, {2048}, {1}});
+TENSAFE_BENCH_SCALING(batch, private_n4096, rigorous)->ArgsProduct({{32}, {2048}, {1, 2, 4, 8, 16}});
+TENSAFE_BENCH_SCALING(set, minimal_n2048, reduced)->Args({32, 2048, 1});
+TENSAFE_BENCH_SCALING(set, compact_n4096, calibrated)->Args({32, 2048, 1});
+TENSAFE_BENCH_SCALING(set, private_n4096, rigorous)->Args({32, 2048, 1});
+TENSAFE_BENCH_SCALING(set, n8192_l4, rigorous)->Args({32, 2048, 1});
 BENCHMARK(batch<ckks::private_n4096>)
     ->Name("protected_batch/private_n4096/column_batched/rigorous")
     ->ArgNames({"rank", "d"})

@@ -12,7 +12,7 @@
 
 namespace tensafe::ckks {
 
-/// Memory for encryptions, kept by the caller: wiped on release.
+/// Memory for encryptions, kept by the caller. Holds no secret between calls.
 template <parameter_set P>
 struct encryption_workspace {
     memory::secret_buffer<std::int8_t> error{P::degree, memory::uninitialized};
@@ -32,6 +32,7 @@ rns::secret_poly<Basis, rns::evaluation_form> encrypt_c0(
     memory::wipe_guard guard(error_seed);
     random::sample_centred_binomial(error_seed, random::stream_domain::error, 0, work.error.span());
     add_small(work.error.span(), message);
+    memory::wipe(work.error.data(), work.error.size());
     auto hidden = rns::forward(where, std::move(message));
     rns::for_each_limb<Basis>([&]<int I>() {
         constexpr arith::word q = Basis::template prime<I>;

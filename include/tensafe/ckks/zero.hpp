@@ -140,23 +140,32 @@ class zero_pool {
     zero_pool& operator=(const zero_pool&) = delete;
 
     /// Makes zeros until `count` are stored; none if there are as many. Two calls at the same time may store
-    /// one more.
-    /// Cost of one: an NTT and two products of N words for each limb, and at most 12.5 N bytes of key stream.
+    /// a few more. Where it runs may be exec::host_parallel; the zeros do not depend on it. Cost of one: an
+    /// NTT and two products of N words for each limb, and at most 12.5 N bytes of key stream.
     /// @throws entropy_error if the system gives no entropy; std::bad_alloc. What was stored stays.
-    void fill(exec::host where, std::size_t count) {
+    template <exec::host_execution Where>
+    void fill(const Where& where, std::size_t count) {
+        const std::size_t at_once = where.threads() == 1 ? 1 : 4 * where.threads();
+        memory::secret_buffer<random::seed> seeds(at_once);
+        std::vector<zero<P, Level>> made;
         for (;;) {
-            random::seed seed;
-            const memory::wipe_guard guard(seed);
-            std::unique_lock lock(mutex_);
-            if (stored_.size() >= count) {
-                return;
+            made.clear();
+            {
+                const std::lock_guard lock(mutex_);
+                if (stored_.size() >= count) {
+                    return;
+                }
+                while (made.size() < std::min(at_once, count - stored_.size())) {
+                    seeds[made.size()] = generator_.next_seed();
+                    made.push_back(blank());
+                }
             }
-            seed = generator_.next_seed();
-            zero<P, Level> made = blank();
-            lock.unlock();
-            make(where, seed, made);
-            lock.lock();
-            stored_.push_back(std::move(made));
+            where.for_each(made.size(),
+                           [&](std::size_t i, std::size_t) { make(exec::host{}, seeds[i], made[i]); });
+            const std::lock_guard lock(mutex_);
+            for (auto& zero : made) {
+                stored_.push_back(std::move(zero));
+            }
         }
     }
 

@@ -166,6 +166,7 @@ class client {
             }
             restore_message();
             encoding::encode_coefficients(where, column, 1, work_.message);
+            memory::wipe(column.data(), column.size_bytes());
             encrypt_message(where, result.request, j);
         }
         return result;
@@ -454,6 +455,8 @@ class client {
                                                     : form(std::move(input.c0).take().classify());
             layout.replicate(h, i, work_.slots.span());
             encoding::encode_slots(where, work_.slots.span(), P::scale, message, work_.reals.span());
+            memory::wipe(work_.slots.data(), work_.slots.span().size_bytes());
+            memory::wipe(work_.reals.data(), work_.reals.span().size_bytes());
             input.c0 = rns::poly<typename P::basis, rns::evaluation_form>(
                 ckks::encrypt_c0(where, key_, std::move(message), generator_, input.seed, 0, work_.encryption)
                     .take()

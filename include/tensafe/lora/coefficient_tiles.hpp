@@ -170,6 +170,7 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
         std::copy_n(h.begin() + static_cast<std::ptrdiff_t>(first), coefficients.size(),
                     coefficients.begin());
         encoding::encode_coefficients(where, coefficients, scale, work.message);
+        memory::wipe(coefficients.data(), coefficients.size_bytes());
     }
 
     /// A*h from the wanted coefficients of all outputs, `rows` for each.

@@ -99,6 +99,8 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
         }
         slots().replicate(h, i, work.slots.span());
         encoding::encode_slots(where, work.slots.span(), scale, work.message, work.reals.span());
+        memory::wipe(work.slots.data(), work.slots.span().size_bytes());
+        memory::wipe(work.reals.data(), work.reals.span().size_bytes());
     }
 
     /// A*h from the wanted coefficients of all outputs, 2 * stride for each.

@@ -49,7 +49,8 @@ struct request {
     }
 };
 
-/// Memory for making requests: wiped on release.
+/// Memory for making requests. Holds no secret between calls; wiped on release, as an exception may leave
+/// some.
 template <ckks::parameter_set P>
 struct message_workspace {
     rns::secret_poly<typename P::template basis_at<request_level<P>>, rns::coefficient_form> message{
@@ -59,7 +60,8 @@ struct message_workspace {
     ckks::encryption_workspace<P> encryption;
 };
 
-/// Memory for reading replies, kept by the caller from token to token: wiped on release. One for each thread.
+/// Memory for reading replies, kept by the caller from token to token; holds the last answers. Wiped on
+/// release. One for each thread.
 template <ckks::parameter_set P>
 struct decryption_workspace {
     memory::buffer<std::uint32_t> c1{P::degree, memory::uninitialized};

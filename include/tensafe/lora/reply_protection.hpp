@@ -130,6 +130,9 @@ void open_output(exec::host where, const ckks::secret_key<P>& key, const Output&
         values[k] = static_cast<double>(centred) * unit;
     }
     std::fill(values.begin() + static_cast<std::ptrdiff_t>(wanted), values.end(), 0.0);
+    // c1 is public, so c1*s is as secret as s.
+    const std::size_t used = wanted <= most_inner_products ? wanted : std::size_t{1} << fold_log_n;
+    memory::wipe(work.sums.data(), used * sizeof(arith::word));
 }
 
 /// The same for a bare product.
@@ -153,6 +156,7 @@ void open_output(exec::host where, const ckks::secret_key<P>& key, const folded_
     std::array<std::span<const arith::word>, static_cast<std::size_t>(basis::limbs)> residues;
     std::copy(limbs.begin(), limbs.end(), residues.begin());
     rns::to_doubles<basis>(residues, values);
+    memory::wipe(work.sums.data(), n * limbs.size() * sizeof(arith::word));
 }
 
 }  // namespace tensafe::lora

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tensafe/arith/vector_avx512.hpp>
 #include <tensafe/arith/word.hpp>
 #include <tensafe/core/macros.hpp>
 
@@ -26,29 +27,19 @@ struct lanes_pair {
 
 namespace detail {
 
-TENSAFE_AVX512 TENSAFE_INLINE __m512i spread(arith::word x) noexcept {
-    return _mm512_set1_epi64(static_cast<long long>(x));
-}
-
-// The masked forms, with all lanes: g++ 12 warns of uninitialised values in the others.
-inline constexpr __mmask8 all = 0xff;
-
-TENSAFE_AVX512 TENSAFE_INLINE __m512i minimum(__m512i a, __m512i b) noexcept {
-    return _mm512_maskz_min_epu64(all, a, b);
-}
 TENSAFE_AVX512 TENSAFE_INLINE __m512i unpack_low(__m512i a, __m512i b) noexcept {
-    return _mm512_maskz_unpacklo_epi64(all, a, b);
+    return _mm512_maskz_unpacklo_epi64(arith::avx512::all_lanes, a, b);
 }
 TENSAFE_AVX512 TENSAFE_INLINE __m512i unpack_high(__m512i a, __m512i b) noexcept {
-    return _mm512_maskz_unpackhi_epi64(all, a, b);
+    return _mm512_maskz_unpackhi_epi64(arith::avx512::all_lanes, a, b);
 }
 /// Quarters 0 and 2 of a, then of b.
 TENSAFE_AVX512 TENSAFE_INLINE __m512i even_quarters(__m512i a, __m512i b) noexcept {
-    return _mm512_maskz_shuffle_i64x2(all, a, b, 0x88);
+    return _mm512_maskz_shuffle_i64x2(arith::avx512::all_lanes, a, b, 0x88);
 }
 /// Quarters 1 and 3 of a, then of b.
 TENSAFE_AVX512 TENSAFE_INLINE __m512i odd_quarters(__m512i a, __m512i b) noexcept {
-    return _mm512_maskz_shuffle_i64x2(all, a, b, 0xdd);
+    return _mm512_maskz_shuffle_i64x2(arith::avx512::all_lanes, a, b, 0xdd);
 }
 
 /// x below K*q to below To*q, by conditional subtractions. `q` is spread over the lanes.
@@ -58,8 +49,9 @@ TENSAFE_AVX512 TENSAFE_INLINE __m512i subtract_multiples(__m512i x, arith::word 
         return x;
     } else {
         constexpr int c = K <= 2 * To ? To : (K + 1) / 2;
-        const __m512i difference = _mm512_sub_epi64(x, spread(static_cast<arith::word>(c) * q));
-        return subtract_multiples<To, c>(minimum(x, difference), q);
+        const __m512i difference =
+            _mm512_sub_epi64(x, arith::avx512::broadcast(static_cast<arith::word>(c) * q));
+        return subtract_multiples<To, c>(arith::avx512::minimum(x, difference), q);
     }
 }
 
@@ -83,7 +75,7 @@ struct narrow_factor {
     }
     /// The same factor in all lanes.
     TENSAFE_AVX512 TENSAFE_INLINE static narrow_factor spread(const arith::word* from) noexcept {
-        return {detail::spread(from[0]), detail::spread(from[1])};
+        return {arith::avx512::broadcast(from[0]), arith::avx512::broadcast(from[1])};
     }
     /// One factor for each lane, from 64-byte aligned memory: values, then quotients.
     TENSAFE_AVX512 TENSAFE_INLINE static narrow_factor load(const arith::word* from) noexcept {
@@ -111,10 +103,10 @@ class narrow {
 
     TENSAFE_AVX512 TENSAFE_INLINE explicit narrow(arith::word q) noexcept
         : q_(q),
-          prime_(detail::spread(q)),
-          two_primes_(detail::spread(2 * q)),
-          minus_prime_(detail::spread((arith::word{1} << 52) - q)),
-          one_quotient_(detail::spread(detail::quotient52(1, q))) {}
+          prime_(arith::avx512::broadcast(q)),
+          two_primes_(arith::avx512::broadcast(2 * q)),
+          minus_prime_(arith::avx512::broadcast((arith::word{1} << 52) - q)),
+          one_quotient_(arith::avx512::broadcast(detail::quotient52(1, q))) {}
 
     template <int K>
     TENSAFE_AVX512 TENSAFE_INLINE lanes<product> multiply(lanes<K> y, const factor& w) const noexcept {
@@ -128,7 +120,7 @@ class narrow {
     template <int Stages, int K>
     TENSAFE_AVX512 TENSAFE_INLINE auto keep(lanes<K> x) const noexcept {
         if constexpr (never_reduces) {
-            return lanes<K>{_mm512_add_epi64(x.value, detail::spread(2 * Stages * q_))};
+            return lanes<K>{_mm512_add_epi64(x.value, arith::avx512::broadcast(2 * Stages * q_))};
         } else {
             return reduce<2>(x);
         }
@@ -157,7 +149,7 @@ class narrow {
         constexpr int bound = 2 * K <= Capacity ? K : 2;
         const __m512i a = reduce<bound>(x).value;
         const __m512i b = reduce<bound>(y).value;
-        const __m512i offset = detail::spread(static_cast<arith::word>(bound) * q_);
+        const __m512i offset = arith::avx512::broadcast(static_cast<arith::word>(bound) * q_);
         const __m512i difference = _mm512_sub_epi64(_mm512_add_epi64(a, offset), b);
         return lanes_pair<2 * bound, product>{{_mm512_add_epi64(a, b)},
                                               multiply(lanes<2 * bound>{difference}, w)};
@@ -178,8 +170,8 @@ class narrow {
     template <int K>
     TENSAFE_AVX512 TENSAFE_INLINE __m512i canonical(lanes<K> x) const noexcept {
         const __m512i exact =
-            _mm512_and_si512(reduce<product>(x).value, detail::spread((arith::word{1} << 52) - 1));
-        return detail::minimum(exact, _mm512_sub_epi64(exact, prime_));
+            _mm512_and_si512(reduce<product>(x).value, arith::avx512::broadcast((arith::word{1} << 52) - 1));
+        return arith::avx512::minimum(exact, _mm512_sub_epi64(exact, prime_));
     }
 
   private:
@@ -202,9 +194,9 @@ class narrow_exact {
 
     TENSAFE_AVX512 TENSAFE_INLINE explicit narrow_exact(arith::word q) noexcept
         : q_(q),
-          two_primes_(detail::spread(2 * q)),
-          minus_prime_(detail::spread((arith::word{1} << 52) - q)),
-          mask_(detail::spread((arith::word{1} << 52) - 1)) {}
+          two_primes_(arith::avx512::broadcast(2 * q)),
+          minus_prime_(arith::avx512::broadcast((arith::word{1} << 52) - q)),
+          mask_(arith::avx512::broadcast((arith::word{1} << 52) - 1)) {}
 
     template <int K>
     TENSAFE_AVX512 TENSAFE_INLINE lanes<product> multiply(lanes<K> y, const factor& w) const noexcept {
@@ -264,7 +256,8 @@ struct wide_factor {
         out[2] = detail::quotient52(static_cast<arith::word>((static_cast<arith::wide>(w) << 52) % q), q);
     }
     TENSAFE_AVX512 TENSAFE_INLINE static wide_factor spread(const arith::word* from) noexcept {
-        return {detail::spread(from[0]), detail::spread(from[1]), detail::spread(from[2])};
+        return {arith::avx512::broadcast(from[0]), arith::avx512::broadcast(from[1]),
+                arith::avx512::broadcast(from[2])};
     }
     TENSAFE_AVX512 TENSAFE_INLINE static wide_factor load(const arith::word* from) noexcept {
         return {_mm512_load_si512(from), _mm512_load_si512(from + 8), _mm512_load_si512(from + 16)};
@@ -285,11 +278,12 @@ class wide {
     static constexpr int forward_bound = 16;
     static constexpr int inverse_bound = 4;
 
-    TENSAFE_AVX512 TENSAFE_INLINE explicit wide(arith::word q) noexcept : q_(q), prime_(detail::spread(q)) {}
+    TENSAFE_AVX512 TENSAFE_INLINE explicit wide(arith::word q) noexcept
+        : q_(q), prime_(arith::avx512::broadcast(q)) {}
 
     template <int K>
     TENSAFE_AVX512 TENSAFE_INLINE lanes<product> multiply(lanes<K> y, const factor& w) const noexcept {
-        const __m512i top = _mm512_maskz_srli_epi64(detail::all, y.value, 52);
+        const __m512i top = arith::avx512::shift_right<52>(y.value);
         __m512i h = _mm512_madd52hi_epu64(_mm512_mullo_epi64(top, w.quotient), y.value, w.quotient);
         h = _mm512_madd52hi_epu64(h, top, w.rest);
         return {_mm512_sub_epi64(_mm512_mullo_epi64(y.value, w.value), _mm512_mullo_epi64(h, prime_))};
@@ -300,7 +294,7 @@ class wide {
         constexpr int bound = K + product <= capacity ? K : capacity - product;
         const __m512i kept = reduce<bound>(x).value;
         const __m512i t = multiply(y, w).value;
-        const __m512i offset = detail::spread(static_cast<arith::word>(product) * q_);
+        const __m512i offset = arith::avx512::broadcast(static_cast<arith::word>(product) * q_);
         return lanes_pair<bound + product, bound + product>{
             {_mm512_add_epi64(kept, t)}, {_mm512_sub_epi64(_mm512_add_epi64(kept, offset), t)}};
     }
@@ -315,7 +309,7 @@ class wide {
         constexpr int bound = 2 * K <= capacity ? K : capacity / 2;
         const __m512i a = reduce<bound>(x).value;
         const __m512i b = reduce<bound>(y).value;
-        const __m512i offset = detail::spread(static_cast<arith::word>(bound) * q_);
+        const __m512i offset = arith::avx512::broadcast(static_cast<arith::word>(bound) * q_);
         const __m512i difference = _mm512_sub_epi64(_mm512_add_epi64(a, offset), b);
         return lanes_pair<2 * bound, product>{{_mm512_add_epi64(a, b)},
                                               multiply(lanes<2 * bound>{difference}, w)};

@@ -194,8 +194,11 @@ TEST_CASE(
         for (std::size_t o = 0; o < rank / 4; ++o) {
             bare.push_back(lab.open(work.products[o]));
             // A flood of four bits: what is left is the noise of the zero.
-            const auto almost_bare = lab.open(protect<P>(host{}, work.products[o], lab.zeros().take(host{}),
-                                                         {1}, narrow_seed, lane++, draws));
+            const auto zero = lab.zeros().take(host{});
+            auto product = work.products[o];
+            tensafe::rns::add(host{}, product.c1, zero.c1);
+            const auto almost_bare =
+                lab.open(protect<P>(host{}, std::move(product), zero, {1}, narrow_seed, lane++, draws));
             for (std::size_t k = 0; k < 4; ++k) {
                 of_products.add(laboratory::difference(bare[o], k, exact, 4 * o + k));
                 of_zeros.add(laboratory::difference(almost_bare, k, bare[o], k));

@@ -42,7 +42,7 @@ TENSAFE_AVX512 TENSAFE_INLINE __m512i odd_quarters(__m512i a, __m512i b) noexcep
     return _mm512_maskz_shuffle_i64x2(arith::avx512::all_lanes, a, b, 0xdd);
 }
 
-/// x below K*q to below To*q, by conditional subtractions. `q` is spread over the lanes.
+/// x below K*q to below To*q, by conditional subtractions; q is the prime.
 template <int To, int K>
 TENSAFE_AVX512 TENSAFE_INLINE __m512i subtract_multiples(__m512i x, arith::word q) noexcept {
     if constexpr (K <= To) {
@@ -266,9 +266,11 @@ struct wide_factor {
 
 /// Primes below 2^60: 16q fits a lane.
 ///
-/// With y = y1 * 2^52 + y0 and w/q = (w' + w''/2^52 + less) / 2^52, the quotient of y*w by q is y1 w' + y0
-/// w'/2^52
-/// + y1 w''/2^52 + less than 1, and the two fractions are cut off: the estimate is short by less than 3.
+/// With y = y1 * 2^52 + y0 and 104 bits of w/q in w' and w'', the quotient of y*w by q is
+///
+///     y1 w' + floor(y0 w' / 2^52) + floor(y1 w'' / 2^52)
+///
+/// short by less than 3: docs/design/ntt.md.
 class wide {
   public:
     using factor = wide_factor;

@@ -21,6 +21,7 @@ using arith::word;
 template <std::size_t Outputs, class Arithmetic>
 TENSAFE_AVX512 TENSAFE_INLINE void flush(const Arithmetic& a, typename Arithmetic::sum (&sums)[Outputs],
                                          word q, word (&totals)[Outputs]) noexcept {
+#pragma GCC unroll 4
     for (std::size_t g = 0; g < Outputs; ++g) {
         alignas(64) word lanes[panel_lanes];
         arith::avx512::store(lanes, a.reduce(sums[g]));
@@ -52,11 +53,13 @@ TENSAFE_AVX512 void multiply_outputs(M m, const panel_view& panel, const ciphert
         for (std::size_t from = b * block; from < (b + 1) * block; from += at_once) {
             const std::size_t to = std::min(from + at_once, (b + 1) * block);
             typename Arithmetic::sum sums0[Outputs];
+#pragma GCC unroll 4
             for (auto& sum : sums0) {
                 sum = Arithmetic::zero();
             }
             for (std::size_t k = from; k < to; k += panel_lanes) {
                 typename Arithmetic::sum sums1[Outputs];
+#pragma GCC unroll 4
                 for (std::size_t g = 0; g < Outputs; ++g) {
                     const word* const addend = begin == 0 ? out.addend[first + g] : out.c1[first + g];
                     sums1[g] = Arithmetic::zero();
@@ -68,12 +71,14 @@ TENSAFE_AVX512 void multiply_outputs(M m, const panel_view& panel, const ciphert
                 for (std::size_t i = begin; i < end; ++i, w += step) {
                     const simd::vector c0 = simd::load(in.c0[i] + k);
                     const simd::vector c1 = simd::load(in.c1[i] + k);
+#pragma GCC unroll 4
                     for (std::size_t g = 0; g < Outputs; ++g) {
                         const simd::vector weight = simd::load(w + g * panel_lanes);
                         Arithmetic::add_product(sums0[g], c0, weight);
                         Arithmetic::add_product(sums1[g], c1, weight);
                     }
                 }
+#pragma GCC unroll 4
                 for (std::size_t g = 0; g < Outputs; ++g) {
                     simd::store(out.c1[first + g] + k, a.reduce(sums1[g]));
                 }

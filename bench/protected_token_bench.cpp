@@ -256,17 +256,11 @@ TENSAFE_BENCH_TOKENS(tiles_32, "/blind")
     ->Args({2048, 2048, 16, 2});
 TENSAFE_BENCH_TOKENS(tiles_64, "/blind")->Args({2048, 2048, 1, 1})->Args({2048, 2048, 16, 1});
 
-using ckks::compact_n4096;
-using ckks::minimal_n2048;
-using ckks::private_n4096;
-/// N = 8192 with wide primes: two limbs, as a request of n8192_l4 has, in an eighth of its compile time.
-using wide_n8192 = ckks::parameters<13, ckks::limb_bits<60, 60>, 40>;
-
 // One axis at a time, away from A of 32 x 2048 and one token of private_n4096; scripts/plot_bench draws them.
-#define TENSAFE_BENCH_SCALING(axis, set, protection) \
-    BENCHMARK(scaling<set, tiles_4, protection>)     \
-        ->Name("protected_scaling/" #axis "/" #set)  \
-        ->ArgNames({"rank", "d", "batch"})           \
+#define TENSAFE_BENCH_SCALING(axis, set, protection)   \
+    BENCHMARK(scaling<ckks::set, tiles_4, protection>) \
+        ->Name("protected_scaling/" #axis "/" #set)    \
+        ->ArgNames({"rank", "d", "batch"})             \
         ->Unit(benchmark::kMillisecond)
 
 TENSAFE_BENCH_SCALING(d, private_n4096, rigorous)->ArgsProduct({{32}, {512, 1024, 2048, 4096, 8192}, {1}});
@@ -275,7 +269,7 @@ TENSAFE_BENCH_SCALING(batch, private_n4096, rigorous)->ArgsProduct({{32}, {2048}
 TENSAFE_BENCH_SCALING(set, minimal_n2048, reduced)->Args({32, 2048, 1});
 TENSAFE_BENCH_SCALING(set, compact_n4096, calibrated)->Args({32, 2048, 1});
 TENSAFE_BENCH_SCALING(set, private_n4096, rigorous)->Args({32, 2048, 1});
-TENSAFE_BENCH_SCALING(set, wide_n8192, rigorous)->Args({32, 2048, 1});
+TENSAFE_BENCH_SCALING(set, n8192_l4, rigorous)->Args({32, 2048, 1});
 
 BENCHMARK(batch<ckks::private_n4096>)
     ->Name("protected_batch/private_n4096/column_batched/rigorous")

@@ -1,10 +1,13 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/exec/backend.hpp>
+#include <tensafe/random/generator.hpp>
 
 #include <doctest/doctest.h>
 
 #include <cstdlib>
 #include <string>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "../backends.hpp"
 
@@ -30,8 +33,9 @@ TEST_CASE("each supported back-end can be forced, and a guard puts the old one b
     CHECK(exec::active_backend() == before);
 }
 
-TEST_CASE("a back-end that this machine lacks is refused by name, and nothing changes") {
+TEST_CASE("a back-end that this machine lacks is refused, and nothing changes") {
     const exec::backend before = exec::active_backend();
+    CHECK_THROWS_AS(exec::use_backend(static_cast<exec::backend>(99)), tensafe::parameter_error);
     for (const exec::backend b : exec::all_backends) {
         if (!exec::is_supported(b)) {
             CHECK_THROWS_WITH_AS(
@@ -43,25 +47,35 @@ TEST_CASE("a back-end that this machine lacks is refused by name, and nothing ch
     CHECK(exec::active_backend() == before);
 }
 
-TEST_CASE("the environment names a back-end, or is refused") {
-    const char* const before = std::getenv("TENSAFE_BACKEND");
-    const std::string kept = before == nullptr ? "" : before;
+TEST_CASE("only names of supported back-ends name one, and no name means the best") {
     for (const exec::backend b : exec::all_backends) {
-        if (exec::is_supported(b)) {
-            setenv("TENSAFE_BACKEND", std::string(exec::name(b)).c_str(), 1);
-            CHECK(exec::detail::backend_at_start() == b);
+        const auto named = exec::detail::backend_named(std::string(exec::name(b)).c_str());
+        CHECK(named.has_value() == exec::is_supported(b));
+        CHECK(named.value_or(b) == b);
+    }
+    CHECK(exec::detail::backend_named(nullptr).has_value());
+    CHECK(exec::detail::backend_named("") == exec::detail::backend_named(nullptr));
+    for (const char* const bad : {"AVX2", "avx2 ", "sse", "avx5"}) {
+        CHECK_FALSE(exec::detail::backend_named(bad).has_value());
+    }
+}
+
+TEST_CASE("a bad name in the environment is refused by name before a seed is drawn") {
+    // In a child, since the environment is read once.
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        setenv("TENSAFE_BACKEND", "nonsense", 1);
+        exec::detail::chosen_backend().from_environment = exec::detail::backend_named("nonsense");
+        try {
+            tensafe::random::generator().next_seed();
+        } catch (const tensafe::parameter_error& e) {
+            _exit(std::string(e.what()).find("'nonsense'") != std::string::npos ? 42 : 1);
         }
+        _exit(2);
     }
-    setenv("TENSAFE_BACKEND", "", 1);
-    CHECK(exec::is_supported(exec::detail::backend_at_start()));
-    setenv("TENSAFE_BACKEND", "AVX2 ", 1);
-    CHECK_THROWS_WITH_AS(
-        exec::detail::backend_at_start(),
-        "TENSAFE_BACKEND: got 'AVX2 ', wanted portable, avx2 or avx512, and one that this machine runs",
-        tensafe::parameter_error);
-    if (before == nullptr) {
-        unsetenv("TENSAFE_BACKEND");
-    } else {
-        setenv("TENSAFE_BACKEND", kept.c_str(), 1);
-    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 42);
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/ckks/ternary_window_avx2.hpp>
+#include <tensafe/core/error.hpp>
 #include <tensafe/core/macros.hpp>
 #include <tensafe/core/precondition.hpp>
 #include <tensafe/exec/backend.hpp>
@@ -9,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 namespace tensafe::ckks {
 
@@ -19,10 +21,14 @@ namespace tensafe::ckks {
 /// concurrent reads.
 class ternary_window {
   public:
-    /// @param s  N coefficients in {-1, 0, 1}, N a multiple of 32
+    /// @param s  N coefficients in {-1, 0, 1}
+    /// @throws shape_error unless N is a positive multiple of 32
     explicit ternary_window(std::span<const std::int8_t> s)
         : window_(2 * s.size(), memory::uninitialized), degree_(s.size()) {
-        TENSAFE_PRECONDITION(degree_ % 32 == 0);
+        if (degree_ == 0 || degree_ % 32 != 0) {
+            throw shape_error("ternary_window: got " + std::to_string(degree_) +
+                              " coefficients, wanted a positive multiple of 32");
+        }
         // Entry N + j - p meets c[j] in coefficient p: it is s[p - j], or -s[N + p - j] past the wrap-around.
         window_[0] = 0;
         for (std::size_t i = 0; i < degree_; ++i) {

@@ -156,7 +156,7 @@ class zero_pool {
                     return;
                 }
                 while (made.size() < std::min(at_once, count - stored_.size())) {
-                    seeds[made.size()] = generator_.next_seed();
+                    draw_seed(seeds[made.size()]);
                     made.push_back(blank());
                 }
             }
@@ -166,21 +166,21 @@ class zero_pool {
             for (auto& zero : made) {
                 stored_.push_back(std::move(zero));
             }
+            // So that giving them back allocates nothing.
+            spare_.reserve(spare_.size() + stored_.size());
         }
     }
 
     /// The right to one zero, given out in order: a stored one, or the seed of one that is still to be made.
-    /// Whoever draws tickets in order and redeems them in any, on any threads, gets the same zeros.
-    /// Move-only; wiped on release.
+    /// Whoever draws tickets in order and redeems them in any, on any threads, gets the same zeros. Move-only;
+    /// one that was moved from is empty. Wiped on release.
     class ticket {
       public:
-        ticket(ticket&& other) noexcept : stored_(std::move(other.stored_)), seed_(other.seed_) {
-            memory::wipe(other.seed_);
-        }
+        ticket(ticket&& other) noexcept { take(other); }
         ticket& operator=(ticket&& other) noexcept {
-            stored_ = std::move(other.stored_);
-            seed_ = other.seed_;
-            memory::wipe(other.seed_);
+            if (this != &other) {
+                take(other);
+            }
             return *this;
         }
         ~ticket() { memory::wipe(seed_); }
@@ -189,10 +189,19 @@ class zero_pool {
 
       private:
         friend class zero_pool;
+        enum class state { empty, stored, seeded };
+
         ticket() = default;
+        void take(ticket& other) noexcept {
+            stored_ = std::exchange(other.stored_, std::nullopt);
+            seed_ = other.seed_;
+            memory::wipe(other.seed_);
+            state_ = std::exchange(other.state_, state::empty);
+        }
 
         std::optional<zero<P, Level>> stored_;
         random::seed seed_;
+        state state_ = state::empty;
     };
 
     /// The oldest stored zero, or else a new one.
@@ -203,18 +212,25 @@ class zero_pool {
         if (!stored_.empty()) {
             result.stored_ = std::move(stored_.front());
             stored_.pop_front();
+            result.state_ = ticket::state::stored;
         } else {
-            result.seed_ = generator_.next_seed();
+            draw_seed(result.seed_);
+            result.state_ = ticket::state::seeded;
         }
         return result;
     }
 
-    /// The zero of a ticket of this pool; never the same twice. Allocates only if it is neither stored nor
-    /// was another recycled.
-    /// @throws std::bad_alloc
+    /// The zero of a ticket of this pool; never the same twice. Allocates only if it is neither stored nor was
+    /// another recycled.
+    /// @throws error for a ticket that was moved from; std::bad_alloc
     zero<P, Level> redeem(exec::host where, ticket t) {
-        if (t.stored_) {
-            return std::move(*t.stored_);
+        switch (t.state_) {
+            case ticket::state::stored:
+                return std::move(*t.stored_);
+            case ticket::state::seeded:
+                break;
+            case ticket::state::empty:
+                throw error("zero_pool::redeem: this ticket was moved from; use the one that took it");
         }
         std::unique_lock lock(mutex_);
         zero<P, Level> made = blank();
@@ -229,11 +245,12 @@ class zero_pool {
 
     /// Takes the memory of a used zero for the next one, in which it is overwritten: until then it keeps what
     /// is no more secret than the matrix beside it.
-    /// @throws parameter_error unless the zero is folded to this pool's degree
+    /// @throws parameter_error for a zero of another shape, or one that was moved from
     void recycle(zero<P, Level> used) {
-        if (used.log_n != log_n_) {
-            throw parameter_error("zero_pool::recycle: got a zero folded to degree 2^" +
-                                  std::to_string(used.log_n) + ", wanted 2^" + std::to_string(log_n_));
+        if (used.log_n != log_n_ || used.e0.size() != std::size_t{1} << log_n_ || used.e1.size() != P::degree ||
+            used.c1.words().empty()) {
+            throw parameter_error("zero_pool::recycle: got a zero that was moved from or is not folded to degree 2^" +
+                                  std::to_string(log_n_));
         }
         const std::lock_guard lock(mutex_);
         spare_.push_back(std::move(used));
@@ -257,11 +274,16 @@ class zero_pool {
         return fold_log_n;
     }
 
+    /// Leaves no copy on the stack. With the lock held.
+    void draw_seed(random::seed& to) {
+        random::seed drawn = generator_.next_seed();
+        const memory::wipe_guard guard(drawn);
+        to = drawn;
+    }
+
     /// Memory for one, of a used one if there is any. With the lock held.
     zero<P, Level> blank() {
         if (spare_.empty()) {
-            // Room for all of them, so that giving one back never allocates.
-            spare_.reserve(++made_);
             return zero<P, Level>(log_n_);
         }
         zero<P, Level> result = std::move(spare_.back());
@@ -300,7 +322,6 @@ class zero_pool {
     random::generator generator_;
     std::deque<zero<P, Level>> stored_;
     std::vector<zero<P, Level>> spare_;  ///< used ones, for their memory
-    std::size_t made_ = 0;               ///< zeros that own memory, wherever they are
 };
 
 }  // namespace tensafe::ckks

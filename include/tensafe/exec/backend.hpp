@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -48,38 +49,45 @@ inline bool is_supported(backend b) noexcept {
 
 namespace detail {
 
-/// The best that is supported, or the one that the environment names.
-/// @throws parameter_error if it names none, or one that is not supported
-inline backend backend_at_start() {
-    backend best = backend::portable;
-    const char* const wanted = std::getenv("TENSAFE_BACKEND");
-    bool found = wanted == nullptr || *wanted == '\0';
-    const bool forced = !found;
+/// The supported back-end of this name; the best one for null and for an empty name; none for any other name.
+inline std::optional<backend> backend_named(const char* wanted) noexcept {
+    const bool any = wanted == nullptr || *wanted == '\0';
+    std::optional<backend> found;
     for (const backend b : all_backends) {
-        if (is_supported(b) && (!forced || name(b) == wanted)) {
-            best = b;
-            found = true;
+        if (is_supported(b) && (any || name(b) == wanted)) {
+            found = b;
         }
     }
-    if (!found) {
-        throw parameter_error("TENSAFE_BACKEND: got '" + std::string(wanted) +
-                              "', wanted portable, avx2 or avx512, and one that this machine runs");
-    }
-    return best;
+    return found;
 }
 
-inline std::atomic<backend>& chosen_backend() {
-    static std::atomic<backend> chosen{backend_at_start()};
-    return chosen;
+/// What the process uses, and what the environment said when it was first asked for.
+struct backend_choice {
+    std::optional<backend> from_environment = backend_named(std::getenv("TENSAFE_BACKEND"));
+    std::atomic<backend> active = from_environment.value_or(backend::portable);
+};
+
+inline backend_choice& chosen_backend() noexcept {
+    static backend_choice choice;
+    return choice;
 }
 
 }  // namespace detail
 
 /// What the inner loops use: the best that this machine runs, unless the environment variable TENSAFE_BACKEND
-/// or `use_backend` says otherwise. Thread-safe.
-/// @throws parameter_error on first use, if TENSAFE_BACKEND holds anything but a name of a supported back-end
-inline backend active_backend() {
-    return detail::chosen_backend().load(std::memory_order_relaxed);
+/// or `use_backend` says otherwise. The environment is read once, at the first call. Thread-safe.
+inline backend active_backend() noexcept {
+    return detail::chosen_backend().active.load(std::memory_order_relaxed);
+}
+
+/// Refuses a TENSAFE_BACKEND that is no name of a supported back-end. Plans and random seeds call it, so that no
+/// key is made and nothing is transformed with one.
+/// @throws parameter_error
+inline void check_environment() {
+    if (!detail::chosen_backend().from_environment) {
+        throw parameter_error("TENSAFE_BACKEND: got '" + std::string(std::getenv("TENSAFE_BACKEND")) +
+                              "', wanted portable, avx2 or avx512, and one that this machine runs");
+    }
 }
 
 /// Makes the whole process use this back-end from now on: for tests and measurements. Operations under way in
@@ -89,7 +97,7 @@ inline void use_backend(backend b) {
     if (!is_supported(b)) {
         throw parameter_error("exec::use_backend: this machine does not run " + std::string(name(b)));
     }
-    detail::chosen_backend().store(b, std::memory_order_relaxed);
+    detail::chosen_backend().active.store(b, std::memory_order_relaxed);
 }
 
 }  // namespace tensafe::exec

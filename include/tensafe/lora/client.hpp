@@ -40,7 +40,8 @@ struct batch_query {
 /// Owns the secret key: encrypts hidden states for servers and decrypts their replies.
 ///
 /// Encryption advances the random generator, so it needs one thread at a time; decryption is const and
-/// thread-safe. Exception safety: strong.
+/// thread-safe. Exception safety: strong, but for the contents of workspaces and of requests
+/// that are written again.
 template <ckks::parameter_set P>
 class client {
   public:

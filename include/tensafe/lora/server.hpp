@@ -278,7 +278,9 @@ class server {
             work.tickets.clear();
             work.tickets.reserve(tasks.size() * layout_.outputs());
             for (std::size_t t = 0; t < tasks.size(); ++t) {
-                work.seeds[t] = work.generator.next_seed();
+                random::seed seed = work.generator.next_seed();
+                const memory::wipe_guard guard(seed);
+                work.seeds[t] = seed;
                 for (std::size_t o = 0; o < layout_.outputs(); ++o) {
                     work.tickets.push_back(tasks[t].zeros->reserve());
                 }
@@ -294,6 +296,7 @@ class server {
         if (slot.products.size() < tasks.size() * outputs) {
             slot.products.resize(tasks.size() * outputs);
         }
+        const auto requests = std::span(std::as_const(work.requests)).first(tasks.size());
         if constexpr (Protection::protects) {
             slot.zeros.clear();
             slot.zeros.reserve(tasks.size() * outputs);
@@ -303,13 +306,7 @@ class server {
                         exec::host{}, std::move(work.tickets[t * layout_.outputs() + first + g])));
                 }
             }
-        } else {
-            // The memory of the replies before is that of these products.
-            swap_outputs(tasks, p, outputs, slot);
-        }
-        weights_.multiply(layout_, p, std::span(std::as_const(work.requests)).first(tasks.size()), slot,
-                          slot.products, slot.zeros);
-        if constexpr (Protection::protects) {
+            weights_.multiply(layout_, p, requests, slot, slot.products, slot.zeros);
             for (std::size_t t = 0; t < tasks.size(); ++t) {
                 for (std::size_t g = 0; g < outputs; ++g) {
                     const std::size_t o = first + g;
@@ -321,17 +318,19 @@ class server {
                     tasks[t].zeros->recycle(std::move(zero));
                 }
             }
+            slot.zeros.clear();
         } else {
-            swap_outputs(tasks, p, outputs, slot);
-        }
-    }
-
-    static void swap_outputs(std::span<const task> tasks, std::size_t p, std::size_t outputs,
-                             product_workspace<P>& slot) noexcept {
-        for (std::size_t t = 0; t < tasks.size(); ++t) {
-            for (std::size_t g = 0; g < outputs; ++g) {
-                std::swap(slot.products[t * outputs + g], tasks[t].to->outputs[p * rns::panel_outputs + g]);
-            }
+            // The memory of the replies before is that of these products.
+            const auto swap_outputs = [&] {
+                for (std::size_t t = 0; t < tasks.size(); ++t) {
+                    for (std::size_t g = 0; g < outputs; ++g) {
+                        std::swap(slot.products[t * outputs + g], tasks[t].to->outputs[first + g]);
+                    }
+                }
+            };
+            swap_outputs();
+            weights_.multiply(layout_, p, requests, slot, slot.products, {});
+            swap_outputs();
         }
     }
 

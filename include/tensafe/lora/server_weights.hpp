@@ -77,6 +77,12 @@ void check_request(const Layout& layout, const request<P>& r, std::size_t larges
         throw shape_error("server::expand: got a request of " + text(r.d, r.block, r.inputs.size()) +
                           ", wanted " + text(layout.d, layout.entries_per_input(), layout.inputs()));
     }
+    for (const auto& input : r.inputs) {
+        if (input.size() != packed_residues_bytes<P>(P::degree)) {
+            throw shape_error("server::expand: got a ciphertext of " + std::to_string(input.size()) +
+                              " bytes, wanted " + std::to_string(packed_residues_bytes<P>(P::degree)));
+        }
+    }
     if (r.tokens == 0 || r.tokens > largest_batch) {
         throw shape_error("server::expand: got a request of " + std::to_string(r.tokens) +
                           " hidden states, wanted 1 to " + std::to_string(largest_batch));
@@ -99,14 +105,11 @@ void prepare(folded_product<P>& product, std::size_t folded) {
 }
 
 /// Both halves of input i.
-/// @throws shape_error for a wrong number of bytes, format_error for a residue that is not below its prime
+/// @pre     check_request has passed
+/// @throws format_error for a residue that is not below its prime
 template <ckks::parameter_set P, class Poly>
 void expand_input(exec::host, const request<P>& r, std::size_t i, Poly& c0, Poly& c1) {
     using basis = typename folded_product<P>::basis;
-    if (r.inputs[i].size() != packed_residues_bytes<P>(P::degree)) {
-        throw shape_error("server::expand: got a ciphertext of " + std::to_string(r.inputs[i].size()) +
-                          " bytes, wanted " + std::to_string(packed_residues_bytes<P>(P::degree)));
-    }
     std::span<const std::uint8_t> rest = r.inputs[i];
     rns::for_each_limb<basis>([&]<int I>() {
         constexpr arith::word q = basis::template prime<I>;
@@ -208,7 +211,7 @@ class packed_weights {
     }
 
   private:
-    /// 256 KiB: a quarter of the L2 cache of current server cores.
+    /// 256 KiB, or one block of coefficients if that is more: a quarter of the L2 cache of current server cores.
     static constexpr std::size_t cached_words = std::size_t{1} << 15;
 
     template <int I>

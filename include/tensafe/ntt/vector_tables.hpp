@@ -22,7 +22,7 @@ class vector_tables {
     /// @throws parameter_error if TENSAFE_BACKEND names no back-end of this machine
     vector_tables([[maybe_unused]] arith::word q, [[maybe_unused]] int log_n,
                   [[maybe_unused]] arith::word psi) {
-        exec::active_backend();
+        exec::check_environment();
 #if TENSAFE_X86_64
         if (exec::is_supported(exec::backend::avx2) && log_n >= avx2::min_log_n) {
             avx2_.emplace(q, log_n, psi);

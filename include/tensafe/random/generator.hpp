@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/exec/backend.hpp>
 #include <tensafe/memory/wipe.hpp>
 #include <tensafe/random/chacha20.hpp>
 #include <tensafe/random/entropy.hpp>
@@ -46,9 +47,10 @@ class generator {
 
     /// A seed that no earlier call has returned. About half a microsecond. The caller wipes the result if it
     /// is secret (memory::wipe_guard).
-    /// @throws entropy_error if the system gives no entropy
+    /// @throws entropy_error if the system gives no entropy; parameter_error for a bad TENSAFE_BACKEND
     /// @throws error if this generator was moved from
     seed next_seed() {
+        exec::check_environment();
         switch (source_) {
             case source::system:
                 return fresh_seed();

@@ -11,6 +11,16 @@
 
 namespace bench {
 
+/// Google Benchmark 1.8 has another name for it.
+template <class Run>
+bool failed(const Run& run) {
+    if constexpr (requires { run.error_occurred; }) {
+        return run.error_occurred;
+    } else {
+        return run.skipped != 0;
+    }
+}
+
 /// Prints what the console reporter prints and, at the end, how long this library takes for a job over how
 /// long its peer takes. A benchmark's name is "<job>/<who>", and ours begin with "tensafe". Medians where
 /// there are repetitions.
@@ -21,7 +31,7 @@ class ratio_reporter : public benchmark::ConsoleReporter {
     void ReportRuns(const std::vector<Run>& runs) override {
         ConsoleReporter::ReportRuns(runs);
         for (const Run& run : runs) {
-            if (run.error_occurred || (run.run_type == Run::RT_Aggregate && run.aggregate_name != "median")) {
+            if (failed(run) || (run.run_type == Run::RT_Aggregate && run.aggregate_name != "median")) {
                 continue;
             }
             const std::string name = run.run_name.str();

@@ -1,7 +1,8 @@
 // A LoRA token, A: 32 x 2048, client and server on one thread, and the NTT of one limb: SEAL's and ours. SEAL
-// packs four rows in the slots of a plaintext, encrypts with the secret key and multiplies eight times; the
-// client decrypts, decodes and sums. Messages stay in memory: neither side serialises. SEAL keeps the last
-// prime of a chain for key switching, so a ciphertext has one limb fewer than the chain.
+// packs four rows in the slots of a plaintext (two at N = 8192), encrypts with the secret key and multiplies
+// eight times (sixteen); the client decrypts, decodes and sums. Messages stay in memory: neither side
+// serialises. SEAL keeps the last prime of a chain for key switching, so a ciphertext has one limb fewer than
+// the chain.
 
 #include <algorithm>
 #include <cmath>

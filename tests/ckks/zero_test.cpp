@@ -426,3 +426,42 @@ TEST_CASE("A zero key that was made for another nonce, or holds more than residu
     CHECK(message == "zero_pool: a residue of limb 1 of the zero key is not below its prime " +
                          std::to_string(P::basis::prime<1>));
 }
+
+TEST_CASE(
+    "tickets give the zeros in the order in which they were drawn, in whatever order they are redeemed") {
+    const session<1> c(11, 3);
+    one_pool sequence(c.server_nonce, c.open, 3, random::generator(numbered_seed(12)));
+    one_pool pool(c.server_nonce, c.open, 3, random::generator(numbered_seed(12)));
+    pool.fill(host{}, 2);
+    std::vector<one_pool::ticket> tickets;
+    for (int i = 0; i < 4; ++i) {
+        tickets.push_back(pool.reserve());
+    }
+    std::vector<one_zero> wanted;
+    for (int i = 0; i < 4; ++i) {
+        wanted.push_back(sequence.take(host{}));
+    }
+    for (const std::size_t i : {3U, 0U, 2U, 1U}) {
+        CHECK(same(pool.redeem(host{}, std::move(tickets[i])), wanted[i]));
+    }
+    // A ticket is worth one zero.
+    CHECK_THROWS_AS(pool.redeem(host{}, std::move(tickets[3])), tensafe::error);
+    CHECK_THROWS_AS(pool.redeem(host{}, std::move(tickets[0])), tensafe::error);
+}
+
+TEST_CASE("memory of used zeros serves new ones, and only whole ones of the same shape are taken back") {
+    const session<1> c(13, 3);
+    one_pool fresh(c.server_nonce, c.open, 3, random::generator(numbered_seed(14)));
+    one_pool pool(c.server_nonce, c.open, 3, random::generator(numbered_seed(14)));
+    one_pool other(c.server_nonce, c.open, 2, random::generator(numbered_seed(14)));
+    for (int i = 0; i < 3; ++i) {
+        one_zero zero = pool.take(host{});
+        CHECK(same(zero, fresh.take(host{})));
+        CHECK_THROWS_AS(other.recycle(std::move(zero)), tensafe::parameter_error);
+        pool.recycle(pool.take(host{}));
+        static_cast<void>(fresh.take(host{}));
+    }
+    one_zero zero = pool.take(host{});
+    const one_zero moved = std::move(zero);
+    CHECK_THROWS_AS(pool.recycle(std::move(zero)), tensafe::parameter_error);
+}

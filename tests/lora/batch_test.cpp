@@ -98,16 +98,21 @@ TEST_CASE("the same holds for other packings and for bare replies") {
     const auto check = [&]<class Server>(const Server& s) {
         conversation<Server> serial(s);
         conversation<Server> threaded(s);
-        if constexpr (requires { s.apply(host{}, serial.queries[0].request); }) {
-            s.apply(host{}, serial.queries[0].request, serial.work, serial.replies[0]);
-            s.apply(parallel, threaded.queries[0].request, threaded.work, threaded.replies[0]);
-            CHECK(serial.replies[0].outputs.size() == s.layout().outputs());
-            for (std::size_t o = 0; o < s.layout().outputs(); ++o) {
-                CHECK(serial.replies[0].outputs[o].c1 == threaded.replies[0].outputs[o].c1);
+        s.apply(host{}, serial.tasks(), serial.work);
+        s.apply(parallel, threaded.tasks(), threaded.work);
+        CHECK(serial.replies[4].outputs.size() == s.layout().outputs());
+        if constexpr (std::is_same_v<Server, bare>) {
+            for (std::size_t t = 0; t < serial.tokens; ++t) {
+                for (std::size_t o = 0; o < s.layout().outputs(); ++o) {
+                    CHECK(serial.replies[t].outputs[o].c1 == threaded.replies[t].outputs[o].c1);
+                    for (std::size_t limb = 0; limb < 2; ++limb) {
+                        const auto& one = serial.replies[t].outputs[o].c0[limb];
+                        const auto& other = threaded.replies[t].outputs[o].c0[limb];
+                        CHECK(std::equal(one.begin(), one.end(), other.begin(), other.end()));
+                    }
+                }
             }
         } else {
-            s.apply(host{}, serial.tasks(), serial.work);
-            s.apply(parallel, threaded.tasks(), threaded.work);
             CHECK(same(serial.replies, threaded.replies));
         }
     };
@@ -146,10 +151,10 @@ TEST_CASE("a column batch on two threads gives the bytes of one") {
     const matrix states = random_matrix(7, 40, 6);
     client<small> key_holder(ckks::secret_key<small>(numbered(1)), random_source::generator(numbered(2)));
     const auto query = key_holder.encrypt(host{}, s.layout(), states);
+    const auto zero_key = key_holder.zero_key(host{}, numbered(3));
     std::vector<columns::reply_type> replies(2);
     for (std::size_t i = 0; i < 2; ++i) {
-        auto pool = s.zeros_for(numbered(3), key_holder.zero_key(host{}, numbered(3)),
-                                random_source::generator(numbered(4)));
+        auto pool = s.zeros_for(numbered(3), zero_key, random_source::generator(numbered(4)));
         columns::workspace work;
         work.generator = random_source::generator(numbered(5));
         if (i == 0) {
@@ -158,12 +163,52 @@ TEST_CASE("a column batch on two threads gives the bytes of one") {
             s.apply(exec::host_parallel(2), query.request, pool, work, replies[i]);
         }
     }
-    // The zero keys differ in their noise, so the zeros do: what is equal is what they hide.
-    const auto one = key_holder.decrypt(host{}, s.layout(), replies[0], query.scales);
-    const auto two = key_holder.decrypt(host{}, s.layout(), replies[1], query.scales);
+    CHECK(replies[0].outputs.size() == 3);
+    for (std::size_t o = 0; o < 3; ++o) {
+        CHECK(replies[0].outputs[o].c0 == replies[1].outputs[o].c0);
+        CHECK(replies[0].outputs[o].c1 == replies[1].outputs[o].c1);
+    }
+    const auto answers = key_holder.decrypt(host{}, s.layout(), replies[1], query.scales);
     for (std::size_t t = 0; t < states.rows; ++t) {
-        const std::vector<double> exact = product(a, row_of(states, t));
-        CHECK(largest_difference(one[t], exact) < 1e-2);
-        CHECK(largest_difference(two[t], exact) < 1e-2);
+        CHECK(largest_difference(answers[t], product(a, row_of(states, t))) < 1e-2);
+    }
+}
+
+TEST_CASE("a column batch of a wrong size takes no encryption of zero from the requests before it") {
+    using columns = server<small, column_batched>;
+    const columns s(random_matrix(2, 20, 5));
+    client<small> key_holder;
+    const auto nonce = numbered(3);
+    auto pool = s.zeros_for(nonce, key_holder.zero_key(host{}, nonce));
+    pool.fill(host{}, 5);
+    const matrix states = random_matrix(3, 20, 6);
+    const auto good = key_holder.encrypt(host{}, s.layout(), states);
+    auto bad = key_holder.encrypt(host{}, s.layout(), states);
+    bad.request.inputs[19].pop_back();
+    std::vector<columns::reply_type> replies(2);
+    const std::vector<columns::task> tasks{{&good.request, &pool, &replies[0]},
+                                           {&bad.request, &pool, &replies[1]}};
+    columns::workspace work;
+    CHECK_THROWS_AS(s.apply(host{}, tasks, work), shape_error);
+    CHECK(pool.size() == 5);
+}
+
+TEST_CASE("one workspace serves protected and bare servers of any shape in turn") {
+    const matrix a = random_matrix(9, 300, 1);
+    const matrix b = random_matrix(17, 700, 2);
+    const tiles<4> hidden(a);
+    const bare open(b);
+    conversation<tiles<4>> with(hidden);
+    conversation<bare> beside(open);
+    for (int round = 0; round < 2; ++round) {
+        hidden.apply(host{}, with.queries[0].request, *with.pools[0], with.work, with.replies[0]);
+        open.apply(host{}, beside.queries[0].request, with.work, beside.replies[0]);
+        CHECK(largest_difference(
+                  with.clients[0].decrypt(host{}, hidden.layout(), with.replies[0], with.queries[0].scale),
+                  product(a, with.states[0])) <
+              most_deviations * deviation(hidden.layout(), norm(view(with.states[0]))));
+        CHECK(largest_difference(beside.clients[0].decrypt(host{}, open.layout(), beside.replies[0],
+                                                           beside.queries[0].scale),
+                                 product(b, beside.states[0])) < 1e-2);
     }
 }

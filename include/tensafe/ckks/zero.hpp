@@ -172,8 +172,8 @@ class zero_pool {
     }
 
     /// The right to one zero, given out in order: a stored one, or the seed of one that is still to be made.
-    /// Whoever draws tickets in order and redeems them in any, on any threads, gets the same zeros. Move-only;
-    /// one that was moved from is empty. Wiped on release.
+    /// Whoever draws tickets in order and redeems them in any, on any threads, gets the same zeros.
+    /// Move-only; one that was moved from is empty. Wiped on release.
     class ticket {
       public:
         ticket(ticket&& other) noexcept { take(other); }
@@ -220,8 +220,8 @@ class zero_pool {
         return result;
     }
 
-    /// The zero of a ticket of this pool; never the same twice. Allocates only if it is neither stored nor was
-    /// another recycled.
+    /// The zero of a ticket of this pool; never the same twice. Allocates only if it is neither stored nor
+    /// was another recycled.
     /// @throws error for a ticket that was moved from; std::bad_alloc
     zero<P, Level> redeem(exec::host where, ticket t) {
         switch (t.state_) {
@@ -247,10 +247,11 @@ class zero_pool {
     /// is no more secret than the matrix beside it.
     /// @throws parameter_error for a zero of another shape, or one that was moved from
     void recycle(zero<P, Level> used) {
-        if (used.log_n != log_n_ || used.e0.size() != std::size_t{1} << log_n_ || used.e1.size() != P::degree ||
-            used.c1.words().empty()) {
-            throw parameter_error("zero_pool::recycle: got a zero that was moved from or is not folded to degree 2^" +
-                                  std::to_string(log_n_));
+        if (used.log_n != log_n_ || used.e0.size() != std::size_t{1} << log_n_ ||
+            used.e1.size() != P::degree || used.c1.words().empty()) {
+            throw parameter_error(
+                "zero_pool::recycle: got a zero that was moved from or is not folded to degree 2^" +
+                std::to_string(log_n_));
         }
         const std::lock_guard lock(mutex_);
         spare_.push_back(std::move(used));

@@ -80,8 +80,8 @@ inline backend active_backend() noexcept {
     return detail::chosen_backend().active.load(std::memory_order_relaxed);
 }
 
-/// Refuses a TENSAFE_BACKEND that is no name of a supported back-end. Plans and random seeds call it, so that no
-/// key is made and nothing is transformed with one.
+/// Refuses a TENSAFE_BACKEND that is no name of a supported back-end. Plans and random seeds call it, so that
+/// no key is made and nothing is transformed with one.
 /// @throws parameter_error
 inline void check_environment() {
     if (!detail::chosen_backend().from_environment) {

@@ -211,7 +211,8 @@ class packed_weights {
     }
 
   private:
-    /// 256 KiB, or one block of coefficients if that is more: a quarter of the L2 cache of current server cores.
+    /// 256 KiB, or one block of coefficients if that is more: a quarter of the L2 cache of current server
+    /// cores.
     static constexpr std::size_t cached_words = std::size_t{1} << 15;
 
     template <int I>

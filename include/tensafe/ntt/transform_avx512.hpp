@@ -140,7 +140,7 @@ class passes {
     using factor = typename A::factor;
 
     TENSAFE_AVX512 TENSAFE_INLINE passes(const direction_table<factor>& table, const A& a, int log_n) noexcept
-        : table_(table), a_(a), log_n_(log_n), plan_(log_n) {}
+        : table_(table), a_(a), plan_(log_n) {}
 
     /// The stages below block `b` of pass p, whose entries start at x.
     TENSAFE_AVX512 void forward(arith::word* x, std::size_t p, std::size_t b, int log_length) const noexcept {
@@ -368,7 +368,6 @@ class passes {
 
     const direction_table<factor>& table_;
     const A a_;
-    int log_n_;
     pass_plan plan_;
 };
 

@@ -72,6 +72,7 @@ void subtract_product(arith::barrett<M> p, std::span<word> out, std::span<const 
 
 /// sums[i] = the sum over block i of a * b + c, for sums.size() blocks of equal length; sums of many products
 /// are reduced once.
+/// @pre  sums is not empty, and a.size() is a multiple of its size
 template <arith::modulus M>
 void block_sums(arith::barrett<M> p, std::span<word> sums, std::span<const word> a, std::span<const word> b,
                 std::span<const word> c) noexcept {
@@ -79,6 +80,7 @@ void block_sums(arith::barrett<M> p, std::span<word> sums, std::span<const word>
 }
 
 /// sums[i] += the sum over block i of a * b, for sums.size() blocks of equal length.
+/// @pre  sums is not empty, and a.size() is a multiple of its size
 template <arith::modulus M>
 void add_block_sums(arith::barrett<M> p, std::span<word> sums, std::span<const word> a,
                     std::span<const word> b) noexcept {
@@ -87,6 +89,7 @@ void add_block_sums(arith::barrett<M> p, std::span<word> sums, std::span<const w
 
 /// out[k] = the sum over i of a[i][k] * b[i][k], of out.size() residues each: products are added up without
 /// reduction, and each sum is reduced once (once for every `lazy_terms` products, if there are more).
+/// @pre  a is not empty
 template <arith::modulus M>
 void sum_products(arith::barrett<M> p, std::span<word> out, std::span<const word* const> a,
                   std::span<const word* const> b) noexcept {

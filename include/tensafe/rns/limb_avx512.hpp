@@ -165,8 +165,9 @@ struct avx512_loops : portable_loops {
             const vector twice_q = simd::broadcast(2 * modulus);
             const vector power = simd::broadcast((word{1} << 60) % modulus);
             const __m512d inverse = _mm512_set1_pd(1 / static_cast<double>(modulus));
-            const __m512d power_ratio =
-                _mm512_set1_pd(static_cast<double>((word{1} << 60) % modulus) / static_cast<double>(modulus));
+            // Long doubles hold both words, so that the ratio is rounded once.
+            const __m512d power_ratio = _mm512_set1_pd(static_cast<double>(
+                static_cast<long double>((word{1} << 60) % modulus) / static_cast<long double>(modulus)));
             const __m512d almost_half = _mm512_set1_pd(0x1.fffffffffffffp-2);
             for (; k + lanes <= out.size(); k += lanes) {
                 const __m512d x = _mm512_loadu_pd(&reals[k]);

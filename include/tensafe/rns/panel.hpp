@@ -37,10 +37,11 @@ inline void fill_panel(panel_shape shape, std::span<const arith::word> limb, std
 template <arith::modulus M>
 void multiply_panel(arith::barrett<M> p, const panel_view& panel, const ciphertext_views& in,
                     const panel_results& out, block_range range) noexcept {
-    TENSAFE_PRECONDITION(panel.shape.outputs >= 1 && panel.shape.outputs <= panel_outputs);
+    TENSAFE_PRECONDITION(panel.shape.inputs >= 1 && panel.shape.outputs >= 1 &&
+                         panel.shape.outputs <= panel_outputs);
 #if TENSAFE_X86_64
-    // Blocks shorter than a vector are for portable code.
-    if (in.degree / out.blocks >= panel_lanes) {
+    // Blocks that are not whole vectors are for portable code.
+    if (in.degree / out.blocks % panel_lanes == 0) {
         switch (exec::active_backend()) {
             case exec::backend::avx512:
                 return avx512::multiply_panel(p.modulus(), panel, in, out, range);

@@ -14,7 +14,7 @@ inline constexpr std::size_t panel_lanes = 8;
 /// Weights of a few outputs, packed as matrix products pack them: eight coefficients of each output, input by
 /// input, then the next eight coefficients.
 struct panel_shape {
-    std::size_t inputs = 0;
+    std::size_t inputs = 0;   ///< at least 1
     std::size_t outputs = 0;  ///< 1 to panel_outputs
 
     constexpr std::size_t words(std::size_t degree) const noexcept { return degree * inputs * outputs; }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/arith/shoup.hpp>
+#include <tensafe/arith/vector_avx512.hpp>
 #include <tensafe/core/macros.hpp>
 
 #include <array>
@@ -23,15 +24,15 @@ class add_sums_avx512 {
     /// @param one         1, prepared;  @param power  2^64 mod q, prepared
     /// @param correction  in [0, q], added to each residue
     TENSAFE_AVX512 add_sums_avx512(M m, factor one, factor power, arith::word correction) noexcept
-        : prime_(spread(m.value())),
-          two_primes_(spread(2 * m.value())),
-          three_primes_(spread(3 * m.value())),
-          one_upper_(spread(one.quotient >> 32)),
-          one_lower_(spread(one.quotient & 0xffffffff)),
-          power_(spread(power.value)),
-          power_upper_(spread(power.quotient >> 32)),
-          power_lower_(spread(power.quotient & 0xffffffff)),
-          correction_(spread(correction)) {}
+        : prime_(arith::avx512::broadcast(m.value())),
+          two_primes_(arith::avx512::broadcast(2 * m.value())),
+          three_primes_(arith::avx512::broadcast(3 * m.value())),
+          one_upper_(arith::avx512::broadcast(one.quotient >> 32)),
+          one_lower_(arith::avx512::broadcast(one.quotient & 0xffffffff)),
+          power_(arith::avx512::broadcast(power.value)),
+          power_upper_(arith::avx512::broadcast(power.quotient >> 32)),
+          power_lower_(arith::avx512::broadcast(power.quotient & 0xffffffff)),
+          correction_(arith::avx512::broadcast(correction)) {}
 
     TENSAFE_AVX512 void run(std::span<arith::word> residues,
                             std::span<const arith::wide> sums) const noexcept {
@@ -59,8 +60,6 @@ class add_sums_avx512 {
 
   private:
     static constexpr std::size_t lanes = 8;
-    /// g++ 12 warns of an uninitialised operand in most intrinsics without a mask.
-    static constexpr __mmask8 all = 0xff;
 
     /// Each part is in [0, 4q) before, in [0, 2q) after a subtraction: with residue and correction below 6q.
     TENSAFE_AVX512 TENSAFE_INLINE __m512i add(__m512i residue, __m512i near, __m512i far) const noexcept {
@@ -73,26 +72,24 @@ class add_sums_avx512 {
         const __m512i high_part =
             _mm512_sub_epi64(_mm512_mullo_epi64(high, power_),
                              _mm512_mullo_epi64(quotient(high, power_upper_, power_lower_), prime_));
-        const __m512i parts = _mm512_add_epi64(subtract_if_not_below(low_part, two_primes_),
-                                               subtract_if_not_below(high_part, two_primes_));
+        const __m512i parts = _mm512_add_epi64(arith::avx512::subtract_if_not_below(low_part, two_primes_),
+                                               arith::avx512::subtract_if_not_below(high_part, two_primes_));
         const __m512i sum = _mm512_add_epi64(_mm512_add_epi64(residue, correction_), parts);
-        return subtract_if_not_below(
-            subtract_if_not_below(subtract_if_not_below(sum, three_primes_), two_primes_), prime_);
+        return arith::avx512::subtract_if_not_below(
+            arith::avx512::subtract_if_not_below(arith::avx512::subtract_if_not_below(sum, three_primes_),
+                                                 two_primes_),
+            prime_);
     }
 
     /// The upper word of x * (upper * 2^32 + lower), or up to 2 less.
     TENSAFE_AVX512 TENSAFE_INLINE static __m512i quotient(__m512i x, __m512i upper, __m512i lower) noexcept {
-        const __m512i x_upper = _mm512_maskz_srli_epi64(all, x, 32);
-        const __m512i first = _mm512_maskz_srli_epi64(all, _mm512_maskz_mul_epu32(all, x_upper, lower), 32);
-        const __m512i second = _mm512_maskz_srli_epi64(all, _mm512_maskz_mul_epu32(all, x, upper), 32);
-        return _mm512_add_epi64(_mm512_maskz_mul_epu32(all, x_upper, upper), _mm512_add_epi64(first, second));
-    }
-
-    TENSAFE_AVX512 TENSAFE_INLINE static __m512i spread(arith::word x) noexcept {
-        return _mm512_set1_epi64(static_cast<long long>(x));
-    }
-    TENSAFE_AVX512 TENSAFE_INLINE static __m512i subtract_if_not_below(__m512i x, __m512i c) noexcept {
-        return _mm512_maskz_min_epu64(all, x, _mm512_sub_epi64(x, c));
+        const __m512i x_upper = _mm512_maskz_srli_epi64(arith::avx512::all_lanes, x, 32);
+        const __m512i first = _mm512_maskz_srli_epi64(
+            arith::avx512::all_lanes, _mm512_maskz_mul_epu32(arith::avx512::all_lanes, x_upper, lower), 32);
+        const __m512i second = _mm512_maskz_srli_epi64(
+            arith::avx512::all_lanes, _mm512_maskz_mul_epu32(arith::avx512::all_lanes, x, upper), 32);
+        return _mm512_add_epi64(_mm512_maskz_mul_epu32(arith::avx512::all_lanes, x_upper, upper),
+                                _mm512_add_epi64(first, second));
     }
 
     __m512i prime_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/arith/shoup.hpp>
+#include <tensafe/arith/vector_avx512.hpp>
 #include <tensafe/core/macros.hpp>
 #include <tensafe/rns/crt_garner.hpp>
 
@@ -24,7 +25,7 @@ class to_doubles_avx512 {
     TENSAFE_AVX512 static void run(const residue_spans& residues, std::span<double> out) noexcept {
         const std::size_t whole = out.size() / lanes * lanes;
         for (std::size_t k = 0; k < whole; k += lanes) {
-            _mm512_storeu_pd(out.data() + k, reconstruct<false>(residues, k, all));
+            _mm512_storeu_pd(out.data() + k, reconstruct<false>(residues, k, arith::avx512::all_lanes));
         }
         if (whole != out.size()) {
             const auto wanted = static_cast<__mmask8>((1U << (out.size() - whole)) - 1);
@@ -34,8 +35,6 @@ class to_doubles_avx512 {
 
   private:
     static constexpr std::size_t lanes = 8;
-    /// g++ 12 warns of an uninitialised operand in most intrinsics without a mask.
-    static constexpr __mmask8 all = 0xff;
 
     template <bool Masked>
     TENSAFE_AVX512 TENSAFE_INLINE static __m512d reconstruct(const residue_spans& residues, std::size_t k,
@@ -61,7 +60,8 @@ class to_doubles_avx512 {
         constexpr arith::word q = Basis::template prime<I>;
         const arith::word* const from = residues[static_cast<std::size_t>(I)].data() + k;
         const __m512i residue = Masked ? _mm512_maskz_loadu_epi64(wanted, from) : _mm512_loadu_si512(from);
-        __m512i digit = subtract_if_not_below<q>(_mm512_add_epi64(residue, spread((q - 1) / 2)));
+        __m512i digit =
+            subtract_if_not_below<q>(_mm512_add_epi64(residue, arith::avx512::broadcast((q - 1) / 2)));
         ((digit = divide_difference<I, J>(digit, digits[J])), ...);
         digits[I] = digit;
     }
@@ -72,17 +72,20 @@ class to_doubles_avx512 {
     TENSAFE_AVX512 TENSAFE_INLINE static __m512i divide_difference(__m512i digit, __m512i earlier) noexcept {
         constexpr arith::word q = Basis::template prime<I>;
         constexpr auto inverse = fixed_arithmetic<q>.prepare(garner_inverse<Basis, I, J>);
-        const __m512i difference =
-            _mm512_sub_epi64(_mm512_add_epi64(digit, spread(garner_offset<Basis, I, J>)), earlier);
-        const __m512i upper = _mm512_maskz_srli_epi64(all, difference, 32);
-        const __m512i upper_lower = multiply32(upper, spread(inverse.quotient & 0xffffffff));
-        const __m512i lower_upper = multiply32(difference, spread(inverse.quotient >> 32));
-        const __m512i upper_upper = multiply32(upper, spread(inverse.quotient >> 32));
-        const __m512i estimate =
-            _mm512_add_epi64(upper_upper, _mm512_add_epi64(_mm512_maskz_srli_epi64(all, upper_lower, 32),
-                                                           _mm512_maskz_srli_epi64(all, lower_upper, 32)));
-        const __m512i product = _mm512_sub_epi64(_mm512_mullo_epi64(difference, spread(inverse.value)),
-                                                 _mm512_mullo_epi64(estimate, spread(q)));
+        const __m512i difference = _mm512_sub_epi64(
+            _mm512_add_epi64(digit, arith::avx512::broadcast(garner_offset<Basis, I, J>)), earlier);
+        const __m512i upper = _mm512_maskz_srli_epi64(arith::avx512::all_lanes, difference, 32);
+        const __m512i upper_lower =
+            multiply32(upper, arith::avx512::broadcast(inverse.quotient & 0xffffffff));
+        const __m512i lower_upper = multiply32(difference, arith::avx512::broadcast(inverse.quotient >> 32));
+        const __m512i upper_upper = multiply32(upper, arith::avx512::broadcast(inverse.quotient >> 32));
+        const __m512i estimate = _mm512_add_epi64(
+            upper_upper,
+            _mm512_add_epi64(_mm512_maskz_srli_epi64(arith::avx512::all_lanes, upper_lower, 32),
+                             _mm512_maskz_srli_epi64(arith::avx512::all_lanes, lower_upper, 32)));
+        const __m512i product =
+            _mm512_sub_epi64(_mm512_mullo_epi64(difference, arith::avx512::broadcast(inverse.value)),
+                             _mm512_mullo_epi64(estimate, arith::avx512::broadcast(q)));
         return subtract_if_not_below<q>(subtract_if_not_below<2 * q>(product));
     }
 
@@ -97,7 +100,7 @@ class to_doubles_avx512 {
                                                         const __m512i (&digits)[Basis::limbs]) noexcept {
         constexpr auto q = static_cast<double>(Basis::template prime<I>);
         // With a rounding of its own the product is not fused with the sum, which would round once less.
-        const __m512d product = _mm512_maskz_mul_round_pd(all, value, _mm512_set1_pd(q),
+        const __m512d product = _mm512_maskz_mul_round_pd(arith::avx512::all_lanes, value, _mm512_set1_pd(q),
                                                           _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
         value = _mm512_add_pd(product, centred<I>(digits));
     }
@@ -106,19 +109,17 @@ class to_doubles_avx512 {
     template <int I>
     TENSAFE_AVX512 TENSAFE_INLINE static __m512d centred(const __m512i (&digits)[Basis::limbs]) noexcept {
         constexpr arith::word half = (Basis::template prime<I> - 1) / 2;
-        return _mm512_maskz_cvtepi64_pd(all, _mm512_sub_epi64(digits[I], spread(half)));
+        return _mm512_maskz_cvtepi64_pd(arith::avx512::all_lanes,
+                                        _mm512_sub_epi64(digits[I], arith::avx512::broadcast(half)));
     }
 
-    TENSAFE_AVX512 TENSAFE_INLINE static __m512i spread(arith::word x) noexcept {
-        return _mm512_set1_epi64(static_cast<long long>(x));
-    }
     /// Of the lower halves of the lanes.
     TENSAFE_AVX512 TENSAFE_INLINE static __m512i multiply32(__m512i x, __m512i y) noexcept {
-        return _mm512_maskz_mul_epu32(all, x, y);
+        return _mm512_maskz_mul_epu32(arith::avx512::all_lanes, x, y);
     }
     template <arith::word C>
     TENSAFE_AVX512 TENSAFE_INLINE static __m512i subtract_if_not_below(__m512i x) noexcept {
-        return _mm512_maskz_min_epu64(all, x, _mm512_sub_epi64(x, spread(C)));
+        return arith::avx512::subtract_if_not_below(x, arith::avx512::broadcast(C));
     }
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tensafe/arith/vector_avx512.hpp>
 #include <tensafe/core/macros.hpp>
 #include <tensafe/rns/switch_modulus_share.hpp>
 
@@ -27,21 +28,23 @@ class switch_modulus_avx512 {
         const __m512i half = _mm512_set1_epi64(static_cast<long long>(arith::word{1} << (63 - bits)));
         const __m128i dropped = _mm_cvtsi32_si128(64 - bits);
         for (std::size_t k = 0; k < whole; k += lanes) {
-            const __m512i low = sum<false>(residues, k, all, half);
-            const __m512i high = sum<false>(residues, k + 8, all, half);
+            const __m512i low = sum<false>(residues, k, arith::avx512::all_lanes, half);
+            const __m512i high = sum<false>(residues, k + 8, arith::avx512::all_lanes, half);
             _mm512_storeu_si512(out.data() + k, join(low, high, dropped));
         }
         if (whole != out.size()) {
             const auto wanted = static_cast<__mmask16>((1U << (out.size() - whole)) - 1);
             const __m512i low = sum<true>(residues, whole, static_cast<__mmask8>(wanted), half);
-            const __m512i high = sum<true>(residues, whole + 8, static_cast<__mmask8>(wanted >> 8), half);
+            // Behind the end there may be no address to form.
+            const __m512i high =
+                wanted >> 8 == 0 ? half
+                                 : sum<true>(residues, whole + 8, static_cast<__mmask8>(wanted >> 8), half);
             _mm512_mask_storeu_epi32(out.data() + whole, wanted, join(low, high, dropped));
         }
     }
 
   private:
     static constexpr std::size_t lanes = 16;
-    static constexpr __mmask8 all = 0xff;
 
     /// The shares of 8 coefficients from number k on, added to `start`. Without `Masked` all are there.
     template <bool Masked>
@@ -69,9 +72,10 @@ class switch_modulus_avx512 {
         if constexpr (share.cut == 0) {
             return _mm512_madd52hi_epu64(start, p, low);
         } else {
-            const __m512i upper = _mm512_maskz_srli_epi64(all, p, share.cut);
+            const __m512i upper = _mm512_maskz_srli_epi64(arith::avx512::all_lanes, p, share.cut);
             const __m512i product = _mm512_madd52hi_epu64(_mm512_setzero_si512(), upper, low);
-            return _mm512_add_epi64(start, _mm512_maskz_slli_epi64(all, product, share.cut));
+            return _mm512_add_epi64(start,
+                                    _mm512_maskz_slli_epi64(arith::avx512::all_lanes, product, share.cut));
         }
     }
 
@@ -79,9 +83,9 @@ class switch_modulus_avx512 {
     TENSAFE_AVX512 TENSAFE_INLINE static __m512i join(__m512i low, __m512i high, __m128i dropped) noexcept {
         alignas(64) static constexpr std::array<std::uint32_t, lanes> even{0,  2,  4,  6,  8,  10, 12, 14,
                                                                            16, 18, 20, 22, 24, 26, 28, 30};
-        return _mm512_permutex2var_epi32(_mm512_maskz_srl_epi64(all, low, dropped),
+        return _mm512_permutex2var_epi32(_mm512_maskz_srl_epi64(arith::avx512::all_lanes, low, dropped),
                                          _mm512_load_si512(even.data()),
-                                         _mm512_maskz_srl_epi64(all, high, dropped));
+                                         _mm512_maskz_srl_epi64(arith::avx512::all_lanes, high, dropped));
     }
 };
 

@@ -90,6 +90,9 @@ void report::print_table() const {
     std::printf("replies         %s, %s%s\n", args.mode.c_str(), args.protection.c_str(),
                 args.pooled ? ", from a filled pool" : "");
 
+    std::printf("inner loops     %s\n",
+                std::string(tensafe::exec::name(tensafe::exec::active_backend())).c_str());
+
     if (batched) {
         std::printf("\nphase        ms a token (one batch of %zu tokens)\n", batch);
     } else {
@@ -140,6 +143,7 @@ void report::print_json() const {
     }
     const knowledge learnt = what_each_side_learns(args, predicted);
     nlohmann::ordered_json object{{"parameter_set", args.params},
+                                  {"back_end", tensafe::exec::name(tensafe::exec::active_backend())},
                                   {"packing", args.packing},
                                   {"rows", predicted.rows},
                                   {"mode", args.mode},

@@ -45,7 +45,7 @@ class token_path {
         }
     }
 
-    std::size_t bytes_up() const { return bytes_up_; }
+    std::size_t bytes_up() const { return query_.request.bytes(); }
     std::size_t bytes_down() const { return reply_.bytes(); }
     std::size_t retries() const { return retries_; }
     double headroom() const { return headroom_; }
@@ -54,14 +54,12 @@ class token_path {
     std::vector<double> run_once(std::span<const float> h, stopwatch& watch) {
         // Client: h becomes coefficients of polynomials, hidden by fresh randomness. Only the client has the
         // secret key. The request travels; the scale stays, because it tells the norm of h.
-        const auto query =
-            watch.time(phase::encrypt, [&] { return client_.encrypt(here, layout(), h, headroom_); });
-        bytes_up_ = query.request.bytes();
+        watch.time(phase::encrypt, [&] { client_.encrypt(here, layout(), h, query_, headroom_); });
 
         // Server: half of the request is seeds to expand; then products with the plaintexts of A. No rotation
-        // and no evaluation key. The workspace keeps its memory from token to token.
-        watch.time(phase::expand, [&] { server_.expand(here, query.request, work_); });
-        watch.time(phase::multiply, [&] { server_.multiply(here, query.request, work_); });
+        // and no evaluation key. Query, workspaces and reply keep their memory from token to token.
+        watch.time(phase::expand, [&] { server_.expand(here, query_.request, work_); });
+        watch.time(phase::multiply, [&] { server_.multiply(here, query_.request, work_); });
         // Bare products would show A to the client. A fresh encryption of zero hides all that is no answer,
         // and a flood of noise the little that answers themselves carry beside A*h.
         watch.time(phase::protect, [&] { server_.protect(here, zeros_, work_); });
@@ -69,12 +67,12 @@ class token_path {
         watch.time(phase::pack, [&] { server_.finish(here, work_, reply_); });
 
         // Client: A*h, to which it applies B in the clear; from a blind server the delta itself.
-        auto answers =
-            watch.time(phase::decrypt, [&] { return client_.decrypt(here, layout(), reply_, query.scale); });
+        watch.time(phase::decrypt,
+                   [&] { client_.decrypt(here, layout(), reply_, query_.scale, reading_, answers_); });
         if (blind_) {
-            return answers;
+            return answers_;
         }
-        return watch.time(phase::b, [&] { return tensafe::lora::apply_b(site_, answers); });
+        return watch.time(phase::b, [&] { return tensafe::lora::apply_b(site_, answers_); });
     }
 
     using server_type = tensafe::lora::server<P, Packing, Protection>;
@@ -88,7 +86,9 @@ class token_path {
     tensafe::lora::client<P> client_;  // a fresh secret key
     tensafe::random::seed nonce_;
     typename server_type::zero_pool zeros_;
-    std::size_t bytes_up_ = 0;
+    tensafe::lora::query<P> query_;
+    tensafe::lora::decryption_workspace<P> reading_;
+    std::vector<double> answers_ = std::vector<double>(server_.layout().rank);
     std::size_t retries_ = 0;
     double headroom_ = 1;
 };

@@ -193,6 +193,21 @@ TEST_CASE("a column batch of a wrong size takes no encryption of zero from the r
     CHECK(pool.size() == 5);
 }
 
+TEST_CASE("a task that lacks a part is refused by its number") {
+    const tiles<4> s(random_matrix(4, 300, 1));
+    conversation<tiles<4>> with(s);
+    auto tasks = with.tasks();
+    tasks[3].zeros = nullptr;
+    CHECK_THROWS_WITH_AS(s.apply(host{}, tasks, with.work),
+                         "server::apply: task 3 has no encryptions of zero (zeros)", parameter_error);
+    tasks[2].to = nullptr;
+    CHECK_THROWS_WITH_AS(s.apply(host{}, tasks, with.work), "server::apply: task 2 has no reply (to)",
+                         parameter_error);
+    tasks[0] = {};
+    CHECK_THROWS_WITH_AS(s.apply(host{}, tasks, with.work), "server::apply: task 0 has no request (from)",
+                         parameter_error);
+}
+
 TEST_CASE("one workspace serves protected and bare servers of any shape in turn") {
     const matrix a = random_matrix(9, 300, 1);
     const matrix b = random_matrix(17, 700, 2);

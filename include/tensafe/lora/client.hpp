@@ -114,6 +114,13 @@ class client {
         return answers;
     }
 
+    /// The same for the query that it answers, so that scales cannot be mixed up.
+    template <class Packing, class Protection>
+    std::vector<double> decrypt(exec::host where, const layout<P, Packing, Protection>& l,
+                                const reply<P, Packing, Protection>& r, const query<P>& q) const {
+        return decrypt(where, l, r, q.scale);
+    }
+
     /// The same, allocating nothing from the second token on.
     /// @param answers  rank entries, to be written
     /// @throws as above; shape_error also unless answers.size() == rank

@@ -72,7 +72,8 @@ class server {
 
     // A whole token. Where it runs may be exec::host or exec::host_parallel: replies do not depend on it.
 
-    /// One hidden state, or one column batch, of a client with its encryptions of zero.
+    /// One hidden state, or one column batch, of a client with its encryptions of zero. Each task has a reply
+    /// of its own.
     struct task {
         const request<P>* from = nullptr;
         zero_pool* zeros = nullptr;  ///< not for bare replies
@@ -82,12 +83,19 @@ class server {
     /// Answers several requests at once: each packed row of A is read once for all of them. Requests may come
     /// from different clients.
     /// @throws shape_error if a request was made for another layout or has a wrong size; parameter_error if a
-    ///         pool folds to another degree; format_error if a request holds anything but residues: before
-    ///         any encryption of zero is used up, but column batches are answered one after the other, and
-    ///         those before the malformed one are done; entropy_error
+    ///         task lacks a part, or a pool folds to another degree; format_error if a request holds anything
+    ///         but residues: before any encryption of zero is used up, but column batches are answered one
+    ///         after the other, and those before the malformed one are done; entropy_error
     template <exec::host_execution Where>
     void apply(const Where& where, std::span<const task> tasks, workspace& work) const {
-        for (const task& t : tasks) {
+        for (std::size_t i = 0; i < tasks.size(); ++i) {
+            const task& t = tasks[i];
+            if (t.from == nullptr || t.to == nullptr || (Protection::protects && t.zeros == nullptr)) {
+                throw parameter_error("server::apply: task " + std::to_string(i) + " has no " +
+                                      (t.from == nullptr ? "request (from)"
+                                       : t.to == nullptr ? "reply (to)"
+                                                         : "encryptions of zero (zeros)"));
+            }
             detail::check_request(layout_, *t.from, largest_batch_);
             if constexpr (Protection::protects) {
                 check_pool(*t.zeros);

@@ -1,5 +1,7 @@
 #include "report.hpp"
 
+#include <tensafe/exec/backend.hpp>
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>

@@ -118,9 +118,15 @@ class server {
                 weights_.expand(exec::host{}, layout_, *tasks[t].from, work.requests[t]);
             });
             reserve_randomness(tasks, work);
-            where.for_each(weights_.panels(), [&](std::size_t p, std::size_t slot) {
-                answer_panel(tasks, p, work, work.slots[slot]);
-            });
+            // A few requests go through all panels, then the next few.
+            const std::size_t at_once = tasks_at_once();
+            const std::size_t panels = weights_.panels();
+            where.for_each(detail::ceil_divide(tasks.size(), at_once) * panels,
+                           [&](std::size_t k, std::size_t slot) {
+                               const std::size_t first = k / panels * at_once;
+                               answer_panel(tasks.subspan(first, std::min(at_once, tasks.size() - first)),
+                                            first, k % panels, work, work.slots[slot]);
+                           });
         } else {
             for (const task& t : tasks) {
                 weights_.multiply(where, layout_, *t.from, work.requests[0], work.products);
@@ -252,8 +258,17 @@ class server {
     }
 
   private:
-    /// Tasks whose products stay in cache together: 2 MiB with their zeros, for four outputs at N = 4096.
-    static constexpr std::size_t tasks_at_once = 4;
+    /// Requests that go through the weights together. While the weights stay in cache by themselves, one; for
+    /// large matrices so many that their ciphertexts, which each panel reads again, take 8 MiB.
+    std::size_t tasks_at_once() const noexcept {
+        constexpr std::size_t cached_weights = std::size_t{1} << 19;
+        constexpr std::size_t cached_ciphertexts = std::size_t{1} << 20;
+        constexpr std::size_t words = P::degree * static_cast<std::size_t>(folded_product<P>::basis::limbs);
+        if (layout_.inputs() * layout_.outputs() * words <= cached_weights) {
+            return 1;
+        }
+        return std::max(cached_ciphertexts / (2 * layout_.inputs() * words), std::size_t{1});
+    }
 
     static void ready(workspace& work) {
         if (work.requests.empty()) {
@@ -299,42 +314,36 @@ class server {
         }
     }
 
-    /// The outputs of panel p of all tasks, a few tasks at a time, so that products are hidden while they are
-    /// in cache.
-    void answer_panel(std::span<const task> tasks, std::size_t p, workspace& work,
+    /// The outputs of panel p for a few tasks, the first of which is number `first` of its batch.
+    void answer_panel(std::span<const task> tasks, std::size_t first, std::size_t p, workspace& work,
                       product_workspace<P>& slot) const {
-        for (std::size_t first = 0; first < tasks.size(); first += tasks_at_once) {
-            answer_group(tasks, first, std::min(tasks_at_once, tasks.size() - first), p, work, slot);
-        }
-    }
-
-    /// The same for `count` tasks from number `first` on. c1 of the products meets that of the zeros on the
-    /// way.
-    void answer_group(std::span<const task> all, std::size_t first, std::size_t count, std::size_t p,
-                      workspace& work, product_workspace<P>& slot) const {
-        const auto tasks = all.subspan(first, count);
-        const auto requests = std::span(std::as_const(work.requests)).subspan(first, count);
+        const auto requests = std::span(std::as_const(work.requests)).subspan(first, tasks.size());
         const std::size_t outputs = weights_.shape_of(layout_, p).outputs;
         const std::size_t first_output = p * rns::panel_outputs;
-        if (slot.products.size() < count * outputs) {
-            slot.products.resize(count * outputs);
+        if (slot.products.size() < tasks.size() * outputs) {
+            slot.products.resize(tasks.size() * outputs);
         }
         if constexpr (Protection::protects) {
+            const auto redeem = [&](std::size_t t, std::size_t g) {
+                return tasks[t].zeros->redeem(
+                    exec::host{},
+                    std::move(work.tickets[(first + t) * layout_.outputs() + first_output + g]));
+            };
+            // One task: the products start from the zeros' c1. Several: so many zeros would leave the cache.
             slot.zeros.clear();
-            slot.zeros.reserve(count * outputs);
-            for (std::size_t t = 0; t < count; ++t) {
-                for (std::size_t g = 0; g < outputs; ++g) {
-                    slot.zeros.push_back(tasks[t].zeros->redeem(
-                        exec::host{},
-                        std::move(work.tickets[(first + t) * layout_.outputs() + first_output + g])));
-                }
+            const bool alone = tasks.size() == 1;
+            for (std::size_t g = 0; alone && g < outputs; ++g) {
+                slot.zeros.push_back(redeem(0, g));
             }
             weights_.multiply(layout_, p, requests, slot, slot.products, slot.zeros);
-            for (std::size_t t = 0; t < count; ++t) {
+            for (std::size_t t = 0; t < tasks.size(); ++t) {
                 for (std::size_t g = 0; g < outputs; ++g) {
                     const std::size_t o = first_output + g;
                     auto& product = slot.products[t * outputs + g];
-                    auto& zero = slot.zeros[t * outputs + g];
+                    auto zero = alone ? std::move(slot.zeros[g]) : redeem(t, g);
+                    if (!alone) {
+                        rns::add(exec::host{}, product.c1, zero.c1);
+                    }
                     hide(exec::host{}, product, zero, work.seeds[first + t], o, slot, slot.hidden);
                     emit(exec::host{}, slot.hidden, o, tasks[t].from->tokens, slot, product,
                          tasks[t].to->outputs[o]);
@@ -345,7 +354,7 @@ class server {
         } else {
             // The memory of the replies before is that of these products.
             const auto swap_outputs = [&] {
-                for (std::size_t t = 0; t < count; ++t) {
+                for (std::size_t t = 0; t < tasks.size(); ++t) {
                     for (std::size_t g = 0; g < outputs; ++g) {
                         std::swap(slot.products[t * outputs + g], tasks[t].to->outputs[first_output + g]);
                     }

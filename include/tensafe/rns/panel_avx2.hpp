@@ -18,10 +18,10 @@ namespace detail {
 
 using arith::word;
 
-/// One output of a panel, four coefficients at a time.
-template <arith::modulus M>
-TENSAFE_AVX2 void multiply_output(M m, const panel_view& panel, const ciphertext_views& in,
-                                  const panel_results& out, block_range range, std::size_t g) noexcept {
+/// Outputs [g, g + Outputs) of a panel, four coefficients at a time.
+template <std::size_t Outputs, arith::modulus M>
+TENSAFE_AVX2 void multiply_outputs(M m, const panel_view& panel, const ciphertext_views& in,
+                                   const panel_results& out, block_range range, std::size_t g) noexcept {
     namespace simd = arith::avx2;
     using arithmetic = simd::narrow<M>;
     constexpr std::size_t lanes = 4;
@@ -30,30 +30,54 @@ TENSAFE_AVX2 void multiply_output(M m, const panel_view& panel, const ciphertext
     const std::size_t block = in.degree / out.blocks;
     const std::size_t step = panel.shape.outputs * panel_lanes;
     for (std::size_t b = range.first; b < range.end; ++b) {
-        word total = 0;
+        simd::reals totals[Outputs];
+#pragma GCC unroll 4
+        for (auto& total : totals) {
+            total = _mm256_setzero_pd();
+        }
         for (std::size_t k = b * block; k < (b + 1) * block; k += lanes) {
-            simd::reals sum0 = _mm256_setzero_pd();
-            simd::reals sum1 =
-                out.addend[g] == nullptr ? _mm256_setzero_pd() : arithmetic::load(out.addend[g] + k);
+            simd::reals sums0[Outputs];
+            simd::reals sums1[Outputs];
+#pragma GCC unroll 4
+            for (std::size_t o = 0; o < Outputs; ++o) {
+                const word* const addend = out.addend[g + o];
+                sums0[o] = totals[o];
+                sums1[o] = addend == nullptr ? _mm256_setzero_pd() : arithmetic::load(addend + k);
+            }
             const word* w = panel.words + panel.shape.index(k, 0, g);
             for (std::size_t first = 0; first < panel.shape.inputs; first += arithmetic::terms) {
                 const std::size_t end = std::min(panel.shape.inputs, first + arithmetic::terms);
                 for (std::size_t i = first; i < end; ++i, w += step) {
-                    const simd::reals weight = arithmetic::load(w);
-                    sum0 = _mm256_add_pd(sum0, a.multiply(arithmetic::load(in.c0[i] + k), weight));
-                    sum1 = _mm256_add_pd(sum1, a.multiply(arithmetic::load(in.c1[i] + k), weight));
+                    const simd::reals c0 = arithmetic::load(in.c0[i] + k);
+                    const simd::reals c1 = arithmetic::load(in.c1[i] + k);
+#pragma GCC unroll 4
+                    for (std::size_t o = 0; o < Outputs; ++o) {
+                        const simd::reals weight = arithmetic::load(w + o * panel_lanes);
+                        sums0[o] = _mm256_add_pd(sums0[o], a.multiply(c0, weight));
+                        sums1[o] = _mm256_add_pd(sums1[o], a.multiply(c1, weight));
+                    }
                 }
-                sum0 = a.reduce(sum0);
-                sum1 = a.reduce(sum1);
+#pragma GCC unroll 4
+                for (std::size_t o = 0; o < Outputs; ++o) {
+                    sums0[o] = a.reduce(sums0[o]);
+                    sums1[o] = a.reduce(sums1[o]);
+                }
             }
-            simd::store(out.c1[g] + k, a.to_words(sum1));
+#pragma GCC unroll 4
+            for (std::size_t o = 0; o < Outputs; ++o) {
+                totals[o] = sums0[o];
+                simd::store(out.c1[g + o] + k, a.to_words(sums1[o]));
+            }
+        }
+        for (std::size_t o = 0; o < Outputs; ++o) {
             alignas(32) word sums[lanes];
-            simd::store(sums, a.to_words(sum0));
+            simd::store(sums, a.to_words(totals[o]));
+            word total = 0;
             for (const word x : sums) {
                 total = arith::subtract_if_not_below(total + x, q);
             }
+            out.c0[g + o][b] = total;
         }
-        out.c0[g][b] = total;
     }
 }
 
@@ -63,8 +87,12 @@ TENSAFE_AVX2 void multiply_output(M m, const panel_view& panel, const ciphertext
 template <arith::modulus M>
 TENSAFE_AVX2 void multiply_panel(M m, const panel_view& panel, const ciphertext_views& in,
                                  const panel_results& out, block_range range) noexcept {
-    for (std::size_t g = 0; g < panel.shape.outputs; ++g) {
-        detail::multiply_output(m, panel, in, out, range, g);
+    std::size_t g = 0;
+    for (; g + 2 <= panel.shape.outputs; g += 2) {
+        detail::multiply_outputs<2>(m, panel, in, out, range, g);
+    }
+    if (g < panel.shape.outputs) {
+        detail::multiply_outputs<1>(m, panel, in, out, range, g);
     }
 }
 

@@ -92,6 +92,27 @@ TEST_CASE("threads and batches do not change a byte of any reply") {
     });
 }
 
+TEST_CASE("requests that go through a large matrix together get the bytes of requests that come alone") {
+    // 264 products of 2048 words: too many for one request to have them in cache by itself.
+    const matrix a = random_matrix(132, 2048, 3);
+    const tiles<4> s(a);
+    REQUIRE(s.layout().inputs() * s.layout().outputs() * 2048 > std::size_t{1} << 19);
+    conversation<tiles<4>> one_by_one(s);
+    for (const auto& t : one_by_one.tasks()) {
+        s.apply(host{}, std::span(&t, 1), one_by_one.work);
+    }
+    conversation<tiles<4>> batch(s);
+    s.apply(host{}, batch.tasks(), batch.work);
+    CHECK(same(batch.replies, one_by_one.replies));
+    conversation<tiles<4>> threaded(s);
+    s.apply(exec::host_parallel(2), threaded.tasks(), threaded.work);
+    CHECK(same(threaded.replies, one_by_one.replies));
+    const auto answers =
+        batch.clients[0].decrypt(host{}, s.layout(), batch.replies[4], batch.queries[4].scale);
+    CHECK(largest_difference(answers, product(a, batch.states[4])) <
+          most_deviations * deviation(s.layout(), norm(view(batch.states[4]))));
+}
+
 TEST_CASE("the same holds for other packings and for bare replies") {
     const matrix a = random_matrix(9, 300, 4);
     const exec::host_parallel parallel(2);

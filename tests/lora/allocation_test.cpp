@@ -114,8 +114,7 @@ TEST_CASE("the counter sees an allocation") {
 
 TEST_CASE_TEMPLATE("a second token allocates nothing", Path,
                    token_path<ckks::private_n4096, lora::coefficient_tiles<4>, rigorous>,
-                   token_path<ckks::private_n4096, lora::coefficient_tiles<32>, rigorous>,
-                   token_path<ckks::compact_n4096, lora::coefficient_tiles<4>, calibrated>,
+                   token_path<ckks::compact_n4096, lora::coefficient_tiles<32>, calibrated>,
                    token_path<ckks::private_n4096, lora::replicated_slots<>, rigorous>,
                    token_path<ckks::private_n4096, lora::coefficient_tiles<4>, lora::reveals_adapter_rows>) {
     tests::for_each_backend([](tensafe::exec::backend) {

@@ -96,8 +96,8 @@ std::vector<word> moduli() {
 /// Edges of the choices that back-ends make: 16 bits (words by doubles), 46 (a narrow product's sum), 50
 /// (narrow).
 #define WIDTHS                                                                                        \
-    width<4>, width<15>, width<16>, width<35>, width<41>, width<45>, width<46>, width<47>, width<49>, \
-        width<50>, width<51>, width<55>, width<60>, width<61>
+    width<4>, width<15>, width<16>, width<45>, width<47>, width<49>, width<50>, width<51>, width<60>, \
+        width<61>
 
 std::vector<std::size_t> sizes() {
     std::vector<std::size_t> all;

@@ -63,4 +63,10 @@ class entropy_error : public error {
     using error::error;
 };
 
+/// A GPU call that failed, or no GPU to call.
+class device_error : public error {
+  public:
+    using error::error;
+};
+
 }  // namespace tensafe

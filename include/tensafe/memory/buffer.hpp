@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <new>
 #include <span>
 #include <type_traits>
@@ -11,8 +12,22 @@
 
 namespace tensafe::memory {
 
-/// Where bytes live: ordinary memory of the process.
-struct host_space {};
+/// Of every buffer on the host: a cache line, and one AVX-512 register.
+inline constexpr std::size_t alignment = 64;
+
+/// Where bytes live: ordinary memory of the process. A space says how to get memory in it, give it back, and
+/// write to it; whether the host may touch it is `host_accessible`. memory/device_space.cuh has those of a
+/// GPU.
+struct host_space {
+    static constexpr bool host_accessible = true;
+
+    /// 64-byte aligned.  @throws std::bad_alloc
+    static void* allocate(std::size_t bytes) { return ::operator new (bytes, std::align_val_t{alignment}); }
+    static void release(void* data) noexcept { ::operator delete (data, std::align_val_t{alignment}); }
+    static void wipe(void* data, std::size_t bytes) noexcept { memory::wipe(data, bytes); }
+    static void fill_zero(void* data, std::size_t bytes) noexcept { std::memset(data, 0, bytes); }
+    static void copy(void* to, const void* from, std::size_t bytes) noexcept { std::memcpy(to, from, bytes); }
+};
 
 /// What happens to the bytes of a buffer when they are released or overwritten by assignment.
 struct keep_on_release {};
@@ -22,8 +37,6 @@ struct wipe_on_release {};
 /// Tag: the elements will all be written before they are read.
 struct uninitialized_t {};
 inline constexpr uninitialized_t uninitialized{};
-
-inline constexpr std::size_t alignment = 64;
 
 /// An owning array of `size()` elements, 64-byte aligned (a cache line, and one AVX-512 register).
 ///
@@ -36,16 +49,23 @@ class buffer {
     static_assert(std::is_trivially_copyable_v<T>, "memory::buffer: elements must be trivially copyable");
     static_assert(alignof(T) <= alignment,
                   "memory::buffer: elements must not need more than 64-byte alignment");
-    static_assert(std::is_same_v<Space, host_space>, "memory::buffer: only host_space is available");
 
   public:
     using value_type = T;
 
     buffer() noexcept = default;
-    explicit buffer(std::size_t size) : data_(allocate(size)), size_(size) { std::fill_n(data_, size_, T{}); }
+    explicit buffer(std::size_t size) : buffer(size, uninitialized) {
+        if constexpr (Space::host_accessible) {
+            std::fill_n(data_, size_, T{});
+        } else if (size_ != 0) {
+            Space::fill_zero(data_, size_ * sizeof(T));
+        }
+    }
     buffer(std::size_t size, uninitialized_t) : data_(allocate(size)), size_(size) {}
-    buffer(const buffer& other) : data_(allocate(other.size_)), size_(other.size_) {
-        std::copy_n(other.data_, size_, data_);
+    buffer(const buffer& other) : buffer(other.size_, uninitialized) {
+        if (size_ != 0) {
+            Space::copy(data_, other.data_, size_ * sizeof(T));
+        }
     }
     buffer(buffer&& other) noexcept
         : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
@@ -61,12 +81,13 @@ class buffer {
     std::size_t size() const noexcept { return size_; }
     bool empty() const noexcept { return size_ == 0; }
 
-    T& operator[](std::size_t i) noexcept { return data_[i]; }
-    const T& operator[](std::size_t i) const noexcept { return data_[i]; }
-    T* begin() noexcept { return data_; }
-    T* end() noexcept { return data_ + size_; }
-    const T* begin() const noexcept { return data_; }
-    const T* end() const noexcept { return data_ + size_; }
+    // Where the host can touch the elements.
+    T& operator[](std::size_t i) noexcept requires(Space::host_accessible) { return data_[i]; }
+    const T& operator[](std::size_t i) const noexcept requires(Space::host_accessible) { return data_[i]; }
+    T* begin() noexcept requires(Space::host_accessible) { return data_; }
+    T* end() noexcept requires(Space::host_accessible) { return data_ + size_; }
+    const T* begin() const noexcept requires(Space::host_accessible) { return data_; }
+    const T* end() const noexcept requires(Space::host_accessible) { return data_ + size_; }
 
     /// The same memory as a buffer that is not wiped: for bytes that were secret and have become ciphertext.
     buffer<T, Space, keep_on_release> declassify() && noexcept {
@@ -84,8 +105,8 @@ class buffer {
         return result;
     }
 
-    std::span<T> span() noexcept { return {data_, size_}; }
-    std::span<const T> span() const noexcept { return {data_, size_}; }
+    std::span<T> span() noexcept requires(Space::host_accessible) { return {data_, size_}; }
+    std::span<const T> span() const noexcept requires(Space::host_accessible) { return {data_, size_}; }
 
   private:
     template <class, class, class>
@@ -98,16 +119,16 @@ class buffer {
         if (size > static_cast<std::size_t>(-1) / sizeof(T)) {
             throw std::bad_array_new_length();
         }
-        return static_cast<T*>(::operator new (size * sizeof(T), std::align_val_t{alignment}));
+        return static_cast<T*>(Space::allocate(size * sizeof(T)));
     }
     void release() noexcept {
         if (data_ == nullptr) {
             return;
         }
         if constexpr (std::is_same_v<Release, wipe_on_release>) {
-            wipe(static_cast<void*>(data_), size_ * sizeof(T));
+            Space::wipe(data_, size_ * sizeof(T));
         }
-        ::operator delete (data_, std::align_val_t{alignment});
+        Space::release(data_);
     }
 
     T* data_ = nullptr;

@@ -112,7 +112,8 @@ class narrow {
     TENSAFE_AVX512 TENSAFE_INLINE lanes<product> multiply(lanes<K> y, const factor& w) const noexcept {
         const __m512i zero = _mm512_setzero_si512();
         const __m512i h = _mm512_madd52hi_epu64(zero, y.value, w.quotient);
-        return {_mm512_madd52lo_epu64(_mm512_madd52lo_epu64(zero, y.value, w.value), h, minus_prime_)};
+        return lanes<product>{
+            _mm512_madd52lo_epu64(_mm512_madd52lo_epu64(zero, y.value, w.value), h, minus_prime_)};
     }
 
     /// The first operand of a forward pass that goes through `Stages` stages before it may be a factor, or
@@ -288,7 +289,8 @@ class wide {
         const __m512i top = arith::avx512::shift_right<52>(y.value);
         __m512i h = _mm512_madd52hi_epu64(_mm512_mullo_epi64(top, w.quotient), y.value, w.quotient);
         h = _mm512_madd52hi_epu64(h, top, w.rest);
-        return {_mm512_sub_epi64(_mm512_mullo_epi64(y.value, w.value), _mm512_mullo_epi64(h, prime_))};
+        return lanes<product>{
+            _mm512_sub_epi64(_mm512_mullo_epi64(y.value, w.value), _mm512_mullo_epi64(h, prime_))};
     }
     template <int K, int L>
     TENSAFE_AVX512 TENSAFE_INLINE auto forward_butterfly(lanes<K> x, lanes<L> y,

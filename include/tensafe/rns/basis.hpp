@@ -58,24 +58,23 @@ struct basis {
 };
 
 namespace detail {
-template <int LogN, const auto& Primes, class Indices>
+template <class Basis, class Indices>
 struct prefix_of;
-template <int LogN, const auto& Primes, std::size_t... I>
-struct prefix_of<LogN, Primes, std::index_sequence<I...>> {
-    using type = basis<LogN, Primes[I]...>;
+template <class Basis, int... I>
+struct prefix_of<Basis, std::integer_sequence<int, I...>> {
+    using type = basis<Basis::log_n, Basis::template prime<I>...>;
 };
 template <class Basis, int Limbs>
 struct prefix_length {
     static_assert(Limbs >= 0 && Limbs <= Basis::limbs, "rns::prefix: a chain can only get shorter");
-    static constexpr auto value = static_cast<std::size_t>(Limbs);
+    static constexpr int value = Limbs;
 };
 }  // namespace detail
 
 /// The first `Limbs` primes of a chain: what is left after dropping the others.
 template <class Basis, int Limbs>
-using prefix =
-    typename detail::prefix_of<Basis::log_n, Basis::primes,
-                               std::make_index_sequence<detail::prefix_length<Basis, Limbs>::value>>::type;
+using prefix = typename detail::prefix_of<
+    Basis, std::make_integer_sequence<int, detail::prefix_length<Basis, Limbs>::value>>::type;
 
 /// Calls f.template operator()<I>() for each limb I of the basis, in order.
 template <class Basis, class F>

@@ -7,6 +7,11 @@
 #include <algorithm>
 #include <cstddef>
 
+#if defined(__CUDACC__)  // hands the pragma on to the host's compiler, but warns of it
+#pragma nv_diagnostic push
+#pragma nv_diag_suppress 1675
+#endif
+
 namespace tensafe::rns::avx2 {
 
 /// Wider primes are for portable code: without 64-bit products vectors do not win.
@@ -99,3 +104,7 @@ TENSAFE_AVX2 void multiply_panel(M m, const panel_view& panel, const ciphertext_
 #endif
 
 }  // namespace tensafe::rns::avx2
+
+#if defined(__CUDACC__)
+#pragma nv_diagnostic pop
+#endif

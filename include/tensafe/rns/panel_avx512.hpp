@@ -9,6 +9,11 @@
 #include <cstddef>
 #include <type_traits>
 
+#if defined(__CUDACC__)  // hands the pragma on to the host's compiler, but warns of it
+#pragma nv_diagnostic push
+#pragma nv_diag_suppress 1675
+#endif
+
 #if TENSAFE_X86_64
 
 namespace tensafe::rns::avx512 {
@@ -121,4 +126,8 @@ TENSAFE_AVX512 void multiply_panel(M m, const panel_view& panel, const ciphertex
 
 }  // namespace tensafe::rns::avx512
 
+#endif
+
+#if defined(__CUDACC__)
+#pragma nv_diagnostic pop
 #endif

@@ -13,6 +13,7 @@
 #include <type_traits>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include "stream_reference.hpp"
 
@@ -139,4 +140,35 @@ TEST_CASE("the child of a fork repeats its parent's seeds from a reproducible ge
     generator source(counting_seed());
     const seed of_child = next_seed_of_a_child(source);
     CHECK(of_child == source.next_seed());
+}
+
+TEST_CASE("many seeds at once are those that one call each would give, from an explicit start") {
+    generator one_by_one(counting_seed(5));
+    generator at_once(counting_seed(5));
+    std::vector<seed> seeds(70);
+    at_once.next_seeds(seeds);
+    for (const seed& s : seeds) {
+        CHECK(s == one_by_one.next_seed());
+    }
+    CHECK(at_once.next_seed() == one_by_one.next_seed());
+}
+
+TEST_CASE("many seeds at once from the system's entropy are all written, and all differ") {
+    generator source;
+    std::vector<seed> all;
+    for (const unsigned count : {1U, 2U, 31U, 32U, 33U, 100U}) {
+        std::vector<seed> seeds(count);
+        source.next_seeds(seeds);
+        all.insert(all.end(), seeds.begin(), seeds.end());
+    }
+    all.push_back(seed{});  // nobody draws zeros
+    std::sort(all.begin(), all.end(), [](const seed& a, const seed& b) { return a.bytes < b.bytes; });
+    CHECK(std::adjacent_find(all.begin(), all.end()) == all.end());
+}
+
+TEST_CASE("many seeds at once from a generator that was moved from are refused") {
+    generator source;
+    const generator taken(std::move(source));
+    std::vector<seed> seeds(3);
+    CHECK_THROWS_AS(source.next_seeds(seeds), tensafe::error);
 }

@@ -4,6 +4,14 @@
 
 #include <cstdint>
 
+/// Before a loop over an array that must be in registers: unrolled on the device. Host compilers, which would
+/// warn of the pragma, take the loop as it is.
+#if defined(__CUDA_ARCH__)
+#define TENSAFE_UNROLL _Pragma("unroll")
+#else
+#define TENSAFE_UNROLL
+#endif
+
 namespace tensafe::arith {
 
 /// One machine word: every residue is stored in one.
@@ -33,10 +41,45 @@ TENSAFE_HOST_DEVICE constexpr word high_word(wide x) noexcept {
     return static_cast<word>(x >> 64);
 }
 
+/// a * b + c modulo 2^64, one instruction of a GPU: compilers lose sight of the width of a and b.
+TENSAFE_HOST_DEVICE TENSAFE_INLINE std::int64_t multiply_add_signed(std::int32_t a, std::int32_t b,
+                                                                    std::int64_t c) noexcept {
+#if defined(__CUDA_ARCH__)
+    long long sum;
+    asm("mad.wide.s32 %0, %1, %2, %3;" : "=l"(sum) : "r"(a), "r"(b), "l"(static_cast<long long>(c)));
+    return sum;
+#else
+    return static_cast<std::int64_t>(static_cast<word>(static_cast<std::int64_t>(a) * b) +
+                                     static_cast<word>(c));
+#endif
+}
+
+/// x, of which the compiler knows nothing on the device: what depends on it is computed once more rather than
+/// kept in registers that are short.
+TENSAFE_HOST_DEVICE TENSAFE_INLINE int computed_again(int x) noexcept {
+#if defined(__CUDA_ARCH__)
+    asm volatile("" : "+r"(x));
+#endif
+    return x;
+}
+
 /// x - c if that does not wrap, else x: one conditional subtraction without a branch.
 TENSAFE_HOST_DEVICE constexpr word subtract_if_not_below(word x, word c) noexcept {
     const word difference = x - c;
     return difference < x ? difference : x;
+}
+
+/// a * b rounded to double, never fused with an addition that follows: the same bits on every machine.
+TENSAFE_HOST_DEVICE TENSAFE_INLINE double rounded_product(double a, double b) noexcept {
+#if defined(__CUDA_ARCH__)
+    return __dmul_rn(a, b);
+#else
+    double product = a * b;
+#if TENSAFE_X86_64
+    __asm__("" : "+x"(product));
+#endif
+    return product;
+#endif
 }
 
 }  // namespace tensafe::arith

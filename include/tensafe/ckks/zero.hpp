@@ -49,6 +49,20 @@ zero_key<P, Level> make_zero_key(exec::host where, const secret_key<P>& s, const
     return {client_nonce, detail::hide_with_error<Level>(where, a, s, generator), server_nonce};
 }
 
+/// Refuses a polynomial from outside that holds anything but residues.
+/// @throws format_error, naming who asks, what it is and the limb
+template <class Basis>
+void check_residues(const rns::poly<Basis, rns::evaluation_form>& p, const char* who, const char* what) {
+    rns::for_each_limb<Basis>([&]<int I>() {
+        constexpr arith::word q = Basis::template prime<I>;
+        const auto limb = p.template limb<I>();
+        if (!std::all_of(limb.begin(), limb.end(), [](arith::word x) { return x < q; })) {
+            throw format_error(std::string(who) + ": a residue of limb " + std::to_string(I) + " of " + what +
+                               " is not below its prime " + std::to_string(q));
+        }
+    });
+}
+
 template <parameter_set P, int Level>
 class zero_pool;
 
@@ -126,14 +140,7 @@ class zero_pool {
         if (key.server_nonce != server_nonce) {
             throw parameter_error("zero_pool: the client made this zero key for another server nonce");
         }
-        rns::for_each_limb<basis>([&]<int I>() {
-            constexpr arith::word q = basis::template prime<I>;
-            const auto limb = b_.template limb<I>();
-            if (!std::all_of(limb.begin(), limb.end(), [](arith::word x) { return x < q; })) {
-                throw format_error("zero_pool: a residue of limb " + std::to_string(I) +
-                                   " of the zero key is not below its prime " + std::to_string(q));
-            }
-        });
+        check_residues<basis>(b_, "zero_pool", "the zero key");
     }
 
     zero_pool(const zero_pool&) = delete;  // two copies would hand out the same zeros

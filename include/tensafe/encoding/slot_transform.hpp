@@ -105,7 +105,8 @@ class slot_transform {
         if (tables_.is_direct()) {
             std::array<double, 2 * detail::slot_tables::direct_slots> slots;
             const memory::wipe_guard guard(slots);
-            std::copy(values.begin(), values.end(), slots.begin());
+            // The smaller of the two, so that compilers see that it fits.
+            std::copy_n(values.begin(), std::min(values.size(), slots.size()), slots.begin());
             detail::portable::interpolate_directly(tables_, slots.data(), values.data());
             return;
         }

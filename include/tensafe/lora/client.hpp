@@ -433,7 +433,8 @@ class client {
     template <class Packing, class Real>
     encoded_state encode_reals(exec::host where, const slot_layout<P, Packing>& layout,
                                std::span<const Real> h) const {
-        check(layout, h);
+        layout.check();
+        layout.check_state(h);
         memory::secret_buffer<std::complex<double>> slots(P::slots, memory::uninitialized);
         encoded_state encoded{layout.d, layout.stride, {}};
         for (std::size_t i = 0; i < layout.inputs; ++i) {
@@ -446,7 +447,8 @@ class client {
     template <class Packing, class Real>
     void encrypt_slots(exec::host where, const slot_layout<P, Packing>& layout, std::span<const Real> h,
                        slot_request<P>& result) {
-        check(layout, h);
+        layout.check();
+        layout.check_state(h);
         if (work_.slots.empty()) {
             work_.slots = memory::secret_buffer<std::complex<double>>(P::slots, memory::uninitialized);
         }
@@ -469,36 +471,6 @@ class client {
                 ckks::encrypt_c0(where, key_, std::move(message), generator_, input.seed, 0, work_.encryption)
                     .take()
                     .declassify());
-        }
-    }
-
-    template <class Packing, class Real>
-    static void check(const slot_layout<P, Packing>& layout, std::span<const Real> h) {
-        layout.check();
-        if (h.size() != layout.d) {
-            throw shape_error("client::encode: got a hidden state of " + std::to_string(h.size()) +
-                              " entries, wanted " + std::to_string(layout.d));
-        }
-        double sum = 0;
-        for (const Real x : h) {
-            sum += static_cast<double>(x) * static_cast<double>(x);
-        }
-        if (!std::isfinite(sum)) {
-            for (std::size_t t = 0; t < h.size(); ++t) {
-                const double x = static_cast<double>(h[t]);
-                if (!std::isfinite(x)) {
-                    throw encoding_error(
-                        "client::encode: entry " + std::to_string(t) + " of the hidden state is " +
-                        (std::isnan(x) ? "not a number" : "infinite") + ", wanted a finite number");
-                }
-            }
-        }
-        if (!(std::sqrt(sum) <= layout.largest_norm())) {
-            throw encoding_error(
-                "client::encode: the norm of the hidden state passes " +
-                std::to_string(layout.largest_norm()) +
-                ", the largest for which every answer fits the reply's modulus with rows of norm " +
-                std::to_string(layout.row_norm));
         }
     }
 

@@ -187,15 +187,15 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
         }
     }
 
-  private:
+    /// Products that carry rows of A; those of check rows follow.
     constexpr std::size_t row_outputs() const noexcept { return detail::ceil_divide(rank, rows); }
-
     static constexpr std::size_t checks_per_output = std::min(rows, detail::checks_per_group);
     /// Check rows for so many rows.
     static constexpr std::size_t checks(std::size_t rank) noexcept {
         return can_wrap ? detail::ceil_divide(rank, detail::rows_per_check) * detail::checks_per_group : 0;
     }
 
+  private:
     /// Calls f(row, weight) for the rows that count in check row j.
     template <class F>
     void for_rows_of_check(std::size_t j, F f) const {

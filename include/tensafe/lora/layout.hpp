@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/encoding/block_norms.hpp>
 #include <tensafe/lora/adapter.hpp>
 #include <tensafe/lora/budget.hpp>
 #include <tensafe/lora/protection.hpp>
@@ -91,10 +92,7 @@ double norm_of_state(std::span<const Real> h, std::size_t d) {
         throw shape_error("client::encrypt: got a hidden state of " + std::to_string(h.size()) +
                           " entries, wanted " + std::to_string(d));
     }
-    double sum = 0;
-    for (const Real x : h) {
-        sum += static_cast<double>(x) * static_cast<double>(x);
-    }
+    const double sum = encoding::sum_of_squares(h);
     if (std::isfinite(sum)) {
         return std::sqrt(sum);
     }

@@ -147,6 +147,39 @@ struct slot_layout {
         return room() * (63.0 / 64) / std::numbers::sqrt2 / (row_norm + rounding);
     }
 
+    /// Refuses a hidden state that cannot be encrypted for this layout.
+    /// @throws shape_error unless h.size() == d; encoding_error, naming the entry, for NaN and infinity, or
+    /// if
+    ///         the norm passes largest_norm()
+    template <class Real>
+    void check_state(std::span<const Real> h) const {
+        if (h.size() != d) {
+            throw shape_error("client::encode: got a hidden state of " + std::to_string(h.size()) +
+                              " entries, wanted " + std::to_string(d));
+        }
+        double sum = 0;
+        for (const Real x : h) {
+            sum += static_cast<double>(x) * static_cast<double>(x);
+        }
+        if (!std::isfinite(sum)) {
+            for (std::size_t t = 0; t < h.size(); ++t) {
+                const double x = static_cast<double>(h[t]);
+                if (!std::isfinite(x)) {
+                    throw encoding_error(
+                        "client::encode: entry " + std::to_string(t) + " of the hidden state is " +
+                        (std::isnan(x) ? "not a number" : "infinite") + ", wanted a finite number");
+                }
+            }
+        }
+        if (!(std::sqrt(sum) <= largest_norm())) {
+            throw encoding_error("client::encode: the norm of the hidden state passes " +
+                                 std::to_string(largest_norm()) +
+                                 ", the largest for which every answer fits the reply's modulus with rows of "
+                                 "norm " +
+                                 std::to_string(row_norm));
+        }
+    }
+
     /// Slots of input i for the hidden state h: slot r + g*t holds h[i * entries_per_input() + t], zero
     /// beyond d.
     /// @pre h.size() == d, slots.size() == P::slots

@@ -2,6 +2,7 @@
 
 #include <tensafe/arith/prime.hpp>
 #include <tensafe/arith/word.hpp>
+#include <tensafe/core/macros.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -38,7 +39,7 @@ inline constexpr modulus_fraction modulus_share = [] {
 
 /// That share of p/Q in units of 2^-64, modulo 1, for the residue p: less than 3 * 2^cut units too small.
 template <class Basis, int I>
-constexpr arith::word share_of(arith::word p) noexcept {
+TENSAFE_HOST_DEVICE constexpr arith::word share_of(arith::word p) noexcept {
     constexpr modulus_fraction share = modulus_share<Basis, I>;
     const arith::word lower = arith::mul_hi(p >> share.cut, share.low << 12);
     return p * share.high + (lower << share.cut);

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <tensafe/arith/barrett.hpp>
+#include <tensafe/arith/modulus.hpp>
+#include <tensafe/arith/word.hpp>
+#include <tensafe/core/macros.hpp>
+
+#include <bit>
+
+namespace tensafe::encoding {
+
+/// Magnitudes below 2^112 are rounded in fixed time: the bound of rns::limb::round_reals.
+inline constexpr int fixed_time_bits = 112;
+
+/// Magnitudes for which residue_of_real needs one short product modulo a prime of this width.
+TENSAFE_HOST_DEVICE constexpr int short_product_bits(int width) noexcept {
+    return width + 49 < fixed_time_bits ? width + 49 : fixed_time_bits;
+}
+
+namespace detail {
+
+/// Rounds |x| < 2^(Unit + 51) to a multiple of 2^Unit, by adding a number so large that this is its last
+/// place. x = multiple * 2^Unit + rest, exactly, |rest| <= 2^(Unit - 1).
+template <int Unit>
+struct rounding {
+    static constexpr double constant = [] {
+        double power = 1.5;
+        for (int i = 0; i < Unit + 52; ++i) {
+            power *= 2;
+        }
+        return power;
+    }();
+    static constexpr arith::word constant_bits = std::bit_cast<arith::word>(constant);
+
+    /// The multiple, as a signed word.
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::word multiple(double x) noexcept {
+        constexpr double c = constant;
+        return __builtin_bit_cast(arith::word, x + c) - constant_bits;
+    }
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::word split(double x, double& rest) noexcept {
+        constexpr double c = constant;
+        const double sum = x + c;
+        rest = x - (sum - c);
+        return __builtin_bit_cast(arith::word, sum) - constant_bits;
+    }
+};
+
+/// The integer next to x, ties away from zero as seen from the whole number, whose last part x is.
+/// @pre |x| < 2^51; `sign` is the sign bit of the whole number
+TENSAFE_HOST_DEVICE TENSAFE_INLINE arith::word round_part(double x, arith::word sign) noexcept {
+    double rest = 0;
+    const arith::word nearest = rounding<0>::split(x, rest);
+    constexpr arith::word half_bits = 0x3FE0000000000000U;  // of 0.5
+    const auto tie = static_cast<arith::word>(rest == __builtin_bit_cast(double, half_bits | sign));
+    const arith::word outwards = (arith::word{0} - (sign >> 63)) | 1;
+    return nearest + ((arith::word{0} - tie) & outwards);
+}
+
+/// The least multiple of q that is not below 2^bits.
+TENSAFE_HOST_DEVICE constexpr arith::word multiple_above(arith::word q, int bits) noexcept {
+    return ((arith::word{1} << bits) + q - 1) / q * q;
+}
+
+}  // namespace detail
+
+/// round(scaled) modulo Q, ties away from zero: the word that rns::limb::round_reals gives.
+///
+/// Sums with large powers of two cut the number into signed integers, whose sum is the value modulo 2^64;
+/// conversions run at a quarter of the rate of additions on GPUs. Up to short_product_bits the quotient by Q
+/// is below 2^50, so its double is less than 0.25 off, and taking away that multiple of Q leaves a number
+/// between -Q and Q, which one word holds. Above, the upper integer times its unit modulo Q is reduced by
+/// Barrett's method. No branch, no index depends on the value.
+/// @tparam Bits  fewer bits take fewer steps: the number is one integer up to 51, two up to 102, else three
+/// @pre |scaled| < 2^Bits
+template <arith::word Q, int Bits = fixed_time_bits>
+TENSAFE_HOST_DEVICE TENSAFE_INLINE arith::word residue_of_real(double scaled) noexcept {
+    static_assert(Bits >= 1 && Bits <= fixed_time_bits, "residue_of_real: magnitudes are below 2^112");
+    constexpr int width = arith::fixed_modulus<Q>::bits;
+    constexpr int unit_bits = Bits <= 51 ? 0 : (Bits <= 102 ? 51 : 61);
+    // The sign bit, not a comparison: compilers make branches of those.
+    const arith::word sign = __builtin_bit_cast(arith::word, scaled) & (arith::word{1} << 63);
+    arith::word high = 0;
+    arith::word low = 0;
+    if constexpr (unit_bits == 0) {
+        low = detail::round_part(scaled, sign);
+    } else {
+        double rest = 0;
+        high = detail::rounding<unit_bits>::split(scaled, rest);
+        if constexpr (unit_bits == 61) {
+            double last = 0;
+            const arith::word middle = detail::rounding<30>::split(rest, last);
+            low = (middle << 30) + detail::round_part(last, sign);
+        } else {
+            low = detail::round_part(rest, sign);
+        }
+    }
+    if constexpr (Bits <= short_product_bits(width)) {
+        arith::word r = low;
+        if constexpr (unit_bits > 0) {
+            r += high << unit_bits;
+        }
+        if constexpr (Bits >= width) {
+            constexpr double inverse = 1 / static_cast<double>(Q);
+            r -= detail::rounding<0>::multiple(arith::rounded_product(scaled, inverse)) * Q;
+        }
+        return r + (Q & (arith::word{0} - (r >> 63)));
+    } else {
+        // What is added makes both parts positive, and is a multiple of Q in all.
+        constexpr arith::barrett<arith::fixed_modulus<Q>> p{};
+        constexpr arith::word unit = (arith::word{1} << unit_bits) % Q;
+        constexpr auto shift = static_cast<arith::word>((arith::wide{unit} << 51) % Q);
+        constexpr arith::word offset = detail::multiple_above(Q, 61) + (Q - shift);
+        return p.reduce_fully(arith::mul_wide(high + (arith::word{1} << 51), unit) + (low + offset));
+    }
+}
+
+}  // namespace tensafe::encoding

@@ -1,0 +1,540 @@
+#pragma once
+
+#include <tensafe/arith/barrett.hpp>
+#include <tensafe/ckks/keys.hpp>
+#include <tensafe/core/error.hpp>
+#include <tensafe/encoding/block_load_rounded.hpp>
+#include <tensafe/encoding/block_norms.hpp>
+#include <tensafe/exec/block_context.hpp>
+#include <tensafe/lora/block_guard.hpp>
+#include <tensafe/lora/block_messages.hpp>
+#include <tensafe/lora/block_open.hpp>
+#include <tensafe/lora/coefficient_tiles.hpp>
+#include <tensafe/memory/staging.hpp>
+#include <tensafe/ntt/block_transform.hpp>
+#include <tensafe/random/block_samplers.hpp>
+#include <tensafe/random/generator.hpp>
+#include <tensafe/wire/block_bits.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tensafe::lora {
+
+namespace detail {
+
+/// c0 = m + e - c1*s: what the forward transform of encryption writes.
+template <class Basis>
+struct hide_states {
+    const arith::word* c1;
+    const arith::word* keys;         ///< evaluation form, [client][limb][N]
+    const std::uint32_t* client_of;  ///< of each token
+    arith::word* c0;
+    std::uint32_t inputs;
+
+    template <int I>
+    TENSAFE_HOST_DEVICE void pair(std::size_t polynomial, std::size_t k, ntt::word_pair values) const {
+        constexpr auto limbs = static_cast<std::size_t>(Basis::limbs);
+        const std::size_t at = (polynomial * limbs + static_cast<std::size_t>(I)) * Basis::degree + k;
+        const std::uint32_t client = client_of[static_cast<std::uint32_t>(polynomial) / inputs];
+        const arith::word* const key =
+            keys + (client * limbs + static_cast<std::size_t>(I)) * Basis::degree + k;
+        const ntt::word_pair uniform = *reinterpret_cast<const ntt::word_pair*>(c1 + at);
+        const ntt::word_pair s = *reinterpret_cast<const ntt::word_pair*>(key);
+        *reinterpret_cast<ntt::word_pair*>(c0 + at) = {one<I>(values.first, uniform.first, s.first),
+                                                       one<I>(values.second, uniform.second, s.second)};
+    }
+
+  private:
+    template <int I>
+    TENSAFE_HOST_DEVICE static arith::word one(arith::word value, arith::word uniform, arith::word s) {
+        constexpr arith::word q = Basis::template prime<I>;
+        constexpr arith::barrett<arith::fixed_modulus<q>> policy{};
+        const arith::word product = policy.reduce_fully(arith::mul_wide(uniform, s));
+        return arith::subtract_if_not_below(value + q - product, q);
+    }
+};
+
+/// scale[t] = largest / norm of token t.
+struct scale_kernel {
+    static constexpr int threads = 256;
+    using shared_type = exec::no_shared;
+
+    const double* squared_norms;
+    double* scales;
+    std::uint32_t* status;
+    const batch_record* record;
+    double largest;  ///< scale of a state of norm 1
+    std::uint32_t tokens;
+
+    template <class Context>
+    TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
+        ctx.last([&](int t) {
+            const std::uint32_t token = ctx.block().x * threads + static_cast<std::uint32_t>(t);
+            if (token < tokens) {
+                const double squared = squared_norms[token];
+                // Neither NaN nor infinite.
+                const bool finite = squared - squared == 0;
+                const double norm = std::sqrt(squared);
+                constexpr double least = 0x1p-500;
+                scales[token] = finite ? largest / (norm < least ? least : norm) / record->headroom : 0.0;
+                if (!finite) {
+                    status[token] |= status_not_finite;
+                }
+            }
+        });
+    }
+};
+
+/// Answers from wanted coefficients, and for calibrated ranges the check that none wrapped around. One block
+/// for each token.
+template <class Layout>
+struct answer_kernel {
+    static constexpr int threads = 128;
+    using shared_type = exec::no_shared;
+
+    const double* coefficients;  ///< [token][output * rows + k]
+    const double* scales;
+    const double* weights;  ///< of check rows: [check of a group][row of the group]; not for rigorous
+    double* answers;        ///< [token][rank]
+    std::uint32_t* status;
+    double row_norm;
+    double weight_norm;
+    double modulus;
+    std::uint32_t rank;
+    std::uint32_t stride;       ///< coefficients of a token
+    std::uint32_t first_check;  ///< where those of check rows start
+    std::uint32_t checks;
+
+    template <class Context>
+    TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
+        const std::uint32_t token = ctx.block().x;
+        const double* const values = coefficients + std::size_t{token} * stride;
+        ctx.last([&](int t) {
+            const double unit = row_norm / arith::rounded_product(weight_norm, scales[token]);
+            for (auto r = static_cast<std::uint32_t>(t); r < rank; r += threads) {
+                answers[std::size_t{token} * rank + r] = values[r] * unit;
+            }
+            if constexpr (Layout::can_wrap) {
+                for (auto j = static_cast<std::uint32_t>(t); j < checks; j += threads) {
+                    check(ctx, values, j);
+                }
+            }
+        });
+    }
+
+  private:
+    template <class Context>
+    TENSAFE_HOST_DEVICE void check(Context& ctx, const double* values, std::uint32_t j) const {
+        constexpr auto group = static_cast<std::uint32_t>(rows_per_check);
+        constexpr auto per_group = static_cast<std::uint32_t>(checks_per_group);
+        constexpr auto per_output = static_cast<std::uint32_t>(Layout::checks_per_output);
+        const std::uint32_t first = j / per_group * group;
+        const std::uint32_t end = first + group < rank ? first + group : rank;
+        double sum = 0;
+        for (std::uint32_t r = first; r < end; ++r) {
+            sum += arith::rounded_product(weights[j % per_group * group + r - first], values[r]);
+        }
+        const std::uint32_t at =
+            first_check + j / per_output * static_cast<std::uint32_t>(Layout::rows) + j % per_output;
+        const double multiples = (sum - values[at]) / modulus;
+        const double lost = multiples - std::nearbyint(multiples);
+        if (!(lost < check_tolerance && lost > -check_tolerance)) {
+            ctx.atomic_or(status + ctx.block().x, status_range_exceeded);
+        }
+    }
+};
+
+}  // namespace detail
+
+/// The clients' side of encrypted LoRA on a device: encrypts batches of hidden states and opens the replies,
+/// for one client or for several with keys of their own, each operation a few launches for the whole batch.
+/// Requests and answers are what lora::client makes of the same states, keys and seeds, bit for bit.
+///
+/// A token takes two steps: `stage` on the host draws seeds and copies, `encrypt` and `decrypt` only enqueue
+/// work, so that they can be captured in a graph and replayed after each staging; without a new one, requests
+/// are erased, because two messages under the same randomness show their difference. Between staging and the
+/// end of the enqueued work the workspace must be left alone.
+///
+/// Keys lie in device memory, wiped on release. Const calls may run at the same time, each with its own
+/// workspace; staging draws seeds, so it takes one thread at a time.
+template <ckks::parameter_set P, class Packing, class Protection, exec::block_execution Where>
+class block_client;
+
+template <ckks::parameter_set P, int Rows, class Protection, exec::block_execution Where>
+class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
+    static_assert(Protection::protects, "lora::block_client: replies of coefficient_tiles are protected");
+
+  public:
+    using packing = coefficient_tiles<Rows>;
+    using layout_type = layout<P, packing, Protection>;
+    using basis = typename folded_product<P>::basis;
+    using requests = request_batch<P, Where>;
+    using replies = reply_batch<P, packing, Protection, Where>;
+
+    /// Memory of one stream of batches of up to `largest` tokens. Holds hidden states, errors and answers:
+    /// wiped on release.
+    class workspace {
+      public:
+        workspace(const block_client& client, std::size_t largest)
+            : largest_(largest),
+              polynomials_(largest * client.layout_.inputs()),
+              coefficients_(client.layout_.outputs() * Rows_),
+              staging_(area::template bytes_for<random::seed>(largest) +
+                       area::template bytes_for<random::seed>(polynomials_) +
+                       area::template bytes_for<double>(largest) +
+                       area::template bytes_for<std::uint32_t>(largest) +
+                       area::template bytes_for<float>(largest * client.layout_.d) +
+                       area::template bytes_for<batch_record>(1)),
+              uplink_seeds_(staging_.template take<random::seed>(largest)),
+              error_seeds_(staging_.template take<random::seed>(polynomials_)),
+              scales_(staging_.template take<double>(largest)),
+              client_of_(staging_.template take<std::uint32_t>(largest)),
+              record_(staging_.template take<batch_record>(1)),
+              states_(staging_.template take<float>(largest * client.layout_.d)),
+              drawn_(largest + polynomials_),
+              errors_(polynomials_ * P::degree, memory::uninitialized),
+              c1_(polynomials_ * words_, memory::uninitialized),
+              c0_(polynomials_ * words_, memory::uninitialized),
+              norms_(largest),
+              seen_(1),
+              status_(largest),
+              values_(largest * coefficients_),
+              answers_(largest * client.layout_.rank),
+              host_values_(largest * coefficients_),
+              host_answers_(largest * client.layout_.rank),
+              host_status_(largest) {}
+
+        /// Tokens of the batch that is staged.
+        std::size_t tokens() const noexcept { return tokens_; }
+        std::size_t largest() const noexcept { return largest_; }
+        /// Answers on the device: tokens x rank, after `decrypt`.
+        const double* answers() const noexcept { return answers_.data(); }
+
+      private:
+        friend class block_client;
+        using area = memory::staging_area<Where>;
+        template <class T>
+        using secret = memory::buffer<T, typename Where::space, memory::wipe_on_release>;
+        template <class T>
+        using downloaded = memory::buffer<T, typename Where::staging_space, memory::wipe_on_release>;
+
+        std::size_t largest_;
+        std::size_t polynomials_;
+        std::size_t coefficients_;  ///< of a token's reply
+        std::size_t tokens_ = 0;
+        const float* device_states_ = nullptr;  ///< instead of states_, if the caller has them there
+        area staging_;
+        typename area::template piece<random::seed> uplink_seeds_;
+        typename area::template piece<random::seed> error_seeds_;
+        typename area::template piece<double> scales_;
+        typename area::template piece<std::uint32_t> client_of_;
+        typename area::template piece<batch_record> record_;
+        typename area::template piece<float> states_;  ///< the last, since it is not always used
+        memory::secret_buffer<random::seed> drawn_;
+        secret<std::int8_t> errors_;
+        memory::buffer<arith::word, typename Where::space> c1_;
+        secret<arith::word> c0_;
+        secret<double> norms_;
+        memory::buffer<std::uint64_t, typename Where::space> seen_;
+        memory::buffer<std::uint32_t, typename Where::space> status_;
+        secret<double> values_;
+        secret<double> answers_;
+        downloaded<double> host_values_;
+        downloaded<double> host_answers_;
+        downloaded<std::uint32_t> host_status_;
+    };
+
+    /// @param layout     of the server that will answer
+    /// @param keys       of each client, number 0 on; copied to the device
+    /// @param generator  to give an explicit one is for tests
+    /// @throws parameter_error or shape_error for a layout that layout::of does not give, or without keys
+    block_client(const Where& where, const layout_type& layout,
+                 std::span<const ckks::secret_key<P>* const> keys,
+                 random::generator generator = random::generator())
+        : layout_(checked(layout, keys)),
+          budget_(layout.budget()),
+          clients_(keys.size()),
+          generator_(std::move(generator)),
+          plan_(where),
+          keys_(keys.size() * words_, memory::uninitialized),
+          windows_(keys.size() * 2 * P::degree, memory::uninitialized),
+          outputs_(block_outputs(layout).outputs.size(), memory::uninitialized),
+          stride_(block_outputs(layout).stride) {
+        for (std::size_t c = 0; c < keys.size(); ++c) {
+            where.upload(keys[c]->value().words().first(words_), keys_.data() + c * words_);
+            where.upload(keys[c]->window().entries(), windows_.data() + c * 2 * P::degree);
+        }
+        const block_outputs places(layout);
+        where.upload(std::span<const block_output>(places.outputs), outputs_.data());
+        if constexpr (layout_type::can_wrap) {
+            std::vector<double> weights;
+            for (std::size_t k = 0; k < detail::checks_per_group; ++k) {
+                for (std::size_t r = 0; r < detail::rows_per_check; ++r) {
+                    weights.push_back(detail::check_weight(r, k));
+                }
+            }
+            check_weights_ =
+                memory::buffer<double, typename Where::space>(weights.size(), memory::uninitialized);
+            where.upload(std::span<const double>(weights), check_weights_.data());
+            where.wait();
+        }
+        where.wait();
+    }
+
+    const layout_type& layout_of() const noexcept { return layout_; }
+    std::size_t clients() const noexcept { return clients_; }
+
+    /// First step, on the host: a batch of hidden states, their scales, and fresh seeds.
+    /// @param states     tokens x d
+    /// @param client_of  whose key encrypts each token; empty: all are client 0's
+    /// @param headroom   scales are divided by it: for another try after range_exceeded_error
+    /// @throws shape_error for more tokens than the workspace has room for, or no whole number of states;
+    ///         parameter_error for a client that does not exist or a bad headroom; encoding_error for an
+    ///         entry that is no finite number; entropy_error
+    void stage(workspace& work, std::span<const float> states, std::span<const std::uint32_t> client_of = {},
+               double headroom = 1) {
+        const std::size_t tokens = states.size() / layout_.d;
+        if (states.size() % layout_.d != 0) {
+            throw shape_error("block_client::stage: got " + std::to_string(states.size()) +
+                              " entries, wanted whole hidden states of " + std::to_string(layout_.d));
+        }
+        check(work, tokens, client_of, headroom);
+        for (std::size_t t = 0; t < tokens; ++t) {
+            const auto state = states.subspan(t * layout_.d, layout_.d);
+            work.scales_.host[t] =
+                layout_.message_scale(budget_, detail::norm_of_state(state, layout_.d)) / headroom;
+        }
+        std::copy(states.begin(), states.end(), work.states_.host.begin());
+        work.device_states_ = nullptr;
+        draw(work, tokens, client_of, headroom);
+    }
+
+    /// The same for hidden states that are on the device already; their norms are taken there. An entry that
+    /// is no finite number shows at `check`.
+    /// @param states  tokens x d in the memory of Where, until `encrypt` is done
+    void stage_on_device(workspace& work, const float* states, std::size_t tokens,
+                         std::span<const std::uint32_t> client_of = {}, double headroom = 1) {
+        check(work, tokens, client_of, headroom);
+        work.device_states_ = states;
+        draw(work, tokens, client_of, headroom);
+    }
+
+    /// Second step: enqueues the encryption of what is staged. One upload, and three or four launches.
+    /// @throws shape_error if the requests are of another layout or too few
+    void encrypt(const Where& where, workspace& work, requests& to) const {
+        const std::size_t inputs = layout_.inputs();
+        if (to.d() != layout_.d || to.inputs() != inputs || to.block() != layout_type::block) {
+            throw shape_error("block_client::encrypt: got requests of " + std::to_string(to.d()) +
+                              " entries, wanted " + std::to_string(layout_.d));
+        }
+        to.set_tokens(work.tokens_);
+        const auto tokens = static_cast<std::uint32_t>(work.tokens_);
+        const auto polynomials = static_cast<std::uint32_t>(work.tokens_ * inputs);
+        constexpr auto limbs = static_cast<std::uint32_t>(basis::limbs);
+        work.staging_.upload_until(where, work.states_,
+                                   work.device_states_ == nullptr ? work.tokens_ * layout_.d : 0);
+        claim(where, work.record_.device, work.seen_.data(), work.status_.data(), work.tokens_,
+              work.device_states_);
+        where.copy(work.uplink_seeds_.device, to.seeds(), work.tokens_);
+
+        const float* states = work.states_.device;
+        if (work.device_states_ != nullptr) {
+            states = work.device_states_;
+            encoding::squared_norms_blocks(where, states, layout_.d, work.tokens_, work.norms_.data());
+            where.launch(
+                detail::scale_kernel{work.norms_.data(), work.scales_.device, work.status_.data(),
+                                     work.record_.device, layout_.message_scale(budget_, 1.0), tokens},
+                exec::grid_shape{exec::blocks_for(work.tokens_, detail::scale_kernel::threads)});
+        }
+        random::block_draws uniform{};
+        uniform.kind = random::drawn::uniform;
+        uniform.domain = random::stream_domain::uplink;
+        uniform.lanes = static_cast<std::uint32_t>(inputs) * limbs;
+        uniform.polynomials = polynomials * limbs;
+        uniform.size = static_cast<std::uint32_t>(P::degree);
+        uniform.seeds = work.uplink_seeds_.device;
+        uniform.out = work.c1_.data();
+        uniform.moduli_count = limbs;
+        std::copy(basis::primes.begin(), basis::primes.end(), uniform.moduli);
+        random::block_draws errors{};
+        errors.kind = random::drawn::centred_binomial;
+        errors.domain = random::stream_domain::error;
+        errors.lanes = 1;
+        errors.polynomials = polynomials;
+        errors.size = static_cast<std::uint32_t>(P::degree);
+        errors.seeds = work.error_seeds_.device;
+        errors.out = work.errors_.data();
+        const std::array<random::block_draws, 2> draws{uniform, errors};
+        random::draw_blocks(where, std::span<const random::block_draws>(draws));
+
+        ntt::forward_blocks<basis>(
+            where, plan_,
+            encoding::load_rounded<basis, float>{states, layout_.d, layout_.d, work.scales_.device,
+                                                 work.errors_.data(), static_cast<std::uint32_t>(inputs),
+                                                 layout_type::block},
+            detail::hide_states<basis>{work.c1_.data(), keys_.data(), work.client_of_.device, work.c0_.data(),
+                                       static_cast<std::uint32_t>(inputs)},
+            polynomials, work.c0_.data());
+        wire::pack_blocks<basis>(where, work.c0_.data(), polynomials, to.bytes());
+        seal(where, work.status_.data(), to.bytes(), inputs * requests::input_bytes(), work.tokens_,
+             status_stale | status_not_finite);
+    }
+
+    /// Third step, when the replies are there: enqueues decryption, and one download of what the host needs.
+    /// @param download  whether `collect` will be called; answers stay on the device as well
+    /// @throws shape_error if the replies are of another layout, or of another number of tokens
+    void decrypt(const Where& where, const replies& from, workspace& work, bool download = true) const {
+        if (from.tokens() != work.tokens_ || !(from.layout_of() == layout_)) {
+            throw shape_error("block_client::decrypt: got replies to " + std::to_string(from.tokens()) +
+                              " tokens of a " + std::to_string(from.layout_of().rank) + " x " +
+                              std::to_string(from.layout_of().d) + " matrix, wanted " +
+                              std::to_string(work.tokens_) + " of a " + std::to_string(layout_.rank) + " x " +
+                              std::to_string(layout_.d) + " matrix");
+        }
+        const auto outputs = static_cast<std::uint32_t>(layout_.outputs());
+        open_blocks<P>(where, from.bytes(), stride_, outputs_.data(), outputs, work.tokens_, windows_.data(),
+                       work.client_of_.device, layout_type::fold_log_n(), work.values_.data());
+        detail::answer_kernel<layout_type> answer{};
+        answer.coefficients = work.values_.data();
+        answer.scales = work.scales_.device;
+        answer.weights = check_weights_.data();
+        answer.answers = work.answers_.data();
+        answer.status = work.status_.data();
+        answer.row_norm = layout_.row_norm;
+        answer.weight_norm = budget_.weight_norm;
+        answer.modulus = budget_.modulus;
+        answer.rank = static_cast<std::uint32_t>(layout_.rank);
+        answer.stride = outputs * static_cast<std::uint32_t>(Rows);
+        answer.first_check =
+            static_cast<std::uint32_t>(layout_.row_outputs()) * static_cast<std::uint32_t>(Rows);
+        answer.checks = static_cast<std::uint32_t>(layout_type::checks(layout_.rank));
+        where.launch(answer, exec::grid_shape{static_cast<std::uint32_t>(work.tokens_)});
+        if (download) {
+            where.download(work.answers_.data(),
+                           std::span<double>(work.host_answers_.data(), work.tokens_ * layout_.rank));
+            where.download(work.status_.data(),
+                           std::span<std::uint32_t>(work.host_status_.data(), work.tokens_));
+        }
+    }
+
+    /// Last step, on the host, after `where.wait()`: tokens x rank answers.
+    /// @throws encoding_error or range_exceeded_error for what went wrong on the device; shape_error unless
+    ///         answers.size() == tokens * rank
+    void collect(const workspace& work, std::span<double> answers) const {
+        if (answers.size() != work.tokens_ * layout_.rank) {
+            throw shape_error("block_client::collect: got room for " + std::to_string(answers.size()) +
+                              " answers, wanted " + std::to_string(work.tokens_ * layout_.rank));
+        }
+        report(status(work));
+        std::copy_n(work.host_answers_.data(), answers.size(), answers.begin());
+    }
+
+    /// For answers that stay on the device: downloads the status of the last batch, waits, and throws as
+    /// collect.
+    void check(const Where& where, workspace& work) const {
+        where.download(work.status_.data(), std::span<std::uint32_t>(work.host_status_.data(), work.tokens_));
+        where.wait();
+        report(status(work));
+    }
+
+    /// The status word of each token, 0 if all is well: after `check`, or after `decrypt` with download and
+    /// `where.wait()`.
+    std::span<const std::uint32_t> status(const workspace& work) const noexcept {
+        return {work.host_status_.data(), work.tokens_};
+    }
+
+  private:
+    static constexpr std::size_t words_ = P::degree * static_cast<std::size_t>(basis::limbs);
+    static constexpr auto Rows_ = static_cast<std::size_t>(Rows);
+    static_assert(layout_type::block >= 2, "lora::block_client: two entries at least in one input");
+
+    static const layout_type& checked(const layout_type& layout,
+                                      std::span<const ckks::secret_key<P>* const> keys) {
+        layout.check();
+        if (keys.empty()) {
+            throw parameter_error("block_client: got no secret key, wanted one for each client");
+        }
+        return layout;
+    }
+
+    void check(const workspace& work, std::size_t tokens, std::span<const std::uint32_t> client_of,
+               double headroom) const {
+        if (tokens == 0 || tokens > work.largest_) {
+            throw shape_error("block_client::stage: got " + std::to_string(tokens) + " tokens, wanted 1 to " +
+                              std::to_string(work.largest_));
+        }
+        if (!client_of.empty() && client_of.size() != tokens) {
+            throw shape_error("block_client::stage: got " + std::to_string(client_of.size()) +
+                              " client numbers for " + std::to_string(tokens) + " tokens");
+        }
+        for (const std::uint32_t client : client_of) {
+            if (client >= clients_) {
+                throw parameter_error("block_client::stage: got client number " + std::to_string(client) +
+                                      ", wanted less than " + std::to_string(clients_));
+            }
+        }
+        if (!(headroom >= 1 && headroom <= 0x1p20)) {
+            throw parameter_error("block_client::stage: got a headroom of " + std::to_string(headroom) +
+                                  ", wanted 1 to 2^20");
+        }
+    }
+
+    void draw(workspace& work, std::size_t tokens, std::span<const std::uint32_t> client_of,
+              double headroom) {
+        work.tokens_ = 0;  // after an exception nothing is staged
+        // In the order of lora::client: the seed of a token's c1, then those of its errors.
+        const std::size_t of_token = 1 + layout_.inputs();
+        const std::span<random::seed> drawn = work.drawn_.span().first(tokens * of_token);
+        generator_.next_seeds(drawn);
+        for (std::size_t t = 0; t < tokens; ++t) {
+            work.client_of_.host[t] = client_of.empty() ? 0 : client_of[t];
+            work.uplink_seeds_.host[t] = drawn[t * of_token];
+            std::copy_n(drawn.begin() + static_cast<std::ptrdiff_t>(t * of_token + 1), layout_.inputs(),
+                        work.error_seeds_.host.begin() + static_cast<std::ptrdiff_t>(t * layout_.inputs()));
+        }
+        batch_record& record = work.record_.host[0];
+        record = {record.number + 1, tokens, work.device_states_, headroom};
+        work.tokens_ = tokens;
+    }
+
+    static void report(std::span<const std::uint32_t> status) {
+        for (std::size_t t = 0; t < status.size(); ++t) {
+            const std::string token = "block_client: token " + std::to_string(t) + ": ";
+            if ((status[t] & status_stale) != 0) {
+                throw error(token + "encrypted again without staging; call stage() each time");
+            }
+            if ((status[t] & status_not_finite) != 0) {
+                throw encoding_error(token +
+                                     "an entry of the hidden state is no finite number, or its norm "
+                                     "passes the range of double");
+            }
+            if ((status[t] & status_range_exceeded) != 0) {
+                throw range_exceeded_error(token +
+                                           "an answer passed the calibrated range and wrapped around; "
+                                           "encrypt this hidden state again with more headroom, or use "
+                                           "the range policy lora::rigorous");
+            }
+        }
+    }
+
+    layout_type layout_;
+    reply_budget budget_;
+    std::size_t clients_;
+    random::generator generator_;
+    ntt::block_plan<basis, typename Where::space> plan_;
+    memory::buffer<arith::word, typename Where::space, memory::wipe_on_release> keys_;
+    memory::buffer<std::int8_t, typename Where::space, memory::wipe_on_release> windows_;
+    memory::buffer<block_output, typename Where::space> outputs_;
+    std::size_t stride_;
+    memory::buffer<double, typename Where::space> check_weights_;
+};
+
+}  // namespace tensafe::lora

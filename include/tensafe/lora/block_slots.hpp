@@ -1,0 +1,412 @@
+#pragma once
+
+#include <tensafe/ckks/block_ciphertext.hpp>
+#include <tensafe/ckks/block_decrypt.hpp>
+#include <tensafe/ckks/block_encrypt.hpp>
+#include <tensafe/ckks/block_keys.hpp>
+#include <tensafe/core/error.hpp>
+#include <tensafe/encoding/block_decode.hpp>
+#include <tensafe/encoding/block_load_rounded.hpp>
+#include <tensafe/encoding/block_replicate.hpp>
+#include <tensafe/encoding/block_slots.hpp>
+#include <tensafe/exec/block_context.hpp>
+#include <tensafe/lora/adapter.hpp>
+#include <tensafe/lora/block_client.hpp>
+#include <tensafe/lora/block_guard.hpp>
+#include <tensafe/lora/block_server.hpp>
+#include <tensafe/lora/replicated_slots.hpp>
+#include <tensafe/lora/slot_server.hpp>
+#include <tensafe/memory/staging.hpp>
+#include <tensafe/ntt/block_transform.hpp>
+#include <tensafe/random/block_samplers.hpp>
+#include <tensafe/random/generator.hpp>
+#include <tensafe/rns/block_products.hpp>
+#include <tensafe/rns/poly_stack.hpp>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tensafe::lora {
+
+/// Requests of the classic layout for several tokens in the memory of a device: what slot_request holds,
+/// token after token.
+template <ckks::parameter_set P, class Where>
+class slot_request_batch {
+  public:
+    template <class Packing>
+    slot_request_batch(const slot_layout<P, Packing>& layout, std::size_t largest)
+        : inputs_(layout.inputs),
+          largest_(largest),
+          c0_(largest * inputs_, memory::uninitialized),
+          seeds_(largest * inputs_) {}
+
+    std::size_t tokens() const noexcept { return tokens_; }
+    std::size_t largest() const noexcept { return largest_; }
+    std::size_t inputs() const noexcept { return inputs_; }
+
+    /// @throws shape_error if there is no room for so many
+    void set_tokens(std::size_t tokens) {
+        if (tokens == 0 || tokens > largest_) {
+            throw shape_error("slot_request_batch: got " + std::to_string(tokens) + " tokens, wanted 1 to " +
+                              std::to_string(largest_));
+        }
+        tokens_ = tokens;
+    }
+
+    // In the memory of Where, for each token and input: c0, and the seed that stands for c1.
+    arith::word* c0() noexcept { return c0_.data(); }
+    const arith::word* c0() const noexcept { return c0_.data(); }
+    random::seed* seeds() noexcept { return seeds_.data(); }
+    const random::seed* seeds() const noexcept { return seeds_.data(); }
+
+  private:
+    std::size_t inputs_;
+    std::size_t largest_;
+    std::size_t tokens_ = 0;
+    rns::poly_stack<typename P::basis, rns::evaluation_form, typename Where::space> c0_;
+    memory::buffer<random::seed, typename Where::space> seeds_;
+};
+
+/// The clients' side of the classic token, replicated slots and bare replies, on a device: encodes, encrypts,
+/// decrypts, folds and decodes batches of tokens, with the numbers that lora::client gives for the same
+/// seeds. Several clients take equal parts of a batch, in their order.
+///
+/// Staging, graphs and secrets are as with coefficient_tiles.
+template <ckks::parameter_set P, class Rows, exec::block_execution Where>
+class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapter_rows, Where> {
+  public:
+    using packing = replicated_slots<Rows, unrescaled_replies>;
+    using layout_type = slot_layout<P, packing>;
+    using requests = slot_request_batch<P, Where>;
+    using replies = ckks::block_ciphertexts<P, typename Where::space>;
+    static constexpr int reply_limbs = packing::template reply_limbs<P>;
+
+    /// Memory of one stream of batches of up to `largest` tokens. Wiped on release.
+    class workspace {
+      public:
+        workspace(const block_client& client, std::size_t largest)
+            : largest_(largest),
+              messages_(largest * client.layout_.inputs),
+              outputs_(largest * client.layout_.outputs),
+              staging_(2 * area::template bytes_for<random::seed>(messages_) +
+                       area::template bytes_for<double>(largest) + area::template bytes_for<batch_record>(1) +
+                       area::template bytes_for<float>(largest * client.layout_.d)),
+              c1_seeds_(staging_.template take<random::seed>(messages_)),
+              error_seeds_(staging_.template take<random::seed>(messages_)),
+              scales_(staging_.template take<double>(largest)),
+              record_(staging_.template take<batch_record>(1)),
+              states_(staging_.template take<float>(largest * client.layout_.d)),
+              drawn_(2 * messages_),
+              coefficients_(messages_ * P::degree, memory::uninitialized),
+              work_(P::log_n > 14 ? messages_ * P::degree : 0, memory::uninitialized),
+              c1_(messages_, memory::uninitialized),
+              encryption_(messages_),
+              sums_(outputs_ * static_cast<std::size_t>(reply_limbs) * 2 * client.layout_.stride,
+                    memory::uninitialized),
+              slots_(outputs_ * 2 * client.layout_.stride, memory::uninitialized),
+              seen_(1),
+              status_(largest),
+              host_slots_(outputs_ * 2 * client.layout_.stride),
+              host_status_(largest) {
+            std::fill(scales_.host.begin(), scales_.host.end(), P::scale);
+        }
+
+        std::size_t tokens() const noexcept { return tokens_; }
+        std::size_t largest() const noexcept { return largest_; }
+        /// Sums over slots on the device: for each token and output `stride` complex numbers, after
+        /// `decrypt`.
+        const double* sums_of_slots() const noexcept { return slots_.data(); }
+
+      private:
+        friend class block_client;
+        using area = memory::staging_area<Where>;
+        template <class T>
+        using secret = memory::buffer<T, typename Where::space, memory::wipe_on_release>;
+        template <class T>
+        using downloaded = memory::buffer<T, typename Where::staging_space, memory::wipe_on_release>;
+
+        std::size_t largest_;
+        std::size_t messages_;
+        std::size_t outputs_;
+        std::size_t tokens_ = 0;
+        const float* device_states_ = nullptr;
+        area staging_;
+        typename area::template piece<random::seed> c1_seeds_;
+        typename area::template piece<random::seed> error_seeds_;
+        typename area::template piece<double> scales_;
+        typename area::template piece<batch_record> record_;
+        typename area::template piece<float> states_;
+        memory::secret_buffer<random::seed> drawn_;
+        secret<double> coefficients_;
+        secret<double> work_;
+        rns::poly_stack<typename P::basis, rns::evaluation_form, typename Where::space> c1_;
+        ckks::block_encryption_workspace<P, typename Where::space> encryption_;
+        secret<arith::word> sums_;
+        secret<double> slots_;
+        memory::buffer<std::uint64_t, typename Where::space> seen_;
+        memory::buffer<std::uint32_t, typename Where::space> status_;
+        downloaded<double> host_slots_;
+        downloaded<std::uint32_t> host_status_;
+    };
+
+    /// @param keys       of each client, number 0 on; copied to the device
+    /// @param generator  to give an explicit one is for tests
+    /// @throws as slot_layout::check; parameter_error without keys, or for a stride above 32
+    block_client(const Where& where, const layout_type& layout,
+                 std::span<const ckks::secret_key<P>* const> keys,
+                 random::generator generator = random::generator())
+        : layout_(checked(layout)),
+          generator_(std::move(generator)),
+          plan_(where),
+          slots_(where, P::log_n),
+          fold_(where, layout.fold_log_n()),
+          keys_(where, keys) {}
+
+    const layout_type& layout_of() const noexcept { return layout_; }
+    std::size_t clients() const noexcept { return keys_.count(); }
+
+    /// First step, on the host: a batch of hidden states, and fresh seeds.
+    /// @param states  tokens x d, the same number of tokens for each client
+    /// @throws shape_error for more tokens than the workspace has room for, no whole number of states, or no
+    ///         equal parts; encoding_error as lora::client; entropy_error
+    void stage(workspace& work, std::span<const float> states) {
+        const std::size_t tokens = states.size() / layout_.d;
+        if (states.size() % layout_.d != 0) {
+            throw shape_error("block_client::stage: got " + std::to_string(states.size()) +
+                              " entries, wanted whole hidden states of " + std::to_string(layout_.d));
+        }
+        check(work, tokens);
+        for (std::size_t t = 0; t < tokens; ++t) {
+            layout_.check_state(states.subspan(t * layout_.d, layout_.d));
+        }
+        std::copy(states.begin(), states.end(), work.states_.host.begin());
+        draw(work, tokens, nullptr);
+    }
+
+    /// The same for hidden states that are on the device already, whose entries and norms are the caller's to
+    /// check: those of norms above layout_of().largest_norm() give wrong answers.
+    void stage_on_device(workspace& work, const float* states, std::size_t tokens) {
+        check(work, tokens);
+        draw(work, tokens, states);
+    }
+
+    /// Second step: enqueues encoding and encryption of what is staged.
+    /// @throws shape_error if there is no room for so many requests
+    void encrypt(const Where& where, workspace& work, requests& to) const {
+        to.set_tokens(work.tokens_);
+        const std::size_t messages = work.tokens_ * layout_.inputs;
+        work.staging_.upload_until(where, work.states_,
+                                   work.device_states_ == nullptr ? work.tokens_ * layout_.d : 0);
+        claim(where, work.record_.device, work.seen_.data(), work.status_.data(), work.tokens_,
+              work.device_states_);
+        where.copy(work.c1_seeds_.device, to.seeds(), messages);
+        const float* const states =
+            work.device_states_ == nullptr ? work.states_.device : work.device_states_;
+        encoding::to_coefficients_blocks<P::log_n>(
+            where, slots_,
+            encoding::load_replicated<float>{
+                states, layout_.d, work.scales_.device, static_cast<std::uint32_t>(layout_.inputs),
+                static_cast<std::uint32_t>(layout_.entries_per_input()), std::countr_zero(layout_.stride)},
+            work.coefficients_.data(), messages, work.work_.data());
+        ckks::encrypt_blocks<P>(where, plan_, keys_,
+                                encoding::load_rounded<typename P::basis>{
+                                    work.coefficients_.data(), P::degree, P::degree, nullptr, nullptr},
+                                messages, {work.error_seeds_.device, work.c1_seeds_.device}, to.c0(),
+                                work.c1_.data(), work.encryption_);
+        seal(where, work.status_.data(), reinterpret_cast<std::uint8_t*>(to.c0()),
+             layout_.inputs * rns::words_of_poly<typename P::basis> * sizeof(arith::word), work.tokens_,
+             status_stale);
+    }
+
+    /// Third step, when the replies are there: enqueues decryption, fold and decoding, and one download of a
+    /// few hundred bytes.
+    /// @param download  whether `collect` will be called
+    /// @throws shape_error if there are not as many replies as requests; parameter_error for another scale
+    void decrypt(const Where& where, const replies& from, workspace& work, bool download = true) const {
+        const std::size_t outputs = work.tokens_ * layout_.outputs;
+        if (from.count() < outputs) {
+            throw shape_error("block_client::decrypt: got " + std::to_string(from.count()) +
+                              " ciphertexts, wanted " + std::to_string(outputs));
+        }
+        if (from.scale != packing::template reply_scale<P>) {
+            throw parameter_error("block_client::decrypt: got ciphertexts of scale " +
+                                  std::to_string(from.scale) + ", wanted " +
+                                  std::to_string(packing::template reply_scale<P>));
+        }
+        ckks::decrypt_folded_blocks<reply_limbs>(where, keys_, from.c0(), from.c1(), outputs,
+                                                 layout_.fold_log_n(), work.sums_.data());
+        encoding::decode_folded_blocks(where, fold_, work.sums_.data(), from.scale, work.slots_.data(),
+                                       outputs);
+        if (download) {
+            where.download(work.slots_.data(),
+                           std::span<double>(work.host_slots_.data(), outputs * 2 * layout_.stride));
+            where.download(work.status_.data(),
+                           std::span<std::uint32_t>(work.host_status_.data(), work.tokens_));
+        }
+    }
+
+    /// Last step, on the host, after `where.wait()`: tokens x rank answers.
+    /// @throws error if the batch was encrypted again without staging; shape_error unless answers.size() ==
+    ///         tokens * rank
+    void collect(const workspace& work, std::span<double> answers) const {
+        if (answers.size() != work.tokens_ * layout_.rank) {
+            throw shape_error("block_client::collect: got room for " + std::to_string(answers.size()) +
+                              " answers, wanted " + std::to_string(work.tokens_ * layout_.rank));
+        }
+        for (std::size_t t = 0; t < work.tokens_; ++t) {
+            if (work.host_status_[t] != 0) {
+                throw error("block_client: token " + std::to_string(t) +
+                            ": encrypted again without staging; call stage() each time");
+            }
+            for (std::size_t o = 0; o < layout_.outputs; ++o) {
+                // The standard lets pairs of reals be read as an array of std::complex.
+                const auto* const sums = reinterpret_cast<const std::complex<double>*>(
+                    work.host_slots_.data() + (t * layout_.outputs + o) * 2 * layout_.stride);
+                layout_.collect(o, {sums, layout_.stride}, answers.subspan(t * layout_.rank, layout_.rank));
+            }
+        }
+    }
+
+  private:
+    static const layout_type& checked(const layout_type& layout) {
+        layout.check();
+        if (layout.fold_log_n() > rns::most_fold_log_n) {
+            throw parameter_error("block_client: got a stride of " + std::to_string(layout.stride) +
+                                  ", wanted at most 32: rows of more entries, or fewer rows");
+        }
+        return layout;
+    }
+
+    void check(const workspace& work, std::size_t tokens) const {
+        if (tokens == 0 || tokens > work.largest_ || tokens % clients() != 0) {
+            throw shape_error("block_client::stage: got " + std::to_string(tokens) + " tokens, wanted 1 to " +
+                              std::to_string(work.largest_) + ", the same number for each of " +
+                              std::to_string(clients()) + " clients");
+        }
+    }
+
+    void draw(workspace& work, std::size_t tokens, const float* device_states) {
+        work.tokens_ = 0;  // after an exception nothing is staged
+        work.device_states_ = device_states;
+        const std::size_t messages = tokens * layout_.inputs;
+        // In the order of lora::client: for each message the seed of c1, then that of the error.
+        const std::span<random::seed> drawn = work.drawn_.span().first(2 * messages);
+        generator_.next_seeds(drawn);
+        for (std::size_t m = 0; m < messages; ++m) {
+            work.c1_seeds_.host[m] = drawn[2 * m];
+            work.error_seeds_.host[m] = drawn[2 * m + 1];
+        }
+        batch_record& record = work.record_.host[0];
+        record = {record.number + 1, tokens, device_states, 1};
+        work.tokens_ = tokens;
+    }
+
+    layout_type layout_;
+    random::generator generator_;
+    ntt::block_plan<typename P::basis, typename Where::space> plan_;
+    encoding::block_slot_tables<typename Where::space> slots_;
+    encoding::block_fold_tables<rns::prefix<typename P::basis, reply_limbs>, typename Where::space> fold_;
+    ckks::block_secret_key<P, typename Where::space> keys_;
+};
+
+/// The server's side of the classic token on a device: whole products, no transform, no protection: see
+/// `reveals_adapter_rows`. Immutable after construction; each stream has a workspace of its own.
+template <ckks::parameter_set P, class Rows, exec::block_execution Where>
+class block_server<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapter_rows, Where> {
+  public:
+    using packing = replicated_slots<Rows, unrescaled_replies>;
+    using layout_type = slot_layout<P, packing>;
+    using requests = slot_request_batch<P, Where>;
+    using replies = ckks::block_ciphertexts<P, typename Where::space>;
+
+    /// Memory of one stream: c1 of the requests.
+    class workspace {
+      public:
+        workspace(const block_server& server, std::size_t largest)
+            : c1_(largest * server.layout_.inputs, memory::uninitialized) {}
+
+      private:
+        friend class block_server;
+        rns::poly_stack<typename P::basis, rns::evaluation_form, typename Where::space> c1_;
+    };
+
+    /// Packs A (rank x d) on the host, once, and copies it to the device.
+    /// @throws as lora::server
+    block_server(const Where& where, const matrix& a)
+        : layout_(layout_type::of(a.rows, a.columns, detail::largest_row_norm(a))),
+          weights_(layout_.outputs * layout_.inputs, memory::uninitialized) {
+        const exec::host here;
+        memory::secret_buffer<std::complex<double>> slots(P::slots);
+        for (std::size_t o = 0; o < layout_.outputs; ++o) {
+            for (std::size_t i = 0; i < layout_.inputs; ++i) {
+                layout_.fill(a, o, i, slots.span());
+                const auto weights = ckks::forward(
+                    here, ckks::encode_slots<P>(here, slots.span(), packing::template weight_scale<P>()));
+                rns::upload(where, weights.value, weights_, o * layout_.inputs + i);
+                where.wait();
+            }
+        }
+    }
+    block_server(const Where&, const matrix&, const ckks::secret_key<P>&) = delete;  // never holds one
+
+    const layout_type& layout_of() const noexcept { return layout_; }
+
+    /// Room for the replies to a batch of so many tokens.
+    replies replies_for(std::size_t tokens) const {
+        return replies(tokens * layout_.outputs, packing::template reply_scale<P>);
+    }
+
+    /// Enqueues the answers to a batch: two launches.
+    /// @throws shape_error unless there is room for the replies, and the requests are of this layout and fit
+    ///         the workspace
+    void apply(const Where& where, const requests& from, workspace& work, replies& to) const {
+        const std::size_t messages = from.tokens() * layout_.inputs;
+        if (from.inputs() != layout_.inputs || messages > work.c1_.count() ||
+            to.count() != from.tokens() * layout_.outputs) {
+            throw shape_error("block_server::apply: got " + std::to_string(from.tokens()) + " requests of " +
+                              std::to_string(from.inputs()) + " ciphertexts and room for " +
+                              std::to_string(to.count()) + " replies, wanted up to " +
+                              std::to_string(work.c1_.count() / layout_.inputs) + " requests of " +
+                              std::to_string(layout_.inputs) + ", and " + std::to_string(layout_.outputs) +
+                              " replies for each");
+        }
+        constexpr auto limbs = static_cast<std::uint32_t>(P::limbs);
+        random::block_draws uniform{};
+        uniform.kind = random::drawn::uniform;
+        uniform.domain = random::stream_domain::uplink;
+        uniform.lanes = limbs;
+        uniform.polynomials = static_cast<std::uint32_t>(messages) * limbs;
+        uniform.size = static_cast<std::uint32_t>(P::degree);
+        uniform.seeds = from.seeds();
+        uniform.out = work.c1_.data();
+        uniform.moduli_count = limbs;
+        std::copy(P::basis::primes.begin(), P::basis::primes.end(), uniform.moduli);
+        random::draw_blocks(where, std::span<const random::block_draws>(&uniform, 1));
+
+        rns::block_products products;
+        products.weights = weights_.data();
+        products.c0 = from.c0();
+        products.c1 = work.c1_.data();
+        products.c0_sums = to.c0();
+        products.c1_out = to.c1();
+        products.tokens = static_cast<std::uint32_t>(from.tokens());
+        products.inputs = static_cast<std::uint32_t>(layout_.inputs);
+        products.outputs = static_cast<std::uint32_t>(layout_.outputs);
+        products.blocks = static_cast<std::uint32_t>(P::degree);
+        rns::multiply_blocks<typename P::basis>(where, products);
+    }
+
+  private:
+    layout_type layout_;
+    rns::secret_poly_stack<typename P::basis, rns::evaluation_form, typename Where::space> weights_;
+};
+
+}  // namespace tensafe::lora

@@ -1,0 +1,38 @@
+#include <tensafe/exec/host_blocks.hpp>
+
+#include "block_token_checks.hpp"
+
+using namespace tensafe;
+
+namespace {
+
+using exec::host_blocks;
+using exec::thread_order;
+using private_range = lora::protects_adapter_rows<>;
+using narrow_range = lora::protects_adapter_rows<lora::calibrated<6>>;
+
+}  // namespace
+
+TEST_CASE("a batch of two clients gives the host's requests, replies and answers") {
+    for (const thread_order order : {thread_order::forward, thread_order::shuffled}) {
+        block_token::check_tokens<ckks::private_n4096, 4, private_range>(host_blocks(order), 6, 1500);
+    }
+}
+
+TEST_CASE("a calibrated range gives the host's requests, replies and answers") {
+    block_token::check_tokens<ckks::compact_n4096, 4, narrow_range>(host_blocks(thread_order::reverse), 5,
+                                                                    1100);
+}
+
+TEST_CASE(
+    "hidden states on the device are encrypted like those of the host, and refused if they are no numbers") {
+    block_token::check_states_on_device<ckks::private_n4096, 4, private_range>(host_blocks(), 2, 1100);
+}
+
+TEST_CASE("work that is enqueued again without staging is erased") {
+    block_token::check_stale_work<ckks::private_n4096, 4, private_range>(host_blocks(), 2, 500);
+}
+
+TEST_CASE("a malformed request spoils its own reply only") {
+    block_token::check_malformed_request<ckks::private_n4096, 4, private_range>(host_blocks(), 2, 1100);
+}

@@ -1,9 +1,10 @@
 # The components, each with: package, its target, the Debian package to suggest, the prefix of its include lines.
 # The build tree, the installed package and the tests all read this table; a new component is one more entry.
-set(TENSAFE_COMPONENTS io eigen parallel)
+set(TENSAFE_COMPONENTS io eigen parallel cuda)
 set(TENSAFE_COMPONENT_io nlohmann_json nlohmann_json::nlohmann_json nlohmann-json3-dev nlohmann/)
 set(TENSAFE_COMPONENT_eigen Eigen3 Eigen3::Eigen libeigen3-dev Eigen/)
 set(TENSAFE_COMPONENT_parallel TBB TBB::tbb libtbb-dev tbb/)
+set(TENSAFE_COMPONENT_cuda CUDAToolkit CUDA::cudart nvidia-cuda-toolkit cuda_runtime)  # the version: 12.4 or later
 
 # Sets `result` to the target that `component` depends on, or to nothing where it cannot be found.
 function(tensafe_find_component_dependency component result)

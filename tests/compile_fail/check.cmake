@@ -1,4 +1,4 @@
-# cmake -DCOMPILER=... -DINCLUDES=... -DSOURCE=... -P check.cmake
+# cmake -DCOMPILER=... -DINCLUDES=... -DSOURCE=... [-DPRECOMPILED=<header>] -P check.cmake
 
 file(STRINGS "${SOURCE}" first_line LIMIT_COUNT 1)
 if(NOT first_line MATCHES "^// expect: (.+)$")
@@ -10,6 +10,9 @@ set(flags -std=c++20 -fsyntax-only -fmessage-length=0)
 foreach(folder IN LISTS INCLUDES)
     list(APPEND flags -isystem "${folder}")
 endforeach()
+if(PRECOMPILED)
+    list(APPEND flags -include "${PRECOMPILED}")
+endif()
 set(ENV{LC_ALL} C)  # plain quotes and English words in the messages
 
 execute_process(COMMAND "${COMPILER}" ${flags} "${SOURCE}" RESULT_VARIABLE status ERROR_VARIABLE output)

@@ -23,6 +23,7 @@ inline constexpr std::array<std::string_view, 15> layers = {
     "ckks", "privacy", "wire", "lora",   "io",     "perf", "adapters"};
 
 inline constexpr std::string_view umbrella = "tensafe/tensafe.hpp";
+inline constexpr std::string_view cuda_umbrella = "tensafe/tensafe.cuh";
 
 /// Headers that a user includes by choice: they cost a dependency, threads or nvcc.
 inline bool is_opt_in(std::string_view path) {
@@ -113,6 +114,27 @@ inline bool comes_with_the_system(std::string_view name) {
            name.starts_with("linux/") || is_intrinsics_header(name) || known.contains(name);
 }
 
+/// All headers that including `start` brings in, each with the one that brought it.
+inline std::map<std::string, std::string> reached_from(
+    std::string_view start, const std::map<std::string, std::vector<std::string>>& edges) {
+    std::map<std::string, std::string> reached = {{std::string(start), ""}};
+    std::vector<std::string> pending = {std::string(start)};
+    while (!pending.empty()) {
+        const std::string path = pending.back();
+        pending.pop_back();
+        const auto included = edges.find(path);
+        if (included == edges.end()) {
+            continue;
+        }
+        for (const std::string& name : included->second) {
+            if (reached.emplace(name, path).second) {
+                pending.push_back(name);
+            }
+        }
+    }
+    return reached;
+}
+
 /// Every broken rule as one line; nothing for a tree that keeps them all.
 inline std::vector<std::string> violations(const tree& headers) {
     std::vector<std::string> found;
@@ -152,18 +174,7 @@ inline std::vector<std::string> violations(const tree& headers) {
         }
     }
 
-    // What the umbrella reaches, each with the header that brought it in.
-    std::map<std::string, std::string> reached = {{std::string(umbrella), ""}};
-    std::vector<std::string> pending = {std::string(umbrella)};
-    while (!pending.empty()) {
-        const std::string path = pending.back();
-        pending.pop_back();
-        for (const std::string& name : edges[path]) {
-            if (reached.emplace(name, path).second) {
-                pending.push_back(name);
-            }
-        }
-    }
+    const std::map<std::string, std::string> reached = reached_from(umbrella, edges);
     for (const auto& [name, by] : reached) {
         if (name.starts_with("tensafe/")) {
             if (is_opt_in(name)) {
@@ -175,9 +186,15 @@ inline std::vector<std::string> violations(const tree& headers) {
                             "> through " + by);
         }
     }
+    // Block kernels, and what only they need, are in the umbrella for .cu files.
+    const std::map<std::string, std::string> reached_by_kernels = reached_from(cuda_umbrella, edges);
     for (const auto& [path, text] : headers) {
-        if (!is_opt_in(path) && !reached.contains(path)) {
+        if (!is_opt_in(path) && !reached.contains(path) && !reached_by_kernels.contains(path)) {
             found.push_back(std::string(umbrella) + ": does not include <" + path + ">");
+        }
+        if (headers.contains(std::string(cuda_umbrella)) && path.ends_with(".cuh") &&
+            !reached_by_kernels.contains(path)) {
+            found.push_back(std::string(cuda_umbrella) + ": does not include <" + path + ">");
         }
     }
     return found;

@@ -74,6 +74,15 @@ TEST_CASE("each broken rule is reported") {
          "tensafe/ntt/plan.hpp\n"},
         {{{"tensafe/io/safetensors.hpp", ""}, {"tensafe/helpers/bits.cuh", ""}},
          "tensafe/helpers/bits.cuh: its folder is not a layer\n"},
+        {{{"tensafe/tensafe.cuh", "#include <tensafe/exec/cuda.cuh>\n"},
+          {"tensafe/exec/cuda.cuh", ""},
+          {"tensafe/exec/cuda_graph.cuh", ""}},
+         "tensafe/tensafe.cuh: does not include <tensafe/exec/cuda_graph.cuh>\n"},
+        {{{"tensafe/tensafe.cuh", "#include <tensafe/ntt/block_plan.hpp>\n"},
+          {"tensafe/ntt/block_plan.hpp", "#include <tensafe/ntt/block_words.hpp>\n"},
+          {"tensafe/ntt/block_words.hpp", ""},
+          {"tensafe/ntt/block_order.hpp", ""}},
+         "tensafe/tensafe.hpp: does not include <tensafe/ntt/block_order.hpp>\n"},
     };
     for (const planted& one : cases) {
         CHECK(joined(violations(with(one.extra))) == one.report);

@@ -62,7 +62,9 @@ class ternary_window {
     }
 
     /// All 2N entries; a copy of them is as secret as s.
-    std::span<const std::int8_t> entries() const noexcept { return window_.span(); }
+    std::span<const std::int8_t> entries() const noexcept {
+        return window_.span();
+    }
 
   private:
     memory::secret_buffer<std::int8_t> window_;

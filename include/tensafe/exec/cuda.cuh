@@ -1,24 +1,20 @@
 #pragma once
 
-#include <tensafe/core/error.hpp>
 #include <tensafe/exec/block_context.hpp>
+#include <tensafe/exec/cuda_check.cuh>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cuda_runtime_api.h>
 #include <span>
-#include <string>
+#include <type_traits>
+
+namespace tensafe::memory {
+struct pinned_space;
+}
 
 namespace tensafe::exec {
-
-/// @throws device_error, with the name and the text of the error, unless the call succeeded
-inline void check_cuda(cudaError_t result, const char* what) {
-    if (result != cudaSuccess) {
-        static_cast<void>(cudaGetLastError());  // so that the next check does not report it again
-        throw device_error(std::string(what) + ": " + cudaGetErrorName(result) + ": " +
-                           cudaGetErrorString(result));
-    }
-}
 
 /// The context of one block on a GPU: each CUDA thread is one thread of the algorithm.
 template <class Kernel>
@@ -65,9 +61,23 @@ class cuda_block {
 
 namespace detail {
 
+/// How many blocks of it a multiprocessor should hold at least: the compiler then limits the registers. No
+/// wish (0) unless the kernel has a member `blocks_per_sm`.
+template <class Kernel>
+constexpr int blocks_per_sm() noexcept {
+    if constexpr (requires { Kernel::blocks_per_sm; }) {
+        static_assert(Kernel::blocks_per_sm >= 1 && Kernel::blocks_per_sm * Kernel::threads <= 2048,
+                      "block kernel: a multiprocessor holds at most 2048 threads");
+        return Kernel::blocks_per_sm;
+    } else {
+        return 0;
+    }
+}
+
 /// The one __global__ function: any block kernel.
 template <class Kernel>
-__global__ void __launch_bounds__(Kernel::threads) run_blocks(const __grid_constant__ Kernel kernel) {
+__global__ void __launch_bounds__(Kernel::threads, blocks_per_sm<Kernel>())
+    run_blocks(const __grid_constant__ Kernel kernel) {
     cuda_block<Kernel> context;
     kernel(context);
 }
@@ -77,35 +87,74 @@ inline constexpr std::size_t shared_bytes = std::is_empty_v<typename Kernel::sha
                                                 ? 0
                                                 : sizeof(typename Kernel::shared_type);
 
+/// For what must be done once although a stream of this thread may be recording a graph, which forbids calls
+/// that could wait for the device.
+class capture_allows_everything {
+  public:
+    capture_allows_everything() { check_cuda(cudaThreadExchangeStreamCaptureMode(&mode_), "capture mode"); }
+    ~capture_allows_everything() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+    capture_allows_everything(const capture_allows_everything&) = delete;
+    capture_allows_everything& operator=(const capture_allows_everything&) = delete;
+
+  private:
+    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+/// Loads a kernel and lets it have its shared memory: once for each kernel and GPU. Threads that come first
+/// at the same time all do it, to the same effect.
+template <class Kernel>
+void prepare_kernel() {
+    static std::atomic<std::uint64_t> prepared{0};  // one bit for each GPU
+    int device = 0;
+    check_cuda(cudaGetDevice(&device), "block kernel: current device");
+    const std::uint64_t bit = device < 64 ? std::uint64_t{1} << device : 0;  // beyond 64: every time
+    if ((prepared.load(std::memory_order_acquire) & bit) != 0) {
+        return;
+    }
+    const capture_allows_everything allowed;
+    cudaFuncAttributes attributes;  // asking for them loads the kernel
+    check_cuda(cudaFuncGetAttributes(&attributes, run_blocks<Kernel>), "block kernel: load");
+    constexpr std::size_t shared = shared_bytes<Kernel>;
+    if constexpr (shared > 48 * 1024) {
+        check_cuda(cudaFuncSetAttribute(run_blocks<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        static_cast<int>(shared)),
+                   "block kernel: shared memory");
+    }
+    prepared.fetch_or(bit, std::memory_order_release);
+}
+
 }  // namespace detail
 
 /// Runs block kernels on the current GPU, in the order of one stream. A plain value that does not own the
-/// stream. Calls are checked; errors of kernels themselves show at a later call, at `wait` at the latest.
+/// stream: exec::stream does. Calls are checked; errors of kernels themselves show at a later call, at `wait`
+/// at the latest.
 ///
 /// Uploads and downloads return at once only if the host's memory is pinned (memory::pinned_space), which
 /// must stay untouched until `wait`.
+///
+/// Thread safety: calls from several threads are safe; with one stream their order is then up to chance, and
+/// `launches` must not be shared.
 struct cuda {
     using space = memory::device_space;
+    using staging_space = memory::pinned_space;  ///< host memory that uploads come from
 
-    cudaStream_t stream = nullptr;
-    std::size_t* launches = nullptr;  ///< counts kernel launches, if given
+    cudaStream_t stream = nullptr;    ///< null: the default stream, which waits for all ordinary streams
+    std::size_t* launches = nullptr;  ///< counts kernel launches and graph launches, if given
 
-    /// @throws device_error
+    /// Nothing runs for a grid without blocks.  @throws device_error
     template <block_kernel Kernel>
     void launch(const Kernel& kernel, grid_shape grid) const {
         constexpr std::size_t shared = detail::shared_bytes<Kernel>;
         static_assert(shared <= 227 * 1024, "block kernel: a block has at most 227 KiB of shared memory");
-        static_assert(Kernel::threads % 32 == 0 && Kernel::threads <= 1024,
+        static_assert(Kernel::threads > 0 && Kernel::threads % 32 == 0 && Kernel::threads <= 1024,
                       "block kernel: a block has whole warps, and at most 1024 threads");
-        if constexpr (shared > 48 * 1024) {
-            check_cuda(
-                cudaFuncSetAttribute(detail::run_blocks<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     static_cast<int>(shared)),
-                "block kernel: shared memory");
-        }
         if (launches != nullptr) {
             ++*launches;
         }
+        if (grid.x == 0 || grid.y == 0 || grid.z == 0) {
+            return;
+        }
+        detail::prepare_kernel<Kernel>();
         detail::run_blocks<Kernel><<<dim3(grid.x, grid.y, grid.z), Kernel::threads, shared, stream>>>(kernel);
         check_cuda(cudaGetLastError(), "block kernel: launch");
     }

@@ -122,6 +122,7 @@ class host_block {
 class host_blocks {
   public:
     using space = memory::host_space;
+    using staging_space = memory::host_space;  ///< host memory that uploads come from
 
     /// @param launches  counts the launches, if given; outlives this
     explicit host_blocks(thread_order order = thread_order::forward, std::size_t* launches = nullptr) noexcept

@@ -1,6 +1,8 @@
 #pragma once
 
-#include <tensafe/arith/barrett.hpp>
+#include <tensafe/arith/word.hpp>
+#include <tensafe/ckks/block_encrypt.hpp>
+#include <tensafe/ckks/block_keys.hpp>
 #include <tensafe/ckks/keys.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/encoding/block_load_rounded.hpp>
@@ -12,7 +14,6 @@
 #include <tensafe/lora/coefficient_tiles.hpp>
 #include <tensafe/memory/staging.hpp>
 #include <tensafe/ntt/block_transform.hpp>
-#include <tensafe/random/block_samplers.hpp>
 #include <tensafe/random/generator.hpp>
 #include <tensafe/wire/block_bits.hpp>
 
@@ -30,35 +31,15 @@ namespace tensafe::lora {
 
 namespace detail {
 
-/// c0 = m + e - c1*s: what the forward transform of encryption writes.
-template <class Basis>
-struct hide_states {
-    const arith::word* c1;
+/// The key of each message of a batch: of the client whose token it belongs to.
+struct keys_of_tokens {
     const arith::word* keys;         ///< evaluation form, [client][limb][N]
+    std::size_t stride;              ///< words of a client
     const std::uint32_t* client_of;  ///< of each token
-    arith::word* c0;
-    std::uint32_t inputs;
+    std::uint32_t inputs;            ///< messages of a token
 
-    template <int I>
-    TENSAFE_HOST_DEVICE void pair(std::size_t polynomial, std::size_t k, ntt::word_pair values) const {
-        constexpr auto limbs = static_cast<std::size_t>(Basis::limbs);
-        const std::size_t at = (polynomial * limbs + static_cast<std::size_t>(I)) * Basis::degree + k;
-        const std::uint32_t client = client_of[static_cast<std::uint32_t>(polynomial) / inputs];
-        const arith::word* const key =
-            keys + (client * limbs + static_cast<std::size_t>(I)) * Basis::degree + k;
-        const ntt::word_pair uniform = *reinterpret_cast<const ntt::word_pair*>(c1 + at);
-        const ntt::word_pair s = *reinterpret_cast<const ntt::word_pair*>(key);
-        *reinterpret_cast<ntt::word_pair*>(c0 + at) = {one<I>(values.first, uniform.first, s.first),
-                                                       one<I>(values.second, uniform.second, s.second)};
-    }
-
-  private:
-    template <int I>
-    TENSAFE_HOST_DEVICE static arith::word one(arith::word value, arith::word uniform, arith::word s) {
-        constexpr arith::word q = Basis::template prime<I>;
-        constexpr arith::barrett<arith::fixed_modulus<q>> policy{};
-        const arith::word product = policy.reduce_fully(arith::mul_wide(uniform, s));
-        return arith::subtract_if_not_below(value + q - product, q);
+    TENSAFE_HOST_DEVICE const arith::word* polynomial(std::uint32_t message) const {
+        return keys + client_of[message / inputs] * stride;
     }
 };
 
@@ -200,7 +181,7 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
               record_(staging_.template take<batch_record>(1)),
               states_(staging_.template take<float>(largest * client.layout_.d)),
               drawn_(largest + polynomials_),
-              errors_(polynomials_ * P::degree, memory::uninitialized),
+              encryption_(polynomials_),
               c1_(polynomials_ * words_, memory::uninitialized),
               c0_(polynomials_ * words_, memory::uninitialized),
               norms_(largest),
@@ -239,7 +220,7 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
         typename area::template piece<batch_record> record_;
         typename area::template piece<float> states_;  ///< the last, since it is not always used
         memory::secret_buffer<random::seed> drawn_;
-        secret<std::int8_t> errors_;
+        ckks::block_encryption_workspace<P, typename Where::space> encryption_;
         memory::buffer<arith::word, typename Where::space> c1_;
         secret<arith::word> c0_;
         secret<double> norms_;
@@ -259,17 +240,15 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
     block_client(const Where& where, const layout_type& layout,
                  std::span<const ckks::secret_key<P>* const> keys,
                  random::generator generator = random::generator())
-        : layout_(checked(layout, keys)),
+        : layout_(checked(layout)),
           budget_(layout.budget()),
-          clients_(keys.size()),
           generator_(std::move(generator)),
           plan_(where),
-          keys_(keys.size() * words_, memory::uninitialized),
+          keys_(where, keys),
           windows_(keys.size() * 2 * P::degree, memory::uninitialized),
           outputs_(block_outputs(layout).outputs.size(), memory::uninitialized),
           stride_(block_outputs(layout).stride) {
         for (std::size_t c = 0; c < keys.size(); ++c) {
-            where.upload(keys[c]->value().words().first(words_), keys_.data() + c * words_);
             where.upload(keys[c]->window().entries(), windows_.data() + c * 2 * P::degree);
         }
         const block_outputs places(layout);
@@ -290,7 +269,7 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
     }
 
     const layout_type& layout_of() const noexcept { return layout_; }
-    std::size_t clients() const noexcept { return clients_; }
+    std::size_t clients() const noexcept { return keys_.count(); }
 
     /// First step, on the host: a batch of hidden states, their scales, and fresh seeds.
     /// @param states     tokens x d
@@ -338,7 +317,6 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
         to.set_tokens(work.tokens_);
         const auto tokens = static_cast<std::uint32_t>(work.tokens_);
         const auto polynomials = static_cast<std::uint32_t>(work.tokens_ * inputs);
-        constexpr auto limbs = static_cast<std::uint32_t>(basis::limbs);
         work.staging_.upload_until(where, work.states_,
                                    work.device_states_ == nullptr ? work.tokens_ * layout_.d : 0);
         claim(where, work.record_.device, work.seen_.data(), work.status_.data(), work.tokens_,
@@ -354,35 +332,15 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
                                      work.record_.device, layout_.message_scale(budget_, 1.0), tokens},
                 exec::grid_shape{exec::blocks_for(work.tokens_, detail::scale_kernel::threads)});
         }
-        random::block_draws uniform{};
-        uniform.kind = random::drawn::uniform;
-        uniform.domain = random::stream_domain::uplink;
-        uniform.lanes = static_cast<std::uint32_t>(inputs) * limbs;
-        uniform.polynomials = polynomials * limbs;
-        uniform.size = static_cast<std::uint32_t>(P::degree);
-        uniform.seeds = work.uplink_seeds_.device;
-        uniform.out = work.c1_.data();
-        uniform.moduli_count = limbs;
-        std::copy(basis::primes.begin(), basis::primes.end(), uniform.moduli);
-        random::block_draws errors{};
-        errors.kind = random::drawn::centred_binomial;
-        errors.domain = random::stream_domain::error;
-        errors.lanes = 1;
-        errors.polynomials = polynomials;
-        errors.size = static_cast<std::uint32_t>(P::degree);
-        errors.seeds = work.error_seeds_.device;
-        errors.out = work.errors_.data();
-        const std::array<random::block_draws, 2> draws{uniform, errors};
-        random::draw_blocks(where, std::span<const random::block_draws>(draws));
-
-        ntt::forward_blocks<basis>(
+        ckks::encrypt_blocks_under<P, request_level<P>>(
             where, plan_,
-            encoding::load_rounded<basis, float>{states, layout_.d, layout_.d, work.scales_.device,
-                                                 work.errors_.data(), static_cast<std::uint32_t>(inputs),
-                                                 layout_type::block},
-            detail::hide_states<basis>{work.c1_.data(), keys_.data(), work.client_of_.device, work.c0_.data(),
-                                       static_cast<std::uint32_t>(inputs)},
-            polynomials, work.c0_.data());
+            detail::keys_of_tokens{keys_.values().data(), keys_.values().stride, work.client_of_.device,
+                                   static_cast<std::uint32_t>(inputs)},
+            encoding::load_rounded<basis, float>{states, layout_.d, layout_.d, work.scales_.device, nullptr,
+                                                 static_cast<std::uint32_t>(inputs), layout_type::block},
+            polynomials,
+            {work.error_seeds_.device, work.uplink_seeds_.device, static_cast<std::uint32_t>(inputs)},
+            work.c0_.data(), work.c1_.data(), work.encryption_);
         wire::pack_blocks<basis>(where, work.c0_.data(), polynomials, to.bytes());
         seal(where, work.status_.data(), to.bytes(), inputs * requests::input_bytes(), work.tokens_,
              status_stale | status_not_finite);
@@ -401,7 +359,8 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
         }
         const auto outputs = static_cast<std::uint32_t>(layout_.outputs());
         open_blocks<P>(where, from.bytes(), stride_, outputs_.data(), outputs, work.tokens_, windows_.data(),
-                       work.client_of_.device, layout_type::fold_log_n(), work.values_.data());
+                       work.client_of_.device, layout_type::fold_log_n(), work.values_.data(),
+                       work.status_.data(), status_malformed_reply);
         detail::answer_kernel<layout_type> answer{};
         answer.coefficients = work.values_.data();
         answer.scales = work.scales_.device;
@@ -426,7 +385,8 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
     }
 
     /// Last step, on the host, after `where.wait()`: tokens x rank answers.
-    /// @throws encoding_error or range_exceeded_error for what went wrong on the device; shape_error unless
+    /// @throws encoding_error, format_error or range_exceeded_error for what went wrong on the device;
+    /// shape_error unless
     ///         answers.size() == tokens * rank
     void collect(const workspace& work, std::span<double> answers) const {
         if (answers.size() != work.tokens_ * layout_.rank) {
@@ -456,12 +416,8 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
     static constexpr auto Rows_ = static_cast<std::size_t>(Rows);
     static_assert(layout_type::block >= 2, "lora::block_client: two entries at least in one input");
 
-    static const layout_type& checked(const layout_type& layout,
-                                      std::span<const ckks::secret_key<P>* const> keys) {
+    static const layout_type& checked(const layout_type& layout) {
         layout.check();
-        if (keys.empty()) {
-            throw parameter_error("block_client: got no secret key, wanted one for each client");
-        }
         return layout;
     }
 
@@ -476,9 +432,9 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
                               " client numbers for " + std::to_string(tokens) + " tokens");
         }
         for (const std::uint32_t client : client_of) {
-            if (client >= clients_) {
+            if (client >= clients()) {
                 throw parameter_error("block_client::stage: got client number " + std::to_string(client) +
-                                      ", wanted less than " + std::to_string(clients_));
+                                      ", wanted less than " + std::to_string(clients()));
             }
         }
         if (!(headroom >= 1 && headroom <= 0x1p20)) {
@@ -516,6 +472,9 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
                                      "an entry of the hidden state is no finite number, or its norm "
                                      "passes the range of double");
             }
+            if ((status[t] & status_malformed_reply) != 0) {
+                throw format_error(token + "unused bits of the reply are not zero");
+            }
             if ((status[t] & status_range_exceeded) != 0) {
                 throw range_exceeded_error(token +
                                            "an answer passed the calibrated range and wrapped around; "
@@ -527,10 +486,9 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
 
     layout_type layout_;
     reply_budget budget_;
-    std::size_t clients_;
     random::generator generator_;
     ntt::block_plan<basis, typename Where::space> plan_;
-    memory::buffer<arith::word, typename Where::space, memory::wipe_on_release> keys_;
+    ckks::block_secret_key<P, typename Where::space> keys_;
     memory::buffer<std::int8_t, typename Where::space, memory::wipe_on_release> windows_;
     memory::buffer<block_output, typename Where::space> outputs_;
     std::size_t stride_;

@@ -15,6 +15,8 @@ namespace tensafe::lora {
 inline constexpr std::uint32_t status_not_finite = 1;
 /// Of a client: an answer passed the calibrated range.
 inline constexpr std::uint32_t status_range_exceeded = 2;
+/// Of a client: the reply is no packing of coefficients.
+inline constexpr std::uint32_t status_malformed_reply = 4;
 /// Work that was replayed without staging: its randomness has been used before.
 inline constexpr std::uint32_t status_stale = std::uint32_t{1} << 31;
 

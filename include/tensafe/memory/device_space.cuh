@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/exec/cuda.cuh>
+#include <tensafe/exec/cuda_check.cuh>
 #include <tensafe/memory/buffer.hpp>
 
 #include <cstddef>
@@ -19,18 +20,24 @@ struct device_space {
         exec::check_cuda(cudaMalloc(&data, bytes), "device memory");
         return data;
     }
+    // Each of the following waits before and after: streams of ours do not wait for the default stream, where
+    // these run.
     // Nothing can be done about errors here: the process may be past the end of the CUDA runtime.
     static void release(void* data) noexcept { static_cast<void>(cudaFree(data)); }
     static void wipe(void* data, std::size_t bytes) noexcept {
+        static_cast<void>(cudaDeviceSynchronize());
         static_cast<void>(cudaMemset(data, 0, bytes));
         static_cast<void>(cudaDeviceSynchronize());
     }
     /// @throws device_error
     static void fill_zero(void* data, std::size_t bytes) {
+        exec::check_cuda(cudaDeviceSynchronize(), "device memory");
         exec::check_cuda(cudaMemset(data, 0, bytes), "device memory");
         exec::check_cuda(cudaDeviceSynchronize(), "device memory");
     }
+    /// @throws device_error
     static void copy(void* to, const void* from, std::size_t bytes) {
+        exec::check_cuda(cudaDeviceSynchronize(), "device memory");
         exec::check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice), "device memory");
         exec::check_cuda(cudaDeviceSynchronize(), "device memory");
     }

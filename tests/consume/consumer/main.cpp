@@ -9,6 +9,9 @@
 #ifdef CONSUMER_USES_parallel
 #include <tensafe/exec/host_parallel.hpp>
 #endif
+#ifdef CONSUMER_USES_cuda
+#include <cuda_runtime_api.h>
+#endif
 
 #include <cstddef>
 #include <cstdio>
@@ -26,6 +29,10 @@ int main() {
 #ifdef CONSUMER_USES_parallel
     tensafe::exec::host_parallel(2).for_each(numbers.size(),
                                              [&](std::size_t i, std::size_t) { numbers[i] = 1; });
+#endif
+#ifdef CONSUMER_USES_cuda
+    int devices = 0;
+    std::printf("CUDA says %s\n", cudaGetErrorName(cudaGetDeviceCount(&devices)));
 #endif
     return numbers.size() == narrowed(3.5, 0) ? 0 : 1;
 }

@@ -1,0 +1,121 @@
+// The negacyclic NTT of many limbs at N = 16384, by direction, width of the prime and schedule, and of the 12
+// limbs of one call: three polynomials of four limbs. Smaller degrees with the schedule that is the default.
+
+#include <tensafe/arith/prime.hpp>
+#include <tensafe/ckks/parameters.hpp>
+#include <tensafe/ntt/block_transform.hpp>
+#include <tensafe/rns/basis.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "harness.cuh"
+
+namespace {
+
+namespace arith = tensafe::arith;
+namespace ckks = tensafe::ckks;
+namespace exec = tensafe::exec;
+namespace memory = tensafe::memory;
+namespace ntt = tensafe::ntt;
+namespace rns = tensafe::rns;
+
+template <int LogN, int Bits>
+using one_limb = rns::basis<LogN, arith::ntt_prime_below(arith::word{1} << Bits, LogN)>;
+
+/// Words below every prime of a basis.
+template <class Basis>
+memory::device_buffer<arith::word> residues(const exec::cuda& where, std::size_t polynomials) {
+    std::vector<arith::word> words(polynomials * static_cast<std::size_t>(Basis::limbs) * Basis::degree);
+    std::uint64_t state = 1;
+    for (arith::word& w : words) {
+        state = state * 6364136223846793005U + 1442695040888963407U;
+        w = state >> 30;  // 34 bits
+    }
+    memory::device_buffer<arith::word> result(words.size(), memory::uninitialized);
+    where.upload(std::span<const arith::word>(words), result.data());
+    where.wait();
+    return result;
+}
+
+/// Operations of all butterflies, about, so that their shares can be judged: with 60 bits two 64-bit products
+/// and the upper word of a third one, together 10 multiply-adds of 32 bits; below 2^50 five multiply-adds of
+/// doubles for the product, and two additions.
+constexpr double int_ops_of_wide_butterfly = 10;
+constexpr double fp64_ops_of_narrow_butterfly = 7;
+
+template <class Basis, class Schedule>
+void measure(const exec::cuda& where, bench::table& results, const std::string& name, std::size_t polynomials,
+             double goal_of_limb = 0) {
+    const std::string shape = "/n" + std::to_string(Basis::degree) + "/" +
+                              std::to_string(polynomials * static_cast<std::size_t>(Basis::limbs)) + "_limbs";
+    if (!results.wants("ntt/forward/" + name + shape) && !results.wants("ntt/inverse/" + name + shape)) {
+        return;
+    }
+    const ntt::block_plan<Basis, exec::cuda::space> plan(where);
+    const auto from = residues<Basis>(where, polynomials);
+    memory::device_buffer<arith::word> to(from.size());
+    const ntt::load_words<Basis> load{from.data()};
+    const ntt::store_words<Basis> store{to.data()};
+
+    const double words = static_cast<double>(from.size());
+    double wide = 0;
+    double narrow = 0;
+    [&]<int... I>(std::integer_sequence<int, I...>) {
+        ((Basis::template prime<I> >> 50 != 0 ? wide += 1.0 / Basis::limbs : narrow += 1.0 / Basis::limbs),
+         ...);
+    }
+    (std::make_integer_sequence<int, Basis::limbs>{});
+    const double butterflies = words / 2 * Basis::log_n;
+    const double int_ops = wide * butterflies * int_ops_of_wide_butterfly;
+    const double fp64_ops = narrow * butterflies * fp64_ops_of_narrow_butterfly;
+    const double goal = goal_of_limb * words / static_cast<double>(Basis::degree);
+
+    // In a graph: one call of a dozen limbs is shorter than its launches take on the host.
+    if (results.wants("ntt/forward/" + name + shape)) {
+        results.report("ntt/forward/" + name + shape,
+                       bench::median_microseconds_in_graph(where,
+                                                           [&](const exec::cuda& w) {
+                                                               ntt::forward_blocks<Basis, Schedule>(
+                                                                   w, plan, load, store, polynomials,
+                                                                   to.data());
+                                                           }),
+                       16 * words, int_ops, goal, fp64_ops);
+    }
+    if (results.wants("ntt/inverse/" + name + shape)) {
+        results.report("ntt/inverse/" + name + shape,
+                       bench::median_microseconds_in_graph(where,
+                                                           [&](const exec::cuda& w) {
+                                                               ntt::inverse_blocks<Basis, Schedule>(
+                                                                   w, plan, load, store, polynomials,
+                                                                   to.data());
+                                                           }),
+                       16 * words, int_ops, goal, fp64_ops);
+    }
+}
+
+template <class Basis>
+void measure_schedules(const exec::cuda& where, bench::table& results, const std::string& width,
+                       std::size_t polynomials, double goal_of_limb) {
+    measure<Basis, ntt::unfused>(where, results, width + "/unfused", polynomials);
+    measure<Basis, ntt::staged>(where, results, width + "/staged", polynomials);
+    measure<Basis, ntt::two_pass>(where, results, width + "/two_pass", polynomials, goal_of_limb);
+    measure<Basis, ntt::single_block>(where, results, width + "/single_block", polynomials, goal_of_limb);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    return bench::run(argc, argv, [](const exec::cuda& where, bench::table& results) {
+        // 128 MiB read and 128 MiB written: more than the cache holds.
+        constexpr std::size_t many = 1024;
+        measure_schedules<one_limb<14, 60>>(where, results, "q60", many, 0.20);
+        measure_schedules<one_limb<14, 40>>(where, results, "q40", many, 0.12);
+        measure_schedules<ckks::n16384_l4::basis>(where, results, "n16384_l4", 3, 0);
+        measure<ckks::private_n4096::basis, ntt::tuned>(where, results, "private_n4096/tuned", 1024);
+        measure<ckks::minimal_n2048::basis, ntt::tuned>(where, results, "minimal_n2048/tuned", 2048);
+        measure<one_limb<15, 60>, ntt::tuned>(where, results, "q60/tuned", 512);
+    });
+}

@@ -1,0 +1,72 @@
+// Whole tokens on a device: every kernel of the named sets that the kernels' own units do not name.
+#include <tensafe/lora/block_client.hpp>
+#include <tensafe/lora/block_server.hpp>
+#include <tensafe/lora/block_slots.hpp>
+#include <tensafe/tensafe.cuh>
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace {
+
+using namespace tensafe;
+
+template <ckks::parameter_set P, class Protection>
+void token(const exec::cuda& where, const lora::matrix& a, std::span<double> answers) {
+    using packing = lora::coefficient_tiles<4>;
+    lora::block_server<P, packing, Protection, exec::cuda> server(where, a);
+    const ckks::secret_key<P> key(random::fresh_seed());
+    const std::array<const ckks::secret_key<P>*, 1> keys{&key};
+    lora::block_client<P, packing, Protection, exec::cuda> client(where, server.layout_of(), keys);
+    random::generator generator;
+    const random::seed nonce = random::fresh_seed();
+    const std::uint32_t number = server.add_client(
+        where, nonce, ckks::make_zero_key<lora::request_level<P>>(exec::host{}, key, nonce, generator));
+    typename decltype(client)::workspace client_work(client, 1);
+    typename decltype(server)::workspace server_work(server, 1);
+    lora::request_batch<P, exec::cuda> requests(server.layout_of(), 1);
+    typename decltype(server)::replies replies(server.layout_of(), 1);
+    const std::vector<float> h(a.columns);
+    client.stage(client_work, h);
+    client.stage_on_device(client_work, nullptr, 1);
+    client.encrypt(where, client_work, requests);
+    server.stage(server_work, std::span(&number, 1));
+    server.apply(where, requests, server_work, replies);
+    client.decrypt(where, replies, client_work);
+    where.wait();
+    server.check(server_work);
+    client.collect(client_work, answers);
+}
+
+template <ckks::parameter_set P>
+void slot_token(const exec::cuda& where, const lora::matrix& a, std::span<double> answers) {
+    using packing = lora::replicated_slots<>;
+    using bare = lora::reveals_adapter_rows;
+    const lora::block_server<P, packing, bare, exec::cuda> server(where, a);
+    const ckks::secret_key<P> key(random::fresh_seed());
+    const std::array<const ckks::secret_key<P>*, 1> keys{&key};
+    lora::block_client<P, packing, bare, exec::cuda> client(where, server.layout_of(), keys);
+    typename decltype(client)::workspace client_work(client, 1);
+    typename decltype(server)::workspace server_work(server, 1);
+    lora::slot_request_batch<P, exec::cuda> requests(server.layout_of(), 1);
+    auto replies = server.replies_for(1);
+    client.stage(client_work, std::vector<float>(a.columns));
+    client.encrypt(where, client_work, requests);
+    server.apply(where, requests, server_work, replies);
+    client.decrypt(where, replies, client_work);
+    where.wait();
+    client.collect(client_work, answers);
+}
+
+}  // namespace
+
+// Called by nobody: the kernels are compiled because they are named here.
+void run_tokens(const exec::cuda& where, const lora::matrix& a, std::span<double> answers);
+void run_tokens(const exec::cuda& where, const lora::matrix& a, std::span<double> answers) {
+    token<ckks::private_n4096, lora::protects_adapter_rows<>>(where, a, answers);
+    token<ckks::minimal_n2048, lora::protects_adapter_rows<lora::calibrated<5>, lora::reduced_precision>>(
+        where, a, answers);
+    slot_token<ckks::n16384_l4>(where, a, answers);
+}

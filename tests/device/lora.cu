@@ -1,0 +1,9 @@
+#include "../lora/block_hide_checks.hpp"
+#include "../lora/block_open_checks.hpp"
+#include "device_checks.hpp"
+
+DEVICE_CHECK_SMALL(block_hide_checks::check_private(where))
+DEVICE_CHECK(block_hide_checks::check_shapes(where))
+DEVICE_CHECK(block_hide_checks::check_refusals(where))
+DEVICE_CHECK_SMALL(block_open_checks::check_shapes(where))
+DEVICE_CHECK(block_open_checks::check_refusals(where))

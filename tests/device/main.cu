@@ -1,0 +1,180 @@
+// Runs the checks of block kernels that are linked to it on a GPU. Where there is none it says "no device",
+// succeeds, and has claimed nothing.
+//   x_tests [--list] [--small] [--json FILE] [words...]     only checks whose names contain one of the words
+
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "device_checks.hpp"
+
+namespace {
+
+using namespace device_tests;
+
+struct verdict {
+    std::string name;
+    tally counted;
+    double milliseconds = 0;
+    std::string error;
+
+    bool passed() const { return error.empty() && counted.failures == 0; }
+};
+
+verdict run(const named_check& check) {
+    verdict v;
+    v.name = check.name;
+    counts() = {};
+    const auto start = std::chrono::steady_clock::now();
+    try {
+#if defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
+        std::size_t launches = 0;
+        check.run(place(tensafe::exec::thread_order::shuffled, &launches), launches);
+#else
+        const tensafe::exec::stream stream;
+        std::size_t launches = 0;
+        check.run(stream.where(&launches), launches);
+        stream.where().wait();
+#endif
+    } catch (const required_failure&) {
+        v.error = "stopped at a failed requirement";
+    } catch (const std::exception& e) {
+        v.error = e.what();
+    }
+#if !defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
+    // What a kernel did wrong may show only now.
+    const cudaError_t last = cudaDeviceSynchronize();
+    if (v.error.empty() && last != cudaSuccess) {
+        v.error = cudaGetErrorString(last);
+    }
+#endif
+    v.counted = counts();
+    if (v.error.empty() && v.counted.assertions == 0) {
+        v.error = "asserts nothing";
+    }
+    v.milliseconds =
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    return v;
+}
+
+/// Whether the GPU can no longer be used: every later check would fail, and say nothing about itself.
+bool device_is_lost() {
+#if defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
+    return false;
+#else
+    return cudaDeviceSynchronize() != cudaSuccess;
+#endif
+}
+
+std::string quoted(std::string_view text) {
+    std::string result = "\"";
+    for (const char c : text) {
+        if (c == '"' || c == '\\') {
+            result += '\\';
+        }
+        result += c == '\n' ? ' ' : c;
+    }
+    return result + '"';
+}
+
+bool write_json(const char* path, const std::vector<verdict>& verdicts) {
+    std::FILE* file = std::fopen(path, "w");
+    if (file == nullptr) {
+        std::fprintf(stderr, "device tests: cannot write %s\n", path);
+        return false;
+    }
+    std::fprintf(file, "[");
+    for (std::size_t i = 0; i < verdicts.size(); ++i) {
+        const verdict& v = verdicts[i];
+        std::fprintf(file,
+                     "%s\n  {\"check\": %s, \"passed\": %s, \"assertions\": %zu, \"milliseconds\": %.1f, "
+                     "\"error\": %s}",
+                     i == 0 ? "" : ",", quoted(v.name).c_str(), v.passed() ? "true" : "false",
+                     v.counted.assertions, v.milliseconds, quoted(v.error).c_str());
+    }
+    std::fprintf(file, "\n]\n");
+    return std::fclose(file) == 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    std::vector<std::string_view> words;
+    const char* json = nullptr;
+    bool list = false;
+    bool small_only = false;
+    for (int i = 1; i < argc; ++i) {
+        if (std::strcmp(argv[i], "--list") == 0) {
+            list = true;
+        } else if (std::strcmp(argv[i], "--small") == 0) {
+            small_only = true;
+        } else if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
+            json = argv[++i];
+        } else if (argv[i][0] == '-') {
+            std::fprintf(stderr, "device tests: unknown option '%s' (known: --list, --small, --json FILE)\n",
+                         argv[i]);
+            return 2;
+        } else {
+            words.emplace_back(argv[i]);
+        }
+    }
+    std::vector<named_check> chosen;
+    for (const named_check& check : all_checks()) {
+        bool wanted = words.empty();
+        for (const std::string_view word : words) {
+            wanted = wanted || std::string_view(check.name).find(word) != std::string_view::npos;
+        }
+        if (wanted && (check.small || !small_only)) {
+            chosen.push_back(check);
+        }
+    }
+    if (list) {
+        for (const named_check& check : chosen) {
+            std::puts(check.name);
+        }
+        return 0;
+    }
+#if !defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
+    if (tensafe::exec::device_count() == 0) {
+        std::puts("no device");
+        return 0;
+    }
+    const auto device = tensafe::exec::properties_of(tensafe::exec::current_device());
+    std::printf("%s, sm_%d, %d multiprocessors\n", device.name.c_str(), device.sm, device.multiprocessors);
+#endif
+    if (chosen.empty() && words.empty()) {
+        std::puts("no small checks here");
+        return 0;
+    }
+    if (chosen.empty()) {
+        std::fprintf(stderr, "device tests: no check has such a name\n");
+        return 2;
+    }
+    std::vector<verdict> verdicts;
+    std::size_t passed = 0;
+    for (const named_check& check : chosen) {
+        verdicts.push_back(run(check));
+        const verdict& v = verdicts.back();
+        passed += v.passed() ? std::size_t{1} : std::size_t{0};
+        std::printf("%-6s %9.1f ms %8zu assertions  %s\n", v.passed() ? "ok" : "FAILED", v.milliseconds,
+                    v.counted.assertions, v.name.c_str());
+        if (!v.passed()) {
+            std::printf("       %zu assertions failed%s%s\n", v.counted.failures, v.error.empty() ? "" : "; ",
+                        v.error.c_str());
+        }
+        std::fflush(stdout);
+        if (device_is_lost()) {
+            std::printf("the GPU cannot be used any more: %zu checks were not run\n",
+                        chosen.size() - verdicts.size());
+            break;
+        }
+    }
+    std::printf("%zu of %zu checks passed\n", passed, chosen.size());
+    const bool written = json == nullptr || write_json(json, verdicts);
+    return passed == chosen.size() && written ? 0 : 1;
+}

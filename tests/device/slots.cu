@@ -1,0 +1,10 @@
+#include <tensafe/ckks/parameters.hpp>
+
+#include "../lora/block_slots_checks.hpp"
+#include "device_checks.hpp"
+
+namespace ckks = tensafe::ckks;
+
+DEVICE_CHECK_SMALL(block_slots::check_tokens<ckks::n8192_l4>(where, 3, 1000))
+DEVICE_CHECK(block_slots::check_tokens<ckks::n8192_l4>(where, 3, 5000))
+DEVICE_CHECK(block_slots::check_tokens<ckks::n16384_l4>(where, 32, 4096))

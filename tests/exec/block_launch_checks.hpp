@@ -12,7 +12,7 @@
 #include <numeric>
 #include <vector>
 
-#include "device_data.hpp"
+#include "../device_data.hpp"
 
 namespace tests {
 

@@ -9,6 +9,7 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -236,6 +237,27 @@ void check_stale_work(const Where& where, std::size_t rank, std::size_t d) {
         CHECK(erased.inputs[i] == std::vector<std::uint8_t>(erased.inputs[i].size()));
         CHECK(request.inputs[i] != erased.inputs[i]);
     }
+}
+
+/// Launches of encrypt, apply and decrypt.
+template <ckks::parameter_set P, int Rows, class Protection, class Where>
+std::array<std::size_t, 3> launches_of_token(const Where& where, const std::size_t& launches) {
+    both_sides<P, Rows, Protection, Where> sides(where, 2, 500);
+    typename decltype(sides.client)::workspace client_work(sides.client, 1);
+    typename decltype(sides.on_device)::workspace server_work(sides.on_device, 1);
+    lora::request_batch<P, Where> requests(sides.server.layout(), 1);
+    typename decltype(sides.on_device)::replies replies(sides.server.layout(), 1);
+    const std::uint32_t client_of = 0;
+    sides.client.stage(client_work, random_state(500, 8));
+    sides.on_device.stage(server_work, std::span(&client_of, 1));
+    const std::size_t start = launches;
+    sides.client.encrypt(where, client_work, requests);
+    const std::size_t encrypted = launches;
+    sides.on_device.apply(where, requests, server_work, replies);
+    const std::size_t applied = launches;
+    sides.client.decrypt(where, replies, client_work);
+    where.wait();
+    return {encrypted - start, applied - encrypted, launches - applied};
 }
 
 /// A request that holds what is no residue spoils its own reply only.

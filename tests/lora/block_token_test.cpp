@@ -1,5 +1,8 @@
 #include <tensafe/exec/host_blocks.hpp>
 
+#include <array>
+#include <cstddef>
+
 #include "block_token_checks.hpp"
 
 using namespace tensafe;
@@ -35,4 +38,11 @@ TEST_CASE("work that is enqueued again without staging is erased") {
 
 TEST_CASE("a malformed request spoils its own reply only") {
     block_token::check_malformed_request<ckks::private_n4096, 4, private_range>(host_blocks(), 2, 1100);
+}
+
+TEST_CASE("a token takes the launches that docs/design/blocks.md counts") {
+    std::size_t launches = 0;
+    const host_blocks where(thread_order::forward, &launches);
+    CHECK(block_token::launches_of_token<ckks::private_n4096, 4, private_range>(where, launches) ==
+          std::array<std::size_t, 3>{5, 9, 2});
 }

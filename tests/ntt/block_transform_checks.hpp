@@ -13,7 +13,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "device_data.hpp"
+#include "../device_data.hpp"
 
 // What the transforms by block kernels must do with every schedule, wherever they run.
 

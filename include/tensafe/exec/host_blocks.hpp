@@ -68,6 +68,8 @@ class host_block {
 
     template <class Phase>
     void each(Phase&& phase) {
+        TENSAFE_PRECONDITION(!finished_ &&
+                             "a phase after the last: on a GPU there is no barrier between them");
         for (const std::size_t t : turns_.next()) {
             phase(static_cast<int>(t));
         }
@@ -75,6 +77,7 @@ class host_block {
     template <class Phase>
     void last(Phase&& phase) {
         each(std::forward<Phase>(phase));
+        finished_ = true;
     }
 
     /// One T for each thread.
@@ -112,6 +115,7 @@ class host_block {
     block_index index_;
     shared_type& shared_;
     detail::turns& turns_;
+    bool finished_ = false;
 };
 
 /// Runs block kernels on the calling thread, block by block, on ordinary memory: for tests, and to step
@@ -133,6 +137,10 @@ class host_blocks {
         using shared_type = typename Kernel::shared_type;
         static_assert(std::is_trivially_copyable_v<shared_type>,
                       "block kernel: shared memory is not constructed");
+        // What a GPU would refuse.
+        static_assert(Kernel::threads % 32 == 0 && Kernel::threads >= 32 && Kernel::threads <= 1024,
+                      "block kernel: a block has whole warps, and at most 1024 threads");
+        TENSAFE_PRECONDITION(grid.x <= 0x7fffffffU && grid.y <= 65535 && grid.z <= 65535);
         if (launches_ != nullptr) {
             ++*launches_;
         }

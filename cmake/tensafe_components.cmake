@@ -1,17 +1,23 @@
-# The components, each with: package, its target, the Debian package to suggest, the prefix of its include lines.
+# The components, each with: package, its target, the Debian package to suggest, the prefix of its include lines, and
+# if it matters the oldest version.
 # The build tree, the installed package and the tests all read this table; a new component is one more entry.
 set(TENSAFE_COMPONENTS io eigen parallel cuda)
 set(TENSAFE_COMPONENT_io nlohmann_json nlohmann_json::nlohmann_json nlohmann-json3-dev nlohmann/)
 set(TENSAFE_COMPONENT_eigen Eigen3 Eigen3::Eigen libeigen3-dev Eigen/)
 set(TENSAFE_COMPONENT_parallel TBB TBB::tbb libtbb-dev tbb/)
-set(TENSAFE_COMPONENT_cuda CUDAToolkit CUDA::cudart nvidia-cuda-toolkit cuda_runtime)  # the version: 12.4 or later
+set(TENSAFE_COMPONENT_cuda CUDAToolkit CUDA::cudart cuda-toolkit cuda_runtime 12.4)  # Debian's own is older
 
 # Sets `result` to the target that `component` depends on, or to nothing where it cannot be found.
 function(tensafe_find_component_dependency component result)
     list(GET TENSAFE_COMPONENT_${component} 0 package)
     list(GET TENSAFE_COMPONENT_${component} 1 target)
+    set(oldest "")
+    list(LENGTH TENSAFE_COMPONENT_${component} count)
+    if(count GREATER 4)
+        list(GET TENSAFE_COMPONENT_${component} 4 oldest)
+    endif()
     if(NOT TARGET ${target})
-        find_package(${package} QUIET)
+        find_package(${package} ${oldest} QUIET)
     endif()
     if(TARGET ${target})
         set(${result} ${target} PARENT_SCOPE)

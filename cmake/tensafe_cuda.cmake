@@ -23,12 +23,12 @@ if(NOT CMAKE_CUDA_COMPILER_ID STREQUAL "NVIDIA" OR CMAKE_CUDA_COMPILER_VERSION V
         "${CMAKE_CUDA_COMPILER_ID} ${CMAKE_CUDA_COMPILER_VERSION} (${CMAKE_CUDA_COMPILER})")
 endif()
 if(NOT architectures_given)
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real)
+    set(architectures 80-real 90)
     if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
-        list(APPEND CMAKE_CUDA_ARCHITECTURES 100)  # with PTX, for what comes later
-    else()
-        set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+        set(architectures 80-real 90-real 100)  # the last with PTX, for what comes later
     endif()
+    # enable_language has put the compiler's default into the cache, which the next run would take for the user's wish.
+    set(CMAKE_CUDA_ARCHITECTURES ${architectures} CACHE STRING "CUDA architectures" FORCE)
 endif()
 
 # For every target with CUDA sources. Warnings are shown, and are no errors: the sources are checked without a GPU, where

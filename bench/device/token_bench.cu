@@ -15,6 +15,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness.cuh"
@@ -90,6 +91,14 @@ class pair_of_sides {
         server_.apply(where, requests_, server_work_, replies_);
         client_.decrypt(where, replies_, client_work_, !on_device);
     }
+    std::pair<const void*, std::size_t> weight_bytes() const noexcept {
+        const auto& w = server_.weights();
+        if constexpr (protects) {
+            return {w.data(), w.size() * sizeof(*w.data())};
+        } else {
+            return {w.data(), w.count() * w.stride * sizeof(*w.data())};
+        }
+    }
     void finish(bool on_device) {
         if constexpr (protects) {
             server_.check(server_work_);
@@ -162,6 +171,7 @@ void batch(const exec::cuda& where, bench::table& results, const std::string& na
         lane(std::size_t batch_size) : sides(stream.where(), batch_size) {}
         exec::stream stream;
         Sides sides;
+        std::unique_ptr<exec::l2_window> window;
         std::unique_ptr<exec::graph> graph;
     };
     std::vector<std::unique_ptr<lane>> lanes;
@@ -169,6 +179,9 @@ void batch(const exec::cuda& where, bench::table& results, const std::string& na
         lanes.push_back(std::make_unique<lane>(tokens));
         lane& l = *lanes.back();
         l.sides.stage(on_device);
+        // The window belongs to the stream, and to what is recorded from it.
+        const auto [data, bytes] = l.sides.weight_bytes();
+        l.window = std::make_unique<exec::l2_window>(l.stream.where(), data, bytes, keep_in_l2);
         l.graph = std::make_unique<exec::graph>(
             exec::capture(l.stream.where(), [&](const exec::cuda& w) { l.sides.enqueue(w, on_device); }));
     }
@@ -180,6 +193,15 @@ void batch(const exec::cuda& where, bench::table& results, const std::string& na
             l->graph->launch(l->stream.where());
         }
     };
+    // Windows end in the reverse order of their making.
+    struct in_reverse {
+        std::vector<std::unique_ptr<lane>>& lanes;
+        ~in_reverse() {
+            while (!lanes.empty()) {
+                lanes.pop_back();
+            }
+        }
+    } const end{lanes};
     for (auto& l : lanes) {  // so that the first round finds something finished
         l->graph->launch(l->stream.where());
     }
@@ -216,6 +238,10 @@ int main(int argc, char** argv) {
         one_token<slots>(where, results, "slots_n16384_l4", 30);
         one_token<tiles>(where, results, "tiles_private_n4096", 40);
         one_token<minimal>(where, results, "tiles_minimal_n2048", 0);
+        for (const bool keep : {false, true}) {
+            batch<tiles>(where, results, "l2_tiles_private_n4096", 8, 1, true, 0, keep);
+            batch<slots>(where, results, "l2_slots_n16384_l4", 8, 1, true, 0, keep);
+        }
         for (const bool on_device : {true, false}) {
             const double goal = on_device ? 1 : 0;
             for (const std::size_t streams : {std::size_t{1}, std::size_t{4}}) {

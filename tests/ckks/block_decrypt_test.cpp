@@ -27,6 +27,8 @@ TEST_CASE("folded decryption gives the block sums of the host's for every degree
 TEST_CASE("folds of rings smaller than a block, and of primes so wide that sums are reduced in between") {
     using small = ckks::parameters<10, ckks::limb_bits<60, 40>, 40, ckks::insecure_for_tests>;
     tests::check_folds<small, 1, 2>(host_blocks(thread_order::shuffled));
+    using narrow_ring = ckks::parameters<10, ckks::limb_bits<61>, 40, ckks::insecure_for_tests>;
+    tests::check_folds<narrow_ring, 0, 1>(host_blocks(thread_order::forward));
     using wide = ckks::parameters<17, ckks::limb_bits<61>, 40, ckks::insecure_for_tests>;
     tests::check_folds<wide, 0, 1>(host_blocks(thread_order::forward), 1, 2);
 }

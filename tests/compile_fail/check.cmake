@@ -10,7 +10,7 @@ set(flags -std=c++20 -fsyntax-only -fmessage-length=0)
 foreach(folder IN LISTS INCLUDES)
     list(APPEND flags -isystem "${folder}")
 endforeach()
-if(PRECOMPILED)
+if(PRECOMPILED)  # so a test that includes too little goes unnoticed; headers are compiled alone elsewhere
     list(APPEND flags -include "${PRECOMPILED}")
 endif()
 set(ENV{LC_ALL} C)  # plain quotes and English words in the messages

@@ -30,7 +30,7 @@ void token(const exec::cuda& where, const lora::matrix& a, std::span<double> ans
     typename decltype(server)::replies replies(server.layout_of(), 1);
     const std::vector<float> h(a.columns);
     client.stage(client_work, h);
-    client.stage_on_device(client_work, nullptr, 1);
+    client.stage_on_device(client_work, reinterpret_cast<const float*>(requests.bytes()), 1);
     client.encrypt(where, client_work, requests);
     server.stage(server_work, std::span(&number, 1));
     server.apply(where, requests, server_work, replies);

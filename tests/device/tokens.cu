@@ -1,8 +1,29 @@
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/lora/protection.hpp>
 
+#include <cstddef>
+#include <utility>
+
 #include "../lora/block_token_checks.hpp"
 #include "device_checks.hpp"
+
+#if !defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
+#include <tensafe/exec/cuda_graph.cuh>
+
+namespace {
+/// Records what is enqueued for each key, and replays it.
+struct run_recorded {
+    tensafe::exec::graph_cache<std::size_t> graphs;
+
+    template <class F>
+    void operator()(const tensafe::exec::cuda& where, std::size_t key, F&& f) {
+        graphs.run(where, key, std::forward<F>(f));
+    }
+};
+}  // namespace
+#else
+using run_recorded = block_token::run_directly;
+#endif
 
 namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;
@@ -13,3 +34,7 @@ DEVICE_CHECK(block_token::check_tokens<ckks::private_n4096, 4, private_range>(wh
 DEVICE_CHECK(block_token::check_states_on_device<ckks::private_n4096, 4, private_range>(where, 2, 1100))
 DEVICE_CHECK(block_token::check_stale_work<ckks::private_n4096, 4, private_range>(where, 2, 500))
 DEVICE_CHECK(block_token::check_malformed_request<ckks::private_n4096, 4, private_range>(where, 2, 1100))
+// Recorded as graphs and replayed.
+DEVICE_CHECK(block_token::check_tokens<ckks::private_n4096, 4, private_range>(where, 6, 1500, run_recorded()))
+DEVICE_CHECK(block_token::check_stale_work<ckks::private_n4096, 4, private_range>(where, 2, 500,
+                                                                                  run_recorded()))

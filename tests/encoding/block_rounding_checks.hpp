@@ -50,6 +50,30 @@ struct rounding_kernel {
     }
 };
 
+/// Whatever the number, the word is a residue: one beyond Q would drown the error that hides the message.
+template <word Q, int Bits, class Where>
+void check_any_double(const Where& where) {
+    std::vector<double> reals = {0x1p89, -0x1p89, 0x1p90, 0x1p102, 0x1p112, -0x1p112, 1e22,    1e24,
+                                 1e32,   1e38,    1e300,  -1e300,  0x1p52,  0x1p63,   0x1p1023};
+    // NaNs of both signs with several payloads, and both infinities.
+    for (const std::uint64_t bits :
+         {0x7ff0000000000000U, 0xfff0000000000000U, 0x7ff8000000000000U, 0xfff8000000000000U,
+          0x7fffffffe0000000U, 0xffffffffffffffffU, 0x7fffffffffffffffU, 0x7ff0000000000001U}) {
+        reals.push_back(__builtin_bit_cast(double, bits));
+    }
+    std::mt19937_64 generator(1);
+    while (reals.size() < 4096) {
+        reals.push_back(__builtin_bit_cast(double, generator()));
+    }
+    const auto there = to_device(where, reals);
+    auto out = poisoned<word>(where, reals.size());
+    using kernel = rounding_kernel<Q, Bits>;
+    where.launch(kernel{there.data(), out.data(), static_cast<std::uint32_t>(reals.size())},
+                 {tensafe::exec::blocks_for(reals.size(), kernel::threads)});
+    const auto words = to_host(where, out);
+    CHECK(std::all_of(words.begin(), words.end(), [](word w) { return w < Q; }));
+}
+
 /// What a transform's first step does with its load functor: neighbours of all limbs, to words in the order
 /// of a stack.
 template <class Basis, class Load>

@@ -19,6 +19,15 @@ TEST_CASE("reals of every size get the residues that the host gives them, howeve
     tests::check_residues<tensafe::arith::ntt_prime_below(tensafe::arith::word{1} << 61, 14)>(where);
 }
 
+TEST_CASE("any double becomes a residue, numbers that are too large and NaN among them") {
+    const host_blocks where;
+    using primes = ckks::n16384_l4::basis;
+    tests::check_any_double<primes::prime<0>, 89>(where);
+    tests::check_any_double<primes::prime<1>, 89>(where);
+    tests::check_any_double<primes::prime<1>, 112>(where);
+    tests::check_any_double<ckks::minimal_n2048::basis::prime<0>, 41>(where);
+}
+
 TEST_CASE("rows that a transform loads are the host's encodings, with errors and without") {
     for (const auto order : {thread_order::forward, thread_order::reverse, thread_order::shuffled}) {
         const host_blocks where(order);

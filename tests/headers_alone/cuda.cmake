@@ -2,6 +2,9 @@
 #   cmake -DNVCC=<nvcc> -DINCLUDE=<folder> -DWORK=<folder> -P cuda.cmake
 cmake_minimum_required(VERSION 3.25)
 file(GLOB_RECURSE headers RELATIVE "${INCLUDE}" "${INCLUDE}/*.cuh")
+if(NOT headers)
+    message(FATAL_ERROR "there is no .cuh in ${INCLUDE}")
+endif()
 list(REMOVE_ITEM headers tensafe/tensafe.cuh)  # two units of tests/odr include it
 foreach(header IN LISTS headers)
     string(REGEX REPLACE "\\.cuh$" ".cu" unit "${WORK}/${header}")

@@ -6,9 +6,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -87,6 +89,43 @@ void check_tokens(const Where& where, std::size_t rank, std::size_t d) {
         for (std::size_t r = 0; r < rank; ++r) {
             CHECK(answers[t * rank + r] == expected[r]);
             CHECK(std::fabs(answers[t * rank + r] - exact[r]) < 1e-5);
+        }
+    }
+
+    // Requests go both ways between host and device.
+    const auto first_request = requests.get(where, 0, d, layout.stride);
+    requests.put(where, 1, first_request);
+    CHECK(requests.get(where, 1, d, layout.stride).inputs[0].c0 == first_request.inputs[0].c0);
+    auto malformed = first_request;
+    malformed.inputs[0].c0.template limb<1>()[5] = P::basis::template prime<1>;
+    CHECK_THROWS_AS(requests.put(where, 1, malformed), format_error);
+    CHECK_THROWS_AS(requests.put(where, 2, first_request), shape_error);
+
+    // States on the device: the same requests; what cannot be encrypted is marked, and nothing of it goes
+    // out.
+    for (const float bad : {0.0F, 1e22F, 3e38F, std::numeric_limits<float>::quiet_NaN(),
+                            std::numeric_limits<float>::infinity()}) {
+        CAPTURE(bad);
+        std::vector<float> changed = states;
+        changed[d + 3] = bad;
+        const auto there = tests::to_device(where, changed);
+        client.stage_on_device(client_work, there.data(), 2);
+        client.encrypt(where, client_work, requests);
+        server.apply(where, requests, server_work, replies);
+        client.decrypt(where, replies, client_work);
+        where.wait();
+        const auto sent = requests.get(where, 1, d, layout.stride);
+        if (bad == 0) {
+            client.collect(client_work, answers);
+            const auto exact = product(
+                a, std::vector<float>(changed.begin() + static_cast<std::ptrdiff_t>(d), changed.end()));
+            CHECK(std::fabs(answers[rank] - exact[0]) < 1e-5);
+        } else {
+            CHECK_THROWS_AS(client.collect(client_work, answers), encoding_error);
+            for (const auto& input : sent.inputs) {
+                const auto words = input.c0.words();
+                CHECK(std::all_of(words.begin(), words.end(), [](arith::word w) { return w == 0; }));
+            }
         }
     }
 

@@ -93,10 +93,19 @@ struct both_sides {
     }
 };
 
+/// Does what is enqueued at once, where a GPU may record and replay it: run(where, key, f) does f(where), or
+/// what f enqueued for an equal key before.
+struct run_directly {
+    template <class Where, class F>
+    void operator()(const Where& where, std::size_t, F&& f) const {
+        f(where);
+    }
+};
+
 /// Requests, replies and answers of a batch of two clients equal the host's, byte for byte and bit for bit;
 /// answers are A*h.
-template <ckks::parameter_set P, int Rows, class Protection, class Where>
-void check_tokens(const Where& where, std::size_t rank, std::size_t d) {
+template <ckks::parameter_set P, int Rows, class Protection, class Where, class Run = run_directly>
+void check_tokens(const Where& where, std::size_t rank, std::size_t d, Run run = {}) {
     both_sides<P, Rows, Protection, Where> sides(where, rank, d);
     const auto& layout = sides.server.layout();
     typename decltype(sides.client)::workspace client_work(sides.client, 3);
@@ -104,18 +113,23 @@ void check_tokens(const Where& where, std::size_t rank, std::size_t d) {
     lora::request_batch<P, Where> requests(layout, 3);
     typename decltype(sides.on_device)::replies replies(layout, 3);
 
-    // Two batches of different sizes through the same memory.
+    // Batches of different sizes through the same memory, one of them again.
     std::size_t drawn = 0;  // seeds of clients
     lora::server_workspace<P> host_work;
     host_work.generator = random::generator(seed_of(99));
-    for (const std::vector<std::uint32_t>& client_of : {std::vector<std::uint32_t>{1, 0, 1}, {0, 1}}) {
+    for (const std::vector<std::uint32_t>& client_of :
+         {std::vector<std::uint32_t>{1, 0, 1}, {0, 1}, {0, 0, 1}}) {
         const std::size_t tokens = client_of.size();
-        const std::vector<float> states = random_state(tokens * d, 100 + tokens);
+        const std::vector<float> states = random_state(tokens * d, 100 + drawn);
         sides.client.stage(client_work, states, client_of);
-        sides.client.encrypt(where, client_work, requests);
         sides.on_device.stage(server_work, client_of);
-        sides.on_device.apply(where, requests, server_work, replies);
-        sides.client.decrypt(where, replies, client_work);
+        requests.set_tokens(tokens);
+        replies.set_tokens(tokens);
+        run(where, tokens, [&](const Where& w) {
+            sides.client.encrypt(w, client_work, requests);
+            sides.on_device.apply(w, requests, server_work, replies);
+            sides.client.decrypt(w, replies, client_work);
+        });
         where.wait();
         sides.on_device.check(server_work);
         std::vector<double> answers(tokens * rank);
@@ -200,8 +214,8 @@ void check_states_on_device(const Where& where, std::size_t rank, std::size_t d)
 }
 
 /// Work that is enqueued again without staging leaves nothing but zeros, and is reported.
-template <ckks::parameter_set P, int Rows, class Protection, class Where>
-void check_stale_work(const Where& where, std::size_t rank, std::size_t d) {
+template <ckks::parameter_set P, int Rows, class Protection, class Where, class Run = run_directly>
+void check_stale_work(const Where& where, std::size_t rank, std::size_t d, Run run = {}) {
     both_sides<P, Rows, Protection, Where> sides(where, rank, d);
     const auto& layout = sides.server.layout();
     typename decltype(sides.client)::workspace client_work(sides.client, 1);
@@ -211,32 +225,56 @@ void check_stale_work(const Where& where, std::size_t rank, std::size_t d) {
     const std::vector<float> h = random_state(d, 8);
     const std::uint32_t client_of = 0;
 
+    const auto encrypt = [&](const Where& w) { sides.client.encrypt(w, client_work, requests); };
+    const auto apply = [&](const Where& w) { sides.on_device.apply(w, requests, server_work, replies); };
+    const auto erased = [](const std::vector<std::uint8_t>& bytes) {
+        return bytes == std::vector<std::uint8_t>(bytes.size());
+    };
     sides.client.stage(client_work, h);
-    sides.client.encrypt(where, client_work, requests);
+    run(where, 0, encrypt);
+    where.wait();
     const auto request = requests.get(where, 0);
     sides.on_device.stage(server_work, std::span(&client_of, 1));
-    sides.on_device.apply(where, requests, server_work, replies);
+    run(where, 1, apply);
     where.wait();
     CHECK_NOTHROW(sides.on_device.check(server_work));
-    CHECK(replies.get(where, 0).outputs[0].c1 !=
-          std::vector<std::uint8_t>(replies.get(where, 0).outputs[0].c1.size()));
+    CHECK(!erased(replies.get(where, 0).outputs[0].c1));
 
-    sides.on_device.apply(where, requests, server_work, replies);
+    run(where, 1, apply);
     where.wait();
     CHECK_THROWS_AS(sides.on_device.check(server_work), error);
     for (const auto& output : replies.get(where, 0).outputs) {
-        CHECK(output.c0 == std::vector<std::uint8_t>(output.c0.size()));
-        CHECK(output.c1 == std::vector<std::uint8_t>(output.c1.size()));
+        CHECK(erased(output.c0));
+        CHECK(erased(output.c1));
     }
+    // Both sides notice that nothing came.
+    lora::client<P> host_client(ckks::secret_key<P>(seed_of(1)));
+    CHECK_THROWS_AS(host_client.decrypt(exec::host{}, layout, replies.get(where, 0), 1.0), format_error);
+    sides.client.decrypt(where, replies, client_work);
+    where.wait();
+    std::vector<double> answers(rank);
+    CHECK_THROWS_AS(sides.client.collect(client_work, answers), format_error);
+    CHECK(std::isnan(answers[0]));
 
-    sides.client.encrypt(where, client_work, requests);
+    run(where, 0, encrypt);
     where.wait();
     CHECK_THROWS_AS(sides.client.check(where, client_work), error);
-    const auto erased = requests.get(where, 0);
-    for (std::size_t i = 0; i < erased.inputs.size(); ++i) {
-        CHECK(erased.inputs[i] == std::vector<std::uint8_t>(erased.inputs[i].size()));
-        CHECK(request.inputs[i] != erased.inputs[i]);
+    for (std::size_t i = 0; i < request.inputs.size(); ++i) {
+        CHECK(erased(requests.get(where, 0).inputs[i]));
+        CHECK(!erased(request.inputs[i]));
     }
+
+    // A staging that fails leaves nothing that could be replayed.
+    std::vector<float> broken = h;
+    broken.back() = std::numeric_limits<float>::quiet_NaN();
+    sides.client.stage(client_work, h);
+    CHECK_THROWS_AS(sides.client.stage(client_work, broken), encoding_error);
+    CHECK_THROWS_AS(sides.client.encrypt(where, client_work, requests), shape_error);
+    sides.on_device.stage(server_work, std::span(&client_of, 1));
+    const std::uint32_t nobody = 7;
+    CHECK_THROWS_AS(sides.on_device.stage(server_work, std::span(&nobody, 1)), parameter_error);
+    CHECK_THROWS_AS(sides.on_device.apply(where, requests, server_work, replies), shape_error);
+    CHECK_THROWS_AS(sides.client.stage_on_device(client_work, nullptr, 1), parameter_error);
 }
 
 /// Launches of encrypt, apply and decrypt.
@@ -294,7 +332,8 @@ void check_malformed_request(const Where& where, std::size_t rank, std::size_t d
         CHECK(output.c0 == std::vector<std::uint8_t>(output.c0.size()));
     }
     std::vector<double> answers(2 * rank);
-    sides.client.collect(client_work, answers);
+    CHECK_THROWS_AS(sides.client.collect(client_work, answers), format_error);
+    CHECK(std::isnan(answers[0]));
     const std::vector<double> exact =
         product(sides.a, std::vector<float>(states.begin() + static_cast<std::ptrdiff_t>(d), states.end()));
     for (std::size_t r = 0; r < rank; ++r) {

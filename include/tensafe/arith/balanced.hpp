@@ -58,8 +58,8 @@ class balanced {
 
     /// @pre x < q
     TENSAFE_HOST_DEVICE TENSAFE_INLINE static within<balanced, bound_of_q> from_word(word x) noexcept {
-        // Put into the mantissa of 2^52.
-        return {__builtin_bit_cast(double, x | 0x4330000000000000U) - 0x1p52};
+        // Put into the mantissa of 2^52. A word that is none of ours must not reach the exponent.
+        return {__builtin_bit_cast(double, (x & 0x000fffffffffffffU) | 0x4330000000000000U) - 0x1p52};
     }
 
     /// y * w modulo q. Every operation but the rounding of the quotient is exact.

@@ -77,6 +77,8 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE double rounded_product(double a, double b) no
     double product = a * b;
 #if TENSAFE_X86_64
     __asm__("" : "+x"(product));
+#elif defined(__aarch64__)
+    __asm__("" : "+w"(product));
 #endif
     return product;
 #endif

@@ -102,11 +102,12 @@ struct fold_kernel {
         });
     }
 
-    /// Pairs that a thread has at most.
+    /// Pairs that a thread has at most: four as long as its block has neighbours for a whole group, more
+    /// where the block is longer than all threads read at four each.
     static constexpr std::uint32_t most_pairs =
-        Basis::degree / 4 > static_cast<std::size_t>(threads)
+        Basis::degree / 4 > 4 * static_cast<std::size_t>(threads)
             ? static_cast<std::uint32_t>(Basis::degree / 4 / static_cast<std::size_t>(threads))
-            : 1;
+            : 4;
 
     /// The sum of c0 + c1*s over `pairs` pairs of words, `stride` words apart, modulo Q.
     template <arith::word Q>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tensafe/arith/small.hpp>
 #include <tensafe/arith/word.hpp>
 #include <tensafe/ckks/block_keys.hpp>
 #include <tensafe/ckks/parameters.hpp>
@@ -29,18 +30,12 @@ struct alignas(2) small_pair {
     std::int8_t second;
 };
 
-template <arith::word Q>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE arith::word residue_of_small(std::int8_t small) noexcept {
-    const auto x = static_cast<std::int64_t>(small);
-    return static_cast<arith::word>(x) + (Q & static_cast<arith::word>(x >> 63));
-}
-
 /// Entries k, k + 1 of polynomial p of a stack of small polynomials, modulo Q.
 template <arith::word Q, std::size_t Degree>
 TENSAFE_HOST_DEVICE TENSAFE_INLINE ntt::word_pair residues_of_small(const std::int8_t* small, std::size_t p,
                                                                     std::size_t k) noexcept {
     const small_pair x = *reinterpret_cast<const small_pair*>(small + p * Degree + k);
-    return {residue_of_small<Q>(x.first), residue_of_small<Q>(x.second)};
+    return {arith::residue_of_small<Q>(x.first), arith::residue_of_small<Q>(x.second)};
 }
 
 template <arith::word Q>
@@ -191,7 +186,9 @@ struct block_encryption_seeds {
 /// @param message  an ntt Load functor, message p as its polynomial p: ntt::load_words,
 /// encoding::load_rounded
 ///                 without errors, or zero_message
-/// @param c0, c1   [message][limb][N], 16-byte aligned
+/// @param c0, c1   [message][limb][N], 16-byte aligned. Until the work is done, and if a launch fails, c0
+/// holds what
+///                 is not encrypted yet
 /// @throws shape_error if there are more messages than the workspace has room for, or not as many for each
 ///         seed
 template <parameter_set P, int Level = P::max_level, class Schedule = ntt::tuned, class Where, class Keys,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tensafe/arith/small.hpp>
 #include <tensafe/arith/word.hpp>
 #include <tensafe/core/macros.hpp>
 #include <tensafe/encoding/block_rounding.hpp>
@@ -69,10 +70,7 @@ struct load_rounded {
         if (errors == nullptr) {
             return rounded;
         }
-        const auto error = static_cast<std::int64_t>(errors[polynomial * Basis::degree + k]);
-        const arith::word lifted =
-            static_cast<arith::word>(error) + (q & static_cast<arith::word>(error >> 63));
-        return arith::subtract_if_not_below(rounded + lifted, q);
+        return arith::plus_small<q>(rounded, errors[polynomial * Basis::degree + k]);
     }
 };
 

@@ -61,6 +61,12 @@ TENSAFE_HOST_DEVICE constexpr arith::word multiple_above(arith::word q, int bits
     return ((arith::word{1} << bits) + q - 1) / q * q;
 }
 
+/// r, or 0 if it is none.
+template <arith::word Q>
+TENSAFE_HOST_DEVICE TENSAFE_INLINE arith::word residue_or_zero(arith::word r) noexcept {
+    return r & (arith::word{0} - static_cast<arith::word>(r < Q));
+}
+
 }  // namespace detail
 
 /// round(scaled) modulo Q, ties away from zero: the word that rns::limb::round_reals gives.
@@ -70,8 +76,10 @@ TENSAFE_HOST_DEVICE constexpr arith::word multiple_above(arith::word q, int bits
 /// is below 2^50, so its double is less than 0.25 off, and taking away that multiple of Q leaves a number
 /// between -Q and Q, which one word holds. Above, the upper integer times its unit modulo Q is reduced by
 /// Barrett's method. No branch, no index depends on the value.
+///
+/// Of any double a residue: a word beyond Q would drown the error that encryption adds to it, and with it the
+/// secret key. For NaN, infinity and |scaled| >= 2^Bits it is some residue, not the number's.
 /// @tparam Bits  fewer bits take fewer steps: the number is one integer up to 51, two up to 102, else three
-/// @pre |scaled| < 2^Bits
 template <arith::word Q, int Bits = fixed_time_bits>
 TENSAFE_HOST_DEVICE TENSAFE_INLINE arith::word residue_of_real(double scaled) noexcept {
     static_assert(Bits >= 1 && Bits <= fixed_time_bits, "residue_of_real: magnitudes are below 2^112");
@@ -103,14 +111,15 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE arith::word residue_of_real(double scaled) no
             constexpr double inverse = 1 / static_cast<double>(Q);
             r -= detail::rounding<0>::multiple(arith::rounded_product(scaled, inverse)) * Q;
         }
-        return r + (Q & (arith::word{0} - (r >> 63)));
+        return detail::residue_or_zero<Q>(r + (Q & (arith::word{0} - (r >> 63))));
     } else {
         // What is added makes both parts positive, and is a multiple of Q in all.
         constexpr arith::barrett<arith::fixed_modulus<Q>> p{};
         constexpr arith::word unit = (arith::word{1} << unit_bits) % Q;
         constexpr auto shift = static_cast<arith::word>((arith::wide{unit} << 51) % Q);
         constexpr arith::word offset = detail::multiple_above(Q, 61) + (Q - shift);
-        return p.reduce_fully(arith::mul_wide(high + (arith::word{1} << 51), unit) + (low + offset));
+        return detail::residue_or_zero<Q>(
+            p.reduce_fully(arith::mul_wide(high + (arith::word{1} << 51), unit) + (low + offset)));
     }
 }
 

@@ -3,6 +3,8 @@
 #include <tensafe/core/error.hpp>
 
 #include <cuda_runtime_api.h>
+#include <mutex>
+#include <shared_mutex>
 #include <string>
 
 namespace tensafe::exec {
@@ -15,5 +17,34 @@ inline void check_cuda(cudaError_t result, const char* what) {
                            cudaGetErrorString(result));
     }
 }
+
+namespace detail {
+
+/// Waiting for the whole GPU spoils what any thread is recording there, so the two keep out of each other's
+/// way.
+inline std::shared_mutex& recording_mutex() {
+    static std::shared_mutex mutex;
+    return mutex;
+}
+/// Whether the calling thread records: then waiting is an error, and is to stay one rather than hang.
+inline bool& this_thread_records() noexcept {
+    static thread_local bool records = false;
+    return records;
+}
+
+/// While it lives no other thread records.
+class no_recordings {
+  public:
+    no_recordings() {
+        if (!this_thread_records()) {
+            lock_ = std::unique_lock(recording_mutex());
+        }
+    }
+
+  private:
+    std::unique_lock<std::shared_mutex> lock_;
+};
+
+}  // namespace detail
 
 }  // namespace tensafe::exec

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cuda_runtime_api.h>
+#include <mutex>
+#include <shared_mutex>
 #include <utility>
 #include <vector>
 
@@ -63,16 +65,18 @@ namespace detail {
 /// A stream that records instead of running. Ended in any case: a stream left in this state is of no use.
 class recording {
   public:
-    explicit recording(cudaStream_t stream) : stream_(stream) {
+    explicit recording(cudaStream_t stream) : lock_(recording_mutex()), stream_(stream) {
         // Of this thread alone: others may allocate meanwhile. Here, a call that waits for the device is an
         // error, which is what we want: it would happen now, not when the graph runs.
         check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "graph: capture");
         under_way_ = true;
+        this_thread_records() = true;
     }
     recording(const recording&) = delete;
     recording& operator=(const recording&) = delete;
     ~recording() {
         if (under_way_) {
+            this_thread_records() = false;
             static_cast<void>(cudaStreamEndCapture(stream_, &recorded_));
         }
         if (recorded_ != nullptr) {
@@ -84,6 +88,7 @@ class recording {
     }
 
     void end() {
+        this_thread_records() = false;
         under_way_ = false;  // also if the call fails: then the recording is over and nothing is recorded
         check_cuda(cudaStreamEndCapture(stream_, &recorded_), "graph: end of capture");
     }
@@ -94,6 +99,7 @@ class recording {
     }
 
   private:
+    std::shared_lock<std::shared_mutex> lock_;
     cudaStream_t stream_;
     cudaGraph_t recorded_ = nullptr;
     bool under_way_ = false;

@@ -15,6 +15,7 @@
 #include <tensafe/memory/staging.hpp>
 #include <tensafe/ntt/block_transform.hpp>
 #include <tensafe/random/generator.hpp>
+#include <tensafe/rns/block_fold.hpp>
 #include <tensafe/wire/block_bits.hpp>
 
 #include <algorithm>
@@ -22,6 +23,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -168,6 +170,8 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
             : largest_(largest),
               polynomials_(largest * client.layout_.inputs()),
               coefficients_(client.layout_.outputs() * Rows_),
+              host_answers_(largest * client.layout_.rank),
+              host_status_(largest),
               staging_(area::template bytes_for<random::seed>(largest) +
                        area::template bytes_for<random::seed>(polynomials_) +
                        area::template bytes_for<double>(largest) +
@@ -188,10 +192,7 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
               seen_(1),
               status_(largest),
               values_(largest * coefficients_),
-              answers_(largest * client.layout_.rank),
-              host_values_(largest * coefficients_),
-              host_answers_(largest * client.layout_.rank),
-              host_status_(largest) {}
+              answers_(largest * client.layout_.rank) {}
 
         /// Tokens of the batch that is staged.
         std::size_t tokens() const noexcept { return tokens_; }
@@ -212,6 +213,9 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
         std::size_t coefficients_;  ///< of a token's reply
         std::size_t tokens_ = 0;
         const float* device_states_ = nullptr;  ///< instead of states_, if the caller has them there
+        // Released last: the release of device memory waits for downloads that are under way.
+        downloaded<double> host_answers_;
+        downloaded<std::uint32_t> host_status_;
         area staging_;
         typename area::template piece<random::seed> uplink_seeds_;
         typename area::template piece<random::seed> error_seeds_;
@@ -228,9 +232,6 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
         memory::buffer<std::uint32_t, typename Where::space> status_;
         secret<double> values_;
         secret<double> answers_;
-        downloaded<double> host_values_;
-        downloaded<double> host_answers_;
-        downloaded<std::uint32_t> host_status_;
     };
 
     /// @param layout     of the server that will answer
@@ -280,6 +281,7 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
     ///         entry that is no finite number; entropy_error
     void stage(workspace& work, std::span<const float> states, std::span<const std::uint32_t> client_of = {},
                double headroom = 1) {
+        withdraw(work.record_.host[0], work.tokens_);
         const std::size_t tokens = states.size() / layout_.d;
         if (states.size() % layout_.d != 0) {
             throw shape_error("block_client::stage: got " + std::to_string(states.size()) +
@@ -301,6 +303,10 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
     /// @param states  tokens x d in the memory of Where, until `encrypt` is done
     void stage_on_device(workspace& work, const float* states, std::size_t tokens,
                          std::span<const std::uint32_t> client_of = {}, double headroom = 1) {
+        withdraw(work.record_.host[0], work.tokens_);
+        if (states == nullptr) {
+            throw parameter_error("block_client::stage_on_device: got a null pointer for the hidden states");
+        }
         check(work, tokens, client_of, headroom);
         work.device_states_ = states;
         draw(work, tokens, client_of, headroom);
@@ -384,17 +390,25 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
         }
     }
 
-    /// Last step, on the host, after `where.wait()`: tokens x rank answers.
-    /// @throws encoding_error, format_error or range_exceeded_error for what went wrong on the device;
-    /// shape_error unless
-    ///         answers.size() == tokens * rank
+    /// Last step, on the host, after `where.wait()`: tokens x rank answers. For a token that went wrong they
+    /// are NaN, and the exception says what it was; `status` has it for each.
+    /// @throws encoding_error, format_error or range_exceeded_error for the first such token, when all
+    /// answers
+    ///         are written; shape_error unless answers.size() == tokens * rank
     void collect(const workspace& work, std::span<double> answers) const {
         if (answers.size() != work.tokens_ * layout_.rank) {
             throw shape_error("block_client::collect: got room for " + std::to_string(answers.size()) +
                               " answers, wanted " + std::to_string(work.tokens_ * layout_.rank));
         }
+        for (std::size_t t = 0; t < work.tokens_; ++t) {
+            const auto at = static_cast<std::ptrdiff_t>(t * layout_.rank);
+            if (status(work)[t] == 0) {
+                std::copy_n(work.host_answers_.data() + at, layout_.rank, answers.begin() + at);
+            } else {
+                std::fill_n(answers.begin() + at, layout_.rank, std::numeric_limits<double>::quiet_NaN());
+            }
+        }
         report(status(work));
-        std::copy_n(work.host_answers_.data(), answers.size(), answers.begin());
     }
 
     /// For answers that stay on the device: downloads the status of the last batch, waits, and throws as
@@ -415,6 +429,8 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
     static constexpr std::size_t words_ = P::degree * static_cast<std::size_t>(basis::limbs);
     static constexpr auto Rows_ = static_cast<std::size_t>(Rows);
     static_assert(layout_type::block >= 2, "lora::block_client: two entries at least in one input");
+    static_assert(layout_type::fold_log_n() <= rns::most_fold_log_n,
+                  "lora::block_client: at most 64 rows in a plaintext");
 
     static const layout_type& checked(const layout_type& layout) {
         layout.check();
@@ -445,7 +461,6 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
 
     void draw(workspace& work, std::size_t tokens, std::span<const std::uint32_t> client_of,
               double headroom) {
-        work.tokens_ = 0;  // after an exception nothing is staged
         // In the order of lora::client: the seed of a token's c1, then those of its errors.
         const std::size_t of_token = 1 + layout_.inputs();
         const std::span<random::seed> drawn = work.drawn_.span().first(tokens * of_token);
@@ -456,6 +471,7 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
             std::copy_n(drawn.begin() + static_cast<std::ptrdiff_t>(t * of_token + 1), layout_.inputs(),
                         work.error_seeds_.host.begin() + static_cast<std::ptrdiff_t>(t * layout_.inputs()));
         }
+        memory::wipe(drawn.data(), drawn.size_bytes());
         batch_record& record = work.record_.host[0];
         record = {record.number + 1, tokens, work.device_states_, headroom};
         work.tokens_ = tokens;
@@ -465,7 +481,9 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
         for (std::size_t t = 0; t < status.size(); ++t) {
             const std::string token = "block_client: token " + std::to_string(t) + ": ";
             if ((status[t] & status_stale) != 0) {
-                throw error(token + "encrypted again without staging; call stage() each time");
+                throw error(token +
+                            "encrypted without staging, or recorded for other tokens or another pointer; "
+                            "call stage() each time, and keep a graph for each batch size and pointer");
             }
             if ((status[t] & status_not_finite) != 0) {
                 throw encoding_error(token +
@@ -473,7 +491,7 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
                                      "passes the range of double");
             }
             if ((status[t] & status_malformed_reply) != 0) {
-                throw format_error(token + "unused bits of the reply are not zero");
+                throw format_error(token + "the reply has unused bits set, or was erased by the server");
             }
             if ((status[t] & status_range_exceeded) != 0) {
                 throw range_exceeded_error(token +

@@ -90,6 +90,13 @@ struct seal_kernel {
     }
 };
 
+/// Before a new staging touches anything: what is staged by halves when it fails must never be enqueued, nor
+/// replayed.
+inline void withdraw(batch_record& record, std::size_t& tokens) noexcept {
+    tokens = 0;
+    record.tokens = 0;
+}
+
 template <class Where>
 void claim(const Where& where, const batch_record* staged, std::uint64_t* seen, std::uint32_t* status,
            std::size_t tokens, const void* states = nullptr) {

@@ -2,6 +2,7 @@
 
 #include <tensafe/arith/barrett.hpp>
 #include <tensafe/arith/shoup.hpp>
+#include <tensafe/arith/small.hpp>
 #include <tensafe/arith/word.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/macros.hpp>
@@ -46,14 +47,6 @@ struct block_hiding {
 };
 
 namespace detail {
-
-/// x + small mod q, in [0, q).
-template <arith::word Q>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE arith::word plus_small(arith::word x, std::int8_t small) noexcept {
-    const auto value = static_cast<std::int64_t>(small);
-    const arith::word lifted = static_cast<arith::word>(value) + (Q & static_cast<arith::word>(value >> 63));
-    return arith::subtract_if_not_below(x + lifted, Q);
-}
 
 /// c0 of one product in each block: a warp for each limb.
 template <class Basis>
@@ -167,7 +160,8 @@ struct hide_c0_kernel {
         constexpr auto power = fixed.prepare(arith::barrett<modulus>{}.reduce_any(arith::wide{1} << 64));
         const arith::word coefficient =
             rns::fold_scale<modulus::value()>(word, factors + static_cast<std::uint32_t>(I) * n);
-        const arith::word noisy = plus_small<modulus::value()>(coefficient, p.e0[product * p.e0_stride + k]);
+        const arith::word noisy =
+            arith::plus_small<modulus::value()>(coefficient, p.e0[product * p.e0_stride + k]);
         // As privacy::flood::add_to.
         const arith::wide flood = p.floods[product * p.flood_stride + k];
         const arith::below<4, modulus> sum = fixed.multiply_word(arith::high_word(flood), power) +
@@ -230,8 +224,8 @@ struct hide_c1_kernel {
         const std::size_t limb =
             product * static_cast<std::size_t>(Basis::limbs) + static_cast<std::size_t>(I);
         const ntt::word_pair c1 = *reinterpret_cast<const ntt::word_pair*>(p.c1 + limb * Basis::degree + k);
-        first += rns::detail::share_of<Basis, I>(plus_small<q>(c1.first, e_first));
-        second += rns::detail::share_of<Basis, I>(plus_small<q>(c1.second, e_second));
+        first += rns::detail::share_of<Basis, I>(arith::plus_small<q>(c1.first, e_first));
+        second += rns::detail::share_of<Basis, I>(arith::plus_small<q>(c1.second, e_second));
         if constexpr (I + 1 < Basis::limbs) {
             add_shares<I + 1>(product, k, e_first, e_second, first, second);
         }
@@ -304,7 +298,7 @@ struct load_small {
     TENSAFE_HOST_DEVICE ntt::word_pair pair(std::size_t polynomial, std::size_t k) const {
         constexpr arith::word q = Basis::template prime<I>;
         const std::int8_t* const x = values + polynomial * Basis::degree + k;
-        return {detail::plus_small<q>(0, x[0]), detail::plus_small<q>(0, x[1])};
+        return {arith::residue_of_small<q>(x[0]), arith::residue_of_small<q>(x[1])};
     }
 };
 

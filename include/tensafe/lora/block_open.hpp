@@ -30,6 +30,7 @@ struct open_kernel {
         four c1[degree / 4];
         std::uint32_t partial[at_once][threads];
         std::uint32_t rows[at_once][threads / 32];
+        std::uint32_t any[threads];  // bits that a thread has seen in c1
         std::uint32_t products[most];
     };
 
@@ -55,6 +56,7 @@ struct open_kernel {
         auto& shared = ctx.shared();
         ctx.each([&](int t) {
             const auto* const packed = reinterpret_cast<const std::uint32_t*>(reply + places[o].c1_offset);
+            std::uint32_t any = 0;
             for (std::uint32_t k = static_cast<std::uint32_t>(t); k < degree; k += threads) {
                 const std::uint32_t word = k * bits / 32;
                 const std::uint32_t shift = k * bits % 32;
@@ -62,8 +64,11 @@ struct open_kernel {
                 if (shift + bits > 32) {
                     value |= packed[word + 1] << (32 - shift);
                 }
-                shared.c1[k / 4].x[k % 4] = value & (~std::uint32_t{0} >> (32 - bits));
+                value &= ~std::uint32_t{0} >> (32 - bits);
+                shared.c1[k / 4].x[k % 4] = value;
+                any |= value;
             }
+            shared.any[t] = any;
         });
         // Coefficient p of c1*s meets c1[j] with entry N + j - p of the window.
         const std::int8_t* const window = windows + std::size_t{client_of[token]} * (2 * degree) + degree;
@@ -127,15 +132,25 @@ struct open_kernel {
                 }
                 values[std::size_t{ctx.block().x} * n + k] = value;
             }
+            // Replies are public.
             const std::uint32_t last_bits = wanted * bits % 8;
-            if (t == 0 && status != nullptr && last_bits != 0 &&
-                reply[places[o].c0_offset + wanted * bits / 8] >> last_bits != 0) {
-                ctx.atomic_or(status + token, malformed);  // replies are public
+            if (t == 0 && status != nullptr &&
+                (is_zero(shared.any) ||
+                 (last_bits != 0 && reply[places[o].c0_offset + wanted * bits / 8] >> last_bits != 0))) {
+                ctx.atomic_or(status + token, malformed);
             }
         });
     }
 
   private:
+    /// A c1 of zeros is no encryption: a server erases replies that must not leave it.
+    TENSAFE_HOST_DEVICE static bool is_zero(const std::uint32_t (&any)[threads]) {
+        std::uint32_t all = 0;
+        for (int t = 0; t < threads; ++t) {
+            all |= any[t];
+        }
+        return all == 0;
+    }
     TENSAFE_HOST_DEVICE static std::uint32_t signed_byte(std::uint32_t bytes, int i) {
         return static_cast<std::uint32_t>(static_cast<std::int32_t>(bytes << (24 - 8 * i)) >> 24);
     }
@@ -166,7 +181,7 @@ struct open_kernel {
 /// @param client_of  of each token
 /// @param values     [token][output][2^fold_log_n], secret; wiped by the caller
 /// @param status     a word for each token, in which the bits `malformed` are set if unused bits of its reply
-///                   are (format_error on the host); or none
+///                   are, or its c1 is zero (format_error on the host); or none
 /// @throws parameter_error unless fold_log_n is in [0, 6]; shape_error if `stride` is no multiple of 16
 template <ckks::parameter_set P, class Where>
 void open_blocks(const Where& where, const std::uint8_t* replies, std::size_t stride,

@@ -61,6 +61,7 @@ class block_server<P, coefficient_tiles<Rows>, Protection, Where> {
             : largest_(largest),
               inputs_(largest * server.layout_.inputs()),
               outputs_(largest * server.layout_.outputs()),
+              host_status_(largest),
               staging_(area::template bytes_for<random::seed>(largest) +
                        area::template bytes_for<random::seed>(outputs_) +
                        area::template bytes_for<std::uint32_t>(largest) +
@@ -79,8 +80,7 @@ class block_server<P, coefficient_tiles<Rows>, Protection, Where> {
               product_c0_(outputs_ * limbs_ * rns::most_product_blocks<basis>(folded_),
                           memory::uninitialized),
               seen_(1),
-              status_(largest),
-              host_status_(largest) {}
+              status_(largest) {}
 
         std::size_t tokens() const noexcept { return tokens_; }
         std::size_t largest() const noexcept { return largest_; }
@@ -97,6 +97,8 @@ class block_server<P, coefficient_tiles<Rows>, Protection, Where> {
         std::size_t inputs_;
         std::size_t outputs_;
         std::size_t tokens_ = 0;
+        // Released last: the release of device memory waits for downloads that are under way.
+        memory::buffer<std::uint32_t, typename Where::staging_space> host_status_;
         area staging_;
         typename area::template piece<random::seed> flood_seeds_;
         typename area::template piece<random::seed> zero_seeds_;
@@ -112,7 +114,6 @@ class block_server<P, coefficient_tiles<Rows>, Protection, Where> {
         secret<arith::word> product_c0_;
         open<std::uint64_t> seen_;
         open<std::uint32_t> status_;
-        memory::buffer<std::uint32_t, typename Where::staging_space> host_status_;
     };
 
     /// Packs A (rank x d) on the host, once, and copies it to the device.
@@ -148,6 +149,8 @@ class block_server<P, coefficient_tiles<Rows>, Protection, Where> {
     block_server(const Where&, const matrix&, const ckks::secret_key<P>&) = delete;  // never holds one
 
     const layout_type& layout_of() const noexcept { return layout_; }
+    /// In the memory of Where: what every batch reads, for an exec::l2_window.
+    const auto& weights() const noexcept { return weights_; }
     std::size_t clients() const noexcept { return zero_generators_.size(); }
 
     /// Adds a client: the key with which its replies are hidden. Returns its number, from 0 on.
@@ -182,6 +185,7 @@ class block_server<P, coefficient_tiles<Rows>, Protection, Where> {
     /// @throws shape_error for no tokens, or more than the workspace has room for; parameter_error for a
     ///         client that was not added; entropy_error
     void stage(workspace& work, std::span<const std::uint32_t> client_of) {
+        withdraw(work.record_.host[0], work.tokens_);
         if (client_of.empty() || client_of.size() > work.largest_) {
             throw shape_error("block_server::stage: got " + std::to_string(client_of.size()) +
                               " tokens, wanted 1 to " + std::to_string(work.largest_));
@@ -192,7 +196,6 @@ class block_server<P, coefficient_tiles<Rows>, Protection, Where> {
                                       ", wanted less than " + std::to_string(clients()));
             }
         }
-        work.tokens_ = 0;  // after an exception nothing is staged
         std::copy(client_of.begin(), client_of.end(), work.client_of_.host.begin());
         generator_.next_seeds(work.flood_seeds_.host.first(client_of.size()));
         // Of neighbours that belong to one client at once.
@@ -298,6 +301,8 @@ class block_server<P, coefficient_tiles<Rows>, Protection, Where> {
     }
 
   private:
+    static_assert(layout_type::fold_log_n() <= rns::most_fold_log_n,
+                  "lora::block_server: at most 64 rows in a plaintext");
     static constexpr auto limbs_ = static_cast<std::size_t>(basis::limbs);
     static constexpr std::size_t words_ = P::degree * limbs_;
     static constexpr auto folded_ = static_cast<std::uint32_t>(Rows);

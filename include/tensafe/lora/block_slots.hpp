@@ -4,9 +4,12 @@
 #include <tensafe/ckks/block_decrypt.hpp>
 #include <tensafe/ckks/block_encrypt.hpp>
 #include <tensafe/ckks/block_keys.hpp>
+#include <tensafe/ckks/zero.hpp>
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/real.hpp>
 #include <tensafe/encoding/block_decode.hpp>
 #include <tensafe/encoding/block_load_rounded.hpp>
+#include <tensafe/encoding/block_norms.hpp>
 #include <tensafe/encoding/block_replicate.hpp>
 #include <tensafe/encoding/block_slots.hpp>
 #include <tensafe/exec/block_context.hpp>
@@ -67,6 +70,47 @@ class slot_request_batch {
     random::seed* seeds() noexcept { return seeds_.data(); }
     const random::seed* seeds() const noexcept { return seeds_.data(); }
 
+    /// Takes over a request from a host.
+    /// @throws shape_error if it has another shape, or there is no token t; parameter_error for another
+    /// scale;
+    ///         format_error if it holds anything but residues
+    void put(const Where& where, std::size_t t, const slot_request<P>& r) {
+        if (t >= tokens_ || r.inputs.size() != inputs_) {
+            throw shape_error("slot_request_batch::put: got token " + std::to_string(t) + " of " +
+                              std::to_string(tokens_) + ", a request of " + std::to_string(r.inputs.size()) +
+                              " ciphertexts, wanted " + std::to_string(inputs_));
+        }
+        for (const auto& input : r.inputs) {
+            if (input.scale != P::scale) {
+                throw parameter_error("slot_request_batch::put: got a ciphertext of scale " +
+                                      std::to_string(input.scale) + ", wanted " + std::to_string(P::scale));
+            }
+            ckks::check_residues<typename P::basis>(input.c0, "slot_request_batch::put", "a ciphertext");
+        }
+        for (std::size_t i = 0; i < inputs_; ++i) {
+            rns::upload(where, r.inputs[i].c0, c0_, t * inputs_ + i);
+            where.upload(std::span<const random::seed>(&r.inputs[i].seed, 1),
+                         seeds_.data() + t * inputs_ + i);
+        }
+        where.wait();
+    }
+
+    /// Token t as a host's request, of hidden states of d entries with this stride.
+    /// @throws shape_error if there is no token t
+    slot_request<P> get(const Where& where, std::size_t t, std::size_t d, std::size_t stride) const {
+        if (t >= tokens_) {
+            throw shape_error("slot_request_batch::get: got token " + std::to_string(t) + " of " +
+                              std::to_string(tokens_));
+        }
+        slot_request<P> r{d, stride, {}};
+        for (std::size_t i = 0; i < inputs_; ++i) {
+            random::seed seed;
+            where.download(seeds_.data() + t * inputs_ + i, std::span<random::seed>(&seed, 1));
+            r.inputs.push_back({rns::download(where, c0_, t * inputs_ + i), seed, P::scale});
+        }
+        return r;
+    }
+
   private:
     std::size_t inputs_;
     std::size_t largest_;
@@ -74,6 +118,31 @@ class slot_request_batch {
     rns::poly_stack<typename P::basis, rns::evaluation_form, typename Where::space> c0_;
     memory::buffer<random::seed, typename Where::space> seeds_;
 };
+
+namespace detail {
+
+/// Marks tokens whose state is no number, or longer than its layout allows.
+struct norm_kernel {
+    static constexpr int threads = 256;
+    using shared_type = exec::no_shared;
+
+    const double* squared_norms;
+    std::uint32_t* status;
+    double largest_squared;
+    std::uint32_t tokens;
+
+    template <class Context>
+    TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
+        ctx.last([&](int t) {
+            const std::uint32_t token = ctx.block().x * threads + static_cast<std::uint32_t>(t);
+            if (token < tokens && !(squared_norms[token] <= largest_squared)) {
+                status[token] |= status_not_finite;
+            }
+        });
+    }
+};
+
+}  // namespace detail
 
 /// The clients' side of the classic token, replicated slots and bare replies, on a device: encodes, encrypts,
 /// decrypts, folds and decodes batches of tokens, with the numbers that lora::client gives for the same
@@ -96,6 +165,8 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
             : largest_(largest),
               messages_(largest * client.layout_.inputs),
               outputs_(largest * client.layout_.outputs),
+              host_slots_(outputs_ * 2 * client.layout_.stride),
+              host_status_(largest),
               staging_(2 * area::template bytes_for<random::seed>(messages_) +
                        area::template bytes_for<double>(largest) + area::template bytes_for<batch_record>(1) +
                        area::template bytes_for<float>(largest * client.layout_.d)),
@@ -112,10 +183,9 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
               sums_(outputs_ * static_cast<std::size_t>(reply_limbs) * 2 * client.layout_.stride,
                     memory::uninitialized),
               slots_(outputs_ * 2 * client.layout_.stride, memory::uninitialized),
+              norms_(largest),
               seen_(1),
-              status_(largest),
-              host_slots_(outputs_ * 2 * client.layout_.stride),
-              host_status_(largest) {
+              status_(largest) {
             std::fill(scales_.host.begin(), scales_.host.end(), P::scale);
         }
 
@@ -138,6 +208,9 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
         std::size_t outputs_;
         std::size_t tokens_ = 0;
         const float* device_states_ = nullptr;
+        // Released last: the release of device memory waits for downloads that are under way.
+        downloaded<double> host_slots_;
+        downloaded<std::uint32_t> host_status_;
         area staging_;
         typename area::template piece<random::seed> c1_seeds_;
         typename area::template piece<random::seed> error_seeds_;
@@ -151,10 +224,9 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
         ckks::block_encryption_workspace<P, typename Where::space> encryption_;
         secret<arith::word> sums_;
         secret<double> slots_;
+        secret<double> norms_;
         memory::buffer<std::uint64_t, typename Where::space> seen_;
         memory::buffer<std::uint32_t, typename Where::space> status_;
-        downloaded<double> host_slots_;
-        downloaded<std::uint32_t> host_status_;
     };
 
     /// @param keys       of each client, number 0 on; copied to the device
@@ -178,6 +250,7 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
     /// @throws shape_error for more tokens than the workspace has room for, no whole number of states, or no
     ///         equal parts; encoding_error as lora::client; entropy_error
     void stage(workspace& work, std::span<const float> states) {
+        withdraw(work.record_.host[0], work.tokens_);
         const std::size_t tokens = states.size() / layout_.d;
         if (states.size() % layout_.d != 0) {
             throw shape_error("block_client::stage: got " + std::to_string(states.size()) +
@@ -191,9 +264,14 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
         draw(work, tokens, nullptr);
     }
 
-    /// The same for hidden states that are on the device already, whose entries and norms are the caller's to
-    /// check: those of norms above layout_of().largest_norm() give wrong answers.
+    /// The same for hidden states that are on the device already, whose norms are checked there: what stage()
+    /// would refuse is not encrypted, and shows at `collect`.
+    /// @param states  tokens x d in the memory of Where, until `encrypt` is done
     void stage_on_device(workspace& work, const float* states, std::size_t tokens) {
+        withdraw(work.record_.host[0], work.tokens_);
+        if (states == nullptr) {
+            throw parameter_error("block_client::stage_on_device: got a null pointer for the hidden states");
+        }
         check(work, tokens);
         draw(work, tokens, states);
     }
@@ -208,8 +286,15 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
         claim(where, work.record_.device, work.seen_.data(), work.status_.data(), work.tokens_,
               work.device_states_);
         where.copy(work.c1_seeds_.device, to.seeds(), messages);
-        const float* const states =
-            work.device_states_ == nullptr ? work.states_.device : work.device_states_;
+        const float* states = work.states_.device;
+        if (work.device_states_ != nullptr) {
+            states = work.device_states_;
+            encoding::squared_norms_blocks(where, states, layout_.d, work.tokens_, work.norms_.data());
+            const double largest = layout_.largest_norm();
+            where.launch(detail::norm_kernel{work.norms_.data(), work.status_.data(), largest * largest,
+                                             static_cast<std::uint32_t>(work.tokens_)},
+                         exec::grid_shape{exec::blocks_for(work.tokens_, detail::norm_kernel::threads)});
+        }
         encoding::to_coefficients_blocks<P::log_n>(
             where, slots_,
             encoding::load_replicated<float>{
@@ -223,7 +308,7 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
                                 work.c1_.data(), work.encryption_);
         seal(where, work.status_.data(), reinterpret_cast<std::uint8_t*>(to.c0()),
              layout_.inputs * rns::words_of_poly<typename P::basis> * sizeof(arith::word), work.tokens_,
-             status_stale);
+             status_stale | status_not_finite);
     }
 
     /// Third step, when the replies are there: enqueues decryption, fold and decoding, and one download of a
@@ -254,7 +339,9 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
     }
 
     /// Last step, on the host, after `where.wait()`: tokens x rank answers.
-    /// @throws error if the batch was encrypted again without staging; shape_error unless answers.size() ==
+    /// @throws error if the batch was encrypted without staging; encoding_error for a state on the device
+    /// that
+    ///         stage() would have refused; shape_error unless answers.size() ==
     ///         tokens * rank
     void collect(const workspace& work, std::span<double> answers) const {
         if (answers.size() != work.tokens_ * layout_.rank) {
@@ -262,9 +349,16 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
                               " answers, wanted " + std::to_string(work.tokens_ * layout_.rank));
         }
         for (std::size_t t = 0; t < work.tokens_; ++t) {
-            if (work.host_status_[t] != 0) {
+            if ((work.host_status_[t] & status_stale) != 0) {
                 throw error("block_client: token " + std::to_string(t) +
-                            ": encrypted again without staging; call stage() each time");
+                            ": encrypted without staging, or recorded for other tokens or another pointer; "
+                            "call stage() each time, and keep a graph for each batch size and pointer");
+            }
+            if (work.host_status_[t] != 0) {
+                throw encoding_error(
+                    "block_client: token " + std::to_string(t) +
+                    ": an entry of the hidden state is no finite number, or its norm passes " +
+                    std::to_string(layout_.largest_norm()));
             }
             for (std::size_t o = 0; o < layout_.outputs; ++o) {
                 // The standard lets pairs of reals be read as an array of std::complex.
@@ -278,6 +372,12 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
   private:
     static const layout_type& checked(const layout_type& layout) {
         layout.check();
+        if (!(layout.largest_norm() * P::scale <
+              tensafe::detail::power_of_two(encoding::magnitude_bits<typename P::basis>))) {
+            throw parameter_error(
+                "block_client: hidden states may be longer than the device can encode; use rows of a larger "
+                "norm");
+        }
         if (layout.fold_log_n() > rns::most_fold_log_n) {
             throw parameter_error("block_client: got a stride of " + std::to_string(layout.stride) +
                                   ", wanted at most 32: rows of more entries, or fewer rows");
@@ -294,7 +394,6 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
     }
 
     void draw(workspace& work, std::size_t tokens, const float* device_states) {
-        work.tokens_ = 0;  // after an exception nothing is staged
         work.device_states_ = device_states;
         const std::size_t messages = tokens * layout_.inputs;
         // In the order of lora::client: for each message the seed of c1, then that of the error.
@@ -304,6 +403,7 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
             work.c1_seeds_.host[m] = drawn[2 * m];
             work.error_seeds_.host[m] = drawn[2 * m + 1];
         }
+        memory::wipe(drawn.data(), drawn.size_bytes());
         batch_record& record = work.record_.host[0];
         record = {record.number + 1, tokens, device_states, 1};
         work.tokens_ = tokens;
@@ -358,6 +458,8 @@ class block_server<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
     block_server(const Where&, const matrix&, const ckks::secret_key<P>&) = delete;  // never holds one
 
     const layout_type& layout_of() const noexcept { return layout_; }
+    /// In the memory of Where: what every batch reads, for an exec::l2_window.
+    const auto& weights() const noexcept { return weights_; }
 
     /// Room for the replies to a batch of so many tokens.
     replies replies_for(std::size_t tokens) const {

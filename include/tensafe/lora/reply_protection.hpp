@@ -3,6 +3,7 @@
 #include <tensafe/ckks/fold.hpp>
 #include <tensafe/ckks/keys.hpp>
 #include <tensafe/ckks/zero.hpp>
+#include <tensafe/core/error.hpp>
 #include <tensafe/lora/messages.hpp>
 #include <tensafe/privacy/flood.hpp>
 #include <tensafe/rns/pointwise.hpp>
@@ -113,12 +114,20 @@ void multiply_by_key(exec::host where, const ckks::secret_key<P>& key, int fold_
 
 /// The client's side: wanted coefficient k, in units of the integers modulo Q, with its noise; 2^fold_log_n
 /// of them, those beyond `wanted` zero. Allocates nothing.
-/// @throws shape_error or format_error unless the output has the bytes of this many values of this width
+/// @throws shape_error or format_error unless the output has the bytes of this many values of this width;
+///         format_error for a c1 of zeros, which an erased reply has
 template <ckks::parameter_set P, class Output>
 void open_output(exec::host where, const ckks::secret_key<P>& key, const Output& output, int fold_log_n,
                  std::size_t wanted, int bits, decryption_workspace<P>& work, std::span<double> values) {
     using basis = typename folded_product<P>::basis;
     wire::unpack_bits(std::span<const std::uint8_t>(output.c1), bits, work.c1.span());
+    std::uint32_t any = 0;
+    for (const std::uint32_t x : work.c1) {
+        any |= x;
+    }
+    if (any == 0) {
+        throw format_error("client::decrypt: the c1 of a reply is zero: the server erased it");
+    }
     const std::span<std::uint32_t> c0 = work.c0.span().first(wanted);
     wire::unpack_bits(std::span<const std::uint8_t>(output.c0), bits, c0);
     const std::span<arith::word> products = work.sums.span().first(wanted);

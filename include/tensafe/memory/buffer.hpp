@@ -43,7 +43,7 @@ inline constexpr uninitialized_t uninitialized{};
 /// Value semantics: copies are deep, a moved-from buffer is empty. Elements start as zeros unless
 /// `uninitialized` is asked for.
 /// Thread safety: that of a standard container. Exception safety: strong; only allocation throws
-/// (std::bad_alloc).
+/// (std::bad_alloc), and in other spaces what their functions throw.
 template <class T, class Space = host_space, class Release = keep_on_release>
 class buffer {
     static_assert(std::is_trivially_copyable_v<T>, "memory::buffer: elements must be trivially copyable");

@@ -10,7 +10,7 @@
 namespace tensafe::memory {
 
 /// Memory of the current GPU, 256-byte aligned. Getting and giving back waits for the device: buffers are
-/// made once and kept.
+/// made once and kept. They are released, wiped and copied while the GPU that they were made on is current.
 struct device_space {
     static constexpr bool host_accessible = false;
 
@@ -25,18 +25,21 @@ struct device_space {
     // Nothing can be done about errors here: the process may be past the end of the CUDA runtime.
     static void release(void* data) noexcept { static_cast<void>(cudaFree(data)); }
     static void wipe(void* data, std::size_t bytes) noexcept {
+        const exec::detail::no_recordings lock;
         static_cast<void>(cudaDeviceSynchronize());
         static_cast<void>(cudaMemset(data, 0, bytes));
         static_cast<void>(cudaDeviceSynchronize());
     }
     /// @throws device_error
     static void fill_zero(void* data, std::size_t bytes) {
+        const exec::detail::no_recordings lock;
         exec::check_cuda(cudaDeviceSynchronize(), "device memory");
         exec::check_cuda(cudaMemset(data, 0, bytes), "device memory");
         exec::check_cuda(cudaDeviceSynchronize(), "device memory");
     }
     /// @throws device_error
     static void copy(void* to, const void* from, std::size_t bytes) {
+        const exec::detail::no_recordings lock;
         exec::check_cuda(cudaDeviceSynchronize(), "device memory");
         exec::check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice), "device memory");
         exec::check_cuda(cudaDeviceSynchronize(), "device memory");

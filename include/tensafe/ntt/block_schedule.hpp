@@ -79,6 +79,10 @@ void launch_middle_stages(const Where& where, block_plan_view<Basis> plan, unfin
 /// A launch for each stage in radix 2, and 1/N as one more: log_n launches forward, log_n + 1 inverse. What a
 /// first port to a GPU does; for comparison.
 struct unfused {
+    template <class Basis>
+    static constexpr bool needs_work(std::size_t) noexcept {
+        return true;
+    }
     template <class Basis, class Where, class Load, class Store>
     static void forward(const Where& where, block_plan_view<Basis> plan, const Load& load, const Store& store,
                         std::size_t polynomials, arith::word* work) {
@@ -106,6 +110,10 @@ struct unfused {
 /// A launch for each of the first log_n - 8 stages in radix 2, and one for the last eight, in shared memory:
 /// log_n - 7 launches either way; 7 at N = 16384. The published schedule that others are compared with.
 struct staged {
+    template <class Basis>
+    static constexpr bool needs_work(std::size_t) noexcept {
+        return true;
+    }
     template <class Basis, class Where, class Load, class Store>
     static void forward(const Where& where, block_plan_view<Basis> plan, const Load& load, const Store& store,
                         std::size_t polynomials, arith::word* work) {
@@ -136,6 +144,10 @@ struct staged {
 /// registers with one exchange between two radices. Many small blocks: for few polynomials, and for limbs
 /// that do not fit one block. N = 2^10 to 2^17.
 struct two_pass {
+    template <class Basis>
+    static constexpr bool needs_work(std::size_t) noexcept {
+        return true;
+    }
     template <class Basis, class Where, class Load, class Store>
     static void forward(const Where& where, block_plan_view<Basis> plan, const Load& load, const Store& store,
                         std::size_t polynomials, arith::word* work) {
@@ -168,6 +180,11 @@ struct two_pass {
 /// once. N = 2^10 to 2^14; `work` is not used.
 struct single_block {
     static constexpr int max_log_n = 14;
+
+    template <class Basis>
+    static constexpr bool needs_work(std::size_t) noexcept {
+        return false;
+    }
 
     template <class Basis, class Where, class Load, class Store>
     static void forward(const Where& where, block_plan_view<Basis> plan, const Load& load, const Store& store,
@@ -206,6 +223,14 @@ constexpr block_tuning tune_blocks(int log_n, int /*widest*/, int /*sm*/, std::s
 /// prime's bits, limbs)`. Where both schedules can occur both are compiled.
 template <class Tuning>
 struct tuned_by {
+    template <class Basis>
+    static bool needs_work(std::size_t polynomials) {
+        bool result = false;
+        choose<Basis>(polynomials, [&]<class Schedule>(Schedule) {
+            result = Schedule::template needs_work<Basis>(polynomials);
+        });
+        return result;
+    }
     template <class Basis, class Where, class Load, class Store>
     static void forward(const Where& where, block_plan_view<Basis> plan, const Load& load, const Store& store,
                         std::size_t polynomials, arith::word* work) {

@@ -22,6 +22,16 @@ inline void check_polynomials(const char* what, std::size_t polynomials, int log
     }
 }
 
+/// A kernel that writes to null takes the GPU away from the whole process.
+template <class Basis, class Schedule>
+void check_work(const char* what, std::size_t polynomials, const arith::word* work) {
+    if (work == nullptr && polynomials != 0 && Schedule::template needs_work<Basis>(polynomials)) {
+        throw parameter_error(std::string(what) +
+                              ": got no work memory, wanted polynomials * limbs * N words for a schedule of "
+                              "several launches");
+    }
+}
+
 }  // namespace detail
 
 /// The forward negacyclic NTT of all limbs of some polynomials by block kernels. Gives the same residues as
@@ -37,22 +47,24 @@ inline void check_polynomials(const char* what, std::size_t polynomials, int log
 /// @param work   polynomials * limbs * N words, 16-byte aligned, for schedules of several launches; may be
 ///               what load reads and store writes in the order of load_words. Null is allowed for
 ///               single_block.
-/// @throws parameter_error if there are too many polynomials for a launch; device_error
+/// @throws parameter_error if there are too many polynomials for a launch, or `work` is missing; device_error
 template <class Basis, class Schedule = tuned, exec::block_execution Where, class Load, class Store>
 void forward_blocks(const Where& where, const block_plan<Basis, typename Where::space>& plan,
                     const Load& load, const Store& store, std::size_t polynomials, arith::word* work) {
     detail::check_polynomials("ntt::forward_blocks", polynomials, Basis::log_n);
+    detail::check_work<Basis, Schedule>("ntt::forward_blocks", polynomials, work);
     if (polynomials != 0) {
         Schedule::template forward<Basis>(where, plan.view(), load, store, polynomials, work);
     }
 }
 
 /// The inverse, 1/N included: bit-reversed order in, natural order out. As forward_blocks.
-/// @throws parameter_error if there are too many polynomials for a launch; device_error
+/// @throws parameter_error if there are too many polynomials for a launch, or `work` is missing; device_error
 template <class Basis, class Schedule = tuned, exec::block_execution Where, class Load, class Store>
 void inverse_blocks(const Where& where, const block_plan<Basis, typename Where::space>& plan,
                     const Load& load, const Store& store, std::size_t polynomials, arith::word* work) {
     detail::check_polynomials("ntt::inverse_blocks", polynomials, Basis::log_n);
+    detail::check_work<Basis, Schedule>("ntt::inverse_blocks", polynomials, work);
     if (polynomials != 0) {
         Schedule::template inverse<Basis>(where, plan.view(), load, store, polynomials, work);
     }

@@ -19,7 +19,7 @@ namespace tensafe::random {
 
 /// A caller's source of fresh seeds.
 ///
-/// The default one asks the operating system for each seed and keeps no state, so a fork, a restored snapshot
+/// The default one asks the operating system at each call and keeps no state, so a fork, a restored snapshot
 /// or a cloned machine cannot make it repeat itself. One made from an explicit seed repeats the same seeds by
 /// design: for tests. That one erases its key as it goes: each output block gives the next key and one seed,
 /// so that whoever reads this object learns no seed that was given out before.

@@ -306,10 +306,10 @@ constexpr std::uint32_t most_product_blocks(std::uint32_t folded) {
 /// Multiplies plaintexts with the ciphertexts of several tokens, all limbs in one launch: for each token t
 /// and output o
 ///
-///     c1_out[t][o][k]  = addend[t][o][k] + v[t][o][k] * a[client of t][k] + sum over i of w[o][i][k] *
-///     c1[t][i][k] c0_sums[t][o][b] = sum over block b of k of v[t][o][k] * b[client of t][k] + sum over i of
-///     w[o][i][k] *
-///                        c0[t][i][k]
+///     c1_out[t][o][k]  = addend[t][o][k] + v[t][o][k] * a[client of t][k]
+///                        + sum over i of w[o][i][k] * c1[t][i][k]
+///     c0_sums[t][o][b] = sum over block b of k of v[t][o][k] * b[client of t][k]
+///                        + sum over i of w[o][i][k] * c0[t][i][k]
 ///
 /// modulo each prime: the words of rns::multiply_panel. Products are added up in 128 bits and reduced once
 /// for as many as fit; any number of inputs is right. Several adapters are simply more outputs. No branch or
@@ -318,9 +318,8 @@ constexpr std::uint32_t most_product_blocks(std::uint32_t folded) {
 /// Bytes for T tokens, I inputs and O outputs: T*I ciphertexts, T*O results and as many addends or v from
 /// memory; the weights once for each 8 to 16 tokens, from the cache if they fit it. Below about 16 inputs
 /// memory is the bound, beyond it products of words.
-/// @throws shape_error if there are no tokens or outputs, or neither inputs nor a v, or if `blocks` is no
-/// power
-///         of two up to N
+/// @throws shape_error if there are no tokens or outputs, or neither inputs nor a v, or if `blocks` is
+///         no power of two up to N
 template <class Basis, class Where>
 void multiply_blocks(const Where& where, const block_products& p) {
     static_assert(Basis::degree >= 32, "rns::multiply_blocks: the degree must be at least 32");

@@ -40,12 +40,11 @@ class poly_stack {
 
     poly_stack() noexcept = default;
     /// Zero polynomials.
-    explicit poly_stack(std::size_t count) : words_(count * stride), count_(count) {}
+    explicit poly_stack(std::size_t count) : words_(count * stride) {}
     /// With words that will be written before they are read.
-    poly_stack(std::size_t count, memory::uninitialized_t)
-        : words_(count * stride, memory::uninitialized), count_(count) {}
+    poly_stack(std::size_t count, memory::uninitialized_t) : words_(count * stride, memory::uninitialized) {}
 
-    std::size_t count() const noexcept { return count_; }
+    std::size_t count() const noexcept { return words_.size() / stride; }
     arith::word* data() noexcept { return words_.data(); }
     const arith::word* data() const noexcept { return words_.data(); }
     /// Where polynomial p starts.  @pre p <= count()
@@ -54,7 +53,6 @@ class poly_stack {
 
   private:
     storage words_;
-    std::size_t count_ = 0;
 };
 
 /// A stack whose words are secret: wiped on release.

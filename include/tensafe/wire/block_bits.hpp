@@ -172,11 +172,15 @@ void pack_blocks(const Where& where, const arith::word* words, std::size_t polyn
 /// reported: bit I of status[polynomial / per_status] is set if limb I has one. The caller zeroes the status
 /// words before and refuses the bytes (format_error) if one is not zero after.
 /// @param bytes       16-byte aligned, as `words`
-/// @param per_status  polynomials that share a status word, those of one request; at least 1
+/// @param per_status  polynomials that share a status word, those of one request
+/// @throws shape_error if per_status is 0
 template <class Basis, class Where>
 void unpack_blocks(const Where& where, const std::uint8_t* bytes, std::size_t polynomials, arith::word* words,
                    std::uint32_t* status, std::uint32_t per_status) {
     static_assert(Basis::limbs <= 32, "wire::unpack_blocks: a status word has a bit for each of 32 limbs");
+    if (per_status == 0) {
+        throw shape_error("unpack_blocks: got 0 polynomials that share a status word, wanted at least 1");
+    }
     if (polynomials == 0) {
         return;
     }

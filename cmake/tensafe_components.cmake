@@ -6,6 +6,8 @@ set(TENSAFE_COMPONENT_io nlohmann_json nlohmann_json::nlohmann_json nlohmann-jso
 set(TENSAFE_COMPONENT_eigen Eigen3 Eigen3::Eigen libeigen3-dev Eigen/)
 set(TENSAFE_COMPONENT_parallel TBB TBB::tbb libtbb-dev tbb/)
 set(TENSAFE_COMPONENT_cuda CUDAToolkit CUDA::cudart cuda-toolkit cuda_runtime 12.4)  # Debian's own is older
+# CMake before 3.26 does not know that nvcc has C++20, and takes CUDA_STANDARD 20 without a word.
+set(TENSAFE_COMPONENT_OPTIONS_cuda "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>")
 
 # Sets `result` to the target that `component` depends on, or to nothing where it cannot be found.
 function(tensafe_find_component_dependency component result)

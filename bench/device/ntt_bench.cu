@@ -3,6 +3,7 @@
 
 #include <tensafe/arith/prime.hpp>
 #include <tensafe/ckks/parameters.hpp>
+#include <tensafe/exec/cuda_l2_window.cuh>
 #include <tensafe/ntt/block_transform.hpp>
 #include <tensafe/rns/basis.hpp>
 
@@ -40,21 +41,23 @@ memory::device_buffer<arith::word> residues(const exec::cuda& where, std::size_t
     return result;
 }
 
-/// Operations of all butterflies, about, so that their shares can be judged: with 60 bits two 64-bit products
-/// and the upper word of a third one, together 10 multiply-adds of 32 bits; below 2^50 five multiply-adds of
-/// doubles for the product, and two additions.
-constexpr double int_ops_of_wide_butterfly = 10;
-constexpr double fp64_ops_of_narrow_butterfly = 7;
+/// Operations of a butterfly, as docs/design/ntt-blocks.md counts them: 32-bit multiply-adds of a wide prime;
+/// products and sums of doubles of a narrow one.
+constexpr double int_ops_of_wide_butterfly = 7;
+constexpr double fp64_ops_of_narrow_butterfly = 8;
 
 template <class Basis, class Schedule>
 void measure(const exec::cuda& where, bench::table& results, const std::string& name, std::size_t polynomials,
-             double goal_of_limb = 0) {
+             double goal_of_limb = 0, bool keep_in_l2 = false) {
     const std::string shape = "/n" + std::to_string(Basis::degree) + "/" +
                               std::to_string(polynomials * static_cast<std::size_t>(Basis::limbs)) + "_limbs";
     if (!results.wants("ntt/forward/" + name + shape) && !results.wants("ntt/inverse/" + name + shape)) {
         return;
     }
     const ntt::block_plan<Basis, exec::cuda::space> plan(where);
+    // Belongs to what is recorded below.
+    const exec::l2_window window(where, plan.words().data(), plan.words().size() * sizeof(arith::word),
+                                 keep_in_l2);
     const auto from = residues<Basis>(where, polynomials);
     memory::device_buffer<arith::word> to(from.size());
     const ntt::load_words<Basis> load{from.data()};
@@ -113,7 +116,12 @@ int main(int argc, char** argv) {
         constexpr std::size_t many = 1024;
         measure_schedules<one_limb<14, 60>>(where, results, "q60", many, 0.20);
         measure_schedules<one_limb<14, 40>>(where, results, "q40", many, 0.12);
-        measure_schedules<ckks::n16384_l4::basis>(where, results, "n16384_l4", 3, 0);
+        // One call of 12 limbs: 6 us.
+        measure_schedules<ckks::n16384_l4::basis>(where, results, "n16384_l4", 3, 0.5);
+        for (const bool keep : {false, true}) {
+            measure<ckks::n16384_l4::basis, ntt::two_pass>(
+                where, results, keep ? "l2_window_on" : "l2_window_off", 3, 0, keep);
+        }
         measure<ckks::private_n4096::basis, ntt::tuned>(where, results, "private_n4096/tuned", 1024);
         measure<ckks::minimal_n2048::basis, ntt::tuned>(where, results, "minimal_n2048/tuned", 2048);
         measure<one_limb<15, 60>, ntt::tuned>(where, results, "q60/tuned", 512);

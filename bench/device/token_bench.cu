@@ -45,18 +45,18 @@ lora::matrix weights() {
 template <ckks::parameter_set P, class Packing, class Protection>
 class pair_of_sides {
   public:
-    using client_type = lora::block_client<P, Packing, Protection, exec::cuda>;
-    using server_type = lora::block_server<P, Packing, Protection, exec::cuda>;
+    using client_type = lora::block_client<P, exec::cuda, Packing, Protection>;
+    using server_type = lora::block_server<P, exec::cuda, Packing, Protection>;
     static constexpr bool protects = Protection::protects;
 
     pair_of_sides(const exec::cuda& where, std::size_t tokens)
         : tokens_(tokens),
           key_(random_source::fresh_seed()),
           server_(where, weights()),
-          client_(where, server_.layout_of(), std::array<const ckks::secret_key<P>*, 1>{&key_}),
+          client_(where, server_.layout(), std::array<const ckks::secret_key<P>*, 1>{&key_}),
           client_work_(client_, tokens),
           server_work_(server_, tokens),
-          requests_(server_.layout_of(), tokens),
+          requests_(server_.layout(), tokens),
           replies_(replies_for(tokens)),
           host_states_(tokens * width),
           states_(tokens * width),
@@ -111,7 +111,7 @@ class pair_of_sides {
   private:
     auto replies_for(std::size_t tokens) const {
         if constexpr (protects) {
-            return typename server_type::replies(server_.layout_of(), tokens);
+            return typename server_type::replies(server_.layout(), tokens);
         } else {
             return server_.replies_for(tokens);
         }

@@ -25,28 +25,24 @@ template <class Where, class Run>
 double encrypted_batch(const Where& where, const lora::adapter_site& site, const lora::matrix& hidden,
                        Run run) {
     using params = ckks::private_n4096;
-    using packing = lora::coefficient_tiles<4>;
-    using protection = lora::protects_adapter_rows<>;
     const std::size_t tokens = hidden.rows;
 
     // Once: the server packs A and copies it to the device; the client does so with its key.
-    lora::block_server<params, packing, protection, Where> server(where, site.a);
+    lora::block_server<params, Where> server(where, site.a);
     const ckks::secret_key<params> key(tensafe::random::fresh_seed());
     const std::array<const ckks::secret_key<params>*, 1> keys{&key};
-    lora::block_client<params, packing, protection, Where> client(where, server.layout_of(), keys);
+    lora::block_client<params, Where> client(where, server.layout(), keys);
 
     // Once per session: the server's nonce goes to the client, its zero key comes back.
     const auto nonce = tensafe::random::fresh_seed();
-    tensafe::random::generator generator;
-    const std::uint32_t number = server.add_client(
-        where, nonce,
-        ckks::make_zero_key<lora::request_level<params>>(tensafe::exec::host{}, key, nonce, generator));
+    const std::uint32_t number =
+        server.add_client(where, nonce, lora::make_zero_key(tensafe::exec::host{}, key, nonce));
 
     // Once per stream: memory for batches of this size.
     typename decltype(client)::workspace client_work(client, tokens);
     typename decltype(server)::workspace server_work(server, tokens);
-    typename decltype(client)::requests requests(server.layout_of(), tokens);
-    typename decltype(server)::replies replies(server.layout_of(), tokens);
+    typename decltype(client)::requests requests(server.layout(), tokens);
+    typename decltype(server)::replies replies(server.layout(), tokens);
     std::vector<double> products(tokens * site.rank());
     const std::vector<std::uint32_t> client_of(tokens, number);
 

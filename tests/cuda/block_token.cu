@@ -16,18 +16,18 @@ using namespace tensafe;
 template <ckks::parameter_set P, class Protection>
 void token(const exec::cuda& where, const lora::matrix& a, std::span<double> answers) {
     using packing = lora::coefficient_tiles<4>;
-    lora::block_server<P, packing, Protection, exec::cuda> server(where, a);
+    lora::block_server<P, exec::cuda, packing, Protection> server(where, a);
     const ckks::secret_key<P> key(random::fresh_seed());
     const std::array<const ckks::secret_key<P>*, 1> keys{&key};
-    lora::block_client<P, packing, Protection, exec::cuda> client(where, server.layout_of(), keys);
+    lora::block_client<P, exec::cuda, packing, Protection> client(where, server.layout(), keys);
     random::generator generator;
     const random::seed nonce = random::fresh_seed();
     const std::uint32_t number = server.add_client(
         where, nonce, ckks::make_zero_key<lora::request_level<P>>(exec::host{}, key, nonce, generator));
     typename decltype(client)::workspace client_work(client, 1);
     typename decltype(server)::workspace server_work(server, 1);
-    lora::request_batch<P, exec::cuda> requests(server.layout_of(), 1);
-    typename decltype(server)::replies replies(server.layout_of(), 1);
+    lora::request_batch<P, exec::cuda> requests(server.layout(), 1);
+    typename decltype(server)::replies replies(server.layout(), 1);
     const std::vector<float> h(a.columns);
     client.stage(client_work, h);
     client.stage_on_device(client_work, reinterpret_cast<const float*>(requests.bytes()), 1);
@@ -44,13 +44,13 @@ template <ckks::parameter_set P>
 void slot_token(const exec::cuda& where, const lora::matrix& a, std::span<double> answers) {
     using packing = lora::replicated_slots<>;
     using bare = lora::reveals_adapter_rows;
-    const lora::block_server<P, packing, bare, exec::cuda> server(where, a);
+    const lora::block_server<P, exec::cuda, packing, bare> server(where, a);
     const ckks::secret_key<P> key(random::fresh_seed());
     const std::array<const ckks::secret_key<P>*, 1> keys{&key};
-    lora::block_client<P, packing, bare, exec::cuda> client(where, server.layout_of(), keys);
+    lora::block_client<P, exec::cuda, packing, bare> client(where, server.layout(), keys);
     typename decltype(client)::workspace client_work(client, 1);
     typename decltype(server)::workspace server_work(server, 1);
-    lora::slot_request_batch<P, exec::cuda> requests(server.layout_of(), 1);
+    lora::slot_request_batch<P, exec::cuda> requests(server.layout(), 1);
     auto replies = server.replies_for(1);
     client.stage(client_work, std::vector<float>(a.columns));
     client.encrypt(where, client_work, requests);

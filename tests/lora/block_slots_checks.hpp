@@ -42,8 +42,8 @@ void check_tokens(const Where& where, std::size_t rank, std::size_t d) {
     const ckks::secret_key<P> first(seed_of(1));
     const ckks::secret_key<P> second(seed_of(2));
     const std::vector<const ckks::secret_key<P>*> keys{&first, &second};
-    lora::block_client<P, packing, bare, Where> client(where, layout, keys, random::generator(seed_of(9)));
-    const lora::block_server<P, packing, bare, Where> server(where, a);
+    lora::block_client<P, Where, packing, bare> client(where, layout, keys, random::generator(seed_of(9)));
+    const lora::block_server<P, Where, packing, bare> server(where, a);
     typename decltype(client)::workspace client_work(client, 2);
     typename decltype(server)::workspace server_work(server, 2);
     lora::slot_request_batch<P, Where> requests(layout, 2);

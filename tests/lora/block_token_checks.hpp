@@ -15,6 +15,8 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <string>
+#include <type_traits>
 #include <vector>
 
 #include "../device_data.hpp"
@@ -48,8 +50,8 @@ template <ckks::parameter_set P, int Rows, class Protection, class Where>
 struct both_sides {
     using packing = lora::coefficient_tiles<Rows>;
     using host_server = lora::server<P, packing, Protection>;
-    using device_client = lora::block_client<P, packing, Protection, Where>;
-    using device_server = lora::block_server<P, packing, Protection, Where>;
+    using device_client = lora::block_client<P, Where, packing, Protection>;
+    using device_server = lora::block_server<P, Where, packing, Protection>;
 
     Where where;
     lora::matrix a;
@@ -184,10 +186,11 @@ void check_states_on_device(const Where& where, std::size_t rank, std::size_t d)
     typename decltype(on_host.client)::workspace host_work(on_host.client, 2);
     typename decltype(on_device.client)::workspace device_work(on_device.client, 2);
 
-    on_host.client.stage(host_work, states, {}, 2.0);
+    const std::vector<std::uint32_t> client_of{0, 1};
+    on_host.client.stage(host_work, states, client_of, 2.0);
     on_host.client.encrypt(where, host_work, from_host);
     auto there = tests::to_device(where, states);
-    on_device.client.stage_on_device(device_work, there.data(), 2, {}, 2.0);
+    on_device.client.stage_on_device(device_work, there.data(), 2, client_of, 2.0);
     on_device.client.encrypt(where, device_work, from_device);
     where.wait();
     on_device.client.check(where, device_work);
@@ -200,7 +203,7 @@ void check_states_on_device(const Where& where, std::size_t rank, std::size_t d)
         std::vector<float> broken = states;
         broken[d + d / 2] = bad;
         there = tests::to_device(where, broken);
-        on_device.client.stage_on_device(device_work, there.data(), 2);
+        on_device.client.stage_on_device(device_work, there.data(), 2, client_of);
         on_device.client.encrypt(where, device_work, from_device);
         where.wait();
         CHECK_THROWS_AS(on_device.client.check(where, device_work), encoding_error);
@@ -223,18 +226,19 @@ void check_stale_work(const Where& where, std::size_t rank, std::size_t d, Run r
     lora::request_batch<P, Where> requests(layout, 1);
     typename decltype(sides.on_device)::replies replies(layout, 1);
     const std::vector<float> h = random_state(d, 8);
-    const std::uint32_t client_of = 0;
+    const std::uint32_t number = 0;
+    const std::span<const std::uint32_t> client_of(&number, 1);
 
     const auto encrypt = [&](const Where& w) { sides.client.encrypt(w, client_work, requests); };
     const auto apply = [&](const Where& w) { sides.on_device.apply(w, requests, server_work, replies); };
     const auto erased = [](const std::vector<std::uint8_t>& bytes) {
         return bytes == std::vector<std::uint8_t>(bytes.size());
     };
-    sides.client.stage(client_work, h);
+    sides.client.stage(client_work, h, client_of);
     run(where, 0, encrypt);
     where.wait();
     const auto request = requests.get(where, 0);
-    sides.on_device.stage(server_work, std::span(&client_of, 1));
+    sides.on_device.stage(server_work, client_of);
     run(where, 1, apply);
     where.wait();
     CHECK_NOTHROW(sides.on_device.check(server_work));
@@ -267,14 +271,63 @@ void check_stale_work(const Where& where, std::size_t rank, std::size_t d, Run r
     // A staging that fails leaves nothing that could be replayed.
     std::vector<float> broken = h;
     broken.back() = std::numeric_limits<float>::quiet_NaN();
-    sides.client.stage(client_work, h);
-    CHECK_THROWS_AS(sides.client.stage(client_work, broken), encoding_error);
-    CHECK_THROWS_AS(sides.client.encrypt(where, client_work, requests), shape_error);
-    sides.on_device.stage(server_work, std::span(&client_of, 1));
+    sides.client.stage(client_work, h, client_of);
+    CHECK_THROWS_AS(sides.client.stage(client_work, broken, client_of), encoding_error);
+    CHECK_THROWS_AS(sides.client.encrypt(where, client_work, requests), error);
+    sides.on_device.stage(server_work, client_of);
     const std::uint32_t nobody = 7;
     CHECK_THROWS_AS(sides.on_device.stage(server_work, std::span(&nobody, 1)), parameter_error);
-    CHECK_THROWS_AS(sides.on_device.apply(where, requests, server_work, replies), shape_error);
-    CHECK_THROWS_AS(sides.client.stage_on_device(client_work, nullptr, 1), parameter_error);
+    CHECK_THROWS_AS(sides.on_device.apply(where, requests, server_work, replies), error);
+    CHECK_THROWS_AS(sides.client.stage_on_device(client_work, nullptr, 1, client_of), parameter_error);
+}
+
+/// What would read or write beyond memory, or give out an earlier batch's answers, is refused.
+template <ckks::parameter_set P, int Rows, class Protection, class Where>
+void check_misuse(const Where& where) {
+    both_sides<P, Rows, Protection, Where> sides(where, 6, 1500);
+    both_sides<P, Rows, Protection, Where> others(where, 2, 500);
+    typename decltype(sides.client)::workspace client_work(sides.client, 2);
+    typename decltype(sides.on_device)::workspace server_work(sides.on_device, 2);
+    typename decltype(sides.client)::workspace small_client_work(others.client, 2);
+    typename decltype(sides.on_device)::workspace small_server_work(others.on_device, 2);
+    lora::request_batch<P, Where> requests(sides.server.layout(), 2);
+    typename decltype(sides.on_device)::replies replies(sides.server.layout(), 2);
+    typename decltype(sides.on_device)::replies other_replies(others.server.layout(), 2);
+    const std::vector<std::uint32_t> client_of{0, 1};
+    const std::vector<float> states = random_state(2 * 1500, 3);
+    std::vector<double> answers(2 * 6);
+
+    CHECK_THROWS_AS(sides.client.stage(small_client_work, states, client_of), shape_error);
+    CHECK_THROWS_AS(sides.on_device.stage(small_server_work, client_of), shape_error);
+    CHECK_THROWS_AS(sides.client.stage(client_work, states), parameter_error);  // whose are they?
+    CHECK_THROWS_AS(sides.client.encrypt(where, client_work, requests), error);
+    CHECK_THROWS_AS(typename decltype(sides.client)::workspace(sides.client, 0), shape_error);
+    CHECK_THROWS_AS(typename decltype(sides.on_device)::workspace(sides.on_device, 0), shape_error);
+    CHECK_THROWS_AS((lora::request_batch<P, Where>(sides.server.layout(), 0)), shape_error);
+
+    sides.client.stage(client_work, states, client_of);
+    sides.client.encrypt(where, client_work, requests);
+    CHECK_THROWS_AS(sides.on_device.apply(where, requests, server_work, replies), error);
+    sides.on_device.stage(server_work, client_of);
+    CHECK_THROWS_AS(sides.on_device.check(server_work), error);  // not applied yet
+    CHECK_THROWS_AS(sides.on_device.apply(where, requests, server_work, other_replies), shape_error);
+    sides.on_device.apply(where, requests, server_work, replies);
+    CHECK_THROWS_AS(sides.client.collect(client_work, answers), error);  // not decrypted yet
+    sides.client.decrypt(where, replies, client_work);
+    where.wait();
+    CHECK_NOTHROW(sides.client.collect(client_work, answers));
+
+    sides.client.stage(client_work, states, client_of);
+    CHECK_THROWS_AS(sides.client.collect(client_work, answers), error);  // these would be the last batch's
+    std::vector<float> broken = states;
+    broken[1500 + 7] = std::numeric_limits<float>::infinity();
+    CHECK(message_of<encoding_error>([&] {
+              sides.client.stage(client_work, broken, client_of);
+          }).find("token 1: ") != std::string::npos);
+    const std::vector<const ckks::secret_key<P>*> none{nullptr};
+    CHECK_THROWS_AS(
+        (typename std::remove_cvref_t<decltype(sides.client)>(where, sides.server.layout(), none)),
+        parameter_error);
 }
 
 /// Launches of encrypt, apply and decrypt.
@@ -285,9 +338,10 @@ std::array<std::size_t, 3> launches_of_token(const Where& where, const std::size
     typename decltype(sides.on_device)::workspace server_work(sides.on_device, 1);
     lora::request_batch<P, Where> requests(sides.server.layout(), 1);
     typename decltype(sides.on_device)::replies replies(sides.server.layout(), 1);
-    const std::uint32_t client_of = 0;
-    sides.client.stage(client_work, random_state(500, 8));
-    sides.on_device.stage(server_work, std::span(&client_of, 1));
+    const std::uint32_t number = 0;
+    const std::span<const std::uint32_t> client_of(&number, 1);
+    sides.client.stage(client_work, random_state(500, 8), client_of);
+    sides.on_device.stage(server_work, client_of);
     const std::size_t start = launches;
     sides.client.encrypt(where, client_work, requests);
     const std::size_t encrypted = launches;

@@ -40,6 +40,10 @@ TEST_CASE("a malformed request spoils its own reply only") {
     block_token::check_malformed_request<ckks::private_n4096, 4, private_range>(host_blocks(), 2, 1100);
 }
 
+TEST_CASE("workspaces of another matrix, missing steps and answers of an earlier batch are refused") {
+    block_token::check_misuse<ckks::private_n4096, 4, private_range>(host_blocks());
+}
+
 TEST_CASE("a token takes the launches that docs/design/blocks.md counts") {
     std::size_t launches = 0;
     const host_blocks where(thread_order::forward, &launches);

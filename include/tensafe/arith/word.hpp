@@ -12,6 +12,13 @@
 #define TENSAFE_UNROLL
 #endif
 
+#if defined(__CUDA_ARCH__)
+#if __CUDA_ARCH__ < 800
+#error \
+    "tensafe needs a GPU of compute capability 8.0 or later: compile with -arch=sm_90, say (CMAKE_CUDA_ARCHITECTURES 90)"
+#endif
+#endif
+
 namespace tensafe::arith {
 
 /// One machine word: every residue is stored in one.

@@ -29,7 +29,7 @@ class block_secret_key {
         where.wait();
     }
     /// Key c is that of client c.
-    /// @throws parameter_error if there is none
+    /// @throws parameter_error if there is none, or one is null
     template <class Where>
     block_secret_key(const Where& where, std::span<const secret_key<P>* const> keys)
         : values_(keys.size(), memory::uninitialized) {
@@ -37,6 +37,9 @@ class block_secret_key {
             throw parameter_error("block_secret_key: got no key, wanted at least one");
         }
         for (std::size_t c = 0; c < keys.size(); ++c) {
+            if (keys[c] == nullptr) {
+                throw parameter_error("block_secret_key: key " + std::to_string(c) + " is a null pointer");
+            }
             rns::upload(where, keys[c]->value(), values_, c);
         }
         where.wait();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tensafe/core/error.hpp>
 #include <tensafe/core/precondition.hpp>
 #include <tensafe/exec/block_context.hpp>
 
@@ -10,6 +11,7 @@
 #include <new>
 #include <numeric>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -68,8 +70,10 @@ class host_block {
 
     template <class Phase>
     void each(Phase&& phase) {
-        TENSAFE_PRECONDITION(!finished_ &&
-                             "a phase after the last: on a GPU there is no barrier between them");
+        if (finished_) {
+            throw error(
+                "exec::host_blocks: a phase after ctx.last: on a GPU there is no barrier between them");
+        }
         for (const std::size_t t : turns_.next()) {
             phase(static_cast<int>(t));
         }
@@ -119,8 +123,9 @@ class host_block {
 };
 
 /// Runs block kernels on the calling thread, block by block, on ordinary memory: for tests, and to step
-/// through device code in a debugger. Slow. Thread order and poisoned memory bring out missing barriers,
-/// races within a phase and reads of what was never written.
+/// through device code in a debugger. Slow. Thread orders and poisoned memory bring out missing barriers,
+/// races within a phase and reads of what was never written: run all three orders, as some races show in one
+/// of them only. What a GPU would refuse is refused here.
 ///
 /// A plain value; thread-safe for disjoint data.
 class host_blocks {
@@ -140,7 +145,13 @@ class host_blocks {
         // What a GPU would refuse.
         static_assert(Kernel::threads % 32 == 0 && Kernel::threads >= 32 && Kernel::threads <= 1024,
                       "block kernel: a block has whole warps, and at most 1024 threads");
-        TENSAFE_PRECONDITION(grid.x <= 0x7fffffffU && grid.y <= 65535 && grid.z <= 65535);
+        static_assert(sizeof(shared_type) <= 227 * 1024,
+                      "block kernel: a block has at most 227 KiB of shared memory");
+        if (grid.x > 0x7fffffffU || grid.y > 65535 || grid.z > 65535) {
+            throw parameter_error("exec::host_blocks: got a grid of " + std::to_string(grid.x) + " x " +
+                                  std::to_string(grid.y) + " x " + std::to_string(grid.z) +
+                                  " blocks, wanted at most 2^31 - 1 x 65535 x 65535");
+        }
         if (launches_ != nullptr) {
             ++*launches_;
         }

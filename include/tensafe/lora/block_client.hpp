@@ -4,6 +4,7 @@
 #include <tensafe/ckks/block_encrypt.hpp>
 #include <tensafe/ckks/block_keys.hpp>
 #include <tensafe/ckks/keys.hpp>
+#include <tensafe/ckks/zero.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/encoding/block_load_rounded.hpp>
 #include <tensafe/encoding/block_norms.hpp>
@@ -137,6 +138,15 @@ struct answer_kernel {
 
 }  // namespace detail
 
+/// A client's zero key for a server's nonce: what block_server::add_client takes, and
+/// lora::server::zeros_for.
+template <ckks::parameter_set P>
+ckks::zero_key<P, request_level<P>> make_zero_key(exec::host where, const ckks::secret_key<P>& key,
+                                                  const random::seed& server_nonce) {
+    random::generator generator;
+    return ckks::make_zero_key<request_level<P>>(where, key, server_nonce, generator);
+}
+
 /// The clients' side of encrypted LoRA on a device: encrypts batches of hidden states and opens the replies,
 /// for one client or for several with keys of their own, each operation a few launches for the whole batch.
 /// Requests and answers are what lora::client makes of the same states, keys and seeds, bit for bit.
@@ -148,30 +158,39 @@ struct answer_kernel {
 ///
 /// Keys lie in device memory, wiped on release. Const calls may run at the same time, each with its own
 /// workspace; staging draws seeds, so it takes one thread at a time.
-template <ckks::parameter_set P, class Packing, class Protection, exec::block_execution Where>
-class block_client;
+/// Packings: coefficient_tiles with protected replies, and replicated_slots with bare ones (block_slots.hpp).
+template <ckks::parameter_set P, exec::block_execution Where, class Packing = coefficient_tiles<4>,
+          class Protection = protects_adapter_rows<>>
+class block_client {
+    static_assert(
+        sizeof(P) == 0,
+        "lora::block_client: this packing with this protection is not on the device; use lora::client");
+};
 
-template <ckks::parameter_set P, int Rows, class Protection, exec::block_execution Where>
-class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
+template <ckks::parameter_set P, exec::block_execution Where, int Rows, class Protection>
+class block_client<P, Where, coefficient_tiles<Rows>, Protection> {
     static_assert(Protection::protects, "lora::block_client: replies of coefficient_tiles are protected");
 
   public:
     using packing = coefficient_tiles<Rows>;
-    using layout_type = layout<P, packing, Protection>;
+    using layout_type = lora::layout<P, packing, Protection>;
     using basis = typename folded_product<P>::basis;
     using requests = request_batch<P, Where>;
-    using replies = reply_batch<P, packing, Protection, Where>;
+    using replies = reply_batch<P, Where, packing, Protection>;
 
     /// Memory of one stream of batches of up to `largest` tokens. Holds hidden states, errors and answers:
     /// wiped on release.
     class workspace {
       public:
         workspace(const block_client& client, std::size_t largest)
-            : largest_(largest),
+            : layout_(client.layout_),
+              largest_(checked_room("block_client::workspace", largest)),
               polynomials_(largest * client.layout_.inputs()),
               coefficients_(client.layout_.outputs() * Rows_),
-              host_answers_(largest * client.layout_.rank),
-              host_status_(largest),
+              results_(area::template bytes_for<std::uint32_t>(largest) +
+                       area::template bytes_for<double>(largest * client.layout_.rank)),
+              status_(results_.template take<std::uint32_t>(largest)),
+              answers_(results_.template take<double>(largest * client.layout_.rank)),
               staging_(area::template bytes_for<random::seed>(largest) +
                        area::template bytes_for<random::seed>(polynomials_) +
                        area::template bytes_for<double>(largest) +
@@ -190,32 +209,29 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
               c0_(polynomials_ * words_, memory::uninitialized),
               norms_(largest),
               seen_(1),
-              status_(largest),
-              values_(largest * coefficients_),
-              answers_(largest * client.layout_.rank) {}
+              values_(largest * coefficients_) {}
 
         /// Tokens of the batch that is staged.
         std::size_t tokens() const noexcept { return tokens_; }
         std::size_t largest() const noexcept { return largest_; }
         /// Answers on the device: tokens x rank, after `decrypt`.
-        const double* answers() const noexcept { return answers_.data(); }
+        const double* answers() const noexcept { return answers_.device; }
 
       private:
         friend class block_client;
         using area = memory::staging_area<Where>;
         template <class T>
         using secret = memory::buffer<T, typename Where::space, memory::wipe_on_release>;
-        template <class T>
-        using downloaded = memory::buffer<T, typename Where::staging_space, memory::wipe_on_release>;
 
+        layout_type layout_;
         std::size_t largest_;
         std::size_t polynomials_;
         std::size_t coefficients_;  ///< of a token's reply
         std::size_t tokens_ = 0;
         const float* device_states_ = nullptr;  ///< instead of states_, if the caller has them there
-        // Released last: the release of device memory waits for downloads that are under way.
-        downloaded<double> host_answers_;
-        downloaded<std::uint32_t> host_status_;
+        area results_;
+        typename area::template piece<std::uint32_t> status_;
+        typename area::template piece<double> answers_;
         area staging_;
         typename area::template piece<random::seed> uplink_seeds_;
         typename area::template piece<random::seed> error_seeds_;
@@ -229,9 +245,7 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
         secret<arith::word> c0_;
         secret<double> norms_;
         memory::buffer<std::uint64_t, typename Where::space> seen_;
-        memory::buffer<std::uint32_t, typename Where::space> status_;
         secret<double> values_;
-        secret<double> answers_;
     };
 
     /// @param layout     of the server that will answer
@@ -269,12 +283,13 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
         where.wait();
     }
 
-    const layout_type& layout_of() const noexcept { return layout_; }
+    const layout_type& layout() const noexcept { return layout_; }
     std::size_t clients() const noexcept { return keys_.count(); }
 
     /// First step, on the host: a batch of hidden states, their scales, and fresh seeds.
     /// @param states     tokens x d
-    /// @param client_of  whose key encrypts each token; empty: all are client 0's
+    /// @param client_of  whose key encrypts each token, by its place among `keys`; may be left out for one
+    /// client
     /// @param headroom   scales are divided by it: for another try after range_exceeded_error
     /// @throws shape_error for more tokens than the workspace has room for, or no whole number of states;
     ///         parameter_error for a client that does not exist or a bad headroom; encoding_error for an
@@ -290,8 +305,12 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
         check(work, tokens, client_of, headroom);
         for (std::size_t t = 0; t < tokens; ++t) {
             const auto state = states.subspan(t * layout_.d, layout_.d);
-            work.scales_.host[t] =
-                layout_.message_scale(budget_, detail::norm_of_state(state, layout_.d)) / headroom;
+            try {
+                work.scales_.host[t] =
+                    layout_.message_scale(budget_, detail::norm_of_state(state, layout_.d)) / headroom;
+            } catch (const encoding_error& e) {
+                throw encoding_error("block_client::stage: token " + std::to_string(t) + ": " + e.what());
+            }
         }
         std::copy(states.begin(), states.end(), work.states_.host.begin());
         work.device_states_ = nullptr;
@@ -315,6 +334,8 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
     /// Second step: enqueues the encryption of what is staged. One upload, and three or four launches.
     /// @throws shape_error if the requests are of another layout or too few
     void encrypt(const Where& where, workspace& work, requests& to) const {
+        check_workspace("block_client::encrypt", work.layout_, layout_);
+        check_staged("block_client::encrypt", work.tokens_);
         const std::size_t inputs = layout_.inputs();
         if (to.d() != layout_.d || to.inputs() != inputs || to.block() != layout_type::block) {
             throw shape_error("block_client::encrypt: got requests of " + std::to_string(to.d()) +
@@ -325,7 +346,7 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
         const auto polynomials = static_cast<std::uint32_t>(work.tokens_ * inputs);
         work.staging_.upload_until(where, work.states_,
                                    work.device_states_ == nullptr ? work.tokens_ * layout_.d : 0);
-        claim(where, work.record_.device, work.seen_.data(), work.status_.data(), work.tokens_,
+        claim(where, work.record_.device, work.seen_.data(), work.status_.device, work.tokens_,
               work.device_states_);
         where.copy(work.uplink_seeds_.device, to.seeds(), work.tokens_);
 
@@ -334,7 +355,7 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
             states = work.device_states_;
             encoding::squared_norms_blocks(where, states, layout_.d, work.tokens_, work.norms_.data());
             where.launch(
-                detail::scale_kernel{work.norms_.data(), work.scales_.device, work.status_.data(),
+                detail::scale_kernel{work.norms_.data(), work.scales_.device, work.status_.device,
                                      work.record_.device, layout_.message_scale(budget_, 1.0), tokens},
                 exec::grid_shape{exec::blocks_for(work.tokens_, detail::scale_kernel::threads)});
         }
@@ -348,7 +369,7 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
             {work.error_seeds_.device, work.uplink_seeds_.device, static_cast<std::uint32_t>(inputs)},
             work.c0_.data(), work.c1_.data(), work.encryption_);
         wire::pack_blocks<basis>(where, work.c0_.data(), polynomials, to.bytes());
-        seal(where, work.status_.data(), to.bytes(), inputs * requests::input_bytes(), work.tokens_,
+        seal(where, work.status_.device, to.bytes(), inputs * requests::input_bytes(), work.tokens_,
              status_stale | status_not_finite);
     }
 
@@ -356,23 +377,25 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
     /// @param download  whether `collect` will be called; answers stay on the device as well
     /// @throws shape_error if the replies are of another layout, or of another number of tokens
     void decrypt(const Where& where, const replies& from, workspace& work, bool download = true) const {
-        if (from.tokens() != work.tokens_ || !(from.layout_of() == layout_)) {
+        check_workspace("block_client::decrypt", work.layout_, layout_);
+        check_staged("block_client::decrypt", work.tokens_);
+        if (from.tokens() != work.tokens_ || !(from.layout() == layout_)) {
             throw shape_error("block_client::decrypt: got replies to " + std::to_string(from.tokens()) +
-                              " tokens of a " + std::to_string(from.layout_of().rank) + " x " +
-                              std::to_string(from.layout_of().d) + " matrix, wanted " +
+                              " tokens of a " + std::to_string(from.layout().rank) + " x " +
+                              std::to_string(from.layout().d) + " matrix, wanted " +
                               std::to_string(work.tokens_) + " of a " + std::to_string(layout_.rank) + " x " +
                               std::to_string(layout_.d) + " matrix");
         }
         const auto outputs = static_cast<std::uint32_t>(layout_.outputs());
         open_blocks<P>(where, from.bytes(), stride_, outputs_.data(), outputs, work.tokens_, windows_.data(),
                        work.client_of_.device, layout_type::fold_log_n(), work.values_.data(),
-                       work.status_.data(), status_malformed_reply);
+                       work.status_.device, status_malformed_reply);
         detail::answer_kernel<layout_type> answer{};
         answer.coefficients = work.values_.data();
         answer.scales = work.scales_.device;
         answer.weights = check_weights_.data();
-        answer.answers = work.answers_.data();
-        answer.status = work.status_.data();
+        answer.answers = work.answers_.device;
+        answer.status = work.status_.device;
         answer.row_norm = layout_.row_norm;
         answer.weight_norm = budget_.weight_norm;
         answer.modulus = budget_.modulus;
@@ -383,10 +406,7 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
         answer.checks = static_cast<std::uint32_t>(layout_type::checks(layout_.rank));
         where.launch(answer, exec::grid_shape{static_cast<std::uint32_t>(work.tokens_)});
         if (download) {
-            where.download(work.answers_.data(),
-                           std::span<double>(work.host_answers_.data(), work.tokens_ * layout_.rank));
-            where.download(work.status_.data(),
-                           std::span<std::uint32_t>(work.host_status_.data(), work.tokens_));
+            work.results_.download_until(where, work.answers_, work.tokens_ * layout_.rank);
         }
     }
 
@@ -396,6 +416,8 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
     /// answers
     ///         are written; shape_error unless answers.size() == tokens * rank
     void collect(const workspace& work, std::span<double> answers) const {
+        check_workspace("block_client::collect", work.layout_, layout_);
+        check_staged("block_client::collect", work.tokens_);
         if (answers.size() != work.tokens_ * layout_.rank) {
             throw shape_error("block_client::collect: got room for " + std::to_string(answers.size()) +
                               " answers, wanted " + std::to_string(work.tokens_ * layout_.rank));
@@ -403,7 +425,7 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
         for (std::size_t t = 0; t < work.tokens_; ++t) {
             const auto at = static_cast<std::ptrdiff_t>(t * layout_.rank);
             if (status(work)[t] == 0) {
-                std::copy_n(work.host_answers_.data() + at, layout_.rank, answers.begin() + at);
+                std::copy_n(work.answers_.host.begin() + at, layout_.rank, answers.begin() + at);
             } else {
                 std::fill_n(answers.begin() + at, layout_.rank, std::numeric_limits<double>::quiet_NaN());
             }
@@ -414,7 +436,7 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
     /// For answers that stay on the device: downloads the status of the last batch, waits, and throws as
     /// collect.
     void check(const Where& where, workspace& work) const {
-        where.download(work.status_.data(), std::span<std::uint32_t>(work.host_status_.data(), work.tokens_));
+        work.results_.download_until(where, work.status_, work.tokens_);
         where.wait();
         report(status(work));
     }
@@ -422,7 +444,7 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
     /// The status word of each token, 0 if all is well: after `check`, or after `decrypt` with download and
     /// `where.wait()`.
     std::span<const std::uint32_t> status(const workspace& work) const noexcept {
-        return {work.host_status_.data(), work.tokens_};
+        return work.status_.host.first(work.tokens_);
     }
 
   private:
@@ -439,6 +461,12 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
 
     void check(const workspace& work, std::size_t tokens, std::span<const std::uint32_t> client_of,
                double headroom) const {
+        check_workspace("block_client::stage", work.layout_, layout_);
+        if (client_of.empty() && clients() > 1) {
+            throw parameter_error(
+                "block_client::stage: got no client numbers, wanted one for each token: there are " +
+                std::to_string(clients()) + " clients");
+        }
         if (tokens == 0 || tokens > work.largest_) {
             throw shape_error("block_client::stage: got " + std::to_string(tokens) + " tokens, wanted 1 to " +
                               std::to_string(work.largest_));
@@ -474,16 +502,22 @@ class block_client<P, coefficient_tiles<Rows>, Protection, Where> {
         memory::wipe(drawn.data(), drawn.size_bytes());
         batch_record& record = work.record_.host[0];
         record = {record.number + 1, tokens, work.device_states_, headroom};
+        std::fill(work.status_.host.begin(), work.status_.host.end(), status_pending);
         work.tokens_ = tokens;
     }
 
     static void report(std::span<const std::uint32_t> status) {
         for (std::size_t t = 0; t < status.size(); ++t) {
             const std::string token = "block_client: token " + std::to_string(t) + ": ";
-            if ((status[t] & status_stale) != 0) {
+            if ((status[t] & status_pending) != 0) {
                 throw error(token +
-                            "encrypted without staging, or recorded for other tokens or another pointer; "
-                            "call stage() each time, and keep a graph for each batch size and pointer");
+                            "not answered yet; call decrypt() with download, or check(), and where.wait()");
+            }
+            if ((status[t] & status_stale) != 0) {
+                throw error(
+                    token +
+                    "enqueued twice after one staging, or recorded for other tokens or another pointer; call "
+                    "stage() each time, and keep a graph for each batch size and pointer");
             }
             if ((status[t] & status_not_finite) != 0) {
                 throw encoding_error(token +

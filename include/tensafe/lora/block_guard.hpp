@@ -1,10 +1,12 @@
 #pragma once
 
+#include <tensafe/core/error.hpp>
 #include <tensafe/core/macros.hpp>
 #include <tensafe/exec/block_context.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace tensafe::lora {
 
@@ -17,6 +19,8 @@ inline constexpr std::uint32_t status_not_finite = 1;
 inline constexpr std::uint32_t status_range_exceeded = 2;
 /// Of a client: the reply is no packing of coefficients.
 inline constexpr std::uint32_t status_malformed_reply = 4;
+/// Staged, and not answered: work was not enqueued, or is under way.
+inline constexpr std::uint32_t status_pending = std::uint32_t{1} << 30;
 /// Work that was replayed without staging: its randomness has been used before.
 inline constexpr std::uint32_t status_stale = std::uint32_t{1} << 31;
 
@@ -95,6 +99,30 @@ struct seal_kernel {
 inline void withdraw(batch_record& record, std::size_t& tokens) noexcept {
     tokens = 0;
     record.tokens = 0;
+}
+
+/// @throws shape_error unless a workspace was made for this layout: its memory would be too small
+template <class Layout>
+void check_workspace(const char* who, const Layout& of_workspace, const Layout& wanted) {
+    if (!(of_workspace == wanted)) {
+        throw shape_error(std::string(who) + ": got a workspace made for a " +
+                          std::to_string(of_workspace.rank) + " x " + std::to_string(of_workspace.d) +
+                          " matrix, wanted one for this " + std::to_string(wanted.rank) + " x " +
+                          std::to_string(wanted.d) + " matrix");
+    }
+}
+/// @throws error unless something is staged
+inline void check_staged(const char* who, std::size_t tokens) {
+    if (tokens == 0) {
+        throw error(std::string(who) + ": nothing is staged; call stage() first");
+    }
+}
+/// @throws shape_error unless there is room for a token
+inline std::size_t checked_room(const char* who, std::size_t largest) {
+    if (largest == 0) {
+        throw shape_error(std::string(who) + ": got a workspace for 0 tokens, wanted 1 or more");
+    }
+    return largest;
 }
 
 template <class Where>

@@ -27,11 +27,16 @@ class request_batch {
           inputs_(layout.inputs()),
           largest_(largest),
           seeds_(largest),
-          bytes_(largest * inputs_ * input_bytes(), memory::uninitialized) {}
+          bytes_(largest * inputs_ * input_bytes(), memory::uninitialized) {
+        if (largest == 0) {
+            throw shape_error("request_batch: got room for 0 tokens, wanted 1 or more");
+        }
+    }
 
     static constexpr std::size_t input_bytes() { return packed_residues_bytes<P>(P::degree); }
 
-    /// Tokens that it holds.
+    /// Tokens that it holds: what encrypt() or set_tokens() said last. A graph that is replayed does not
+    /// change it: set_tokens() before put() or get().
     std::size_t tokens() const noexcept { return tokens_; }
     std::size_t largest() const noexcept { return largest_; }
     std::size_t inputs() const noexcept { return inputs_; }
@@ -41,8 +46,8 @@ class request_batch {
     /// @throws shape_error if there is no room for so many
     void set_tokens(std::size_t tokens) {
         if (tokens == 0 || tokens > largest_) {
-            throw shape_error("request_batch: got " + std::to_string(tokens) + " tokens, wanted 1 to " +
-                              std::to_string(largest_));
+            throw shape_error("request_batch: got " + std::to_string(tokens) + " tokens, wanted 1 to the " +
+                              std::to_string(largest_) + " it was made for");
         }
         tokens_ = tokens;
     }
@@ -137,35 +142,41 @@ struct block_outputs {
 
   private:
     template <ckks::parameter_set P, class Packing, class Protection>
-    static constexpr std::size_t degree_of(const layout<P, Packing, Protection>&) noexcept {
+    static constexpr std::size_t degree_of(const lora::layout<P, Packing, Protection>&) noexcept {
         return P::degree;
     }
 };
 
 /// Protected replies to several tokens in the memory of a device: what lora::reply holds, at the places that
 /// block_outputs gives.
-template <ckks::parameter_set P, class Packing, class Protection, class Where>
+template <ckks::parameter_set P, class Where, class Packing, class Protection>
 class reply_batch {
     static_assert(Protection::protects, "reply_batch: for protected replies");
 
   public:
-    using layout_type = layout<P, Packing, Protection>;
+    using layout_type = lora::layout<P, Packing, Protection>;
     using reply_type = reply<P, Packing, Protection>;
 
     reply_batch(const layout_type& layout, std::size_t largest)
-        : layout_(layout), places_(layout), largest_(largest), bytes_(largest * places_.stride) {}
+        : layout_(layout), places_(layout), largest_(largest), bytes_(largest * places_.stride) {
+        if (largest == 0) {
+            throw shape_error("reply_batch: got room for 0 tokens, wanted 1 or more");
+        }
+    }
 
+    /// Tokens that it holds: what apply() or set_tokens() said last. A graph that is replayed does not change
+    /// it.
     std::size_t tokens() const noexcept { return tokens_; }
     std::size_t largest() const noexcept { return largest_; }
     /// Bytes of a token.
     std::size_t stride() const noexcept { return places_.stride; }
-    const layout_type& layout_of() const noexcept { return layout_; }
+    const layout_type& layout() const noexcept { return layout_; }
 
     /// @throws shape_error if there is no room for so many
     void set_tokens(std::size_t tokens) {
         if (tokens == 0 || tokens > largest_) {
-            throw shape_error("reply_batch: got " + std::to_string(tokens) + " tokens, wanted 1 to " +
-                              std::to_string(largest_));
+            throw shape_error("reply_batch: got " + std::to_string(tokens) + " tokens, wanted 1 to the " +
+                              std::to_string(largest_) + " it was made for");
         }
         tokens_ = tokens;
     }

@@ -38,19 +38,25 @@ namespace tensafe::lora {
 ///
 /// Weights lie in device memory, wiped on release. `apply` is const: several streams may share a server, each
 /// with its own workspace. Staging and adding clients take one thread at a time.
-template <ckks::parameter_set P, class Packing, class Protection, exec::block_execution Where>
-class block_server;
+/// Packings: coefficient_tiles with protected replies, and replicated_slots with bare ones (block_slots.hpp).
+template <ckks::parameter_set P, exec::block_execution Where, class Packing = coefficient_tiles<4>,
+          class Protection = protects_adapter_rows<>>
+class block_server {
+    static_assert(
+        sizeof(P) == 0,
+        "lora::block_server: this packing with this protection is not on the device; use lora::server");
+};
 
-template <ckks::parameter_set P, int Rows, class Protection, exec::block_execution Where>
-class block_server<P, coefficient_tiles<Rows>, Protection, Where> {
+template <ckks::parameter_set P, exec::block_execution Where, int Rows, class Protection>
+class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
     static_assert(Protection::protects, "lora::block_server: replies of coefficient_tiles are protected");
 
   public:
     using packing = coefficient_tiles<Rows>;
-    using layout_type = layout<P, packing, Protection>;
+    using layout_type = lora::layout<P, packing, Protection>;
     using basis = typename folded_product<P>::basis;
     using requests = request_batch<P, Where>;
-    using replies = reply_batch<P, packing, Protection, Where>;
+    using replies = reply_batch<P, Where, packing, Protection>;
     using zero_key = ckks::zero_key<P, request_level<P>>;
 
     /// Memory of one stream of batches of up to `largest` tokens: wiped on release, since it holds products
@@ -58,7 +64,8 @@ class block_server<P, coefficient_tiles<Rows>, Protection, Where> {
     class workspace {
       public:
         workspace(const block_server& server, std::size_t largest)
-            : largest_(largest),
+            : layout_(server.layout_),
+              largest_(checked_room("block_server::workspace", largest)),
               inputs_(largest * server.layout_.inputs()),
               outputs_(largest * server.layout_.outputs()),
               host_status_(largest),
@@ -93,6 +100,7 @@ class block_server<P, coefficient_tiles<Rows>, Protection, Where> {
         template <class T>
         using open = memory::buffer<T, typename Where::space>;
 
+        layout_type layout_;
         std::size_t largest_;
         std::size_t inputs_;
         std::size_t outputs_;
@@ -133,6 +141,9 @@ class block_server<P, coefficient_tiles<Rows>, Protection, Where> {
           outputs_(layout_.outputs(), memory::uninitialized),
           stride_(block_outputs(layout_).stride),
           largest_clients_(largest_clients) {
+        if (largest_clients == 0) {
+            throw parameter_error("block_server: got room for 0 clients, wanted 1 or more");
+        }
         layout_.check_matrix(a);
         const exec::host here;
         for (std::size_t o = 0; o < layout_.outputs(); ++o) {
@@ -148,7 +159,7 @@ class block_server<P, coefficient_tiles<Rows>, Protection, Where> {
     }
     block_server(const Where&, const matrix&, const ckks::secret_key<P>&) = delete;  // never holds one
 
-    const layout_type& layout_of() const noexcept { return layout_; }
+    const layout_type& layout() const noexcept { return layout_; }
     /// In the memory of Where: what every batch reads, for an exec::l2_window.
     const auto& weights() const noexcept { return weights_; }
     std::size_t clients() const noexcept { return zero_generators_.size(); }
@@ -186,6 +197,7 @@ class block_server<P, coefficient_tiles<Rows>, Protection, Where> {
     ///         client that was not added; entropy_error
     void stage(workspace& work, std::span<const std::uint32_t> client_of) {
         withdraw(work.record_.host[0], work.tokens_);
+        check_workspace("block_server::stage", work.layout_, layout_);
         if (client_of.empty() || client_of.size() > work.largest_) {
             throw shape_error("block_server::stage: got " + std::to_string(client_of.size()) +
                               " tokens, wanted 1 to " + std::to_string(work.largest_));
@@ -208,18 +220,27 @@ class block_server<P, coefficient_tiles<Rows>, Protection, Where> {
                 work.zero_seeds_.host.subspan(first * outputs, (end - first) * outputs));
         }
         work.record_.host[0] = {work.record_.host[0].number + 1, client_of.size(), nullptr, 1};
+        std::fill(work.host_status_.data(), work.host_status_.data() + work.largest_, status_pending);
         work.tokens_ = client_of.size();
     }
 
     /// Second step: enqueues the answers to a batch. One upload, and eight or nine launches.
     /// @throws shape_error unless the requests are of this layout and as many as are staged
     void apply(const Where& where, const requests& from, workspace& work, replies& to) const {
+        check_workspace("block_server::apply", work.layout_, layout_);
+        check_staged("block_server::apply", work.tokens_);
         if (from.d() != layout_.d || from.block() != layout_type::block ||
-            from.inputs() != layout_.inputs() || from.tokens() != work.tokens_ ||
-            !(to.layout_of() == layout_)) {
+            from.inputs() != layout_.inputs() || from.tokens() != work.tokens_) {
             throw shape_error("block_server::apply: got " + std::to_string(from.tokens()) + " requests of " +
-                              std::to_string(from.d()) + " entries, wanted " + std::to_string(work.tokens_) +
-                              " of " + std::to_string(layout_.d) + ", and replies of the same layout");
+                              std::to_string(from.d()) + " entries, wanted the " +
+                              std::to_string(work.tokens_) + " that are staged, of " +
+                              std::to_string(layout_.d));
+        }
+        if (!(to.layout() == layout_)) {
+            throw shape_error("block_server::apply: got room for replies of a " +
+                              std::to_string(to.layout().rank) + " x " + std::to_string(to.layout().d) +
+                              " matrix, wanted that of this one, " + std::to_string(layout_.rank) + " x " +
+                              std::to_string(layout_.d));
         }
         to.set_tokens(work.tokens_);
         work.staging_.upload(where);
@@ -286,8 +307,14 @@ class block_server<P, coefficient_tiles<Rows>, Protection, Where> {
     void check(const workspace& work) const {
         for (std::size_t t = 0; t < work.tokens_; ++t) {
             const std::uint32_t word = status(work)[t];
+            if ((word & status_pending) != 0) {
+                throw error("block_server: the batch is not answered yet; call apply() and where.wait()");
+            }
             if ((word & status_stale) != 0) {
-                throw error("block_server::apply: this batch was applied before; call stage() each time");
+                throw error(
+                    "block_server::apply: this batch was applied before, or recorded for another number of "
+                    "tokens; call "
+                    "stage() each time, and keep a graph for each batch size");
             }
             for (int limb = 0; limb < basis::limbs; ++limb) {
                 if ((word >> limb & 1) != 0) {

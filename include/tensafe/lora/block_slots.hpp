@@ -47,7 +47,7 @@ class slot_request_batch {
     template <class Packing>
     slot_request_batch(const slot_layout<P, Packing>& layout, std::size_t largest)
         : inputs_(layout.inputs),
-          largest_(largest),
+          largest_(checked_room("slot_request_batch", largest)),
           c0_(largest * inputs_, memory::uninitialized),
           seeds_(largest * inputs_) {}
 
@@ -149,8 +149,8 @@ struct norm_kernel {
 /// seeds. Several clients take equal parts of a batch, in their order.
 ///
 /// Staging, graphs and secrets are as with coefficient_tiles.
-template <ckks::parameter_set P, class Rows, exec::block_execution Where>
-class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapter_rows, Where> {
+template <ckks::parameter_set P, exec::block_execution Where, class Rows>
+class block_client<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals_adapter_rows> {
   public:
     using packing = replicated_slots<Rows, unrescaled_replies>;
     using layout_type = slot_layout<P, packing>;
@@ -162,11 +162,14 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
     class workspace {
       public:
         workspace(const block_client& client, std::size_t largest)
-            : largest_(largest),
+            : layout_(client.layout_),
+              largest_(checked_room("block_client::workspace", largest)),
               messages_(largest * client.layout_.inputs),
               outputs_(largest * client.layout_.outputs),
-              host_slots_(outputs_ * 2 * client.layout_.stride),
-              host_status_(largest),
+              results_(area::template bytes_for<std::uint32_t>(largest) +
+                       area::template bytes_for<double>(outputs_ * 2 * client.layout_.stride)),
+              status_(results_.template take<std::uint32_t>(largest)),
+              slots_(results_.template take<double>(outputs_ * 2 * client.layout_.stride)),
               staging_(2 * area::template bytes_for<random::seed>(messages_) +
                        area::template bytes_for<double>(largest) + area::template bytes_for<batch_record>(1) +
                        area::template bytes_for<float>(largest * client.layout_.d)),
@@ -182,10 +185,8 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
               encryption_(messages_),
               sums_(outputs_ * static_cast<std::size_t>(reply_limbs) * 2 * client.layout_.stride,
                     memory::uninitialized),
-              slots_(outputs_ * 2 * client.layout_.stride, memory::uninitialized),
               norms_(largest),
-              seen_(1),
-              status_(largest) {
+              seen_(1) {
             std::fill(scales_.host.begin(), scales_.host.end(), P::scale);
         }
 
@@ -193,24 +194,23 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
         std::size_t largest() const noexcept { return largest_; }
         /// Sums over slots on the device: for each token and output `stride` complex numbers, after
         /// `decrypt`.
-        const double* sums_of_slots() const noexcept { return slots_.data(); }
+        const double* sums_of_slots() const noexcept { return slots_.device; }
 
       private:
         friend class block_client;
         using area = memory::staging_area<Where>;
         template <class T>
         using secret = memory::buffer<T, typename Where::space, memory::wipe_on_release>;
-        template <class T>
-        using downloaded = memory::buffer<T, typename Where::staging_space, memory::wipe_on_release>;
 
+        layout_type layout_;
         std::size_t largest_;
         std::size_t messages_;
         std::size_t outputs_;
         std::size_t tokens_ = 0;
         const float* device_states_ = nullptr;
-        // Released last: the release of device memory waits for downloads that are under way.
-        downloaded<double> host_slots_;
-        downloaded<std::uint32_t> host_status_;
+        area results_;
+        typename area::template piece<std::uint32_t> status_;
+        typename area::template piece<double> slots_;
         area staging_;
         typename area::template piece<random::seed> c1_seeds_;
         typename area::template piece<random::seed> error_seeds_;
@@ -223,10 +223,8 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
         rns::poly_stack<typename P::basis, rns::evaluation_form, typename Where::space> c1_;
         ckks::block_encryption_workspace<P, typename Where::space> encryption_;
         secret<arith::word> sums_;
-        secret<double> slots_;
         secret<double> norms_;
         memory::buffer<std::uint64_t, typename Where::space> seen_;
-        memory::buffer<std::uint32_t, typename Where::space> status_;
     };
 
     /// @param keys       of each client, number 0 on; copied to the device
@@ -242,7 +240,7 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
           fold_(where, layout.fold_log_n()),
           keys_(where, keys) {}
 
-    const layout_type& layout_of() const noexcept { return layout_; }
+    const layout_type& layout() const noexcept { return layout_; }
     std::size_t clients() const noexcept { return keys_.count(); }
 
     /// First step, on the host: a batch of hidden states, and fresh seeds.
@@ -258,7 +256,11 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
         }
         check(work, tokens);
         for (std::size_t t = 0; t < tokens; ++t) {
-            layout_.check_state(states.subspan(t * layout_.d, layout_.d));
+            try {
+                layout_.check_state(states.subspan(t * layout_.d, layout_.d));
+            } catch (const encoding_error& e) {
+                throw encoding_error("block_client::stage: token " + std::to_string(t) + ": " + e.what());
+            }
         }
         std::copy(states.begin(), states.end(), work.states_.host.begin());
         draw(work, tokens, nullptr);
@@ -279,11 +281,13 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
     /// Second step: enqueues encoding and encryption of what is staged.
     /// @throws shape_error if there is no room for so many requests
     void encrypt(const Where& where, workspace& work, requests& to) const {
+        check_workspace("block_client::encrypt", work.layout_, layout_);
+        check_staged("block_client::encrypt", work.tokens_);
         to.set_tokens(work.tokens_);
         const std::size_t messages = work.tokens_ * layout_.inputs;
         work.staging_.upload_until(where, work.states_,
                                    work.device_states_ == nullptr ? work.tokens_ * layout_.d : 0);
-        claim(where, work.record_.device, work.seen_.data(), work.status_.data(), work.tokens_,
+        claim(where, work.record_.device, work.seen_.data(), work.status_.device, work.tokens_,
               work.device_states_);
         where.copy(work.c1_seeds_.device, to.seeds(), messages);
         const float* states = work.states_.device;
@@ -291,7 +295,7 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
             states = work.device_states_;
             encoding::squared_norms_blocks(where, states, layout_.d, work.tokens_, work.norms_.data());
             const double largest = layout_.largest_norm();
-            where.launch(detail::norm_kernel{work.norms_.data(), work.status_.data(), largest * largest,
+            where.launch(detail::norm_kernel{work.norms_.data(), work.status_.device, largest * largest,
                                              static_cast<std::uint32_t>(work.tokens_)},
                          exec::grid_shape{exec::blocks_for(work.tokens_, detail::norm_kernel::threads)});
         }
@@ -306,7 +310,7 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
                                     work.coefficients_.data(), P::degree, P::degree, nullptr, nullptr},
                                 messages, {work.error_seeds_.device, work.c1_seeds_.device}, to.c0(),
                                 work.c1_.data(), work.encryption_);
-        seal(where, work.status_.data(), reinterpret_cast<std::uint8_t*>(to.c0()),
+        seal(where, work.status_.device, reinterpret_cast<std::uint8_t*>(to.c0()),
              layout_.inputs * rns::words_of_poly<typename P::basis> * sizeof(arith::word), work.tokens_,
              status_stale | status_not_finite);
     }
@@ -316,6 +320,8 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
     /// @param download  whether `collect` will be called
     /// @throws shape_error if there are not as many replies as requests; parameter_error for another scale
     void decrypt(const Where& where, const replies& from, workspace& work, bool download = true) const {
+        check_workspace("block_client::decrypt", work.layout_, layout_);
+        check_staged("block_client::decrypt", work.tokens_);
         const std::size_t outputs = work.tokens_ * layout_.outputs;
         if (from.count() < outputs) {
             throw shape_error("block_client::decrypt: got " + std::to_string(from.count()) +
@@ -328,13 +334,10 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
         }
         ckks::decrypt_folded_blocks<reply_limbs>(where, keys_, from.c0(), from.c1(), outputs,
                                                  layout_.fold_log_n(), work.sums_.data());
-        encoding::decode_folded_blocks(where, fold_, work.sums_.data(), from.scale, work.slots_.data(),
+        encoding::decode_folded_blocks(where, fold_, work.sums_.data(), from.scale, work.slots_.device,
                                        outputs);
         if (download) {
-            where.download(work.slots_.data(),
-                           std::span<double>(work.host_slots_.data(), outputs * 2 * layout_.stride));
-            where.download(work.status_.data(),
-                           std::span<std::uint32_t>(work.host_status_.data(), work.tokens_));
+            work.results_.download_until(where, work.slots_, outputs * 2 * layout_.stride);
         }
     }
 
@@ -344,17 +347,24 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
     ///         stage() would have refused; shape_error unless answers.size() ==
     ///         tokens * rank
     void collect(const workspace& work, std::span<double> answers) const {
+        check_workspace("block_client::collect", work.layout_, layout_);
+        check_staged("block_client::collect", work.tokens_);
         if (answers.size() != work.tokens_ * layout_.rank) {
             throw shape_error("block_client::collect: got room for " + std::to_string(answers.size()) +
                               " answers, wanted " + std::to_string(work.tokens_ * layout_.rank));
         }
         for (std::size_t t = 0; t < work.tokens_; ++t) {
-            if ((work.host_status_[t] & status_stale) != 0) {
+            if ((work.status_.host[t] & status_pending) != 0) {
                 throw error("block_client: token " + std::to_string(t) +
-                            ": encrypted without staging, or recorded for other tokens or another pointer; "
-                            "call stage() each time, and keep a graph for each batch size and pointer");
+                            ": not answered yet; call decrypt() with download, and where.wait()");
             }
-            if (work.host_status_[t] != 0) {
+            if ((work.status_.host[t] & status_stale) != 0) {
+                throw error(
+                    "block_client: token " + std::to_string(t) +
+                    ": enqueued twice after one staging, or recorded for other tokens or another pointer; "
+                    "call stage() each time, and keep a graph for each batch size and pointer");
+            }
+            if (work.status_.host[t] != 0) {
                 throw encoding_error(
                     "block_client: token " + std::to_string(t) +
                     ": an entry of the hidden state is no finite number, or its norm passes " +
@@ -363,7 +373,7 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
             for (std::size_t o = 0; o < layout_.outputs; ++o) {
                 // The standard lets pairs of reals be read as an array of std::complex.
                 const auto* const sums = reinterpret_cast<const std::complex<double>*>(
-                    work.host_slots_.data() + (t * layout_.outputs + o) * 2 * layout_.stride);
+                    work.slots_.host.data() + (t * layout_.outputs + o) * 2 * layout_.stride);
                 layout_.collect(o, {sums, layout_.stride}, answers.subspan(t * layout_.rank, layout_.rank));
             }
         }
@@ -386,6 +396,7 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
     }
 
     void check(const workspace& work, std::size_t tokens) const {
+        check_workspace("block_client::stage", work.layout_, layout_);
         if (tokens == 0 || tokens > work.largest_ || tokens % clients() != 0) {
             throw shape_error("block_client::stage: got " + std::to_string(tokens) + " tokens, wanted 1 to " +
                               std::to_string(work.largest_) + ", the same number for each of " +
@@ -406,6 +417,7 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
         memory::wipe(drawn.data(), drawn.size_bytes());
         batch_record& record = work.record_.host[0];
         record = {record.number + 1, tokens, device_states, 1};
+        std::fill(work.status_.host.begin(), work.status_.host.end(), status_pending);
         work.tokens_ = tokens;
     }
 
@@ -419,8 +431,8 @@ class block_client<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
 
 /// The server's side of the classic token on a device: whole products, no transform, no protection: see
 /// `reveals_adapter_rows`. Immutable after construction; each stream has a workspace of its own.
-template <ckks::parameter_set P, class Rows, exec::block_execution Where>
-class block_server<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapter_rows, Where> {
+template <ckks::parameter_set P, exec::block_execution Where, class Rows>
+class block_server<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals_adapter_rows> {
   public:
     using packing = replicated_slots<Rows, unrescaled_replies>;
     using layout_type = slot_layout<P, packing>;
@@ -457,7 +469,7 @@ class block_server<P, replicated_slots<Rows, unrescaled_replies>, reveals_adapte
     }
     block_server(const Where&, const matrix&, const ckks::secret_key<P>&) = delete;  // never holds one
 
-    const layout_type& layout_of() const noexcept { return layout_; }
+    const layout_type& layout() const noexcept { return layout_; }
     /// In the memory of Where: what every batch reads, for an exec::l2_window.
     const auto& weights() const noexcept { return weights_; }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 namespace tensafe::memory {
 
@@ -15,8 +16,8 @@ namespace tensafe::memory {
 template <class Where>
 using staging_buffer = buffer<std::uint8_t, typename Where::staging_space, wipe_on_release>;
 
-/// Everything that one operation takes from the host: written there piece by piece, then brought over in one
-/// copy. Both sides are allocated once, and wiped on release.
+/// Everything that one operation takes from the host, or gives back to it: pieces on both sides, brought over
+/// in one copy. Both sides are allocated once, and wiped on release, which waits for the device.
 ///
 /// Move-only in effect: pieces point into it, and stay valid when it is moved.
 template <class Where>
@@ -64,13 +65,21 @@ class staging_area {
         upload_bytes(where, static_cast<std::size_t>(end - host_.data()));
     }
 
+    /// Brings pieces back, up to the first `count` elements of one: there when `where.wait()` returns.
+    template <class T>
+    void download_until(const Where& where, const piece<T>& last, std::size_t count) {
+        const auto* const end = reinterpret_cast<const std::uint8_t*>(last.host.data() + count);
+        where.download(std::as_const(device_).data(),
+                       std::span<std::uint8_t>(host_.data(), static_cast<std::size_t>(end - host_.data())));
+    }
+
   private:
     void upload_bytes(const Where& where, std::size_t bytes) const {
         where.upload(std::span<const std::uint8_t>(host_.data(), bytes),
                      const_cast<std::uint8_t*>(device_.data()));
     }
 
-    staging_buffer<Where> host_;
+    staging_buffer<Where> host_;  // released after the other, which waits for copies that are under way
     buffer<std::uint8_t, typename Where::space, wipe_on_release> device_;
     std::size_t used_ = 0;
 };

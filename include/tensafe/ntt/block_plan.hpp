@@ -134,6 +134,8 @@ class block_plan {
     }
 
     view_type view() const noexcept { return view_type(words_.data()); }
+    /// All tables, in the memory of the device: what every transform reads, for an exec::l2_window.
+    const memory::buffer<arith::word, Space>& words() const noexcept { return words_; }
 
   private:
     template <int I>

@@ -129,6 +129,8 @@ void check_tokens(const Where& where, std::size_t rank, std::size_t d) {
         }
     }
 
+    client.stage(client_work, states);
+    client.encrypt(where, client_work, requests);
     client.encrypt(where, client_work, requests);  // without staging
     where.download(requests.c0(), std::span<arith::word>(c0));
     where.wait();

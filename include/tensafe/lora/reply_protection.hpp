@@ -121,11 +121,8 @@ void open_output(exec::host where, const ckks::secret_key<P>& key, const Output&
                  std::size_t wanted, int bits, decryption_workspace<P>& work, std::span<double> values) {
     using basis = typename folded_product<P>::basis;
     wire::unpack_bits(std::span<const std::uint8_t>(output.c1), bits, work.c1.span());
-    std::uint32_t any = 0;
-    for (const std::uint32_t x : work.c1) {
-        any |= x;
-    }
-    if (any == 0) {
+    // Public, and ends at the first word of an honest reply.
+    if (std::all_of(work.c1.begin(), work.c1.end(), [](std::uint32_t x) { return x == 0; })) {
         throw format_error("client::decrypt: the c1 of a reply is zero: the server erased it");
     }
     const std::span<std::uint32_t> c0 = work.c0.span().first(wanted);

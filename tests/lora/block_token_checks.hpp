@@ -125,7 +125,7 @@ void check_tokens(const Where& where, std::size_t rank, std::size_t d, Run run =
         const std::vector<float> states = random_state(tokens * d, 100 + drawn);
         sides.client.stage(client_work, states, client_of);
         sides.on_device.stage(server_work, client_of);
-        requests.set_tokens(tokens);
+        requests.set_tokens(tokens);  // a replay would not
         replies.set_tokens(tokens);
         run(where, tokens, [&](const Where& w) {
             sides.client.encrypt(w, client_work, requests);
@@ -266,6 +266,28 @@ void check_stale_work(const Where& where, std::size_t rank, std::size_t d, Run r
     for (std::size_t i = 0; i < request.inputs.size(); ++i) {
         CHECK(erased(requests.get(where, 0).inputs[i]));
         CHECK(!erased(request.inputs[i]));
+    }
+
+    // What was recorded for one token does not answer two, nor states elsewhere.
+    const std::vector<float> two = random_state(2 * d, 9);
+    const std::vector<std::uint32_t> both_clients{0, 1};
+    typename decltype(sides.client)::workspace roomy(sides.client, 2);
+    lora::request_batch<P, Where> two_requests(layout, 2);
+    const auto encrypt_roomy = [&](const Where& w) { sides.client.encrypt(w, roomy, two_requests); };
+    sides.client.stage(roomy, h, client_of);
+    run(where, 2, encrypt_roomy);
+    where.wait();
+    CHECK(!erased(two_requests.get(where, 0).inputs[0]));
+    sides.client.stage(roomy, two, both_clients);
+    if constexpr (!std::is_same_v<Run, run_directly>) {
+        run(where, 2, encrypt_roomy);
+        where.wait();
+        CHECK(erased(two_requests.get(where, 0).inputs[0]));
+        const auto there = tests::to_device(where, h);
+        sides.client.stage_on_device(roomy, there.data(), 1, client_of);
+        run(where, 2, encrypt_roomy);
+        where.wait();
+        CHECK(erased(two_requests.get(where, 0).inputs[0]));
     }
 
     // A staging that fails leaves nothing that could be replayed.

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 
+#include "../exec/recording_blocks.hpp"
 #include "block_token_checks.hpp"
 
 using namespace tensafe;
@@ -38,6 +39,13 @@ TEST_CASE("work that is enqueued again without staging is erased") {
 
 TEST_CASE("a malformed request spoils its own reply only") {
     block_token::check_malformed_request<ckks::private_n4096, 4, private_range>(host_blocks(), 2, 1100);
+}
+
+TEST_CASE("a recording that is replayed answers each batch, and erases what was not staged for it") {
+    const tests::recording_blocks where{host_blocks(), nullptr};
+    block_token::check_tokens<ckks::private_n4096, 4, private_range>(where, 2, 1100, tests::run_recorded());
+    block_token::check_stale_work<ckks::private_n4096, 4, private_range>(where, 2, 500,
+                                                                         tests::run_recorded());
 }
 
 TEST_CASE("workspaces of another matrix, missing steps and answers of an earlier batch are refused") {

@@ -192,8 +192,7 @@ void decrypt_to_coefficients_blocks(
 /// transform; each word of a ciphertext is read once.
 /// @param sums  [ciphertext][limb][2^log_n], secret
 /// @throws parameter_error unless 1 <= log_n <= P::log_n; shape_error unless there are as many ciphertexts
-/// for
-///         each key
+///         for each key
 template <int Limbs, parameter_set P, class Where>
 void decrypt_folded_blocks(const Where& where, const block_secret_key<P, typename Where::space>& keys,
                            const rns::stack_view& c0, const rns::stack_view& c1, std::size_t ciphertexts,

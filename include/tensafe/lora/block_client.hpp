@@ -288,8 +288,7 @@ class block_client<P, Where, coefficient_tiles<Rows>, Protection> {
 
     /// First step, on the host: a batch of hidden states, their scales, and fresh seeds.
     /// @param states     tokens x d
-    /// @param client_of  whose key encrypts each token, by its place among `keys`; may be left out for one
-    /// client
+    /// @param client_of  whose key encrypts each token, by its place among `keys`; one client can do without
     /// @param headroom   scales are divided by it: for another try after range_exceeded_error
     /// @throws shape_error for more tokens than the workspace has room for, or no whole number of states;
     ///         parameter_error for a client that does not exist or a bad headroom; encoding_error for an
@@ -331,8 +330,10 @@ class block_client<P, Where, coefficient_tiles<Rows>, Protection> {
         draw(work, tokens, client_of, headroom);
     }
 
-    /// Second step: enqueues the encryption of what is staged. One upload, and three or four launches.
-    /// @throws shape_error if the requests are of another layout or too few
+    /// Second step: enqueues the encryption of what is staged. One upload, and five launches; seven for
+    /// states that are on the device.
+    /// @throws shape_error if workspace or requests are of another layout, or the requests too few; error if
+    ///         nothing is staged; device_error
     void encrypt(const Where& where, workspace& work, requests& to) const {
         check_workspace("block_client::encrypt", work.layout_, layout_);
         check_staged("block_client::encrypt", work.tokens_);
@@ -412,9 +413,9 @@ class block_client<P, Where, coefficient_tiles<Rows>, Protection> {
 
     /// Last step, on the host, after `where.wait()`: tokens x rank answers. For a token that went wrong they
     /// are NaN, and the exception says what it was; `status` has it for each.
-    /// @throws encoding_error, format_error or range_exceeded_error for the first such token, when all
-    /// answers
-    ///         are written; shape_error unless answers.size() == tokens * rank
+    /// @throws encoding_error, format_error or range_exceeded_error for the first such token, when all the
+    ///         answers are written; error for one that was not answered since it was staged; shape_error
+    ///         unless answers.size() == tokens * rank
     void collect(const workspace& work, std::span<double> answers) const {
         check_workspace("block_client::collect", work.layout_, layout_);
         check_staged("block_client::collect", work.tokens_);

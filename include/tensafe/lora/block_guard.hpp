@@ -13,11 +13,11 @@ namespace tensafe::lora {
 // What may have gone wrong with a token on the device: bits of its status word. Bits 0 to 7 of a server's
 // words say which limb of the request held something that is no residue.
 
-/// Of a client: the hidden state holds what is no finite number.
+/// Of a client: the hidden state holds what is no finite number, or its norm passes what can be encoded.
 inline constexpr std::uint32_t status_not_finite = 1;
 /// Of a client: an answer passed the calibrated range.
 inline constexpr std::uint32_t status_range_exceeded = 2;
-/// Of a client: the reply is no packing of coefficients.
+/// Of a client: the reply is no packing of coefficients, or was erased.
 inline constexpr std::uint32_t status_malformed_reply = 4;
 /// Staged, and not answered: work was not enqueued, or is under way.
 inline constexpr std::uint32_t status_pending = std::uint32_t{1} << 30;

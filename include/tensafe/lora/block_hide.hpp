@@ -249,8 +249,7 @@ inline void check_hiding(const char* who, const block_hiding& p) {
 /// coefficients, adds e0 and the flood, switches to the output's width and packs the first `wanted`
 /// coefficients: the bytes of lora::protect and lora::pack. No branch or index depends on a value.
 /// @throws shape_error if there are no products or strides are too small; parameter_error unless flood.bits
-/// is
-///         in [1, 120]
+///         is in [1, 120]
 template <class Basis, class Where, int Terms>
 void hide_c0_blocks(const Where& where, const rns::block_fold<Basis, typename Where::space>& fold,
                     privacy::flood<Terms> flood, const block_hiding& p) {

@@ -168,9 +168,8 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
     /// @param nonce      random::fresh_seed(), drawn by this server for the session and sent to the client
     /// @param key        what the client answered: client::zero_key
     /// @param generator  of the seeds of its zeros; to give an explicit one is for tests
-    /// @throws parameter_error if the key was made for another nonce or there is no room; format_error if it
-    /// is
-    ///         malformed
+    /// @throws parameter_error if the key was made for another nonce or there is no room; format_error if the
+    ///         key is malformed
     std::uint32_t add_client(const Where& where, const random::seed& nonce, const zero_key& key,
                              random::generator generator = random::generator()) {
         if (clients() == largest_clients_) {
@@ -193,8 +192,8 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
 
     /// First step, on the host: fresh seeds for a batch.
     /// @param client_of  number of the client of each token; for one client `tokens` zeros
-    /// @throws shape_error for no tokens, or more than the workspace has room for; parameter_error for a
-    ///         client that was not added; entropy_error
+    /// @throws shape_error for no tokens, more than the workspace has room for, or a workspace of another
+    ///         matrix; parameter_error for a client that was not added; entropy_error. Nothing is staged then
     void stage(workspace& work, std::span<const std::uint32_t> client_of) {
         withdraw(work.record_.host[0], work.tokens_);
         check_workspace("block_server::stage", work.layout_, layout_);
@@ -224,8 +223,9 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
         work.tokens_ = client_of.size();
     }
 
-    /// Second step: enqueues the answers to a batch. One upload, and eight or nine launches.
-    /// @throws shape_error unless the requests are of this layout and as many as are staged
+    /// Second step: enqueues the answers to a batch. One upload, nine launches, and a download of the status.
+    /// @throws shape_error unless workspace, requests and replies are of this layout, and requests as many as
+    ///         are staged; error if nothing is staged; device_error
     void apply(const Where& where, const requests& from, workspace& work, replies& to) const {
         check_workspace("block_server::apply", work.layout_, layout_);
         check_staged("block_server::apply", work.tokens_);
@@ -303,7 +303,7 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
 
     /// The same as an exception, for the first token that has one; the other replies stand.
     /// @throws format_error if a residue of a request is not below its prime; error if the batch was applied
-    ///         again without staging
+    ///         again without staging, or not at all
     void check(const workspace& work) const {
         for (std::size_t t = 0; t < work.tokens_; ++t) {
             const std::uint32_t word = status(work)[t];

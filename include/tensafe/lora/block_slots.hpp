@@ -32,6 +32,7 @@
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -278,8 +279,10 @@ class block_client<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
         draw(work, tokens, states);
     }
 
-    /// Second step: enqueues encoding and encryption of what is staged.
-    /// @throws shape_error if there is no room for so many requests
+    /// Second step: enqueues encoding and encryption of what is staged. One upload, and six launches; eight
+    /// for states that are on the device.
+    /// @throws shape_error if there is no room for so many requests, or the workspace is of another layout;
+    ///         error if nothing is staged; device_error
     void encrypt(const Where& where, workspace& work, requests& to) const {
         check_workspace("block_client::encrypt", work.layout_, layout_);
         check_staged("block_client::encrypt", work.tokens_);
@@ -341,11 +344,12 @@ class block_client<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
         }
     }
 
-    /// Last step, on the host, after `where.wait()`: tokens x rank answers.
-    /// @throws error if the batch was encrypted without staging; encoding_error for a state on the device
-    /// that
-    ///         stage() would have refused; shape_error unless answers.size() ==
-    ///         tokens * rank
+    /// Last step, on the host, after `where.wait()`: tokens x rank answers. For a token that went wrong they
+    /// are NaN, and the exception says what it was.
+    /// @throws error for a token that was encrypted without staging, or not answered since; encoding_error
+    /// for
+    ///         a state on the device that stage() would have refused: for the first such token, when all the
+    ///         answers are written; shape_error unless answers.size() == tokens * rank
     void collect(const workspace& work, std::span<double> answers) const {
         check_workspace("block_client::collect", work.layout_, layout_);
         check_staged("block_client::collect", work.tokens_);
@@ -353,30 +357,16 @@ class block_client<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
             throw shape_error("block_client::collect: got room for " + std::to_string(answers.size()) +
                               " answers, wanted " + std::to_string(work.tokens_ * layout_.rank));
         }
+        std::fill(answers.begin(), answers.end(), std::numeric_limits<double>::quiet_NaN());
         for (std::size_t t = 0; t < work.tokens_; ++t) {
-            if ((work.status_.host[t] & status_pending) != 0) {
-                throw error("block_client: token " + std::to_string(t) +
-                            ": not answered yet; call decrypt() with download, and where.wait()");
-            }
-            if ((work.status_.host[t] & status_stale) != 0) {
-                throw error(
-                    "block_client: token " + std::to_string(t) +
-                    ": enqueued twice after one staging, or recorded for other tokens or another pointer; "
-                    "call stage() each time, and keep a graph for each batch size and pointer");
-            }
-            if (work.status_.host[t] != 0) {
-                throw encoding_error(
-                    "block_client: token " + std::to_string(t) +
-                    ": an entry of the hidden state is no finite number, or its norm passes " +
-                    std::to_string(layout_.largest_norm()));
-            }
-            for (std::size_t o = 0; o < layout_.outputs; ++o) {
+            for (std::size_t o = 0; work.status_.host[t] == 0 && o < layout_.outputs; ++o) {
                 // The standard lets pairs of reals be read as an array of std::complex.
                 const auto* const sums = reinterpret_cast<const std::complex<double>*>(
                     work.slots_.host.data() + (t * layout_.outputs + o) * 2 * layout_.stride);
                 layout_.collect(o, {sums, layout_.stride}, answers.subspan(t * layout_.rank, layout_.rank));
             }
         }
+        report(work.status_.host.first(work.tokens_));
     }
 
   private:
@@ -393,6 +383,26 @@ class block_client<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
                                   ", wanted at most 32: rows of more entries, or fewer rows");
         }
         return layout;
+    }
+
+    void report(std::span<const std::uint32_t> status) const {
+        for (std::size_t t = 0; t < status.size(); ++t) {
+            const std::string token = "block_client: token " + std::to_string(t) + ": ";
+            if ((status[t] & status_pending) != 0) {
+                throw error(token + "not answered yet; call decrypt() with download, and where.wait()");
+            }
+            if ((status[t] & status_stale) != 0) {
+                throw error(
+                    token +
+                    "enqueued twice after one staging, or recorded for other tokens or another pointer; "
+                    "call stage() each time, and keep a graph for each batch size and pointer");
+            }
+            if (status[t] != 0) {
+                throw encoding_error(token +
+                                     "an entry of the hidden state is no finite number, or its norm passes " +
+                                     std::to_string(layout_.largest_norm()));
+            }
+        }
     }
 
     void check(const workspace& work, std::size_t tokens) const {

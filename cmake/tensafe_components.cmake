@@ -1,8 +1,9 @@
 # The components, each with: package, its target, the Debian package to suggest, the prefix of its include lines, and
 # if it matters the oldest version.
 # The build tree, the installed package and the tests all read this table; a new component is one more entry.
-set(TENSAFE_COMPONENTS io eigen parallel cuda)
+set(TENSAFE_COMPONENTS io openssl eigen parallel cuda)
 set(TENSAFE_COMPONENT_io nlohmann_json nlohmann_json::nlohmann_json nlohmann-json3-dev nlohmann/)
+set(TENSAFE_COMPONENT_openssl OpenSSL OpenSSL::Crypto libssl-dev openssl/ 3.0)
 set(TENSAFE_COMPONENT_eigen Eigen3 Eigen3::Eigen libeigen3-dev Eigen/)
 set(TENSAFE_COMPONENT_parallel TBB TBB::tbb libtbb-dev tbb/)
 set(TENSAFE_COMPONENT_cuda CUDAToolkit CUDA::cudart cuda-toolkit cuda_runtime 12.4)  # Debian's own is older

@@ -17,6 +17,7 @@
 #include <tensafe/exec/cuda_stream.cuh>
 #include <tensafe/exec/host_blocks.hpp>
 #include <tensafe/lora/block_client.hpp>
+#include <tensafe/lora/block_engine.hpp>
 #include <tensafe/lora/block_server.hpp>
 #include <tensafe/lora/block_slots.hpp>
 #include <tensafe/memory/device_space.cuh>

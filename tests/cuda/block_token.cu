@@ -1,12 +1,17 @@
-// Whole tokens on a device: every kernel of the named sets that the kernels' own units do not name.
+// Whole tokens on a device: every kernel of the named sets that the kernels' own units do not name. And the
+// engine of a token pipeline, which has none of its own.
 #include <tensafe/lora/block_client.hpp>
+#include <tensafe/lora/block_engine.hpp>
 #include <tensafe/lora/block_server.hpp>
 #include <tensafe/lora/block_slots.hpp>
+#include <tensafe/lora/token_pipeline.hpp>
 #include <tensafe/tensafe.cuh>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -60,6 +65,18 @@ void slot_token(const exec::cuda& where, const lora::matrix& a, std::span<double
     client.collect(client_work, answers);
 }
 
+/// Batches of an engine as graphs.
+struct replay {
+    exec::graph_cache<std::size_t> graphs{16};
+
+    template <class F>
+    void operator()(const exec::cuda& where, std::size_t key, F&& f) {
+        graphs.run(where, key, std::forward<F>(f));
+    }
+};
+using engine_type = lora::block_engine<ckks::private_n4096, exec::cuda, lora::coefficient_tiles<4>,
+                                       lora::protects_adapter_rows<>, replay>;
+
 }  // namespace
 
 // Called by nobody: the kernels are compiled because they are named here.
@@ -69,4 +86,14 @@ void run_tokens(const exec::cuda& where, const lora::matrix& a, std::span<double
     token<ckks::minimal_n2048, lora::protects_adapter_rows<lora::calibrated<5>, lora::reduced_precision>>(
         where, a, answers);
     slot_token<ckks::n16384_l4>(where, a, answers);
+}
+
+void run_pipeline(const exec::cuda& where, const engine_type::group_type& group, std::vector<float>& h);
+void run_pipeline(const exec::cuda& where, const engine_type::group_type& group, std::vector<float>& h) {
+    engine_type engine(where, std::span<const engine_type::group_type>(&group, 1), 8);
+    lora::token_pipeline<engine_type> pipeline(engine);
+    const auto ticket = pipeline.submit([&](std::span<const double> answers) {
+        return answers.empty() ? lora::turn::ask_last(0, h) : lora::turn::end();
+    });
+    ticket.wait();
 }

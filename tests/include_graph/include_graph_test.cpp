@@ -83,6 +83,15 @@ TEST_CASE("each broken rule is reported") {
           {"tensafe/ntt/block_words.hpp", ""},
           {"tensafe/ntt/block_order.hpp", ""}},
          "tensafe/tensafe.hpp: does not include <tensafe/ntt/block_order.hpp>\n"},
+        {{{"tensafe/serving.hpp", "#include <tensafe/lora/registry.hpp>\n"},
+          {"tensafe/lora/registry.hpp", "#include <tensafe/io/safetensors.hpp>\n"},
+          {"tensafe/lora/router.hpp", ""}},
+         "tensafe/lora/registry.hpp: includes <tensafe/io/safetensors.hpp>, a later layer\n"
+         "tensafe/serving.hpp: reaches the third-party header <nlohmann/json.hpp> through "
+         "tensafe/io/safetensors.hpp\n"
+         "tensafe/serving.hpp: reaches the opt-in header <tensafe/io/safetensors.hpp> through "
+         "tensafe/lora/registry.hpp\n"
+         "tensafe/tensafe.hpp: does not include <tensafe/lora/router.hpp>\n"},
     };
     for (const planted& one : cases) {
         CHECK(joined(violations(with(one.extra))) == one.report);

@@ -227,6 +227,31 @@ TEST_CASE("a copy of a file answers for itself") {
     CHECK(copy.read_doubles("short") == std::vector<double>{4.0});
 }
 
+TEST_CASE("a file that adopts its bytes holds what one that copies them does") {
+    const std::vector<double> first = {1.5, -2, 0.25, 4, 5, 6};
+    const std::vector<double> second = {7, 8};
+    const auto bytes = safetensors_writer{}
+                           .add("first", dtype::f32, {2, 3}, first)
+                           .add("second", dtype::f64, {2}, second)
+                           .bytes();
+    const safetensors_file parsed = safetensors_file::parse(bytes, "name");
+    safetensors_file adopted = safetensors_file::adopt(bytes, "name");
+    const safetensors_file copy = adopted;
+    adopted = safetensors_file::adopt(std::vector<std::byte>(bytes), "another");
+    CHECK(adopted.quoted_name() == "\"another\"");
+    CHECK(copy.quoted_name() == parsed.quoted_name());
+    for (const safetensors_file& file : {adopted, copy}) {
+        CHECK(file.read_matrix("first").values == parsed.read_matrix("first").values);
+        CHECK(file.read_doubles("first") == first);
+        CHECK(file.read_doubles("second") == second);
+    }
+    auto longer = bytes;
+    longer.push_back(std::byte{0});
+    CHECK_THROWS_AS(safetensors_file::adopt(longer), tensafe::format_error);
+    CHECK_THROWS_AS(safetensors_file::adopt({bytes.begin(), bytes.end() - 1}), tensafe::format_error);
+    CHECK_THROWS_AS(safetensors_file::adopt({}), tensafe::format_error);
+}
+
 TEST_CASE("files of another program read in full") {
     const std::filesystem::path directory = std::filesystem::path(TENSAFE_TEST_DATA) / "qwen_rank32";
     const auto weights = safetensors_file::open(directory / "adapter_model.safetensors");

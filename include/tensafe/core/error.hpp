@@ -57,6 +57,12 @@ class unsupported_error : public error {
     using error::error;
 };
 
+/// A signature that is missing, does not fit what it came with, or is not by somebody who is trusted.
+class signature_error : public error {
+  public:
+    using error::error;
+};
+
 /// The operating system's entropy source failed.
 class entropy_error : public error {
   public:
@@ -65,6 +71,18 @@ class entropy_error : public error {
 
 /// A GPU call that failed, or no GPU to call.
 class device_error : public error {
+  public:
+    using error::error;
+};
+
+/// Work that its owner cancelled before it was done.
+class cancelled_error : public error {
+  public:
+    using error::error;
+};
+
+/// Work given to something that takes no more.
+class closed_error : public error {
   public:
     using error::error;
 };

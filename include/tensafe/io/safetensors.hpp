@@ -78,6 +78,12 @@ class safetensors_file {
         return safetensors_file(source, name);
     }
 
+    /// The same without a copy: the object keeps `bytes` as they are. They are gone also if this throws.
+    /// @throws format_error, std::bad_alloc
+    static safetensors_file adopt(std::vector<std::byte> bytes, std::string_view name = "memory") {
+        return safetensors_file(std::move(bytes), name);
+    }
+
     /// The tensors in the order of their bytes in the file.
     const std::vector<tensor_info>& tensors() const noexcept { return header_.tensors; }
 
@@ -125,6 +131,19 @@ class safetensors_file {
   private:
     template <class Source>
     safetensors_file(Source& source, std::string_view name) : name_(quote(name)) {
+        data_.resize(read_header(source));
+        source.read(data_);
+    }
+
+    safetensors_file(std::vector<std::byte>&& bytes, std::string_view name) : name_(quote(name)) {
+        detail::memory_source source(bytes);
+        data_begin_ = bytes.size() - read_header(source);
+        data_ = std::move(bytes);
+    }
+
+    /// Reads all that stands before the data section and checks it; returns the section's length.
+    template <class Source>
+    std::size_t read_header(Source& source) {
         std::array<std::byte, 8> prefix{};
         if (source.size() < prefix.size()) {
             throw format_error(name_ + ": got " + std::to_string(source.size()) +
@@ -137,8 +156,7 @@ class safetensors_file {
         std::string text(header_bytes, '\0');
         source.read(std::as_writable_bytes(std::span<char>(text)));
         header_ = detail::parse_safetensors_header(text, data_bytes, name_);
-        data_.resize(data_bytes);
-        source.read(data_);
+        return data_bytes;
     }
 
     const tensor_info& existing(std::string_view name) const {
@@ -175,7 +193,7 @@ class safetensors_file {
         std::vector<Real> values(tensor.size());
         for (std::size_t i = 0; i < values.size(); ++i) {
             Word bits;
-            std::memcpy(&bits, data_.data() + tensor.begin + i * sizeof(Word), sizeof(Word));
+            std::memcpy(&bits, data_.data() + data_begin_ + tensor.begin + i * sizeof(Word), sizeof(Word));
             const auto stored = convert(bits);
             values[i] = static_cast<Real>(stored);
             if (!std::isfinite(values[i])) {
@@ -190,6 +208,7 @@ class safetensors_file {
     std::string name_;
     detail::safetensors_header header_;
     std::vector<std::byte> data_;
+    std::size_t data_begin_ = 0;  // of the data section within data_
 };
 
 /// Collects tensors and writes them as one safetensors file, in the order in which they were added:

@@ -3,6 +3,9 @@
 #ifdef CONSUMER_USES_io
 #include <nlohmann/json.hpp>
 #endif
+#ifdef CONSUMER_USES_openssl
+#include <tensafe/io/sha256.hpp>
+#endif
 #ifdef CONSUMER_USES_eigen
 #include <Eigen/Core>
 #endif
@@ -29,6 +32,9 @@ int main() {
 #ifdef CONSUMER_USES_parallel
     tensafe::exec::host_parallel(2).for_each(numbers.size(),
                                              [&](std::size_t i, std::size_t) { numbers[i] = 1; });
+#endif
+#ifdef CONSUMER_USES_openssl
+    std::printf("SHA-256 of nothing: %s\n", tensafe::io::hex(tensafe::io::sha256().finish()).c_str());
 #endif
 #ifdef CONSUMER_USES_cuda
     int devices = 0;

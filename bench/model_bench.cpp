@@ -1,0 +1,129 @@
+// One generated token of a whole model, client and server on one thread: the inputs of the seven sites of
+// each layer, one request each. "pooled" takes encryptions of zero that were made before. Prefill is one
+// batch through one layer; items per second are hidden states.
+
+#include <tensafe/lora/model_client.hpp>
+#include <tensafe/lora/model_server.hpp>
+#include <tensafe/lora/model_session.hpp>
+#include <tensafe/perf/model_forecast.hpp>
+
+#include <vector>
+
+#include "common.hpp"
+
+namespace {
+
+namespace lora = tensafe::lora;
+namespace perf = tensafe::perf;
+using params = tensafe::ckks::private_n4096;
+using tensafe::exec::host;
+
+lora::adapter random_adapter(std::size_t layers) {
+    perf::transformer_shape shape;
+    shape.layers = layers;
+    lora::adapter result = perf::sites_of(shape);
+    unsigned seed = 0;
+    for (auto& site : result.sites) {
+        site.a = bench::random_matrix(site.a.rows, site.a.columns, ++seed);
+        site.b = bench::random_matrix(site.b.rows, site.b.columns, ++seed);
+    }
+    return result;
+}
+
+struct setting {
+    setting(std::size_t layers, const lora::model_options& options)
+        : setting(random_adapter(layers), options) {}
+    setting(const lora::adapter& from, const lora::model_options& options)
+        : server(from, options),
+          client(server.layout(), lora::client_part(from, options)),
+          nonce(tensafe::random::fresh_seed()),
+          session(nonce, client.zero_key(host{}, nonce)) {
+        for (const auto& group : server.layout().groups) {
+            states.push_back(bench::random_matrix(1, group.d, 3));
+        }
+    }
+
+    lora::model_server<params> server;
+    lora::model_client<params> client;
+    tensafe::random::seed nonce;
+    lora::model_session<params> session;
+    std::vector<lora::matrix> states;
+};
+
+void token(benchmark::State& state, bool pooled) {
+    const host here;
+    setting s(static_cast<std::size_t>(state.range(0)), {});
+    lora::query<params> query;
+    lora::model_client<params>::reply_type reply;
+    lora::decryption_workspace<params> reading;
+    std::vector<double> product;
+    lora::model_client<params>::site_deltas deltas;
+    std::size_t bytes = 0;
+    for (auto _ : state) {
+        if (pooled) {
+            state.PauseTiming();
+            s.session.fill(here, s.server, 1);
+            state.ResumeTiming();
+        }
+        bytes = 0;
+        for (std::size_t g = 0; g < s.states.size(); ++g) {
+            s.client.encrypt(here, g, s.states[g].row(0), query);
+            s.session.apply(here, s.server, g, query.request, reply);
+            s.client.decrypt(here, g, reply, query.scale, reading, product);
+            s.client.deltas(g, product, deltas);
+            bytes += query.request.bytes() + reply.bytes();
+        }
+    }
+    state.counters["bytes"] = static_cast<double>(bytes);
+    state.counters["requests"] = static_cast<double>(s.states.size());
+    state.counters["packed_bytes"] = static_cast<double>(s.server.bytes());
+}
+
+void prefill(benchmark::State& state) {
+    const host here;
+    const auto tokens = static_cast<std::size_t>(state.range(0));
+    lora::model_options options;
+    options.largest_prefill = tokens;
+    setting s(1, options);
+    lora::model_client<params>::prefill_reply_type reply;
+    for (auto _ : state) {
+        for (std::size_t g = 0; g < s.states.size(); ++g) {
+            const auto batch =
+                s.client.encrypt(here, g, bench::random_matrix(tokens, s.states[g].columns, 4));
+            s.session.apply(here, s.server, g, batch.request, reply);
+            benchmark::DoNotOptimize(s.client.deltas(here, g, reply, batch));
+        }
+    }
+    state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+
+void pack(benchmark::State& state) {
+    const lora::adapter from = random_adapter(1);
+    for (auto _ : state) {
+        const lora::model_server<params> server(from);
+        benchmark::DoNotOptimize(server.bytes());
+    }
+}
+
+BENCHMARK_CAPTURE(token, made, false)
+    ->Name("model/token")
+    ->ArgName("layers")
+    ->Unit(benchmark::kMillisecond)
+    ->Arg(1)
+    ->Arg(40);
+BENCHMARK_CAPTURE(token, stored, true)
+    ->Name("model/token/pooled")
+    ->ArgName("layers")
+    ->Unit(benchmark::kMillisecond)
+    ->Arg(1)
+    ->Arg(40);
+BENCHMARK(prefill)
+    ->Name("model/prefill")
+    ->ArgName("tokens")
+    ->Unit(benchmark::kMillisecond)
+    ->Iterations(1)
+    ->Arg(128)
+    ->Arg(4096);
+BENCHMARK(pack)->Name("model/pack_layer")->Unit(benchmark::kMillisecond);
+
+}  // namespace

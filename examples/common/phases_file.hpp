@@ -1,0 +1,176 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/io/file.hpp>
+#include <tensafe/io/json.hpp>
+#include <tensafe/io/message.hpp>
+#include <tensafe/perf/roofline.hpp>
+
+#include <array>
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace examples {
+
+/// Phase times, and where they come from.
+struct phase_times {
+    std::string source;
+    tensafe::perf::measured_phases phases;
+};
+
+/// docs/benchmarks.md, "Steps of the first row": private_n4096, rank 32, d = 2048, protected replies, one
+/// core of a Zen 4 virtual machine, AVX-512. `b` is from the README's run of scripts/demo on the same
+/// machine.
+inline constexpr tensafe::perf::measured_phases recorded_phases{0.063, 0.021, 0.035, 0.158 + 0.094,
+                                                                0.011, 0.016, 0.064};
+/// The same with encryptions of zero from a pool.
+inline constexpr tensafe::perf::measured_phases recorded_pooled_phases{0.063, 0.021, 0.035, 0.094,
+                                                                       0.011, 0.016, 0.064};
+/// docs/design/blocks.md, "Predicted, H200": one protected token in a CUDA graph, 40 to 50 us; the worse end.
+/// Predicted from counted instructions and bytes; no GPU has run it. B stays on the CPU.
+inline constexpr double predicted_gpu_milliseconds = 0.050;
+
+namespace detail {
+
+using json = nlohmann::ordered_json;
+
+inline double milliseconds_of(const json& value, std::string_view name, const std::string& file) {
+    // More than an hour for a token is no measurement.
+    if (!value.is_number() || !(value.get<double>() >= 0 && value.get<double>() <= 3.6e6)) {
+        throw tensafe::format_error(file + ": phase " + tensafe::io::quote(name) + ": got " +
+                                    tensafe::io::quote(value.dump()) + ", wanted milliseconds, 0 to 3600000");
+    }
+    return value.get<double>();
+}
+
+inline double& phase_called(tensafe::perf::measured_phases& phases, std::string_view name,
+                            const std::string& file) {
+    const std::array<std::pair<std::string_view, double*>, 7> known{{{"encrypt", &phases.encrypt},
+                                                                     {"expand", &phases.expand},
+                                                                     {"multiply", &phases.multiply},
+                                                                     {"protect", &phases.protect},
+                                                                     {"pack", &phases.pack},
+                                                                     {"decrypt", &phases.decrypt},
+                                                                     {"b", &phases.b}}};
+    for (const auto& [known_name, time] : known) {
+        if (known_name == name) {
+            return *time;
+        }
+    }
+    throw tensafe::format_error(
+        file + ": phase " + tensafe::io::quote(name) +
+        " is not known, wanted encrypt, expand, multiply, protect, pack, decrypt or b");
+}
+
+/// {"phases": {"encrypt": ms, ...}, "parameter_set": ..., ...}: what the pipelines print with --json.
+inline phase_times from_demo(const json& object, const std::string& file) {
+    phase_times result;
+    const auto phases = object.find("phases");
+    if (phases == object.end() || !phases->is_object()) {
+        throw tensafe::format_error(file + ": wanted an object \"phases\", or \"benchmarks\"");
+    }
+    for (const auto& [name, value] : phases->items()) {
+        phase_called(result.phases, name, file) = milliseconds_of(value, name, file);
+    }
+    for (const char* key : {"parameter_set", "packing", "protection", "back_end"}) {
+        const auto text = object.find(key);
+        if (text != object.end() && text->is_string()) {
+            result.source += (result.source.empty() ? "" : ", ") + text->get<std::string>().substr(0, 40);
+        }
+    }
+    return result;
+}
+
+/// Google Benchmark's JSON: the steps of protected_token_bench at rank 32 and d = 2048, medians before single
+/// runs. They have no phase b.
+inline phase_times from_benchmark(const json& rows, const std::string& file) {
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 7> steps{
+        {{"encrypt", "encrypt"},
+         {"expand", "expand"},
+         {"multiply", "multiply"},
+         {"make_zeros", "protect"},
+         {"protect_pooled", "protect"},
+         {"finish", "pack"},
+         {"decrypt", "decrypt"}}};
+    const auto text_of = [](const json& row, const char* key) {
+        const auto found = row.find(key);
+        return found != row.end() && found->is_string() ? found->get<std::string>() : std::string();
+    };
+    phase_times result;
+    result.source = "protected_step benchmarks, rank 32, d 2048, without b";
+    for (const auto& [step, phase] : steps) {
+        const std::string name = "protected_step/" + std::string(step) + "/rank:32/d:2048";
+        const json* best = nullptr;
+        for (const json& row : rows) {
+            if (row.is_object() && text_of(row, "run_name") == name) {
+                const bool median = text_of(row, "aggregate_name") == "median";
+                if (median || (best == nullptr && text_of(row, "run_type") == "iteration")) {
+                    best = &row;
+                }
+            }
+        }
+        if (best == nullptr || !best->contains("real_time")) {
+            throw tensafe::format_error(file + ": no benchmark " + name);
+        }
+        const std::string unit = text_of(*best, "time_unit");
+        const double scale = unit == "ns" ? 1e-6 : unit == "us" ? 1e-3 : unit == "ms" ? 1 : 0;
+        if (scale == 0) {
+            throw tensafe::format_error(file + ": " + name + ": got time_unit " + tensafe::io::quote(unit) +
+                                        ", wanted ns, us or ms");
+        }
+        phase_called(result.phases, phase, file) += scale * milliseconds_of((*best)["real_time"], step, file);
+    }
+    return result;
+}
+
+}  // namespace detail
+
+/// Phase times from the text of a file: what `scripts/demo --json` prints (the table before the JSON object
+/// may stand there too), or what Google Benchmark writes for bench/protected_token_bench.
+/// @param file  how messages call it, already quoted
+/// @throws tensafe::format_error naming the file and what is wrong in it
+inline phase_times parse_phases(std::string_view text, const std::string& file) {
+    // The pipelines print the object on the last line, below their table.
+    while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) {
+        text.remove_suffix(1);
+    }
+    const std::size_t last_line = text.rfind('\n') == text.npos ? 0 : text.rfind('\n') + 1;
+    if (!text.starts_with('{') && text.substr(last_line).starts_with('{')) {
+        text.remove_prefix(last_line);
+    }
+    const detail::json object = tensafe::io::parse_strict_json(text, file);
+    if (!object.is_object()) {
+        throw tensafe::format_error(file + ": wanted a JSON object");
+    }
+    const auto rows = object.find("benchmarks");
+    phase_times result = rows != object.end() && rows->is_array() ? detail::from_benchmark(*rows, file)
+                                                                  : detail::from_demo(object, file);
+    if (!(result.phases.encrypt > 0 && result.phases.multiply > 0 && result.phases.decrypt > 0)) {
+        throw tensafe::format_error(file + ": wanted times above 0 for encrypt, multiply and decrypt");
+    }
+    return result;
+}
+
+/// The same from a file of at most 4 MiB.
+/// @throws tensafe::io_error, tensafe::format_error
+inline phase_times read_phases(const std::filesystem::path& path) {
+    constexpr std::size_t largest = std::size_t{4} << 20;
+    tensafe::io::input_file file(path);
+    const std::string name = tensafe::io::quote(path.string());
+    if (file.size() > largest) {
+        throw tensafe::format_error(name + ": got " + std::to_string(file.size()) +
+                                    " bytes, wanted at most " + std::to_string(largest));
+    }
+    std::string text(file.size(), '\0');
+    file.read(std::as_writable_bytes(std::span(text.data(), text.size())));
+    phase_times result = parse_phases(text, name);
+    result.source =
+        tensafe::io::quote(path.filename().string()) + (result.source.empty() ? "" : ": " + result.source);
+    return result;
+}
+
+}  // namespace examples

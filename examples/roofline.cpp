@@ -1,0 +1,103 @@
+// How many tokens a second encrypted adapters leave a GPU:
+//
+//   1. print the published throughput model, each figure beside what its own formula gives,
+//   2. take phase times: those we recorded, or yours from `scripts/demo --json > run.txt`,
+//   3. predict tokens/s for each GPU of the published tables, as a table, a chart, or JSON.
+//
+// The formulas are constant expressions in tensafe/perf/roofline.hpp; docs/roofline.md says what they leave
+// out.
+
+#include <tensafe/io/file.hpp>
+#include <tensafe/perf/published_figures.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <exception>
+#include <span>
+#include <string>
+
+#include "common/phases_file.hpp"
+#include "common/roofline_report.hpp"
+
+namespace {
+
+// The model in one line: what an H100 gives at best with our recorded phases at one site, for one sequence
+// and for two. The compiler works it out.
+constexpr auto alone = tensafe::perf::forecast({2.9, examples::recorded_phases, 1, 1});
+constexpr auto two = tensafe::perf::forecast({2.9, examples::recorded_phases, 1, 2});
+static_assert(alone.tokens_per_second > 290 && two.tokens_per_second > 340 && two.bound_by_model);
+
+struct options {
+    examples::roofline_question question;
+    std::string phases;
+    std::string svg;
+    bool pooled = false;
+    bool json = false;
+};
+
+void add_options(CLI::App& app, options& o) {
+    const auto count = CLI::Range(std::size_t{1}, std::size_t{100000});
+    app.set_help_flag("--help", "Print this help and exit");
+    auto* phases = app.add_option("--phases", o.phases,
+                                  "phase times: what scripts/demo --json printed, or build/bench/"
+                                  "protected_token_bench.json; default: those in docs/benchmarks.md");
+    phases->type_name("FILE");
+    app.add_flag("--pooled", o.pooled, "recorded times with zeros made before the token")->excludes(phases);
+    app.add_option("--sites-per-layer", o.question.sites_per_layer, "adapter sites in a layer")
+        ->check(count)
+        ->capture_default_str();
+    app.add_option("--layers", o.question.layers, "layers of the model")->check(count)->capture_default_str();
+    app.add_option("--sequences", o.question.sequences, "sequences served at a time")
+        ->check(count)
+        ->capture_default_str();
+    app.add_option("--cores", o.question.cores, "cores for client and server together")
+        ->check(count)
+        ->capture_default_str();
+    app.add_option("--round-trip", o.question.round_trip, "milliseconds of network for each site")
+        ->check(CLI::Range(0.0, 1e6))
+        ->capture_default_str();
+    app.add_flag("--predicted-gpu", o.question.predicted_gpu,
+                 "also with the kernels of docs/design/blocks.md: predicted, not measured");
+    app.add_option("--svg", o.svg, "write a chart")->type_name("FILE");
+    app.add_flag("--json", o.json, "print one JSON object instead of tables");
+}
+
+void run(options& o) {
+    if (!o.phases.empty()) {
+        o.question.times = examples::read_phases(o.phases);
+    } else {
+        o.question.times = {
+            std::string("docs/benchmarks.md, Zen 4 VM, one core") + (o.pooled ? ", pooled" : ""),
+            o.pooled ? examples::recorded_pooled_phases : examples::recorded_phases};
+    }
+    const auto rows = examples::predict(o.question);
+    if (o.json) {
+        examples::print_json(o.question, rows);
+    } else {
+        examples::print_published();
+        examples::print_predictions(o.question, rows);
+    }
+    if (!o.svg.empty()) {
+        const std::string chart = examples::to_svg(examples::chart_of(o.question, rows));
+        tensafe::io::replace_file(o.svg, std::as_bytes(std::span(chart)));
+    }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    options o;
+    CLI::App app("Predicts tokens/s of encrypted adapters, beside the published throughput model");
+    try {
+        add_options(app, o);
+        app.parse(argc, argv);
+        run(o);
+        return 0;
+    } catch (const CLI::ParseError& e) {
+        return app.exit(e) == 0 ? 0 : 2;
+    } catch (const std::exception& e) {
+        std::fprintf(stderr, "roofline: %s\n", e.what());
+        return 1;
+    }
+}

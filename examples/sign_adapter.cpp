@@ -1,0 +1,118 @@
+// Signed adapter packages: keys, signing, and what a server that trusts a key refuses.
+//
+//   sign_adapter [keygen KEYFILE | sign DIRECTORY KEYFILE | verify DIRECTORY --trust HEX]
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/io/ed25519.hpp>
+#include <tensafe/io/signed_adapter.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <system_error>
+
+namespace io = tensafe::io;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string keygen(const fs::path& key_file) {
+    const io::signing_key key = io::signing_key::generate();
+    key.write(key_file);  // for its owner alone, and never over an old key
+    const std::string text = key.verifying().hex();
+    std::printf("signing key     %s (keep it secret)\npublic key      %s\n", key_file.c_str(), text.c_str());
+    return text;
+}
+
+void sign(const fs::path& directory, const fs::path& key_file, const std::string& name, unsigned revision) {
+    io::sign_adapter(directory, io::signing_key::read(key_file), name, revision);
+    std::printf("signed          %s\n", (directory / io::signature_file_name).c_str());
+}
+
+void verify(const fs::path& directory, const std::string& trusted, unsigned oldest) {
+    const io::signature_policy policy = {.trusted = {io::verifying_key::from_hex(trusted, "--trust")},
+                                         .oldest_revision = oldest};
+    const auto [adapter, from] = io::load_adapter(directory, policy);
+    std::printf("loaded          %zu sites, name \"%s\", revision %llu\n", adapter.sites.size(),
+                from.name.c_str(), from.revision + 0ULL);
+}
+
+void must_be_refused(const char* what, const fs::path& directory, const std::string& trusted,
+                     unsigned oldest) {
+    try {
+        verify(directory, trusted, oldest);
+    } catch (const tensafe::signature_error& error) {
+        return void(std::printf("%s is refused:\n  %s\n", what, error.what()));
+    }
+    throw tensafe::error(std::string(what) + " was loaded");
+}
+
+void demonstrate(const fs::path& folder) {
+    const fs::path adapter = folder / "adapter";
+    fs::copy(TENSAFE_EXAMPLE_DATA "/qwen_rank32", adapter);
+    const std::string trusted = keygen(folder / "key.pem");
+    must_be_refused("A package without a signature", adapter, trusted, 0);
+
+    sign(adapter, folder / "key.pem", "qwen-example", 3);
+    verify(adapter, trusted, 3);
+    must_be_refused("An old revision", adapter, trusted, 4);
+
+    std::fstream(adapter / "adapter_model.safetensors", std::ios::in | std::ios::out | std::ios::binary)
+        .seekp(-1, std::ios::end)
+        .put('!');
+    must_be_refused("A package with one changed byte", adapter, trusted, 0);
+}
+
+/// Goes away with the object, on an error too.
+struct temporary_folder {
+    std::string path = (fs::temp_directory_path() / "tensafe-sign-XXXXXX").string();
+    temporary_folder() {
+        if (::mkdtemp(path.data()) == nullptr) {
+            throw tensafe::io_error("cannot make the folder " + path);
+        }
+    }
+    ~temporary_folder() {
+        std::error_code ignored;
+        fs::remove_all(path, ignored);
+    }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    std::string directory, key_file, name, trusted;
+    unsigned revision = 0;
+    CLI::App app("Signs adapter packages and loads them as a server would; alone, demonstrates it");
+    CLI::App* const make = app.add_subcommand("keygen", "Makes a signing key");
+    make->add_option("KEYFILE", key_file)->required();
+    CLI::App* const signing = app.add_subcommand("sign", "Signs a PEFT directory");
+    signing->add_option("DIRECTORY", directory)->required();
+    signing->add_option("KEYFILE", key_file)->required();
+    signing->add_option("--name", name, "What the adapter is called");
+    signing->add_option("--revision", revision, "Larger with each version");
+    CLI::App* const verifying = app.add_subcommand("verify", "Loads a signed PEFT directory");
+    verifying->add_option("DIRECTORY", directory)->required();
+    verifying->add_option("--trust", trusted, "The signer's public key")->required();
+    verifying->add_option("--oldest", revision, "The smallest revision that is accepted");
+    CLI11_PARSE(app, argc, argv);
+    try {
+        if (*make) {
+            keygen(key_file);
+        } else if (*signing) {
+            sign(directory, key_file, name, revision);
+        } else if (*verifying) {
+            verify(directory, trusted, revision);
+        } else {
+            const temporary_folder folder;
+            demonstrate(folder.path);
+        }
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "sign_adapter: %s\n", error.what());
+        return 1;
+    }
+}

@@ -1,0 +1,120 @@
+// Many sequences at once: while the model's forward of some runs, hidden states of others are encrypted,
+// answered and decrypted. The forward is simulated by a pause, as a GPU's would leave the processor free. One
+// sequence alone gains nothing from it: its next forward needs the answers to its last request.
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/io/peft.hpp>
+#include <tensafe/io/safetensors.hpp>
+#include <tensafe/lora/host_engine.hpp>
+#include <tensafe/lora/mode.hpp>
+#include <tensafe/lora/token_pipeline.hpp>
+#include <tensafe/tensafe.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+namespace lora = tensafe::lora;
+using params = tensafe::ckks::private_n4096;
+using engine_type = lora::host_engine<params>;
+
+constexpr std::chrono::milliseconds forward_time(4);
+constexpr int tokens = 40;
+
+double milliseconds(std::chrono::nanoseconds t) {
+    return static_cast<double>(t.count()) / 1e6;
+}
+
+/// `sequences` streams of `tokens` tokens, each a forward and one encrypted hidden state.
+lora::pipeline_report decode(engine_type& engine, const lora::matrix& hidden, std::size_t sequences,
+                             std::size_t forward_threads) {
+    lora::pipeline_options options;
+    options.forward_threads = forward_threads;
+    lora::token_pipeline<engine_type> pipeline(engine, options);
+    std::vector<lora::sequence_ticket> tickets;
+    for (std::size_t s = 0; s < sequences; ++s) {
+        tickets.push_back(pipeline.submit([&, s, token = 0](std::span<const double>) mutable {
+            if (token++ == tokens) {
+                return lora::turn::end();
+            }
+            // Here the model would take the answers (A*h), apply B, and go on to its next encrypted site.
+            std::this_thread::sleep_for(forward_time);
+            return lora::turn::ask_last(0, hidden.row(s % hidden.rows));
+        }));
+    }
+    for (const auto& ticket : tickets) {
+        ticket.wait();  // throws what went wrong with this sequence
+    }
+    return pipeline.report();
+}
+
+/// The engine alone, for a batch of this size: the best of a few.
+double batch_seconds(engine_type& engine, const lora::matrix& hidden, std::size_t size) {
+    std::vector<std::vector<double>> answers(size, std::vector<double>(engine.rows(0)));
+    std::vector<lora::round_trip> batch;
+    for (std::size_t i = 0; i < size; ++i) {
+        batch.push_back({0, hidden.row(i % hidden.rows), answers[i], nullptr});
+    }
+    double best = 1;
+    for (int i = 0; i < 20; ++i) {
+        const auto before = std::chrono::steady_clock::now();
+        engine.run(batch);
+        best =
+            std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count());
+    }
+    return best;
+}
+
+}  // namespace
+
+int main() {
+    try {
+        const std::string data = TENSAFE_EXAMPLE_DATA "/qwen_rank32";
+        const auto adapter = tensafe::io::load_peft(data);
+        const auto site = lora::balance(adapter.site("q_proj"));
+        const auto hidden = tensafe::io::safetensors_file::open(data + "/hidden_states.safetensors")
+                                .read_matrix("self_attn.q_proj");
+
+        // Server, client and zeros as everywhere; the engine is what brings them together.
+        const tensafe::exec::host here;
+        const lora::server<params> server(site.a);
+        lora::client<params> client;
+        const auto nonce = tensafe::random::fresh_seed();
+        auto zeros = server.zeros_for(nonce, client.zero_key(here, nonce));
+        const std::vector<const lora::server<params>*> groups{&server};
+        engine_type engine(here, client, groups, zeros);
+
+        std::printf("Forwards of %.0f ms. Tokens per second, and milliseconds from token to token:\n",
+                    milliseconds(forward_time));
+        std::printf("  S threads  bound  measured   p50    p90    p99    max  batch  overlap\n");
+        lora::pipeline_load load;
+        load.forward = std::chrono::duration<double>(forward_time).count();
+        load.alone = batch_seconds(engine, hidden, 1);
+        for (const std::size_t threads : {1U, 4U}) {
+            for (const std::size_t sequences : {1U, 2U, 4U, 8U}) {
+                load.sequences = sequences;
+                load.forward_threads = threads;
+                load.batch = lora::pipeline_options{}.largest_batch;
+                load.together = batch_seconds(engine, hidden, std::min(load.batch, sequences));
+                const auto report = decode(engine, hidden, sequences, threads);
+                std::printf("%3zu %7zu %6.0f %9.0f", sequences, threads, lora::throughput_bound(load),
+                            report.tokens_per_second());
+                for (const double percent : {50.0, 90.0, 99.0, 100.0}) {
+                    std::printf("  %5.1f", milliseconds(report.token.percentile(percent)));
+                }
+                std::printf("  %5.1f  %5.0f %%\n", report.mean_batch(), 100 * report.overlap());
+            }
+        }
+        return 0;
+    } catch (const tensafe::error& e) {
+        std::fprintf(stderr, "token_pipeline: %s\n", e.what());
+        return 1;
+    }
+}

@@ -1,0 +1,116 @@
+// An adapter of a whole model: all layers and sites behind one object on either side, one request for each
+// input that sites share. Says beforehand what that will cost, then generates tokens and measures it.
+//
+//   whole_model                            40 layers of seven sites, rank 32 (random values)
+//   whole_model --protect 0-9,30-39        the other layers go to the client in the clear
+
+#include "common/whole_model.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace lora = tensafe::lora;
+namespace perf = tensafe::perf;
+using params = tensafe::ckks::private_n4096;
+using examples::cost;
+constexpr tensafe::exec::host here{};
+
+void print(const char* what, const cost& predicted, const cost& measured) {
+    std::printf("%-36s %4zu %11zu %11zu %9.2f %9.2f\n", what, measured.requests, predicted.bytes,
+                measured.bytes, predicted.milliseconds, measured.milliseconds);
+}
+
+void run(const perf::transformer_shape& shape, const lora::model_options& options, std::size_t tokens) {
+    const auto forecast = perf::model_forecast<params>(perf::sites_of(shape), options);
+    const lora::adapter adapter = examples::random_values(perf::sites_of(shape));
+
+    // The server packs the adapter; the client gets its part of it and the public layout.
+    const lora::model_server<params> server(adapter, options);
+    lora::model_client<params> client(server.layout(), lora::client_part(adapter, options));
+    const auto nonce = tensafe::random::fresh_seed();
+    lora::model_session<params> session(nonce, client.zero_key(here, nonce));  // one key for all groups
+    std::printf("%zu sites, %zu of them in the clear; %.0f MB packed, %zu requests a token\n",
+                adapter.sites.size(), client.in_the_clear().size(), static_cast<double>(server.bytes()) / 1e6,
+                server.layout().groups.size());
+
+    std::map<std::string, cost> predicted;
+    std::map<std::string, cost> measured;
+    for (const auto& group : forecast.groups) {
+        predicted[examples::kind_of(group.input)] +=
+            {1, group.decode.bytes(), group.milliseconds + group.delta_milliseconds};
+    }
+    double worst = 0;
+    lora::query<params> query;
+    lora::model_client<params>::reply_type reply;
+    lora::decryption_workspace<params> reading;
+    std::vector<double> product;
+    lora::model_client<params>::site_deltas deltas;
+    for (std::size_t token = 0; token < tokens; ++token) {
+        for (std::size_t g = 0; g < server.layout().groups.size(); ++g) {
+            const auto& group = server.layout().groups[g];
+            const auto h = examples::random_state(group.d);
+            const std::clock_t start = std::clock();
+            client.encrypt(here, g, h, query);                     // query.request goes up
+            session.apply(here, server, g, query.request, reply);  // the server's part
+            client.decrypt(here, g, reply, query.scale, reading, product);
+            client.deltas(g, product, deltas);  // of each site of the group
+            measured[examples::kind_of(group.input)] +=
+                {1, query.request.bytes() + reply.bytes(), examples::milliseconds_since(start)};
+            worst = std::fmax(worst, examples::worst_error(adapter, group, deltas, h));
+        }
+    }
+
+    std::printf("\n%-36s %4s %23s %19s\n%-36s %4s %11s %11s %9s %9s\n", "a generated token", "", "bytes",
+                "ms of one core", "input", "", "predicted", "measured", "predicted", "measured");
+    cost all_predicted;
+    cost all_measured;
+    for (auto& [kind, of_kind] : measured) {
+        of_kind = of_kind / tokens;
+        print(kind.c_str(), predicted[kind], of_kind);
+        all_predicted += predicted[kind];
+        all_measured += of_kind;
+    }
+    print("together", all_predicted, all_measured);
+    std::printf("\nrelative error  %.1e against plaintext LoRA (worst site and token)\n", worst);
+    if (options.largest_prefill > 0) {
+        examples::prefill_first_layer(server, client, session, forecast);
+    }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    CLI::App app("Serves a LoRA adapter of a whole model, encrypted");
+    perf::transformer_shape shape;
+    lora::model_options options;
+    std::size_t tokens = 2;
+    options.largest_prefill = 128;
+    std::string layers;
+    app.add_option("--layers", shape.layers, "layers of the model")->check(CLI::Range(1, 1000));
+    app.add_option("--rank", shape.rank, "of every site")->check(CLI::Range(1, 1024));
+    app.add_option("--tokens", tokens, "tokens to generate")->check(CLI::Range(1, 100000));
+    app.add_option("--prefill", options.largest_prefill, "tokens of a prefill batch (one layer); 0: none")
+        ->check(CLI::Range(0, 4096));
+    app.add_option("--protect", layers, "layers whose matrices the server keeps, as 0-9,30-39; default: all");
+    CLI11_PARSE(app, argc, argv);
+    try {
+        if (!layers.empty()) {
+            options.protect = [chosen = examples::layer_list(layers)](const lora::adapter_site& site) {
+                return chosen.contains(lora::layer_of(site.name).value_or(0));
+            };
+        }
+        run(shape, options, tokens);
+        return 0;
+    } catch (const tensafe::error& e) {
+        std::fprintf(stderr, "whole_model: %s\n", e.what());
+        return 1;
+    }
+}

@@ -1,0 +1,257 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/lora/adapter.hpp>
+#include <tensafe/lora/layout.hpp>
+#include <tensafe/lora/mode.hpp>
+#include <tensafe/lora/shared_input.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+namespace tensafe::lora {
+
+/// How a whole adapter is served: the same for model_server, client_part and perf::model_forecast. Both
+/// functions must give the same answer whenever they are asked about a site.
+struct model_options {
+    lora::mode mode = lora::mode::client_held_b;
+    /// Hidden states of a batch, at most, in prefill: the matrices are then packed for column_batched as
+    /// well. 0: no prefill. Longer batches are refused; docs/security.md says whom to give more than N/32,
+    /// 128 of private_n4096.
+    std::size_t largest_prefill = 0;
+    /// Whether the server keeps this site to itself; the client gets the others whole. Empty: every site.
+    std::function<bool(const adapter_site&)> protect;
+    /// Sites with the same input share one request. Empty: lora::shared_input.
+    std::function<std::string(std::string_view)> input_of;
+};
+
+/// The number of a site's layer: the first part between dots that is a number, as 3 in
+/// "model.layers.3.mlp.experts.7.up_proj". None if there is no such part.
+inline std::optional<std::size_t> layer_of(std::string_view site_name) noexcept {
+    for (std::size_t first = 0; first <= site_name.size();) {
+        const std::size_t end = std::min(site_name.find('.', first), site_name.size());
+        std::size_t number = 0;
+        const char* const last = site_name.data() + end;
+        const auto [stop, problem] = std::from_chars(site_name.data() + first, last, number);
+        if (problem == std::errc() && stop == last) {
+            return number;
+        }
+        first = end + 1;
+    }
+    return std::nullopt;
+}
+
+/// What both sides know of a served model: which sites there are, which of them share an input, and how their
+/// answers stand in a product. Public. A plain value type; `check()` one that came from somebody else.
+struct model_layout {
+    /// A site that the server applies.
+    struct site {
+        std::string name;
+        std::size_t rank = 0;
+        std::size_t d_out = 0;
+        /// What the client multiplies with in the end. client_held_b: the site's LoRA scale. blind: the power
+        /// of two that the server took out, so that the rows of all sites of a group have about one size.
+        double scale = 1;
+
+        friend bool operator==(const site&, const site&) = default;
+    };
+    /// Sites that share an input: one request and one reply for all of them. Their rows stand one after the
+    /// other.
+    struct group {
+        std::string input;    ///< its name
+        std::size_t d = 0;    ///< entries of the hidden state
+        double row_norm = 1;  ///< of the rows together, as lora::layout has it
+        std::vector<model_layout::site> sites;
+
+        /// Rows of the stacked matrix, which is as many as a product has entries.
+        std::size_t rows(lora::mode m) const noexcept {
+            std::size_t sum = 0;
+            for (const auto& s : sites) {
+                sum += served_rows(m, s.rank, s.d_out);
+            }
+            return sum;
+        }
+        friend bool operator==(const group&, const group&) = default;
+    };
+    /// Where a site stands.
+    struct place {
+        std::size_t group = 0;
+        std::size_t site = 0;
+
+        friend bool operator==(const place&, const place&) = default;
+    };
+
+    lora::mode mode = lora::mode::client_held_b;
+    std::size_t largest_prefill = 0;  ///< hidden states of a prefill request, at most; 0: there is no prefill
+    std::vector<model_layout::group> groups;
+
+    friend bool operator==(const model_layout&, const model_layout&) = default;
+
+    // Limits for layouts from outside.
+    static constexpr std::size_t most_sites = std::size_t{1} << 20;
+    static constexpr std::size_t longest_name = 4096;
+
+    /// Where the site of this name stands. Goes through all of them: keep the result.
+    std::optional<place> find(std::string_view name) const noexcept {
+        for (std::size_t g = 0; g < groups.size(); ++g) {
+            for (std::size_t s = 0; s < groups[g].sites.size(); ++s) {
+                if (groups[g].sites[s].name == name) {
+                    return place{g, s};
+                }
+            }
+        }
+        return std::nullopt;
+    }
+
+    /// @throws parameter_error if there is no such group
+    const model_layout::group& at(std::size_t number) const {
+        if (number >= groups.size()) {
+            throw parameter_error("model_layout: got group " + std::to_string(number) +
+                                  ", wanted one of the " + std::to_string(groups.size()) + " of this model");
+        }
+        return groups[number];
+    }
+
+    /// Refuses what no model_server has. What depends on the parameter set, model_client checks.
+    /// @throws shape_error or parameter_error, naming the input or the site
+    void check() const {
+        if (mode != lora::mode::client_held_b && mode != lora::mode::blind) {
+            throw parameter_error("model_layout: got mode number " + std::to_string(static_cast<int>(mode)) +
+                                  ", wanted client_held_b or blind");
+        }
+        std::size_t sites = 0;
+        std::set<std::string_view> inputs;
+        std::set<std::string_view> names;
+        for (const auto& g : groups) {
+            check_name(g.input, "an input");
+            if (!inputs.insert(g.input).second) {
+                throw parameter_error("model_layout: two groups have the input " + g.input);
+            }
+            if (g.sites.empty()) {
+                throw shape_error("model_layout: input " + g.input + " has no site");
+            }
+            sites += g.sites.size();
+            if (sites > most_sites) {
+                throw shape_error("model_layout: got more than " + std::to_string(most_sites) + " sites");
+            }
+            std::size_t rows = 0;
+            for (const auto& s : g.sites) {
+                check_site(s, names);
+                rows += served_rows(mode, s.rank, s.d_out);  // 2^20 sites of 2^24 at most
+            }
+            try {
+                detail::check_shape(rows, g.d, g.row_norm);
+            } catch (const shape_error& e) {
+                throw shape_error("model_layout: input " + g.input + ": " + e.what());
+            } catch (const parameter_error& e) {
+                throw parameter_error("model_layout: input " + g.input + ": " + e.what());
+            }
+        }
+    }
+
+  private:
+    static void check_name(const std::string& name, const char* what) {
+        if (name.empty() || name.size() > longest_name) {
+            throw parameter_error("model_layout: got " + std::string(what) + " with a name of " +
+                                  std::to_string(name.size()) + " bytes, wanted 1 to " +
+                                  std::to_string(longest_name));
+        }
+    }
+    static void check_site(const site& s, std::set<std::string_view>& names) {
+        check_name(s.name, "a site");
+        if (!names.insert(s.name).second) {
+            throw parameter_error("model_layout: site " + s.name + " is there twice");
+        }
+        if (s.rank == 0 || s.d_out == 0 || s.rank > detail::largest_dimension ||
+            s.d_out > detail::largest_dimension) {
+            throw shape_error("model_layout: site " + s.name + " has rank " + std::to_string(s.rank) +
+                              " and " + std::to_string(s.d_out) + " outputs, wanted 1 to 2^24 of both");
+        }
+        if (!std::isfinite(s.scale)) {
+            throw parameter_error("model_layout: site " + s.name + " has a scale that is no finite number");
+        }
+    }
+};
+
+namespace detail {
+
+/// The groups of an adapter, and which sites of it stand in them.
+struct grouped_sites {
+    model_layout layout;                          ///< row norms of 1, LoRA scales
+    std::vector<std::vector<std::size_t>> sites;  ///< of each group, as places in the adapter
+};
+
+/// Whether the server keeps this site.
+inline bool is_protected(const model_options& options, const adapter_site& site) {
+    return !options.protect || options.protect(site);
+}
+
+/// Looks at names, shapes and scales only: the matrices may be without values.
+/// @throws shape_error or parameter_error as model_layout::check; shape_error also if the sites of an input
+///         have hidden states of different lengths, or B does not have rank columns; naming the sites
+inline grouped_sites group_sites(const adapter& from, const model_options& options) {
+    grouped_sites result;
+    result.layout.mode = options.mode;
+    std::map<std::string, std::size_t> known;
+    for (std::size_t i = 0; i < from.sites.size(); ++i) {
+        const adapter_site& site = from.sites[i];
+        if (!is_protected(options, site)) {
+            continue;
+        }
+        if (site.b.columns != site.rank()) {
+            throw shape_error("model: site " + site.name + " has a B of " + std::to_string(site.b.columns) +
+                              " columns, wanted " + std::to_string(site.rank()) + ", the rank");
+        }
+        const std::string input = options.input_of ? options.input_of(site.name) : shared_input(site.name);
+        const auto [found, is_first] = known.try_emplace(input, known.size());
+        if (is_first) {
+            result.layout.groups.push_back({input, site.d_in(), 1, {}});
+            result.sites.emplace_back();
+        }
+        auto& group = result.layout.groups[found->second];
+        if (group.d != site.d_in()) {
+            throw shape_error("model: site " + site.name + " has " + std::to_string(site.d_in()) +
+                              " inputs, wanted " + std::to_string(group.d) + " as site " +
+                              group.sites.front().name + ", which shares the input " + input);
+        }
+        group.sites.push_back({site.name, site.rank(), site.d_out(), site.scale});
+        result.sites[found->second].push_back(i);
+    }
+    result.layout.check();
+    return result;
+}
+
+/// Calls f; what it throws names the input. Costs nothing unless it throws.
+template <class F>
+decltype(auto) naming_input(const char* who, const model_layout::group& group, F&& f) {
+    const auto text = [&](const error& e) {
+        return std::string(who) + ": input " + group.input + ": " + e.what();
+    };
+    try {
+        return f();
+    } catch (const shape_error& e) {
+        throw shape_error(text(e));
+    } catch (const parameter_error& e) {
+        throw parameter_error(text(e));
+    } catch (const encoding_error& e) {
+        throw encoding_error(text(e));
+    } catch (const range_exceeded_error& e) {
+        throw range_exceeded_error(text(e));
+    } catch (const format_error& e) {
+        throw format_error(text(e));
+    }
+}
+
+}  // namespace detail
+
+}  // namespace tensafe::lora

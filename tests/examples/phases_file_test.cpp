@@ -1,0 +1,172 @@
+#include "../../examples/common/phases_file.hpp"
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/perf/roofline.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <unistd.h>
+#include <vector>
+
+using doctest::Approx;
+
+namespace {
+
+const std::string demo =
+    R"({"parameter_set":"private_n4096","back_end":"avx512","packing":"coefficient_tiles","rows":4,)"
+    R"("protection":"protected","pooled":false,"ms_per_token":0.5784405,"phases":{"encrypt":0.0798035,)"
+    R"("expand":0.0273105,"multiply":0.051747,"protect":0.298444,"pack":0.014717,"decrypt":0.024872,)"
+    R"("b":0.079889},"bytes":189696})";
+
+std::string row(const std::string& step, const std::string& kind, double time, const std::string& unit) {
+    const std::string name = "protected_step/" + step + "/rank:32/d:2048";
+    return R"({"name":")" + name + "_" + kind + R"(","run_name":")" + name + R"(","run_type":")" +
+           (kind == "iteration" ? "iteration" : "aggregate") + R"(","aggregate_name":")" + kind +
+           R"(","real_time":)" + std::to_string(time) + R"(,"time_unit":")" + unit + R"("})";
+}
+
+std::string benchmark(const std::string& extra = "") {
+    return R"({"context":{"num_cpus":2},"benchmarks":[)" + extra + row("encrypt", "mean", 900, "us") + "," +
+           row("encrypt", "median", 63, "us") + "," + row("encrypt", "cv", 0.02, "us") + "," +
+           row("expand", "iteration", 21000, "ns") + "," + row("expand", "iteration", 5, "ms") + "," +
+           row("multiply", "median", 0.035, "ms") + "," + row("make_zeros", "median", 158, "us") + "," +
+           row("protect_pooled", "median", 94, "us") + "," + row("finish", "median", 11, "us") + "," +
+           row("decrypt", "iteration", 900, "us") + "," + row("decrypt", "median", 16, "us") + "]}";
+}
+
+std::string refused(const std::string& text) {
+    try {
+        static_cast<void>(examples::parse_phases(text, "\"run.txt\""));
+    } catch (const tensafe::format_error& e) {
+        CHECK(std::string(e.what()).starts_with("\"run.txt\": "));
+        return e.what();
+    }
+    return "accepted";
+}
+
+std::string replaced(std::string text, std::string_view from, std::string_view to) {
+    const std::size_t at = text.find(from);
+    REQUIRE(at != text.npos);
+    return text.replace(at, from.size(), to);
+}
+
+bool contains(const std::string& text, std::string_view part) {
+    return text.find(part) != text.npos;
+}
+
+}  // namespace
+
+TEST_CASE("the demo's JSON is read, alone or below its table") {
+    for (const std::string& text :
+         {demo, demo + "\n", "site   q_proj, rank 32\n\nphase  ms\n" + demo + "\r\n"}) {
+        const examples::phase_times times = examples::parse_phases(text, "\"run.txt\"");
+        CHECK(times.phases.encrypt == 0.0798035);
+        CHECK(times.phases.expand == 0.0273105);
+        CHECK(times.phases.multiply == 0.051747);
+        CHECK(times.phases.protect == 0.298444);
+        CHECK(times.phases.pack == 0.014717);
+        CHECK(times.phases.decrypt == 0.024872);
+        CHECK(times.phases.b == 0.079889);
+        CHECK(times.source == "private_n4096, coefficient_tiles, protected, avx512");
+    }
+    // Bare replies have no phase protect, and pipelines leave out what took no time.
+    const std::string bare = replaced(demo, R"("protect":0.298444,)", "");
+    CHECK(examples::parse_phases(bare, "f").phases.protect == 0);
+}
+
+TEST_CASE("Google Benchmark's JSON is read: medians before runs, in any unit") {
+    const examples::phase_times times = examples::parse_phases(benchmark(), "\"bench.json\"");
+    CHECK(times.phases.encrypt == Approx(0.063));
+    CHECK(times.phases.expand == Approx(0.021));
+    CHECK(times.phases.multiply == Approx(0.035));
+    CHECK(times.phases.protect == Approx(0.158 + 0.094));
+    CHECK(times.phases.pack == Approx(0.011));
+    CHECK(times.phases.decrypt == Approx(0.016));
+    CHECK(times.phases.b == 0);
+    CHECK(contains(times.source, "without b"));
+    CHECK(examples::parse_phases(benchmark("7, {}, {\"run_name\": 3},"), "f").phases.pack == Approx(0.011));
+}
+
+TEST_CASE("hostile text is refused with a message that says what is wrong") {
+    CHECK(contains(refused(""), "not valid JSON"));
+    CHECK(contains(refused("no JSON at all\n"), "not valid JSON"));
+    CHECK(contains(refused("[1, 2]"), "wanted a JSON object"));
+    CHECK(contains(refused("{}"), "wanted an object \"phases\""));
+    CHECK(contains(refused(R"({"phases": [1]})"), "wanted an object \"phases\""));
+    CHECK(contains(refused(R"({"phases": {}})"), "wanted times above 0"));
+    CHECK(contains(refused(replaced(demo, "\"expand\"", "\"expnd\"")), "phase \"expnd\" is not known"));
+    CHECK(contains(refused(replaced(demo, "0.0798035", "-1")), "phase \"encrypt\": got \"-1\""));
+    CHECK(contains(refused(replaced(demo, "0.0798035", "\"1\"")), "wanted milliseconds"));
+    CHECK(contains(refused(replaced(demo, "0.0798035", "3.7e6")), "wanted milliseconds"));
+    CHECK(contains(refused(replaced(demo, "0.0798035", "1e999")), "not valid JSON"));
+    CHECK(contains(refused(replaced(demo, "0.0798035", "null")), "wanted milliseconds"));
+    CHECK(contains(refused(replaced(demo, "0.0798035", "0")), "wanted times above 0"));
+    CHECK(contains(refused(replaced(demo, "0.051747", "0")), "wanted times above 0"));
+    CHECK(contains(refused(replaced(demo, "0.024872", "0")), "wanted times above 0"));
+    CHECK(contains(refused(replaced(demo, "\"b\"", "\"encrypt\"")), "duplicate key"));
+    CHECK(contains(refused(std::string(100000, '[')), "nested deeper"));
+    CHECK(contains(refused(demo + std::string(1, '\0')), "zero byte"));
+    CHECK(contains(refused(replaced(demo, "private_n4096", "\xFF")), "not valid JSON"));
+}
+
+TEST_CASE("benchmarks that lack a step or speak of another unit are refused by name") {
+    CHECK(contains(refused(R"({"benchmarks": []})"), "no benchmark protected_step/encrypt/rank:32/d:2048"));
+    std::string other = benchmark();
+    for (std::size_t at = other.find("/finish/"); at != other.npos; at = other.find("/finish/")) {
+        other.replace(at, 8, "/other/");
+    }
+    CHECK(contains(refused(other), "no benchmark protected_step/finish"));
+    CHECK(contains(refused(replaced(benchmark(), R"("time_unit":"ms"},{"name":"protected_step/make)",
+                                    R"("time_unit":"h"},{"name":"protected_step/make)")),
+                   "got time_unit \"h\", wanted ns, us or ms"));
+    CHECK(contains(refused(replaced(benchmark(), "\"real_time\":63", "\"other\":63")), "no benchmark"));
+    CHECK(contains(refused(replaced(benchmark(), "\"real_time\":63", "\"real_time\":-63")),
+                   "wanted milliseconds"));
+}
+
+TEST_CASE("a file is read whole, and one that is missing or too long is refused") {
+    const auto folder =
+        std::filesystem::temp_directory_path() / ("phases_file_test_" + std::to_string(::getpid()));
+    std::filesystem::create_directory(folder);
+    const auto path = folder / "run.txt";
+    std::ofstream(path) << "table\n" << demo << "\n";
+    const examples::phase_times times = examples::read_phases(path);
+    CHECK(times.phases.total() == Approx(0.576783));
+    CHECK(times.source == "\"run.txt\": private_n4096, coefficient_tiles, protected, avx512");
+    std::filesystem::resize_file(path, (std::size_t{4} << 20) + 1);
+    CHECK_THROWS_AS(examples::read_phases(path), tensafe::format_error);
+    CHECK_THROWS_AS(examples::read_phases(folder), tensafe::io_error);
+    CHECK_THROWS_AS(examples::read_phases(folder / "none"), tensafe::io_error);
+    std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("recorded phases are those on the page of benchmarks") {
+    const auto page =
+        std::filesystem::path(TENSAFE_TEST_DATA).parent_path().parent_path() / "docs" / "benchmarks.md";
+    std::ifstream file(page);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    std::string header =
+        "| | encrypt | expand | multiply | make 8 zeros | protect, pooled | pack | decrypt |\n";
+    const std::size_t at = text.find(header);
+    REQUIRE(at != text.npos);
+    const std::size_t line = text.find("| AVX-512 | ", at);
+    REQUIRE(line != text.npos);
+    double us[7] = {};
+    REQUIRE(std::sscanf(text.c_str() + line, "| AVX-512 | %lf | %lf | %lf | %lf | %lf | %lf | %lf |", &us[0],
+                        &us[1], &us[2], &us[3], &us[4], &us[5], &us[6]) == 7);
+    const auto& recorded = examples::recorded_phases;
+    CHECK(recorded.encrypt == Approx(us[0] / 1000));
+    CHECK(recorded.expand == Approx(us[1] / 1000));
+    CHECK(recorded.multiply == Approx(us[2] / 1000));
+    CHECK(recorded.protect == Approx((us[3] + us[4]) / 1000));
+    CHECK(examples::recorded_pooled_phases.protect == Approx(us[4] / 1000));
+    CHECK(recorded.pack == Approx(us[5] / 1000));
+    CHECK(recorded.decrypt == Approx(us[6] / 1000));
+    CHECK(examples::recorded_pooled_phases.total() == Approx(recorded.total() - us[3] / 1000));
+}

@@ -1,0 +1,121 @@
+#include <tensafe/core/error.hpp>
+#include <tensafe/io/private_file.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <filesystem>
+#include <iterator>
+#include <string>
+#include <sys/stat.h>
+#include <thread>
+#include <vector>
+
+#include "file_builder.hpp"
+
+namespace io = tensafe::io;
+using tensafe::test::temporary_directory;
+using tensafe::test::to_bytes;
+
+namespace {
+
+std::string text_of(const std::filesystem::path& path, std::size_t largest = 1000) {
+    const auto bytes = io::read_private_file(path, largest);
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::ptrdiff_t entries(const std::filesystem::path& directory) {
+    return std::distance(std::filesystem::directory_iterator(directory), {});
+}
+
+}  // namespace
+
+TEST_CASE("a private file comes back as it was written, and only its owner may touch it") {
+    const temporary_directory folder;
+    const auto path = folder.path() / "key";
+    io::create_private_file(path, to_bytes("a secret"));
+    CHECK(text_of(path) == "a secret");
+    struct stat status {};
+    REQUIRE(::stat(path.c_str(), &status) == 0);
+    CHECK((status.st_mode & 07777) == 0600);
+    CHECK(status.st_nlink == 1);
+    CHECK(entries(folder.path()) == 1);
+
+    io::create_private_file(folder.path() / "empty", {});
+    CHECK(text_of(folder.path() / "empty").empty());
+}
+
+TEST_CASE("a private file is never written over, whatever stands there") {
+    const temporary_directory folder;
+    const auto path = folder.put("key", "the old key");
+    CHECK_THROWS_AS(io::create_private_file(path, to_bytes("another")), tensafe::io_error);
+    std::filesystem::permissions(path, std::filesystem::perms::owner_read);
+    CHECK(text_of(path) == "the old key");
+
+    const auto link = folder.path() / "link";
+    std::filesystem::create_symlink(folder.path() / "nowhere", link);
+    CHECK_THROWS_AS(io::create_private_file(link, to_bytes("another")), tensafe::io_error);
+    CHECK_FALSE(std::filesystem::exists(folder.path() / "nowhere"));
+    CHECK_THROWS_AS(io::create_private_file(folder.path(), to_bytes("another")), tensafe::io_error);
+    CHECK_THROWS_AS(io::create_private_file(folder.path() / "missing" / "key", {}), tensafe::io_error);
+    CHECK(entries(folder.path()) == 2);  // no temporary file stays
+}
+
+TEST_CASE("of several that create the same private file one succeeds") {
+    const temporary_directory folder;
+    const auto path = folder.path() / "key";
+    std::vector<int> succeeded(4, 0);
+    {
+        std::vector<std::jthread> threads;
+        for (std::size_t i = 0; i < succeeded.size(); ++i) {
+            threads.emplace_back([&, i] {
+                try {
+                    io::create_private_file(path, to_bytes(std::to_string(i)));
+                    succeeded[i] = 1;
+                } catch (const tensafe::io_error&) {
+                    succeeded[i] = 0;
+                }
+            });
+        }
+    }
+    int winners = 0;
+    for (std::size_t i = 0; i < succeeded.size(); ++i) {
+        winners += succeeded[i];
+        if (succeeded[i] == 1) {
+            CHECK(text_of(path) == std::to_string(i));
+        }
+    }
+    CHECK(winners == 1);
+    CHECK(entries(folder.path()) == 1);
+}
+
+TEST_CASE("a file to which others than its owner have any access is not read as a secret") {
+    const temporary_directory folder;
+    const auto path = folder.put("key", "no secret");
+    for (const unsigned mode : {0601u, 0602u, 0604u, 0610u, 0620u, 0640u, 0644u}) {
+        CAPTURE(mode);
+        REQUIRE(::chmod(path.c_str(), mode) == 0);
+        CHECK_THROWS_AS(text_of(path), tensafe::io_error);
+    }
+    CHECK_THROWS_WITH(text_of(path),
+                      (io::quote(path.string()) +
+                       ": others than its owner have access: got mode 0644, wanted 0600 (chmod 600)")
+                          .c_str());
+    for (const unsigned mode : {0600u, 0400u, 0700u}) {
+        REQUIRE(::chmod(path.c_str(), mode) == 0);
+        CHECK(text_of(path) == "no secret");
+    }
+}
+
+TEST_CASE("a secret that is missing, no regular file or too long is refused") {
+    const temporary_directory folder;
+    CHECK_THROWS_AS(text_of(folder.path() / "missing"), tensafe::io_error);
+    CHECK_THROWS_AS(text_of(folder.path()), tensafe::io_error);
+    const auto pipe = folder.path() / "pipe";
+    REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+    CHECK_THROWS_AS(text_of(pipe), tensafe::io_error);
+    const auto path = folder.path() / "key";
+    io::create_private_file(path, to_bytes("12345"));
+    CHECK(text_of(path, 5) == "12345");
+    CHECK_THROWS_AS(text_of(path, 4), tensafe::format_error);
+}

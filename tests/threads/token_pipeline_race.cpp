@@ -1,0 +1,148 @@
+// Everything at once, for ThreadSanitizer: submitters, cancellations, reports, failures, and a stop in the
+// middle. What comes out of it is in tests/lora/token_pipeline_test.cpp.
+#include <tensafe/core/error.hpp>
+#include <tensafe/lora/token_pipeline.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <span>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace tensafe::lora;
+
+/// Adds up; without locks or atomics of its own, so that the pipeline's are what orders it.
+struct adder {
+    std::uint64_t calls = 0;
+
+    std::size_t groups() const { return 1; }
+    std::size_t d(std::size_t) const { return 2; }
+    std::size_t rows(std::size_t) const { return 1; }
+    void run(std::span<round_trip> batch) {
+        if (++calls % 97 == 0) {
+            throw tensafe::error("a batch that fails");
+        }
+        for (round_trip& item : batch) {
+            item.answers[0] = static_cast<double>(item.hidden[0]) + static_cast<double>(item.hidden[1]);
+            if (calls % 31 == 0) {
+                item.error = std::make_exception_ptr(tensafe::error("a round trip that fails"));
+            }
+        }
+    }
+};
+
+/// Memory of a sequence: plain, as one thread at a time has it.
+struct stream {
+    std::array<float, 2> h{};
+    int turns = 0;
+    int wrong = 0;
+};
+
+token_sequence sequence_of(const std::shared_ptr<stream>& s, int turns) {
+    return [s, turns](std::span<const double> answers) {
+        if (!answers.empty()) {
+            s->wrong += answers[0] != static_cast<double>(s->h[0]) + static_cast<double>(s->h[1]);
+        }
+        s->h = {static_cast<float>(s->turns), 1};
+        return s->turns++ == turns ? turn::end() : turn::ask_last(0, s->h);
+    };
+}
+
+}  // namespace
+
+TEST_CASE("submitting, cancelling, reporting and stopping from several threads is ordered") {
+    adder engine;
+    pipeline_options options;
+    options.forward_threads = 2;
+    options.largest_batch = 3;
+    options.most_sequences = 5;
+    token_pipeline<adder> pipeline(engine, options);
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> users;
+    for (int u = 0; u < 3; ++u) {
+        users.emplace_back([&, u] {
+            for (int i = 0; i < 60; ++i) {
+                const auto mine = std::make_shared<stream>();
+                try {
+                    const auto ticket = pipeline.submit(sequence_of(mine, 4 + u));
+                    if (i % 7 == u) {
+                        ticket.cancel();
+                    }
+                    ticket.wait();
+                } catch (const tensafe::error&) {
+                }
+                // The sequence is over or was never taken: its memory is the user's again.
+                wrong += mine->wrong;
+            }
+        });
+    }
+    std::thread observer([&] {
+        std::uint64_t before = 0;
+        while (pipeline.report().submitted < 120) {
+            const auto report = pipeline.report();
+            wrong += report.round_trips < before;
+            before = report.round_trips;
+            std::this_thread::yield();
+        }
+        pipeline.stop();
+    });
+    for (std::thread& user : users) {
+        user.join();
+    }
+    observer.join();
+    CHECK(wrong == 0);
+    pipeline.close();
+    const auto report = pipeline.report();
+    CHECK(report.submitted == report.finished + report.failed + report.cancelled);
+}
+
+TEST_CASE("a pipeline that ends under load has let go of everything") {
+    for (int round = 0; round < 20; ++round) {
+        adder engine;
+        std::vector<std::shared_ptr<stream>> streams;
+        {
+            pipeline_options options;
+            options.forward_threads = 3;
+            token_pipeline<adder> pipeline(engine, options);
+            for (int s = 0; s < 8; ++s) {
+                streams.push_back(std::make_shared<stream>());
+                static_cast<void>(pipeline.submit(sequence_of(streams.back(), 1 << 30)));
+            }
+        }
+        for (const auto& s : streams) {
+            CHECK(s.use_count() == 1);
+            CHECK(s->wrong == 0);
+        }
+        CHECK(engine.calls < 1'000'000);
+    }
+}
+
+TEST_CASE("a sequence that drops its own pipeline leaves nothing behind") {
+    for (int round = 0; round < 20; ++round) {
+        adder engine;
+        auto pipeline = std::make_shared<token_pipeline<adder>>(engine);
+        token_pipeline<adder>* const there = pipeline.get();
+        std::atomic<bool> alone{false};
+        const auto endless = there->submit(sequence_of(std::make_shared<stream>(), 1 << 30));
+        const auto last =
+            there->submit([&alone, mine = std::move(pipeline)](std::span<const double>) mutable {
+                while (!alone) {
+                    std::this_thread::yield();
+                }
+                mine.reset();
+                return turn::end();
+            });
+        alone = true;
+        CHECK_NOTHROW(last.wait());
+        // The engine may have failed it before.
+        CHECK_THROWS_AS(endless.wait(), tensafe::error);
+    }
+}

@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include "../worst.hpp"
 #include "tiles_fixture.hpp"
 
 using namespace tiles_fixture;
@@ -175,7 +176,7 @@ TEST_CASE("what up to two rows lose is far from a multiple of Q in one of their 
         double most = 0;
         for (std::size_t k = 0; k < detail::checks_per_group; ++k) {
             const double lost = z * detail::check_weight(r, k) + y * detail::check_weight(other, k);
-            most = std::fmax(most, std::fabs(wrapped(lost)));
+            most = tests::worse(most, std::fabs(wrapped(lost)));
         }
         return most;
     };

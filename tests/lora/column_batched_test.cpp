@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "../worst.hpp"
 #include "random_values.hpp"
 
 namespace ckks = tensafe::ckks;
@@ -84,7 +85,7 @@ double error_in_deviations(session& with, const Server& s, const matrix& a, cons
         const std::vector<double> wanted = product(a, h);
         const double deviation = unit * std::fmax(norm(std::span<const float>(h)), 1e-100);
         for (std::size_t r = 0; r < a.rows; ++r) {
-            largest = std::fmax(largest, std::fabs(answers[t][r] - wanted[r]) / deviation);
+            largest = tests::worse(largest, std::fabs(answers[t][r] - wanted[r]) / deviation);
         }
     }
     return largest;

@@ -1,3 +1,4 @@
+#include <tensafe/exec/host_parallel.hpp>
 #include <tensafe/lora/host_engine.hpp>
 #include <tensafe/lora/token_pipeline.hpp>
 
@@ -16,26 +17,7 @@
 namespace {
 
 using namespace tiles_fixture;
-using tensafe::exec::host_execution;
-
-/// What host_parallel looks like to an engine: several slots, and no copies.
-struct slots_of_test {
-    explicit slots_of_test(std::size_t slots) : slots_(slots) {}
-    slots_of_test(const slots_of_test&) = delete;
-    slots_of_test& operator=(const slots_of_test&) = delete;
-
-    std::size_t threads() const noexcept { return slots_; }
-    template <class F>
-    void for_each(std::size_t count, F&& f) const {
-        for (std::size_t i = count; i > 0; --i) {
-            f(i - 1, i % slots_);
-        }
-    }
-
-  private:
-    std::size_t slots_;
-};
-static_assert(host_execution<slots_of_test>);
+using tensafe::exec::host_parallel;
 
 /// Group 0: 6 rows of 300 entries; group 1: 3 rows of 500.
 struct two_groups {
@@ -138,10 +120,10 @@ TEST_CASE("a batch over two groups gets A*h each, and what is wrong with one lea
     check_mixed_batch(engine, groups);
 }
 
-TEST_CASE("several slots of a place that cannot be copied serve the same batches") {
+TEST_CASE("several threads serve the same batches") {
     two_groups groups;
-    const slots_of_test where(3);
-    narrow_engine<slots_of_test> engine(where, groups.with.key_holder, groups.servers, groups.with.zeros);
+    const host_parallel where(3);
+    narrow_engine<host_parallel> engine(where, groups.with.key_holder, groups.servers, groups.with.zeros);
     check_mixed_batch(engine, groups);
 }
 
@@ -184,11 +166,12 @@ TEST_CASE("bare replies need no zeros") {
 
 TEST_CASE("sequences of different lengths all get right answers from an encrypted pipeline") {
     two_groups groups;
-    narrow_engine<> engine(host{}, groups.with.key_holder, groups.servers, groups.with.zeros);
+    const host_parallel where(2);
+    narrow_engine<host_parallel> engine(where, groups.with.key_holder, groups.servers, groups.with.zeros);
     pipeline_options options;
     options.forward_threads = 2;
     options.largest_batch = 3;
-    token_pipeline<narrow_engine<>> pipeline(engine, options);
+    token_pipeline<narrow_engine<host_parallel>> pipeline(engine, options);
     constexpr std::size_t sequences = 5;
     std::array<std::size_t, sequences> right{};
     for (std::size_t s = 0; s < sequences; ++s) {

@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "../worst.hpp"
 #include "random_values.hpp"
 
 // Every allocation of this program goes through these.
@@ -171,7 +172,7 @@ void check_deltas(const Served& s, const lora::adapter& from, std::size_t group,
         double worst = 0;
         double size = 0;
         for (std::size_t k = 0; k < wanted.size(); ++k) {
-            worst = std::fmax(worst, std::fabs(deltas[i][k] - wanted[k]));
+            worst = tests::worse(worst, std::fabs(deltas[i][k] - wanted[k]));
             size = std::fmax(size, std::fabs(wanted[k]));
         }
         CAPTURE(sites[i].name);

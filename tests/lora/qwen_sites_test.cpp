@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "../worst.hpp"
+
 namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;
 using tensafe::exec::host;
@@ -56,7 +58,7 @@ struct site_data {
     }
     void compare(result& total, std::size_t token, std::span<const double> delta) const {
         const std::span<const double> wanted(deltas.data() + token * site.d_out(), site.d_out());
-        total.worst = std::fmax(total.worst, relative_error(delta, wanted));
+        total.worst = tests::worse(total.worst, relative_error(delta, wanted));
         ++total.tokens;
     }
 

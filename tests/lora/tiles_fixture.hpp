@@ -28,6 +28,7 @@
 #include <utility>
 #include <vector>
 
+#include "../worst.hpp"
 #include "random_values.hpp"
 
 // What tests of coefficient_tiles share: a small set, a client with its zeros, and the error that is allowed.
@@ -88,7 +89,7 @@ inline double largest_difference(std::span<const double> a, std::span<const doub
     REQUIRE(a.size() == b.size());
     double largest = 0;
     for (std::size_t k = 0; k < a.size(); ++k) {
-        largest = std::fmax(largest, std::fabs(a[k] - b[k]));
+        largest = tests::worse(largest, std::fabs(a[k] - b[k]));
     }
     return largest;
 }

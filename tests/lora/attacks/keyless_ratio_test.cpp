@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "../../worst.hpp"
 #include "../random_values.hpp"
 #include "attack.hpp"
 
@@ -272,10 +273,10 @@ TEST_CASE("a bare reply of replicated slots shows A to its encoding's precision,
     for (std::size_t r = 0; r < layout.stride; ++r) {
         for (std::size_t t = 0; t < d; ++t) {
             const std::complex<double> slot = slots[r + layout.stride * t];
-            worst =
-                std::fmax(worst, std::fabs(slot.real() - static_cast<double>(a.row(layout.row(0, r, 0))[t])));
-            worst =
-                std::fmax(worst, std::fabs(slot.imag() - static_cast<double>(a.row(layout.row(0, r, 1))[t])));
+            worst = tests::worse(worst,
+                                 std::fabs(slot.real() - static_cast<double>(a.row(layout.row(0, r, 0))[t])));
+            worst = tests::worse(worst,
+                                 std::fabs(slot.imag() - static_cast<double>(a.row(layout.row(0, r, 1))[t])));
         }
     }
     MESSAGE("largest error of a recovered weight: ", worst);

@@ -4,10 +4,12 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/io/ed25519.hpp>
+#include <tensafe/io/message.hpp>
 #include <tensafe/io/signed_adapter.hpp>
 
 #include <CLI/CLI.hpp>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -29,21 +31,22 @@ std::string keygen(const fs::path& key_file) {
     return text;
 }
 
-void sign(const fs::path& directory, const fs::path& key_file, const std::string& name, unsigned revision) {
+void sign(const fs::path& directory, const fs::path& key_file, const std::string& name,
+          std::uint64_t revision) {
     io::sign_adapter(directory, io::signing_key::read(key_file), name, revision);
     std::printf("signed          %s\n", (directory / io::signature_file_name).c_str());
 }
 
-void verify(const fs::path& directory, const std::string& trusted, unsigned oldest) {
+void verify(const fs::path& directory, const std::string& trusted, std::uint64_t oldest) {
     const io::signature_policy policy = {.trusted = {io::verifying_key::from_hex(trusted, "--trust")},
                                          .oldest_revision = oldest};
     const auto [adapter, from] = io::load_adapter(directory, policy);
-    std::printf("loaded          %zu sites, name \"%s\", revision %llu\n", adapter.sites.size(),
-                from.name.c_str(), from.revision + 0ULL);
+    std::printf("loaded          %zu sites, name %s, revision %llu\n", adapter.sites.size(),
+                io::quote(from.name).c_str(), from.revision + 0ULL);
 }
 
 void must_be_refused(const char* what, const fs::path& directory, const std::string& trusted,
-                     unsigned oldest) {
+                     std::uint64_t oldest) {
     try {
         verify(directory, trusted, oldest);
     } catch (const tensafe::signature_error& error) {
@@ -62,9 +65,12 @@ void demonstrate(const fs::path& folder) {
     verify(adapter, trusted, 3);
     must_be_refused("An old revision", adapter, trusted, 4);
 
-    std::fstream(adapter / "adapter_model.safetensors", std::ios::in | std::ios::out | std::ios::binary)
-        .seekp(-1, std::ios::end)
-        .put('!');
+    const fs::path weights = adapter / "adapter_model.safetensors";
+    fs::permissions(weights, fs::perms::owner_write, fs::perm_options::add);  // maybe read-only
+    std::fstream file(weights, std::ios::in | std::ios::out | std::ios::binary);
+    if (!file.seekp(-1, std::ios::end).put('!').flush()) {
+        throw tensafe::io_error("cannot change " + weights.string());
+    }
     must_be_refused("A package with one changed byte", adapter, trusted, 0);
 }
 
@@ -86,7 +92,7 @@ struct temporary_folder {
 
 int main(int argc, char** argv) {
     std::string directory, key_file, name, trusted;
-    unsigned revision = 0;
+    std::uint64_t revision = 0;
     CLI::App app("Signs adapter packages and loads them as a server would; alone, demonstrates it");
     CLI::App* const make = app.add_subcommand("keygen", "Makes a signing key");
     make->add_option("KEYFILE", key_file)->required();

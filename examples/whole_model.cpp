@@ -3,6 +3,7 @@
 //
 //   whole_model                            40 layers of seven sites, rank 32 (random values)
 //   whole_model --protect 0-9,30-39        the other layers go to the client in the clear
+//   whole_model --prefill 128              also a batch of 128 tokens through the first layer
 
 #include "common/whole_model.hpp"
 
@@ -50,7 +51,7 @@ void run(const perf::transformer_shape& shape, const lora::model_options& option
     double worst = 0;
     lora::query<params> query;
     lora::model_client<params>::reply_type reply;
-    lora::decryption_workspace<params> reading;
+    lora::model_client<params>::workspace reading;
     std::vector<double> product;
     lora::model_client<params>::site_deltas deltas;
     for (std::size_t token = 0; token < tokens; ++token) {
@@ -80,6 +81,9 @@ void run(const perf::transformer_shape& shape, const lora::model_options& option
     }
     print("together", all_predicted, all_measured);
     std::printf("\nrelative error  %.1e against plaintext LoRA (worst site and token)\n", worst);
+    const double distance = forecast.totals().statistical_distance;
+    std::printf("distance 2^%.1f after 2^20 tokens, of all replies from such as are made of answers alone\n",
+                std::log2(distance));
     if (options.largest_prefill > 0) {
         examples::prefill_first_layer(server, client, session, forecast);
     }
@@ -92,12 +96,12 @@ int main(int argc, char** argv) {
     perf::transformer_shape shape;
     lora::model_options options;
     std::size_t tokens = 2;
-    options.largest_prefill = 128;
     std::string layers;
     app.add_option("--layers", shape.layers, "layers of the model")->check(CLI::Range(1, 1000));
     app.add_option("--rank", shape.rank, "of every site")->check(CLI::Range(1, 1024));
     app.add_option("--tokens", tokens, "tokens to generate")->check(CLI::Range(1, 100000));
-    app.add_option("--prefill", options.largest_prefill, "tokens of a prefill batch (one layer); 0: none")
+    app.add_option("--prefill", options.largest_prefill,
+                   "tokens of a prefill batch (one layer), as 128; 0: none")
         ->check(CLI::Range(0, 4096));
     app.add_option("--protect", layers, "layers whose matrices the server keeps, as 0-9,30-39; default: all");
     CLI11_PARSE(app, argc, argv);

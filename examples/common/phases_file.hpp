@@ -6,6 +6,7 @@
 #include <tensafe/io/message.hpp>
 #include <tensafe/perf/roofline.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <filesystem>
@@ -66,6 +67,15 @@ inline double& phase_called(tensafe::perf::measured_phases& phases, std::string_
         " is not known, wanted encrypt, expand, multiply, protect, pack, decrypt or b");
 }
 
+/// At most 40 bytes, none of a character that is cut.
+inline std::string head_of(const std::string& text) {
+    std::size_t end = std::min<std::size_t>(text.size(), 40);
+    while (end > 0 && end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) {
+        --end;
+    }
+    return text.substr(0, end);
+}
+
 /// {"phases": {"encrypt": ms, ...}, "parameter_set": ..., ...}: what the pipelines print with --json.
 inline phase_times from_demo(const json& object, const std::string& file) {
     phase_times result;
@@ -79,7 +89,7 @@ inline phase_times from_demo(const json& object, const std::string& file) {
     for (const char* key : {"parameter_set", "packing", "protection", "back_end"}) {
         const auto text = object.find(key);
         if (text != object.end() && text->is_string()) {
-            result.source += (result.source.empty() ? "" : ", ") + text->get<std::string>().substr(0, 40);
+            result.source += (result.source.empty() ? "" : ", ") + head_of(text->get<std::string>());
         }
     }
     return result;

@@ -248,9 +248,9 @@ inline std::string bars_of(const bar_chart& chart, const chart_frame& frame) {
 
 /// The chart as an SVG file that needs nothing else: fonts of the reader, colours for light and dark
 /// backgrounds by the reader's preference. The same chart gives the same bytes.
-/// @throws tensafe::shape_error, tensafe::parameter_error  for 1 to 32 categories and 1 to 7 series of as
-/// many
-///         values do not hold, or a value is neither 0 nor in [1e-6, 1e9]
+/// @throws tensafe::shape_error or tensafe::parameter_error unless there are 1 to 32 categories, 1 to 7
+/// series
+///         of as many values, and each value is 0 or in [1e-6, 1e9]
 inline std::string to_svg(const bar_chart& chart) {
     using namespace detail;
     check(chart);

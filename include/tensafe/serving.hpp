@@ -10,6 +10,7 @@
 #include <tensafe/lora/model_client.hpp>
 #include <tensafe/lora/model_server.hpp>
 #include <tensafe/lora/model_session.hpp>
+#include <tensafe/lora/prometheus.hpp>
 #include <tensafe/lora/registry.hpp>
 #include <tensafe/lora/router.hpp>
 #include <tensafe/lora/token_pipeline.hpp>

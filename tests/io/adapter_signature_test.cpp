@@ -121,7 +121,8 @@ TEST_CASE("names that could pretend to be something else are not signed") {
     const auto make = [](std::string_view name) {
         return adapter_signature::make(fixed_package(), fixed_key(), name);
     };
-    for (const std::string name : {"a\nb", "\x1b[2J", "\x7f", "\xff", "\xc3"}) {
+    for (const std::string name : {"a\nb", "\x1b[2J", "\x7f", "\xff", "\xc3", "a\xc2\x85" "b", "\xc2\x9b" "2J",
+                                   "\xed\xa0\x80"}) {
         CAPTURE(name);
         CHECK_THROWS_AS(make(name), tensafe::parameter_error);
     }
@@ -163,6 +164,8 @@ TEST_CASE("a text that is no signature of this version is refused") {
         {with(good, "\"name\": \"legal\"", "\"name\": null"), "name: got null, wanted a string"},
         {with(good, "\"legal\"", "\"le\\ngal\""), "without control characters"},
         {with(good, "\"legal\"", "\"le\\u0000gal\""), "without control characters"},
+        {with(good, "\"legal\"", "\"le\xc2\x85gal\""), "without control characters"},
+        {with(good, "\"legal\"", "\"le\\u009bgal\""), "without control characters"},
         {with(good, "\"legal\"", '"' + std::string(201, 'a') + '"'), "at most 200 bytes"},
         {with(good, "\"legal\"", "\"\xff\""), "not valid JSON"},
         {with(good, key, key.substr(2)), "public_key: got 62 characters"},

@@ -3,8 +3,11 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/io/ed25519.hpp>
 #include <tensafe/io/hex.hpp>
+#include <tensafe/io/openssl_error.hpp>
+#include <tensafe/io/sha256.hpp>
 
 #include <doctest/doctest.h>
+#include <openssl/err.h>
 
 #include <array>
 #include <cstddef>
@@ -292,4 +295,39 @@ TEST_CASE("key files that hold anything but one Ed25519 key without a passphrase
     CHECK_THROWS_AS(signing_key::read(folder.path() / "missing"), tensafe::io_error);
     // An error leaves nothing behind that a later call would stumble over.
     CHECK(read_private(private_pem) == key_of(0).verifying());
+}
+
+TEST_CASE("reports of the application in OpenSSL's queue stay, and none of ours are added or taken for its") {
+    const temporary_directory folder;
+    const auto use_all = [&] {
+        const signing_key key = signing_key::generate();
+        ed25519_signature signature = key.sign(to_bytes("x"));
+        CHECK(key.verifying().verifies(to_bytes("x"), signature));
+        signature[0] ^= std::byte{1};
+        CHECK_FALSE(key.verifying().verifies(to_bytes("x"), signature));
+        std::array<std::byte, 32> no_point{};
+        no_point[0] = std::byte{2};
+        CHECK_FALSE(verifying_key(no_point).verifies(to_bytes("x"), signature));
+        CHECK_THROWS_AS(signing_key::read(put_private(folder, private_pem.substr(0, 60))), tensafe::format_error);
+        CHECK_THROWS_AS(signing_key::read(put_private(folder, x25519_private_pem)),
+                        tensafe::unsupported_error);
+        CHECK_THROWS_AS(verifying_key::read(folder.put("public.pem", private_pem)), tensafe::format_error);
+        static_cast<void>(tensafe::io::sha256::of(to_bytes("x")));
+    };
+    ERR_clear_error();
+    use_all();
+    CHECK(ERR_get_error() == 0);
+    ERR_raise(ERR_LIB_USER, 7);
+    ERR_raise(ERR_LIB_USER, 8);
+    use_all();
+    {
+        const tensafe::io::detail::openssl_reports reports;
+        CHECK_THROWS_WITH(reports.fail("rest"), "OpenSSL: cannot rest: no reason given");
+        ERR_raise(ERR_LIB_USER, 9);
+        CHECK_THROWS_WITH(reports.check(0, "rest"), doctest::Contains("reason(9)"));
+        CHECK_NOTHROW(reports.check(1, "rest"));
+    }
+    CHECK(ERR_GET_REASON(ERR_get_error()) == 7);
+    CHECK(ERR_GET_REASON(ERR_get_error()) == 8);
+    CHECK(ERR_get_error() == 0);
 }

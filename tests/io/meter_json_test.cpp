@@ -11,9 +11,11 @@
 #include <string>
 
 using tensafe::format_error;
+using tensafe::io::longest_meter_json;
 using tensafe::io::meter_json;
 using tensafe::io::read_meter_json;
 using tensafe::lora::meter;
+using tensafe::lora::meter_limits;
 using tensafe::lora::meter_snapshot;
 using tensafe::lora::usage;
 
@@ -36,9 +38,9 @@ std::string replaced_last(std::string text, const std::string& from, const std::
     return text.replace(at, from.size(), to);
 }
 
-std::string refusal(const std::string& text) {
+std::string refusal(const std::string& text, const meter_limits& limits = {}) {
     try {
-        static_cast<void>(read_meter_json(text, "counters.json"));
+        static_cast<void>(read_meter_json(text, "counters.json", limits));
     } catch (const format_error& error) {
         return error.what();
     }
@@ -140,8 +142,60 @@ TEST_CASE("a pair that comes twice is refused") {
 }
 
 TEST_CASE("text beyond the limit is refused before it is read") {
-    const std::string text(tensafe::io::longest_meter_json + 1, ' ');
-    CHECK(mentions(refusal(text), "134217729 bytes, wanted at most 134217728"));
+    const meter_limits few{4, 2, 3, 4};
+    CHECK(longest_meter_json(few) == 7 * (16 + 816) + 2048);
+    const std::string text(longest_meter_json(few) + 1, ' ');
+    CHECK(mentions(refusal(text, few), "got 7873 bytes, wanted at most 7872"));
+    CHECK(mentions(refusal(text.substr(1), few), "not valid JSON"));
+    CHECK(longest_meter_json() == 101'001 * (512 + 816) + 2048);
+    // Whatever the limits are, nothing overflows.
+    constexpr std::size_t any = std::numeric_limits<std::size_t>::max();
+    CHECK(longest_meter_json({any, any, any, any}) > std::size_t{1} << 60);
+}
+
+TEST_CASE("text of more values than a meter has is refused at the first of them") {
+    const meter_limits few{4, 2, 3, 4};  // seven series
+    const std::string start = R"({"format":"tensafe meter","version":1,"series":[)";
+    std::string text = start + "[]";
+    for (int i = 0; i < 500; ++i) {
+        text += ",[]";
+    }
+    REQUIRE(text.size() < longest_meter_json(few));
+    // The text is cut: what is told is what was found first.
+    CHECK(mentions(refusal(text, few), "more than 74 JSON values"));
+    CHECK(mentions(refusal(start + "0,0,0", few), "not valid JSON"));
+    std::string longer = start + "0";
+    for (int i = 0; i < 909'100; ++i) {
+        longer += ",0";
+    }
+    CHECK(mentions(refusal(longer), "more than 909020 JSON values"));
+}
+
+TEST_CASE("a meter that is full comes back with its own limits, however long its text is") {
+    for (const std::size_t longest : {std::size_t{1}, std::size_t{40}, std::size_t{1000}}) {
+        const meter_limits limits{longest, 3, 50, 60};
+        meter m(limits);
+        // A backslash stands before each quote; two characters tell the names apart.
+        const auto name = [&](std::size_t i) {
+            return longest == 1 ? std::string(1, static_cast<char>('0' + i))
+                                : std::string(longest - 2, '"') + static_cast<char>('0' + i / 10) +
+                                      static_cast<char>('0' + i % 10);
+        };
+        constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+        for (std::size_t adapter = 0; adapter < 4; ++adapter) {
+            for (std::size_t client = 0; client < 51; ++client) {
+                m.record(name(adapter), name(client), {most, most, most, most, most, most});
+            }
+        }
+        const meter_snapshot before = m.snapshot();
+        REQUIRE(before.series.size() >= 60);
+        for (const int indent : {-1, 0, 4, 16}) {
+            const std::string text = meter_json(before, indent);
+            CHECK(text.size() <= longest_meter_json(limits));
+            CHECK(read_meter_json(text, "counters", limits) == before);
+        }
+        CHECK(mentions(refusal(meter_json(before), {longest, 1, 1, 1}), "counters.json"));
+    }
 }
 
 TEST_CASE("text cut or changed at any byte is read or refused, and nothing else happens") {

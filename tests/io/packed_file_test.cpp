@@ -8,6 +8,7 @@
 
 #include <array>
 #include <bit>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -244,7 +245,11 @@ TEST_CASE("a file that others may write, own or keep from being read is not used
     REQUIRE(::chmod(path.c_str(), 0644) == 0);
     CHECK(read_file(path, 2) == some_words(2));
     if (::geteuid() == 0) {
-        REQUIRE(::chown(path.c_str(), 12345, static_cast<gid_t>(-1)) == 0);
+        if (::chown(path.c_str(), 12345, static_cast<gid_t>(-1)) != 0) {
+            REQUIRE((errno == EINVAL || errno == EPERM));
+            MESSAGE("skipped: this user namespace has no second user");
+            return;
+        }
         check_refused<io_error>([&] { read_file(path, 2); }, "another user owns it");
     } else {  // root reads whatever the mode says
         REQUIRE(::chmod(path.c_str(), 0) == 0);

@@ -3,12 +3,14 @@
 
 #include <doctest/doctest.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <filesystem>
 #include <iterator>
 #include <string>
 #include <sys/stat.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include "file_builder.hpp"
@@ -59,6 +61,48 @@ TEST_CASE("a private file is never written over, whatever stands there") {
     CHECK_THROWS_AS(io::create_private_file(folder.path(), to_bytes("another")), tensafe::io_error);
     CHECK_THROWS_AS(io::create_private_file(folder.path() / "missing" / "key", {}), tensafe::io_error);
     CHECK(entries(folder.path()) == 2);  // no temporary file stays
+}
+
+TEST_CASE("what writers of the same process number left does not keep a private file from being created") {
+    const temporary_directory folder;
+    for (int i = 0; i < 100; ++i) {
+        folder.put("key.partial-" + std::to_string(::getpid()) + "-" + std::to_string(i), "left");
+    }
+    const auto path = folder.path() / "key";
+    io::create_private_file(path, to_bytes("a secret"));
+    CHECK(text_of(path) == "a secret");
+    CHECK(entries(folder.path()) == 101);
+}
+
+TEST_CASE("a private file is created in the working folder too, by its name alone") {
+    const temporary_directory folder;
+    const auto before = std::filesystem::current_path();
+    std::filesystem::current_path(folder.path());
+    CHECK_NOTHROW(io::create_private_file("key", to_bytes("a secret")));
+    std::filesystem::current_path(before);
+    CHECK(text_of(folder.path() / "key") == "a secret");
+}
+
+TEST_CASE("a secret that another user owns is not read, one of this user is") {
+    const temporary_directory folder;
+    const auto path = folder.path() / "key";
+    io::create_private_file(path, to_bytes("a secret"));
+    CHECK(text_of(path) == "a secret");
+    if (::geteuid() != 0) {
+        return;  // only root can give a file away
+    }
+    if (::chown(path.c_str(), 12345, static_cast<gid_t>(-1)) != 0) {
+        REQUIRE((errno == EINVAL || errno == EPERM));
+        MESSAGE("skipped: this user namespace has no second user");
+        return;
+    }
+    std::string message;
+    try {
+        static_cast<void>(text_of(path));
+    } catch (const tensafe::io_error& error) {
+        message = error.what();
+    }
+    CHECK(message.find("another user owns it") != message.npos);
 }
 
 TEST_CASE("of several that create the same private file one succeeds") {

@@ -315,3 +315,64 @@ TEST_CASE("a meter agrees with a map for random records") {
         ++at;
     }
 }
+
+TEST_CASE("forgetting agrees with a map that renames, for random records in any order") {
+    std::mt19937 generator(9);
+    for (int round = 0; round < 50; ++round) {
+        meter m;
+        std::map<std::pair<std::string, std::string>, usage> wanted;
+        const auto name = [&](const char* kind) {
+            const auto number = generator() % 6;
+            return number == 0 ? std::string("other") : kind + std::to_string(number);
+        };
+        for (int k = 0; k < 60; ++k) {
+            // Names before and behind "other".
+            const std::string adapter = name(k % 2 == 0 ? "a" : "z");
+            const std::string client = name(k % 3 == 0 ? "c" : "x");
+            const auto choice = generator() % 8;
+            if (choice >= 2) {
+                const usage used = served(generator() % 1000);
+                m.record(adapter, client, used);
+                wanted[{adapter, client}] += used;
+                continue;
+            }
+            usage sum;
+            std::map<std::pair<std::string, std::string>, usage> rest;
+            for (const auto& [names_of_series, used] : wanted) {
+                auto kept = names_of_series;
+                std::string& part = choice == 0 ? kept.first : kept.second;
+                if (part != "other" && part == (choice == 0 ? adapter : client)) {
+                    part = "other";
+                    sum += used;
+                }
+                rest[kept] += used;
+            }
+            wanted = std::move(rest);
+            CHECK((choice == 0 ? m.forget_adapter(adapter) : m.forget_client(client)) == sum);
+        }
+        std::vector<meter_series> series;
+        for (const auto& [names_of_series, used] : wanted) {
+            series.push_back({names_of_series.first, names_of_series.second, used});
+        }
+        CHECK(m.snapshot().series == series);
+    }
+}
+
+TEST_CASE("the places of forgotten names are free, and of those only") {
+    meter m({.longest_name = 16, .most_adapters = 2, .most_clients = 2, .most_series = 99});
+    m.record("a", "c", served(1));
+    m.record("b", "c", served(1));
+    m.record("b", "d", served(1));
+    m.forget_client("c");  // joins nothing under a, and other of b
+    m.record("x", "e", served(1));
+    m.record("x", "f", served(1));
+    CHECK(names_of(m.snapshot()) ==
+          names{{"a", "other"}, {"b", "d"}, {"b", "other"}, {"other", "e"}, {"other", "other"}});
+    m.forget_adapter("b");
+    CHECK(names_of(m.snapshot()) ==
+          names{{"a", "other"}, {"other", "d"}, {"other", "e"}, {"other", "other"}});
+    m.record("y", "d", served(1));
+    m.record("z", "d", served(1));
+    CHECK(names_of(m.snapshot()) ==
+          names{{"a", "other"}, {"other", "d"}, {"other", "e"}, {"other", "other"}, {"y", "d"}});
+}

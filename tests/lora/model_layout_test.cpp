@@ -110,6 +110,72 @@ TEST_CASE("sites of one input with hidden states of different lengths are refuse
     CHECK(contains(message_of<parameter_error>([&] { lora::detail::group_sites(from, {}); }), "scale"));
 }
 
+TEST_CASE("in mode blind a scale is a power of two, and not beyond 2^256 either way") {
+    lora::model_options options;
+    options.mode = lora::mode::blind;
+    lora::adapter from = one_layer();
+    from.sites[0].scale = 0.7;  // a LoRA scale: merged with B before the server takes a size out
+    lora::model_layout l = lora::detail::group_sites(from, options).layout;
+    CHECK(l.groups[0].sites[0].scale == 1);
+    double& scale = l.groups[3].sites[0].scale;
+    for (const double power : {0x1p-256, 0x1p-1, 1.0, 4.0, 0x1p256}) {
+        scale = power;
+        CHECK_NOTHROW(l.check());
+    }
+    for (const double wrong :
+         {0.0, -1.0, 3.0, 0.7, 0x1p-257, 0x1p257, 0x1p-1074, 0x1p1000, 0x1.8p256,
+          std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+        CAPTURE(wrong);
+        scale = wrong;
+        CHECK(contains(message_of<parameter_error>([&] { l.check(); }), "mlp.experts.7.down_proj has "));
+    }
+    from.sites[0].scale = std::numeric_limits<double>::infinity();
+    CHECK(contains(message_of<parameter_error>([&] { lora::detail::group_sites(from, options); }), "scale"));
+}
+
+TEST_CASE("a name that cannot be shown is refused, and never part of the message") {
+    using layout = lora::model_layout;
+    for (const std::string name : {"evil\nname", "evil\x1b[2Jname", "evil\xff name", "evil\x7f"}) {
+        const std::string of_site =
+            refusal<parameter_error>([&](layout& l) { l.groups[2].sites[1].name = name; });
+        const std::string of_input = refusal<parameter_error>([&](layout& l) { l.groups[1].input = name; });
+        CHECK(contains(of_site, "a site with a name of " + std::to_string(name.size()) + " bytes"));
+        CHECK(contains(of_input, "an input with a name of "));
+        CHECK(!contains(of_site + of_input, "evil"));
+        // Nor is that of an adapter, whatever else is wrong with it.
+        lora::adapter from = one_layer();
+        from.sites[2].name = name;
+        from.sites[2].b.columns = 99;
+        CHECK(!contains(message_of<parameter_error>([&] { lora::detail::group_sites(from, {}); }), "evil"));
+    }
+    lora::model_layout l = valid();
+    l.groups[1].input = "\xC3\xA9 \xF0\x9F\x98\x80";
+    CHECK_NOTHROW(l.check());
+}
+
+TEST_CASE("docs/whole-model.md separates experts: one input for gate and up of each") {
+    lora::adapter from;
+    for (const char* expert : {"6", "7"}) {
+        for (const char* name : {"gate_proj", "up_proj", "down_proj"}) {
+            from.sites.push_back(shape_of(std::string("model.layers.3.mlp.experts.") + expert + "." + name, 4,
+                                          name[0] == 'd' ? 20 : 30, 20));
+        }
+    }
+    CHECK(lora::detail::group_sites(from, {}).layout.groups.size() == 3);
+    lora::model_options options;
+    options.input_of = [](std::string_view site) {
+        const bool is_of_expert = site.find(".experts.") != site.npos && !site.ends_with(".down_proj");
+        return is_of_expert ? std::string(site.substr(0, site.rfind('.'))) + ".input"
+                            : lora::shared_input(site);
+    };
+    const lora::model_layout l = lora::detail::group_sites(from, options).layout;
+    REQUIRE(l.groups.size() == 4);
+    CHECK(l.groups[0].input == "model.layers.3.mlp.experts.6.input");
+    CHECK(l.groups[0].sites.size() == 2);
+    CHECK(l.groups[1].input == "model.layers.3.mlp.experts.6.down_proj");
+    CHECK(l.groups[2].input == "model.layers.3.mlp.experts.7.input");
+}
+
 TEST_CASE("a layout that no server has is refused, whatever part of it is wrong") {
     using layout = lora::model_layout;
     CHECK_NOTHROW(valid().check());

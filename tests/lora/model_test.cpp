@@ -293,7 +293,7 @@ TEST_CASE("a calibrated range serves a model too, with a rigorous one in prefill
 
 TEST_CASE("sites that are not protected go to the client whole, and only those") {
     const lora::adapter from = random_adapter(2);
-    lora::model_options options;
+    lora::model_options options = with_prefill();
     options.protect = [](const lora::adapter_site& site) {
         return lora::layer_of(site.name) == 1U && !site.name.ends_with("v_proj");
     };
@@ -412,8 +412,26 @@ TEST_CASE("an adapter that cannot be served is refused, and the site or its inpu
                    "without prefill"));
     CHECK(
         contains(message_of<parameter_error>([&] { static_cast<void>(without.decode(4)); }), "got group 4"));
-    options.largest_prefill = 1 << 20;
-    CHECK(model_server(random_adapter(1), options).layout().largest_prefill == small::degree);
+}
+
+TEST_CASE("prefill of more than the set has room for is refused before anything is packed") {
+    const lora::adapter from = random_adapter(1);
+    lora::model_options options;
+    options.largest_prefill = small::degree;
+    CHECK(model_server(from, options).layout().largest_prefill == small::degree);
+    ++options.largest_prefill;
+    const std::string message = "got a largest_prefill of 1025 hidden states, wanted at most 1024";
+    CHECK(contains(message_of<parameter_error>([&] { model_server(from, options); }), message));
+    CHECK(contains(
+        message_of<parameter_error>([&] { static_cast<void>(model_server::bytes_for(from, options)); }),
+        message));
+    using without_room = lora::model_server<ckks::compact_n4096, lora::coefficient_tiles<4>, calibrated>;
+    options.largest_prefill = 1;
+    CHECK(contains(
+        message_of<parameter_error>([&] { static_cast<void>(without_room::bytes_for(from, options)); }),
+        "got a largest_prefill of 1 hidden states, wanted 0"));
+    options.largest_prefill = 0;
+    CHECK(without_room::bytes_for(from, options) > 0);
 }
 
 TEST_CASE("a client refuses layouts and parts that do not fit each other, and says which site or input") {
@@ -488,11 +506,68 @@ TEST_CASE("messages that do not fit a group are refused by both sides, name its 
     CHECK_THROWS_AS(s.session.apply(here, s.server, 3, batch.request, answers), shape_error);
 }
 
+TEST_CASE("no call of either side takes a group that the model has not, with prefill or without") {
+    for (const std::size_t largest_prefill : {std::size_t{0}, std::size_t{8}}) {
+        lora::model_options options;
+        options.largest_prefill = largest_prefill;
+        served_small s(random_adapter(1), options);
+        const auto query = s.client.encrypt(here, 0, random_state(70, 1));
+        model_client::reply_type reply;
+        model_client::prefill_reply_type answers;
+        model_session::workspace work;
+        model_client::workspace reading;
+        std::vector<double> product;
+        using task = model_session::task<lora::coefficient_tiles<4>, lora::protects_adapter_rows<>>;
+        const std::vector<task> tasks{{&s.session, &query.request, &reply}};
+        const std::span<const task> one(tasks);
+        const lora::batch_query<small> batch{query.request, {1}};
+        for (const std::size_t group : {std::size_t{4}, ~std::size_t{0}}) {
+            const std::string wanted = "got group " + std::to_string(group);
+            const auto refused = [&](auto call) {
+                return contains(message_of<parameter_error>(call), wanted);
+            };
+            CHECK(refused([&] { s.session.apply(here, s.server, group, query.request, reply); }));
+            CHECK(refused([&] { s.session.apply(here, s.server, group, query.request, answers); }));
+            CHECK(refused([&] { s.session.apply(here, s.server, group, query.request, work, reply); }));
+            CHECK(refused([&] { s.session.apply(here, s.server, group, query.request, work, answers); }));
+            CHECK(refused([&] { model_session::apply(here, s.server, group, one, work); }));
+            CHECK(refused([&] { static_cast<void>(s.server.decode(group)); }));
+            CHECK(refused([&] { static_cast<void>(s.server.prefill(group)); }));
+            CHECK(refused([&] { static_cast<void>(s.client.encrypt(here, group, random_state(70, 1))); }));
+            CHECK(refused([&] { static_cast<void>(s.client.encrypt(here, group, lora::matrix(2, 70))); }));
+            CHECK(refused([&] { static_cast<void>(s.client.decrypt(here, group, reply, query)); }));
+            CHECK(refused([&] { static_cast<void>(s.client.decrypt(here, group, answers, batch)); }));
+            CHECK(refused([&] { s.client.decrypt(here, group, reply, 1, reading, product); }));
+            CHECK(refused([&] { static_cast<void>(s.client.deltas(group, product)); }));
+            CHECK(refused([&] { static_cast<void>(s.client.deltas(here, group, reply, query)); }));
+            CHECK(refused([&] { static_cast<void>(s.client.deltas(here, group, answers, batch)); }));
+        }
+    }
+}
+
+TEST_CASE("a session makes a pool when it is asked for, not before") {
+    const tensafe::random::seed nonce = tensafe::random::fresh_seed();
+    lora::client<small> keys;
+    model_session session(nonce, keys.zero_key(here, nonce));
+    for (const int fold_log_n : {0, 2, 10}) {
+        const std::size_t before = allocations;
+        session.zeros(fold_log_n);
+        const std::size_t after = allocations;
+        CHECK(after > before);
+        session.zeros(fold_log_n);
+        CHECK(allocations == after);
+    }
+}
+
 TEST_CASE("a session takes its own client's zero key only, and makes pools as replies need them") {
     const lora::adapter from = random_adapter(1);
     served_small s(from);
     const auto other = tensafe::random::fresh_seed();
     CHECK_THROWS_AS(model_session(other, s.client.zero_key(here, s.nonce)), parameter_error);
+    auto malformed = s.client.zero_key(here, s.nonce);
+    malformed.b.limb<1>()[5] = ~tensafe::arith::word{0};
+    CHECK(contains(message_of<format_error>([&] { model_session(s.nonce, std::move(malformed)); }),
+                   "model_session: a residue of limb 1 of the zero key"));
     CHECK_THROWS_AS(s.session.zeros(-1), parameter_error);
     CHECK_THROWS_AS(s.session.zeros(11), parameter_error);
     CHECK(&s.session.zeros(2) == &s.session.zeros(2));
@@ -552,7 +627,7 @@ TEST_CASE("a loop that keeps its memory allocates nothing from the second token 
     std::vector<model_client::reply_type> replies(groups);
     std::vector<std::vector<double>> products(groups);
     std::vector<model_client::site_deltas> deltas(groups);
-    std::vector<lora::decryption_workspace<small>> reading(groups);
+    model_client::workspace reading;
     std::vector<std::vector<float>> states;
     for (const auto& group : s.server.layout().groups) {
         states.push_back(random_state(group.d, group.d));
@@ -561,7 +636,7 @@ TEST_CASE("a loop that keeps its memory allocates nothing from the second token 
         for (std::size_t g = 0; g < groups; ++g) {
             s.client.encrypt(here, g, states[g], queries[g]);
             s.session.apply(here, s.server, g, queries[g].request, replies[g]);
-            s.client.decrypt(here, g, replies[g], queries[g].scale, reading[g], products[g]);
+            s.client.decrypt(here, g, replies[g], queries[g].scale, reading, products[g]);
             s.client.deltas(g, products[g], deltas[g]);
         }
     };

@@ -137,6 +137,41 @@ TEST_CASE("totals add up over what is chosen") {
     CHECK(forecast.totals([](const perf::group_forecast&) { return false; }).bytes() == 0);
 }
 
+TEST_CASE("the distance of a model is the root of the sum of squares of its groups', 1 at most") {
+    const auto forecast = perf::model_forecast<small>(perf::sites_of(tiny()));
+    double squares = 0;
+    for (const auto& g : forecast.groups) {
+        REQUIRE(g.decode.statistical_distance > 0);
+        REQUIRE(g.decode.statistical_distance < 0.1);
+        squares += g.decode.statistical_distance * g.decode.statistical_distance;
+    }
+    CHECK(forecast.totals().statistical_distance == doctest::Approx(std::sqrt(squares)).epsilon(1e-9));
+    CHECK(forecast.totals([](const auto&) { return false; }).statistical_distance == 0);
+    // Equal groups: as one group with all their wanted coefficients.
+    const auto& one = forecast.groups[0].decode;
+    const auto same = forecast.totals([&](const auto& g) { return g.input.ends_with("self_attn.input"); });
+    CHECK(same.requests == 3);
+    CHECK(same.statistical_distance ==
+          doctest::Approx(one.budget.statistical_distance(3 * one.wanted)).epsilon(1e-9));
+    const auto bare = perf::model_forecast<small, lora::coefficient_tiles<4>, lora::reveals_adapter_rows>(
+        perf::sites_of(tiny()));
+    CHECK(bare.totals().statistical_distance == 1);
+}
+
+TEST_CASE("after 2^20 tokens of the default model the distance is 2^-32, as docs/whole-model.md says") {
+    using set = ckks::private_n4096;
+    std::size_t wanted = 0;
+    double squares = 0;
+    for (const lora::site_shape layer : {lora::site_shape{96, 2048, 1}, lora::site_shape{32, 4096, 1},
+                                         lora::site_shape{64, 2048, 1}, lora::site_shape{32, 512, 1}}) {
+        const auto cost = lora::cost_of<set, lora::coefficient_tiles<4>>(layer);
+        wanted += 40 * cost.wanted;
+        squares += 40 * cost.statistical_distance * cost.statistical_distance;
+    }
+    CHECK(wanted == 8960);
+    CHECK(std::log2(std::sqrt(squares)) == doctest::Approx(-32.0).epsilon(0.002));
+}
+
 TEST_CASE("options choose sites, mode and prefill of a forecast as those of a model") {
     lora::model_options options;
     options.protect = [](const lora::adapter_site& s) { return s.name.find("mlp") != s.name.npos; };
@@ -157,6 +192,16 @@ TEST_CASE("a forecast of what no model can be is refused") {
     CHECK(perf::model_forecast<small>({}).totals().requests == 0);  // nothing protected, nothing sent
     CHECK(contains(message_of<parameter_error>([] { perf::model_forecast<small>({}, {}, 1); }),
                    "got prefill of 1 hidden states, wanted at most 0"));
+    lora::model_options options;
+    options.largest_prefill = 1025;
+    CHECK(contains(message_of<parameter_error>([&] { perf::model_forecast<small>({}, options); }),
+                   "got a largest_prefill of 1025 hidden states, wanted at most 1024"));
+    options.largest_prefill = 1;
+    CHECK(contains(message_of<parameter_error>([&] {
+                       perf::model_forecast<ckks::compact_n4096, lora::coefficient_tiles<4>,
+                                            lora::protects_adapter_rows<lora::calibrated<6>>>({}, options);
+                   }),
+                   "wanted 0"));
     lora::adapter shapes = perf::sites_of(tiny());
     shapes.sites[1].a.columns = 61;
     CHECK(contains(message_of<shape_error>([&] { perf::model_forecast<small>(shapes); }), "k_proj"));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/printable.hpp>
 #include <tensafe/io/ed25519.hpp>
 #include <tensafe/io/hex.hpp>
 #include <tensafe/io/json.hpp>
@@ -48,16 +49,9 @@ inline constexpr std::size_t max_package_name_bytes = 200;
 /// @throws Error naming `what`
 template <class Error>
 void check_package_name(std::string_view name, const std::string& what) {
-    try {
-        static_cast<void>(nlohmann::ordered_json(std::string(name)).dump());
-    } catch (const nlohmann::ordered_json::type_error&) {
-        throw Error(what + ": name: got " + quote(name) + ", which is not UTF-8");
-    }
-    const bool control = std::any_of(
-        name.begin(), name.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == '\x7f'; });
-    if (control || name.size() > max_package_name_bytes) {
+    if (name.size() > max_package_name_bytes || !is_printable_utf8(name)) {
         throw Error(what + ": name: got " + quote(name) + ", wanted at most " +
-                    std::to_string(max_package_name_bytes) + " bytes without control characters");
+                    std::to_string(max_package_name_bytes) + " bytes of UTF-8 without control characters");
     }
 }
 

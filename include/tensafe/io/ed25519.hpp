@@ -9,7 +9,6 @@
 #include <tensafe/memory/buffer.hpp>
 
 #include <openssl/bio.h>
-#include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 
@@ -75,9 +74,10 @@ inline openssl_bio open_pem(std::span<const std::byte> text, const std::string& 
         throw format_error(what + ": got " + (first == view.npos ? "no PEM block" : "several PEM blocks") +
                            ", wanted one");
     }
+    const openssl_reports reports;
     openssl_bio bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
     if (bio == nullptr) {
-        throw_openssl_error("read a key");
+        reports.fail("read a key");
     }
     return bio;
 }
@@ -89,7 +89,6 @@ inline int no_passphrase(char*, int, int, void*) {
 
 inline void check_ed25519(const openssl_key& key, const std::string& what, const char* wanted) {
     if (key == nullptr) {
-        ERR_clear_error();
         throw format_error(what + ": is not " + wanted);
     }
     if (EVP_PKEY_get_base_id(key.get()) != EVP_PKEY_ED25519) {
@@ -98,9 +97,10 @@ inline void check_ed25519(const openssl_key& key, const std::string& what, const
 }
 
 inline std::array<std::byte, 32> public_bytes(const EVP_PKEY* key) {
+    const openssl_reports reports;
     std::array<std::byte, 32> bytes{};
     std::size_t size = bytes.size();
-    check_openssl(EVP_PKEY_get_raw_public_key(key, reinterpret_cast<unsigned char*>(bytes.data()), &size),
+    reports.check(EVP_PKEY_get_raw_public_key(key, reinterpret_cast<unsigned char*>(bytes.data()), &size),
                   "read a public key");
     return bytes;
 }
@@ -141,6 +141,7 @@ class verifying_key {
         std::string text(file.size(), '\0');
         file.read(std::as_writable_bytes(std::span<char>(text)));
         const std::string what = quote(path.string());
+        const detail::openssl_reports reports;
         const detail::openssl_bio bio = detail::open_pem(std::as_bytes(std::span<const char>(text)), what);
         const detail::openssl_key key(
             PEM_read_bio_PUBKEY(bio.get(), nullptr, detail::no_passphrase, nullptr));
@@ -157,20 +158,20 @@ class verifying_key {
     /// meaning (S not reduced) are refused. Cost: some 0.1 ms and SHA-512 of the message.
     /// @throws error if OpenSSL fails for another reason, such as memory
     bool verifies(std::span<const std::byte> message, const ed25519_signature& signature) const {
+        const detail::openssl_reports reports;  // a signature that does not fit is no error of OpenSSL
         const detail::openssl_key key(
             EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, nullptr, detail::octets(bytes_), bytes_.size()));
         const detail::openssl_digest context(EVP_MD_CTX_new());
         if (key == nullptr || context == nullptr) {
-            detail::throw_openssl_error("verify a signature");
+            reports.fail("verify a signature");
         }
-        detail::check_openssl(EVP_DigestVerifyInit(context.get(), nullptr, nullptr, nullptr, key.get()),
-                              "verify a signature");
+        reports.check(EVP_DigestVerifyInit(context.get(), nullptr, nullptr, nullptr, key.get()),
+                      "verify a signature");
         const int result = EVP_DigestVerify(context.get(), detail::octets(signature), signature.size(),
                                             detail::octets(message), message.size());
         if (result < 0) {
-            detail::throw_openssl_error("verify a signature");
+            reports.fail("verify a signature");
         }
-        ERR_clear_error();  // a signature that does not fit is no error of OpenSSL
         return result == 1;
     }
 
@@ -184,17 +185,19 @@ class verifying_key {
 /// and wipes it.
 ///
 /// Movable, not copyable; a moved-from key may only be assigned to or destroyed. Const members may be called
-/// from any thread. Errors that are not named: tensafe::error with OpenSSL's reason.
+/// from any thread. Errors that are not named: tensafe::error with OpenSSL's reason; its queue of reports
+/// stays as the application left it.
 class signing_key {
   public:
     /// A fresh key from OpenSSL's generator, which the operating system seeds.
     static signing_key generate() {
+        const detail::openssl_reports reports;
         EVP_PKEY* made = nullptr;
         const std::unique_ptr<EVP_PKEY_CTX, detail::openssl_release<&EVP_PKEY_CTX_free>> context(
             EVP_PKEY_CTX_new_id(EVP_PKEY_ED25519, nullptr));
         if (context == nullptr || EVP_PKEY_keygen_init(context.get()) != 1 ||
             EVP_PKEY_keygen(context.get(), &made) != 1) {
-            detail::throw_openssl_error("generate an Ed25519 key");
+            reports.fail("generate an Ed25519 key");
         }
         return signing_key(detail::openssl_key(made));
     }
@@ -202,10 +205,11 @@ class signing_key {
     /// The key of a secret that is kept elsewhere: the 32 bytes that RFC 8032 calls the private key. The
     /// caller wipes them.
     static signing_key from_secret(std::span<const std::byte, 32> secret) {
+        const detail::openssl_reports reports;
         detail::openssl_key key(
             EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, nullptr, detail::octets(secret), secret.size()));
         if (key == nullptr) {
-            detail::throw_openssl_error("make an Ed25519 key");
+            reports.fail("make an Ed25519 key");
         }
         return signing_key(std::move(key));
     }
@@ -223,6 +227,7 @@ class signing_key {
                                     ": not supported: a key with a passphrase (openssl pkey -in with "
                                     "-out writes it without)");
         }
+        const detail::openssl_reports reports;
         const detail::openssl_bio bio = detail::open_pem(text.span(), what);
         detail::openssl_key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, detail::no_passphrase, nullptr));
         detail::check_ed25519(key, what, "a private key in PEM");
@@ -232,10 +237,11 @@ class signing_key {
     /// Writes the key to a PEM file (PKCS #8, no passphrase) for its owner alone; see create_private_file.
     /// @throws io_error if it cannot be written or something stands at `path` already
     void write(const std::filesystem::path& path) const {
+        const detail::openssl_reports reports;
         const detail::openssl_bio bio(BIO_new(BIO_s_secmem()));  // wiped when it is freed
         if (bio == nullptr || PEM_write_bio_PKCS8PrivateKey(bio.get(), key_.get(), nullptr, nullptr, 0,
                                                             nullptr, nullptr) != 1) {
-            detail::throw_openssl_error("write a private key");
+            reports.fail("write a private key");
         }
         char* text = nullptr;
         const long size = BIO_get_mem_data(bio.get(), &text);
@@ -247,6 +253,7 @@ class signing_key {
 
     /// Cost: some 40 us and twice SHA-512 of the message.
     ed25519_signature sign(std::span<const std::byte> message) const {
+        const detail::openssl_reports reports;
         const detail::openssl_digest context(EVP_MD_CTX_new());
         ed25519_signature signature{};
         std::size_t size = signature.size();
@@ -254,7 +261,7 @@ class signing_key {
             EVP_DigestSignInit(context.get(), nullptr, nullptr, nullptr, key_.get()) != 1 ||
             EVP_DigestSign(context.get(), reinterpret_cast<unsigned char*>(signature.data()), &size,
                            detail::octets(message), message.size()) != 1) {
-            detail::throw_openssl_error("sign");
+            reports.fail("sign");
         }
         return signature;
     }

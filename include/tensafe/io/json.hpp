@@ -24,12 +24,13 @@ inline void parse_json(std::string_view text, json_events& events) {
 }
 
 /// Builds a document from JSON events and stops at the first duplicate key (of which the library's own reader
-/// would silently keep one) or too deep nesting.
+/// would silently keep one), too deep nesting or too many values.
 class strict_json_builder final : public json_events {
   public:
     static constexpr std::size_t max_depth = 16;
 
-    explicit strict_json_builder(std::string_view file) : file_(file) {}
+    strict_json_builder(std::string_view file, std::size_t most_values)
+        : file_(file), most_values_(most_values) {}
 
     nlohmann::ordered_json take() { return std::move(root_); }
 
@@ -66,6 +67,11 @@ class strict_json_builder final : public json_events {
     };
 
     nlohmann::ordered_json& place(nlohmann::ordered_json value) {
+        if (values_ == most_values_) {
+            throw format_error(std::string(file_) + ": more than " + std::to_string(most_values_) +
+                               " JSON values");
+        }
+        ++values_;
         if (open_.empty()) {
             return root_ = std::move(value);
         }
@@ -101,6 +107,8 @@ class strict_json_builder final : public json_events {
     }
 
     std::string_view file_;
+    std::size_t most_values_;
+    std::size_t values_ = 0;
     nlohmann::ordered_json root_;
     std::vector<container> open_;
     std::string key_;
@@ -110,14 +118,17 @@ class strict_json_builder final : public json_events {
 
 /// Parses JSON text from outside, keeping the order of keys. Stricter than the JSON library alone: duplicate
 /// keys, zero bytes and more than 16 levels of nesting are errors. Cost: n log n in the text's length.
-/// @param file how messages call the text, already quoted
+/// @param file         how messages call the text, already quoted
+/// @param most_values  objects, arrays, texts, numbers and so on that are taken, the members of all together:
+///                     each takes some 100 bytes of memory, the text of "[],[],[]" for one only 3
 /// @throws format_error naming the file and the byte
-inline nlohmann::ordered_json parse_strict_json(std::string_view text, std::string_view file) {
+inline nlohmann::ordered_json parse_strict_json(std::string_view text, std::string_view file,
+                                                std::size_t most_values = 100'000) {
     // The parser takes a zero byte for the end of its input and would ignore what follows.
     if (const std::size_t zero = text.find('\0'); zero != text.npos) {
         throw format_error(std::string(file) + ": zero byte at " + std::to_string(zero));
     }
-    detail::strict_json_builder builder(file);
+    detail::strict_json_builder builder(file, most_values);
     detail::parse_json(text, builder);
     return builder.take();
 }

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -17,10 +18,14 @@
 
 namespace tensafe::io {
 
-/// The longest text that read_meter_json takes: 128 MiB, more than a meter with the default limits can fill.
-inline constexpr std::size_t longest_meter_json = std::size_t{1} << 27;
-
 namespace detail {
+
+/// The most series that a meter keeps.
+constexpr std::size_t most_meter_series(const lora::meter_limits& limits) noexcept {
+    // No memory holds 2^40; below it nothing that is computed from it overflows.
+    constexpr std::size_t largest = std::size_t{1} << 40;
+    return std::min(limits.most_series, largest) + std::min(limits.most_adapters, largest) + 1;
+}
 
 struct usage_member {
     const char* name;
@@ -83,7 +88,21 @@ inline std::string name_from(const nlohmann::ordered_json& object, const char* n
     return value.get<std::string>();
 }
 
+/// JSON values of a meter's text: each series, its names and counters; the total with its own; four members.
+constexpr std::size_t most_meter_values(const lora::meter_limits& limits) noexcept {
+    return most_meter_series(limits) * (3 + usage_members.size()) + usage_members.size() + 5;
+}
+
 }  // namespace detail
+
+/// The longest text that read_meter_json takes for a meter with such limits, in bytes: 134 MB for the default
+/// ones. No meter_json of it is longer, if it is indented by at most 16.
+constexpr std::size_t longest_meter_json(const lora::meter_limits& limits = {}) noexcept {
+    // Of a series: two names, in which a backslash stands before every character at worst, and 816 for the
+    // rest: six numbers, eight keys, and with spaces the ends of ten lines.
+    const std::size_t names = 4 * std::min(limits.longest_name, std::size_t{1} << 18);
+    return detail::most_meter_series(limits) * (names + 816) + 2048;
+}
 
 /// A meter's counters as JSON: {"format": "tensafe meter", "version": 1, "total": {...}, "series":
 /// [{"adapter", "client", "requests", "refused", "tokens", "products", "bytes_up", "bytes_down"}, ...]}, in
@@ -106,18 +125,21 @@ inline std::string meter_json(const lora::meter_snapshot& counters, int indent =
 }
 
 /// Counters that meter_json wrote, to carry them over a restart: `meter.merge(io::read_meter_json(text))`.
-/// @param text  taken for hostile; at most longest_meter_json bytes
-/// @param name  how messages call it
+/// @param text    taken for hostile
+/// @param name    how messages call it
+/// @param limits  those of the meter that wrote it: a longer text, or one of more values, than they allow is
+///                refused before memory is taken for it. With the default ones that memory is some 300 MB at
+///                most, beside the text
 /// @throws format_error for text that is too long, not JSON or not of this form, a pair that comes twice, or
-/// a total that
-///         is not the sum of the series
-inline lora::meter_snapshot read_meter_json(std::string_view text, std::string_view name = "meter JSON") {
+///         a total that is not the sum of the series
+inline lora::meter_snapshot read_meter_json(std::string_view text, std::string_view name = "meter JSON",
+                                            const lora::meter_limits& limits = {}) {
     const std::string file = quote(name);
-    if (text.size() > longest_meter_json) {
+    if (text.size() > longest_meter_json(limits)) {
         throw format_error(file + ": got " + std::to_string(text.size()) + " bytes, wanted at most " +
-                           std::to_string(longest_meter_json));
+                           std::to_string(longest_meter_json(limits)));
     }
-    const nlohmann::ordered_json document = parse_strict_json(text, file);
+    const nlohmann::ordered_json document = parse_strict_json(text, file, detail::most_meter_values(limits));
     detail::check_object(document, 4, file);
     if (detail::name_from(document, "format", file) != "tensafe meter") {
         throw format_error(file + ": \"format\" is " + quote(detail::name_from(document, "format", file)) +

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <tensafe/arith/word.hpp>
 #include <tensafe/core/error.hpp>
+#include <tensafe/io/file.hpp>
 #include <tensafe/io/hex.hpp>
 #include <tensafe/io/message.hpp>
 #include <tensafe/io/packed_file.hpp>
 #include <tensafe/io/packed_key.hpp>
 #include <tensafe/io/sha256.hpp>
+#include <tensafe/io/storable_model.hpp>
 #include <tensafe/lora/adapter.hpp>
 #include <tensafe/lora/pack_progress.hpp>
 #include <tensafe/lora/packer.hpp>
@@ -15,13 +18,13 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <functional>
-#include <limits>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -34,46 +37,13 @@
 
 namespace tensafe::io {
 
-namespace detail {
-
-/// Stands for any source of stored words in the concept below.
-struct any_word_source {
-    void operator()(std::span<arith::word>) const {}
-};
-struct any_word_sink {
-    void operator()(std::span<const arith::word>) const {}
-};
-
-}  // namespace detail
-
-/// A packed adapter that can be written as words and made from them again: lora::model_server.
-///
-/// - `options_type`: what else than the adapter decides how it is packed
-/// - constructible from (adapter, options, progress): packs; from (from_stored, adapter, options,
-/// word_source):
-///   takes what `store` of the same adapter and options wrote, checks it as bytes from outside
-/// - `store(word_sink)`; `stored_words(adapter, options)`: how many words that writes, from shapes alone
-/// - `stored_identity(adapter, options)`: a text that names everything except the contents of the adapter
-///   that the words depend on
-/// - `bytes_for(adapter, options)`: its memory
-template <class Model>
-concept storable_model = requires(const Model& model, const lora::adapter& adapter,
-                                  const typename Model::options_type& options, detail::any_word_sink sink) {
-    model.store(sink);
-    { Model::stored_words(adapter, options) } -> std::same_as<std::size_t>;
-    { Model::stored_identity(adapter, options) } -> std::same_as<std::string>;
-    { Model::bytes_for(adapter, options) } -> std::same_as<std::size_t>;
-}
-&&std::constructible_from<Model, const lora::adapter&, const typename Model::options_type&,
-                          const lora::pack_progress&>&&
-    std::constructible_from<Model, lora::from_stored_t, const lora::adapter&,
-                            const typename Model::options_type&, detail::any_word_source&>;
-
 /// How a cache behaves.
 struct packed_cache_options {
-    /// Of all its files together; the ones used longest ago go first. Several processes with one folder each
-    /// keep to it for themselves: together they may pass it for a while.
-    std::uintmax_t largest_bytes = std::numeric_limits<std::uintmax_t>::max();
+    /// Of all files of the folder together; the ones used longest ago go first, when another one is written.
+    /// Files that are being written count, and a file that is replaced does not count beside the one that
+    /// replaces it. Several caches or processes with one folder each keep to it for themselves: together they
+    /// may pass it for a while.
+    std::uintmax_t largest_bytes = 10'000'000'000;
     /// Told of everything that went wrong with the cache and was survived: a file that cannot be used, a
     /// folder that cannot be written. Runs on the packing thread, at several at once if several pack. What it
     /// throws leaves `pack`.
@@ -89,12 +59,15 @@ struct packed_cache_counts {
 
 /// A folder of packed adapters, one file for each content: <folder>/<key in hexadecimal>.packed. `pack` takes
 /// an adapter from its file, or packs it and keeps it there. Nothing that is wrong with the folder or a file
-/// is an error of `pack`: it is reported, and the adapter is packed as if there was no cache.
+/// is an error of `pack`: it is reported, and the adapter is packed as if there was no cache. A file goes
+/// when others need its room (largest_bytes) or by `forget`, not when an adapter is unloaded or replaced in a
+/// registry.
 ///
 /// **The files hold the adapter in the clear**, and whoever can write the folder decides what the server
 /// computes. The folder is made with mode 0700 and files with 0600; a folder or file that anybody but this
-/// user and root owns or can write is not used. docs/registry.md says when a cache pays: for small adapters
-/// packing is as quick as reading.
+/// user and root owns or can write is not used. The folders above it are not looked at: whoever can write one
+/// of those can put another folder in its place, so they must be yours too. docs/registry.md says when a
+/// cache pays: for small adapters packing is as quick as reading.
 ///
 /// Thread safety: any threads and processes at once, with one cache or several for the same folder. Exception
 /// safety: strong.
@@ -110,7 +83,10 @@ class packed_cache {
         : folder_(std::move(folder)), packing_(std::move(packing)), options_(std::move(options)) {}
 
     /// The packed adapter. For lora::registry.
-    /// @param progress  as the constructor of Model calls it; once, with (1, 1), if the adapter was loaded
+    /// @param progress  as the constructor of Model calls it, in groups. While a file is read it is called
+    /// too,
+    ///                  some 64 times and in words; if the file turns out bad, it begins again with packing.
+    ///                  Nobody can stop it while it computes the key or writes a file
     /// @throws what the constructor of Model throws, and the callbacks; nothing because of the cache
     std::shared_ptr<const Model> pack(const lora::adapter& adapter,
                                       const lora::pack_progress& progress = {}) {
@@ -119,12 +95,13 @@ class packed_cache {
         const bool usable = survives([&] { prepare_folder(); });
         if (usable) {
             std::shared_ptr<const Model> stored;
-            survives([&] { stored = load(adapter, key, words); });
+            try {
+                survives([&] { stored = load(adapter, key, words, progress); });
+            } catch (const stopped& by) {
+                std::rethrow_exception(by.reason);
+            }
             if (stored != nullptr) {
                 ++loaded_;
-                if (progress) {
-                    progress(1, 1);
-                }
                 return stored;
             }
         }
@@ -134,6 +111,23 @@ class packed_cache {
             survives([&] { save(*model, key, words); });
         }
         return model;
+    }
+
+    /// Removes the file of an adapter. One that this cache is writing is waited for; a `pack` of the adapter
+    /// that has not come so far may write it again. What a writer that died left of it goes after an hour,
+    /// with the next file that is written.
+    /// @returns whether there was one
+    /// @throws io_error if it cannot be removed
+    bool forget(const lora::adapter& adapter) {
+        const std::filesystem::path path = file_of(adapter);
+        const std::lock_guard lock(writing_);
+        if (::unlink(path.c_str()) == 0) {
+            return true;
+        }
+        if (errno != ENOENT) {
+            detail::throw_io_error(path, "remove", errno);
+        }
+        return false;
     }
 
     /// Memory of the packed adapter. For lora::registry.
@@ -150,6 +144,11 @@ class packed_cache {
     static constexpr std::string_view suffix = ".packed";
     static constexpr std::string_view partial = ".packed.partial-";
     static constexpr std::size_t digits = 64;
+
+    /// What progress threw. No tensafe::error: it is not a problem of the file.
+    struct stopped {
+        std::exception_ptr reason;
+    };
 
     std::filesystem::path file_of(const sha256_digest& key) const {
         return folder_ / (hex(key) + std::string(suffix));
@@ -196,13 +195,25 @@ class packed_cache {
     }
 
     std::shared_ptr<const Model> load(const lora::adapter& adapter, const sha256_digest& key,
-                                      std::size_t words) const {
+                                      std::size_t words, const lora::pack_progress& progress) const {
         const std::filesystem::path path = file_of(key);
         std::optional<packed_file_reader> file = packed_file_reader::open(path, key, words);
         if (!file) {
             return nullptr;
         }
-        const auto source = [&](std::span<arith::word> to) { file->read(to); };
+        std::size_t done = 0;
+        const std::size_t step = words / 64 + 1;
+        const auto source = [&](std::span<arith::word> to) {
+            file->read(to);
+            const std::size_t before = std::exchange(done, done + to.size());
+            if (progress && (done / step != before / step || done == words)) {
+                try {
+                    progress(done, words);
+                } catch (...) {
+                    throw stopped{std::current_exception()};
+                }
+            }
+        };
         auto model = std::make_shared<const Model>(lora::from_stored, adapter, packing_, source);
         file->finish();
         // The time of last use, for largest_bytes. A folder that is only read keeps no such time.
@@ -211,8 +222,10 @@ class packed_cache {
         return model;
     }
 
-    void save(const Model& model, const sha256_digest& key, std::size_t words) const {
+    void save(const Model& model, const sha256_digest& key, std::size_t words) {
         const std::filesystem::path path = file_of(key);
+        // The room that one thread found must not be taken by another.
+        const std::lock_guard lock(writing_);
         make_room(path, packed_file_bytes(words));
         packed_file_writer file(path, key, words);
         const auto sink = [&](std::span<const arith::word> from) { file.write(from); };
@@ -221,20 +234,16 @@ class packed_cache {
     }
 
     /// Removes the files that were used longest ago until `bytes` more fit, and what writers that died left.
-    /// @throws io_error if so many never fit
+    /// @throws io_error if so many do not fit, with nothing removed if that is known before
     void make_room(const std::filesystem::path& to_be_written, std::size_t bytes) const {
-        if (bytes > options_.largest_bytes) {
-            throw io_error(quote(to_be_written.string()) + ": is not kept: got " + std::to_string(bytes) +
-                           " bytes, wanted at most " + std::to_string(options_.largest_bytes) +
-                           ", largest_bytes of the cache");
-        }
         struct entry {
             std::filesystem::path path;
             std::filesystem::file_time_type used;
             std::uintmax_t bytes = 0;
         };
         std::vector<entry> entries;
-        std::uintmax_t total = 0;
+        std::uintmax_t total = 0;    // of all that stays
+        std::uintmax_t written = 0;  // of it, what is being written
         const auto now = std::filesystem::file_time_type::clock::now();
         std::error_code error;
         for (const auto& item : std::filesystem::directory_iterator(folder_)) {
@@ -250,22 +259,42 @@ class packed_cache {
             if (error) {
                 continue;  // another process removed it
             }
+            if (!whole && now - found.used > std::chrono::hours(1) && removed(found.path)) {
+                continue;
+            }
+            total += found.bytes;
             if (whole) {
-                total += found.bytes;
                 entries.push_back(found);
-            } else if (now - found.used > std::chrono::hours(1)) {
-                std::filesystem::remove(found.path, error);
+            } else {
+                written += found.bytes;
             }
         }
+        const auto fits_beside = [&](std::uintmax_t others) {
+            return others <= options_.largest_bytes && bytes <= options_.largest_bytes - others;
+        };
         std::sort(entries.begin(), entries.end(),
                   [](const entry& a, const entry& b) { return a.used < b.used; });
         for (const entry& oldest : entries) {
-            if (total <= options_.largest_bytes - bytes) {
+            if (fits_beside(total) || !fits_beside(written)) {
                 break;
             }
-            std::filesystem::remove(oldest.path, error);
-            total -= oldest.bytes;
+            total -= removed(oldest.path) ? oldest.bytes : 0;
         }
+        if (!fits_beside(total)) {
+            throw io_error(quote(to_be_written.string()) + ": is not kept: got " + std::to_string(bytes) +
+                           " bytes, wanted at most " + std::to_string(options_.largest_bytes) +
+                           ", largest_bytes of the cache" +
+                           (bytes > options_.largest_bytes
+                                ? ""
+                                : ", beside " + std::to_string(total) + " that cannot be removed now"));
+        }
+    }
+
+    /// Removes a file, or finds that somebody else did.
+    static bool removed(const std::filesystem::path& path) {
+        std::error_code error;
+        std::filesystem::remove(path, error);
+        return !error;
     }
 
     /// Whether a name is that of a key, with such an end or beginning of an end.
@@ -277,6 +306,7 @@ class packed_cache {
     std::filesystem::path folder_;
     options_type packing_;
     packed_cache_options options_;
+    std::mutex writing_;
     std::atomic<std::size_t> loaded_{0};
     std::atomic<std::size_t> packed_{0};
     std::atomic<std::size_t> problems_{0};

@@ -4,6 +4,7 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/io/file.hpp>
 #include <tensafe/io/message.hpp>
+#include <tensafe/io/owned_descriptor.hpp>
 #include <tensafe/io/sha256.hpp>
 
 #include <algorithm>
@@ -13,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
 #include <optional>
@@ -54,28 +54,6 @@ inline std::size_t packed_file_bytes(std::size_t words) {
 
 namespace detail {
 
-/// An open file that closes itself.
-class owned_descriptor {
-  public:
-    explicit owned_descriptor(int value) noexcept : value_(value) {}
-    owned_descriptor(owned_descriptor&& other) noexcept : value_(std::exchange(other.value_, -1)) {}
-    owned_descriptor& operator=(owned_descriptor other) noexcept {
-        std::swap(value_, other.value_);
-        return *this;
-    }
-    ~owned_descriptor() {
-        if (value_ >= 0) {
-            static_cast<void>(::close(value_));
-        }
-    }
-    int get() const noexcept { return value_; }
-    /// Closes it now.  Returns errno or 0.
-    int close() noexcept { return ::close(std::exchange(value_, -1)) == 0 ? 0 : errno; }
-
-  private:
-    int value_;
-};
-
 inline std::array<std::byte, 56> packed_file_head(const sha256_digest& key, std::size_t words) {
     constexpr std::string_view magic = "tensafe packed 1";
     static_assert(magic.size() == 16);
@@ -86,13 +64,6 @@ inline std::array<std::byte, 56> packed_file_head(const sha256_digest& key, std:
     const auto count = std::bit_cast<std::array<std::byte, 8>>(std::uint64_t{words});
     std::copy(count.begin(), count.end(), head.begin() + 48);
     return head;
-}
-
-/// @throws io_error if anybody but this user, or root, decides what stands there
-inline void check_owner(const std::filesystem::path& path, const struct stat& status) {
-    if ((status.st_uid != ::geteuid() && status.st_uid != 0) || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-        throw io_error(quote(path.string()) + ": is not used: another user owns it or may write it");
-    }
 }
 
 /// Hashed while they are in the cache: between the system and the hash.
@@ -112,7 +83,9 @@ class packed_file_writer {
   public:
     /// @throws io_error if the file cannot be created; shape_error for too many words
     packed_file_writer(std::filesystem::path path, const sha256_digest& key, std::size_t words)
-        : path_(std::move(path)), temporary_(path_.string() + ".partial-XXXXXX"), file_(create(temporary_)) {
+        : path_(std::move(path)),
+          temporary_(path_.string() + ".partial-XXXXXX"),
+          file_(detail::create_temporary(temporary_)) {
         try {
             left_ = packed_file_bytes(words) - 32;
             write(detail::packed_file_head(key, words));
@@ -149,16 +122,6 @@ class packed_file_writer {
     }
 
   private:
-    static detail::owned_descriptor create(std::string& name) {
-        // Exclusive, and with mode 0600 whatever the process gives other files.
-        const int descriptor = ::mkostemp(name.data(), O_CLOEXEC);
-        if (descriptor < 0) {
-            const int failure = errno;
-            detail::throw_io_error(std::exchange(name, {}), "create", failure);
-        }
-        return detail::owned_descriptor(descriptor);
-    }
-
     void write(std::span<const std::byte> bytes) {
         if (bytes.size() > left_) {
             throw shape_error(quote(path_.string()) + ": got " + std::to_string(bytes.size()) +
@@ -191,9 +154,10 @@ class packed_file_writer {
 
     std::filesystem::path path_;
     std::string temporary_;
-    detail::owned_descriptor file_;
     sha256 hash_;
     std::size_t left_ = 0;  ///< bytes before the checksum
+    // Last: if a member after it failed to be made, the temporary file would stay.
+    detail::owned_descriptor file_;
 };
 
 /// Reads a file of packed words, taken for hostile: it must be a regular file (a link is not followed) that

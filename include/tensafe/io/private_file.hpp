@@ -3,10 +3,10 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/io/file.hpp>
 #include <tensafe/io/message.hpp>
+#include <tensafe/io/owned_descriptor.hpp>
 #include <tensafe/memory/buffer.hpp>
 
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
@@ -21,24 +21,6 @@ namespace tensafe::io {
 
 namespace detail {
 
-/// A file descriptor that is closed at the end of the scope. No stream: its buffer would keep secrets.
-class descriptor {
-  public:
-    explicit descriptor(int number) noexcept : number_(number) {}
-    descriptor(const descriptor&) = delete;
-    descriptor& operator=(const descriptor&) = delete;
-    ~descriptor() {
-        if (number_ >= 0) {
-            static_cast<void>(::close(number_));
-        }
-    }
-
-    int number() const noexcept { return number_; }
-
-  private:
-    int number_;
-};
-
 /// Bits of the file mode that give its group or others anything.
 inline constexpr mode_t not_the_owner = 077;
 
@@ -48,21 +30,33 @@ inline std::string octal(mode_t mode) {
     return text.data();
 }
 
+/// Forces the names in a file's folder to the device.
+inline void force_folder_of(const std::filesystem::path& path) {
+    const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+    const owned_descriptor names(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    // Whoever may write in a folder need not be allowed to read it, and not every file system can do this.
+    if (names.get() >= 0 && ::fsync(names.get()) != 0 && errno != EINVAL && errno != ENOTSUP &&
+        errno != EROFS) {
+        throw_io_error(path, "force the folder to the device", errno);
+    }
+}
+
 }  // namespace detail
 
 /// Reads a file that holds a secret, all of it, into memory that is wiped. A file that its group or others
-/// may read or write is refused, for it is no secret; the mode is that of the file that is then read.
+/// may read or write is refused, for it is no secret, and so is one of another user but root, for it is not
+/// ours; both are asked of the file that is then read.
 /// @param largest the longest file that is read, in bytes
-/// @throws io_error if it cannot be read, is no regular file, or its mode gives anything to others than its
-///         owner; format_error if it is longer than `largest`
+/// @throws io_error if it cannot be read, is no regular file, belongs to another user but root, or its mode
+///         gives anything to others than its owner; format_error if it is longer than `largest`
 inline memory::secret_buffer<std::byte> read_private_file(const std::filesystem::path& path,
                                                           std::size_t largest) {
-    const detail::descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-    if (file.number() < 0) {
+    const detail::owned_descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    if (file.get() < 0) {
         detail::throw_io_error(path, "open", errno);
     }
     struct stat status {};
-    if (::fstat(file.number(), &status) != 0) {
+    if (::fstat(file.get(), &status) != 0) {
         detail::throw_io_error(path, "read the mode", errno);
     }
     if (!S_ISREG(status.st_mode)) {
@@ -72,6 +66,7 @@ inline memory::secret_buffer<std::byte> read_private_file(const std::filesystem:
         throw io_error(quote(path.string()) + ": others than its owner have access: got mode " +
                        detail::octal(status.st_mode) + ", wanted 0600 (chmod 600)");
     }
+    detail::check_owner(path, status);
     const auto size = static_cast<std::size_t>(status.st_size);
     if (size > largest) {
         throw format_error(quote(path.string()) + ": got " + std::to_string(size) +
@@ -79,7 +74,7 @@ inline memory::secret_buffer<std::byte> read_private_file(const std::filesystem:
     }
     memory::secret_buffer<std::byte> bytes(size);
     for (std::size_t done = 0; done < size;) {
-        const ssize_t count = ::read(file.number(), bytes.data() + done, size - done);
+        const ssize_t count = ::read(file.get(), bytes.data() + done, size - done);
         if (count > 0) {
             done += static_cast<std::size_t>(count);
         } else if (count == 0) {
@@ -92,31 +87,31 @@ inline memory::secret_buffer<std::byte> read_private_file(const std::filesystem:
 }
 
 /// Puts a secret at `path` for its owner alone (mode 0600), all of it or nothing: written to a temporary file
-/// beside it, forced to the device, then given its name. What stands at `path` already, a link too, is never
-/// written over: a key that is lost is lost. Needs a file system with hard links.
+/// beside it, forced to the device, then given its name, which is forced to the device too where the file
+/// system can do that. What stands at `path` already, a link too, is never written over: a key that is lost
+/// is lost. Needs a file system with hard links.
+///
+/// A process or system that dies here can leave the secret, or a part of it, in a file that is named as
+/// `path` with ".partial-" and six characters behind it, mode 0600. Nothing removes that file, and it is in
+/// nobody's way.
 ///
 /// Thread safety: any threads and processes; of several that create the same path, one succeeds.
-/// @throws io_error naming the path; nothing is left behind
+/// @throws io_error naming the path; nothing is left behind, but if it says that the folder cannot be forced
+///         to the device: the whole file then stands at `path`, for now
 inline void create_private_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {
-    static std::atomic<unsigned> counter{0};
-    std::filesystem::path temporary = path;
-    temporary += ".partial-" + std::to_string(::getpid()) + "-" + std::to_string(counter.fetch_add(1));
+    std::string temporary = path.string() + ".partial-XXXXXX";
     int failure = 0;
     {
-        const detail::descriptor file(
-            ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-        if (file.number() < 0) {
-            detail::throw_io_error(temporary, "create", errno);
-        }
+        const detail::owned_descriptor file = detail::create_temporary(temporary);
         for (std::size_t done = 0; done < bytes.size() && failure == 0;) {
-            const ssize_t count = ::write(file.number(), bytes.data() + done, bytes.size() - done);
+            const ssize_t count = ::write(file.get(), bytes.data() + done, bytes.size() - done);
             if (count >= 0) {
                 done += static_cast<std::size_t>(count);
             } else if (errno != EINTR) {
                 failure = errno;
             }
         }
-        if (failure == 0 && ::fsync(file.number()) != 0) {
+        if (failure == 0 && ::fsync(file.get()) != 0) {
             failure = errno;
         }
     }
@@ -128,6 +123,7 @@ inline void create_private_file(const std::filesystem::path& path, std::span<con
     if (failure != 0) {
         detail::throw_io_error(path, "create", failure);
     }
+    detail::force_folder_of(path);
 }
 
 }  // namespace tensafe::io

@@ -21,29 +21,32 @@ using sha256_digest = std::array<std::byte, 32>;
 ///
 /// Movable, not copyable; a moved-from object may only be assigned to or destroyed. One thread at a time.
 /// Errors: tensafe::error with OpenSSL's reason; none are known to occur but for memory.
+/// OpenSSL's queue of reports stays as the application left it.
 class sha256 {
   public:
     sha256() : context_(EVP_MD_CTX_new()) {
+        const detail::openssl_reports reports;
         if (context_ == nullptr) {
-            detail::throw_openssl_error("make a SHA-256 context");
+            reports.fail("make a SHA-256 context");
         }
-        begin();
+        begin(reports);
     }
 
     /// The message goes on with `bytes`.
     void update(std::span<const std::byte> bytes) {
-        detail::check_openssl(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()),
-                              "continue SHA-256");
+        const detail::openssl_reports reports;
+        reports.check(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()), "continue SHA-256");
     }
 
     /// The digest of all that was given to `update` since construction or the last `finish`. A new message
     /// begins.
     sha256_digest finish() {
+        const detail::openssl_reports reports;
         sha256_digest digest{};
-        detail::check_openssl(
+        reports.check(
             EVP_DigestFinal_ex(context_.get(), reinterpret_cast<unsigned char*>(digest.data()), nullptr),
             "finish SHA-256");
-        begin();
+        begin(reports);
         return digest;
     }
 
@@ -55,8 +58,8 @@ class sha256 {
     }
 
   private:
-    void begin() {
-        detail::check_openssl(EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr), "begin SHA-256");
+    void begin(const detail::openssl_reports& reports) {
+        reports.check(EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr), "begin SHA-256");
     }
 
     std::unique_ptr<EVP_MD_CTX, detail::openssl_release<&EVP_MD_CTX_free>> context_;

@@ -42,7 +42,8 @@ struct signature_policy {
     std::string name = {};
     /// The smallest revision that is accepted, so that an old package cannot come back.
     std::uint64_t oldest_revision = 0;
-    /// The longest adapter_model.safetensors that is read into memory, in bytes.
+    /// The longest adapter_model.safetensors that is read into memory, in bytes. A signature is checked after
+    /// that: whoever can write the directory can make each load read so many.
     std::size_t largest_weights = std::size_t{1} << 32;
 };
 
@@ -202,10 +203,12 @@ inline std::function<lora::adapter()> adapter_source(
 /// there. An adapter that could not be loaded is not signed.
 /// @param name      what the signer calls the adapter: UTF-8, at most 200 bytes, no control characters
 /// @param revision  to be larger with each version; see signature_policy::oldest_revision
-/// @throws parameter_error for such a name; io_error, format_error, unsupported_error as load_adapter
+/// @param largest_weights  as in signature_policy: those who load need to allow as many
+/// @throws parameter_error for another name; io_error, format_error, unsupported_error as load_adapter
 inline void sign_adapter(const std::filesystem::path& directory, const signing_key& key,
-                         std::string_view name = "", std::uint64_t revision = 0) {
-    detail::package_bytes bytes(directory, signature_policy{}.largest_weights);
+                         std::string_view name = "", std::uint64_t revision = 0,
+                         std::size_t largest_weights = signature_policy{}.largest_weights) {
+    detail::package_bytes bytes(directory, largest_weights);
     const std::string text = adapter_signature::make(bytes.digest(), key, name, revision).text();
     static_cast<void>(std::move(bytes).parse());
     replace_file(directory / signature_file_name, std::as_bytes(std::span<const char>(text)));

@@ -35,10 +35,11 @@ struct matrix {
     }
 
     /// Entries of row r.  @pre r < rows
-    std::span<const float> row(std::size_t r) const noexcept {
+    std::span<const float> row(std::size_t r) const& noexcept {
         return {values.data() + r * columns, columns};
     }
-    std::span<float> row(std::size_t r) noexcept { return {values.data() + r * columns, columns}; }
+    std::span<float> row(std::size_t r) & noexcept { return {values.data() + r * columns, columns}; }
+    std::span<const float> row(std::size_t r) const&& = delete;  // keep the matrix: the row lies in it
 
   private:
     static std::size_t count(std::size_t row_count, std::size_t column_count) {

@@ -18,8 +18,10 @@ class registry;
 
 /// What a registry can say of a name.
 enum class availability {
-    unknown,             ///< no adapter of this name is loaded
-    evicted,             ///< no packed form, and nobody asked since: registry::find does, and never says so
+    unknown,  ///< no adapter of this name is loaded
+    /// No packed form, and nobody waits for it. Only registry::status reports it: find asks for the form, and
+    /// says being_prepared.
+    evicted,
     being_prepared,      ///< its packed form was evicted, and is asked for again
     cannot_be_prepared,  ///< packing it again failed: registry::wait_for tells why, and tries again
     ready,

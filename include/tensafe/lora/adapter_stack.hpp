@@ -45,8 +45,7 @@ inline stacked_name split_stacked_name(std::string_view name) noexcept {
 /// scale, alpha / rank or alpha / sqrt(rank), is applied by apply_b in double precision after decryption,
 /// exactly as without a stack and without encryption.
 /// @throws parameter_error if there is no adapter, a name is empty, has a '/' or comes twice, or a site's
-/// name has a
-///         '/' or comes twice in one adapter
+///         name has a '/' or comes twice in one adapter
 inline adapter stack_adapters(std::span<const named_adapter> adapters) {
     if (adapters.empty()) {
         throw parameter_error("stack_adapters: got no adapter, wanted at least one");
@@ -97,7 +96,7 @@ struct weighted_delta {
 /// What several adapters add to the output of one site: the sum of weight * delta, in double precision, term
 /// by term in the order given, which decides how the sum is rounded.
 /// @throws shape_error if there is no delta or their lengths differ; parameter_error for a weight that is not
-/// finite
+///         finite
 inline std::vector<double> sum_of_deltas(std::span<const weighted_delta> deltas) {
     if (deltas.empty()) {
         throw shape_error("sum_of_deltas: got no delta, wanted at least one");

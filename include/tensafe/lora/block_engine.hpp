@@ -171,11 +171,16 @@ class block_engine {
         group.client->stage(work.of_client, states_.span().first(tokens * entries),
                             std::span<const std::uint32_t>(keys_).first(tokens), headroom);
         group.server->stage(work.of_server, std::span<const std::uint32_t>(numbers_).first(tokens));
-        enqueue_(where_, g * (largest_ + 1) + tokens, [&](const Where& where) {
-            group.client->encrypt(where, work.of_client, work.requests);
-            group.server->apply(where, work.requests, work.of_server, work.replies);
-            group.client->decrypt(where, work.replies, work.of_client);
-        });
+        try {
+            enqueue_(where_, g * (largest_ + 1) + tokens, [&](const Where& where) {
+                group.client->encrypt(where, work.of_client, work.requests);
+                group.server->apply(where, work.requests, work.of_server, work.replies);
+                group.client->decrypt(where, work.replies, work.of_client);
+            });
+        } catch (...) {
+            where_.wait();  // what was launched still uses the workspace, which the next batch stages anew
+            throw;
+        }
         where_.wait();
         const std::span<double> answers = answers_.span().first(tokens * count);
         try {

@@ -28,7 +28,7 @@ namespace tensafe::lora {
 ///
 /// Uses the client's randomness and the zeros of a protected server, so nobody else may encrypt with this
 /// client meanwhile; filling the pool of zeros from another thread is what idle time is for. One thread at a
-/// time. Allocates nothing from the second batch on, if all groups have one shape.
+/// time. Allocates nothing once it has seen its largest batch, if all groups have one shape.
 template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
           class Protection = protects_adapter_rows<>, exec::host_execution Where = exec::host>
 class host_engine {

@@ -73,7 +73,7 @@ class latency {
         if (count_ == 0) {
             return duration::zero();
         }
-        const double rank = std::ceil(percent / 100 * static_cast<double>(count_));
+        const double rank = std::ceil(percent * static_cast<double>(count_) / 100);
         const std::uint64_t wanted = rank < 1 ? 1 : std::min(static_cast<std::uint64_t>(rank), count_);
         if (wanted == count_) {
             return max();

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <tensafe/core/printable.hpp>
 #include <tensafe/lora/usage.hpp>
 
 #include <cstddef>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -83,41 +86,6 @@ struct meter_limits {
     std::size_t most_series = 100'000;
 };
 
-namespace detail {
-
-/// Whether a name can be shown anywhere: UTF-8 (RFC 3629) without control characters.
-constexpr bool is_printable_utf8(std::string_view text) noexcept {
-    const auto byte = [&](std::size_t i) {
-        return static_cast<unsigned char>(i < text.size() ? text[i] : 0);
-    };
-    for (std::size_t i = 0; i < text.size();) {
-        const unsigned char first = byte(i);
-        if (first < 0x80) {
-            if (first < 0x20 || first == 0x7F) {
-                return false;
-            }
-            ++i;
-            continue;
-        }
-        const std::size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-        // Neither longer than needed, nor a surrogate, nor beyond U+10FFFF; nor a C1 control.
-        const unsigned char low = first == 0xE0 || first == 0xC2 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
-        const unsigned char high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
-        if (first < 0xC2 || first > 0xF4 || byte(i + 1) < low || byte(i + 1) > high) {
-            return false;
-        }
-        for (std::size_t k = 2; k < length; ++k) {
-            if (byte(i + k) < 0x80 || byte(i + k) > 0xBF) {
-                return false;
-            }
-        }
-        i += length;
-    }
-    return true;
-}
-
-}  // namespace detail
-
 /// Counts what each client used of each adapter: on the server, to bill, to limit and to watch.
 ///
 /// Names from outside cannot fill memory or break an export: a name that is empty, too long, not UTF-8 or has
@@ -125,7 +93,9 @@ constexpr bool is_printable_utf8(std::string_view text) noexcept {
 /// At most most_series + most_adapters + 1 series are kept.
 ///
 /// Thread-safe by one lock. A record compares a few names under it, and from a pair's second one on allocates
-/// nothing; all other calls hold it for a walk through all series. Strong exception safety.
+/// nothing. Other calls hold it longer: snapshot, reset and merge for a copy of all series, forget_client for
+/// a walk through all of them, forget_adapter for one through the adapter's; a walk allocates nothing. Strong
+/// exception safety.
 class meter {
   public:
     /// Stands for all without counters of their own. A client that calls itself so counts here too.
@@ -193,13 +163,13 @@ class meter {
     };
     // Ordered maps: nobody can choose names that collide.
     using usage_map = std::map<name_pair, usage, by_names>;
-    using name_counts = std::map<std::string, std::size_t, std::less<>>;
+    using name_set = std::set<std::string, std::less<>>;
 
     struct state {
         usage_map series;
-        // How many series each name has; `other` is not among them.
-        name_counts adapters;
-        name_counts clients;
+        // Names that series have; `other` is not among them.
+        name_set adapters;
+        name_set clients;
 
         void add(name_view names, const usage& used, const meter_limits& limits) {
             if (const auto known = series.find(names); known != series.end()) {
@@ -219,11 +189,11 @@ class meter {
             }
         }
 
-        static std::string_view allowed(std::string_view name, const name_counts& known, std::size_t most,
+        static std::string_view allowed(std::string_view name, const name_set& known, std::size_t most,
                                         const meter_limits& limits) {
-            const bool fits = known.contains(name) ||
-                              (known.size() < most && !name.empty() && name.size() <= limits.longest_name &&
-                               detail::is_printable_utf8(name));
+            const bool fits =
+                known.contains(name) || (known.size() < most && !name.empty() &&
+                                         name.size() <= limits.longest_name && is_printable_utf8(name));
             return fits ? name : other;
         }
 
@@ -231,24 +201,18 @@ class meter {
         void insert(name_view names, const usage& used) {
             usage_map one;
             one.emplace(name_pair{std::string(names.adapter), std::string(names.client)}, used);
-            name_counts adapter = named(names.adapter);
-            name_counts client = named(names.client);
+            name_set adapter = named(names.adapter);
+            name_set client = named(names.client);
             series.merge(one);
-            count(adapters, adapter);
-            count(clients, client);
+            adapters.merge(adapter);
+            clients.merge(client);
         }
-        static name_counts named(std::string_view name) {
-            name_counts result;
+        static name_set named(std::string_view name) {
+            name_set result;
             if (name != other) {
-                result.emplace(name, 0);
+                result.emplace(name);
             }
             return result;
-        }
-        static void count(name_counts& all, name_counts& one) noexcept {
-            if (!one.empty()) {
-                auto node = one.extract(one.begin());
-                ++all.insert(std::move(node)).position->second;
-            }
         }
     };
 
@@ -266,24 +230,30 @@ class meter {
         if (name == other) {
             return sum;
         }
+        const bool of_adapter = part == &name_pair::adapter;
         const std::lock_guard lock(mutex_);
-        if (!(part == &name_pair::client ? counters_.clients : counters_.adapters).contains(name)) {
+        name_set& known = of_adapter ? counters_.adapters : counters_.clients;
+        const auto entry = known.find(name);
+        if (entry == known.end()) {
             return sum;
         }
-        state rest;
-        for (const auto& [names, used] : counters_.series) {
-            name_pair kept = names;
-            if (names.*part == name) {
-                kept.*part = other;
-                sum += used;
+        usage_map& series = counters_.series;
+        // The series of an adapter stand together, with the empty client's name before them.
+        auto each = of_adapter ? series.lower_bound(name_view{name, {}}) : series.begin();
+        while (each != series.end() && (!of_adapter || each->first.adapter == name)) {
+            const auto next = std::next(each);
+            if (each->first.*part == name) {
+                sum += each->second;
+                auto node = series.extract(each);
+                node.key().*part = other;  // short enough for a string without memory of its own
+                const auto result = series.insert(std::move(node));
+                if (!result.inserted) {
+                    result.position->second += result.node.mapped();
+                }
             }
-            if (const auto known = rest.series.find(kept); known != rest.series.end()) {
-                known->second += used;
-            } else {
-                rest.insert({kept.adapter, kept.client}, used);
-            }
+            each = next;
         }
-        std::swap(counters_, rest);
+        known.erase(entry);
         return sum;
     }
 

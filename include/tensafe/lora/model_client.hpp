@@ -144,7 +144,7 @@ class model_client {
         return result;
     }
     /// The same into a query of an earlier token: from the second one for this group on, nothing is
-    /// allocated. Groups of one d and number of rows can share it.
+    /// allocated. Groups of one d can share it; of slot packings also the number of rows must be one.
     void encrypt(exec::host where, std::size_t group, std::span<const float> h, query<P>& result,
                  double headroom = 1) {
         encrypt_reals(where, group, h, result, headroom);
@@ -169,6 +169,12 @@ class model_client {
         });
     }
 
+    /// What decrypting the replies of all groups of a model needs, kept by the caller: memory for each number
+    /// of products that groups have. Wiped on release. For one thread at a time.
+    struct workspace {
+        std::map<std::size_t, decryption_workspace<P>> of_products;
+    };
+
     /// The product of the group's stacked rows with h: rows(mode) entries. The warnings of client::decrypt
     /// hold.
     /// @throws as client::decrypt; parameter_error if there is no such group
@@ -179,8 +185,14 @@ class model_client {
         decrypt(where, group, r, q.scale, work, product);
         return product;
     }
-    /// The same into a vector of an earlier token: nothing is allocated from the second one on, if groups of
-    /// different numbers of products have a workspace each.
+    /// The same into a vector of an earlier token: from the second one of each group on nothing is allocated,
+    /// if the vector is that of the group or has had its largest size.
+    void decrypt(exec::host where, std::size_t group, const reply_type& r, double scale, workspace& work,
+                 std::vector<double>& product) const {
+        static_cast<void>(layout_.at(group));
+        decrypt(where, group, r, scale, work.of_products[decode_[group].outputs()], product);
+    }
+    /// The same for those who keep a workspace for each number of products themselves.
     void decrypt(exec::host where, std::size_t group, const reply_type& r, double scale,
                  decryption_workspace<P>& work, std::vector<double>& product) const {
         detail::naming_input("model_client::decrypt", layout_.at(group), [&] {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/printable.hpp>
 #include <tensafe/lora/adapter.hpp>
 #include <tensafe/lora/layout.hpp>
 #include <tensafe/lora/mode.hpp>
@@ -26,8 +27,9 @@ namespace tensafe::lora {
 struct model_options {
     lora::mode mode = lora::mode::client_held_b;
     /// Hidden states of a batch, at most, in prefill: the matrices are then packed for column_batched as
-    /// well. 0: no prefill. Longer batches are refused; docs/security.md says whom to give more than N/32,
-    /// 128 of private_n4096.
+    /// well. 0: no prefill. N at most, and 0 for a set that has no room for the replies (offers_prefill):
+    /// more is refused. So are longer batches; docs/security.md says whom to give more than N/32, 128 of
+    /// private_n4096.
     std::size_t largest_prefill = 0;
     /// Whether the server keeps this site to itself; the client gets the others whole. Empty: every site.
     std::function<bool(const adapter_site&)> protect;
@@ -51,6 +53,32 @@ inline std::optional<std::size_t> layer_of(std::string_view site_name) noexcept 
     return std::nullopt;
 }
 
+namespace detail {
+
+/// Whether a merged site can have this for a scale: a power of two, and not beyond what matrices of floats
+/// lead to.
+inline bool is_scale_of_merged(double scale) noexcept {
+    constexpr int largest_exponent = 256;
+    int exponent = 0;
+    return std::isfinite(scale) && std::frexp(scale, &exponent) == 0.5 && exponent - 1 >= -largest_exponent &&
+           exponent - 1 <= largest_exponent;
+}
+
+/// For all messages that echo the name afterwards.
+inline void check_name(std::string_view name, const char* what, std::size_t longest) {
+    if (name.empty() || name.size() > longest) {
+        throw parameter_error("model_layout: got " + std::string(what) + " with a name of " +
+                              std::to_string(name.size()) + " bytes, wanted 1 to " + std::to_string(longest));
+    }
+    if (!is_printable_utf8(name)) {
+        throw parameter_error("model_layout: got " + std::string(what) + " with a name of " +
+                              std::to_string(name.size()) +
+                              " bytes that cannot be shown, wanted UTF-8 without control characters");
+    }
+}
+
+}  // namespace detail
+
 /// What both sides know of a served model: which sites there are, which of them share an input, and how their
 /// answers stand in a product. Public. A plain value type; `check()` one that came from somebody else.
 struct model_layout {
@@ -60,7 +88,8 @@ struct model_layout {
         std::size_t rank = 0;
         std::size_t d_out = 0;
         /// What the client multiplies with in the end. client_held_b: the site's LoRA scale. blind: the power
-        /// of two that the server took out, so that the rows of all sites of a group have about one size.
+        /// of two, 2^-256 to 2^256, that the server took out, so that the rows of all sites of a group have
+        /// about one size; 1 of a site that is all zero.
         double scale = 1;
 
         friend bool operator==(const site&, const site&) = default;
@@ -133,7 +162,7 @@ struct model_layout {
         std::set<std::string_view> inputs;
         std::set<std::string_view> names;
         for (const auto& g : groups) {
-            check_name(g.input, "an input");
+            detail::check_name(g.input, "an input", longest_name);
             if (!inputs.insert(g.input).second) {
                 throw parameter_error("model_layout: two groups have the input " + g.input);
             }
@@ -160,15 +189,8 @@ struct model_layout {
     }
 
   private:
-    static void check_name(const std::string& name, const char* what) {
-        if (name.empty() || name.size() > longest_name) {
-            throw parameter_error("model_layout: got " + std::string(what) + " with a name of " +
-                                  std::to_string(name.size()) + " bytes, wanted 1 to " +
-                                  std::to_string(longest_name));
-        }
-    }
-    static void check_site(const site& s, std::set<std::string_view>& names) {
-        check_name(s.name, "a site");
+    void check_site(const site& s, std::set<std::string_view>& names) const {
+        detail::check_name(s.name, "a site", longest_name);
         if (!names.insert(s.name).second) {
             throw parameter_error("model_layout: site " + s.name + " is there twice");
         }
@@ -180,6 +202,11 @@ struct model_layout {
         if (!std::isfinite(s.scale)) {
             throw parameter_error("model_layout: site " + s.name + " has a scale that is no finite number");
         }
+        if (mode == lora::mode::blind && !detail::is_scale_of_merged(s.scale)) {
+            throw parameter_error("model_layout: site " + s.name + " has the scale " +
+                                  std::to_string(s.scale) +
+                                  ", wanted a power of two from 2^-256 to 2^256 in mode blind");
+        }
     }
 };
 
@@ -187,7 +214,7 @@ namespace detail {
 
 /// The groups of an adapter, and which sites of it stand in them.
 struct grouped_sites {
-    model_layout layout;                          ///< row norms of 1, LoRA scales
+    model_layout layout;                          ///< row norms of 1; LoRA scales, in mode blind 1
     std::vector<std::vector<std::size_t>> sites;  ///< of each group, as places in the adapter
 };
 
@@ -208,11 +235,16 @@ inline grouped_sites group_sites(const adapter& from, const model_options& optio
         if (!is_protected(options, site)) {
             continue;
         }
+        check_name(site.name, "a site", model_layout::longest_name);
         if (site.b.columns != site.rank()) {
             throw shape_error("model: site " + site.name + " has a B of " + std::to_string(site.b.columns) +
                               " columns, wanted " + std::to_string(site.rank()) + ", the rank");
         }
+        if (!std::isfinite(site.scale)) {
+            throw parameter_error("model: site " + site.name + " has a scale that is no finite number");
+        }
         const std::string input = options.input_of ? options.input_of(site.name) : shared_input(site.name);
+        check_name(input, "an input", model_layout::longest_name);
         const auto [found, is_first] = known.try_emplace(input, known.size());
         if (is_first) {
             result.layout.groups.push_back({input, site.d_in(), 1, {}});
@@ -224,7 +256,8 @@ inline grouped_sites group_sites(const adapter& from, const model_options& optio
                               " inputs, wanted " + std::to_string(group.d) + " as site " +
                               group.sites.front().name + ", which shares the input " + input);
         }
-        group.sites.push_back({site.name, site.rank(), site.d_out(), site.scale});
+        const double scale = options.mode == mode::blind ? 1 : site.scale;
+        group.sites.push_back({site.name, site.rank(), site.d_out(), scale});
         result.sites[found->second].push_back(i);
     }
     result.layout.check();

@@ -13,7 +13,6 @@
 #include <tensafe/lora/stored_form.hpp>
 #include <tensafe/lora/stored_identity.hpp>
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -56,12 +55,20 @@ constexpr std::size_t packed_bytes(const layout<P, Packing, Protection>& l) noex
 }
 
 /// Hidden states of a prefill request, at most, of a server packed with these options.
+/// @throws parameter_error, naming what was got and wanted, for more than a set has room for
 template <ckks::parameter_set P, class Protection>
-std::size_t offered_prefill(const model_options& options) noexcept {
-    return offers_prefill<P, Protection>
-               ? std::min(options.largest_prefill,
-                          layout<P, column_batched, prefill_protection<Protection>>::largest_batch)
-               : 0;
+std::size_t offered_prefill(const model_options& options) {
+    constexpr std::size_t most =
+        offers_prefill<P, Protection>
+            ? layout<P, column_batched, prefill_protection<Protection>>::largest_batch
+            : 0;
+    if (options.largest_prefill > most) {
+        throw parameter_error("model: got a largest_prefill of " + std::to_string(options.largest_prefill) +
+                              " hidden states, wanted " +
+                              (most > 0 ? "at most " + std::to_string(most)
+                                        : std::string("0: this parameter set has no room for the replies")));
+    }
+    return options.largest_prefill;
 }
 
 }  // namespace detail
@@ -91,8 +98,8 @@ class model_server {
     /// @param progress  called after each group
     /// @throws shape_error, parameter_error or encoding_error, naming site or input, for an adapter without a
     ///         protected site, sites of one name, matrices that do not fit each other or hold what is no
-    ///         finite number, and groups whose replies the parameter set cannot hold; and whatever progress
-    ///         throws
+    ///         finite number, groups whose replies the parameter set cannot hold, and a largest_prefill
+    ///         beyond N or what the set has room for; and whatever progress throws
     explicit model_server(const adapter& from, const model_options& options = {},
                           const pack_progress& progress = {}) {
         const detail::grouped_sites groups = grouped(from, options);
@@ -115,8 +122,9 @@ class model_server {
     /// packing. Sizes and ranges are checked, so that whatever the words are nothing but answers can be
     /// wrong.
     /// @param stored  a word_source: stored_words(from, options) words are taken from it
-    /// @throws as the other constructor, as far as it follows from names and shapes; format_error, naming the
-    ///         input, if the words are of another model or out of range; what the source throws
+    /// @throws as the other constructor, as far as it follows from names and shapes; format_error or
+    ///         parameter_error, naming the input, if the words are of another model or out of range; what the
+    ///         source throws
     template <word_source Source>
     model_server(from_stored_t, const adapter& from, const model_options& options, Source&& stored)
         : layout_(grouped(from, options).layout) {
@@ -163,7 +171,7 @@ class model_server {
     /// @throws as bytes_for
     static std::string stored_identity(const adapter& from, const model_options& options = {}) {
         const model_layout layout = grouped(from, options).layout;
-        // Names may hold any character: their lengths tell where they end.
+        // Names may hold what stands between them: their lengths tell where they end.
         const auto name = [](const std::string& text) {
             return " " + std::to_string(text.size()) + ":" + text;
         };
@@ -306,10 +314,8 @@ class model_server {
             arith::word word = 0;
             stored(std::span(&word, 1));
             const auto scale = std::bit_cast<double>(word);
-            int exponent = 0;
-            if (layout_.mode == lora::mode::blind
-                    ? !std::isfinite(scale) || std::frexp(scale, &exponent) != 0.5
-                    : word != std::bit_cast<arith::word>(site.scale)) {
+            if (layout_.mode == lora::mode::blind ? !detail::is_scale_of_merged(scale)
+                                                  : word != std::bit_cast<arith::word>(site.scale)) {
                 throw format_error(
                     "site " + site.name + " has a stored scale of " + std::to_string(scale) + ", wanted " +
                     (layout_.mode == lora::mode::blind ? "a power of two" : std::to_string(site.scale)));

@@ -39,7 +39,10 @@ class model_session {
     /// @throws parameter_error if the key was made for another nonce; format_error if it is malformed
     model_session(const random::seed& nonce, ckks::zero_key<P, request_level<P>> key)
         : nonce_(nonce), key_(std::move(key)) {
-        static_cast<void>(zeros(0));  // checks the key
+        if (key_.server_nonce != nonce) {
+            throw parameter_error("model_session: the client made this zero key for another server nonce");
+        }
+        ckks::check_residues(key_.b, "model_session", "the zero key");
     }
 
     model_session(const model_session&) = delete;  // two copies would hand out the same zeros
@@ -80,15 +83,13 @@ class model_session {
     template <exec::host_execution Where, class Packing, class Protection>
     void apply(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t group,
                const request<P>& from, workspace& work, reply<P, Packing, Protection>& to) {
-        answer<Protection::protects>(where, model.decode(group), model.layout().groups[group], from, work,
-                                     to);
+        answer<Protection::protects>(where, model.decode(group), model.layout().at(group), from, work, to);
     }
     template <exec::host_execution Where, class Packing, class Protection>
     void apply(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t group,
                const request<P>& from, workspace& work,
                reply<P, column_batched, prefill_protection<Protection>>& to) {
-        answer<Protection::protects>(where, model.prefill(group), model.layout().groups[group], from, work,
-                                     to);
+        answer<Protection::protects>(where, model.prefill(group), model.layout().at(group), from, work, to);
     }
 
     /// One hidden state of one client, in a batch over several.
@@ -101,7 +102,7 @@ class model_session {
 
     /// Answers hidden states of several clients for one group at once: each packed row is read once for all.
     /// @throws as server::apply, the message naming the group's input; parameter_error for a task without a
-    ///         session. Nothing is used up then
+    ///         session, and for no such group. Nothing is used up then
     template <exec::host_execution Where, class Packing, class Protection>
     static void apply(const Where& where, const model_server<P, Packing, Protection>& model,
                       std::size_t group, std::span<const task<Packing, Protection>> tasks, workspace& work) {
@@ -118,13 +119,14 @@ class model_session {
                 {tasks[t].from, Protection::protects ? &tasks[t].of->zeros(s.layout().fold_log_n()) : nullptr,
                  tasks[t].to});
         }
-        detail::naming_input("model_session::apply", model.layout().groups[group],
+        detail::naming_input("model_session::apply", model.layout().at(group),
                              [&] { s.apply(where, of_server, work); });
     }
 
     /// Makes encryptions of zero for so many generated tokens of this model, all groups, until they are
     /// stored: for while the server is idle. There are model.zeros_per_token() for a token, 70 KB each at N =
-    /// 4096. Bare replies need none.
+    /// 4096. Bare replies need none. Models of one session take from the same pools, and what is stored
+    /// already counts: with several, fill for the sum of their tokens.
     /// @throws as zero_pool::fill
     template <exec::host_execution Where, class Packing, class Protection>
     void fill(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t tokens) {

@@ -29,7 +29,7 @@ namespace detail {
 
 /// The queues of a token_pipeline, and what its threads do. A sequence is in one queue at a time or held by
 /// one thread, so that queues with room for all of them are never full, nobody inside waits for room, and
-/// nothing can be stuck in a circle. Threads share it with the pipeline, which may be gone before them.
+/// nothing can be stuck in a circle.
 class pipeline_core {
   public:
     using record = std::shared_ptr<sequence_record>;
@@ -138,7 +138,7 @@ class pipeline_core {
             }
             record r = forwards_.pop();
             if (is_cancelled(*r)) {
-                finish(lock, r, sequence_status::cancelled, nullptr);
+                finish(lock, std::move(r), sequence_status::cancelled, nullptr);
                 continue;
             }
             const auto began = watch_.forward_began();
@@ -153,11 +153,11 @@ class pipeline_core {
             lock.lock();
             const auto ended = watch_.forward_ended(began);
             if (failure != nullptr) {
-                finish(lock, r, sequence_status::failed, std::move(failure));
+                finish(lock, std::move(r), sequence_status::failed, std::move(failure));
             } else if (r->asked.done) {
-                finish(lock, r, sequence_status::finished, nullptr);
+                finish(lock, std::move(r), sequence_status::finished, nullptr);
             } else if (is_cancelled(*r)) {
-                finish(lock, r, sequence_status::cancelled, nullptr);
+                finish(lock, std::move(r), sequence_status::cancelled, nullptr);
             } else {
                 r->asked_at = ended;
                 trips_.push(std::move(r));
@@ -178,10 +178,16 @@ class pipeline_core {
             while (!trips_.empty() && records_.size() < options_.largest_batch) {
                 record r = trips_.pop();
                 if (is_cancelled(*r)) {
-                    finish(lock, r, sequence_status::cancelled, nullptr);
+                    finish(lock, std::move(r), sequence_status::cancelled, nullptr);
                 } else {
                     records_.push_back(std::move(r));
                 }
+            }
+            // Ending a cancelled one opened the lock: the pipeline may have been stopped since.
+            while (stopping_ && !records_.empty()) {
+                record r = std::move(records_.back());
+                records_.pop_back();
+                finish(lock, std::move(r), sequence_status::cancelled, nullptr);
             }
             if (records_.empty()) {
                 continue;
@@ -194,19 +200,18 @@ class pipeline_core {
                     {r->asked.group, r->asked.hidden, r->answers.span().first(r->rows), nullptr});
             }
             lock.unlock();
-            std::exception_ptr failure;
             try {
                 engine.run(std::span<round_trip>(batch_));
             } catch (...) {
-                failure = std::current_exception();
+                for (round_trip& item : batch_) {
+                    item.error = std::current_exception();
+                }
             }
             lock.lock();
             const auto ended = watch_.batch_ended(records_.size());
             for (std::size_t i = 0; i < records_.size(); ++i) {
-                const auto& wrong = failure != nullptr ? failure : batch_[i].error;
-                answer(lock, records_[i], wrong, ended, ended - began);
+                answer(lock, std::move(records_[i]), std::move(batch_[i].error), ended, ended - began);
             }
-            failure = nullptr;
             records_.clear();
             batch_.clear();
         }
@@ -232,10 +237,10 @@ class pipeline_core {
     }
 
     /// A round trip is over: the sequence goes on, or not.
-    void answer(std::unique_lock<std::mutex>& lock, record& r, const std::exception_ptr& wrong,
+    void answer(std::unique_lock<std::mutex>& lock, record r, std::exception_ptr wrong,
                 std::chrono::nanoseconds ended, std::chrono::nanoseconds worked) {
         if (wrong != nullptr) {
-            finish(lock, r, sequence_status::failed, wrong);
+            finish(lock, std::move(r), sequence_status::failed, std::move(wrong));
             return;
         }
         watch_.answered(worked);
@@ -244,16 +249,16 @@ class pipeline_core {
             r->token_began = ended;
         }
         if (is_cancelled(*r)) {
-            finish(lock, r, sequence_status::cancelled, nullptr);
+            finish(lock, std::move(r), sequence_status::cancelled, nullptr);
         } else {
             forwards_.push(std::move(r));
             forward_ready_.notify_one();
         }
     }
 
-    /// Ends a sequence. The lock is open while its code and what that captured go away: they may submit,
-    /// cancel, or drop the pipeline.
-    void finish(std::unique_lock<std::mutex>& lock, const record& r, sequence_status status,
+    /// Ends a sequence. The lock is open while foreign code goes away: that of the sequence, with what it
+    /// captured, and, if nobody kept the ticket, the exception. It may call the pipeline.
+    void finish(std::unique_lock<std::mutex>& lock, record r, sequence_status status,
                 std::exception_ptr failure) {
         lock.unlock();
         r->next = nullptr;
@@ -266,10 +271,15 @@ class pipeline_core {
         if (in_flight_ == 0) {
             idle_.notify_all();
         }
-        const std::lock_guard of_record(r->mutex);
-        r->status = status;
-        r->error = std::move(failure);
-        r->over.notify_all();
+        {
+            const std::lock_guard of_record(r->mutex);
+            r->status = status;
+            r->error = std::move(failure);
+            r->over.notify_all();
+        }
+        lock.unlock();
+        r = nullptr;
+        lock.lock();
     }
 
     pipeline_options options_;

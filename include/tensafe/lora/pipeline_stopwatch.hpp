@@ -81,7 +81,8 @@ class pipeline_stopwatch {
     }
 
   private:
-    /// Adds up what has been busy since the last call.
+    /// Adds up what has been busy since the last call. The span grows with it, so that no part of it passes
+    /// the whole in a report while work is under way.
     time mark() {
         const time at = clock_();
         const time passed = at - marked_;
@@ -93,6 +94,9 @@ class pipeline_stopwatch {
             }
         }
         marked_ = at;
+        if (forwards_ != 0 || in_batch_) {
+            last_ = at;
+        }
         return at;
     }
 

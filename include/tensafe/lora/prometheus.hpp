@@ -52,7 +52,9 @@ inline std::string prometheus_text(const meter_snapshot& counters,
     constexpr family families[] = {
         {"tensafe_requests_total", "Encrypted requests answered.", &usage::requests},
         {"tensafe_refused_requests_total", "Requests not answered.", &usage::refused},
-        {"tensafe_tokens_total", "Hidden states answered.", &usage::tokens},
+        {"tensafe_tokens_total",
+         "Hidden states answered; a generated token of a whole model is one for each of its inputs.",
+         &usage::tokens},
         {"tensafe_products_total", "Products of plaintexts and ciphertexts.", &usage::products},
         {"tensafe_request_bytes_total", "Bytes of requests, refused ones included.", &usage::bytes_up},
         {"tensafe_reply_bytes_total", "Bytes of replies.", &usage::bytes_down}};

@@ -1,17 +1,18 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/printable.hpp>
 #include <tensafe/lora/adapter.hpp>
 #include <tensafe/lora/adapter_check.hpp>
 #include <tensafe/lora/adapter_handle.hpp>
 #include <tensafe/lora/pack_progress.hpp>
 #include <tensafe/lora/packer.hpp>
+#include <tensafe/lora/quoted_name.hpp>
 #include <tensafe/lora/registry_preparations.hpp>
 #include <tensafe/lora/registry_snapshot.hpp>
 #include <tensafe/lora/registry_status.hpp>
 #include <tensafe/lora/registry_store.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -43,11 +44,15 @@ class registry {
     using handle = adapter_handle<Model>;
     using source = std::function<adapter()>;
 
+    /// Bytes of a name: what a meter counts under a name of its own, by default.
+    static constexpr std::size_t longest_name = 128;
+
     /// @throws parameter_error if a function of the packer is missing
     registry(registry_options options, packer<Model> packing)
         : packing_(std::move(packing), options.memory_budget),
           store_(options.memory_budget),
           preparations_(store_, packing_, std::move(options.on_preparing)) {}
+    /// Without a budget: nothing is ever evicted, and nothing but unload gives memory back.
     explicit registry(packer<Model> packing) : registry(registry_options{}, std::move(packing)) {}
     registry(const registry&) = delete;
     registry& operator=(const registry&) = delete;
@@ -76,9 +81,8 @@ class registry {
 
     /// The same, but waits until the packed form is there. Several waiting threads get the result of one
     /// packing, even if it is evicted at once for another one.
-    /// @throws parameter_error for an unknown name, listing those that are loaded; what the packer threw if
-    /// the
-    ///         preparation failed
+    /// @throws parameter_error for an unknown name, with a list of those that are loaded; whatever the packer
+    ///         threw
     handle wait_for(std::string_view name) {
         if (handle found = find(name)) {
             return found;
@@ -94,14 +98,15 @@ class registry {
     ///
     /// To make room, packed forms of other adapters are evicted before packing starts. A form that is being
     /// replaced is not evicted meanwhile and does not count: at the peak there are the budget and the
-    /// replaced form. If other packings in progress hold the room, this waits for them.
+    /// replaced form. If other packings in progress hold the room, this waits for them. Room is given in the
+    /// order of asking, to loads and preparations alike.
     ///
     /// @param from  where the matrices come from: [] { return io::load_peft("adapters/legal"); }
     /// @return      the new version's number: numbers rise in the order of publication
-    /// @throws parameter_error for a name that is empty, longer than 255 bytes or has control characters, and
-    /// for an
-    ///         adapter that takes more than the whole budget, before packing; as check_adapter; whatever
-    ///         `from`, the packer and `progress` throw. The old version, if any, serves on.
+    /// @throws parameter_error for a name that is empty, longer than longest_name, not UTF-8 or has control
+    ///         characters, and for an adapter that takes more than the whole budget, before packing; as
+    ///         check_adapter; whatever `from`, the packer and `progress` throw. The old version, if any,
+    ///         serves on.
     std::uint64_t load(const std::string& name, const source& from, const pack_progress& progress = {}) {
         check_name(name);
         if (!from) {
@@ -161,14 +166,11 @@ class registry {
     using entry = typename store::entry;
 
     static void check_name(std::string_view name) {
-        constexpr std::size_t longest = 255;
-        const bool printable = std::none_of(name.begin(), name.end(), [](char c) {
-            return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
-        });
-        if (name.empty() || name.size() > longest || !printable) {
+        if (name.empty() || name.size() > longest_name || !is_printable_utf8(name)) {
             throw parameter_error("registry::load: got the name " + detail::quoted_name(name) + " of " +
-                                  std::to_string(name.size()) +
-                                  " bytes, wanted 1 to 255 without control characters");
+                                  std::to_string(name.size()) + " bytes, wanted 1 to " +
+                                  std::to_string(longest_name) +
+                                  " bytes of UTF-8 without control characters");
         }
     }
 

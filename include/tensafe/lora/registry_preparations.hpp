@@ -3,6 +3,7 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/pack_progress.hpp>
 #include <tensafe/lora/packer.hpp>
+#include <tensafe/lora/quoted_name.hpp>
 #include <tensafe/lora/registry_snapshot.hpp>
 #include <tensafe/lora/registry_store.hpp>
 
@@ -193,6 +194,8 @@ class registry_preparations {
                 wanted.use->failed = false;
                 wanted.use->failure.clear();
                 shared.result = store_.put(std::move(made), wanted.use);
+            } else {
+                store_.discard(std::move(made));
             }
         } catch (...) {
             finish(version, shared);
@@ -233,7 +236,8 @@ class registry_preparations {
         }
     }
 
-    /// Null if nobody waits for anything.
+    /// Null if nobody waits for anything. What failed is not tried again because a reader asks, which it may
+    /// do just when that fails.
     entry longest_asked_for() const {
         entry first;
         use_record::clock::rep first_since = 0;
@@ -241,7 +245,8 @@ class registry_preparations {
             const auto since = e->use->asked.load();
             const auto found = preparations_.find(e->held->number);
             const bool running = found != preparations_.end() && found->second->running;
-            if (!e->packed() && since != 0 && !running && (!first || since < first_since)) {
+            if (!e->packed() && since != 0 && !e->use->failed && !running &&
+                (!first || since < first_since)) {
                 first = e;
                 first_since = since;
             }

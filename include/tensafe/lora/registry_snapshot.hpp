@@ -75,15 +75,4 @@ struct registry_snapshot : retirable {
     }
 };
 
-/// A name as error messages show it: what asks for an adapter may be anything.
-inline std::string quoted_name(std::string_view name) {
-    constexpr std::size_t longest = 80;
-    std::string shown =
-        "\"" + std::string(name.substr(0, longest)) + (name.size() > longest ? "...\"" : "\"");
-    for (char& c : shown) {
-        c = static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-    }
-    return shown;
-}
-
 }  // namespace tensafe::lora::detail

@@ -37,9 +37,10 @@ struct registry_entry {
 struct registry_status {
     std::vector<registry_entry> entries;  ///< by name
     std::size_t memory_budget = 0;
-    std::size_t bytes_packed = 0;   ///< of the forms that the registry keeps
-    std::size_t bytes_packing = 0;  ///< set aside for packings in progress
-    std::size_t bytes_leaving = 0;  ///< of replaced, evicted or unloaded forms that handles still own
+    std::size_t bytes_packed = 0;      ///< of the forms that the registry keeps
+    std::size_t bytes_packing = 0;     ///< set aside for packings in progress
+    std::size_t packings_waiting = 0;  ///< for room, which they get in the order in which they came
+    std::size_t bytes_leaving = 0;     ///< of replaced, evicted or unloaded forms that handles still own
 };
 
 }  // namespace tensafe::lora

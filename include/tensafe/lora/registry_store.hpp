@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/lora/quoted_name.hpp>
 #include <tensafe/lora/registry_snapshot.hpp>
 #include <tensafe/lora/registry_status.hpp>
 #include <tensafe/lora/retirement.hpp>
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -82,6 +84,9 @@ class registry_store {
         return held;
     }
 
+    /// Drops a version that nobody saw, as one that was replaced: not here, where the writers' lock is held.
+    void discard(std::unique_ptr<version_type> made) const { retirement_.share(std::move(made)); }
+
     /// @throws parameter_error for an unknown name
     void erase(std::string_view name) {
         at(name);
@@ -93,11 +98,13 @@ class registry_store {
     /// Room for a packing in progress.
     class reservation {
       public:
-        /// Evicts what was not used for longest; waits for other packings if these hold the room.
+        /// Waits for its turn: first come, first served, so that none starves. Then evicts what was not used
+        /// for longest, and waits for other packings if these hold the room.
         /// @param replaced  the name whose packed form must stay meanwhile, and does not count; empty: none
         /// @pre bytes <= the budget
         reservation(registry_store& store, writers_lock& lock, std::size_t bytes, std::string replaced)
             : store_(store), lock_(lock), bytes_(bytes), replaced_(std::move(replaced)) {
+            const place_in_line place(store_, lock_);
             for (;;) {
                 auto next = store_.current_->entries;
                 if (store_.evict(next, bytes_, replaced_)) {
@@ -147,6 +154,24 @@ class registry_store {
         }
 
       private:
+        /// Begins when all who came before have room, and lets the next one begin.
+        class place_in_line {
+          public:
+            place_in_line(registry_store& store, writers_lock& lock) : store_(store) {
+                const std::uint64_t mine = store_.next_turn_++;
+                store_.changed_.wait(lock, [&] { return store_.turn_ == mine; });
+            }
+            place_in_line(const place_in_line&) = delete;
+            place_in_line& operator=(const place_in_line&) = delete;
+            ~place_in_line() {
+                ++store_.turn_;
+                store_.notify();
+            }
+
+          private:
+            registry_store& store_;
+        };
+
         registry_store& store_;
         writers_lock& lock_;
         std::size_t bytes_;
@@ -158,6 +183,7 @@ class registry_store {
         registry_status result;
         result.memory_budget = budget_;
         result.bytes_packing = reserved_;
+        result.packings_waiting = static_cast<std::size_t>(next_turn_ - turn_);
         for (const entry& e : current_->entries) {
             registry_entry& shown = result.entries.emplace_back();
             shown.name = e->held->name;
@@ -258,6 +284,8 @@ class registry_store {
     std::condition_variable changed_;
     std::shared_ptr<const snapshot> current_;
     std::size_t reserved_ = 0;
+    std::uint64_t next_turn_ = 0;                                ///< of who asks for room next
+    std::uint64_t turn_ = 0;                                     ///< whose it is
     std::map<std::string, std::size_t, std::less<>> replacing_;  // loads in progress of names that exist
     std::vector<std::weak_ptr<const version_type>> leaving_;
 };

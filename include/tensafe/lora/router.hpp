@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/fold_case.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -34,14 +35,6 @@ struct routed {
 };
 
 namespace detail {
-
-/// ASCII letters in lower case, all other bytes as they are.
-inline std::string fold_case(std::string_view text) {
-    std::string folded(text);
-    std::transform(folded.begin(), folded.end(), folded.begin(),
-                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-    return folded;
-}
 
 /// Letters, digits, underscores and all that UTF-8 writes with several bytes.
 constexpr bool is_word_byte(char c) noexcept {
@@ -90,12 +83,10 @@ class keyword_gate {
     static constexpr std::size_t longest_keyword = 256;
 
     /// @param entries   each adapter once, in the order that decides between equals; a keyword that comes
-    /// twice in
-    ///                  one entry counts once
+    ///                  twice in one entry counts once
     /// @param fallback  the adapter of one entry
     /// @throws parameter_error if there is no entry, a name is empty or comes twice, a keyword is empty or
-    /// longer than
-    ///         longest_keyword, or the fallback is not among the entries
+    ///         longer than longest_keyword, or the fallback is not among the entries
     explicit keyword_gate(std::vector<gate_entry> entries, std::string fallback,
                           matching how = matching::substring)
         : entries_(std::move(entries)), fallback_(std::move(fallback)), matching_(how) {
@@ -122,7 +113,7 @@ class keyword_gate {
 
     /// The gate's choice, whatever is loaded. `always_active` lists all such adapters.
     routed choose(std::string_view query) const {
-        const std::string text = detail::fold_case(query);
+        const std::string text = fold_case(query);
         routed best{fallback_, fallback_, 0, {}, {}};
         for (const gate_entry& entry : entries_) {
             if (entry.always_active) {
@@ -166,7 +157,7 @@ class keyword_gate {
                                       std::to_string(keyword.size()) + " bytes, wanted 1 to " +
                                       std::to_string(longest_keyword));
             }
-            std::string lower = detail::fold_case(keyword);
+            std::string lower = fold_case(keyword);
             if (std::find(folded.begin(), folded.end(), lower) == folded.end()) {
                 folded.push_back(std::move(lower));
             }
@@ -198,7 +189,7 @@ class router {
 
     /// @param choose   names an adapter; an empty name stands for none
     /// @param instead  adapters to take, the first that is loaded, where the named one is not; none: that is
-    /// refused
+    ///                 refused
     /// @throws parameter_error for an empty callable
     explicit router(chooser choose, std::vector<std::string> instead = {}) : instead_(std::move(instead)) {
         if (!choose) {
@@ -213,7 +204,7 @@ class router {
 
     /// The adapter for a query, if all are loaded.
     /// @throws parameter_error if none was named and there is nothing to take instead; what the callable
-    /// throws
+    ///         throws
     routed route(std::string_view query) const {
         return route(query, [](std::string_view) { return true; });
     }
@@ -221,8 +212,7 @@ class router {
     /// The adapter for a query among those that are loaded: `route(query, [&](auto name) { return
     /// set.contains(name); })`. The choice is made first, whatever is loaded.
     /// @throws parameter_error, naming the choice, if neither it nor anything to take instead is loaded, or
-    /// for an
-    ///         empty predicate; what the callables throw
+    ///         for an empty predicate; what the callables throw
     routed route(std::string_view query, const loaded& is_loaded) const {
         if (!is_loaded) {
             throw parameter_error("router: got an empty predicate, wanted one that says what is loaded");

@@ -52,7 +52,8 @@ struct sequence_record {
 }  // namespace detail
 
 /// A submitted sequence, to wait for or to cancel. Dropping it does neither. Copies are tickets of the same
-/// sequence. Thread-safe but for assignment; may outlive the pipeline.
+/// sequence. Thread-safe but for assignment; may outlive the pipeline. One that was moved from is for
+/// assignment and destruction only.
 class sequence_ticket {
   public:
     /// When it is over, the sequence's code and what it captured are gone already, on a thread of the

@@ -65,8 +65,8 @@ class server {
     /// the matrix is for whoever kept them to know (io/packed_cache.hpp: a key and a checksum).
     /// @param rank, d  of the matrix that was packed; stored_words(rank, d) words are taken from the source
     /// @param from     a word_source
-    /// @throws shape_error for a shape that no matrix has; format_error if the words are of another shape,
-    ///         or a word is out of range; what the source throws
+    /// @throws shape_error for a shape that no matrix has; format_error or parameter_error if the words are
+    ///         of another shape, or a word is out of range; what the source throws
     template <word_source Source>
     server(from_stored_t, std::size_t rank, std::size_t d, std::size_t largest_batch, Source&& from)
         : layout_(stored_layout(rank, d, from)),

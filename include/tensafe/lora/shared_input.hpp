@@ -1,5 +1,7 @@
 #pragma once
 
+#include <tensafe/core/fold_case.hpp>
+
 #include <algorithm>
 #include <cstddef>
 #include <string>
@@ -24,18 +26,16 @@ constexpr bool is_listed(std::string_view list, std::string_view name) noexcept 
 }
 
 // Modules by the last part of their names, as they are called in models that people adapt.
-inline constexpr std::string_view query_projections = "q_proj q_a_proj query q wq to_q";
+inline constexpr std::string_view query_projections = "q_proj q_a_proj q wq to_q";
 inline constexpr std::string_view other_attention_inputs =
-    "k_proj v_proj kv_proj kv_a_proj_with_mqa key value k v wk wv to_k to_v "
+    "k_proj v_proj kv_proj kv_a_proj_with_mqa k v wk wv to_k to_v "
     "qkv_proj qkv Wqkv query_key_value c_attn "
     "in_proj_qkv in_proj_qkvz in_proj_z in_proj_a in_proj_b in_proj_ba";
 inline constexpr std::string_view gates_and_ups = "gate_proj up_proj gate_up_proj w1 w3 wi_0 wi_1";
 
 /// Whether queries are made of one input and keys and values of another.
 inline bool is_cross_attention(std::string_view parent) {
-    std::string folded(parent);
-    std::transform(folded.begin(), folded.end(), folded.begin(),
-                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+    const std::string folded = fold_case(parent);
     for (const std::string_view mark : {"cross", "encoder_attn", "encdec", "attn2", "multihead_attn"}) {
         if (folded.find(mark) != folded.npos) {
             return true;
@@ -53,14 +53,31 @@ constexpr std::string_view without_last_part(std::string_view path) noexcept {
     return dot == path.npos ? std::string_view() : path.substr(0, dot);
 }
 
-/// "x.mlp" of "x.mlp.experts.17", "x.mlp.experts" and "x.mlp.shared_expert".
+/// Whether "query", "key" and "value" are what they are in BERT: in other models keys and values have inputs
+/// of their own.
+constexpr bool is_attention_self(std::string_view parent) noexcept {
+    return last_part(parent) == "self" && last_part(without_last_part(parent)).ends_with("attention");
+}
+
+/// Without what stack_adapters puts in front. Other names may have a '/' too: only one before a path with
+/// dots is an adapter's.
+constexpr std::string_view without_adapter(std::string_view site_name) noexcept {
+    const std::size_t slash = site_name.find('/');
+    if (slash == site_name.npos || slash != site_name.rfind('/') ||
+        site_name.find('.', slash) == site_name.npos) {
+        return site_name;
+    }
+    return site_name.substr(slash + 1);
+}
+
+/// "x.mlp" of "x.mlp.experts.17", "x.mlp.shared_experts.0" and "x.mlp.shared_expert". Not of "x.mlp.experts":
+/// experts in one matrix may get what the model's router has scaled.
 constexpr std::string_view without_expert(std::string_view parent) noexcept {
     const std::string_view number = last_part(parent);
     const bool is_number = !number.empty() && std::all_of(number.begin(), number.end(),
                                                           [](char c) { return c >= '0' && c <= '9'; });
     const std::string_view expert = is_number ? without_last_part(parent) : parent;
-    if (is_listed(is_number ? "experts shared_experts" : "experts shared_expert shared_experts",
-                  last_part(expert))) {
+    if (is_listed(is_number ? "experts shared_experts" : "shared_expert shared_experts", last_part(expert))) {
         return without_last_part(expert);
     }
     return parent;
@@ -72,32 +89,37 @@ constexpr std::string_view without_expert(std::string_view parent) noexcept {
 /// hidden state, so that one encrypted request serves them all (site_stack, model_server).
 ///
 /// What an adapter's name puts in front ("legal/model.layers...", see stack_adapters) is left out: inputs
-/// belong to the base model. Then, by the last part of the module path:
-/// - queries, keys, values and what stands for several of them (q_proj k_proj v_proj, query key value, q k v,
-/// wq wk
-///   wv, to_q to_k to_v, qkv_proj, qkv, Wqkv, query_key_value, c_attn, kv_proj, q_a_proj, kv_a_proj_with_mqa;
-///   of linear attention in_proj_qkv, _qkvz, _z, _a, _b, _ba): parent + ".input". In cross attention (a
-///   parent with "cross", "encoder_attn", "encdec", "attn2" or "multihead_attn" in it) queries have an input
-///   of their own.
-/// - gates and ups (gate_proj up_proj gate_up_proj, w1 w3, wi_0 wi_1): parent + ".input", where experts share
-/// the
-///   input of what holds them: "x.mlp.experts.17.gate_proj", "x.mlp.shared_expert.up_proj" and
-///   "x.mlp.up_proj" have the input "x.mlp.input".
+/// belong to the base model. That is a name's one '/', if a path with dots follows; names with several, or
+/// without dots behind it, count as they are. Then, by the last part of the module path:
+/// - queries, keys, values and what stands for several of them: parent + ".input". These are q_proj k_proj
+///   v_proj, q k v, wq wk wv, to_q to_k to_v, qkv_proj, qkv, Wqkv, query_key_value, c_attn, kv_proj,
+///   q_a_proj, kv_a_proj_with_mqa; of linear attention in_proj_qkv, _qkvz, _z, _a, _b, _ba; and query key
+///   value where the parent is BERT's ("attention.self"). In cross attention (a parent with "cross",
+///   "encoder_attn", "encdec", "attn2" or "multihead_attn" in it) queries have an input of their own.
+/// - gates and ups (gate_proj up_proj gate_up_proj, w1 w3, wi_0 wi_1): parent + ".input", where experts with
+/// a
+///   number and shared experts have the input of what holds them: "x.mlp.experts.17.gate_proj",
+///   "x.mlp.shared_expert.up_proj" and "x.mlp.up_proj" have the input "x.mlp.input".
+///   "x.mlp.experts.gate_up_proj", of all experts in one, has "x.mlp.experts.input".
 /// - everything else, o_proj, down_proj, w2 and unknown names included: an input of its own, the name itself.
 ///
-/// A share that is missed costs bytes. One that is not there costs correctness: the list is short, and for a
-/// model whose names mean something else give your own function (model_options::input_of).
+/// A share that is missed costs bytes. One that is not there gives wrong deltas, and nothing notices: compare
+/// with your model's code, and give your own function (model_options::input_of) where names mean something
+/// else. Known to: models that add positions to queries and keys but not to values (DETR, the mask decoder of
+/// SAM), and resamplers whose queries are latents under plain names (the perceiver of Idefics).
 ///
 /// Letters count as they are written. Pure; cost linear in the name's length.
 inline std::string shared_input(std::string_view site_name) {
-    const std::size_t slash = site_name.find('/');
-    const std::string_view module = slash == site_name.npos ? site_name : site_name.substr(slash + 1);
+    const std::string_view module = detail::without_adapter(site_name);
     const std::string_view last = detail::last_part(module);
     std::string_view parent = detail::without_last_part(module);
-    const bool is_query = detail::is_listed(detail::query_projections, last);
+    const bool is_of_bert = detail::is_attention_self(parent);
+    const bool is_query =
+        detail::is_listed(detail::query_projections, last) || (is_of_bert && last == "query");
+    const bool is_key_or_value = detail::is_listed(detail::other_attention_inputs, last) ||
+                                 (is_of_bert && detail::is_listed("key value", last));
     const bool is_gate = detail::is_listed(detail::gates_and_ups, last);
-    const bool shares = is_gate || (is_query ? !detail::is_cross_attention(parent)
-                                             : detail::is_listed(detail::other_attention_inputs, last));
+    const bool shares = is_gate || (is_query ? !detail::is_cross_attention(parent) : is_key_or_value);
     if (!shares) {
         return std::string(module);
     }

@@ -37,7 +37,8 @@ struct packing_name<replicated_slots<Rows, Replies>> {
 
 /// A text that is the same for two server types only if they pack every matrix into the same words: version
 /// of the library, degree and primes of the parameter set, packing, protection. Another release may choose
-/// other integers for the same matrix, so the version counts.
+/// other integers for the same matrix, so the version counts. Between releases the number after "stored form"
+/// does: tests/lora/stored_form_test.cpp asks to raise it when the words of tiles or columns change.
 template <ckks::parameter_set P, class Packing, class Protection>
 std::string stored_identity() {
     std::string text = "tensafe " + std::to_string(TENSAFE_VERSION_MAJOR) + "." +

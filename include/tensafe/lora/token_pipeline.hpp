@@ -8,9 +8,7 @@
 #include <tensafe/lora/sequence_ticket.hpp>
 
 #include <cstddef>
-#include <memory>
 #include <optional>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -35,8 +33,12 @@ namespace tensafe::lora {
 /// wiped when the sequence is over.
 ///
 /// Thread-safe. A sequence may call try_submit, submit (which then throws instead of waiting), cancel, stop,
-/// report, and drop tickets, even the last reference to its own pipeline. It must not wait for a ticket or
-/// close its own pipeline: that throws. Two pipelines whose sequences wait for each other are not noticed.
+/// report, and drop tickets. It must not wait for a ticket or close its own pipeline: that throws. Two
+/// pipelines whose sequences wait for each other are not noticed.
+///
+/// Destruction: all calls from other threads must have returned, and neither the code of a sequence nor what
+/// it captured may hold the last reference to its own pipeline. A thread of the pipeline would have to wait
+/// for its own end: the program ends in std::terminate.
 template <round_trip_engine Engine>
 class token_pipeline {
   public:
@@ -46,13 +48,12 @@ class token_pipeline {
     /// @param engine  must outlive the pipeline, and is used by its thread alone
     /// @throws parameter_error for an option out of range, or an engine without groups; std::system_error if
     ///         no thread can be started
-    explicit token_pipeline(Engine& engine, pipeline_options options = {})
-        : core_(std::make_shared<detail::pipeline_core>(options, shapes(engine))) {
+    explicit token_pipeline(Engine& engine, pipeline_options options = {}) : core_(options, shapes(engine)) {
         try {
             threads_.reserve(options.forward_threads + 1);
-            start([core = core_, &engine] { core->run_engine(engine); });
+            start([this, &engine] { core_.run_engine(engine); });
             for (std::size_t i = 0; i < options.forward_threads; ++i) {
-                start([core = core_] { core->run_forwards(); });
+                start([this] { core_.run_forwards(); });
             }
         } catch (...) {
             leave();
@@ -62,34 +63,30 @@ class token_pipeline {
     token_pipeline(const token_pipeline&) = delete;
     token_pipeline& operator=(const token_pipeline&) = delete;
 
-    /// Cancels everything and waits until no code of a sequence or the engine runs any more, but for the
-    /// sequence that drops its own pipeline.
+    /// Cancels everything and waits until no code of a sequence or the engine runs any more.
     ~token_pipeline() { leave(); }
 
     /// Starts a sequence, as soon as fewer than most_sequences are in flight: this is how the pipeline slows
     /// down who feeds it.
     /// @throws closed_error if it is closed or stopped, also while waiting; parameter_error for an empty
     ///         function; error, instead of waiting, when called by a sequence of this pipeline
-    ticket submit(token_sequence sequence) { return ticket(share()->submit(sequence, true)); }
+    ticket submit(token_sequence sequence) { return ticket(core_.submit(sequence, true)); }
 
     /// The same without waiting: nothing if there is no room, and then `sequence` is as it was.
     std::optional<ticket> try_submit(token_sequence&& sequence) {
-        auto record = core_->submit(sequence, false);
+        auto record = core_.submit(sequence, false);
         return record == nullptr ? std::optional<ticket>() : ticket(std::move(record));
-    }
-    std::optional<ticket> try_submit(const token_sequence& sequence) {
-        return try_submit(token_sequence(sequence));
     }
 
     /// Takes no more submissions, and returns when all sequences are over. Tickets tell how each ended.
     /// @throws error when called by a sequence of this pipeline
-    void close() { share()->close(); }
+    void close() { core_.close(); }
 
     /// Takes no more submissions and cancels all sequences, each at its next turn boundary; returns at once.
-    void stop() noexcept { core_->stop(); }
+    void stop() noexcept { core_.stop(); }
 
     /// So far. Cost: a copy of 60 KB under the lock that every turn takes.
-    pipeline_report report() const { return core_->report(); }
+    pipeline_report report() const { return core_.report(); }
 
   private:
     static std::vector<detail::pipeline_core::shape> shapes(const Engine& engine) {
@@ -106,25 +103,18 @@ class token_pipeline {
     template <class F>
     void start(F&& f) {
         threads_.emplace_back(std::forward<F>(f));
-        core_->add_thread(threads_.back().get_id());
+        core_.add_thread(threads_.back().get_id());
     }
 
-    /// Keeps the core while a call waits, whatever becomes of the pipeline.
-    std::shared_ptr<detail::pipeline_core> share() const { return core_; }
-
     void leave() noexcept {
-        core_->stop();
-        core_->end();
+        core_.stop();
+        core_.end();
         for (std::thread& thread : threads_) {
-            if (thread.get_id() == std::this_thread::get_id()) {
-                thread.detach();  // its core stays until it is done
-            } else {
-                thread.join();
-            }
+            thread.join();
         }
     }
 
-    std::shared_ptr<detail::pipeline_core> core_;
+    detail::pipeline_core core_;
     std::vector<std::thread> threads_;
 };
 

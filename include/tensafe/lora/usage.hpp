@@ -8,9 +8,11 @@ namespace tensafe::lora {
 
 /// What was served. 64 bits each; sums stay at the largest value instead of wrapping around.
 struct usage {
-    std::uint64_t requests = 0;    ///< answered
-    std::uint64_t refused = 0;     ///< not answered: malformed, not allowed, no such adapter
-    std::uint64_t tokens = 0;      ///< hidden states answered
+    std::uint64_t requests = 0;  ///< answered
+    std::uint64_t refused = 0;   ///< not answered: malformed, not allowed, no such adapter
+    /// Hidden states answered. A generated token of a whole model is one for each of its inputs: 160 of the
+    /// default model.
+    std::uint64_t tokens = 0;
     std::uint64_t products = 0;    ///< of a plaintext, or a number, with a ciphertext
     std::uint64_t bytes_up = 0;    ///< of requests, refused ones included
     std::uint64_t bytes_down = 0;  ///< of replies

@@ -91,6 +91,13 @@ struct forecast_totals {
     std::size_t prefill_bytes_down = 0;
     double prefill_milliseconds = 0;
 
+    /// Of the replies to lora::default_replies generated tokens, all groups' together, from replies that are
+    /// made of the answers alone: lora::reply_budget::statistical_distance of a whole model. The root of the
+    /// sum of squares of the groups' own distances: these come from Hellinger distances of independent
+    /// floods, whose squares add up over draws (privacy::flood), whichever reply the draws belong to. 1 for
+    /// bare replies. Prefill batches are not in it.
+    double statistical_distance = 0;
+
     std::size_t bytes() const noexcept { return bytes_up + bytes_down; }
 };
 
@@ -115,6 +122,8 @@ struct forecast_of_model {
             sum.bytes_down += g.decode.bytes_down;
             sum.milliseconds += g.milliseconds;
             sum.delta_milliseconds += g.delta_milliseconds;
+            sum.statistical_distance =
+                std::fmin(std::hypot(sum.statistical_distance, g.decode.statistical_distance), 1);
             sum.prefill_bytes_up += g.prefill.bytes_up;
             sum.prefill_bytes_down += g.prefill.bytes_down;
             sum.prefill_milliseconds += g.prefill_milliseconds;
@@ -197,7 +206,7 @@ unit_times measure_columns(std::size_t tokens) {
 /// The error of a group is decode.relative_error (balanced rows; in mode blind for the largest).
 /// @param prefill_tokens  in a batch; 0: the largest that the options allow
 /// @throws as model_server for names and shapes; parameter_error, naming the input, if the set cannot hold
-///         the replies, and for more prefill_tokens than a batch may have
+///         the replies; parameter_error for more prefill_tokens than the options allow
 template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
           class Protection = lora::protects_adapter_rows<>>
 forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_options& options = {},

@@ -31,9 +31,8 @@ std::string keygen(const fs::path& key_file) {
     return text;
 }
 
-void sign(const fs::path& directory, const fs::path& key_file, const std::string& name,
-          std::uint64_t revision) {
-    io::sign_adapter(directory, io::signing_key::read(key_file), name, revision);
+void sign(const fs::path& directory, const fs::path& key, const std::string& name, std::uint64_t revision) {
+    io::sign_adapter(directory, io::signing_key::read(key), name, revision);
     std::printf("signed          %s\n", (directory / io::signature_file_name).c_str());
 }
 
@@ -68,9 +67,8 @@ void demonstrate(const fs::path& folder) {
     const fs::path weights = adapter / "adapter_model.safetensors";
     fs::permissions(weights, fs::perms::owner_write, fs::perm_options::add);  // maybe read-only
     std::fstream file(weights, std::ios::in | std::ios::out | std::ios::binary);
-    if (!file.seekp(-1, std::ios::end).put('!').flush()) {
-        throw tensafe::io_error("cannot change " + weights.string());
-    }
+    file.exceptions(std::ios::failbit | std::ios::badbit);
+    file.seekp(-1, std::ios::end).put('!').flush();
     must_be_refused("A package with one changed byte", adapter, trusted, 0);
 }
 

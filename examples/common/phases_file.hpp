@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/printable.hpp>
 #include <tensafe/io/file.hpp>
 #include <tensafe/io/json.hpp>
 #include <tensafe/io/message.hpp>
@@ -67,13 +68,14 @@ inline double& phase_called(tensafe::perf::measured_phases& phases, std::string_
         " is not known, wanted encrypt, expand, multiply, protect, pack, decrypt or b");
 }
 
-/// At most 40 bytes, none of a character that is cut.
+/// At most 40 bytes, none of a character that is cut; quoted if a terminal should not get them.
 inline std::string head_of(const std::string& text) {
     std::size_t end = std::min<std::size_t>(text.size(), 40);
     while (end > 0 && end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) {
         --end;
     }
-    return text.substr(0, end);
+    const std::string head = text.substr(0, end);
+    return tensafe::is_printable_utf8(head) ? head : tensafe::io::quote(head);
 }
 
 /// {"phases": {"encrypt": ms, ...}, "parameter_set": ..., ...}: what the pipelines print with --json.

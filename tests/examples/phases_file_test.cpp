@@ -1,6 +1,7 @@
 #include "../../examples/common/phases_file.hpp"
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/printable.hpp>
 #include <tensafe/perf/roofline.hpp>
 
 #include <doctest/doctest.h>
@@ -169,4 +170,24 @@ TEST_CASE("recorded phases are those on the page of benchmarks") {
     CHECK(recorded.pack == Approx(us[5] / 1000));
     CHECK(recorded.decrypt == Approx(us[6] / 1000));
     CHECK(examples::recorded_pooled_phases.total() == Approx(recorded.total() - us[3] / 1000));
+}
+
+TEST_CASE("a long name is cut between characters, so that what is printed of it stays UTF-8") {
+    for (const std::string& name :
+         {std::string(39, 'x') + "\xC3\xA9 and more", std::string(38, 'x') + "\xE2\x82\xAC!",
+          std::string(37, 'x') + "\xF0\x9F\x98\x80!", std::string(50, 'x'), std::string(38, 'x') + "\xC3\xA9",
+          std::string(40, 'x')}) {
+        std::string text = demo;
+        text.replace(text.find("private_n4096"), 13, name);
+        const std::string source = examples::parse_phases(text, "f").source;
+        const std::string head = source.substr(0, source.find(", "));
+        CAPTURE(head);
+        CHECK(head.size() >= 37);
+        CHECK(head.size() <= 40);
+        CHECK(name.starts_with(head));
+        CHECK(tensafe::is_printable_utf8(head));
+        CHECK((head.size() == 40) == (tensafe::is_printable_utf8(name.substr(0, 40))));
+    }
+    CHECK(contains(examples::parse_phases(replaced(demo, "private_n4096", "a\\u001b[2J"), "f").source,
+                   R"("a\u001b[2J")"));
 }

@@ -121,7 +121,11 @@ TEST_CASE("names that could pretend to be something else are not signed") {
     const auto make = [](std::string_view name) {
         return adapter_signature::make(fixed_package(), fixed_key(), name);
     };
-    for (const std::string name : {"a\nb", "\x1b[2J", "\x7f", "\xff", "\xc3", "a\xc2\x85" "b", "\xc2\x9b" "2J",
+    for (const std::string name : {"a\nb", "\x1b[2J", "\x7f", "\xff", "\xc3",
+                                   "a\xc2\x85"
+                                   "b",
+                                   "\xc2\x9b"
+                                   "2J",
                                    "\xed\xa0\x80"}) {
         CAPTURE(name);
         CHECK_THROWS_AS(make(name), tensafe::parameter_error);

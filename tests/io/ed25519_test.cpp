@@ -308,7 +308,8 @@ TEST_CASE("reports of the application in OpenSSL's queue stay, and none of ours 
         std::array<std::byte, 32> no_point{};
         no_point[0] = std::byte{2};
         CHECK_FALSE(verifying_key(no_point).verifies(to_bytes("x"), signature));
-        CHECK_THROWS_AS(signing_key::read(put_private(folder, private_pem.substr(0, 60))), tensafe::format_error);
+        CHECK_THROWS_AS(signing_key::read(put_private(folder, private_pem.substr(0, 60))),
+                        tensafe::format_error);
         CHECK_THROWS_AS(signing_key::read(put_private(folder, x25519_private_pem)),
                         tensafe::unsupported_error);
         CHECK_THROWS_AS(verifying_key::read(folder.put("public.pem", private_pem)), tensafe::format_error);

@@ -539,8 +539,8 @@ TEST_CASE("what progress throws leaves pack, and what on_problem throws too, and
     CHECK_FALSE(fs::exists(cache.file_of(from)));
     static_cast<void>(cache.pack(from));
     CHECK_THROWS_WITH(cache.pack(from, stop), "stop");
-    // An error of the library too, as the registry throws one when it is destroyed: it is no problem of a file,
-    // and nothing is packed after it.
+    // An error of the library too, as the registry throws one when it is destroyed: it is no problem of a
+    // file, and nothing is packed after it.
     std::size_t calls = 0;
     const pack_progress cancel = [&](std::size_t, std::size_t) {
         ++calls;

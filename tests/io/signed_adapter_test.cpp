@@ -336,7 +336,8 @@ TEST_CASE("weights of any length can be signed if that is asked for") {
     const temporary_directory folder;
     put_adapter(folder, 1);
     const std::size_t bytes = std::filesystem::file_size(folder.path() / weights_file);
-    CHECK_THROWS_AS(io::sign_adapter(folder.path(), key_number(1), "legal", 7, bytes - 1), tensafe::format_error);
+    CHECK_THROWS_AS(io::sign_adapter(folder.path(), key_number(1), "legal", 7, bytes - 1),
+                    tensafe::format_error);
     CHECK_FALSE(std::filesystem::exists(folder.path() / signature_file));
     io::sign_adapter(folder.path(), key_number(1), "legal", 7, bytes);
     CHECK(first_value(io::load_adapter(folder.path(), trusting(1)).adapter) == 1);

@@ -1,5 +1,6 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter_check.hpp>
+#include <tensafe/lora/quoted_name.hpp>
 
 #include <doctest/doctest.h>
 
@@ -45,6 +46,30 @@ TEST_CASE("check_adapter: sites need names of their own") {
     CHECK(refusal([](auto& a) { a.sites[1].name.clear(); }).find("no name") != std::string::npos);
     CHECK(refusal([](auto& a) { a.sites[1].name = a.sites[0].name; }) ==
           "adapter: site \"layers.0.q_proj\": the name occurs twice");
+}
+
+TEST_CASE("check_adapter: a message about a hostile site name is short and printable") {
+    const auto message = refusal([](auto& a) {
+        a.sites[0].name = "\x1b[31m\nq\xc2\x9b" + std::string(100'000, 'x');
+        a.sites[0].scale = NAN;
+    });
+    CHECK(message ==
+          "adapter: site \"?[31m?q??" + std::string(71, 'x') + "...\": the scale is not a finite number");
+}
+
+TEST_CASE("a quoted name keeps any script, and is cut between characters") {
+    using lora::detail::quoted_name;
+    CHECK(quoted_name("") == "\"\"");
+    CHECK(quoted_name("r\xc3\xa9sum\xc3\xa9") == "\"r\xc3\xa9sum\xc3\xa9\"");
+    CHECK(quoted_name("r\xc3\xa9sum\xc3") == "\"r??sum?\"");  // torn
+    CHECK(quoted_name("a\x7f") == "\"a?\"");
+    CHECK(quoted_name(std::string(80, 'x')) == "\"" + std::string(80, 'x') + "\"");
+    CHECK(quoted_name(std::string(81, 'x')) == "\"" + std::string(80, 'x') + "...\"");
+    const std::string grin = "\xf0\x9f\x98\x80";
+    CHECK(quoted_name(std::string(77, 'x') + grin) == "\"" + std::string(77, 'x') + "...\"");
+    CHECK(quoted_name(std::string(76, 'x') + grin) == "\"" + std::string(76, 'x') + grin + "\"");
+    CHECK(quoted_name(std::string(76, 'x') + grin + "y") == "\"" + std::string(76, 'x') + grin + "...\"");
+    CHECK(quoted_name(std::string(100'000, '\x80')) == "\"...\"");
 }
 
 TEST_CASE("check_adapter: matrices that are empty, torn or do not fit are refused by name") {

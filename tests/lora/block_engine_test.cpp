@@ -14,6 +14,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../exec/recording_blocks.hpp"
@@ -28,15 +29,41 @@ using lora::turn;
 using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
 using narrow_range = lora::protects_adapter_rows<lora::calibrated<6>>;
 using packing = lora::coefficient_tiles<4>;
-using place = tests::recording_blocks;
+
+/// Counts who waits for it.
+struct place : tests::recording_blocks {
+    std::shared_ptr<int> waits = std::make_shared<int>(0);
+
+    place() : tests::recording_blocks{exec::host_blocks(), nullptr} {}
+    place(const tests::recording_blocks& inner_blocks, std::shared_ptr<int> counter)
+        : tests::recording_blocks(inner_blocks), waits(std::move(counter)) {}
+    void wait() const { ++*waits; }
+};
+
+/// Replays what it recorded, or is lost after some launches.
+struct run_recorded {
+    const bool* lost = nullptr;
+    tests::run_recorded recorded{};
+
+    template <class F>
+    void operator()(const place& where, std::size_t key, F&& f) {
+        if (lost != nullptr && *lost) {
+            f(where);
+            throw device_error("lost");
+        }
+        recorded(where, key,
+                 [&](const tests::recording_blocks& recording) { f(place(recording, where.waits)); });
+    }
+};
+
 using block_server = lora::block_server<small, place, packing, narrow_range>;
 using block_client = lora::block_client<small, place, packing, narrow_range>;
-using block_engine = lora::block_engine<small, place, packing, narrow_range, tests::run_recorded>;
+using block_engine = lora::block_engine<small, place, packing, narrow_range, run_recorded>;
 static_assert(lora::round_trip_engine<block_engine>);
 
 /// Groups 0 and 1 of one shape, group 2 of another; two keys.
 struct three_groups {
-    place where{exec::host_blocks(), nullptr};
+    place where;
     std::array<lora::matrix, 3> a;
     std::vector<ckks::secret_key<small>> keys;
     std::vector<std::unique_ptr<block_server>> servers;
@@ -148,6 +175,24 @@ TEST_CASE("on a device, too, an answer out of range is tried again if that was a
     CHECK(batch[0].error == nullptr);
     CHECK(of_large[0] == doctest::Approx(1).epsilon(0.01));
     CHECK(g.right(0, usual, of_usual));
+}
+
+TEST_CASE("where enqueuing fails after some launches, the device is waited for before the batch goes") {
+    three_groups g;
+    bool lost = true;
+    block_engine engine(g.where, g.groups, 4, 1, run_recorded{&lost});
+    const auto h = random_state(300, 7);
+    std::vector<double> answers(6);
+    std::vector<round_trip> batch{{0, h, answers, nullptr}};
+    const int before = *g.where.waits;
+    engine.run(batch);
+    CHECK(failed_with<device_error>(batch[0]));
+    CHECK(*g.where.waits == before + 1);
+    lost = false;
+    engine.run(batch);
+    CHECK(batch[0].error == nullptr);
+    CHECK(*g.where.waits == before + 2);
+    CHECK(g.right(0, h, answers));
 }
 
 TEST_CASE("a pipeline runs over blocks as it does over the host") {

@@ -43,7 +43,7 @@ latency histogram_of(const std::vector<std::int64_t>& durations) {
 /// Nearest rank.
 std::int64_t exact_percentile(std::vector<std::int64_t> durations, double percent) {
     std::sort(durations.begin(), durations.end());
-    const double rank = std::ceil(percent / 100 * static_cast<double>(durations.size()));
+    const double rank = std::ceil(percent * static_cast<double>(durations.size()) / 100);
     return durations[rank < 1 ? 0 : static_cast<std::size_t>(rank) - 1];
 }
 
@@ -59,6 +59,24 @@ TEST_CASE("percentiles are those of the sorted samples, to within the documented
             const auto exact = static_cast<double>(exact_percentile(durations, percent));
             const auto got = static_cast<double>(h.percentile(percent).count());
             CHECK(std::fabs(got - exact) <= latency::relative_error * exact);
+        }
+    }
+}
+
+TEST_CASE("whole percentiles of two values change at the rank that integers give") {
+    for (const std::uint64_t count : {10U, 50U, 100U, 1000U}) {
+        for (std::uint64_t percent = 1; percent < 100; ++percent) {
+            CAPTURE(count);
+            CAPTURE(percent);
+            const std::uint64_t rank = (percent * count + 99) / 100;
+            latency enough;  // of the smaller value
+            latency one_less;
+            for (std::uint64_t i = 0; i < count; ++i) {
+                enough.record(nanoseconds(i < rank ? 1 : 2));
+                one_less.record(nanoseconds(i + 1 < rank ? 1 : 2));
+            }
+            CHECK(enough.percentile(static_cast<double>(percent)).count() == 1);
+            CHECK(one_less.percentile(static_cast<double>(percent)).count() == 2);
         }
     }
 }

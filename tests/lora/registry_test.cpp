@@ -1,8 +1,10 @@
 #include <tensafe/core/error.hpp>
+#include <tensafe/lora/meter.hpp>
 #include <tensafe/lora/registry.hpp>
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
@@ -189,15 +191,20 @@ TEST_CASE("registry: a message about a hostile name is short and printable") {
     CHECK(text.find("30 more") != std::string::npos);
 }
 
-TEST_CASE("registry: names are 1 to 255 bytes without control characters") {
+TEST_CASE("registry: names are those that a meter counts under their own name") {
     workshop shop;
     registry adapters(shop.packer());
-    for (const std::string& bad : {std::string(), std::string(256, 'x'), std::string("a\nb"),
-                                   std::string("a\0b", 3), std::string("\x7f")}) {
+    CHECK(registry::longest_name == lora::meter_limits{}.longest_name);
+    for (const std::string& bad :
+         {std::string(), std::string(129, 'x'), std::string("a\nb"), std::string("a\0b", 3),
+          std::string("\x7f"), std::string("a\xc2\x9b"), std::string("\xff")}) {
         CHECK_THROWS_AS(adapters.load(bad, from(1)), parameter_error);
     }
+    CHECK(message_of([&] { adapters.load("a\xc2\x9b", from(1)); }) ==
+          "registry::load: got the name \"a??\" of 3 bytes, wanted 1 to 128 bytes of UTF-8 without control "
+          "characters");
     CHECK(shop.packings == 0);
-    for (const std::string& good : {std::string(255, 'x'), std::string("r\xc3\xa9sum\xc3\xa9 v2")}) {
+    for (const std::string& good : {std::string(128, 'x'), std::string("r\xc3\xa9sum\xc3\xa9 v2")}) {
         adapters.load(good, from(1));
         CHECK(adapters.find(good));
     }
@@ -478,6 +485,89 @@ TEST_CASE("registry: a preparation that fails says why, once asked, and may be t
     CHECK(entry_of(adapters, "a").failure.empty());
 }
 
+TEST_CASE("registry: what failed is not prepared again because a reader asked just then") {
+    // find looks whether it failed and then asks: what comes between is put there by hand.
+    workshop shop;
+    lora::detail::registry_store<packed_number> store(100);
+    const lora::detail::registry_packing<packed_number> packing(shop.packer(), 100);
+    std::vector<std::shared_ptr<lora::detail::use_record>> uses;
+    {
+        const auto lock = store.lock_writers();
+        for (const char* name : {"a", "b", "c"}) {
+            auto made = packing.pack(name, std::make_shared<lora::adapter>(numbered(1)), {});
+            made->number = uses.size() + 1;
+            uses.push_back(std::make_shared<lora::detail::use_record>());
+            store.put(std::move(made), uses.back());
+        }
+    }
+    std::vector<std::string> prepared;  // by one thread
+    lora::detail::registry_preparations<packed_number> preparations(
+        store, packing, [&](const std::string& name, std::size_t, std::size_t) { prepared.push_back(name); });
+    uses[0]->failed = true;
+    preparations.ask(*uses[0]);  // it would come first
+    preparations.wait_for("b");
+    CHECK(prepared == std::vector<std::string>{"b"});
+    preparations.wait_for("a");  // this does try again
+    CHECK(prepared == std::vector<std::string>{"b", "a"});
+}
+
+TEST_CASE("registry: a load gets room before what readers ask for later") {
+    workshop shop;
+    registry adapters({.memory_budget = 100}, shop.packer());
+    adapters.load("a", from(1));
+    adapters.load("b", from(2));
+    std::mutex guard;
+    std::vector<float> packed;
+    gate closed;
+    shop.before = [&](float number) {
+        {
+            const std::lock_guard lock(guard);
+            packed.push_back(number);
+        }
+        if (number == 1) {
+            closed.pass();
+        }
+    };
+    adapters.find("a");
+    closed.wait_until_somebody_is_there();
+    adapters.find("b");  // the background thread would go on with it at once
+    CHECK(adapters.status().packings_waiting == 0);
+    std::thread administrator([&] { adapters.load("c", from(3)); });
+    wait_until([&] { return adapters.status().packings_waiting == 1; });
+    closed.open();
+    administrator.join();
+    CHECK(number_of(adapters.wait_for("b")) == 2);
+    CHECK(packed == std::vector<float>{1, 3, 2});
+    CHECK(adapters.status().packings_waiting == 0);
+}
+
+TEST_CASE("registry: all who wait go on at once when there is room for all") {
+    workshop shop;
+    registry adapters({.memory_budget = 300}, shop.packer());
+    gate large;
+    gate small;
+    shop.before = [&](float number) {
+        if (number == 1) {
+            large.pass();
+            throw io_error("lost");
+        }
+        small.pass();
+    };
+    std::vector<std::thread> administrators;
+    administrators.emplace_back([&] { CHECK_THROWS_AS(adapters.load("a", from(1, 3)), io_error); });
+    large.wait_until_somebody_is_there();
+    administrators.emplace_back([&] { adapters.load("b", from(2)); });
+    administrators.emplace_back([&] { adapters.load("c", from(3)); });
+    wait_until([&] { return adapters.status().packings_waiting == 2; });
+    large.open();
+    small.wait_until_somebody_is_there(2);
+    small.open();
+    for (auto& thread : administrators) {
+        thread.join();
+    }
+    CHECK(adapters.names() == std::vector<std::string>{"b", "c"});
+}
+
 TEST_CASE("registry: prepare packs on the calling thread and reports progress") {
     workshop shop;
     std::atomic<int> background = 0;
@@ -599,6 +689,12 @@ TEST_CASE("registry: who waits for a version that is replaced gets the new one, 
 
 TEST_CASE("registry: a version that is replaced while it is prepared again does not come back") {
     workshop shop;
+    std::mutex guard;
+    std::vector<std::thread::id> destroyed_on;
+    shop.on_destruction = [&] {
+        const std::lock_guard lock(guard);
+        destroyed_on.push_back(std::this_thread::get_id());
+    };
     registry adapters({.memory_budget = 200}, shop.packer());
     adapters.load("a", from(1));
     adapters.load("b", from(2, 2));
@@ -610,10 +706,17 @@ TEST_CASE("registry: a version that is replaced while it is prepared again does 
     };
     std::uint64_t prepared = 0;
     std::thread slow([&] { prepared = adapters.prepare("a"); });
+    const std::thread::id slow_thread = slow.get_id();
     closed.wait_until_somebody_is_there();
     const auto version = adapters.load("a", from(3));
     closed.open();
     slow.join();
+    wait_until([&] {
+        const std::lock_guard lock(guard);
+        return !destroyed_on.empty();
+    });
+    // Nor does the thread that packed it free it: it has the lock that everybody else would wait for.
+    CHECK(std::count(destroyed_on.begin(), destroyed_on.end(), slow_thread) == 0);
     CHECK(number_of(adapters.find("a")) == 3);
     CHECK(prepared == version);
     CHECK(adapters.status().bytes_packing == 0);

@@ -1,5 +1,6 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/bounded_queue.hpp>
+#include <tensafe/lora/pipeline_stopwatch.hpp>
 #include <tensafe/lora/token_pipeline.hpp>
 
 #include <doctest/doctest.h>
@@ -11,6 +12,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -556,7 +558,6 @@ TEST_CASE("no more sequences are in flight than allowed: submissions wait, or ar
     const auto second = pipeline.submit(asking(2, 1, hold));
     token_sequence third = asking(3, 1);
     CHECK_FALSE(pipeline.try_submit(std::move(third)).has_value());
-    CHECK_FALSE(pipeline.try_submit(std::as_const(third)).has_value());
     REQUIRE(third != nullptr);  // it was left alone
     release.open();
     first.wait();  // and so there is room
@@ -744,26 +745,112 @@ TEST_CASE("a sequence may stop its pipeline") {
     CHECK_THROWS_AS(endless.wait(), cancelled_error);
 }
 
-TEST_CASE("a sequence may drop the last reference to its pipeline, by itself or with what it captured") {
+TEST_CASE("a pipeline that is stopped while requests are gathered sends none of them to the engine") {
     sums engine;
-    for (const bool by_itself : {true, false}) {
-        auto pipeline = std::make_shared<token_pipeline<sums>>(engine, options(2, 4, 16));
-        gate ready;
-        const auto endless = pipeline->submit(asking(1, 1 << 30));
-        token_pipeline<sums>* const there = pipeline.get();
-        const auto last =
-            there->submit([&ready, by_itself, mine = std::move(pipeline)](std::span<const double>) mutable {
-                static_cast<void>(ready.pass());
-                if (by_itself) {
-                    mine.reset();
+    gate held;
+    gate queued;
+    engine.before = [&](std::span<round_trip>) {
+        held.open();
+        static_cast<void>(queued.pass());
+    };
+    token_pipeline<sums> pipeline(engine, options(1, 4, 16));
+    static_cast<void>(pipeline.submit(asking(0, 1)));
+    REQUIRE(held.pass());
+    const auto gathered = pipeline.submit(asking(1, 1));
+    std::shared_ptr<void> stops(nullptr, [&](void*) { pipeline.stop(); });
+    const auto cancelled = pipeline.submit(asking(2, 1, [s = std::move(stops)](int) {}));
+    gate both_ask;
+    static_cast<void>(pipeline.submit(asking(3, 0, [&](int) { both_ask.open(); })));
+    REQUIRE(both_ask.pass());
+    cancelled.cancel();  // the engine's thread comes to it after the other, and it stops the pipeline then
+    queued.open();
+    CHECK_THROWS_AS(cancelled.wait(), cancelled_error);
+    CHECK_THROWS_AS(gathered.wait(), cancelled_error);
+    pipeline.close();
+    CHECK(engine.batches == std::vector<std::vector<float>>{{0}});
+}
+
+TEST_CASE("an exception that nobody waits for may call the pipeline when it goes away") {
+    struct calling {
+        std::shared_ptr<void> when_it_goes;
+    };
+    enum class thrown_by { sequence, round_trip, batch };
+    for (const thrown_by where : {thrown_by::sequence, thrown_by::round_trip, thrown_by::batch}) {
+        CAPTURE(static_cast<int>(where));
+        sums engine;
+        gate dropped;
+        gate gone;
+        const token_pipeline<sums>* called = nullptr;
+        const auto raise = [&] {
+            throw calling{std::shared_ptr<void>(nullptr, [&](void*) {
+                static_cast<void>(called->report());
+                gone.open();
+            })};
+        };
+        engine.after = [&](std::span<round_trip> batch) {
+            try {
+                raise();
+            } catch (...) {
+                if (where == thrown_by::batch) {
+                    throw;
                 }
-                return turn::end();
-            });
-        ready.open();
-        last.wait();
-        CHECK(last.status() == sequence_status::finished);
-        CHECK_THROWS_AS(endless.wait(), cancelled_error);
+                batch[0].error = std::current_exception();
+            }
+        };
+        token_pipeline<sums> pipeline(engine);
+        called = &pipeline;
+        static_cast<void>(pipeline.submit(asking(1, 1, [&](int) {
+            static_cast<void>(dropped.pass());
+            if (where == thrown_by::sequence) {
+                raise();
+            }
+        })));
+        dropped.open();
+        CHECK(gone.pass());
     }
+}
+
+TEST_CASE("while work is under way no part of a report passes the whole") {
+    nanoseconds now{0};
+    detail::pipeline_stopwatch watch([&] { return now; }, 3);
+    watch.submitted();
+    const auto first = watch.forward_began();
+    now = nanoseconds(2);
+    watch.forward_ended(first);
+    CHECK(watch.report().span.count() == 2);
+    watch.forward_began();
+    watch.forward_began();
+    now = nanoseconds(20);
+    watch.forward_began();  // counts what has been busy since: two forwards
+    CHECK(watch.report().span.count() == 20);
+    CHECK(watch.report().forward_busy.count() == 38);
+    CHECK(watch.report().forward_fraction() == doctest::Approx(38.0 / 60));
+    for (int i = 0; i < 3; ++i) {
+        watch.forward_ended(first);
+    }
+    watch.batch_began();
+    now = nanoseconds(60);
+    watch.forward_began();
+    CHECK(watch.report().span.count() == 60);
+    CHECK(watch.report().engine_busy.count() == 40);
+    CHECK(watch.report().engine_fraction() == doctest::Approx(40.0 / 60));
+    CHECK(watch.report().overlap() == 0);
+}
+
+TEST_CASE("a pause without work is not added to the span until work goes on") {
+    nanoseconds now{0};
+    detail::pipeline_stopwatch watch([&] { return now; }, 1);
+    watch.submitted();
+    const auto first = watch.forward_began();
+    now = nanoseconds(10);
+    watch.forward_ended(first);
+    now = nanoseconds(50);
+    watch.submitted();
+    const auto second = watch.forward_began();
+    CHECK(watch.report().span.count() == 10);
+    now = nanoseconds(60);
+    watch.forward_ended(second);
+    CHECK(watch.report().span.count() == 60);
 }
 
 TEST_CASE("options and engines that cannot work are refused") {

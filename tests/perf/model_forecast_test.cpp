@@ -145,14 +145,14 @@ TEST_CASE("the distance of a model is the root of the sum of squares of its grou
         REQUIRE(g.decode.statistical_distance < 0.1);
         squares += g.decode.statistical_distance * g.decode.statistical_distance;
     }
-    CHECK(forecast.totals().statistical_distance == doctest::Approx(std::sqrt(squares)).epsilon(1e-9));
+    CHECK(forecast.totals().statistical_distance / std::sqrt(squares) == doctest::Approx(1).epsilon(1e-9));
     CHECK(forecast.totals([](const auto&) { return false; }).statistical_distance == 0);
     // Equal groups: as one group with all their wanted coefficients.
     const auto& one = forecast.groups[0].decode;
     const auto same = forecast.totals([&](const auto& g) { return g.input.ends_with("self_attn.input"); });
     CHECK(same.requests == 3);
-    CHECK(same.statistical_distance ==
-          doctest::Approx(one.budget.statistical_distance(3 * one.wanted)).epsilon(1e-9));
+    CHECK(same.statistical_distance / one.budget.statistical_distance(3 * one.wanted) ==
+          doctest::Approx(1).epsilon(1e-9));
     const auto bare = perf::model_forecast<small, lora::coefficient_tiles<4>, lora::reveals_adapter_rows>(
         perf::sites_of(tiny()));
     CHECK(bare.totals().statistical_distance == 1);

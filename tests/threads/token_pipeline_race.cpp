@@ -124,25 +124,3 @@ TEST_CASE("a pipeline that ends under load has let go of everything") {
         CHECK(engine.calls < 1'000'000);
     }
 }
-
-TEST_CASE("a sequence that drops its own pipeline leaves nothing behind") {
-    for (int round = 0; round < 20; ++round) {
-        adder engine;
-        auto pipeline = std::make_shared<token_pipeline<adder>>(engine);
-        token_pipeline<adder>* const there = pipeline.get();
-        std::atomic<bool> alone{false};
-        const auto endless = there->submit(sequence_of(std::make_shared<stream>(), 1 << 30));
-        const auto last =
-            there->submit([&alone, mine = std::move(pipeline)](std::span<const double>) mutable {
-                while (!alone) {
-                    std::this_thread::yield();
-                }
-                mine.reset();
-                return turn::end();
-            });
-        alone = true;
-        CHECK_NOTHROW(last.wait());
-        // The engine may have failed it before.
-        CHECK_THROWS_AS(endless.wait(), tensafe::error);
-    }
-}

@@ -67,7 +67,7 @@ class token_pipeline {
     ~token_pipeline() { leave(); }
 
     /// Starts a sequence, as soon as fewer than most_sequences are in flight: this is how the pipeline slows
-    /// down who feeds it.
+    /// down who feeds it. Those who wait get room in no particular order.
     /// @throws closed_error if it is closed or stopped, also while waiting; parameter_error for an empty
     ///         function; error, instead of waiting, when called by a sequence of this pipeline
     ticket submit(token_sequence sequence) { return ticket(core_.submit(sequence, true)); }

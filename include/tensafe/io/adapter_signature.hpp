@@ -71,6 +71,7 @@ inline std::vector<std::byte> signed_message(const package_digest& package, std:
                                              std::uint64_t revision) {
     constexpr std::string_view domain = "tensafe adapter package 1\n";
     std::vector<std::byte> message;
+    message.reserve(domain.size() + 4 * sizeof(std::uint64_t) + 2 * sizeof(package.config) + name.size());
     const auto append = [&message](std::span<const std::byte> part) {
         message.insert(message.end(), part.begin(), part.end());
     };

@@ -81,6 +81,7 @@ void run(options& o) {
     if (!o.svg.empty()) {
         const std::string chart = examples::to_svg(examples::chart_of(o.question, rows));
         tensafe::io::replace_file(o.svg, std::as_bytes(std::span(chart)));
+        std::fprintf(stderr, "wrote %s\n", o.svg.c_str());
     }
 }
 

@@ -97,9 +97,13 @@ int main(int argc, char** argv) {
     lora::model_options options;
     std::size_t tokens = 2;
     std::string layers;
-    app.add_option("--layers", shape.layers, "layers of the model")->check(CLI::Range(1, 1000));
-    app.add_option("--rank", shape.rank, "of every site")->check(CLI::Range(1, 1024));
-    app.add_option("--tokens", tokens, "tokens to generate")->check(CLI::Range(1, 100000));
+    app.add_option("--layers", shape.layers, "layers of the model")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 1000));
+    app.add_option("--rank", shape.rank, "of every site")->capture_default_str()->check(CLI::Range(1, 1024));
+    app.add_option("--tokens", tokens, "tokens to generate")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 100000));
     app.add_option("--prefill", options.largest_prefill,
                    "tokens of a prefill batch (one layer), as 128; 0: none")
         ->check(CLI::Range(0, 4096));

@@ -76,6 +76,9 @@ TEST_CASE("the seven sites of a layer have four inputs, in the adapter's order")
     CHECK(l.find("model.layers.3.self_attn.v_proj") == lora::model_layout::place{0, 2});
     CHECK(l.find("model.layers.3.mlp.experts.7.up_proj") == lora::model_layout::place{2, 1});
     CHECK(l.find("v_proj") == std::nullopt);  // whole names only
+    CHECK(l.at("model.layers.3.self_attn.v_proj") == lora::model_layout::place{0, 2});
+    CHECK_THROWS_WITH_AS(static_cast<void>(l.at("v_proj")), doctest::Contains("got site \"v_proj\""),
+                         tensafe::parameter_error);
     CHECK(&l.at(3) == &l.groups[3]);
     CHECK(contains(message_of<parameter_error>([&] { static_cast<void>(l.at(4)); }), "got group 4"));
 }

@@ -70,10 +70,11 @@ void check_package_name(std::string_view name, const std::string& what) {
 inline std::vector<std::byte> signed_message(const package_digest& package, std::string_view name,
                                              std::uint64_t revision) {
     constexpr std::string_view domain = "tensafe adapter package 1\n";
-    std::vector<std::byte> message;
-    message.reserve(domain.size() + 4 * sizeof(std::uint64_t) + 2 * sizeof(package.config) + name.size());
-    const auto append = [&message](std::span<const std::byte> part) {
-        message.insert(message.end(), part.begin(), part.end());
+    std::vector<std::byte> message(domain.size() + 4 * sizeof(std::uint64_t) + 2 * sizeof(package.config) +
+                                   name.size());
+    auto place = message.begin();
+    const auto append = [&place](std::span<const std::byte> part) {
+        place = std::copy(part.begin(), part.end(), place);
     };
     const auto append_number = [&append](std::uint64_t number) {
         static_assert(std::endian::native == std::endian::little,

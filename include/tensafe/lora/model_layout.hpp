@@ -5,6 +5,7 @@
 #include <tensafe/lora/adapter.hpp>
 #include <tensafe/lora/layout.hpp>
 #include <tensafe/lora/mode.hpp>
+#include <tensafe/lora/quoted_name.hpp>
 #include <tensafe/lora/shared_input.hpp>
 
 #include <algorithm>
@@ -140,6 +141,18 @@ struct model_layout {
             }
         }
         return std::nullopt;
+    }
+
+    /// The same for a site that must be there.
+    /// @throws parameter_error if it is not
+    place at(std::string_view name) const {
+        const std::optional<place> found = find(name);
+        if (!found) {
+            throw parameter_error("model_layout: got site " + detail::quoted_name(name) +
+                                  ", which is none of the protected ones of the " +
+                                  std::to_string(groups.size()) + " groups of this model");
+        }
+        return *found;
     }
 
     /// @throws parameter_error if there is no such group

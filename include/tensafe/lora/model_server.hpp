@@ -173,7 +173,7 @@ class model_server {
         const model_layout layout = grouped(from, options).layout;
         // Names may hold what stands between them: their lengths tell where they end.
         const auto name = [](const std::string& text) {
-            return " " + std::to_string(text.size()) + ":" + text;
+            return std::string(1, ' ').append(std::to_string(text.size())).append(":").append(text);
         };
         std::string text = lora::stored_identity<P, Packing, Protection>() +
                            (layout.mode == mode::blind ? "blind" : "client_held_b") + ", prefill of " +

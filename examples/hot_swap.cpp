@@ -1,5 +1,5 @@
 // Adapters by name that are replaced while tokens flow: a registry with room for one packed adapter, a thread
-// that serves, and an administrator who loads, replaces, mistypes a path, and runs out of memory budget.
+// that serves, and an administrator who loads, replaces, gives a wrong path, and runs out of memory budget.
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/io/peft.hpp>
@@ -73,7 +73,7 @@ int run() {
             examples::progress_bar("replacing legal while tokens flow"));
     }
     try {
-        adapters.load("legal", [] { return read_adapter("adapters/leagl", 5); });
+        adapters.load("legal", [] { return read_adapter("adapters/no_such_folder", 5); });
     } catch (const tensafe::error& e) {
         std::printf("refused: %s\n", e.what());
     }

@@ -1,58 +1,20 @@
+#include <tensafe/lora/meter.hpp>
 #include <tensafe/tensafe.hpp>
 
 #include <doctest/doctest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <random>
 #include <vector>
 
+#include "../allocation_count.hpp"
 #include "../backends.hpp"
-
-// Every allocation of this program goes through these.
-namespace {
-std::atomic<std::size_t> allocations{0};
-
-void* counted(std::size_t size, std::size_t alignment) {
-    ++allocations;
-    void* const p = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-    if (p == nullptr) {
-        throw std::bad_alloc();
-    }
-    return p;
-}
-
-// Not inlined: compilers look for the allocation that belongs to a free.
-__attribute__((noinline)) void release(void* p) noexcept {
-    std::free(p);
-}
-}  // namespace
-
-void* operator new(std::size_t size) {
-    return counted(size, alignof(std::max_align_t));
-}
-void* operator new(std::size_t size, std::align_val_t alignment) {
-    return counted(size, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* p) noexcept {
-    release(p);
-}
-void operator delete(void* p, std::size_t) noexcept {
-    release(p);
-}
-void operator delete(void* p, std::align_val_t) noexcept {
-    release(p);
-}
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept {
-    release(p);
-}
 
 namespace {
 
 namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;
 using tensafe::exec::host;
+using tests::allocations;
 
 template <class P, class Packing, class Protection>
 struct token_path {
@@ -148,4 +110,13 @@ TEST_CASE("making a classic request again allocates nothing") {
         server.apply(host{}, request, work, reply);
     }
     CHECK(allocations - before == 0);
+}
+
+TEST_CASE("a meter that knows adapter and client allocates nothing for another record") {
+    lora::meter meter;
+    meter.record("an adapter with a long name", "a client with a long name", {.tokens = 1});
+    const std::size_t before = allocations;
+    meter.record("an adapter with a long name", "a client with a long name", {.tokens = 1});
+    CHECK(allocations - before == 0);
+    CHECK(meter.snapshot().total().tokens == 2);
 }

@@ -9,14 +9,11 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
 #include <memory>
-#include <new>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -25,46 +22,9 @@
 #include <utility>
 #include <vector>
 
+#include "../allocation_count.hpp"
 #include "../worst.hpp"
 #include "random_values.hpp"
-
-// Every allocation of this program goes through these.
-namespace {
-std::atomic<std::size_t> allocations{0};
-
-void* counted(std::size_t size, std::size_t alignment) {
-    ++allocations;
-    void* const p = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-    if (p == nullptr) {
-        throw std::bad_alloc();
-    }
-    return p;
-}
-
-// Not inlined: compilers look for the allocation that belongs to a free.
-__attribute__((noinline)) void release(void* p) noexcept {
-    std::free(p);
-}
-}  // namespace
-
-void* operator new(std::size_t size) {
-    return counted(size, alignof(std::max_align_t));
-}
-void* operator new(std::size_t size, std::align_val_t alignment) {
-    return counted(size, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* p) noexcept {
-    release(p);
-}
-void operator delete(void* p, std::size_t) noexcept {
-    release(p);
-}
-void operator delete(void* p, std::align_val_t) noexcept {
-    release(p);
-}
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept {
-    release(p);
-}
 
 namespace {
 
@@ -75,6 +35,7 @@ using tensafe::format_error;
 using tensafe::parameter_error;
 using tensafe::shape_error;
 using tensafe::exec::host;
+using tests::allocations;
 
 using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
 using model_server = lora::model_server<small>;

@@ -1,0 +1,52 @@
+#pragma once
+
+// Counts the allocations of a program: replaces its operators new and delete. For one unit of a program,
+// which is then no member of a group (tests/CMakeLists.txt).
+
+#include <atomic>
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+
+namespace tests {
+
+inline std::atomic<std::size_t> allocations{0};
+
+namespace detail {
+
+inline void* counted(std::size_t size, std::size_t alignment) {
+    ++allocations;
+    void* const p = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+    if (p == nullptr) {
+        throw std::bad_alloc();
+    }
+    return p;
+}
+
+// Not inlined: compilers look for the allocation that belongs to a free.
+__attribute__((noinline)) inline void release(void* p) noexcept {
+    std::free(p);
+}
+
+}  // namespace detail
+
+}  // namespace tests
+
+void* operator new(std::size_t size) {
+    return tests::detail::counted(size, alignof(std::max_align_t));
+}
+void* operator new(std::size_t size, std::align_val_t alignment) {
+    return tests::detail::counted(size, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* p) noexcept {
+    tests::detail::release(p);
+}
+void operator delete(void* p, std::size_t) noexcept {
+    tests::detail::release(p);
+}
+void operator delete(void* p, std::align_val_t) noexcept {
+    tests::detail::release(p);
+}
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept {
+    tests::detail::release(p);
+}

@@ -8,7 +8,9 @@
 #include <array>
 #include <charconv>
 #include <cstdio>
+#include <string>
 #include <string_view>
+#include <utility>
 
 namespace examples {
 
@@ -99,6 +101,34 @@ std::string cores_name(const roofline_question& question) {
     return question.cores == 1 ? "one core" : std::to_string(question.cores) + " cores";
 }
 
+/// The published rates if only the link between GPU and host changed.
+void print_links() {
+    constexpr std::array<std::pair<const char*, perf::interconnect>, 5> links{
+        {{"PCIe 4", perf::interconnect::pcie4},
+         {"PCIe 5", perf::interconnect::pcie5},
+         {"UMA GH200", perf::interconnect::gh200},
+         {"UMA GB200", perf::interconnect::gb200},
+         {"UMA M4 Max", perf::interconnect::m4_max}}};
+    constexpr double others = published::h100_phases.total() - published::h100_phases.transfer;
+    std::printf("\nTokens/s by the link to the host: T_HE = %.1f ms + its transfer (but see note 4)\n  %-10s",
+                others, "");
+    for (const auto& [name, link] : links) {
+        const std::string label =
+            std::string(name) + ", " + short_number(perf::published_transfer_milliseconds(link)) + " ms";
+        std::printf("%20s", label.c_str());
+    }
+    std::printf("\n");
+    for (const published::rate_row& row : published::rate_table) {
+        std::printf("  %-10s", std::string(row.device).c_str());
+        for (const auto& [name, link] : links) {
+            const double rate = perf::serial_tokens_per_second(
+                row.model_milliseconds.value, others + perf::published_transfer_milliseconds(link));
+            std::printf("%20s", short_number(rate).c_str());
+        }
+        std::printf("\n");
+    }
+}
+
 }  // namespace
 
 std::vector<roofline_row> predict(const roofline_question& question) {
@@ -139,6 +169,7 @@ void print_published() {
     for (std::size_t t = 0; t < published::table_titles.size(); ++t) {
         print_table(static_cast<published::table>(t));
     }
+    print_links();
     std::printf("\nNotes: where the published figures disagree with themselves\n");
     for (const published::contradiction& one : published::contradictions) {
         std::printf("%4d  ", one.number);

@@ -86,10 +86,13 @@ void prefill(benchmark::State& state) {
     options.largest_prefill = tokens;
     setting s(1, options);
     lora::model_client<params>::prefill_reply_type reply;
+    std::vector<lora::matrix> batches;
+    for (const lora::matrix& one : s.states) {
+        batches.push_back(bench::random_matrix(tokens, one.columns, 4));
+    }
     for (auto _ : state) {
         for (std::size_t g = 0; g < s.states.size(); ++g) {
-            const auto batch =
-                s.client.encrypt(here, g, bench::random_matrix(tokens, s.states[g].columns, 4));
+            const auto batch = s.client.encrypt(here, g, batches[g]);
             s.session.apply(here, s.server, g, batch.request, reply);
             benchmark::DoNotOptimize(s.client.deltas(here, g, reply, batch));
         }

@@ -43,7 +43,7 @@ namespace detail {
 
 inline constexpr std::string_view signature_format = "tensafe-adapter-signature";
 inline constexpr std::size_t max_signature_file_bytes = 10'000;
-inline constexpr std::size_t max_package_name_bytes = 200;
+inline constexpr std::size_t max_package_name_bytes = 128;  // as in a registry and a meter
 
 /// Control characters would let a name pretend to be lines of a log.
 /// @throws Error naming `what`
@@ -99,7 +99,7 @@ inline std::vector<std::byte> signed_message(const package_digest& package, std:
 struct adapter_signature {
     verifying_key key;
     ed25519_signature signature;
-    std::string name;            ///< UTF-8, at most 200 bytes, no control characters; may be empty
+    std::string name;            ///< UTF-8, at most 128 bytes, no control characters; may be empty
     std::uint64_t revision = 0;  ///< grows with each version that the signer publishes under the name
 
     /// @throws parameter_error for a name that is too long, is not UTF-8 or has control characters

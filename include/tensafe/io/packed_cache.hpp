@@ -84,8 +84,8 @@ class packed_cache {
 
     /// The packed adapter. For lora::registry.
     /// @param progress  as the constructor of Model calls it, in groups. While a file is read it is called
-    /// too,
-    ///                  some 64 times and in words; if the file turns out bad, it begins again with packing.
+    ///                  as well, some 64 times and in words; if the file turns out bad, it begins again with
+    ///                  packing.
     ///                  Nobody can stop it while it computes the key or writes a file
     /// @throws what the constructor of Model throws, and the callbacks; nothing because of the cache
     std::shared_ptr<const Model> pack(const lora::adapter& adapter,

@@ -201,7 +201,7 @@ inline std::function<lora::adapter()> adapter_source(
 
 /// Signs a PEFT directory: writes adapter_signature.json into it, all of it or nothing, over one that is
 /// there. An adapter that could not be loaded is not signed.
-/// @param name      what the signer calls the adapter: UTF-8, at most 200 bytes, no control characters
+/// @param name      what the signer calls the adapter: UTF-8, at most 128 bytes, no control characters
 /// @param revision  to be larger with each version; see signature_policy::oldest_revision
 /// @param largest_weights  as in signature_policy: those who load need to allow as many
 /// @throws parameter_error for another name; io_error, format_error, unsupported_error as load_adapter

@@ -28,9 +28,8 @@ struct any_word_sink {
 ///
 /// - `options_type`: what else than the adapter decides how it is packed
 /// - constructible from (adapter, options, progress): packs
-/// - constructible from (from_stored, adapter, options, word_source): takes what `store` of the same adapter
-/// and
-///   options wrote, checks it as bytes from outside
+/// - constructible from (from_stored, adapter, options, word_source): takes what `store` wrote for the same
+///   adapter and options, checks it as bytes from outside
 /// - `store(word_sink)`; `stored_words(adapter, options)`: how many words that writes, from shapes alone
 /// - `stored_identity(adapter, options)`: a text that names everything except the contents of the adapter
 ///   that the words depend on

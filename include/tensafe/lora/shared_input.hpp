@@ -96,9 +96,8 @@ constexpr std::string_view without_expert(std::string_view parent) noexcept {
 ///   q_a_proj, kv_a_proj_with_mqa; of linear attention in_proj_qkv, _qkvz, _z, _a, _b, _ba; and query key
 ///   value where the parent is BERT's ("attention.self"). In cross attention (a parent with "cross",
 ///   "encoder_attn", "encdec", "attn2" or "multihead_attn" in it) queries have an input of their own.
-/// - gates and ups (gate_proj up_proj gate_up_proj, w1 w3, wi_0 wi_1): parent + ".input", where experts with
-/// a
-///   number and shared experts have the input of what holds them: "x.mlp.experts.17.gate_proj",
+/// - gates and ups (gate_proj up_proj gate_up_proj, w1 w3, wi_0 wi_1): parent + ".input", where numbered
+///   experts and shared experts have the input of what holds them: "x.mlp.experts.17.gate_proj",
 ///   "x.mlp.shared_expert.up_proj" and "x.mlp.up_proj" have the input "x.mlp.input".
 ///   "x.mlp.experts.gate_up_proj", of all experts in one, has "x.mlp.experts.input".
 /// - everything else, o_proj, down_proj, w2 and unknown names included: an input of its own, the name itself.

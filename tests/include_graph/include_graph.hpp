@@ -23,7 +23,9 @@ inline constexpr std::array<std::string_view, 15> layers = {
     "ckks", "privacy", "wire", "lora",   "io",     "perf", "adapters"};
 
 inline constexpr std::string_view umbrella = "tensafe/tensafe.hpp";
-inline constexpr std::string_view serving_umbrella = "tensafe/serving.hpp";
+/// For what not every program wants.
+inline constexpr std::array<std::string_view, 2> further_umbrellas = {"tensafe/serving.hpp",
+                                                                      "tensafe/differential_privacy.hpp"};
 inline constexpr std::string_view cuda_umbrella = "tensafe/tensafe.cuh";
 
 /// Headers that a user includes by choice: they cost a dependency, threads or nvcc.
@@ -176,7 +178,7 @@ inline std::vector<std::string> violations(const tree& headers) {
     }
 
     const std::map<std::string, std::string> reached = reached_from(umbrella, edges);
-    const std::map<std::string, std::string> reached_by_servers = reached_from(serving_umbrella, edges);
+    std::map<std::string, std::string> reached_further;
     const auto check_umbrella = [&](std::string_view start, const std::map<std::string, std::string>& names) {
         for (const auto& [name, by] : names) {
             if (name.starts_with("tensafe/")) {
@@ -191,14 +193,17 @@ inline std::vector<std::string> violations(const tree& headers) {
         }
     };
     check_umbrella(umbrella, reached);
-    if (headers.contains(std::string(serving_umbrella))) {
-        check_umbrella(serving_umbrella, reached_by_servers);
+    for (const std::string_view further : further_umbrellas) {
+        if (headers.contains(std::string(further))) {
+            const std::map<std::string, std::string> names = reached_from(further, edges);
+            check_umbrella(further, names);
+            reached_further.insert(names.begin(), names.end());
+        }
     }
-    // Block kernels, and what only they need, are in the umbrella for .cu files; what surrounds client and
-    // server is in the one for servers.
+    // Block kernels, and what only they need, are in the umbrella for .cu files.
     const std::map<std::string, std::string> reached_by_kernels = reached_from(cuda_umbrella, edges);
     for (const auto& [path, text] : headers) {
-        if (!is_opt_in(path) && !reached.contains(path) && !reached_by_servers.contains(path) &&
+        if (!is_opt_in(path) && !reached.contains(path) && !reached_further.contains(path) &&
             !reached_by_kernels.contains(path)) {
             found.push_back(std::string(umbrella) + ": does not include <" + path + ">");
         }

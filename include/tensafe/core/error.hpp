@@ -63,6 +63,12 @@ class signature_error : public error {
     using error::error;
 };
 
+/// A release that a privacy budget does not allow: refused, and nothing was spent for it.
+class budget_error : public error {
+  public:
+    using error::error;
+};
+
 /// The operating system's entropy source failed.
 class entropy_error : public error {
   public:

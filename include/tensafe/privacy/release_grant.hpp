@@ -1,0 +1,98 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/core/shortest_text.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace tensafe::privacy {
+
+/// What one release costs: the release tells two neighbouring inputs apart no better than something would
+/// that reveals the input entirely with probability delta_slack, and otherwise is a Gaussian mechanism of
+/// this mu. Costs of independent releases then add up at every epsilon: the squares of mu, and the slacks.
+///
+/// A slack that follows from a statistical distance t is not t itself: for a budget of this epsilon,
+/// delta grows by up to (1 + e^epsilon) t.
+struct release_cost {
+    double mu = 0;           ///< sensitivity / standard deviation; above 0, finite
+    double delta_slack = 0;  ///< in [0, 1); what discretisation and sampling add to delta
+
+    friend bool operator==(const release_cost&, const release_cost&) = default;
+
+    /// @throws parameter_error unless both are in range
+    void check() const {
+        if (!(mu > 0) || !std::isfinite(mu)) {
+            throw parameter_error("privacy::release_cost: mu: got " + tensafe::detail::shortest_text(mu) +
+                                  ", wanted a finite number above 0");
+        }
+        if (!(delta_slack >= 0 && delta_slack < 1)) {
+            throw parameter_error("privacy::release_cost: delta_slack: got " +
+                                  tensafe::detail::shortest_text(delta_slack) +
+                                  ", wanted 0 or more, below 1");
+        }
+    }
+};
+
+/// The right to release something a number of times at one cost, paid for already: what privacy::ledger
+/// gives for a charge, and gaussian_release takes one from before it draws any noise. Only a ledger makes one
+/// that is worth anything. What is left when it is destroyed is spent all the same.
+///
+/// Movable, not copyable: one moved from has nothing left. One thread at a time. Nothing allocates but the
+/// messages of errors.
+class release_grant {
+  public:
+    /// Worth nothing: to be assigned to.
+    release_grant() noexcept = default;
+    release_grant(const release_grant&) = delete;
+    release_grant& operator=(const release_grant&) = delete;
+    release_grant(release_grant&& other) noexcept
+        : cost_(std::exchange(other.cost_, {})), left_(std::exchange(other.left_, 0)) {}
+    /// What this one had left is lost.
+    release_grant& operator=(release_grant&& other) noexcept {
+        if (this != &other) {
+            cost_ = std::exchange(other.cost_, {});
+            left_ = std::exchange(other.left_, 0);
+        }
+        return *this;
+    }
+    ~release_grant() = default;
+
+    /// Releases that may still be made.
+    std::uint64_t left() const noexcept { return left_; }
+    /// What each of them costs; zeros if this was moved from or never given by a ledger.
+    const release_cost& cost() const noexcept { return cost_; }
+
+    /// Takes one release.
+    /// @param cost  that of the release to be made: exactly the one that was charged
+    /// @throws budget_error if nothing is left or the cost is another one; nothing is taken then
+    void spend(const release_cost& cost) {
+        if (left_ == 0) {
+            throw budget_error(
+                "privacy::release_grant::spend: got a grant with nothing left, wanted one release of it; "
+                "charge the ledger for more");
+        }
+        if (!(cost == cost_)) {
+            throw budget_error("privacy::release_grant::spend: got a release of " + text(cost) +
+                               ", wanted one of the cost that was charged, " + text(cost_));
+        }
+        --left_;
+    }
+
+  private:
+    friend class ledger;
+
+    release_grant(const release_cost& cost, std::uint64_t releases) noexcept : cost_(cost), left_(releases) {}
+
+    static std::string text(const release_cost& cost) {
+        return "mu " + tensafe::detail::shortest_text(cost.mu) + " and slack " +
+               tensafe::detail::shortest_text(cost.delta_slack);
+    }
+
+    release_cost cost_;
+    std::uint64_t left_ = 0;
+};
+
+}  // namespace tensafe::privacy

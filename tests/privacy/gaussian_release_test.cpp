@@ -1,0 +1,324 @@
+#include <tensafe/privacy/gaussian_release.hpp>
+#include <tensafe/privacy/ledger.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../backends.hpp"
+
+namespace {
+
+namespace privacy = tensafe::privacy;
+
+using privacy::gaussian_release;
+using privacy::release_grant;
+using tensafe::random::generator;
+using tensafe::random::seed;
+
+// Seeds are fixed; thresholds are five standard deviations.
+
+seed seed_of(std::uint8_t n) {
+    seed result;
+    result.bytes[0] = n;
+    return result;
+}
+
+/// From a ledger with a budget that these tests cannot use up.
+release_grant grant_for(const gaussian_release& release, std::uint64_t releases = 1) {
+    privacy::ledger ledger({1e9, 0.5});
+    return ledger.charge("alice", release.cost(), releases);
+}
+
+std::vector<float> released(const gaussian_release& release, generator& random, const std::vector<float>& h) {
+    release_grant grant = grant_for(release);
+    std::vector<float> out(h.size());
+    release(grant, random, h, out);
+    return out;
+}
+
+template <class F>
+std::string message_of(F f) {
+    try {
+        f();
+    } catch (const tensafe::error& e) {
+        return e.what();
+    }
+    return "";
+}
+
+}  // namespace
+
+TEST_CASE("the cost of a release is 2C / deviation, rounded up, and its slack") {
+    for (const double deviation : {0.125, 0.3, 1.0, 17.0, 1e4}) {
+        const gaussian_release release(1, deviation, 2048);
+        CHECK(release.mu() <= 2 / deviation * (1 + 1e-12));
+        // A whole number of steps fits into C: up to one is lost.
+        CHECK(release.mu() > 2 / deviation - 3 / tensafe::random::discrete_gaussian_deviation);
+        CHECK(release.delta_slack() == privacy::discrete_noise_slack(std::min(release.mu(), 16.0), 2048));
+        CHECK(release.cost() == privacy::release_cost{release.mu(), release.delta_slack()});
+        CHECK(release.deviation() == deviation);
+        CHECK(release.clip_norm() == 1);
+        CHECK(release.d() == 2048);
+    }
+}
+
+TEST_CASE("the range of mu is from 1e-4 to 16 for every d to 65536, and units do not matter") {
+    for (const std::size_t d : {1U, 2048U, 65536U}) {
+        for (const double unit : {1e-20, 1.0, 1e20}) {
+            CHECK_NOTHROW(gaussian_release(unit, 2e4 * unit, d));
+            CHECK_NOTHROW(gaussian_release(unit, unit / 8, d));
+            CHECK(gaussian_release(unit, 2e4 * unit, d).mu() > 0.999e-4);
+            CHECK(gaussian_release(unit, unit / 8, d).mu() > 15.99);
+        }
+    }
+}
+
+TEST_CASE("of keeps the budget with its slack, and no noise a millionth smaller does") {
+    for (const double epsilon : {0.01, 0.1, 1.0, 8.0, 50.0, 180.0}) {
+        for (const double delta : {1e-5, 1e-9}) {
+            if (epsilon > 100 && delta < 1e-5) {
+                continue;  // refused: see below
+            }
+            const privacy::privacy_budget each{epsilon, delta};
+            const gaussian_release release = gaussian_release::of(each, 3, 512);
+            CHECK(privacy::gaussian_delta(epsilon, release.mu()) + release.delta_slack() <= delta);
+            const gaussian_release smaller(3, release.deviation() * (1 - 1e-6), 512);
+            CHECK(privacy::gaussian_delta(epsilon, smaller.mu()) + smaller.delta_slack() > delta);
+        }
+    }
+    // The known answer 3.7306 per unit of sensitivity, here 2C.
+    CHECK(std::abs(gaussian_release::of({1, 1e-5}, 0.5, 2048).deviation() - 3.7306) < 1e-4);
+}
+
+TEST_CASE("budgets that the noise cannot keep are refused with what to do") {
+    CHECK_THROWS_AS(gaussian_release::of({500, 1e-5}, 1, 8), tensafe::parameter_error);
+    CHECK(message_of([] {
+              gaussian_release::of({500, 1e-5}, 1, 8);
+          }).find("less epsilon") != std::string::npos);
+    CHECK_THROWS_AS(gaussian_release::of({170, 1e-26}, 1, 2048), tensafe::parameter_error);
+    CHECK_THROWS_AS(gaussian_release::of({1, 1e-30}, 1, 2048), tensafe::parameter_error);
+    CHECK(message_of([] {
+              gaussian_release::of({1, 1e-30}, 1, 2048);
+          }).find("delta: got 1e-30") != std::string::npos);
+    CHECK_THROWS_AS(gaussian_release::of({-1, 1e-5}, 1, 8), tensafe::parameter_error);
+}
+
+TEST_CASE("norms, deviations and sizes out of range are refused") {
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    for (const double bad : {0.0, -1.0, nan, 1e-40, 1e40, std::numeric_limits<double>::infinity()}) {
+        CHECK_THROWS_AS(gaussian_release(bad, 1, 8), tensafe::parameter_error);
+        CHECK_THROWS_AS(gaussian_release(1, bad, 8), tensafe::parameter_error);
+        CHECK_THROWS_AS(gaussian_release::of({1, 1e-5}, bad, 8), tensafe::parameter_error);
+    }
+    for (const std::size_t bad : {std::size_t{0}, gaussian_release::largest_d + 1}) {
+        CHECK_THROWS_AS(gaussian_release(1, 1, bad), tensafe::parameter_error);
+        CHECK_THROWS_AS(gaussian_release::of({1, 1e-5}, 1, bad), tensafe::parameter_error);
+    }
+    CHECK_THROWS_AS(gaussian_release(1, 0.12499, 8), tensafe::parameter_error);
+    CHECK_NOTHROW(gaussian_release(1, 8.6e7, 1));
+    CHECK_THROWS_AS(gaussian_release(1, 8.7e7, 1), tensafe::parameter_error);
+    CHECK_THROWS_AS(gaussian_release(1, 8.6e7, 2), tensafe::parameter_error);
+}
+
+TEST_CASE("a release is the clipped vector plus noise of the deviation that was asked for") {
+    constexpr std::size_t d = 1024;
+    constexpr std::size_t releases = 32;
+    std::vector<float> h(d);
+    for (std::size_t i = 0; i < d; ++i) {
+        h[i] = static_cast<float>(std::sin(static_cast<double>(i)));  // of norm 22.6
+    }
+    for (const double clip_norm : {5.0, 100.0}) {
+        const gaussian_release release(clip_norm, 12.5, d);
+        std::vector<double> clipped(d);
+        privacy::clip(h, clip_norm, clipped);
+        generator random(seed_of(1));
+        release_grant grant = grant_for(release, releases);
+        double sum = 0;
+        double squares = 0;
+        double along = 0;  // the direction of h
+        double norm = 0;
+        for (std::size_t r = 0; r < releases; ++r) {
+            std::vector<float> out(d);
+            release(grant, random, h, out);
+            for (std::size_t i = 0; i < d; ++i) {
+                const double noise = (static_cast<double>(out[i]) - clipped[i]) / 12.5;
+                sum += noise;
+                squares += noise * noise;
+                along += noise * clipped[i];
+                norm += clipped[i] * clipped[i];
+            }
+        }
+        const double count = d * releases;
+        CHECK(std::abs(sum / std::sqrt(count)) < 5);
+        CHECK(std::abs((squares - count) / std::sqrt(2 * count)) < 5);
+        CHECK(std::abs(along / std::sqrt(norm)) < 5);
+        CHECK(grant.left() == 0);
+    }
+}
+
+TEST_CASE("neighbours are told apart as well as delta says, and no better") {
+    // h and -h on the sphere of norm C: the best test looks at the sum of the entries.
+    constexpr std::size_t d = 16;
+    constexpr std::uint64_t releases = 20000;
+    const gaussian_release release(1, 1, d);  // mu = 2
+    const std::vector<float> h(d, 1.0F);
+    const std::vector<float> minus_h(d, -1.0F);
+    generator random(seed_of(2));
+    release_grant grant = grant_for(release, 2 * releases);
+    for (const double epsilon : {0.0, 1.0, 2.0}) {
+        CAPTURE(epsilon);
+        // Where the densities' quotient is e^epsilon; entries are 1/4 long, and their sum's deviation is 4.
+        const double threshold = 4 * epsilon / release.mu();
+        double first = 0;
+        double second = 0;
+        for (std::uint64_t r = 0; r < releases / 3; ++r) {
+            std::vector<float> out(d);
+            release(grant, random, h, out);
+            double sum = 0;
+            for (const float x : out) {
+                sum += x;
+            }
+            first += sum > threshold;
+            release(grant, random, minus_h, out);
+            sum = 0;
+            for (const float x : out) {
+                sum += x;
+            }
+            second += sum > threshold;
+        }
+        const double count = static_cast<double>(releases / 3);
+        const double p = first / count;
+        const double q = second / count;
+        const double spread =
+            std::sqrt(p * (1 - p) / count) + std::exp(epsilon) * std::sqrt((q * (1 - q) + 1 / count) / count);
+        const double delta = privacy::gaussian_delta(epsilon, release.mu());
+        CHECK(p - std::exp(epsilon) * q < delta + 5 * spread);
+        CHECK(p - std::exp(epsilon) * q > delta - 5 * spread);
+    }
+}
+
+TEST_CASE("what leaves is a float of a whole number of steps") {
+    const gaussian_release release(1, 1000, 64);
+    generator random(seed_of(3));
+    const std::vector<float> out = released(release, random, std::vector<float>(64, 0.1F));
+    const double step = 1000 / tensafe::random::discrete_gaussian_deviation;
+    for (const float x : out) {
+        // A float has fewer digits than the integer: some integer gives exactly this one.
+        const double nearest = std::nearbyint(static_cast<double>(x) / step);
+        CHECK(static_cast<float>(nearest * step) == x);
+    }
+}
+
+TEST_CASE("no two releases share noise, also from one generator, and equal starts repeat it") {
+    const gaussian_release release(1, 1, 100);
+    const std::vector<float> h(100, 0.05F);
+    generator random(seed_of(4));
+    const std::vector<float> first = released(release, random, h);
+    const std::vector<float> second = released(release, random, h);
+    for (std::size_t i = 0; i < h.size(); ++i) {
+        CHECK(first[i] != second[i]);
+    }
+    generator again(seed_of(4));
+    CHECK(released(release, again, h) == first);
+    generator system;
+    CHECK(released(release, system, h) != released(release, system, h));
+}
+
+TEST_CASE("the noise is the sampler's under the generator's next seed, in a domain of its own") {
+    const gaussian_release release(1, 3, 20);
+    generator random(seed_of(10));
+    const std::vector<float> out = released(release, random, std::vector<float>(20));
+    generator again(seed_of(10));
+    std::vector<std::int64_t> noise(20);
+    tensafe::random::sample_discrete_gaussian(again.next_seed(),
+                                              tensafe::random::stream_domain::privacy_noise, 0, noise);
+    const double step = 3 / tensafe::random::discrete_gaussian_deviation;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+        CHECK(out[i] == static_cast<float>(static_cast<double>(noise[i]) * step));
+    }
+}
+
+TEST_CASE("all back-ends release the same bits") {
+    const gaussian_release release(1, 1, 77);
+    const std::vector<float> h(77, 0.05F);
+    std::vector<float> wanted;
+    tests::for_each_backend([&](auto) {
+        generator random(seed_of(5));
+        const std::vector<float> out = released(release, random, h);
+        if (wanted.empty()) {
+            wanted = out;
+        }
+        CHECK(out == wanted);
+    });
+}
+
+TEST_CASE("the released vector may take the secret's place") {
+    const gaussian_release release(1, 1, 50);
+    std::vector<float> h(50, 0.3F);
+    generator random(seed_of(6));
+    const std::vector<float> wanted = released(release, random, h);
+    generator again(seed_of(6));
+    release_grant grant = grant_for(release);
+    release(grant, again, h, h);
+    CHECK(h == wanted);
+}
+
+TEST_CASE("each release takes one of the grant, and none is made without") {
+    const gaussian_release release(1, 1, 9);
+    release_grant grant = grant_for(release, 2);
+    generator random(seed_of(7));
+    const std::vector<float> h(9, 0.3F);
+    std::vector<float> out(9, 5);
+    release(grant, random, h, out);
+    CHECK(grant.left() == 1);
+    release(grant, random, h, out);
+    CHECK(grant.left() == 0);
+
+    std::vector<float> untouched(9, 5);
+    CHECK_THROWS_AS(release(grant, random, h, untouched), tensafe::budget_error);
+    CHECK(untouched == std::vector<float>(9, 5));
+
+    // A grant that paid for more noise does not buy less.
+    release_grant cheaper = grant_for(gaussian_release(1, 2, 9));
+    CHECK_THROWS_AS(release(cheaper, random, h, untouched), tensafe::budget_error);
+    CHECK(cheaper.left() == 1);
+    release_grant none;
+    CHECK_THROWS_AS(release(none, random, h, untouched), tensafe::budget_error);
+    CHECK(untouched == std::vector<float>(9, 5));
+}
+
+TEST_CASE("bad vectors are refused before anything is spent or drawn") {
+    const gaussian_release release(1, 1, 9);
+    release_grant grant = grant_for(release);
+    generator random(seed_of(8));
+    std::vector<float> out(9, 5);
+    std::vector<float> h(9, 0.3F);
+    h[4] = std::numeric_limits<float>::quiet_NaN();
+    CHECK_THROWS_AS(release(grant, random, h, out), tensafe::encoding_error);
+    CHECK_THROWS_AS(release(grant, random, std::span<const float>(h).first(8), out), tensafe::shape_error);
+    CHECK_THROWS_AS(release(grant, random, h, std::span<float>(out).first(8)), tensafe::shape_error);
+    CHECK(grant.left() == 1);
+    CHECK(out == std::vector<float>(9, 5));
+    generator fresh(seed_of(8));
+    CHECK(random.next_seed().bytes == fresh.next_seed().bytes);
+}
+
+TEST_CASE("without randomness nothing is written, and the release counts as made") {
+    const gaussian_release release(1, 1, 9);
+    release_grant grant = grant_for(release);
+    generator moved_from(seed_of(9));
+    const generator taken = std::move(moved_from);
+    std::vector<float> out(9, 5);
+    CHECK_THROWS_AS(release(grant, moved_from, std::vector<float>(9, 0.3F), out), tensafe::error);
+    CHECK(grant.left() == 0);
+    CHECK(out == std::vector<float>(9, 5));
+}

@@ -1,0 +1,71 @@
+// What privacy::ledger promises to several threads; to be compiled with -fsanitize=thread.
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/io/ledger_file.hpp>
+#include <tensafe/privacy/ledger.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "../io/file_builder.hpp"
+
+namespace {
+
+namespace privacy = tensafe::privacy;
+const privacy::release_cost each{0.25, 1e-15};
+
+TEST_CASE("threads that charge one file at once are granted what one thread would be, and the file has it") {
+    const tensafe::test::temporary_directory folder;
+    const auto path = folder.path() / "ledger";
+    const std::vector<std::string> names = {"ann", "bob", "cid"};
+    std::uint64_t most = 0;
+    {
+        privacy::ledger spent({8, 1e-5}, std::make_unique<tensafe::io::ledger_file>(path));
+        most = spent.left("ann", each);
+        std::atomic<std::uint64_t> granted{0};
+        std::atomic<std::uint64_t> wrong{0};
+        std::vector<std::thread> threads;
+        for (std::size_t t = 0; t < 3; ++t) {
+            threads.emplace_back([&, t] {
+                std::size_t refused = 0;
+                for (std::size_t i = t; refused < names.size(); ++i) {
+                    try {
+                        privacy::release_grant grant = spent.charge(names[i % names.size()], each, 2);
+                        for (; grant.left() > 0; ++granted) {
+                            grant.spend(each);
+                        }
+                        refused = 0;
+                    } catch (const tensafe::budget_error&) {
+                        ++refused;  // in a row, of each name once: all are used up
+                    }
+                }
+            });
+        }
+        threads.emplace_back([&] {
+            for (int i = 0; i < 200; ++i) {
+                for (const auto& [name, cost] : spent.state().principals) {
+                    wrong += cost.releases > most || cost.releases % 2 != 0 || cost.delta(8) > 1e-5;
+                    wrong += spent.left(name, each) > most;
+                }
+            }
+        });
+        for (auto& thread : threads) {
+            thread.join();
+        }
+        CHECK(wrong == 0);
+        CHECK(granted == names.size() * (most - most % 2));
+    }
+    privacy::ledger again({8, 1e-5}, std::make_unique<tensafe::io::ledger_file>(path));
+    for (const std::string& name : names) {
+        CHECK(again.spent(name).releases == most - most % 2);
+    }
+}
+
+}  // namespace

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a client needs to release a state under differential privacy: clip, noise, accountants, and a ledger of
-// what was spent. No encryption and no third-party dependency. The ledger's file is opt-in:
+// What a client needs to release a state under differential privacy: clip, noise, accountants, and a ledger
+// of what was spent. No encryption and no third-party dependency. The ledger's file is opt-in:
 // io/ledger_file.hpp.
 
 #include <tensafe/privacy/gaussian_release.hpp>

@@ -22,15 +22,20 @@ function(tensafe_find_component_dependency component result problem)
     if(count GREATER 4)
         list(GET TENSAFE_COMPONENT_${component} 4 oldest)
     endif()
+    if(component STREQUAL "torch")
+        # Its expressions name its targets where the program is linked, which may be another folder.
+        set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
+    endif()
     # What a project around this one has found already may be too old.
-    if(NOT TARGET ${target} OR oldest)
+    if(NOT TARGET ${target} OR oldest OR NOT DEFINED ${package}_VERSION)
         find_package(${package} ${oldest} QUIET)
     endif()
     set(${result} "" PARENT_SCOPE)
     if(NOT TARGET ${target} OR (oldest AND NOT ${package}_FOUND))
         set(${problem} "needs the package ${package}, which was not found (on Debian and Ubuntu: apt-get install ${debian})"
             PARENT_SCOPE)
-    elseif(component STREQUAL "torch" AND CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND Torch_VERSION VERSION_LESS 2)
+    elseif(component STREQUAL "torch" AND CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND Torch_VERSION
+           AND Torch_VERSION VERSION_LESS 2)
         set(${problem} "needs g++, or libtorch 2.0: the headers of libtorch ${Torch_VERSION} are no C++20 to clang"
             PARENT_SCOPE)
     else()

@@ -24,7 +24,7 @@ namespace lora = tensafe::lora;
 using params = tensafe::ckks::private_n4096;
 constexpr std::size_t d_in = 2048;
 
-/// A site of random values, for want of a trained one.
+/// A site of random values, for want of more files.
 lora::adapter_site random_site(const char* projection, std::size_t d_out, std::size_t rank, double scale) {
     std::mt19937 generator(static_cast<std::mt19937::result_type>(rank + d_out));
     std::normal_distribution<float> values(0.0F, 0.02F);
@@ -38,13 +38,14 @@ lora::adapter_site random_site(const char* projection, std::size_t d_out, std::s
 bool run() {
     const tensafe::exec::host here;
     const std::string data = TENSAFE_EXAMPLE_DATA "/qwen_rank32";
-    const lora::adapter trained = tensafe::io::load_peft(data);
+    const lora::adapter loaded = tensafe::io::load_peft(data);
     const lora::matrix states = tensafe::io::safetensors_file::open(data + "/hidden_states.safetensors")
                                     .read_matrix("self_attn.q_proj");
 
-    // The attention adapter: q as trained, k and v at random; two experts with ranks and scales of their own.
+    // The attention adapter: q from the file, k and v at random; two experts with ranks and scales of their
+    // own.
     const lora::adapter attention{
-        {trained.site("q_proj"), random_site("k_proj", 512, 32, 2), random_site("v_proj", 512, 32, 2)}};
+        {loaded.site("q_proj"), random_site("k_proj", 512, 32, 2), random_site("v_proj", 512, 32, 2)}};
     const lora::adapter banking{{random_site("q_proj", 4096, 16, 16.0 / 16)}};
     const lora::adapter investment{{random_site("q_proj", 4096, 8, 16.0 / std::sqrt(8.0))}};
     lora::adapter stacked = lora::stack_adapters(

@@ -3,7 +3,6 @@
 
 #include <tensafe/adapters/torch_lora.hpp>
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/core/error.hpp>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/lora/model_client.hpp>
 #include <tensafe/lora/model_server.hpp>
@@ -18,6 +17,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
+#include <exception>
 #include <memory>
 #include <string>
 
@@ -113,7 +113,7 @@ int main(int argc, char** argv) {
     CLI11_PARSE(app, argc, argv);
     try {
         return run(folder, site) ? 0 : 1;
-    } catch (const tensafe::error& e) {
+    } catch (const std::exception& e) {  // tensafe::error, and c10::Error of libtorch
         std::fprintf(stderr, "torch_lora_linear: %s\n", e.what());
         return 1;
     }

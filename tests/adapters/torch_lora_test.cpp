@@ -4,11 +4,14 @@
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/exec/host.hpp>
+#include <tensafe/lora/coefficient_tiles.hpp>
 #include <tensafe/lora/messages.hpp>
 #include <tensafe/lora/model_client.hpp>
 #include <tensafe/lora/model_server.hpp>
 #include <tensafe/lora/model_session.hpp>
 #include <tensafe/lora/plain.hpp>
+#include <tensafe/lora/protection.hpp>
+#include <tensafe/memory/buffer.hpp>
 #include <tensafe/random/entropy.hpp>
 
 #include <doctest/doctest.h>
@@ -19,7 +22,9 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <cmath>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -39,6 +44,7 @@ namespace libtorch = tensafe::libtorch;
 namespace lora = tensafe::lora;
 using tensafe::encoding_error;
 using tensafe::parameter_error;
+using tensafe::range_exceeded_error;
 using tensafe::shape_error;
 using tensafe::unsupported_error;
 
@@ -126,6 +132,37 @@ std::string refusal(Call call) {
 
 bool has(const std::string& text, const char* part) {
     return text.find(part) != std::string::npos;
+}
+
+// What an encrypted_lora keeps: an explicit instantiation may name private members.
+template <class Tag, typename Tag::type Member>
+struct opened {
+    friend typename Tag::type member_of(Tag) { return Member; }
+};
+struct reading_tag {
+    using type = model_client::workspace encrypted_lora::*;
+    friend type member_of(reading_tag);
+};
+struct row_tag {
+    using type = std::vector<float> encrypted_lora::*;
+    friend type member_of(row_tag);
+};
+struct product_tag {
+    using type = std::vector<double> encrypted_lora::*;
+    friend type member_of(product_tag);
+};
+struct deltas_tag {
+    using type = model_client::site_deltas encrypted_lora::*;
+    friend type member_of(deltas_tag);
+};
+template struct opened<reading_tag, &encrypted_lora::reading_>;
+template struct opened<row_tag, &encrypted_lora::row_>;
+template struct opened<product_tag, &encrypted_lora::product_>;
+template struct opened<deltas_tag, &encrypted_lora::deltas_>;
+
+template <class Values>
+bool is_wiped(const Values& values) {
+    return std::all_of(values.begin(), values.end(), [](const auto& x) { return x == decltype(x + x){}; });
 }
 
 }  // namespace
@@ -266,7 +303,7 @@ DOCTEST_TEST_CASE("a delta beyond the range of halves is refused with its row an
     DOCTEST_CAPTURE(message);
     DOCTEST_CHECK(has(message, "row 1 of 2"));
     DOCTEST_CHECK(has(message, "layers.0.q_proj"));
-    DOCTEST_CHECK(has(message, "Half"));
+    DOCTEST_CHECK(has(message, "too large for Half"));  // and nothing of the value
     DOCTEST_CHECK(difference(encrypted.delta("layers.0.q_proj", x.to(at::kFloat)), wanted) <
                   1e-2 * wanted.abs().max().item<double>());
 }
@@ -291,6 +328,86 @@ DOCTEST_TEST_CASE("a transport that answers nothing does not bring the answer of
     s.is_silent = true;
     DOCTEST_CHECK(has(refusal<shape_error>([&] { static_cast<void>(encrypted.delta("layers.0.q_proj", x)); }),
                       "reply"));
+}
+
+DOCTEST_TEST_CASE("a reply that the transport fills in part is not completed from an earlier one") {
+    served s;
+    std::size_t calls = 0;
+    encrypted_lora encrypted(s.client, [&](std::size_t group, const request& from, reply& to) {
+        DOCTEST_CHECK(to.outputs.empty());
+        reply answer;
+        s.session->apply(here, s.server, group, from, answer);
+        if (++calls == 1) {
+            to = answer;
+            return;
+        }
+        to.rank = answer.rank;
+        to.d = answer.d;
+        to.tokens = answer.tokens;
+    });
+    const at::Tensor x = torch::randn({2, d});
+    DOCTEST_CHECK_THROWS_AS(static_cast<void>(encrypted.delta("layers.0.q_proj", x)), shape_error);
+    DOCTEST_CHECK(calls == 2);
+}
+
+DOCTEST_TEST_CASE("nothing of a state or an answer stays between calls, also after an error") {
+    served s(400);
+    encrypted_lora encrypted = s.deltas_of();
+    const auto& of_products = (encrypted.*member_of(reading_tag())).of_products;
+    const auto check = [&] {
+        DOCTEST_REQUIRE(!of_products.empty());
+        for (const auto& [outputs, work] : of_products) {
+            DOCTEST_CHECK(!work.coefficients.empty());
+            DOCTEST_CHECK(is_wiped(work.coefficients));
+            DOCTEST_CHECK(is_wiped(work.slots));
+        }
+        DOCTEST_CHECK((encrypted.*member_of(row_tag())).size() == static_cast<std::size_t>(d));
+        DOCTEST_CHECK(is_wiped(encrypted.*member_of(row_tag())));
+        DOCTEST_CHECK(!(encrypted.*member_of(product_tag())).empty());
+        DOCTEST_CHECK(is_wiped(encrypted.*member_of(product_tag())));
+        for (const std::vector<double>& delta : encrypted.*member_of(deltas_tag())) {
+            DOCTEST_CHECK(is_wiped(delta));
+        }
+    };
+    const at::Tensor x = torch::randn({d}).to(at::kHalf);  // widened, so that a copy is made
+    static_cast<void>(encrypted.deltas(0, x));
+    check();
+    // Tiles use no slots: those of a packing that does.
+    auto& slots = (encrypted.*member_of(reading_tag())).of_products.begin()->second.slots;
+    slots = tensafe::memory::secret_buffer<std::complex<double>>(2);
+    slots[0] = slots[1] = 1;
+    const at::Tensor large = (x.to(at::kFloat) * 30000).clamp(-60000, 60000).to(at::kHalf);
+    DOCTEST_CHECK_THROWS_AS(static_cast<void>(encrypted.deltas(0, large)), encoding_error);
+    check();
+}
+
+DOCTEST_TEST_CASE("an answer beyond a calibrated range names its row, and goes through with headroom") {
+    torch::manual_seed(3);
+    using tiles = lora::coefficient_tiles<4>;
+    using narrow = lora::protects_adapter_rows<lora::calibrated<3>>;
+    const lora::adapter adapter = three_sites(8);
+    const lora::model_server<small, tiles, narrow> server(adapter);
+    const auto client = std::make_shared<lora::model_client<small, tiles, narrow>>(
+        server.layout(), lora::client_part(adapter));
+    const auto nonce = tensafe::random::fresh_seed();
+    lora::model_session<small> session(nonce, client->zero_key(here, nonce));
+    libtorch::encrypted_lora<small, tiles, narrow> encrypted(
+        client, [&](std::size_t group, const request& from, auto& to) {
+            session.apply(here, server, group, from, to);
+        });
+    // Parallel to a row of A: sqrt(70) times the usual answer, where the range is 3 times that.
+    const at::Tensor x = torch::randn({2, d});
+    x[1].copy_(libtorch::as_tensor(adapter.sites[0].a)[0] * 20);
+    const auto place = server.layout().at("layers.0.q_proj");
+    const std::string message =
+        refusal<range_exceeded_error>([&] { static_cast<void>(encrypted.deltas(place.group, x)); });
+    DOCTEST_CAPTURE(message);
+    DOCTEST_CHECK(has(message, "encrypted_lora: row 1 of 2"));
+    DOCTEST_CHECK_THROWS_AS(static_cast<void>(encrypted.delta("layers.0.q_proj", x)), range_exceeded_error);
+    const at::Tensor wanted = plain(adapter.sites[0], x);
+    const double close = 1e-3 * wanted.abs().max().item<double>();
+    DOCTEST_CHECK(difference(encrypted.deltas(place.group, x, 4)[place.site], wanted) < close);
+    DOCTEST_CHECK(difference(encrypted.delta("layers.0.q_proj", x, 4), wanted) < close);
 }
 
 DOCTEST_TEST_CASE("an encrypted_lora without client or transport is refused") {
@@ -349,6 +466,14 @@ DOCTEST_TEST_CASE("the Linear is a submodule: parameters, to, save and load see 
     std::ostringstream text;
     text << *module;
     DOCTEST_CHECK(has(text.str(), "encrypted_linear(in_features=4, out_features=3)"));
+}
+
+DOCTEST_TEST_CASE("an encrypted_linear is not cloned, neither alone nor in a model") {
+    const auto module = std::make_shared<libtorch::encrypted_linear>(torch::nn::Linear(4, 3),
+                                                                     [](const at::Tensor& x) { return x; });
+    DOCTEST_CHECK_THROWS_AS(static_cast<void>(module->clone()), c10::Error);
+    const torch::nn::Sequential sequence(module, torch::nn::ReLU());
+    DOCTEST_CHECK_THROWS_AS(static_cast<void>(sequence->clone()), c10::Error);
 }
 
 DOCTEST_TEST_CASE("encrypted_linear refuses a delta that libtorch would broadcast or convert") {

@@ -36,6 +36,19 @@ std::string refusal(Call call) {
     return "nothing was thrown";
 }
 
+/// A file with these entries in its header, and `data_bytes` bytes of ones behind it: NaN as F32 and F16.
+io::safetensors_file file_of_header(std::string header, std::size_t data_bytes) {
+    header.resize((header.size() + 7) / 8 * 8, ' ');
+    std::vector<std::byte> bytes(8);
+    bytes[0] = static_cast<std::byte>(header.size() & 255);
+    bytes[1] = static_cast<std::byte>(header.size() >> 8);
+    for (const char c : header) {
+        bytes.push_back(static_cast<std::byte>(c));
+    }
+    bytes.resize(bytes.size() + data_bytes, std::byte{0xff});
+    return io::safetensors_file::adopt(std::move(bytes));
+}
+
 bool has(const std::string& text, const char* part) {
     return text.find(part) != std::string::npos;
 }
@@ -85,23 +98,13 @@ DOCTEST_TEST_CASE("a tensor without values but with a dimension that libtorch ca
     // {"w":{"dtype":"F32","shape":[0,2^63],"data_offsets":[0,0]}} with its length in front
     const std::string header =
         R"({"w":{"dtype":"F32","shape":[0,9223372036854775808],"data_offsets":[0,0]}})";
-    std::vector<std::byte> bytes(8);
-    bytes[0] = static_cast<std::byte>(header.size());
-    for (const char c : header) {
-        bytes.push_back(static_cast<std::byte>(c));
-    }
-    const io::safetensors_file file = io::safetensors_file::adopt(std::move(bytes));
+    const io::safetensors_file file = file_of_header(header, 0);
     DOCTEST_CHECK_THROWS_AS(static_cast<void>(libtorch::to_tensor(file, "w")), tensafe::shape_error);
 }
 
 DOCTEST_TEST_CASE("a type that is listed only is refused by name") {
     const std::string header = R"({"w":{"dtype":"I64","shape":[0],"data_offsets":[0,0]}})";
-    std::vector<std::byte> bytes(8);
-    bytes[0] = static_cast<std::byte>(header.size());
-    for (const char c : header) {
-        bytes.push_back(static_cast<std::byte>(c));
-    }
-    const io::safetensors_file file = io::safetensors_file::adopt(std::move(bytes));
+    const io::safetensors_file file = file_of_header(header, 0);
     DOCTEST_CHECK(
         has(refusal<unsupported_error>([&] { static_cast<void>(libtorch::to_tensor(file, "w")); }), "I64"));
 }
@@ -150,4 +153,62 @@ DOCTEST_TEST_CASE("a file that is not the module's leaves the module as it was")
                           load({{"weight", fits}, {"bias", torch::ones({3})}});
                       }),
                       "module.to(torch::kFloat)"));
+}
+
+DOCTEST_TEST_CASE("names, shapes and types are compared before a value is decoded") {
+    torch::nn::Linear module(torch::nn::LinearOptions(5, 3).bias(false));  // 15 entries
+    const auto load = [&](const char* header, std::size_t data_bytes) {
+        libtorch::load_parameters(*module, file_of_header(header, data_bytes));
+    };
+    // All values are NaN: whoever decodes one says so.
+    DOCTEST_CHECK(has(refusal<format_error>([&] {
+                          load(R"({"weight":{"dtype":"F32","shape":[5,3],"data_offsets":[0,60]}})", 60);
+                      }),
+                      "got shape [5, 3], wanted [3, 5]"));
+    DOCTEST_CHECK(has(refusal<format_error>([&] {
+                          load(R"({"weight":{"dtype":"F32","shape":[3,5],"data_offsets":[0,60]},)"
+                               R"("more":{"dtype":"F32","shape":[1],"data_offsets":[60,64]}})",
+                               64);
+                      }),
+                      "\"more\" is no parameter"));
+    DOCTEST_CHECK(has(refusal<unsupported_error>([&] {
+                          load(R"({"weight":{"dtype":"F64","shape":[3,5],"data_offsets":[0,120]}})", 120);
+                      }),
+                      "got values of Double"));
+    DOCTEST_CHECK(has(refusal<format_error>([&] {
+                          load(R"({"weight":{"dtype":"F32","shape":[3,5],"data_offsets":[0,60]}})", 60);
+                      }),
+                      "value 0"));
+}
+
+DOCTEST_TEST_CASE("a module with a tensor that cannot be written is refused, and is as it was") {
+    struct with_buffer : torch::nn::Module {
+        explicit with_buffer(at::Tensor buffer) {
+            first = register_parameter("first", torch::zeros({2}));
+            register_buffer("second", std::move(buffer));
+        }
+        at::Tensor first;
+    };
+    io::safetensors_writer writer;
+    libtorch::add_tensor(writer, "first", torch::ones({2}), io::dtype::f32);
+    libtorch::add_tensor(writer, "second", torch::ones({3, 2}), io::dtype::f32);
+    const io::safetensors_file file = file_of(writer);
+    at::Tensor of_inference;
+    {
+        const c10::InferenceMode inference;
+        of_inference = torch::zeros({3, 2});
+    }
+    for (const at::Tensor& buffer : {torch::zeros({2}).expand({3, 2}), of_inference}) {
+        with_buffer module(buffer);
+        DOCTEST_CHECK(
+            has(refusal<unsupported_error>([&] { libtorch::load_parameters(module, file); }), "clone()"));
+        DOCTEST_CHECK(torch::equal(module.first, torch::zeros({2})));
+    }
+    with_buffer apart(torch::zeros({2, 6}).t().slice(0, 0, 6, 2));  // strides alone are no reason
+    libtorch::load_parameters(apart, file);
+    DOCTEST_CHECK(torch::equal(apart.named_buffers()["second"], torch::ones({3, 2})));
+    const c10::InferenceMode inference;
+    with_buffer there(of_inference);
+    libtorch::load_parameters(there, file);
+    DOCTEST_CHECK(torch::equal(of_inference, torch::ones({3, 2})));
 }

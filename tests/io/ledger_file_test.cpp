@@ -64,13 +64,15 @@ unsigned mode_of(const std::filesystem::path& path) {
     return status.st_mode & 07777;
 }
 
+constexpr auto start_empty = io::missing_ledger::start_empty;
+
 ledger opened(const std::filesystem::path& path) {
-    return ledger(usual, std::make_unique<io::ledger_file>(path));
+    return ledger(usual, std::make_unique<io::ledger_file>(path, start_empty));
 }
 
 std::string refusal(const std::filesystem::path& path) {
     try {
-        io::ledger_file file(path);
+        static_cast<void>(io::ledger_file(path, start_empty).load());
     } catch (const tensafe::error& error) {
         return error.what();
     }
@@ -185,11 +187,16 @@ TEST_CASE("hostile text is refused and the message says what is wrong") {
               .find("duplicate key \"mu_squared\"") != std::string::npos);
     CHECK(changed("\"principals\": [", "\"principals\": {}, \"x\": [").find("wanted an object of 3") !=
           std::string::npos);
+    CHECK(changed("0.1", "9007199254740993") ==
+          "\"a file\": principal number 0: \"mu_squared\" is \"9007199254740993\", wanted a number with a "
+          "point "
+          "or an exponent");
+    CHECK(changed("0.1", "1.0") == "nothing was thrown");
     for (const char* const number :
-         {"-0.1", "\"0.1\"", "null", "1e999", "NaN", "-1e999", "0", "true", "{}"}) {
+         {"-0.1", "\"0.1\"", "null", "1e999", "NaN", "-1e999", "0", "0.0", "1", "true", "{}"}) {
         CHECK(changed("0.1", number) != "nothing was thrown");
     }
-    for (const char* const number : {"-1e-30", "1", "1.5", "\"0\"", "1e999", "[]"}) {
+    for (const char* const number : {"-1e-30", "0", "1.0", "1.5", "\"0\"", "1e999", "[]"}) {
         CHECK(changed("1e-30", number) != "nothing was thrown");
     }
     for (const char* const number : {"-7", "7.0", "18446744073709551616", "\"7\"", "0", "null"}) {
@@ -199,7 +206,7 @@ TEST_CASE("hostile text is refused and the message says what is wrong") {
         CHECK(changed("\"ann\"", name).find("\"name\" is") != std::string::npos);
     }
     CHECK(changed("ann", std::string(129, 'a')).find("1 to 128 bytes") != std::string::npos);
-    const std::string entry = "{\"name\":\"ann\",\"mu_squared\":1,\"delta_slack\":0,\"releases\":1}";
+    const std::string entry = "{\"name\":\"ann\",\"mu_squared\":1.0,\"delta_slack\":0.0,\"releases\":1}";
     const std::string head = "{\"format\":\"tensafe privacy ledger\",\"version\":1,\"principals\":[";
     CHECK(said(head + entry + "]}") == "nothing was thrown");
     CHECK(said(head + entry + ',' + entry + "]}") == "\"a file\": principal number 1: \"ann\" comes twice");
@@ -237,18 +244,120 @@ TEST_CASE("a new ledger file is its owner's alone, and remembers over a restart"
     CHECK(contents(path) == exhausted);
 }
 
-TEST_CASE("a missing ledger is refused where one must be there, and nothing is made") {
+TEST_CASE("a missing ledger is an error that says what to do, unless an empty one is asked for") {
     const temporary_directory folder;
     const auto path = folder.path() / "ledger";
-    CHECK_THROWS_AS(io::ledger_file(path, io::missing_ledger::refuse), io_error);
+    const std::string shown = '"' + path.string() + '"';
+    CHECK_THROWS_WITH_AS(
+        io::ledger_file{path},
+        (shown + ": there is no ledger; if there was one, find it; to begin with nothing spent, open it once "
+                 "with io::missing_ledger::start_empty")
+            .c_str(),
+        io_error);
     CHECK_FALSE(std::filesystem::exists(path));
-    { io::ledger_file file(path); }
-    CHECK_NOTHROW(io::ledger_file(path, io::missing_ledger::refuse));
-    CHECK_THROWS_AS(io::ledger_file(folder.path() / "nowhere" / "ledger"), io_error);
-    // A link to nowhere is no missing ledger.
-    std::filesystem::create_symlink(folder.path() / "gone", folder.path() / "link");
-    CHECK_THROWS_AS(io::ledger_file(folder.path() / "link"), io_error);
+    { io::ledger_file file(path, start_empty); }
+    CHECK_NOTHROW(io::ledger_file{path});
+    static_cast<void>(opened(path).charge("ann", small));
+    CHECK(opened(path).spent("ann").releases == 1);  // what is there is not emptied
+    CHECK_THROWS_AS(io::ledger_file(folder.path() / "nowhere" / "ledger", start_empty), io_error);
+    for (const char* const nothing : {"", "/", "ledger/"}) {
+        CHECK(refusal(nothing).find("names no file") != std::string::npos);
+    }
+}
+
+TEST_CASE("a ledger has one name: links to it are refused, before it is in use and meanwhile") {
+    const temporary_directory folder;
+    const auto path = folder.path() / "ledger";
+    const auto link = folder.path() / "link";
+    ledger spent = opened(path);
+    static_cast<void>(spent.charge("ann", small));
+    std::filesystem::create_symlink(path, link);
+    CHECK(refusal(link).find("is a link") != std::string::npos);
+    std::filesystem::remove(link);
+    std::filesystem::create_symlink(folder.path() / "gone", link);
+    CHECK(refusal(link).find("is a link") != std::string::npos);
     CHECK_FALSE(std::filesystem::exists(folder.path() / "gone"));
+    std::filesystem::remove(link);
+
+    std::filesystem::create_hard_link(path, link);
+    CHECK(refusal(link).find("is a file with 2 names") != std::string::npos);
+    const ledger_state before = spent.state();
+    CHECK_THROWS_AS(static_cast<void>(spent.charge("ann", small)), io_error);
+    CHECK(spent.state() == before);
+    std::filesystem::remove(link);
+    CHECK_NOTHROW(static_cast<void>(spent.charge("ann", small)));
+
+    // Moved away, with a link in its place: that stays a link, and what it leads to as it is.
+    const std::string text = contents(path);
+    std::filesystem::rename(path, folder.path() / "moved");
+    std::filesystem::create_symlink(folder.path() / "moved", path);
+    CHECK_THROWS_AS(static_cast<void>(spent.charge("ann", small)), io_error);
+    CHECK(std::filesystem::is_symlink(path));
+    CHECK(contents(path) == text);
+}
+
+TEST_CASE("a ledger stays in its folder, wherever the process or the folder goes") {
+    const temporary_directory folder;
+    const auto home = folder.path() / "home";
+    std::filesystem::create_directory(home);
+    CHECK(ending_of(in_child([&] {
+              std::filesystem::current_path(home);
+              auto file = std::make_unique<io::ledger_file>("ledger", start_empty);
+              const bool named =
+                  std::filesystem::equivalent(file->path(), home / "ledger") && file->path().is_absolute();
+              ledger spent(usual, std::move(file));
+              std::filesystem::current_path("/");
+              static_cast<void>(spent.charge("ann", small, 3));
+              std::filesystem::rename(home, folder.path() / "moved");
+              std::filesystem::create_directory(home);
+              static_cast<void>(spent.charge("ann", small, 4));
+              ::_exit(named ? 0 : 3);
+          })) == 0);
+    CHECK(std::filesystem::is_empty(home));
+    CHECK(opened(folder.path() / "moved" / "ledger").spent("ann").releases == 7);
+}
+
+TEST_CASE("a folder that cannot be opened, and so not be forced to the device, is refused") {
+    const temporary_directory folder;
+    const auto path = folder.path() / "ledger";
+    REQUIRE(::chmod(folder.path().c_str(), 0300) == 0);
+    // Root may read everything: a child that is somebody else then tries.
+    constexpr uid_t nobody = 65534;
+    const bool is_root = ::geteuid() == 0;
+    if (!is_root || ::chown(folder.path().c_str(), nobody, static_cast<gid_t>(-1)) == 0) {
+        CHECK(ending_of(in_child([&] {
+                  if (is_root && ::setuid(nobody) != 0) {
+                      ::_exit(3);
+                  }
+                  io::ledger_file file(path, start_empty);
+              })) == 1 << 8);
+        CHECK_FALSE(std::filesystem::exists(path));
+    } else {
+        MESSAGE("skipped: root, and no other user");
+    }
+    REQUIRE(::chmod(folder.path().c_str(), 0700) == 0);
+
+    // What confirm() forces is the folder that was opened: it notices if that is gone.
+    CHECK(ending_of(in_child([&] {
+              io::ledger_file file(folder.put("there", one_principal), start_empty);
+              file.confirm();
+              struct stat wanted {};
+              struct stat found {};
+              if (::stat(folder.path().c_str(), &wanted) != 0) {
+                  ::_exit(3);
+              }
+              for (int i = 3; i < 1000; ++i) {
+                  if (::fstat(i, &found) == 0 && found.st_ino == wanted.st_ino &&
+                      found.st_dev == wanted.st_dev) {
+                      static_cast<void>(::close(i));
+                  }
+              }
+              try {
+                  file.confirm();
+              } catch (const io_error&) {
+                  ::_exit(4);
+              }
+          })) == 4 << 8);
 }
 
 TEST_CASE("a file that is no ledger, or that others may touch, is refused and stays as it is") {
@@ -267,11 +376,12 @@ TEST_CASE("a file that is no ledger, or that others may touch, is refused and st
     for (const std::string& text : {std::string(), one_principal.substr(0, 40), std::string("{}"),
                                     std::string(io::detail::longest_ledger_file + 1, ' ')}) {
         folder.put("ledger", text);
-        CHECK_THROWS_AS(io::ledger_file{path}, format_error);
+        io::ledger_file file(path);  // reads nothing: the ledger does
+        CHECK_THROWS_AS(static_cast<void>(file.load()), format_error);
         CHECK(contents(path) == text);
     }
     std::filesystem::create_directory(folder.path() / "folder");
-    CHECK_THROWS_AS(io::ledger_file(folder.path() / "folder"), io_error);
+    CHECK(refusal(folder.path() / "folder").find("is not a regular file") != std::string::npos);
 }
 
 TEST_CASE("one ledger at a time has a file, in this process and in all") {
@@ -297,6 +407,25 @@ TEST_CASE("a child of fork cannot spend its parent's budget a second time") {
     CHECK(ending_of(in_child([&] { static_cast<void>(spent.charge("ann", small)); })) == 1 << 8);
     CHECK(contents(path) == before);
     CHECK_NOTHROW(static_cast<void>(spent.charge("ann", small)));
+}
+
+TEST_CASE("a child of fork has the lock until it ends") {
+    const temporary_directory folder;
+    const auto path = folder.path() / "ledger";
+    auto file = std::make_unique<io::ledger_file>(path, start_empty);
+    std::array<int, 2> pipe{};
+    REQUIRE(::pipe(pipe.data()) == 0);
+    const pid_t child = in_child([&] {
+        static_cast<void>(::close(pipe[1]));
+        char none = 0;
+        ::_exit(::read(pipe[0], &none, 1) == 0 ? 0 : 3);  // until the parent lets go
+    });
+    static_cast<void>(::close(pipe[0]));
+    file.reset();
+    CHECK(refusal(path).find("or by a child that one forked") != std::string::npos);
+    static_cast<void>(::close(pipe[1]));
+    CHECK(ending_of(child) == 0);
+    CHECK(refusal(path) == "nothing was thrown");
 }
 
 TEST_CASE("a charge that cannot be written is not granted, and the file stays as it was") {
@@ -331,7 +460,7 @@ namespace {
 /// Dies between the new file and its confirmation.
 class dying_store final : public privacy::ledger_store {
   public:
-    explicit dying_store(const std::filesystem::path& path) : file_(path) {}
+    explicit dying_store(const std::filesystem::path& path) : file_(path, start_empty) {}
     ledger_state load() override { return file_.load(); }
     void replace(const ledger_state& state) override { file_.replace(state); }
     void confirm() override { static_cast<void>(::raise(SIGKILL)); }

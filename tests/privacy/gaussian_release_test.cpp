@@ -8,8 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <random>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -43,6 +45,19 @@ std::vector<float> released(const gaussian_release& release, generator& random, 
     std::vector<float> out(h.size());
     release(grant, random, h, out);
     return out;
+}
+
+/// The smallest epsilon at which these releases, of `more` times the mu, keep delta = 1e-5, if nothing was
+/// rounded up on the way.
+double last_epsilon(const gaussian_release& release, std::uint64_t releases, double more = 1) {
+    const double mu = more * release.mu() * std::sqrt(static_cast<double>(releases));
+    const double slack = release.delta_slack() * static_cast<double>(releases);
+    double low = 0;
+    double high = privacy::gaussian_epsilon(0.9e-5, mu);
+    for (double middle = high / 2; low < middle && middle < high; middle = low + (high - low) / 2) {
+        (privacy::gaussian_delta(middle, mu) + slack <= 1e-5 ? high : low) = middle;
+    }
+    return high;
 }
 
 template <class F>
@@ -97,6 +112,85 @@ TEST_CASE("of keeps the budget with its slack, and no noise a millionth smaller 
     }
     // The known answer 3.7306 per unit of sensitivity, here 2C.
     CHECK(std::abs(gaussian_release::of({1, 1e-5}, 0.5, 2048).deviation() - 3.7306) < 1e-4);
+}
+
+TEST_CASE("releases fit into their budget however they are charged, where it ends at the last digit") {
+    std::mt19937_64 source(1);
+    std::uniform_real_distribution<double> uniform(0, 1);
+    for (int round = 0; round < 200; ++round) {
+        const std::uint64_t releases = round % 2 == 0 ? 1 : 2 + source() % 40;
+        const gaussian_release ideal(1, std::exp(4 * uniform(source)), 64);
+        const privacy::privacy_budget all{last_epsilon(ideal, releases), 1e-5};
+        CAPTURE(all.epsilon);
+        CAPTURE(releases);
+        const privacy::release_cost cost = gaussian_release::of(all, 1, 64, releases).cost();
+        privacy::ledger at_once(all);
+        CHECK(at_once.left("alice", cost) == releases);
+        privacy::ledger one_by_one(all);
+        for (std::uint64_t k = 0; k < releases; ++k) {
+            CHECK_NOTHROW(std::ignore = one_by_one.charge("alice", cost));
+        }
+        CHECK_THROWS_AS(std::ignore = one_by_one.charge("alice", cost), tensafe::budget_error);
+    }
+    const privacy::privacy_budget found{1.6951185692741961, 1e-5};  // once refused
+    privacy::ledger once(found);
+    CHECK_NOTHROW(std::ignore = once.charge("alice", gaussian_release::of(found, 1, 64).cost()));
+
+    // So many that their rounding is more than that of delta, which alone would fit.
+    constexpr std::uint64_t many = 1'000'000;
+    const privacy::privacy_budget all{last_epsilon(gaussian_release(1, 100.7, 64), many, 1 + 0x1.2p-37),
+                                      1e-5};
+    const privacy::release_cost cost = gaussian_release::of(all, 1, 64, many).cost();
+    privacy::spent_cost sum;
+    for (std::uint64_t k = 0; k < many; ++k) {
+        sum = sum.plus(cost, 1);
+    }
+    CHECK(sum.delta(all.epsilon) <= all.delta);
+    CHECK(privacy::ledger(all).left("alice", cost) == many);
+}
+
+TEST_CASE("a ledger allows as many releases as were asked for, and no more") {
+    for (const privacy::privacy_budget& all :
+         {privacy::privacy_budget{0.3, 1e-9}, privacy::privacy_budget{1, 1e-5},
+          privacy::privacy_budget{40, 1e-6}}) {
+        for (const std::uint64_t releases : {2U, 3U, 8U, 1000U, 50'000U}) {
+            CAPTURE(all.epsilon);
+            CAPTURE(releases);
+            const gaussian_release release = gaussian_release::of(all, 3, 64, releases);
+            privacy::ledger at_once(all);
+            CHECK(at_once.left("alice", release.cost()) == releases);
+            CHECK(at_once.charge("alice", release.cost(), releases).left() == releases);
+            CHECK_THROWS_AS(std::ignore = at_once.charge("alice", release.cost()), tensafe::budget_error);
+            privacy::ledger one_by_one(all);
+            for (std::uint64_t k = 0; k < std::min(releases, std::uint64_t{1000}); ++k) {
+                CHECK_NOTHROW(std::ignore = one_by_one.charge("alice", release.cost()));
+            }
+            CHECK(one_by_one.left("alice", release.cost()) ==
+                  releases - std::min(releases, std::uint64_t{1000}));
+        }
+    }
+    // mu is a whole number of steps, here 10^4: a few more.
+    const gaussian_release many = gaussian_release::of({1, 1e-5}, 1, 64, 1'000'000'000);
+    const std::uint64_t left = privacy::ledger({1, 1e-5}).left("alice", many.cost());
+    CHECK(left >= 1'000'000'000);
+    CHECK(left < 1'001'000'000);
+    // A total far beyond what one release may cost.
+    CHECK(gaussian_release::of({500, 1e-5}, 1, 8, 9).mu() < 16);
+}
+
+TEST_CASE("many releases cost noise by the root of their number, and their slacks count") {
+    const double one = gaussian_release::of({1, 1e-5}, 1, 64).deviation();
+    CHECK(std::abs(gaussian_release::of({1, 1e-5}, 1, 64, 10'000).deviation() / (100 * one) - 1) < 1e-9);
+    // Fifty slacks of 2^-77 are a third of this delta, a thousand more than all.
+    const privacy::privacy_budget tight{1, 1e-21};
+    CHECK(privacy::ledger(tight).left("alice", gaussian_release::of(tight, 1, 2048, 50).cost()) == 50);
+    CHECK(message_of([&] {
+              gaussian_release::of(tight, 1, 2048, 1000);
+          }).find("delta: got 1e-21, wanted at least 1.3") != std::string::npos);
+    CHECK(message_of([] {
+              gaussian_release::of({1, 1e-5}, 1, 64, 0);
+          }).find("releases: got 0") != std::string::npos);
+    CHECK_THROWS_AS(gaussian_release::of({1, 1e-5}, 1, 64, std::uint64_t{1} << 60), tensafe::parameter_error);
 }
 
 TEST_CASE("budgets that the noise cannot keep are refused with what to do") {
@@ -206,18 +300,6 @@ TEST_CASE("neighbours are told apart as well as delta says, and no better") {
     }
 }
 
-TEST_CASE("what leaves is a float of a whole number of steps") {
-    const gaussian_release release(1, 1000, 64);
-    generator random(seed_of(3));
-    const std::vector<float> out = released(release, random, std::vector<float>(64, 0.1F));
-    const double step = 1000 / tensafe::random::discrete_gaussian_deviation;
-    for (const float x : out) {
-        // A float has fewer digits than the integer: some integer gives exactly this one.
-        const double nearest = std::nearbyint(static_cast<double>(x) / step);
-        CHECK(static_cast<float>(nearest * step) == x);
-    }
-}
-
 TEST_CASE("no two releases share noise, also from one generator, and equal starts repeat it") {
     const gaussian_release release(1, 1, 100);
     const std::vector<float> h(100, 0.05F);
@@ -312,13 +394,13 @@ TEST_CASE("bad vectors are refused before anything is spent or drawn") {
     CHECK(random.next_seed().bytes == fresh.next_seed().bytes);
 }
 
-TEST_CASE("without randomness nothing is written, and the release counts as made") {
+TEST_CASE("without randomness nothing is written and nothing is lost") {
     const gaussian_release release(1, 1, 9);
     release_grant grant = grant_for(release);
     generator moved_from(seed_of(9));
     const generator taken = std::move(moved_from);
     std::vector<float> out(9, 5);
     CHECK_THROWS_AS(release(grant, moved_from, std::vector<float>(9, 0.3F), out), tensafe::error);
-    CHECK(grant.left() == 0);
+    CHECK(grant.left() == 1);
     CHECK(out == std::vector<float>(9, 5));
 }

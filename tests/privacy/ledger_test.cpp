@@ -119,6 +119,18 @@ TEST_CASE("a charge is all or nothing, and its refusal says what is left") {
     CHECK(spent.state().principals.size() == 1);  // a refusal makes no account
 }
 
+TEST_CASE("a name cannot pretend to be a part of a message") {
+    ledger spent({1, 1e-5});
+    CHECK(refusal(spent, "ann\": got 0 \\ Zo\xc3\xab", {5, 0}, 1)
+              .find(R"(principal "ann\": got 0 \\ Zo\xc3\xab": got 1 releases of mu 5,)") !=
+          std::string::npos);
+    device disk;
+    disk.stored.principals.emplace("a\"b", spent_cost{-1, 0, 1});
+    CHECK_THROWS_WITH(
+        ledger(usual, std::make_unique<memory_store>(disk)),
+        R"(privacy::ledger: stored state of "a\"b": mu_squared: got -1, wanted a finite number, 0 or more)");
+}
+
 TEST_CASE("slacks add up, rounded up, and take from delta") {
     ledger spent(usual);
     static_cast<void>(spent.charge("ann", {1e-3, 1e-6}, 9));
@@ -147,6 +159,16 @@ TEST_CASE("what was spent is the curve of one Gaussian mechanism, with the slack
     CHECK(spent.epsilon(1e-6) == std::numeric_limits<double>::infinity());
     CHECK(spent_cost{}.delta(0) == 0);
     CHECK(spent_cost{}.epsilon(1e-9) == 0);
+    // Whatever was spent.
+    constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+    for (const spent_cost& each : {spent, spent_cost{}}) {
+        for (const double wrong : {0.0, 1.0, 2.0, -1.0, nan}) {
+            CHECK_THROWS_AS(static_cast<void>(each.epsilon(wrong)), parameter_error);
+        }
+        for (const double wrong : {-1.0, nan, std::numeric_limits<double>::infinity()}) {
+            CHECK_THROWS_AS(static_cast<void>(each.delta(wrong)), parameter_error);
+        }
+    }
 }
 
 TEST_CASE("what is left can be charged and one more cannot, whatever the costs") {

@@ -206,6 +206,30 @@ TEST_CASE("an order without a bound is passed over, and without any bound nothin
     CHECK(tail.delta(1e6) == std::numeric_limits<double>::min());
 }
 
+TEST_CASE("a divergence that was rounded away at some orders is not taken for none") {
+    // Randomised response of epsilon 1e-7 in doubles: at orders near 1 rounding leaves zeros.
+    renyi_accountant accountant;
+    std::vector<double> curve(accountant.orders().size());
+    const double p = 1 / (1 + std::exp(-1e-7));
+    std::transform(accountant.orders().begin(), accountant.orders().end(), curve.begin(), [&](double order) {
+        const double likely = std::pow(p, order) * std::pow(1 - p, 1 - order);
+        const double unlikely = std::pow(1 - p, order) * std::pow(p, 1 - order);
+        const double divergence = std::log(likely + unlikely) / (order - 1);
+        return divergence >= 0 ? std::min(divergence, 1e-7) : divergence < 0 ? 0 : infinity;
+    });
+    REQUIRE(std::count(curve.begin(), curve.end(), 0.0) > 0);
+    accountant.add(curve, 400'000'000'000'000);
+    // Nearly a Gaussian mechanism of mu = 2.
+    CHECK(accountant.epsilon(1e-5) > 0.8 * gaussian_epsilon(1e-5, 2));
+    CHECK(accountant.delta(5) > 0.1 * gaussian_delta(5, 2));
+
+    renyi_accountant two({2, 3});
+    two.add(std::vector<double>{0.5, 0});
+    // Order 3 with D = 0.
+    CHECK(two.epsilon(1e-5) == doctest::Approx(std::log(2.0 / 3) - (std::log(1e-5) + std::log(3.0)) / 2));
+    CHECK(two.delta(1) == doctest::Approx(std::exp(2 * (std::log(2.0 / 3) - 1)) / 3));
+}
+
 TEST_CASE("what makes no sense is refused, and nothing is lost") {
     for (const double bad : {1.0, 0.5, -2.0, infinity, not_a_number}) {
         CHECK_THROWS_AS(renyi_accountant({2, bad}), parameter_error);

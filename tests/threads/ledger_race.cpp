@@ -27,7 +27,8 @@ TEST_CASE("threads that charge one file at once are granted what one thread woul
     const std::vector<std::string> names = {"ann", "bob", "cid"};
     std::uint64_t most = 0;
     {
-        privacy::ledger spent({8, 1e-5}, std::make_unique<tensafe::io::ledger_file>(path));
+        privacy::ledger spent({8, 1e-5}, std::make_unique<tensafe::io::ledger_file>(
+                                             path, tensafe::io::missing_ledger::start_empty));
         most = spent.left("ann", each);
         std::atomic<std::uint64_t> granted{0};
         std::atomic<std::uint64_t> wrong{0};
@@ -65,6 +66,37 @@ TEST_CASE("threads that charge one file at once are granted what one thread woul
     privacy::ledger again({8, 1e-5}, std::make_unique<tensafe::io::ledger_file>(path));
     for (const std::string& name : names) {
         CHECK(again.spent(name).releases == most - most % 2);
+    }
+}
+
+TEST_CASE("of two threads that spend the last release of a grant at once, one gets it") {
+    constexpr std::size_t rounds = 20'000;
+    constexpr privacy::release_cost little{1e-4, 0};
+    privacy::ledger ledger({8, 1e-5});
+    std::vector<privacy::release_grant> grants;
+    for (std::size_t i = 0; i < rounds; ++i) {
+        grants.push_back(ledger.charge("ann", little));
+    }
+    std::atomic<std::uint64_t> spent{0};
+    std::atomic<std::size_t> arrived{0};
+    const auto spend_all = [&] {
+        for (std::size_t i = 0; i < rounds; ++i) {
+            for (++arrived; arrived < 2 * (i + 1);) {
+                std::this_thread::yield();
+            }
+            try {
+                grants[i].spend(little);
+                ++spent;
+            } catch (const tensafe::budget_error&) {
+            }
+        }
+    };
+    std::thread other(spend_all);
+    spend_all();
+    other.join();
+    CHECK(spent == rounds);
+    for (const privacy::release_grant& grant : grants) {
+        CHECK(grant.left() == 0);
     }
 }
 

@@ -25,7 +25,8 @@
 /// copied to there unasked. Reading a tensor that requires a gradient is fine; results carry none.
 ///
 /// The namespace is not called torch, which would hide ::torch from whoever writes `using namespace tensafe`.
-/// All functions are thread-safe for reading, as libtorch is, and cost O(1) unless they copy.
+/// All functions are thread-safe for reading, as libtorch is, and cost O(1) unless they copy. A new tensor
+/// for which libtorch finds no memory is a c10::Error.
 namespace tensafe::libtorch {
 
 namespace detail {
@@ -44,7 +45,26 @@ inline std::string got(const char* who, const at::Tensor& t) {
            shape_text(t.sizes()) + ", wanted ";
 }
 
-/// Refuses all but a dense tensor of real numbers in the CPU's memory.
+/// Whether the storage holds every entry. libtorch lets it be made smaller under a tensor.
+/// @pre a tensor with strides and a storage
+inline bool is_within_storage(const at::Tensor& t) {
+    if (t.numel() == 0) {
+        return true;
+    }
+    if (t.storage().data() == nullptr) {
+        return false;
+    }
+    // By subtraction, so that nothing can overflow.
+    auto left = static_cast<std::int64_t>(t.storage().nbytes() / t.itemsize()) - t.storage_offset() - 1;
+    for (std::int64_t k = 0; k < t.dim() && left >= 0; ++k) {
+        const std::int64_t steps = t.size(k) - 1;
+        const std::int64_t stride = t.stride(k);
+        left = steps == 0 || stride == 0 ? left : steps > left / stride ? -1 : left - steps * stride;
+    }
+    return left >= 0;
+}
+
+/// Refuses all but a dense tensor of real numbers in the CPU's memory. O(dimensions).
 /// @throws parameter_error or unsupported_error
 inline void check_memory(const char* who, const at::Tensor& t) {
     const auto refuse = [who](const std::string& what) {
@@ -72,10 +92,10 @@ inline void check_memory(const char* who, const at::Tensor& t) {
     if (t.is_neg()) {
         refuse("got a tensor that is to be negated when read, wanted plain memory; call x.resolve_neg()");
     }
-    if (!t.has_storage() || (t.numel() > 0 && t.storage().data() == nullptr)) {
+    if (!t.has_storage() || !is_within_storage(t)) {
         refuse(
-            "got a tensor without memory of its own (zeros that are none, or inside of vmap), wanted one "
-            "that has some; call x.clone()");
+            "got a tensor without memory for all its entries (zeros that are none, inside of vmap, or a "
+            "storage that was made smaller), wanted one that has it; call x.clone() while it is whole");
     }
 }
 
@@ -110,16 +130,18 @@ inline void widen(const at::Tensor& t, std::int64_t first, std::int64_t stride, 
 
 /// Rounds values to those of the tensor's type, once, to nearest, ties to even, and writes them at its place
 /// `first`.  @pre contiguous, of a type that to_tensor takes, with room
-/// @throws encoding_error, naming the entry, unless the rounded value is finite
+/// @throws encoding_error, naming the entry but not its value, unless the rounded value is finite
 inline void write_rounded(const char* who, std::span<const double> values, const at::Tensor& t,
                           std::size_t first) {
     const auto write = [&](auto* out, auto&& rounded, auto&& is_finite) {
         for (std::size_t k = 0; k < values.size(); ++k) {
             out[first + k] = rounded(values[k]);
             if (!is_finite(out[first + k])) {
+                // Without the value: messages end up in logs, and this was decrypted.
                 throw encoding_error(std::string(who) + ": entry " + std::to_string(k) + " is " +
-                                     std::to_string(values[k]) + ", wanted a finite value that " +
-                                     at::toString(t.scalar_type()) + " can hold");
+                                     (std::isfinite(values[k])
+                                          ? std::string("too large for ") + at::toString(t.scalar_type())
+                                          : "not finite"));
             }
         }
     };
@@ -171,15 +193,16 @@ inline std::span<const float> as_span(const at::Tensor& vector) {
     constexpr const char* who = "libtorch::as_span";
     detail::check_memory(who, vector);
     if (vector.scalar_type() != at::kFloat) {
-        throw unsupported_error(
-            detail::got(who, vector) + "Float; " +
-            (detail::is_readable(vector.scalar_type())
-                 ? "to widen it, which is exact, use hidden_states(x).row(i, space), or to_vector(x)"
-                 : "round or convert it: x.to(torch::kFloat)"));
+        throw unsupported_error(detail::got(who, vector) + "Float; " +
+                                (detail::is_readable(vector.scalar_type())
+                                     ? "to widen it, which is exact, use to_vector(x), or hidden_states "
+                                       "states(x); states.row(0, space)"
+                                     : "round or convert it: x.to(torch::kFloat)"));
     }
     if (vector.dim() != 1) {
-        throw shape_error(detail::got(who, vector) +
-                          "one dimension; use hidden_states(x).row(i, space), or x.flatten() in a variable");
+        throw shape_error(
+            detail::got(who, vector) +
+            "one dimension; use hidden_states states(x); states.row(i, space), or x.flatten() in a variable");
     }
     if (vector.size(0) > 1 && vector.stride(0) != 1) {
         throw shape_error(detail::got(who, vector) + "entries next to each other, not " +
@@ -233,7 +256,7 @@ class hidden_states {
     /// not touched; else they are widened into `space`. Valid as long as this object and `space` are, and the
     /// tensor's memory is not resized. Threads need a `space` each.
     /// @throws shape_error if there is no such row; std::bad_alloc
-    std::span<const float> row(std::size_t i, std::vector<float>& space) const {
+    std::span<const float> row(std::size_t i, std::vector<float>& space) const& {
         if (i >= count_) {
             throw shape_error("libtorch::hidden_states::row: got row " + std::to_string(i) +
                               ", wanted one of the " + std::to_string(count_) + " of a tensor of shape " +
@@ -253,8 +276,8 @@ class hidden_states {
         detail::widen(x_, first, stride, d_, space.data());
         return space;
     }
-    std::span<const float> row(std::size_t i,
-                               std::vector<float>&& space) const = delete;  // the row lies there
+    void row(std::size_t i, std::vector<float>& space) const&& = delete;  // keep the object in a variable
+    void row(std::size_t i, std::vector<float>&& space) const = delete;   // the row lies there
 
   private:
     at::Tensor x_;
@@ -302,7 +325,7 @@ inline lora::matrix to_matrix(const at::Tensor& t) {
 /// Decrypted products and deltas as a tensor of shape [size], Float, Half, BFloat16 or Double: each rounded
 /// once, to nearest, ties to even. O(size).
 /// @throws encoding_error, naming the entry, for one that would be infinite or is no number;
-///         unsupported_error for another type; std::bad_alloc
+///         unsupported_error for another type; c10::Error if libtorch finds no memory
 inline at::Tensor to_tensor(std::span<const double> values, at::ScalarType type = at::kFloat) {
     constexpr const char* who = "libtorch::to_tensor";
     at::Tensor result = detail::make_tensor(who, {static_cast<std::int64_t>(values.size())}, type);

@@ -21,7 +21,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <ostream>
 #include <span>
 #include <string>
@@ -51,15 +50,17 @@ namespace tensafe::libtorch {
 ///
 /// For one thread at a time, over all that share the client's key. Exception safety: strong, but the requests
 /// that went up before are answered: they have used up zeros of the session. What it keeps from call to call
-/// is memory without secrets; x and the deltas lie in libtorch's memory, which nobody wipes.
+/// holds no secret; x and the deltas lie in libtorch's memory, which nobody wipes.
 template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
           class Protection = lora::protects_adapter_rows<>>
 class encrypted_lora {
   public:
     using client_type = lora::model_client<P, Packing, Protection>;
     using reply_type = typename client_type::reply_type;
-    /// Carries a request to the server and its reply back. The reply may hold one of an earlier row, to be
-    /// overwritten. What it throws goes through as it is.
+    /// Carries a request to the server and its reply back: fills all of the reply, which comes empty, or
+    /// throws, which goes through as it is. Messages have no number, and the reply to another request
+    /// decrypts to a wrong delta without an error. So it must match replies to requests: a connection on
+    /// which it gave up waiting may still bring the late one, and has to be closed.
     using transport = std::function<void(std::size_t group, const lora::request<P>&, reply_type&)>;
 
     /// @throws parameter_error without a client or a transport
@@ -79,26 +80,29 @@ class encrypted_lora {
 
     /// The deltas of all sites of a group, in the order of layout().groups[group].sites: x is encrypted once
     /// for q, k and v.
+    /// @param headroom  as in lora::client::encrypt, for all rows: for another try after
+    ///                  range_exceeded_error, which tells the server something (docs/guide.md)
     /// @throws parameter_error if there is no such group; shape_error if x is not [..., d]; unsupported_error
-    ///         for tensors that cannot be read, and for gradients; encoding_error, naming the row, for what
-    ///         is no finite number and for a delta that x's type cannot hold; otherwise as the transport and
-    ///         model_client. All but the last three before anything is sent
-    std::vector<at::Tensor> deltas(std::size_t group, const at::Tensor& x) {
-        return run(group, 0, client_->layout().at(group).sites.size(), x);
+    ///         for tensors that cannot be read, and for gradients; c10::Error if libtorch finds no memory.
+    ///         Then, naming the row: encoding_error for what is no finite number and for a delta that x's
+    ///         type cannot hold, range_exceeded_error if an answer passed a calibrated range; otherwise as
+    ///         the transport and model_client
+    std::vector<at::Tensor> deltas(std::size_t group, const at::Tensor& x, double headroom = 1) {
+        return run(group, 0, client_->layout().at(group).sites.size(), x, headroom);
     }
 
     /// The delta of one site. The reply holds those of its whole group: where several are wanted, `deltas`
     /// costs one request instead of several.
     /// @throws parameter_error if there is no such protected site; otherwise as deltas
-    at::Tensor delta(std::string_view site, const at::Tensor& x) {
+    at::Tensor delta(std::string_view site, const at::Tensor& x, double headroom = 1) {
         const lora::model_layout::place place = client_->layout().at(site);
-        return run(place.group, place.site, 1, x).front();
+        return run(place.group, place.site, 1, x, headroom).front();
     }
 
   private:
     /// Of `count` sites from `first` on.
-    std::vector<at::Tensor> run(std::size_t group, std::size_t first, std::size_t count,
-                                const at::Tensor& x) {
+    std::vector<at::Tensor> run(std::size_t group, std::size_t first, std::size_t count, const at::Tensor& x,
+                                double headroom) {
         const lora::model_layout::group& g = client_->layout().at(group);
         const hidden_states states(x);
         if (states.d() != g.d) {
@@ -119,7 +123,7 @@ class encrypted_lora {
         }
         const wiped_on_exit wiped{*this};
         for (std::size_t i = 0; i < states.count(); ++i) {
-            answer(group, g, states, i);
+            answer(group, g, states, i, headroom);
             for (std::size_t s = 0; s < count; ++s) {
                 const std::vector<double>& delta = deltas_[first + s];
                 naming_row(i, states.count(), [&] {
@@ -133,24 +137,29 @@ class encrypted_lora {
 
     /// Makes deltas_ those of row i.
     void answer(std::size_t group, const lora::model_layout::group& g, const hidden_states& states,
-                std::size_t i) {
+                std::size_t i, double headroom) {
         lora::query<P>& query = queries_[g.d];
         naming_row(i, states.count(),
-                   [&] { client_->encrypt(exec::host{}, group, states.row(i, row_), query); });
-        // A transport that does nothing must not bring an earlier answer again: no reply has this rank.
-        reply_.rank = 0;
-        carry_(group, query.request, reply_);
-        client_->decrypt(exec::host{}, group, reply_, query.scale, reading_, product_);
+                   [&] { client_->encrypt(exec::host{}, group, states.row(i, row_), query, headroom); });
+        reply_type reply;  // a new one, so that nothing of an earlier answer can stay in it
+        carry_(group, query.request, reply);
+        naming_row(i, states.count(),
+                   [&] { client_->decrypt(exec::host{}, group, reply, query.scale, reading_, product_); });
         client_->deltas(group, product_, deltas_);
     }
 
     template <class F>
     static void naming_row(std::size_t i, std::size_t count, F&& f) {
+        const auto named = [&](const error& e) {
+            return "encrypted_lora: row " + std::to_string(i) + " of " + std::to_string(count) + ": " +
+                   e.what();
+        };
         try {
             f();
         } catch (const encoding_error& e) {
-            throw encoding_error("encrypted_lora: row " + std::to_string(i) + " of " + std::to_string(count) +
-                                 ": " + e.what());
+            throw encoding_error(named(e));
+        } catch (const range_exceeded_error& e) {
+            throw range_exceeded_error(named(e));
         }
     }
 
@@ -164,6 +173,10 @@ class encrypted_lora {
             for (auto& delta : of.deltas_) {
                 memory::wipe(delta.data(), delta.size() * sizeof(double));
             }
+            for (auto& [outputs, work] : of.reading_.of_products) {
+                memory::wipe(work.coefficients.data(), work.coefficients.span().size_bytes());
+                memory::wipe(work.slots.data(), work.slots.span().size_bytes());
+            }
             for (auto& [d, query] : of.queries_) {
                 query.scale = 1;  // follows from the norm of the state
             }
@@ -173,20 +186,23 @@ class encrypted_lora {
     std::shared_ptr<client_type> client_;
     transport carry_;
     std::map<std::size_t, lora::query<P>> queries_;  // for each length of hidden states
-    reply_type reply_;
     typename client_type::workspace reading_;
     std::vector<float> row_;
     std::vector<double> product_;
     typename client_type::site_deltas deltas_;
 };
 
-/// A linear layer with an adapter that is somewhere else: forward(x) = base(x) + delta(x). In the place of
-/// the Linear of a model:
+/// A linear layer with an adapter that is somewhere else: forward(x) = base(x) + delta(x).
 ///
 ///     auto q = std::make_shared<libtorch::encrypted_linear>(
 ///         q_proj, [&](const at::Tensor& x) { return adapter.delta("model.layers.0.self_attn.q_proj", x); });
 ///
-/// The Linear is its submodule "base": parameters(), to() and save() see it, and of the adapter nothing.
+/// In a model, the forward of the module around it has to call it. replace_module does not do that: it
+/// changes what parameters() and save() see, and forward goes on with its own member, without the adapter.
+/// The Linear is its submodule "base": parameters(), to() and save() see it, and of the adapter nothing. The
+/// keys of the Linear at `q` become q.base.weight and q.base.bias, so load a checkpoint before. clone(), also
+/// of a model that has one inside, is a c10::Error; TorchScript does not know it.
+///
 /// What the delta refers to must outlive it; it is for one thread at a time if the delta is.
 class encrypted_linear : public torch::nn::Module {
   public:

@@ -6,6 +6,7 @@
 #include <tensafe/io/message.hpp>
 #include <tensafe/io/safetensors.hpp>
 
+#include <ATen/MemoryOverlap.h>
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
@@ -54,6 +55,22 @@ inline std::vector<std::int64_t> sizes_of(const io::tensor_info& stored, const s
     return sizes;
 }
 
+/// What a tensor of a file is to libtorch, by the header: decodes nothing.
+struct stored_form {
+    at::ScalarType type;
+    std::vector<std::int64_t> sizes;
+};
+
+/// @throws format_error, unsupported_error or shape_error, as to_tensor
+inline stored_form form_of(const io::safetensors_file& file, std::string_view name,
+                           const std::string& where) {
+    const io::tensor_info* stored = file.find(name);
+    if (stored == nullptr) {
+        throw format_error(where + ": is none of its " + std::to_string(file.tensors().size()));
+    }
+    return {scalar_type_of(stored->type, where), sizes_of(*stored, where)};
+}
+
 /// Parameters and buffers by name, in libtorch's order.
 inline std::vector<std::pair<std::string, at::Tensor>> named_values(const torch::nn::Module& module) {
     std::vector<std::pair<std::string, at::Tensor>> result;
@@ -69,16 +86,11 @@ inline std::vector<std::pair<std::string, at::Tensor>> named_values(const torch:
 
 /// A tensor of a file, of the shape and the type that it is stored in.
 /// @throws format_error if there is none of this name, or a value is not finite; unsupported_error for other
-///         types; shape_error for a dimension beyond 2^63; std::bad_alloc
+///         types; shape_error for a dimension beyond 2^63; std::bad_alloc or c10::Error without memory
 inline at::Tensor to_tensor(const io::safetensors_file& file, std::string_view name) {
-    const std::string where = file.quoted_name() + ": tensor " + io::quote(name);
-    const io::tensor_info* stored = file.find(name);
-    if (stored == nullptr) {
-        throw format_error(where + ": is none of its " + std::to_string(file.tensors().size()));
-    }
-    const at::ScalarType type = detail::scalar_type_of(stored->type, where);
-    const std::vector<std::int64_t> sizes = detail::sizes_of(*stored, where);
-    return to_tensor(file.read_doubles(name), type).reshape(sizes);
+    const detail::stored_form form =
+        detail::form_of(file, name, file.quoted_name() + ": tensor " + io::quote(name));
+    return to_tensor(file.read_doubles(name), form.type).reshape(form.sizes);
 }
 
 /// Adds a tensor to a file that is being written: Double, Float, Half or BFloat16 on the CPU, any strides,
@@ -109,23 +121,31 @@ inline void add_parameters(io::safetensors_writer& writer, const torch::nn::Modu
 }
 
 /// Sets all parameters and buffers of a module to the tensors of their names. Exact: a parameter's type must
-/// hold all values of the stored one, as Float does of F32, F16 and BF16. Needs no torch::NoGradGuard.
+/// hold all values of the stored one, as Float does of F32, F16 and BF16. Needs no torch::NoGradGuard. Names,
+/// shapes and types are compared before any value is decoded. One tensor under two names gets the values of
+/// the last.
 /// @throws format_error if the file does not hold exactly these names, with these shapes and finite values;
-///         unsupported_error if a type does not hold the stored one, or a parameter is not on the CPU. The
-///         module is then as it was
+///         unsupported_error if a type does not hold the stored one, or a parameter is not on the CPU or
+///         cannot be written (an expanded one, one of inference mode); std::bad_alloc or c10::Error without
+///         memory. The module is then as it was
 inline void load_parameters(torch::nn::Module& module, const io::safetensors_file& file) {
     const auto values = detail::named_values(module);
-    std::vector<at::Tensor> loaded;
     for (const auto& [name, value] : values) {
         const std::string where = file.quoted_name() + ": tensor " + io::quote(name);
         detail::check_memory(where.c_str(), value);
-        loaded.push_back(to_tensor(file, name));
-        if (loaded.back().sizes() != value.sizes()) {
-            throw format_error(where + ": got shape " + detail::shape_text(loaded.back().sizes()) +
-                               ", wanted " + detail::shape_text(value.sizes()) + " as the module has it");
+        if (at::has_internal_overlap(value) == at::MemOverlap::Yes ||
+            (value.is_inference() && !c10::InferenceMode::is_enabled())) {
+            throw unsupported_error(where +
+                                    ": the module's tensor is expanded or of inference mode, wanted one that "
+                                    "can be written; put its clone() into the module");
         }
-        if (!detail::holds_exactly(loaded.back().scalar_type(), value.scalar_type())) {
-            throw unsupported_error(where + ": got values of " + at::toString(loaded.back().scalar_type()) +
+        const detail::stored_form form = detail::form_of(file, name, where);
+        if (form.sizes != value.sizes()) {
+            throw format_error(where + ": got shape " + detail::shape_text(form.sizes) + ", wanted " +
+                               detail::shape_text(value.sizes()) + " as the module has it");
+        }
+        if (!detail::holds_exactly(form.type, value.scalar_type())) {
+            throw unsupported_error(where + ": got values of " + at::toString(form.type) +
                                     ", which the module's " + at::toString(value.scalar_type()) +
                                     " do not hold exactly; call module.to(torch::kFloat) first");
         }
@@ -141,6 +161,10 @@ inline void load_parameters(torch::nn::Module& module, const io::safetensors_fil
                                    " is no parameter or buffer of the module");
             }
         }
+    }
+    std::vector<at::Tensor> loaded;
+    for (const auto& [name, value] : values) {
+        loaded.push_back(to_tensor(file, name));
     }
     const at::NoGradGuard no_gradient;
     for (std::size_t i = 0; i < values.size(); ++i) {

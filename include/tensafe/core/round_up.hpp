@@ -1,13 +1,15 @@
 #pragma once
 
+#include <tensafe/core/macros.hpp>
+
 #include <cmath>
 #include <cstdint>
 #include <limits>
 
 // Sums, products and roots that are never below the true value: for bounds that must not come out too small.
 //
-// Each is the double next above the true value, or that value itself where it is a double; where an operation
-// underflows, one above. They need IEEE doubles rounded to nearest, and no -ffast-math.
+// Each is the smallest double that is not below the true value; where a product or a root's argument is below
+// 1e-250, that one or the next. They need IEEE doubles rounded to nearest, and no -ffast-math.
 namespace tensafe::detail {
 
 /// The next double above x.

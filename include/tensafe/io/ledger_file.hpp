@@ -11,11 +11,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <fcntl.h>
 #include <filesystem>
 #include <span>
@@ -23,6 +21,7 @@
 #include <string_view>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <system_error>
 #include <unistd.h>
 #include <utility>
 
@@ -36,8 +35,10 @@ inline constexpr std::size_t longest_ledger_file =
     privacy::ledger::most_principals * (2 * privacy::ledger::longest_name + 256) + 1024;
 
 inline double ledger_number(const nlohmann::ordered_json& value, const char* name, const std::string& where) {
-    if (!value.is_number()) {
-        throw format_error(where + ": \"" + name + "\" is " + value.type_name() + ", wanted a number");
+    // ledger_json writes a point or an exponent always; a whole number might not fit into a double.
+    if (!value.is_number_float()) {
+        throw format_error(where + ": \"" + name + "\" is " + quote(value.dump(-1, ' ', true)) +
+                           ", wanted a number with a point or an exponent");
     }
     return value.get<double>();
 }
@@ -74,8 +75,8 @@ inline std::uint64_t ledger_count(const nlohmann::ordered_json& value, const cha
 }  // namespace detail
 
 /// A ledger's state as JSON: {"format": "tensafe privacy ledger", "version": 1, "principals": [{"name",
-/// "mu_squared", "delta_slack", "releases"}, ...]}, a line for each member. Numbers are the shortest decimals
-/// that stand for exactly their values.
+/// "mu_squared", "delta_slack", "releases"}, ...]}, a line for each member. Numbers are decimals
+/// that give exactly their values.
 inline std::string ledger_json(const privacy::ledger_state& state) {
     nlohmann::ordered_json document;
     document["format"] = detail::ledger_format;
@@ -147,21 +148,25 @@ inline privacy::ledger_state read_ledger_json(std::string_view text, std::string
     return state;
 }
 
-/// What to do where there is no ledger file. One that was moved or mistyped is not there either: whoever
-/// knows that there must be one should refuse.
+/// What to do where there is no ledger file. Say start_empty once, where a client is set up: afterwards a
+/// file that is not there was moved or mistyped, and an empty one in its place would spend the budget again.
 enum class missing_ledger { start_empty, refuse };
 
 /// Keeps a privacy::ledger in a file: `privacy::ledger spent(budget,
 /// std::make_unique<io::ledger_file>(path))`.
 ///
 /// One process at a time: the file <path>.lock, which stays, is locked (flock) as long as this object lives,
-/// and the system gives the lock back when the process dies, however it dies. Between machines that share a
-/// network file system that lock may mean nothing: use a local one.
+/// and the system gives the lock back when the process dies, however it dies. A child of fork has the lock
+/// too, and keeps it until it ends or calls exec. Between machines that share a network file system the lock
+/// may mean nothing: use a local one.
 ///
-/// Each state is written to <path>.partial, forced to the device, renamed over `path`, and the folder forced
-/// to the device (confirm): milliseconds. A crash or power failure at any moment leaves one of the two
-/// states. Both files have mode 0600. A file that its group or others may read or write, or of another user
-/// but root, is refused.
+/// Each state is written to <path>.partial, forced to the device, renamed over the ledger, and the folder
+/// forced to the device where its file system can do that (confirm): milliseconds. A crash or power failure
+/// at any moment leaves one of the two states. Both files have mode 0600. A file that its group or others may
+/// read or write, or of another user but root, is refused. So is a link, or a file with a second name: under
+/// each name it would have another lock, and spend its budget again.
+///
+/// The folder is opened once, for reading: later it may be moved, and the process may go elsewhere.
 ///
 /// Whoever can write the file or the folder decides what was spent: an older copy that is put back is not
 /// noticed.
@@ -171,23 +176,20 @@ enum class missing_ledger { start_empty, refuse };
 /// processes only.
 class ledger_file final : public privacy::ledger_store {
   public:
-    /// Locks the file and reads it; where there is none, an empty one is written.
-    /// @throws io_error if it is in use, belongs to others, cannot be locked, read or written, or is missing
-    ///         and must not be; format_error if it is no ledger
-    explicit ledger_file(std::filesystem::path path,
-                         missing_ledger when_missing = missing_ledger::start_empty)
-        : path_(std::move(path)), lock_path_(with(".lock")), partial_(with(".partial")), lock_(lock()) {
-        // A link to nowhere counts as something: whoever made it wanted a ledger there.
-        struct stat status {};
-        if (::lstat(path_.c_str(), &status) == 0) {
-            static_cast<void>(load());
+    /// Locks the file; where there is none, an empty one is written if that is wanted. What is in it only
+    /// load() sees, which privacy::ledger calls at once.
+    /// @throws io_error if it is in use, is a link or has several names, cannot be locked or written, or is
+    ///         missing and must not be, and if its folder cannot be opened
+    explicit ledger_file(const std::filesystem::path& path,
+                         missing_ledger when_missing = missing_ledger::refuse)
+        : path_(absolute(path)), name_(path_.filename().string()), folder_(open_folder()), lock_(lock()) {
+        if (is_there()) {
             return;
         }
-        if (errno != ENOENT) {
-            detail::throw_io_error(path_, "open", errno);
-        }
         if (when_missing == missing_ledger::refuse) {
-            throw io_error(quote(path_.string()) + ": there is no ledger, and an empty one is not wanted");
+            throw io_error(quote(path_.string()) +
+                           ": there is no ledger; if there was one, find it; to begin with nothing spent, "
+                           "open it once with io::missing_ledger::start_empty");
         }
         replace({});
         confirm();
@@ -196,80 +198,126 @@ class ledger_file final : public privacy::ledger_store {
     /// The state in the file.
     /// @throws io_error if it cannot be read or others may; format_error if it is no ledger
     privacy::ledger_state load() override {
-        const auto bytes = read_private_file(path_, detail::longest_ledger_file);
+        static_cast<void>(is_there());
+        const auto bytes = detail::read_private(
+            detail::owned_descriptor(::openat(folder_.get(), name_.c_str(),
+                                              O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)),
+            path_, detail::longest_ledger_file);
         return read_ledger_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path_.string());
     }
 
-    /// @throws io_error, with the file untouched: the system refused, this is the child of a fork, or
-    ///         somebody removed the lock file
+    /// @throws io_error, with the file untouched: the system refused, this is the child of a fork, somebody
+    ///         removed the lock file, or the ledger is a link or has several names by now
     void replace(const privacy::ledger_state& state) override {
         check_lock();
+        static_cast<void>(is_there());
         const std::string text = ledger_json(state);
+        const std::string partial = name_ + ".partial";
         // What a process that died left there is nobody's: the lock is ours.
-        static_cast<void>(::unlink(partial_.c_str()));
-        detail::owned_descriptor file(::open(
-            partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR));
+        static_cast<void>(::unlinkat(folder_.get(), partial.c_str(), 0));
+        detail::owned_descriptor file(::openat(folder_.get(), partial.c_str(),
+                                               O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
+                                               S_IRUSR | S_IWUSR));
         if (file.get() < 0) {
-            detail::throw_io_error(partial_, "create", errno);
+            detail::throw_io_error(with(".partial"), "create", errno);
         }
-        int failure = 0;
-        for (std::size_t done = 0; done < text.size() && failure == 0;) {
-            const ssize_t count = ::write(file.get(), text.data() + done, text.size() - done);
-            if (count >= 0) {
-                done += static_cast<std::size_t>(count);
-            } else if (errno != EINTR) {
-                failure = errno;
-            }
-        }
-        if (failure == 0 && ::fsync(file.get()) != 0) {
-            failure = errno;
-        }
+        int failure = detail::write_and_force(file, std::as_bytes(std::span(text)));
         if (const int closing = file.close(); failure == 0) {
             failure = closing;
         }
-        if (failure == 0 && std::rename(partial_.c_str(), path_.c_str()) != 0) {
+        if (failure == 0 && ::renameat(folder_.get(), partial.c_str(), folder_.get(), name_.c_str()) != 0) {
             failure = errno;
         }
         if (failure != 0) {
-            static_cast<void>(::unlink(partial_.c_str()));
+            static_cast<void>(::unlinkat(folder_.get(), partial.c_str(), 0));
             detail::throw_io_error(path_, "write", failure);
         }
     }
 
     /// @throws io_error if the folder cannot be forced to the device
-    void confirm() override { detail::force_folder_of(path_); }
+    void confirm() override {
+        // Not every file system can do this.
+        if (::fsync(folder_.get()) != 0 && errno != EINVAL && errno != ENOTSUP) {
+            detail::throw_io_error(path_, "force the folder to the device", errno);
+        }
+    }
 
+    /// Where the ledger stood when this was made: absolute.
     const std::filesystem::path& path() const noexcept { return path_; }
 
   private:
+    static std::filesystem::path absolute(const std::filesystem::path& path) {
+        std::error_code failure;
+        std::filesystem::path result = std::filesystem::absolute(path, failure);
+        if (failure || !result.has_filename()) {
+            throw io_error(quote(path.string()) + ": names no file" +
+                           (failure ? ": " + failure.message() : std::string()));
+        }
+        return result;
+    }
+
     std::filesystem::path with(const char* ending) const {
         std::filesystem::path result = path_;
         result += ending;
         return result;
     }
 
+    detail::owned_descriptor open_folder() const {
+        detail::owned_descriptor folder(
+            ::open(path_.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        if (folder.get() < 0) {
+            detail::throw_io_error(path_.parent_path(), "open", errno);
+        }
+        return folder;
+    }
+
     detail::owned_descriptor lock() const {
+        const std::filesystem::path lock_path = with(".lock");
         detail::owned_descriptor file(
-            ::open(lock_path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY,
-                   S_IRUSR | S_IWUSR));
+            ::openat(folder_.get(), (name_ + ".lock").c_str(),
+                     O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, S_IRUSR | S_IWUSR));
         if (file.get() < 0) {
-            detail::throw_io_error(lock_path_, "open", errno);
+            detail::throw_io_error(lock_path, "open", errno);
         }
         struct stat status {};
         if (::fstat(file.get(), &status) != 0) {
-            detail::throw_io_error(lock_path_, "read the mode", errno);
+            detail::throw_io_error(lock_path, "read the mode", errno);
         }
-        detail::check_owner(lock_path_, status);
+        detail::check_owner(lock_path, status);
         while (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
             if (errno == EWOULDBLOCK) {
-                throw io_error(quote(path_.string()) +
-                               ": is in use by another ledger, of this process or another: one at a time");
+                throw io_error(
+                    quote(path_.string()) +
+                    ": is in use by another ledger, of this process or another, or by a child that "
+                    "one forked: one at a time");
             }
             if (errno != EINTR) {
-                detail::throw_io_error(lock_path_, "lock", errno);
+                detail::throw_io_error(lock_path, "lock", errno);
             }
         }
         return file;
+    }
+
+    /// Whether there is a ledger.
+    /// @throws io_error for what is no file, or could be opened under another name as well
+    bool is_there() const {
+        struct stat status {};
+        if (::fstatat(folder_.get(), name_.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
+            if (errno == ENOENT) {
+                return false;
+            }
+            detail::throw_io_error(path_, "open", errno);
+        }
+        if (!S_ISREG(status.st_mode)) {
+            throw io_error(quote(path_.string()) + (S_ISLNK(status.st_mode)
+                                                        ? ": is a link; wanted the path of the ledger itself"
+                                                        : ": is not a regular file"));
+        }
+        if (status.st_nlink != 1) {
+            throw io_error(quote(path_.string()) + ": is a file with " + std::to_string(status.st_nlink) +
+                           " names (hard links); wanted one, for each has a lock of its own");
+        }
+        return true;
     }
 
     /// @throws io_error if somebody else may have locked the file as well
@@ -280,16 +328,17 @@ class ledger_file final : public privacy::ledger_store {
         }
         struct stat ours {};
         struct stat there {};
-        if (::fstat(lock_.get(), &ours) != 0 || ::stat(lock_path_.c_str(), &there) != 0 ||
+        if (::fstat(lock_.get(), &ours) != 0 ||
+            ::fstatat(folder_.get(), (name_ + ".lock").c_str(), &there, AT_SYMLINK_NOFOLLOW) != 0 ||
             ours.st_dev != there.st_dev || ours.st_ino != there.st_ino) {
-            throw io_error(quote(lock_path_.string()) +
+            throw io_error(quote(with(".lock").string()) +
                            ": was removed or replaced while the ledger was in use: start again");
         }
     }
 
     std::filesystem::path path_;
-    std::filesystem::path lock_path_;
-    std::filesystem::path partial_;
+    std::string name_;
+    detail::owned_descriptor folder_;
     pid_t process_ = ::getpid();
     detail::owned_descriptor lock_;
 };

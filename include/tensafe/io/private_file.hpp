@@ -41,32 +41,39 @@ inline void force_folder_of(const std::filesystem::path& path) {
     }
 }
 
-}  // namespace detail
+/// Writes all of it and forces it to the device.  Returns errno or 0.
+inline int write_and_force(const owned_descriptor& file, std::span<const std::byte> bytes) noexcept {
+    for (std::size_t done = 0; done < bytes.size();) {
+        const ssize_t count = ::write(file.get(), bytes.data() + done, bytes.size() - done);
+        if (count > 0) {
+            done += static_cast<std::size_t>(count);
+        } else if (count == 0) {
+            return EIO;  // again and again it would be the same
+        } else if (errno != EINTR) {
+            return errno;
+        }
+    }
+    return ::fsync(file.get()) == 0 ? 0 : errno;
+}
 
-/// Reads a file that holds a secret, all of it, into memory that is wiped. A file that its group or others
-/// may read or write is refused, for it is no secret, and so is one of another user but root, for it is not
-/// ours; both are asked of the file that is then read.
-/// @param largest the longest file that is read, in bytes
-/// @throws io_error if it cannot be read, is no regular file, belongs to another user but root, or its mode
-///         gives anything to others than its owner; format_error if it is longer than `largest`
-inline memory::secret_buffer<std::byte> read_private_file(const std::filesystem::path& path,
-                                                          std::size_t largest) {
-    const detail::owned_descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+/// read_private_file of a file that is open, or failed to open, with errno saying why
+inline memory::secret_buffer<std::byte> read_private(const owned_descriptor& file,
+                                                     const std::filesystem::path& path, std::size_t largest) {
     if (file.get() < 0) {
-        detail::throw_io_error(path, "open", errno);
+        throw_io_error(path, "open", errno);
     }
     struct stat status {};
     if (::fstat(file.get(), &status) != 0) {
-        detail::throw_io_error(path, "read the mode", errno);
+        throw_io_error(path, "read the mode", errno);
     }
     if (!S_ISREG(status.st_mode)) {
         throw io_error(quote(path.string()) + ": is not a regular file");
     }
-    if ((status.st_mode & detail::not_the_owner) != 0) {
+    if ((status.st_mode & not_the_owner) != 0) {
         throw io_error(quote(path.string()) + ": others than its owner have access: got mode " +
-                       detail::octal(status.st_mode) + ", wanted 0600 (chmod 600)");
+                       octal(status.st_mode) + ", wanted 0600 (chmod 600)");
     }
-    detail::check_owner(path, status);
+    check_owner(path, status);
     const auto size = static_cast<std::size_t>(status.st_size);
     if (size > largest) {
         throw format_error(quote(path.string()) + ": got " + std::to_string(size) +
@@ -80,10 +87,25 @@ inline memory::secret_buffer<std::byte> read_private_file(const std::filesystem:
         } else if (count == 0) {
             throw io_error(quote(path.string()) + ": became shorter while it was read");
         } else if (errno != EINTR) {
-            detail::throw_io_error(path, "read", errno);
+            throw_io_error(path, "read", errno);
         }
     }
     return bytes;
+}
+
+}  // namespace detail
+
+/// Reads a file that holds a secret, all of it, into memory that is wiped. A file that its group or others
+/// may read or write is refused, for it is no secret, and so is one of another user but root, for it is not
+/// ours; both are asked of the file that is then read.
+/// @param largest the longest file that is read, in bytes
+/// @throws io_error if it cannot be read, is no regular file, belongs to another user but root, or its mode
+///         gives anything to others than its owner; format_error if it is longer than `largest`
+inline memory::secret_buffer<std::byte> read_private_file(const std::filesystem::path& path,
+                                                          std::size_t largest) {
+    return detail::read_private(
+        detail::owned_descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)), path,
+        largest);
 }
 
 /// Puts a secret at `path` for its owner alone (mode 0600), all of it or nothing: written to a temporary file
@@ -103,17 +125,7 @@ inline void create_private_file(const std::filesystem::path& path, std::span<con
     int failure = 0;
     {
         const detail::owned_descriptor file = detail::create_temporary(temporary);
-        for (std::size_t done = 0; done < bytes.size() && failure == 0;) {
-            const ssize_t count = ::write(file.get(), bytes.data() + done, bytes.size() - done);
-            if (count >= 0) {
-                done += static_cast<std::size_t>(count);
-            } else if (errno != EINTR) {
-                failure = errno;
-            }
-        }
-        if (failure == 0 && ::fsync(file.get()) != 0) {
-            failure = errno;
-        }
+        failure = detail::write_and_force(file, bytes);
     }
     // A second name for the file, unlike a rename, fails where the name is taken.
     if (failure == 0 && ::link(temporary.c_str(), path.c_str()) != 0) {

@@ -17,8 +17,11 @@ namespace tensafe::privacy {
 /// that nothing is lost. Dong, Roth, Su, "Gaussian differential privacy" (2019), corollary 3.3.
 ///
 /// The sum is one double, rounded up wherever it is rounded: it never counts too little, and n additions
-/// count at most (n + 3) * 2^-52 of it too much. It is all there is to save:
+/// count at most (n + 3) * 2^-52 of it too much, unless a square is below 1e-250. It is all there is to save:
 /// gaussian_accountant(a.mu_squared()) goes on exactly like a.
+///
+/// If the number or the costs of releases were chosen by earlier answers, delta and epsilon of what was added
+/// are not promised afterwards: only what was a limit beforehand is (docs/design/differential-privacy.md).
 ///
 /// A plain value; two threads may read one, but not while another adds.
 class gaussian_accountant {

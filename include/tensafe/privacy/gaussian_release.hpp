@@ -10,6 +10,7 @@
 #include <tensafe/privacy/gaussian_mechanism.hpp>
 #include <tensafe/privacy/privacy_budget.hpp>
 #include <tensafe/privacy/release_grant.hpp>
+#include <tensafe/privacy/spent_cost.hpp>
 #include <tensafe/random/generator.hpp>
 #include <tensafe/random/sample_discrete_gaussian.hpp>
 #include <tensafe/random/seed.hpp>
@@ -36,44 +37,51 @@ class gaussian_release {
     /// Entries of a vector, at most.
     static constexpr std::size_t largest_d = std::size_t{1} << 20;
 
-    /// With the least noise for which one release keeps the budget `each`, what discretisation adds to delta
-    /// included.
+    /// With the least noise for which so many releases together keep the budget `all`, what discretisation
+    /// adds to delta included: a privacy::ledger of this budget allows as many, charged at once or, for a
+    /// delta of at most 1/4, in any parts, and no more. (Of very many, from some 10^5, perhaps a few more:
+    /// the norm is a whole number of steps.)
     /// @param clip_norm  C, in the units of h; choose it without looking at the secret
-    /// @throws parameter_error for a budget that is none, or one that needs mu above 16 (epsilon about 195
-    ///         at delta 1e-5), and as the constructor
-    static gaussian_release of(const privacy_budget& each, double clip_norm, std::size_t d) {
-        each.check();
+    /// @param releases   at least 1
+    /// @throws parameter_error for a budget that is none, or one that needs mu above 16 for each release (for
+    ///         one, epsilon about 195 at delta 1e-5), and as the constructor
+    static gaussian_release of(const privacy_budget& all, double clip_norm, std::size_t d,
+                               std::uint64_t releases = 1) {
+        all.check();
         check_d(d);
         check_magnitude("clip_norm", clip_norm);
-        const double most = largest_mu(each);
-        if (most > largest_release_mu) {
-            throw parameter_error("privacy::gaussian_release::of: epsilon " +
-                                  tensafe::detail::shortest_text(each.epsilon) + " and delta " +
-                                  tensafe::detail::shortest_text(each.delta) +
-                                  " allow mu = " + tensafe::detail::shortest_text(most) +
-                                  ": wanted a budget with mu of at most 16; ask for less epsilon");
+        if (releases == 0) {
+            throw parameter_error("privacy::gaussian_release::of: releases: got 0, wanted at least 1");
         }
-        const double slack = discrete_noise_slack(most, d);
-        if (slack > each.delta / 2) {
-            throw parameter_error("privacy::gaussian_release::of: delta: got " +
-                                  tensafe::detail::shortest_text(each.delta) + ", wanted at least " +
-                                  tensafe::detail::shortest_text(2 * slack) +
+        const std::string what = "privacy::gaussian_release::of: epsilon " +
+                                 tensafe::detail::shortest_text(all.epsilon) + " and delta " +
+                                 tensafe::detail::shortest_text(all.delta) + " for " +
+                                 std::to_string(releases) + " releases";
+        const double count = tensafe::detail::to_double_up(releases);
+        const double most = largest_mu(all) / std::sqrt(count);
+        if (most > largest_release_mu) {
+            throw parameter_error(what + ": got mu = " + tensafe::detail::shortest_text(most) +
+                                  " for each, wanted at most 16; ask for less epsilon");
+        }
+        const double slack = tensafe::detail::multiply_up(discrete_noise_slack(most, d), count);
+        if (slack > all.delta / 2) {
+            throw parameter_error(what + ": delta: got " + tensafe::detail::shortest_text(all.delta) +
+                                  ", wanted at least " + tensafe::detail::shortest_text(2 * slack) +
                                   ", twice what discretisation adds at this epsilon and d");
         }
-        double deviation = gaussian_deviation({each.epsilon, each.delta - slack}, 2 * clip_norm);
-        // Rounding may leave the first one a hair short: each step widens it by 2^-36.
+        // Charged one by one, costs are rounded up as often; 2^-36 covers the rounding of delta itself.
+        const double room = 1 + 0x1p-36 + count * 0x1p-50;
+        double deviation = gaussian_deviation({all.epsilon, all.delta - slack}, 2 * clip_norm) *
+                           std::sqrt(count) * std::sqrt(room);
+        // What a ledger will compute decides, whatever rounding did before.
         for (int step = 0; step < 16; ++step) {
             const gaussian_release release(clip_norm, deviation, d);
-            if (tensafe::detail::add_up(gaussian_delta(each.epsilon, release.mu()), release.delta_slack()) <=
-                each.delta) {
+            if (spent_cost{}.plus(release.cost(), releases).delta(all.epsilon) <= all.delta) {
                 return release;
             }
             deviation *= 1 + 0x1p-36;
         }
-        throw parameter_error("privacy::gaussian_release::of: epsilon " +
-                              tensafe::detail::shortest_text(each.epsilon) + " and delta " +
-                              tensafe::detail::shortest_text(each.delta) +
-                              ": no deviation was found to keep them; ask for a larger delta");
+        throw parameter_error(what + ": no deviation was found to keep them; ask for a larger delta");
     }
 
     /// @param clip_norm  C: vectors with a larger norm are scaled down to it; in [2^-100, 2^100]
@@ -123,7 +131,7 @@ class gaussian_release {
     double delta_slack() const noexcept { return slack_; }
     release_cost cost() const noexcept { return {mu_, slack_}; }
 
-    /// One release: takes one from the grant, then draws the noise from a seed of its own.
+    /// One release: takes one from the grant, then makes the noise, from a seed of its own.
     ///
     /// The same vector released twice costs twice. Time depends on d alone (subnormal entries are slower to
     /// read). 0.4 ms for d = 2048 with AVX-512: docs/design/private-noise.md.
@@ -131,9 +139,8 @@ class gaussian_release {
     /// @param h      d entries
     /// @param out    d entries, in the units of h; may be the same memory as h
     /// @throws shape_error; encoding_error, naming the entry, if one is NaN or infinite; budget_error if the
-    ///         grant is used up or was paid for another cost: the grant and `out` are unchanged then
-    /// @throws entropy_error if the system gives no entropy: that release of the grant is lost; `out` is
-    ///         unchanged
+    ///         grant is used up or was paid for another cost; what random.next_seed throws. The grant and
+    ///         `out` are unchanged then
     void operator()(release_grant& grant, random::generator& random, std::span<const float> h,
                     std::span<float> out) const {
         if (h.size() != d_ || out.size() != d_) {
@@ -147,9 +154,9 @@ class gaussian_release {
         const std::span<std::int64_t> noise_entries(noise.data(), d_);
         clip_to_grid(h, step_, bound_, clipped_entries);
 
-        grant.spend(cost());
         random::seed key = random.next_seed();
         const memory::wipe_guard guard(key);
+        grant.spend(cost());  // nothing throws from here on
         random::sample_discrete_gaussian(key, random::stream_domain::privacy_noise, 0, noise_entries);
         for (std::size_t i = 0; i < d_; ++i) {
             // Below 2^38: exact as a double. From here on nothing is secret.

@@ -31,8 +31,8 @@ inline double laplace_fraction(double x) noexcept {
 }
 
 /// Mills' ratio R(x): the upper tail of the normal distribution beyond x, divided by its density at x.
-/// Positive and falling; like 1/x for large x. Relative error below 2^-48, if std::exp and std::erfc are
-/// within four units in the last place.
+/// Positive and falling; like 1/x for large x. Relative error below 2^-48, if std::exp is within
+/// two units in the last place and std::erfc within five.
 /// @pre  x >= -1
 inline double mills_ratio(double x) noexcept {
     TENSAFE_PRECONDITION(x >= -1);

@@ -3,6 +3,7 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/shortest_text.hpp>
 
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -10,12 +11,19 @@
 
 namespace tensafe::privacy {
 
-/// What one release costs: the release tells two neighbouring inputs apart no better than something would
-/// that reveals the input entirely with probability delta_slack, and otherwise is a Gaussian mechanism of
-/// this mu. Costs of independent releases then add up at every epsilon: the squares of mu, and the slacks.
+/// What one release costs: close to a Gaussian mechanism of this mu, in a sense that adds up.
 ///
-/// A slack that follows from a statistical distance t is not t itself: for a budget of this epsilon,
-/// delta grows by up to (1 + e^epsilon) t.
+/// Let P and P' be the distributions of what leaves for two neighbouring inputs, in either order, given
+/// everything that left before. There must be an ideal pair G, G', no easier to tell apart than N(0, 1) and
+/// N(mu, 1), such that P is within statistical distance s1 of G, and P' >= (1 - W) G' for some function W of
+/// what leaves, from 0 to 1, whose mean under G is at most s2. That is, P' shows what G' does, but for what
+/// is rare under G. Then delta_slack = s1 + s2. One that reveals its input with probability s, visibly, and
+/// is Gaussian otherwise has slack s. The squares of mu add up over releases, and so do the slacks, at every
+/// epsilon.
+///
+/// Where nothing but a statistical distance t of both P and P' from the ideal pair is known, the slack is not
+/// t but (1 + e^E) t, for the largest epsilon E that is ever asked of this ledger, also by
+/// spent_cost::epsilon. Such slacks must not be stored under a budget that may grow.
 struct release_cost {
     double mu = 0;           ///< sensitivity / standard deviation; above 0, finite
     double delta_slack = 0;  ///< in [0, 1); what discretisation and sampling add to delta
@@ -40,8 +48,10 @@ struct release_cost {
 /// gives for a charge, and gaussian_release takes one from before it draws any noise. Only a ledger makes one
 /// that is worth anything. What is left when it is destroyed is spent all the same.
 ///
-/// Movable, not copyable: one moved from has nothing left. One thread at a time. Nothing allocates but the
-/// messages of errors.
+/// It does not know its principal: whoever holds it sees to it that what is released is that one's.
+///
+/// Movable, not copyable: one moved from has nothing left. Threads may spend one at the same time, but not
+/// move it meanwhile. Nothing allocates but the messages of errors.
 class release_grant {
   public:
     /// Worth nothing: to be assigned to.
@@ -49,19 +59,19 @@ class release_grant {
     release_grant(const release_grant&) = delete;
     release_grant& operator=(const release_grant&) = delete;
     release_grant(release_grant&& other) noexcept
-        : cost_(std::exchange(other.cost_, {})), left_(std::exchange(other.left_, 0)) {}
+        : cost_(std::exchange(other.cost_, {})), left_(other.left_.exchange(0)) {}
     /// What this one had left is lost.
     release_grant& operator=(release_grant&& other) noexcept {
         if (this != &other) {
             cost_ = std::exchange(other.cost_, {});
-            left_ = std::exchange(other.left_, 0);
+            left_ = other.left_.exchange(0);
         }
         return *this;
     }
     ~release_grant() = default;
 
     /// Releases that may still be made.
-    std::uint64_t left() const noexcept { return left_; }
+    std::uint64_t left() const noexcept { return left_.load(); }
     /// What each of them costs; zeros if this was moved from or never given by a ledger.
     const release_cost& cost() const noexcept { return cost_; }
 
@@ -69,16 +79,18 @@ class release_grant {
     /// @param cost  that of the release to be made: exactly the one that was charged
     /// @throws budget_error if nothing is left or the cost is another one; nothing is taken then
     void spend(const release_cost& cost) {
-        if (left_ == 0) {
-            throw budget_error(
-                "privacy::release_grant::spend: got a grant with nothing left, wanted one release of it; "
-                "charge the ledger for more");
-        }
-        if (!(cost == cost_)) {
-            throw budget_error("privacy::release_grant::spend: got a release of " + text(cost) +
-                               ", wanted one of the cost that was charged, " + text(cost_));
-        }
-        --left_;
+        std::uint64_t left = left_.load();
+        do {
+            if (left == 0) {
+                throw budget_error(
+                    "privacy::release_grant::spend: got a grant with nothing left, wanted one release of it; "
+                    "charge the ledger for more");
+            }
+            if (!(cost == cost_)) {
+                throw budget_error("privacy::release_grant::spend: got a release of " + text(cost) +
+                                   ", wanted one of the cost that was charged, " + text(cost_));
+            }
+        } while (!left_.compare_exchange_weak(left, left - 1));
     }
 
   private:
@@ -92,7 +104,7 @@ class release_grant {
     }
 
     release_cost cost_;
-    std::uint64_t left_ = 0;
+    std::atomic<std::uint64_t> left_ = 0;
 };
 
 }  // namespace tensafe::privacy

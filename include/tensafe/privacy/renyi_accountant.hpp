@@ -96,21 +96,22 @@ class renyi_accountant {
     /// An epsilon that all releases together keep at this delta: the smallest over all orders of
     /// D + log((alpha - 1) / alpha) - (log delta + log alpha) / (alpha - 1). Canonne, Kamath, Steinke, "The
     /// discrete Gaussian for differential privacy" (2020), proposition 12. Infinite if no order has a finite
-    /// D.
+    /// D; 0 without any inequality only if all D are 0, so that one that was rounded away is not taken for
+    /// none.
     /// @throws parameter_error unless delta is in (0, 1)
     double epsilon(double delta) const {
         detail::check_delta("renyi_accountant::epsilon", delta);
+        if (nothing_depends_on_the_input()) {
+            return 0;
+        }
         double best = std::numeric_limits<double>::infinity();
         for (std::size_t i = 0; i < orders_.size(); ++i) {
-            if (divergences_[i] == 0) {
-                return 0;  // nothing depends on the input
-            }
             const double lambda = orders_[i] - 1;
             const double shrink = std::log1p(1 / lambda);  // log(alpha / (alpha - 1)), near 1 too
             const double wide = -std::log(delta) / lambda;
             const double narrow = std::log(orders_[i]) / lambda;
             // A bound of all rounding: each term is within 2^-49 of its size, if std::log and std::log1p are
-            // within four units in the last place.
+            // within two units in the last place.
             const double rounding = 0x1p-47 * (divergences_[i] + shrink + wide + narrow);
             best = std::min(best, divergences_[i] - shrink + wide - narrow + rounding);
         }
@@ -121,11 +122,11 @@ class renyi_accountant {
     /// @throws parameter_error unless epsilon is finite and not negative
     double delta(double epsilon) const {
         detail::check_not_negative("renyi_accountant::delta", "epsilon", epsilon);
+        if (nothing_depends_on_the_input()) {
+            return 0;
+        }
         double best = 0;  // logarithms
         for (std::size_t i = 0; i < orders_.size(); ++i) {
-            if (divergences_[i] == 0) {
-                return 0;
-            }
             if (divergences_[i] == std::numeric_limits<double>::infinity()) {
                 continue;
             }
@@ -142,6 +143,10 @@ class renyi_accountant {
     friend bool operator==(const renyi_accountant&, const renyi_accountant&) = default;
 
   private:
+    bool nothing_depends_on_the_input() const noexcept {
+        return std::all_of(divergences_.begin(), divergences_.end(), [](double d) { return d == 0; });
+    }
+
     static std::vector<double> usual_orders() {
         std::vector<double> orders;
         for (int exponent = -10; exponent <= 30; ++exponent) {

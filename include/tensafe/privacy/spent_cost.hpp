@@ -4,6 +4,7 @@
 #include <tensafe/core/round_up.hpp>
 #include <tensafe/core/shortest_text.hpp>
 #include <tensafe/privacy/gaussian_accountant.hpp>
+#include <tensafe/privacy/gaussian_mechanism.hpp>
 #include <tensafe/privacy/release_grant.hpp>
 
 #include <cmath>
@@ -14,6 +15,9 @@
 namespace tensafe::privacy {
 
 /// What one principal's releases have cost so far. Sums are rounded up, never down.
+///
+/// Where earlier answers decided how many releases were made, or of which costs, only the budget was promised
+/// beforehand: what is read here afterwards is then an account, and no promise of (epsilon, delta).
 struct spent_cost {
     double mu_squared = 0;       ///< the sum over all releases: Gaussian mechanisms compose exactly so
     double delta_slack = 0;      ///< the sum over all releases
@@ -22,15 +26,19 @@ struct spent_cost {
     friend bool operator==(const spent_cost&, const spent_cost&) = default;
 
     /// The smallest delta for which all of it together is (epsilon, delta) differentially private, rounded
-    /// up. Dong, Roth, Su, "Gaussian Differential Privacy" (2022).
+    /// up. Dong, Roth, Su, "Gaussian differential privacy" (2019).
+    /// @throws parameter_error unless epsilon is finite and not negative
     double delta(double epsilon) const {
+        detail::check_not_negative("spent_cost::delta", "epsilon", epsilon);
         const double gaussian = mu_squared > 0 ? gaussian_accountant(mu_squared).delta(epsilon) : 0.0;
         return tensafe::detail::add_up(gaussian, delta_slack);
     }
 
     /// The smallest epsilon for which all of it together is (epsilon, delta) differentially private, rounded
     /// up; infinite if delta is not above the slack.
+    /// @throws parameter_error unless delta is in (0, 1)
     double epsilon(double delta) const {
+        detail::check_delta("spent_cost::epsilon", delta);
         const double rest = tensafe::detail::next_below(delta - delta_slack);
         if (!(rest > 0)) {
             return std::numeric_limits<double>::infinity();

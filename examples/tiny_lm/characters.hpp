@@ -1,0 +1,44 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// The tokens of the tiny language model: one for each character that it knows.
+
+namespace examples::tiny_lm {
+
+/// The newline is token 0, ' ' to '~' are tokens 1 to 95.
+inline constexpr std::int64_t vocabulary = 96;
+
+inline bool is_known(char c) noexcept {
+    return c == '\n' || (c >= ' ' && c <= '~');
+}
+
+/// @throws tensafe::parameter_error, naming the place, for a character that is neither a newline nor
+///         printable ASCII
+inline std::vector<std::int64_t> tokens_of(std::string_view text) {
+    std::vector<std::int64_t> tokens;
+    tokens.reserve(text.size());
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        if (!is_known(text[i])) {
+            throw tensafe::parameter_error(
+                "tokens_of: character " + std::to_string(i) + " of the text: got byte " +
+                std::to_string(static_cast<unsigned>(static_cast<unsigned char>(text[i]))) +
+                ", wanted a newline or printable ASCII");
+        }
+        tokens.push_back(text[i] == '\n' ? 0 : text[i] - ' ' + 1);
+    }
+    return tokens;
+}
+
+/// @pre 0 <= token < vocabulary
+inline char character_of(std::int64_t token) noexcept {
+    return token == 0 ? '\n' : static_cast<char>(' ' + token - 1);
+}
+
+}  // namespace examples::tiny_lm

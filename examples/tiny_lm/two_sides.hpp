@@ -1,0 +1,143 @@
+#pragma once
+
+#include <tensafe/adapters/torch_lora.hpp>
+#include <tensafe/ckks/parameters.hpp>
+#include <tensafe/core/error.hpp>
+#include <tensafe/exec/host.hpp>
+#include <tensafe/lora/adapter.hpp>
+#include <tensafe/lora/messages.hpp>
+#include <tensafe/lora/model_client.hpp>
+#include <tensafe/lora/model_layout.hpp>
+#include <tensafe/lora/model_server.hpp>
+#include <tensafe/lora/model_session.hpp>
+#include <tensafe/random/entropy.hpp>
+#include <tensafe/random/seed.hpp>
+
+#include <torch/torch.h>
+
+#include <chrono>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "transformer.hpp"
+
+// Encrypted LoRA has two sides. Here they share a process; all that they tell each other are the arguments
+// and results of adapter_side's members.
+
+namespace examples::tiny_lm {
+
+using params = tensafe::ckks::private_n4096;
+
+/// Adds the time that it lives, in milliseconds.
+class timed {
+  public:
+    explicit timed(double& to) : to_(to) {}
+    timed(const timed&) = delete;
+    timed& operator=(const timed&) = delete;
+    ~timed() {
+        const std::chrono::duration<double, std::milli> passed = std::chrono::steady_clock::now() - start_;
+        to_ += passed.count();
+    }
+
+  private:
+    double& to_;
+    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+/// Has the adapter. Sees ciphertexts and no key that opens them; answers one client.
+class adapter_side {
+  public:
+    using reply_type = tensafe::lora::model_client<params>::reply_type;
+
+    explicit adapter_side(const tensafe::lora::adapter& adapter)
+        : model_(adapter), nonce_(tensafe::random::fresh_seed()) {}
+
+    /// For the client: which linears have an adapter, and of what rank.
+    const tensafe::lora::model_layout& layout() const noexcept { return model_.layout(); }
+    const tensafe::random::seed& nonce() const noexcept { return nonce_; }
+
+    template <class ZeroKey>
+    void open_session(ZeroKey key) {
+        session_ = std::make_unique<tensafe::lora::model_session<params>>(nonce_, std::move(key));
+    }
+
+    /// @pre open_session was called
+    void answer(std::size_t group, const tensafe::lora::request<params>& request, reply_type& reply) {
+        const timed here(milliseconds_);
+        session_->apply(tensafe::exec::host{}, model_, group, request, reply);
+    }
+
+    double milliseconds() const noexcept { return milliseconds_; }
+
+  private:
+    tensafe::lora::model_server<params> model_;
+    tensafe::random::seed nonce_;
+    std::unique_ptr<tensafe::lora::model_session<params>> session_;
+    double milliseconds_ = 0;
+};
+
+/// Has the text, the base model and the secret key. Of the adapter it holds what lora::client_part gives out:
+/// B and no A.
+class text_side {
+  public:
+    /// @param remote  must outlive this object
+    text_side(adapter_side& remote, tensafe::lora::adapter client_part)
+        : client_(std::make_shared<client_type>(remote.layout(), std::move(client_part))),
+          lora_(client_, [this, &remote](std::size_t group, const auto& request, auto& reply) {
+              bytes_up_ += request.bytes();
+              remote.answer(group, request, reply);
+              bytes_down_ += reply.bytes();
+          }) {
+        remote.open_session(client_->zero_key(tensafe::exec::host{}, remote.nonce()));
+        for (std::size_t g = 0; g < lora_.layout().groups.size(); ++g) {
+            const auto& sites = lora_.layout().groups[g].sites;
+            for (std::size_t s = 0; s < sites.size(); ++s) {
+                places_[sites[s].name] = {g, s};
+            }
+        }
+    }
+    text_side(const text_side&) = delete;  // the transport refers to this object
+    text_side& operator=(const text_side&) = delete;
+
+    /// Refers to this object. One request for sites that share an input.
+    adapter_deltas deltas() {
+        return [this](const std::vector<std::string>& sites, const at::Tensor& x) {
+            const timed here(milliseconds_);
+            std::map<std::size_t, std::vector<at::Tensor>> of_groups;
+            std::vector<at::Tensor> results;
+            for (const std::string& name : sites) {
+                const auto place = places_.find(name);
+                if (place == places_.end()) {
+                    throw tensafe::parameter_error("text_side: the server's adapter has no site \"" + name +
+                                                   "\"");
+                }
+                auto& group = of_groups[place->second.group];
+                if (group.empty()) {
+                    group = lora_.deltas(place->second.group, x);
+                }
+                results.push_back(group[place->second.site]);
+            }
+            return results;
+        };
+    }
+
+    std::size_t bytes_up() const noexcept { return bytes_up_; }
+    std::size_t bytes_down() const noexcept { return bytes_down_; }
+    double milliseconds() const noexcept { return milliseconds_; }  ///< with those of the other side
+
+  private:
+    using client_type = tensafe::lora::model_client<params>;
+
+    std::size_t bytes_up_ = 0;
+    std::size_t bytes_down_ = 0;
+    double milliseconds_ = 0;
+    std::shared_ptr<client_type> client_;
+    tensafe::libtorch::encrypted_lora<params> lora_;
+    std::map<std::string, tensafe::lora::model_layout::place> places_;
+};
+
+}  // namespace examples::tiny_lm

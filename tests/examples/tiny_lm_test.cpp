@@ -1,0 +1,521 @@
+// libtorch's CHECK replaces doctest's, so that names here are the long ones.
+#include <tensafe/adapters/torch_safetensors.hpp>
+#include <tensafe/core/error.hpp>
+#include <tensafe/io/peft.hpp>
+#include <tensafe/io/safetensors.hpp>
+#include <tensafe/lora/adapter.hpp>
+#include <tensafe/lora/model_client.hpp>
+
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unistd.h>
+#include <vector>
+
+#include "../../examples/tiny_lm/bits_per_character.hpp"
+#include "../../examples/tiny_lm/characters.hpp"
+#include "../../examples/tiny_lm/generation.hpp"
+#include "../../examples/tiny_lm/plain_lora.hpp"
+#include "../../examples/tiny_lm/texts.hpp"
+#include "../../examples/tiny_lm/trainable_lora.hpp"
+#include "../../examples/tiny_lm/training.hpp"
+#include "../../examples/tiny_lm/transformer.hpp"
+#include "../../examples/tiny_lm/two_sides.hpp"
+
+namespace {
+
+using namespace examples::tiny_lm;
+namespace lora = tensafe::lora;
+
+const std::filesystem::path data = TENSAFE_EXAMPLE_DATA "/tiny_lm";
+
+/// As committed, and on one thread.
+struct committed {
+    language_model model;
+    lora::adapter adapter = tensafe::io::load_peft(data / "adapter");
+
+    committed() {
+        at::set_num_threads(1);
+        tensafe::libtorch::load_parameters(model,
+                                           tensafe::io::safetensors_file::open(data / "base.safetensors"));
+    }
+};
+
+/// Small and with random weights.
+const model_shape small{32, 2, 4, 48, 8};
+
+double largest_difference(const at::Tensor& x, const at::Tensor& y) {
+    DOCTEST_REQUIRE(x.sizes() == y.sizes());
+    return (x - y).abs().max().item<double>();
+}
+
+/// An adapter of the small model with large random values.
+adapter_deltas large_deltas() {
+    const torch::NoGradGuard no_gradients;
+    torch::manual_seed(11);
+    const auto random = std::make_shared<trainable_lora>(small, 2, 4);
+    for (auto& parameter : random->parameters()) {
+        parameter.copy_(torch::randn(parameter.sizes()) * 0.3);
+    }
+    return [random](const auto& sites, const at::Tensor& x) { return random->deltas()(sites, x); };
+}
+
+/// A directory that goes away.
+struct temporary_directory {
+    std::filesystem::path path =
+        std::filesystem::temp_directory_path() / ("tensafe_tiny_lm_" + std::to_string(::getpid()));
+    ~temporary_directory() { std::filesystem::remove_all(path); }
+};
+
+// The committed model.
+
+DOCTEST_TEST_CASE("the committed files take at most 8 MB together") {
+    std::uintmax_t bytes = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(data)) {
+        bytes += entry.is_regular_file() ? entry.file_size() : 0;
+    }
+    DOCTEST_CHECK(bytes > 1'000'000);
+    DOCTEST_CHECK(bytes <= 8'000'000);
+}
+
+// Encryption adds up to about 1e-3 to a logit, so that a prompt whose likeliest character leads by less
+// somewhere would make this a matter of luck. Along this one it leads by 0.022 at least, which is also far
+// more than the floats of processors differ. The example prints both numbers for any prompt.
+DOCTEST_TEST_CASE("greedy text of encrypted LoRA is that of plaintext LoRA for 500 characters") {
+    committed c;
+    generation_options options;
+    options.prompt = "The king";
+    options.characters = 500;
+    adapter_side server(c.adapter);
+    const lora::adapter held = lora::client_part(c.adapter);
+    for (const auto& site : held.sites) {
+        DOCTEST_CHECK(site.a.values.empty());
+    }
+    text_side client(server, held);
+    const generated_text plain = generate(c.model, options, plain_lora(c.adapter));
+    const generated_text encrypted = generate(c.model, options, client.deltas());
+
+    DOCTEST_CHECK(plain.text.size() == 500);
+    DOCTEST_CHECK(encrypted.text == plain.text);
+    const comparison compared(plain, encrypted);
+    DOCTEST_INFO("largest logit difference ", compared.largest_logit_difference, ", smallest margin ",
+                 compared.smallest_margin);
+    DOCTEST_CHECK(compared.equal == 500);
+    DOCTEST_CHECK(compared.largest_logit_difference > 0);  // it was not the same computation
+    DOCTEST_CHECK(compared.smallest_margin >= 10 * compared.largest_logit_difference);
+    // q, k and v of a layer share a request: four for each layer and character.
+    DOCTEST_CHECK(server.layout().groups.size() == 12);
+    const std::size_t characters = options.prompt.size() + 500 - 1;
+    DOCTEST_CHECK(client.bytes_up() > characters * 12 * 10'000);
+
+    options.characters = 100;
+    const generated_text base = generate(c.model, options, {});
+    DOCTEST_CHECK(base.text != plain.text.substr(0, 100));
+}
+
+DOCTEST_TEST_CASE("with chance, encrypted and plaintext LoRA draw alike") {
+    committed c;
+    generation_options options;
+    options.characters = 60;
+    options.temperature = 0.7;
+    options.seed = 5;
+    adapter_side server(c.adapter);
+    text_side client(server, lora::client_part(c.adapter));
+    const generated_text plain = generate(c.model, options, plain_lora(c.adapter));
+    const generated_text encrypted = generate(c.model, options, client.deltas());
+    DOCTEST_CHECK(comparison(plain, encrypted).largest_logit_difference < 1e-2);
+    DOCTEST_CHECK(generate(c.model, options, plain_lora(c.adapter)).text == plain.text);
+    options.seed = 6;
+    DOCTEST_CHECK(generate(c.model, options, plain_lora(c.adapter)).text != plain.text);
+}
+
+DOCTEST_TEST_CASE("the adapter knows verses that it has not seen, the base model does not") {
+    // Acts 14, 10 to 14: in a block that training leaves out.
+    constexpr std::string_view unseen =
+        "Said with a loud voice, Stand upright on thy feet. And he leaped and walked.\n"
+        "And when the people saw what Paul had done, they lifted up their voices, saying in the speech of "
+        "Lycaonia, The gods are come down to us in the likeness of men.\n"
+        "And they called Barnabas, Jupiter; and Paul, Mercurius, because he was the chief speaker.\n"
+        "Then the priest of Jupiter, which was before their city, brought oxen and garlands unto the gates, "
+        "and "
+        "would have done sacrifice with the people.\n"
+        "Which when the apostles, Barnabas and Paul, heard of, they rent their clothes, and ran in among the "
+        "people, crying out,\n";
+    committed c;
+    const double base = bits_per_character(c.model, {}, unseen);
+    const double adapted = bits_per_character(c.model, plain_lora(c.adapter), unseen);
+    DOCTEST_INFO("bits per character of verses: ", base, " base, ", adapted, " with LoRA");
+    DOCTEST_CHECK(adapted < 0.8 * base);
+    DOCTEST_CHECK(adapted > 1);  // less would mean that it has seen them
+}
+
+DOCTEST_TEST_CASE("the base model knows an unseen entry of the Jargon File better than the adapter does") {
+    constexpr std::string_view unseen =
+        ":chemist: n.\n"
+        "[Cambridge] Someone who wastes computer time on {number-crunching} when you'd far rather the "
+        "machine were "
+        "doing something more productive, such as working out anagrams of your name or printing Snoopy "
+        "calendars "
+        "or running {life} patterns. May or may not refer to someone who actually studies chemistry.\n";
+    committed c;
+    const double base = bits_per_character(c.model, {}, unseen);
+    const double adapted = bits_per_character(c.model, plain_lora(c.adapter), unseen);
+    DOCTEST_INFO("bits per character of an entry: ", base, " base, ", adapted, " with LoRA");
+    DOCTEST_CHECK(base < 3);
+    DOCTEST_CHECK(adapted > 1.1 * base);
+}
+
+DOCTEST_TEST_CASE("the committed adapter has all six linears of each layer, of rank 16") {
+    committed c;
+    DOCTEST_CHECK(c.adapter.sites.size() == 18);
+    for (const auto& site : c.adapter.sites) {
+        DOCTEST_CHECK(site.rank() == 16);
+        DOCTEST_CHECK(site.scale == 2);
+    }
+    std::set<std::string> asked;
+    c.model.forward(torch::zeros({1, 1}, at::kLong), [&](const auto& sites, const at::Tensor& x) {
+        asked.insert(sites.begin(), sites.end());
+        return plain_lora(c.adapter)(sites, x);
+    });
+    std::set<std::string> held;
+    for (const auto& site : c.adapter.sites) {
+        held.insert(site.name);
+    }
+    DOCTEST_CHECK(asked == held);
+}
+
+// The model.
+
+DOCTEST_TEST_CASE("logits of a text that grows are those of the whole text, beyond the window as well") {
+    torch::manual_seed(1);
+    language_model model(small);
+    const torch::NoGradGuard no_gradients;
+    const at::Tensor tokens = torch::randint(vocabulary, {1, 30}, at::kLong);
+    for (const adapter_deltas& deltas : {adapter_deltas(), large_deltas()}) {
+        const at::Tensor whole = model.forward(tokens, deltas)[0];
+        auto memory = model.empty_memory();
+        for (std::int64_t i = 0; i < tokens.size(1); ++i) {
+            const at::Tensor grown = model.step(tokens[0][i].item<std::int64_t>(), memory, deltas);
+            DOCTEST_CHECK(largest_difference(grown, whole[i]) < 1e-4);
+        }
+    }
+    DOCTEST_CHECK(largest_difference(model.forward(tokens), model.forward(tokens, large_deltas())) > 1e-2);
+}
+
+DOCTEST_TEST_CASE(
+    "a character changes the logits from its place on, as far as windows reach, and none before") {
+    torch::manual_seed(2);
+    language_model model(small);
+    const torch::NoGradGuard no_gradients;
+    const at::Tensor tokens = torch::randint(1, vocabulary, {1, 40}, at::kLong);
+    at::Tensor other = tokens.clone();
+    other[0][10] = 0;
+    const at::Tensor change = (model.forward(tokens) - model.forward(other)).abs().amax(-1)[0];
+    // A layer carries it window - 1 places on.
+    const std::int64_t last = 10 + small.layers * (small.window - 1);
+    for (std::int64_t i = 0; i < 40; ++i) {
+        DOCTEST_CAPTURE(i);
+        DOCTEST_CHECK((change[i].item<double>() > 1e-7) == (i >= 10 && i <= last));
+    }
+}
+
+DOCTEST_TEST_CASE("each of a site's linears gets the delta of its own site") {
+    torch::manual_seed(12);
+    language_model model(small);
+    const torch::NoGradGuard no_gradients;
+    const at::Tensor tokens = torch::randint(vocabulary, {1, 5}, at::kLong);
+    const at::Tensor without = model.forward(tokens);
+    std::set<std::string> sites;
+    model.forward(tokens, [&](const auto& asked, const at::Tensor& x) {
+        sites.insert(asked.begin(), asked.end());
+        return large_deltas()(asked, x);
+    });
+    DOCTEST_CHECK(sites.size() == 12);
+    for (const auto& parameter : model.named_parameters()) {
+        const std::string name = parameter.key().substr(0, parameter.key().rfind('.'));
+        if (!sites.contains(name)) {
+            continue;
+        }
+        // What W x gives twice is what (W + W) x gives.
+        const at::Tensor twice = model.forward(tokens, [&](const auto& asked, const at::Tensor& x) {
+            std::vector<at::Tensor> results;
+            for (const std::string& site : asked) {
+                const at::Tensor y = torch::matmul(x, model.named_parameters()[site + ".weight"].t());
+                results.push_back(site == name ? y : torch::zeros_like(y));
+            }
+            return results;
+        });
+        at::Tensor weight = parameter.value();
+        weight.mul_(2);
+        DOCTEST_CAPTURE(name);
+        DOCTEST_CHECK(largest_difference(model.forward(tokens), twice) < 1e-5);
+        DOCTEST_CHECK(largest_difference(without, twice) > 1e-4);
+        weight.div_(2);
+    }
+}
+
+DOCTEST_TEST_CASE("texts of a batch do not see each other, and their order does not count") {
+    torch::manual_seed(3);
+    language_model model(small);
+    const torch::NoGradGuard no_gradients;
+    const at::Tensor tokens = torch::randint(vocabulary, {3, 12}, at::kLong);
+    const at::Tensor together = model.forward(tokens);
+    for (std::int64_t i = 0; i < 3; ++i) {
+        DOCTEST_CHECK(largest_difference(together[i], model.forward(tokens.narrow(0, i, 1))[0]) < 1e-5);
+    }
+}
+
+DOCTEST_TEST_CASE("turned queries and keys know how far apart they are, and not where") {
+    torch::manual_seed(4);
+    const at::Tensor q = torch::randn({1, 16});
+    const at::Tensor k = torch::randn({1, 16});
+    const auto product = [&](std::int64_t at_q, std::int64_t at_k) {
+        return (rotation(at_q, 1, 16)(q) * rotation(at_k, 1, 16)(k)).sum().item<double>();
+    };
+    DOCTEST_CHECK(product(7, 3) == doctest::Approx(product(100'007, 100'003)).epsilon(1e-4));
+    DOCTEST_CHECK(std::abs(product(7, 3) - product(7, 4)) > 1e-3);
+}
+
+// Characters and texts.
+
+DOCTEST_TEST_CASE("tokens are newline and printable ASCII, and nothing else is one") {
+    std::string all = "\n";
+    for (char c = ' '; c <= '~'; ++c) {
+        all += c;
+    }
+    const auto tokens = tokens_of(all);
+    DOCTEST_REQUIRE(std::ssize(tokens) == vocabulary);
+    for (std::int64_t i = 0; i < vocabulary; ++i) {
+        DOCTEST_CHECK(tokens[static_cast<std::size_t>(i)] == i);
+        DOCTEST_CHECK(character_of(i) == all[static_cast<std::size_t>(i)]);
+    }
+    for (const char* text : {"a\tb", "a\x7f", "na\xc3\xafve", "a\r\n"}) {
+        DOCTEST_CHECK_THROWS_AS(tokens_of(text), tensafe::parameter_error);
+    }
+}
+
+DOCTEST_TEST_CASE("a page of the Jargon File becomes a paragraph a line, in ASCII, without tables") {
+    const std::string raw =
+        "   Glossary\n\n contents\n\nGlossary\n\n   :bar: /bar/, n.\n\n   1. [very common] The second\n"
+        "   \u201cvariable\u201d\u00a0\u2014 after {foo}.\n\n"
+        "   \u250c\u2500\u2500\u2510\n   \u2502no\u2502\n\n   Caf\u00e9\u2603.\n";
+    DOCTEST_CHECK(jargon_text(raw) ==
+                  ":bar: /bar/, n.\n1. [very common] The second \"variable\" -- after {foo}.\nCafe.\n");
+    DOCTEST_CHECK_THROWS_AS(jargon_text("no lexicon"), tensafe::format_error);
+}
+
+DOCTEST_TEST_CASE("a page of the Bible becomes a verse a line, without titles and numbers") {
+    const std::string raw =
+        "\nGenesis 1\n\n  1 In the beginning.\n  2 And 12 men.\n\n1 Kings 2\n\n 10 So David slept.\n   no "
+        "number\n";
+    DOCTEST_CHECK(verses(raw) == "In the beginning.\nAnd 12 men.\nSo David slept.\n");
+    DOCTEST_CHECK_THROWS_AS(verses("Genesis 1\n"), tensafe::format_error);
+}
+
+DOCTEST_TEST_CASE("a twentieth of a text is held out, and nothing is in both parts") {
+    std::string text;
+    for (int i = 0; text.size() < 8192 * 45; ++i) {
+        text += std::to_string(i) + " ";
+    }
+    text.resize(8192 * 45);
+    const parts_of_text parts(text);
+    DOCTEST_CHECK(parts.held_out == text.substr(8192 * 10, 8192) + text.substr(8192 * 30, 8192));
+    DOCTEST_CHECK(parts.learned.size() == 8192 * 43);
+    DOCTEST_CHECK(parts.learned.find(text.substr(8192 * 10 + 100, 50)) == std::string::npos);
+}
+
+// Generation.
+
+DOCTEST_TEST_CASE("generation refuses prompts without characters or with unknown ones, and no temperature") {
+    language_model model(small);
+    generation_options options;
+    const auto refuses = [&] {
+        DOCTEST_CHECK_THROWS_AS(generate(model, options, {}), tensafe::parameter_error);
+    };
+    options.prompt = "";
+    refuses();
+    options.prompt = "\xc3\xa9";
+    refuses();
+    options.prompt = "a";
+    for (const double temperature : {-0.1, std::nan(""), HUGE_VAL}) {
+        options.temperature = temperature;
+        refuses();
+    }
+}
+
+DOCTEST_TEST_CASE("characters come one by one, and a comparison tells where texts part") {
+    torch::manual_seed(5);
+    language_model model(small);
+    generation_options options;
+    options.characters = 20;
+    std::string streamed;
+    const generated_text text = generate(model, options, {}, [&](char c) { streamed += c; });
+    DOCTEST_CHECK(streamed == text.text);
+    DOCTEST_CHECK(text.logits.size() == 20);
+
+    generated_text other = text;
+    other.text[7] = text.text[7] == 'x' ? 'y' : 'x';
+    other.logits[7] = text.logits[7] + 0.5;
+    other.logits[9] = text.logits[9] + 100.0;
+    const comparison compared(text, other);
+    DOCTEST_CHECK(compared.equal == 7);
+    DOCTEST_CHECK(compared.largest_logit_difference == doctest::Approx(0.5));
+    DOCTEST_CHECK(comparison(text, text).equal == 20);
+    DOCTEST_CHECK(comparison(text, text).largest_logit_difference == 0);
+}
+
+DOCTEST_TEST_CASE(
+    "greedy text is what the whole text's likeliest characters are, prompt and adapter included") {
+    torch::manual_seed(13);
+    language_model model(small);
+    const torch::NoGradGuard no_gradients;
+    generation_options options;
+    options.characters = 30;
+    const generated_text text = generate(model, options, large_deltas());
+    auto tokens = tokens_of(options.prompt + text.text);
+    const at::Tensor whole = torch::from_blob(tokens.data(), {1, std::ssize(tokens)}, at::kLong);
+    const at::Tensor likeliest = model.forward(whole, large_deltas()).argmax(-1)[0];
+    std::string expected;
+    for (std::int64_t i = std::ssize(options.prompt) - 1; i + 1 < std::ssize(tokens); ++i) {
+        expected += character_of(likeliest[i].item<std::int64_t>());
+    }
+    DOCTEST_CHECK(text.text == expected);
+}
+
+DOCTEST_TEST_CASE("a model that knows nothing takes log2 of 96 bits for a character") {
+    language_model model(small);
+    const torch::NoGradGuard no_gradients;
+    model.named_parameters()["lm_head.weight"].zero_();
+    DOCTEST_CHECK(bits_per_character(model, {}, "any text", 3) == doctest::Approx(std::log2(96)));
+}
+
+DOCTEST_TEST_CASE("draws follow the probabilities at the temperature") {
+    at::Tensor logits = torch::full({vocabulary}, -1e4);
+    logits[3] = std::log(0.25);
+    logits[8] = std::log(0.75);
+    namespace d = examples::tiny_lm::detail;
+    DOCTEST_CHECK(d::sampled(logits, 1, 0) == 3);
+    DOCTEST_CHECK(d::sampled(logits, 1, 0.2499) == 3);
+    DOCTEST_CHECK(d::sampled(logits, 1, 0.2501) == 8);
+    DOCTEST_CHECK(d::sampled(logits, 1, 0.999999) == 8);
+    DOCTEST_CHECK(d::sampled(logits, 0.5, 0.0999) == 3);  // 1 : 9
+    DOCTEST_CHECK(d::sampled(logits, 0.5, 0.1001) == 8);
+}
+
+DOCTEST_TEST_CASE("a site that the adapter does not have is an error on both ways") {
+    committed c;
+    c.adapter.sites.erase(c.adapter.sites.begin() + 2);  // v_proj of layer 0
+    adapter_side server(c.adapter);
+    text_side client(server, lora::client_part(c.adapter));
+    generation_options options;
+    DOCTEST_CHECK_THROWS_AS(generate(c.model, options, plain_lora(c.adapter)), tensafe::parameter_error);
+    DOCTEST_CHECK_THROWS_AS(generate(c.model, options, client.deltas()), tensafe::parameter_error);
+}
+
+// Training.
+
+DOCTEST_TEST_CASE("an adapter in training is zero at first, and what it saves gives what it gave") {
+    torch::manual_seed(6);
+    const torch::NoGradGuard no_gradients;
+    trainable_lora trained(small, 4, 8);
+    const at::Tensor x = torch::randn({2, 3, small.d_model});
+    const std::vector<std::string> sites{"model.layers.1.self_attn.q_proj",
+                                         "model.layers.1.self_attn.v_proj"};
+    for (const at::Tensor& delta : trained.deltas()(sites, x)) {
+        DOCTEST_CHECK(delta.abs().max().item<double>() == 0);
+    }
+    for (auto& parameter : trained.parameters()) {
+        parameter.copy_(torch::randn(parameter.sizes()).to(at::kHalf));
+    }
+    const temporary_directory directory;
+    trained.save(directory.path);
+    const lora::adapter loaded = tensafe::io::load_peft(directory.path);
+    DOCTEST_CHECK(loaded.sites.size() == 12);
+    const auto before = trained.deltas()(sites, x);
+    const auto after = plain_lora(loaded)(sites, x);
+    for (std::size_t i = 0; i < sites.size(); ++i) {
+        DOCTEST_CHECK(before[i].abs().max().item<double>() > 1);
+        DOCTEST_CHECK(largest_difference(before[i], after[i]) < 1e-4);
+    }
+}
+
+/// Some steps on a text; the last loss in bits, if the factor is 1.
+double train(language_model& model, const training_options& options, std::string_view text,
+             double factor = 1) {
+    double loss = 0;
+    // The model stays the caller's.
+    shared_training<language_model> training(
+        std::shared_ptr<language_model>(&model, [](language_model*) {}),
+        [] { return std::make_shared<language_model>(small); }, options, text,
+        [&](language_model& copy, const at::Tensor& inputs, const at::Tensor& targets) {
+            return loss_of(copy.forward(inputs), targets) * factor;
+        });
+    training.run([&](std::int64_t, double bits) { loss = bits; });
+    return loss;
+}
+
+DOCTEST_TEST_CASE("threads together have the gradient of the mean loss, at each step anew") {
+    torch::manual_seed(7);
+    language_model model(small);
+    training_options options;
+    options.steps = 3;
+    options.rate = 1e-30;  // stays where it is
+    options.sequences = 6;
+    options.length = 24;
+    const std::string text = "to be or not to be, that ";  // has but one sequence of 24
+    constexpr double factor = 0.01;                        // a gradient so small is not clipped
+    auto tokens = tokens_of(text);
+    const at::Tensor all = torch::from_blob(tokens.data(), {1, 25}, at::kLong);
+    (loss_of(model.forward(all.narrow(1, 0, 24)), all.narrow(1, 1, 24)) * factor).backward();
+    std::vector<at::Tensor> wanted;
+    for (const at::Tensor& parameter : model.parameters()) {
+        wanted.push_back(parameter.grad().clone());
+    }
+    for (const unsigned threads : {1U, 2U, 5U}) {
+        options.threads = threads;
+        train(model, options, text, factor);
+        for (std::size_t i = 0; i < wanted.size(); ++i) {
+            const double largest = wanted[i].abs().max().item<double>();
+            DOCTEST_CHECK(largest_difference(model.parameters()[i].grad(), wanted[i]) < 1e-4 * largest);
+        }
+    }
+}
+
+DOCTEST_TEST_CASE("training lowers the loss") {
+    torch::manual_seed(8);
+    language_model model(small);
+    training_options options;
+    options.steps = 150;
+    options.rate = 1e-2;
+    options.sequences = 4;
+    options.length = 24;
+    options.report_every = 10;
+    std::string text;
+    while (text.size() < 500) {
+        text += "to be or not to be, ";
+    }
+    const double before = bits_per_character(model, {}, text);
+    DOCTEST_CHECK(train(model, options, text) < 1);
+    DOCTEST_CHECK(bits_per_character(model, {}, text) < before / 4);
+}
+
+DOCTEST_TEST_CASE("texts that are too short to learn or to measure are refused") {
+    language_model model(small);
+    DOCTEST_CHECK_THROWS_AS(bits_per_character(model, {}, "a"), tensafe::parameter_error);
+    training_options options;
+    DOCTEST_CHECK_THROWS_AS(shared_training<language_model>(
+                                std::make_shared<language_model>(small), {}, options, std::string(384, 'a'),
+                                [](language_model&, const at::Tensor& x, const at::Tensor&) { return x; }),
+                            tensafe::parameter_error);
+}
+
+}  // namespace

@@ -76,11 +76,13 @@ class trainable_lora : public torch::nn::Module {
     void add(const std::string& site, std::int64_t d_in, std::int64_t d_out) {
         // Names of torch parameters have no dots.
         const std::string name = "site" + std::to_string(order_.size());
+        const double bound = 1 / std::sqrt(static_cast<double>(d_in));
+        // Copies: what register_parameter refers to moves when the next one comes.
         const at::Tensor a =
-            torch::empty({rank_, d_in}).uniform_(-1.0, 1.0) / std::sqrt(static_cast<double>(d_in));
+            register_parameter(name + "_a", torch::empty({rank_, d_in}).uniform_(-bound, bound));
+        const at::Tensor b = register_parameter(name + "_b", torch::zeros({d_out, rank_}));
         order_.push_back(site);
-        sites_.emplace(site, std::pair(register_parameter(name + "_a", a),
-                                       register_parameter(name + "_b", torch::zeros({d_out, rank_}))));
+        sites_.emplace(site, std::pair(a, b));
     }
 
     std::int64_t rank_;

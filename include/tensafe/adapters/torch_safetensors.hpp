@@ -127,7 +127,7 @@ inline void add_parameters(io::safetensors_writer& writer, const torch::nn::Modu
 /// @throws format_error if the file does not hold exactly these names, with these shapes and finite values;
 ///         unsupported_error if a type does not hold the stored one, or a parameter is not on the CPU or
 ///         cannot be written (an expanded one, one of inference mode); std::bad_alloc or c10::Error without
-///         memory. The module is then as it was
+///         memory; shape_error for a dimension beyond 2^63. The module is then as it was
 inline void load_parameters(torch::nn::Module& module, const io::safetensors_file& file) {
     const auto values = detail::named_values(module);
     for (const auto& [name, value] : values) {

@@ -36,6 +36,7 @@
 #include <vector>
 
 #include "../lora/random_values.hpp"
+#include "../refusal.hpp"
 
 namespace {
 
@@ -47,6 +48,7 @@ using tensafe::parameter_error;
 using tensafe::range_exceeded_error;
 using tensafe::shape_error;
 using tensafe::unsupported_error;
+using tests::refusal;
 
 using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
 using model_client = lora::model_client<small>;
@@ -118,16 +120,6 @@ double difference(const at::Tensor& a, const at::Tensor& b) {
         return std::numeric_limits<double>::infinity();
     }
     return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
-}
-
-template <class E, class Call>
-std::string refusal(Call call) {
-    try {
-        call();
-    } catch (const E& e) {
-        return e.what();
-    }
-    return "nothing was thrown";
 }
 
 bool has(const std::string& text, const char* part) {

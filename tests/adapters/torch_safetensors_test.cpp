@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "../refusal.hpp"
+
 namespace {
 
 namespace io = tensafe::io;
@@ -21,19 +23,10 @@ namespace libtorch = tensafe::libtorch;
 using tensafe::encoding_error;
 using tensafe::format_error;
 using tensafe::unsupported_error;
+using tests::refusal;
 
 io::safetensors_file file_of(const io::safetensors_writer& writer) {
     return io::safetensors_file::adopt(writer.bytes());
-}
-
-template <class E, class Call>
-std::string refusal(Call call) {
-    try {
-        call();
-    } catch (const E& e) {
-        return e.what();
-    }
-    return "nothing was thrown";
 }
 
 /// A file with these entries in its header, and `data_bytes` bytes of ones behind it: NaN as F32 and F16.

@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "../refusal.hpp"
+
 namespace {
 
 namespace libtorch = tensafe::libtorch;
@@ -26,17 +28,7 @@ using tensafe::encoding_error;
 using tensafe::parameter_error;
 using tensafe::shape_error;
 using tensafe::unsupported_error;
-
-/// The message of what `call` throws, which must be an E.
-template <class E, class Call>
-std::string refusal(Call call) {
-    try {
-        call();
-    } catch (const E& e) {
-        return e.what();
-    }
-    return "nothing was thrown";
-}
+using tests::refusal;
 
 bool has(const std::string& text, const char* part) {
     return text.find(part) != std::string::npos;

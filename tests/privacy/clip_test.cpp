@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "../refusal.hpp"
+
 namespace {
 
 namespace privacy = tensafe::privacy;
@@ -46,16 +48,6 @@ std::vector<std::int64_t> on_grid(const std::vector<float>& h, double step, std:
     std::vector<std::int64_t> out(h.size());
     privacy::clip_to_grid(h, step, bound, out);
     return out;
-}
-
-template <class F>
-std::string message_of(F f) {
-    try {
-        f();
-    } catch (const tensafe::error& e) {
-        return e.what();
-    }
-    return "";
 }
 
 }  // namespace
@@ -217,9 +209,11 @@ TEST_CASE("NaN and infinity are refused, named, and nothing is written") {
             const std::string entry = "entry " + std::to_string(place) + ":";
             CHECK_THROWS_AS(privacy::clip(h, 1, out), tensafe::encoding_error);
             CHECK_THROWS_AS(privacy::clip_to_grid(h, 1, 100, integers), tensafe::encoding_error);
-            CHECK(message_of([&] { privacy::clip(h, 1, out); }).find(entry) != std::string::npos);
-            CHECK(message_of([&] { privacy::clip_to_grid(h, 1, 100, integers); }).find(entry) !=
+            CHECK(tests::refusal<tensafe::error>([&] { privacy::clip(h, 1, out); }).find(entry) !=
                   std::string::npos);
+            CHECK(tests::refusal<tensafe::error>([&] {
+                      privacy::clip_to_grid(h, 1, 100, integers);
+                  }).find(entry) != std::string::npos);
             CHECK(out == std::vector<double>(7, 5));
             CHECK(integers == std::vector<std::int64_t>(7, 5));
         }

@@ -7,6 +7,8 @@
 #include <random>
 #include <string>
 
+#include "../refusal.hpp"
+
 namespace {
 
 using namespace tensafe;
@@ -110,16 +112,6 @@ constexpr row table[] = {
     {5.555555555722221e+22, 333333333333.3333, 2.8666848082632081242563798e-7},
     {5.5555555566555545e+22, 333333333333.3333, 4.0628324294871213648806281e-239},
 };
-
-template <class Error, class Call>
-std::string message_of(Call call) {
-    try {
-        call();
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return "";
-}
 
 double log_uniform(std::mt19937_64& source, double low, double high) {
     return std::exp(std::uniform_real_distribution<double>(std::log(low), std::log(high))(source));
@@ -322,14 +314,14 @@ TEST_CASE("what is no number, negative or infinite is refused by name") {
     CHECK_THROWS_AS(gaussian_epsilon(0, 1), parameter_error);
     CHECK_THROWS_AS(gaussian_epsilon(1, 1), parameter_error);
     CHECK_THROWS_AS(gaussian_deviation({1, 0.1}, 0), parameter_error);
-    CHECK(message_of<parameter_error>([] { gaussian_delta(1, -2); }) ==
+    CHECK(tests::refusal<parameter_error>([] { gaussian_delta(1, -2); }) ==
           "gaussian_delta: mu: got -2, wanted a finite number that is not negative");
-    CHECK(message_of<parameter_error>([] {
+    CHECK(tests::refusal<parameter_error>([] {
               gaussian_delta(not_a_number, 1);
           }).find("gaussian_delta: epsilon: got nan") == 0);
-    CHECK(message_of<parameter_error>([] { gaussian_epsilon(1.5, 1); }) ==
+    CHECK(tests::refusal<parameter_error>([] { gaussian_epsilon(1.5, 1); }) ==
           "gaussian_epsilon: delta: got 1.5, wanted a number above 0 and below 1");
-    CHECK(message_of<parameter_error>([] {
+    CHECK(tests::refusal<parameter_error>([] {
               gaussian_deviation({1e-300, 1e-300}, 1e300);
           }).find("wanted a larger budget") != std::string::npos);
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "../backends.hpp"
+#include "../refusal.hpp"
 
 namespace {
 
@@ -58,16 +59,6 @@ double last_epsilon(const gaussian_release& release, std::uint64_t releases, dou
         (privacy::gaussian_delta(middle, mu) + slack <= 1e-5 ? high : low) = middle;
     }
     return high;
-}
-
-template <class F>
-std::string message_of(F f) {
-    try {
-        f();
-    } catch (const tensafe::error& e) {
-        return e.what();
-    }
-    return "";
 }
 
 }  // namespace
@@ -184,10 +175,10 @@ TEST_CASE("many releases cost noise by the root of their number, and their slack
     // Fifty slacks of 2^-77 are a third of this delta, a thousand more than all.
     const privacy::privacy_budget tight{1, 1e-21};
     CHECK(privacy::ledger(tight).left("alice", gaussian_release::of(tight, 1, 2048, 50).cost()) == 50);
-    CHECK(message_of([&] {
+    CHECK(tests::refusal<tensafe::error>([&] {
               gaussian_release::of(tight, 1, 2048, 1000);
           }).find("delta: got 1e-21, wanted at least 1.3") != std::string::npos);
-    CHECK(message_of([] {
+    CHECK(tests::refusal<tensafe::error>([] {
               gaussian_release::of({1, 1e-5}, 1, 64, 0);
           }).find("releases: got 0") != std::string::npos);
     CHECK_THROWS_AS(gaussian_release::of({1, 1e-5}, 1, 64, std::uint64_t{1} << 60), tensafe::parameter_error);
@@ -195,12 +186,12 @@ TEST_CASE("many releases cost noise by the root of their number, and their slack
 
 TEST_CASE("budgets that the noise cannot keep are refused with what to do") {
     CHECK_THROWS_AS(gaussian_release::of({500, 1e-5}, 1, 8), tensafe::parameter_error);
-    CHECK(message_of([] {
+    CHECK(tests::refusal<tensafe::error>([] {
               gaussian_release::of({500, 1e-5}, 1, 8);
           }).find("less epsilon") != std::string::npos);
     CHECK_THROWS_AS(gaussian_release::of({170, 1e-26}, 1, 2048), tensafe::parameter_error);
     CHECK_THROWS_AS(gaussian_release::of({1, 1e-30}, 1, 2048), tensafe::parameter_error);
-    CHECK(message_of([] {
+    CHECK(tests::refusal<tensafe::error>([] {
               gaussian_release::of({1, 1e-30}, 1, 2048);
           }).find("delta: got 1e-30") != std::string::npos);
     CHECK_THROWS_AS(gaussian_release::of({-1, 1e-5}, 1, 8), tensafe::parameter_error);

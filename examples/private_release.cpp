@@ -54,7 +54,9 @@ void release_until_refused(privacy::ledger& ledger, const lora::matrix& states) 
 }
 
 void show_one_state(privacy::privacy_budget budget, const lora::adapter_site& site, std::vector<float> h) {
-    std::puts("one state:\n  epsilon   noise per entry   error of the state   error of its LoRA delta");
+    std::puts(
+        "for comparison, one state with budgets of its own:\n  epsilon   noise per entry   error of the "
+        "state   error of its LoRA delta");
     tensafe::random::generator random;
     auto noisy = h;
     for (const double epsilon : {0.5, 2.0, 8.0, 32.0, 128.0}) {

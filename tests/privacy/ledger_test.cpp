@@ -110,8 +110,8 @@ TEST_CASE("a charge is all or nothing, and its refusal says what is left") {
     CHECK(left > 0);
     CHECK(refusal(spent, "ann", {0.1, 0}, left + 1)
               .find("privacy::ledger::charge: principal \"ann\": got " + std::to_string(left + 1) +
-                    " releases of mu 0.1, wanted at most " + std::to_string(left) +
-                    ", which is what is left: 3 releases have spent delta ") == 0);
+                    " releases, wanted at most " + std::to_string(left) +
+                    " of this cost (mu 0.1): 3 earlier ones have spent epsilon ") == 0);
     CHECK(spent.spent("ann").releases == 3);
     CHECK(spent.charge("ann", {0.1, 0}, left).left() == left);
     CHECK(spent.left("ann", {0.1, 0}) == 0);

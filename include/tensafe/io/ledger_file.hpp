@@ -59,7 +59,8 @@ inline void check_ledger_object(const nlohmann::ordered_json& value, std::size_t
         throw format_error(where + ": got " +
                            (value.is_object() ? "an object of " + std::to_string(value.size()) + " members"
                                               : std::string(value.type_name())) +
-                           ", wanted an object of " + std::to_string(members) + " members");
+                           ", wanted an object of " + std::to_string(members) +
+                           " members, as a privacy ledger has");
     }
 }
 

@@ -148,9 +148,13 @@ struct model_layout {
     place at(std::string_view name) const {
         const std::optional<place> found = find(name);
         if (!found) {
+            std::string some;  // one is enough to see how names look here
+            if (!groups.empty() && !groups.front().sites.empty()) {
+                some = ", as " + detail::quoted_name(groups.front().sites.front().name);
+            }
             throw parameter_error("model_layout: got site " + detail::quoted_name(name) +
-                                  ", which is none of the protected ones of the " +
-                                  std::to_string(groups.size()) + " groups of this model");
+                                  ", wanted the full name of a protected one of the " +
+                                  std::to_string(groups.size()) + " groups of this model" + some);
         }
         return *found;
     }

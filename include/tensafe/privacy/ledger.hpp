@@ -252,14 +252,14 @@ class ledger {
     [[noreturn]] static void refuse(std::string_view principal, const spent_cost& before,
                                     const release_cost& cost, std::uint64_t releases,
                                     const privacy_budget& budget) {
-        throw budget_error(
-            "privacy::ledger::charge: principal " + quoted(principal) + ": got " + std::to_string(releases) +
-            " releases of mu " + tensafe::detail::shortest_text(cost.mu) + ", wanted at most " +
-            std::to_string(left_of(before, cost, budget)) +
-            ", which is what is left: " + std::to_string(before.releases) + " releases have spent delta " +
-            tensafe::detail::shortest_text(before.delta(budget.epsilon)) + " at epsilon " +
-            tensafe::detail::shortest_text(budget.epsilon) + ", and the budget is delta " +
-            tensafe::detail::shortest_text(budget.delta) + "; nothing was spent");
+        throw budget_error("privacy::ledger::charge: principal " + quoted(principal) + ": got " +
+                           std::to_string(releases) + " releases, wanted at most " +
+                           std::to_string(left_of(before, cost, budget)) + " of this cost (mu " +
+                           tensafe::detail::shortest_text(cost.mu) + "): " + std::to_string(before.releases) +
+                           " earlier ones have spent epsilon " +
+                           tensafe::detail::shortest_text(before.epsilon(budget.delta)) + " of " +
+                           tensafe::detail::shortest_text(budget.epsilon) + " at delta " +
+                           tensafe::detail::shortest_text(budget.delta) + "; this charge spent nothing");
     }
 
     privacy_budget each_;

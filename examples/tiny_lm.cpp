@@ -20,6 +20,7 @@
 #include <memory>
 #include <string>
 
+#include "tiny_lm/check_sites.hpp"
 #include "tiny_lm/figures.hpp"
 #include "tiny_lm/generation.hpp"
 #include "tiny_lm/plain_lora.hpp"
@@ -47,6 +48,7 @@ int run(const std::filesystem::path& data, const std::string& way, const generat
     language_model model;
     tensafe::libtorch::load_parameters(model, tensafe::io::safetensors_file::open(data / "base.safetensors"));
     const lora::adapter adapter = tensafe::io::load_peft(data / "adapter");
+    check_sites(model, adapter);
     const bool all = way == "all";
     std::map<std::string, generated_text> texts;
     std::map<std::string, figures> took;
@@ -98,7 +100,7 @@ int main(int argc, char** argv) {
     app.add_option("--prompt", options.prompt, "newlines and printable ASCII")->capture_default_str();
     app.add_option("--characters", options.characters, "to write")
         ->capture_default_str()
-        ->check(CLI::Range(1, 1000000));
+        ->check(CLI::Range(1, 100000));
     app.add_option("--way", way)
         ->capture_default_str()
         ->check(CLI::IsMember({"base", "plain", "encrypted", "all"}));

@@ -36,7 +36,9 @@ namespace detail {
 
 /// The first character at which the sum of probabilities passes `draw`, 0 to 1.
 inline std::int64_t sampled(const at::Tensor& logits, double temperature, double draw) {
-    const at::Tensor sums = torch::softmax(logits.to(at::kDouble) / temperature, 0).cumsum(0);
+    const at::Tensor exact = logits.to(at::kDouble);
+    // The maximum first: a small temperature would make infinities of it, and these NaN.
+    const at::Tensor sums = torch::softmax((exact - exact.max()) / temperature, 0).cumsum(0);
     const auto* const values = sums.data_ptr<double>();
     return std::min<std::int64_t>(std::upper_bound(values, values + vocabulary, draw) - values,
                                   vocabulary - 1);
@@ -47,8 +49,7 @@ inline std::int64_t sampled(const at::Tensor& logits, double temperature, double
 /// Continues a prompt, one character at a time.
 /// @param on_character  called with each as soon as it is known
 /// @throws tensafe::parameter_error for an empty prompt, one with unknown characters, and a temperature that
-/// is
-///         negative or no finite number
+///         is negative or no finite number
 inline generated_text generate(language_model& model, const generation_options& options,
                                const adapter_deltas& deltas,
                                const std::function<void(char)>& on_character = {}) {

@@ -64,8 +64,7 @@ class shared_training {
 
     /// @param copy  makes another module of the same shape
     /// @throws tensafe::parameter_error for a text that is shorter than a sequence and its next character, or
-    /// has
-    ///         unknown characters
+    ///         has unknown characters
     shared_training(std::shared_ptr<Module> module, const std::function<std::shared_ptr<Module>()>& copy,
                     const training_options& options, std::string_view text, loss_function loss)
         : options_(options),
@@ -91,8 +90,7 @@ class shared_training {
     }
 
     /// @param report  called with the step's number and the loss of training since the last report, in bits
-    /// per
-    ///                character
+    ///                per character
     void run(const std::function<void(std::int64_t, double)>& report) {
         const auto start = std::chrono::steady_clock::now();
         double progress = 0;

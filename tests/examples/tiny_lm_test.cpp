@@ -9,20 +9,24 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <random>
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <unistd.h>
 #include <vector>
 
 #include "../../examples/tiny_lm/bits_per_character.hpp"
 #include "../../examples/tiny_lm/characters.hpp"
+#include "../../examples/tiny_lm/check_sites.hpp"
 #include "../../examples/tiny_lm/generation.hpp"
 #include "../../examples/tiny_lm/plain_lora.hpp"
 #include "../../examples/tiny_lm/texts.hpp"
@@ -69,6 +73,36 @@ adapter_deltas large_deltas() {
     return [random](const auto& sites, const at::Tensor& x) { return random->deltas()(sites, x); };
 }
 
+// Acts 14, 10 to 14: in a block that training leaves out.
+constexpr std::string_view verses_unseen =
+    "Said with a loud voice, Stand upright on thy feet. And he leaped and walked.\n"
+    "And when the people saw what Paul had done, they lifted up their voices, saying in the speech of "
+    "Lycaonia, The gods are come down to us in the likeness of men.\n"
+    "And they called Barnabas, Jupiter; and Paul, Mercurius, because he was the chief speaker.\n"
+    "Then the priest of Jupiter, which was before their city, brought oxen and garlands unto the gates, "
+    "and "
+    "would have done sacrifice with the people.\n"
+    "Which when the apostles, Barnabas and Paul, heard of, they rent their clothes, and ran in among the "
+    "people, crying out,\n";
+
+/// Of a logit, by encryption; measured up to about 1e-3.
+constexpr double largest_error = 2e-3;
+
+/// Characters before a text goes round in circles to its end, at least twice.
+std::size_t before_loop(std::string_view text) {
+    std::size_t first = text.size();
+    for (std::size_t period = 1; period <= text.size() / 2; ++period) {
+        std::size_t i = text.size() - period;
+        while (i > 0 && text[i - 1] == text[i - 1 + period]) {
+            --i;
+        }
+        if (text.size() - i >= 2 * period) {
+            first = std::min(first, i);
+        }
+    }
+    return first;
+}
+
 /// A directory that goes away.
 struct temporary_directory {
     std::filesystem::path path =
@@ -87,13 +121,19 @@ DOCTEST_TEST_CASE("the committed files take at most 8 MB together") {
     DOCTEST_CHECK(bytes <= 8'000'000);
 }
 
+DOCTEST_TEST_CASE("the committed adapter fits the committed model") {
+    const committed c;
+    DOCTEST_CHECK_NOTHROW(check_sites(c.model, c.adapter));
+}
+
 // Encryption adds up to about 1e-3 to a logit, so that a prompt whose likeliest character leads by less
 // somewhere would make this a matter of luck. Along this one it leads by 0.022 at least, which is also far
-// more than the floats of processors differ. The example prints both numbers for any prompt.
+// more than the floats of processors differ. The text goes round
+// in circles of 165 characters from character 220 on, which other prompts' texts do sooner.
 DOCTEST_TEST_CASE("greedy text of encrypted LoRA is that of plaintext LoRA for 500 characters") {
     committed c;
     generation_options options;
-    options.prompt = "The king";
+    options.prompt = "Job hath spoken";
     options.characters = 500;
     adapter_side server(c.adapter);
     const lora::adapter held = lora::client_part(c.adapter);
@@ -111,48 +151,78 @@ DOCTEST_TEST_CASE("greedy text of encrypted LoRA is that of plaintext LoRA for 5
                  compared.smallest_margin);
     DOCTEST_CHECK(compared.equal == 500);
     DOCTEST_CHECK(compared.largest_logit_difference > 0);  // it was not the same computation
-    DOCTEST_CHECK(compared.smallest_margin >= 10 * compared.largest_logit_difference);
+    DOCTEST_CHECK(compared.largest_logit_difference < largest_error);
+    DOCTEST_CHECK(compared.smallest_margin >= 10 * largest_error);
+    options.characters = 1000;
+    DOCTEST_CHECK(before_loop(generate(c.model, options, plain_lora(c.adapter)).text) > 200);
     // q, k and v of a layer share a request: four for each layer and character.
     DOCTEST_CHECK(server.layout().groups.size() == 12);
     const std::size_t characters = options.prompt.size() + 500 - 1;
     DOCTEST_CHECK(client.bytes_up() > characters * 12 * 10'000);
-
-    options.characters = 100;
-    const generated_text base = generate(c.model, options, {});
-    DOCTEST_CHECK(base.text != plain.text.substr(0, 100));
 }
 
-DOCTEST_TEST_CASE("with chance, encrypted and plaintext LoRA draw alike") {
+// Text that nobody chose for its margins, and that does not go round in circles.
+DOCTEST_TEST_CASE("along given verses, logits of encrypted LoRA are within 2e-3 of those of plaintext LoRA") {
+    committed c;
+    adapter_side server(c.adapter);
+    text_side client(server, lora::client_part(c.adapter));
+    const adapter_deltas plain = plain_lora(c.adapter);
+    const adapter_deltas encrypted = client.deltas();
+    const torch::NoGradGuard no_gradients;
+    auto plain_memory = c.model.empty_memory();
+    auto encrypted_memory = c.model.empty_memory();
+    auto base_memory = c.model.empty_memory();
+    double error = 0;
+    double without = 0;
+    std::size_t clear = 0;
+    for (const std::int64_t token : tokens_of(verses_unseen.substr(0, 320))) {
+        const at::Tensor wanted = c.model.step(token, plain_memory, plain);
+        const at::Tensor got = c.model.step(token, encrypted_memory, encrypted);
+        error = std::max(error, largest_difference(got, wanted));
+        const at::Tensor best = std::get<0>(wanted.topk(2));
+        if ((best[0] - best[1]).item<double>() > 2 * largest_error) {
+            DOCTEST_CHECK(got.argmax().item<std::int64_t>() == wanted.argmax().item<std::int64_t>());
+            ++clear;
+        }
+        if (base_memory.position < 20) {  // what the adapter adds is not small
+            without = std::max(without, largest_difference(c.model.step(token, base_memory), wanted));
+        }
+    }
+    DOCTEST_INFO("error ", error, ", clear at ", clear, ", base model differs by ", without);
+    DOCTEST_CHECK(error > 0);
+    DOCTEST_CHECK(error < largest_error);
+    DOCTEST_CHECK(clear > 300);
+    DOCTEST_CHECK(without > 1);
+}
+
+DOCTEST_TEST_CASE("with chance, encrypted and plaintext LoRA draw the same characters") {
     committed c;
     generation_options options;
     options.characters = 60;
     options.temperature = 0.7;
-    options.seed = 5;
+    options.seed = 4205;
+    const generated_text plain = generate(c.model, options, plain_lora(c.adapter));
+    // A draw near the end of a character's interval could fall to either side of it. This seed has none.
+    std::mt19937_64 generator(options.seed);
+    for (std::size_t i = 0; i < options.characters; ++i) {
+        const double draw = std::ldexp(static_cast<double>(generator() >> 11), -53);
+        const at::Tensor sums = torch::softmax(plain.logits[i].to(at::kDouble) / 0.7, 0).cumsum(0);
+        const std::int64_t token = tokens_of(plain.text)[i];
+        DOCTEST_CHECK(draw - (token == 0 ? 0 : sums[token - 1].item<double>()) > 1e-2);
+        DOCTEST_CHECK(sums[token].item<double>() - draw > 1e-2);
+    }
     adapter_side server(c.adapter);
     text_side client(server, lora::client_part(c.adapter));
-    const generated_text plain = generate(c.model, options, plain_lora(c.adapter));
-    const generated_text encrypted = generate(c.model, options, client.deltas());
-    DOCTEST_CHECK(comparison(plain, encrypted).largest_logit_difference < 1e-2);
+    DOCTEST_CHECK(generate(c.model, options, client.deltas()).text == plain.text);
     DOCTEST_CHECK(generate(c.model, options, plain_lora(c.adapter)).text == plain.text);
-    options.seed = 6;
+    options.seed += 1;
     DOCTEST_CHECK(generate(c.model, options, plain_lora(c.adapter)).text != plain.text);
 }
 
 DOCTEST_TEST_CASE("the adapter knows verses that it has not seen, the base model does not") {
-    // Acts 14, 10 to 14: in a block that training leaves out.
-    constexpr std::string_view unseen =
-        "Said with a loud voice, Stand upright on thy feet. And he leaped and walked.\n"
-        "And when the people saw what Paul had done, they lifted up their voices, saying in the speech of "
-        "Lycaonia, The gods are come down to us in the likeness of men.\n"
-        "And they called Barnabas, Jupiter; and Paul, Mercurius, because he was the chief speaker.\n"
-        "Then the priest of Jupiter, which was before their city, brought oxen and garlands unto the gates, "
-        "and "
-        "would have done sacrifice with the people.\n"
-        "Which when the apostles, Barnabas and Paul, heard of, they rent their clothes, and ran in among the "
-        "people, crying out,\n";
     committed c;
-    const double base = bits_per_character(c.model, {}, unseen);
-    const double adapted = bits_per_character(c.model, plain_lora(c.adapter), unseen);
+    const double base = bits_per_character(c.model, {}, verses_unseen);
+    const double adapted = bits_per_character(c.model, plain_lora(c.adapter), verses_unseen);
     DOCTEST_INFO("bits per character of verses: ", base, " base, ", adapted, " with LoRA");
     DOCTEST_CHECK(adapted < 0.8 * base);
     DOCTEST_CHECK(adapted > 1);  // less would mean that it has seen them
@@ -409,6 +479,10 @@ DOCTEST_TEST_CASE("draws follow the probabilities at the temperature") {
     DOCTEST_CHECK(d::sampled(logits, 1, 0.999999) == 8);
     DOCTEST_CHECK(d::sampled(logits, 0.5, 0.0999) == 3);  // 1 : 9
     DOCTEST_CHECK(d::sampled(logits, 0.5, 0.1001) == 8);
+    for (const double draw : {0.0, 0.5, 0.999999}) {
+        DOCTEST_CHECK(d::sampled(logits, 1e-310, draw) == 8);
+        DOCTEST_CHECK(d::sampled(logits + 10, 1e-310, draw) == 8);
+    }
 }
 
 DOCTEST_TEST_CASE("a site that the adapter does not have is an error on both ways") {
@@ -421,12 +495,36 @@ DOCTEST_TEST_CASE("a site that the adapter does not have is an error on both way
     DOCTEST_CHECK_THROWS_AS(generate(c.model, options, client.deltas()), tensafe::parameter_error);
 }
 
+DOCTEST_TEST_CASE("an adapter is refused unless its sites are the model's linears, of their sizes") {
+    const language_model model(small);
+    const temporary_directory directory;
+    trainable_lora(small, 2, 4).save(directory.path);
+    const lora::adapter fitting = tensafe::io::load_peft(directory.path);
+    check_sites(model, fitting);
+    lora::adapter changed = fitting;
+    changed.sites.pop_back();
+    DOCTEST_CHECK_THROWS_AS(check_sites(model, changed), tensafe::parameter_error);
+    changed = fitting;
+    changed.sites.push_back(fitting.sites[0]);
+    DOCTEST_CHECK_THROWS_AS(check_sites(model, changed), tensafe::parameter_error);
+    changed.sites.back().name = "model.layers.2.self_attn.q_proj";  // there are layers 0 and 1
+    DOCTEST_CHECK_THROWS_AS(check_sites(model, changed), tensafe::parameter_error);
+    for (std::size_t i = 0; i < fitting.sites.size(); ++i) {
+        changed = fitting;
+        changed.sites[i].b = lora::matrix(1, 2);  // torch would add its delta to all entries
+        DOCTEST_CHECK_THROWS_AS(check_sites(model, changed), tensafe::shape_error);
+        changed = fitting;
+        changed.sites[i].a = lora::matrix(2, fitting.sites[i].d_in() + 1);
+        DOCTEST_CHECK_THROWS_AS(check_sites(model, changed), tensafe::shape_error);
+    }
+}
+
 // Training.
 
 DOCTEST_TEST_CASE("an adapter in training is zero at first, and what it saves gives what it gave") {
     torch::manual_seed(6);
     const torch::NoGradGuard no_gradients;
-    trainable_lora trained(small, 4, 8);
+    trainable_lora trained(small, 4, 2.5);
     const at::Tensor x = torch::randn({2, 3, small.d_model});
     const std::vector<std::string> sites{"model.layers.1.self_attn.q_proj",
                                          "model.layers.1.self_attn.v_proj"};
@@ -440,6 +538,7 @@ DOCTEST_TEST_CASE("an adapter in training is zero at first, and what it saves gi
     trained.save(directory.path);
     const lora::adapter loaded = tensafe::io::load_peft(directory.path);
     DOCTEST_CHECK(loaded.sites.size() == 12);
+    DOCTEST_CHECK(loaded.sites[0].scale == 2.5 / 4);
     const auto before = trained.deltas()(sites, x);
     const auto after = plain_lora(loaded)(sites, x);
     for (std::size_t i = 0; i < sites.size(); ++i) {

@@ -169,7 +169,7 @@ TEST_CASE("hostile text is refused and the message says what is wrong") {
         return said(replaced(one_principal, from, to));
     };
     CHECK(said("").find("not valid JSON") != std::string::npos);
-    CHECK(said("[]") == "\"a file\": got array, wanted an object of 3 members");
+    CHECK(said("[]") == "\"a file\": got array, wanted an object of 3 members, as a privacy ledger has");
     CHECK(said(std::string(io::detail::longest_ledger_file + 1, ' ')).find("bytes, wanted at most") !=
           std::string::npos);
     CHECK(said(one_principal.substr(0, one_principal.size() / 2)).find("not valid JSON") !=

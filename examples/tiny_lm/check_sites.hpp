@@ -14,7 +14,7 @@ namespace examples::tiny_lm {
 
 /// Once, after loading: a site that no linear asks for would go unnoticed, and so would a delta of one entry,
 /// which torch adds to all.
-/// @throws tensafe::parameter_error, naming the site, unless the adapter's sites are the linears of all
+/// @throws tensafe::parameter_error, naming the site, unless the adapter's sites are all linears of the
 /// layers
 /// @throws tensafe::shape_error, naming it, for a site of another size than its linear
 inline void check_sites(const language_model& model, const tensafe::lora::adapter& adapter) {

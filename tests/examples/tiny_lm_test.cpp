@@ -80,8 +80,7 @@ constexpr std::string_view verses_unseen =
     "Lycaonia, The gods are come down to us in the likeness of men.\n"
     "And they called Barnabas, Jupiter; and Paul, Mercurius, because he was the chief speaker.\n"
     "Then the priest of Jupiter, which was before their city, brought oxen and garlands unto the gates, "
-    "and "
-    "would have done sacrifice with the people.\n"
+    "and would have done sacrifice with the people.\n"
     "Which when the apostles, Barnabas and Paul, heard of, they rent their clothes, and ran in among the "
     "people, crying out,\n";
 
@@ -128,8 +127,8 @@ DOCTEST_TEST_CASE("the committed adapter fits the committed model") {
 
 // Encryption adds up to about 1e-3 to a logit, so that a prompt whose likeliest character leads by less
 // somewhere would make this a matter of luck. Along this one it leads by 0.022 at least, which is also far
-// more than the floats of processors differ. The text goes round
-// in circles of 165 characters from character 220 on, which other prompts' texts do sooner.
+// more than the floats of processors differ. The text goes round in circles of 165 characters from
+// character 220 on, which other prompts' texts do sooner.
 DOCTEST_TEST_CASE("greedy text of encrypted LoRA is that of plaintext LoRA for 500 characters") {
     committed c;
     generation_options options;

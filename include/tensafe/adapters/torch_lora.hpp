@@ -33,12 +33,11 @@ namespace tensafe::libtorch {
 /// The deltas of an encrypted adapter, from tensors to tensors: encrypts each row of x, has the request
 /// answered, and decrypts. In one process, with a lora::model_session:
 ///
-///     libtorch::encrypted_lora<params> adapter(client, [&](std::size_t group, const auto& request, auto&
-///     reply) {
-///         session.apply(here, *server, group, request, reply);
-///     });
-///     const at::Tensor delta = adapter.delta("model.layers.0.self_attn.q_proj", x);   // [..., d] -> [...,
-///     d_out]
+///     libtorch::encrypted_lora<params> adapter(
+///         client, [&](std::size_t group, const auto& request, auto& reply) {
+///             session.apply(here, *server, group, request, reply);
+///         });
+///     const at::Tensor delta = adapter.delta("model.layers.0.self_attn.q_proj", x);
 ///
 /// x: shape [..., d], Float, Half or BFloat16 on the CPU, any strides. A delta has x's type and the shape of
 /// x but for the last dimension, which is d_out; rows stand where those of x do. One request for each row, in

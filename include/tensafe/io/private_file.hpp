@@ -119,7 +119,7 @@ inline memory::secret_buffer<std::byte> read_private_file(const std::filesystem:
 ///
 /// Thread safety: any threads and processes; of several that create the same path, one succeeds.
 /// @throws io_error naming the path; nothing is left behind, but if it says that the folder cannot be forced
-///         to the device: the whole file then stands at `path`, for now
+///         to the device: the whole file then stands at `path`, but a power failure may take it away
 inline void create_private_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {
     std::string temporary = path.string() + ".partial-XXXXXX";
     int failure = 0;

@@ -26,7 +26,7 @@
 #include "transformer.hpp"
 
 // Encrypted LoRA has two sides. Here they share a process; all that they tell each other are the arguments
-// and results of adapter_side's members.
+// and results of adapter_side's members. In split_inference/ they do not: text_side is the same there.
 
 namespace examples::tiny_lm {
 
@@ -84,21 +84,33 @@ class adapter_side {
 /// B and no A.
 class text_side {
   public:
-    /// @param remote  must outlive this object
-    text_side(adapter_side& remote, tensafe::lora::adapter client_part)
-        : client_(std::make_shared<client_type>(remote.layout(), std::move(client_part))),
-          lora_(client_, [this, &remote](std::size_t group, const auto& request, auto& reply) {
-              bytes_up_ += request.bytes();
-              remote.answer(group, request, reply);
-              bytes_down_ += reply.bytes();
-          }) {
-        remote.open_session(client_->zero_key(tensafe::exec::host{}, remote.nonce()));
+    using client_type = tensafe::lora::model_client<params>;
+    /// Has a request answered, wherever the adapter is.
+    using transport = tensafe::libtorch::encrypted_lora<params>::transport;
+
+    /// For a session that is open.
+    text_side(std::shared_ptr<client_type> client, transport carry)
+        : client_(std::move(client)),
+          lora_(client_,
+                [this, carry = std::move(carry)](std::size_t group, const auto& request, auto& reply) {
+                    bytes_up_ += request.bytes();
+                    carry(group, request, reply);
+                    bytes_down_ += reply.bytes();
+                }) {
         for (std::size_t g = 0; g < lora_.layout().groups.size(); ++g) {
             const auto& sites = lora_.layout().groups[g].sites;
             for (std::size_t s = 0; s < sites.size(); ++s) {
                 places_[sites[s].name] = {g, s};
             }
         }
+    }
+    /// @param remote  must outlive this object
+    text_side(adapter_side& remote, tensafe::lora::adapter client_part)
+        : text_side(std::make_shared<client_type>(remote.layout(), std::move(client_part)),
+                    [&remote](std::size_t group, const auto& request, auto& reply) {
+                        remote.answer(group, request, reply);
+                    }) {
+        remote.open_session(client_->zero_key(tensafe::exec::host{}, remote.nonce()));
     }
     text_side(const text_side&) = delete;  // the transport refers to this object
     text_side& operator=(const text_side&) = delete;
@@ -130,8 +142,6 @@ class text_side {
     double milliseconds() const noexcept { return milliseconds_; }  ///< with those of the other side
 
   private:
-    using client_type = tensafe::lora::model_client<params>;
-
     std::size_t bytes_up_ = 0;
     std::size_t bytes_down_ = 0;
     double milliseconds_ = 0;

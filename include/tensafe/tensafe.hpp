@@ -22,5 +22,9 @@
 #include <tensafe/lora/plain.hpp>
 #include <tensafe/lora/server.hpp>
 #include <tensafe/lora/stack.hpp>
+#include <tensafe/lora/wire.hpp>
 #include <tensafe/ntt/reference.hpp>
 #include <tensafe/perf/what_will_i_get.hpp>
+#include <tensafe/wire/ciphertext.hpp>
+#include <tensafe/wire/public_key.hpp>
+#include <tensafe/wire/zero_key.hpp>

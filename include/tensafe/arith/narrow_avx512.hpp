@@ -29,9 +29,10 @@ class narrow {
           twice_q_(broadcast(2 * m.value())),
           minus_q_(broadcast((word{1} << 52) - m.value())),
           fold_(broadcast((word{1} << 52) % m.value())),
-          fold_quotient_(broadcast(static_cast<word>((wide{(word{1} << 52) % m.value()} << 52) / m.value()))),
+          fold_quotient_(
+              broadcast(static_cast<word>((arith::wide{(word{1} << 52) % m.value()} << 52) / m.value()))),
           one_quotient_(broadcast((word{1} << 52) / m.value())),
-          product_quotient_(broadcast(static_cast<word>((wide{1} << (52 + cut)) / m.value()))),
+          product_quotient_(broadcast(static_cast<word>((arith::wide{1} << (52 + cut)) / m.value()))),
           high_quotient_(broadcast((word{1} << 60) / m.value())),
           mask_(broadcast((word{1} << 52) - 1)) {}
 

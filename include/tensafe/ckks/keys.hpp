@@ -146,6 +146,10 @@ class public_key {
         : seed_(generator.next_seed()),
           a_(detail::expand_public_key<typename P::basis>(seed_)),
           b_(detail::hide_with_error<P::max_level>(exec::host{}, a_, s, generator)) {}
+    /// A key that was sent: `a` is expanded again. wire::read_public_key makes it of bytes.
+    /// @pre  each residue of b is below its prime
+    public_key(const random::seed& seed, form b)
+        : seed_(seed), a_(detail::expand_public_key<typename P::basis>(seed_)), b_(std::move(b)) {}
 
     const form& b() const noexcept { return b_; }
     const form& a() const noexcept { return a_; }

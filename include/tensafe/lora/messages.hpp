@@ -15,8 +15,8 @@
 
 namespace tensafe::lora {
 
-/// Bytes of a message beside its payload: room for a header of 48 bytes and a tag of 16. Every `bytes()`
-/// below counts them.
+/// Bytes of a message beside its payload: 48 of header, 12 of shape, 4 of checksum (docs/wire-format.md).
+/// Every `bytes()` below counts them.
 inline constexpr std::size_t message_overhead_bytes = 64;
 
 /// Bytes of `count` residues modulo each prime of the requests of a set, bit-packed.

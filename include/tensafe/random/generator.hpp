@@ -19,8 +19,9 @@ namespace tensafe::random {
 
 /// A caller's source of fresh seeds.
 ///
-/// The default one asks the operating system at each call and keeps no state, so a fork, a restored snapshot
-/// or a cloned machine cannot make it repeat itself. One made from an explicit seed repeats the same seeds by
+/// The default one asks the operating system at each call and keeps no state, so that a fork or a restart
+/// cannot make it repeat itself. A machine that is restored twice from one snapshot can, unless its kernel is
+/// told that it was (VMGENID, Linux 5.18). One made from an explicit seed repeats the same seeds by
 /// design: for tests. That one erases its key as it goes: each output block gives the next key and one seed,
 /// so that whoever reads this object learns no seed that was given out before.
 ///

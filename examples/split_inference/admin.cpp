@@ -1,0 +1,267 @@
+#include "admin.hpp"
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/io/hex.hpp>
+#include <tensafe/io/json.hpp>
+#include <tensafe/io/message.hpp>
+#include <tensafe/io/meter_json.hpp>
+#include <tensafe/io/peft.hpp>
+#include <tensafe/io/private_file.hpp>
+#include <tensafe/io/sha256.hpp>
+#include <tensafe/random/entropy.hpp>
+
+#include <nlohmann/json.hpp>
+#include <openssl/crypto.h>
+
+#include <algorithm>
+#include <exception>
+#include <span>
+#include <utility>
+
+namespace split {
+
+namespace {
+
+using json = nlohmann::ordered_json;
+using net::http_response;
+
+constexpr std::size_t token_digits = 64;
+constexpr std::size_t most_waiting = 16;
+constexpr std::size_t most_loads_told = 64;
+constexpr std::size_t longest_name = 128;
+
+http_response json_response(unsigned status, const json& body) {
+    return {status, body.dump(2, ' ', false, json::error_handler_t::replace) + "\n", "application/json"};
+}
+
+http_response problem(unsigned status, const std::string& what) {
+    return json_response(status, {{"error", what}});
+}
+
+std::string digest_of(std::string_view text) {
+    return tensafe::io::hex(tensafe::io::sha256::of(std::as_bytes(std::span(text))));
+}
+
+std::string read_or_make_token(const std::filesystem::path& path) {
+    if (!std::filesystem::exists(std::filesystem::symlink_status(path))) {
+        tensafe::random::seed fresh = tensafe::random::fresh_seed();
+        const std::string text = tensafe::io::hex(std::as_bytes(std::span(fresh.bytes))) + "\n";
+        tensafe::memory::wipe(fresh);
+        tensafe::io::create_private_file(path, std::as_bytes(std::span<const char>(text)));
+    }
+    const auto bytes = tensafe::io::read_private_file(path, token_digits + 1);
+    std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    if (!text.empty() && text.back() == '\n') {
+        text.pop_back();
+    }
+    static_cast<void>(
+        tensafe::io::from_hex<token_digits / 2>(text, tensafe::io::quote(path.string()) + ": admin token"));
+    return text;
+}
+
+/// What follows `prefix`, with no further slash in it.
+std::string rest_of(const std::string& target, std::string_view prefix) {
+    if (target.size() <= prefix.size() || target.compare(0, prefix.size(), prefix) != 0) {
+        return {};
+    }
+    std::string rest = target.substr(prefix.size());
+    const bool plain = std::all_of(rest.begin(), rest.end(), [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+               c == '_' || c == '.';
+    });
+    return plain && rest.size() <= longest_name ? rest : std::string();
+}
+
+}  // namespace
+
+admin::admin(service& of, const std::filesystem::path& state, std::filesystem::path root)
+    : of_(of),
+      root_(root.empty() ? std::move(root) : std::filesystem::canonical(root)),
+      token_digest_(digest_of(read_or_make_token(state / "admin_token"))),
+      worker_([this] { work(); }) {}
+
+admin::~admin() {
+    const std::lock_guard lock(mutex_);
+    must_stop_ = true;
+    changed_.notify_all();
+}
+
+bool admin::is_allowed(std::string_view authorization) const {
+    constexpr std::string_view scheme = "Bearer ";
+    if (authorization.substr(0, scheme.size()) != scheme) {
+        return false;
+    }
+    // Digests have one length, and what a comparison of them tells is nothing of the token.
+    const std::string got = digest_of(authorization.substr(scheme.size()));
+    return CRYPTO_memcmp(got.data(), token_digest_.data(), token_digest_.size()) == 0;
+}
+
+http_response admin::answer(const net::http_request& request) {
+    if (request.target == "/healthz" || request.target == "/metrics") {
+        if (request.method != "GET" && request.method != "HEAD") {
+            return problem(405, "wanted GET");
+        }
+        if (request.target == "/metrics") {
+            return {200, of_.metrics_text(), "text/plain; version=0.0.4; charset=utf-8"};
+        }
+        return of_.draining() ? http_response{503, "draining\n"} : http_response{200, "ok\n"};
+    }
+    if (request.target.compare(0, 7, "/admin/") != 0) {
+        return problem(404, "there is /healthz, /metrics, /v1/split and /admin/");
+    }
+    if (!is_allowed(request.authorization)) {
+        of_.to_log().line(log_level::warning, "admin_refused", {{"address", request.address}});
+        return problem(401,
+                       "wanted the header Authorization: Bearer, with the token of the file admin_token");
+    }
+    try {
+        return administer(request);
+    } catch (const tensafe::error& e) {
+        return problem(400, e.what());
+    }
+}
+
+http_response admin::administer(const net::http_request& request) {
+    of_.to_log().line(log_level::info, "admin",
+                      {{"method", request.method}, {"target", request.target}, {"address", request.address}});
+    if (request.target == "/admin/adapters" && request.method == "GET") {
+        return list();
+    }
+    if (request.target == "/admin/usage" && request.method == "GET") {
+        return {200, tensafe::io::meter_json(of_.used().snapshot(), 2) + "\n", "application/json"};
+    }
+    if (const std::string name = rest_of(request.target, "/admin/adapters/"); !name.empty()) {
+        if (request.method == "PUT") {
+            return begin_load(name, request.body);
+        }
+        if (request.method == "DELETE") {
+            return of_.adapters().unload(name)
+                       ? json_response(200, {{"name", name}, {"state", "removed"}})
+                       : problem(404, "no adapter has the name " + tensafe::io::quote(name));
+        }
+        return problem(405, "wanted PUT or DELETE");
+    }
+    if (const std::string client = rest_of(request.target, "/admin/clients/"); !client.empty()) {
+        if (request.method != "DELETE") {
+            return problem(405, "wanted DELETE");
+        }
+        static_cast<void>(tensafe::io::from_hex<32>(client, "client"));
+        return json_response(200, {{"client", client}, {"sessions", of_.forget(client)}});
+    }
+    return problem(404, "there is adapters, adapters/NAME, clients/KEY and usage");
+}
+
+http_response admin::list() const {
+    json body;
+    body["adapters"] = json::array();
+    for (const shelf_entry& each : of_.adapters().entries()) {
+        body["adapters"].push_back({{"name", each.name},
+                                    {"version", each.version},
+                                    {"state", each.state},
+                                    {"bytes", each.bytes},
+                                    {"handles", each.handles}});
+    }
+    body["loading"] = json::array();
+    const std::lock_guard lock(mutex_);
+    for (const auto& [name, each] : loads_) {
+        json one = {{"name", name}, {"state", each.state}, {"done", each.done}, {"total", each.total}};
+        if (!each.failure.empty()) {
+            one["error"] = each.failure;
+        }
+        body["loading"].push_back(std::move(one));
+    }
+    return json_response(200, body);
+}
+
+std::filesystem::path admin::folder_below_root(const std::string& directory) const {
+    if (root_.empty()) {
+        throw tensafe::parameter_error(
+            "this server was started without --adapter-root: it loads no adapters");
+    }
+    std::error_code failure;
+    const std::filesystem::path folder = std::filesystem::canonical(root_ / directory, failure);
+    // Links are followed before it is compared.
+    const auto [end, ignored] = std::mismatch(root_.begin(), root_.end(), folder.begin(), folder.end());
+    if (failure || end != root_.end() || !std::filesystem::is_directory(folder, failure)) {
+        throw tensafe::parameter_error("directory: got " + tensafe::io::quote(directory) +
+                                       ", wanted a folder below the adapter root");
+    }
+    return folder;
+}
+
+http_response admin::begin_load(const std::string& name, const std::string& body) {
+    const json wanted = tensafe::io::parse_strict_json(body, "body", 8);
+    if (!wanted.is_object() || wanted.size() != 1 || !wanted.contains("directory") ||
+        !wanted["directory"].is_string()) {
+        return problem(400, "wanted {\"directory\": \"...\"}");
+    }
+    if (of_.draining()) {
+        return problem(503, "this server stops");
+    }
+    const std::filesystem::path folder = folder_below_root(wanted["directory"].get<std::string>());
+    const std::lock_guard lock(mutex_);
+    if (waiting_.size() >= most_waiting) {
+        return problem(429, "too many adapters wait to be loaded");
+    }
+    if (!loads_.contains(name) && loads_.size() >= most_loads_told) {
+        std::erase_if(loads_, [](const auto& each) { return each.second.state == "failed"; });
+    }
+    waiting_.push_back({name, folder});
+    loads_[name] = {"waiting", 0, 0, {}};
+    changed_.notify_all();
+    return json_response(202, {{"name", name}, {"state", "waiting"}});
+}
+
+void admin::work() {
+    for (;;) {
+        load next;
+        {
+            std::unique_lock lock(mutex_);
+            is_loading_ = false;
+            changed_.notify_all();
+            changed_.wait(lock, [&] { return must_stop_ || !waiting_.empty(); });
+            if (must_stop_) {
+                return;
+            }
+            next = std::move(waiting_.front());
+            waiting_.pop_front();
+            is_loading_ = true;
+            loads_[next.name] = {"packing", 0, 0, {}};
+        }
+        load_one(next);
+    }
+}
+
+void admin::load_one(const load& next) {
+    std::string failure;
+    try {
+        const std::uint64_t version = of_.adapters().load(
+            next.name, [&] { return tensafe::io::load_peft(next.folder); },
+            [&](std::size_t done, std::size_t total) {
+                const std::lock_guard lock(mutex_);
+                if (must_stop_) {
+                    throw tensafe::cancelled_error("admin: the server stops");
+                }
+                loads_[next.name].done = done;
+                loads_[next.name].total = total;
+            });
+        of_.to_log().line(log_level::info, "adapter_loaded", {{"adapter", next.name}, {"version", version}});
+    } catch (const std::exception& e) {
+        failure = e.what();
+        of_.to_log().line(log_level::error, "adapter_failed", {{"adapter", next.name}, {"what", failure}});
+    }
+    const std::lock_guard lock(mutex_);
+    if (failure.empty()) {
+        loads_.erase(next.name);
+    } else {
+        loads_[next.name].state = "failed";
+        loads_[next.name].failure = failure;
+    }
+}
+
+void admin::wait_for_loads() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return waiting_.empty() && !is_loading_; });
+}
+
+}  // namespace split

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "net/http_message.hpp"
+#include "service.hpp"
+
+namespace split {
+
+/// What is asked over HTTP: /healthz and /metrics by anybody, /admin/ with the token of a file. Adapters are
+/// loaded and packed on a thread of its own, one after the other, beside the service.
+///
+/// Thread-safe.
+class admin {
+  public:
+    /// @param of    outlives this
+    /// @param state where `admin_token` is, made if it is not there: 64 hexadecimal digits, mode 0600
+    /// @param root  adapters are loaded from folders below it, and from nowhere else; empty: none are
+    /// @throws tensafe::io_error or format_error for a token file that is not ours
+    admin(service& of, const std::filesystem::path& state, std::filesystem::path root);
+    ~admin();
+    admin(const admin&) = delete;
+    admin& operator=(const admin&) = delete;
+
+    net::http_response answer(const net::http_request& request);
+
+    /// Waits until nothing is being loaded: for tests.
+    void wait_for_loads();
+
+  private:
+    struct load {
+        std::string name;
+        std::filesystem::path folder;
+    };
+    struct progress {
+        std::string state;  ///< "waiting", "packing", "failed"
+        std::size_t done = 0;
+        std::size_t total = 0;
+        std::string failure;
+    };
+
+    bool is_allowed(std::string_view authorization) const;
+    net::http_response administer(const net::http_request& request);
+    net::http_response list() const;
+    net::http_response begin_load(const std::string& name, const std::string& body);
+    std::filesystem::path folder_below_root(const std::string& directory) const;
+    void work();
+    void load_one(const load& next);
+
+    service& of_;
+    std::filesystem::path root_;
+    std::string token_digest_;
+    mutable std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<load> waiting_;
+    std::map<std::string, progress> loads_;
+    bool is_loading_ = false;
+    bool must_stop_ = false;
+    std::jthread worker_;
+};
+
+}  // namespace split

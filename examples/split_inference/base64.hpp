@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace split {
+
+/// Base64 with padding, RFC 4648 section 4: four characters for each three bytes begun.
+std::string base64(std::span<const std::uint8_t> bytes);
+
+/// The bytes that `base64` would write as `text`, and nothing else: no spaces, no missing padding, no bits
+/// that stand for nothing. A value then has one text.
+/// @param what  how messages call the text
+/// @throws tensafe::format_error otherwise, before anything is allocated if the length is wrong
+std::vector<std::uint8_t> from_base64(std::string_view text, std::string_view what = "base64 text");
+
+}  // namespace split

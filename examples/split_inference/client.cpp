@@ -1,0 +1,185 @@
+// Sends the hidden states of a file through an adapter that is on a server, and writes the deltas to another
+// file. The server sees ciphertexts; the states and the secret key stay here.
+//
+//   split_client --server wss://localhost:8443 --trust state/certificate.pem --adapter qwen
+//                --states examples/data/qwen_rank32/hidden_states.safetensors --input self_attn.q_proj
+//                --expected examples/data/qwen_rank32/expected_delta.safetensors
+
+#include <tensafe/ckks/precision.hpp>
+#include <tensafe/core/error.hpp>
+#include <tensafe/exec/host.hpp>
+#include <tensafe/io/safetensors.hpp>
+#include <tensafe/lora/cost.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "../common/progress_bar.hpp"
+#include "program_options.hpp"
+#include "remote_model.hpp"
+
+namespace {
+
+using namespace split;
+namespace lora = tensafe::lora;
+constexpr tensafe::exec::host here;
+
+struct client_options {
+    program_options service;
+    std::string states = TENSAFE_EXAMPLE_DATA "/qwen_rank32/hidden_states.safetensors";
+    std::string site = "self_attn.q_proj";
+    std::string tensor;  ///< empty: called as the site
+    std::string out;
+    std::string expected;
+    double tolerance = 1e-3;
+    bool forget = false;
+};
+
+/// The site whose name is this, or ends with it behind a dot.
+lora::model_layout::place find_site(const lora::model_layout& layout, std::string_view name) {
+    std::optional<lora::model_layout::place> found;
+    std::string names;
+    for (std::size_t g = 0; g < layout.groups.size(); ++g) {
+        for (std::size_t s = 0; s < layout.groups[g].sites.size(); ++s) {
+            const std::string& full = layout.groups[g].sites[s].name;
+            names += "\n  " + full;
+            if (full == name || full.ends_with("." + std::string(name))) {
+                if (found) {
+                    throw tensafe::parameter_error("--site " + std::string(name) + " fits several sites");
+                }
+                found = lora::model_layout::place{g, s};
+            }
+        }
+    }
+    if (!found) {
+        throw tensafe::parameter_error("--site " + std::string(name) +
+                                       ": wanted one of the server's sites:" + names);
+    }
+    return *found;
+}
+
+lora::token_cost cost_of(const lora::model_layout& layout, std::size_t group) {
+    const auto& g = layout.groups[group];
+    return lora::cost_of<params, packing, protection>(
+        lora::site_shape{g.rows(layout.mode), g.d, g.sites.front().d_out});
+}
+
+/// The worst relative error of a row.
+double worst_error(const lora::matrix& expected, std::span<const double> deltas, std::size_t d_out) {
+    if (expected.columns != d_out || expected.rows * d_out != deltas.size()) {
+        throw tensafe::shape_error("--expected: got " + std::to_string(expected.rows) + " x " +
+                                   std::to_string(expected.columns) + " values, wanted " +
+                                   std::to_string(deltas.size() / d_out) + " x " + std::to_string(d_out));
+    }
+    double worst = 0;
+    for (std::size_t r = 0; r < expected.rows; ++r) {
+        const auto row = expected.row(r);
+        const std::vector<double> wanted(row.begin(), row.end());
+        worst = std::max(
+            worst, tensafe::ckks::measure_precision(wanted, deltas.subspan(r * d_out, d_out)).relative_error);
+    }
+    return worst;
+}
+
+int run(const client_options& options) {
+    const std::string tensor = options.tensor.empty() ? options.site : options.tensor;
+    const lora::matrix states = tensafe::io::safetensors_file::open(options.states).read_matrix(tensor);
+
+    remote_model remote(options.service.connector(), client_identity(options.service.identity),
+                        options.service.keys(), options.service.remote());
+    const auto [group, site] = find_site(remote.layout(), options.site);
+    const auto& shape = remote.layout().groups[group];
+    const std::size_t d_out = shape.sites[site].d_out;
+    std::fprintf(stderr, "%s: adapter %s, version %llu; input %s of %zu entries\n",
+                 options.service.server.c_str(), options.service.adapter.c_str(),
+                 static_cast<unsigned long long>(remote.version()), shape.input.c_str(), shape.d);
+
+    std::vector<double> deltas;
+    lora::query<params> query;
+    const auto before = remote.counted();
+    const auto start = std::chrono::steady_clock::now();
+    const auto progress = examples::progress_bar("tokens");
+    for (std::size_t t = 0; t < states.rows; ++t) {
+        remote.with_retry([&] {  // from the encryption on: nothing is ever sent twice
+            remote_model::reply_type reply;
+            remote.client()->encrypt(here, group, states.row(t), query);
+            remote.carry(group, query.request, reply);
+            const auto of_sites = remote.client()->deltas(here, group, reply, query);
+            deltas.insert(deltas.end(), of_sites[site].begin(), of_sites[site].end());
+        });
+        progress(t + 1, states.rows);
+    }
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
+
+    const auto after = remote.counted();
+    const lora::token_cost cost = cost_of(remote.layout(), group);
+    const auto tokens = static_cast<double>(states.rows);
+    const auto per_token = [&](std::uint64_t end, std::uint64_t begin) {
+        return static_cast<double>(end - begin) / tokens;
+    };
+    std::printf("tokens          %zu, %.1f a second\n", states.rows, tokens / passed.count());
+    std::printf(
+        "bytes a token   up %.0f, down %.0f on the wire; %.0f and %.0f in messages; %zu and %zu by the "
+        "cost model\n",
+        per_token(after.wire.up, before.wire.up), per_token(after.wire.down, before.wire.down),
+        per_token(after.message_bytes_up, before.message_bytes_up),
+        per_token(after.message_bytes_down, before.message_bytes_down), cost.bytes_up, cost.bytes_down);
+    std::printf("connections     %llu sessions, %llu resumed\n",
+                static_cast<unsigned long long>(after.sessions),
+                static_cast<unsigned long long>(after.resumed));
+    if (remote.queries_left()) {
+        std::printf("queries left    %llu at the last handshake\n",
+                    static_cast<unsigned long long>(*remote.queries_left()));
+    }
+    if (options.forget) {
+        remote.forget();
+        std::printf("the server has forgotten this client\n");
+    }
+    if (!options.out.empty()) {
+        tensafe::io::safetensors_writer{}
+            .add(tensor, tensafe::io::dtype::f64, {states.rows, d_out}, deltas)
+            .write(options.out);
+    }
+    if (!options.expected.empty()) {
+        const double worst = worst_error(
+            tensafe::io::safetensors_file::open(options.expected).read_matrix(tensor), deltas, d_out);
+        std::printf("relative error  %.2e against %s (worst token)\n", worst, options.expected.c_str());
+        if (!(worst <= options.tolerance)) {
+            std::fprintf(stderr, "split_client: the error is above the tolerance of %.1e\n",
+                         options.tolerance);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    CLI::App app("Sends hidden states, encrypted, through an adapter on a server");
+    client_options options;
+    options.service.add_to(app);
+    app.add_option("--states", options.states, "safetensors file, one hidden state a row")
+        ->capture_default_str();
+    app.add_option("--site,--input", options.site, "site, or the end of its name")->capture_default_str();
+    app.add_option("--tensor", options.tensor, "of the files; default: the site as it is given");
+    app.add_option("--out", options.out, "safetensors file for the deltas");
+    app.add_option("--expected", options.expected, "safetensors file with deltas to compare with");
+    app.add_option("--tolerance", options.tolerance, "of the relative error")->capture_default_str();
+    app.add_flag("--forget", options.forget, "have the server forget this client in the end");
+    CLI11_PARSE(app, argc, argv);
+    try {
+        return run(options);
+    } catch (const tensafe::error& e) {
+        std::fprintf(stderr, "split_client: %s\n", e.what());
+        return 1;
+    }
+}

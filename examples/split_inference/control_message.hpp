@@ -1,0 +1,200 @@
+#pragma once
+
+#include <tensafe/random/seed.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "params.hpp"
+
+namespace split {
+
+// The JSON objects of text frames, in the order of docs/split-inference.md. Plain values; parse_control and
+// to_text turn them into text and back.
+
+using key_bytes = std::array<std::byte, 32>;
+using session_id = std::array<std::byte, 16>;
+using resume_token = std::array<std::byte, 32>;
+
+/// Why something was refused. The names are those of the texts.
+enum class error_code {
+    malformed,
+    parameter_mismatch,
+    unsupported_version,
+    unknown_adapter,
+    not_authorised,
+    query_limit,
+    rate_limit,
+    replayed,
+    resume_failed,
+    too_large,
+    draining,
+    internal,
+};
+inline constexpr std::size_t error_codes = 12;
+
+const char* to_string(error_code code) noexcept;
+
+struct offered_adapter {
+    std::string name;
+    std::uint64_t version = 0;
+
+    friend bool operator==(const offered_adapter&, const offered_adapter&) = default;
+};
+
+/// server -> client, first on a connection: the server's half of the randomness, and what is served.
+struct challenge {
+    tensafe::random::seed nonce;  ///< drawn for this connection
+    std::string parameters;       ///< wire::set_name, for people
+    std::vector<offered_adapter> adapters;
+
+    friend bool operator==(const challenge&, const challenge&) = default;
+};
+
+/// What messages come in: binary frames, or base64 in JSON.
+enum class frame_form { binary, json };
+
+/// client -> server: who asks for which adapter. The zero key comes in the next frame.
+struct hello {
+    std::string adapter;
+    key_bytes client{};                     ///< Ed25519 public key
+    std::uint64_t set = 0;                  ///< wire::set_id of the client's parameter set
+    std::array<std::byte, 64> signature{};  ///< of `text_to_sign`, by the client's key
+    frame_form frames = frame_form::binary;
+    bool held = true;  ///< whether the client wants what it has to hold of the adapter
+
+    friend bool operator==(const hello&, const hello&) = default;
+};
+
+/// server -> client: the session is there. The layout, and what the client holds if asked for, come next.
+struct welcome {
+    session_id session{};
+    resume_token resume{};  ///< good for one resume
+    std::string adapter;
+    std::uint64_t version = 0;
+    std::optional<std::uint64_t> queries_left;  ///< nothing: no limit
+
+    friend bool operator==(const welcome&, const welcome&) = default;
+};
+
+/// client -> server, instead of hello: a session whose connection was lost.
+struct resume {
+    session_id session{};
+    resume_token token{};
+
+    friend bool operator==(const resume&, const resume&) = default;
+};
+
+struct resumed {
+    session_id session{};
+    resume_token token{};           ///< a fresh one
+    std::uint64_t next_number = 1;  ///< the smallest that a request may have
+    std::uint64_t version = 0;
+    std::optional<std::uint64_t> queries_left;
+
+    friend bool operator==(const resumed&, const resumed&) = default;
+};
+
+/// The one message of a JSON frame {"type": ..., "message": base64}, where type is a name of `what`.
+struct carried_message {
+    enum class kind { zero_key, model_layout, held_adapter };
+    kind what = kind::zero_key;
+    std::vector<std::uint8_t> message;
+
+    friend bool operator==(const carried_message&, const carried_message&) = default;
+};
+
+/// client -> server in JSON frames. Number and group are those of the message.
+struct json_request {
+    std::uint64_t number = 0;
+    std::uint32_t group = 0;
+    std::vector<std::uint8_t> message;
+
+    friend bool operator==(const json_request&, const json_request&) = default;
+};
+/// server -> client in JSON frames.
+struct json_reply {
+    std::uint64_t number = 0;
+    std::uint32_t group = 0;
+    std::vector<std::uint8_t> message;
+
+    friend bool operator==(const json_reply&, const json_reply&) = default;
+};
+
+/// server -> client: {"type": "error", ...}.
+struct refusal {
+    error_code code = error_code::internal;
+    std::string message;
+    std::optional<std::uint64_t> number;  ///< of the request that it answers
+    std::optional<std::uint64_t> retry_after_ms;
+
+    friend bool operator==(const refusal&, const refusal&) = default;
+};
+
+/// client -> server: drop what is known of this client; and the answer.
+struct forget {
+    friend bool operator==(const forget&, const forget&) = default;
+};
+struct forgotten {
+    friend bool operator==(const forgotten&, const forgotten&) = default;
+};
+/// client -> server: the session ends.
+struct bye {
+    friend bool operator==(const bye&, const bye&) = default;
+};
+/// server -> client: the server stops; the connection closes.
+struct draining {
+    friend bool operator==(const draining&, const draining&) = default;
+};
+
+using control_message = std::variant<challenge, hello, welcome, resume, resumed, carried_message,
+                                     json_request, json_reply, refusal, forget, forgotten, bye, draining>;
+
+/// The longest text without a base64 member, in bytes.
+inline constexpr std::size_t longest_control_text = 16 * 1024;
+
+/// The longest text that carries a message of so many bytes.
+constexpr std::size_t longest_carrying_text(std::size_t message_bytes) noexcept {
+    return (message_bytes + 2) / 3 * 4 + 256;
+}
+
+/// Reads a text frame, taken for hostile: one object, known members of the right types only, all of them,
+/// no member twice. A text without a base64 member is at most longest_control_text long.
+/// @param largest_message  bytes of a message in base64, at most; 0: none may come
+/// @throws tensafe::format_error for anything else, naming the member; before memory is taken for a text that
+///         is too long. tensafe::unsupported_error for another protocol, naming both
+control_message parse_control(std::string_view text, std::size_t largest_message);
+
+std::string to_text(const challenge& m);
+std::string to_text(const hello& m);
+std::string to_text(const welcome& m);
+std::string to_text(const resume& m);
+std::string to_text(const resumed& m);
+std::string to_text(const carried_message& m);
+std::string to_text(const json_request& m);
+std::string to_text(const json_reply& m);
+std::string to_text(const refusal& m);
+std::string to_text(const forget& m);
+std::string to_text(const forgotten& m);
+std::string to_text(const bye& m);
+std::string to_text(const draining& m);
+
+/// The same without a copy of the message.
+std::string json_request_text(std::uint64_t number, std::uint32_t group,
+                              std::span<const std::uint8_t> message);
+std::string json_reply_text(std::uint64_t number, std::uint32_t group, std::span<const std::uint8_t> message);
+std::string carried_text(carried_message::kind what, std::span<const std::uint8_t> message);
+
+/// What hello::signature signs: "tensafe split inference 1\n", the nonce of the challenge, the set's number
+/// (8 bytes, little endian), SHA-256 of the zero key's message, the adapter's name.
+std::vector<std::byte> text_to_sign(const tensafe::random::seed& nonce, std::uint64_t set,
+                                    std::span<const std::uint8_t> zero_key_message, std::string_view adapter);
+
+}  // namespace split

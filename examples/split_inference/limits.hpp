@@ -1,0 +1,75 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace split {
+
+using time_point = std::chrono::steady_clock::time_point;
+/// What the service takes the time from, so that a test can set it.
+using clock_function = std::function<time_point()>;
+
+/// How much a client may ask for. docs/split-inference.md says what each is for.
+struct limits {
+    /// Hidden states that one client may ask about a group of an adapter. Nothing: a quarter of the entries
+    /// of the adapter's shortest hidden state, since as many answers as it has entries are A. See also
+    /// `unlimited`.
+    std::optional<std::uint64_t> queries;
+    bool unlimited_queries = false;
+    double requests_per_second = 5'000;  ///< of one client; as many at once
+    double handshakes_per_second = 20;   ///< of one address
+    double handshakes_at_once = 200;
+    std::size_t sessions = 1'000;
+    std::size_t sessions_of_client = 4;
+    std::chrono::milliseconds session_life = std::chrono::minutes(2);  ///< after its connection is lost
+    std::size_t largest_message = std::size_t{2} << 20;                ///< bytes
+    int malformed_in_a_row = 64;                                       ///< then the connection closes
+    /// Encryptions of zero that are made ahead, of 70 KB: for one session, and for all together.
+    std::size_t zeros_of_session = 16;
+    std::size_t zeros = 1'024;
+
+    /// The queries limit of an adapter whose shortest hidden state has d entries.
+    std::optional<std::uint64_t> queries_for(std::size_t d) const noexcept;
+};
+
+/// Token buckets by name: each lets `at_once` through at once, and `per_second` for ever. Remembers so many
+/// names at most; those beyond it share one bucket, so that a crowd of names cannot take memory.
+/// Thread-safe by one lock.
+class rate_limiter {
+  public:
+    /// @param per_second  above 0; infinite: everything passes
+    rate_limiter(double per_second, double at_once, std::size_t most_names = 10'000);
+
+    /// Takes one from the bucket of this name.
+    /// @return zero if there was one; else nothing is taken, and this is how long to wait for it, at least
+    ///         1 ms
+    std::chrono::milliseconds take(std::string_view name, time_point now);
+
+    void forget(std::string_view name);
+    std::size_t names() const;
+
+  private:
+    struct bucket {
+        double left;
+        time_point at;
+    };
+    void refill(bucket& b, time_point now) const noexcept;
+    bucket& bucket_of(std::string_view name, time_point now);
+
+    const double per_second_;
+    const double at_once_;
+    const std::size_t most_names_;
+    mutable std::mutex mutex_;
+    std::map<std::string, bucket, std::less<>> buckets_;
+    bucket shared_;
+    std::optional<time_point> swept_;
+};
+
+}  // namespace split

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <variant>
+
+namespace split {
+
+enum class log_level { info, warning, error };
+
+/// One JSON object a line: {"time": ..., "level": ..., "event": ..., fields}. Fields are names, counts and
+/// codes; whoever writes a line gives no message, seed, token or state to it. Thread-safe if `write` is.
+class log {
+  public:
+    struct field {
+        std::string_view name;
+        std::variant<std::string_view, std::uint64_t, double> value;
+    };
+
+    /// @param write  takes one line with its end; empty: nothing is logged
+    /// @param now    of the lines
+    explicit log(std::function<void(std::string_view)> write = {},
+                 std::function<std::chrono::system_clock::time_point()> now = std::chrono::system_clock::now);
+
+    /// Never throws: a line that cannot be written is lost.
+    void line(log_level level, std::string_view event,
+              std::initializer_list<field> fields = {}) const noexcept;
+
+    /// Writes whole lines to the standard error stream; of several threads, one after the other.
+    static log to_standard_error();
+
+  private:
+    std::function<void(std::string_view)> write_;
+    std::function<std::chrono::system_clock::time_point()> now_;
+};
+
+/// The beginning of a name, enough to find it in a log.
+inline std::string_view prefix_of(std::string_view hex) noexcept {
+    return hex.substr(0, 8);
+}
+
+}  // namespace split

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <tensafe/lora/meter.hpp>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "control_message.hpp"
+
+namespace split {
+
+/// Counters of the service beside those of the meter. Thread-safe.
+class metrics {
+  public:
+    void refused(error_code code) noexcept { ++refusals_[static_cast<std::size_t>(code)]; }
+    void answered(std::chrono::steady_clock::duration took) noexcept;
+    void session_opened() noexcept { ++opened_; }
+    void session_resumed() noexcept { ++resumed_; }
+    void connected() noexcept { ++connections_; }
+    void disconnected() noexcept { --connections_; }
+
+    std::uint64_t refusals(error_code code) const noexcept {
+        return refusals_[static_cast<std::size_t>(code)].load();
+    }
+    std::uint64_t connections() const noexcept { return connections_.load(); }
+
+    /// A page for Prometheus: usage by adapter, without names of clients; connections, sessions, refusals by
+    /// code, a histogram of the time from a request's last byte to its reply's first one, version.
+    std::string text(const tensafe::lora::meter_snapshot& used, std::size_t sessions,
+                     std::size_t zeros_stored, bool draining) const;
+
+  private:
+    /// Upper bounds of the histogram, in microseconds.
+    static constexpr std::array<std::uint64_t, 10> bounds = {250,    500,    1'000,   2'500,   5'000,
+                                                             10'000, 25'000, 100'000, 500'000, 2'500'000};
+
+    std::array<std::atomic<std::uint64_t>, error_codes> refusals_{};
+    std::array<std::atomic<std::uint64_t>, bounds.size() + 1> latencies_{};
+    std::atomic<std::uint64_t> microseconds_{0};
+    std::atomic<std::uint64_t> opened_{0};
+    std::atomic<std::uint64_t> resumed_{0};
+    std::atomic<std::uint64_t> connections_{0};
+};
+
+}  // namespace split

@@ -1,0 +1,229 @@
+#include "model_shelf.hpp"
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/exec/host.hpp>
+#include <tensafe/io/packed_cache.hpp>
+#include <tensafe/lora/model_server.hpp>
+#include <tensafe/lora/model_session.hpp>
+#include <tensafe/lora/registry.hpp>
+#include <tensafe/lora/usage.hpp>
+#include <tensafe/lora/wire_held_adapter.hpp>
+#include <tensafe/lora/wire_layout.hpp>
+#include <tensafe/lora/wire_reply.hpp>
+#include <tensafe/lora/wire_request.hpp>
+#include <tensafe/wire/set_id.hpp>
+#include <tensafe/wire/zero_key.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "params.hpp"
+
+namespace split {
+
+namespace {
+
+namespace lora = tensafe::lora;
+namespace wire = tensafe::wire;
+using model_type = lora::model_server<params, packing, protection>;
+using handle = lora::adapter_handle<model_type>;
+
+/// What the client holds of an adapter whose sites the server all keeps to itself: B with the norms of A's
+/// rows in it, and no A.
+lora::adapter without_a(const lora::adapter& from) {
+    lora::adapter held;
+    for (const lora::adapter_site& site : from.sites) {
+        held.sites.push_back(lora::balance(site));
+        held.sites.back().a = {};
+    }
+    return held;
+}
+
+class one_version final : public served_model {
+  public:
+    explicit one_version(handle held)
+        : handle_(std::move(held)),
+          layout_(std::make_shared<const std::vector<std::uint8_t>>(
+              wire::write_model_layout<params>(handle_.model().layout()))) {
+        shortest_ = std::numeric_limits<std::size_t>::max();
+        for (const auto& group : handle_.model().layout().groups) {
+            shortest_ = std::min(shortest_, group.d);
+        }
+    }
+
+    const std::string& name() const noexcept override { return handle_.name(); }
+    std::uint64_t version() const noexcept override { return handle_.version(); }
+    std::size_t groups() const noexcept override { return handle_.model().layout().groups.size(); }
+    std::size_t shortest_state() const noexcept override { return shortest_; }
+    shared_message layout_message() const override { return layout_; }
+    shared_message held_message() const override {
+        const std::lock_guard lock(mutex_);
+        if (!held_) {
+            held_ = std::make_shared<const std::vector<std::uint8_t>>(
+                wire::write_held_adapter(without_a(handle_.matrices()), handle_.model().layout()));
+        }
+        return held_;
+    }
+    const model_type& packed() const noexcept { return handle_.model(); }
+
+  private:
+    handle handle_;
+    shared_message layout_;
+    std::size_t shortest_ = 0;
+    mutable std::mutex mutex_;
+    mutable shared_message held_;
+};
+
+/// Memory of a thread that answers. Holds nothing of a client but sizes and requests, which are encrypted,
+/// and products, which are as secret as the adapter.
+struct thread_memory {
+    lora::server_workspace<params> work;
+    lora::request<params> request;
+    lora::reply<params, packing, protection> reply;
+};
+
+thread_memory& memory_of_this_thread() {
+    thread_local thread_memory memory;
+    return memory;
+}
+
+class one_session final : public session_work {
+  public:
+    one_session(std::shared_ptr<const one_version> of, const tensafe::random::seed& nonce,
+                std::span<const std::uint8_t> zero_key)
+        : model_(std::move(of)),
+          session_(nonce, wire::read_zero_key<params, lora::request_level<params>>(zero_key)) {}
+
+    lora::usage answer(std::span<const std::uint8_t> message, const wire::header& header,
+                       std::vector<std::uint8_t>& to) override {
+        thread_memory& memory = memory_of_this_thread();
+        const model_type& packed = model_->packed();
+        const std::size_t group = header.group;
+        const auto& layout = packed.decode(group).layout();
+        wire::read_request(message, layout, memory.request);
+        session_.apply(tensafe::exec::host{}, packed, group, memory.request, memory.work, memory.reply);
+        wire::write_reply(memory.reply, header.envelope(), to);
+        next_group_.store((group + 1) % packed.layout().groups.size(), std::memory_order_relaxed);
+        return lora::usage_of(memory.request, memory.reply, layout);
+    }
+
+    bool make_zero(std::size_t most) override {
+        const auto& layout = model_->packed().decode(next_group_.load(std::memory_order_relaxed)).layout();
+        auto& pool = session_.zeros(layout.fold_log_n());
+        const std::size_t stored = pool.size();
+        if (stored >= std::min(most, layout.outputs())) {
+            return false;
+        }
+        pool.fill(tensafe::exec::host{}, stored + 1);
+        return true;
+    }
+
+    std::size_t zeros_stored() const override {
+        // Every group of one packing folds to the same degree.
+        return session_.zeros(model_->packed().decode(0).layout().fold_log_n()).size();
+    }
+    const served_model& model() const noexcept override { return *model_; }
+
+  private:
+    std::shared_ptr<const one_version> model_;
+    mutable lora::model_session<params> session_;  // locks itself
+    std::atomic<std::size_t> next_group_{0};
+};
+
+}  // namespace
+
+struct model_shelf::state {
+    explicit state(lora::packer<model_type> packing) : adapters(std::move(packing)) {}
+
+    lora::registry<model_type> adapters;
+    std::mutex mutex;
+    std::map<std::string, std::shared_ptr<const one_version>, std::less<>> current;
+};
+
+model_shelf::model_shelf(const std::filesystem::path& cache,
+                         std::function<void(const std::string&)> on_problem) {
+    if (cache.empty()) {
+        state_ = std::make_unique<state>(lora::pack_with<model_type>());
+        return;
+    }
+    tensafe::io::packed_cache_options options;
+    options.on_problem = std::move(on_problem);
+    state_ = std::make_unique<state>(
+        tensafe::io::pack_through(std::make_shared<tensafe::io::packed_cache<model_type>>(
+            cache, model_type::options_type{}, std::move(options))));
+}
+model_shelf::~model_shelf() = default;
+
+std::uint64_t model_shelf::load(const std::string& name, const std::function<lora::adapter()>& from,
+                                const lora::pack_progress& progress) {
+    const std::uint64_t version = state_->adapters.load(name, from, progress);
+    // Memory of the version before is given back when its last session ends, and not with the next client.
+    static_cast<void>(find(name));
+    return version;
+}
+
+bool model_shelf::unload(std::string_view name) {
+    std::shared_ptr<const one_version> dropped;
+    try {
+        state_->adapters.unload(name);
+    } catch (const tensafe::parameter_error&) {
+        return false;
+    }
+    const std::lock_guard lock(state_->mutex);
+    if (const auto found = state_->current.find(name); found != state_->current.end()) {
+        dropped = found->second;
+        state_->current.erase(found);
+    }
+    return true;
+}
+
+std::shared_ptr<const served_model> model_shelf::find(std::string_view name) const {
+    handle now = state_->adapters.find(name);
+    if (!now) {
+        return nullptr;
+    }
+    {
+        const std::lock_guard lock(state_->mutex);
+        const auto found = state_->current.find(name);
+        if (found != state_->current.end() && found->second->version() >= now.version()) {
+            return found->second;
+        }
+    }
+    auto made = std::make_shared<const one_version>(std::move(now));
+    std::shared_ptr<const one_version> dropped;
+    const std::lock_guard lock(state_->mutex);
+    auto& place = state_->current[made->name()];
+    if (!place || place->version() < made->version()) {
+        dropped = std::exchange(place, made);
+    }
+    return made;
+}
+
+std::vector<shelf_entry> model_shelf::entries() const {
+    std::vector<shelf_entry> result;
+    for (const auto& each : state_->adapters.status().entries) {
+        result.push_back({each.name, each.version, lora::to_string(each.state), each.bytes, each.handles});
+    }
+    return result;
+}
+
+std::unique_ptr<session_work> open_session(std::shared_ptr<const served_model> model,
+                                           const tensafe::random::seed& nonce,
+                                           std::span<const std::uint8_t> zero_key) {
+    // There is no other kind of served_model.
+    return std::make_unique<one_session>(std::static_pointer_cast<const one_version>(std::move(model)), nonce,
+                                         zero_key);
+}
+
+std::uint64_t parameter_set_id() noexcept {
+    return wire::set_id<params>;
+}
+std::string parameter_set_name() {
+    return wire::set_name<params>();
+}
+
+}  // namespace split

@@ -1,0 +1,109 @@
+#pragma once
+
+#include <tensafe/lora/adapter.hpp>
+#include <tensafe/lora/pack_progress.hpp>
+#include <tensafe/lora/usage.hpp>
+#include <tensafe/random/seed.hpp>
+#include <tensafe/wire/header.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// All computing of the server, behind an interface without templates: what includes this compiles in a
+// second.
+
+namespace split {
+
+using shared_message = std::shared_ptr<const std::vector<std::uint8_t>>;
+
+/// One version of an adapter, packed, with the messages that open a session. As long as somebody holds it,
+/// it stays whole, whatever is loaded or removed. Immutable and thread-safe.
+class served_model {
+  public:
+    virtual ~served_model() = default;
+    virtual const std::string& name() const noexcept = 0;
+    virtual std::uint64_t version() const noexcept = 0;
+    virtual std::size_t groups() const noexcept = 0;
+    virtual std::size_t shortest_state() const noexcept = 0;  ///< entries of its shortest hidden state
+    virtual shared_message layout_message() const = 0;
+    /// What a client holds, B and scales. Made when it is first asked for: as large as the B of the
+    /// adapter.
+    virtual shared_message held_message() const = 0;
+};
+
+/// What is kept for one session: its zero key, and the encryptions of zero made ahead. Thread-safe.
+class session_work {
+  public:
+    virtual ~session_work() = default;
+
+    /// Answers a request in the working memory of the calling thread.
+    /// @param message  its bytes
+    /// @param to       the reply's message; keeps its memory
+    /// @throws tensafe::parameter_error for another parameter set; format_error, shape_error for what is
+    ///         malformed
+    virtual tensafe::lora::usage answer(std::span<const std::uint8_t> message,
+                                        const tensafe::wire::header& header,
+                                        std::vector<std::uint8_t>& to) = 0;
+    /// Makes one encryption of zero for the group that probably comes next, if it has fewer than it needs
+    /// and fewer than `most` are stored. Whether one was made.
+    virtual bool make_zero(std::size_t most) = 0;
+    virtual std::size_t zeros_stored() const = 0;
+    virtual const served_model& model() const noexcept = 0;
+};
+
+struct shelf_entry {
+    std::string name;
+    std::uint64_t version = 0;
+    std::string state;
+    std::size_t bytes = 0;
+    std::size_t handles = 0;
+};
+
+/// The adapters that are served. Thread-safe.
+class model_shelf {
+  public:
+    /// @param cache       a folder that keeps packed adapters; empty: none. What is wrong with it is never an
+    ///                    error of load
+    /// @param on_problem  told of what is wrong with it, on the thread that loads
+    explicit model_shelf(const std::filesystem::path& cache = {},
+                         std::function<void(const std::string&)> on_problem = {});
+    ~model_shelf();
+    model_shelf(const model_shelf&) = delete;
+    model_shelf& operator=(const model_shelf&) = delete;
+
+    /// Loads and packs on the calling thread; later find gives the new version. Until then, and if this
+    /// throws, the old one.
+    /// @return the version
+    /// @throws as lora::registry::load
+    std::uint64_t load(const std::string& name, const std::function<tensafe::lora::adapter()>& from,
+                       const tensafe::lora::pack_progress& progress = {});
+    /// Whether there was one of this name.
+    bool unload(std::string_view name);
+    /// Null if there is none.
+    std::shared_ptr<const served_model> find(std::string_view name) const;
+    std::vector<shelf_entry> entries() const;
+
+  private:
+    struct state;
+    std::unique_ptr<state> state_;
+};
+
+/// @param nonce     drawn by this server for the connection
+/// @param zero_key  the client's message, checked already as far as tensafe::wire::header goes
+/// @throws tensafe::parameter_error for another parameter set or nonce; format_error if it is malformed
+std::unique_ptr<session_work> open_session(std::shared_ptr<const served_model> model,
+                                           const tensafe::random::seed& nonce,
+                                           std::span<const std::uint8_t> zero_key);
+
+/// Of the parameter set that this server computes with, for messages to people and for checks.
+std::uint64_t parameter_set_id() noexcept;
+std::string parameter_set_name();
+
+}  // namespace split

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace split::net {
+
+// What stands between a network and what is said over it: no type of a network library, so that a test can
+// drive the other side without one.
+
+/// One frame that goes out. `shared`, if there is one, is sent instead of `bytes`: many connections send it.
+struct frame {
+    bool is_text = false;
+    std::vector<std::uint8_t> bytes;
+    std::shared_ptr<const std::vector<std::uint8_t>> shared;
+
+    std::span<const std::uint8_t> data() const noexcept { return shared ? *shared : bytes; }
+};
+
+// Why a WebSocket connection closes: RFC 6455, section 7.4.1.
+inline constexpr std::uint16_t close_normal = 1000;
+inline constexpr std::uint16_t close_going_away = 1001;
+inline constexpr std::uint16_t close_policy = 1008;
+inline constexpr std::uint16_t close_too_big = 1009;
+inline constexpr std::uint16_t close_internal = 1011;
+
+/// The frames that answer one that came, in order, and whether the connection ends after them. Its frames
+/// keep their memory from answer to answer.
+class answer {
+  public:
+    /// A frame to be filled; its `bytes` still has the memory of an earlier one.
+    frame& add(bool is_text) {
+        if (count_ == frames_.size()) {
+            frames_.emplace_back();
+        }
+        frame& next = frames_[count_++];
+        next.is_text = is_text;
+        next.shared.reset();
+        return next;
+    }
+    void add_text(std::string_view text) { add(true).bytes.assign(text.begin(), text.end()); }
+    void close(std::uint16_t code, std::string reason) { close_ = std::pair(code, std::move(reason)); }
+    /// Forgets the frames, not their memory; of those that were long for once, that too.
+    void clear() {
+        for (std::size_t i = 0; i < count_; ++i) {
+            frames_[i].shared.reset();
+        }
+        if (frames_.size() > most_kept) {
+            frames_.resize(most_kept);
+        }
+        count_ = 0;
+        close_.reset();
+    }
+
+    std::span<const frame> frames() const noexcept { return {frames_.data(), count_}; }
+    const std::optional<std::pair<std::uint16_t, std::string>>& closing() const noexcept { return close_; }
+
+  private:
+    static constexpr std::size_t most_kept = 4;
+
+    std::vector<frame> frames_;
+    std::size_t count_ = 0;
+    std::optional<std::pair<std::uint16_t, std::string>> close_;
+};
+
+/// Ends a connection from any thread. May outlive the connection: then it does nothing.
+class connection_control {
+  public:
+    virtual ~connection_control() = default;
+    virtual void end(std::uint16_t code, const std::string& reason) = 0;
+};
+
+/// One side of a WebSocket connection. Calls come one at a time, from different threads; each writes what is
+/// to be sent into an empty answer. The next frame is read when that is written.
+class websocket_handler {
+  public:
+    virtual ~websocket_handler() = default;
+    virtual void start(answer& to) = 0;
+    virtual void on_text(std::string_view text, answer& to) = 0;
+    virtual void on_binary(std::span<const std::uint8_t> bytes, answer& to) = 0;
+    /// The server stops: the last words.
+    virtual void on_drain(answer& to) = 0;
+    /// Called while nothing is there to be done: one small piece of work for later. Whether there is more.
+    virtual bool idle() { return false; }
+    /// The longest frame that may come next, in bytes: a longer one ends the connection before memory is
+    /// taken.
+    virtual std::size_t largest_frame() const = 0;
+};
+
+}  // namespace split::net

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "connection.hpp"
+#include "http_message.hpp"
+
+namespace split::net {
+
+struct http_server_options {
+    std::string address = "127.0.0.1";
+    std::uint16_t port = 0;  ///< 0: any
+    std::size_t threads = 2;
+    /// Certificate and key in PEM. Nothing: no TLS.
+    struct tls {
+        std::filesystem::path certificate;
+        std::filesystem::path key;
+    };
+    std::optional<net::http_server_options::tls> secure;
+    std::string websocket_path = "/";
+    std::size_t connections = 512;             ///< at once; more are closed as they come
+    std::size_t connections_of_address = 256;  ///< of one address
+    std::size_t header_bytes = 8'192;
+    std::size_t body_bytes = 65'536;
+    std::chrono::milliseconds handshake_time =
+        std::chrono::seconds(10);                                     ///< TLS, a whole HTTP request, a close
+    std::chrono::milliseconds idle_time = std::chrono::seconds(60);   ///< pings after half of it
+    std::chrono::milliseconds write_time = std::chrono::seconds(30);  ///< for one frame to be taken
+};
+
+/// What a server does with what comes. Called from its threads, several at a time.
+struct http_server_handlers {
+    std::function<http_response(const http_request&)> answer;
+    /// One side of a WebSocket connection from this address. It is destroyed when the connection is over.
+    std::function<std::unique_ptr<websocket_handler>(const std::string& address,
+                                                     std::shared_ptr<connection_control> control)>
+        converse;
+};
+
+/// A server of HTTP/1.1 and WebSockets on one port, with TLS 1.2 or later, or none. The work of a handler is
+/// done on the server's threads.
+///
+/// A frame beyond what its handler takes ends the connection before memory is taken for it. Whoever is silent
+/// for idle_time, a ping included, does not finish a handshake in time, or does not take a frame in time, is
+/// gone. Compression is never agreed on. Every socket is closed when the server is destroyed.
+class http_server {
+  public:
+    /// Binds and listens; connections wait until run.
+    /// @throws tensafe::io_error if the address cannot be used, or certificate and key cannot
+    http_server(http_server_options options, http_server_handlers handlers);
+    ~http_server();
+    http_server(const http_server&) = delete;
+    http_server& operator=(const http_server&) = delete;
+
+    std::uint16_t port() const noexcept;
+
+    /// Starts the threads. Once.
+    void run();
+    /// WebSocket connections get their handler's last words, each when it has answered what it is at, and
+    /// close. New ones are still taken: their handlers know what to say, and /healthz must be answered.
+    void drain();
+    /// Waits until no WebSocket connection is left. Whether that was so in time.
+    bool wait_until_drained(std::chrono::milliseconds time);
+    /// Cuts what there is and ends the threads. Also done by the destructor.
+    void stop();
+
+    std::size_t connections() const noexcept;
+
+  private:
+    struct state;
+    std::unique_ptr<state> state_;
+};
+
+}  // namespace split::net

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/io/key_file.hpp>
+#include <tensafe/io/passphrase.hpp>
+#include <tensafe/lora/client.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "net/websocket_client.hpp"
+#include "params.hpp"
+#include "remote_model.hpp"
+
+namespace split {
+
+/// What all clients of the service take on the command line.
+struct program_options {
+    std::string server = "wss://localhost:8443";
+    std::string trust;
+    std::string adapter;
+    std::string identity;
+    std::string key;
+    std::string passphrase_file;
+    bool insecure_plaintext = false;
+    bool json_frames = false;
+
+    void add_to(CLI::App& app) {
+        app.add_option("--server", server, "wss://host:port")->capture_default_str();
+        app.add_option("--trust", trust, "the server's certificate.pem");
+        app.add_option("--adapter", adapter, "its name on the server")->required();
+        app.add_option("--identity", identity,
+                       "file of this client's Ed25519 key, made if there is none; "
+                       "default: a fresh one");
+        app.add_option("--key", key, "key file with the secret key (manage_keys); default: a fresh one");
+        app.add_option("--passphrase-file", passphrase_file, "of the key file, mode 0600");
+        app.add_flag("--json-frames", json_frames, "messages as base64 in JSON, a third longer");
+        app.add_flag("--insecure-plaintext", insecure_plaintext, "allow ws://, without TLS");
+    }
+
+    /// @throws tensafe::parameter_error for ws:// without --insecure-plaintext
+    remote_model::connector connector() const {
+        const server_address to = server_address::of(server);
+        if (!to.tls && !insecure_plaintext) {
+            throw tensafe::parameter_error("--server " + to.text() +
+                                           ": has no TLS, wanted wss://, or --insecure-plaintext as well");
+        }
+        if (!to.tls) {
+            std::fprintf(stderr, "%s: no TLS: what goes over this connection can be changed on its way\n",
+                         to.text().c_str());
+        }
+        websocket_options options;
+        options.trusted_certificates = trust;
+        return [to, options] { return connect_websocket(to, options); };
+    }
+
+    remote_options remote() const {
+        remote_options options;
+        options.adapter = adapter;
+        options.frames = json_frames ? frame_form::json : frame_form::binary;
+        options.report = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); };
+        return options;
+    }
+
+    /// Fresh, or from the key file. The key never leaves this process.
+    std::shared_ptr<tensafe::lora::client<params>> keys() const {
+        if (key.empty()) {
+            return std::make_shared<tensafe::lora::client<params>>();
+        }
+        const tensafe::io::passphrase phrase = passphrase_file.empty()
+                                                   ? tensafe::io::passphrase()
+                                                   : tensafe::io::passphrase::read(passphrase_file);
+        return std::make_shared<tensafe::lora::client<params>>(
+            tensafe::io::load_key_file<params>(key, phrase).key);
+    }
+};
+
+}  // namespace split

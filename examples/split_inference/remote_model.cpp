@@ -1,0 +1,433 @@
+#include "remote_model.hpp"
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/exec/host.hpp>
+#include <tensafe/io/message.hpp>
+#include <tensafe/lora/wire_held_adapter.hpp>
+#include <tensafe/lora/wire_layout.hpp>
+#include <tensafe/lora/wire_reply.hpp>
+#include <tensafe/lora/wire_request.hpp>
+#include <tensafe/wire/header.hpp>
+#include <tensafe/wire/set_id.hpp>
+#include <tensafe/wire/zero_key.hpp>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <random>
+#include <span>
+#include <thread>
+#include <utility>
+#include <variant>
+
+namespace split {
+
+namespace {
+
+namespace lora = tensafe::lora;
+namespace wire = tensafe::wire;
+using tensafe::format_error;
+using tensafe::io::quote;
+constexpr tensafe::exec::host here;
+
+const char* name_of(carried_message::kind what) noexcept {
+    return what == carried_message::kind::model_layout ? "a model layout" : "a held adapter";
+}
+
+/// The name that a text frame's message goes by, for people.
+const char* name_of(const control_message& m) noexcept {
+    constexpr std::array<const char*, 13> names{
+        "a challenge", "a hello",  "a welcome", "a resume",  "resumed", "a message in JSON", "a request",
+        "a reply",     "an error", "a forget",  "forgotten", "a bye",   "draining"};
+    static_assert(std::variant_size_v<control_message> == names.size());
+    return names[m.index()];
+}
+
+std::string request_text(std::uint64_t number, std::size_t group) {
+    return "request " + std::to_string(number) + " of group " + std::to_string(group);
+}
+
+}  // namespace
+
+tensafe::io::signing_key client_identity(const std::filesystem::path& file) {
+    using tensafe::io::signing_key;
+    if (file.empty()) {
+        return signing_key::generate();
+    }
+    if (!std::filesystem::exists(file)) {
+        signing_key made = signing_key::generate();
+        made.write(file);
+        return made;
+    }
+    return signing_key::read(file);
+}
+
+remote_model::remote_model(connector connect, tensafe::io::signing_key identity,
+                           std::shared_ptr<lora::client<params>> keys, remote_options options,
+                           std::optional<lora::adapter> held)
+    : connect_(std::move(connect)),
+      identity_(std::move(identity)),
+      keys_(std::move(keys)),
+      options_(std::move(options)),
+      given_(std::move(held)),
+      asks_for_held_(!given_) {
+    if (!connect_ || !keys_) {
+        throw tensafe::parameter_error(
+            "remote_model: got no connector or no keys, wanted a function that connects and a lora::client");
+    }
+    open();
+}
+
+remote_model::counts remote_model::counted() const noexcept {
+    counts result = counts_;
+    if (connection_) {
+        result.wire.up += connection_->bytes().up;
+        result.wire.down += connection_->bytes().down;
+    }
+    return result;
+}
+
+void remote_model::drop() noexcept {
+    if (connection_) {
+        counts_.wire.up += connection_->bytes().up;
+        counts_.wire.down += connection_->bytes().down;
+        connection_.reset();
+    }
+}
+
+void remote_model::report(const std::string& text) const {
+    if (options_.report) {
+        options_.report(text);
+    }
+}
+
+void remote_model::wait(std::chrono::milliseconds time) const {
+    if (options_.wait) {
+        options_.wait(time);
+    } else {
+        std::this_thread::sleep_for(time);
+    }
+}
+
+void remote_model::slow_down(const rate_limit_error& why) {
+    ++counts_.rate_waits;
+    // A server that says nothing, or nonsense, is asked again soon, but not at once and not next year.
+    constexpr std::chrono::milliseconds least{1};
+    constexpr std::chrono::milliseconds unsaid{100};
+    wait(std::clamp(why.retry_after().value_or(unsaid), least, options_.answer_limit));
+}
+
+client_connection& remote_model::connected() {
+    if (!connection_) {
+        throw connection_lost("remote_model: there is no connection");
+    }
+    return *connection_;
+}
+
+/// Of a text frame.
+control_message remote_model::receive_control() {
+    const client_connection::frame frame = connected().receive(options_.answer_limit);
+    if (!frame.is_text) {
+        throw format_error("remote_model: got a binary frame of " + std::to_string(frame.bytes.size()) +
+                           " bytes, wanted a control message");
+    }
+    return parse_control(frame.text(), options_.frames == frame_form::json ? options_.largest_message : 0);
+}
+
+void remote_model::refuse(const refusal& said) const {
+    const std::string text =
+        std::string("the server refuses (") + to_string(said.code) + "): " + quote(said.message);
+    std::optional<std::chrono::milliseconds> later;
+    if (said.retry_after_ms) {
+        constexpr std::uint64_t a_day = 86'400'000;
+        later = std::chrono::milliseconds(std::min(*said.retry_after_ms, a_day));
+    }
+    switch (said.code) {
+        case error_code::rate_limit:
+            throw rate_limit_error(text, said.code, later);
+        case error_code::query_limit:
+            throw query_limit_error(text, said.code, later);
+        case error_code::draining:
+            throw connection_lost(text);
+        default:
+            throw refused_error(text, said.code, later);
+    }
+}
+
+/// @param wanted  for people
+template <class Wanted>
+Wanted remote_model::receive_one(const char* wanted) {
+    control_message got = receive_control();
+    if (auto* const found = std::get_if<Wanted>(&got)) {
+        return std::move(*found);
+    }
+    if (const auto* const said = std::get_if<refusal>(&got)) {
+        refuse(*said);
+    }
+    if (std::holds_alternative<draining>(got)) {
+        throw connection_lost("remote_model: the server is going away");
+    }
+    throw format_error(std::string("remote_model: got ") + name_of(got) + ", wanted " + wanted);
+}
+
+std::vector<std::uint8_t> remote_model::receive_message(carried_message::kind what) {
+    if (options_.frames == frame_form::json) {
+        auto carried = receive_one<carried_message>(name_of(what));
+        if (carried.what != what) {
+            throw format_error(std::string("remote_model: got another message than ") + name_of(what));
+        }
+        return std::move(carried.message);
+    }
+    const client_connection::frame frame = connected().receive(options_.answer_limit);
+    if (frame.is_text) {
+        const control_message got = parse_control(frame.text(), 0);
+        if (const auto* const said = std::get_if<refusal>(&got)) {
+            refuse(*said);
+        }
+        throw format_error(std::string("remote_model: got ") + name_of(got) + ", wanted " + name_of(what));
+    }
+    return {frame.bytes.begin(), frame.bytes.end()};
+}
+
+void remote_model::open() {
+    drop();
+    try {
+        connection_ = connect_();
+        const auto greeting = receive_one<challenge>("a challenge");
+        if (session_ && resume_session()) {
+            ++counts_.resumed;
+        } else {
+            open_session(greeting.nonce);
+            ++counts_.sessions;
+        }
+    } catch (...) {
+        drop();
+        throw;
+    }
+}
+
+/// Whether the server still has the session.
+bool remote_model::resume_session() {
+    const session before = *session_;
+    session_.reset();  // a token is good once, whatever comes of it
+    connected().send_text(to_text(resume{before.id, before.token}));
+    control_message got = receive_control();
+    if (const auto* const said = std::get_if<refusal>(&got)) {
+        if (said->code == error_code::resume_failed) {
+            return false;
+        }
+        if (said->code == error_code::rate_limit || said->code == error_code::draining) {
+            session_ = before;  // it was not looked at
+        }
+        refuse(*said);
+    }
+    const auto* const now = std::get_if<resumed>(&got);
+    if (now == nullptr) {
+        throw format_error(std::string("remote_model: got ") + name_of(got) + ", wanted resumed");
+    }
+    if (now->session != before.id) {
+        throw format_error("remote_model: the server resumed another session than the one of this client");
+    }
+    if (now->version != version_) {
+        throw adapter_changed_error("remote_model: adapter " + quote(options_.adapter) + ": got version " +
+                                    std::to_string(now->version) + ", wanted " + std::to_string(version_) +
+                                    " as before the connection was lost");
+    }
+    // Its word alone never makes a number come again.
+    next_number_ = std::max(next_number_, now->next_number);
+    queries_left_ = now->queries_left;
+    session_ = session{now->session, now->token};
+    return true;
+}
+
+void remote_model::open_session(const tensafe::random::seed& nonce) {
+    constexpr std::uint64_t set = wire::set_id<params>;
+    const std::vector<std::uint8_t> key = wire::write_zero_key<params>(keys_->zero_key(here, nonce));
+    hello mine;
+    mine.adapter = options_.adapter;
+    mine.client = identity_.verifying().bytes();
+    mine.set = set;
+    mine.signature = identity_.sign(text_to_sign(nonce, set, key, options_.adapter));
+    mine.frames = options_.frames;
+    mine.held = asks_for_held_;
+    connected().send_text(to_text(mine));
+    if (options_.frames == frame_form::json) {
+        connected().send_text(carried_text(carried_message::kind::zero_key, key));
+    } else {
+        connected().send_binary(key);
+    }
+    const auto agreed = receive_one<welcome>("a welcome");
+    if (agreed.adapter != options_.adapter) {
+        throw format_error("remote_model: got a session for the adapter " + quote(agreed.adapter) +
+                           ", wanted " + quote(options_.adapter));
+    }
+    take_adapter(agreed);
+    session_ = session{agreed.session, agreed.resume};
+    queries_left_ = agreed.queries_left;
+    next_number_ = 1;
+}
+
+/// What follows a welcome: at first it is taken, later it must be the same.
+void remote_model::take_adapter(const welcome& from) {
+    auto layout = wire::read_model_layout<params, packing, protection>(
+        receive_message(carried_message::kind::model_layout));
+    std::vector<std::uint8_t> held_message;
+    tensafe::io::sha256_digest digest{};
+    if (asks_for_held_) {
+        held_message = receive_message(carried_message::kind::held_adapter);
+        digest = tensafe::io::sha256::of(std::as_bytes(std::span<const std::uint8_t>(held_message)));
+    }
+    if (client_) {
+        if (from.version != version_ || layout != client_->layout() || digest != held_digest_) {
+            throw adapter_changed_error("remote_model: adapter " + quote(options_.adapter) +
+                                        ": got version " + std::to_string(from.version) + ", wanted " +
+                                        std::to_string(version_) +
+                                        " with the same layout and values as before the connection was lost");
+        }
+        return;
+    }
+    lora::adapter held = given_ ? std::move(*given_) : wire::read_held_adapter(held_message);
+    given_.reset();
+    auto made = std::make_shared<client_type>(keys_, std::move(layout), std::move(held));
+    std::vector<layout_type> layouts;
+    for (const auto& group : made->layout().groups) {
+        layouts.push_back(layout_type::of(group.rows(made->layout().mode), group.d, group.row_norm));
+    }
+    client_ = std::move(made);
+    layouts_ = std::move(layouts);
+    version_ = from.version;
+    held_digest_ = digest;
+}
+
+void remote_model::carry(std::size_t group, const request_type& request, reply_type& reply) {
+    static_cast<void>(layout().at(group));  // that there is one
+    if (next_number_ == std::numeric_limits<std::uint64_t>::max()) {
+        throw connection_lost("remote_model: the numbers of this session are used up");
+    }
+    const std::uint64_t number = next_number_++;  // used up, whatever comes of it
+    const auto short_group = static_cast<std::uint32_t>(group);
+    wire::write_request(request, wire::envelope{number, short_group}, message_);
+    try {
+        send_request(number, short_group);
+        receive_reply(number, short_group, reply);
+    } catch (const refused_error&) {
+        throw;
+    } catch (...) {
+        drop();  // a late reply must find nobody
+        throw;
+    }
+    losses_ = 0;
+    waits_ = 0;
+    ++counts_.replies;
+}
+
+void remote_model::send_request(std::uint64_t number, std::uint32_t group) {
+    if (options_.frames == frame_form::json) {
+        connected().send_text(json_request_text(number, group, message_));
+    } else {
+        connected().send_binary(message_);
+    }
+    counts_.message_bytes_up += message_.size();
+}
+
+void remote_model::receive_reply(std::uint64_t number, std::uint32_t group, reply_type& reply) {
+    for (;;) {
+        const client_connection::frame frame = connected().receive(options_.answer_limit);
+        if (!frame.is_text) {
+            if (options_.frames == frame_form::json) {
+                throw format_error("remote_model: " + request_text(number, group) +
+                                   ": got a binary frame, wanted JSON as agreed");
+            }
+            take_reply(frame.bytes, number, group, reply);
+            return;
+        }
+        const control_message got =
+            parse_control(frame.text(), options_.frames == frame_form::json ? options_.largest_message : 0);
+        if (const auto* const carried = std::get_if<json_reply>(&got)) {
+            if (carried->number != number || carried->group != group) {
+                throw format_error("remote_model: got a reply to " +
+                                   request_text(carried->number, carried->group) + ", wanted one to " +
+                                   request_text(number, group));
+            }
+            take_reply(carried->message, number, group, reply);
+            return;
+        }
+        if (const auto* const said = std::get_if<refusal>(&got)) {
+            if (said->number.value_or(number) != number) {
+                throw format_error("remote_model: got an error for request " + std::to_string(*said->number) +
+                                   ", wanted the reply to " + request_text(number, group));
+            }
+            refuse(*said);
+        }
+        if (!std::holds_alternative<draining>(got)) {  // the reply still comes before the server goes
+            throw format_error(std::string("remote_model: got ") + name_of(got) + ", wanted a reply to " +
+                               request_text(number, group));
+        }
+        report("the server is going away");
+    }
+}
+
+void remote_model::take_reply(std::span<const std::uint8_t> message, std::uint64_t number,
+                              std::uint32_t group, reply_type& reply) {
+    const wire::header head = wire::read_header(message);
+    if (head.number != number || head.group != group) {
+        throw format_error("remote_model: got a reply to " + request_text(head.number, head.group) +
+                           ", wanted one to " + request_text(number, group));
+    }
+    wire::read_reply(message, layouts_[group], 1, reply);
+    counts_.message_bytes_down += message.size();
+}
+
+void remote_model::reconnect() {
+    drop();
+    backoff waits(options_.backoff);
+    std::random_device device;
+    const auto draw = [&] {
+        return options_.draw ? options_.draw() : std::uniform_real_distribution<>(0, 1)(device);
+    };
+    std::string reason = "no attempt was made";
+    std::chrono::milliseconds asked{0};  // by the server
+    for (std::size_t attempt = 0; attempt < options_.backoff.attempts; ++attempt) {
+        const std::chrono::milliseconds pause = std::max(waits.next(draw()), asked);
+        asked = {};
+        report("connecting again in " + std::to_string(pause.count()) + " ms");
+        wait(pause);
+        try {
+            open();
+            report(counts_.sessions > 1 && next_number_ == 1 ? "connected, with a fresh session"
+                                                             : "connected, the session goes on");
+            return;
+        } catch (const connection_lost& e) {
+            reason = e.what();
+        } catch (const rate_limit_error& e) {
+            reason = e.what();
+            asked = std::min(e.retry_after().value_or(asked), options_.answer_limit);
+        }
+        report(reason);
+    }
+    throw connection_lost("remote_model: gave up after " + std::to_string(options_.backoff.attempts) +
+                          " attempts: " + reason);
+}
+
+void remote_model::forget() {
+    connected().send_text(to_text(split::forget{}));
+    static_cast<void>(receive_one<forgotten>("forgotten"));
+    session_.reset();
+    connection_->close();
+    drop();
+}
+
+void remote_model::close() noexcept {
+    if (!connection_) {
+        return;
+    }
+    try {
+        connection_->send_text(to_text(bye{}));
+    } catch (...) {  // then the server finds out by itself
+    }
+    connection_->close();
+    drop();
+    session_.reset();
+}
+
+}  // namespace split

@@ -1,0 +1,189 @@
+#pragma once
+
+#include <tensafe/io/ed25519.hpp>
+#include <tensafe/io/sha256.hpp>
+#include <tensafe/lora/adapter.hpp>
+#include <tensafe/lora/client.hpp>
+#include <tensafe/lora/layout.hpp>
+#include <tensafe/lora/messages.hpp>
+#include <tensafe/lora/model_client.hpp>
+#include <tensafe/lora/model_layout.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backoff.hpp"
+#include "control_message.hpp"
+#include "net/client_connection.hpp"
+#include "params.hpp"
+#include "remote_error.hpp"
+
+namespace split {
+
+struct remote_options {
+    std::string adapter;  ///< by its name on the server
+    frame_form frames = frame_form::binary;
+    /// For each message of a handshake, and for a reply.
+    std::chrono::milliseconds answer_limit{60'000};
+    std::size_t largest_message = std::size_t{256} << 20;  ///< that the server may send in JSON
+    backoff_options backoff;
+    /// How often with_retry makes up for a lost connection, or waits for a rate limit, without a reply in
+    /// between.
+    std::size_t most_losses = 5;
+    std::size_t most_waits = 100;
+
+    // For tests, and for a client that wants to know.
+    std::function<void(std::chrono::milliseconds)> wait;  ///< empty: the thread sleeps
+    std::function<double()> draw;                         ///< uniform in [0, 1); empty: a random device
+    std::function<void(const std::string&)> report;       ///< what happened to the connection, for people
+};
+
+/// The identity of a client: the key in this file, which only its owner may read, made if there is none yet.
+/// An empty path: a fresh one that is never stored.
+/// @throws as io::signing_key::read and write
+tensafe::io::signing_key client_identity(const std::filesystem::path& file);
+
+/// An adapter on a server that is elsewhere: one session over connections that may break. Has the client's
+/// keys; of the adapter only what the server hands out, which is no A. docs/split-inference.md
+///
+/// For one thread at a time, over all that share the keys.
+class remote_model {
+  public:
+    using client_type = tensafe::lora::model_client<params, packing, protection>;
+    using request_type = tensafe::lora::request<params>;
+    using reply_type = client_type::reply_type;
+    using layout_type = client_type::decode_layout;
+    /// Makes a new connection each time.
+    using connector = std::function<std::unique_ptr<client_connection>()>;
+
+    struct counts {
+        std::uint64_t replies = 0;
+        std::uint64_t resumed = 0;   ///< connections that went on with their session
+        std::uint64_t sessions = 0;  ///< with the first
+        std::uint64_t rate_waits = 0;
+        std::uint64_t message_bytes_up = 0;  ///< of requests and replies, without frames and handshakes
+        std::uint64_t message_bytes_down = 0;
+        client_connection::traffic wire;  ///< all bytes of all connections
+    };
+
+    /// Connects once and opens a session.
+    /// @param keys  with the secret key, which stays here
+    /// @param held  what the client holds of the adapter (lora::client_part); not given: the server sends it
+    /// @throws connection_lost; refused_error if the server says no; format_error, shape_error or
+    ///         parameter_error for messages that are none, and for a `held` that does not go with the layout
+    remote_model(connector connect, tensafe::io::signing_key identity,
+                 std::shared_ptr<tensafe::lora::client<params>> keys, remote_options options,
+                 std::optional<tensafe::lora::adapter> held = std::nullopt);
+    remote_model(const remote_model&) = delete;
+    remote_model& operator=(const remote_model&) = delete;
+    ~remote_model() { close(); }
+
+    /// Groups and sites, as the server gave them: checked.
+    const tensafe::lora::model_layout& layout() const noexcept { return client_->layout(); }
+    /// Encrypts and decrypts for this model. Stays the same over reconnections.
+    const std::shared_ptr<client_type>& client() const noexcept { return client_; }
+    std::uint64_t version() const noexcept { return version_; }
+    /// At the last handshake; nothing if there is no limit.
+    std::optional<std::uint64_t> queries_left() const noexcept { return queries_left_; }
+    counts counted() const noexcept;
+
+    /// Sends a request and waits for its reply: the transport of libtorch::encrypted_lora. Each request gets
+    /// a number of its own, and the reply must have it.
+    /// @throws connection_lost; what became of the request is then not known, and it must not be sent again:
+    ///         encrypt anew. refused_error, query_limit_error, rate_limit_error: the session goes on.
+    ///         format_error or shape_error for a reply that is none or another one's: the connection is
+    ///         closed then
+    void carry(std::size_t group, const request_type& request, reply_type& reply);
+
+    /// A new connection: the session goes on where the server still has it, or there is a fresh one. Tries
+    /// until the attempts of the options are used up, with longer and longer waits.
+    /// @throws connection_lost with the last reason; adapter_changed_error; otherwise as the constructor
+    void reconnect();
+
+    /// Calls f, which must encrypt whatever it sends, until it is through: after a lost connection again over
+    /// a new one, after a rate limit when the server said. So every request is a fresh encryption.
+    /// @throws what f throws otherwise, and as reconnect
+    template <class F>
+    auto with_retry(F&& f) -> decltype(f()) {
+        for (;;) {
+            try {
+                return f();
+            } catch (const connection_lost& e) {
+                if (++losses_ > options_.most_losses) {
+                    losses_ = 0;  // the caller may begin again
+                    throw;
+                }
+                report(e.what());
+            } catch (const rate_limit_error& e) {
+                if (++waits_ > options_.most_waits) {
+                    waits_ = 0;
+                    throw;
+                }
+                slow_down(e);
+                continue;
+            }
+            reconnect();
+        }
+    }
+
+    /// Asks the server to drop all that it knows of this client's key; the session is over then.
+    /// @throws connection_lost, refused_error
+    void forget();
+
+    /// Ends the session. Nothing if there is no connection.
+    void close() noexcept;
+
+  private:
+    void open();
+    bool resume_session();
+    void open_session(const tensafe::random::seed& nonce);
+    void take_adapter(const welcome& from);
+    void drop() noexcept;
+    void report(const std::string& text) const;
+    void wait(std::chrono::milliseconds time) const;
+    void slow_down(const rate_limit_error& why);
+    client_connection& connected();
+    control_message receive_control();
+    template <class Wanted>
+    Wanted receive_one(const char* wanted);
+    std::vector<std::uint8_t> receive_message(carried_message::kind what);
+    [[noreturn]] void refuse(const refusal& said) const;
+    void send_request(std::uint64_t number, std::uint32_t group);
+    void receive_reply(std::uint64_t number, std::uint32_t group, reply_type& reply);
+    void take_reply(std::span<const std::uint8_t> message, std::uint64_t number, std::uint32_t group,
+                    reply_type& reply);
+
+    struct session {
+        session_id id{};
+        resume_token token{};
+    };
+
+    connector connect_;
+    tensafe::io::signing_key identity_;
+    std::shared_ptr<tensafe::lora::client<params>> keys_;
+    remote_options options_;
+    std::optional<tensafe::lora::adapter> given_;  ///< by the caller, until there is a client
+    bool asks_for_held_;
+
+    std::unique_ptr<client_connection> connection_;
+    std::optional<session> session_;
+    std::uint64_t next_number_ = 1;
+    std::uint64_t version_ = 0;
+    std::optional<std::uint64_t> queries_left_;
+    std::shared_ptr<client_type> client_;
+    std::vector<layout_type> layouts_;          ///< of each group
+    tensafe::io::sha256_digest held_digest_{};  ///< of what the server sent to hold
+    std::vector<std::uint8_t> message_;         ///< kept from request to request
+    std::size_t losses_ = 0;                    ///< since the last reply
+    std::size_t waits_ = 0;
+    counts counts_;
+};
+
+}  // namespace split

@@ -1,0 +1,278 @@
+// The server of split inference: adapters for clients that send encrypted hidden states.
+// docs/split-inference.md
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/io/file.hpp>
+#include <tensafe/io/hex.hpp>
+#include <tensafe/io/message.hpp>
+#include <tensafe/io/peft.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <ctime>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "admin.hpp"
+#include "net/http_server.hpp"
+#include "params.hpp"
+#include "service.hpp"
+#include "tls_certificate.hpp"
+
+namespace {
+
+using namespace std::chrono_literals;
+
+struct arguments {
+    std::string listen = "127.0.0.1:8443";
+    std::filesystem::path state = "split_server_state";
+    std::vector<std::string> adapters;
+    std::string adapter_root;
+    std::vector<std::string> hosts;
+    std::string clients;
+    std::string query_limit = "default";
+    bool insecure_plaintext = false;
+    unsigned drain_seconds = 10;
+    double handshake_seconds = 10;
+    double idle_seconds = 60;
+    double write_seconds = 30;
+    double session_seconds = 120;
+    std::string cache;
+    split::limits allowed;
+    split::net::http_server_options net;
+};
+
+void add_options(CLI::App& app, arguments& a) {
+    app.add_option("--listen", a.listen, "address:port; port 0 is any")->capture_default_str();
+    app.add_option("--state", a.state, "folder of certificate, admin token, usage counts")
+        ->capture_default_str();
+    app.add_option("--adapter", a.adapters, "NAME=DIRECTORY, a PEFT adapter to serve; may be repeated");
+    app.add_option("--adapter-root", a.adapter_root, "folder below which the admin endpoint loads adapters");
+    app.add_option("--host", a.hosts,
+                   "a further name or address of this server, for a certificate that is made");
+    app.add_option("--clients", a.clients, "file of public keys that may come, one a line; none: anybody");
+    app.add_option(
+           "--query-limit", a.query_limit,
+           "hidden states that a client may ask about each input of an adapter: a number, none, or default, "
+           "a quarter of the shortest hidden state")
+        ->capture_default_str();
+    app.add_option("--rate", a.allowed.requests_per_second, "requests per second of one client")
+        ->check(CLI::Range(0.001, 1e9))
+        ->capture_default_str();
+    app.add_option("--handshake-rate", a.allowed.handshakes_per_second,
+                   "handshakes per second of one address")
+        ->check(CLI::Range(0.001, 1e9))
+        ->capture_default_str();
+    app.add_option("--sessions", a.allowed.sessions, "sessions in all")->capture_default_str();
+    app.add_option("--sessions-per-client", a.allowed.sessions_of_client, "")->capture_default_str();
+    app.add_option("--connections", a.net.connections, "connections in all")->capture_default_str();
+    app.add_option("--connections-per-address", a.net.connections_of_address, "")->capture_default_str();
+    app.add_option("--largest-message", a.allowed.largest_message, "bytes")
+        ->check(CLI::Range(std::size_t{65'536}, std::size_t{1} << 30))
+        ->capture_default_str();
+    app.add_option("--zeros-ahead", a.allowed.zeros_of_session,
+                   "encryptions of zero made ahead for one session")
+        ->capture_default_str();
+    const auto seconds = CLI::Range(0.01, 86'400.0);
+    app.add_option("--handshake-seconds", a.handshake_seconds,
+                   "for TLS, for a whole HTTP request, for a close")
+        ->check(seconds)
+        ->capture_default_str();
+    app.add_option("--idle-seconds", a.idle_seconds, "of silence, pings included")
+        ->check(seconds)
+        ->capture_default_str();
+    app.add_option("--write-seconds", a.write_seconds, "for one frame to be taken")
+        ->check(seconds)
+        ->capture_default_str();
+    app.add_option("--session-seconds", a.session_seconds, "of a session after its connection is lost")
+        ->check(seconds)
+        ->capture_default_str();
+    app.add_option("--cache", a.cache, "folder for packed adapters, so that a restart need not pack; none");
+    app.add_option("--threads", a.net.threads, "")->check(CLI::Range(1, 256))->capture_default_str();
+    app.add_option("--drain-seconds", a.drain_seconds, "for clients to leave after SIGTERM")
+        ->capture_default_str();
+    app.add_flag("--insecure-plaintext", a.insecure_plaintext, "no TLS: for measurements on one machine");
+}
+
+std::pair<std::string, std::string> split_at(const std::string& text, char at, const char* wanted) {
+    const std::size_t place = text.rfind(at);
+    if (place == text.npos || place == 0 || place + 1 == text.size()) {
+        throw tensafe::parameter_error("got " + tensafe::io::quote(text) + ", wanted " + wanted);
+    }
+    return {text.substr(0, place), text.substr(place + 1)};
+}
+
+void read_listen(arguments& a) {
+    auto [address, port] = split_at(a.listen, ':', "--listen ADDRESS:PORT");
+    if (address.size() > 2 && address.front() == '[' && address.back() == ']') {
+        address = address.substr(1, address.size() - 2);
+    }
+    if (port.size() > 5 || port.find_first_not_of("0123456789") != port.npos || std::stoul(port) > 65'535) {
+        throw tensafe::parameter_error("got the port " + tensafe::io::quote(port) + ", wanted 0 to 65535");
+    }
+    a.net.address = address;
+    a.net.port = static_cast<std::uint16_t>(std::stoul(port));
+}
+
+void read_times(arguments& a) {
+    const auto of = [](double seconds) {
+        return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+    };
+    a.net.handshake_time = of(a.handshake_seconds);
+    a.net.idle_time = of(a.idle_seconds);
+    a.net.write_time = of(a.write_seconds);
+    a.allowed.session_life = of(a.session_seconds);
+}
+
+void read_query_limit(arguments& a) {
+    if (a.query_limit == "none") {
+        a.allowed.unlimited_queries = true;
+    } else if (a.query_limit != "default") {
+        if (a.query_limit.empty() || a.query_limit.size() > 18 ||
+            a.query_limit.find_first_not_of("0123456789") != std::string::npos) {
+            throw tensafe::parameter_error("got --query-limit " + tensafe::io::quote(a.query_limit) +
+                                           ", wanted a number, none or default");
+        }
+        a.allowed.queries = std::stoull(a.query_limit);
+    }
+}
+
+std::set<std::string, std::less<>> read_clients(const std::string& path) {
+    std::ifstream file(path);
+    if (!file) {
+        throw tensafe::io_error(tensafe::io::quote(path) + ": cannot be opened");
+    }
+    std::set<std::string, std::less<>> result;
+    std::string line;
+    while (std::getline(file, line)) {
+        if (!line.empty() && line.front() != '#') {
+            static_cast<void>(tensafe::io::from_hex<32>(line, tensafe::io::quote(path) + ": a client's key"));
+            result.insert(line);
+        }
+    }
+    return result;
+}
+
+/// SIGTERM and SIGINT wait to be taken: no thread of this program is interrupted by them.
+sigset_t block_signals() {
+    sigset_t waited_for;
+    sigemptyset(&waited_for);
+    sigaddset(&waited_for, SIGTERM);
+    sigaddset(&waited_for, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &waited_for, nullptr);
+    return waited_for;
+}
+
+bool stop_within(const sigset_t& signals, std::chrono::milliseconds time) {
+    const timespec wait{static_cast<std::time_t>(time.count() / 1000), (time.count() % 1000) * 1'000'000};
+    return sigtimedwait(&signals, nullptr, &wait) > 0;
+}
+
+void save_counts(split::service& service) {
+    try {
+        static_cast<void>(service.counts().save());
+    } catch (const tensafe::error& e) {
+        service.to_log().line(split::log_level::error, "usage_not_saved", {{"what", e.what()}});
+    }
+}
+
+void serve(split::service& service, split::net::http_server& server, const sigset_t& signals,
+           std::chrono::seconds drain_time) {
+    constexpr int seconds_between_saves = 5;
+    for (int second = 1; !stop_within(signals, 1s); ++second) {
+        service.expire_sessions();
+        if (second % seconds_between_saves == 0) {
+            save_counts(service);
+        }
+    }
+    service.to_log().line(split::log_level::info, "draining");
+    service.drain();
+    server.drain();
+    const auto end = std::chrono::steady_clock::now() + drain_time;
+    while (!server.wait_until_drained(50ms) && std::chrono::steady_clock::now() < end &&
+           !stop_within(signals, 0ms)) {
+    }
+    server.stop();
+    save_counts(service);
+    service.to_log().line(split::log_level::info, "stopped");
+}
+
+int run(arguments& a) {
+    const sigset_t signals = block_signals();
+    read_listen(a);
+    read_query_limit(a);
+    read_times(a);
+    std::filesystem::create_directories(a.state);
+    std::filesystem::permissions(a.state, std::filesystem::perms::owner_all);
+
+    std::string fingerprint;
+    if (a.insecure_plaintext) {
+        std::fprintf(
+            stderr,
+            "split_server: --insecure-plaintext: no TLS. Whoever is on the way sees and changes what "
+            "is sent\n");
+    } else {
+        const split::tls_files files = split::prepare_certificate(a.state, a.hosts);
+        a.net.secure = {files.certificate, files.key};
+        fingerprint = files.fingerprint;
+    }
+    split::service_options options;
+    options.allowed = a.allowed;
+    options.state = a.state;
+    options.cache = a.cache;
+    options.to = split::log::to_standard_error();
+    if (!a.clients.empty()) {
+        options.clients = read_clients(a.clients);
+    }
+    split::service service(std::move(options));
+    for (const std::string& each : a.adapters) {
+        const std::size_t equals = each.find('=');
+        if (equals == each.npos) {
+            throw tensafe::parameter_error("got --adapter " + tensafe::io::quote(each) +
+                                           ", wanted NAME=DIRECTORY");
+        }
+        static_cast<void>(service.adapters().load(
+            each.substr(0, equals), [&] { return tensafe::io::load_peft(each.substr(equals + 1)); }));
+    }
+    split::admin admin(service, a.state, a.adapter_root);
+    a.net.websocket_path = split::websocket_path;
+    split::net::http_server server(
+        a.net, {[&](const split::net::http_request& request) { return admin.answer(request); },
+                [&](const std::string& address, std::shared_ptr<split::net::connection_control> control) {
+                    return service.converse(address, std::move(control));
+                }});
+    server.run();
+    const bool is_v6 = a.net.address.find(':') != std::string::npos;
+    std::printf("listening on %s://%s%s%s:%u%s%s\n", a.insecure_plaintext ? "ws" : "wss", is_v6 ? "[" : "",
+                a.net.address.c_str(), is_v6 ? "]" : "", static_cast<unsigned>(server.port()),
+                a.insecure_plaintext ? "" : ", certificate SHA-256 ", fingerprint.c_str());
+    static_cast<void>(std::fflush(stdout));
+    serve(service, server, signals, std::chrono::seconds(a.drain_seconds));
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    arguments a;
+    CLI::App app("Serves adapters to clients that send encrypted hidden states. docs/split-inference.md");
+    add_options(app, a);
+    CLI11_PARSE(app, argc, argv);
+    try {
+        return run(a);
+    } catch (const std::exception& e) {
+        std::fprintf(stderr, "split_server: %s\n", e.what());
+        return 1;
+    }
+}

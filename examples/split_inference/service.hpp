@@ -1,0 +1,94 @@
+#pragma once
+
+#include <tensafe/lora/meter.hpp>
+#include <tensafe/lora/pack_progress.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "limits.hpp"
+#include "log.hpp"
+#include "metrics.hpp"
+#include "model_shelf.hpp"
+#include "net/connection.hpp"
+#include "query_counts.hpp"
+#include "session_table.hpp"
+
+namespace split {
+
+struct service_options {
+    limits allowed;
+    clock_function now = std::chrono::steady_clock::now;
+    /// A folder of this server alone: usage counts and their key.
+    std::filesystem::path state;
+    /// A folder for packed adapters, which it holds in the clear. Empty: none are kept.
+    std::filesystem::path cache;
+    /// Who may open sessions: public keys, 64 digits each. Nothing: anybody.
+    std::optional<std::set<std::string, std::less<>>> clients;
+    log to;
+};
+
+/// What all conversations of a server share: the adapters, the sessions, the limits and the counters. Has no
+/// socket, and cannot hold a secret key or a hidden state: no type here can.
+///
+/// Thread-safe. Must outlive its conversations.
+class service {
+  public:
+    /// @throws as query_counts
+    explicit service(service_options options);
+    service(const service&) = delete;
+    service& operator=(const service&) = delete;
+
+    /// One side of a connection that just began; never null. Its calls come one at a time.
+    /// @param address  of the peer: handshakes are limited by it
+    std::unique_ptr<net::websocket_handler> converse(const std::string& address,
+                                                     std::shared_ptr<net::connection_control> control);
+
+    /// From now on nothing begins: conversations refuse hello and resume.
+    void drain() noexcept { draining_ = true; }
+    bool draining() const noexcept { return draining_; }
+
+    /// To be called every second or so: sessions that waited too long are dropped.
+    void expire_sessions();
+    /// Drops a client's sessions and its name; what it used of its query limits stays.
+    /// @return how many sessions there were
+    std::size_t forget(std::string_view client, std::uint64_t but_for = 0);
+
+    /// The page for Prometheus.
+    std::string metrics_text() const;
+
+    model_shelf& adapters() noexcept { return adapters_; }
+    query_counts& counts() noexcept { return counts_; }
+    tensafe::lora::meter& used() noexcept { return used_; }
+    const log& to_log() const noexcept { return options_.to; }
+    const session_table& sessions() const noexcept { return sessions_; }
+    const metrics& counters() const noexcept { return counters_; }
+
+  private:
+    friend class conversation;
+
+    service_options options_;
+    model_shelf adapters_;
+    session_table sessions_;
+    query_counts counts_;
+    rate_limiter requests_;
+    rate_limiter handshakes_;
+    tensafe::lora::meter used_;
+    metrics counters_;
+    std::atomic<bool> draining_{false};
+    std::atomic<std::uint64_t> connections_made_{0};
+    std::atomic<std::size_t> zeros_ahead_{0};  ///< as of the last look
+    std::atomic<std::size_t> busy_{0};         ///< requests being answered
+};
+
+}  // namespace split

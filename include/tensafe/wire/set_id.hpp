@@ -1,0 +1,85 @@
+#pragma once
+
+#include <tensafe/arith/word.hpp>
+#include <tensafe/ckks/parameters.hpp>
+#include <tensafe/wire/identifier.hpp>
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tensafe::wire {
+
+/// What a message says of its parameter set: an identifier of log_n (4 bytes), the number of primes (4), each
+/// prime (8), scale_bits (4). The security tag is not part of it.
+template <ckks::parameter_set P>
+inline constexpr std::uint64_t set_id = [] {
+    identifier id;
+    id.add(static_cast<std::uint32_t>(P::log_n));
+    id.add(static_cast<std::uint32_t>(P::limbs));
+    for (const arith::word q : P::basis::primes) {
+        id.add(std::uint64_t{q});
+    }
+    id.add(static_cast<std::uint32_t>(P::scale_bits));
+    return id.value();
+}();
+
+namespace detail {
+
+struct named_set {
+    std::uint64_t id;
+    std::string_view name;
+    std::string_view shape;
+};
+
+/// The sets that ckks/parameters.hpp names. As numbers: every program that reads a message would otherwise
+/// look for the primes of all of them.
+inline constexpr std::array<named_set, 8> named_sets{{
+    {0x6D96'194A'39AD'A232U, "n16384_l4", "N = 16384, primes of 60, 40, 40 and 60 bits, scale 2^40"},
+    {0xA605'84D9'E453'0F1CU, "n16384_l5", "N = 16384, primes of 60, 40, 40, 40 and 60 bits, scale 2^40"},
+    {0x5FB2'CAE6'5677'D82EU, "n32768_l4", "N = 32768, primes of 60, 40, 40 and 60 bits, scale 2^40"},
+    {0x1626'F838'5219'D88EU, "n32768_l5", "N = 32768, primes of 60, 40, 40, 40 and 60 bits, scale 2^40"},
+    {0xFAA0'AAB3'3847'93ECU, "n8192_l4", "N = 8192, primes of 60, 40, 40 and 60 bits, scale 2^40"},
+    {0x6853'E9E8'5AB7'0BF0U, "private_n4096", "N = 4096, primes of 45 and 44 bits, scale 2^40"},
+    {0x17A2'0302'8A3D'5FD1U, "compact_n4096", "N = 4096, primes of 35 and 35 bits, scale 2^30"},
+    {0xEECA'A516'9EFC'5C14U, "minimal_n2048", "N = 2048, a prime of 41 bits, scale 2^20"},
+}};
+
+}  // namespace detail
+
+/// What people call a set: "private_n4096 (N = 4096, primes of 45 and 44 bits, scale 2^40, id 0x...)" if the
+/// library names it, "an unknown parameter set (id 0x...)" otherwise.
+inline std::string set_name(std::uint64_t id) {
+    for (const detail::named_set& set : detail::named_sets) {
+        if (set.id == id) {
+            return std::string(set.name) + " (" + std::string(set.shape) + ", id " + identifier_text(id) +
+                   ')';
+        }
+    }
+    return "an unknown parameter set (id " + identifier_text(id) + ')';
+}
+
+/// The same for a set that the caller has: "a parameter set without a name (N = 1024, ...)" if the library
+/// does not name it.
+template <ckks::parameter_set P>
+std::string set_name() {
+    for (const detail::named_set& set : detail::named_sets) {
+        if (set.id == set_id<P>) {
+            return set_name(set_id<P>);
+        }
+    }
+    std::string widths;
+    for (std::size_t i = 0; i < P::basis::primes.size(); ++i) {
+        const bool last = i + 1 == P::basis::primes.size();
+        widths += i == 0 ? "" : last ? " and " : ", ";
+        widths += std::to_string(std::bit_width(P::basis::primes[i]));
+    }
+    return "a parameter set without a name (N = " + std::to_string(P::degree) +
+           (P::limbs == 1 ? ", a prime of " : ", primes of ") + widths + " bits, scale 2^" +
+           std::to_string(P::scale_bits) + ", id " + identifier_text(set_id<P>) + ')';
+}
+
+}  // namespace tensafe::wire

@@ -1,0 +1,190 @@
+#pragma once
+
+#include <tensafe/ckks/parameters.hpp>
+#include <tensafe/ntt/transform.hpp>
+#include <tensafe/privacy/flood.hpp>
+#include <tensafe/rns/crt.hpp>
+#include <tensafe/rns/limb.hpp>
+#include <tensafe/rns/panel.hpp>
+#include <tensafe/rns/switch_modulus.hpp>
+#include <tensafe/wire/bits.hpp>
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "program.hpp"
+#include "sampling.hpp"
+
+namespace tests {
+
+using words = std::vector<arith::word>;
+
+/// Secret residues.
+inline words residues_below(arith::word q, std::size_t count) {
+    words result(count);
+    arith::word x = 1;
+    for (arith::word& r : result) {
+        x = x * 6364136223846793005U + 1442695040888963407U;
+        r = (x >> 3) % q;
+    }
+    make_secret(result);
+    return result;
+}
+
+/// Loops over one limb, on secrets: 77 residues leave a part of a vector over, but 96 are blocks.
+template <arith::word Q>
+bool limb_operations() {
+    constexpr auto modulus = rns::modulus_of<Q>(Q);
+    constexpr auto barrett = rns::variable_arithmetic<Q>;
+    constexpr auto shoup = rns::fixed_arithmetic<Q>;
+    namespace limb = rns::limb;
+    bool reached = true;
+    const auto with_result = [&](std::size_t count, auto f) {
+        words out = residues_below(Q, count);
+        f(std::span<arith::word>(out));
+        reached &= all_secret(out);
+    };
+    const words a = residues_below(Q, 77);
+    const words b = residues_below(Q, 77);
+    const words c = residues_below(Q, 77);
+    const auto factor = shoup.prepare(12345);
+    with_result(77, [&](auto out) { limb::add(modulus, out, a, b); });
+    with_result(77, [&](auto out) { limb::subtract(modulus, out, a, b); });
+    with_result(77, [&](auto out) { limb::multiply(barrett, out, a, b); });
+    with_result(77, [&](auto out) { limb::multiply_add(barrett, out, a, b, c); });
+    with_result(77, [&](auto out) { limb::subtract_product(barrett, out, a, b, c); });
+    with_result(77, [&](auto out) { limb::reduce_shifted(shoup, out, a, 3); });
+    with_result(77, [&](auto out) { limb::scale_difference(shoup, out, a, b, factor); });
+    with_result(77, [&](auto out) { limb::add_constant(modulus, out, a, 3); });
+    with_result(77, [&](auto out) { limb::scale(shoup, out, a, factor); });
+    const std::array<const arith::word*, 3> first{a.data(), b.data(), c.data()};
+    const std::array<const arith::word*, 3> second{c.data(), a.data(), b.data()};
+    const words factors = residues_below(Q, 3);
+    with_result(77, [&](auto out) { limb::sum_products(barrett, out, first, second); });
+    with_result(77, [&](auto out) { limb::add_scaled(barrett, out, first, factors); });
+    for (const std::size_t blocks :
+         {std::size_t{96}, std::size_t{24}, std::size_t{12}, std::size_t{3}, std::size_t{1}}) {
+        const words long_a = residues_below(Q, 96);
+        const words long_b = residues_below(Q, 96);
+        const words long_c = residues_below(Q, 96);
+        with_result(blocks, [&](auto out) { limb::block_sums(barrett, out, long_a, long_b, long_c); });
+        with_result(blocks, [&](auto out) { limb::add_block_sums(barrett, out, long_a, long_b); });
+    }
+    std::vector<std::int8_t> small(77, -1);
+    make_secret(small);
+    with_result(77, [&](auto out) { limb::add_small(modulus, out, small); });
+    std::vector<double> reals(77, -0x1.8p100);
+    make_secret(reals);
+    with_result(77, [&](auto out) { limb::round_reals(shoup, out, reals); });
+    std::array<bool, 1> below{limb::all_below(Q, a)};
+    return reached && all_secret(below);
+}
+
+/// Transforms of all sizes up to 2^12, so that every kind of pass is among them.
+template <arith::word Q>
+bool transforms() {
+    bool reached = true;
+    for (int log_n = 1; log_n <= 12; ++log_n) {
+        const ntt::plan<arith::shoup<rns::modulus_of<Q>>> plan(rns::fixed_arithmetic<Q>, log_n);
+        words x = residues_below(Q, plan.degree());
+        ntt::forward(exec::host{}, plan, std::span<arith::word>(x));
+        reached &= all_secret(x);
+        x = residues_below(Q, plan.degree());
+        ntt::inverse(exec::host{}, plan, std::span<arith::word>(x));
+        reached &= all_secret(x);
+    }
+    return reached;
+}
+
+template <arith::word Q>
+bool flood_operations() {
+    const privacy::bell_flood flood{70};
+    std::vector<arith::wide> sums(77);
+    flood.sample(secret_seed(), 0, sums);
+    words residues(77);
+    flood.add_to(rns::variable_arithmetic<Q>, std::span<arith::word>(residues), sums);
+    return all_secret(sums) && all_secret(residues);
+}
+
+/// Products with secret weights, and with secret addends.
+template <arith::word Q>
+bool panel_operations() {
+    constexpr std::size_t degree = 64;
+    bool reached = true;
+    for (const std::size_t outputs : {std::size_t{1}, std::size_t{3}, std::size_t{4}}) {
+        for (const std::size_t blocks : {std::size_t{4}, std::size_t{64}}) {
+            const rns::panel_shape shape{2, outputs};
+            const words weights = residues_below(Q, shape.words(degree));
+            const words c0 = residues_below(Q, degree);
+            const words c1 = residues_below(Q, degree);
+            const std::array<const arith::word*, 2> first{c0.data(), c1.data()};
+            const std::array<const arith::word*, 2> second{c1.data(), c0.data()};
+            words out0(outputs * blocks);
+            words out1(outputs * degree);
+            rns::panel_results results{blocks, {}, {}, {}};
+            for (std::size_t g = 0; g < outputs; ++g) {
+                results.c0[g] = out0.data() + g * blocks;
+                results.c1[g] = out1.data() + g * degree;
+                results.addend[g] = g == 1 ? c1.data() : nullptr;
+            }
+            rns::multiply_panel(rns::variable_arithmetic<Q>, {shape, weights.data()},
+                                {degree, first.data(), second.data()}, results, {0, blocks});
+            reached &= all_secret(out0) && all_secret(out1);
+        }
+    }
+    return reached;
+}
+
+template <class Basis>
+bool reconstruction() {
+    std::vector<words> limbs;
+    std::array<std::span<const arith::word>, static_cast<std::size_t>(Basis::limbs)> residues;
+    for (std::size_t i = 0; i < residues.size(); ++i) {
+        limbs.push_back(residues_below(Basis::primes[i], 77));
+    }
+    std::copy(limbs.begin(), limbs.end(), residues.begin());
+    std::vector<double> reals(77);
+    rns::to_doubles<Basis>(residues, reals);
+    std::vector<std::uint32_t> switched(77);
+    rns::switch_modulus<Basis>(exec::host{}, residues, 24, switched);
+    return all_secret(reals) && all_secret(switched);
+}
+
+/// What is unpacked comes from outside and is public.
+template <class Word>
+bool packing(int bits) {
+    std::vector<Word> values(200, 7);
+    make_secret(values);
+    std::vector<std::uint8_t> bytes(wire::packed_bytes(values.size(), bits));
+    wire::pack_bits(std::span<const Word>(values), bits, bytes);
+    return all_secret(bytes);
+}
+
+/// Each width of primes has code of its own: products of 52 bits, of 52 bits with reductions, of 64 bits.
+inline void check_arithmetic(program& p) {
+    using short_chain = ckks::parameters<12, ckks::limb_bits<45, 45>, 30, ckks::insecure_for_tests>::basis;
+    using long_chain = ckks::parameters<12, ckks::limb_bits<60, 50>, 30, ckks::insecure_for_tests>::basis;
+    constexpr arith::word q45 = short_chain::prime<0>;
+    constexpr arith::word q60 = long_chain::prime<0>;
+    constexpr arith::word q50 = long_chain::prime<1>;
+    p.check("ntt of 45 bits", transforms<q45>);
+    p.check("ntt of 50 bits", transforms<q50>);
+    p.check("ntt of 60 bits", transforms<q60>);
+    p.check("limb of 45 bits", limb_operations<q45>);
+    p.check("limb of 60 bits", limb_operations<q60>);
+    p.check("flood of 45 bits", flood_operations<q45>);
+    p.check("flood of 60 bits", flood_operations<q60>);
+    p.check("multiply_panel of 45 bits", panel_operations<q45>);
+    p.check("multiply_panel of 60 bits", panel_operations<q60>);
+    p.check("to_doubles and switch_modulus of 45 bits", reconstruction<short_chain>);
+    p.check("to_doubles and switch_modulus of 60 and 50 bits", reconstruction<long_chain>);
+    p.check("pack_bits of residues", [] { return packing<std::uint64_t>(45) && packing<std::uint64_t>(60); });
+    p.check("pack_bits of replies", [] { return packing<std::uint32_t>(24) && packing<std::uint32_t>(5); });
+}
+
+}  // namespace tests

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <tensafe/ckks/encrypt.hpp>
+#include <tensafe/ckks/fold.hpp>
+#include <tensafe/ckks/zero.hpp>
+#include <tensafe/encoding/block_norms.hpp>
+#include <tensafe/encoding/slots.hpp>
+
+#include <array>
+#include <complex>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "program.hpp"
+#include "sampling.hpp"
+
+namespace tests {
+
+/// Both kinds of primes in one chain: 45 bits and 60.
+using general = ckks::parameters<10, ckks::limb_bits<60, 45>, 40, ckks::insecure_for_tests>;
+
+template <class Basis, class Form, class R>
+bool poly_secret(const rns::poly<Basis, Form, memory::host_space, R>& p) {
+    return all_secret(p.words());
+}
+
+inline std::vector<double> secret_reals(std::size_t count) {
+    std::vector<double> result(count, -0.75);
+    make_secret(result);
+    return result;
+}
+
+inline void check_encryption(program& p) {
+    const exec::host here;
+    static constexpr std::size_t n = general::degree;
+
+    p.check("secret_key from a seed", [] {
+        const ckks::secret_key<general> key(secret_seed());
+        return poly_secret(key.value());
+    });
+    random::generator generator;
+    const ckks::secret_key<general> key(generator);
+    entropy::next_are_public(1);
+    p.check("public_key", [&] {
+        const ckks::public_key<general> pair(key, generator);
+        return poly_secret(pair.b());
+    });
+
+    p.check("sum_of_squares", [] {
+        std::vector<float> h(300, 0.5F);
+        make_secret(h);
+        return all_secret(std::array{encoding::sum_of_squares(std::span<const float>(h))});
+    });
+    p.check("encode_coefficients and decode_coefficients", [&] {
+        const auto encoded = ckks::encode_coefficients<general>(here, secret_reals(n));
+        std::vector<double> decoded(n - 3);
+        encoding::decode_coefficients(here, encoded.value, encoded.scale, decoded);
+        return poly_secret(encoded.value) && all_secret(decoded);
+    });
+    p.check("encode_slots and decode_slots", [&] {
+        std::vector<std::complex<double>> slots(general::slots, {0.5, -0.25});
+        make_secret(slots);
+        const auto encoded = ckks::encode_slots<general>(here, slots);
+        return poly_secret(encoded.value) && all_secret(ckks::decode_slots(here, encoded));
+    });
+
+    ckks::seeded_ciphertext<general, general::max_level> seeded;
+    entropy::next_are_public(1);
+    p.check("encrypt with the secret key", [&] {
+        auto message = ckks::encode_coefficients<general>(here, secret_reals(n));
+        seeded = ckks::encrypt(here, key, std::move(message), generator);
+        return poly_secret(seeded.c0);
+    });
+    make_public(seeded.c0.words());
+    p.check("decrypt",
+            [&] { return poly_secret(ckks::decrypt(here, key, ckks::expand(here, seeded)).value); });
+    p.check("decrypt_folded and decode_folded", [&] {
+        bool reached = true;
+        for (int log_n = 1; log_n <= general::log_n; ++log_n) {
+            reached &= all_secret(ckks::decode_folded(
+                here, ckks::decrypt_folded<general::limbs>(here, key, ckks::expand(here, seeded), log_n)));
+        }
+        return reached;
+    });
+
+    entropy::next_are_public(1);
+    const ckks::public_key<general> pair(key, generator);
+    make_public(pair.b().words());
+    p.check("encrypt with the public key", [&] {
+        auto message = ckks::encode_coefficients<general>(here, secret_reals(n));
+        const auto c = ckks::encrypt(here, pair, std::move(message), generator);
+        return poly_secret(c.c0) && poly_secret(c.c1);
+    });
+}
+
+}  // namespace tests

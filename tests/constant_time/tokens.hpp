@@ -1,0 +1,74 @@
+#pragma once
+
+#include <tensafe/lora/client.hpp>
+#include <tensafe/lora/server.hpp>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "program.hpp"
+
+namespace tests {
+
+using lora_params = ckks::parameters<10, ckks::limb_bits<45, 45>, 30, ckks::insecure_for_tests>;
+
+/// A whole token: the hidden state, the key and all randomness are secret, messages are public once they are
+/// sent.
+template <class Packing, class Protection = lora::protects_adapter_rows<>>
+void check_token(program& p, const std::string& packing, std::size_t rank) {
+    const exec::host here;
+    constexpr std::size_t d = 300;
+    lora::matrix a(rank, d);
+    for (std::size_t i = 0; i < a.values.size(); ++i) {
+        a.values[i] = static_cast<float>(i * 37 % 101) / 1000.0F - 0.05F;
+    }
+    const lora::server<lora_params, Packing, Protection> server(a);
+    lora::client<lora_params> client;
+    entropy::next_are_public(1);
+    const random::seed nonce = random::fresh_seed();
+
+    entropy::next_are_public(1);
+    auto zero_key = client.zero_key(here, nonce);
+    const bool key_reached = all_secret(zero_key.b.words());
+    make_public(zero_key.b.words());
+    auto zeros = server.zeros_for(nonce, std::move(zero_key));
+
+    lora::query<lora_params> query;
+    p.check("lora::client::encrypt, " + packing, [&] {
+        std::vector<float> h(d, 0.5F);
+        make_secret(h);
+        entropy::next_are_public(1);
+        client.encrypt(here, server.layout(), h, query);
+        bool reached = key_reached;
+        for (auto& input : query.request.inputs) {
+            reached &= all_secret(input);
+            make_public(input);
+        }
+        return reached && all_secret(std::span(&query.scale, 1));
+    });
+
+    typename decltype(server)::reply_type reply;
+    p.check("lora::server::apply, " + packing, [&] {
+        reply = server.apply(here, query.request, zeros);
+        bool reached = true;
+        for (auto& output : reply.outputs) {
+            reached &= all_secret(output.c0) && all_secret(output.c1);
+            make_public(output.c0);
+            make_public(output.c1);
+        }
+        return reached;
+    });
+
+    p.check("lora::client::decrypt, " + packing,
+            [&] { return all_secret(client.decrypt(here, server.layout(), reply, query.scale)); });
+}
+
+/// Few wanted coefficients are inner products with the key, many are read off a transform.
+inline void check_tokens(program& p) {
+    check_token<lora::coefficient_tiles<4>>(p, "tiles of 4 rows", 6);
+    check_token<lora::coefficient_tiles<32>>(p, "tiles of 32 rows", 40);
+    check_token<lora::replicated_slots<>>(p, "slots", 6);
+}
+
+}  // namespace tests

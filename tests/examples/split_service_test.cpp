@@ -1,0 +1,648 @@
+// The server's half of split inference without a socket: what a conversation answers to whatever comes.
+// Messages are made by hand: a server cannot tell an encryption from residues that somebody made up.
+#include <tensafe/core/error.hpp>
+#include <tensafe/io/ed25519.hpp>
+#include <tensafe/io/hex.hpp>
+#include <tensafe/lora/adapter.hpp>
+#include <tensafe/random/entropy.hpp>
+#include <tensafe/wire/checksum.hpp>
+#include <tensafe/wire/header.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unistd.h>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "../../examples/split_inference/conversation.hpp"
+#include "../../examples/split_inference/service.hpp"
+#include "../refusal.hpp"
+
+namespace {
+
+using namespace std::chrono_literals;
+using split::error_code;
+using bytes = std::vector<std::uint8_t>;
+
+/// A folder of its own, removed in the end.
+class scratch_folder {
+  public:
+    scratch_folder() {
+        std::string name = (std::filesystem::temp_directory_path() / "split_XXXXXX").string();
+        REQUIRE(::mkdtemp(name.data()) != nullptr);
+        path_ = name;
+    }
+    scratch_folder(const scratch_folder&) = delete;
+    scratch_folder& operator=(const scratch_folder&) = delete;
+    ~scratch_folder() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path_, ignored);
+    }
+    const std::filesystem::path& path() const noexcept { return path_; }
+
+  private:
+    std::filesystem::path path_;
+};
+
+class control final : public split::net::connection_control {
+  public:
+    void end(std::uint16_t, const std::string&) override { ++ended; }
+    int ended = 0;
+};
+
+/// Two sites of one input of 64 entries, and one of another input.
+tensafe::lora::adapter small_adapter() {
+    const auto site = [](const char* name, float start) {
+        tensafe::lora::adapter_site s;
+        s.name = name;
+        s.a = tensafe::lora::matrix(4, 64);
+        s.b = tensafe::lora::matrix(8, 4);
+        for (std::size_t i = 0; i < s.a.values.size(); ++i) {
+            s.a.values[i] = start + static_cast<float>(i % 7) / 8;
+        }
+        std::fill(s.b.values.begin(), s.b.values.end(), 0.5f);
+        return s;
+    };
+    tensafe::lora::adapter result;
+    result.sites = {site("model.layers.0.self_attn.q_proj", -0.25f),
+                    site("model.layers.0.mlp.up_proj", 0.5f)};
+    return result;
+}
+
+/// A message around a body, checksums included.
+bytes message_of(tensafe::wire::kind what, const bytes& body, std::uint64_t number = 0,
+                 std::uint32_t group = 0, std::uint64_t set = split::parameter_set_id()) {
+    const auto head = tensafe::wire::write_header({what, set, 0, number, group, body.size()});
+    bytes message(head.begin(), head.end());
+    message.insert(message.end(), body.begin(), body.end());
+    const std::uint32_t sum = tensafe::wire::crc32c(body);
+    for (int i = 0; i < 4; ++i) {
+        message.push_back(static_cast<std::uint8_t>(sum >> (8 * i)));
+    }
+    return message;
+}
+
+void append_number(bytes& to, std::uint32_t value) {
+    for (int i = 0; i < 4; ++i) {
+        to.push_back(static_cast<std::uint8_t>(value >> (8 * i)));
+    }
+}
+
+constexpr std::size_t first_limb = 4096 * 45 / 8;
+constexpr std::size_t both_limbs = first_limb + 4096 * 44 / 8;
+
+bytes zero_key_message(const tensafe::random::seed& nonce, std::uint64_t set = split::parameter_set_id()) {
+    bytes body;
+    append_number(body, 1);
+    body.resize(body.size() + 8);
+    body.insert(body.end(), 32, 7);
+    body.insert(body.end(), nonce.bytes.begin(), nonce.bytes.end());
+    bytes b(both_limbs, 0);
+    b[0] = 3;
+    b[first_limb] = 5;
+    body.insert(body.end(), b.begin(), b.end());
+    return message_of(tensafe::wire::kind::zero_key, body, 0, 0, set);
+}
+
+bytes request_message(std::uint64_t number, std::uint32_t group = 0,
+                      std::uint64_t set = split::parameter_set_id()) {
+    bytes body;
+    append_number(body, 64);
+    append_number(body, 1024);
+    append_number(body, 1);
+    body.insert(body.end(), 32, 9);
+    body.insert(body.end(), both_limbs, 0);
+    return message_of(tensafe::wire::kind::request, body, number, group, set);
+}
+
+/// A server with one adapter and a clock that the test sets.
+struct server {
+    explicit server(split::limits allowed = {}, const std::filesystem::path& folder = {},
+                    std::optional<std::set<std::string, std::less<>>> clients = {}) {
+        split::service_options options;
+        options.allowed = allowed;
+        options.now = [this] { return now; };
+        options.state = folder.empty() ? scratch.path() : folder;
+        options.clients = std::move(clients);
+        of.emplace(std::move(options));
+        of->adapters().load("kjv", small_adapter);
+    }
+    scratch_folder scratch;
+    split::time_point now{std::chrono::hours(1)};
+    std::optional<split::service> of;
+};
+
+/// A client's side of one connection.
+struct peer {
+    explicit peer(server& s, std::string address = "10.0.0.1")
+        : of(s), side(s.of->converse(address, connection)) {
+        side->start(answer);
+        if (!answer.closing()) {
+            nonce = std::get<split::challenge>(told(0)).nonce;
+        }
+    }
+
+    /// The text frame i of the last answer.
+    split::control_message told(std::size_t i) const {
+        REQUIRE(answer.frames().size() > i);
+        REQUIRE(answer.frames()[i].is_text);
+        const auto data = answer.frames()[i].data();
+        return split::parse_control({reinterpret_cast<const char*>(data.data()), data.size()}, 1 << 20);
+    }
+    split::refusal refused() const {
+        REQUIRE(answer.frames().size() == 1);
+        const split::control_message m = told(0);
+        REQUIRE(std::holds_alternative<split::refusal>(m));
+        return std::get<split::refusal>(m);
+    }
+    void say(const std::string& text) {
+        answer.clear();
+        side->on_text(text, answer);
+    }
+    void send(const bytes& message) {
+        answer.clear();
+        side->on_binary(message, answer);
+    }
+    split::hello hello_for(const bytes& zero_key, const std::string& adapter = "kjv") const {
+        split::hello h;
+        h.adapter = adapter;
+        h.client = key->verifying().bytes();
+        h.set = split::parameter_set_id();
+        h.signature = key->sign(split::text_to_sign(nonce, h.set, zero_key, adapter));
+        return h;
+    }
+    void open(split::frame_form frames = split::frame_form::binary) {
+        const bytes zero_key = zero_key_message(nonce);
+        split::hello h = hello_for(zero_key);
+        h.frames = frames;
+        say(to_text(h));
+        REQUIRE(answer.frames().empty());
+        if (frames == split::frame_form::json) {
+            say(split::carried_text(split::carried_message::kind::zero_key, zero_key));
+        } else {
+            send(zero_key);
+        }
+        REQUIRE(answer.frames().size() == 3);
+        welcome = std::get<split::welcome>(told(0));
+    }
+    /// Whether the last answer is a reply to this number.
+    bool has_reply(std::uint64_t number, std::uint32_t group = 0) const {
+        if (answer.frames().size() != 1 || answer.frames()[0].is_text) {
+            return false;
+        }
+        const auto header = tensafe::wire::read_header(answer.frames()[0].data());
+        return header.what == tensafe::wire::kind::reply && header.number == number && header.group == group;
+    }
+
+    server& of;
+    std::shared_ptr<control> connection = std::make_shared<control>();
+    std::shared_ptr<tensafe::io::signing_key> key =
+        std::make_shared<tensafe::io::signing_key>(tensafe::io::signing_key::generate());
+    std::unique_ptr<split::net::websocket_handler> side;
+    split::net::answer answer;
+    tensafe::random::seed nonce;
+    split::welcome welcome;
+};
+
+}  // namespace
+
+TEST_CASE("a conversation opens a session and answers requests with their number and group") {
+    server s;
+    peer p(s);
+    const auto challenge = std::get<split::challenge>(p.told(0));
+    CHECK(challenge.parameters.find("private_n4096") != std::string::npos);
+    REQUIRE(challenge.adapters.size() == 1);
+    CHECK(challenge.adapters[0].name == "kjv");
+    p.open();
+    CHECK(p.welcome.adapter == "kjv");
+    CHECK(p.welcome.queries_left == 16);  // a quarter of 64
+    CHECK(tensafe::wire::read_header(p.answer.frames()[1].data()).what == tensafe::wire::kind::model_layout);
+    CHECK(tensafe::wire::read_header(p.answer.frames()[2].data()).what == tensafe::wire::kind::held_adapter);
+    p.send(request_message(1, 1));
+    CHECK(p.has_reply(1, 1));
+    p.send(request_message(5));
+    CHECK(p.has_reply(5));
+    CHECK(s.of->used().snapshot().total().requests == 2);
+    CHECK(s.of->counts().most_of(tensafe::io::hex(p.key->verifying().bytes()), "kjv") == 1);
+}
+
+TEST_CASE("zeros are made ahead while nothing waits, as many as a reply needs") {
+    server s;
+    peer p(s);
+    CHECK_FALSE(p.side->idle());
+    p.open();
+    CHECK(p.side->idle());
+    CHECK_FALSE(p.side->idle());  // four rows are one product
+    CHECK(s.of->sessions().zeros_stored() == 1);
+    p.send(request_message(1));
+    CHECK(s.of->sessions().zeros_stored() == 0);
+    CHECK(p.side->idle());
+    p.send(request_message(2, 1));
+    CHECK(s.of->sessions().zeros_stored() == 0);
+    s.of->drain();
+    CHECK_FALSE(p.side->idle());
+}
+
+TEST_CASE("frames of JSON give the same answers, and binary ones are then refused") {
+    server s;
+    peer p(s);
+    p.open(split::frame_form::json);
+    CHECK(std::get<split::carried_message>(p.told(1)).what == split::carried_message::kind::model_layout);
+    p.say(split::json_request_text(3, 0, request_message(3)));
+    const auto reply = std::get<split::json_reply>(p.told(0));
+    CHECK(reply.number == 3);
+    CHECK(tensafe::wire::read_header(reply.message).what == tensafe::wire::kind::reply);
+    p.send(request_message(4));
+    CHECK(p.refused().code == error_code::malformed);
+    p.say(split::json_request_text(4, 0, request_message(5)));
+    CHECK(p.refused().code == error_code::malformed);
+    CHECK(p.refused().number == 4);
+    p.say(split::json_request_text(4, 0, request_message(4)));
+    CHECK(std::holds_alternative<split::json_reply>(p.told(0)));
+}
+
+TEST_CASE("a replayed number is refused, also after a larger one, and the session goes on") {
+    server s;
+    peer p(s);
+    p.open();
+    p.send(request_message(7));
+    REQUIRE(p.has_reply(7));
+    for (const std::uint64_t number : {7u, 6u, 0u}) {
+        p.send(request_message(number));
+        CHECK(p.refused().code == error_code::replayed);
+        CHECK(p.refused().number == number);
+        CHECK_FALSE(p.answer.closing());
+    }
+    p.send(request_message(~std::uint64_t{0}));
+    CHECK(p.refused().code == error_code::replayed);
+    p.send(request_message(8));
+    CHECK(p.has_reply(8));
+}
+
+TEST_CASE(
+    "a malformed request is answered with its number, uses up nothing but that, and does not end the "
+    "session") {
+    server s;
+    peer p(s);
+    p.open();
+    p.send({1, 2, 3});
+    CHECK(p.refused().code == error_code::malformed);
+    CHECK_FALSE(p.refused().number);
+    bytes damaged = request_message(1);
+    damaged[2000] ^= 1;
+    p.send(damaged);
+    CHECK(p.refused().code == error_code::malformed);
+    CHECK(p.refused().number == 1);
+    p.send(request_message(2, 2));
+    CHECK(p.refused().code == error_code::malformed);
+    CHECK(p.refused().message.find("group 2") != std::string::npos);
+    p.send(request_message(2, 0, 12345));
+    CHECK(p.refused().code == error_code::parameter_mismatch);
+    CHECK(p.refused().message.find("private_n4096") != std::string::npos);
+    CHECK(p.refused().message.find("unknown parameter set") != std::string::npos);
+    bytes other = request_message(2);
+    other[4] = 2;  // the version
+    p.send(other);
+    CHECK(p.refused().code == error_code::unsupported_version);
+    p.send(zero_key_message(p.nonce));
+    CHECK(p.refused().code == error_code::malformed);
+    p.say("{");
+    CHECK(p.refused().code == error_code::malformed);
+    p.say(to_text(p.hello_for(zero_key_message(p.nonce))));
+    CHECK(p.refused().code == error_code::malformed);
+    p.send(bytes(std::size_t{3} << 20));
+    CHECK(p.refused().code == error_code::too_large);
+    CHECK_FALSE(p.answer.closing());
+    const std::string client = tensafe::io::hex(p.key->verifying().bytes());
+    CHECK(s.of->counts().most_of(client, "kjv") == 0);
+    p.send(request_message(2));
+    CHECK(p.has_reply(2));
+    CHECK(s.of->counts().most_of(client, "kjv") == 1);
+}
+
+TEST_CASE("64 malformed messages in a row close the connection, 63 do not") {
+    server s;
+    peer p(s);
+    p.open();
+    for (int i = 0; i < 63; ++i) {
+        p.send({0});
+    }
+    CHECK_FALSE(p.answer.closing());
+    p.send(request_message(1));
+    CHECK(p.has_reply(1));
+    for (int i = 0; i < 64; ++i) {
+        REQUIRE_FALSE(p.answer.closing());
+        p.send({0});
+    }
+    REQUIRE(p.answer.closing());
+    CHECK(p.answer.closing()->first == split::net::close_policy);
+}
+
+TEST_CASE("a hello that is signed by another key, for another nonce, or for another zero key is refused") {
+    server s;
+    const auto attempt = [&](auto change) {
+        peer p(s);
+        bytes zero_key = zero_key_message(p.nonce);
+        split::hello h = p.hello_for(zero_key);
+        change(p, h, zero_key);
+        p.say(to_text(h));
+        if (p.answer.frames().empty()) {
+            p.send(zero_key);
+        }
+        REQUIRE(p.answer.closing());
+        return p.refused();
+    };
+    CHECK(attempt([](peer&, split::hello& h, bytes&) {
+              h.client = tensafe::io::signing_key::generate().verifying().bytes();
+          }).code == error_code::not_authorised);
+    CHECK(attempt([](peer&, split::hello& h, bytes&) { h.client = {}; }).code == error_code::not_authorised);
+    CHECK(attempt([](peer& p, split::hello& h, bytes& zero_key) {
+              tensafe::random::seed other;
+              zero_key = zero_key_message(other);
+              h = p.hello_for(zero_key);
+          }).code == error_code::not_authorised);
+    CHECK(attempt([](peer& p, split::hello&, bytes& zero_key) {
+              zero_key = zero_key_message(p.nonce);
+              zero_key[100] ^= 1;
+          }).code == error_code::not_authorised);
+    CHECK(attempt([](peer& p, split::hello& h, bytes& zero_key) {
+              zero_key.back() ^= 1;  // signed, but damaged
+              h = p.hello_for(zero_key);
+          }).code == error_code::malformed);
+    CHECK(attempt([](peer& p, split::hello& h, bytes& zero_key) {
+              h = p.hello_for(zero_key, "other");
+          }).code == error_code::unknown_adapter);
+    const split::refusal mismatch =
+        attempt([](peer&, split::hello& h, bytes&) { h.set = 0x17A203028A3D5FD1u; });
+    CHECK(mismatch.code == error_code::parameter_mismatch);
+    CHECK(mismatch.message.find("compact_n4096") != std::string::npos);
+    CHECK(mismatch.message.find("private_n4096") != std::string::npos);
+    CHECK(attempt([](peer& p, split::hello& h, bytes& zero_key) {
+              zero_key = zero_key_message(p.nonce, 5);
+              h = p.hello_for(zero_key);
+          }).code == error_code::parameter_mismatch);
+    CHECK(s.of->sessions().size() == 0);
+}
+
+TEST_CASE("another protocol, and a binary frame before hello, end the connection") {
+    server s;
+    peer p(s);
+    std::string text = to_text(p.hello_for(zero_key_message(p.nonce)));
+    text.replace(text.find("\"protocol\":1"), 12, "\"protocol\":2");
+    p.say(text);
+    CHECK(p.refused().code == error_code::unsupported_version);
+    CHECK(p.answer.closing());
+    peer q(s);
+    q.send(request_message(1));
+    CHECK(q.refused().code == error_code::malformed);
+    CHECK(q.answer.closing());
+}
+
+TEST_CASE("with a list of clients those on it come in, and nobody else") {
+    const auto key = std::make_shared<tensafe::io::signing_key>(tensafe::io::signing_key::generate());
+    server s({}, {}, std::set<std::string, std::less<>>{key->verifying().hex()});
+    peer p(s);
+    p.say(to_text(p.hello_for(zero_key_message(p.nonce))));
+    CHECK(p.refused().code == error_code::not_authorised);
+    peer q(s);
+    q.key = key;
+    q.open();
+    q.send(request_message(1));
+    CHECK(q.has_reply(1));
+}
+
+TEST_CASE("a lost session is resumed once with each token, and its old connection is ended") {
+    server s;
+    auto p = std::make_unique<peer>(s);
+    p->open();
+    p->send(request_message(4));
+    peer q(s);
+    q.key = p->key;
+    const split::resume first{p->welcome.session, p->welcome.resume};
+    q.say(to_text(first));
+    const auto resumed = std::get<split::resumed>(q.told(0));
+    CHECK(resumed.next_number == 5);
+    CHECK(resumed.queries_left == 15);
+    CHECK(resumed.token != first.token);
+    CHECK(p->connection->ended == 1);
+    q.send(request_message(4));
+    CHECK(q.refused().code == error_code::replayed);
+    q.send(request_message(5));
+    CHECK(q.has_reply(5));
+    // The old connection has nothing to say any more, and its end does not end the session.
+    p->send(request_message(6));
+    CHECK(p->refused().code == error_code::resume_failed);
+    CHECK(p->answer.closing());
+    p.reset();
+    q.send(request_message(6));
+    CHECK(q.has_reply(6));
+
+    peer r(s);
+    r.say(to_text(first));
+    CHECK(r.refused().code == error_code::resume_failed);
+    CHECK_FALSE(r.answer.closing());
+    r.open();  // hello on the same connection
+    q.send(request_message(7));
+    CHECK(q.has_reply(7));
+}
+
+TEST_CASE("a session waits for its client until its time is over") {
+    split::limits allowed;
+    allowed.session_life = 10s;
+    server s(allowed);
+    const auto lose = [&] {
+        peer p(s);
+        p.open();
+        return split::resume{p.welcome.session, p.welcome.resume};
+    };
+    const split::resume one = lose();
+    s.now += 9999ms;
+    s.of->expire_sessions();
+    CHECK(s.of->sessions().size() == 1);
+    {
+        peer p(s);
+        p.say(to_text(one));
+        CHECK(std::holds_alternative<split::resumed>(p.told(0)));
+        s.now += 1h;
+        s.of->expire_sessions();
+        CHECK(s.of->sessions().size() == 1);  // held
+    }
+    const split::resume two = lose();
+    s.now += 10s;
+    peer p(s);
+    p.say(to_text(two));
+    CHECK(p.refused().code == error_code::resume_failed);
+    s.of->expire_sessions();
+    CHECK(s.of->sessions().size() == 0);
+}
+
+TEST_CASE("a client's sessions are limited: one that is lost makes room, held ones do not") {
+    split::limits allowed;
+    allowed.sessions_of_client = 2;
+    server s(allowed);
+    peer a(s);
+    auto b = std::make_unique<peer>(s);
+    b->key = a.key;
+    peer c(s);
+    c.key = a.key;
+    a.open();
+    b->open();
+    const bytes zero_key = zero_key_message(c.nonce);
+    c.say(to_text(c.hello_for(zero_key)));
+    c.send(zero_key);
+    CHECK(c.refused().code == error_code::rate_limit);
+    CHECK(c.refused().retry_after_ms);
+    b.reset();
+    peer d(s);
+    d.key = a.key;
+    d.open();
+    CHECK(s.of->sessions().size() == 2);
+    a.send(request_message(1));
+    CHECK(a.has_reply(1));
+}
+
+TEST_CASE("the query limit holds for a group over sessions, after forgetting, and after a restart") {
+    split::limits allowed;
+    allowed.queries = 3;
+    const scratch_folder folder;
+    std::shared_ptr<tensafe::io::signing_key> key;
+    {
+        server s(allowed, folder.path());
+        peer p(s);
+        p.open();
+        key = p.key;
+        for (const std::uint64_t n : {1u, 2u, 3u}) {
+            p.send(request_message(n));
+            REQUIRE(p.has_reply(n));
+        }
+        p.send(request_message(4));
+        CHECK(p.refused().code == error_code::query_limit);
+        p.send(request_message(4, 1));
+        CHECK(p.has_reply(4, 1));  // another input
+        const std::string name = key->verifying().hex();
+        CHECK(s.of->used().snapshot().of_client(name).requests == 4);
+        p.say(R"({"type":"forget"})");
+        CHECK(std::holds_alternative<split::forgotten>(p.told(0)));
+        CHECK(p.answer.closing());
+        CHECK(s.of->sessions().size() == 0);
+        CHECK(s.of->used().snapshot().of_client(name).requests == 0);
+        CHECK(s.of->metrics_text().find(name) == std::string::npos);
+        CHECK(s.of->counts().save());
+        CHECK_FALSE(s.of->counts().save());
+    }
+    server s(allowed, folder.path());
+    peer p(s);
+    p.key = key;
+    p.open();
+    CHECK(p.welcome.queries_left == 0);
+    p.send(request_message(1));
+    CHECK(p.refused().code == error_code::query_limit);
+}
+
+TEST_CASE("requests beyond the rate are refused with the time to wait, and use up nothing") {
+    split::limits allowed;
+    allowed.requests_per_second = 2;
+    allowed.unlimited_queries = true;
+    server s(allowed);
+    peer p(s);
+    p.open();
+    CHECK_FALSE(p.welcome.queries_left);
+    p.send(request_message(1));
+    p.send(request_message(2));
+    CHECK(p.has_reply(2));
+    p.send(request_message(3));
+    CHECK(p.refused().code == error_code::rate_limit);
+    CHECK(p.refused().retry_after_ms == 500);
+    s.now += 500ms;
+    p.send(request_message(3));
+    CHECK(p.has_reply(3));
+}
+
+TEST_CASE("handshakes of one address are limited, those of another are not") {
+    split::limits allowed;
+    allowed.handshakes_per_second = 1;
+    allowed.handshakes_at_once = 1;
+    server s(allowed);
+    peer p(s);
+    p.open();
+    peer q(s);
+    q.say(to_text(q.hello_for(zero_key_message(q.nonce))));
+    CHECK(q.refused().code == error_code::rate_limit);
+    CHECK(q.refused().retry_after_ms == 1000);
+    peer r(s, "10.0.0.2");
+    r.open();
+}
+
+TEST_CASE("a draining server answers what runs, says so, and opens nothing") {
+    server s;
+    peer p(s);
+    peer late(s);
+    p.open();
+    s.of->drain();
+    p.send(request_message(1));
+    CHECK(p.has_reply(1));
+    p.answer.clear();
+    p.side->on_drain(p.answer);
+    CHECK(std::holds_alternative<split::draining>(p.told(0)));
+    REQUIRE(p.answer.closing());
+    CHECK(p.answer.closing()->first == split::net::close_going_away);
+    late.say(to_text(late.hello_for(zero_key_message(late.nonce))));
+    CHECK(late.refused().code == error_code::draining);
+    peer later(s);
+    CHECK(later.refused().code == error_code::draining);
+    CHECK(later.answer.closing());
+}
+
+TEST_CASE("sessions keep the version that they opened with, and a removed adapter serves them on") {
+    server s;
+    peer p(s);
+    p.open();
+    const std::uint64_t second = s.of->adapters().load("kjv", small_adapter);
+    peer q(s);
+    q.open();
+    CHECK(q.welcome.version == second);
+    CHECK(q.welcome.version > p.welcome.version);
+    CHECK(s.of->adapters().unload("kjv"));
+    CHECK_FALSE(s.of->adapters().unload("kjv"));
+    p.send(request_message(1));
+    CHECK(p.has_reply(1));
+    q.send(request_message(1));
+    CHECK(q.has_reply(1));
+    peer r(s);
+    r.say(to_text(r.hello_for(zero_key_message(r.nonce))));
+    CHECK(r.refused().code == error_code::unknown_adapter);
+}
+
+TEST_CASE("bye ends the session, and the metrics count what happened without names of clients") {
+    server s;
+    {
+        peer p(s);
+        p.open();
+        p.send(request_message(1));
+        p.send(request_message(1));
+        p.say(R"({"type":"bye"})");
+        CHECK(p.answer.closing());
+        CHECK(s.of->sessions().size() == 0);
+        p.send(request_message(2));
+        CHECK(p.refused().code == error_code::malformed);
+        CHECK(s.of->metrics_text().find("tensafe_split_connections 1\n") != std::string::npos);
+        CHECK(s.of->metrics_text().find(p.key->verifying().hex()) == std::string::npos);
+    }
+    const std::string text = s.of->metrics_text();
+    CHECK(text.find("tensafe_requests_total{adapter=\"kjv\"} 1\n") != std::string::npos);
+    CHECK(text.find("tensafe_split_refusals_total{code=\"replayed\"} 1\n") != std::string::npos);
+    CHECK(text.find("tensafe_split_connections 0\n") != std::string::npos);
+    CHECK(text.find("tensafe_split_answer_seconds_count 1\n") != std::string::npos);
+}

@@ -1,0 +1,27 @@
+// io/ledger_file.hpp: the state of a privacy ledger.
+
+#include <tensafe/io/ledger_file.hpp>
+#include <tensafe/privacy/ledger.hpp>
+
+#include <cmath>
+#include <optional>
+#include <string>
+
+#include "target.hpp"
+
+TENSAFE_FUZZ_TARGET(ledger_json) {
+    using namespace tensafe;
+    const fuzz::memory_limit limit(400 * input.size() + 200'000);
+    const auto state = fuzz::read_or_refuse([&] { return io::read_ledger_json(fuzz::text_of(input)); });
+    if (!state) {
+        return;
+    }
+    for (const auto& [name, spent] : state->principals) {
+        fuzz::holds(privacy::ledger::is_principal(name), "a principal can be shown");
+        fuzz::holds(std::isfinite(spent.mu_squared) && spent.mu_squared >= 0 && spent.delta_slack >= 0,
+                    "what was spent is finite and not negative");
+    }
+    const std::string text = io::ledger_json(*state);
+    fuzz::holds(io::read_ledger_json(text) == *state, "a state that is written again is the same");
+    fuzz::holds(io::ledger_json(io::read_ledger_json(text)) == text, "and so is its text");
+}

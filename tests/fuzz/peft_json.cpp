@@ -1,0 +1,93 @@
+// io/json.hpp, io/peft_config.hpp and io/peft.hpp: a configuration and, after a zero byte, the weights.
+// Without one the weights are those of a small adapter.
+
+#include <tensafe/io/json.hpp>
+#include <tensafe/io/peft.hpp>
+#include <tensafe/io/peft_config.hpp>
+#include <tensafe/io/safetensors.hpp>
+#include <tensafe/lora/adapter.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "target.hpp"
+
+namespace {
+
+using namespace tensafe;
+
+const std::vector<std::byte>& small_weights() {
+    static const std::vector<std::byte> bytes = [] {
+        const std::array<double, 6> values = {1, -2, 0.5, 0.25, 3, -4};
+        io::safetensors_writer writer;
+        writer.add("base_model.model.layers.0.q_proj.lora_A.weight", io::dtype::f32, {2, 3}, values);
+        writer.add("base_model.model.layers.0.q_proj.lora_B.weight", io::dtype::bf16, {3, 2}, values);
+        return writer.bytes();
+    }();
+    return bytes;
+}
+
+void check_adapter(const lora::adapter& adapter, const io::peft_config& config) {
+    fuzz::holds(!adapter.sites.empty(), "an adapter has sites");
+    std::set<std::string_view> names;
+    for (const lora::adapter_site& site : adapter.sites) {
+        fuzz::holds(names.insert(site.name).second, "sites have names of their own");
+        site.a.check("A");
+        site.b.check("B");
+        fuzz::holds(site.rank() == config.rank(site.name) && site.b.columns == site.rank(),
+                    "a site has the rank of the configuration");
+        fuzz::holds(std::isfinite(site.scale), "a scale is finite");
+        for (const lora::matrix* matrix : {&site.a, &site.b}) {
+            fuzz::holds(!matrix->values.empty() && std::all_of(matrix->values.begin(), matrix->values.end(),
+                                                               [](float x) { return std::isfinite(x); }),
+                        "entries are finite");
+        }
+    }
+}
+
+}  // namespace
+
+TENSAFE_FUZZ_TARGET(peft_json) {
+    const std::string_view text = fuzz::text_of(input);
+    const std::size_t zero = std::min(text.find('\0'), text.size());
+    const std::string_view config_text = text.substr(0, zero);
+    const std::span<const std::byte> weights_bytes =
+        zero < text.size() ? std::as_bytes(input.subspan(zero + 1)) : std::span(small_weights());
+
+    const fuzz::memory_limit limit(400 * input.size() + 200'000);
+    const auto document =
+        fuzz::read_or_refuse([&] { return io::parse_strict_json(config_text, "\"config\""); });
+    const auto config =
+        fuzz::read_or_refuse([&] { return io::peft_config::parse(config_text, "\"config\""); });
+    if (!document) {
+        fuzz::holds(!config, "a configuration is strict JSON");
+        return;
+    }
+    fuzz::holds(io::parse_strict_json(document->dump(), "\"written\"") == *document,
+                "JSON that is written again is the same");
+    if (!config) {
+        return;
+    }
+    for (const std::string_view module : {"layers.0.q_proj", "q_proj", ".", ""}) {
+        fuzz::holds(config->rank(module) >= 1, "a rank is positive");
+        fuzz::holds(std::isfinite(config->scale(module)), "a scale is finite");
+    }
+    const auto weights =
+        fuzz::read_or_refuse([&] { return io::safetensors_file::parse(weights_bytes, "weights"); });
+    if (!weights) {
+        return;
+    }
+    if (const auto adapter = fuzz::read_or_refuse([&] { return io::parse_peft(config_text, *weights); })) {
+        check_adapter(*adapter, *config);
+    }
+}

@@ -1,0 +1,99 @@
+// Runs targets on files, without libFuzzer and with any compiler:
+//
+//     run_corpus <folder of this file> <target>    every seed and every crash that was mended
+//     run_corpus --input <target> <file>...        some files, to look at one
+//
+// Fails if there are no seeds, or if all of them are taken or all refused: they then start a fuzzer nowhere.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "target.hpp"
+
+namespace {
+
+fuzz::target_function target_called(std::string_view name) {
+    std::string known;
+    for (const fuzz::registered_target* target = fuzz::registered_target::first; target != nullptr;
+         target = target->next) {
+        if (target->name == name) {
+            return target->function;
+        }
+        known += std::string(" ") + target->name;
+    }
+    throw std::runtime_error("there is no target " + std::string(name) + "; known:" + known);
+}
+
+/// In the order of their names.
+std::vector<std::filesystem::path> files_of(const std::filesystem::path& folder) {
+    std::vector<std::filesystem::path> files;
+    if (std::filesystem::is_directory(folder)) {
+        for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+            files.push_back(entry.path());
+        }
+    }
+    std::sort(files.begin(), files.end());
+    return files;
+}
+
+void run(fuzz::target_function target, const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) {
+        throw std::runtime_error(path.string() + ": cannot be read");
+    }
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    // Exactly as long as the input, so that a sanitizer sees a read beyond its end. It is named first, for a
+    // broken property ends the program.
+    const auto bytes = std::make_unique<std::uint8_t[]>(text.size());
+    std::copy(text.begin(), text.end(), bytes.get());
+    std::printf("%s\n", path.filename().c_str());
+    std::fflush(stdout);
+    target(std::span<const std::uint8_t>(bytes.get(), text.size()));
+}
+
+}  // namespace
+
+int main(int count, char** values) {
+    const std::vector<std::string> arguments(values + 1, values + count);
+    try {
+        if (arguments.size() >= 3 && arguments[0] == "--input") {
+            const fuzz::target_function target = target_called(arguments[1]);
+            for (std::size_t i = 2; i < arguments.size(); ++i) {
+                run(target, arguments[i]);
+            }
+        } else if (arguments.size() == 2) {
+            const std::filesystem::path folder = arguments[0];
+            const std::string& name = arguments[1];
+            const fuzz::target_function target = target_called(name);
+            for (const auto& path : files_of(folder / "corpus" / name)) {
+                run(target, path);
+            }
+            if (fuzz::outcomes.taken == 0 || fuzz::outcomes.refused == 0) {
+                throw std::runtime_error((folder / "corpus" / name).string() + ": " +
+                                         std::to_string(fuzz::outcomes.taken) + " inputs taken and " +
+                                         std::to_string(fuzz::outcomes.refused) +
+                                         " refused, wanted some of both");
+            }
+            for (const auto& path : files_of(folder / "crashes" / name)) {
+                run(target, path);
+            }
+        } else {
+            throw std::runtime_error("wanted <folder> <target>, or --input <target> <file>...");
+        }
+    } catch (const std::exception& e) {
+        std::fprintf(stderr, "run_corpus: %s\n", e.what());
+        return 1;
+    }
+    std::printf("taken %zu, refused %zu\n", fuzz::outcomes.taken, fuzz::outcomes.refused);
+    return 0;
+}

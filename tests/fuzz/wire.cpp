@@ -1,0 +1,290 @@
+// wire/ and lora/wire.hpp: one message, of any kind. The first byte says what is mended of the rest, so that
+// not every input ends at a checksum: 1 the body is lengthened to what the header announces, 2 the announced
+// length, 4 the ids of set and scheme, 8 both checksums. A short input so stands for a whole message.
+
+#include <tensafe/lora/wire.hpp>
+#include <tensafe/wire/checksum.hpp>
+#include <tensafe/wire/ciphertext.hpp>
+#include <tensafe/wire/header.hpp>
+#include <tensafe/wire/public_key.hpp>
+#include <tensafe/wire/set_id.hpp>
+#include <tensafe/wire/zero_key.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "target.hpp"
+#include "wire_layouts.hpp"
+
+namespace {
+
+using namespace tensafe;
+using wire::kind;
+
+constexpr std::size_t frame_bytes = wire::header_bytes + wire::checksum_bytes;
+/// Longer than any message that a reader here expects.
+constexpr std::size_t longest_stretched = 40'000;
+
+template <class T>
+T get(std::span<const std::uint8_t> bytes, std::size_t at) {
+    T value{};
+    std::memcpy(&value, bytes.data() + at, sizeof(T));
+    return value;
+}
+template <class T>
+void put(std::span<std::uint8_t> bytes, std::size_t at, T value) {
+    std::memcpy(bytes.data() + at, &value, sizeof(T));
+}
+
+/// The ids that a reader of this kind here wants.
+std::uint64_t wanted_set(kind what) {
+    return what == kind::held_adapter ? 0 : wire::set_id<fuzz::small>;
+}
+std::uint64_t wanted_scheme(kind what, std::uint64_t got) {
+    switch (what) {
+        case kind::reply: {
+            constexpr std::uint64_t bare = wire::scheme_id<fuzz::tiles, fuzz::bare>;
+            constexpr std::uint64_t columns = wire::scheme_id<fuzz::columns, fuzz::hidden>;
+            // Three readers: the lowest bytes of what came choose.
+            return got % 4 == 0 ? bare : got % 4 == 2 ? columns : wire::scheme_id<fuzz::tiles, fuzz::hidden>;
+        }
+        case kind::slot_reply:
+            return wire::scheme_id<fuzz::slots, fuzz::bare>;
+        case kind::model_layout:
+            return wire::scheme_id<fuzz::tiles, fuzz::hidden>;
+        default:
+            return 0;
+    }
+}
+
+/// The message that an input stands for.
+std::vector<std::uint8_t> message_of(std::span<const std::uint8_t> input) {
+    const unsigned how = input.empty() ? 0 : input[0];
+    const std::span<const std::uint8_t> rest = input.subspan(input.empty() ? 0 : 1);
+    std::vector<std::uint8_t> message(rest.begin(), rest.end());
+    if (message.size() < frame_bytes) {
+        return message;
+    }
+    const auto announced = get<std::uint64_t>(message, 32);
+    const std::size_t there = message.size() - frame_bytes;
+    if ((how & 1) != 0 && announced > there && announced <= longest_stretched && there >= 8) {
+        message.resize(frame_bytes + static_cast<std::size_t>(announced));
+        // The last bytes of the body over and over: they may be anything below a prime.
+        for (std::size_t i = wire::header_bytes + there; i < message.size(); ++i) {
+            message[i] = message[i - 8];
+        }
+    }
+    const std::span<std::uint8_t> all(message);
+    if ((how & 2) != 0) {
+        put<std::uint64_t>(all, 32, message.size() - frame_bytes);
+    }
+    if ((how & 4) != 0) {
+        const auto what = static_cast<kind>(message[5]);
+        put<std::uint64_t>(all, 8, wanted_set(what));
+        put<std::uint64_t>(all, 16, wanted_scheme(what, get<std::uint64_t>(all, 16)));
+    }
+    if ((how & 8) != 0) {
+        put<std::uint32_t>(all, 44, wire::crc32c(all.first(44)));
+        put<std::uint32_t>(all, all.size() - 4,
+                           wire::crc32c(all.subspan(wire::header_bytes, all.size() - frame_bytes)));
+    }
+    return message;
+}
+
+/// What was read and is written again must be the message, byte for byte: there is one way to write a value.
+void check_same(std::span<const std::uint8_t> message, const std::vector<std::uint8_t>& again) {
+    fuzz::holds(std::equal(message.begin(), message.end(), again.begin(), again.end()),
+                "what is written again is the same message");
+}
+
+/// Packing keeps a residue as it is, so that one beyond its prime would come back the same.
+template <class Basis>
+void check_residues(const rns::poly<Basis, rns::evaluation_form>& p) {
+    rns::for_each_limb<Basis>([&]<int I>() {
+        const auto limb = p.template limb<I>();
+        fuzz::holds(
+            std::all_of(limb.begin(), limb.end(), [](arith::word x) { return x < Basis::template prime<I>; }),
+            "residues are below their prime");
+    });
+}
+/// Every polynomial of what was read.
+template <class Value>
+void check_residues_of(const Value& value) {
+    if constexpr (requires { value.b(); }) {
+        check_residues(value.b());
+    }
+    if constexpr (requires { value.b.words(); }) {
+        check_residues(value.b);
+    }
+    if constexpr (requires { value.c0.words(); }) {
+        check_residues(value.c0);
+    }
+    if constexpr (requires { value.c1.words(); }) {
+        check_residues(value.c1);
+    }
+    if constexpr (requires { value.outputs.front().c1.words(); }) {
+        for (const auto& output : value.outputs) {
+            check_residues(output.c1);
+        }
+    }
+    if constexpr (requires { value.inputs.front().c0.words(); }) {
+        for (const auto& one : value.inputs) {
+            check_residues(one.c0);
+        }
+    }
+    if constexpr (requires { value.products.front().c1.words(); }) {
+        for (const auto& product : value.products) {
+            check_residues(product.c0);
+            check_residues(product.c1);
+        }
+    }
+}
+
+/// @returns whether it was read
+template <class Read, class Write>
+bool there_and_back(std::span<const std::uint8_t> message, const wire::envelope& from, Read read,
+                    Write write) {
+    const auto value = fuzz::read_or_refuse(read);
+    if (value) {
+        check_residues_of(*value);
+        check_same(message, write(*value, from));
+    }
+    return value.has_value();
+}
+
+/// A value that is used for message after message, and stays as it was when one is refused.
+template <class Value>
+struct reused {
+    Value value;
+    std::vector<std::uint8_t> written;  // as its last message, without an envelope
+
+    template <class Read, class Write>
+    bool there_and_back(std::span<const std::uint8_t> message, const wire::envelope& from, Read read,
+                        Write write) {
+        std::vector<std::uint8_t> now;
+        const bool taken = fuzz::read_or_refuse([&] {
+                               read(value);
+                               return true;
+                           }).has_value();
+        if (taken) {
+            write(value, from, now);
+            check_same(message, now);
+            write(value, wire::envelope{}, written);
+        } else if (!written.empty()) {
+            write(value, wire::envelope{}, now);
+            fuzz::holds(now == written, "a refused message changes nothing");
+        }
+        return taken;
+    }
+};
+
+bool read_request(std::span<const std::uint8_t> message, const wire::envelope& from) {
+    const auto write = [](const auto& value, const auto& e, auto& to) { wire::write_request(value, e, to); };
+    static reused<lora::request<fuzz::small>> request;
+    static reused<lora::request<fuzz::small>> batch;
+    const bool taken = request.there_and_back(
+        message, from, [&](auto& to) { wire::read_request(message, fuzz::of_tiles, to); }, write);
+    return batch.there_and_back(
+               message, from, [&](auto& to) { wire::read_request(message, fuzz::of_columns, to); }, write) ||
+           taken;
+}
+
+bool read_reply(std::span<const std::uint8_t> message, const wire::envelope& from) {
+    const auto write = [](const auto& value, const auto& e, auto& to) { wire::write_reply(value, e, to); };
+    static reused<lora::reply<fuzz::small, fuzz::tiles, fuzz::hidden>> reply;
+    static reused<lora::reply<fuzz::small, fuzz::columns, fuzz::hidden>> column_reply;
+    int taken = 0;
+    taken += reply.there_and_back(
+        message, from, [&](auto& to) { wire::read_reply(message, fuzz::of_tiles, 1, to); }, write);
+    taken += column_reply.there_and_back(
+        message, from, [&](auto& to) { wire::read_reply(message, fuzz::of_columns, 1, to); }, write);
+    taken += there_and_back(
+        message, from, [&] { return wire::read_reply(message, fuzz::of_bare_tiles); },
+        [](const auto& value, const auto& e) { return wire::write_reply(value, e); });
+    fuzz::holds(taken <= 1, "a reply is of one scheme");
+    return taken != 0;
+}
+
+/// Whether a reader of this kind takes the message.
+bool read_as(kind what, std::span<const std::uint8_t> message, const wire::envelope& from) {
+    using fuzz::small;
+    switch (what) {
+        case kind::zero_key:
+            return there_and_back(
+                message, from, [&] { return wire::read_zero_key<small, fuzz::key_level>(message); },
+                [](const auto& value, const auto& e) { return wire::write_zero_key(value, e); });
+        case kind::ciphertext: {
+            const auto write = [](const auto& value, const auto& e) {
+                return wire::write_ciphertext(value, e);
+            };
+            const bool taken = there_and_back(
+                message, from, [&] { return wire::read_ciphertext<small, small::max_level>(message); },
+                write);
+            return there_and_back(
+                       message, from, [&] { return wire::read_ciphertext<small, 0>(message); }, write) ||
+                   taken;
+        }
+        case kind::seeded_ciphertext:
+            return there_and_back(
+                message, from, [&] { return wire::read_seeded_ciphertext<small>(message); },
+                [](const auto& value, const auto& e) { return wire::write_seeded_ciphertext(value, e); });
+        case kind::request:
+            return read_request(message, from);
+        case kind::reply:
+            return read_reply(message, from);
+        case kind::slot_request:
+            return there_and_back(
+                message, from, [&] { return wire::read_slot_request(message, fuzz::of_slots); },
+                [](const auto& value, const auto& e) { return wire::write_slot_request(value, e); });
+        case kind::slot_reply:
+            return there_and_back(
+                message, from, [&] { return wire::read_slot_reply(message, fuzz::of_slots); },
+                [](const auto& value, const auto& e) { return wire::write_slot_reply(value, e); });
+        case kind::model_layout:
+            return there_and_back(
+                message, from,
+                [&] { return wire::read_model_layout<small, fuzz::tiles, fuzz::hidden>(message); },
+                [](const auto& value, const auto& e) {
+                    return wire::write_model_layout<small, fuzz::tiles, fuzz::hidden>(value, e);
+                });
+        case kind::held_adapter:
+            return there_and_back(
+                message, from, [&] { return wire::read_held_adapter(message); },
+                [](const auto& value, const auto& e) { return wire::write_held_adapter(value, e); });
+        case kind::public_key:
+            return there_and_back(
+                message, from, [&] { return wire::read_public_key<small>(message); },
+                [](const auto& value, const auto& e) { return wire::write_public_key(value, e); });
+    }
+    return false;
+}
+
+constexpr std::array all_kinds = {
+    kind::public_key, kind::zero_key,     kind::ciphertext, kind::seeded_ciphertext, kind::request,
+    kind::reply,      kind::slot_request, kind::slot_reply, kind::model_layout,      kind::held_adapter};
+
+}  // namespace
+
+TENSAFE_FUZZ_TARGET(wire) {
+    const std::vector<std::uint8_t> message = message_of(input);
+    // Polynomials of the small set take 16 KB each, whatever a message says.
+    const fuzz::memory_limit limit(100 * message.size() + 400'000);
+    const auto head = fuzz::read_or_refuse([&] { return wire::read_header(message); });
+    // One of the readers that must refuse; all of them would take most of the time.
+    const kind another = all_kinds[(message.empty() ? 0 : message.back()) % all_kinds.size()];
+    if (!head) {
+        fuzz::holds(!read_as(another, message, {}), "what has no header is no message");
+        return;
+    }
+    const auto again = wire::write_header(*head);
+    fuzz::holds(std::equal(again.begin(), again.end(), message.begin()),
+                "a header that is written again is the same");
+    read_as(head->what, message, head->envelope());
+    fuzz::holds(another == head->what || !read_as(another, message, head->envelope()),
+                "a message is of one kind");
+}

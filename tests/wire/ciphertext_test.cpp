@@ -1,0 +1,187 @@
+#include <tensafe/wire/ciphertext.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "../refusal.hpp"
+#include "sample_messages.hpp"
+
+namespace {
+
+using namespace sample_messages;
+namespace wire = tensafe::wire;
+using tensafe::format_error;
+using tensafe::parameter_error;
+using tensafe::arith::word;
+using tests::refusal;
+
+static_assert(wire::ciphertext_bytes<P> == 64 + 2 * 1024 * 89 / 8);
+static_assert(wire::ciphertext_bytes<P, 0> == 64 + 2 * 1024 * 45 / 8);
+static_assert(wire::seeded_ciphertext_bytes<P> == 64 + 32 + 1024 * 89 / 8);
+static_assert(wire::seeded_ciphertext_bytes<P, 0> == 64 + 32 + 1024 * 45 / 8);
+
+constexpr double infinite = std::numeric_limits<double>::infinity();
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+
+template <class Object>
+bool same(const Object& a, const Object& b) {
+    if constexpr (requires { a.c1; }) {
+        return a.c0 == b.c0 && a.c1 == b.c1 && a.scale == b.scale;
+    } else {
+        return a.c0 == b.c0 && a.seed == b.seed && a.scale == b.scale;
+    }
+}
+
+std::string why_refused(bytes message) {
+    message = resealed(message);
+    return message[5] == static_cast<std::uint8_t>(wire::kind::ciphertext)
+               ? refusal<format_error>([&] { wire::read_ciphertext<P>(message); })
+               : refusal<format_error>([&] { wire::read_seeded_ciphertext<P>(message); });
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("a ciphertext of each level comes back as it was", Level, std::integral_constant<int, 0>,
+                   std::integral_constant<int, 1>) {
+    const auto c = ciphertext<Level::value>();
+    const bytes message = wire::write_ciphertext(c, {77, 3});
+    CHECK(message.size() == wire::ciphertext_bytes<P, Level::value>);
+    CHECK(wire::read_header(message) ==
+          wire::header{wire::kind::ciphertext, wire::set_id<P>, 0, 77, 3, message.size() - 52});
+    CHECK(same(c, wire::read_ciphertext<P, Level::value>(message)));
+
+    const auto s = seeded_ciphertext<Level::value>();
+    const bytes half = wire::write_seeded_ciphertext(s, {78, 4});
+    CHECK(half.size() == wire::seeded_ciphertext_bytes<P, Level::value>);
+    CHECK(wire::read_header(half) ==
+          wire::header{wire::kind::seeded_ciphertext, wire::set_id<P>, 0, 78, 4, half.size() - 52});
+    CHECK(same(s, wire::read_seeded_ciphertext<P, Level::value>(half)));
+}
+
+TEST_CASE("without an envelope number and group are zero") {
+    CHECK(wire::read_header(wire::write_ciphertext(ciphertext<0>())).envelope() == wire::envelope{});
+    CHECK(wire::read_header(wire::write_seeded_ciphertext(seeded_ciphertext<0>())).envelope() ==
+          wire::envelope{});
+}
+
+TEST_CASE("all finite scales above zero travel, to the last bit, and no others") {
+    for (const double scale :
+         {std::numeric_limits<double>::denorm_min(), 0.1, 1.0, 0x1p40, std::numeric_limits<double>::max()}) {
+        auto c = ciphertext<0>();
+        auto s = seeded_ciphertext<0>();
+        c.scale = scale;
+        s.scale = scale;
+        CHECK(wire::read_ciphertext<P, 0>(wire::write_ciphertext(c)).scale == scale);
+        CHECK(wire::read_seeded_ciphertext<P, 0>(wire::write_seeded_ciphertext(s)).scale == scale);
+    }
+    for (const auto& [scale, called] :
+         {std::pair{0.0, "0"}, {-0.0, "-0"}, {-1.0, "-1"}, {infinite, "inf"}, {not_a_number, "nan"}}) {
+        const std::string wanted = std::string("scale: got ") + called + ", wanted a finite number above 0";
+        auto c = ciphertext<1>();
+        auto s = seeded_ciphertext<1>();
+        bytes whole = wire::write_ciphertext(c);
+        bytes half = wire::write_seeded_ciphertext(s);
+        put(whole, 52, scale);
+        put(half, 52, scale);
+        CHECK(why_refused(whole) == "ciphertext: " + wanted);
+        CHECK(why_refused(half) == "seeded ciphertext: " + wanted);
+        c.scale = scale;
+        s.scale = scale;
+        CHECK(refusal<parameter_error>([&] { wire::write_ciphertext(c); }) == "ciphertext: " + wanted);
+        CHECK(refusal<parameter_error>([&] { wire::write_seeded_ciphertext(s); }) ==
+              "seeded ciphertext: " + wanted);
+    }
+}
+
+TEST_CASE("another level is refused by name, from below and from above") {
+    const bytes low = wire::write_ciphertext(ciphertext<0>());
+    const bytes high = wire::write_ciphertext(ciphertext<1>());
+    CHECK(refusal<format_error>([&] { wire::read_ciphertext<P, 1>(low); }) ==
+          "ciphertext: level: got 0, wanted 1");
+    CHECK(refusal<format_error>([&] { wire::read_ciphertext<P, 0>(high); }) ==
+          "ciphertext: level: got 1, wanted 0");
+    bytes half = wire::write_seeded_ciphertext(seeded_ciphertext<1>());
+    put(half, 48, std::uint32_t{0xFFFFFFFF});
+    CHECK(why_refused(half) == "seeded ciphertext: level: got 4294967295, wanted 1");
+}
+
+TEST_CASE("a residue that is not below its prime is refused in both halves") {
+    auto c = ciphertext<1>();
+    constexpr word q = P::basis::prime<1>;
+    c.c0.limb<1>()[17] = q;
+    CHECK(why_refused(wire::write_ciphertext(c)) == "ciphertext: c0, limb 1: got a residue " +
+                                                        std::to_string(q) + ", wanted all below its prime " +
+                                                        std::to_string(q));
+    c = ciphertext<1>();
+    c.c1.limb<0>()[1023] = P::basis::prime<0>;
+    CHECK(why_refused(wire::write_ciphertext(c)).starts_with("ciphertext: c1, limb 0: got a residue "));
+    auto s = seeded_ciphertext<1>();
+    s.c0.limb<0>()[0] = P::basis::prime<0> + 1;
+    CHECK(why_refused(wire::write_seeded_ciphertext(s))
+              .starts_with("seeded ciphertext: c0, limb 0: got a residue "));
+}
+
+TEST_CASE("a ciphertext whose c1 is zero modulo a prime shows its message: neither written nor read") {
+    for (const bool first : {false, true}) {
+        auto c = ciphertext<1>();
+        const bytes good = wire::write_ciphertext(c);
+        const auto limb = first ? c.c1.limb<0>() : c.c1.limb<1>();
+        std::fill(limb.begin(), limb.end(), word{0});
+        const std::string wanted = std::string("ciphertext: c1, limb ") + (first ? "0" : "1") +
+                                   ": every residue is 0, wanted random ones";
+        CHECK(refusal<parameter_error>([&] { wire::write_ciphertext(c); }) == wanted);
+        bytes message = good;
+        const auto at = static_cast<std::ptrdiff_t>(60 + 1024 * 89 / 8 + (first ? 0 : 1024 * 45 / 8));
+        std::fill_n(message.begin() + at, first ? 1024 * 45 / 8 : 1024 * 44 / 8, std::uint8_t{0});
+        CHECK(why_refused(message) == wanted);
+    }
+    // One residue is enough, and c0 may be anything.
+    auto c = ciphertext<1>();
+    c.c0.set_zero();
+    c.c1.set_zero();
+    c.c1.limb<0>()[5] = 1;
+    c.c1.limb<1>()[1023] = 1;
+    CHECK(same(c, wire::read_ciphertext<P>(wire::write_ciphertext(c))));
+}
+
+TEST_CASE("a body of another length is refused, though its checksums fit") {
+    const bytes whole = wire::write_ciphertext(ciphertext<1>());
+    const bytes half = wire::write_seeded_ciphertext(seeded_ciphertext<1>());
+    for (const bytes& good : {whole, half}) {
+        const std::string what(wire::name(wire::read_header(good).what));
+        for (const std::size_t size : {std::size_t{52}, std::size_t{55}, std::size_t{56}, std::size_t{63},
+                                       std::size_t{64}, good.size() - 1, good.size() + 1, good.size() + 8}) {
+            bytes message = good;
+            message.resize(size);
+            put(message, 32, std::uint64_t{size - 52});
+            CHECK(why_refused(message).starts_with(what + ": got "));
+        }
+    }
+    CHECK(why_refused([&] {
+              bytes message = half;
+              message.push_back(0);
+              put(message, 32, std::uint64_t{message.size() - 52});
+              return message;
+          }()) == "seeded ciphertext: got 11425 more bytes, wanted 11424");
+}
+
+TEST_CASE("a message of another kind or set is no ciphertext") {
+    const bytes whole = wire::write_ciphertext(ciphertext<1>());
+    const bytes half = wire::write_seeded_ciphertext(seeded_ciphertext<1>());
+    CHECK(refusal<format_error>([&] { wire::read_ciphertext<P>(half); }) ==
+          "message: got a seeded ciphertext, wanted a ciphertext");
+    CHECK(refusal<format_error>([&] { wire::read_seeded_ciphertext<P>(whole); }) ==
+          "message: got a ciphertext, wanted a seeded ciphertext");
+    bytes other = whole;
+    put(other, 8, wire::set_id<other_scale>);
+    CHECK(refusal<parameter_error>([&] {
+              wire::read_ciphertext<P>(resealed(other));
+          }).starts_with("ciphertext: parameter set: got an unknown parameter set"));
+}

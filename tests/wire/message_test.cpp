@@ -1,0 +1,236 @@
+#include <tensafe/wire/message.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "../refusal.hpp"
+#include "sample_messages.hpp"
+
+namespace {
+
+using namespace sample_messages;
+namespace wire = tensafe::wire;
+using tensafe::format_error;
+using tensafe::parameter_error;
+using tensafe::shape_error;
+using tests::refusal;
+using wire::kind;
+
+constexpr std::uint64_t scheme = 0x7777;
+constexpr wire::header sample_header{kind::request, wire::set_id<P>, scheme, 9, 5, 20};
+
+bytes counting_body(std::size_t count) {
+    bytes body(count);
+    std::uint8_t next = 1;
+    std::generate(body.begin(), body.end(), [&] { return next++; });
+    return body;
+}
+
+bytes sample() {
+    bytes message;
+    wire::write_message(sample_header, message, [](wire::byte_writer& to) { to.bytes(counting_body(20)); });
+    return message;
+}
+
+/// Why the sample, or what became of it, is not opened.
+template <class E = format_error>
+std::string why_refused(const bytes& message) {
+    return refusal<E>([&] { wire::open_message<P>(message, kind::request, scheme); });
+}
+
+}  // namespace
+
+TEST_CASE("a message is its header, its body and their checksums") {
+    const bytes message = sample();
+    REQUIRE(message.size() == 72);
+    const auto head = wire::write_header(sample_header);
+    CHECK(std::equal(head.begin(), head.end(), message.begin()));
+    const bytes body = counting_body(20);
+    CHECK(std::equal(body.begin(), body.end(), message.begin() + 48));
+    const std::uint32_t checksum = wire::crc32c(body);
+    for (unsigned k = 0; k < 4; ++k) {
+        CHECK(message[68 + k] == ((checksum >> (8 * k)) & 255));
+    }
+
+    wire::opened_message opened = wire::open_message<P>(message, kind::request, scheme);
+    CHECK(opened.header == sample_header);
+    CHECK(opened.body.left() == 20);
+    CHECK(opened.body.what() == "request");
+    const auto read = opened.body.bytes(20);
+    CHECK(std::equal(read.begin(), read.end(), body.begin()));
+    CHECK(read.data() == message.data() + 48);
+}
+
+TEST_CASE("a message without a body is one") {
+    wire::header h = sample_header;
+    h.body_bytes = 0;
+    bytes message;
+    wire::write_message(h, message, [](wire::byte_writer&) {});
+    CHECK(message.size() == 52);
+    CHECK(wire::open_message<P>(message, kind::request, scheme).body.left() == 0);
+}
+
+TEST_CASE("the memory of an earlier message is used again") {
+    bytes message = sample();
+    message.reserve(500);
+    const std::uint8_t* const at = message.data();
+    for (const std::uint64_t count : {20U, 400U, 0U, 20U}) {
+        wire::header h = sample_header;
+        h.body_bytes = count;
+        wire::write_message(h, message, [&](wire::byte_writer& to) { to.bytes(counting_body(to.left())); });
+        CHECK(message.size() == 52 + count);
+        CHECK(message.data() == at);
+        CHECK(wire::open_message<P>(message, kind::request, scheme).body.left() == count);
+    }
+    CHECK(message == sample());
+}
+
+TEST_CASE("a body that is longer or shorter than announced is not written") {
+    bytes message = sample();
+    CHECK(refusal<shape_error>([&] {
+              wire::write_message(sample_header, message,
+                                  [](wire::byte_writer& to) { to.bytes(counting_body(19)); });
+          }) == "request: 1 bytes were not written");
+    CHECK(message.empty());
+    message = sample();
+    CHECK(refusal<shape_error>([&] {
+              wire::write_message(sample_header, message,
+                                  [](wire::byte_writer& to) { to.bytes(counting_body(21)); });
+          }) == "request: got 21 bytes to write, wanted at most 20");
+    CHECK(message.empty());
+}
+
+TEST_CASE("a body that no memory holds is not written") {
+    bytes message = sample();
+    for (const std::uint64_t count : {std::uint64_t{1} << 63, std::numeric_limits<std::uint64_t>::max(),
+                                      std::uint64_t{std::numeric_limits<std::uint64_t>::max() - 51}}) {
+        wire::header h = sample_header;
+        h.body_bytes = count;
+        CHECK(refusal<shape_error>([&] { wire::write_message(h, message, [](wire::byte_writer&) {}); }) ==
+              "message: got a body of " + std::to_string(count) + " bytes, which no memory holds");
+        CHECK(message.empty());
+    }
+    wire::header h = sample_header;
+    h.what = static_cast<kind>(200);
+    CHECK(refusal<parameter_error>([&] { wire::write_message(h, message, [](wire::byte_writer&) {}); }) ==
+          "write_header: kind: got 200, which is no kind");
+}
+
+TEST_CASE("a message with any bit flipped is refused") {
+    const bytes good = sample();
+    for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
+        bytes message = good;
+        message[bit / 8] = static_cast<std::uint8_t>(message[bit / 8] ^ 1U << (bit % 8));
+        CAPTURE(bit);
+        const std::string why = why_refused<tensafe::error>(message);
+        const std::string wanted = bit / 8 < 4    ? "does not begin"
+                                   : bit / 8 == 4 ? "version"
+                                   : bit / 8 < 48 ? "checksum of its header"
+                                                  : "checksum of its body";
+        CHECK(why.find(wanted) != std::string::npos);
+    }
+}
+
+TEST_CASE("a message that is cut anywhere, or goes on, is refused") {
+    const bytes good = sample();
+    for (std::size_t length = 0; length < good.size(); ++length) {
+        const bytes message(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(length));
+        CHECK(why_refused(message) ==
+              (length < 48
+                   ? "message: got " + std::to_string(length) + " bytes, wanted at least 48 for its header"
+                   : "request: its header announces a body of 20 bytes and 4 of checksum, got " +
+                         std::to_string(length - 48) + " bytes behind the header"));
+    }
+    bytes message = good;
+    message.push_back(0);
+    CHECK(
+        why_refused(message) ==
+        "request: its header announces a body of 20 bytes and 4 of checksum, got 25 bytes behind the header");
+}
+
+TEST_CASE("announced lengths that are absurd are refused, whatever they wrap around to") {
+    for (const std::uint64_t announced :
+         {std::uint64_t{0}, std::uint64_t{19}, std::uint64_t{21}, std::uint64_t{24}, std::uint64_t{72},
+          std::uint64_t{1} << 32, (std::uint64_t{1} << 32) + 20, std::uint64_t{1} << 63,
+          (std::uint64_t{1} << 63) + 20, std::numeric_limits<std::uint64_t>::max(),
+          std::numeric_limits<std::uint64_t>::max() - 3}) {
+        bytes message = sample();
+        put(message, 32, announced);
+        CHECK(why_refused(resealed(message)) ==
+              "request: its header announces a body of " + std::to_string(announced) +
+                  " bytes and 4 of checksum, got 24 bytes behind the header");
+    }
+    // Three bytes of a checksum, and a length that would be right modulo 2^64.
+    bytes message = sample();
+    put(message, 32, std::numeric_limits<std::uint64_t>::max());
+    message = resealed(message);
+    message.resize(51);
+    CHECK(why_refused(message).find("got 3 bytes behind the header") != std::string::npos);
+}
+
+TEST_CASE("a message of another kind is refused, and both kinds are named") {
+    const bytes message = sample();
+    CHECK(refusal<format_error>([&] { wire::open_message<P>(message, kind::reply, scheme); }) ==
+          "message: got a request, wanted a reply");
+    bytes changed = message;
+    changed[5] = static_cast<std::uint8_t>(kind::zero_key);
+    CHECK(why_refused(resealed(changed)) == "message: got a zero key, wanted a request");
+}
+
+TEST_CASE("a message of another parameter set is refused, and both sets are named") {
+    const std::string own = wire::set_name<P>();
+    const std::string other = wire::set_name<other_scale>();
+    CHECK(refusal<parameter_error>([] {
+              wire::open_message<other_scale>(sample(), kind::request, scheme);
+          }) == "request: parameter set: got an unknown parameter set (id " +
+                    wire::identifier_text(wire::set_id<P>) + "), wanted " + other);
+    bytes message = sample();
+    put(message, 8, wire::set_id<ckks::private_n4096>);
+    CHECK(why_refused<parameter_error>(resealed(message)) ==
+          "request: parameter set: got private_n4096 (N = 4096, primes of 45 and 44 bits, scale 2^40, id "
+          "0x6853e9e85ab70bf0), wanted " +
+              own);
+}
+
+TEST_CASE("a message of another packing or protection is refused") {
+    CHECK(refusal<parameter_error>([] { wire::open_message<P>(sample(), kind::request, 0x10); }) ==
+          "request: packing and protection: got scheme id 0x0000000000007777, wanted 0x0000000000000010");
+    CHECK(refusal<parameter_error>([] { wire::open_message<P>(sample(), kind::request); }) ==
+          "request: packing and protection: got scheme id 0x0000000000007777, wanted 0x0000000000000000");
+}
+
+TEST_CASE("what is checked first is told first") {
+    // Each has all faults of those behind it.
+    bytes message = sample();
+    message[70] ^= 1;
+    CHECK(why_refused(message) == "request: the checksum of its body is wrong: it was changed on its way");
+    const auto with_header = [&](std::size_t at, auto value) {
+        put(message, at, value);
+        put(message, 44, wire::crc32c(std::span<const std::uint8_t>(message).first(44)));
+    };
+    with_header(16, std::uint64_t{1});
+    CHECK(why_refused<parameter_error>(message).find("packing and protection") != std::string::npos);
+    with_header(8, std::uint64_t{1});
+    CHECK(why_refused<parameter_error>(message).find("parameter set") != std::string::npos);
+    with_header(32, std::uint64_t{1});
+    CHECK(why_refused(message).find("announces a body of 1 bytes") != std::string::npos);
+    with_header(5, std::uint8_t{17});
+    CHECK(why_refused(message) == "message: got a reply, wanted a request");
+    with_header(6, std::uint16_t{1});
+    CHECK(why_refused(message).find("bytes 6 and 7") != std::string::npos);
+    with_header(5, std::uint8_t{99});
+    CHECK(why_refused(message).find("got kind 99") != std::string::npos);
+    message[44] ^= 1;
+    CHECK(why_refused(message).find("checksum of its header") != std::string::npos);
+    message[4] = 3;
+    CHECK(why_refused<tensafe::unsupported_error>(message).find("got version 3") != std::string::npos);
+    message[0] = 't';
+    CHECK(why_refused(message) == "message: does not begin with \"TSHE\"");
+}

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <tensafe/ckks/ciphertext.hpp>
+#include <tensafe/ckks/keys.hpp>
+#include <tensafe/ckks/parameters.hpp>
+#include <tensafe/ckks/zero.hpp>
+#include <tensafe/memory/buffer.hpp>
+#include <tensafe/random/seed.hpp>
+#include <tensafe/random/stream_domain.hpp>
+#include <tensafe/rns/poly.hpp>
+#include <tensafe/wire/checksum.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
+
+/// What the tests of messages share: one small set, objects that are the same in each run, and checksums that
+/// fit what a test has changed.
+namespace sample_messages {
+
+namespace ckks = tensafe::ckks;
+namespace random = tensafe::random;
+namespace rns = tensafe::rns;
+
+using P = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
+/// The same but for the scale.
+using other_scale = ckks::parameters<10, ckks::limb_bits<45, 44>, 31, ckks::insecure_for_tests>;
+
+using bytes = std::vector<std::uint8_t>;
+
+/// first, first + 1, ...
+inline random::seed counting_seed(std::uint8_t first) {
+    random::seed seed;
+    for (std::uint8_t& byte : seed.bytes) {
+        byte = first++;
+    }
+    return seed;
+}
+
+/// Uniform residues; those of the ends are 0 and q - 1.
+template <int Level>
+rns::poly<P::basis_at<Level>, rns::evaluation_form> polynomial(std::uint8_t number) {
+    rns::poly<P::basis_at<Level>, rns::evaluation_form> p(tensafe::memory::uninitialized);
+    ckks::expand_uniform(counting_seed(number), random::stream_domain::uplink, p);
+    rns::for_each_limb<P::basis_at<Level>>([&]<int I>() {
+        p.template limb<I>().front() = 0;
+        p.template limb<I>().back() = P::basis::prime<I> - 1;
+    });
+    return p;
+}
+
+inline ckks::public_key<P> public_key() {
+    return {counting_seed(8), polynomial<1>(9)};
+}
+template <int Level>
+ckks::zero_key<P, Level> zero_key() {
+    return {counting_seed(1), polynomial<Level>(2), counting_seed(3)};
+}
+template <int Level>
+ckks::ciphertext<P, Level> ciphertext() {
+    return {polynomial<Level>(4), polynomial<Level>(5), 0x1.8p+33};
+}
+template <int Level>
+ckks::seeded_ciphertext<P, Level> seeded_ciphertext() {
+    return {polynomial<Level>(6), counting_seed(7), 0x1p-3};
+}
+
+/// Writes a number over bytes of a message.
+template <class T>
+void put(bytes& message, std::size_t at, T value) {
+    std::memcpy(message.data() + at, &value, sizeof value);
+}
+
+/// Makes both checksums fit, as somebody who changes bytes on purpose does.
+inline bytes resealed(bytes message) {
+    const std::span<const std::uint8_t> all = message;
+    put(message, 44, tensafe::wire::crc32c(all.first(44)));
+    put(message, message.size() - 4, tensafe::wire::crc32c(all.subspan(48, all.size() - 52)));
+    return message;
+}
+
+}  // namespace sample_messages

@@ -95,7 +95,9 @@ int run(const client_options& options) {
 
     remote_model remote(options.service.connector(), client_identity(options.service.identity),
                         options.service.keys(), options.service.remote());
-    const auto [group, site] = find_site(remote.layout(), options.site);
+    const lora::model_layout::place place = find_site(remote.layout(), options.site);
+    const std::size_t group = place.group;
+    const std::size_t site = place.site;
     const auto& shape = remote.layout().groups[group];
     const std::size_t d_out = shape.sites[site].d_out;
     std::fprintf(stderr, "%s: adapter %s, version %llu; input %s of %zu entries\n",

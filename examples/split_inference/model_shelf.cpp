@@ -137,7 +137,7 @@ class one_session final : public session_work {
 }  // namespace
 
 struct model_shelf::state {
-    explicit state(lora::packer<model_type> packing) : adapters(std::move(packing)) {}
+    explicit state(lora::packer<model_type> packer) : adapters(std::move(packer)) {}
 
     lora::registry<model_type> adapters;
     std::mutex mutex;

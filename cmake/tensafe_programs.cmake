@@ -11,6 +11,12 @@ find_package(CLI11 QUIET)
 find_package(Boost 1.74 QUIET CONFIG)
 find_package(Threads QUIET)
 
+# What no component is made of. Without Boost there is no split inference, without valgrind constant time is not tested.
+set(TENSAFE_REQUIRED_TOOLS "" CACHE STRING "Of Boost and valgrind, what must be found (their tests are skipped otherwise)")
+if("Boost" IN_LIST TENSAFE_REQUIRED_TOOLS AND NOT TARGET Boost::headers)
+    message(FATAL_ERROR "tensafe: TENSAFE_REQUIRED_TOOLS: no Boost 1.74 or later (on Debian and Ubuntu: apt-get install libboost-dev)")
+endif()
+
 # Sets `result` to the third-party targets and components that `source` needs, by following its includes.
 function(tensafe_requirements source result)
     set(memo "tensafe_requirements:${source}")

@@ -125,8 +125,10 @@ int main(int argc, char** argv) {
     for (CLI::App* const each : {creating, changing, rotating}) {
         each->add_option("--passphrase-file", phrase_file, "Mode 0600, one line; asked for if not given");
     }
-    for (CLI::App* const each : {creating, changing}) {
-        each->add_flag("--plain", plain, "No passphrase: only the file's mode protects the key");
+    for (const auto& [each, replaced] :
+         {std::pair(creating, "--passphrase-file"), {changing, "--new-passphrase-file"}}) {
+        each->add_flag("--plain", plain, "No passphrase: only the file's mode protects the key")
+            ->excludes(replaced);
     }
     CLI11_PARSE(app, argc, argv);
     try {

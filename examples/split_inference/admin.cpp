@@ -14,6 +14,7 @@
 #include <openssl/crypto.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <span>
 #include <utility>
@@ -29,6 +30,7 @@ constexpr std::size_t token_digits = 64;
 constexpr std::size_t most_waiting = 16;
 constexpr std::size_t most_loads_told = 64;
 constexpr std::size_t longest_name = 128;
+const std::string clients = "/admin/clients/";
 
 http_response json_response(unsigned status, const json& body) {
     return {status, body.dump(2, ' ', false, json::error_handler_t::replace) + "\n", "application/json"};
@@ -74,9 +76,11 @@ std::string rest_of(const std::string& target, std::string_view prefix) {
 
 }  // namespace
 
-admin::admin(service& of, const std::filesystem::path& state, std::filesystem::path root)
+admin::admin(service& of, const std::filesystem::path& state, std::filesystem::path root,
+             bool token_stays_secret)
     : of_(of),
       root_(root.empty() ? std::move(root) : std::filesystem::canonical(root)),
+      token_stays_secret_(token_stays_secret),
       token_digest_(digest_of(read_or_make_token(state / "admin_token"))),
       worker_([this] { work(); }) {}
 
@@ -102,14 +106,23 @@ http_response admin::answer(const net::http_request& request) {
             return problem(405, "wanted GET");
         }
         if (request.target == "/metrics") {
-            return {200, of_.metrics_text(), "text/plain; version=0.0.4; charset=utf-8"};
+            return {200, of_.metrics_text(), "text/plain; version=0.0.4; charset=utf-8",
+                    std::chrono::seconds(1)};
         }
         return of_.draining() ? http_response{503, "draining\n"} : http_response{200, "ok\n"};
     }
     if (request.target.compare(0, 7, "/admin/") != 0) {
         return problem(404, "there is /healthz, /metrics, /v1/split and /admin/");
     }
+    if (!token_stays_secret_) {
+        return problem(403,
+                       "the token would go in the clear: wanted a server with TLS, or at a loopback address");
+    }
     if (!is_allowed(request.authorization)) {
+        // Before the line in the log, which anybody could fill otherwise.
+        if (of_.take_handshake(request.address).count() > 0) {
+            return problem(429, "too many attempts of this address");
+        }
         of_.to_log().line(log_level::warning, "admin_refused", {{"address", request.address}});
         return problem(401,
                        "wanted the header Authorization: Bearer, with the token of the file admin_token");
@@ -122,8 +135,10 @@ http_response admin::answer(const net::http_request& request) {
 }
 
 http_response admin::administer(const net::http_request& request) {
+    const std::string client = rest_of(request.target, clients);
+    const std::string told = client.empty() ? request.target : clients + std::string(prefix_of(client));
     of_.to_log().line(log_level::info, "admin",
-                      {{"method", request.method}, {"target", request.target}, {"address", request.address}});
+                      {{"method", request.method}, {"target", told}, {"address", request.address}});
     if (request.target == "/admin/adapters" && request.method == "GET") {
         return list();
     }
@@ -135,13 +150,11 @@ http_response admin::administer(const net::http_request& request) {
             return begin_load(name, request.body);
         }
         if (request.method == "DELETE") {
-            return of_.adapters().unload(name)
-                       ? json_response(200, {{"name", name}, {"state", "removed"}})
-                       : problem(404, "no adapter has the name " + tensafe::io::quote(name));
+            return remove(name);
         }
         return problem(405, "wanted PUT or DELETE");
     }
-    if (const std::string client = rest_of(request.target, "/admin/clients/"); !client.empty()) {
+    if (!client.empty()) {
         if (request.method != "DELETE") {
             return problem(405, "wanted DELETE");
         }
@@ -198,18 +211,40 @@ http_response admin::begin_load(const std::string& name, const std::string& body
     if (of_.draining()) {
         return problem(503, "this server stops");
     }
-    const std::filesystem::path folder = folder_below_root(wanted["directory"].get<std::string>());
+    const std::string directory = wanted["directory"].get<std::string>();
+    static_cast<void>(folder_below_root(directory));  // said at once
     const std::lock_guard lock(mutex_);
+    if (const auto known = loads_.find(name); known != loads_.end() && known->second.is_pending()) {
+        return problem(409, tensafe::io::quote(name) + " is " + known->second.state + " already");
+    }
     if (waiting_.size() >= most_waiting) {
         return problem(429, "too many adapters wait to be loaded");
     }
     if (!loads_.contains(name) && loads_.size() >= most_loads_told) {
         std::erase_if(loads_, [](const auto& each) { return each.second.state == "failed"; });
     }
-    waiting_.push_back({name, folder});
+    waiting_.push_back({name, directory});
     loads_[name] = {"waiting", 0, 0, {}};
     changed_.notify_all();
     return json_response(202, {{"name", name}, {"state", "waiting"}});
+}
+
+http_response admin::remove(const std::string& name) {
+    // Under the lock, so that a load of this name ends before or begins after.
+    const std::lock_guard lock(mutex_);
+    const auto told = loads_.find(name);
+    if (told != loads_.end() && told->second.state == "packing") {
+        return problem(409, tensafe::io::quote(name) + " is packing: remove it when that is done");
+    }
+    const bool was_told = told != loads_.end();
+    if (was_told) {
+        std::erase_if(waiting_, [&](const load& each) { return each.name == name; });
+        loads_.erase(told);
+        changed_.notify_all();
+    }
+    return of_.adapters().unload(name) || was_told
+               ? json_response(200, {{"name", name}, {"state", "removed"}})
+               : problem(404, "no adapter has the name " + tensafe::io::quote(name));
 }
 
 void admin::work() {
@@ -236,7 +271,9 @@ void admin::load_one(const load& next) {
     std::string failure;
     try {
         const std::uint64_t version = of_.adapters().load(
-            next.name, [&] { return tensafe::io::load_peft(next.folder); },
+            next.name,
+            // Asked again: what stands there may be another thing by now.
+            [&] { return tensafe::io::load_peft(folder_below_root(next.directory)); },
             [&](std::size_t done, std::size_t total) {
                 const std::lock_guard lock(mutex_);
                 if (must_stop_) {

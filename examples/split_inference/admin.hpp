@@ -25,8 +25,11 @@ class admin {
     /// @param of    outlives this
     /// @param state where `admin_token` is, made if it is not there: 64 hexadecimal digits, mode 0600
     /// @param root  adapters are loaded from folders below it, and from nowhere else; empty: none are
+    /// @param token_stays_secret  whether nobody on the way sees what is sent: TLS, or this machine alone. If
+    ///                            not, /admin/ is refused
     /// @throws tensafe::io_error or format_error for a token file that is not ours
-    admin(service& of, const std::filesystem::path& state, std::filesystem::path root);
+    admin(service& of, const std::filesystem::path& state, std::filesystem::path root,
+          bool token_stays_secret = true);
     ~admin();
     admin(const admin&) = delete;
     admin& operator=(const admin&) = delete;
@@ -39,10 +42,12 @@ class admin {
   private:
     struct load {
         std::string name;
-        std::filesystem::path folder;
+        std::string directory;  ///< as it was asked for
     };
     struct progress {
         std::string state;  ///< "waiting", "packing", "failed"
+
+        bool is_pending() const noexcept { return state != "failed"; }
         std::size_t done = 0;
         std::size_t total = 0;
         std::string failure;
@@ -52,12 +57,14 @@ class admin {
     net::http_response administer(const net::http_request& request);
     net::http_response list() const;
     net::http_response begin_load(const std::string& name, const std::string& body);
+    net::http_response remove(const std::string& name);
     std::filesystem::path folder_below_root(const std::string& directory) const;
     void work();
     void load_one(const load& next);
 
     service& of_;
     std::filesystem::path root_;
+    const bool token_stays_secret_;
     std::string token_digest_;
     mutable std::mutex mutex_;
     std::condition_variable changed_;

@@ -9,7 +9,7 @@ namespace split {
 struct backoff_options {
     std::chrono::milliseconds first{100};
     std::chrono::milliseconds largest{10'000};
-    std::size_t attempts = 10;  ///< before a client gives up: 35 to 70 s with these waits
+    std::size_t attempts = 10;  ///< before a client gives up: 21 to 43 s of waiting with these
 };
 
 /// How long to wait before the next attempt: the first time, then twice as long each time up to the largest,

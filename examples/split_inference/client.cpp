@@ -17,7 +17,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
+#include <exception>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -89,9 +91,21 @@ double worst_error(const lora::matrix& expected, std::span<const double> deltas,
     return worst;
 }
 
+/// One delta a row.
+void write_deltas(const client_options& options, const std::string& tensor, std::size_t d_out,
+                  std::span<const double> deltas) {
+    tensafe::io::safetensors_writer{}
+        .add(tensor, tensafe::io::dtype::f64, {deltas.size() / d_out, d_out}, deltas)
+        .write(options.out);
+}
+
 int run(const client_options& options) {
     const std::string tensor = options.tensor.empty() ? options.site : options.tensor;
     const lora::matrix states = tensafe::io::safetensors_file::open(options.states).read_matrix(tensor);
+    if (states.rows == 0) {
+        throw tensafe::shape_error("--states " + options.states + ": got no row of " + tensor +
+                                   ", wanted hidden states");
+    }
 
     remote_model remote(options.service.connector(), client_identity(options.service.identity),
                         options.service.keys(), options.service.remote());
@@ -103,23 +117,40 @@ int run(const client_options& options) {
     std::fprintf(stderr, "%s: adapter %s, version %llu; input %s of %zu entries\n",
                  options.service.server.c_str(), options.service.adapter.c_str(),
                  static_cast<unsigned long long>(remote.version()), shape.input.c_str(), shape.d);
+    if (remote.queries_left() && *remote.queries_left() < states.rows) {
+        // Of the input that was asked most; this one may have more.
+        std::fprintf(stderr, "%zu hidden states, but the server may answer %llu more only\n", states.rows,
+                     static_cast<unsigned long long>(*remote.queries_left()));
+    }
 
     std::vector<double> deltas;
     lora::query<params> query;
     const auto before = remote.counted();
     const auto start = std::chrono::steady_clock::now();
     const auto progress = examples::progress_bar("tokens");
-    for (std::size_t t = 0; t < states.rows; ++t) {
-        remote.with_retry([&] {  // from the encryption on: nothing is ever sent twice
-            remote_model::reply_type reply;
-            remote.client()->encrypt(here, group, states.row(t), query);
-            remote.carry(group, query.request, reply);
-            const auto of_sites = remote.client()->deltas(here, group, reply, query);
-            deltas.insert(deltas.end(), of_sites[site].begin(), of_sites[site].end());
-        });
-        progress(t + 1, states.rows);
+    try {
+        for (std::size_t t = 0; t < states.rows; ++t) {
+            remote.with_retry([&] {  // from the encryption on: nothing is ever sent twice
+                remote_model::reply_type reply;
+                remote.client()->encrypt(here, group, states.row(t), query);
+                remote.carry(group, query.request, reply);
+                const auto of_sites = remote.client()->deltas(here, group, reply, query);
+                deltas.insert(deltas.end(), of_sites[site].begin(), of_sites[site].end());
+            });
+            progress(t + 1, states.rows);
+        }
+    } catch (...) {  // each row has cost a query
+        std::fprintf(stderr, "\nended after %zu of %zu hidden states\n", deltas.size() / d_out, states.rows);
+        if (!options.out.empty() && !deltas.empty()) {
+            write_deltas(options, tensor, d_out, deltas);
+            std::fprintf(stderr, "their deltas are in %s\n", options.out.c_str());
+        }
+        throw;
     }
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
+    if (!options.out.empty()) {
+        write_deltas(options, tensor, d_out, deltas);
+    }
 
     const auto after = remote.counted();
     const lora::token_cost cost = cost_of(remote.layout(), group);
@@ -144,11 +175,6 @@ int run(const client_options& options) {
     if (options.forget) {
         remote.forget();
         std::printf("the server has forgotten this client\n");
-    }
-    if (!options.out.empty()) {
-        tensafe::io::safetensors_writer{}
-            .add(tensor, tensafe::io::dtype::f64, {states.rows, d_out}, deltas)
-            .write(options.out);
     }
     if (!options.expected.empty()) {
         const double worst = worst_error(
@@ -180,7 +206,7 @@ int main(int argc, char** argv) {
     CLI11_PARSE(app, argc, argv);
     try {
         return run(options);
-    } catch (const tensafe::error& e) {
+    } catch (const std::exception& e) {
         std::fprintf(stderr, "split_client: %s\n", e.what());
         return 1;
     }

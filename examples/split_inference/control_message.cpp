@@ -404,14 +404,15 @@ std::string carried_text(carried_message::kind what, std::span<const std::uint8_
            base64(message) + "\"}";
 }
 
-std::vector<std::byte> text_to_sign(const tensafe::random::seed& nonce, std::uint64_t set,
-                                    std::span<const std::uint8_t> zero_key_message,
+std::vector<std::byte> text_to_sign(const certificate_digest& certificate, const tensafe::random::seed& nonce,
+                                    std::uint64_t set, std::span<const std::uint8_t> zero_key_message,
                                     std::string_view adapter) {
     std::vector<std::byte> text;
     const auto append = [&](std::span<const std::byte> bytes) {
         text.insert(text.end(), bytes.begin(), bytes.end());
     };
     append(std::as_bytes(std::span(std::string_view("tensafe split inference 1\n"))));
+    append(certificate);
     append(std::as_bytes(std::span(nonce.bytes)));
     for (int i = 0; i < 8; ++i) {
         text.push_back(static_cast<std::byte>(set >> (8 * i) & 0xff));

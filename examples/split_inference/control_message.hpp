@@ -22,6 +22,7 @@ namespace split {
 using key_bytes = std::array<std::byte, 32>;
 using session_id = std::array<std::byte, 16>;
 using resume_token = std::array<std::byte, 32>;
+using certificate_digest = std::array<std::byte, 32>;
 
 /// Why something was refused. The names are those of the texts.
 enum class error_code {
@@ -192,9 +193,12 @@ std::string json_request_text(std::uint64_t number, std::uint32_t group,
 std::string json_reply_text(std::uint64_t number, std::uint32_t group, std::span<const std::uint8_t> message);
 std::string carried_text(carried_message::kind what, std::span<const std::uint8_t> message);
 
-/// What hello::signature signs: "tensafe split inference 1\n", the nonce of the challenge, the set's number
-/// (8 bytes, little endian), SHA-256 of the zero key's message, the adapter's name.
-std::vector<std::byte> text_to_sign(const tensafe::random::seed& nonce, std::uint64_t set,
-                                    std::span<const std::uint8_t> zero_key_message, std::string_view adapter);
+/// What hello::signature signs: "tensafe split inference 1\n", SHA-256 of the server's certificate in DER,
+/// the nonce of the challenge, the set's number (8 bytes, little endian), SHA-256 of the zero key's message,
+/// the adapter's name. So no server can pass on the nonce of another one and use the signature there.
+/// @param certificate  that the client sees on its connection, or that the server shows; without TLS zeros
+std::vector<std::byte> text_to_sign(const certificate_digest& certificate, const tensafe::random::seed& nonce,
+                                    std::uint64_t set, std::span<const std::uint8_t> zero_key_message,
+                                    std::string_view adapter);
 
 }  // namespace split

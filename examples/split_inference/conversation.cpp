@@ -7,6 +7,7 @@
 #include <tensafe/random/entropy.hpp>
 #include <tensafe/wire/set_id.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <utility>
@@ -29,8 +30,6 @@ struct refused {
 
 /// A challenge names as many adapters as stay far below the longest text.
 constexpr std::size_t longest_list = 12 * 1024;
-/// A zero key has one polynomial: 64 KB at most of any set with N = 4096.
-constexpr std::size_t largest_zero_key = 128 * 1024;
 
 std::string busy_text(const char* what, std::chrono::milliseconds wait) {
     return std::string(what) + ": too many; come again in " + std::to_string(wait.count()) + " ms";
@@ -74,7 +73,7 @@ void conversation::guarded(net::answer& to, Step step) noexcept {
         refusal why;
         try {
             step();
-            malformed_ = 0;
+            refused_ = 0;
             return;
         } catch (const refused& r) {
             why = {r.code, r.message, request_, r.retry_after_ms};
@@ -107,14 +106,14 @@ void conversation::refuse(const refusal& r, net::answer& to) {
                          {{"connection", number_},
                           {"session", session_ ? prefix_of(session_->id) : std::string_view()},
                           {"code", to_string(r.code)}});
-    malformed_ = r.code == error_code::malformed ? malformed_ + 1 : 0;
+    ++refused_;  // whatever it is: who mixes them is not better, and each one costs a line of the log
     if (stage_ == stage::over) {
         to.close(net::close_normal, "no session");
     } else if (r.code == error_code::draining) {
         stage_ = stage::over;
         to.close(net::close_going_away, "draining");
-    } else if (malformed_ >= of_.options_.allowed.malformed_in_a_row) {
-        leave(to, "too many malformed messages");
+    } else if (refused_ >= of_.options_.allowed.refused_in_a_row) {
+        leave(to, "too many errors in a row");
     } else if (stage_ != stage::open && r.code != error_code::resume_failed) {
         stage_ = stage::over;
         to.close(net::close_policy, to_string(r.code));
@@ -149,7 +148,7 @@ void conversation::start(net::answer& to) {
 void conversation::on_text(std::string_view text, net::answer& to) {
     guarded(to, [&] {
         hear(parse_control(text,
-                           stage_ == stage::open ? of_.options_.allowed.largest_message : largest_zero_key),
+                           stage_ == stage::open ? of_.options_.allowed.largest_message : zero_key_bytes()),
              to);
     });
 }
@@ -201,12 +200,14 @@ void conversation::hear(control_message heard, net::answer& to) {
         }
         answer_request(asked->message, to);
     } else if (std::holds_alternative<forget>(heard) && stage_ == stage::open) {
+        check_held();
         static_cast<void>(of_.forget(session_->client, number_));
         session_.reset();
         stage_ = stage::over;
         to.add_text(to_text(forgotten{}));
         to.close(net::close_normal, "forgotten");
     } else if (std::holds_alternative<bye>(heard) && stage_ == stage::open) {
+        check_held();
         of_.sessions_.end(*session_, number_);
         session_.reset();
         stage_ = stage::over;
@@ -220,7 +221,7 @@ void conversation::limit_handshakes() const {
     if (of_.draining()) {
         throw refused{error_code::draining, "this server stops: try another one"};
     }
-    const auto wait = of_.handshakes_.take(address_, of_.options_.now());
+    const auto wait = of_.take_handshake(address_);
     if (wait.count() > 0) {
         throw refused{error_code::rate_limit, busy_text("handshakes of this address", wait),
                       static_cast<std::uint64_t>(wait.count())};
@@ -249,7 +250,8 @@ void conversation::greet(hello heard) {
 }
 
 void conversation::check_client(std::span<const std::uint8_t> zero_key) const {
-    const std::vector<std::byte> text = text_to_sign(nonce_, hello_->set, zero_key, hello_->adapter);
+    const std::vector<std::byte> text =
+        text_to_sign(of_.options_.certificate, nonce_, hello_->set, zero_key, hello_->adapter);
     bool fits = false;
     try {
         fits =
@@ -258,18 +260,18 @@ void conversation::check_client(std::span<const std::uint8_t> zero_key) const {
         throw refused{error_code::not_authorised, e.what()};
     }
     if (!fits) {
-        throw refused{
-            error_code::not_authorised,
-            "hello: the signature is not the client's, of this connection's nonce, this set, this zero key "
-            "and this adapter"};
+        throw refused{error_code::not_authorised,
+                      "hello: the signature is not the client's, of this server's certificate, this "
+                      "connection's nonce, "
+                      "this set, this zero key and this adapter"};
     }
 }
 
 void conversation::take_zero_key(std::span<const std::uint8_t> message, net::answer& to) {
-    if (message.size() > largest_zero_key) {
+    if (message.size() > zero_key_bytes()) {
         throw refused{error_code::too_large, "zero key: got " + std::to_string(message.size()) +
                                                  " bytes, wanted at most " +
-                                                 std::to_string(largest_zero_key)};
+                                                 std::to_string(zero_key_bytes())};
     }
     check_message(wire::read_header(message), wire::kind::zero_key);
     check_client(message);
@@ -298,16 +300,10 @@ void conversation::welcome_client(const session_table::opened& opened, net::answ
     const bool held = hello_->held;
     to.add_text(to_text(welcome{tensafe::io::from_hex<16>(session_->id), opened.token, model_->name(),
                                 model_->version(), queries_left()}));
-    const auto send = [&](carried_message::kind what, const shared_message& message) {
-        if (session_->frames == frame_form::json) {
-            to.add_text(carried_text(what, *message));
-        } else {
-            to.add(false).shared = message;
-        }
-    };
-    send(carried_message::kind::model_layout, model_->layout_message());
+    const bool json = session_->frames == frame_form::json;
+    to.add(json).shared = json ? model_->layout_text() : model_->layout_message();
     if (held) {
-        send(carried_message::kind::held_adapter, model_->held_message());
+        to.add(json).shared = json ? model_->held_text() : model_->held_message();
     }
     stage_ = stage::open;
     hello_.reset();
@@ -349,7 +345,24 @@ std::optional<std::uint64_t> conversation::queries_left() const {
     return used < *limit ? *limit - used : 0;
 }
 
-void conversation::check_number(session_table::number_state state, std::uint64_t number) const {
+void conversation::lost_session() {
+    stage_ = stage::over;
+    throw refused{error_code::resume_failed, "this connection does not have the session any more"};
+}
+
+/// Another connection may have resumed the session, or the client may be forgotten.
+void conversation::check_held() {
+    if (!of_.sessions_.holds(*session_, number_)) {
+        lost_session();
+    }
+}
+
+/// A client that was forgotten stays forgotten.
+void conversation::record(const tensafe::lora::usage& used) const {
+    of_.sessions_.while_open(*session_, [&] { of_.used_.record(model_->name(), session_->client, used); });
+}
+
+void conversation::check_number(session_table::number_state state, std::uint64_t number) {
     switch (state) {
         case session_table::number_state::fresh:
             return;
@@ -359,9 +372,8 @@ void conversation::check_number(session_table::number_state state, std::uint64_t
                               " is not above those of the session before; encrypt anew with the "
                               "next one"};
         case session_table::number_state::not_held:
-            break;
+            lost_session();
     }
-    throw refused{error_code::resume_failed, "request: this connection does not have the session any more"};
 }
 
 void conversation::answer_request(std::span<const std::uint8_t> message, net::answer& to) {
@@ -377,11 +389,7 @@ void conversation::answer_request(std::span<const std::uint8_t> message, net::an
     refused_use.bytes_up = message.size();
     try {
         check_message(header, wire::kind::request);
-        const auto state = of_.sessions_.look(*session_, number_, header.number);
-        if (state == session_table::number_state::not_held) {
-            stage_ = stage::over;
-        }
-        check_number(state, header.number);
+        check_number(of_.sessions_.look(*session_, number_, header.number), header.number);
         const auto wait = of_.requests_.take(session_->client, of_.options_.now());
         if (wait.count() > 0) {
             throw refused{error_code::rate_limit, busy_text("requests of this client", wait),
@@ -389,7 +397,7 @@ void conversation::answer_request(std::span<const std::uint8_t> message, net::an
         }
         compute(header, message, to);
     } catch (...) {
-        of_.used_.record(model_->name(), session_->client, refused_use);
+        record(refused_use);
         throw;
     }
 }
@@ -402,7 +410,7 @@ void conversation::compute(const wire::header& header, std::span<const std::uint
                                                  " of this adapter"};
     }
     const auto limit = of_.options_.allowed.queries_for(model_->shortest_state());
-    switch (of_.counts_.add(session_->client, model_->name(), header.group, model_->groups(), limit)) {
+    switch (of_.counts_.add(session_->client, model_->name(), header.group, limit)) {
         case query_counts::outcome::counted:
             break;
         case query_counts::outcome::limit_reached:
@@ -410,6 +418,7 @@ void conversation::compute(const wire::header& header, std::span<const std::uint
                           "request: this client asked " + std::to_string(*limit) +
                               " times about this input of the adapter, as often as it may"};
         case query_counts::outcome::no_room:
+            of_.options_.to.line(log_level::error, "usage_full", {{"connection", number_}});
             throw refused{error_code::query_limit, "request: this server counts no more clients"};
     }
     struct give_back {
@@ -432,6 +441,7 @@ void conversation::compute(const wire::header& header, std::span<const std::uint
     } const running(of_.busy_);
 
     check_number(of_.sessions_.accept(*session_, number_, header.number), header.number);
+    const std::size_t zeros_before = session_->work->zeros_stored();
     const auto began = std::chrono::steady_clock::now();
     tensafe::lora::usage used;
     if (session_->frames == frame_form::json) {
@@ -441,8 +451,10 @@ void conversation::compute(const wire::header& header, std::span<const std::uint
         used = session_->work->answer(message, header, to.add(false).bytes);
     }
     count.from = nullptr;
-    of_.used_.record(model_->name(), session_->client, used);
     of_.counters_.answered(std::chrono::steady_clock::now() - began);
+    const std::size_t zeros_now = session_->work->zeros_stored();
+    of_.zeros_taken(zeros_before > zeros_now ? zeros_before - zeros_now : 0);
+    record(used);
 }
 
 void conversation::on_drain(net::answer& to) {
@@ -467,9 +479,17 @@ bool conversation::idle() {
 }
 
 std::size_t conversation::largest_frame() const {
-    const std::size_t message =
-        stage_ == stage::open ? of_.options_.allowed.largest_message : std::size_t{largest_zero_key};
-    return longest_carrying_text(message);
+    std::size_t message = 0;
+    frame_form frames = frame_form::binary;
+    if (stage_ == stage::zero_key) {
+        message = zero_key_bytes();
+        frames = hello_->frames;
+    } else if (stage_ == stage::open) {
+        message = std::min(of_.options_.allowed.largest_message, model_->largest_request());
+        frames = session_->frames;
+    }
+    const std::size_t carrying = frames == frame_form::json ? longest_carrying_text(message) : message;
+    return std::max(carrying, longest_control_text);
 }
 
 }  // namespace split

@@ -34,6 +34,7 @@ class conversation final : public net::websocket_handler {
     void on_binary(std::span<const std::uint8_t> bytes, net::answer& to) override;
     void on_drain(net::answer& to) override;
     bool idle() override;
+    bool established() const override { return session_ != nullptr; }
     std::size_t largest_frame() const override;
 
   private:
@@ -49,7 +50,10 @@ class conversation final : public net::websocket_handler {
     void resume_session(const resume& heard, net::answer& to);
     void answer_request(std::span<const std::uint8_t> message, net::answer& to);
     void compute(const tensafe::wire::header& header, std::span<const std::uint8_t> message, net::answer& to);
-    void check_number(session_table::number_state state, std::uint64_t number) const;
+    [[noreturn]] void lost_session();
+    void check_held();
+    void check_number(session_table::number_state state, std::uint64_t number);
+    void record(const tensafe::lora::usage& used) const;
     void limit_handshakes() const;
     void refuse(const refusal& r, net::answer& to);
     std::optional<std::uint64_t> queries_left() const;
@@ -66,7 +70,7 @@ class conversation final : public net::websocket_handler {
     std::shared_ptr<const session> session_;
     std::optional<std::uint64_t> request_;  ///< the number of what is being answered
     std::vector<std::uint8_t> reply_;       ///< for JSON frames
-    int malformed_ = 0;                     ///< in a row
+    int refused_ = 0;                       ///< in a row
 };
 
 }  // namespace split

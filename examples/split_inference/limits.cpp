@@ -1,7 +1,13 @@
 #include "limits.hpp"
 
+#include <tensafe/io/hex.hpp>
+
 #include <algorithm>
+#include <arpa/inet.h>
+#include <array>
 #include <cmath>
+#include <cstddef>
+#include <span>
 
 namespace split {
 
@@ -31,15 +37,10 @@ rate_limiter::bucket& rate_limiter::bucket_of(std::string_view name, time_point 
     if (known != buckets_.end()) {
         return known->second;
     }
-    // Who waited long enough has a full bucket, as one who never came. Not more often than once a second: it
-    // is a walk through all of them.
+    // Not more often than once a second: it is a walk through all of them.
     if (buckets_.size() >= most_names_ && (!swept_ || now - *swept_ >= std::chrono::seconds(1))) {
         swept_ = now;
-        std::erase_if(buckets_, [&](const auto& each) {
-            bucket full = each.second;
-            refill(full, now);
-            return full.left >= at_once_;
-        });
+        drop_full(now);
     }
     if (buckets_.size() >= most_names_) {
         return shared_;
@@ -63,16 +64,34 @@ std::chrono::milliseconds rate_limiter::take(std::string_view name, time_point n
         static_cast<long>(std::clamp(std::ceil((1 - b.left) / per_second_ * 1000), 1.0, longest)));
 }
 
-void rate_limiter::forget(std::string_view name) {
+void rate_limiter::drop_full(time_point now) {
+    std::erase_if(buckets_, [&](const auto& each) {
+        bucket full = each.second;
+        refill(full, now);
+        return full.left >= at_once_;
+    });
+}
+
+void rate_limiter::sweep(time_point now) {
     const std::lock_guard lock(mutex_);
-    if (const auto known = buckets_.find(name); known != buckets_.end()) {
-        buckets_.erase(known);
-    }
+    drop_full(now);
 }
 
 std::size_t rate_limiter::names() const {
     const std::lock_guard lock(mutex_);
     return buckets_.size();
+}
+
+std::string limited_address(const std::string& address) {
+    std::array<std::byte, 16> bytes{};
+    const std::string plain = address.substr(0, address.find('%'));  // without the interface
+    if (::inet_pton(AF_INET6, plain.c_str(), bytes.data()) != 1) {
+        return address;
+    }
+    constexpr std::array<std::byte, 12> of_v4{
+        {{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, std::byte{0xff}, std::byte{0xff}}};
+    const bool is_v4 = std::equal(of_v4.begin(), of_v4.end(), bytes.begin());
+    return tensafe::io::hex(std::span<const std::byte>(bytes).first(is_v4 ? 16 : 8)) + (is_v4 ? "" : "/64");
 }
 
 }  // namespace split

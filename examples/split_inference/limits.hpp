@@ -24,13 +24,13 @@ struct limits {
     std::optional<std::uint64_t> queries;
     bool unlimited_queries = false;
     double requests_per_second = 5'000;  ///< of one client; as many at once
-    double handshakes_per_second = 20;   ///< of one address
+    double handshakes_per_second = 20;   ///< of one address, or of the first 64 bits of one of IPv6
     double handshakes_at_once = 200;
     std::size_t sessions = 1'000;
     std::size_t sessions_of_client = 4;
     std::chrono::milliseconds session_life = std::chrono::minutes(2);  ///< after its connection is lost
     std::size_t largest_message = std::size_t{2} << 20;                ///< bytes
-    int malformed_in_a_row = 64;                                       ///< then the connection closes
+    int refused_in_a_row = 64;                                         ///< then the connection closes
     /// Encryptions of zero that are made ahead, of 70 KB: for one session, and for all together.
     std::size_t zeros_of_session = 16;
     std::size_t zeros = 1'024;
@@ -52,7 +52,8 @@ class rate_limiter {
     ///         1 ms
     std::chrono::milliseconds take(std::string_view name, time_point now);
 
-    void forget(std::string_view name);
+    /// Drops the names whose bucket is full: they are as names that never came. Cost: a walk through all.
+    void sweep(time_point now);
     std::size_t names() const;
 
   private:
@@ -61,6 +62,7 @@ class rate_limiter {
         time_point at;
     };
     void refill(bucket& b, time_point now) const noexcept;
+    void drop_full(time_point now);
     bucket& bucket_of(std::string_view name, time_point now);
 
     const double per_second_;
@@ -71,5 +73,9 @@ class rate_limiter {
     bucket shared_;
     std::optional<time_point> swept_;
 };
+
+/// What limits of an address count under: an IPv4 address itself, of an IPv6 one the first 64 bits, which is
+/// what one customer has at least; any other text itself.
+std::string limited_address(const std::string& address);
 
 }  // namespace split

@@ -337,7 +337,12 @@ void run(const load_options& options) {
         report["rows"].push_back(to_json(r));
     }
     if (!options.json.empty()) {
-        std::ofstream(options.json) << report.dump(2) << "\n";
+        std::ofstream out(options.json);
+        out << report.dump(2) << "\n";
+        out.close();
+        if (!out) {
+            throw tensafe::io_error("--json " + options.json + ": cannot be written");
+        }
     }
 }
 
@@ -346,8 +351,7 @@ void run(const load_options& options) {
 int main(int argc, char** argv) {
     CLI::App app("Measures a server of encrypted adapters: tokens a second, latencies, bytes");
     load_options options;
-    std::string frames = "binary";
-    options.service.add_to(app);
+    options.service.add_connection_to(app);
     app.add_option("--clients", options.clients, "at once, as 1,8,64")
         ->delimiter(',')
         ->check(CLI::Range(1, 4096));
@@ -355,7 +359,6 @@ int main(int argc, char** argv) {
         ->capture_default_str()
         ->check(CLI::Range(0.01, 3600.0));
     app.add_option("--rounds", options.rounds)->capture_default_str()->check(CLI::Range(1, 1000));
-    app.add_option("--frames", frames)->capture_default_str()->check(CLI::IsMember({"binary", "json"}));
     app.add_option("--group", options.group, "of the adapter; default: the one with the longest input");
     auto* directory =
         app.add_option("--adapter-directory", options.adapter_directory, "the same adapter, PEFT");
@@ -363,7 +366,6 @@ int main(int argc, char** argv) {
         ->needs(directory);
     app.add_option("--json", options.json, "file for the figures");
     CLI11_PARSE(app, argc, argv);
-    options.service.json_frames |= frames == "json";
     try {
         run(options);
         return 0;

@@ -23,9 +23,9 @@ void single(std::string& to, const std::string& name, const char* type, const ch
 
 }  // namespace
 
-void metrics::answered(std::chrono::steady_clock::duration took) noexcept {
+void metrics::answered(std::chrono::steady_clock::duration computing) noexcept {
     const auto us = static_cast<std::uint64_t>(
-        std::max<std::int64_t>(std::chrono::duration_cast<std::chrono::microseconds>(took).count(), 0));
+        std::max<std::int64_t>(std::chrono::duration_cast<std::chrono::microseconds>(computing).count(), 0));
     const auto bucket = std::lower_bound(bounds.begin(), bounds.end(), us) - bounds.begin();
     ++latencies_[static_cast<std::size_t>(bucket)];
     microseconds_ += us;
@@ -35,6 +35,8 @@ std::string metrics::text(const tensafe::lora::meter_snapshot& used, std::size_t
                           std::size_t zeros_stored, bool draining) const {
     std::string to = tensafe::lora::prometheus_text(used, tensafe::lora::metric_labels::adapter);
     single(to, "tensafe_split_connections", "gauge", "WebSocket connections.", connections_);
+    single(to, "tensafe_split_connections_refused_total", "counter",
+           "Connections closed as they came: there were as many as there may be.", connections_refused_);
     single(to, "tensafe_split_sessions", "gauge", "Sessions, those that wait for their client included.",
            sessions);
     single(to, "tensafe_split_sessions_opened_total", "counter", "Sessions opened.", opened_);
@@ -50,20 +52,21 @@ std::string metrics::text(const tensafe::lora::meter_snapshot& used, std::size_t
             .append(std::to_string(refusals_[code].load()))
             .append("\n");
     }
-    family(to, "tensafe_split_answer_seconds", "histogram", "From a request that is there to its reply.");
+    family(to, "tensafe_split_compute_seconds", "histogram",
+           "Computing a reply; without waiting for a thread, reading and writing.");
     std::uint64_t sum = 0;
     for (std::size_t i = 0; i <= bounds.size(); ++i) {
         sum += latencies_[i].load();
         const std::string bound = i < bounds.size()
                                       ? tensafe::io::number_text(static_cast<double>(bounds[i]) / 1e6)
                                       : std::string("+Inf");
-        to.append("tensafe_split_answer_seconds_bucket{le=\"").append(bound).append("\"} ");
+        to.append("tensafe_split_compute_seconds_bucket{le=\"").append(bound).append("\"} ");
         to.append(std::to_string(sum)).append("\n");
     }
-    to.append("tensafe_split_answer_seconds_sum ")
+    to.append("tensafe_split_compute_seconds_sum ")
         .append(tensafe::io::number_text(static_cast<double>(microseconds_.load()) / 1e6))
         .append("\n");
-    to.append("tensafe_split_answer_seconds_count ").append(std::to_string(sum)).append("\n");
+    to.append("tensafe_split_compute_seconds_count ").append(std::to_string(sum)).append("\n");
     family(to, "tensafe_build_info", "gauge", "The library's version.");
     to.append("tensafe_build_info{version=\"")
         .append(std::to_string(TENSAFE_VERSION_MAJOR))

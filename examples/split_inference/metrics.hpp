@@ -17,11 +17,13 @@ namespace split {
 class metrics {
   public:
     void refused(error_code code) noexcept { ++refusals_[static_cast<std::size_t>(code)]; }
-    void answered(std::chrono::steady_clock::duration took) noexcept;
+    /// @param computing  without waiting for a thread, reading and writing
+    void answered(std::chrono::steady_clock::duration computing) noexcept;
     void session_opened() noexcept { ++opened_; }
     void session_resumed() noexcept { ++resumed_; }
     void connected() noexcept { ++connections_; }
     void disconnected() noexcept { --connections_; }
+    void connection_refused() noexcept { ++connections_refused_; }
 
     std::uint64_t refusals(error_code code) const noexcept {
         return refusals_[static_cast<std::size_t>(code)].load();
@@ -29,7 +31,7 @@ class metrics {
     std::uint64_t connections() const noexcept { return connections_.load(); }
 
     /// A page for Prometheus: usage by adapter, without names of clients; connections, sessions, refusals by
-    /// code, a histogram of the time from a request's last byte to its reply's first one, version.
+    /// code, a histogram of the time that replies take to compute, version.
     std::string text(const tensafe::lora::meter_snapshot& used, std::size_t sessions,
                      std::size_t zeros_stored, bool draining) const;
 
@@ -44,6 +46,7 @@ class metrics {
     std::atomic<std::uint64_t> opened_{0};
     std::atomic<std::uint64_t> resumed_{0};
     std::atomic<std::uint64_t> connections_{0};
+    std::atomic<std::uint64_t> connections_refused_{0};
 };
 
 }  // namespace split

@@ -3,6 +3,7 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/exec/host.hpp>
 #include <tensafe/io/packed_cache.hpp>
+#include <tensafe/lora/model_client.hpp>
 #include <tensafe/lora/model_server.hpp>
 #include <tensafe/lora/model_session.hpp>
 #include <tensafe/lora/registry.hpp>
@@ -19,8 +20,10 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <string_view>
 #include <utility>
 
+#include "control_message.hpp"
 #include "params.hpp"
 
 namespace split {
@@ -32,26 +35,38 @@ namespace wire = tensafe::wire;
 using model_type = lora::model_server<params, packing, protection>;
 using handle = lora::adapter_handle<model_type>;
 
-/// What the client holds of an adapter whose sites the server all keeps to itself: B with the norms of A's
-/// rows in it, and no A.
-lora::adapter without_a(const lora::adapter& from) {
-    lora::adapter held;
-    for (const lora::adapter_site& site : from.sites) {
-        held.sites.push_back(lora::balance(site));
-        held.sites.back().a = {};
+/// A message as a frame of JSON, encoded when it is first asked for.
+class text_of_message {
+  public:
+    shared_message get(carried_message::kind what, const shared_message& message) const {
+        std::call_once(made_, [&] {
+            const std::string text = carried_text(what, *message);
+            text_ = std::make_shared<const std::vector<std::uint8_t>>(text.begin(), text.end());
+        });
+        return text_;
     }
-    return held;
-}
+
+  private:
+    mutable std::once_flag made_;
+    mutable shared_message text_;
+};
 
 class one_version final : public served_model {
   public:
     explicit one_version(handle held)
         : handle_(std::move(held)),
           layout_(std::make_shared<const std::vector<std::uint8_t>>(
-              wire::write_model_layout<params>(handle_.model().layout()))) {
+              wire::write_model_layout<params, packing, protection>(handle_.model().layout()))),
+          // With the options that models are packed with here: others would be refused.
+          held_(std::make_shared<const std::vector<std::uint8_t>>(wire::write_held_adapter(
+              lora::client_part(handle_.matrices(), model_type::options_type{}), handle_.model().layout()))) {
         shortest_ = std::numeric_limits<std::size_t>::max();
-        for (const auto& group : handle_.model().layout().groups) {
-            shortest_ = std::min(shortest_, group.d);
+        for (std::size_t group = 0; group < groups(); ++group) {
+            const auto& layout = packed().decode(group).layout();
+            shortest_ = std::min(shortest_, layout.d);
+            largest_request_ = std::max(
+                largest_request_, lora::message_overhead_bytes + tensafe::random::seed_bytes +
+                                      layout.inputs() * lora::packed_residues_bytes<params>(params::degree));
         }
     }
 
@@ -60,22 +75,24 @@ class one_version final : public served_model {
     std::size_t groups() const noexcept override { return handle_.model().layout().groups.size(); }
     std::size_t shortest_state() const noexcept override { return shortest_; }
     shared_message layout_message() const override { return layout_; }
-    shared_message held_message() const override {
-        const std::lock_guard lock(mutex_);
-        if (!held_) {
-            held_ = std::make_shared<const std::vector<std::uint8_t>>(
-                wire::write_held_adapter(without_a(handle_.matrices()), handle_.model().layout()));
-        }
-        return held_;
+    shared_message held_message() const override { return held_; }
+    std::size_t largest_request() const noexcept override { return largest_request_; }
+    shared_message layout_text() const override {
+        return layout_text_.get(carried_message::kind::model_layout, layout_);
+    }
+    shared_message held_text() const override {
+        return held_text_.get(carried_message::kind::held_adapter, held_);
     }
     const model_type& packed() const noexcept { return handle_.model(); }
 
   private:
     handle handle_;
     shared_message layout_;
+    shared_message held_;
+    text_of_message layout_text_;
+    text_of_message held_text_;
     std::size_t shortest_ = 0;
-    mutable std::mutex mutex_;
-    mutable shared_message held_;
+    std::size_t largest_request_ = 0;
 };
 
 /// Memory of a thread that answers. Holds nothing of a client but sizes and requests, which are encrypted,
@@ -140,7 +157,7 @@ struct model_shelf::state {
     explicit state(lora::packer<model_type> packer) : adapters(std::move(packer)) {}
 
     lora::registry<model_type> adapters;
-    std::mutex mutex;
+    std::mutex mutex;  // an unload takes it for both, so that what is current is in the registry
     std::map<std::string, std::shared_ptr<const one_version>, std::less<>> current;
 };
 
@@ -161,19 +178,27 @@ model_shelf::~model_shelf() = default;
 std::uint64_t model_shelf::load(const std::string& name, const std::function<lora::adapter()>& from,
                                 const lora::pack_progress& progress) {
     const std::uint64_t version = state_->adapters.load(name, from, progress);
-    // Memory of the version before is given back when its last session ends, and not with the next client.
-    static_cast<void>(find(name));
+    handle now = state_->adapters.find(name);
+    if (!now || now.version() != version) {
+        return version;  // another load or an unload was faster
+    }
+    auto made = std::make_shared<const one_version>(std::move(now));
+    std::shared_ptr<const one_version> dropped;  // given back outside the lock
+    const std::lock_guard lock(state_->mutex);
+    if (const handle still = state_->adapters.find(name); still && still.version() == version) {
+        dropped = std::exchange(state_->current[name], std::move(made));
+    }
     return version;
 }
 
 bool model_shelf::unload(std::string_view name) {
     std::shared_ptr<const one_version> dropped;
+    const std::lock_guard lock(state_->mutex);
     try {
         state_->adapters.unload(name);
     } catch (const tensafe::parameter_error&) {
         return false;
     }
-    const std::lock_guard lock(state_->mutex);
     if (const auto found = state_->current.find(name); found != state_->current.end()) {
         dropped = found->second;
         state_->current.erase(found);
@@ -182,31 +207,21 @@ bool model_shelf::unload(std::string_view name) {
 }
 
 std::shared_ptr<const served_model> model_shelf::find(std::string_view name) const {
-    handle now = state_->adapters.find(name);
-    if (!now) {
-        return nullptr;
-    }
-    {
-        const std::lock_guard lock(state_->mutex);
-        const auto found = state_->current.find(name);
-        if (found != state_->current.end() && found->second->version() >= now.version()) {
-            return found->second;
-        }
-    }
-    auto made = std::make_shared<const one_version>(std::move(now));
-    std::shared_ptr<const one_version> dropped;
     const std::lock_guard lock(state_->mutex);
-    auto& place = state_->current[made->name()];
-    if (!place || place->version() < made->version()) {
-        dropped = std::exchange(place, made);
-    }
-    return made;
+    const auto found = state_->current.find(name);
+    return found == state_->current.end() ? nullptr : found->second;
 }
 
 std::vector<shelf_entry> model_shelf::entries() const {
+    const auto known = state_->adapters.status().entries;
     std::vector<shelf_entry> result;
-    for (const auto& each : state_->adapters.status().entries) {
-        result.push_back({each.name, each.version, lora::to_string(each.state), each.bytes, each.handles});
+    const std::lock_guard lock(state_->mutex);
+    for (const auto& each : known) {
+        // What was packed just now, but has no messages yet, cannot be found.
+        if (const auto found = state_->current.find(each.name); found != state_->current.end()) {
+            result.push_back(
+                {each.name, found->second->version(), lora::to_string(each.state), each.bytes, each.handles});
+        }
     }
     return result;
 }
@@ -224,6 +239,9 @@ std::uint64_t parameter_set_id() noexcept {
 }
 std::string parameter_set_name() {
     return wire::set_name<params>();
+}
+std::size_t zero_key_bytes() noexcept {
+    return wire::zero_key_bytes<params, lora::request_level<params>>;
 }
 
 }  // namespace split

@@ -32,10 +32,14 @@ class served_model {
     virtual std::uint64_t version() const noexcept = 0;
     virtual std::size_t groups() const noexcept = 0;
     virtual std::size_t shortest_state() const noexcept = 0;  ///< entries of its shortest hidden state
+    /// Of the longest request, in bytes.
+    virtual std::size_t largest_request() const noexcept = 0;
     virtual shared_message layout_message() const = 0;
-    /// What a client holds, B and scales. Made when it is first asked for: as large as the B of the
-    /// adapter.
+    /// What a client holds, B and scales: as large as the B of the adapter.
     virtual shared_message held_message() const = 0;
+    /// The same two as frames of JSON: encoded once, when the first client asks for them.
+    virtual shared_message layout_text() const = 0;
+    virtual shared_message held_text() const = 0;
 };
 
 /// What is kept for one session: its zero key, and the encryptions of zero made ahead. Thread-safe.
@@ -78,8 +82,8 @@ class model_shelf {
     model_shelf(const model_shelf&) = delete;
     model_shelf& operator=(const model_shelf&) = delete;
 
-    /// Loads and packs on the calling thread; later find gives the new version. Until then, and if this
-    /// throws, the old one.
+    /// Loads and packs on the calling thread, and makes the messages; later find gives the new version. Until
+    /// then, and if this throws, the old one.
     /// @return the version
     /// @throws as lora::registry::load
     std::uint64_t load(const std::string& name, const std::function<tensafe::lora::adapter()>& from,
@@ -105,5 +109,7 @@ std::unique_ptr<session_work> open_session(std::shared_ptr<const served_model> m
 /// Of the parameter set that this server computes with, for messages to people and for checks.
 std::uint64_t parameter_set_id() noexcept;
 std::string parameter_set_name();
+/// Bytes of the message of a zero key.
+std::size_t zero_key_bytes() noexcept;
 
 }  // namespace split

@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <cstddef>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -27,17 +28,25 @@ struct program_options {
     std::string passphrase_file;
     bool insecure_plaintext = false;
     bool json_frames = false;
+    std::size_t largest_frame = websocket_options{}.largest_frame;
 
     void add_to(CLI::App& app) {
-        app.add_option("--server", server, "wss://host:port")->capture_default_str();
-        app.add_option("--trust", trust, "the server's certificate.pem");
-        app.add_option("--adapter", adapter, "its name on the server")->required();
+        add_connection_to(app);
         app.add_option("--identity", identity,
                        "file of this client's Ed25519 key, made if there is none; "
                        "default: a fresh one");
         app.add_option("--key", key, "key file with the secret key (manage_keys); default: a fresh one");
         app.add_option("--passphrase-file", passphrase_file, "of the key file, mode 0600");
+    }
+    /// Without the keys: for a client whose keys are always fresh.
+    void add_connection_to(CLI::App& app) {
+        app.add_option("--server", server, "wss://host:port")->capture_default_str();
+        app.add_option("--trust", trust, "the server's certificate.pem");
+        app.add_option("--adapter", adapter, "its name on the server")->required();
         app.add_flag("--json-frames", json_frames, "messages as base64 in JSON, a third longer");
+        app.add_option("--largest-frame", largest_frame, "that the server may send, in bytes")
+            ->capture_default_str()
+            ->check(CLI::Range(std::size_t{1} << 10, std::size_t{1} << 40));
         app.add_flag("--insecure-plaintext", insecure_plaintext, "allow ws://, without TLS");
     }
 
@@ -54,6 +63,7 @@ struct program_options {
         }
         websocket_options options;
         options.trusted_certificates = trust;
+        options.largest_frame = largest_frame;
         return [to, options] { return connect_websocket(to, options); };
     }
 

@@ -5,6 +5,7 @@
 #include <tensafe/io/hex.hpp>
 #include <tensafe/io/message.hpp>
 #include <tensafe/io/openssl_error.hpp>
+#include <tensafe/io/owned_descriptor.hpp>
 #include <tensafe/io/private_file.hpp>
 #include <tensafe/random/entropy.hpp>
 
@@ -13,9 +14,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
+#include <cstddef>
+#include <fcntl.h>
 #include <span>
+#include <sys/file.h>
 #include <utility>
+#include <vector>
 
 namespace split {
 
@@ -26,14 +32,58 @@ using tensafe::format_error;
 constexpr std::string_view first_line = "tensafe split usage 1\n";
 constexpr std::size_t hash_digits = 64;
 constexpr std::size_t key_bytes_of_hash = 32;
-constexpr std::size_t longest_file = first_line.size() + query_counts::most_numbers * (21 + hash_digits + 1);
+/// " group:count"
+constexpr std::size_t longest_number = 1 + 20 + 1 + 20;
+constexpr std::size_t longest_file = first_line.size() + query_counts::most_rows * (hash_digits + 1) +
+                                     query_counts::most_numbers * longest_number;
 
-tensafe::memory::secret_buffer<std::byte> read_or_make_key(const std::filesystem::path& path) {
-    if (!std::filesystem::exists(std::filesystem::symlink_status(path))) {
+tensafe::io::detail::owned_descriptor lock_folder(const std::filesystem::path& folder) {
+    tensafe::io::detail::owned_descriptor open(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (open.get() < 0) {
+        tensafe::io::detail::throw_io_error(folder, "open this folder", errno);
+    }
+    while (::flock(open.get(), LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EWOULDBLOCK) {
+            throw tensafe::io_error(tensafe::io::quote(folder.string()) +
+                                    ": another server uses this state folder, wanted one of this server "
+                                    "alone");
+        }
+        if (errno != EINTR) {
+            tensafe::io::detail::throw_io_error(folder, "lock this folder", errno);
+        }
+    }
+    return open;
+}
+
+bool is_there(const std::filesystem::path& path) {
+    return std::filesystem::exists(std::filesystem::symlink_status(path));
+}
+
+void write_usage(const std::filesystem::path& path, std::string_view text) {
+    tensafe::io::replace_file(path, std::as_bytes(std::span(text)));
+}
+
+/// Both files are there or neither: a count without its key, or a key without its counts, is a limit that was
+/// lost.
+void make_files(const std::filesystem::path& folder) {
+    const std::filesystem::path key = folder / "usage_key";
+    const std::filesystem::path usage = folder / "usage";
+    const bool has_key = is_there(key);
+    if (has_key != is_there(usage)) {
+        throw format_error(tensafe::io::quote((has_key ? usage : key).string()) + ": is missing, but " +
+                           tensafe::io::quote((has_key ? key : usage).string()) +
+                           " is there: wanted both or neither. Bring it back, or remove the other one to "
+                           "begin every query limit anew");
+    }
+    if (!has_key) {
+        write_usage(usage, first_line);
         tensafe::random::seed fresh = tensafe::random::fresh_seed();
         const tensafe::memory::wipe_guard guard(fresh);
-        tensafe::io::create_private_file(path, std::as_bytes(std::span(fresh.bytes)));
+        tensafe::io::create_private_file(key, std::as_bytes(std::span(fresh.bytes)));
     }
+}
+
+tensafe::memory::secret_buffer<std::byte> read_key(const std::filesystem::path& path) {
     auto key = tensafe::io::read_private_file(path, key_bytes_of_hash);
     if (key.size() != key_bytes_of_hash) {
         throw format_error(tensafe::io::quote(path.string()) + ": got " + std::to_string(key.size()) +
@@ -42,14 +92,38 @@ tensafe::memory::secret_buffer<std::byte> read_or_make_key(const std::filesystem
     return key;
 }
 
+/// A number at the beginning of a text, which then begins behind it.
+std::optional<std::uint64_t> take_number(std::string_view& text) {
+    std::uint64_t value = 0;
+    const auto [stop, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (problem != std::errc()) {
+        return std::nullopt;
+    }
+    text.remove_prefix(static_cast<std::size_t>(stop - text.data()));
+    return value;
+}
+
+bool take(std::string_view& text, char wanted) {
+    const bool is_it = !text.empty() && text.front() == wanted;
+    text.remove_prefix(is_it ? 1 : 0);
+    return is_it;
+}
+
+std::uint64_t largest_of(const std::map<std::size_t, std::uint64_t>& row) {
+    std::uint64_t largest = 0;
+    for (const auto& [group, count] : row) {
+        largest = std::max(largest, count);
+    }
+    return largest;
+}
+
 }  // namespace
 
-query_counts::query_counts(std::filesystem::path folder)
-    : folder_(std::move(folder)), key_(read_or_make_key(folder_ / "usage_key")) {
+query_counts::query_counts(std::filesystem::path folder, when_full full)
+    : folder_(std::move(folder)), lock_(lock_folder(folder_)), full_(full) {
+    make_files(folder_);
+    key_ = read_key(folder_ / "usage_key");
     const std::filesystem::path path = folder_ / "usage";
-    if (!std::filesystem::exists(std::filesystem::symlink_status(path))) {
-        return;
-    }
     tensafe::io::input_file file(path);
     if (file.size() > longest_file) {
         throw format_error(tensafe::io::quote(path.string()) + ": got " + std::to_string(file.size()) +
@@ -81,18 +155,20 @@ void query_counts::read(std::string_view text) {
         static_cast<void>(
             tensafe::io::from_hex<hash_digits / 2>(name, where + ": line " + std::to_string(line)));
         rest.remove_prefix(hash_digits);
-        std::vector<std::uint64_t> numbers;
+        row numbers;
         while (!rest.empty()) {
-            std::uint64_t value = 0;
-            const char* const last = rest.data() + rest.size();
-            const auto [stop, problem] = std::from_chars(rest.data() + 1, last, value);
-            if (rest.front() != ' ' || problem != std::errc() || numbers.size() == most_groups ||
-                numbers_ == most_numbers) {
+            const bool spaced = take(rest, ' ');
+            const auto group = take_number(rest);
+            const bool has_count = take(rest, ':');
+            const auto count = take_number(rest);
+            if (!spaced || !group || !has_count || !count || *count == 0 || numbers_ == most_numbers ||
+                !numbers.emplace(*group, *count).second) {
                 refuse(line, "has what is no list of counts");
             }
-            numbers.push_back(value);
             ++numbers_;
-            rest.remove_prefix(static_cast<std::size_t>(stop - rest.data()));
+        }
+        if (numbers.empty() || counts_.size() == most_rows) {
+            refuse(line, numbers.empty() ? "has no count" : "is one too many");
         }
         if (!counts_.emplace(name, std::move(numbers)).second) {
             refuse(line, "comes twice");
@@ -104,8 +180,8 @@ std::string query_counts::text() const {
     std::string result(first_line);
     for (const auto& [name, numbers] : counts_) {
         result += name;
-        for (const std::uint64_t n : numbers) {
-            result.append(" ").append(std::to_string(n));
+        for (const auto& [group, count] : numbers) {
+            result.append(" ").append(std::to_string(group)).append(":").append(std::to_string(count));
         }
         result += '\n';
     }
@@ -127,39 +203,66 @@ std::string query_counts::name_of(std::string_view client, std::string_view adap
 }
 
 query_counts::outcome query_counts::add(std::string_view client, std::string_view adapter, std::size_t group,
-                                        std::size_t groups, std::optional<std::uint64_t> limit) {
-    if (group >= most_groups) {
-        return outcome::no_room;
-    }
+                                        std::optional<std::uint64_t> limit) {
     const std::string name = name_of(client, adapter);
     const std::lock_guard lock(mutex_);
-    std::vector<std::uint64_t>& numbers = counts_[name];
-    if (group >= numbers.size()) {
-        const std::size_t wanted = std::min(std::max(groups, group + 1), most_groups);
-        if (wanted - numbers.size() > most_numbers - numbers_) {
-            if (numbers.empty()) {
-                counts_.erase(name);
-            }
-            return outcome::no_room;
-        }
-        numbers_ += wanted - numbers.size();
-        numbers.resize(wanted);
-    }
-    if (limit && numbers[group] >= *limit) {
+    auto known = counts_.find(name);
+    const bool is_new = known == counts_.end() || !known->second.contains(group);
+    if (limit && (is_new ? 0 : known->second.at(group)) >= *limit) {
         return outcome::limit_reached;
     }
-    ++numbers[group];
+    if (is_new && (numbers_ == most_numbers || (known == counts_.end() && counts_.size() == most_rows))) {
+        if (full_ == when_full::refuse) {
+            return outcome::no_room;
+        }
+        evict();  // of this client too, perhaps
+        known = counts_.find(name);
+    }
+    if (known == counts_.end()) {
+        row first{{group, 1}};
+        counts_.emplace(name, std::move(first));
+    } else {
+        ++known->second[group];
+    }
+    numbers_ += is_new ? 1 : 0;
     ++changes_;
     return outcome::counted;
+}
+
+/// Several at once, or with a full table each new client would cost a walk through all of it.
+void query_counts::evict() {
+    std::vector<std::pair<std::uint64_t, decltype(counts_)::iterator>> order;
+    order.reserve(counts_.size());
+    for (auto each = counts_.begin(); each != counts_.end(); ++each) {
+        order.emplace_back(largest_of(each->second), each);
+    }
+    const auto dropped = static_cast<std::ptrdiff_t>(order.size() / 16 + 1);
+    std::nth_element(order.begin(), order.begin() + (dropped - 1), order.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (auto each = order.begin(); each != order.begin() + dropped; ++each) {
+        numbers_ -= each->second->second.size();
+        counts_.erase(each->second);
+    }
 }
 
 void query_counts::take_back(std::string_view client, std::string_view adapter, std::size_t group) {
     const std::string name = name_of(client, adapter);
     const std::lock_guard lock(mutex_);
     const auto known = counts_.find(name);
-    if (known != counts_.end() && group < known->second.size() && known->second[group] > 0) {
-        --known->second[group];
-        ++changes_;
+    if (known == counts_.end()) {
+        return;
+    }
+    const auto number = known->second.find(group);
+    if (number == known->second.end()) {
+        return;
+    }
+    ++changes_;
+    if (--number->second == 0) {
+        known->second.erase(number);
+        --numbers_;
+    }
+    if (known->second.empty()) {
+        counts_.erase(known);
     }
 }
 
@@ -167,10 +270,12 @@ std::uint64_t query_counts::most_of(std::string_view client, std::string_view ad
     const std::string name = name_of(client, adapter);
     const std::lock_guard lock(mutex_);
     const auto known = counts_.find(name);
-    if (known == counts_.end() || known->second.empty()) {
-        return 0;
-    }
-    return *std::max_element(known->second.begin(), known->second.end());
+    return known == counts_.end() ? 0 : largest_of(known->second);
+}
+
+std::size_t query_counts::rows() const {
+    const std::lock_guard lock(mutex_);
+    return counts_.size();
 }
 
 bool query_counts::save() {
@@ -185,7 +290,7 @@ bool query_counts::save() {
         now = text();
         changes = changes_;
     }
-    tensafe::io::replace_file(folder_ / "usage", std::as_bytes(std::span<const char>(now)));
+    write_usage(folder_ / "usage", now);
     saved_ = changes;
     return true;
 }

@@ -45,4 +45,10 @@ class adapter_changed_error : public tensafe::error {
     using tensafe::error::error;
 };
 
+/// The session was ended by this program, with forget or close. reconnect begins another.
+class closed_error : public tensafe::error {
+  public:
+    using tensafe::error::error;
+};
+
 }  // namespace split

@@ -13,9 +13,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <random>
 #include <span>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -47,6 +49,31 @@ std::string request_text(std::uint64_t number, std::size_t group) {
     return "request " + std::to_string(number) + " of group " + std::to_string(group);
 }
 
+/// Refuses an adapter that makes deltas of ordinary answers that no float holds. Whoever computes with floats
+/// would stop at them, after decrypting, and the server would see that: docs/security.md.
+void check_gain(const lora::model_layout& layout, const lora::adapter& held) {
+    constexpr double largest = 0x1p64;
+    for (const auto& group : layout.groups) {
+        for (const auto& site : group.sites) {
+            const auto found = std::find_if(held.sites.begin(), held.sites.end(),
+                                            [&](const auto& given) { return given.name == site.name; });
+            double sum = 1;  // without B here; who lacks one is refused by model_client
+            if (found != held.sites.end()) {
+                sum = 0;
+                for (const float entry : found->b.values) {
+                    sum += std::abs(static_cast<double>(entry));
+                }
+            }
+            const double gain = group.row_norm * std::abs(site.scale) * sum;
+            if (!(gain <= largest)) {
+                throw tensafe::parameter_error(
+                    "remote_model: site " + quote(site.name) + ": got " + std::to_string(gain) +
+                    " for its row norm times its scale times the sum of B's entries, wanted at most 2^64");
+            }
+        }
+    }
+}
+
 }  // namespace
 
 tensafe::io::signing_key client_identity(const std::filesystem::path& file) {
@@ -54,12 +81,25 @@ tensafe::io::signing_key client_identity(const std::filesystem::path& file) {
     if (file.empty()) {
         return signing_key::generate();
     }
-    if (!std::filesystem::exists(file)) {
-        signing_key made = signing_key::generate();
-        made.write(file);
-        return made;
+    std::error_code failed;
+    const bool is_there = std::filesystem::exists(file, failed);
+    if (failed) {
+        throw tensafe::io_error(quote(file.string()) +
+                                ": cannot look for the key of this client: " + failed.message());
     }
-    return signing_key::read(file);
+    if (is_there) {
+        return signing_key::read(file);
+    }
+    signing_key made = signing_key::generate();
+    try {
+        made.write(file);
+    } catch (const tensafe::io_error&) {
+        if (!std::filesystem::exists(file, failed)) {
+            throw;
+        }
+        return signing_key::read(file);  // another start was first
+    }
+    return made;
 }
 
 remote_model::remote_model(connector connect, tensafe::io::signing_key identity,
@@ -118,10 +158,18 @@ void remote_model::slow_down(const rate_limit_error& why) {
 }
 
 client_connection& remote_model::connected() {
+    if (closed_) {
+        throw closed_error("remote_model: got a request after forget or close, wanted reconnect before it");
+    }
     if (!connection_) {
         throw connection_lost("remote_model: there is no connection");
     }
     return *connection_;
+}
+
+/// Bytes of a message in JSON: the connection limits what a frame may have.
+std::size_t remote_model::largest_carried(const client_connection::frame& in) const noexcept {
+    return options_.frames == frame_form::json ? in.bytes.size() : 0;
 }
 
 /// Of a text frame.
@@ -131,7 +179,7 @@ control_message remote_model::receive_control() {
         throw format_error("remote_model: got a binary frame of " + std::to_string(frame.bytes.size()) +
                            " bytes, wanted a control message");
     }
-    return parse_control(frame.text(), options_.frames == frame_form::json ? options_.largest_message : 0);
+    return parse_control(frame.text(), largest_carried(frame));
 }
 
 void remote_model::refuse(const refusal& said) const {
@@ -247,7 +295,8 @@ void remote_model::open_session(const tensafe::random::seed& nonce) {
     mine.adapter = options_.adapter;
     mine.client = identity_.verifying().bytes();
     mine.set = set;
-    mine.signature = identity_.sign(text_to_sign(nonce, set, key, options_.adapter));
+    mine.signature =
+        identity_.sign(text_to_sign(connected().certificate_sha256(), nonce, set, key, options_.adapter));
     mine.frames = options_.frames;
     mine.held = asks_for_held_;
     connected().send_text(to_text(mine));
@@ -288,6 +337,7 @@ void remote_model::take_adapter(const welcome& from) {
     }
     lora::adapter held = given_ ? std::move(*given_) : wire::read_held_adapter(held_message);
     given_.reset();
+    check_gain(layout, held);
     auto made = std::make_shared<client_type>(keys_, std::move(layout), std::move(held));
     std::vector<layout_type> layouts;
     for (const auto& group : made->layout().groups) {
@@ -302,11 +352,13 @@ void remote_model::take_adapter(const welcome& from) {
 void remote_model::carry(std::size_t group, const request_type& request, reply_type& reply) {
     static_cast<void>(layout().at(group));  // that there is one
     if (next_number_ == std::numeric_limits<std::uint64_t>::max()) {
+        session_.reset();
+        drop();
         throw connection_lost("remote_model: the numbers of this session are used up");
     }
     const std::uint64_t number = next_number_++;  // used up, whatever comes of it
     const auto short_group = static_cast<std::uint32_t>(group);
-    wire::write_request(request, wire::envelope{number, short_group}, message_);
+    wire::write_request<packing, protection>(request, wire::envelope{number, short_group}, message_);
     try {
         send_request(number, short_group);
         receive_reply(number, short_group, reply);
@@ -316,8 +368,6 @@ void remote_model::carry(std::size_t group, const request_type& request, reply_t
         drop();  // a late reply must find nobody
         throw;
     }
-    losses_ = 0;
-    waits_ = 0;
     ++counts_.replies;
 }
 
@@ -331,8 +381,12 @@ void remote_model::send_request(std::uint64_t number, std::uint32_t group) {
 }
 
 void remote_model::receive_reply(std::uint64_t number, std::uint32_t group, reply_type& reply) {
-    for (;;) {
-        const client_connection::frame frame = connected().receive(options_.answer_limit);
+    using std::chrono::steady_clock;
+    const auto end = steady_clock::now() + options_.answer_limit;
+    for (bool goes_away = false;; goes_away = true) {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - steady_clock::now());
+        const client_connection::frame frame =
+            connected().receive(std::max(left, std::chrono::milliseconds(0)));
         if (!frame.is_text) {
             if (options_.frames == frame_form::json) {
                 throw format_error("remote_model: " + request_text(number, group) +
@@ -341,8 +395,7 @@ void remote_model::receive_reply(std::uint64_t number, std::uint32_t group, repl
             take_reply(frame.bytes, number, group, reply);
             return;
         }
-        const control_message got =
-            parse_control(frame.text(), options_.frames == frame_form::json ? options_.largest_message : 0);
+        const control_message got = parse_control(frame.text(), largest_carried(frame));
         if (const auto* const carried = std::get_if<json_reply>(&got)) {
             if (carried->number != number || carried->group != group) {
                 throw format_error("remote_model: got a reply to " +
@@ -359,7 +412,8 @@ void remote_model::receive_reply(std::uint64_t number, std::uint32_t group, repl
             }
             refuse(*said);
         }
-        if (!std::holds_alternative<draining>(got)) {  // the reply still comes before the server goes
+        // The reply still comes before the server goes, which it says once.
+        if (!std::holds_alternative<draining>(got) || goes_away) {
             throw format_error(std::string("remote_model: got ") + name_of(got) + ", wanted a reply to " +
                                request_text(number, group));
         }
@@ -380,6 +434,7 @@ void remote_model::take_reply(std::span<const std::uint8_t> message, std::uint64
 
 void remote_model::reconnect() {
     drop();
+    closed_ = false;
     backoff waits(options_.backoff);
     std::random_device device;
     const auto draw = [&] {
@@ -413,11 +468,14 @@ void remote_model::forget() {
     connected().send_text(to_text(split::forget{}));
     static_cast<void>(receive_one<forgotten>("forgotten"));
     session_.reset();
+    closed_ = true;
     connection_->close();
     drop();
 }
 
 void remote_model::close() noexcept {
+    closed_ = true;
+    session_.reset();
     if (!connection_) {
         return;
     }
@@ -427,7 +485,6 @@ void remote_model::close() noexcept {
     }
     connection_->close();
     drop();
-    session_.reset();
 }
 
 }  // namespace split

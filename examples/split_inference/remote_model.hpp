@@ -30,12 +30,10 @@ namespace split {
 struct remote_options {
     std::string adapter;  ///< by its name on the server
     frame_form frames = frame_form::binary;
-    /// For each message of a handshake, and for a reply.
+    /// For each message of a handshake, and for a reply with all that comes before it.
     std::chrono::milliseconds answer_limit{60'000};
-    std::size_t largest_message = std::size_t{256} << 20;  ///< that the server may send in JSON
     backoff_options backoff;
-    /// How often with_retry makes up for a lost connection, or waits for a rate limit, without a reply in
-    /// between.
+    /// How often one with_retry makes up for a lost connection, and waits for a rate limit.
     std::size_t most_losses = 5;
     std::size_t most_waits = 100;
 
@@ -46,8 +44,8 @@ struct remote_options {
 };
 
 /// The identity of a client: the key in this file, which only its owner may read, made if there is none yet.
-/// An empty path: a fresh one that is never stored.
-/// @throws as io::signing_key::read and write
+/// An empty path: a fresh one that is never stored. Of several first starts at once all get the same key.
+/// @throws io_error, naming the file, if it cannot be looked for; as io::signing_key::read and write
 tensafe::io::signing_key client_identity(const std::filesystem::path& file);
 
 /// An adapter on a server that is elsewhere: one session over connections that may break. Has the client's
@@ -77,7 +75,8 @@ class remote_model {
     /// @param keys  with the secret key, which stays here
     /// @param held  what the client holds of the adapter (lora::client_part); not given: the server sends it
     /// @throws connection_lost; refused_error if the server says no; format_error, shape_error or
-    ///         parameter_error for messages that are none, and for a `held` that does not go with the layout
+    ///         parameter_error for messages that are none, for a `held` that does not go with the layout, and
+    ///         for an adapter that makes numbers of its answers that no float can hold
     remote_model(connector connect, tensafe::io::signing_key identity,
                  std::shared_ptr<tensafe::lora::client<params>> keys, remote_options options,
                  std::optional<tensafe::lora::adapter> held = std::nullopt);
@@ -98,32 +97,36 @@ class remote_model {
     /// a number of its own, and the reply must have it.
     /// @throws connection_lost; what became of the request is then not known, and it must not be sent again:
     ///         encrypt anew. refused_error, query_limit_error, rate_limit_error: the session goes on.
+    ///         closed_error after forget or close.
     ///         format_error or shape_error for a reply that is none or another one's: the connection is
     ///         closed then
     void carry(std::size_t group, const request_type& request, reply_type& reply);
 
-    /// A new connection: the session goes on where the server still has it, or there is a fresh one. Tries
-    /// until the attempts of the options are used up, with longer and longer waits.
+    /// A new connection: the session goes on where the server still has it, or there is a fresh one, as there
+    /// is after forget and close. Tries until the attempts of the options are used up, with longer and longer
+    /// waits.
     /// @throws connection_lost with the last reason; adapter_changed_error; otherwise as the constructor
     void reconnect();
 
     /// Calls f, which must encrypt whatever it sends, until it is through: after a lost connection again over
     /// a new one, after a rate limit when the server said. So every request is a fresh encryption.
+    /// A lost connection is one of `most_losses`, whatever was answered before it: f may send several
+    /// requests. After forget or close nothing is opened again: f gets closed_error.
     /// @throws what f throws otherwise, and as reconnect
     template <class F>
     auto with_retry(F&& f) -> decltype(f()) {
+        std::size_t losses = 0;
+        std::size_t waits = 0;
         for (;;) {
             try {
                 return f();
             } catch (const connection_lost& e) {
-                if (++losses_ > options_.most_losses) {
-                    losses_ = 0;  // the caller may begin again
+                if (++losses > options_.most_losses) {
                     throw;
                 }
                 report(e.what());
             } catch (const rate_limit_error& e) {
-                if (++waits_ > options_.most_waits) {
-                    waits_ = 0;
+                if (++waits > options_.most_waits) {
                     throw;
                 }
                 slow_down(e);
@@ -134,10 +137,10 @@ class remote_model {
     }
 
     /// Asks the server to drop all that it knows of this client's key; the session is over then.
-    /// @throws connection_lost, refused_error
+    /// @throws connection_lost, refused_error; closed_error after forget or close
     void forget();
 
-    /// Ends the session. Nothing if there is no connection.
+    /// Ends the session. Without a connection the server finds out by itself.
     void close() noexcept;
 
   private:
@@ -150,6 +153,7 @@ class remote_model {
     void wait(std::chrono::milliseconds time) const;
     void slow_down(const rate_limit_error& why);
     client_connection& connected();
+    std::size_t largest_carried(const client_connection::frame& in) const noexcept;
     control_message receive_control();
     template <class Wanted>
     Wanted receive_one(const char* wanted);
@@ -181,8 +185,7 @@ class remote_model {
     std::vector<layout_type> layouts_;          ///< of each group
     tensafe::io::sha256_digest held_digest_{};  ///< of what the server sent to hold
     std::vector<std::uint8_t> message_;         ///< kept from request to request
-    std::size_t losses_ = 0;                    ///< since the last reply
-    std::size_t waits_ = 0;
+    bool closed_ = false;                       ///< by forget or close
     counts counts_;
 };
 

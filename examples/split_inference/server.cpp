@@ -9,6 +9,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include <arpa/inet.h>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -46,6 +48,7 @@ struct arguments {
     unsigned drain_seconds = 10;
     double handshake_seconds = 10;
     double idle_seconds = 60;
+    double frame_seconds = 30;
     double write_seconds = 30;
     double session_seconds = 120;
     std::string cache;
@@ -86,13 +89,16 @@ void add_options(CLI::App& app, arguments& a) {
         ->capture_default_str();
     const auto seconds = CLI::Range(0.01, 86'400.0);
     app.add_option("--handshake-seconds", a.handshake_seconds,
-                   "for TLS, for a whole HTTP request, for a close")
+                   "for TLS, a whole HTTP request, from a WebSocket to its session, a close")
         ->check(seconds)
         ->capture_default_str();
     app.add_option("--idle-seconds", a.idle_seconds, "of silence, pings included")
         ->check(seconds)
         ->capture_default_str();
-    app.add_option("--write-seconds", a.write_seconds, "for one frame to be taken")
+    app.add_option("--frame-seconds", a.frame_seconds, "for a frame that was begun to be there whole")
+        ->check(seconds)
+        ->capture_default_str();
+    app.add_option("--write-seconds", a.write_seconds, "for a frame, or each MB of a longer one, to be taken")
         ->check(seconds)
         ->capture_default_str();
     app.add_option("--session-seconds", a.session_seconds, "of a session after its connection is lost")
@@ -131,6 +137,7 @@ void read_times(arguments& a) {
     };
     a.net.handshake_time = of(a.handshake_seconds);
     a.net.idle_time = of(a.idle_seconds);
+    a.net.frame_time = of(a.frame_seconds);
     a.net.write_time = of(a.write_seconds);
     a.allowed.session_life = of(a.session_seconds);
 }
@@ -164,12 +171,15 @@ std::set<std::string, std::less<>> read_clients(const std::string& path) {
     return result;
 }
 
-/// SIGTERM and SIGINT wait to be taken: no thread of this program is interrupted by them.
+/// SIGTERM, SIGINT and SIGHUP wait to be taken: no thread of this program is interrupted by them. Whoever read
+/// the log may go: SIGPIPE is ignored.
 sigset_t block_signals() {
+    static_cast<void>(std::signal(SIGPIPE, SIG_IGN));
     sigset_t waited_for;
     sigemptyset(&waited_for);
     sigaddset(&waited_for, SIGTERM);
     sigaddset(&waited_for, SIGINT);
+    sigaddset(&waited_for, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &waited_for, nullptr);
     return waited_for;
 }
@@ -208,13 +218,60 @@ void serve(split::service& service, split::net::http_server& server, const sigse
     service.to_log().line(split::log_level::info, "stopped");
 }
 
+/// A folder that is made is for this user alone. One that was there keeps its mode, and must be.
+void prepare_state(const std::filesystem::path& folder) {
+    using std::filesystem::perms;
+    const bool was_there = std::filesystem::exists(folder);
+    std::filesystem::create_directories(folder);
+    if (!was_there) {
+        std::filesystem::permissions(folder, perms::owner_all);
+    }
+    const perms open = std::filesystem::status(folder).permissions() & (perms::group_all | perms::others_all);
+    if (open != perms::none) {
+        throw tensafe::io_error("--state " + tensafe::io::quote(folder.string()) +
+                                ": others than its owner have access, wanted a folder of this server alone "
+                                "(chmod 700)");
+    }
+}
+
+bool is_loopback(const std::string& address) {
+    std::array<unsigned char, 4> v4{};
+    in6_addr v6{};
+    return (::inet_pton(AF_INET, address.c_str(), v4.data()) == 1 && v4[0] == 127) ||
+           (::inet_pton(AF_INET6, address.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6));
+}
+
+/// Whether all were loaded. A signal stops it: packing takes minutes where adapters are large.
+bool load_adapters(const std::vector<std::string>& adapters, split::service& service,
+                   const sigset_t& signals) {
+    for (const std::string& each : adapters) {
+        const std::size_t equals = each.find('=');
+        if (equals == each.npos) {
+            throw tensafe::parameter_error("got --adapter " + tensafe::io::quote(each) +
+                                           ", wanted NAME=DIRECTORY");
+        }
+        try {
+            static_cast<void>(service.adapters().load(
+                each.substr(0, equals), [&] { return tensafe::io::load_peft(each.substr(equals + 1)); },
+                [&](std::size_t, std::size_t) {
+                    if (stop_within(signals, 0ms)) {
+                        throw tensafe::cancelled_error("split_server: a signal came");
+                    }
+                }));
+        } catch (const tensafe::cancelled_error&) {
+            service.to_log().line(split::log_level::info, "stopped");
+            return false;
+        }
+    }
+    return true;
+}
+
 int run(arguments& a) {
     const sigset_t signals = block_signals();
     read_listen(a);
     read_query_limit(a);
     read_times(a);
-    std::filesystem::create_directories(a.state);
-    std::filesystem::permissions(a.state, std::filesystem::perms::owner_all);
+    prepare_state(a.state);
 
     std::string fingerprint;
     if (a.insecure_plaintext) {
@@ -228,6 +285,9 @@ int run(arguments& a) {
         fingerprint = files.fingerprint;
     }
     split::service_options options;
+    if (!fingerprint.empty()) {
+        options.certificate = tensafe::io::from_hex<32>(fingerprint, "certificate");
+    }
     options.allowed = a.allowed;
     options.state = a.state;
     options.cache = a.cache;
@@ -236,22 +296,18 @@ int run(arguments& a) {
         options.clients = read_clients(a.clients);
     }
     split::service service(std::move(options));
-    for (const std::string& each : a.adapters) {
-        const std::size_t equals = each.find('=');
-        if (equals == each.npos) {
-            throw tensafe::parameter_error("got --adapter " + tensafe::io::quote(each) +
-                                           ", wanted NAME=DIRECTORY");
-        }
-        static_cast<void>(service.adapters().load(
-            each.substr(0, equals), [&] { return tensafe::io::load_peft(each.substr(equals + 1)); }));
+    if (!load_adapters(a.adapters, service, signals)) {
+        return 0;
     }
-    split::admin admin(service, a.state, a.adapter_root);
+    split::admin admin(service, a.state, a.adapter_root,
+                       !a.insecure_plaintext || is_loopback(a.net.address));
     a.net.websocket_path = split::websocket_path;
     split::net::http_server server(
         a.net, {[&](const split::net::http_request& request) { return admin.answer(request); },
                 [&](const std::string& address, std::shared_ptr<split::net::connection_control> control) {
                     return service.converse(address, std::move(control));
-                }});
+                },
+                [&](const std::string& address) { service.connection_refused(address); }});
     server.run();
     const bool is_v6 = a.net.address.find(':') != std::string::npos;
     std::printf("listening on %s://%s%s%s:%u%s%s\n", a.insecure_plaintext ? "ws" : "wss", is_v6 ? "[" : "",

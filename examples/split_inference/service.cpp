@@ -1,5 +1,6 @@
 #include "service.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "conversation.hpp"
@@ -13,13 +14,24 @@ service::service(service_options options)
                     options_.to.line(log_level::warning, "cache_problem", {{"what", what}});
                 }),
       sessions_(options_.allowed),
-      counts_(options_.state),
+      // Without a list of clients anybody makes keys, and a limit that protects nothing must lock out nobody.
+      counts_(options_.state,
+              options_.clients ? query_counts::when_full::refuse : query_counts::when_full::evict),
       requests_(options_.allowed.requests_per_second, options_.allowed.requests_per_second),
       handshakes_(options_.allowed.handshakes_per_second, options_.allowed.handshakes_at_once) {}
 
 std::unique_ptr<net::websocket_handler> service::converse(const std::string& address,
                                                           std::shared_ptr<net::connection_control> control) {
-    return std::make_unique<conversation>(*this, address, std::move(control), ++connections_made_);
+    const std::uint64_t number = ++connections_made_;
+    options_.to.line(log_level::info, "connected", {{"connection", number}, {"address", address}});
+    return std::make_unique<conversation>(*this, address, std::move(control), number);
+}
+
+void service::connection_refused(const std::string& address) {
+    counters_.connection_refused();
+    if (refusals_told_.take({}, options_.now()).count() == 0) {
+        options_.to.line(log_level::warning, "connection_refused", {{"address", address}});
+    }
 }
 
 void service::expire_sessions() {
@@ -28,12 +40,24 @@ void service::expire_sessions() {
         options_.to.line(log_level::info, "sessions_expired", {{"count", std::uint64_t{expired}}});
     }
     zeros_ahead_ = sessions_.zeros_stored();
+    requests_.sweep(options_.now());
+    handshakes_.sweep(options_.now());
+}
+
+/// A look at all sessions may have set the number to less meanwhile.
+void service::zeros_taken(std::size_t count) noexcept {
+    std::size_t before = zeros_ahead_;
+    while (!zeros_ahead_.compare_exchange_weak(before, before - std::min(before, count))) {
+    }
+}
+
+std::chrono::milliseconds service::take_handshake(const std::string& address) {
+    return handshakes_.take(limited_address(address), options_.now());
 }
 
 std::size_t service::forget(std::string_view client, std::uint64_t but_for) {
     const std::size_t sessions = sessions_.forget(client, but_for);
     static_cast<void>(used_.forget_client(client));
-    requests_.forget(client);
     options_.to.line(log_level::info, "client_forgotten",
                      {{"client", prefix_of(client)}, {"sessions", std::uint64_t{sessions}}});
     return sessions;

@@ -3,6 +3,7 @@
 #include <tensafe/lora/meter.hpp>
 #include <tensafe/lora/pack_progress.hpp>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -35,6 +36,8 @@ struct service_options {
     std::filesystem::path cache;
     /// Who may open sessions: public keys, 64 digits each. Nothing: anybody.
     std::optional<std::set<std::string, std::less<>>> clients;
+    /// SHA-256 of the server's certificate in DER, which clients sign; without TLS zeros.
+    certificate_digest certificate{};
     log to;
 };
 
@@ -54,13 +57,21 @@ class service {
     std::unique_ptr<net::websocket_handler> converse(const std::string& address,
                                                      std::shared_ptr<net::connection_control> control);
 
+    /// A connection of this address was closed as it came. It is counted; the log has one a second.
+    void connection_refused(const std::string& address);
+
     /// From now on nothing begins: conversations refuse hello and resume.
     void drain() noexcept { draining_ = true; }
     bool draining() const noexcept { return draining_; }
 
-    /// To be called every second or so: sessions that waited too long are dropped.
+    /// To be called every second or so: sessions that waited too long are dropped, and names whose rates
+    /// count nothing any more.
     void expire_sessions();
-    /// Drops a client's sessions and its name; what it used of its query limits stays.
+    /// Takes one of the handshakes of this address.
+    /// @return as rate_limiter::take
+    std::chrono::milliseconds take_handshake(const std::string& address);
+    /// Drops a client's sessions and its name; what it used of its query limits stays, and its name in the
+    /// rate limit until that is full again.
     /// @return how many sessions there were
     std::size_t forget(std::string_view client, std::uint64_t but_for = 0);
 
@@ -77,17 +88,20 @@ class service {
   private:
     friend class conversation;
 
+    void zeros_taken(std::size_t count) noexcept;
+
     service_options options_;
     model_shelf adapters_;
     session_table sessions_;
     query_counts counts_;
     rate_limiter requests_;
     rate_limiter handshakes_;
+    rate_limiter refusals_told_{1, 1};
     tensafe::lora::meter used_;
     metrics counters_;
     std::atomic<bool> draining_{false};
     std::atomic<std::uint64_t> connections_made_{0};
-    std::atomic<std::size_t> zeros_ahead_{0};  ///< as of the last look
+    std::atomic<std::size_t> zeros_ahead_{0};  ///< as of the last look, and what was made and taken since
     std::atomic<std::size_t> busy_{0};         ///< requests being answered
 };
 

@@ -105,6 +105,12 @@ session_table::number_state session_table::state_of(const session& of, std::uint
                : number_state::replayed;
 }
 
+bool session_table::holds(const session& of, std::uint64_t connection) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(of.id);
+    return found != entries_.end() && found->second.connection == connection;
+}
+
 session_table::number_state session_table::look(const session& of, std::uint64_t connection,
                                                 std::uint64_t number) const {
     const std::lock_guard lock(mutex_);

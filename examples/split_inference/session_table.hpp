@@ -57,6 +57,18 @@ class session_table {
     /// The same, and from now on only larger ones may.
     number_state accept(const session& of, std::uint64_t connection, std::uint64_t number);
 
+    /// Whether this connection has the session.
+    bool holds(const session& of, std::uint64_t connection) const;
+    /// Runs `step` if nobody has ended the session, and nobody ends it meanwhile. It must be short and ask
+    /// this table nothing.
+    template <class Step>
+    void while_open(const session& of, Step step) const {
+        const std::lock_guard lock(mutex_);
+        if (entries_.contains(of.id)) {
+            step();
+        }
+    }
+
     /// The connection is lost; the session waits for its client.
     void lose(const session& of, std::uint64_t connection, time_point now);
     /// The session is over.

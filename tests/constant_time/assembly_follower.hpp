@@ -108,6 +108,13 @@ class follower {
             result = std::max(result, at(slots_.at(o.displacement)));
         } else if (o.memory && !o.rip) {
             result = std::max(result, vector ? data : loaded);
+            constexpr int rsp = 4;
+            constexpr int rbp = 5;
+            if (o.index >= 0 && (o.base == rsp || o.base == rbp)) {  // of an array there: any slot
+                for (std::size_t s = first_slot; s < state_.size(); ++s) {
+                    result = std::max(result, state_[s]);
+                }
+            }
         }
         return result;
     }

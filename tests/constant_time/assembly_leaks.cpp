@@ -69,6 +69,29 @@ TENSAFE_LOOKED_AT bool planted_branch_on_stored_lane(const std::uint64_t* words,
     return true;
 }
 
+TENSAFE_LOOKED_AT std::uint64_t planted_branch_on_stored_lanes(const std::uint64_t* words) {
+    alignas(64) volatile std::uint64_t lanes[8];
+    _mm512_store_si512(const_cast<std::uint64_t*>(lanes), load(words));
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < 8; ++i) {
+        if (lanes[i] > 5) {
+            sum = sum * 3 + i;
+        }
+    }
+    return sum;
+}
+
+TENSAFE_LOOKED_AT std::uint64_t planted_index_of_stored_lanes(const std::uint64_t* words,
+                                                              const std::uint64_t* table) {
+    alignas(64) volatile std::uint64_t lanes[8];
+    _mm512_store_si512(const_cast<std::uint64_t*>(lanes), load(words));
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < 8; ++i) {
+        sum += table[lanes[i]];
+    }
+    return sum;
+}
+
 TENSAFE_LOOKED_AT __m512i planted_gather(const std::uint64_t* words, const std::uint64_t* table) {
     return _mm512_i64gather_epi64(load(words), table, 8);
 }

@@ -2,6 +2,7 @@
 // breaks it; and TLS against a socket.
 #include <tensafe/core/error.hpp>
 #include <tensafe/io/ed25519.hpp>
+#include <tensafe/io/hex.hpp>
 #include <tensafe/lora/adapter.hpp>
 #include <tensafe/lora/model_layout.hpp>
 #include <tensafe/lora/wire_held_adapter.hpp>
@@ -13,6 +14,7 @@
 #include <tensafe/wire/zero_key.hpp>
 
 #include <doctest/doctest.h>
+#include <openssl/sha.h>
 #include <openssl/ssl.h>
 
 #include <algorithm>
@@ -22,8 +24,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <filesystem>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <netinet/in.h>
 #include <optional>
@@ -38,8 +42,11 @@
 #include <vector>
 
 #include "../../examples/split_inference/backoff.hpp"
+#include "../../examples/split_inference/base64.hpp"
 #include "../../examples/split_inference/control_message.hpp"
+#include "../../examples/split_inference/net/http_server.hpp"
 #include "../../examples/split_inference/net/websocket_client.hpp"
+#include "../../examples/split_inference/params.hpp"
 #include "../../examples/split_inference/remote_model.hpp"
 #include "../../examples/split_inference/tls_certificate.hpp"
 #include "../refusal.hpp"
@@ -110,12 +117,14 @@ struct peer {
     std::uint64_t next_number = 0;      ///< what resumed says; 0: as it is
     std::uint64_t number_of_reply = 0;  ///< added to the right one
     std::uint32_t group_of_reply = 0;
-    std::uint64_t number_in_json = 0;  ///< added in the JSON around the reply alone
-    bool cut_replies = false;          ///< in place of the next reply the connection breaks
-    std::size_t unreachable = 0;       ///< so many connections fail first
-    std::deque<refusal> refusals;      ///< in place of answers to requests
+    std::uint64_t number_in_json = 0;   ///< added in the JSON around the reply alone
+    bool cut_replies = false;           ///< in place of the next reply the connection breaks
+    std::size_t answers_until_cut = 0;  ///< of a connection; 0: no limit
+    std::size_t unreachable = 0;        ///< so many connections fail first
+    std::deque<refusal> refusals;       ///< in place of answers to requests
     std::optional<refusal> at_hello;
-    bool draining_first = false;  ///< before the next reply
+    std::size_t draining_first = 0;  ///< so many times before the next reply
+    milliseconds slow_draining{0};   ///< how long each takes
 
     // What a test looks at.
     std::size_t connections = 0;
@@ -129,6 +138,7 @@ struct peer {
     std::vector<std::uint64_t> numbers;
     std::vector<std::string> others;  ///< forget, bye
     std::size_t binary_frames = 0;
+    milliseconds last_limit{0};  ///< of a frame that was waited for
     std::uint8_t filling = 0;
     resume_token token{};
 
@@ -159,7 +169,8 @@ class peer_connection final : public client_connection {
         traffic_.up += message.size();
         take_message({message.begin(), message.end()});
     }
-    frame receive(milliseconds) override {
+    frame receive(milliseconds limit) override {
+        of_.last_limit = limit;
         check_open();
         if (frames_.empty()) {
             cut_ = true;
@@ -167,6 +178,10 @@ class peer_connection final : public client_connection {
         }
         last_ = std::move(frames_.front());
         frames_.pop_front();
+        if (slow_ > 0) {
+            --slow_;
+            std::this_thread::sleep_for(of_.slow_draining);
+        }
         traffic_.down += last_.second.size();
         return {last_.first, last_.second};
     }
@@ -227,10 +242,10 @@ class peer_connection final : public client_connection {
         REQUIRE(!of_.hellos.empty());
         const hello& m = of_.hellos.back();
         of_.zero_keys.push_back(key);
-        of_.signatures.push_back(tensafe::io::verifying_key(m.client).verifies(
-                                     text_to_sign(of_.nonces.back(), m.set, key, m.adapter), m.signature) &&
-                                 wire::read_zero_key<params, lora::request_level<params>>(key).server_nonce ==
-                                     of_.nonces.back());
+        of_.signatures.push_back(
+            tensafe::io::verifying_key(m.client).verifies(
+                text_to_sign({}, of_.nonces.back(), m.set, key, m.adapter), m.signature) &&
+            wire::read_zero_key<params, lora::request_level<params>>(key).server_nonce == of_.nonces.back());
         if (of_.at_hello) {
             say(to_text(*of_.at_hello));
             return;
@@ -240,7 +255,7 @@ class peer_connection final : public client_connection {
         say_message(carried_message::kind::model_layout,
                     wire::write_model_layout<params, packing, protection>(of_.layout));
         if (m.held) {
-            say_message(carried_message::kind::held_adapter, wire::write_held_adapter(of_.held));
+            say_message(carried_message::kind::held_adapter, wire::write_held_adapter(of_.held, of_.layout));
         }
         of_.has_session = true;
         of_.numbers.clear();
@@ -264,7 +279,12 @@ class peer_connection final : public client_connection {
             say(to_text(said));
             return;
         }
-        if (std::exchange(of_.draining_first, false)) {
+        if (of_.answers_until_cut != 0 && ++answers_ > of_.answers_until_cut) {
+            cut_ = true;
+            return;
+        }
+        slow_ = of_.draining_first;
+        for (; of_.draining_first > 0; --of_.draining_first) {
             say(to_text(draining{}));
         }
         const wire::envelope envelope{head.number + of_.number_of_reply, head.group + of_.group_of_reply};
@@ -280,6 +300,8 @@ class peer_connection final : public client_connection {
     std::deque<std::pair<bool, octets>> frames_;
     std::pair<bool, octets> last_;
     traffic traffic_;
+    std::size_t answers_ = 0;
+    std::size_t slow_ = 0;
     bool json_ = false;
     bool cut_ = false;
 };
@@ -477,6 +499,20 @@ TEST_CASE("no number comes again, whatever the server says is next") {
     }
 }
 
+TEST_CASE("where the numbers of a session are used up, the next one begins with 1") {
+    peer server;
+    patient calm;
+    remote_model remote(server.connector(), client_identity({}), keys(), calm.options());
+    server.next_number = ~std::uint64_t{0};
+    remote.reconnect();
+    remote_model::reply_type reply;
+    CHECK(tests::refusal<connection_lost>([&] { ask(remote, reply); }).find("used up") != std::string::npos);
+    CHECK(server.open == 0);
+    remote.with_retry([&] { ask(remote, reply); });
+    CHECK(server.numbers == std::vector<std::uint64_t>{1});
+    CHECK(remote.counted().sessions == 2);
+}
+
 TEST_CASE("where the session is gone, a fresh one is opened on the same connection") {
     peer server;
     patient calm;
@@ -566,6 +602,40 @@ TEST_CASE("a server that cuts every request is not asked for ever") {
     CHECK(remote.counted().replies == 5);
 }
 
+TEST_CASE("a step of several requests ends, too, if its server never answers more than the first") {
+    peer server;
+    server.answers_until_cut = 1;
+    patient calm;
+    auto options = calm.options();
+    options.most_losses = 3;
+    options.most_waits = 2;
+    remote_model remote(server.connector(), client_identity({}), keys(), options);
+    remote_model::reply_type reply;
+    std::size_t tries = 0;
+    const auto step = [&] {
+        if (++tries > 10) {
+            throw tensafe::parameter_error("still trying");
+        }
+        ask(remote, reply, 1, 0);
+        ask(remote, reply, 2, 1);
+    };
+    CHECK(tests::refusal<connection_lost>([&] { remote.with_retry(step); }) == "cut");
+    CHECK(tries == 4);
+
+    server.answers_until_cut = 0;
+    remote.reconnect();
+    tries = 0;
+    const auto limited = [&] {
+        server.refusals.clear();
+        ask(remote, reply, 1, 0);
+        server.refusals = {said(error_code::rate_limit, 5)};
+        step();
+    };
+    CHECK(tests::refusal<rate_limit_error>([&] { remote.with_retry(limited); }).find("rate_limit") !=
+          std::string::npos);
+    CHECK(tries == 3);
+}
+
 TEST_CASE("each error of the server becomes an exception that carries its code, and the session goes on") {
     peer server;
     patient calm;
@@ -642,22 +712,61 @@ TEST_CASE("a server that goes away still gives its last reply") {
     patient calm;
     remote_model remote(server.connector(), client_identity({}), keys(), calm.options());
     remote_model::reply_type reply;
-    server.draining_first = true;
+    server.draining_first = 1;
+    server.slow_draining = milliseconds(30);
     ask(remote, reply);
     CHECK(reply.outputs.size() == reply_of(0).outputs.size());
     CHECK(remote.counted().replies == 1);
+    CHECK(server.last_limit <= milliseconds(60'000 - 29));  // of one time for the whole answer
+
+    server.draining_first = 2;
+    CHECK(tests::refusal<tensafe::format_error>([&] { ask(remote, reply); }).find("got draining") !=
+          std::string::npos);
+    CHECK(server.open == 0);
 }
 
-TEST_CASE("a client that asks to be forgotten has no session afterwards") {
-    peer server;
-    patient calm;
-    remote_model remote(server.connector(), client_identity({}), keys(), calm.options());
-    remote.forget();
-    CHECK(server.others == std::vector<std::string>{"forget"});
-    CHECK(server.open == 0);
-    remote.reconnect();
-    CHECK(server.resumes.empty());
-    CHECK(server.hellos.size() == 2);
+TEST_CASE("a client that asked to be forgotten, or closed, has no session until it connects again") {
+    for (const bool forgets : {true, false}) {
+        peer server;
+        patient calm;
+        remote_model remote(server.connector(), client_identity({}), keys(), calm.options());
+        if (forgets) {
+            remote.forget();
+        } else {
+            remote.close();
+        }
+        CHECK(server.others == std::vector<std::string>{forgets ? "forget" : "bye"});
+        CHECK(server.open == 0);
+        remote_model::reply_type reply;
+        CHECK(tests::refusal<closed_error>([&] {
+                  remote.with_retry([&] { ask(remote, reply); });
+              }).find("wanted reconnect") != std::string::npos);
+        CHECK(server.connections == 1);
+        remote.reconnect();
+        ask(remote, reply);
+        CHECK(server.resumes.empty());
+        CHECK(server.hellos.size() == 2);
+    }
+}
+
+TEST_CASE("an adapter whose deltas no float could hold is refused before a state is encrypted") {
+    for (int what = 0; what < 3; ++what) {
+        peer server;
+        patient calm;
+        double& scale = server.layout.groups[1].sites[0].scale;
+        if (what == 0) {
+            server.held.sites[1].b.values[2] = 3e38F;
+        } else if (what == 1) {
+            scale = server.held.sites[1].scale = -1e30;
+        } else {
+            server.layout.groups[1].row_norm = 0x1p70;
+        }
+        const auto message =
+            tests::refusal<tensafe::parameter_error>([&] { remote_to(server, calm.options()); });
+        CHECK(message.find("\"second.site\": got ") != message.npos);
+        CHECK(message.find("wanted at most 2^64") != message.npos);
+        CHECK(server.open == 0);
+    }
 }
 
 TEST_CASE("an identity is made once for a file, and is the same afterwards") {
@@ -667,6 +776,29 @@ TEST_CASE("an identity is made once for a file, and is the same afterwards") {
     const auto first = client_identity(folder / "identity.pem");
     CHECK(client_identity(folder / "identity.pem").verifying() == first.verifying());
     CHECK(!(client_identity({}).verifying() == first.verifying()));
+    CHECK(tests::refusal<tensafe::io_error>([&] {
+              client_identity(folder / std::string(300, 'x'));
+          }).find("cannot look for the key of this client: ") != std::string::npos);
+
+    // Of several starts at once the first makes it, and the others find it there.
+    constexpr std::size_t starts = 8;
+    std::array<std::string, starts> got;
+    {
+        std::latch all(starts);
+        std::vector<std::jthread> threads;
+        for (std::string& mine : got) {
+            threads.emplace_back([&] {
+                all.arrive_and_wait();
+                try {
+                    mine = client_identity(folder / "shared.pem").verifying().hex();
+                } catch (const std::exception& e) {
+                    mine = e.what();
+                }
+            });
+        }
+    }
+    const auto made = client_identity(folder / "shared.pem").verifying().hex();
+    CHECK(std::count(got.begin(), got.end(), made) == starts);
     std::filesystem::remove_all(folder);
 }
 
@@ -775,9 +907,104 @@ TEST_CASE("only the certificate that was given is trusted, and only for its host
     std::filesystem::remove_all(folder);
 }
 
+TEST_CASE("a frame beyond the limit is an error that no other connection would mend") {
+    const listener server([](int socket) {
+        std::string request;
+        for (char c = 0; !request.ends_with("\r\n\r\n") && ::read(socket, &c, 1) == 1;) {
+            request += c;
+        }
+        constexpr std::string_view name = "Sec-WebSocket-Key: ";
+        const std::size_t key = request.find(name) + name.size();
+        const std::string text = request.substr(key, request.find("\r\n", key) - key) +
+                                 "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";  // RFC 6455
+        std::array<std::uint8_t, 20> digest{};
+        ::SHA1(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
+        const std::string answer =
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            "Sec-WebSocket-Accept: " +
+            base64(digest) + "\r\n\r\n" + "\x82\x7e\x04" + std::string(1025, '\0');
+        static_cast<void>(::write(socket, answer.data(), answer.size()));
+        std::array<char, 4096> rest{};
+        while (::read(socket, rest.data(), rest.size()) > 0) {
+        }
+    });
+    websocket_options options;
+    options.largest_frame = 1000;
+    const auto client = connect_websocket(server_address::of("ws://127.0.0.1:" + server.port()), options);
+    CHECK(tests::refusal<tensafe::format_error>([&] {
+              client->receive(milliseconds(10'000));
+          }).find("got a frame of more than 1000 bytes") != std::string::npos);
+}
+
+namespace {
+
+/// Says back what it hears.
+class echo final : public net::websocket_handler {
+  public:
+    void start(net::answer&) override {}
+    void on_text(std::string_view text, net::answer& to) override { to.add_text(text); }
+    void on_binary(std::span<const std::uint8_t> bytes, net::answer& to) override {
+        to.add(false).bytes.assign(bytes.begin(), bytes.end());
+    }
+    void on_drain(net::answer&) override {}
+    bool established() const override { return true; }
+    std::size_t largest_frame() const override { return std::size_t{4} << 20; }
+};
+
+}  // namespace
+
+TEST_CASE("frames of any length come back whole, over TLS and in the clear, and the certificate is known") {
+    const auto folder = std::filesystem::temp_directory_path() / ("split_echo_" + std::to_string(::getpid()));
+    std::filesystem::create_directories(folder);
+    const tls_files files = prepare_certificate(folder);
+    for (const bool tls : {false, true}) {
+        net::http_server_options options;
+        options.websocket_path = websocket_path;
+        if (tls) {
+            options.secure = {files.certificate, files.key};
+        }
+        net::http_server server(options, {[](const net::http_request&) { return net::http_response(); },
+                                          [](const std::string&, std::shared_ptr<net::connection_control>) {
+                                              return std::make_unique<echo>();
+                                          }});
+        server.run();
+        websocket_options trust;
+        trust.trusted_certificates = files.certificate;
+        const auto connection =
+            connect_websocket(server_address::of((tls ? "wss://127.0.0.1:" : "ws://127.0.0.1:") +
+                                                 std::to_string(server.port())),
+                              trust);
+        CHECK(tensafe::io::hex(connection->certificate_sha256()) ==
+              (tls ? files.fingerprint : std::string(64, '0')));
+        for (const std::size_t length : {0U, 1U, 125U, 126U, 16'383U, 65'536U, 98'765U, 3'000'000U}) {
+            CAPTURE(length);
+            octets sent(length);
+            for (std::size_t i = 0; i < length; ++i) {
+                sent[i] = static_cast<std::uint8_t>(i * i >> 8);
+            }
+            const auto before = connection->bytes();
+            connection->send_binary(sent);
+            const auto got = connection->receive(milliseconds(20'000));
+            CHECK_FALSE(got.is_text);
+            CHECK(std::ranges::equal(got.bytes, sent));
+            CHECK(connection->bytes().up >= before.up + length);
+            CHECK(connection->bytes().down >= before.down + length);
+        }
+        connection->send_text("text");
+        CHECK(connection->receive(milliseconds(20'000)).text() == "text");
+        CHECK(tests::refusal<connection_lost>([&] {
+                  static_cast<void>(connection->receive(milliseconds(10)));
+              }).find("cannot receive: not done in time") != std::string::npos);
+        CHECK(tests::refusal<connection_lost>([&] {
+                  connection->send_text("more");
+              }).find("the connection is closed") != std::string::npos);
+    }
+    std::filesystem::remove_all(folder);
+}
+
 TEST_CASE("connections that cannot be made are lost ones, within the limit, and say where") {
     websocket_options options;
-    options.connect_limit = milliseconds(60);
+    options.connect_limit = milliseconds(1000);
     CHECK(tests::refusal<tensafe::parameter_error>([&] {
               connect_websocket(server_address::of("wss://127.0.0.1:1"), options);
           }).find("no certificate to trust") != std::string::npos);
@@ -793,5 +1020,5 @@ TEST_CASE("connections that cannot be made are lost ones, within the limit, and 
     });
     CHECK(tests::refusal<connection_lost>([&] {
               connect_websocket(server_address::of("ws://127.0.0.1:" + silent.port()), options);
-          }).find("cannot open a WebSocket: not done in time") != std::string::npos);
+          }).find("not done in time") != std::string::npos);
 }

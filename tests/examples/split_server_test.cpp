@@ -24,6 +24,7 @@
 #include <string_view>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <variant>
@@ -87,12 +88,15 @@ struct recorder {
     int begun = 0;
     int over = 0;
     std::size_t heard = 0;
+    int asked = 0;
+    int refused = 0;
     std::string greeting = "hello";
+    bool establishes = true;  ///< of the connections that begin from now on
 
     template <class Condition>
-    bool wait_for(Condition condition) {
+    bool wait_for(Condition condition, std::chrono::milliseconds time = 20s) {
         std::unique_lock lock(mutex);
-        return changed.wait_for(lock, 20s, condition);
+        return changed.wait_for(lock, time, condition);
     }
 };
 
@@ -100,6 +104,7 @@ class echo final : public net::websocket_handler {
   public:
     explicit echo(recorder& of) : of_(of) {
         const std::lock_guard lock(of_.mutex);
+        established_ = of_.establishes;
         ++of_.begun;
         of_.changed.notify_all();
     }
@@ -119,10 +124,12 @@ class echo final : public net::websocket_handler {
         to.add_text("draining");
         to.close(net::close_going_away, "draining");
     }
+    bool established() const override { return established_; }
     std::size_t largest_frame() const override { return 1000; }
 
   private:
     recorder& of_;
+    bool established_ = false;
 };
 
 struct served {
@@ -135,12 +142,25 @@ struct served {
         return options;
     }
     net::http_server_handlers handlers() {
-        return {[](const net::http_request& r) {
-                    return r.target == "/healthz" ? net::http_response{200, "ok\n"}
-                                                  : net::http_response{404, "no\n"};
+        return {[this](const net::http_request& r) {
+                    const std::lock_guard lock(what.mutex);
+                    net::http_response page{200, "page " + std::to_string(++what.asked) + "\n"};
+                    if (r.target == "/an_hour") {
+                        page.good_for = 1h;
+                    } else if (r.target == "/a_moment") {
+                        page.good_for = 1ms;
+                    }
+                    return r.target == "/healthz"     ? net::http_response{200, "ok\n"}
+                           : page.good_for.count() > 0 ? page
+                                                      : net::http_response{404, "no\n"};
                 },
                 [this](const std::string&, std::shared_ptr<net::connection_control>) {
                     return std::make_unique<echo>(what);
+                },
+                [this](const std::string& address) {
+                    const std::lock_guard lock(what.mutex);
+                    CHECK(address == "127.0.0.1");
+                    ++what.refused;
                 }};
     }
     recorder what;
@@ -198,6 +218,13 @@ class raw_socket {
             }
             all.append(data, static_cast<std::size_t>(got));
         }
+    }
+    /// Whether the other side, as far as this one knows, still takes something.
+    bool can_send() const { return ::send(socket_, "x", 1, MSG_NOSIGNAL) == 1; }
+    /// At most so many bytes, at least one; nothing if the connection ends.
+    std::size_t receive_some(std::vector<char>& to) const {
+        const ssize_t got = wait() ? ::recv(socket_, to.data(), to.size(), 0) : 0;
+        return got > 0 ? static_cast<std::size_t>(got) : 0;
     }
     void upgrade() const {
         send(
@@ -314,8 +341,10 @@ TEST_CASE("a bucket lets so many through at once, refills with time, and unknown
     CHECK(limiter.take("f", begin + 100ms) == 0ms);
     CHECK(limiter.take("g", begin + 100ms) == 100ms);
     CHECK(limiter.names() == 3);
-    limiter.forget("a");
-    CHECK(limiter.take("a", begin + 100ms) == 0ms);
+    limiter.sweep(begin + 100ms);
+    CHECK(limiter.names() == 3);
+    limiter.sweep(begin + 1h);
+    CHECK(limiter.names() == 0);
     split::rate_limiter backwards(10, 1);
     CHECK(backwards.take("a", begin) == 0ms);
     CHECK(backwards.take("a", begin - 1h) == 100ms);
@@ -423,8 +452,10 @@ TEST_CASE("HTTP requests are answered, also several on one connection, and too l
     one.send("GET /other HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     CHECK(one.receive_all().value_or("").find(" 404 ") != std::string::npos);
     const raw_socket two(s.server.port());
-    two.send("GET /" + std::string(20'000, 'a') + " HTTP/1.1\r\n\r\n");
+    two.send("GET /" + std::string(200'000, 'a') + " HTTP/1.1\r\n\r\n");
     CHECK(two.receive_all().value_or("").find(" 431 ") != std::string::npos);
+    std::this_thread::sleep_for(100ms);
+    CHECK(two.can_send());  // with the rest unread, a close would have taken back the answer
     const raw_socket three(s.server.port());
     three.send("PUT /x HTTP/1.1\r\nContent-Length: 1000000000\r\n\r\n");
     CHECK(three.receive_all().value_or("").find(" 413 ") != std::string::npos);
@@ -432,6 +463,46 @@ TEST_CASE("HTTP requests are answered, also several on one connection, and too l
     four.send(std::string("\x16\x03\x01\x00\xff\x00\x01 random bytes \x00\xfe", 24) + "\r\n\r\n");
     CHECK(four.receive_all());
     CHECK(s.what.begun == 0);
+}
+
+TEST_CASE("HEAD brings what GET would, but for the body") {
+    served s;
+    const raw_socket one(s.server.port());
+    one.send("HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(one.receive_until("\r\n\r\n").find("Content-Length: 3\r\n") != std::string::npos);
+    CHECK(one.receive_until("ok\n").find("HTTP/1.1 200 OK") == 0);
+}
+
+TEST_CASE("a page that is good for some time is made once in it") {
+    served s;
+    const raw_socket one(s.server.port());
+    const auto get = [&](const std::string& target) {
+        one.send("GET " + target + " HTTP/1.1\r\nHost: x\r\n\r\n");
+        static_cast<void>(one.receive_until("\r\n\r\n"));
+        return one.receive_until("\n");
+    };
+    CHECK(get("/an_hour") == "page 1\n");
+    CHECK(get("/an_hour") == "page 1\n");
+    CHECK(get("/a_moment") == "page 2\n");
+    std::this_thread::sleep_for(5ms);
+    CHECK(get("/a_moment") == "page 3\n");
+    CHECK(get("/an_hour") == "page 4\n");  // one is kept
+}
+
+TEST_CASE("who asks now and then does not keep a connection for ever") {
+    net::http_server_options options;
+    options.idle_time = 500ms;
+    served s(options);
+    const raw_socket one(s.server.port());
+    int answers = 0;
+    for (; answers < 100; ++answers) {
+        one.send("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+        if (one.receive_until("ok\n").empty()) {
+            break;
+        }
+        std::this_thread::sleep_for(50ms);
+    }
+    CHECK(answers < 100);
 }
 
 TEST_CASE("a WebSocket carries frames both ways, and its end ends the handler") {
@@ -452,32 +523,68 @@ TEST_CASE("a frame that announces 4 GB or 2^63 bytes ends the connection before 
     for (const std::string_view length :
          {std::string_view("\0\0\0\1\0\0\0\0", 8), std::string_view("\x7f\xff\xff\xff\xff\xff\xff\xff", 8),
           std::string_view("\x80\0\0\0\0\0\0\0", 8), std::string_view("\0\0\0\0\0\0\3\xe9", 8)}) {
-        net::http_server_options options;
-        options.idle_time = 300ms;  // how long it is waited for the peer to see that it ended
-        options.handshake_time = 300ms;
-        served s(options);
-        const raw_socket one(s.server.port());
-        one.upgrade();
-        static_cast<void>(one.receive_until("hello"));
-        one.send(std::string("\x82\xff") + std::string(length) + std::string(4, '\0') + "some of it");
-        CHECK(one.receive_all());
+        served s;
+        {
+            const raw_socket one(s.server.port());
+            one.upgrade();
+            static_cast<void>(one.receive_until("hello"));
+            one.send(std::string("\x82\xff") + std::string(length) + std::string(4, '\0') + "some of it");
+            CHECK(one.receive_all());
+        }
         CHECK(s.what.wait_for([&] { return s.what.over == 1; }));
         CHECK(s.what.heard == 0);
     }
 }
 
-TEST_CASE("who does not finish a handshake, or is silent and answers no ping, is gone") {
+TEST_CASE("half an HTTP request is ended") {
     net::http_server_options options;
     options.handshake_time = 100ms;
-    options.idle_time = 200ms;
     served s(options);
     const raw_socket half(s.server.port());
     half.send("GET /v1/split HT");
     CHECK(half.receive_all());
+}
+
+TEST_CASE("who is silent and answers no ping is gone") {
+    net::http_server_options options;
+    options.idle_time = 200ms;
+    served s(options);
     const raw_socket silent(s.server.port());
     silent.upgrade();
     CHECK(s.what.wait_for([&] { return s.what.begun == 1; }));
     CHECK(s.what.wait_for([&] { return s.what.over == 1; }));
+}
+
+TEST_CASE("who is alive but never gets anywhere is gone, and others stay") {
+    net::http_server_options options;
+    options.handshake_time = 2s;
+    served s(options);
+    const raw_socket good(s.server.port());
+    good.upgrade();
+    static_cast<void>(good.receive_until("hello"));
+    s.what.establishes = false;
+    const raw_socket idler(s.server.port());
+    idler.upgrade();
+    for (int i = 0; i < 200 && !s.what.wait_for([&] { return s.what.over > 0; }, 50ms); ++i) {
+        idler.send_frame(10, "");  // a pong
+    }
+    CHECK(s.what.over == 1);
+    good.send_frame(1, "still here");
+    CHECK(good.receive_until("still here").find("still here") != std::string::npos);
+}
+
+TEST_CASE("who begins a frame and sends it byte by byte is gone") {
+    net::http_server_options options;
+    options.frame_time = 200ms;
+    served s(options);
+    const raw_socket slow(s.server.port());
+    slow.upgrade();
+    slow.send(std::string("\x82\xfe\x03\xe8", 4) + std::string(4, '\0'));  // 1000 bytes are to come
+    for (int i = 0; i < 300 && !s.what.wait_for([&] { return s.what.over > 0; }, 20ms); ++i) {
+        slow.send("x");
+    }
+    CHECK(s.what.over == 1);
+    CHECK(s.what.heard == 0);
 }
 
 TEST_CASE("half a TLS handshake is ended, and so is one that is none") {
@@ -507,6 +614,30 @@ TEST_CASE("a peer that does not take what is sent to it is cut off") {
     CHECK(s.what.wait_for([&] { return s.what.over == 1; }));
 }
 
+TEST_CASE("a peer that takes a long frame slowly gets all of it") {
+    net::http_server_options options;
+    options.write_time = 1s;
+    options.idle_time = 500ms;  // it says nothing meanwhile
+    served s(options);
+    s.what.greeting.assign(std::size_t{24} << 20, 'x');
+    const raw_socket slow(s.server.port(), 1 << 16);
+    slow.upgrade();
+    std::vector<char> some(1 << 16);
+    std::size_t got = 0;
+    for (std::size_t pause = 0; got < s.what.greeting.size();) {
+        const std::size_t n = slow.receive_some(some);
+        if (n == 0) {
+            break;
+        }
+        got += n;
+        if (got >= pause) {
+            std::this_thread::sleep_for(50ms);
+            pause = got + (std::size_t{1} << 19);
+        }
+    }
+    CHECK(got >= s.what.greeting.size());
+}
+
 TEST_CASE("connections beyond the limits are closed, in all and of one address") {
     for (const bool in_all : {true, false}) {
         net::http_server_options options;
@@ -521,6 +652,7 @@ TEST_CASE("connections beyond the limits are closed, in all and of one address")
         const auto got = three.receive_all();
         REQUIRE(got);
         CHECK(got->empty());
+        CHECK(s.what.wait_for([&] { return s.what.refused == 1; }));
         one.reset();
         CHECK(s.what.wait_for([&] { return s.what.over == 1; }));
     }
@@ -528,7 +660,7 @@ TEST_CASE("connections beyond the limits are closed, in all and of one address")
 
 TEST_CASE("draining sends the last words, closes, and still answers HTTP") {
     net::http_server_options options;
-    options.handshake_time = 300ms;  // the peer never closes its side
+    options.handshake_time = 2s;  // the peer never closes its side
     served s(options);
     const raw_socket one(s.server.port());
     one.upgrade();

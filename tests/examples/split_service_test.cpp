@@ -4,6 +4,7 @@
 #include <tensafe/io/ed25519.hpp>
 #include <tensafe/io/hex.hpp>
 #include <tensafe/lora/adapter.hpp>
+#include <tensafe/lora/wire_scheme.hpp>
 #include <tensafe/random/entropy.hpp>
 #include <tensafe/wire/checksum.hpp>
 #include <tensafe/wire/header.hpp>
@@ -11,22 +12,27 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "../../examples/split_inference/conversation.hpp"
+#include "../../examples/split_inference/params.hpp"
+#include "../../examples/split_inference/query_counts.hpp"
 #include "../../examples/split_inference/service.hpp"
 #include "../refusal.hpp"
 
@@ -59,7 +65,7 @@ class scratch_folder {
 class control final : public split::net::connection_control {
   public:
     void end(std::uint16_t, const std::string&) override { ++ended; }
-    int ended = 0;
+    std::atomic<int> ended = 0;
 };
 
 /// Two sites of one input of 64 entries, and one of another input.
@@ -83,8 +89,9 @@ tensafe::lora::adapter small_adapter() {
 
 /// A message around a body, checksums included.
 bytes message_of(tensafe::wire::kind what, const bytes& body, std::uint64_t number = 0,
-                 std::uint32_t group = 0, std::uint64_t set = split::parameter_set_id()) {
-    const auto head = tensafe::wire::write_header({what, set, 0, number, group, body.size()});
+                 std::uint32_t group = 0, std::uint64_t set = split::parameter_set_id(),
+                 std::uint64_t scheme = 0) {
+    const auto head = tensafe::wire::write_header({what, set, scheme, number, group, body.size()});
     bytes message(head.begin(), head.end());
     message.insert(message.end(), body.begin(), body.end());
     const std::uint32_t sum = tensafe::wire::crc32c(body);
@@ -124,7 +131,8 @@ bytes request_message(std::uint64_t number, std::uint32_t group = 0,
     append_number(body, 1);
     body.insert(body.end(), 32, 9);
     body.insert(body.end(), both_limbs, 0);
-    return message_of(tensafe::wire::kind::request, body, number, group, set);
+    return message_of(tensafe::wire::kind::request, body, number, group, set,
+                      tensafe::wire::scheme_id<split::packing, split::protection>);
 }
 
 /// A server with one adapter and a clock that the test sets.
@@ -136,10 +144,12 @@ struct server {
         options.now = [this] { return now; };
         options.state = folder.empty() ? scratch.path() : folder;
         options.clients = std::move(clients);
+        options.certificate = certificate;
         of.emplace(std::move(options));
         of->adapters().load("kjv", small_adapter);
     }
     scratch_folder scratch;
+    split::certificate_digest certificate{std::byte{1}};
     split::time_point now{std::chrono::hours(1)};
     std::optional<split::service> of;
 };
@@ -180,7 +190,7 @@ struct peer {
         h.adapter = adapter;
         h.client = key->verifying().bytes();
         h.set = split::parameter_set_id();
-        h.signature = key->sign(split::text_to_sign(nonce, h.set, zero_key, adapter));
+        h.signature = key->sign(split::text_to_sign(of.certificate, nonce, h.set, zero_key, adapter));
         return h;
     }
     void open(split::frame_form frames = split::frame_form::binary) {
@@ -324,12 +334,30 @@ TEST_CASE(
     CHECK(p.refused().code == error_code::malformed);
     p.send(bytes(std::size_t{3} << 20));
     CHECK(p.refused().code == error_code::too_large);
+    CHECK(s.of->counts().rows() == 0);
     CHECK_FALSE(p.answer.closing());
     const std::string client = tensafe::io::hex(p.key->verifying().bytes());
     CHECK(s.of->counts().most_of(client, "kjv") == 0);
     p.send(request_message(2));
     CHECK(p.has_reply(2));
     CHECK(s.of->counts().most_of(client, "kjv") == 1);
+}
+
+TEST_CASE("64 errors of any kind in a row close the connection") {
+    split::limits allowed;
+    allowed.requests_per_second = 1;
+    server s(allowed);
+    peer p(s);
+    p.open();
+    p.send(request_message(1));
+    REQUIRE(p.has_reply(1));
+    for (int i = 0; i < 64; ++i) {
+        REQUIRE_FALSE(p.answer.closing());
+        p.send(i % 2 == 0 ? request_message(2) : bytes{0});
+        CHECK(p.refused().code == (i % 2 == 0 ? error_code::rate_limit : error_code::malformed));
+    }
+    REQUIRE(p.answer.closing());
+    CHECK(p.answer.closing()->first == split::net::close_policy);
 }
 
 TEST_CASE("64 malformed messages in a row close the connection, 63 do not") {
@@ -372,6 +400,12 @@ TEST_CASE("a hello that is signed by another key, for another nonce, or for anot
               tensafe::random::seed other;
               zero_key = zero_key_message(other);
               h = p.hello_for(zero_key);
+          }).code == error_code::not_authorised);
+    CHECK(attempt([&](peer& p, split::hello& h, bytes& zero_key) {
+              // Signed for another server, which passes this one's nonce on.
+              s.certificate = {std::byte{2}};
+              h = p.hello_for(zero_key);
+              s.certificate = {std::byte{1}};
           }).code == error_code::not_authorised);
     CHECK(attempt([](peer& p, split::hello&, bytes& zero_key) {
               zero_key = zero_key_message(p.nonce);
@@ -442,7 +476,7 @@ TEST_CASE("a lost session is resumed once with each token, and its old connectio
     q.send(request_message(5));
     CHECK(q.has_reply(5));
     // The old connection has nothing to say any more, and its end does not end the session.
-    p->send(request_message(6));
+    p->say(R"({"type":"forget"})");
     CHECK(p->refused().code == error_code::resume_failed);
     CHECK(p->answer.closing());
     p.reset();
@@ -454,6 +488,12 @@ TEST_CASE("a lost session is resumed once with each token, and its old connectio
     CHECK(r.refused().code == error_code::resume_failed);
     CHECK_FALSE(r.answer.closing());
     r.open();  // hello on the same connection
+    peer t(s);
+    t.say(to_text(split::resume{r.welcome.session, r.welcome.resume}));
+    CHECK(std::holds_alternative<split::resumed>(t.told(0)));
+    r.send(request_message(1));
+    CHECK(r.refused().code == error_code::resume_failed);
+    CHECK(r.answer.closing());
     q.send(request_message(7));
     CHECK(q.has_reply(7));
 }
@@ -568,6 +608,34 @@ TEST_CASE("requests beyond the rate are refused with the time to wait, and use u
     s.now += 500ms;
     p.send(request_message(3));
     CHECK(p.has_reply(3));
+    p.say(R"({"type":"forget"})");
+    peer q(s);
+    q.key = p.key;
+    q.open();
+    q.send(request_message(1));
+    CHECK(q.refused().code == error_code::rate_limit);  // to be forgotten gives no new requests
+    s.now += 1s;
+    s.of->expire_sessions();
+    q.send(request_message(1));
+    CHECK(q.has_reply(1));
+}
+
+TEST_CASE("limits of an address take all of a /64 of IPv6 together, and an address of IPv4 by itself") {
+    using split::limited_address;
+    CHECK(limited_address("10.0.0.1") == "10.0.0.1");
+    CHECK(limited_address("2001:db8:1:2::1") == limited_address("2001:db8:1:2:ffff::2"));
+    CHECK(limited_address("2001:db8:1:2::1") != limited_address("2001:db8:1:3::1"));
+    CHECK(limited_address("fe80::1%eth0") == limited_address("fe80::2"));
+    CHECK(limited_address("::ffff:10.0.0.1") != limited_address("::ffff:10.0.0.2"));
+    split::limits allowed;
+    allowed.handshakes_per_second = 1;
+    allowed.handshakes_at_once = 1;
+    server s(allowed);
+    peer p(s, "2001:db8::1");
+    p.open();
+    peer q(s, "2001:db8::2");
+    q.say(to_text(q.hello_for(zero_key_message(q.nonce))));
+    CHECK(q.refused().code == error_code::rate_limit);
 }
 
 TEST_CASE("handshakes of one address are limited, those of another are not") {
@@ -644,5 +712,212 @@ TEST_CASE("bye ends the session, and the metrics count what happened without nam
     CHECK(text.find("tensafe_requests_total{adapter=\"kjv\"} 1\n") != std::string::npos);
     CHECK(text.find("tensafe_split_refusals_total{code=\"replayed\"} 1\n") != std::string::npos);
     CHECK(text.find("tensafe_split_connections 0\n") != std::string::npos);
-    CHECK(text.find("tensafe_split_answer_seconds_count 1\n") != std::string::npos);
+    CHECK(text.find("tensafe_split_compute_seconds_count 1\n") != std::string::npos);
+}
+
+TEST_CASE("a forgotten client's name does not come back by a frame under way") {
+    server s;
+    peer p(s);
+    p.open();
+    p.send(request_message(1));
+    const std::string name = p.key->verifying().hex();
+    REQUIRE(s.of->used().snapshot().of_client(name).requests == 1);
+    CHECK(s.of->forget(name) == 1);
+    for (const bytes& late : {request_message(2), zero_key_message(p.nonce), bytes{1}}) {
+        p.send(late);
+        CHECK(s.of->used().snapshot().of_client(name) == tensafe::lora::usage{});
+    }
+}
+
+TEST_CASE("zeros that were taken are made again before the next look at all sessions") {
+    split::limits allowed;
+    allowed.zeros = 2;
+    allowed.unlimited_queries = true;
+    server s(allowed);
+    peer p(s);
+    p.open();
+    for (std::uint64_t number = 1; number <= 5; ++number) {
+        CHECK(p.side->idle());
+        p.send(request_message(number));
+        REQUIRE(p.has_reply(number));
+    }
+}
+
+TEST_CASE("a frame that may come is as long as this adapter needs, and in base64 only for JSON") {
+    server s;
+    peer p(s);
+    CHECK(p.side->largest_frame() == split::longest_control_text);
+    const bytes zero_key = zero_key_message(p.nonce);
+    p.say(to_text(p.hello_for(zero_key)));
+    CHECK(p.side->largest_frame() == zero_key.size());
+    p.send(zero_key);
+    REQUIRE(p.answer.frames().size() == 3);
+    CHECK(p.side->largest_frame() == request_message(1).size());
+    peer q(s);
+    q.open(split::frame_form::json);
+    CHECK(q.side->largest_frame() == split::longest_carrying_text(request_message(1).size()));
+    split::limits small;
+    small.largest_message = 20'000;
+    server t(small);
+    peer r(t);
+    r.open();
+    CHECK(r.side->largest_frame() == 20'000);
+}
+
+TEST_CASE("clients of one adapter are sent one text of its messages in JSON") {
+    server s;
+    peer p(s);
+    peer q(s);
+    p.open(split::frame_form::json);
+    q.open(split::frame_form::json);
+    for (const std::size_t i : {1u, 2u}) {
+        REQUIRE(p.answer.frames()[i].shared);
+        CHECK(p.answer.frames()[i].shared == q.answer.frames()[i].shared);
+    }
+}
+
+TEST_CASE("an answer keeps the memory of short frames and gives back that of long ones") {
+    split::net::answer a;
+    a.add(false).bytes.resize(std::size_t{1} << 20);
+    a.clear();
+    CHECK(a.add(false).bytes.capacity() >= std::size_t{1} << 20);
+    a.clear();
+    a.add(false).bytes.resize(std::size_t{5} << 20);
+    a.clear();
+    CHECK(a.add(false).bytes.capacity() <= std::size_t{4} << 20);
+}
+
+TEST_CASE("made-up keys lock no client out, and those that asked least make room") {
+    const scratch_folder folder;
+    split::query_counts counts(folder.path(), split::query_counts::when_full::evict);
+    using outcome = split::query_counts::outcome;
+    for (int i = 0; i < 3; ++i) {
+        REQUIRE(counts.add("heavy", "kjv", 7, 100) == outcome::counted);
+    }
+    for (std::size_t i = 0; i < split::query_counts::most_rows + 10; ++i) {
+        REQUIRE(counts.add(std::to_string(i), "kjv", 0, 100) == outcome::counted);
+    }
+    CHECK(counts.rows() <= split::query_counts::most_rows);
+    CHECK(counts.most_of("heavy", "kjv") == 3);
+    CHECK(counts.add("new", "kjv", 0, 100) == outcome::counted);
+    CHECK(counts.most_of("new", "kjv") == 1);
+}
+
+TEST_CASE("a full table of listed clients refuses further ones, and those it has go on") {
+    const scratch_folder folder;
+    split::query_counts counts(folder.path());
+    using outcome = split::query_counts::outcome;
+    for (std::size_t i = 0; i < split::query_counts::most_rows; ++i) {
+        REQUIRE(counts.add(std::to_string(i), "kjv", 0, {}) == outcome::counted);
+    }
+    CHECK(counts.add("new", "kjv", 0, {}) == outcome::no_room);
+    CHECK(counts.add("0", "kjv", 1, {}) == outcome::counted);
+    counts.take_back("1", "kjv", 0);
+    CHECK(counts.add("new", "kjv", 0, {}) == outcome::counted);
+}
+
+TEST_CASE("what was not counted leaves no row, and what was is read again") {
+    const scratch_folder folder;
+    {
+        split::query_counts counts(folder.path());
+        CHECK(counts.add("a", "kjv", 0, 0) == split::query_counts::outcome::limit_reached);
+        CHECK(counts.rows() == 0);
+        static_cast<void>(counts.add("a", "kjv", 4'000'000'000, 2));
+        counts.take_back("a", "kjv", 4'000'000'000);
+        CHECK(counts.rows() == 0);
+        static_cast<void>(counts.add("a", "kjv", 9, 2));
+        static_cast<void>(counts.add("a", "kjv", 9, 2));
+        static_cast<void>(counts.add("a", "kjv", 3, 2));
+        CHECK(counts.save());
+    }
+    split::query_counts counts(folder.path());
+    CHECK(counts.rows() == 1);
+    CHECK(counts.most_of("a", "kjv") == 2);
+    CHECK(counts.add("a", "kjv", 9, 2) == split::query_counts::outcome::limit_reached);
+    CHECK(counts.add("a", "kjv", 3, 2) == split::query_counts::outcome::counted);
+}
+
+TEST_CASE("counts without their key, a key without its counts, and a folder in use are errors") {
+    const scratch_folder folder;
+    const auto refusal = [&] {
+        return tests::refusal<tensafe::error>([&] { static_cast<void>(split::query_counts(folder.path())); });
+    };
+    {
+        split::query_counts first(folder.path());
+        CHECK(refusal().find("another server uses this state folder") != std::string::npos);
+        CHECK(refusal().find(folder.path().string()) != std::string::npos);
+    }
+    CHECK(std::filesystem::exists(folder.path() / "usage"));
+    std::filesystem::rename(folder.path() / "usage", folder.path() / "away");
+    CHECK(refusal().find("usage\": is missing") != std::string::npos);
+    std::filesystem::rename(folder.path() / "away", folder.path() / "usage");
+    std::filesystem::remove(folder.path() / "usage_key");
+    CHECK(refusal().find("usage_key\": is missing") != std::string::npos);
+}
+
+TEST_CASE("a usage file that is no list of counts is refused with its line") {
+    const scratch_folder folder;
+    static_cast<void>(split::query_counts(folder.path()));
+    const std::string name(64, 'a');
+    for (const std::string& line :
+         {name, name + " 1", name + " 1:", name + " 1:0", name + " 1:2 1:3", name + "1:2", name + " 1:2x",
+          name + " 1:2\n" + name + " 1:2", std::string("1:2")}) {
+        std::ofstream(folder.path() / "usage") << "tensafe split usage 1\n" << line << '\n';
+        CAPTURE(line);
+        CHECK_THROWS_AS(split::query_counts(folder.path()), tensafe::format_error);
+    }
+}
+
+// For ThreadSanitizer, and for what must hold whoever is first.
+TEST_CASE("two connections that take a session from each other, swaps and forgetting go on side by side") {
+    split::limits allowed;
+    allowed.unlimited_queries = true;
+    allowed.handshakes_at_once = 10'000;
+    allowed.requests_per_second = 1e6;
+    server s(allowed);
+    auto p = std::make_unique<peer>(s);
+    p->open();
+    std::atomic<bool> done{false};
+    std::thread swaps([&] {
+        while (!done) {
+            s.of->adapters().load("kjv", small_adapter);
+            static_cast<void>(s.of->adapters().find("kjv"));
+            s.of->expire_sessions();
+            static_cast<void>(s.of->metrics_text());
+        }
+    });
+    for (int round = 0; round < 10; ++round) {
+        std::thread computes([&] {
+            for (std::uint64_t n = 1; n <= 4; ++n) {
+                p->send(request_message(100u * static_cast<unsigned>(round) + n));
+                p->side->idle();
+            }
+        });
+        auto q = std::make_unique<peer>(s);
+        q->key = p->key;
+        q->say(to_text(split::resume{p->welcome.session, p->welcome.resume}));
+        const auto resumed = std::get<split::resumed>(q->told(0));
+        q->welcome.session = resumed.session;
+        q->welcome.resume = resumed.token;
+        q->send(request_message(100u * static_cast<unsigned>(round) + 50));
+        CHECK(q->has_reply(100u * static_cast<unsigned>(round) + 50));
+        computes.join();
+        p = std::move(q);
+    }
+    const std::string name = p->key->verifying().hex();
+    for (int round = 0; round < 10; ++round) {
+        peer q(s);
+        q.key = p->key;
+        q.open();
+        std::thread forgets([&] { s.of->forget(name); });
+        for (std::uint64_t n = 1; n <= 3; ++n) {
+            q.send(request_message(n));
+        }
+        forgets.join();
+        CHECK(s.of->used().snapshot().of_client(name) == tensafe::lora::usage{});
+    }
+    done = true;
+    swaps.join();
+    s.of->adapters().unload("kjv");
+    CHECK_FALSE(s.of->adapters().find("kjv"));
 }

@@ -16,6 +16,7 @@ TENSAFE_FUZZ_TARGET(adapter_signature) {
     if (!signature) {
         return;
     }
+    fuzz::took();
     fuzz::holds(is_printable_utf8(signature->name), "a signed name can be shown");
     const std::string text = signature->text();
     const io::adapter_signature again = parse(text);

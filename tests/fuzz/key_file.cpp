@@ -30,6 +30,7 @@ TENSAFE_FUZZ_TARGET(key_file) {
     if (!info) {
         return;
     }
+    fuzz::took();
     fuzz::holds(bytes.size() == key_file_bytes && info->generation >= 1,
                 "a key file has its length and a generation");
     fuzz::holds(

@@ -16,6 +16,7 @@ TENSAFE_FUZZ_TARGET(ledger_json) {
     if (!state) {
         return;
     }
+    fuzz::took();
     for (const auto& [name, spent] : state->principals) {
         fuzz::holds(privacy::ledger::is_principal(name), "a principal can be shown");
         fuzz::holds(std::isfinite(spent.mu_squared) && spent.mu_squared >= 0 && spent.delta_slack >= 0,

@@ -245,30 +245,12 @@ void make_wire(const seed_folder& folder) {
     const ckks::seeded_ciphertext<small> seeded{some_residues<basis>(), {}, small::scale};
     put_message(folder, "seeded_ciphertext", wire::write_seeded_ciphertext(seeded, from));
 
-    const auto request_for = [](const auto& layout) {
-        lora::request<small> request;
-        request.d = layout.d;
-        request.block = layout.entries_per_input();
-        request.inputs.assign(
-            layout.inputs(),
-            std::vector<std::uint8_t>(lora::packed_residues_bytes<small>(small::degree), std::uint8_t{0x35}));
-        return request;
-    };
-    put_message(folder, "request", wire::write_request(request_for(of_tiles), from));
-    put_message(folder, "request_of_columns", wire::write_request(request_for(of_columns), from));
+    put_message(folder, "request", wire::write_request<tiles, hidden>(some_request(of_tiles), from));
+    auto column_request = wire::write_request<columns, hidden>(some_request(of_columns), from);
+    put_message(folder, "request_of_columns", column_request);
 
-    const auto reply_of = [&]<class Packing>(const lora::layout<small, Packing, hidden>& layout) {
-        lora::reply<small, Packing, hidden> reply;
-        reply.rank = layout.rank;
-        reply.d = layout.d;
-        const auto bits = static_cast<int>(layout.reply_bits(layout.budget(), 0));
-        reply.outputs.push_back(
-            {std::vector<std::uint8_t>(wire::packed_bytes(layout.wanted(0, 1), bits)),
-             std::vector<std::uint8_t>(wire::packed_bytes(small::degree, bits), std::uint8_t{0x35})});
-        return reply;
-    };
-    put_message(folder, "reply", wire::write_reply(reply_of(of_tiles), from));
-    auto column_message = wire::write_reply(reply_of(of_columns), from);
+    put_message(folder, "reply", wire::write_reply(some_reply(of_tiles), from));
+    auto column_message = wire::write_reply(some_reply(of_columns), from);
     column_message[16] = 2;  // the target's way to choose the reader
     put_message(folder, "reply_of_columns", column_message);
 
@@ -288,7 +270,7 @@ void make_wire(const seed_folder& folder) {
     slot_request.d = of_slots.d;
     slot_request.stride = of_slots.stride;
     slot_request.inputs.push_back({some_residues<basis>(), {}, small::scale});
-    put_message(folder, "slot_request", wire::write_slot_request(slot_request, from));
+    put_message(folder, "slot_request", wire::write_slot_request<slots>(slot_request, from));
     lora::reply<small, slots, bare> slot_reply;
     using slot_basis = small::basis_at<slots::reply_level<small>>;
     slot_reply.rank = of_slots.rank;
@@ -310,10 +292,10 @@ void make_wire(const seed_folder& folder) {
     held.sites[1].name = "embed";
     held.sites[1].a = lora::matrix(1, 2);
     held.sites[1].b = lora::matrix(2, 1);
-    put_message(folder, "held_adapter", wire::write_held_adapter(held, from));
-    put_message(folder, "held_adapter_as_it_is", wire::write_held_adapter(held, from), 0);
-    put_message(folder, "header_alone", wire::write_held_adapter({}), 0);
-    auto another_version = wire::write_held_adapter({});
+    put_message(folder, "held_adapter", wire::write_whole_adapter(held, from));
+    put_message(folder, "held_adapter_as_it_is", wire::write_whole_adapter(held, from), 0);
+    put_message(folder, "header_alone", wire::write_whole_adapter({}), 0);
+    auto another_version = wire::write_whole_adapter({});
     another_version[4] = 2;
     put_message(folder, "version_two", another_version);
 }

@@ -15,6 +15,7 @@ TENSAFE_FUZZ_TARGET(meter_json) {
     if (!counters) {
         return;
     }
+    fuzz::took();
     for (const int indent : {-1, 2}) {
         const std::string text = io::meter_json(*counters, indent);
         fuzz::holds(io::read_meter_json(text) == *counters, "counters that are written again are the same");

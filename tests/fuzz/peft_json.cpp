@@ -78,6 +78,7 @@ TENSAFE_FUZZ_TARGET(peft_json) {
     if (!config) {
         return;
     }
+    fuzz::took();
     for (const std::string_view module : {"layers.0.q_proj", "q_proj", ".", ""}) {
         fuzz::holds(config->rank(module) >= 1, "a rank is positive");
         fuzz::holds(std::isfinite(config->scale(module)), "a scale is finite");

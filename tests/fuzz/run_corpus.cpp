@@ -3,7 +3,8 @@
 //     run_corpus <folder of this file> <target>    every seed and every crash that was mended
 //     run_corpus --input <target> <file>...        some files, to look at one
 //
-// Fails if there are no seeds, or if all of them are taken or all refused: they then start a fuzzer nowhere.
+// Fails unless the reader that the target is for takes some seeds, each form of them, and refuses others:
+// they start a fuzzer nowhere else.
 
 #include <algorithm>
 #include <cstddef>
@@ -13,6 +14,8 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <numeric>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -46,7 +49,12 @@ std::vector<std::filesystem::path> files_of(const std::filesystem::path& folder)
     return files;
 }
 
-void run(fuzz::target_function target, const std::filesystem::path& path) {
+std::size_t all_taken() {
+    return std::accumulate(fuzz::taken.of.begin(), fuzz::taken.of.end(), std::size_t{0});
+}
+
+/// @returns  whether the input was taken
+bool run(fuzz::target_function target, const std::filesystem::path& path) {
     std::ifstream file(path, std::ios::binary);
     if (!file) {
         throw std::runtime_error(path.string() + ": cannot be read");
@@ -58,34 +66,40 @@ void run(fuzz::target_function target, const std::filesystem::path& path) {
     std::copy(text.begin(), text.end(), bytes.get());
     std::printf("%s\n", path.filename().c_str());
     std::fflush(stdout);
+    const std::size_t before = all_taken();
     target(std::span<const std::uint8_t>(bytes.get(), text.size()));
+    return all_taken() != before;
 }
 
 }  // namespace
 
 int main(int count, char** values) {
     const std::vector<std::string> arguments(values + 1, values + count);
+    std::size_t refused = 0;
     try {
         if (arguments.size() >= 3 && arguments[0] == "--input") {
             const fuzz::target_function target = target_called(arguments[1]);
             for (std::size_t i = 2; i < arguments.size(); ++i) {
-                run(target, arguments[i]);
+                refused += run(target, arguments[i]) ? 0U : 1U;
             }
         } else if (arguments.size() == 2) {
             const std::filesystem::path folder = arguments[0];
             const std::string& name = arguments[1];
             const fuzz::target_function target = target_called(name);
             for (const auto& path : files_of(folder / "corpus" / name)) {
-                run(target, path);
+                refused += run(target, path) ? 0U : 1U;
             }
-            if (fuzz::outcomes.taken == 0 || fuzz::outcomes.refused == 0) {
-                throw std::runtime_error((folder / "corpus" / name).string() + ": " +
-                                         std::to_string(fuzz::outcomes.taken) + " inputs taken and " +
-                                         std::to_string(fuzz::outcomes.refused) +
-                                         " refused, wanted some of both");
+            const auto of_forms = std::span(fuzz::taken.of).first(fuzz::taken.forms);
+            const auto missing = std::count(of_forms.begin(), of_forms.end(), std::size_t{0});
+            if (missing != 0 || refused == 0) {
+                throw std::runtime_error(
+                    (folder / "corpus" / name).string() + ": got " + std::to_string(all_taken()) +
+                    " inputs that were taken, none of them of " + std::to_string(missing) + " of the " +
+                    std::to_string(fuzz::taken.forms) + " forms, and " + std::to_string(refused) +
+                    " that were refused; wanted some of each");
             }
             for (const auto& path : files_of(folder / "crashes" / name)) {
-                run(target, path);
+                refused += run(target, path) ? 0U : 1U;
             }
         } else {
             throw std::runtime_error("wanted <folder> <target>, or --input <target> <file>...");
@@ -94,6 +108,6 @@ int main(int count, char** values) {
         std::fprintf(stderr, "run_corpus: %s\n", e.what());
         return 1;
     }
-    std::printf("taken %zu, refused %zu\n", fuzz::outcomes.taken, fuzz::outcomes.refused);
+    std::printf("taken %zu, refused %zu\n", all_taken(), refused);
     return 0;
 }

@@ -3,6 +3,7 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/printable.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -30,12 +31,19 @@ inline void holds(bool fact, std::string_view property) {
     }
 }
 
-/// How many inputs a reader took and refused, since the program began.
-struct outcome_counts {
-    std::size_t taken = 0;
-    std::size_t refused = 0;
+/// How often the reader that a target is for took an input, since the program began, for each form of input
+/// that there is: those of a program that runs files.
+struct taken_counts {
+    std::array<std::size_t, 16> of{};
+    std::size_t forms = 1;
 };
-inline outcome_counts outcomes;
+inline taken_counts taken;
+
+/// The reader that the target is for took the input, which has form `form` of `forms`.
+inline void took(std::size_t form = 0, std::size_t forms = 1) noexcept {
+    ++taken.of[form];
+    taken.forms = forms;
+}
 
 /// The longest message of an error. Text from outside is cut in it, so that hostile input fills no log.
 inline constexpr std::size_t longest_message = 4096;
@@ -45,16 +53,13 @@ inline constexpr std::size_t longest_message = 4096;
 template <class Read>
 auto read_or_refuse(Read&& read) -> std::optional<decltype(read())> {
     try {
-        std::optional<decltype(read())> result(std::forward<Read>(read)());
-        ++outcomes.taken;
-        return result;
+        return std::optional<decltype(read())>(std::forward<Read>(read)());
     } catch (const tensafe::error& e) {
         const std::string_view message = e.what();
         holds(!message.empty(), "an error has a message");
         if (message.size() > longest_message || !tensafe::is_printable_utf8(message)) {
             broken("the message of an error is short and printable", message);
         }
-        ++outcomes.refused;
         return std::nullopt;
     }
 }

@@ -101,7 +101,7 @@ TEST_CASE("a key is never written over, and a cost that is not allowed makes non
     CHECK(refusal<tensafe::parameter_error>([&] {
               io::create_key_file<small>(folder.path() / "dear", io::passphrase("x"), {30, 8, 1});
           }).find("got scrypt with N = 2^30, r = 8, p = 1; wanted") != std::string::npos);
-    CHECK_THROWS_AS(io::change_passphrase(path, {}, io::passphrase("x"), {1, 1, 1}),
+    CHECK_THROWS_AS(io::change_passphrase(path, {}, io::passphrase("x"), io::scrypt_cost{1, 1, 1}),
                     tensafe::parameter_error);
     CHECK(text_of(path) == text);
     CHECK(entries(folder.path()) == 1);
@@ -125,7 +125,7 @@ TEST_CASE("a passphrase wraps a key, changes and goes, and the key stays the sam
     CHECK_THROWS_AS(io::change_passphrase(path, {}, first, cheap), io::passphrase_error);
     CHECK(text_of(path) == before);
 
-    io::key_info changed = io::change_passphrase(path, first, second, {11, 8, 1});
+    io::key_info changed = io::change_passphrase(path, first, second, io::scrypt_cost{11, 8, 1});
     CHECK(io::read_key_info(path) == changed);
     CHECK(changed.cost == io::scrypt_cost{11, 8, 1});
     changed.cost = cheap;
@@ -133,7 +133,10 @@ TEST_CASE("a passphrase wraps a key, changes and goes, and the key stays the sam
     CHECK_THROWS_AS(io::load_key_file<small>(path, first), io::passphrase_error);
     CHECK(same(key, io::load_key_file<small>(path, second).key));
 
-    CHECK_FALSE(io::change_passphrase(path, second, {}).wrapped);
+    CHECK(io::change_passphrase(path, second, first).cost == io::scrypt_cost{11, 8, 1});  // that of the file
+    CHECK(same(key, io::load_key_file<small>(path, first).key));
+
+    CHECK_FALSE(io::change_passphrase(path, first, {}).wrapped);
     CHECK_THROWS_AS(io::load_key_file<small>(path, second), io::passphrase_error);
     CHECK(same(key, io::load_key_file<small>(path).key));
     CHECK(io::change_passphrase(path, {}, first, cheap) == made);
@@ -256,8 +259,9 @@ TEST_CASE("a key with a second name is read but not replaced: the old key would 
     io::create_key_file<small>(path);
     std::filesystem::create_hard_link(path, folder.path() / "copy");
     CHECK_NOTHROW(io::load_key_file<small>(path));
-    CHECK(refusal<tensafe::io_error>([&] { io::rotate_key_file(path); }).find("with 2 names (hard links)") !=
-          std::string::npos);
+    const std::string message = refusal<tensafe::io_error>([&] { io::rotate_key_file(path); });
+    CHECK(message.find("with 2 names (hard links)") != std::string::npos);
+    CHECK(message.find("key.partial-XXXXXX\")") != std::string::npos);
     CHECK_THROWS_AS(io::change_passphrase(path, {}, io::passphrase("x"), cheap), tensafe::io_error);
     std::filesystem::remove(folder.path() / "copy");
     CHECK(io::rotate_key_file(path).generation == 2);

@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "../wire/golden_message.hpp"
 #include "file_builder.hpp"
 
 using tensafe::format_error;
@@ -139,6 +140,18 @@ TEST_CASE("a packed file has the bytes that its format says") {
     CHECK(bytes_of(path) == expected);
     CHECK(expected.size() == tensafe::io::packed_file_bytes(contents.size()));
     CHECK_THROWS_AS(tensafe::io::packed_file_bytes((std::size_t{1} << 59) + 1), shape_error);
+}
+
+TEST_CASE("the packed file of version 1 is read and written as ever") {
+    const temporary_directory folder;
+    const auto path = folder.path() / "file";
+    const words contents = some_words(5);
+    write_file(path, contents);
+    const std::string today = bytes_of(path);
+    const auto kept = tests::golden("packed_adapter", {today.begin(), today.end()});
+    REQUIRE(kept.size() == 128);
+    CHECK(std::string(kept.begin(), kept.end()) == today);
+    CHECK(read_file(put(folder, {kept.begin(), kept.end()}), 5) == contents);
 }
 
 TEST_CASE("words come back as they were written, in pieces of any size and for any length") {

@@ -95,6 +95,12 @@ TEST_CASE("Ctrl-C, Ctrl-D, an empty and an endless answer give no passphrase and
     CHECK(refusal<tensafe::cancelled_error>([&] { typed(terminal, "abc\x03"); }) ==
           "the question for a passphrase was cancelled");
     CHECK_THROWS_AS(typed(terminal, "\x04"), tensafe::cancelled_error);
+    CHECK_THROWS_AS(typed(terminal, "abc\x04"), tensafe::cancelled_error);
+    for (const char* const keys : {"ab\tc\n", "\x1b[A\n", "\x01\n"}) {
+        CHECK(refusal<tensafe::parameter_error>([&] {
+                  typed(terminal, keys);
+              }).find("passphrase: got a control character") == 0);
+    }
     CHECK_THROWS_AS(typed(terminal, "\n"), tensafe::parameter_error);
     CHECK(typed(terminal, std::string(io::passphrase::longest, 'x') + '\n').size() ==
           io::passphrase::longest);

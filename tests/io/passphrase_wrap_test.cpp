@@ -63,12 +63,14 @@ TEST_CASE("costs that a hostile file could ask for are not allowed, from 1 MiB t
     CHECK(io::scrypt_cost{17, 8, 4}.allowed());
     CHECK(io::scrypt_cost{20, 2, 1}.allowed());
     CHECK(io::scrypt_cost{15, 64, 1}.allowed());
+    CHECK(io::scrypt_cost{15, 1, 1}.allowed());
     for (const io::scrypt_cost& cost :
          {io::scrypt_cost{0, 8, 1}, io::scrypt_cost{9, 64, 1}, io::scrypt_cost{10, 4, 1},
           io::scrypt_cost{21, 1, 1}, io::scrypt_cost{63, 8, 1}, io::scrypt_cost{64, 8, 1},
           io::scrypt_cost{~0u, ~0u, ~0u}, io::scrypt_cost{17, 0, 1}, io::scrypt_cost{17, 8, 0},
           io::scrypt_cost{19, 8, 1}, io::scrypt_cost{18, 8, 3}, io::scrypt_cost{17, 8, 5},
-          io::scrypt_cost{10, 8, 17}, io::scrypt_cost{10, 65, 1}, io::scrypt_cost{10, ~0u, 1}}) {
+          io::scrypt_cost{16, 1, 1}, io::scrypt_cost{20, 1, 1}, io::scrypt_cost{10, 8, 17},
+          io::scrypt_cost{10, 65, 1}, io::scrypt_cost{10, ~0u, 1}}) {
         CAPTURE(cost.text());
         CHECK_FALSE(cost.allowed());
     }

@@ -3,11 +3,17 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
 #include <filesystem>
 #include <iterator>
 #include <string>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
@@ -45,6 +51,53 @@ TEST_CASE("a private file comes back as it was written, and only its owner may t
 
     io::create_private_file(folder.path() / "empty", {});
     CHECK(text_of(folder.path() / "empty").empty());
+}
+
+TEST_CASE("a private file moves to its name, so that whoever is killed meanwhile leaves no second name") {
+    const temporary_directory folder;
+    const auto probe = folder.put("probe", "");
+    if (::renameat2(AT_FDCWD, probe.c_str(), AT_FDCWD, (folder.path() / "moved").c_str(), RENAME_NOREPLACE) !=
+        0) {
+        MESSAGE("skipped: this file system does not rename without replacing");
+        return;
+    }
+    const io::detail::owned_descriptor events(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+    REQUIRE(events.get() >= 0);
+    REQUIRE(::inotify_add_watch(events.get(), folder.path().c_str(), IN_CREATE | IN_MOVED_TO | IN_DELETE) >=
+            0);
+    io::create_private_file(folder.path() / "key", to_bytes("a secret"));
+    alignas(inotify_event) std::array<char, 4096> buffer{};
+    const ssize_t size = ::read(events.get(), buffer.data(), buffer.size());
+    REQUIRE(size > 0);
+    std::vector<std::uint32_t> seen;
+    for (std::size_t at = 0; at < static_cast<std::size_t>(size);) {
+        inotify_event event{};
+        std::memcpy(&event, buffer.data() + at, sizeof event);
+        seen.push_back(event.mask);
+        at += sizeof event + event.len;
+    }
+    CHECK(seen == std::vector<std::uint32_t>{IN_CREATE, IN_MOVED_TO});
+}
+
+TEST_CASE("where files cannot be moved so, hard links give them a name that nothing has") {
+    const temporary_directory folder;
+    const auto from = folder.put("from", "a secret");
+    const auto taken = folder.put("taken", "another");
+    CHECK(io::detail::link_to_free_name(from, taken) == EEXIST);
+    CHECK(entries(folder.path()) == 2);
+    CHECK(io::detail::link_to_free_name(from, folder.path() / "key") == 0);
+    CHECK(entries(folder.path()) == 2);
+    CHECK(std::filesystem::hard_link_count(folder.path() / "key") == 1);
+}
+
+TEST_CASE("a private file has mode 0600 whatever the process takes away from new files") {
+    const temporary_directory folder;
+    const mode_t before = ::umask(0277);
+    CHECK_NOTHROW(io::create_private_file(folder.path() / "key", to_bytes("a secret")));
+    ::umask(before);
+    struct stat status {};
+    REQUIRE(::stat((folder.path() / "key").c_str(), &status) == 0);
+    CHECK((status.st_mode & 07777) == 0600);
 }
 
 TEST_CASE("a private file is never written over, whatever stands there") {

@@ -130,7 +130,7 @@ TEST_CASE("in mode blind a scale is a power of two, and not beyond 2^256 either 
           std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
         CAPTURE(wrong);
         scale = wrong;
-        CHECK(contains(message_of<parameter_error>([&] { l.check(); }), "mlp.experts.7.down_proj has "));
+        CHECK(contains(message_of<parameter_error>([&] { l.check(); }), "mlp.experts.7.down_proj\" has "));
     }
     from.sites[0].scale = std::numeric_limits<double>::infinity();
     CHECK(contains(message_of<parameter_error>([&] { lora::detail::group_sites(from, options); }), "scale"));
@@ -185,7 +185,7 @@ TEST_CASE("a layout that no server has is refused, whatever part of it is wrong"
     CHECK_NOTHROW(layout{}.check());  // of a model without protected sites
     CHECK(contains(refusal<parameter_error>([](layout& l) { l.mode = static_cast<lora::mode>(7); }), "7"));
     CHECK(contains(refusal<parameter_error>([](layout& l) { l.groups[1].input = l.groups[0].input; }),
-                   "two groups have the input model.layers.3.self_attn.input"));
+                   "two groups have the input \"model.layers.3.self_attn.input\""));
     CHECK(contains(refusal<parameter_error>([](layout& l) { l.groups[1].input.clear(); }), "0 bytes"));
     CHECK(contains(refusal<parameter_error>([](layout& l) { l.groups[1].input.assign(4097, 'x'); }),
                    "4097 bytes"));
@@ -195,10 +195,19 @@ TEST_CASE("a layout that no server has is refused, whatever part of it is wrong"
         l.check();
     }());
     CHECK(contains(refusal<shape_error>([](layout& l) { l.groups[1].sites.clear(); }), "has no site"));
+    // Names of others are cut in messages.
+    CHECK(refusal<shape_error>([](layout& l) {
+              l.groups[1].input.assign(4096, 'x');
+              l.groups[1].sites.clear();
+          }).size() < 200);
+    CHECK(refusal<shape_error>([](layout& l) {
+              l.groups[0].sites[1].name.assign(4096, 'x');
+              l.groups[0].sites[1].rank = 0;
+          }).size() < 200);
     CHECK(contains(refusal<parameter_error>([](layout& l) { l.groups[2].sites[1].name.clear(); }), "a site"));
     CHECK(contains(
         refusal<parameter_error>([](layout& l) { l.groups[2].sites[1].name = l.groups[0].sites[0].name; }),
-        "q_proj is there twice"));
+        "q_proj\" is there twice"));
     CHECK(contains(refusal<shape_error>([](layout& l) { l.groups[0].sites[1].rank = 0; }), "k_proj"));
     CHECK(contains(refusal<shape_error>([](layout& l) { l.groups[0].sites[1].d_out = 0; }), "k_proj"));
     CHECK(contains(refusal<shape_error>([](layout& l) { l.groups[0].sites[1].rank = ~std::size_t{0}; }),
@@ -208,7 +217,7 @@ TEST_CASE("a layout that no server has is refused, whatever part of it is wrong"
     CHECK(contains(refusal<shape_error>([](layout& l) {
                        l.groups[0].sites[0].rank = std::size_t{1} << 24;  // 9 more rows of k and v
                    }),
-                   "input model.layers.3.self_attn.input"));
+                   "input \"model.layers.3.self_attn.input\""));
     CHECK(contains(refusal<shape_error>([](layout& l) { l.groups[3].d = 0; }), "down_proj"));
     CHECK(contains(refusal<shape_error>([](layout& l) { l.groups[3].d = (1U << 24) + 1; }), "down_proj"));
     for (const double norm : {-1.0, std::numeric_limits<double>::quiet_NaN(),

@@ -500,12 +500,13 @@ TEST_CASE("another client's key opens nothing") {
     CHECK(largest_difference(open_reply(stranger, s, reply), open_reply(c, s, reply)) > 100);
 }
 
-TEST_CASE("bytes counts the words of c0 and the seeds, and both polynomials of a reply") {
+TEST_CASE("bytes is the length of a message: packed residues and seeds, and both polynomials of a reply") {
     client<small> c;
     const default_server s(random_matrix(8, 1500, 1));
     const auto request = c.encrypt(host{}, s.layout(), view(random_state(1500, 1)));
-    CHECK(request.bytes() == 2 * (4 * 2048 * 8 + 32));
-    CHECK(s.apply(host{}, request).bytes() == std::size_t{4} * 2 * 4 * 2048 * 8);
+    constexpr std::size_t polynomial = 2048 / 8 * (60 + 40 + 40 + 60);
+    CHECK(request.bytes() == 64 + 2 * (32 + polynomial));
+    CHECK(s.apply(host{}, request).bytes() == 64 + 4 * (8 + 2 * polynomial));
 }
 
 static_assert(!std::is_constructible_v<slot_server<small>, const matrix&, const ckks::secret_key<small>&>,

@@ -28,7 +28,7 @@ std::size_t allocations_of_a_message(std::size_t tokens) {
     std::size_t before = 0;
     for (std::uint64_t number = 1; number <= 3; ++number) {
         before = tests::allocations;
-        wire::write_request(request, {number, 0}, up);
+        wire::write_request<Packing, Protection>(request, {number, 0}, up);
         wire::read_request(up, l, arrived);
         wire::write_reply(reply, {number, 0}, down);
         wire::read_reply(down, l, tokens, returned);

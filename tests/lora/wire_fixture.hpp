@@ -12,14 +12,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <random>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -99,7 +94,7 @@ void every_truncation_is_refused(const byte_vector& good, Read read) {
     CHECK(accepted == 0);
 }
 
-/// Flips every bit of a short message, else every bit of the first byte_vector and many others.
+/// Flips every bit of a short message, else every bit of the first bytes and many others.
 template <class Read>
 void every_flipped_bit_is_refused(const byte_vector& good, Read read) {
     REQUIRE(takes(read, good) == 1);
@@ -142,25 +137,6 @@ std::size_t read_random_bodies(const byte_vector& good, std::uint64_t seed, int 
         taken += takes(read, with_body(good, body));
     }
     return taken;
-}
-
-/// A message as tests/data/wire/v1 keeps it. With TENSAFE_WRITE_GOLDEN in the environment it is written there
-/// first: for a new version of the format only.
-inline byte_vector golden(const std::string& name, const byte_vector& today) {
-    const std::filesystem::path path =
-        std::filesystem::path(TENSAFE_TEST_DATA) / "wire" / "v1" / (name + ".bin");
-    if (std::getenv("TENSAFE_WRITE_GOLDEN") != nullptr) {
-        std::filesystem::create_directories(path.parent_path());
-        std::ofstream(path, std::ios::binary)
-            .write(reinterpret_cast<const char*>(today.data()), static_cast<std::streamsize>(today.size()));
-    }
-    std::ifstream file(path, std::ios::binary);
-    REQUIRE_MESSAGE(file.good(), "no golden file " << path);
-    std::vector<std::uint8_t> kept;
-    for (std::istreambuf_iterator<char> at(file), end; at != end; ++at) {
-        kept.push_back(static_cast<std::uint8_t>(*at));
-    }
-    return kept;
 }
 
 }  // namespace wire_fixture

@@ -1,4 +1,5 @@
 #include <tensafe/core/error.hpp>
+#include <tensafe/lora/coefficient_tiles.hpp>
 #include <tensafe/lora/wire_layout.hpp>
 
 #include <doctest/doctest.h>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "../refusal.hpp"
+#include "../wire/golden_message.hpp"
 #include "random_values.hpp"
 #include "wire_fixture.hpp"
 
@@ -44,9 +46,19 @@ lora::model_layout blind_layout() {
     return l;
 }
 
-const auto read_layout = [](const byte_vector& message) {
-    static_cast<void>(wire::read_model_layout<P>(message));
-};
+using tiles = lora::coefficient_tiles<4>;
+using protects = lora::protects_adapter_rows<>;
+
+template <class Packing = tiles, class Protection = protects>
+byte_vector write(const lora::model_layout& l, const wire::envelope& from = {}) {
+    return wire::write_model_layout<P, Packing, Protection>(l, from);
+}
+template <class Packing = tiles, class Protection = protects>
+lora::model_layout read(const byte_vector& message) {
+    return wire::read_model_layout<P, Packing, Protection>(message);
+}
+
+const auto read_layout = [](const byte_vector& message) { static_cast<void>(read(message)); };
 
 // Where the numbers of the body of some_layout() stand.
 constexpr std::size_t mode_at = 48;
@@ -60,53 +72,50 @@ constexpr std::size_t rank_at = site_at + 4 + 10;  // rank, d_out, scale
 
 TEST_CASE("a model layout comes back equal, in both modes, and an empty one too") {
     for (const auto& l : {some_layout(), blind_layout(), lora::model_layout{}}) {
-        const byte_vector message = wire::write_model_layout<P>(l, {1, 2});
-        CHECK(wire::read_model_layout<P>(message) == l);
+        const byte_vector message = write(l, {1, 2});
+        CHECK(read(message) == l);
         const wire::header h = wire::read_header(message);
         CHECK(h.what == wire::kind::model_layout);
         CHECK(h.set == wire::set_id<P>);
-        CHECK(h.scheme == wire::scheme_id<lora::coefficient_tiles<4>, lora::protects_adapter_rows<>>);
+        CHECK(h.scheme == wire::scheme_id<tiles, protects>);
         CHECK(h.envelope() == wire::envelope{1, 2});
     }
 }
 
 TEST_CASE("golden model layouts of version 1 read back, and today's writer gives their bytes") {
     const auto check = [](const char* name, const lora::model_layout& l) {
-        const byte_vector today = wire::write_model_layout<P>(l, {5, 0});
-        const byte_vector kept = wire_fixture::golden(name, today);
+        const byte_vector today = write(l, {5, 0});
+        const byte_vector kept = tests::golden(name, today);
         CHECK(kept == today);
-        CHECK(wire::read_model_layout<P>(kept) == l);
+        CHECK(read(kept) == l);
     };
     check("model_layout_client_held_b", some_layout());
     check("model_layout_blind", blind_layout());
 }
 
 TEST_CASE("a model layout that is cut, lengthened or changed by one bit is refused") {
-    const byte_vector good = wire::write_model_layout<P>(some_layout());
+    const byte_vector good = write(some_layout());
     wire_fixture::every_truncation_is_refused(good, read_layout);
     wire_fixture::every_flipped_bit_is_refused(good, read_layout);
 }
 
 TEST_CASE("a model layout for another set, packing or protection is refused and both are named") {
-    const byte_vector good = wire::write_model_layout<P>(some_layout());
+    const byte_vector good = write(some_layout());
     const std::string set = refusal<parameter_error>(
-        [&] { static_cast<void>(wire::read_model_layout<ckks::private_n4096>(good)); });
+        [&] { static_cast<void>(wire::read_model_layout<ckks::private_n4096, tiles, protects>(good)); });
     CHECK(contains(set, "got an unknown parameter set (id 0x"));
     CHECK(contains(set, "wanted private_n4096"));
     using eight = lora::coefficient_tiles<8>;
-    const std::string packing =
-        refusal<parameter_error>([&] { static_cast<void>(wire::read_model_layout<P, eight>(good)); });
+    const std::string packing = refusal<parameter_error>([&] { static_cast<void>(read<eight>(good)); });
     CHECK(contains(packing, "got coefficient_tiles 4, protects"));
     CHECK(contains(packing, "wanted coefficient_tiles 8, protects"));
-    CHECK(wire::read_model_layout<P, eight>(wire::write_model_layout<P, eight>(some_layout())) ==
-          some_layout());
+    CHECK(read<eight>(write<eight>(some_layout())) == some_layout());
     using bare = lora::reveals_adapter_rows;
-    CHECK_THROWS_AS((static_cast<void>(wire::read_model_layout<P, lora::coefficient_tiles<4>, bare>(good))),
-                    parameter_error);
+    CHECK_THROWS_AS((static_cast<void>(read<tiles, bare>(good))), parameter_error);
 }
 
 TEST_CASE("counts and lengths that lie are refused, and no memory is taken for what they announce") {
-    const byte_vector good = wire::write_model_layout<P>(some_layout());
+    const byte_vector good = write(some_layout());
     constexpr auto most = std::numeric_limits<std::uint32_t>::max();
     const auto refused = [&](std::size_t at, std::uint32_t value) {
         return refusal<format_error>([&] { read_layout(with_number(good, at, value)); });
@@ -131,7 +140,7 @@ TEST_CASE("counts and lengths that lie are refused, and no memory is taken for w
 }
 
 TEST_CASE("a layout that no model server has is refused, by reader and writer") {
-    const byte_vector good = wire::write_model_layout<P>(some_layout());
+    const byte_vector good = write(some_layout());
     constexpr auto most = std::numeric_limits<std::uint32_t>::max();
     CHECK_THROWS_AS(read_layout(with_number<std::uint32_t>(good, d_at, 0)), shape_error);
     CHECK_THROWS_AS(read_layout(with_number(good, d_at, most)), shape_error);
@@ -158,17 +167,17 @@ TEST_CASE("a layout that no model server has is refused, by reader and writer") 
 
     auto bad = some_layout();
     bad.groups[0].sites.clear();
-    CHECK_THROWS_AS(static_cast<void>(wire::write_model_layout<P>(bad)), shape_error);
+    CHECK_THROWS_AS(static_cast<void>(write(bad)), shape_error);
     bad = some_layout();
     bad.largest_prefill = std::size_t{1} << 32;
-    CHECK_THROWS_AS(static_cast<void>(wire::write_model_layout<P>(bad)), parameter_error);
+    CHECK_THROWS_AS(static_cast<void>(write(bad)), parameter_error);
 }
 
 TEST_CASE("random bodies with right checksums are refused, or are layouts that pass their check") {
-    const byte_vector good = wire::write_model_layout<P>(some_layout());
+    const byte_vector good = write(some_layout());
     CHECK(wire_fixture::read_random_bodies(good, 1, 3000, [](const byte_vector& message) {
-              const auto l = wire::read_model_layout<P>(message);
+              const auto l = read(message);
               l.check();
-              REQUIRE(wire::read_model_layout<P>(wire::write_model_layout<P>(l)) == l);
+              REQUIRE(read(write(l)) == l);
           }) > 0);
 }

@@ -10,9 +10,11 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../refusal.hpp"
+#include "../wire/golden_message.hpp"
 #include "random_values.hpp"
 #include "wire_fixture.hpp"
 #include "wire_messages.hpp"
@@ -49,7 +51,7 @@ void goes_through(const layout<Packing, Protection>& l, std::size_t tokens) {
     const auto cost =
         lora::cost_of<small, Packing, Protection>({l.rank, l.d, 1}, lora::mode::client_held_b, tokens);
     CHECK(message.size() == cost.bytes_down);
-    CHECK(wire::write_request(some_request(l, tokens, 1)).size() == cost.bytes_up);
+    CHECK(wire::write_request<Packing, Protection>(some_request(l, tokens, 1)).size() == cost.bytes_up);
     CHECK(same(wire::read_reply(message, l, tokens), r));
     const wire::header h = wire::read_header(message);
     CHECK(h.what == wire::kind::reply);
@@ -60,8 +62,7 @@ void goes_through(const layout<Packing, Protection>& l, std::size_t tokens) {
 
 }  // namespace
 
-TEST_CASE(
-    "a reply comes back bit for bit, in as many byte_vector as it says: three packings, three protections") {
+TEST_CASE("a reply comes back bit for bit, in as many bytes as it says: three packings, three protections") {
     for (const std::size_t rank : {1U, 4U, 5U, 32U, 33U}) {
         goes_through(layout<tiles, protects>::of(rank, 300, 1), 1);
         goes_through(layout<tiles, narrow>::of(rank, 300, 1), 1);
@@ -92,7 +93,7 @@ TEST_CASE("golden replies of version 1 read back, and today's writer gives their
     const auto check = [](const char* name, const auto& l, std::size_t tokens) {
         const auto r = some_reply(l, tokens, 2026);
         const byte_vector today = wire::write_reply(r, {5, 1});
-        const byte_vector kept = wire_fixture::golden(name, today);
+        const byte_vector kept = tests::golden(name, today);
         CHECK(kept == today);
         CHECK(same(wire::read_reply(kept, l, tokens), r));
     };
@@ -165,10 +166,17 @@ TEST_CASE("an erased c1 and unused bits are refused, in every product, and what 
     auto into = before;
     for (std::size_t o = 0; o < 2; ++o) {
         auto erased = some_reply(of_six, 1, 2);
-        std::fill(erased.outputs[o].c1.begin(), erased.outputs[o].c1.end(), std::uint8_t{0});
-        const byte_vector message = wire::write_reply(erased);
+        byte_vector message = wire::write_reply(erased);
+        const auto c1 = std::search(message.begin(), message.end(), erased.outputs[o].c1.begin(),
+                                    erased.outputs[o].c1.end());
+        REQUIRE(c1 != message.end());
+        std::fill_n(c1, erased.outputs[o].c1.size(), std::uint8_t{0});
+        message = wire_fixture::sealed(std::move(message));
         CHECK(contains(refusal<format_error>([&] { wire::read_reply(message, of_six, 1, into); }),
                        "the c1 of product " + std::to_string(o) + " is zero"));
+        std::fill(erased.outputs[o].c1.begin(), erased.outputs[o].c1.end(), std::uint8_t{0});
+        CHECK(contains(refusal<parameter_error>([&] { static_cast<void>(wire::write_reply(erased)); }),
+                       "write_reply: the c1 of product " + std::to_string(o) + " is zero"));
         erased.outputs[o].c1.back() = 0x80;  // one bit of one coefficient is enough
         CHECK(wire_fixture::takes(reader(of_six), wire::write_reply(erased)) == 1);
     }
@@ -195,6 +203,27 @@ TEST_CASE("a bare residue that is not below its prime is refused, and names limb
     CHECK(refused("reply: c1, limb 0: got a residue "));
     r.outputs[0].c1.limb<0>()[1023] = small::basis::prime<0> - 1;
     CHECK(wire_fixture::takes(reader(bare_of_six), wire::write_reply(r)) == 1);
+}
+
+TEST_CASE("a bare c1 of zeros is refused where it shows the product, and is that of a zero matrix else") {
+    for (std::size_t o = 0; o < 2; ++o) {
+        auto r = some_reply(bare_of_six, 1, 1);
+        byte_vector message = wire::write_reply(r);
+        // Limb 1 of c1, of 44 bits a residue, is the last of a product.
+        constexpr std::size_t limb_bytes = 1024 / 8 * 44;
+        const std::size_t product = (message.size() - 64) / 2;
+        std::fill_n(message.begin() + static_cast<std::ptrdiff_t>(60 + (o + 1) * product - limb_bytes),
+                    limb_bytes, std::uint8_t{0});
+        message = wire_fixture::sealed(std::move(message));
+        CHECK(refusal<format_error>([&] { reader(bare_of_six)(message); }) ==
+              "read_reply: limb 1: c1 is zero and c0 is not: everybody could read the product");
+        const auto c1 = r.outputs[o].c1.limb<1>();
+        std::fill(c1.begin(), c1.end(), word{0});
+        CHECK_THROWS_AS(static_cast<void>(wire::write_reply(r)), parameter_error);
+        auto& c0 = r.outputs[o].c0[1];
+        std::fill(c0.begin(), c0.end(), word{0});
+        CHECK(same(wire::read_reply(wire::write_reply(r), bare_of_six), r));
+    }
 }
 
 TEST_CASE("what no reader takes is not written") {

@@ -43,7 +43,9 @@ TEST_CASE("what is decrypted after a way over the wire is what is decrypted with
     };
     const std::vector<float> h = random_state(d, 2);
     const auto q = client.encrypt(host{}, s.layout(), std::span<const float>(h));
-    const auto arrived = wire::read_request(wire::write_request(q.request), s.layout());
+    const auto arrived = wire::read_request(
+        wire::write_request<lora::coefficient_tiles<4>, lora::protects_adapter_rows<>>(q.request),
+        s.layout());
     const auto returned = wire::read_reply(wire::write_reply(answer(arrived)), s.layout());
     CHECK(client.decrypt(host{}, s.layout(), returned, q.scale) ==
           client.decrypt(host{}, s.layout(), answer(q.request), q.scale));
@@ -55,7 +57,8 @@ TEST_CASE("the same holds for the classic packing") {
     lora::client<small> client;
     const std::vector<float> h = random_state(d, 2);
     const auto q = client.encrypt(host{}, s.layout(), std::span<const float>(h));
-    const auto arrived = wire::read_slot_request(wire::write_slot_request(q), s.layout());
+    const auto arrived =
+        wire::read_slot_request(wire::write_slot_request<lora::replicated_slots<>>(q), s.layout());
     const auto returned = wire::read_slot_reply(wire::write_slot_reply(s.apply(host{}, arrived)), s.layout());
     CHECK(client.decrypt(host{}, s.layout(), returned) ==
           client.decrypt(host{}, s.layout(), s.apply(host{}, q)));

@@ -24,6 +24,7 @@ using tests::refusal;
 using wire::kind;
 
 constexpr std::uint64_t scheme = 0x7777;
+const wire::wanted_ids own_ids{.set = wire::set_id<P>, .set_text = &wire::set_name<P>, .scheme = scheme};
 constexpr wire::header sample_header{kind::request, wire::set_id<P>, scheme, 9, 5, 20};
 
 bytes counting_body(std::size_t count) {
@@ -42,7 +43,7 @@ bytes sample() {
 /// Why the sample, or what became of it, is not opened.
 template <class E = format_error>
 std::string why_refused(const bytes& message) {
-    return refusal<E>([&] { wire::open_message<P>(message, kind::request, scheme); });
+    return refusal<E>([&] { wire::open_frame(message, kind::request, own_ids); });
 }
 
 }  // namespace
@@ -59,7 +60,7 @@ TEST_CASE("a message is its header, its body and their checksums") {
         CHECK(message[68 + k] == ((checksum >> (8 * k)) & 255));
     }
 
-    wire::opened_message opened = wire::open_message<P>(message, kind::request, scheme);
+    wire::opened_message opened = wire::open_frame(message, kind::request, own_ids);
     CHECK(opened.header == sample_header);
     CHECK(opened.body.left() == 20);
     CHECK(opened.body.what() == "request");
@@ -74,7 +75,7 @@ TEST_CASE("a message without a body is one") {
     bytes message;
     wire::write_message(h, message, [](wire::byte_writer&) {});
     CHECK(message.size() == 52);
-    CHECK(wire::open_message<P>(message, kind::request, scheme).body.left() == 0);
+    CHECK(wire::open_frame(message, kind::request, own_ids).body.left() == 0);
 }
 
 TEST_CASE("the memory of an earlier message is used again") {
@@ -87,7 +88,7 @@ TEST_CASE("the memory of an earlier message is used again") {
         wire::write_message(h, message, [&](wire::byte_writer& to) { to.bytes(counting_body(to.left())); });
         CHECK(message.size() == 52 + count);
         CHECK(message.data() == at);
-        CHECK(wire::open_message<P>(message, kind::request, scheme).body.left() == count);
+        CHECK(wire::open_frame(message, kind::request, own_ids).body.left() == count);
     }
     CHECK(message == sample());
 }
@@ -177,7 +178,7 @@ TEST_CASE("announced lengths that are absurd are refused, whatever they wrap aro
 
 TEST_CASE("a message of another kind is refused, and both kinds are named") {
     const bytes message = sample();
-    CHECK(refusal<format_error>([&] { wire::open_message<P>(message, kind::reply, scheme); }) ==
+    CHECK(refusal<format_error>([&] { wire::open_frame(message, kind::reply, own_ids); }) ==
           "message: got a request, wanted a reply");
     bytes changed = message;
     changed[5] = static_cast<std::uint8_t>(kind::zero_key);
@@ -187,10 +188,9 @@ TEST_CASE("a message of another kind is refused, and both kinds are named") {
 TEST_CASE("a message of another parameter set is refused, and both sets are named") {
     const std::string own = wire::set_name<P>();
     const std::string other = wire::set_name<other_scale>();
-    CHECK(refusal<parameter_error>([] {
-              wire::open_message<other_scale>(sample(), kind::request, scheme);
-          }) == "request: parameter set: got an unknown parameter set (id " +
-                    wire::identifier_text(wire::set_id<P>) + "), wanted " + other);
+    CHECK(refusal<parameter_error>([] { wire::open_message<other_scale>(sample(), kind::request); }) ==
+          "request: parameter set: got an unknown parameter set (id " +
+              wire::identifier_text(wire::set_id<P>) + "), wanted " + other);
     bytes message = sample();
     put(message, 8, wire::set_id<ckks::private_n4096>);
     CHECK(why_refused<parameter_error>(resealed(message)) ==
@@ -200,10 +200,22 @@ TEST_CASE("a message of another parameter set is refused, and both sets are name
 }
 
 TEST_CASE("a message of another packing or protection is refused") {
-    CHECK(refusal<parameter_error>([] { wire::open_message<P>(sample(), kind::request, 0x10); }) ==
-          "request: packing and protection: got scheme id 0x0000000000007777, wanted 0x0000000000000010");
     CHECK(refusal<parameter_error>([] { wire::open_message<P>(sample(), kind::request); }) ==
-          "request: packing and protection: got scheme id 0x0000000000007777, wanted 0x0000000000000000");
+          "request: packing and protection: got scheme id 0x0000000000007777, wanted scheme id "
+          "0x0000000000000000");
+    wire::wanted_ids other = own_ids;
+    other.scheme = 0x10;
+    other.scheme_text = [](std::uint64_t id) { return "<" + std::to_string(id) + ">"; };
+    CHECK(refusal<parameter_error>([&] { wire::open_frame(sample(), kind::request, other); }) ==
+          "request: packing and protection: got <30583>, wanted <16>");
+}
+
+TEST_CASE("a message of a parameter set is refused where none belongs") {
+    bytes message = sample();
+    put(message, 8, wire::set_id<ckks::private_n4096>);
+    CHECK(refusal<parameter_error>([&] { wire::open_frame(resealed(message), kind::request, {}); }) ==
+          "request: parameter set: got private_n4096 (N = 4096, primes of 45 and 44 bits, scale 2^40, id "
+          "0x6853e9e85ab70bf0), wanted none");
 }
 
 TEST_CASE("what is checked first is told first") {

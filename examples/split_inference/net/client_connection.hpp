@@ -2,7 +2,9 @@
 
 #include <tensafe/core/error.hpp>
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -45,13 +47,17 @@ class client_connection {
 
     /// The next frame.
     /// @param limit  how long to wait for its end
-    /// @throws connection_lost if it does not come, or is longer than this connection takes
+    /// @throws connection_lost if it does not come; format_error if it is longer than this connection takes,
+    ///         as it would be again over another one
     virtual frame receive(std::chrono::milliseconds limit) = 0;
 
     /// Says so to the other side, waits a moment for its answer, and closes. Nothing if it is closed already.
     virtual void close() noexcept = 0;
 
     virtual traffic bytes() const noexcept = 0;
+
+    /// SHA-256 of the server's certificate, in DER; zeros where there is no TLS.
+    virtual std::array<std::byte, 32> certificate_sha256() const { return {}; }
 };
 
 }  // namespace split

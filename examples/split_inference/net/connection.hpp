@@ -47,10 +47,13 @@ class answer {
     }
     void add_text(std::string_view text) { add(true).bytes.assign(text.begin(), text.end()); }
     void close(std::uint16_t code, std::string reason) { close_ = std::pair(code, std::move(reason)); }
-    /// Forgets the frames, not their memory; of those that were long for once, that too.
+    /// Forgets the frames, not their memory, unless they are many or long.
     void clear() {
         for (std::size_t i = 0; i < count_; ++i) {
             frames_[i].shared.reset();
+            if (frames_[i].bytes.capacity() > longest_kept) {
+                frames_[i].bytes = std::vector<std::uint8_t>();
+            }
         }
         if (frames_.size() > most_kept) {
             frames_.resize(most_kept);
@@ -64,6 +67,7 @@ class answer {
 
   private:
     static constexpr std::size_t most_kept = 4;
+    static constexpr std::size_t longest_kept = std::size_t{4} << 20;  // bytes
 
     std::vector<frame> frames_;
     std::size_t count_ = 0;
@@ -89,6 +93,8 @@ class websocket_handler {
     virtual void on_drain(answer& to) = 0;
     /// Called while nothing is there to be done: one small piece of work for later. Whether there is more.
     virtual bool idle() { return false; }
+    /// Whether the peer got where it may stay. Who did not within handshake_time is cut off.
+    virtual bool established() const = 0;
     /// The longest frame that may come next, in bytes: a longer one ends the connection before memory is
     /// taken.
     virtual std::size_t largest_frame() const = 0;

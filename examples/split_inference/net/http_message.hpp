@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <string>
 
 namespace split::net {
@@ -17,6 +18,8 @@ struct http_response {
     unsigned status = 200;
     std::string body;
     std::string content_type = "text/plain; charset=utf-8";
+    /// How long it may be given to whoever reads the same target, in place of a fresh one.
+    std::chrono::milliseconds good_for{0};
 };
 
 }  // namespace split::net

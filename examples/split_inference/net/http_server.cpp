@@ -4,27 +4,32 @@
 
 #include <openssl/ssl.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
-#include <boost/asio/dispatch.hpp>
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/strand.hpp>
-#include <boost/beast/core.hpp>
-#include <boost/beast/http.hpp>
-#include <boost/beast/ssl.hpp>
-#include <boost/beast/websocket.hpp>
-#include <boost/beast/websocket/ssl.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/error.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <boost/beast/http/write.hpp>
+#include <boost/beast/websocket/rfc6455.hpp>
+#include <boost/beast/websocket/stream.hpp>
 #include <condition_variable>
 #include <map>
 #include <mutex>
 #include <string_view>
 #include <thread>
-#include <type_traits>
 #include <utility>
 #include <vector>
+
+#include "server_stream.hpp"
 
 namespace split::net {
 
@@ -35,8 +40,7 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 namespace websocket = beast::websocket;
 using asio::ip::tcp;
-using plain_stream = beast::tcp_stream;
-using tls_stream = beast::ssl_stream<beast::tcp_stream>;
+using steady = std::chrono::steady_clock;
 
 /// What the server asks of a connection, from any thread.
 class open_connection {
@@ -122,11 +126,33 @@ class places {
     std::map<open_connection*, std::weak_ptr<open_connection>> websockets_;
 };
 
+/// The last page that may be given to others.
+class kept_page {
+  public:
+    std::optional<http_response> find(const std::string& target) const {
+        const std::lock_guard lock(mutex_);
+        return page_ && target_ == target && steady::now() < until_ ? page_ : std::nullopt;
+    }
+    void keep(const std::string& target, const http_response& page) {
+        const std::lock_guard lock(mutex_);
+        target_ = target;
+        page_ = page;
+        until_ = steady::now() + page.good_for;
+    }
+
+  private:
+    mutable std::mutex mutex_;
+    std::string target_;
+    std::optional<http_response> page_;
+    steady::time_point until_;
+};
+
 /// What connections share.
 struct shared_parts {
     const http_server_options& options;
     const http_server_handlers& handlers;
     places& who;
+    kept_page& page;
     const std::atomic<bool>& draining;
 };
 
@@ -136,26 +162,49 @@ class place {
     place(places& of, std::string address) : of_(of), address_(std::move(address)) {}
     place(const place&) = delete;
     place& operator=(const place&) = delete;
-    ~place() { of_.give_back(address_); }
+    ~place() {
+        if (is_taken_) {
+            of_.give_back(address_);
+        }
+    }
+    /// Whether there was one.
+    bool take(std::size_t most, std::size_t most_of_address) {
+        is_taken_ = of_.take(address_, most, most_of_address);
+        return is_taken_;
+    }
     const std::string& address() const noexcept { return address_; }
 
   private:
     places& of_;
     std::string address_;
+    bool is_taken_ = false;
 };
 
-/// One connection: TLS, HTTP requests, and after an upgrade frames. All of it on one strand.
-template <class Stream>
-class connection final : public open_connection, public std::enable_shared_from_this<connection<Stream>> {
-    static constexpr bool has_tls = std::is_same_v<Stream, tls_stream>;
+/// What a connection has a limited time for.
+enum class wait_for : std::size_t {
+    http,     ///< TLS, a request, a response
+    session,  ///< an upgraded connection to be good for something
+    a_sign,   ///< of the peer's life
+    frame,    ///< one that was begun
+    taking,   ///< what is written to be taken
+    the_end,  ///< once this side has said its last
+    count
+};
 
+/// One connection: TLS, HTTP requests, and after an upgrade frames. All of it on one thread.
+class connection final : public open_connection, public std::enable_shared_from_this<connection> {
   public:
-    template <class... Context>
-    connection(const shared_parts& of, std::unique_ptr<place> seat, tcp::socket&& socket, Context&... context)
+    connection(const shared_parts& of, std::unique_ptr<place> seat, tcp::socket&& socket,
+               asio::ssl::context* secure)
         : of_(of),
           seat_(std::move(seat)),
-          socket_(std::move(socket), context...),
-          write_timer_(socket_.get_executor()) {}
+          socket_(std::move(socket), secure),
+          timer_(socket_.get_executor()),
+          began_(steady::now()) {
+        due_.fill(never);
+        socket_.next_layer().when_finishing(
+            [this] { limit(wait_for::the_end, of_.options.handshake_time); });
+    }
 
     ~connection() override {
         // The handler first: it may want to know that its connection is over before others do.
@@ -166,54 +215,132 @@ class connection final : public open_connection, public std::enable_shared_from_
     }
 
     void begin() override {
-        asio::dispatch(socket_.get_executor(), [self = this->shared_from_this()] {
-            if constexpr (has_tls) {
-                self->limit_time(self->of_.options.handshake_time);
-                self->socket_.next_layer().async_handshake(
-                    asio::ssl::stream_base::server, [self](beast::error_code failure) {
-                        if (!failure) {
-                            self->read_request(self->of_.options.handshake_time);
-                        }
-                    });
-            } else {
-                self->read_request(self->of_.options.handshake_time);
-            }
+        asio::post(socket_.get_executor(), [self = shared_from_this()] {
+            self->limit(wait_for::http, self->of_.options.handshake_time);
+            self->socket_.next_layer().async_handshake(
+                server_stream::then([self](beast::error_code failure) {
+                    if (!failure) {
+                        self->read_request(self->of_.options.handshake_time);
+                    }
+                }));
         });
     }
 
     void drain() override {
-        asio::post(socket_.get_executor(), [self = this->shared_from_this()] {
+        asio::post(socket_.get_executor(), [self = shared_from_this()] {
             self->must_drain_ = true;
             self->say_last_words();
         });
     }
 
     void end(std::uint16_t code, const std::string& reason) override {
-        asio::post(socket_.get_executor(), [self = this->shared_from_this(), code, reason] {
+        asio::post(socket_.get_executor(), [self = shared_from_this(), code, reason] {
             self->must_end_ = std::pair(code, reason);
             self->say_last_words();
         });
     }
 
   private:
-    // HTTP
+    // Time. One timer for all, which is set anew only for what is due before it: not for each frame.
 
-    void limit_time(std::chrono::milliseconds time) { beast::get_lowest_layer(socket_).expires_after(time); }
+    static constexpr steady::time_point never = steady::time_point::max();
+
+    steady::time_point& due(wait_for what) { return due_[static_cast<std::size_t>(what)]; }
+
+    void limit(wait_for what, std::chrono::milliseconds time) {
+        due(what) = steady::now() + time;
+        if (due(what) < wakes_) {
+            wake_at(due(what));
+        }
+    }
+
+    void no_limit(wait_for what) { due(what) = never; }
+
+    void wake_at(steady::time_point when) {
+        wakes_ = when;
+        timer_.expires_at(when);
+        timer_.async_wait([weak = weak_from_this()](beast::error_code cancelled) {
+            if (const auto self = weak.lock(); self && !cancelled) {
+                self->look_at_the_clock();
+            }
+        });
+    }
+
+    void look_at_the_clock() {
+        wakes_ = never;
+        const auto now = steady::now();
+        for (std::size_t i = 0; i < due_.size(); ++i) {
+            if (due_[i] <= now && !has_more_time(static_cast<wait_for>(i))) {
+                cut();
+                return;
+            }
+        }
+        if (const auto next = *std::min_element(due_.begin(), due_.end()); next != never) {
+            wake_at(next);
+        }
+    }
+
+    /// Whether it is not over although its time is.
+    bool has_more_time(wait_for what) {
+        switch (what) {
+            case wait_for::session:
+                no_limit(what);
+                return handler_ && handler_->established();
+            case wait_for::a_sign:
+                return look_for_life();
+            case wait_for::taking: {
+                // A long frame on a slow line: as long as it moves, it may.
+                constexpr std::uint64_t enough = std::uint64_t{1} << 20;
+                const std::uint64_t moved = socket_.next_layer().bytes_out() - out_before_;
+                if (moved < enough) {
+                    return false;
+                }
+                out_before_ += moved;
+                limit(what, of_.options.write_time);
+                return true;
+            }
+            case wait_for::http:
+            case wait_for::frame:
+            case wait_for::the_end:
+            case wait_for::count:
+                break;
+        }
+        return false;
+    }
+
+    /// Twice in idle_time: who was silent is pinged, who was silent after that is gone. While something is
+    /// sent nothing is read: then the time to take it is the limit.
+    bool look_for_life() {
+        const std::uint64_t in = socket_.next_layer().bytes_in();
+        const bool is_silent = in == in_before_ && !is_busy_;
+        in_before_ = in;
+        if (is_silent && std::exchange(is_pinged_, true)) {
+            return false;
+        }
+        if (is_silent && !is_closing_) {
+            socket_.async_ping({}, [self = shared_from_this()](beast::error_code) {});
+        }
+        is_pinged_ = is_silent;
+        limit(wait_for::a_sign, of_.options.idle_time / 2);
+        return true;
+    }
+
+    // HTTP
 
     void read_request(std::chrono::milliseconds time) {
         parser_.emplace();
         parser_->header_limit(static_cast<std::uint32_t>(of_.options.header_bytes));
         parser_->body_limit(of_.options.body_bytes);
-        limit_time(time);
+        limit(wait_for::http, time);
         http::async_read(socket_.next_layer(), buffer_, *parser_,
-                         [self = this->shared_from_this()](beast::error_code failure, std::size_t) {
+                         [self = shared_from_this()](beast::error_code failure, std::size_t) {
                              self->got_request(failure);
                          });
     }
 
     void got_request(beast::error_code failure) {
         if (failure == http::error::body_limit || failure == http::error::header_limit) {
-            respond({failure == http::error::body_limit ? 413u : 431u, "too large\n"}, 11, false);
+            respond({failure == http::error::body_limit ? 413u : 431u, "too large\n"}, 11, false, false);
             return;
         }
         if (failure) {
@@ -227,18 +354,35 @@ class connection final : public open_connection, public std::enable_shared_from_
         }
         http_response response;
         try {
-            response = of_.handlers.answer({as_text(request.method_string()), as_text(request.target()),
-                                            as_text(request[http::field::authorization]), request.body(),
-                                            seat_->address()});
+            response = answer_to({as_text(request.method_string()), as_text(request.target()),
+                                  as_text(request[http::field::authorization]), request.body(),
+                                  seat_->address()});
         } catch (...) {
             response = {500, "internal error\n"};
         }
-        respond(std::move(response), request.version(), request.keep_alive() && !of_.draining);
+        // Who asks now and then for ever would keep a place from others.
+        const bool is_old = steady::now() - began_ >= of_.options.idle_time;
+        respond(std::move(response), request.version(), request.keep_alive() && !of_.draining && !is_old,
+                request.method() == http::verb::head);
+    }
+
+    http_response answer_to(const http_request& request) const {
+        const bool is_read = request.method == "GET" || request.method == "HEAD";
+        if (is_read) {
+            if (auto kept = of_.page.find(request.target)) {
+                return std::move(*kept);
+            }
+        }
+        http_response response = of_.handlers.answer(request);
+        if (is_read && response.good_for.count() > 0) {
+            of_.page.keep(request.target, response);
+        }
+        return response;
     }
 
     static std::string as_text(beast::string_view view) { return std::string(view.data(), view.size()); }
 
-    void respond(http_response from, unsigned version, bool keep_alive) {
+    void respond(http_response from, unsigned version, bool keep_alive, bool is_head) {
         response_ = {};
         response_.version(version);
         response_.result(from.status);
@@ -247,42 +391,32 @@ class connection final : public open_connection, public std::enable_shared_from_
         response_.keep_alive(keep_alive);
         response_.body() = std::move(from.body);
         response_.prepare_payload();
-        limit_time(of_.options.write_time);
-        http::async_write(
-            socket_.next_layer(), response_,
-            [self = this->shared_from_this(), keep_alive](beast::error_code failure, std::size_t) {
-                if (!failure && keep_alive) {
-                    self->read_request(self->of_.options.idle_time);
-                } else {
-                    self->shut_down();
-                }
-            });
+        if (is_head) {
+            response_.body().clear();  // what a GET would bring is announced, and does not come
+        }
+        limit(wait_for::http, of_.options.write_time);
+        http::async_write(socket_.next_layer(), response_,
+                          [self = shared_from_this(), keep_alive](beast::error_code failure, std::size_t) {
+                              if (!failure && keep_alive) {
+                                  self->read_request(self->of_.options.idle_time);
+                              } else {
+                                  self->shut_down();
+                              }
+                          });
     }
 
-    /// Ends a connection that is no WebSocket, so that the peer has read all that was sent.
+    /// Ends a connection that is no WebSocket, once the peer has read what was sent, or has had time for it.
     void shut_down() {
-        if constexpr (has_tls) {
-            limit_time(of_.options.handshake_time);
-            socket_.next_layer().async_shutdown([self = this->shared_from_this()](beast::error_code) {});
-        } else {
-            beast::error_code ignored;
-            beast::get_lowest_layer(socket_).socket().shutdown(tcp::socket::shutdown_send, ignored);
-        }
+        socket_.next_layer().async_finish(server_stream::then(
+            [self = shared_from_this()](beast::error_code) { self->socket_.next_layer().close(); }));
     }
 
     // WebSocket
 
     void upgrade() {
-        beast::get_lowest_layer(socket_).expires_never();  // the WebSocket has times of its own
-        websocket::stream_base::timeout times{};
-        // Beast's own time for a close must not come first: while a read waits for the close, it fails an
-        // assertion.
-        times.handshake_timeout = 2 * of_.options.handshake_time;
-        times.idle_timeout = of_.options.idle_time;
-        times.keep_alive_pings = true;
-        socket_.set_option(times);
+        limit(wait_for::http, of_.options.handshake_time);
         socket_.auto_fragment(false);  // a reply goes out as it lies there
-        socket_.async_accept(parser_->get(), [self = this->shared_from_this()](beast::error_code failure) {
+        socket_.async_accept(parser_->get(), [self = shared_from_this()](beast::error_code failure) {
             if (!failure) {
                 self->start();
             }
@@ -290,13 +424,17 @@ class connection final : public open_connection, public std::enable_shared_from_
     }
 
     void start() {
+        no_limit(wait_for::http);
+        limit(wait_for::session, of_.options.handshake_time);
+        in_before_ = socket_.next_layer().bytes_in();
+        limit(wait_for::a_sign, of_.options.idle_time / 2);
         parser_.reset();
         buffer_.consume(buffer_.size());
         is_websocket_ = true;
-        of_.who.add_websocket(this->shared_from_this());
+        of_.who.add_websocket(shared_from_this());
         call([&] {
-            handler_ = of_.handlers.converse(seat_->address(),
-                                             std::make_shared<weak_control>(this->weak_from_this()));
+            handler_ =
+                of_.handlers.converse(seat_->address(), std::make_shared<weak_control>(weak_from_this()));
             handler_->start(answer_);
         });
         if (of_.draining) {
@@ -322,7 +460,7 @@ class connection final : public open_connection, public std::enable_shared_from_
     void write_next() {
         if (next_frame_ == answer_.frames().size()) {
             is_busy_ = false;
-            write_timer_.cancel();
+            no_limit(wait_for::taking);
             if (answer_.closing()) {
                 close(answer_.closing()->first, answer_.closing()->second);
             } else if (must_drain_ || must_end_) {
@@ -335,16 +473,10 @@ class connection final : public open_connection, public std::enable_shared_from_
         const frame& next = answer_.frames()[next_frame_++];
         socket_.text(next.is_text);
         // A peer that does not take what it asked for would keep its place and this memory.
-        write_timer_.expires_after(of_.options.write_time);
-        write_timer_.async_wait([weak = this->weak_from_this()](beast::error_code cancelled) {
-            if (const auto self = weak.lock();
-                self && !cancelled && self->is_busy_ &&
-                self->write_timer_.expiry() <= asio::steady_timer::clock_type::now()) {
-                self->cut();
-            }
-        });
+        out_before_ = socket_.next_layer().bytes_out();
+        limit(wait_for::taking, of_.options.write_time);
         socket_.async_write(asio::buffer(next.data().data(), next.data().size()),
-                            [self = this->shared_from_this()](beast::error_code failure, std::size_t) {
+                            [self = shared_from_this()](beast::error_code failure, std::size_t) {
                                 if (failure) {
                                     self->cut();
                                 } else {
@@ -356,12 +488,28 @@ class connection final : public open_connection, public std::enable_shared_from_
     void read() {
         is_reading_ = true;
         socket_.read_message_max(handler_->largest_frame());
-        socket_.async_read(buffer_,
-                           [self = this->shared_from_this()](beast::error_code failure, std::size_t) {
-                               self->is_reading_ = false;
-                               self->got_frame(failure);
-                           });
+        read_more();
         think_ahead();
+    }
+
+    void read_more() {
+        socket_.async_read_some(buffer_, 0,
+                                [self = shared_from_this()](beast::error_code failure, std::size_t) {
+                                    self->got_part(failure);
+                                });
+    }
+
+    void got_part(beast::error_code failure) {
+        if (!failure && !socket_.is_message_done()) {
+            if (due(wait_for::frame) == never) {
+                limit(wait_for::frame, of_.options.frame_time);
+            }
+            read_more();
+            return;
+        }
+        no_limit(wait_for::frame);
+        is_reading_ = false;
+        got_frame(failure);
     }
 
     void got_frame(beast::error_code failure) {
@@ -387,9 +535,9 @@ class connection final : public open_connection, public std::enable_shared_from_
         });
     }
 
-    /// Work for later, in small pieces, each behind everything that waits for a thread.
+    /// Work for later, in small pieces, each behind everything that waits for this thread.
     void think_ahead() {
-        asio::post(socket_.get_executor(), [weak = this->weak_from_this()] {
+        asio::post(socket_.get_executor(), [weak = weak_from_this()] {
             const auto self = weak.lock();
             if (self && self->is_reading_ && !self->is_busy_ && !self->is_closing_ &&
                 self->handler_->idle()) {
@@ -419,26 +567,27 @@ class connection final : public open_connection, public std::enable_shared_from_
         constexpr std::size_t longest_reason = 120;
         websocket::close_reason why(static_cast<websocket::close_code>(code));
         why.reason.assign(reason.data(), std::min(reason.size(), longest_reason));
-        write_timer_.expires_after(of_.options.handshake_time);
-        write_timer_.async_wait([weak = this->weak_from_this()](beast::error_code cancelled) {
-            if (const auto self = weak.lock(); self && !cancelled) {
-                self->cut();
-            }
-        });
-        socket_.async_close(why, [self = this->shared_from_this()](beast::error_code) { self->cut(); });
+        limit(wait_for::the_end, of_.options.handshake_time);
+        socket_.async_close(why, [self = shared_from_this()](beast::error_code) { self->cut(); });
     }
 
     void cut() {
         is_closing_ = true;
-        write_timer_.cancel();
-        beast::error_code ignored;
-        beast::get_lowest_layer(socket_).socket().close(ignored);
+        due_.fill(never);
+        timer_.cancel();
+        socket_.next_layer().close();
     }
 
     const shared_parts of_;
     std::unique_ptr<place> seat_;
-    websocket::stream<Stream> socket_;
-    asio::steady_timer write_timer_;
+    websocket::stream<server_stream, false> socket_;
+    asio::steady_timer timer_;
+    const steady::time_point began_;
+    std::array<steady::time_point, static_cast<std::size_t>(wait_for::count)> due_{};
+    steady::time_point wakes_ = never;
+    std::uint64_t in_before_ = 0;   ///< bytes, as of the last look for life
+    std::uint64_t out_before_ = 0;  ///< bytes, when the time for taking began
+    bool is_pinged_ = false;
     beast::flat_buffer buffer_;
     std::optional<http::request_parser<http::string_body>> parser_;
     http::response<http::string_body> response_;
@@ -462,13 +611,34 @@ asio::ssl::context tls_context(const http_server_options::tls& files) {
     return context;
 }
 
+/// A thread and the connections that are its own: nothing goes from one thread to another while it is answered.
+struct worker {
+    constexpr static int one_thread = 1;
+    asio::io_context io{one_thread};
+    std::atomic<std::size_t> connections{0};
+};
+
+/// Counts a connection among those of its thread for as long as it lives.
+class counted {
+  public:
+    explicit counted(std::atomic<std::size_t>& in) : in_(&in) { ++in; }
+    void operator()(open_connection* one) const {
+        delete one;
+        --*in_;
+    }
+
+  private:
+    std::atomic<std::size_t>* in_;
+};
+
 }  // namespace
 
 struct http_server::state {
     state(http_server_options o, http_server_handlers h)
         : options(std::move(o)),
           handlers(std::move(h)),
-          acceptor(asio::make_strand(io)),
+          workers(std::max<std::size_t>(options.threads, 1)),
+          acceptor(workers.front().io),
           pause(acceptor.get_executor()) {
         if (options.secure) {
             secure.emplace(tls_context(*options.secure));
@@ -481,56 +651,79 @@ struct http_server::state {
         port = acceptor.local_endpoint().port();
     }
 
-    void accept() {
-        acceptor.async_accept(asio::make_strand(io), [this](beast::error_code failure, tcp::socket socket) {
-            if (failure == asio::error::operation_aborted) {
-                return;
-            }
-            if (failure) {
-                // Out of descriptors, most likely: it would fail again at once.
-                pause.expires_after(std::chrono::milliseconds(100));
-                pause.async_wait([this](beast::error_code cancelled) {
-                    if (!cancelled) {
-                        accept();
-                    }
+    /// Never stops accepting, whatever there is too little of.
+    void accept() noexcept {
+        while (!workers.front().io.stopped()) {
+            try {
+                worker& next = *std::min_element(
+                    workers.begin(), workers.end(),
+                    [](const worker& a, const worker& b) { return a.connections < b.connections; });
+                acceptor.async_accept(next.io, [this, &next](beast::error_code failure, tcp::socket socket) {
+                    accepted(failure, std::move(socket), next);
                 });
                 return;
+            } catch (...) {
+                std::this_thread::sleep_for(pause_time);
             }
-            take(std::move(socket));
-            accept();
-        });
+        }
     }
 
-    void take(tcp::socket socket) {
+    void accepted(beast::error_code failure, tcp::socket socket, worker& by) noexcept {
+        if (failure == asio::error::operation_aborted) {
+            return;
+        }
+        if (!failure) {
+            take(std::move(socket), by);
+            accept();
+            return;
+        }
+        // Out of descriptors, most likely: it would fail again at once.
+        try {
+            pause.expires_after(pause_time);
+            pause.async_wait([this](beast::error_code cancelled) {
+                if (!cancelled) {
+                    accept();
+                }
+            });
+        } catch (...) {
+            std::this_thread::sleep_for(pause_time);
+            accept();
+        }
+    }
+
+    void take(tcp::socket socket, worker& by) noexcept {
         try {
             beast::error_code failure;
             const tcp::endpoint peer = socket.remote_endpoint(failure);
-            const std::string address = failure ? std::string() : peer.address().to_string();
-            if (failure || !who.take(address, options.connections, options.connections_of_address)) {
+            if (failure) {
                 return;
             }
-            auto seat = std::make_unique<place>(who, address);
-            socket.set_option(tcp::no_delay(true), failure);
-            const shared_parts parts{options, handlers, who, draining};
-            std::shared_ptr<open_connection> made;
-            if (secure) {
-                made = std::make_shared<connection<tls_stream>>(parts, std::move(seat), std::move(socket),
-                                                                *secure);
-            } else {
-                made = std::make_shared<connection<plain_stream>>(parts, std::move(seat), std::move(socket));
+            auto seat = std::make_unique<place>(who, peer.address().to_string());
+            if (!seat->take(options.connections, options.connections_of_address)) {
+                if (handlers.refused) {
+                    handlers.refused(seat->address());
+                }
+                return;
             }
-            made->begin();
+            socket.set_option(tcp::no_delay(true), failure);
+            const shared_parts parts{options, handlers, who, page, draining};
+            auto made = std::make_unique<connection>(parts, std::move(seat), std::move(socket),
+                                                     secure ? &*secure : nullptr);
+            std::shared_ptr<connection>(made.release(), counted(by.connections))->begin();
         } catch (const std::exception&) {
             return;  // no memory for one more: it is closed
         }
     }
 
+    static constexpr std::chrono::milliseconds pause_time{100};
+
     const http_server_options options;
     const http_server_handlers handlers;
     places who;
+    kept_page page;
     std::atomic<bool> draining{false};
     std::optional<asio::ssl::context> secure;
-    asio::io_context io;  // destroys what is left of connections, which look at what stands above
+    std::vector<worker> workers;  // destroy what is left of connections, which look at what stands above
     tcp::acceptor acceptor;
     asio::steady_timer pause;
     std::uint16_t port = 0;
@@ -556,12 +749,12 @@ std::uint16_t http_server::port() const noexcept {
 
 void http_server::run() {
     asio::post(state_->acceptor.get_executor(), [s = state_.get()] { s->accept(); });
-    for (std::size_t i = 0; i < std::max<std::size_t>(state_->options.threads, 1); ++i) {
-        state_->threads.emplace_back([s = state_.get()] {
-            const auto keep = asio::make_work_guard(s->io);
+    for (worker& each : state_->workers) {
+        state_->threads.emplace_back([&io = each.io] {
+            const auto keep = asio::make_work_guard(io);
             for (;;) {
                 try {
-                    s->io.run();
+                    io.run();
                     return;
                 } catch (...) {
                     continue;  // one connection's lack of memory must not end the others
@@ -583,7 +776,9 @@ bool http_server::wait_until_drained(std::chrono::milliseconds time) {
 }
 
 void http_server::stop() {
-    state_->io.stop();
+    for (worker& each : state_->workers) {
+        each.io.stop();
+    }
     state_->threads.clear();
 }
 

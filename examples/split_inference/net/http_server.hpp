@@ -29,10 +29,15 @@ struct http_server_options {
     std::size_t connections_of_address = 256;  ///< of one address
     std::size_t header_bytes = 8'192;
     std::size_t body_bytes = 65'536;
-    std::chrono::milliseconds handshake_time =
-        std::chrono::seconds(10);                                     ///< TLS, a whole HTTP request, a close
-    std::chrono::milliseconds idle_time = std::chrono::seconds(60);   ///< pings after half of it
-    std::chrono::milliseconds write_time = std::chrono::seconds(30);  ///< for one frame to be taken
+    /// For TLS, for a whole HTTP request, from an upgrade to a handler that is established, for a close.
+    std::chrono::milliseconds handshake_time = std::chrono::seconds(10);
+    /// Of silence; a ping is sent after half of it. Also how long HTTP requests may follow each other on one
+    /// connection: then it is closed after the next.
+    std::chrono::milliseconds idle_time = std::chrono::seconds(60);
+    /// For a frame that was begun to be there whole.
+    std::chrono::milliseconds frame_time = std::chrono::seconds(30);
+    /// For a frame, or each MB of a longer one, and for an HTTP response to be taken.
+    std::chrono::milliseconds write_time = std::chrono::seconds(30);
 };
 
 /// What a server does with what comes. Called from its threads, several at a time.
@@ -42,14 +47,18 @@ struct http_server_handlers {
     std::function<std::unique_ptr<websocket_handler>(const std::string& address,
                                                      std::shared_ptr<connection_control> control)>
         converse;
+    /// A connection from this address was closed as it came: there are as many as there may be. May be empty.
+    std::function<void(const std::string& address)> refused = {};
 };
 
-/// A server of HTTP/1.1 and WebSockets on one port, with TLS 1.2 or later, or none. The work of a handler is
-/// done on the server's threads.
+/// A server of HTTP/1.1 and WebSockets on one port, with TLS 1.2 or later, or none. A connection belongs to
+/// one of the server's threads, that with the fewest when it came; the work of its handler is done there, and
+/// what lasts delays the other connections of that thread.
 ///
 /// A frame beyond what its handler takes ends the connection before memory is taken for it. Whoever is silent
-/// for idle_time, a ping included, does not finish a handshake in time, or does not take a frame in time, is
-/// gone. Compression is never agreed on. Every socket is closed when the server is destroyed.
+/// for idle_time, a ping included, does not finish a handshake, a session's beginning or a frame in time, or
+/// does not take a frame in time, is gone. Compression is never agreed on. Every socket is closed when the
+/// server is destroyed.
 class http_server {
   public:
     /// Binds and listens; connections wait until run.

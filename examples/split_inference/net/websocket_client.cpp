@@ -3,24 +3,28 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/io/message.hpp>
 
+#include <openssl/evp.h>
+#include <openssl/x509.h>
+
+#include <algorithm>
+#include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/host_name_verification.hpp>
-#include <boost/beast/core/basic_stream.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/rate_policy.hpp>
 #include <boost/beast/http/field.hpp>
-#include <boost/beast/ssl/ssl_stream.hpp>
 #include <boost/beast/websocket/rfc6455.hpp>
-#include <boost/beast/websocket/ssl.hpp>
 #include <boost/beast/websocket/stream.hpp>
+#include <cerrno>
 #include <charconv>
-#include <limits>
 #include <optional>
-#include <type_traits>
+#include <poll.h>
+#include <sys/socket.h>
 #include <utility>
+#include <vector>
 
 #include "../params.hpp"
 
@@ -33,70 +37,198 @@ namespace beast = boost::beast;
 namespace websocket = beast::websocket;
 using boost::system::error_code;
 
-/// Lets everything pass and counts it.
-class counting_policy {
-  public:
-    explicit counting_policy(client_connection::traffic& to) : to_(&to) {}
-
-  private:
-    friend class beast::rate_policy_access;
-    static constexpr std::size_t all = std::numeric_limits<std::size_t>::max();
-
-    std::size_t available_read_bytes() const noexcept { return all; }
-    std::size_t available_write_bytes() const noexcept { return all; }
-    void transfer_read_bytes(std::size_t n) const noexcept { to_->down += n; }
-    void transfer_write_bytes(std::size_t n) const noexcept { to_->up += n; }
-    void on_timer() const noexcept {}
-
-    client_connection::traffic* to_;
-};
-
-using plain_stream = beast::basic_stream<asio::ip::tcp, asio::io_context::executor_type, counting_policy>;
-using tls_stream = beast::ssl_stream<plain_stream>;
-
-/// One thread, so that nothing needs a lock.
-constexpr int one_thread = 1;
+using asio::ip::tcp;
 
 /// Frames go out in one piece: the default would make a call of the system for each 4 KB.
 constexpr std::size_t bytes_of_a_write = std::size_t{1} << 20;
+/// What is read at once, so that a reply takes one or two calls of the system, with TLS as well.
+constexpr std::size_t bytes_of_a_read = std::size_t{1} << 17;
+constexpr std::size_t bytes_of_a_tls_record = 16'384;
 
-void finish_setup(plain_stream& stream) {
-    error_code ignored;  // it works without, slower
-    stream.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+/// A socket that waits until a set time and no longer, and counts what passes.
+class timed_socket {
+  public:
+    // What asio::ssl::stream asks for.
+    using executor_type = tcp::socket::executor_type;
+    using lowest_layer_type = tcp::socket::lowest_layer_type;
+    executor_type get_executor() { return socket_.get_executor(); }
+    lowest_layer_type& lowest_layer() { return socket_.lowest_layer(); }
+
+    explicit timed_socket(asio::io_context& context) : socket_(context), ahead_(bytes_of_a_read) {}
+
+    /// All that follows is to be done within this time.
+    void limit(std::chrono::milliseconds time) { until_ = clock::now() + time; }
+
+    void connect(const tcp::endpoint& to, error_code& failure) {
+        socket_.close(failure);
+        failure = {};
+        if (socket_.open(to.protocol(), failure) || socket_.non_blocking(true, failure)) {
+            return;
+        }
+        error_code ignored;  // it works without, slower
+        socket_.set_option(tcp::no_delay(true), ignored);
+        if (::connect(socket_.native_handle(), to.data(), static_cast<::socklen_t>(to.size())) == 0) {
+            return;
+        }
+        if (errno != EINPROGRESS) {
+            failure = error_code(errno, asio::error::get_system_category());
+            return;
+        }
+        if (wait(POLLOUT, failure)) {
+            int outcome = 0;
+            ::socklen_t size = sizeof(outcome);
+            ::getsockopt(socket_.native_handle(), SOL_SOCKET, SO_ERROR, &outcome, &size);
+            failure = error_code(outcome, asio::error::get_system_category());
+        }
+    }
+
+    template <class Buffers>
+    std::size_t read_some(const Buffers& to, error_code& failure) {
+        failure = {};
+        if (begin_ == end_ && asio::buffer_size(to) > 0) {
+            begin_ = end_ = 0;
+            end_ = when_ready(
+                POLLIN, [&] { return socket_.read_some(asio::buffer(ahead_), failure); }, failure);
+            bytes_.down += end_;
+        }
+        const std::size_t n = asio::buffer_copy(to, asio::buffer(ahead_.data() + begin_, end_ - begin_));
+        begin_ += n;
+        return n;
+    }
+
+    template <class Buffers>
+    std::size_t write_some(const Buffers& from, error_code& failure) {
+        const std::size_t n = when_ready(
+            POLLOUT, [&] { return socket_.write_some(from, failure); }, failure);
+        bytes_.up += n;
+        return n;
+    }
+
+    void close() noexcept {
+        error_code ignored;
+        socket_.close(ignored);
+    }
+
+    client_connection::traffic bytes() const noexcept { return bytes_; }
+
+  private:
+    using clock = std::chrono::steady_clock;
+
+    bool wait(short what, error_code& failure) {
+        for (;;) {
+            const auto left = std::chrono::ceil<std::chrono::milliseconds>(until_ - clock::now()).count();
+            ::pollfd one{socket_.native_handle(), what, 0};
+            constexpr std::int64_t an_hour = 3'600'000;
+            const int ready = ::poll(&one, 1, static_cast<int>(std::clamp<std::int64_t>(left, 0, an_hour)));
+            if (ready > 0) {
+                return true;
+            }
+            if (ready < 0 && errno != EINTR) {
+                failure = error_code(errno, asio::error::get_system_category());
+                return false;
+            }
+            if (left <= 0) {
+                failure = asio::error::timed_out;
+                return false;
+            }
+        }
+    }
+
+    template <class Call>
+    std::size_t when_ready(short what, Call call, error_code& failure) {
+        for (;;) {
+            const std::size_t n = call();
+            if (failure != asio::error::would_block) {
+                return n;
+            }
+            if (!wait(what, failure)) {
+                return 0;
+            }
+        }
+    }
+
+    tcp::socket socket_;
+    clock::time_point until_;
+    std::vector<std::uint8_t> ahead_;  ///< read, and not yet asked for: [begin_, end_)
+    std::size_t begin_ = 0;
+    std::size_t end_ = 0;
+    client_connection::traffic bytes_;
+};
+
+/// With TLS or without: one type, so that all of Beast is compiled once. Its calls return when they are done:
+/// the asynchronous ones take three times as long to compile.
+class client_stream {
+  public:
+    using executor_type = timed_socket::executor_type;
+    executor_type get_executor() { return socket.get_executor(); }
+
+    explicit client_stream(asio::io_context& context) : socket(context) {}
+
+    template <class Buffers>
+    std::size_t read_some(const Buffers& to, error_code& failure) {
+        return tls ? tls->read_some(to, failure) : socket.read_some(to, failure);
+    }
+    template <class Buffers>
+    std::size_t write_some(const Buffers& from, error_code& failure) {
+        if (!tls) {
+            return socket.write_some(from, failure);
+        }
+        // A record for each buffer would be one for the few bytes before a frame, too.
+        record_.resize(bytes_of_a_tls_record);
+        const std::size_t n = asio::buffer_copy(asio::buffer(record_), from);
+        return tls->write_some(asio::buffer(record_.data(), n), failure);
+    }
+    // Beast wants the forms that throw to be there.
+    template <class Buffers>
+    std::size_t read_some(const Buffers& to) {
+        error_code failure;
+        const std::size_t n = read_some(to, failure);
+        asio::detail::throw_error(failure, "read_some");
+        return n;
+    }
+    template <class Buffers>
+    std::size_t write_some(const Buffers& from) {
+        error_code failure;
+        const std::size_t n = write_some(from, failure);
+        asio::detail::throw_error(failure, "write_some");
+        return n;
+    }
+
+    timed_socket socket;
+    std::optional<asio::ssl::stream<timed_socket&>> tls;
+
+  private:
+    std::vector<std::uint8_t> record_;
+};
+
+/// What Beast calls when a WebSocket is over.
+[[maybe_unused]] void teardown(beast::role_type, client_stream& stream, error_code& failure) {
+    failure = {};
+    stream.socket.close();
 }
 
-template <class Stream>
 class websocket_connection final : public client_connection {
   public:
-    static constexpr bool tls = std::is_same_v<Stream, tls_stream>;
-
     websocket_connection(const server_address& to, const websocket_options& options)
-        : options_(options),
-          address_(to.text()),
-          context_(one_thread),
-          tls_(make_tls(options)),
-          stream_(make_stream()) {
+        : options_(options), address_(to.text()), tls_(make_tls(to.tls, options)), stream_(context_) {
         // 'auto_fragment' off and nothing compressed: one frame is one message.
         stream_.auto_fragment(false);
         stream_.write_buffer_bytes(bytes_of_a_write);
         stream_.read_message_max(options.largest_frame);
-        websocket::permessage_deflate plain;
-        plain.client_enable = false;
-        plain.server_enable = false;
-        stream_.set_option(plain);
         stream_.set_option(websocket::stream_base::decorator([](websocket::request_type& request) {
             request.set(beast::http::field::user_agent, "tensafe split inference");
         }));
 
-        lowest().expires_after(options.connect_limit);
+        lowest().limit(options.connect_limit);
         reach(to);
-        finish_setup(lowest());
-        if constexpr (tls) {
+        if (tls_) {
             shake_hands(to);
         }
         const std::string host =
             (to.host.find(':') == to.host.npos ? to.host : "[" + to.host + "]") + ":" + to.port;
-        wait("open a WebSocket", [&](auto done) { stream_.async_handshake(host, websocket_path, done); });
+        error_code failed;
+        stream_.handshake(host, websocket_path, failed);
+        check("open a WebSocket", failed);
     }
 
     ~websocket_connection() override { drop(); }
@@ -114,9 +246,10 @@ class websocket_connection final : public client_connection {
     frame receive(std::chrono::milliseconds limit) override {
         check_open("receive");
         buffer_.consume(buffer_.size());
-        lowest().expires_after(limit);
-        wait("receive",
-             [&](auto done) { stream_.async_read(buffer_, [done](error_code e, std::size_t) { done(e); }); });
+        lowest().limit(limit);
+        error_code failed;
+        stream_.read(buffer_, failed);
+        check("receive", failed);
         const auto bytes = buffer_.cdata();
         return {stream_.got_text(), {static_cast<const std::uint8_t*>(bytes.data()), bytes.size()}};
     }
@@ -126,69 +259,55 @@ class websocket_connection final : public client_connection {
             return;
         }
         try {
-            lowest().expires_after(options_.close_limit);
-            run([&](auto done) { stream_.async_close(websocket::close_code::normal, done); });
+            lowest().limit(options_.close_limit);
+            error_code ignored;
+            stream_.close(websocket::close_code::normal, ignored);
         } catch (...) {  // whatever it was, the socket goes
         }
         drop();
     }
 
-    traffic bytes() const noexcept override { return traffic_; }
+    traffic bytes() const noexcept override { return stream_.next_layer().socket.bytes(); }
+
+    std::array<std::byte, 32> certificate_sha256() const override { return certificate_; }
 
   private:
-    static std::optional<asio::ssl::context> make_tls(const websocket_options& options) {
-        if constexpr (!tls) {
+    static std::optional<asio::ssl::context> make_tls(bool wanted, const websocket_options& options) {
+        if (!wanted) {
             return std::nullopt;
-        } else {
-            std::optional<asio::ssl::context> context(std::in_place, asio::ssl::context::tls_client);
-            ::SSL_CTX_set_min_proto_version(context->native_handle(), TLS1_2_VERSION);
-            error_code failed;
-            context->load_verify_file(options.trusted_certificates.string(), failed);
-            if (failed) {
-                throw tensafe::io_error(tensafe::io::quote(options.trusted_certificates.string()) +
-                                        ": cannot read trusted certificates: " + failed.message());
-            }
-            // A certificate in the file is trusted itself, whoever signed it.
-            ::X509_VERIFY_PARAM_set_flags(::SSL_CTX_get0_param(context->native_handle()),
-                                          X509_V_FLAG_PARTIAL_CHAIN);
-            context->set_verify_mode(asio::ssl::verify_peer);
-            return context;
         }
-    }
-
-    websocket::stream<Stream, false> make_stream() {
-        plain_stream lowest_stream(counting_policy(traffic_), context_);
-        if constexpr (tls) {
-            return websocket::stream<Stream, false>(std::move(lowest_stream), *tls_);
-        } else {
-            return websocket::stream<Stream, false>(std::move(lowest_stream));
+        std::optional<asio::ssl::context> context(std::in_place, asio::ssl::context::tls_client);
+        ::SSL_CTX_set_min_proto_version(context->native_handle(), TLS1_2_VERSION);
+        error_code failed;
+        context->load_verify_file(options.trusted_certificates.string(), failed);
+        if (failed) {
+            throw tensafe::io_error(tensafe::io::quote(options.trusted_certificates.string()) +
+                                    ": cannot read trusted certificates: " + failed.message());
         }
+        // A certificate in the file is trusted itself, whoever signed it.
+        ::X509_VERIFY_PARAM_set_flags(::SSL_CTX_get0_param(context->native_handle()),
+                                      X509_V_FLAG_PARTIAL_CHAIN);
+        context->set_verify_mode(asio::ssl::verify_peer);
+        return context;
     }
 
-    plain_stream& lowest() noexcept { return beast::get_lowest_layer(stream_); }
+    timed_socket& lowest() noexcept { return stream_.next_layer().socket; }
 
-    /// Runs one operation to its end: `start` gets a function to call with its outcome. All of them end,
-    /// since the lowest stream has a time at which it gives up.
-    template <class Start>
-    error_code run(Start start) {
-        error_code outcome = asio::error::operation_aborted;
-        start([&outcome](error_code e) { outcome = e; });
-        context_.restart();
-        context_.run();
-        return outcome;
-    }
-
-    template <class Start>
-    void wait(const char* what, Start start) {
-        const error_code outcome = run(start);
+    void check(const char* what, const error_code& outcome) {
         if (outcome) {
             fail(what, outcome);
         }
     }
 
     [[noreturn]] void fail(const char* what, const error_code& why) {
+        if (why == websocket::error::message_too_big) {
+            drop();
+            throw tensafe::format_error(address_ + ": got a frame of more than " +
+                                        std::to_string(options_.largest_frame) +
+                                        " bytes, wanted at most so many (--largest-frame)");
+        }
         std::string reason = why.message();
-        if (why == beast::error::timeout) {
+        if (why == asio::error::timed_out) {
             reason = "not done in time";
         } else if (why == websocket::error::closed) {
             reason = "the server closed the connection, code " + std::to_string(stream_.reason().code);
@@ -209,26 +328,28 @@ class websocket_connection final : public client_connection {
 
     void reach(const server_address& to) {
         error_code failed;
-        asio::ip::tcp::resolver resolver(context_);
+        tcp::resolver resolver(context_);
         const auto found = resolver.resolve(to.host, to.port, failed);
-        if (failed) {
-            fail("find the host", failed);
+        check("find the host", failed);
+        for (const auto& each : found) {
+            lowest().connect(each.endpoint(), failed);
+            if (!failed) {
+                return;
+            }
         }
-        wait("connect", [&](auto done) {
-            lowest().async_connect(found, [done](error_code e, const asio::ip::tcp::endpoint&) { done(e); });
-        });
+        fail("connect", failed);
     }
 
-    void shake_hands(const server_address& to) requires tls {
-        Stream& secure = stream_.next_layer();
+    void shake_hands(const server_address& to) {
+        auto& secure = stream_.next_layer().tls.emplace(lowest(), *tls_);
         error_code is_name;
         asio::ip::make_address(to.host, is_name);
         if (is_name) {  // the name goes along in the clear only where it is one
             ::SSL_set_tlsext_host_name(secure.native_handle(), to.host.c_str());
         }
         secure.set_verify_callback(asio::ssl::host_name_verification(to.host));
-        const error_code outcome =
-            run([&](auto done) { secure.async_handshake(asio::ssl::stream_base::client, done); });
+        error_code outcome;
+        secure.handshake(asio::ssl::stream_base::client, outcome);
         if (outcome) {
             const long verdict = ::SSL_get_verify_result(secure.native_handle());
             if (outcome.category() == asio::error::get_ssl_category() && refused_certificate(outcome)) {
@@ -242,6 +363,13 @@ class websocket_connection final : public client_connection {
             }
             fail("agree on TLS", outcome);
         }
+        const ::X509* const its = ::SSL_get0_peer_certificate(secure.native_handle());
+        if (its == nullptr || ::X509_digest(its, ::EVP_sha256(),
+                                            reinterpret_cast<unsigned char*>(certificate_.data()),
+                                            nullptr) != 1) {
+            drop();
+            throw connection_lost(address_ + ": cannot agree on TLS: the server showed no certificate");
+        }
     }
 
     static bool refused_certificate(const error_code& e) noexcept {
@@ -250,24 +378,24 @@ class websocket_connection final : public client_connection {
 
     void send(asio::const_buffer bytes) {
         check_open("send");
-        lowest().expires_after(options_.send_limit);
-        wait("send",
-             [&](auto done) { stream_.async_write(bytes, [done](error_code e, std::size_t) { done(e); }); });
+        lowest().limit(options_.send_limit);
+        error_code failed;
+        stream_.write(bytes, failed);
+        check("send", failed);
     }
 
     void drop() noexcept {
         open_ = false;
-        error_code ignored;
-        lowest().socket().close(ignored);
+        lowest().close();
     }
 
     websocket_options options_;
     std::string address_;
-    traffic traffic_;
-    asio::io_context context_;
+    asio::io_context context_;  // nothing runs on it
     std::optional<asio::ssl::context> tls_;
-    websocket::stream<Stream, false> stream_;
+    websocket::stream<client_stream, false> stream_;
     beast::flat_buffer buffer_;
+    std::array<std::byte, 32> certificate_{};
     bool open_ = true;
 };
 
@@ -326,14 +454,11 @@ std::string server_address::text() const {
 
 std::unique_ptr<client_connection> connect_websocket(const server_address& to,
                                                      const websocket_options& options) {
-    if (!to.tls) {
-        return std::make_unique<websocket_connection<plain_stream>>(to, options);
-    }
-    if (options.trusted_certificates.empty()) {
+    if (to.tls && options.trusted_certificates.empty()) {
         throw tensafe::parameter_error(to.text() +
                                        ": got no certificate to trust, wanted the file of the server's");
     }
-    return std::make_unique<websocket_connection<tls_stream>>(to, options);
+    return std::make_unique<websocket_connection>(to, options);
 }
 
 }  // namespace split

@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -56,8 +57,8 @@ inline void check_scrypt_cost(const scrypt_cost& cost) {
     if (!cost.allowed()) {
         throw parameter_error(
             "key file: got " + cost.text() +
-            "; wanted N from 2^10 to 2^20, r up to 64, p up to 16, 1 to 256 MiB, and no more "
-            "than four times the work of the default");
+            "; wanted N from 2^10 to 2^20 and below 2^(16 r), r up to 64, p up to 16, 1 to 256 MiB, and no "
+            "more than four times the work of the default");
     }
 }
 
@@ -151,12 +152,17 @@ inline key_info read_key_info(const std::filesystem::path& path) {
 /// also leave a third, <path>.partial, with the same key; the next replacement removes it.
 /// @param old          none if the key is not wrapped
 /// @param replacement  none takes the wrap off
-/// @throws as load_key_file; io_error also if somebody else is replacing the file or has done so, or it has
+/// @param cost         none keeps that of the file, or takes the default if the key was not wrapped
+/// @throws as load_key_file; parameter_error for a cost that is not allowed; io_error also if somebody else
+/// is replacing the file or has done so, or it has
 ///         several names. The old file is then untouched, unless the message says that the new one stands
 ///         there
 inline key_info change_passphrase(const std::filesystem::path& path, const passphrase& old,
-                                  const passphrase& replacement, const scrypt_cost& cost = {}) {
-    detail::check_scrypt_cost(cost);
+                                  const passphrase& replacement,
+                                  const std::optional<scrypt_cost>& cost = std::nullopt) {
+    if (cost) {
+        detail::check_scrypt_cost(*cost);
+    }
     detail::key_file_lock lock(path);
     const detail::read_key file = detail::read_open_key(lock.file(), path);
     random::seed seed;
@@ -164,9 +170,11 @@ inline key_info change_passphrase(const std::filesystem::path& path, const passp
     detail::read_key_seed(file.bytes.span(), file.info, old, quote(path.string()), seed);
     key_info info = file.info;
     info.wrapped = !replacement.empty();
-    info.cost = info.wrapped ? cost : scrypt_cost{};
+    // That of a key without a wrap is the default.
+    info.cost = info.wrapped ? cost.value_or(file.info.cost) : scrypt_cost{};
     memory::secret_buffer<std::byte> bytes(detail::key_file_bytes);
-    detail::write_key_file_bytes(info, seed, replacement, cost, bytes.span().first<detail::key_file_bytes>());
+    detail::write_key_file_bytes(info, seed, replacement, info.cost,
+                                 bytes.span().first<detail::key_file_bytes>());
     lock.replace(bytes.span());
     return info;
 }

@@ -146,7 +146,9 @@ class key_file_lock {
         }
         if (ours.st_nlink != 1) {
             throw io_error(quote(path_.string()) + ": is a file with " + std::to_string(ours.st_nlink) +
-                           " names (hard links), and under the others the old key would stay; wanted one");
+                           " names (hard links), and under the others the old key would stay; wanted one: "
+                           "remove the others (a creation that was killed may have left " +
+                           quote(path_.string() + ".partial-XXXXXX") + ')');
         }
     }
 

@@ -9,6 +9,7 @@
 #include <tensafe/memory/buffer.hpp>
 #include <tensafe/random/entropy.hpp>
 #include <tensafe/random/seed.hpp>
+#include <tensafe/wire/bytes.hpp>
 #include <tensafe/wire/set_id.hpp>
 
 #include <algorithm>
@@ -53,20 +54,11 @@ inline constexpr std::uint64_t last_key_time = 253'402'300'799;
 using key_file_span = std::span<std::byte, key_file_bytes>;
 using const_key_file_span = std::span<const std::byte, key_file_bytes>;
 
-template <std::size_t Bytes>
-std::uint64_t read_little_endian(std::span<const std::byte> bytes, std::size_t at) noexcept {
-    std::uint64_t value = 0;
-    for (std::size_t i = Bytes; i-- > 0;) {
-        value = value << 8 | std::to_integer<std::uint64_t>(bytes[at + i]);
-    }
-    return value;
+inline wire::byte_reader key_fields(std::span<const std::byte> bytes, std::size_t at) noexcept {
+    return {{octets_of(bytes.data()) + at, bytes.size() - at}, "key file"};
 }
-
-template <std::size_t Bytes>
-void write_little_endian(std::uint64_t value, std::span<std::byte> bytes, std::size_t at) noexcept {
-    for (std::size_t i = 0; i < Bytes; ++i) {
-        bytes[at + i] = static_cast<std::byte>(value >> (8 * i) & 0xffu);
-    }
+inline wire::byte_writer key_fields(key_file_span bytes, std::size_t at) noexcept {
+    return {{octets_of(bytes.data()) + at, bytes.size() - at}, "key file"};
 }
 
 inline void require_zeros(std::span<const std::byte> bytes, const std::string& file, const char* what) {
@@ -117,25 +109,27 @@ inline key_info parse_key_file(std::span<const std::byte> bytes, const std::stri
     require_zeros(bytes.subspan(6, 2), file, "bytes 6 and 7");
     require_zeros(bytes.subspan(60, 4), file, "bytes 60 to 63");
     key_info info;
-    info.set = read_little_endian<8>(bytes, 8);
-    std::copy_n(bytes.begin() + 16, info.id.size(), info.id.begin());
-    info.generation = read_little_endian<8>(bytes, 32);
+    wire::byte_reader fields = key_fields(bytes, 8);
+    info.set = fields.number<std::uint64_t>();
+    std::copy_n(std::as_bytes(fields.bytes(info.id.size())).begin(), info.id.size(), info.id.begin());
+    info.generation = fields.number<std::uint64_t>();
     if (info.generation == 0) {
         throw format_error(file + ": got generation 0, wanted at least 1");
     }
-    const std::uint64_t seconds = read_little_endian<8>(bytes, 40);
+    const auto seconds = fields.number<std::uint64_t>();
     if (seconds > last_key_time) {
         throw format_error(file + ": its time of creation is after the year 9999");
     }
     info.created = std::chrono::sys_seconds(std::chrono::seconds(static_cast<std::int64_t>(seconds)));
     info.wrapped = wrap == 1;
     if (info.wrapped) {
-        info.cost = {static_cast<std::uint32_t>(read_little_endian<4>(bytes, 48)),
-                     static_cast<std::uint32_t>(read_little_endian<4>(bytes, 52)),
-                     static_cast<std::uint32_t>(read_little_endian<4>(bytes, 56))};
+        info.cost.log_n = fields.number<std::uint32_t>();
+        info.cost.block_size = fields.number<std::uint32_t>();
+        info.cost.parallelism = fields.number<std::uint32_t>();
         if (!info.cost.allowed()) {
             throw unsupported_error(file + ": not supported: " + info.cost.text() +
-                                    "; wanted 1 to 256 MiB and no more than four times the work of " +
+                                    "; wanted 1 to 256 MiB, N below 2^(16 r) and no more than four times the "
+                                    "work of " +
                                     scrypt_cost{}.text());
         }
     } else {
@@ -159,17 +153,18 @@ inline void write_key_file_bytes(const key_info& info, const random::seed& seed,
                    [](char c) { return static_cast<std::byte>(c); });
     to[4] = static_cast<std::byte>(key_file_version);
     to[5] = static_cast<std::byte>(phrase.empty() ? 0 : 1);
-    write_little_endian<8>(info.set, to, 8);
-    std::copy(info.id.begin(), info.id.end(), to.begin() + 16);
-    write_little_endian<8>(info.generation, to, 32);
-    write_little_endian<8>(static_cast<std::uint64_t>(info.created.time_since_epoch().count()), to, 40);
+    wire::byte_writer fields = key_fields(to, 8);
+    fields.number<std::uint64_t>(info.set);
+    fields.bytes({octets_of(info.id.data()), info.id.size()});
+    fields.number<std::uint64_t>(info.generation);
+    fields.number<std::uint64_t>(static_cast<std::uint64_t>(info.created.time_since_epoch().count()));
     if (phrase.empty()) {
         const auto secret = std::as_bytes(std::span(seed.bytes));
         std::copy(secret.begin(), secret.end(), to.begin() + key_secret_at);
     } else {
-        write_little_endian<4>(cost.log_n, to, 48);
-        write_little_endian<4>(cost.block_size, to, 52);
-        write_little_endian<4>(cost.parallelism, to, 56);
+        fields.number<std::uint32_t>(cost.log_n);
+        fields.number<std::uint32_t>(cost.block_size);
+        fields.number<std::uint32_t>(cost.parallelism);
         std::array<std::uint8_t, wrap_salt_bytes> salt{};
         random::os_entropy(salt);
         std::copy_n(std::as_bytes(std::span(salt)).begin(), salt.size(), to.begin() + key_salt_at);

@@ -75,7 +75,7 @@ inline passphrase ask_on(int terminal, std::string_view question) {
             constexpr char backspace = 0x08;
             constexpr char erase_line = 0x15;
             constexpr char erase = 0x7f;
-            if (count <= 0 || key == interrupt || (key == end_of_input && size == 0)) {
+            if (count <= 0 || key == interrupt || key == end_of_input) {
                 show(terminal, "\n");
                 throw cancelled_error("the question for a passphrase was cancelled");
             }
@@ -88,6 +88,11 @@ inline passphrase ask_on(int terminal, std::string_view question) {
                 // All bytes of one character of UTF-8.
                 while (size > 0 && (static_cast<unsigned char>(typed[--size]) & 0xc0u) == 0x80u) {
                 }
+            } else if (static_cast<unsigned char>(key) < 0x20) {
+                show(terminal, "\n");
+                throw parameter_error(
+                    "passphrase: got a control character, as Tab or an arrow key gives; "
+                    "wanted letters, digits and signs");
             } else if (size == typed.size()) {
                 show(terminal, "\n");
                 throw parameter_error("passphrase: got more than " + std::to_string(passphrase::longest) +
@@ -106,8 +111,8 @@ inline passphrase ask_on(int terminal, std::string_view question) {
 /// Asks whoever sits at the terminal of this process, /dev/tty, and shows nothing of the answer. Backspace
 /// and Ctrl-U work; Ctrl-C and Ctrl-D cancel. A process that is killed meanwhile leaves the terminal silent
 /// ("stty sane" helps).
-/// @throws io_error without a terminal; cancelled_error; parameter_error for an empty answer, or one that is
-///         too long
+/// @throws io_error without a terminal; cancelled_error; parameter_error for an empty answer, one that is too
+///         long, or another control character
 inline passphrase ask_passphrase(std::string_view question) {
     const detail::owned_descriptor terminal(::open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY));
     if (terminal.get() < 0) {

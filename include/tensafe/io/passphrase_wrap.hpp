@@ -27,11 +27,11 @@ struct scrypt_cost {
     /// About how much memory a derivation takes, in bytes.
     std::uint64_t memory_bytes() const noexcept { return (std::uint64_t{128} * block_size) << log_n; }
 
-    /// Whether this library computes it: log_n 10 to 20, r 1 to 64, p 1 to 16, 1 to 256 MiB, and at most four
-    /// times the work of the default. A file from outside cannot ask for more.
+    /// Whether this library computes it: log_n 10 to 20 and below 16 r (RFC 7914), r 1 to 64, p 1 to 16, 1 to
+    /// 256 MiB, and at most four times the work of the default. A file from outside cannot ask for more.
     bool allowed() const noexcept {
-        return log_n >= 10 && log_n <= 20 && block_size >= 1 && block_size <= 64 && parallelism >= 1 &&
-               parallelism <= 16 && memory_bytes() >= std::uint64_t{1} << 20 &&
+        return log_n >= 10 && log_n <= 20 && block_size >= 1 && block_size <= 64 && log_n < 16 * block_size &&
+               parallelism >= 1 && parallelism <= 16 && memory_bytes() >= std::uint64_t{1} << 20 &&
                memory_bytes() <= std::uint64_t{1} << 28 &&
                memory_bytes() * parallelism <= std::uint64_t{1} << 29;
     }

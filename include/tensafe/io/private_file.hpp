@@ -56,6 +56,28 @@ inline int write_and_force(const owned_descriptor& file, std::span<const std::by
     return ::fsync(file.get()) == 0 ? 0 : errno;
 }
 
+/// Gives a file a name that nothing has, by hard links.  Returns errno or 0.
+inline int link_to_free_name(const std::string& from, const std::filesystem::path& to) noexcept {
+    if (::link(from.c_str(), to.c_str()) != 0) {
+        return errno;
+    }
+    static_cast<void>(::unlink(from.c_str()));  // who is killed before leaves both names
+    return 0;
+}
+
+/// Gives a file a name that nothing has.  Returns errno or 0.
+inline int move_to_free_name(const std::string& from, const std::filesystem::path& to) noexcept {
+#ifdef RENAME_NOREPLACE
+    if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) {
+        return 0;
+    }
+    if (errno != EINVAL && errno != ENOSYS) {  // what a file system or kernel says that cannot do this
+        return errno;
+    }
+#endif
+    return link_to_free_name(from, to);
+}
+
 /// read_private_file of a file that is open, or failed to open, with errno saying why
 inline memory::secret_buffer<std::byte> read_private(const owned_descriptor& file,
                                                      const std::filesystem::path& path, std::size_t largest) {
@@ -111,11 +133,11 @@ inline memory::secret_buffer<std::byte> read_private_file(const std::filesystem:
 /// Puts a secret at `path` for its owner alone (mode 0600), all of it or nothing: written to a temporary file
 /// beside it, forced to the device, then given its name, which is forced to the device too where the file
 /// system can do that. What stands at `path` already, a link too, is never written over: a key that is lost
-/// is lost. Needs a file system with hard links.
+/// is lost. Needs a file system that renames without replacing, as those of Linux do, or has hard links.
 ///
 /// A process or system that dies here can leave the secret, or a part of it, in a file that is named as
-/// `path` with ".partial-" and six characters behind it, mode 0600. Nothing removes that file, and it is in
-/// nobody's way.
+/// `path` with ".partial-" and six characters behind it, mode 0600, which nothing removes. Where there are
+/// hard links only, that can also be a second name of the file at `path`.
 ///
 /// Thread safety: any threads and processes; of several that create the same path, one succeeds.
 /// @throws io_error naming the path; nothing is left behind, but if it says that the folder cannot be forced
@@ -125,14 +147,17 @@ inline void create_private_file(const std::filesystem::path& path, std::span<con
     int failure = 0;
     {
         const detail::owned_descriptor file = detail::create_temporary(temporary);
-        failure = detail::write_and_force(file, bytes);
+        // An unusual umask may have taken something away.
+        failure = ::fchmod(file.get(), S_IRUSR | S_IWUSR) == 0 ? 0 : errno;
+        if (failure == 0) {
+            failure = detail::write_and_force(file, bytes);
+        }
     }
-    // A second name for the file, unlike a rename, fails where the name is taken.
-    if (failure == 0 && ::link(temporary.c_str(), path.c_str()) != 0) {
-        failure = errno;
+    if (failure == 0) {
+        failure = detail::move_to_free_name(temporary, path);
     }
-    static_cast<void>(::unlink(temporary.c_str()));
     if (failure != 0) {
+        static_cast<void>(::unlink(temporary.c_str()));
         detail::throw_io_error(path, "create", failure);
     }
     detail::force_folder_of(path);

@@ -6,6 +6,7 @@
 #include <tensafe/lora/protection.hpp>
 #include <tensafe/lora/replicated_slots.hpp>
 #include <tensafe/wire/bits.hpp>
+#include <tensafe/wire/residues.hpp>
 
 #include <array>
 #include <complex>
@@ -16,7 +17,7 @@
 namespace tensafe::lora {
 
 /// Bytes of a message beside its payload: 48 of header, 12 of shape, 4 of checksum (docs/wire-format.md).
-/// Every `bytes()` below counts them.
+/// Every `bytes()` below is the length of a whole message, so counts them.
 inline constexpr std::size_t message_overhead_bytes = 64;
 
 /// Bytes of `count` residues modulo each prime of the requests of a set, bit-packed.
@@ -117,7 +118,6 @@ struct reply<P, Packing, reveals_adapter_rows> {
     std::size_t tokens = 1;
     std::vector<folded_product<P>> outputs;
 
-    /// Bytes if bit-packed.
     std::size_t bytes() const noexcept {
         std::size_t sum = message_overhead_bytes;
         for (const auto& o : outputs) {
@@ -135,10 +135,9 @@ struct slot_request {
     std::size_t stride = 0;  ///< slots from one entry to the next: how often h stands there
     std::vector<ckks::seeded_ciphertext<P>> inputs;
 
-    /// Bytes as stored here: words of c0, and the seeds.
     std::size_t bytes() const noexcept {
-        return inputs.size() * (P::degree * static_cast<std::size_t>(P::limbs) * sizeof(arith::word) +
-                                sizeof(random::seed::bytes));
+        return message_overhead_bytes +
+               inputs.size() * (sizeof(random::seed::bytes) + wire::polynomial_bytes<typename P::basis>);
     }
 };
 
@@ -151,9 +150,10 @@ struct reply<P, replicated_slots<Rows, Replies>, reveals_adapter_rows> {
     std::size_t d = 0;
     std::vector<ckks::ciphertext<P, level>> products;
 
-    /// Bytes as stored here.
     std::size_t bytes() const noexcept {
-        return products.size() * 2 * P::degree * static_cast<std::size_t>(level + 1) * sizeof(arith::word);
+        return message_overhead_bytes +
+               products.size() *
+                   (sizeof(double) + 2 * wire::polynomial_bytes<typename P::template basis_at<level>>);
     }
 };
 

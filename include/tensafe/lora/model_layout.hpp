@@ -181,10 +181,11 @@ struct model_layout {
         for (const auto& g : groups) {
             detail::check_name(g.input, "an input", longest_name);
             if (!inputs.insert(g.input).second) {
-                throw parameter_error("model_layout: two groups have the input " + g.input);
+                throw parameter_error("model_layout: two groups have the input " +
+                                      detail::quoted_name(g.input));
             }
             if (g.sites.empty()) {
-                throw shape_error("model_layout: input " + g.input + " has no site");
+                throw shape_error("model_layout: input " + detail::quoted_name(g.input) + " has no site");
             }
             sites += g.sites.size();
             if (sites > most_sites) {
@@ -198,9 +199,10 @@ struct model_layout {
             try {
                 detail::check_shape(rows, g.d, g.row_norm);
             } catch (const shape_error& e) {
-                throw shape_error("model_layout: input " + g.input + ": " + e.what());
+                throw shape_error("model_layout: input " + detail::quoted_name(g.input) + ": " + e.what());
             } catch (const parameter_error& e) {
-                throw parameter_error("model_layout: input " + g.input + ": " + e.what());
+                throw parameter_error("model_layout: input " + detail::quoted_name(g.input) + ": " +
+                                      e.what());
             }
         }
     }
@@ -209,18 +211,20 @@ struct model_layout {
     void check_site(const site& s, std::set<std::string_view>& names) const {
         detail::check_name(s.name, "a site", longest_name);
         if (!names.insert(s.name).second) {
-            throw parameter_error("model_layout: site " + s.name + " is there twice");
+            throw parameter_error("model_layout: site " + detail::quoted_name(s.name) + " is there twice");
         }
         if (s.rank == 0 || s.d_out == 0 || s.rank > detail::largest_dimension ||
             s.d_out > detail::largest_dimension) {
-            throw shape_error("model_layout: site " + s.name + " has rank " + std::to_string(s.rank) +
-                              " and " + std::to_string(s.d_out) + " outputs, wanted 1 to 2^24 of both");
+            throw shape_error("model_layout: site " + detail::quoted_name(s.name) + " has rank " +
+                              std::to_string(s.rank) + " and " + std::to_string(s.d_out) +
+                              " outputs, wanted 1 to 2^24 of both");
         }
         if (!std::isfinite(s.scale)) {
-            throw parameter_error("model_layout: site " + s.name + " has a scale that is no finite number");
+            throw parameter_error("model_layout: site " + detail::quoted_name(s.name) +
+                                  " has a scale that is no finite number");
         }
         if (mode == lora::mode::blind && !detail::is_scale_of_merged(s.scale)) {
-            throw parameter_error("model_layout: site " + s.name + " has the scale " +
+            throw parameter_error("model_layout: site " + detail::quoted_name(s.name) + " has the scale " +
                                   std::to_string(s.scale) +
                                   ", wanted a power of two from 2^-256 to 2^256 in mode blind");
         }

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <tensafe/arith/word.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/model_layout.hpp>
 #include <tensafe/wire/bytes.hpp>
 #include <tensafe/wire/header.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +24,6 @@ inline constexpr std::size_t frame_bytes = header_bytes + checksum_bytes;
 
 /// The three numbers with which requests and replies begin.
 using shape_numbers = std::array<std::uint32_t, 3>;
-inline constexpr std::size_t lora_shape_bytes = sizeof(shape_numbers);
 
 /// A count as messages have it.
 /// @throws parameter_error if it passes 32 bits
@@ -45,6 +46,20 @@ inline shape_numbers read_shape(byte_reader& body) {
         x = body.number<std::uint32_t>();
     }
     return shape;
+}
+
+/// Refuses a limb of c1 that is zero where that of c0 is not: everybody could then read the product. That of
+/// a zero matrix is zero in both, honestly.
+template <class Error>
+void check_hidden_limb(const char* who, int index, std::span<const arith::word> c0,
+                       std::span<const arith::word> c1) {
+    const auto zero = [](std::span<const arith::word> words) {
+        return std::all_of(words.begin(), words.end(), [](arith::word x) { return x == 0; });
+    };
+    if (zero(c1) && !zero(c0)) {  // ends at the first word of an honest c1
+        throw Error(std::string(who) + ": limb " + std::to_string(index) +
+                    ": c1 is zero and c0 is not: everybody could read the product");
+    }
 }
 
 /// A name: its length (4 bytes), its bytes.

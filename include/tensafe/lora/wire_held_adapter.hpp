@@ -7,9 +7,7 @@
 #include <tensafe/lora/quoted_name.hpp>
 #include <tensafe/lora/wire_fields.hpp>
 #include <tensafe/wire/bytes.hpp>
-#include <tensafe/wire/checksum.hpp>
 #include <tensafe/wire/header.hpp>
-#include <tensafe/wire/identifier.hpp>
 #include <tensafe/wire/message.hpp>
 
 #include <algorithm>
@@ -78,45 +76,23 @@ inline void read_values(byte_reader& body, lora::matrix& m) {
     }
 }
 
-/// open_message for a kind that depends on no parameter set: its set and scheme are 0.
-inline byte_reader open_held_adapter(std::span<const std::uint8_t> message) {
-    const header h = read_header(message);
-    if (h.what != kind::held_adapter) {
-        throw format_error("message: got a " + std::string(name(h.what)) + ", wanted a held adapter");
-    }
-    const std::size_t behind = message.size() - header_bytes;
-    if (behind < checksum_bytes || h.body_bytes != behind - checksum_bytes) {
-        throw format_error("held adapter: its header announces a body of " + std::to_string(h.body_bytes) +
-                           " bytes and " + std::to_string(checksum_bytes) + " of checksum, got " +
-                           std::to_string(behind) + " bytes behind the header");
-    }
-    if (h.set != 0 || h.scheme != 0) {
-        throw format_error("held adapter: got parameter set " + identifier_text(h.set) + " and scheme " +
-                           identifier_text(h.scheme) + ", wanted 0 for both");
-    }
-    const std::span<const std::uint8_t> body = message.subspan(header_bytes, behind - checksum_bytes);
-    if (byte_reader(message.last(checksum_bytes), "checksum").number<std::uint32_t>() != crc32c(body)) {
-        throw format_error("held adapter: the checksum of its body is wrong: it was changed on its way");
-    }
-    return byte_reader(body, name(kind::held_adapter));
-}
-
 }  // namespace detail
 
-/// Writes what a client holds of an adapter as a message: kind held_adapter, no set and no scheme. Body: the
-/// number of sites; of each its name, scale, the shapes of A and B, and their entries as IEEE singles, row
-/// after row. **A site with an A goes out with it**: give what lora::client_part made, or use the form below.
+/// Writes an adapter as a message, all of it: kind held_adapter, no set and no scheme. Body: the number of
+/// sites; of each its name, scale, the shapes of A and B, and their entries as IEEE singles, row after row.
+/// **Whatever secrets are in it go out with it**: for a client write_held_adapter, below, looks first.
 /// @throws parameter_error or shape_error, naming the site, for what no client_part gives; encoding_error for
 ///         an entry that is no finite number
-inline std::vector<std::uint8_t> write_held_adapter(const lora::adapter& held, const envelope& from = {}) {
-    constexpr const char* who = "write_held_adapter";
+inline std::vector<std::uint8_t> write_whole_adapter(const lora::adapter& held, const envelope& from = {}) {
+    constexpr const char* who = "write_whole_adapter";
     const std::uint32_t sites = detail::count_field(who, "the number of sites", held.sites.size());
     std::size_t bytes = 4;
     std::set<std::string> names;
     for (const auto& site : held.sites) {
         detail::check_held_site(who, site, names);
-        site.a.check("write_held_adapter: A of site " + site.name);
-        site.b.check("write_held_adapter: B of site " + site.name);
+        const std::string of_site = " of site " + lora::detail::quoted_name(site.name);
+        site.a.check(std::string(who) + ": A" + of_site);
+        site.b.check(std::string(who) + ": B" + of_site);
         detail::check_held_values(who, site);
         bytes += detail::name_bytes(site.name) + 8 + 4 * 4 +
                  (site.a.values.size() + site.b.values.size()) * sizeof(float);
@@ -138,9 +114,9 @@ inline std::vector<std::uint8_t> write_held_adapter(const lora::adapter& held, c
     return message;
 }
 
-/// The same for the client of this model: refuses an A of a site that the layout names, which is the server's
-/// secret.
-/// @throws as above; parameter_error also, naming the site, for such an A
+/// The same of what the client of this model holds: refuses what is the server's secret of a site that the
+/// layout names, which is A, and in mode blind all of it. lora::client_part gives what passes.
+/// @throws as write_whole_adapter; parameter_error also, naming the site, for such a secret
 inline std::vector<std::uint8_t> write_held_adapter(const lora::adapter& held, const lora::model_layout& of,
                                                     const envelope& from = {}) {
     std::set<std::string_view> served;
@@ -150,21 +126,23 @@ inline std::vector<std::uint8_t> write_held_adapter(const lora::adapter& held, c
         }
     }
     for (const auto& site : held.sites) {
-        if (!site.a.values.empty() && served.contains(site.name)) {
+        const bool blind = of.mode == lora::mode::blind;
+        if ((blind || !site.a.values.empty()) && served.contains(site.name)) {
             throw parameter_error("write_held_adapter: site " + lora::detail::quoted_name(site.name) +
-                                  " has an A, which the server keeps to itself; give what client_part makes");
+                                  (blind ? " is there in mode blind" : " has an A") +
+                                  ", which the server keeps to itself; give what client_part makes");
         }
     }
-    return write_held_adapter(held, from);
+    return write_whole_adapter(held, from);
 }
 
 /// Reads it. Memory follows from the bytes that are there, never from what they announce: limit the size of
 /// messages that you take. Whether sites and shapes are those of a model, model_client checks.
-/// @throws as open_message; format_error for a body that ends early or goes on; parameter_error, shape_error
-///         or encoding_error as write_held_adapter
+/// @throws as open_frame; format_error for a body that ends early or goes on; parameter_error, shape_error
+///         or encoding_error as write_whole_adapter
 inline lora::adapter read_held_adapter(std::span<const std::uint8_t> message) {
     constexpr const char* who = "read_held_adapter";
-    byte_reader body = detail::open_held_adapter(message);
+    byte_reader body = open_frame(message, kind::held_adapter, {}).body;
     lora::adapter held;
     std::set<std::string> names;
     const std::uint32_t sites = body.number<std::uint32_t>();

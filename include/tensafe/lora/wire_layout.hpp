@@ -2,7 +2,6 @@
 
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/core/error.hpp>
-#include <tensafe/lora/coefficient_tiles.hpp>
 #include <tensafe/lora/mode.hpp>
 #include <tensafe/lora/model_layout.hpp>
 #include <tensafe/lora/protection.hpp>
@@ -27,8 +26,7 @@ namespace tensafe::wire {
 /// Body: mode, largest_prefill, number of groups; of each group its input, d, row_norm and its sites; of each
 /// site name, rank, d_out and scale. docs/wire-format.md has every byte.
 /// @throws as model_layout::check; parameter_error for a largest_prefill that passes 32 bits
-template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
-          lora::reply_protection Protection = lora::protects_adapter_rows<>>
+template <ckks::parameter_set P, class Packing, lora::reply_protection Protection>
 std::vector<std::uint8_t> write_model_layout(const lora::model_layout& layout, const envelope& from = {}) {
     layout.check();
     const std::uint32_t prefill =
@@ -64,13 +62,12 @@ std::vector<std::uint8_t> write_model_layout(const lora::model_layout& layout, c
     return message;
 }
 
-/// Reads it. Memory follows from the bytes that are there, about ten times as many at most, never from what
-/// they announce: limit the size of messages that you take. What depends on the parameter set beyond its id,
-/// model_client checks.
-/// @throws as open_message, also for another scheme; format_error for a body that ends early or goes on, or
+/// Reads it. Memory follows from the bytes that are there, about fifteen times as many at most, never from
+/// what they announce: limit the size of messages that you take. What depends on the parameter set beyond its
+/// id, model_client checks.
+/// @throws as open_frame; format_error for a body that ends early or goes on, or
 ///         an unknown mode; shape_error or parameter_error as model_layout::check
-template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
-          lora::reply_protection Protection = lora::protects_adapter_rows<>>
+template <ckks::parameter_set P, class Packing, lora::reply_protection Protection>
 lora::model_layout read_model_layout(std::span<const std::uint8_t> message) {
     byte_reader body = detail::open_scheme<P, Packing, Protection>(message, kind::model_layout);
     lora::model_layout layout;

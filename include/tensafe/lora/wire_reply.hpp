@@ -55,6 +55,16 @@ void check_tokens(const Layout& l, std::size_t tokens) {
     }
 }
 
+/// Refuses a c1 of all zeros: every one of a protected reply is random.
+template <class Error>
+void check_not_erased(const char* who, std::size_t o, std::span<const std::uint8_t> c1) {
+    // Public, and ends at the first byte of an honest reply.
+    if (std::all_of(c1.begin(), c1.end(), [](std::uint8_t x) { return x == 0; })) {
+        throw Error(std::string(who) + ": the c1 of product " + std::to_string(o) +
+                    " is zero: the server erased it");
+    }
+}
+
 /// c0, then c1, of one output of a protected reply.
 inline void check_output(std::size_t o, std::span<const std::uint8_t> c0, std::size_t c0_bits,
                          std::span<const std::uint8_t> c1) {
@@ -62,11 +72,7 @@ inline void check_output(std::size_t o, std::span<const std::uint8_t> c0, std::s
         throw format_error("read_reply: the unused bits after c0 of product " + std::to_string(o) +
                            " are not zero");
     }
-    // Public, and ends at the first byte of an honest reply.
-    if (std::all_of(c1.begin(), c1.end(), [](std::uint8_t x) { return x == 0; })) {
-        throw format_error("read_reply: the c1 of product " + std::to_string(o) +
-                           " is zero: the server erased it");
-    }
+    check_not_erased<format_error>("read_reply", o, c1);
 }
 
 }  // namespace detail
@@ -74,11 +80,14 @@ inline void check_output(std::size_t o, std::span<const std::uint8_t> c0, std::s
 /// Writes a protected reply as a message of r.bytes() bytes: kind reply, the ids of set and scheme. Body:
 /// rank, d, tokens; c0 and c1 of each product as the server packed them. One copy and a checksum.
 /// @param to  overwritten; a vector that had such a message before allocates nothing
-/// @throws parameter_error for a rank, d or tokens that passes 32 bits
+/// @throws parameter_error for a rank, d or tokens that passes 32 bits, or a c1 that is all zero
 template <ckks::parameter_set P, class Packing, class Range, class Precision>
 void write_reply(const lora::reply<P, Packing, lora::protects_adapter_rows<Range, Precision>>& r,
                  const envelope& from, std::vector<std::uint8_t>& to) {
     const detail::shape_numbers shape = detail::shape_of(r);
+    for (std::size_t o = 0; o < r.outputs.size(); ++o) {
+        detail::check_not_erased<parameter_error>("write_reply", o, r.outputs[o].c1);
+    }
     constexpr std::uint64_t scheme = scheme_id<Packing, lora::protects_adapter_rows<Range, Precision>>;
     write_message({kind::reply, set_id<P>, scheme, from.number, from.group, r.bytes() - detail::frame_bytes},
                   to, [&](byte_writer& body) {
@@ -92,7 +101,8 @@ void write_reply(const lora::reply<P, Packing, lora::protects_adapter_rows<Range
 
 /// The same for bare replies: residues modulo the primes, bit-packed limb after limb, of c0 the sums that
 /// carry answers.
-/// @throws shape_error also unless every limb of c0 has as many words as the first
+/// @throws shape_error also unless every limb of c0 has as many words as the first; parameter_error also for
+///         a c1 that is zero modulo a prime where c0 is not: that would show the product
 template <ckks::parameter_set P, class Packing>
 void write_reply(const lora::reply<P, Packing, lora::reveals_adapter_rows>& r, const envelope& from,
                  std::vector<std::uint8_t>& to) {
@@ -108,6 +118,10 @@ void write_reply(const lora::reply<P, Packing, lora::reveals_adapter_rows>& r, c
         if (product.c1.words().empty()) {
             throw shape_error("write_reply: got a product without c1");
         }
+        rns::for_each_limb<basis>([&]<int I>() {
+            detail::check_hidden_limb<parameter_error>("write_reply", I, product.c0[I].span(),
+                                                       product.c1.template limb<I>());
+        });
     }
     constexpr std::uint64_t scheme = scheme_id<Packing, lora::reveals_adapter_rows>;
     write_message({kind::reply, set_id<P>, scheme, from.number, from.group, r.bytes() - detail::frame_bytes},
@@ -136,10 +150,10 @@ std::vector<std::uint8_t> write_reply(const lora::reply<P, Packing, Protection>&
 /// @param l        the reader's own
 /// @param to       its memory is used again: nothing is allocated if it was a reply for this layout before.
 ///                 If the message is refused, a protected one is unchanged, a bare one has other contents
-/// @throws as open_message, also for another scheme; shape_error for a reply to something else, naming both;
-///         format_error for a body of another length, unused bits that are not zero, a protected c1 that is
-///         zero, or a bare residue that is not below its prime; parameter_error or shape_error as
-///         layout::check
+/// @throws as open_frame; shape_error for a reply to something else, naming both; format_error for a body of
+///         another length, unused bits that are not zero, a protected c1 that is zero, a bare residue that is
+///         not below its prime, or a bare c1 that is zero modulo a prime where c0 is not; parameter_error or
+///         shape_error as layout::check
 template <ckks::parameter_set P, class Packing, class Protection>
 void read_reply(std::span<const std::uint8_t> message, const lora::layout<P, Packing, Protection>& l,
                 std::size_t tokens, lora::reply<P, Packing, Protection>& to) {
@@ -189,6 +203,10 @@ void read_reply(std::span<const std::uint8_t> message, const lora::layout<P, Pac
             rns::for_each_limb<basis>(
                 [&]<int I>() { read_limb(body, "c0", I, basis::template prime<I>, product.c0[I].span()); });
             read_polynomial(body, "c1", product.c1);
+            rns::for_each_limb<basis>([&]<int I>() {
+                detail::check_hidden_limb<format_error>("read_reply", I, product.c0[I].span(),
+                                                        product.c1.template limb<I>());
+            });
         }
     }
     to.rank = l.rank;

@@ -4,7 +4,9 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/layout.hpp>
 #include <tensafe/lora/messages.hpp>
+#include <tensafe/lora/protection.hpp>
 #include <tensafe/lora/wire_fields.hpp>
+#include <tensafe/lora/wire_scheme.hpp>
 #include <tensafe/wire/bytes.hpp>
 #include <tensafe/wire/header.hpp>
 #include <tensafe/wire/message.hpp>
@@ -18,13 +20,14 @@
 
 namespace tensafe::wire {
 
-/// Writes a request as a message of r.bytes() bytes: kind request, the set's id, no scheme (the number of
-/// entries in a ciphertext, `block`, says how the state lies in it). Body: d, block, tokens; the seed of c1;
-/// c0 of each ciphertext as client::encrypt packed it. One copy and a checksum.
+/// Writes a request as a message of r.bytes() bytes: kind request, the ids of the set and of the scheme that
+/// it was made for. Body: d, block, tokens; the seed of c1; c0 of each ciphertext as client::encrypt packed
+/// it. One copy and a checksum.
+/// @tparam Packing, Protection  of the layout for which it was encrypted
 /// @param to  overwritten; a vector that had such a message before allocates nothing
 /// @throws shape_error if an input has not the bytes of packed residues; parameter_error for a d, block or
 ///         tokens that passes 32 bits
-template <ckks::parameter_set P>
+template <class Packing, lora::reply_protection Protection, ckks::parameter_set P>
 void write_request(const lora::request<P>& r, const envelope& from, std::vector<std::uint8_t>& to) {
     constexpr std::size_t input_bytes = lora::packed_residues_bytes<P>(P::degree);
     for (const auto& input : r.inputs) {
@@ -37,19 +40,21 @@ void write_request(const lora::request<P>& r, const envelope& from, std::vector<
     const detail::shape_numbers shape{detail::count_field(who, "d", r.d),
                                       detail::count_field(who, "block", r.block),
                                       detail::count_field(who, "tokens", r.tokens)};
-    write_message({kind::request, set_id<P>, 0, from.number, from.group, r.bytes() - detail::frame_bytes}, to,
-                  [&](byte_writer& body) {
-                      detail::write_shape(body, shape);
-                      body.bytes(r.seed.bytes);
-                      for (const auto& input : r.inputs) {
-                          body.bytes(input);
-                      }
-                  });
+    constexpr std::uint64_t scheme = scheme_id<Packing, Protection>;
+    write_message(
+        {kind::request, set_id<P>, scheme, from.number, from.group, r.bytes() - detail::frame_bytes}, to,
+        [&](byte_writer& body) {
+            detail::write_shape(body, shape);
+            body.bytes(r.seed.bytes);
+            for (const auto& input : r.inputs) {
+                body.bytes(input);
+            }
+        });
 }
-template <ckks::parameter_set P>
+template <class Packing, lora::reply_protection Protection, ckks::parameter_set P>
 std::vector<std::uint8_t> write_request(const lora::request<P>& r, const envelope& from = {}) {
     std::vector<std::uint8_t> message;
-    write_request(r, from, message);
+    write_request<Packing, Protection>(r, from, message);
     return message;
 }
 
@@ -60,14 +65,14 @@ std::vector<std::uint8_t> write_request(const lora::request<P>& r, const envelop
 /// @param l        the reader's own
 /// @param to       its memory is used again: nothing is allocated if it was a request for this layout before.
 ///                 Unchanged if the message is refused
-/// @throws as open_message; shape_error for a request that was made for another layout, naming both;
+/// @throws as open_frame; shape_error for a request that was made for another layout, naming both;
 ///         format_error for a body of another length; parameter_error or shape_error as layout::check
 template <ckks::parameter_set P, class Packing, class Protection>
 void read_request(std::span<const std::uint8_t> message, const lora::layout<P, Packing, Protection>& l,
                   lora::request<P>& to) {
     constexpr std::size_t input_bytes = lora::packed_residues_bytes<P>(P::degree);
     l.check();
-    byte_reader body = open_message<P>(message, kind::request).body;
+    byte_reader body = detail::open_scheme<P, Packing, Protection>(message, kind::request);
     const auto [d, block, tokens] = detail::read_shape(body);
     if (d != l.d || block != l.entries_per_input() || tokens == 0 || tokens > l.largest_batch) {
         throw shape_error(

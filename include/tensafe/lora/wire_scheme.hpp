@@ -26,6 +26,7 @@ struct packing_code;
 
 template <int Rows>
 struct packing_code<lora::coefficient_tiles<Rows>> {
+    static_assert(lora::coefficient_tiles<Rows>::rows == Rows);  // completes the tag, which checks the number
     static constexpr std::uint8_t number = 1;
     static constexpr std::uint8_t detail =
         static_cast<std::uint8_t>(std::countr_zero(static_cast<unsigned>(Rows)));
@@ -37,6 +38,8 @@ struct packing_code<lora::column_batched> {
 };
 template <class Rows, class Replies>
 struct packing_code<lora::replicated_slots<Rows, Replies>> {
+    static_assert(Rows::rows_per_slot == 1 || Rows::rows_per_slot == 2,
+                  "packing_code: a slot has room for one row or two");
     static constexpr std::uint8_t number = 3;
     static constexpr std::uint8_t detail = static_cast<std::uint8_t>(
         Rows::rows_per_slot + (lora::replicated_slots<Rows, Replies>::rescales ? 16 : 0));
@@ -55,6 +58,8 @@ template <class Packing, lora::reply_protection Protection>
 inline constexpr std::uint64_t scheme_id = [] {
     std::uint64_t range = Protection::protects ? 1 : 0;
     if constexpr (Protection::range::can_wrap) {
+        static_assert(Protection::range::factor >= 3 && Protection::range::factor <= 64,
+                      "scheme_id: the range factor must be in [3, 64]: other numbers mean something else");
         range = static_cast<std::uint64_t>(Protection::range::factor);
     }
     const auto precision =
@@ -106,17 +111,12 @@ inline std::string scheme_name(std::uint64_t id) {
 
 namespace detail {
 
-/// open_message for a kind that has a scheme: in words, which is which.
-/// @throws as open_message; parameter_error for another scheme, naming both
+/// open_frame for a kind that has a scheme; errors say in words which.
 template <ckks::parameter_set P, class Packing, class Protection>
 byte_reader open_scheme(std::span<const std::uint8_t> message, kind wanted) {
-    constexpr std::uint64_t scheme = scheme_id<Packing, Protection>;
-    const header h = read_header(message);
-    if (h.what == wanted && h.set == set_id<P> && h.scheme != scheme) {
-        throw parameter_error(std::string(name(wanted)) + ": packing and protection: got " +
-                              scheme_name(h.scheme) + ", wanted " + scheme_name(scheme));
-    }
-    return open_message<P>(message, wanted, scheme).body;
+    return open_frame(message, wanted,
+                      {set_id<P>, &set_name<P>, scheme_id<Packing, Protection>, &scheme_name})
+        .body;
 }
 
 }  // namespace detail

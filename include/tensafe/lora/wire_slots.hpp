@@ -46,6 +46,14 @@ void check_written(const char* who, const rns::poly<Basis, rns::evaluation_form>
     }
 }
 
+/// Refuses a c1 that is zero modulo a prime, but for the product of a zero matrix: c0 is then zero too.
+template <class Error, class Basis>
+void check_hidden(const char* who, const rns::poly<Basis, rns::evaluation_form>& c0,
+                  const rns::poly<Basis, rns::evaluation_form>& c1) {
+    rns::for_each_limb<Basis>(
+        [&]<int I>() { check_hidden_limb<Error>(who, I, c0.template limb<I>(), c1.template limb<I>()); });
+}
+
 /// What client::decrypt accepts.
 template <ckks::parameter_set P, class Packing>
 void check_reply_scale(const char* who, double scale) {
@@ -59,13 +67,14 @@ void check_reply_scale(const char* who, double scale) {
 
 }  // namespace detail
 
-/// Writes a request of the classic packing: kind slot_request, the set's id, no scheme. Body: d, stride,
-/// number of ciphertexts; of each the seed of c1, and c0 as residues of all limbs, bit-packed. Its scale is
-/// P::scale and does not travel.
+/// Writes a request of the classic packing as a message of r.bytes() bytes: kind slot_request, the ids of set
+/// and scheme. Body: d, stride, number of ciphertexts; of each the seed of c1, and c0 as residues of all
+/// limbs, bit-packed. Its scale is P::scale and does not travel.
+/// @tparam Packing  of the layout for which it was encrypted
 /// @param to  overwritten; a vector that had such a message before allocates nothing
 /// @throws parameter_error for another scale, or a d, stride or number that passes 32 bits; shape_error for a
 ///         ciphertext whose words were taken away
-template <ckks::parameter_set P>
+template <class Packing, ckks::parameter_set P>
 void write_slot_request(const lora::slot_request<P>& r, const envelope& from, std::vector<std::uint8_t>& to) {
     constexpr const char* who = "write_slot_request";
     for (const auto& input : r.inputs) {
@@ -79,21 +88,21 @@ void write_slot_request(const lora::slot_request<P>& r, const envelope& from, st
     const detail::shape_numbers shape{detail::count_field(who, "d", r.d),
                                       detail::count_field(who, "stride", r.stride),
                                       detail::count_field(who, "the number of inputs", r.inputs.size())};
-    const std::size_t bytes = detail::lora_shape_bytes +
-                              r.inputs.size() * (random::seed_bytes + polynomial_bytes<typename P::basis>);
-    write_message({kind::slot_request, set_id<P>, 0, from.number, from.group, bytes}, to,
-                  [&](byte_writer& body) {
-                      detail::write_shape(body, shape);
-                      for (const auto& input : r.inputs) {
-                          body.bytes(input.seed.bytes);
-                          write_polynomial(input.c0, body);
-                      }
-                  });
+    constexpr std::uint64_t scheme = scheme_id<Packing, lora::reveals_adapter_rows>;
+    write_message(
+        {kind::slot_request, set_id<P>, scheme, from.number, from.group, r.bytes() - detail::frame_bytes}, to,
+        [&](byte_writer& body) {
+            detail::write_shape(body, shape);
+            for (const auto& input : r.inputs) {
+                body.bytes(input.seed.bytes);
+                write_polynomial(input.c0, body);
+            }
+        });
 }
-template <ckks::parameter_set P>
+template <class Packing, ckks::parameter_set P>
 std::vector<std::uint8_t> write_slot_request(const lora::slot_request<P>& r, const envelope& from = {}) {
     std::vector<std::uint8_t> message;
-    write_slot_request(r, from, message);
+    write_slot_request<Packing>(r, from, message);
     return message;
 }
 
@@ -101,14 +110,15 @@ std::vector<std::uint8_t> write_slot_request(const lora::slot_request<P>& r, con
 /// @param message  of anybody
 /// @param l        the reader's own
 /// @param to       its memory is used again. If a residue is refused it has other contents
-/// @throws as open_message; shape_error for a request that was made for another layout, naming both;
+/// @throws as open_frame; shape_error for a request that was made for another layout, naming both;
 ///         format_error for a body of another length, or a residue that is not below its prime;
 ///         parameter_error or shape_error as slot_layout::check
 template <ckks::parameter_set P, class Packing>
 void read_slot_request(std::span<const std::uint8_t> message, const lora::slot_layout<P, Packing>& l,
                        lora::slot_request<P>& to) {
     l.check();
-    byte_reader body = open_message<P>(message, kind::slot_request).body;
+    byte_reader body =
+        detail::open_scheme<P, Packing, lora::reveals_adapter_rows>(message, kind::slot_request);
     const auto [d, stride, inputs] = detail::read_shape(body);
     if (d != l.d || stride != l.stride || inputs != l.inputs) {
         const auto text = [](std::size_t entries, std::size_t g, std::size_t ciphertexts) {
@@ -137,38 +147,39 @@ lora::slot_request<P> read_slot_request(std::span<const std::uint8_t> message,
     return result;
 }
 
-/// Writes the reply of the classic packing: kind slot_reply, the ids of set and scheme. Body: rank, d, number
-/// of ciphertexts; of each the scale, and c0 and c1 as residues, bit-packed, limb after limb.
+/// Writes the reply of the classic packing as a message of r.bytes() bytes: kind slot_reply, the ids of set
+/// and scheme. Body: rank, d, number of ciphertexts; of each the scale, and c0 and c1 as residues,
+/// bit-packed, limb after limb.
 /// @param to  overwritten; a vector that had such a message before allocates nothing
-/// @throws parameter_error for a scale that client::decrypt refuses, or a number that passes 32 bits;
-///         shape_error for a ciphertext whose words were taken away
+/// @throws parameter_error for a scale that client::decrypt refuses, a c1 that is zero modulo a prime where
+///         c0 is not: that would show the product, or a number that passes 32 bits; shape_error for a
+///         ciphertext whose words were taken away
 template <ckks::parameter_set P, class Rows, class Replies>
 void write_slot_reply(
     const lora::reply<P, lora::replicated_slots<Rows, Replies>, lora::reveals_adapter_rows>& r,
     const envelope& from, std::vector<std::uint8_t>& to) {
     constexpr const char* who = "write_slot_reply";
     using packing = lora::replicated_slots<Rows, Replies>;
-    using basis = typename P::template basis_at<packing::template reply_level<P>>;
     for (const auto& product : r.products) {
         detail::check_written(who, product.c0);
         detail::check_written(who, product.c1);
+        detail::check_hidden<parameter_error>(who, product.c0, product.c1);
         detail::check_reply_scale<P, packing>(who, product.scale);
     }
     const detail::shape_numbers shape{detail::count_field(who, "rank", r.rank),
                                       detail::count_field(who, "d", r.d),
                                       detail::count_field(who, "the number of products", r.products.size())};
-    const std::size_t bytes =
-        detail::lora_shape_bytes + r.products.size() * (sizeof(double) + 2 * polynomial_bytes<basis>);
     constexpr std::uint64_t scheme = scheme_id<packing, lora::reveals_adapter_rows>;
-    write_message({kind::slot_reply, set_id<P>, scheme, from.number, from.group, bytes}, to,
-                  [&](byte_writer& body) {
-                      detail::write_shape(body, shape);
-                      for (const auto& product : r.products) {
-                          body.number<double>(product.scale);
-                          write_polynomial(product.c0, body);
-                          write_polynomial(product.c1, body);
-                      }
-                  });
+    write_message(
+        {kind::slot_reply, set_id<P>, scheme, from.number, from.group, r.bytes() - detail::frame_bytes}, to,
+        [&](byte_writer& body) {
+            detail::write_shape(body, shape);
+            for (const auto& product : r.products) {
+                body.number<double>(product.scale);
+                write_polynomial(product.c0, body);
+                write_polynomial(product.c1, body);
+            }
+        });
 }
 template <ckks::parameter_set P, class Rows, class Replies>
 std::vector<std::uint8_t> write_slot_reply(
@@ -182,11 +193,11 @@ std::vector<std::uint8_t> write_slot_reply(
 /// Reads the reply of the classic packing.
 /// @param message  of anybody
 /// @param l        the reader's own
-/// @param to       its memory is used again. If a scale or a residue is refused it has other contents
-/// @throws as open_message, also for another scheme; shape_error for a reply to something else, naming both;
-///         format_error for a body of another length, or a residue that is not below its prime;
-///         parameter_error for a scale that is not the packing's; parameter_error or shape_error as
-///         slot_layout::check
+/// @param to       its memory is used again. If a scale, a residue or a c1 is refused it has other contents
+/// @throws as open_frame; shape_error for a reply to something else, naming both;
+///         format_error for a body of another length, a residue that is not below its prime, or a c1 that is
+///         zero modulo a prime where c0 is not; parameter_error for a scale that is not the packing's;
+///         parameter_error or shape_error as slot_layout::check
 template <ckks::parameter_set P, class Rows, class Replies>
 void read_slot_reply(std::span<const std::uint8_t> message,
                      const lora::slot_layout<P, lora::replicated_slots<Rows, Replies>>& l,
@@ -215,6 +226,7 @@ void read_slot_reply(std::span<const std::uint8_t> message,
         detail::check_reply_scale<P, packing>(who, product.scale);
         detail::read_into(body, "c0", product.c0);
         detail::read_into(body, "c1", product.c1);
+        detail::check_hidden<format_error>(who, product.c0, product.c1);
     }
 }
 template <ckks::parameter_set P, class Rows, class Replies>

@@ -110,7 +110,7 @@ inline std::array<std::uint8_t, header_bytes> write_header(const header& h) {
 
 /// The header of a message from outside. Looks at its first 48 bytes only, and checks, in this order, length,
 /// magic, version, checksum, kind and the two bytes that must be zero. Whether the message has the length and
-/// the set that are wanted is not asked here: open_message does. Never allocates, except for an error.
+/// the set that are wanted is not asked here: open_frame does. Never allocates, except for an error.
 /// Thread-safe.
 /// @throws format_error for bytes that are no header; unsupported_error for another version, naming both
 inline header read_header(std::span<const std::uint8_t> message) {

@@ -51,14 +51,23 @@ struct opened_message {
     byte_reader body;  ///< looks at the message's bytes, which must stay
 };
 
+/// Which parameter set, packing and protection a reader wants, and how errors call them.
+struct wanted_ids {
+    std::uint64_t set = 0;
+    std::string (*set_text)() = [] { return std::string("none"); };  ///< of `set`
+    std::uint64_t scheme = 0;
+    std::string (*scheme_text)(std::uint64_t) = [](std::uint64_t id) {  ///< of any scheme
+        return "scheme id " + identifier_text(id);
+    };
+};
+
 /// Opens a message from outside that must be of this kind, set and scheme. Checks, in this order, what
 /// read_header does, the kind, that the body has the announced length and nothing follows it, set, scheme,
 /// and the checksum of the body: after it, what is in the body is what somebody wrote. Never allocates,
 /// except for an error. Thread-safe.
 /// @throws format_error for malformed bytes and another kind (naming both); parameter_error for another set
-///         (naming both) or scheme; unsupported_error for another version
-template <ckks::parameter_set P>
-opened_message open_message(std::span<const std::uint8_t> message, kind wanted, std::uint64_t scheme = 0) {
+///         or scheme (naming both); unsupported_error for another version
+inline opened_message open_frame(std::span<const std::uint8_t> message, kind wanted, const wanted_ids& ids) {
     const header h = read_header(message);
     const std::string_view what = name(wanted);
     if (h.what != wanted) {
@@ -70,13 +79,13 @@ opened_message open_message(std::span<const std::uint8_t> message, kind wanted, 
                            std::to_string(h.body_bytes) + " bytes and " + std::to_string(checksum_bytes) +
                            " of checksum, got " + std::to_string(behind) + " bytes behind the header");
     }
-    if (h.set != set_id<P>) {
+    if (h.set != ids.set) {
         throw parameter_error(std::string(what) + ": parameter set: got " + set_name(h.set) + ", wanted " +
-                              set_name<P>());
+                              ids.set_text());
     }
-    if (h.scheme != scheme) {
-        throw parameter_error(std::string(what) + ": packing and protection: got scheme id " +
-                              identifier_text(h.scheme) + ", wanted " + identifier_text(scheme));
+    if (h.scheme != ids.scheme) {
+        throw parameter_error(std::string(what) + ": packing and protection: got " +
+                              ids.scheme_text(h.scheme) + ", wanted " + ids.scheme_text(ids.scheme));
     }
     const std::span<const std::uint8_t> body = message.subspan(header_bytes, behind - checksum_bytes);
     byte_reader checksum(message.last(checksum_bytes), what);
@@ -85,6 +94,12 @@ opened_message open_message(std::span<const std::uint8_t> message, kind wanted, 
                            ": the checksum of its body is wrong: it was changed on its way");
     }
     return {h, byte_reader(body, what)};
+}
+
+/// open_frame for a kind that has a parameter set and no scheme.
+template <ckks::parameter_set P>
+opened_message open_message(std::span<const std::uint8_t> message, kind wanted) {
+    return open_frame(message, wanted, {.set = set_id<P>, .set_text = &set_name<P>});
 }
 
 }  // namespace tensafe::wire

@@ -1,0 +1,216 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/beast/core/role.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace split::net {
+
+/// A connection with TLS or without, as Beast wants one. Beast's operations are templates over the stream, and
+/// those of the stream over what is to be done then: with one type for each they are compiled once.
+///
+/// All on one thread. What is given to it must keep it alive until it is called.
+class server_stream {
+  public:
+    using error_code = boost::system::error_code;
+    using socket_type = boost::asio::ip::tcp::socket;
+    using executor_type = socket_type::executor_type;
+
+    /// What is to be done when an operation ends: any function of its outcome and its bytes.
+    class then {
+      public:
+        template <class Function>
+            requires(!std::same_as<std::remove_cvref_t<Function>, then>)
+        explicit then(Function&& f)
+            : what_(std::make_unique<one<std::remove_cvref_t<Function>>>(std::forward<Function>(f))) {}
+        void operator()(error_code outcome, std::size_t bytes) { what_->call(outcome, bytes); }
+        void operator()(error_code outcome) { what_->call(outcome, 0); }
+
+        /// An operation begins where another one ended: no further thread need wake for it.
+        friend bool asio_handler_is_continuation(then*) { return true; }
+
+      private:
+        struct any {
+            virtual ~any() = default;
+            virtual void call(error_code outcome, std::size_t bytes) = 0;
+        };
+        template <class Function>
+        struct one final : any {
+            template <class From>
+            explicit one(From&& f) : function(std::forward<From>(f)) {}
+            void call(error_code outcome, std::size_t bytes) override {
+                Function mine = std::move(function);
+                if constexpr (std::invocable<Function, error_code, std::size_t>) {
+                    mine(outcome, bytes);
+                } else {
+                    mine(outcome);
+                }
+            }
+            Function function;
+        };
+        std::unique_ptr<any> what_;
+    };
+
+    /// @param secure  null: no TLS
+    server_stream(socket_type&& socket, boost::asio::ssl::context* secure) : socket_(std::move(socket)) {
+        if (secure != nullptr) {
+            tls_.emplace(socket_, *secure);
+        }
+    }
+    server_stream(const server_stream&) = delete;
+    server_stream& operator=(const server_stream&) = delete;
+
+    executor_type get_executor() { return socket_.get_executor(); }
+
+    /// Of what the peer sent and took, so that somebody who looks now and then sees whether it is there.
+    std::uint64_t bytes_in() const noexcept { return bytes_in_; }
+    std::uint64_t bytes_out() const noexcept { return bytes_out_; }
+
+    /// Called when this side has said its last: the peer should not be waited for without an end.
+    void when_finishing(std::function<void()> call) { finishing_ = std::move(call); }
+
+    /// The server's half of a TLS handshake; nothing where there is no TLS.
+    void async_handshake(then done) {
+        if (tls_) {
+            tls_->async_handshake(boost::asio::ssl::stream_base::server, std::move(done));
+        } else {
+            done({});
+        }
+    }
+
+    template <class Buffers, class Done>
+    void async_read_some(const Buffers& to, Done&& done) {
+        read(parts<boost::asio::mutable_buffer>(to), then(std::forward<Done>(done)));
+    }
+    template <class Buffers, class Done>
+    void async_write_some(const Buffers& from, Done&& done) {
+        if (!tls_) {
+            write(parts<boost::asio::const_buffer>(from), then(std::forward<Done>(done)));
+            return;
+        }
+        // A record for each buffer would be one for the few bytes before a frame, too.
+        record_.resize(bytes_of_a_tls_record);
+        const std::size_t n = boost::asio::buffer_copy(boost::asio::buffer(record_), from);
+        write(parts<boost::asio::const_buffer>(boost::asio::buffer(record_.data(), n)),
+              then(std::forward<Done>(done)));
+    }
+
+    /// Says that no more comes, and discards what the peer still sends until it ends too: were the socket
+    /// closed before, the system would take back what the peer has not read yet.
+    void async_finish(then done) {
+        if (finishing_) {
+            finishing_();
+        }
+        if (!tls_) {
+            end_sending(std::move(done));
+            return;
+        }
+        tls_->async_shutdown([this, done = std::move(done)](error_code) mutable {
+            end_sending(std::move(done));
+        });
+    }
+
+    void close() noexcept {
+        error_code ignored;
+        socket_.close(ignored);
+    }
+
+  private:
+    static constexpr std::size_t bytes_of_a_tls_record = 16'384;
+    static constexpr std::size_t most_parts = 8;
+
+    /// The first few of a sequence of buffers: an operation may do less than it was asked for.
+    template <class Buffer>
+    struct parts {
+        template <class Buffers>
+        explicit parts(const Buffers& all) {
+            const auto last = boost::asio::buffer_sequence_end(all);
+            for (auto each = boost::asio::buffer_sequence_begin(all); each != last && count < most_parts;
+                 ++each) {
+                if (const Buffer next(*each); next.size() > 0) {
+                    of[count++] = next;
+                }
+            }
+        }
+        using value_type = Buffer;
+        using const_iterator = const Buffer*;
+        const Buffer* begin() const noexcept { return of.data(); }
+        const Buffer* end() const noexcept { return of.data() + count; }
+
+        std::array<Buffer, most_parts> of;
+        std::size_t count = 0;
+    };
+
+    void read(const parts<boost::asio::mutable_buffer>& to, then done) {
+        auto counted = [this, done = std::move(done)](error_code failure, std::size_t n) mutable {
+            bytes_in_ += n;
+            done(failure, n);
+        };
+        if (tls_) {
+            tls_->async_read_some(to, then(std::move(counted)));
+        } else {
+            socket_.async_read_some(to, then(std::move(counted)));
+        }
+    }
+
+    void write(const parts<boost::asio::const_buffer>& from, then done) {
+        auto counted = [this, done = std::move(done)](error_code failure, std::size_t n) mutable {
+            bytes_out_ += n;
+            done(failure, n);
+        };
+        if (tls_) {
+            tls_->async_write_some(from, then(std::move(counted)));
+        } else {
+            socket_.async_write_some(from, then(std::move(counted)));
+        }
+    }
+
+    void end_sending(then done) {
+        error_code ignored;
+        socket_.shutdown(socket_type::shutdown_send, ignored);
+        discard(std::move(done));
+    }
+
+    void discard(then done) {
+        socket_.async_read_some(boost::asio::buffer(rest_),
+                                then([this, done = std::move(done)](error_code failure, std::size_t) mutable {
+                                    if (failure) {
+                                        done({});
+                                    } else {
+                                        discard(std::move(done));
+                                    }
+                                }));
+    }
+
+    socket_type socket_;
+    std::optional<boost::asio::ssl::stream<socket_type&>> tls_;
+    std::function<void()> finishing_;
+    std::uint64_t bytes_in_ = 0;
+    std::uint64_t bytes_out_ = 0;
+    std::vector<std::uint8_t> record_;
+    std::array<std::uint8_t, 4096> rest_;
+};
+
+// What Beast calls when a WebSocket is over.
+
+template <class Done>
+void async_teardown(boost::beast::role_type, server_stream& stream, Done&& done) {
+    stream.async_finish(server_stream::then(std::forward<Done>(done)));
+}
+
+inline void beast_close_socket(server_stream& stream) {
+    stream.close();
+}
+
+}  // namespace split::net

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <exception>
+#include <mutex>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace split::soak {
+
+/// A scenario did not go as it has to: what, got, wanted.
+class failure : public std::runtime_error {
+  public:
+    using std::runtime_error::runtime_error;
+};
+
+template <class Value>
+std::string text_of(const Value& value) {
+    std::ostringstream text;
+    text << std::boolalpha << value;
+    return text.str();
+}
+
+/// @throws failure
+template <class Got, class Wanted>
+void require(bool holds, std::string_view what, const Got& got, const Wanted& wanted) {
+    if (!holds) {
+        throw failure(std::string(what) + ": got " + text_of(got) + ", wanted " + text_of(wanted));
+    }
+}
+
+template <class Got, class Wanted>
+void require_equal(std::string_view what, const Got& got, const Wanted& wanted) {
+    require(got == wanted, what, got, wanted);
+}
+
+inline void require_contains(std::string_view what, const std::string& text, std::string_view part) {
+    require(text.find(part) != std::string::npos, what, "\"" + text + "\"",
+            "\"" + std::string(part) + "\" in it");
+}
+
+/// f(0), ..., f(count - 1), each in a thread of its own. @throws what the first of them threw that did
+template <class F>
+void at_once(std::size_t count, F f) {
+    std::mutex mutex;
+    std::exception_ptr first;
+    {
+        std::vector<std::jthread> threads;
+        for (std::size_t i = 0; i < count; ++i) {
+            threads.emplace_back([&, i] {
+                try {
+                    f(i);
+                } catch (...) {
+                    const std::lock_guard lock(mutex);
+                    if (!first) {
+                        first = std::current_exception();
+                    }
+                }
+            });
+        }
+    }
+    if (first) {
+        std::rethrow_exception(first);
+    }
+}
+
+}  // namespace split::soak

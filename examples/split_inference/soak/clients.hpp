@@ -1,0 +1,331 @@
+#pragma once
+
+#include <tensafe/ckks/precision.hpp>
+#include <tensafe/exec/host.hpp>
+#include <tensafe/io/hex.hpp>
+#include <tensafe/lora/client.hpp>
+#include <tensafe/lora/model_client.hpp>
+#include <tensafe/lora/plain.hpp>
+#include <tensafe/lora/wire_layout.hpp>
+#include <tensafe/lora/wire_reply.hpp>
+#include <tensafe/lora/wire_request.hpp>
+#include <tensafe/wire/set_id.hpp>
+#include <tensafe/wire/zero_key.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "../control_message.hpp"
+#include "../net/websocket_client.hpp"
+#include "../remote_model.hpp"
+#include "raw_connection.hpp"
+#include "world.hpp"
+
+namespace split::soak {
+
+inline constexpr tensafe::exec::host here;
+/// Of the relative error of a delta against plaintext LoRA.
+inline constexpr double tolerance = 2e-3;
+
+inline std::vector<float> random_state(std::size_t d) {
+    thread_local std::mt19937 generator(std::random_device{}());
+    std::normal_distribution<float> normal;
+    std::vector<float> h(d);
+    for (float& x : h) {
+        x = normal(generator);
+    }
+    return h;
+}
+
+/// The deltas of a group's sites are those of the adapter. @throws failure
+inline void require_deltas(const tensafe::lora::adapter& adapter,
+                           const tensafe::lora::model_layout::group& group, std::span<const float> h,
+                           const std::vector<std::vector<double>>& deltas) {
+    for (std::size_t s = 0; s < group.sites.size(); ++s) {
+        const auto plain = tensafe::lora::plain_delta(adapter.site(group.sites[s].name), h);
+        const double error = tensafe::ckks::measure_precision(plain, deltas.at(s)).relative_error;
+        require(error < tolerance, "relative error of " + group.sites[s].name, error, tolerance);
+    }
+}
+
+/// Texts of a handshake that must not stand in a log.
+inline void note_secrets(std::string_view text, known_secrets& secrets) {
+    const auto object = nlohmann::json::parse(text, nullptr, false);
+    if (!object.is_object()) {
+        return;
+    }
+    for (const char* name : {"nonce", "resume", "session", "signature", "client"}) {
+        if (object.contains(name) && object[name].is_string()) {
+            secrets.add(object[name].get<std::string>());
+        }
+    }
+}
+
+/// A connection that remembers what of it is secret.
+class watched_connection final : public client_connection {
+  public:
+    watched_connection(std::unique_ptr<client_connection> of, known_secrets& secrets)
+        : of_(std::move(of)), secrets_(secrets) {}
+    void send_text(std::string_view text) override {
+        note_if_short(text);
+        of_->send_text(text);
+    }
+    void send_binary(std::span<const std::uint8_t> message) override { of_->send_binary(message); }
+    frame receive(milliseconds limit) override {
+        const frame got = of_->receive(limit);
+        if (got.is_text) {
+            note_if_short(got.text());
+        }
+        return got;
+    }
+    void close() noexcept override { of_->close(); }
+    traffic bytes() const noexcept override { return of_->bytes(); }
+    std::array<std::byte, 32> certificate_sha256() const override { return of_->certificate_sha256(); }
+
+  private:
+    void note_if_short(std::string_view text) {
+        if (text.size() < longest_control_text) {
+            note_secrets(text, secrets_);
+        }
+    }
+    std::unique_ptr<client_connection> of_;
+    known_secrets& secrets_;
+};
+
+/// A client as users have it, whose answers are compared with plaintext LoRA. For one thread.
+class good_client {
+  public:
+    good_client(world& of, const std::string& name, frame_form frames = frame_form::binary,
+                std::size_t attempts = 10)
+        : good_client(of, name, name == "qwen" ? of.qwen : of.kjv, frames, attempts) {}
+    /// @param expected  what the server has under this name
+    good_client(world& of, const std::string& name, const tensafe::lora::adapter& expected,
+                frame_form frames = frame_form::binary, std::size_t attempts = 10)
+        : of_(of),
+          adapter_(expected),
+          remote_(connector(of), client_identity({}), std::make_shared<tensafe::lora::client<params>>(),
+                  options(name, frames, attempts)) {}
+
+    /// One token of each group in turn. @throws failure for a wrong answer
+    void ask() {
+        const std::size_t group = next_group_++ % remote_.layout().groups.size();
+        const auto& shape = remote_.layout().groups[group];
+        const std::vector<float> h = random_state(shape.d);
+        const auto deltas = remote_.with_retry([&] {
+            ++tries_;
+            remote_.client()->encrypt(here, group, h, query_);
+            remote_.carry(group, query_.request, reply_);
+            return remote_.client()->deltas(here, group, reply_, query_);
+        });
+        require_deltas(adapter_, shape, h, deltas);
+        ++answers_;
+        ++of_.answers;
+    }
+
+    remote_model& remote() noexcept { return remote_; }
+    std::size_t answers() const noexcept { return answers_; }
+    std::size_t tries() const noexcept { return tries_; }
+
+  private:
+    static remote_model::connector connector(world& of) {
+        websocket_options trust;
+        if (of.tls) {
+            trust.trusted_certificates = of.trusted();
+        }
+        const server_address to = server_address::of((of.tls ? "wss" : "ws") + std::string("://localhost:") +
+                                                     std::to_string(of.where().port));
+        return [to, trust, &secrets = of.secrets] {
+            return std::make_unique<watched_connection>(connect_websocket(to, trust), secrets);
+        };
+    }
+    static remote_options options(const std::string& name, frame_form frames, std::size_t attempts) {
+        remote_options result;
+        result.adapter = name;
+        result.frames = frames;
+        result.answer_limit = milliseconds(20'000);
+        result.backoff.attempts = attempts;
+        return result;
+    }
+
+    world& of_;
+    const tensafe::lora::adapter& adapter_;
+    remote_model remote_;
+    tensafe::lora::query<params> query_;
+    remote_model::reply_type reply_;
+    std::size_t next_group_ = 0;
+    std::size_t answers_ = 0;
+    std::size_t tries_ = 0;
+};
+
+/// A client that keeps to the protocol by hand, so that it can break it anywhere. Its session is of kjv.
+class raw_session {
+  public:
+    using layout_type = remote_model::layout_type;
+    struct asked {
+        std::vector<float> h;
+        tensafe::lora::query<params> query;
+        std::string message;
+        std::size_t group = 0;
+    };
+
+    /// @param greets  else it stands where the server waits for its hello
+    explicit raw_session(world& of, bool greets = true, raw_connection::options how = {})
+        : of_(of), how_(how) {
+        connect();
+        if (greets) {
+            say_hello();
+        }
+    }
+
+    raw_connection& wire() noexcept { return *wire_; }
+    /// The connection, for who wants to see what becomes of it when the session goes on elsewhere.
+    std::unique_ptr<raw_connection> leave_wire() { return std::move(wire_); }
+    const welcome& session() const noexcept { return welcome_; }
+    std::uint64_t next_number = 1;
+
+    /// A fresh request as bytes of a message, not sent yet.
+    asked make(std::uint64_t number, std::size_t group = 0) {
+        asked result;
+        result.group = group;
+        result.h = random_state(client_->layout().groups[group].d);
+        client_->encrypt(here, group, result.h, result.query);
+        std::vector<std::uint8_t> message;
+        tensafe::wire::write_request<packing, protection>(
+            result.query.request, tensafe::wire::envelope{number, static_cast<std::uint32_t>(group)},
+            message);
+        result.message.assign(message.begin(), message.end());
+        return result;
+    }
+    /// The next frame is the reply to this, and right. @throws failure
+    void require_answer(const asked& to, std::uint64_t number) {
+        const auto next = wire_->receive_frame();
+        require(next && next->operation == op_binary, "reply",
+                !next ? "the end of the connection"
+                      : "operation " + text_of(next->operation) + ": " + next->data.substr(0, 200),
+                "a binary frame");
+        require(right(to, number, next->data), "reply", "another answer", "the delta of plaintext LoRA");
+        ++of_.answers;
+    }
+    /// Whether these bytes are a reply with this number that decrypts to the delta of plaintext LoRA.
+    bool right(const asked& to, std::uint64_t number, std::string_view bytes) {
+        const std::span<const std::uint8_t> message(reinterpret_cast<const std::uint8_t*>(bytes.data()),
+                                                    bytes.size());
+        if (tensafe::wire::read_header(message).number != number) {
+            return false;
+        }
+        const auto& group = client_->layout().groups[to.group];
+        remote_model::reply_type reply;
+        tensafe::wire::read_reply(
+            message, layout_type::of(group.rows(client_->layout().mode), group.d, group.row_norm), 1, reply);
+        try {
+            require_deltas(of_.kjv, group, to.h,
+                           client_->deltas(to.group, client_->decrypt(here, to.group, reply, to.query)));
+        } catch (const failure&) {
+            return false;
+        }
+        return true;
+    }
+    /// One good token.
+    void ask(std::size_t group = 0) {
+        const asked next = make(next_number, group);
+        require(wire_->send(whole_frame(op_binary, next.message)), "request", "a closed connection",
+                "an open one");
+        require_answer(next, next_number++);
+    }
+    /// The next frame is an error with this code; its text.
+    std::string require_refusal(std::string_view code, std::string_view after) {
+        const std::string text = wire_->receive_text();
+        const auto object = nlohmann::json::parse(text, nullptr, false);
+        require(object.is_object() && object.value("type", "") == "error" && object.value("code", "") == code,
+                "the answer to " + std::string(after), text.substr(0, 300), "an error " + std::string(code));
+        return object.value("message", "");
+    }
+
+    /// The public key, as hexadecimal digits.
+    std::string identity() const { return tensafe::io::hex(identity_.verifying().bytes()); }
+
+    /// A new connection that goes on with the session. Whether the server lets it; else the connection stays.
+    bool resume(const resume_token& token) {
+        connect();
+        wire_->send(whole_frame(op_text, to_text(split::resume{welcome_.session, token})));
+        const std::string text = wire_->receive_text();
+        note_secrets(text, of_.secrets);
+        const control_message got = parse_control(text, 0);
+        const auto* const now = std::get_if<resumed>(&got);
+        if (now == nullptr) {
+            require_contains("the answer to resume", text, "resume_failed");
+            return false;
+        }
+        welcome_.resume = now->token;
+        next_number = now->next_number;
+        return true;
+    }
+
+    void connect() {
+        wire_ = std::make_unique<raw_connection>(of_.where(), how_);
+        wire_->upgrade();
+        const std::string text = wire_->receive_text();
+        note_secrets(text, of_.secrets);
+        nonce_ = std::get<challenge>(parse_control(text, 0)).nonce;
+    }
+
+    /// The frames of hello and zero key.
+    std::pair<std::string, std::string> handshake(std::uint64_t set = tensafe::wire::set_id<params>,
+                                                  const std::string& adapter = "kjv", bool held = false) {
+        const std::vector<std::uint8_t> key =
+            tensafe::wire::write_zero_key<params>(keys_->zero_key(here, nonce_));
+        hello mine;
+        mine.adapter = adapter;
+        mine.client = identity_.verifying().bytes();
+        mine.set = set;
+        mine.signature =
+            identity_.sign(text_to_sign(wire_->certificate_sha256(), nonce_, set, key, mine.adapter));
+        mine.held = held;
+        of_.secrets.add(tensafe::io::hex(std::as_bytes(std::span(key).subspan(64, 32))));
+        return {
+            whole_frame(op_text, to_text(mine)),
+            whole_frame(op_binary, std::string_view(reinterpret_cast<const char*>(key.data()), key.size()))};
+    }
+
+  private:
+    void say_hello() {
+        const auto [greeting, key] = handshake();
+        wire_->send(greeting);
+        wire_->send(key);
+        const std::string text = wire_->receive_text();
+        note_secrets(text, of_.secrets);
+        const control_message got = parse_control(text, 0);
+        require(std::holds_alternative<welcome>(got), "the answer to hello", text, "a welcome");
+        welcome_ = std::get<welcome>(got);
+        const auto layout = wire_->receive_frame();
+        require(layout && layout->operation == op_binary, "handshake", "no layout", "one");
+        client_ = std::make_unique<remote_model::client_type>(
+            keys_,
+            tensafe::wire::read_model_layout<params, packing, protection>(
+                std::span(reinterpret_cast<const std::uint8_t*>(layout->data.data()), layout->data.size())),
+            tensafe::lora::client_part(of_.kjv));
+    }
+
+    world& of_;
+    raw_connection::options how_;
+    std::unique_ptr<raw_connection> wire_;
+    tensafe::random::seed nonce_;
+    tensafe::io::signing_key identity_ = client_identity({});
+    std::shared_ptr<tensafe::lora::client<params>> keys_ = std::make_shared<tensafe::lora::client<params>>();
+    welcome welcome_;
+    std::unique_ptr<remote_model::client_type> client_;
+};
+
+}  // namespace split::soak

@@ -1,0 +1,271 @@
+#pragma once
+
+#include <tensafe/ckks/parameters.hpp>
+#include <tensafe/wire/checksum.hpp>
+#include <tensafe/wire/set_id.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "check.hpp"
+#include "clients.hpp"
+#include "frame_scenarios.hpp"
+#include "world.hpp"
+
+// Peers that keep to the rules of frames and break those of messages.
+
+namespace split::soak {
+
+// Where things stand in a message: docs/wire-format.md.
+inline constexpr std::size_t at_version = 4;
+inline constexpr std::size_t at_kind = 5;
+inline constexpr std::size_t at_reserved = 6;
+inline constexpr std::size_t at_set = 8;
+inline constexpr std::size_t at_scheme = 16;
+inline constexpr std::size_t at_number = 24;
+inline constexpr std::size_t at_body_bytes = 32;
+inline constexpr std::size_t at_group = 40;
+inline constexpr std::size_t at_checksum = 44;
+inline constexpr std::size_t at_body = 48;
+
+template <class Number>
+void put(std::string& message, std::size_t at, Number value) {
+    std::memcpy(message.data() + at, &value, sizeof(value));  // x86-64 and AArch64 are little endian
+}
+
+/// Makes both checksums right, so that what is wrong behind them is looked at.
+inline void correct_checksums(std::string& message) {
+    const auto sum = [&](std::size_t from, std::size_t count) {
+        return tensafe::wire::crc32c(
+            std::span(reinterpret_cast<const std::uint8_t*>(message.data()) + from, count));
+    };
+    put(message, at_checksum, sum(0, at_checksum));
+    put(message, message.size() - 4, sum(at_body, message.size() - at_body - 4));
+}
+
+struct bad_frame {
+    std::string name;
+    unsigned operation = op_binary;
+    std::string data;
+    const char* code = "malformed";
+    bool uses_number = false;  ///< it comes as far as the computing, so its number is seen
+};
+
+/// Every way to get a request wrong, from a good one of this number.
+inline std::vector<bad_frame> bad_frames(const std::string& good, std::uint64_t number,
+                                         std::mt19937& generator) {
+    using other_set = tensafe::ckks::compact_n4096;
+    std::vector<bad_frame> all;
+    const auto changed = [&](const char* name, const char* code, auto change, bool correct = true,
+                             bool uses_number = false) {
+        std::string message = good;
+        change(message);
+        if (correct) {
+            correct_checksums(message);
+        }
+        all.push_back({name, op_binary, message, code, uses_number});
+    };
+    const auto malformed = "malformed";
+    changed(
+        "a request cut short", malformed, [&](auto& m) { m.resize(m.size() - 1 - generator() % 1000); },
+        false, true);
+    changed(
+        "half a header", malformed, [](auto& m) { m.resize(20); }, false);
+    changed(
+        "a flipped bit in the header", malformed,
+        [&](auto& m) { m[6 + generator() % 38] ^= static_cast<char>(1u << (generator() % 8)); }, false);
+    changed(
+        "a flipped bit in the body", malformed,
+        [&](auto& m) {
+            m[at_body + generator() % (m.size() - at_body)] ^= static_cast<char>(1u << (generator() % 8));
+        },
+        false, true);
+    changed("a reply", malformed, [](auto& m) { put<std::uint8_t>(m, at_kind, 17); });
+    changed("no kind", malformed, [](auto& m) { put<std::uint8_t>(m, at_kind, 99); });
+    changed("a reserved byte", malformed, [](auto& m) { put<std::uint8_t>(m, at_reserved, 1); });
+    changed("version 2", "unsupported_version", [](auto& m) { put<std::uint8_t>(m, at_version, 2); });
+    changed("another set", "parameter_mismatch",
+            [](auto& m) { put(m, at_set, tensafe::wire::set_id<other_set>); });
+    changed("an unknown set", "parameter_mismatch",
+            [&](auto& m) { put<std::uint64_t>(m, at_set, generator()); });
+    changed(
+        "another scheme", "parameter_mismatch",
+        [&](auto& m) { put<std::uint64_t>(m, at_scheme, generator()); }, true, true);
+    changed("a group that is not there", malformed,
+            [](auto& m) { put<std::uint32_t>(m, at_group, 0xffffffffu); });
+    changed(
+        "a body of 2^63 bytes", malformed,
+        [](auto& m) { put<std::uint64_t>(m, at_body_bytes, std::uint64_t{1} << 63); }, true, true);
+    changed(
+        "residues that are none", malformed, [](auto& m) { m.replace(m.size() - 1004, 1000, 1000, '\xff'); },
+        true, true);
+    changed(
+        "a shape of 2^32 - 1", malformed, [](auto& m) { put<std::uint32_t>(m, at_body, 0xffffffffu); }, true,
+        true);
+    changed("an old number", "replayed", [](auto& m) { put<std::uint64_t>(m, at_number, 0); });
+    changed("the last number of all", "replayed",
+            [](auto& m) { put<std::uint64_t>(m, at_number, ~std::uint64_t{0}); });
+    all.push_back({"an empty frame", op_binary, ""});
+    all.push_back({"random bytes", op_binary, random_text(generator, 5000)});
+    const auto text = [&](const char* name, std::string data, const char* code = "malformed") {
+        all.push_back({name, op_text, std::move(data), code});
+    };
+    text("text that is no JSON", "hello");
+    text("an empty text", "");
+    text("a type that no message has", R"({"type":"nothing"})");
+    text("a member twice", R"({"type":"bye","type":"bye"})");
+    text("a member too many", R"({"type":"forget","all":true})");
+    text("deep JSON", std::string(8000, '['));
+    text("a text of 20,000 bytes", R"({"type":"bye"})" + std::string(20'000, ' '));
+    text("a hello within a session", to_text(hello{"kjv", {}, 0, {}, frame_form::binary, true}));
+    text("another protocol", R"({"type":"resume","protocol":2,"session":"","resume":""})",
+         "unsupported_version");
+    text(
+        "a JSON request in a binary session",
+        json_request_text(number, 0, std::span(reinterpret_cast<const std::uint8_t*>(good.data()), at_body)));
+    text("base64 that is none", R"({"type":"request","number":1,"group":0,"message":"===="})");
+    return all;
+}
+
+inline std::string malformed_among_good(world& w) {
+    constexpr std::size_t connections = 4;
+    const std::size_t of_each = w.amount.requests / connections;
+    auto before = w.server->metrics();
+    const std::size_t answers_before = w.answers;
+    std::atomic<std::size_t> of_real_clients{0};
+    std::mutex mutex;
+    std::map<std::string, std::size_t> sent;  // errors that must come, by code
+    at_once(connections + 2, [&](std::size_t i) {
+        if (i >= connections) {  // beside them, clients that know nothing of it
+            good_client fine(w, "kjv", i % 2 == 0 ? frame_form::binary : frame_form::json);
+            for (std::size_t k = 0; k < of_each / 4 + 1; ++k) {
+                fine.ask();
+                ++of_real_clients;
+            }
+            return;
+        }
+        std::mt19937 generator(static_cast<unsigned>(i));
+        raw_session session(w);
+        for (std::size_t k = 0; k < of_each; ++k) {
+            const auto all =
+                bad_frames(session.make(session.next_number).message, session.next_number, generator);
+            const bad_frame& next = all[(k + i * 7) % all.size()];
+            session.wire().send(whole_frame(next.operation, next.data));
+            session.require_refusal(next.code, next.name);
+            {
+                const std::lock_guard lock(mutex);
+                ++sent[next.code];
+            }
+            session.next_number += next.uses_number ? 1 : 0;
+            session.ask(k % 3);
+        }
+    });
+    auto after = w.server->metrics();
+    const double answered =
+        after["tensafe_split_compute_seconds_count"] - before["tensafe_split_compute_seconds_count"];
+    require_equal("requests answered, by /metrics", answered,
+                  static_cast<double>(w.answers - answers_before));
+    std::size_t errors = 0;
+    for (const auto& [code, count] : sent) {
+        const std::string name = "tensafe_split_refusals_total{code=\"" + code + "\"}";
+        require_equal(name, after[name] - before[name], static_cast<double>(count));
+        errors += count;
+    }
+    require_equal("malformed frames", errors, connections * of_each);
+    return text_of(errors) + " malformed frames among " + text_of(w.answers - answers_before) +
+           " good ones, all answered right; /metrics has the same numbers";
+}
+
+inline std::string replayed_frames(world& w) {
+    std::size_t refused = 0;
+    for (std::size_t r = 0; r < w.amount.repetitions; ++r) {
+        raw_session one(w);
+        const auto first = one.make(1);
+        const auto second = one.make(2);
+        for (const auto* each : {&first, &second}) {
+            one.wire().send(whole_frame(op_binary, each->message));
+            one.require_answer(*each, one.next_number++);
+        }
+        for (const auto* each : {&second, &first, &second}) {
+            one.wire().send(whole_frame(op_binary, each->message));
+            require_contains("the refusal", one.require_refusal("replayed", "a request again"),
+                             "encrypt anew");
+            ++refused;
+        }
+        // On a resumed session they are old still.
+        const resume_token token = one.session().resume;
+        require(one.resume(token), "resume", "no", "yes");
+        one.wire().send(whole_frame(op_binary, second.message));
+        one.require_refusal("replayed", "a request again, after a resume");
+        one.ask();
+        // A token is good once, and so is a challenge's nonce.
+        require(!one.resume(token), "resume with a token that was used", "yes", "no");
+        refused += 2;
+
+        // In another session the bytes are a request like any other, for the server cannot tell whose they
+        // are. What comes back is the reply to nobody's question: it opens with neither key.
+        raw_session other(w);
+        other.ask();
+        other.wire().send(whole_frame(op_binary, second.message));
+        const auto reply = other.wire().receive_frame();
+        require(reply && reply->operation == op_binary, "answer to another session's request", "none",
+                "a reply");
+        require(!one.right(second, 2, reply->data), "another session's reply", "one that the first key opens",
+                "nonsense");
+        require(!other.right(second, 2, reply->data), "another session's reply", "one that its key opens",
+                "nonsense");
+        other.next_number = 3;
+        other.ask();
+
+        // A handshake again: its signature is over another connection's nonce.
+        raw_session third(w, false);
+        const auto [greeting, key] = third.handshake();
+        third.connect();
+        third.wire().send(greeting + key);
+        third.require_refusal("not_authorised", "a hello of another connection");
+        require_equal("close code after it", third.wire().receive_end(), 1008u);
+        ++refused;
+    }
+    return text_of(refused) + " replayed frames, tokens and handshakes refused";
+}
+
+inline std::string wrong_parameter_set(world& w) {
+    using other_set = tensafe::ckks::compact_n4096;
+    const auto require_both = [](const std::string& text) {
+        require_contains("the refusal", text, "private_n4096");
+        require_contains("the refusal", text, "compact_n4096");
+    };
+    for (std::size_t r = 0; r < w.amount.repetitions; ++r) {
+        raw_session of_hello(w, false);
+        of_hello.wire().send(of_hello.handshake(tensafe::wire::set_id<other_set>).first);
+        require_both(of_hello.require_refusal("parameter_mismatch", "a hello of another set"));
+        require_equal("close code after it", of_hello.wire().receive_end(), 1008u);
+
+        raw_session of_key(w, false);
+        const auto [greeting, key] = of_key.handshake();
+        const std::size_t header = frame_header(op_binary, key.size() - 14).size();
+        std::string message = key.substr(header);
+        put(message, at_set, tensafe::wire::set_id<other_set>);
+        correct_checksums(message);
+        of_key.wire().send(greeting + whole_frame(op_binary, message));
+        require_both(of_key.require_refusal("parameter_mismatch", "a zero key of another set"));
+
+        raw_session of_request(w);
+        auto asked = of_request.make(1);
+        put(asked.message, at_set, tensafe::wire::set_id<other_set>);
+        correct_checksums(asked.message);
+        of_request.wire().send(whole_frame(op_binary, asked.message));
+        require_both(of_request.require_refusal("parameter_mismatch", "a request of another set"));
+        of_request.ask();
+    }
+    return "hello, zero key and request of another set refused, both sets named; the session goes on";
+}
+
+}  // namespace split::soak

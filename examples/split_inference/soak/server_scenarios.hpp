@@ -1,0 +1,429 @@
+#pragma once
+
+#include <tensafe/io/hex.hpp>
+#include <tensafe/io/safetensors.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <random>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "check.hpp"
+#include "clients.hpp"
+#include "world.hpp"
+
+// What happens to the server itself: it is killed, stopped, flooded, administered, or has no room on its
+// disk.
+
+namespace split::soak {
+
+/// A PEFT directory with random values, large enough that packing takes a while.
+inline void write_large_adapter(const std::filesystem::path& folder, std::size_t sites) {
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder / "adapter_config.json")
+        << R"({"peft_type":"LORA","r":32,"lora_alpha":32,"target_modules":["q_proj"]})";
+    std::mt19937 generator(1);
+    std::uniform_real_distribution<double> values(-0.1, 0.1);
+    std::vector<double> a(32 * 2048);
+    std::vector<double> b(16 * 32);
+    std::generate(a.begin(), a.end(), [&] { return values(generator); });
+    std::generate(b.begin(), b.end(), [&] { return values(generator); });
+    tensafe::io::safetensors_writer to;
+    for (std::size_t i = 0; i < sites; ++i) {
+        const std::string name = "base_model.model.layers." + std::to_string(i) + ".self_attn.q_proj.lora_";
+        to.add(name + "A.weight", tensafe::io::dtype::f32, {32, 2048}, a);
+        to.add(name + "B.weight", tensafe::io::dtype::f32, {16, 32}, b);
+    }
+    to.write(folder / "adapter_model.safetensors");
+}
+
+/// What the admin endpoint tells of an adapter.
+struct adapter_state {
+    std::uint64_t version = 0;  ///< 0: there is none
+    std::string loading;        ///< empty: it is not being loaded
+    std::size_t done = 0;
+    std::size_t total = 0;
+};
+
+inline adapter_state state_of(const server_process& server, const std::string& name) {
+    const http_answer page = server.http("GET", "/admin/adapters", server.admin_token());
+    require_equal("GET /admin/adapters", page.status, 200);
+    const auto object = nlohmann::json::parse(page.body);
+    adapter_state result;
+    for (const auto& each : object["adapters"]) {
+        if (each["name"] == name && each["state"] != "retired") {
+            result.version = std::max(result.version, each["version"].get<std::uint64_t>());
+        }
+    }
+    for (const auto& each : object["loading"]) {
+        if (each["name"] == name) {
+            result.loading = each["state"].get<std::string>();
+            result.done = each["done"].get<std::size_t>();
+            result.total = each["total"].get<std::size_t>();
+        }
+    }
+    return result;
+}
+
+/// Waits until the admin endpoint tells what `holds` wants. @throws failure if that takes too long
+template <class Holds>
+adapter_state wait_for_adapter(const server_process& server, const std::string& name, const char* what,
+                               Holds holds) {
+    const auto end = steady::now() + raw_connection::patience;
+    for (;;) {
+        const adapter_state now = state_of(server, name);
+        if (holds(now)) {
+            return now;
+        }
+        require(steady::now() < end, "the adapter " + name,
+                "version " + text_of(now.version) + " " + now.loading, what);
+    }
+}
+
+inline void put_adapter(const server_process& server, const std::string& name, const std::string& folder,
+                        int wanted = 202) {
+    const http_answer said = server.http("PUT", "/admin/adapters/" + name, server.admin_token(),
+                                         R"({"directory":")" + folder + "\"}");
+    require_equal("PUT /admin/adapters/" + name + ": " + said.body, said.status, wanted);
+}
+
+/// The numbers of the file of usage counts, added up.
+inline std::size_t sum_of_counts(const std::filesystem::path& file) {
+    std::ifstream lines(file);
+    std::size_t sum = 0;
+    std::string line;
+    std::getline(lines, line);
+    require_equal("first line of " + file.string(), line, "tensafe split usage 1");
+    while (std::getline(lines, line)) {
+        std::istringstream words(line);
+        std::string client;
+        words >> client;
+        for (std::string pair; words >> pair;) {  // group:count
+            sum += std::stoul(pair.substr(pair.find(':') + 1));
+        }
+    }
+    return sum;
+}
+
+inline std::string killed_during_swap(world& w) {
+    const std::filesystem::path root = w.folder / "adapters";
+    write_large_adapter(root / "large", 16);
+    std::filesystem::copy(
+        TENSAFE_EXAMPLE_DATA "/qwen_rank32", root / "other",
+        std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
+    const world::arguments arguments = {{"--adapter-root", root.string()},
+                                        {"--query-limit", "1000000"},
+                                        {"--cache", (w.folder / "swap_cache").string()}};
+    w.start(arguments, "swap_state");
+    const std::uint16_t port = w.where().port;
+    good_client client(w, "kjv");
+    client.ask();
+    std::mt19937 generator(3);
+    std::size_t sessions = 1;
+    for (std::size_t k = 0; k < w.amount.kills; ++k) {
+        put_adapter(*w.server, "kjv", "large");
+        const std::size_t groups = generator() % 12;
+        wait_for_adapter(*w.server, "kjv", "packing", [&](const adapter_state& now) {
+            require(now.loading != "failed", "packing", now.loading, "packing");
+            return now.loading.empty() || (now.loading == "packing" && now.done >= groups);
+        });
+        w.server->send_signal(SIGKILL);
+        require_equal("exit of a server that is killed", w.server->wait(raw_connection::patience), -SIGKILL);
+        check_log(w.server->take_log(), w.secrets);
+        w.start(arguments, "swap_state", port);  // reads its state files: it would not start with broken ones
+        require_equal("version after a restart", state_of(*w.server, "kjv").version, 1u);
+        // The client is connected to nobody: it comes back by itself, finds no session, and opens another.
+        client.ask();
+        require_equal("sessions of the client", client.remote().counted().sessions, ++sessions);
+    }
+    // Whole swaps, with requests all the while: a session stays with its version, a fresh one gets the last.
+    std::atomic<bool> over{false};
+    at_once(2, [&](std::size_t i) {
+        if (i == 0) {
+            while (!over) {
+                client.ask();
+            }
+            return;
+        }
+        const struct end_of_swaps {
+            std::atomic<bool>& over;
+            ~end_of_swaps() { over = true; }
+        } end{over};
+        std::uint64_t before = state_of(*w.server, "kjv").version;
+        for (const char* folder : {"other", "large", "other"}) {
+            put_adapter(*w.server, "kjv", folder);
+            before = wait_for_adapter(*w.server, "kjv", "a later version", [&](const adapter_state& now) {
+                         require(now.loading != "failed", "packing", now.loading, "packing");
+                         return now.version > before && now.loading.empty();
+                     }).version;
+        }
+    });
+    client.ask();
+    require_equal("sessions of the client", client.remote().counted().sessions, sessions);
+    // A fresh session gets the last one, whole.
+    good_client fresh(w, "kjv", w.qwen);
+    fresh.ask();
+    fresh.ask();
+    return text_of(w.amount.kills) +
+           " servers killed while they packed, and restarted: the client came back to right "
+           "answers each time; then 3 swaps under load";
+}
+
+inline std::string disk_full(world& w) {
+    // Its state and the cache of packed adapters on a disk of their own where this process may make one;
+    // otherwise the system lets the server write no file at all.
+    static const bool has_disk = can_mount();
+    constexpr std::size_t disk_kb = 1024;
+    const std::filesystem::path state = w.folder / "full_state";
+    const std::filesystem::path root = w.folder / "full_adapters";
+    write_large_adapter(root / "large", 2);
+    w.start({{"--adapter-root", root.string()},
+             {"--query-limit", "1000000"},
+             {"--cache", (state / "cache").string()}},
+            "full_state", 0, has_disk ? disk_kb : 0);
+    const server_process& server = *w.server;
+    good_client client(w, "kjv");
+    client.ask();
+    if (has_disk) {
+        std::ofstream rest(server.state_inside() / "rest", std::ios::binary);
+        const std::string page(4096, 'x');
+        while (rest.write(page.data(), 4096) && rest.flush()) {
+        }
+        require_equal("room on the disk", std::filesystem::space(server.state_inside()).available, 0u);
+    } else {
+        server.limit_files(0);
+    }
+    client.ask();
+    put_adapter(server, "large", "large");  // packed, and cached if there was room
+    wait_for_adapter(server, "large", "a version",
+                     [](const adapter_state& now) { return now.version > 0 && now.loading.empty(); });
+    good_client second(w, "qwen");
+    second.ask();
+    client.ask();
+    std::map<std::string, std::size_t> events;
+    const auto hear = [&](const std::string& log) {
+        for (const auto& [event, count] : check_log(log, w.secrets)) {
+            events[event] += count;
+        }
+    };
+    if (w.amount.repetitions > 3) {
+        // Counts are written every five seconds: as soon as there is room again, they are.
+        const auto end = steady::now() + raw_connection::patience;
+        while (events["usage_not_saved"] == 0) {
+            require(steady::now() < end, "usage_not_saved in the log", "none in 20 s", "one");
+            hear(w.server->take_log());
+            client.ask();
+        }
+        if (has_disk) {
+            std::filesystem::remove(server.state_inside() / "rest");
+        } else {
+            server.limit_files(std::nullopt);
+        }
+        while (!std::filesystem::exists(server.state_inside() / "usage") ||
+               sum_of_counts(server.state_inside() / "usage") == 0) {
+            require(steady::now() < end, "the file of counts", "none in 20 s", "one");
+            client.ask();
+        }
+    }
+    require_equal("GET /healthz", server.http("GET", "/healthz").status, 200);
+    for (const auto& each : std::filesystem::recursive_directory_iterator(server.state_inside())) {
+        require(each.path().filename().string().find("partial") == std::string::npos, "the state folder",
+                each.path().filename().string(), "no files that are half written");
+    }
+    server.send_signal(SIGTERM);
+    require_equal("exit status with a full disk", w.server->wait(raw_connection::patience), 0);
+    hear(w.server->take_log());
+    require(events["cache_problem"] > 0, "cache_problem in the log", events["cache_problem"], "one or more");
+    if (w.amount.repetitions <= 3) {
+        require(events["usage_not_saved"] > 0, "usage_not_saved in the log", 0, "one or more");
+    }
+    return std::string("disk full (") + (has_disk ? "a tmpfs of 1 MB" : "no file may be written") +
+           "): answers go on, an adapter is packed and served without its cache, the log says so";
+}
+
+inline std::string drain(world& w) {
+    std::size_t answered = 0;
+    std::size_t tried = 0;
+    const std::size_t rounds = w.amount.repetitions > 3 ? w.amount.repetitions : 1;
+    for (std::size_t r = 0; r < rounds; ++r) {
+        const std::string state = "drain_state";
+        std::filesystem::remove_all(w.folder / state);
+        w.start({{"--query-limit", "1000000"}, {"--drain-seconds", "20"}}, state);
+        constexpr std::size_t clients = 3;
+        std::atomic<std::size_t> answers{0};
+        std::atomic<std::size_t> tries{0};
+        std::atomic<std::size_t> told{0};
+        at_once(clients + 1, [&](std::size_t i) {
+            if (i == clients) {
+                while (answers < 4 * clients) {
+                    std::this_thread::sleep_for(milliseconds(1));
+                }
+                w.server->send_signal(SIGTERM);
+                return;
+            }
+            good_client client(w, "kjv", i == 0 ? frame_form::json : frame_form::binary, 1);
+            try {
+                for (std::size_t done = 0;;) {
+                    client.ask();
+                    answers += client.answers() - done;
+                    done = client.answers();
+                }
+            } catch (const connection_lost&) {
+                ++told;
+                tries += client.tries();
+            }
+        });
+        require_equal("clients told that the server goes", told.load(), clients);
+        require_equal("exit status after SIGTERM", w.server->wait(raw_connection::patience), 0);
+        const auto events = check_log(w.server->take_log(), w.secrets);
+        require(events.contains("draining") && events.contains("stopped"), "events of the log", "others",
+                "draining and stopped");
+        // What was computed was counted, and everything computed has arrived.
+        require_equal("requests that the server counted", sum_of_counts(w.folder / state / "usage"),
+                      answers.load());
+        answered += answers;
+        tried += tries;
+    }
+    return text_of(answered) + " requests computed before the end, every reply arrived; " +
+           text_of(tried - answered) + " that came too late were not begun; exit status 0";
+}
+
+inline std::string connection_limits(world& w) {
+    constexpr std::size_t most = 8;
+    w.start({{"--connections", text_of(most)}, {"--idle-seconds", "60"}, {"--handshake-seconds", "20"}},
+            "limit_state");
+    for (std::size_t r = 0; r < w.amount.repetitions; ++r) {
+        std::vector<std::unique_ptr<raw_session>> all;
+        for (std::size_t i = 0; i < most; ++i) {
+            all.push_back(std::make_unique<raw_session>(w));
+        }
+        for (std::size_t i = 0; i < 4 * most; ++i) {
+            raw_connection c(w.where());
+            require_equal("what one beyond the limit hears", c.receive_all(raw_connection::patience), "");
+        }
+        for (const auto& each : all) {
+            each->ask();
+        }
+        all.pop_back();
+        // A place is free again when the server has seen that its client is gone.
+        const auto end = steady::now() + raw_connection::patience;
+        for (bool in = false; !in;) {
+            raw_connection c(w.where());
+            c.secure();
+            c.send("GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+            in = c.receive_all(raw_connection::patience).find("ok\n") != std::string::npos;
+            require(in || steady::now() < end, "a free place", "none in 20 s", "one");
+        }
+        while (!all.empty()) {
+            all.back()->wire().send(whole_frame(op_text, to_text(bye{})));
+            all.back()->wire().receive_end();
+            all.pop_back();
+        }
+    }
+    return text_of(4 * most * w.amount.repetitions) + " connections beyond a limit of " + text_of(most) +
+           " closed without a word, those within it served";
+}
+
+inline std::string handshake_flood(world& w) {
+    w.start({{"--handshake-rate", "0.01"}}, "flood_state");
+    const std::string greeting =
+        whole_frame(op_text, to_text(hello{"nothing of this name", {}, tensafe::wire::set_id<params>, {}}));
+    std::map<std::string, std::size_t> answers;
+    for (std::size_t i = 0; i < w.amount.handshakes; ++i) {
+        raw_connection c(w.where());
+        c.upgrade();
+        static_cast<void>(c.receive_text());
+        c.send(greeting);
+        const auto said = nlohmann::json::parse(c.receive_text());
+        ++answers[said.at("code").get<std::string>()];
+        if (said["code"] == "rate_limit") {
+            require(said.contains("retry_after_ms"), "a rate_limit", said.dump(), "retry_after_ms in it");
+        }
+        require_equal("close code", c.receive_end(), 1008u);
+    }
+    constexpr std::size_t at_once_by_default = 200;
+    require_equal("handshakes of one address let through", answers["unknown_adapter"], at_once_by_default);
+    require_equal("and refused", answers["rate_limit"], w.amount.handshakes - at_once_by_default);
+    // Another address has a bucket of its own.
+    raw_session elsewhere(w, true, {0, "127.0.0.2"});
+    elsewhere.ask();
+    return text_of(answers["rate_limit"]) + " of " + text_of(w.amount.handshakes) +
+           " handshakes of a flood refused; a client of another address is served";
+}
+
+inline std::string admin_requests(world& w) {
+    const std::filesystem::path root = w.folder / "admin_adapters";
+    std::filesystem::create_directories(root / "empty");
+    write_large_adapter(root / "good", 1);
+    std::filesystem::create_directory_symlink("/", root / "way_out");
+    w.start({{"--adapter-root", root.string()}}, "admin_state");
+    const server_process& server = *w.server;
+    const std::string token = server.admin_token();
+    const auto status = [&](const char* method, const std::string& target, const std::string& with = {},
+                            const std::string& body = {}) {
+        return server.http(method, target, with, body).status;
+    };
+    std::size_t refused = 0;
+    const auto refuses = [&](int wanted, const char* method, const std::string& target,
+                             const std::string& with, const std::string& body = {}) {
+        require_equal(std::string(method) + " " + target.substr(0, 60), status(method, target, with, body),
+                      wanted);
+        ++refused;
+    };
+    good_client client(w, "kjv");
+    for (std::size_t r = 0; r < w.amount.repetitions; ++r) {
+        for (const std::string& wrong : {std::string("wrong"), token.substr(1), token + "0",
+                                         "0" + token.substr(1), token + " " + token}) {
+            if (wrong != token) {
+                refuses(401, "GET", "/admin/adapters", wrong);
+                refuses(401, "DELETE", "/admin/adapters/kjv", wrong);
+            }
+        }
+        refuses(401, "GET", "/admin/usage", "");
+        refuses(401, "GET", "/admin/nothing", "");
+        refuses(404, "GET", "/admin/nothing", token);
+        refuses(404, "GET", "/admin/../healthz", token);
+        refuses(404, "PUT", "/admin/adapters/..%2f", token, R"({"directory":"good"})");
+        refuses(404, "DELETE", "/admin/adapters/nothing", token);
+        refuses(405, "POST", "/admin/adapters/kjv", token);
+        refuses(405, "POST", "/healthz", token);
+        for (const char* body :
+             {"", "{}", "[]", R"({"directory":5})", R"({"directory":".."})", R"({"directory":"/etc"})",
+              R"({"directory":"way_out"})", R"({"directory":"way_out/etc"})", R"({"directory":"no"})",
+              R"({"directory":"good","directory":"good"})", R"({"directory":"good","x":1})", "\xff"}) {
+            refuses(400, "PUT", "/admin/adapters/kjv", token, body);
+        }
+        refuses(431, "GET", "/admin/adapters", token + std::string(20'000, 'a'));
+        refuses(413, "PUT", "/admin/adapters/kjv", token, std::string(100'000, ' '));
+        // One that cannot be loaded leaves the old one where it is.
+        put_adapter(server, "kjv", "empty");
+        wait_for_adapter(server, "kjv", "failed",
+                         [](const adapter_state& now) { return now.loading == "failed"; });
+        client.ask();
+        put_adapter(server, "more", "good");
+        wait_for_adapter(server, "more", "a version",
+                         [](const adapter_state& now) { return now.version > 0 && now.loading.empty(); });
+        require_equal("DELETE of an adapter", status("DELETE", "/admin/adapters/more", token), 200);
+        // A client is forgotten: it finds itself without a session, and opens another.
+        raw_session other(w);
+        other.ask();
+        require_equal("DELETE of a client", status("DELETE", "/admin/clients/" + other.identity(), token),
+                      200);
+        require_equal("close code of a client that is forgotten", other.wire().receive_end(), 1000u);
+        client.ask();
+    }
+    return text_of(refused) + " admin requests refused, those with the token done";
+}
+
+}  // namespace split::soak

@@ -1,0 +1,218 @@
+// What is asked of the split inference server over HTTP, without a socket.
+#include <tensafe/core/error.hpp>
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "../../examples/split_inference/admin.hpp"
+#include "../../examples/split_inference/service.hpp"
+
+namespace {
+
+using namespace std::chrono_literals;
+
+/// A server's state and adapter root, with the adapter `kjv` in the latter.
+struct administered {
+    explicit administered(bool with_root = true, bool token_stays_secret = true) {
+        std::string name = (std::filesystem::temp_directory_path() / "admin_XXXXXX").string();
+        REQUIRE(::mkdtemp(name.data()) != nullptr);
+        folder = name;
+        state = folder / "state";
+        root = folder / "root";
+        std::filesystem::create_directories(state);
+        std::filesystem::create_directories(root);
+        std::filesystem::copy(std::filesystem::path(TENSAFE_TEST_DATA) / "qwen_rank32", root / "kjv");
+        split::service_options options;
+        options.allowed.handshakes_per_second = 0.001;
+        options.allowed.handshakes_at_once = 3;
+        options.state = state;
+        options.to = split::log([this](std::string_view line) {
+            const std::lock_guard lock(mutex);
+            lines.emplace_back(line);
+        });
+        of.emplace(std::move(options));
+        admin.emplace(*of, state, with_root ? root : std::filesystem::path(), token_stays_secret);
+        std::ifstream(state / "admin_token") >> token;
+    }
+    administered(const administered&) = delete;
+    administered& operator=(const administered&) = delete;
+    ~administered() {
+        admin.reset();
+        of.reset();
+        std::error_code ignored;
+        std::filesystem::remove_all(folder, ignored);
+    }
+
+    split::net::http_response ask(const std::string& method, const std::string& target,
+                                  const std::string& body = {}) {
+        return admin->answer({method, target, "Bearer " + token, body, "10.0.0.1"});
+    }
+    split::net::http_response load(const std::string& name, const std::string& directory) {
+        return ask("PUT", "/admin/adapters/" + name, "{\"directory\": \"" + directory + "\"}");
+    }
+    std::size_t lines_of(const std::string& event) {
+        const std::lock_guard lock(mutex);
+        std::size_t found = 0;
+        for (const std::string& line : lines) {
+            if (line.find("\"event\":\"" + event + "\"") != line.npos) {
+                ++found;
+            }
+        }
+        return found;
+    }
+
+    std::filesystem::path folder;
+    std::filesystem::path state;
+    std::filesystem::path root;
+    std::string token;
+    std::mutex mutex;
+    std::vector<std::string> lines;
+    std::optional<split::service> of;
+    std::optional<split::admin> admin;
+};
+
+bool has(const split::net::http_response& answer, const std::string& text) {
+    return answer.body.find(text) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("administration is for the token of the file alone, health and metrics are for anybody") {
+    administered a;
+    CHECK(a.token.size() == 64);
+    CHECK(a.ask("GET", "/admin/adapters").status == 200);
+    CHECK(a.ask("GET", "/admin/usage").status == 200);
+    for (const std::string& bad : {std::string(), "Bearer " + std::string(64, '0'), a.token}) {
+        const auto answer = a.admin->answer({"GET", "/admin/adapters", bad, {}, "10.0.0.2"});
+        CHECK(answer.status == 401);
+        CHECK_FALSE(has(answer, a.token));
+    }
+    for (const char* const target : {"/healthz", "/metrics"}) {
+        CHECK(a.admin->answer({"GET", target, {}, {}, "10.0.0.2"}).status == 200);
+        CHECK(a.admin->answer({"PUT", target, {}, {}, "10.0.0.2"}).status == 405);
+    }
+    CHECK(a.ask("GET", "/other").status == 404);
+    CHECK(a.ask("GET", "/admin/other").status == 404);
+    a.of->drain();
+    CHECK(a.ask("GET", "/healthz").status == 503);
+}
+
+TEST_CASE("attempts without the token are limited, and those beyond the limit leave no line in the log") {
+    administered a;
+    for (int i = 0; i < 10; ++i) {
+        CHECK(a.admin->answer({"GET", "/admin/usage", {}, {}, "10.0.0.2"}).status == (i < 3 ? 401 : 429));
+    }
+    CHECK(a.lines_of("admin_refused") == 3);
+    CHECK(a.admin->answer({"GET", "/admin/usage", {}, {}, "10.0.0.3"}).status == 401);
+    CHECK(a.admin->answer({"GET", "/admin/usage", "Bearer " + a.token, {}, "10.0.0.2"}).status == 200);
+}
+
+TEST_CASE("where the token would go in the clear it is not taken") {
+    administered a(true, false);
+    CHECK(a.ask("GET", "/admin/adapters").status == 403);
+    CHECK(a.ask("GET", "/healthz").status == 200);
+}
+
+TEST_CASE("an adapter is loaded, replaced and removed") {
+    administered a;
+    CHECK(a.load("kjv", "kjv").status == 202);
+    a.admin->wait_for_loads();
+    CHECK(has(a.ask("GET", "/admin/adapters"), "\"name\": \"kjv\""));
+    const auto first = a.of->adapters().find("kjv");
+    REQUIRE(first);
+    CHECK(a.load("kjv", "kjv").status == 202);
+    a.admin->wait_for_loads();
+    CHECK(a.of->adapters().find("kjv")->version() > first->version());
+    CHECK(a.lines_of("adapter_loaded") == 2);
+    CHECK(a.ask("DELETE", "/admin/adapters/kjv").status == 200);
+    CHECK_FALSE(a.of->adapters().find("kjv"));
+    CHECK(a.ask("DELETE", "/admin/adapters/kjv").status == 404);
+    CHECK(a.ask("GET", "/admin/adapters/kjv").status == 405);
+    CHECK(a.ask("PUT", "/admin/adapters/a%2fb", "{}").status == 404);
+}
+
+TEST_CASE("adapters come from folders below the root and from nowhere else") {
+    administered a;
+    std::filesystem::copy(a.root / "kjv", a.folder / "root_of_another");
+    std::filesystem::create_directory_symlink(a.folder / "root_of_another", a.root / "link");
+    for (const std::string& bad :
+         {std::string("../root_of_another"), std::string("kjv/../../root_of_another"),
+          (a.folder / "root_of_another").string(), std::string("link"), std::string("nothing"),
+          std::string("kjv/adapter_config.json"), std::string("/")}) {
+        CAPTURE(bad);
+        const auto answer = a.load("kjv", bad);
+        CHECK(answer.status == 400);
+        CHECK(has(answer, "wanted a folder below the adapter root"));
+    }
+    administered none(false);
+    CHECK(none.load("kjv", "kjv").status == 400);
+}
+
+TEST_CASE("a body that is not the one that is wanted is refused") {
+    administered a;
+    for (const char* const bad :
+         {"", "{", "[]", "{}", "{\"directory\": 1}", "{\"directory\": \"kjv\", \"x\": 1}",
+          "{\"directory\": \"kjv\", \"directory\": \"kjv\"}"}) {
+        CAPTURE(bad);
+        CHECK(a.ask("PUT", "/admin/adapters/kjv", bad).status == 400);
+    }
+    CHECK(a.ask("DELETE", "/admin/clients/00").status == 400);
+    CHECK(has(a.ask("DELETE", "/admin/clients/" + std::string(64, '0')), "\"sessions\": 0"));
+}
+
+TEST_CASE("what waits is named once, can be taken back, and is not endless") {
+    administered a;
+    // While the first one is packed the others wait.
+    std::string last;
+    unsigned status = 202;
+    for (int i = 0; i < 1000 && status == 202; ++i) {
+        const std::string name = "adapter" + std::to_string(i);
+        status = a.load(name, "kjv").status;
+        last = status == 202 ? name : last;
+    }
+    CHECK(status == 429);
+    // The last of those that wait: sixteen are packed before it.
+    CHECK(a.load(last, "kjv").status == 409);
+    CHECK(a.ask("DELETE", "/admin/adapters/" + last).status == 200);
+    a.admin->wait_for_loads();
+    CHECK_FALSE(a.of->adapters().find(last));
+    CHECK(a.of->adapters().find("adapter0"));
+}
+
+TEST_CASE("a folder that became a link out of the root while it waited is not loaded") {
+    administered a;
+    std::filesystem::copy(a.root / "kjv", a.root / "late");
+    std::filesystem::copy(a.root / "kjv", a.folder / "outside");
+    CHECK(a.load("first", "kjv").status == 202);
+    CHECK(a.load("second", "kjv").status == 202);
+    CHECK(a.load("late", "late").status == 202);
+    std::filesystem::remove_all(a.root / "late");
+    std::filesystem::create_directory_symlink(a.folder / "outside", a.root / "late");
+    a.admin->wait_for_loads();
+    CHECK_FALSE(a.of->adapters().find("late"));
+    const auto told = a.ask("GET", "/admin/adapters");
+    CHECK(has(told, "\"state\": \"failed\""));
+    CHECK(has(told, "wanted a folder below the adapter root"));
+    CHECK(a.ask("DELETE", "/admin/adapters/late").status == 200);
+    CHECK_FALSE(has(a.ask("GET", "/admin/adapters"), "failed"));
+}
+
+TEST_CASE("ending while adapters are packed waits for none of them") {
+    administered a;
+    for (int i = 0; i < 10; ++i) {
+        CHECK(a.load("kjv" + std::to_string(i), "kjv").status == 202);
+    }
+    a.admin.reset();
+    CHECK(a.of->adapters().entries().size() < 10);
+}

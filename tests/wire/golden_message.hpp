@@ -1,0 +1,32 @@
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+namespace tests {
+
+inline std::filesystem::path golden_folder() {
+    return std::filesystem::path(TENSAFE_TEST_DATA) / "wire" / "v1";
+}
+
+/// A message as tests/data/wire/v1 keeps it. With TENSAFE_WRITE_GOLDEN in the environment it is written there
+/// first: for a new version of the format only.
+inline std::vector<std::uint8_t> golden(const std::string& name, const std::vector<std::uint8_t>& today) {
+    const std::filesystem::path path = golden_folder() / (name + ".bin");
+    if (std::getenv("TENSAFE_WRITE_GOLDEN") != nullptr) {
+        std::ofstream(path, std::ios::binary)
+            .write(reinterpret_cast<const char*>(today.data()), static_cast<std::streamsize>(today.size()));
+    }
+    std::ifstream file(path, std::ios::binary);
+    REQUIRE_MESSAGE(file.good(), "no golden file " << path);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace tests

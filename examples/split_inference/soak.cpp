@@ -80,17 +80,18 @@ struct soak_options {
 process_figures settle(const server_process& server, const std::optional<process_figures>& before) {
     const auto end = steady::now() + raw_connection::patience;
     for (;;) {
-        auto now = server.metrics();
+        const auto now = server.metrics();
         const process_figures figures = server.figures();
-        const bool is_empty = now["tensafe_split_connections"] == 0 && now["tensafe_split_sessions"] == 0;
+        const bool is_empty =
+            sample(now, "tensafe_split_connections") == 0 && sample(now, "tensafe_split_sessions") == 0;
         if (is_empty &&
             (!before || (figures.descriptors == before->descriptors && figures.threads == before->threads))) {
             return figures;
         }
         require(steady::now() < end, "the server after 20 s",
-                text_of(now["tensafe_split_connections"]) + " connections, " +
-                    text_of(now["tensafe_split_sessions"]) + " sessions, " + text_of(figures.descriptors) +
-                    " descriptors, " + text_of(figures.threads) + " threads",
+                text_of(sample(now, "tensafe_split_connections")) + " connections, " +
+                    text_of(sample(now, "tensafe_split_sessions")) + " sessions, " +
+                    text_of(figures.descriptors) + " descriptors, " + text_of(figures.threads) + " threads",
                 before ? "0, 0, " + text_of(before->descriptors) + ", " + text_of(before->threads)
                        : std::string("0, 0"));
         std::this_thread::sleep_for(milliseconds(20));

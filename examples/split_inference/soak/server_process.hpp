@@ -43,6 +43,13 @@ struct http_answer {
     std::string body;
 };
 
+/// @throws failure if there is none of this name
+inline double sample(const std::map<std::string, double>& page, const std::string& name) {
+    const auto found = page.find(name);
+    require(found != page.end(), "/metrics", "no " + name, "a value");
+    return found->second;
+}
+
 /// A split_server as a child: a real process, with its log taken as it comes. It dies with this one.
 class server_process {
   public:
@@ -203,7 +210,8 @@ class server_process {
         return result;
     }
 
-    /// Every sample of /metrics by its name with labels.
+    /// Every sample of /metrics by its name with labels; as it was a second ago at most, for the server gives
+    /// one page to all who ask within a second.
     std::map<std::string, double> metrics() const {
         const http_answer page = http("GET", "/metrics");
         require_equal("/metrics", page.status, 200);
@@ -216,6 +224,12 @@ class server_process {
             }
         }
         return result;
+    }
+
+    /// The same, not older than the call.
+    std::map<std::string, double> fresh_metrics() const {
+        std::this_thread::sleep_for(milliseconds(1100));
+        return metrics();
     }
 
     std::string admin_token() const {

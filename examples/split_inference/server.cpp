@@ -299,8 +299,7 @@ int run(arguments& a) {
     if (!load_adapters(a.adapters, service, signals)) {
         return 0;
     }
-    split::admin admin(service, a.state, a.adapter_root,
-                       !a.insecure_plaintext || is_loopback(a.net.address));
+    split::admin admin(service, a.state, a.adapter_root, !a.insecure_plaintext || is_loopback(a.net.address));
     a.net.websocket_path = split::websocket_path;
     split::net::http_server server(
         a.net, {[&](const split::net::http_request& request) { return admin.answer(request); },

@@ -613,9 +613,9 @@ asio::ssl::context tls_context(const http_server_options::tls& files) {
 
 /// A thread and the connections that are its own: nothing goes from one thread to another while it is answered.
 struct worker {
-    constexpr static int one_thread = 1;
-    asio::io_context io{one_thread};
+    static constexpr int one_thread = 1;
     std::atomic<std::size_t> connections{0};
+    asio::io_context io{one_thread};
 };
 
 /// Counts a connection among those of its thread for as long as it lives.

@@ -36,21 +36,30 @@ void show(const fs::path& path, const io::key_info& info) {
 }
 
 /// From a file if one is named, else asked for.
-io::passphrase passphrase_from(const std::string& file, const char* question) {
-    return file.empty() ? io::ask_passphrase(question) : io::passphrase::read(file);
+/// @param otherwise  the options that make the question needless
+io::passphrase passphrase_from(const std::string& file, const char* question, const std::string& otherwise) {
+    try {
+        return file.empty() ? io::ask_passphrase(question) : io::passphrase::read(file);
+    } catch (const tensafe::io_error& error) {
+        if (!file.empty()) {
+            throw;
+        }
+        throw tensafe::io_error(std::string(error.what()) +
+                                ": cannot ask for a passphrase, wanted a terminal or " + otherwise);
+    }
 }
 
 io::passphrase passphrase_of(const fs::path& path, const std::string& file) {
     // With a file named, a key without a passphrase is refused: somebody may have planted it.
     const bool none = file.empty() && !io::read_key_info(path).wrapped;
-    return none ? io::passphrase() : passphrase_from(file, "Passphrase: ");
+    return none ? io::passphrase() : passphrase_from(file, "Passphrase: ", "--passphrase-file");
 }
 
-io::passphrase chosen_passphrase(const std::string& file, bool plain) {
+io::passphrase chosen_passphrase(const std::string& file, const std::string& option, bool plain) {
     if (plain) {
         return {};
     }
-    io::passphrase phrase = passphrase_from(file, "New passphrase: ");
+    io::passphrase phrase = passphrase_from(file, "New passphrase: ", option + " or --plain");
     if (file.empty() && io::ask_passphrase("Once more: ").text() != phrase.text()) {
         throw io::passphrase_error("the two passphrases differ");
     }
@@ -133,12 +142,13 @@ int main(int argc, char** argv) {
     CLI11_PARSE(app, argc, argv);
     try {
         if (*creating) {
-            show(path, create(path, set, chosen_passphrase(phrase_file, plain)));
+            show(path, create(path, set, chosen_passphrase(phrase_file, "--passphrase-file", plain)));
         } else if (*showing) {
             show(path, io::read_key_info(path));
         } else if (*changing) {
             const auto old = passphrase_of(path, phrase_file);
-            show(path, io::change_passphrase(path, old, chosen_passphrase(new_phrase_file, plain)));
+            show(path, io::change_passphrase(
+                           path, old, chosen_passphrase(new_phrase_file, "--new-passphrase-file", plain)));
         } else if (*rotating) {
             show(path, io::rotate_key_file(path, passphrase_of(path, phrase_file)));
         } else {

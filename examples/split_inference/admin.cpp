@@ -17,6 +17,7 @@
 #include <chrono>
 #include <exception>
 #include <span>
+#include <system_error>
 #include <utility>
 
 namespace split {
@@ -167,12 +168,21 @@ http_response admin::administer(const net::http_request& request) {
 http_response admin::list() const {
     json body;
     body["adapters"] = json::array();
+    auto sessions = of_.sessions().count_by_version();
     for (const shelf_entry& each : of_.adapters().entries()) {
         body["adapters"].push_back({{"name", each.name},
                                     {"version", each.version},
                                     {"state", each.state},
                                     {"bytes", each.bytes},
-                                    {"handles", each.handles}});
+                                    {"handles", each.handles},
+                                    {"sessions", sessions[{each.name, each.version}]}});
+        sessions.erase({each.name, each.version});
+    }
+    for (const auto& [version, count] : sessions) {  // replaced or removed, and in memory still
+        body["adapters"].push_back({{"name", version.first},
+                                    {"version", version.second},
+                                    {"state", "retired"},
+                                    {"sessions", count}});
     }
     body["loading"] = json::array();
     const std::lock_guard lock(mutex_);
@@ -193,11 +203,16 @@ std::filesystem::path admin::folder_below_root(const std::string& directory) con
     }
     std::error_code failure;
     const std::filesystem::path folder = std::filesystem::canonical(root_ / directory, failure);
-    // Links are followed before it is compared.
-    const auto [end, ignored] = std::mismatch(root_.begin(), root_.end(), folder.begin(), folder.end());
-    if (failure || end != root_.end() || !std::filesystem::is_directory(folder, failure)) {
-        throw tensafe::parameter_error("directory: got " + tensafe::io::quote(directory) +
-                                       ", wanted a folder below the adapter root");
+    const auto is_below = [&](const std::filesystem::path& path) {
+        return std::mismatch(root_.begin(), root_.end(), path.begin(), path.end()).first == root_.end();
+    };
+    // Links are followed before it is compared. Of what is elsewhere nobody learns whether it is there.
+    if (failure || !is_below(folder) || !std::filesystem::is_directory(folder, failure)) {
+        const bool none = failure == std::errc::no_such_file_or_directory &&
+                          is_below((root_ / directory).lexically_normal());
+        throw tensafe::parameter_error(
+            "directory: got " + tensafe::io::quote(directory) + (none ? ", which does not exist" : "") +
+            ", wanted a folder below the adapter root " + tensafe::io::quote(root_.string()));
     }
     return folder;
 }

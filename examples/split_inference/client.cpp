@@ -8,6 +8,7 @@
 #include <tensafe/ckks/precision.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/exec/host.hpp>
+#include <tensafe/io/message.hpp>
 #include <tensafe/io/safetensors.hpp>
 #include <tensafe/lora/cost.hpp>
 
@@ -43,7 +44,26 @@ struct client_options {
     std::string expected;
     double tolerance = 1e-3;
     bool forget = false;
+    bool show_identity = false;
 };
+
+/// The rows of a file's tensor; `option` is where the file was named.
+lora::matrix read_rows(const char* option, const std::string& path, const std::string& tensor) {
+    const auto file = tensafe::io::safetensors_file::open(path);
+    if (file.find(tensor) == nullptr) {
+        constexpr std::size_t most_named = 16;
+        const std::size_t count = file.tensors().size();
+        std::string names;
+        for (std::size_t i = 0; i < std::min(count, most_named); ++i) {
+            names += (i == 0 ? " " : ", ") + tensafe::io::quote(file.tensors()[i].name);
+        }
+        throw tensafe::parameter_error(std::string(option) + " " + file.quoted_name() + ": got no tensor " +
+                                       tensafe::io::quote(tensor) + ", wanted --tensor with one of its " +
+                                       std::to_string(count) + ":" + names +
+                                       (count > most_named ? ", ..." : ""));
+    }
+    return file.read_matrix(tensor);
+}
 
 /// The site whose name is this, or ends with it behind a dot.
 lora::model_layout::place find_site(const lora::model_layout& layout, std::string_view name) {
@@ -101,7 +121,12 @@ void write_deltas(const client_options& options, const std::string& tensor, std:
 
 int run(const client_options& options) {
     const std::string tensor = options.tensor.empty() ? options.site : options.tensor;
-    const lora::matrix states = tensafe::io::safetensors_file::open(options.states).read_matrix(tensor);
+    const lora::matrix states = read_rows("--states", options.states, tensor);
+    // Read before anything is paid for.
+    std::optional<lora::matrix> expected;
+    if (!options.expected.empty()) {
+        expected = read_rows("--expected", options.expected, tensor);
+    }
     if (states.rows == 0) {
         throw tensafe::shape_error("--states " + options.states + ": got no row of " + tensor +
                                    ", wanted hidden states");
@@ -117,10 +142,11 @@ int run(const client_options& options) {
     std::fprintf(stderr, "%s: adapter %s, version %llu; input %s of %zu entries\n",
                  options.service.server.c_str(), options.service.adapter.c_str(),
                  static_cast<unsigned long long>(remote.version()), shape.input.c_str(), shape.d);
-    if (remote.queries_left() && *remote.queries_left() < states.rows) {
-        // Of the input that was asked most; this one may have more.
+    // Of the input that was asked most; this one may have more.
+    const std::optional<std::uint64_t> left = remote.queries_left();
+    if (left && *left < states.rows) {
         std::fprintf(stderr, "%zu hidden states, but the server may answer %llu more only\n", states.rows,
-                     static_cast<unsigned long long>(*remote.queries_left()));
+                     static_cast<unsigned long long>(*left));
     }
 
     std::vector<double> deltas;
@@ -128,11 +154,13 @@ int run(const client_options& options) {
     const auto before = remote.counted();
     const auto start = std::chrono::steady_clock::now();
     const auto progress = examples::progress_bar("tokens");
+    std::uint64_t sent = 0;
     try {
         for (std::size_t t = 0; t < states.rows; ++t) {
             remote.with_retry([&] {  // from the encryption on: nothing is ever sent twice
                 remote_model::reply_type reply;
                 remote.client()->encrypt(here, group, states.row(t), query);
+                ++sent;
                 remote.carry(group, query.request, reply);
                 const auto of_sites = remote.client()->deltas(here, group, reply, query);
                 deltas.insert(deltas.end(), of_sites[site].begin(), of_sites[site].end());
@@ -140,7 +168,8 @@ int run(const client_options& options) {
             progress(t + 1, states.rows);
         }
     } catch (...) {  // each row has cost a query
-        std::fprintf(stderr, "\nended after %zu of %zu hidden states\n", deltas.size() / d_out, states.rows);
+        std::fprintf(stderr, "%sended after %zu of %zu hidden states\n", examples::over_progress_bar(),
+                     deltas.size() / d_out, states.rows);
         if (!options.out.empty() && !deltas.empty()) {
             write_deltas(options, tensor, d_out, deltas);
             std::fprintf(stderr, "their deltas are in %s\n", options.out.c_str());
@@ -168,17 +197,16 @@ int run(const client_options& options) {
     std::printf("connections     %llu sessions, %llu resumed\n",
                 static_cast<unsigned long long>(after.sessions),
                 static_cast<unsigned long long>(after.resumed));
-    if (remote.queries_left()) {
-        std::printf("queries left    %llu at the last handshake\n",
-                    static_cast<unsigned long long>(*remote.queries_left()));
+    if (left) {
+        std::printf("queries left    at least %llu for this input\n",
+                    static_cast<unsigned long long>(*left - std::min(*left, sent)));
     }
     if (options.forget) {
         remote.forget();
         std::printf("the server has forgotten this client\n");
     }
-    if (!options.expected.empty()) {
-        const double worst = worst_error(
-            tensafe::io::safetensors_file::open(options.expected).read_matrix(tensor), deltas, d_out);
+    if (expected) {
+        const double worst = worst_error(*expected, deltas, d_out);
         std::printf("relative error  %.2e against %s (worst token)\n", worst, options.expected.c_str());
         if (!(worst <= options.tolerance)) {
             std::fprintf(stderr, "split_client: the error is above the tolerance of %.1e\n",
@@ -203,8 +231,21 @@ int main(int argc, char** argv) {
     app.add_option("--expected", options.expected, "safetensors file with deltas to compare with");
     app.add_option("--tolerance", options.tolerance, "of the relative error")->capture_default_str();
     app.add_flag("--forget", options.forget, "have the server forget this client in the end");
+    app.add_flag_callback(
+           "--show-identity",
+           [&] {
+               options.show_identity = true;
+               app.get_option("--adapter")->required(false);
+           },
+           "only prints the public key of --identity, made if there is none: a line for the server's "
+           "--clients")
+        ->needs("--identity");
     CLI11_PARSE(app, argc, argv);
     try {
+        if (options.show_identity) {
+            std::printf("%s\n", client_identity(options.service.identity).verifying().hex().c_str());
+            return 0;
+        }
         return run(options);
     } catch (const std::exception& e) {
         std::fprintf(stderr, "split_client: %s\n", e.what());

@@ -236,8 +236,10 @@ void conversation::greet(hello heard) {
     }
     const std::string client = tensafe::io::hex(heard.client);
     if (of_.options_.clients && !of_.options_.clients->contains(client)) {
+        of_.options_.to.line(log_level::warning, "client_not_listed",
+                             {{"connection", number_}, {"client", prefix_of(client)}});
         throw refused{error_code::not_authorised,
-                      "hello: this client's key is not among those that may come"};
+                      "hello: got the client " + client + ", wanted one of the server's --clients"};
     }
     model_ = of_.adapters_.find(heard.adapter);
     if (!model_) {

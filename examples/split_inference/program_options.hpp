@@ -2,6 +2,7 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/io/key_file.hpp>
+#include <tensafe/io/message.hpp>
 #include <tensafe/io/passphrase.hpp>
 #include <tensafe/lora/client.hpp>
 
@@ -12,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include "../common/progress_bar.hpp"
 #include "net/websocket_client.hpp"
 #include "params.hpp"
 #include "remote_model.hpp"
@@ -71,7 +73,9 @@ struct program_options {
         remote_options options;
         options.adapter = adapter;
         options.frames = json_frames ? frame_form::json : frame_form::binary;
-        options.report = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); };
+        options.report = [](const std::string& text) {
+            std::fprintf(stderr, "%s%s\n", examples::over_progress_bar(), text.c_str());
+        };
         return options;
     }
 
@@ -79,6 +83,10 @@ struct program_options {
     std::shared_ptr<tensafe::lora::client<params>> keys() const {
         if (key.empty()) {
             return std::make_shared<tensafe::lora::client<params>>();
+        }
+        if (passphrase_file.empty() && tensafe::io::read_key_info(key).wrapped) {
+            throw tensafe::io::passphrase_error("--key " + tensafe::io::quote(key) +
+                                                ": has a passphrase, wanted --passphrase-file FILE as well");
         }
         const tensafe::io::passphrase phrase = passphrase_file.empty()
                                                    ? tensafe::io::passphrase()

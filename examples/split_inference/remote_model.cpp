@@ -327,12 +327,16 @@ void remote_model::take_adapter(const welcome& from) {
         digest = tensafe::io::sha256::of(std::as_bytes(std::span<const std::uint8_t>(held_message)));
     }
     if (client_) {
-        if (from.version != version_ || layout != client_->layout() || digest != held_digest_) {
+        // A server that was started again counts its versions anew. Without held values nothing but the
+        // version tells two adapters of one layout apart.
+        const bool is_another = !asks_for_held_ && from.version != version_;
+        if (is_another || layout != client_->layout() || digest != held_digest_) {
             throw adapter_changed_error("remote_model: adapter " + quote(options_.adapter) +
-                                        ": got version " + std::to_string(from.version) + ", wanted " +
-                                        std::to_string(version_) +
-                                        " with the same layout and values as before the connection was lost");
+                                        ": got version " + std::to_string(from.version) +
+                                        ", whose layout or values are others, wanted those of version " +
+                                        std::to_string(version_) + " as before the connection was lost");
         }
+        version_ = from.version;
         return;
     }
     lora::adapter held = given_ ? std::move(*given_) : wire::read_held_adapter(held_message);

@@ -57,18 +57,19 @@ struct arguments {
 };
 
 void add_options(CLI::App& app, arguments& a) {
-    app.add_option("--listen", a.listen, "address:port; port 0 is any")->capture_default_str();
+    app.add_option("--listen", a.listen, "address:port, also localhost; port 0 is any")
+        ->capture_default_str();
     app.add_option("--state", a.state, "folder of certificate, admin token, usage counts")
         ->capture_default_str();
     app.add_option("--adapter", a.adapters, "NAME=DIRECTORY, a PEFT adapter to serve; may be repeated");
     app.add_option("--adapter-root", a.adapter_root, "folder below which the admin endpoint loads adapters");
     app.add_option("--host", a.hosts,
-                   "a further name or address of this server, for a certificate that is made");
+                   "a further name or address of this server, which its certificate is for");
     app.add_option("--clients", a.clients, "file of public keys that may come, one a line; none: anybody");
-    app.add_option(
-           "--query-limit", a.query_limit,
-           "hidden states that a client may ask about each input of an adapter: a number, none, or default, "
-           "a quarter of the shortest hidden state")
+    app.add_option("--query-limit", a.query_limit,
+                   "hidden states that a client may ask about each input of an adapter: a number from 1, "
+                   "none, or default, "
+                   "a quarter of the shortest hidden state")
         ->capture_default_str();
     app.add_option("--rate", a.allowed.requests_per_second, "requests per second of one client")
         ->check(CLI::Range(0.001, 1e9))
@@ -127,6 +128,17 @@ void read_listen(arguments& a) {
     if (port.size() > 5 || port.find_first_not_of("0123456789") != port.npos || std::stoul(port) > 65'535) {
         throw tensafe::parameter_error("got the port " + tensafe::io::quote(port) + ", wanted 0 to 65535");
     }
+    if (address == "localhost") {
+        address = "127.0.0.1";
+    }
+    in6_addr ignored{};
+    const std::string plain = address.substr(0, address.find('%'));  // without the interface
+    if (::inet_pton(AF_INET, plain.c_str(), &ignored) != 1 &&
+        ::inet_pton(AF_INET6, plain.c_str(), &ignored) != 1) {
+        throw tensafe::parameter_error(
+            "got --listen " + tensafe::io::quote(address) +
+            ", wanted an address of this machine, as 0.0.0.0 or [::], or localhost");
+    }
     a.net.address = address;
     a.net.port = static_cast<std::uint16_t>(std::stoul(port));
 }
@@ -147,9 +159,10 @@ void read_query_limit(arguments& a) {
         a.allowed.unlimited_queries = true;
     } else if (a.query_limit != "default") {
         if (a.query_limit.empty() || a.query_limit.size() > 18 ||
-            a.query_limit.find_first_not_of("0123456789") != std::string::npos) {
+            a.query_limit.find_first_not_of("0123456789") != std::string::npos ||
+            std::stoull(a.query_limit) == 0) {
             throw tensafe::parameter_error("got --query-limit " + tensafe::io::quote(a.query_limit) +
-                                           ", wanted a number, none or default");
+                                           ", wanted a number from 1, none or default");
         }
         a.allowed.queries = std::stoull(a.query_limit);
     }
@@ -171,8 +184,8 @@ std::set<std::string, std::less<>> read_clients(const std::string& path) {
     return result;
 }
 
-/// SIGTERM, SIGINT and SIGHUP wait to be taken: no thread of this program is interrupted by them. Whoever read
-/// the log may go: SIGPIPE is ignored.
+/// SIGTERM, SIGINT and SIGHUP wait to be taken: no thread of this program is interrupted by them. Whoever
+/// read the log may go: SIGPIPE is ignored.
 sigset_t block_signals() {
     static_cast<void>(std::signal(SIGPIPE, SIG_IGN));
     sigset_t waited_for;
@@ -268,6 +281,11 @@ bool load_adapters(const std::vector<std::string>& adapters, split::service& ser
 
 int run(arguments& a) {
     const sigset_t signals = block_signals();
+    if (a.adapters.empty() && a.adapter_root.empty()) {
+        throw tensafe::parameter_error(
+            "got neither --adapter nor --adapter-root, wanted --adapter NAME=DIRECTORY to serve, or "
+            "--adapter-root DIRECTORY to load adapters from later");
+    }
     read_listen(a);
     read_query_limit(a);
     read_times(a);
@@ -313,6 +331,8 @@ int run(arguments& a) {
                 a.net.address.c_str(), is_v6 ? "]" : "", static_cast<unsigned>(server.port()),
                 a.insecure_plaintext ? "" : ", certificate SHA-256 ", fingerprint.c_str());
     static_cast<void>(std::fflush(stdout));
+    service.to_log().line(split::log_level::info, "listening",
+                          {{"address", a.net.address}, {"port", std::uint64_t{server.port()}}});
     serve(service, server, signals, std::chrono::seconds(a.drain_seconds));
     return 0;
 }

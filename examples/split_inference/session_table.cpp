@@ -190,6 +190,16 @@ std::size_t session_table::size() const {
     return entries_.size();
 }
 
+std::map<std::pair<std::string, std::uint64_t>, std::size_t> session_table::count_by_version() const {
+    std::map<std::pair<std::string, std::uint64_t>, std::size_t> result;
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, e] : entries_) {
+        const served_model& model = e.of->work->model();
+        ++result[{model.name(), model.version()}];
+    }
+    return result;
+}
+
 std::size_t session_table::zeros_stored() const {
     std::vector<std::shared_ptr<const session>> all;
     {

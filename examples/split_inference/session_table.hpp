@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "control_message.hpp"
 #include "limits.hpp"
@@ -80,6 +81,8 @@ class session_table {
     std::size_t expire(time_point now);
 
     std::size_t size() const;
+    /// Sessions of each adapter's name and version.
+    std::map<std::pair<std::string, std::uint64_t>, std::size_t> count_by_version() const;
     std::size_t zeros_stored() const;
 
   private:

@@ -136,8 +136,14 @@ std::string remedy(const tls_files& files) {
            " and start again: both are made anew, and clients need the new certificate";
 }
 
+bool is_for(X509* certificate, const std::string& host) {
+    return alternative_name(host).starts_with("IP:")
+               ? X509_check_ip_asc(certificate, host.c_str(), 0) == 1
+               : X509_check_host(certificate, host.data(), host.size(), 0, nullptr) == 1;
+}
+
 /// Reads both, and sets the fingerprint.
-void check(tls_files& files, std::time_t now) {
+void check(tls_files& files, const std::vector<std::string>& hosts, std::time_t now) {
     const openssl_reports reports;
     tensafe::io::input_file file(files.certificate);
     if (file.size() > largest_pem) {
@@ -167,6 +173,12 @@ void check(tls_files& files, std::time_t now) {
     if (X509_cmp_time(X509_get0_notAfter(certificate.get()), &now) <= 0) {
         throw tensafe::format_error(quote(files.certificate.string()) + ": is expired" + remedy(files));
     }
+    for (const std::string& host : hosts) {
+        if (!is_for(certificate.get(), host)) {
+            throw tensafe::format_error(quote(files.certificate.string()) + ": is not for --host " +
+                                        quote(host) + remedy(files));
+        }
+    }
     std::array<std::byte, 32> digest{};
     unsigned size = 0;
     reports.check(
@@ -191,7 +203,7 @@ tls_files prepare_certificate(const std::filesystem::path& folder, const std::ve
         make(files, hosts, seconds);
         files.made = true;
     }
-    check(files, seconds);
+    check(files, hosts, seconds);
     return files;
 }
 

@@ -18,12 +18,12 @@ struct tls_files {
 /// The development certificate of a folder: `certificate.pem` and `certificate_key.pem`, made if neither is
 /// there. It is self-signed, of a P-256 key, good for a year, for localhost, 127.0.0.1, ::1 and `hosts`; a
 /// client must be given the file. Of several processes that make it at once, one succeeds.
-/// @param hosts  further names and addresses, for a certificate that is made
+/// @param hosts  further names and addresses that it must be for
 /// @param now    for tests
 /// @throws tensafe::io_error if the folder cannot be written or the key is open to others;
-/// tensafe::format_error
-///         if only one of the files is there, they do not belong together, or the certificate is expired: the
-///         text says what to do; tensafe::parameter_error for a host that is no name
+///         tensafe::format_error if only one of the files is there, they do not belong together, or the
+///         certificate is expired or not for one of `hosts`: the text says what to do;
+///         tensafe::parameter_error for a host that is no name
 tls_files prepare_certificate(const std::filesystem::path& folder, const std::vector<std::string>& hosts = {},
                               std::chrono::system_clock::time_point now = std::chrono::system_clock::now());
 

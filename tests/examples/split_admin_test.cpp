@@ -154,7 +154,10 @@ TEST_CASE("adapters come from folders below the root and from nowhere else") {
         const auto answer = a.load("kjv", bad);
         CHECK(answer.status == 400);
         CHECK(has(answer, "wanted a folder below the adapter root"));
+        CHECK(has(answer, a.root.filename().string()));
+        CHECK(has(answer, "does not exist") == (bad == "nothing"));
     }
+    CHECK_FALSE(has(a.load("kjv", "../nothing"), "does not exist"));
     administered none(false);
     CHECK(none.load("kjv", "kjv").status == 400);
 }

@@ -150,9 +150,9 @@ struct served {
                     } else if (r.target == "/a_moment") {
                         page.good_for = 1ms;
                     }
-                    return r.target == "/healthz"     ? net::http_response{200, "ok\n"}
+                    return r.target == "/healthz"      ? net::http_response{200, "ok\n"}
                            : page.good_for.count() > 0 ? page
-                                                      : net::http_response{404, "no\n"};
+                                                       : net::http_response{404, "no\n"};
                 },
                 [this](const std::string&, std::shared_ptr<net::connection_control>) {
                     return std::make_unique<echo>(what);
@@ -366,14 +366,13 @@ TEST_CASE("query counts come back from their file, which names nobody, and a dam
     {
         split::query_counts counts(folder.path());
         CHECK_FALSE(counts.save());
-        CHECK(counts.add("alice", "kjv", 1, 3, 2) == outcome::counted);
-        CHECK(counts.add("alice", "kjv", 1, 3, 2) == outcome::counted);
-        CHECK(counts.add("alice", "kjv", 1, 3, 2) == outcome::limit_reached);
-        CHECK(counts.add("alice", "kjv", 0, 3, 2) == outcome::counted);
-        CHECK(counts.add("bob", "kjv", 1, 3, 2) == outcome::counted);
+        CHECK(counts.add("alice", "kjv", 1, 2) == outcome::counted);
+        CHECK(counts.add("alice", "kjv", 1, 2) == outcome::counted);
+        CHECK(counts.add("alice", "kjv", 1, 2) == outcome::limit_reached);
+        CHECK(counts.add("alice", "kjv", 0, 2) == outcome::counted);
+        CHECK(counts.add("bob", "kjv", 1, 2) == outcome::counted);
         counts.take_back("bob", "kjv", 1);
         CHECK(counts.most_of("bob", "kjv") == 0);
-        CHECK(counts.add("alice", "kjv", split::query_counts::most_groups, 1, {}) == outcome::no_room);
         CHECK(counts.save());
     }
     std::ifstream file(folder.path() / "usage");
@@ -408,6 +407,14 @@ TEST_CASE("a certificate is made once, used again, and refused when it is expire
     const split::tls_files again = split::prepare_certificate(folder.path(), {}, now + 24h * 364);
     CHECK_FALSE(again.made);
     CHECK(again.fingerprint == made.fingerprint);
+    CHECK_NOTHROW(static_cast<void>(
+        split::prepare_certificate(folder.path(), {"split.example", "localhost", "127.0.0.1", "::1"}, now)));
+    for (const char* host : {"other.example", "127.0.0.2"}) {
+        const std::string said = refusal<tensafe::format_error>(
+            [&] { static_cast<void>(split::prepare_certificate(folder.path(), {host}, now)); });
+        CHECK(said.find("is not for --host \"" + std::string(host)) != std::string::npos);
+        CHECK(said.find(". Remove") != std::string::npos);
+    }
     const auto prepare = [&](auto at) {
         static_cast<void>(split::prepare_certificate(folder.path(), {}, at));
     };

@@ -449,7 +449,9 @@ TEST_CASE("with a list of clients those on it come in, and nobody else") {
     server s({}, {}, std::set<std::string, std::less<>>{key->verifying().hex()});
     peer p(s);
     p.say(to_text(p.hello_for(zero_key_message(p.nonce))));
-    CHECK(p.refused().code == error_code::not_authorised);
+    const refusal said = p.refused();
+    CHECK(said.code == error_code::not_authorised);
+    CHECK(said.message.find(p.key->verifying().hex()) != std::string::npos);  // so that it can be listed
     peer q(s);
     q.key = key;
     q.open();

@@ -15,6 +15,7 @@
 #include <boost/asio/ssl/host_name_verification.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/error.hpp>
 #include <boost/beast/http/field.hpp>
 #include <boost/beast/websocket/rfc6455.hpp>
 #include <boost/beast/websocket/stream.hpp>
@@ -281,8 +282,10 @@ class websocket_connection final : public client_connection {
         error_code failed;
         context->load_verify_file(options.trusted_certificates.string(), failed);
         if (failed) {
-            throw tensafe::io_error(tensafe::io::quote(options.trusted_certificates.string()) +
-                                    ": cannot read trusted certificates: " + failed.message());
+            throw tensafe::io_error(
+                tensafe::io::quote(options.trusted_certificates.string()) +
+                ": got no certificates to trust (--trust), wanted the server's certificate.pem: " +
+                failed.message());
         }
         // A certificate in the file is trusted itself, whoever signed it.
         ::X509_VERIFY_PARAM_set_flags(::SSL_CTX_get0_param(context->native_handle()),
@@ -309,6 +312,8 @@ class websocket_connection final : public client_connection {
         std::string reason = why.message();
         if (why == asio::error::timed_out) {
             reason = "not done in time";
+        } else if (why == beast::http::error::end_of_stream && !tls_) {
+            reason += " (is it a port with TLS? Then wss://)";
         } else if (why == websocket::error::closed) {
             reason = "the server closed the connection, code " + std::to_string(stream_.reason().code);
             if (!stream_.reason().reason.empty()) {
@@ -354,19 +359,23 @@ class websocket_connection final : public client_connection {
             const long verdict = ::SSL_get_verify_result(secure.native_handle());
             if (outcome.category() == asio::error::get_ssl_category() && refused_certificate(outcome)) {
                 drop();
-                throw tensafe::signature_error(
-                    address_ + ": its certificate is not trusted: " +
-                    (verdict == X509_V_OK ? std::string("it is made out to another host")
-                                          : ::X509_verify_cert_error_string(verdict)) +
-                    ", wanted one of " + tensafe::io::quote(options_.trusted_certificates.string()) +
-                    " for the host " + tensafe::io::quote(to.host));
+                if (verdict == X509_V_OK) {  // the callback for the name alone said no
+                    throw tensafe::signature_error(address_ + ": its certificate is not for " +
+                                                   tensafe::io::quote(to.host) +
+                                                   ", wanted a host that it names, or a server whose "
+                                                   "certificate was made with --host " +
+                                                   to.host);
+                }
+                throw tensafe::signature_error(address_ + ": its certificate is not trusted: " +
+                                               ::X509_verify_cert_error_string(verdict) + ", wanted one of " +
+                                               tensafe::io::quote(options_.trusted_certificates.string()));
             }
             fail("agree on TLS", outcome);
         }
         const ::X509* const its = ::SSL_get0_peer_certificate(secure.native_handle());
-        if (its == nullptr || ::X509_digest(its, ::EVP_sha256(),
-                                            reinterpret_cast<unsigned char*>(certificate_.data()),
-                                            nullptr) != 1) {
+        if (its == nullptr ||
+            ::X509_digest(its, ::EVP_sha256(), reinterpret_cast<unsigned char*>(certificate_.data()),
+                          nullptr) != 1) {
             drop();
             throw connection_lost(address_ + ": cannot agree on TLS: the server showed no certificate");
         }
@@ -404,7 +413,8 @@ class websocket_connection final : public client_connection {
 server_address server_address::of(std::string_view url) {
     const auto refuse = [&] {
         throw tensafe::parameter_error("server address: got " + tensafe::io::quote(url) +
-                                       ", wanted wss://host:port, or ws://host:port without TLS");
+                                       ", wanted wss://host:port, or ws://host:port without TLS" +
+                                       (url.starts_with("https://") ? ": write wss:// for https://" : ""));
     };
     server_address result;
     std::string_view rest = url;
@@ -455,8 +465,8 @@ std::string server_address::text() const {
 std::unique_ptr<client_connection> connect_websocket(const server_address& to,
                                                      const websocket_options& options) {
     if (to.tls && options.trusted_certificates.empty()) {
-        throw tensafe::parameter_error(to.text() +
-                                       ": got no certificate to trust, wanted the file of the server's");
+        throw tensafe::parameter_error(
+            to.text() + ": got no certificate to trust, wanted --trust with the server's certificate.pem");
     }
     return std::make_unique<websocket_connection>(to, options);
 }

@@ -927,6 +927,7 @@ TEST_CASE("only the certificate that was given is trusted, and only for its host
         tests::refusal<tensafe::io_error>([&] { connect("127.0.0.1", folder / "none.pem"); });
     CHECK(missing.find("none.pem") != std::string::npos);
     CHECK(missing.find("--trust") != std::string::npos);
+    CHECK(missing.find("No such file") != std::string::npos);
     std::filesystem::remove_all(folder);
 }
 

@@ -449,7 +449,7 @@ TEST_CASE("with a list of clients those on it come in, and nobody else") {
     server s({}, {}, std::set<std::string, std::less<>>{key->verifying().hex()});
     peer p(s);
     p.say(to_text(p.hello_for(zero_key_message(p.nonce))));
-    const refusal said = p.refused();
+    const auto said = p.refused();
     CHECK(said.code == error_code::not_authorised);
     CHECK(said.message.find(p.key->verifying().hex()) != std::string::npos);  // so that it can be listed
     peer q(s);
@@ -686,6 +686,8 @@ TEST_CASE("sessions keep the version that they opened with, and a removed adapte
     CHECK(q.welcome.version > p.welcome.version);
     CHECK(s.of->adapters().unload("kjv"));
     CHECK_FALSE(s.of->adapters().unload("kjv"));
+    CHECK(s.of->sessions().count_by_version() == std::map<std::pair<std::string, std::uint64_t>, std::size_t>{
+                                                     {{"kjv", p.welcome.version}, 1}, {{"kjv", second}, 1}});
     p.send(request_message(1));
     CHECK(p.has_reply(1));
     q.send(request_message(1));

@@ -202,8 +202,7 @@ class connection final : public open_connection, public std::enable_shared_from_
           timer_(socket_.get_executor()),
           began_(steady::now()) {
         due_.fill(never);
-        socket_.next_layer().when_finishing(
-            [this] { limit(wait_for::the_end, of_.options.handshake_time); });
+        socket_.next_layer().when_finishing([this] { limit(wait_for::the_end, of_.options.handshake_time); });
     }
 
     ~connection() override {
@@ -217,12 +216,11 @@ class connection final : public open_connection, public std::enable_shared_from_
     void begin() override {
         asio::post(socket_.get_executor(), [self = shared_from_this()] {
             self->limit(wait_for::http, self->of_.options.handshake_time);
-            self->socket_.next_layer().async_handshake(
-                server_stream::then([self](beast::error_code failure) {
-                    if (!failure) {
-                        self->read_request(self->of_.options.handshake_time);
-                    }
-                }));
+            self->socket_.next_layer().async_handshake(server_stream::then([self](beast::error_code failure) {
+                if (!failure) {
+                    self->read_request(self->of_.options.handshake_time);
+                }
+            }));
         });
     }
 
@@ -354,9 +352,9 @@ class connection final : public open_connection, public std::enable_shared_from_
         }
         http_response response;
         try {
-            response = answer_to({as_text(request.method_string()), as_text(request.target()),
-                                  as_text(request[http::field::authorization]), request.body(),
-                                  seat_->address()});
+            response =
+                answer_to({as_text(request.method_string()), as_text(request.target()),
+                           as_text(request[http::field::authorization]), request.body(), seat_->address()});
         } catch (...) {
             response = {500, "internal error\n"};
         }
@@ -493,10 +491,9 @@ class connection final : public open_connection, public std::enable_shared_from_
     }
 
     void read_more() {
-        socket_.async_read_some(buffer_, 0,
-                                [self = shared_from_this()](beast::error_code failure, std::size_t) {
-                                    self->got_part(failure);
-                                });
+        socket_.async_read_some(
+            buffer_, 0,
+            [self = shared_from_this()](beast::error_code failure, std::size_t) { self->got_part(failure); });
     }
 
     void got_part(beast::error_code failure) {
@@ -611,7 +608,7 @@ asio::ssl::context tls_context(const http_server_options::tls& files) {
     return context;
 }
 
-/// A thread and the connections that are its own: nothing goes from one thread to another while it is answered.
+/// A thread and the connections that are its own.
 struct worker {
     static constexpr int one_thread = 1;
     std::atomic<std::size_t> connections{0};

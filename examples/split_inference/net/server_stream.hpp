@@ -19,8 +19,8 @@
 
 namespace split::net {
 
-/// A connection with TLS or without, as Beast wants one. Beast's operations are templates over the stream, and
-/// those of the stream over what is to be done then: with one type for each they are compiled once.
+/// A connection with TLS or without, as Beast wants one. Beast's operations are templates over the stream,
+/// and those of the stream over what is to be done then: with one type for each they are compiled once.
 ///
 /// All on one thread. What is given to it must keep it alive until it is called.
 class server_stream {
@@ -33,8 +33,7 @@ class server_stream {
     class then {
       public:
         template <class Function>
-            requires(!std::same_as<std::remove_cvref_t<Function>, then>)
-        explicit then(Function&& f)
+        requires(!std::same_as<std::remove_cvref_t<Function>, then>) explicit then(Function&& f)
             : what_(std::make_unique<one<std::remove_cvref_t<Function>>>(std::forward<Function>(f))) {}
         void operator()(error_code outcome, std::size_t bytes) { what_->call(outcome, bytes); }
         void operator()(error_code outcome) { what_->call(outcome, 0); }
@@ -118,9 +117,8 @@ class server_stream {
             end_sending(std::move(done));
             return;
         }
-        tls_->async_shutdown([this, done = std::move(done)](error_code) mutable {
-            end_sending(std::move(done));
-        });
+        tls_->async_shutdown(
+            [this, done = std::move(done)](error_code) mutable { end_sending(std::move(done)); });
     }
 
     void close() noexcept {

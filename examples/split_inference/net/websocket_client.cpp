@@ -24,6 +24,8 @@
 #include <optional>
 #include <poll.h>
 #include <sys/socket.h>
+#include <system_error>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -42,8 +44,6 @@ using asio::ip::tcp;
 
 /// Frames go out in one piece: the default would make a call of the system for each 4 KB.
 constexpr std::size_t bytes_of_a_write = std::size_t{1} << 20;
-/// What is read at once, so that a reply takes one or two calls of the system, with TLS as well.
-constexpr std::size_t bytes_of_a_read = std::size_t{1} << 17;
 constexpr std::size_t bytes_of_a_tls_record = 16'384;
 
 /// A socket that waits until a set time and no longer, and counts what passes.
@@ -55,7 +55,7 @@ class timed_socket {
     executor_type get_executor() { return socket_.get_executor(); }
     lowest_layer_type& lowest_layer() { return socket_.lowest_layer(); }
 
-    explicit timed_socket(asio::io_context& context) : socket_(context), ahead_(bytes_of_a_read) {}
+    explicit timed_socket(asio::io_context& context) : socket_(context) {}
 
     /// All that follows is to be done within this time.
     void limit(std::chrono::milliseconds time) { until_ = clock::now() + time; }
@@ -85,15 +85,9 @@ class timed_socket {
 
     template <class Buffers>
     std::size_t read_some(const Buffers& to, error_code& failure) {
-        failure = {};
-        if (begin_ == end_ && asio::buffer_size(to) > 0) {
-            begin_ = end_ = 0;
-            end_ = when_ready(
-                POLLIN, [&] { return socket_.read_some(asio::buffer(ahead_), failure); }, failure);
-            bytes_.down += end_;
-        }
-        const std::size_t n = asio::buffer_copy(to, asio::buffer(ahead_.data() + begin_, end_ - begin_));
-        begin_ += n;
+        const std::size_t n = when_ready(
+            POLLIN, [&] { return socket_.read_some(to, failure); }, failure);
+        bytes_.down += n;
         return n;
     }
 
@@ -150,9 +144,6 @@ class timed_socket {
 
     tcp::socket socket_;
     clock::time_point until_;
-    std::vector<std::uint8_t> ahead_;  ///< read, and not yet asked for: [begin_, end_)
-    std::size_t begin_ = 0;
-    std::size_t end_ = 0;
     client_connection::traffic bytes_;
 };
 
@@ -282,10 +273,11 @@ class websocket_connection final : public client_connection {
         error_code failed;
         context->load_verify_file(options.trusted_certificates.string(), failed);
         if (failed) {
+            const bool can_read = ::access(options.trusted_certificates.c_str(), R_OK) == 0;
             throw tensafe::io_error(
                 tensafe::io::quote(options.trusted_certificates.string()) +
                 ": got no certificates to trust (--trust), wanted the server's certificate.pem: " +
-                failed.message());
+                (can_read ? failed.message() : std::generic_category().message(errno)));
         }
         // A certificate in the file is trusted itself, whoever signed it.
         ::X509_VERIFY_PARAM_set_flags(::SSL_CTX_get0_param(context->native_handle()),
@@ -359,7 +351,8 @@ class websocket_connection final : public client_connection {
             const long verdict = ::SSL_get_verify_result(secure.native_handle());
             if (outcome.category() == asio::error::get_ssl_category() && refused_certificate(outcome)) {
                 drop();
-                if (verdict == X509_V_OK) {  // the callback for the name alone said no
+                if (verdict == X509_V_OK ||
+                    verdict == X509_V_ERR_UNSPECIFIED) {  // the name alone was refused
                     throw tensafe::signature_error(address_ + ": its certificate is not for " +
                                                    tensafe::io::quote(to.host) +
                                                    ", wanted a host that it names, or a server whose "

@@ -264,9 +264,10 @@ inline std::string drain(world& w) {
         std::atomic<std::size_t> answers{0};
         std::atomic<std::size_t> tries{0};
         std::atomic<std::size_t> told{0};
+        std::atomic<std::size_t> served{0};  // clients with an answer
         at_once(clients + 1, [&](std::size_t i) {
             if (i == clients) {
-                while (answers < 4 * clients) {
+                while (served < clients || answers < 4 * clients) {
                     std::this_thread::sleep_for(milliseconds(1));
                 }
                 w.server->send_signal(SIGTERM);
@@ -276,6 +277,7 @@ inline std::string drain(world& w) {
             try {
                 for (std::size_t done = 0;;) {
                     client.ask();
+                    served += done == 0 ? 1 : 0;
                     answers += client.answers() - done;
                     done = client.answers();
                 }

@@ -8,6 +8,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <memory>
@@ -31,6 +32,7 @@ struct program_options {
     bool insecure_plaintext = false;
     bool json_frames = false;
     std::size_t largest_frame = websocket_options{}.largest_frame;
+    unsigned busy_wait = 0;
 
     void add_to(CLI::App& app) {
         add_connection_to(app);
@@ -49,6 +51,10 @@ struct program_options {
         app.add_option("--largest-frame", largest_frame, "that the server may send, in bytes")
             ->capture_default_str()
             ->check(CLI::Range(std::size_t{1} << 10, std::size_t{1} << 40));
+        app.add_option("--busy-wait", busy_wait,
+                       "microseconds in which a wait for the server keeps a core busy, for sooner replies")
+            ->capture_default_str()
+            ->check(CLI::Range(0, 1'000'000));
         app.add_flag("--insecure-plaintext", insecure_plaintext, "allow ws://, without TLS");
     }
 
@@ -66,6 +72,7 @@ struct program_options {
         websocket_options options;
         options.trusted_certificates = trust;
         options.largest_frame = largest_frame;
+        options.busy_wait = std::chrono::microseconds(busy_wait);
         return [to, options] { return connect_websocket(to, options); };
     }
 

@@ -59,6 +59,8 @@ class timed_socket {
 
     /// All that follows is to be done within this time.
     void limit(std::chrono::milliseconds time) { until_ = clock::now() + time; }
+    /// A wait begins with so much time in which the processor does not sleep.
+    void busy_wait(std::chrono::microseconds time) { busy_wait_ = time; }
 
     void connect(const tcp::endpoint& to, error_code& failure) {
         socket_.close(failure);
@@ -131,10 +133,15 @@ class timed_socket {
 
     template <class Call>
     std::size_t when_ready(short what, Call call, error_code& failure) {
+        const auto awake_until =
+            busy_wait_.count() > 0 ? std::min(until_, clock::now() + busy_wait_) : clock::time_point::min();
         for (;;) {
             const std::size_t n = call();
             if (failure != asio::error::would_block) {
                 return n;
+            }
+            if (clock::now() < awake_until) {
+                continue;
             }
             if (!wait(what, failure)) {
                 return 0;
@@ -144,6 +151,7 @@ class timed_socket {
 
     tcp::socket socket_;
     clock::time_point until_;
+    std::chrono::microseconds busy_wait_{0};
     client_connection::traffic bytes_;
 };
 
@@ -221,6 +229,7 @@ class websocket_connection final : public client_connection {
         error_code failed;
         stream_.handshake(host, websocket_path, failed);
         check("open a WebSocket", failed);
+        lowest().busy_wait(options.busy_wait);
     }
 
     ~websocket_connection() override { drop(); }

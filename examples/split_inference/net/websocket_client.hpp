@@ -29,8 +29,11 @@ struct websocket_options {
     std::chrono::milliseconds connect_limit{10'000};  ///< TCP, TLS and WebSocket together
     std::chrono::milliseconds send_limit{30'000};     ///< for one frame
     std::chrono::milliseconds close_limit{1'000};
-    std::size_t largest_frame = std::size_t{64}
-                                << 20;  ///< that is received; a longer one ends the connection
+    /// That is received; a longer one ends the connection.
+    std::size_t largest_frame = std::size_t{64} << 20;
+    /// A wait for the server begins with so much time in which the processor asks again and again instead of
+    /// sleeping: a reply that comes within it comes sooner, by the time to wake up, and a core is busy.
+    std::chrono::microseconds busy_wait{0};
 };
 
 /// Connects to a server. TLS 1.2 at least; its certificate must be one of the trusted, or be signed by one,

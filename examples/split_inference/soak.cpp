@@ -81,7 +81,7 @@ process_figures settle(const server_process& server, const std::optional<process
     const auto end = steady::now() + raw_connection::patience;
     for (;;) {
         const auto now = server.metrics();
-        const process_figures figures = server.figures();
+        const process_figures figures = server.quiet_figures();
         const bool is_empty =
             sample(now, "tensafe_split_connections") == 0 && sample(now, "tensafe_split_sessions") == 0;
         if (is_empty &&

@@ -113,7 +113,7 @@ inline std::string slow_reader(world& w) {
     constexpr std::size_t readers = 4;
     raw_connection::options small;
     small.receive_buffer = 2048;
-    const std::size_t before = w.server->figures().descriptors;
+    const std::size_t before = w.server->quiet_figures().descriptors;
     std::vector<std::unique_ptr<raw_session>> slow;
     for (std::size_t i = 0; i < readers; ++i) {
         slow.push_back(std::make_unique<raw_session>(w, false, small));

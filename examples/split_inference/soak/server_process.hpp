@@ -161,6 +161,19 @@ class server_process {
         return result;
     }
 
+    /// When nothing has come or gone for a tenth of a second: a connection that was just closed, as that of a
+    /// GET, is still among the descriptors.
+    process_figures quiet_figures() const {
+        process_figures last = figures();
+        for (int equal = 0; equal < 5;) {
+            std::this_thread::sleep_for(milliseconds(20));
+            const process_figures now = figures();
+            equal = now.descriptors == last.descriptors && now.threads == last.threads ? equal + 1 : 0;
+            last = now;
+        }
+        return last;
+    }
+
     process_figures figures() const {
         process_figures result;
         const std::string folder = "/proc/" + std::to_string(process_);

@@ -2,10 +2,10 @@
 // each layer, one request each. "pooled" takes encryptions of zero that were made before. Prefill is one
 // batch through one layer; items per second are hidden states.
 
-#include <tensafe/lora/model_client.hpp>
-#include <tensafe/lora/model_server.hpp>
-#include <tensafe/lora/model_session.hpp>
-#include <tensafe/perf/model_forecast.hpp>
+#include <tensafe/lora/model/model_client.hpp>
+#include <tensafe/lora/model/model_forecast.hpp>
+#include <tensafe/lora/model/model_server.hpp>
+#include <tensafe/lora/model/model_session.hpp>
 
 #include <vector>
 

@@ -5,8 +5,8 @@
 
 #include <tensafe/io/packed_cache.hpp>
 #include <tensafe/io/packed_key.hpp>
-#include <tensafe/io/sha256.hpp>
-#include <tensafe/lora/model_server.hpp>
+#include <tensafe/keystore/sha256.hpp>
+#include <tensafe/lora/model/model_server.hpp>
 
 #include <cstdlib>
 #include <filesystem>

@@ -2,10 +2,10 @@
 // with a grant that is paid for already. What a ledger in a file costs on top is forcing it to the device,
 // for each charge and not for each release.
 
+#include <tensafe/dp/clip.hpp>
+#include <tensafe/dp/gaussian_release.hpp>
+#include <tensafe/dp/ledger.hpp>
 #include <tensafe/exec/backend.hpp>
-#include <tensafe/privacy/clip.hpp>
-#include <tensafe/privacy/gaussian_release.hpp>
-#include <tensafe/privacy/ledger.hpp>
 #include <tensafe/random/sample_discrete_gaussian.hpp>
 
 #include <cmath>

@@ -3,8 +3,8 @@
 // per second are tokens; `overlap` is the part of the time in which forward and encrypted work went on at
 // once, `batch` what the engine got at once.
 
-#include <tensafe/lora/host_engine.hpp>
-#include <tensafe/lora/token_pipeline.hpp>
+#include <tensafe/serving/host_engine.hpp>
+#include <tensafe/serving/token_pipeline.hpp>
 
 #include <chrono>
 #include <cstddef>

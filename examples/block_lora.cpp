@@ -2,10 +2,10 @@
 // for machines without a GPU and for debuggers. Slow: the host's own way is lora::client and lora::server.
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/exec/host_blocks.hpp>
+#include <tensafe/device/exec/host_blocks.hpp>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/io/safetensors.hpp>
-#include <tensafe/lora/mode.hpp>
+#include <tensafe/lora/adapter/mode.hpp>
 
 #include <cstdio>
 #include <string>

@@ -4,8 +4,8 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/io/safetensors.hpp>
-#include <tensafe/lora/model_server.hpp>
-#include <tensafe/lora/registry.hpp>
+#include <tensafe/lora/model/model_server.hpp>
+#include <tensafe/serving/registry.hpp>
 
 #include <atomic>
 #include <cstddef>

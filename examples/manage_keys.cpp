@@ -2,11 +2,11 @@
 //   manage_keys [create FILE | show FILE | passphrase FILE | rotate FILE]
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/hex.hpp>
-#include <tensafe/io/key_file.hpp>
-#include <tensafe/io/passphrase.hpp>
-#include <tensafe/io/passphrase_prompt.hpp>
-#include <tensafe/lora/client.hpp>
+#include <tensafe/keystore/hex.hpp>
+#include <tensafe/keystore/key_file.hpp>
+#include <tensafe/keystore/passphrase.hpp>
+#include <tensafe/keystore/passphrase_prompt.hpp>
+#include <tensafe/lora/protocol/client.hpp>
 
 #include <CLI/CLI.hpp>
 

@@ -1,10 +1,10 @@
 // What leaves a client in the clear: clipped, with noise, paid for from a budget. And how little is left.
 
-#include <tensafe/differential_privacy.hpp>
-#include <tensafe/io/ledger_file.hpp>
+#include <tensafe/dp.hpp>
+#include <tensafe/dp/ledger_file.hpp>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/io/safetensors.hpp>
-#include <tensafe/lora/plain.hpp>
+#include <tensafe/lora/adapter/plain.hpp>
 
 #include <CLI/CLI.hpp>
 

@@ -8,7 +8,6 @@
 // out.
 
 #include <tensafe/io/file.hpp>
-#include <tensafe/perf/published_figures.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -19,6 +18,7 @@
 
 #include "common/phases_file.hpp"
 #include "common/roofline_report.hpp"
+#include "roofline/published_figures.hpp"
 
 namespace {
 

@@ -2,12 +2,12 @@
 // the server.
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/meter_json.hpp>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/io/safetensors.hpp>
-#include <tensafe/lora/meter.hpp>
-#include <tensafe/lora/prometheus.hpp>
-#include <tensafe/lora/router.hpp>
+#include <tensafe/serving/meter.hpp>
+#include <tensafe/serving/meter_json.hpp>
+#include <tensafe/serving/prometheus.hpp>
+#include <tensafe/serving/router.hpp>
 #include <tensafe/tensafe.hpp>
 
 #include <cstdio>

@@ -3,9 +3,9 @@
 //   sign_adapter [keygen KEYFILE | sign DIRECTORY KEYFILE | verify DIRECTORY --trust HEX]
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/ed25519.hpp>
 #include <tensafe/io/message.hpp>
-#include <tensafe/io/signed_adapter.hpp>
+#include <tensafe/keystore/ed25519.hpp>
+#include <tensafe/keystore/signed_adapter.hpp>
 
 #include <CLI/CLI.hpp>
 

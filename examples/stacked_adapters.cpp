@@ -4,8 +4,8 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/io/safetensors.hpp>
-#include <tensafe/lora/adapter_stack.hpp>
-#include <tensafe/lora/shared_input.hpp>
+#include <tensafe/lora/model/adapter_stack.hpp>
+#include <tensafe/lora/model/shared_input.hpp>
 #include <tensafe/tensafe.hpp>
 
 #include <algorithm>

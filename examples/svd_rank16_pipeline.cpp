@@ -7,7 +7,7 @@
 //   4. run the encrypted pipeline on what is left.
 
 #include <tensafe/io/peft.hpp>
-#include <tensafe/lora/svd.hpp>
+#include <tensafe/lora/adapter/svd.hpp>
 
 #include <cstdio>
 #include <exception>

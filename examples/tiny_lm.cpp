@@ -6,7 +6,7 @@
 //   tiny_lm --prompt "And he said" --characters 500 --way encrypted
 //   tiny_lm --temperature 0.7 --seed 3                   with chance, the same for all ways
 
-#include <tensafe/adapters/torch_safetensors.hpp>
+#include <tensafe/interop/torch_safetensors.hpp>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/io/safetensors.hpp>
 

@@ -5,9 +5,9 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/io/safetensors.hpp>
-#include <tensafe/lora/host_engine.hpp>
-#include <tensafe/lora/mode.hpp>
-#include <tensafe/lora/token_pipeline.hpp>
+#include <tensafe/lora/adapter/mode.hpp>
+#include <tensafe/serving/host_engine.hpp>
+#include <tensafe/serving/token_pipeline.hpp>
 #include <tensafe/tensafe.hpp>
 
 #include <algorithm>

@@ -1,12 +1,12 @@
 // A Linear layer of a torch model whose LoRA is on a server that never sees the hidden state: the numbers are
 // those of Linear + LoRA in one place, within 1e-3. If not, the exit status is 1.
 
-#include <tensafe/adapters/torch_lora.hpp>
 #include <tensafe/ckks/parameters.hpp>
+#include <tensafe/interop/torch_lora.hpp>
 #include <tensafe/io/peft.hpp>
-#include <tensafe/lora/model_client.hpp>
-#include <tensafe/lora/model_server.hpp>
-#include <tensafe/lora/model_session.hpp>
+#include <tensafe/lora/model/model_client.hpp>
+#include <tensafe/lora/model/model_server.hpp>
+#include <tensafe/lora/model/model_session.hpp>
 #include <tensafe/random/entropy.hpp>
 
 #include <CLI/CLI.hpp>

@@ -4,7 +4,7 @@
 //   train_tiny_lm --base-text jargon.txt --out DIR                   writes DIR/base.safetensors
 //   train_tiny_lm --lora-text bible.txt --base DIR/base.safetensors --out DIR    writes DIR/adapter
 
-#include <tensafe/adapters/torch_safetensors.hpp>
+#include <tensafe/interop/torch_safetensors.hpp>
 #include <tensafe/io/safetensors.hpp>
 
 #include <CLI/CLI.hpp>

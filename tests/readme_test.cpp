@@ -1,4 +1,4 @@
-#include <tensafe/lora/cost.hpp>
+#include <tensafe/lora/protocol/cost.hpp>
 
 #include <doctest/doctest.h>
 

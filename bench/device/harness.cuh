@@ -13,12 +13,12 @@
 // the program asks `results.wants(name)`.
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/exec/cuda.cuh>
-#include <tensafe/exec/cuda_device.cuh>
-#include <tensafe/exec/cuda_event.cuh>
-#include <tensafe/exec/cuda_graph.cuh>
-#include <tensafe/exec/cuda_stream.cuh>
-#include <tensafe/memory/device_space.cuh>
+#include <tensafe/device/cuda/cuda.cuh>
+#include <tensafe/device/cuda/device.cuh>
+#include <tensafe/device/cuda/device_space.cuh>
+#include <tensafe/device/cuda/event.cuh>
+#include <tensafe/device/cuda/graph.cuh>
+#include <tensafe/device/cuda/stream.cuh>
 
 #include <algorithm>
 #include <chrono>

@@ -1,7 +1,7 @@
 // What the GPU at hand can do at most: bytes, multiply-adds, launches. The rates that other benchmarks are
 // measured against, and what one launch costs.
 
-#include <tensafe/exec/cuda_device.cuh>
+#include <tensafe/device/cuda/device.cuh>
 
 #include <cstddef>
 #include <cstdint>

@@ -4,10 +4,10 @@
 // does. Other figures are given as shares of these.
 
 #include <tensafe/arith/word.hpp>
-#include <tensafe/exec/cuda.cuh>
-#include <tensafe/exec/cuda_device.cuh>
-#include <tensafe/exec/cuda_event.cuh>
-#include <tensafe/memory/device_space.cuh>
+#include <tensafe/device/cuda/cuda.cuh>
+#include <tensafe/device/cuda/device.cuh>
+#include <tensafe/device/cuda/device_space.cuh>
+#include <tensafe/device/cuda/event.cuh>
 
 #include <algorithm>
 #include <cmath>

@@ -3,8 +3,8 @@
 
 #include <tensafe/arith/prime.hpp>
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/exec/cuda_l2_window.cuh>
-#include <tensafe/ntt/block_transform.hpp>
+#include <tensafe/device/cuda/l2_window.cuh>
+#include <tensafe/device/ntt/transform.hpp>
 #include <tensafe/rns/basis.hpp>
 
 #include <cstddef>

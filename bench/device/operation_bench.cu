@@ -2,16 +2,16 @@
 // products of a rank-32 adapter, decryption with fold, decryption with decoding. One at a time, recorded as a
 // graph.
 
-#include <tensafe/ckks/block_decrypt.hpp>
-#include <tensafe/ckks/block_encrypt.hpp>
-#include <tensafe/ckks/block_keys.hpp>
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/encoding/block_decode.hpp>
-#include <tensafe/encoding/block_load_rounded.hpp>
-#include <tensafe/encoding/block_slots.hpp>
+#include <tensafe/device/ckks/decrypt.hpp>
+#include <tensafe/device/ckks/encrypt.hpp>
+#include <tensafe/device/ckks/keys.hpp>
+#include <tensafe/device/encoding/decode.hpp>
+#include <tensafe/device/encoding/load_rounded.hpp>
+#include <tensafe/device/encoding/slots.hpp>
+#include <tensafe/device/rns/poly_stack.hpp>
+#include <tensafe/device/rns/products.hpp>
 #include <tensafe/random/generator.hpp>
-#include <tensafe/rns/block_products.hpp>
-#include <tensafe/rns/poly_stack.hpp>
 
 #include <cstddef>
 #include <cstdint>

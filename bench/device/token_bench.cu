@@ -2,10 +2,10 @@
 // memory to host memory, and batches with states and answers on the device or on the host.
 
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/exec/cuda_l2_window.cuh>
-#include <tensafe/lora/block_client.hpp>
-#include <tensafe/lora/block_server.hpp>
-#include <tensafe/lora/block_slots.hpp>
+#include <tensafe/device/cuda/l2_window.cuh>
+#include <tensafe/device/lora/client.hpp>
+#include <tensafe/device/lora/server.hpp>
+#include <tensafe/device/lora/slots.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <tensafe/ckks/precision.hpp>
-#include <tensafe/lora/adapter.hpp>
-#include <tensafe/lora/block_client.hpp>
-#include <tensafe/lora/block_server.hpp>
-#include <tensafe/lora/plain.hpp>
+#include <tensafe/device/lora/client.hpp>
+#include <tensafe/device/lora/server.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
+#include <tensafe/lora/adapter/plain.hpp>
 
 #include <algorithm>
 #include <array>

@@ -5,7 +5,6 @@
 #include <tensafe/io/file.hpp>
 #include <tensafe/io/json.hpp>
 #include <tensafe/io/message.hpp>
-#include <tensafe/perf/roofline.hpp>
 
 #include <algorithm>
 #include <array>
@@ -15,6 +14,8 @@
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include "../roofline/roofline.hpp"
 
 namespace examples {
 

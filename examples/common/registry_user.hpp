@@ -1,12 +1,12 @@
 #pragma once
 
 #include <tensafe/ckks/precision.hpp>
-#include <tensafe/lora/model_client.hpp>
-#include <tensafe/lora/model_server.hpp>
-#include <tensafe/lora/model_session.hpp>
-#include <tensafe/lora/plain.hpp>
-#include <tensafe/lora/registry.hpp>
+#include <tensafe/lora/adapter/plain.hpp>
+#include <tensafe/lora/model/model_client.hpp>
+#include <tensafe/lora/model/model_server.hpp>
+#include <tensafe/lora/model/model_session.hpp>
 #include <tensafe/random/entropy.hpp>
+#include <tensafe/serving/registry.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -1,7 +1,5 @@
 #include "roofline_report.hpp"
 
-#include <tensafe/perf/published_figures.hpp>
-
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -11,6 +9,8 @@
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include "../roofline/published_figures.hpp"
 
 namespace examples {
 

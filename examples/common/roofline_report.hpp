@@ -1,11 +1,10 @@
 #pragma once
 
-#include <tensafe/perf/roofline.hpp>
-
 #include <cstddef>
 #include <string>
 #include <vector>
 
+#include "../roofline/roofline.hpp"
 #include "phases_file.hpp"
 #include "svg_chart.hpp"
 

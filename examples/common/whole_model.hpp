@@ -2,10 +2,10 @@
 
 #include <tensafe/ckks/precision.hpp>
 #include <tensafe/core/error.hpp>
-#include <tensafe/lora/model_client.hpp>
-#include <tensafe/lora/model_session.hpp>
-#include <tensafe/lora/plain.hpp>
-#include <tensafe/perf/model_forecast.hpp>
+#include <tensafe/lora/adapter/plain.hpp>
+#include <tensafe/lora/model/model_client.hpp>
+#include <tensafe/lora/model/model_forecast.hpp>
+#include <tensafe/lora/model/model_session.hpp>
 
 #include <cmath>
 #include <cstddef>

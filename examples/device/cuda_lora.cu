@@ -2,12 +2,12 @@
 // and replayed after that. examples/common/block_path.hpp has the steps.
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/exec/cuda_device.cuh>
-#include <tensafe/exec/cuda_graph.cuh>
-#include <tensafe/exec/cuda_stream.cuh>
+#include <tensafe/device/cuda/device.cuh>
+#include <tensafe/device/cuda/graph.cuh>
+#include <tensafe/device/cuda/stream.cuh>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/io/safetensors.hpp>
-#include <tensafe/lora/mode.hpp>
+#include <tensafe/lora/adapter/mode.hpp>
 #include <tensafe/tensafe.cuh>
 
 #include <cstddef>

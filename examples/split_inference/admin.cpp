@@ -1,14 +1,14 @@
 #include "admin.hpp"
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/hex.hpp>
 #include <tensafe/io/json.hpp>
 #include <tensafe/io/message.hpp>
-#include <tensafe/io/meter_json.hpp>
 #include <tensafe/io/peft.hpp>
-#include <tensafe/io/private_file.hpp>
-#include <tensafe/io/sha256.hpp>
+#include <tensafe/keystore/hex.hpp>
+#include <tensafe/keystore/private_file.hpp>
+#include <tensafe/keystore/sha256.hpp>
 #include <tensafe/random/entropy.hpp>
+#include <tensafe/serving/meter_json.hpp>
 
 #include <nlohmann/json.hpp>
 #include <openssl/crypto.h>

@@ -10,7 +10,7 @@
 #include <tensafe/exec/host.hpp>
 #include <tensafe/io/message.hpp>
 #include <tensafe/io/safetensors.hpp>
-#include <tensafe/lora/cost.hpp>
+#include <tensafe/lora/protocol/cost.hpp>
 
 #include <CLI/CLI.hpp>
 

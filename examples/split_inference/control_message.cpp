@@ -1,10 +1,10 @@
 #include "control_message.hpp"
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/hex.hpp>
 #include <tensafe/io/json.hpp>
 #include <tensafe/io/message.hpp>
-#include <tensafe/io/sha256.hpp>
+#include <tensafe/keystore/hex.hpp>
+#include <tensafe/keystore/sha256.hpp>
 
 #include <nlohmann/json.hpp>
 

@@ -1,9 +1,9 @@
 #include "conversation.hpp"
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/ed25519.hpp>
-#include <tensafe/io/hex.hpp>
 #include <tensafe/io/message.hpp>
+#include <tensafe/keystore/ed25519.hpp>
+#include <tensafe/keystore/hex.hpp>
 #include <tensafe/random/entropy.hpp>
 #include <tensafe/wire/set_id.hpp>
 

@@ -1,6 +1,6 @@
 #include "limits.hpp"
 
-#include <tensafe/io/hex.hpp>
+#include <tensafe/keystore/hex.hpp>
 
 #include <algorithm>
 #include <arpa/inet.h>

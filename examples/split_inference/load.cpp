@@ -7,11 +7,11 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/exec/host.hpp>
 #include <tensafe/io/peft.hpp>
-#include <tensafe/lora/client.hpp>
-#include <tensafe/lora/cost.hpp>
-#include <tensafe/lora/model_client.hpp>
-#include <tensafe/lora/model_server.hpp>
-#include <tensafe/lora/model_session.hpp>
+#include <tensafe/lora/model/model_client.hpp>
+#include <tensafe/lora/model/model_server.hpp>
+#include <tensafe/lora/model/model_session.hpp>
+#include <tensafe/lora/protocol/client.hpp>
+#include <tensafe/lora/protocol/cost.hpp>
 #include <tensafe/random/entropy.hpp>
 
 #include <CLI/CLI.hpp>

@@ -2,7 +2,7 @@
 
 #include <tensafe/core/version.hpp>
 #include <tensafe/io/message.hpp>
-#include <tensafe/lora/prometheus.hpp>
+#include <tensafe/serving/prometheus.hpp>
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/lora/meter.hpp>
+#include <tensafe/serving/meter.hpp>
 
 #include <array>
 #include <atomic>

@@ -3,15 +3,15 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/exec/host.hpp>
 #include <tensafe/io/packed_cache.hpp>
-#include <tensafe/lora/model_client.hpp>
-#include <tensafe/lora/model_server.hpp>
-#include <tensafe/lora/model_session.hpp>
-#include <tensafe/lora/registry.hpp>
-#include <tensafe/lora/usage.hpp>
-#include <tensafe/lora/wire_held_adapter.hpp>
-#include <tensafe/lora/wire_layout.hpp>
-#include <tensafe/lora/wire_reply.hpp>
-#include <tensafe/lora/wire_request.hpp>
+#include <tensafe/lora/model/model_client.hpp>
+#include <tensafe/lora/model/model_server.hpp>
+#include <tensafe/lora/model/model_session.hpp>
+#include <tensafe/serving/registry.hpp>
+#include <tensafe/serving/usage.hpp>
+#include <tensafe/wire/held_adapter.hpp>
+#include <tensafe/wire/layout.hpp>
+#include <tensafe/wire/reply.hpp>
+#include <tensafe/wire/request.hpp>
 #include <tensafe/wire/set_id.hpp>
 #include <tensafe/wire/zero_key.hpp>
 

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <tensafe/lora/adapter.hpp>
-#include <tensafe/lora/pack_progress.hpp>
-#include <tensafe/lora/usage.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
+#include <tensafe/lora/model/pack_progress.hpp>
 #include <tensafe/random/seed.hpp>
+#include <tensafe/serving/usage.hpp>
 #include <tensafe/wire/header.hpp>
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/lora/coefficient_tiles.hpp>
-#include <tensafe/lora/protection.hpp>
+#include <tensafe/lora/packing/coefficient_tiles.hpp>
+#include <tensafe/lora/packing/protection.hpp>
 
 #include <cstdint>
 

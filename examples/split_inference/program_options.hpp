@@ -1,10 +1,10 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/key_file.hpp>
 #include <tensafe/io/message.hpp>
-#include <tensafe/io/passphrase.hpp>
-#include <tensafe/lora/client.hpp>
+#include <tensafe/keystore/key_file.hpp>
+#include <tensafe/keystore/passphrase.hpp>
+#include <tensafe/lora/protocol/client.hpp>
 
 #include <CLI/CLI.hpp>
 

@@ -2,11 +2,11 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/io/file.hpp>
-#include <tensafe/io/hex.hpp>
 #include <tensafe/io/message.hpp>
-#include <tensafe/io/openssl_error.hpp>
-#include <tensafe/io/owned_descriptor.hpp>
-#include <tensafe/io/private_file.hpp>
+#include <tensafe/keystore/hex.hpp>
+#include <tensafe/keystore/openssl_error.hpp>
+#include <tensafe/keystore/owned_descriptor.hpp>
+#include <tensafe/keystore/private_file.hpp>
 #include <tensafe/random/entropy.hpp>
 
 #include <openssl/evp.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/io/owned_descriptor.hpp>
+#include <tensafe/keystore/owned_descriptor.hpp>
 #include <tensafe/memory/buffer.hpp>
 
 #include <cstddef>

@@ -3,11 +3,11 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/exec/host.hpp>
 #include <tensafe/io/message.hpp>
-#include <tensafe/lora/wire_held_adapter.hpp>
-#include <tensafe/lora/wire_layout.hpp>
-#include <tensafe/lora/wire_reply.hpp>
-#include <tensafe/lora/wire_request.hpp>
 #include <tensafe/wire/header.hpp>
+#include <tensafe/wire/held_adapter.hpp>
+#include <tensafe/wire/layout.hpp>
+#include <tensafe/wire/reply.hpp>
+#include <tensafe/wire/request.hpp>
 #include <tensafe/wire/set_id.hpp>
 #include <tensafe/wire/zero_key.hpp>
 

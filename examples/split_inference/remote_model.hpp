@@ -1,13 +1,13 @@
 #pragma once
 
-#include <tensafe/io/ed25519.hpp>
-#include <tensafe/io/sha256.hpp>
-#include <tensafe/lora/adapter.hpp>
-#include <tensafe/lora/client.hpp>
-#include <tensafe/lora/layout.hpp>
-#include <tensafe/lora/messages.hpp>
-#include <tensafe/lora/model_client.hpp>
-#include <tensafe/lora/model_layout.hpp>
+#include <tensafe/keystore/ed25519.hpp>
+#include <tensafe/keystore/sha256.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
+#include <tensafe/lora/model/model_client.hpp>
+#include <tensafe/lora/model/model_layout.hpp>
+#include <tensafe/lora/packing/layout.hpp>
+#include <tensafe/lora/packing/messages.hpp>
+#include <tensafe/lora/protocol/client.hpp>
 
 #include <chrono>
 #include <cstddef>

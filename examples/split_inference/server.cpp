@@ -3,9 +3,9 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/io/file.hpp>
-#include <tensafe/io/hex.hpp>
 #include <tensafe/io/message.hpp>
 #include <tensafe/io/peft.hpp>
+#include <tensafe/keystore/hex.hpp>
 
 #include <CLI/CLI.hpp>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <tensafe/lora/meter.hpp>
-#include <tensafe/lora/pack_progress.hpp>
+#include <tensafe/lora/model/pack_progress.hpp>
+#include <tensafe/serving/meter.hpp>
 
 #include <array>
 #include <atomic>

@@ -1,6 +1,6 @@
 #include "session_table.hpp"
 
-#include <tensafe/io/hex.hpp>
+#include <tensafe/keystore/hex.hpp>
 #include <tensafe/random/entropy.hpp>
 
 #include <openssl/crypto.h>

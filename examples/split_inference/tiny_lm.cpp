@@ -4,9 +4,9 @@
 //   split_tiny_lm --server wss://localhost:8443 --trust state/certificate.pem --adapter kjv
 //                 --prompt "And he said" --characters 200
 
-#include <tensafe/adapters/torch_safetensors.hpp>
+#include <tensafe/interop/torch_safetensors.hpp>
 #include <tensafe/io/safetensors.hpp>
-#include <tensafe/lora/cost.hpp>
+#include <tensafe/lora/protocol/cost.hpp>
 
 #include <CLI/CLI.hpp>
 #include <torch/torch.h>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/lora/adapter.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
 
 #include <torch/torch.h>
 

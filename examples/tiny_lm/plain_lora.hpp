@@ -1,7 +1,7 @@
 #pragma once
 
-#include <tensafe/adapters/torch.hpp>
-#include <tensafe/lora/adapter.hpp>
+#include <tensafe/interop/torch.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
 
 #include <torch/torch.h>
 

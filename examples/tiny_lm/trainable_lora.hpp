@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/adapters/torch_safetensors.hpp>
+#include <tensafe/interop/torch_safetensors.hpp>
 #include <tensafe/io/dtype.hpp>
 #include <tensafe/io/file.hpp>
 #include <tensafe/io/message.hpp>

@@ -1,15 +1,15 @@
 #pragma once
 
-#include <tensafe/adapters/torch_lora.hpp>
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/exec/host.hpp>
-#include <tensafe/lora/adapter.hpp>
-#include <tensafe/lora/messages.hpp>
-#include <tensafe/lora/model_client.hpp>
-#include <tensafe/lora/model_layout.hpp>
-#include <tensafe/lora/model_server.hpp>
-#include <tensafe/lora/model_session.hpp>
+#include <tensafe/interop/torch_lora.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
+#include <tensafe/lora/model/model_client.hpp>
+#include <tensafe/lora/model/model_layout.hpp>
+#include <tensafe/lora/model/model_server.hpp>
+#include <tensafe/lora/model/model_session.hpp>
+#include <tensafe/lora/packing/messages.hpp>
 #include <tensafe/random/entropy.hpp>
 #include <tensafe/random/seed.hpp>
 

@@ -2,20 +2,17 @@
 
 // What a serving engineer needs around client and server, with everything of tensafe.hpp: whole models, many
 // adapters, many sequences, counting and predicting. No third-party dependency. Opt-in headers stay outside:
-// io/ has files, signatures and caches; lora/block_engine.hpp is for GPUs.
+// io/ has files, signatures and caches; device/lora/engine.hpp is for GPUs.
 
-#include <tensafe/lora/adapter_stack.hpp>
-#include <tensafe/lora/host_engine.hpp>
-#include <tensafe/lora/meter.hpp>
-#include <tensafe/lora/model_client.hpp>
-#include <tensafe/lora/model_server.hpp>
-#include <tensafe/lora/model_session.hpp>
-#include <tensafe/lora/prometheus.hpp>
-#include <tensafe/lora/registry.hpp>
-#include <tensafe/lora/router.hpp>
-#include <tensafe/lora/token_pipeline.hpp>
-#include <tensafe/perf/model_forecast.hpp>
-#include <tensafe/perf/published_figures.hpp>
-#include <tensafe/perf/published_throughput.hpp>
-#include <tensafe/perf/roofline.hpp>
+#include <tensafe/lora/model/adapter_stack.hpp>
+#include <tensafe/lora/model/model_client.hpp>
+#include <tensafe/lora/model/model_forecast.hpp>
+#include <tensafe/lora/model/model_server.hpp>
+#include <tensafe/lora/model/model_session.hpp>
+#include <tensafe/serving/host_engine.hpp>
+#include <tensafe/serving/meter.hpp>
+#include <tensafe/serving/prometheus.hpp>
+#include <tensafe/serving/registry.hpp>
+#include <tensafe/serving/router.hpp>
+#include <tensafe/serving/token_pipeline.hpp>
 #include <tensafe/tensafe.hpp>

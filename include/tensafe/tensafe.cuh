@@ -3,24 +3,24 @@
 // Everything for host programs, the block kernels, and CUDA to run them: for .cu files. Needs the CUDA
 // toolkit, nothing else.
 
-#include <tensafe/ckks/block_ciphertext.hpp>
-#include <tensafe/ckks/block_decrypt.hpp>
-#include <tensafe/ckks/block_encrypt.hpp>
-#include <tensafe/encoding/block_decode.hpp>
-#include <tensafe/encoding/block_replicate.hpp>
-#include <tensafe/exec/cuda.cuh>
-#include <tensafe/exec/cuda_check.cuh>
-#include <tensafe/exec/cuda_device.cuh>
-#include <tensafe/exec/cuda_event.cuh>
-#include <tensafe/exec/cuda_graph.cuh>
-#include <tensafe/exec/cuda_l2_window.cuh>
-#include <tensafe/exec/cuda_stream.cuh>
-#include <tensafe/exec/host_blocks.hpp>
-#include <tensafe/lora/block_client.hpp>
-#include <tensafe/lora/block_engine.hpp>
-#include <tensafe/lora/block_server.hpp>
-#include <tensafe/lora/block_slots.hpp>
-#include <tensafe/memory/device_space.cuh>
-#include <tensafe/ntt/block_transform.hpp>
-#include <tensafe/random/block_samplers.hpp>
+#include <tensafe/device/ckks/ciphertext.hpp>
+#include <tensafe/device/ckks/decrypt.hpp>
+#include <tensafe/device/ckks/encrypt.hpp>
+#include <tensafe/device/cuda/check.cuh>
+#include <tensafe/device/cuda/cuda.cuh>
+#include <tensafe/device/cuda/device.cuh>
+#include <tensafe/device/cuda/device_space.cuh>
+#include <tensafe/device/cuda/event.cuh>
+#include <tensafe/device/cuda/graph.cuh>
+#include <tensafe/device/cuda/l2_window.cuh>
+#include <tensafe/device/cuda/stream.cuh>
+#include <tensafe/device/encoding/decode.hpp>
+#include <tensafe/device/encoding/replicate.hpp>
+#include <tensafe/device/exec/host_blocks.hpp>
+#include <tensafe/device/lora/client.hpp>
+#include <tensafe/device/lora/engine.hpp>
+#include <tensafe/device/lora/server.hpp>
+#include <tensafe/device/lora/slots.hpp>
+#include <tensafe/device/ntt/transform.hpp>
+#include <tensafe/device/random/samplers.hpp>
 #include <tensafe/tensafe.hpp>

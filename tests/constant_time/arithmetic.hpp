@@ -1,13 +1,13 @@
 #pragma once
 
+#include <tensafe/ckks/flood.hpp>
 #include <tensafe/ckks/parameters.hpp>
+#include <tensafe/memory/bits.hpp>
 #include <tensafe/ntt/transform.hpp>
-#include <tensafe/privacy/flood.hpp>
 #include <tensafe/rns/crt.hpp>
 #include <tensafe/rns/limb.hpp>
 #include <tensafe/rns/panel.hpp>
 #include <tensafe/rns/switch_modulus.hpp>
-#include <tensafe/wire/bits.hpp>
 
 #include <array>
 #include <bit>

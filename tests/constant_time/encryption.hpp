@@ -3,7 +3,7 @@
 #include <tensafe/ckks/encrypt.hpp>
 #include <tensafe/ckks/fold.hpp>
 #include <tensafe/ckks/zero.hpp>
-#include <tensafe/encoding/block_norms.hpp>
+#include <tensafe/device/encoding/norms.hpp>
 #include <tensafe/encoding/slots.hpp>
 
 #include <array>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <tensafe/privacy/clip.hpp>
-#include <tensafe/privacy/flood.hpp>
+#include <tensafe/ckks/flood.hpp>
+#include <tensafe/dp/clip.hpp>
 #include <tensafe/random/generator.hpp>
 #include <tensafe/random/sample_discrete_gaussian.hpp>
 #include <tensafe/random/samplers.hpp>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <tensafe/lora/client.hpp>
-#include <tensafe/lora/server.hpp>
+#include <tensafe/lora/protocol/client.hpp>
+#include <tensafe/lora/protocol/server.hpp>
 
 #include <cstddef>
 #include <string>

@@ -1,9 +1,9 @@
 // CKKS on stacks: operations entry by entry, rescaling, encryption and decryption.
-#include <tensafe/ckks/block_ciphertext.hpp>
-#include <tensafe/ckks/block_decrypt.hpp>
-#include <tensafe/ckks/block_encrypt.hpp>
-#include <tensafe/exec/cuda.cuh>
-#include <tensafe/memory/device_space.cuh>
+#include <tensafe/device/ckks/ciphertext.hpp>
+#include <tensafe/device/ckks/decrypt.hpp>
+#include <tensafe/device/ckks/encrypt.hpp>
+#include <tensafe/device/cuda/cuda.cuh>
+#include <tensafe/device/cuda/device_space.cuh>
 
 #include <cstddef>
 

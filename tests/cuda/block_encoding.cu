@@ -1,13 +1,13 @@
 // The kernels of encodings, as the named parameter sets use them.
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/core/with_index.hpp>
-#include <tensafe/encoding/block_decode.hpp>
-#include <tensafe/encoding/block_load_rounded.hpp>
-#include <tensafe/encoding/block_norms.hpp>
-#include <tensafe/encoding/block_replicate.hpp>
-#include <tensafe/encoding/block_slots.hpp>
-#include <tensafe/exec/cuda.cuh>
-#include <tensafe/memory/device_space.cuh>
+#include <tensafe/device/core/with_index.hpp>
+#include <tensafe/device/cuda/cuda.cuh>
+#include <tensafe/device/cuda/device_space.cuh>
+#include <tensafe/device/encoding/decode.hpp>
+#include <tensafe/device/encoding/load_rounded.hpp>
+#include <tensafe/device/encoding/norms.hpp>
+#include <tensafe/device/encoding/replicate.hpp>
+#include <tensafe/device/encoding/slots.hpp>
 
 namespace {
 

@@ -1,11 +1,11 @@
 // The kernels of encrypted LoRA, for the named parameter sets: what they compile to is looked at elsewhere.
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/exec/cuda.cuh>
-#include <tensafe/lora/block_hide.hpp>
-#include <tensafe/lora/block_open.hpp>
-#include <tensafe/memory/device_space.cuh>
-#include <tensafe/rns/block_products.hpp>
-#include <tensafe/wire/block_bits.hpp>
+#include <tensafe/device/cuda/cuda.cuh>
+#include <tensafe/device/cuda/device_space.cuh>
+#include <tensafe/device/lora/hide.hpp>
+#include <tensafe/device/lora/open.hpp>
+#include <tensafe/device/rns/products.hpp>
+#include <tensafe/device/wire/bits.hpp>
 
 #include <cstddef>
 #include <cstdint>

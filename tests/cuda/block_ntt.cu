@@ -1,9 +1,9 @@
 // The block transforms compile for GPUs: for the parameter sets that matter, the schedules that keep values
 // in registers.
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/exec/cuda.cuh>
-#include <tensafe/memory/device_space.cuh>
-#include <tensafe/ntt/block_transform.hpp>
+#include <tensafe/device/cuda/cuda.cuh>
+#include <tensafe/device/cuda/device_space.cuh>
+#include <tensafe/device/ntt/transform.hpp>
 
 namespace {
 

@@ -1,7 +1,7 @@
 // Draws of random values are one kernel.
-#include <tensafe/exec/cuda.cuh>
-#include <tensafe/memory/device_space.cuh>
-#include <tensafe/random/block_samplers.hpp>
+#include <tensafe/device/cuda/cuda.cuh>
+#include <tensafe/device/cuda/device_space.cuh>
+#include <tensafe/device/random/samplers.hpp>
 
 #include <span>
 

@@ -1,10 +1,10 @@
 // Whole tokens on a device: every kernel of the named sets that the kernels' own units do not name. And the
 // engine of a token pipeline, which has none of its own.
-#include <tensafe/lora/block_client.hpp>
-#include <tensafe/lora/block_engine.hpp>
-#include <tensafe/lora/block_server.hpp>
-#include <tensafe/lora/block_slots.hpp>
-#include <tensafe/lora/token_pipeline.hpp>
+#include <tensafe/device/lora/client.hpp>
+#include <tensafe/device/lora/engine.hpp>
+#include <tensafe/device/lora/server.hpp>
+#include <tensafe/device/lora/slots.hpp>
+#include <tensafe/serving/token_pipeline.hpp>
 #include <tensafe/tensafe.cuh>
 
 #include <array>

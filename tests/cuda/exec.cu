@@ -1,10 +1,10 @@
 // Streams, events, graphs and windows, and one kernel of each kind that a launch tells apart.
-#include <tensafe/exec/cuda.cuh>
-#include <tensafe/exec/cuda_event.cuh>
-#include <tensafe/exec/cuda_graph.cuh>
-#include <tensafe/exec/cuda_l2_window.cuh>
-#include <tensafe/exec/cuda_stream.cuh>
-#include <tensafe/memory/device_space.cuh>
+#include <tensafe/device/cuda/cuda.cuh>
+#include <tensafe/device/cuda/device_space.cuh>
+#include <tensafe/device/cuda/event.cuh>
+#include <tensafe/device/cuda/graph.cuh>
+#include <tensafe/device/cuda/l2_window.cuh>
+#include <tensafe/device/cuda/stream.cuh>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
 #include <tensafe/ckks/parameters.hpp>
 
-#include "../ckks/block_decrypt_checks.hpp"
-#include "../ckks/block_encrypt_checks.hpp"
+#include "ckks/decrypt_checks.hpp"
+#include "ckks/encrypt_checks.hpp"
 #include "device_checks.hpp"
 
 namespace ckks = tensafe::ckks;

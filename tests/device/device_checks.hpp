@@ -10,12 +10,12 @@
 // compiler, and run on the host.
 
 #if defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
-#include <tensafe/exec/host_blocks.hpp>
+#include <tensafe/device/exec/host_blocks.hpp>
 #else
-#include <tensafe/exec/cuda.cuh>
-#include <tensafe/exec/cuda_device.cuh>
-#include <tensafe/exec/cuda_stream.cuh>
-#include <tensafe/memory/device_space.cuh>
+#include <tensafe/device/cuda/cuda.cuh>
+#include <tensafe/device/cuda/device.cuh>
+#include <tensafe/device/cuda/device_space.cuh>
+#include <tensafe/device/cuda/stream.cuh>
 #endif
 
 #include <doctest/doctest.h>

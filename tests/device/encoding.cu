@@ -1,10 +1,10 @@
 #include <tensafe/ckks/parameters.hpp>
 
-#include "../encoding/block_decode_checks.hpp"
-#include "../encoding/block_norms_checks.hpp"
-#include "../encoding/block_rounding_checks.hpp"
-#include "../encoding/block_slots_checks.hpp"
 #include "device_checks.hpp"
+#include "encoding/decode_checks.hpp"
+#include "encoding/norms_checks.hpp"
+#include "encoding/rounding_checks.hpp"
+#include "encoding/slots_checks.hpp"
 
 namespace ckks = tensafe::ckks;
 

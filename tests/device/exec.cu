@@ -1,5 +1,5 @@
-#include "../exec/block_launch_checks.hpp"
 #include "device_checks.hpp"
+#include "exec/launch_checks.hpp"
 
 DEVICE_CHECK_SMALL(tests::check_shared_memory(where))
 DEVICE_CHECK_SMALL(tests::check_block_indices(where))

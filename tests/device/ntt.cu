@@ -1,8 +1,8 @@
 #include <tensafe/arith/prime.hpp>
 #include <tensafe/ckks/parameters.hpp>
 
-#include "../ntt/block_transform_checks.hpp"
 #include "device_checks.hpp"
+#include "ntt/transform_checks.hpp"
 
 using namespace block_transform_checks;
 namespace ckks = tensafe::ckks;

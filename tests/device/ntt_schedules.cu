@@ -1,7 +1,7 @@
 #include <tensafe/arith/prime.hpp>
 
-#include "../ntt/block_transform_checks.hpp"
 #include "device_checks.hpp"
+#include "ntt/transform_checks.hpp"
 
 using namespace block_transform_checks;
 

@@ -1,5 +1,5 @@
-#include "../random/block_samplers_checks.hpp"
 #include "device_checks.hpp"
+#include "random/samplers_checks.hpp"
 
 DEVICE_CHECK_SMALL(tests::check_vectors_of_the_page(where))
 DEVICE_CHECK(tests::check_uniform_widths(where))

@@ -1,11 +1,11 @@
 #include <tensafe/ckks/parameters.hpp>
 
-#include "../rns/block_crt_checks.hpp"
-#include "../rns/block_pointwise_checks.hpp"
-#include "../rns/block_products_checks.hpp"
-#include "../rns/block_rescale_checks.hpp"
-#include "../rns/block_switch_checks.hpp"
 #include "device_checks.hpp"
+#include "rns/crt_checks.hpp"
+#include "rns/pointwise_checks.hpp"
+#include "rns/products_checks.hpp"
+#include "rns/rescale_checks.hpp"
+#include "rns/switch_checks.hpp"
 
 namespace ckks = tensafe::ckks;
 

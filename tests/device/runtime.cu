@@ -1,8 +1,8 @@
 // What only a GPU has: streams beside each other, events, graphs, pinned memory, windows of the L2 cache.
 
-#include <tensafe/exec/cuda_event.cuh>
-#include <tensafe/exec/cuda_graph.cuh>
-#include <tensafe/exec/cuda_l2_window.cuh>
+#include <tensafe/device/cuda/event.cuh>
+#include <tensafe/device/cuda/graph.cuh>
+#include <tensafe/device/cuda/l2_window.cuh>
 
 #include <atomic>
 #include <cstddef>
@@ -14,9 +14,9 @@
 #include <thread>
 #include <vector>
 
-#include "../device_data.hpp"
-#include "../exec/block_launch_checks.hpp"
 #include "device_checks.hpp"
+#include "device_data.hpp"
+#include "exec/launch_checks.hpp"
 
 namespace {
 

@@ -1,7 +1,7 @@
 #include <tensafe/ckks/parameters.hpp>
 
-#include "../lora/block_slots_checks.hpp"
 #include "device_checks.hpp"
+#include "lora/slots_checks.hpp"
 
 namespace ckks = tensafe::ckks;
 

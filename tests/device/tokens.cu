@@ -1,14 +1,14 @@
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/lora/protection.hpp>
+#include <tensafe/lora/packing/protection.hpp>
 
 #include <cstddef>
 #include <utility>
 
-#include "../lora/block_token_checks.hpp"
 #include "device_checks.hpp"
+#include "lora/token_checks.hpp"
 
 #if !defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
-#include <tensafe/exec/cuda_graph.cuh>
+#include <tensafe/device/cuda/graph.cuh>
 
 namespace {
 /// Records what is enqueued for each key, and replays it.

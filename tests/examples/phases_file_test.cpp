@@ -2,7 +2,6 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/printable.hpp>
-#include <tensafe/perf/roofline.hpp>
 
 #include <doctest/doctest.h>
 
@@ -14,6 +13,8 @@
 #include <string_view>
 #include <unistd.h>
 #include <vector>
+
+#include "../../examples/roofline/roofline.hpp"
 
 using doctest::Approx;
 

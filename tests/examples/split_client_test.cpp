@@ -1,15 +1,15 @@
 // The client's half of split inference against a peer in memory that follows the protocol by itself, or
 // breaks it; and TLS against a socket.
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/ed25519.hpp>
-#include <tensafe/io/hex.hpp>
-#include <tensafe/lora/adapter.hpp>
-#include <tensafe/lora/model_layout.hpp>
-#include <tensafe/lora/wire_held_adapter.hpp>
-#include <tensafe/lora/wire_layout.hpp>
-#include <tensafe/lora/wire_reply.hpp>
-#include <tensafe/wire/bits.hpp>
+#include <tensafe/keystore/ed25519.hpp>
+#include <tensafe/keystore/hex.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
+#include <tensafe/lora/model/model_layout.hpp>
+#include <tensafe/memory/bits.hpp>
 #include <tensafe/wire/header.hpp>
+#include <tensafe/wire/held_adapter.hpp>
+#include <tensafe/wire/layout.hpp>
+#include <tensafe/wire/reply.hpp>
 #include <tensafe/wire/set_id.hpp>
 #include <tensafe/wire/zero_key.hpp>
 

@@ -2,9 +2,9 @@
 // frames: what the network carries.
 #include <tensafe/ckks/precision.hpp>
 #include <tensafe/exec/host.hpp>
-#include <tensafe/lora/adapter.hpp>
-#include <tensafe/lora/client.hpp>
-#include <tensafe/lora/plain.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
+#include <tensafe/lora/adapter/plain.hpp>
+#include <tensafe/lora/protocol/client.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,13 +1,13 @@
 // The server's half of split inference without a socket: what a conversation answers to whatever comes.
 // Messages are made by hand: a server cannot tell an encryption from residues that somebody made up.
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/ed25519.hpp>
-#include <tensafe/io/hex.hpp>
-#include <tensafe/lora/adapter.hpp>
-#include <tensafe/lora/wire_scheme.hpp>
+#include <tensafe/keystore/ed25519.hpp>
+#include <tensafe/keystore/hex.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/random/entropy.hpp>
 #include <tensafe/wire/checksum.hpp>
 #include <tensafe/wire/header.hpp>
+#include <tensafe/wire/scheme.hpp>
 
 #include <doctest/doctest.h>
 

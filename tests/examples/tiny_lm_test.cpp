@@ -1,10 +1,10 @@
 // libtorch's CHECK replaces doctest's, so that names here are the long ones.
-#include <tensafe/adapters/torch_safetensors.hpp>
 #include <tensafe/core/error.hpp>
+#include <tensafe/interop/torch_safetensors.hpp>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/io/safetensors.hpp>
-#include <tensafe/lora/adapter.hpp>
-#include <tensafe/lora/model_client.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
+#include <tensafe/lora/model/model_client.hpp>
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>

@@ -1,7 +1,7 @@
-// io/adapter_signature.hpp: adapter_signature.json.
+// keystore/adapter_signature.hpp: adapter_signature.json.
 
 #include <tensafe/core/printable.hpp>
-#include <tensafe/io/adapter_signature.hpp>
+#include <tensafe/keystore/adapter_signature.hpp>
 
 #include <optional>
 #include <string>

@@ -1,8 +1,8 @@
-// io/key_file_format.hpp: the bytes of a file with a secret key. The first byte says whether the checksum is
-// mended (1). No key is derived from a passphrase: each would take a tenth of a second.
+// keystore/key_file_format.hpp: the bytes of a file with a secret key. The first byte says whether the
+// checksum is mended (1). No key is derived from a passphrase: each would take a tenth of a second.
 
-#include <tensafe/io/key_file_format.hpp>
-#include <tensafe/io/sha256.hpp>
+#include <tensafe/keystore/key_file_format.hpp>
+#include <tensafe/keystore/sha256.hpp>
 #include <tensafe/random/seed.hpp>
 
 #include <algorithm>

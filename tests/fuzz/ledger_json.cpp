@@ -1,7 +1,7 @@
-// io/ledger_file.hpp: the state of a privacy ledger.
+// dp/ledger_file.hpp: the state of a privacy ledger.
 
-#include <tensafe/io/ledger_file.hpp>
-#include <tensafe/privacy/ledger.hpp>
+#include <tensafe/dp/ledger.hpp>
+#include <tensafe/dp/ledger_file.hpp>
 
 #include <cmath>
 #include <optional>

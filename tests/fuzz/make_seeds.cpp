@@ -4,15 +4,15 @@
 //
 // Run it again when a format changes; tests/fuzz/README.md.
 
-#include <tensafe/io/adapter_signature.hpp>
-#include <tensafe/io/key_file_format.hpp>
 #include <tensafe/io/packed_file.hpp>
 #include <tensafe/io/safetensors.hpp>
-#include <tensafe/lora/wire.hpp>
+#include <tensafe/keystore/adapter_signature.hpp>
+#include <tensafe/keystore/key_file_format.hpp>
 #include <tensafe/random/seed.hpp>
 #include <tensafe/wire/ciphertext.hpp>
 #include <tensafe/wire/header.hpp>
 #include <tensafe/wire/public_key.hpp>
+#include <tensafe/wire/wire.hpp>
 #include <tensafe/wire/zero_key.hpp>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
-// io/meter_json.hpp: counters that a meter wrote.
+// serving/meter_json.hpp: counters that a meter wrote.
 
-#include <tensafe/io/meter_json.hpp>
-#include <tensafe/lora/meter.hpp>
+#include <tensafe/serving/meter.hpp>
+#include <tensafe/serving/meter_json.hpp>
 
 #include <optional>
 #include <string>

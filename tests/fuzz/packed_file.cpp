@@ -3,7 +3,7 @@
 // that other numbers of words are expected.
 
 #include <tensafe/io/packed_file.hpp>
-#include <tensafe/io/sha256.hpp>
+#include <tensafe/keystore/sha256.hpp>
 
 #include <algorithm>
 #include <cstddef>

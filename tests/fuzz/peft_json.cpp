@@ -5,7 +5,7 @@
 #include <tensafe/io/peft.hpp>
 #include <tensafe/io/peft_config.hpp>
 #include <tensafe/io/safetensors.hpp>
-#include <tensafe/lora/adapter.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
 
 #include <nlohmann/json.hpp>
 

@@ -1,13 +1,13 @@
-// wire/ and lora/wire.hpp: one message, of any kind. The first byte says what is mended of the rest, so that
+// wire/ and wire/wire.hpp: one message, of any kind. The first byte says what is mended of the rest, so that
 // not every input ends at a checksum: 1 the body is lengthened to what the header announces, 2 the announced
 // length, 4 the ids of set and scheme, 8 both checksums. A short input so stands for a whole message.
 
-#include <tensafe/lora/wire.hpp>
 #include <tensafe/wire/checksum.hpp>
 #include <tensafe/wire/ciphertext.hpp>
 #include <tensafe/wire/header.hpp>
 #include <tensafe/wire/public_key.hpp>
 #include <tensafe/wire/set_id.hpp>
+#include <tensafe/wire/wire.hpp>
 #include <tensafe/wire/zero_key.hpp>
 
 #include <algorithm>

@@ -1,12 +1,12 @@
 #pragma once
 
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/lora/coefficient_tiles.hpp>
-#include <tensafe/lora/column_batched.hpp>
-#include <tensafe/lora/messages.hpp>
-#include <tensafe/lora/protection.hpp>
-#include <tensafe/lora/replicated_slots.hpp>
-#include <tensafe/wire/bits.hpp>
+#include <tensafe/lora/packing/coefficient_tiles.hpp>
+#include <tensafe/lora/packing/column_batched.hpp>
+#include <tensafe/lora/packing/messages.hpp>
+#include <tensafe/lora/packing/protection.hpp>
+#include <tensafe/lora/packing/replicated_slots.hpp>
+#include <tensafe/memory/bits.hpp>
 
 #include <cstdint>
 #include <vector>

@@ -18,21 +18,22 @@
 namespace include_graph {
 
 /// A header includes its own layer and those before it.
-inline constexpr std::array<std::string_view, 15> layers = {
-    "core", "arith",   "exec", "memory", "random", "ntt",  "rns",     "encoding",
-    "ckks", "privacy", "wire", "lora",   "io",     "perf", "adapters"};
+inline constexpr std::array<std::string_view, 18> layers = {
+    "core", "exec", "simd", "arith", "memory",   "random",  "ntt",     "rns", "encoding",
+    "ckks", "lora", "wire", "io",    "keystore", "interop", "serving", "dp",  "device"};
 
 inline constexpr std::string_view umbrella = "tensafe/tensafe.hpp";
 /// For what not every program wants.
 inline constexpr std::array<std::string_view, 2> further_umbrellas = {"tensafe/serving.hpp",
-                                                                      "tensafe/differential_privacy.hpp"};
+                                                                      "tensafe/dp.hpp"};
 inline constexpr std::string_view cuda_umbrella = "tensafe/tensafe.cuh";
 
 /// Headers that a user includes by choice: they cost a dependency, threads or nvcc.
 inline bool is_opt_in(std::string_view path) {
-    return path.starts_with("tensafe/io/") || path.starts_with("tensafe/adapters/") ||
-           path.ends_with(".cuh") || path == "tensafe/lora/svd.hpp" ||
-           path == "tensafe/exec/host_parallel.hpp";
+    return path.starts_with("tensafe/io/") || path.starts_with("tensafe/keystore/") ||
+           path.starts_with("tensafe/interop/") || path.ends_with(".cuh") ||
+           path == "tensafe/lora/adapter/svd.hpp" || path == "tensafe/exec/host_parallel.hpp" ||
+           path == "tensafe/serving/meter_json.hpp" || path == "tensafe/dp/ledger_file.hpp";
 }
 
 /// Headers by their path below include/, with their text.

@@ -74,23 +74,23 @@ TEST_CASE("each broken rule is reported") {
          "tensafe/ntt/plan.hpp\n"},
         {{{"tensafe/io/safetensors.hpp", ""}, {"tensafe/helpers/bits.cuh", ""}},
          "tensafe/helpers/bits.cuh: its folder is not a layer\n"},
-        {{{"tensafe/tensafe.cuh", "#include <tensafe/exec/cuda.cuh>\n"},
-          {"tensafe/exec/cuda.cuh", ""},
-          {"tensafe/exec/cuda_graph.cuh", ""}},
+        {{{"tensafe/tensafe.cuh", "#include <tensafe/device/cuda/cuda.cuh>\n"},
+          {"tensafe/device/cuda/cuda.cuh", ""},
+          {"tensafe/device/cuda/graph.cuh", ""}},
          "tensafe/tensafe.cuh: does not include <tensafe/exec/cuda_graph.cuh>\n"},
-        {{{"tensafe/tensafe.cuh", "#include <tensafe/ntt/block_plan.hpp>\n"},
-          {"tensafe/ntt/block_plan.hpp", "#include <tensafe/ntt/block_words.hpp>\n"},
-          {"tensafe/ntt/block_words.hpp", ""},
+        {{{"tensafe/tensafe.cuh", "#include <tensafe/device/ntt/plan.hpp>\n"},
+          {"tensafe/device/ntt/plan.hpp", "#include <tensafe/device/ntt/words.hpp>\n"},
+          {"tensafe/device/ntt/words.hpp", ""},
           {"tensafe/ntt/block_order.hpp", ""}},
          "tensafe/tensafe.hpp: does not include <tensafe/ntt/block_order.hpp>\n"},
-        {{{"tensafe/serving.hpp", "#include <tensafe/lora/registry.hpp>\n"},
-          {"tensafe/lora/registry.hpp", "#include <tensafe/io/safetensors.hpp>\n"},
-          {"tensafe/lora/router.hpp", ""}},
-         "tensafe/lora/registry.hpp: includes <tensafe/io/safetensors.hpp>, a later layer\n"
+        {{{"tensafe/serving.hpp", "#include <tensafe/serving/registry.hpp>\n"},
+          {"tensafe/serving/registry.hpp", "#include <tensafe/io/safetensors.hpp>\n"},
+          {"tensafe/serving/router.hpp", ""}},
+         "tensafe/serving/registry.hpp: includes <tensafe/io/safetensors.hpp>, a later layer\n"
          "tensafe/serving.hpp: reaches the third-party header <nlohmann/json.hpp> through "
          "tensafe/io/safetensors.hpp\n"
          "tensafe/serving.hpp: reaches the opt-in header <tensafe/io/safetensors.hpp> through "
-         "tensafe/lora/registry.hpp\n"
+         "tensafe/serving/registry.hpp\n"
          "tensafe/tensafe.hpp: does not include <tensafe/lora/router.hpp>\n"},
     };
     for (const planted& one : cases) {

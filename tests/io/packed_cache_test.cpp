@@ -6,9 +6,9 @@
 #include <tensafe/io/packed_cache.hpp>
 #include <tensafe/io/packed_file.hpp>
 #include <tensafe/io/packed_key.hpp>
-#include <tensafe/io/sha256.hpp>
-#include <tensafe/lora/adapter.hpp>
-#include <tensafe/lora/model_server.hpp>
+#include <tensafe/keystore/sha256.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
+#include <tensafe/lora/model/model_server.hpp>
 
 #include <doctest/doctest.h>
 

@@ -2,7 +2,7 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/io/packed_file.hpp>
-#include <tensafe/io/sha256.hpp>
+#include <tensafe/keystore/sha256.hpp>
 
 #include <doctest/doctest.h>
 

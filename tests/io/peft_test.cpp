@@ -1,7 +1,7 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/io/safetensors.hpp>
-#include <tensafe/lora/adapter.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
 
 #include <doctest/doctest.h>
 

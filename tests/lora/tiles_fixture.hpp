@@ -1,13 +1,13 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/lora/adapter.hpp>
-#include <tensafe/lora/client.hpp>
-#include <tensafe/lora/coefficient_tiles.hpp>
-#include <tensafe/lora/mode.hpp>
-#include <tensafe/lora/plain.hpp>
-#include <tensafe/lora/server.hpp>
-#include <tensafe/lora/stack.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
+#include <tensafe/lora/adapter/mode.hpp>
+#include <tensafe/lora/adapter/plain.hpp>
+#include <tensafe/lora/model/stack.hpp>
+#include <tensafe/lora/packing/coefficient_tiles.hpp>
+#include <tensafe/lora/protocol/client.hpp>
+#include <tensafe/lora/protocol/server.hpp>
 #include <tensafe/ntt/reference.hpp>
 #include <tensafe/random/entropy.hpp>
 
@@ -28,8 +28,8 @@
 #include <utility>
 #include <vector>
 
+#include "../random_values.hpp"
 #include "../worst.hpp"
-#include "random_values.hpp"
 
 // What tests of coefficient_tiles share: a small set, a client with its zeros, and the error that is allowed.
 

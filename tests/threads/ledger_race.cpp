@@ -1,8 +1,8 @@
 // What privacy::ledger promises to several threads; to be compiled with -fsanitize=thread.
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/ledger_file.hpp>
-#include <tensafe/privacy/ledger.hpp>
+#include <tensafe/dp/ledger.hpp>
+#include <tensafe/dp/ledger_file.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,6 +1,6 @@
 // What registry promises while everything happens at once; to be compiled with -fsanitize=thread.
 
-#include <tensafe/lora/registry.hpp>
+#include <tensafe/serving/registry.hpp>
 
 #include <doctest/doctest.h>
 
@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
-#include "../lora/registry_fixture.hpp"
 #include "../lora/tiles_fixture.hpp"
+#include "../serving/registry_fixture.hpp"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // Everything at once, for ThreadSanitizer: submitters, cancellations, reports, failures, and a stop in the
 // middle. What comes out of it is in tests/lora/token_pipeline_test.cpp.
 #include <tensafe/core/error.hpp>
-#include <tensafe/lora/token_pipeline.hpp>
+#include <tensafe/serving/token_pipeline.hpp>
 
 #include <doctest/doctest.h>
 

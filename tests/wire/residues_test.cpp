@@ -22,8 +22,8 @@ using tests::refusal;
 
 using basis = P::basis;
 using poly = rns::poly<basis, rns::evaluation_form>;
-static_assert(wire::polynomial_bytes<basis> == 1024 * (45 + 44) / 8);
-static_assert(wire::polynomial_bytes<P::basis_at<0>> == 1024 * 45 / 8);
+static_assert(rns::packed_bytes<basis>() == 1024 * (45 + 44) / 8);
+static_assert(rns::packed_bytes<P::basis_at<0>>() == 1024 * 45 / 8);
 
 /// Secrets and coefficient form have no bytes.
 template <class T>
@@ -35,7 +35,7 @@ static_assert(!has_bytes<rns::secret_poly<basis, rns::evaluation_form>>);
 static_assert(!has_bytes<rns::poly<basis, rns::coefficient_form>>);
 
 bytes packed(const poly& p) {
-    bytes result(wire::polynomial_bytes<basis>);
+    bytes result(rns::packed_bytes<basis>());
     wire::byte_writer to(result, "test");
     wire::write_polynomial(p, to);
     to.finish();

@@ -2,13 +2,13 @@
 
 #include <tensafe/ckks/precision.hpp>
 #include <tensafe/exec/host.hpp>
-#include <tensafe/io/hex.hpp>
-#include <tensafe/lora/client.hpp>
-#include <tensafe/lora/model_client.hpp>
-#include <tensafe/lora/plain.hpp>
-#include <tensafe/lora/wire_layout.hpp>
-#include <tensafe/lora/wire_reply.hpp>
-#include <tensafe/lora/wire_request.hpp>
+#include <tensafe/keystore/hex.hpp>
+#include <tensafe/lora/adapter/plain.hpp>
+#include <tensafe/lora/model/model_client.hpp>
+#include <tensafe/lora/protocol/client.hpp>
+#include <tensafe/wire/layout.hpp>
+#include <tensafe/wire/reply.hpp>
+#include <tensafe/wire/request.hpp>
 #include <tensafe/wire/set_id.hpp>
 #include <tensafe/wire/zero_key.hpp>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <tensafe/io/hex.hpp>
 #include <tensafe/io/safetensors.hpp>
+#include <tensafe/keystore/hex.hpp>
 
 #include <nlohmann/json.hpp>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/lora/adapter.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
 
 #include <atomic>
 #include <cstddef>

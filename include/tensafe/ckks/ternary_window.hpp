@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/ckks/ternary_window_avx2.hpp>
+#include <tensafe/ckks/x86/ternary_window_avx2.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/macros.hpp>
 #include <tensafe/core/precondition.hpp>

@@ -2,8 +2,8 @@
 
 #include <tensafe/core/macros.hpp>
 #include <tensafe/encoding/complex_lanes.hpp>
-#include <tensafe/encoding/scaling_avx2.hpp>
-#include <tensafe/encoding/scaling_avx512.hpp>
+#include <tensafe/encoding/x86/scaling_avx2.hpp>
+#include <tensafe/encoding/x86/scaling_avx512.hpp>
 #include <tensafe/exec/backend.hpp>
 
 #include <algorithm>

@@ -3,9 +3,9 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/macros.hpp>
 #include <tensafe/encoding/slot_stages.hpp>
-#include <tensafe/encoding/slot_stages_avx2.hpp>
-#include <tensafe/encoding/slot_stages_avx512.hpp>
 #include <tensafe/encoding/slot_tables.hpp>
+#include <tensafe/encoding/x86/slot_stages_avx2.hpp>
+#include <tensafe/encoding/x86/slot_stages_avx512.hpp>
 #include <tensafe/exec/backend.hpp>
 #include <tensafe/memory/wipe.hpp>
 

@@ -3,16 +3,16 @@
 #include <tensafe/arith/word.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/io/file.hpp>
-#include <tensafe/io/hex.hpp>
 #include <tensafe/io/message.hpp>
 #include <tensafe/io/packed_file.hpp>
 #include <tensafe/io/packed_key.hpp>
-#include <tensafe/io/sha256.hpp>
 #include <tensafe/io/storable_model.hpp>
-#include <tensafe/lora/adapter.hpp>
-#include <tensafe/lora/pack_progress.hpp>
-#include <tensafe/lora/packer.hpp>
-#include <tensafe/lora/stored_form.hpp>
+#include <tensafe/keystore/hex.hpp>
+#include <tensafe/keystore/sha256.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
+#include <tensafe/lora/model/pack_progress.hpp>
+#include <tensafe/lora/packing/stored_form.hpp>
+#include <tensafe/serving/packer.hpp>
 
 #include <algorithm>
 #include <atomic>

@@ -4,8 +4,8 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/io/file.hpp>
 #include <tensafe/io/message.hpp>
-#include <tensafe/io/owned_descriptor.hpp>
-#include <tensafe/io/sha256.hpp>
+#include <tensafe/keystore/owned_descriptor.hpp>
+#include <tensafe/keystore/sha256.hpp>
 
 #include <algorithm>
 #include <array>

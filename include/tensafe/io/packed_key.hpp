@@ -1,7 +1,7 @@
 #pragma once
 
-#include <tensafe/io/sha256.hpp>
-#include <tensafe/lora/adapter.hpp>
+#include <tensafe/keystore/sha256.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
 
 #include <array>
 #include <bit>

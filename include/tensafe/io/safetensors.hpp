@@ -6,7 +6,7 @@
 #include <tensafe/io/half.hpp>
 #include <tensafe/io/message.hpp>
 #include <tensafe/io/safetensors_header.hpp>
-#include <tensafe/lora/adapter.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
 
 #include <nlohmann/json.hpp>
 

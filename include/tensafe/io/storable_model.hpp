@@ -1,9 +1,9 @@
 #pragma once
 
 #include <tensafe/arith/word.hpp>
-#include <tensafe/lora/adapter.hpp>
-#include <tensafe/lora/pack_progress.hpp>
-#include <tensafe/lora/stored_form.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
+#include <tensafe/lora/model/pack_progress.hpp>
+#include <tensafe/lora/packing/stored_form.hpp>
 
 #include <concepts>
 #include <cstddef>

@@ -3,10 +3,10 @@
 #include <tensafe/arith/word.hpp>
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/core/version.hpp>
-#include <tensafe/lora/coefficient_tiles.hpp>
-#include <tensafe/lora/column_batched.hpp>
-#include <tensafe/lora/protection.hpp>
-#include <tensafe/lora/replicated_slots.hpp>
+#include <tensafe/lora/packing/coefficient_tiles.hpp>
+#include <tensafe/lora/packing/column_batched.hpp>
+#include <tensafe/lora/packing/protection.hpp>
+#include <tensafe/lora/packing/replicated_slots.hpp>
 
 #include <bit>
 #include <cstdint>

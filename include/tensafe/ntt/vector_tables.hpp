@@ -3,8 +3,8 @@
 #include <tensafe/arith/shoup.hpp>
 #include <tensafe/arith/word.hpp>
 #include <tensafe/exec/backend.hpp>
-#include <tensafe/ntt/transform_avx2.hpp>
-#include <tensafe/ntt/transform_avx512.hpp>
+#include <tensafe/ntt/x86/transform_avx2.hpp>
+#include <tensafe/ntt/x86/transform_avx512.hpp>
 
 #include <optional>
 #include <type_traits>

@@ -2,9 +2,9 @@
 
 #include <tensafe/core/macros.hpp>
 #include <tensafe/exec/backend.hpp>
-#include <tensafe/random/chacha20_avx2.hpp>
-#include <tensafe/random/chacha20_avx512.hpp>
 #include <tensafe/random/chacha20_lanes.hpp>
+#include <tensafe/random/x86/chacha20_avx2.hpp>
+#include <tensafe/random/x86/chacha20_avx512.hpp>
 
 #include <cstddef>
 #include <cstdint>

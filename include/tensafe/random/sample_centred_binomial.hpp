@@ -4,12 +4,12 @@
 #include <tensafe/core/precondition.hpp>
 #include <tensafe/exec/backend.hpp>
 #include <tensafe/memory/wipe.hpp>
-#include <tensafe/random/centred_binomial_avx2.hpp>
-#include <tensafe/random/centred_binomial_avx512.hpp>
 #include <tensafe/random/centred_binomial_groups.hpp>
 #include <tensafe/random/chacha20.hpp>
 #include <tensafe/random/seed.hpp>
 #include <tensafe/random/stream_domain.hpp>
+#include <tensafe/random/x86/centred_binomial_avx2.hpp>
+#include <tensafe/random/x86/centred_binomial_avx512.hpp>
 
 #include <algorithm>
 #include <cstddef>

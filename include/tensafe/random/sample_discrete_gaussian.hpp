@@ -5,11 +5,11 @@
 #include <tensafe/exec/backend.hpp>
 #include <tensafe/memory/wipe.hpp>
 #include <tensafe/random/chacha20.hpp>
-#include <tensafe/random/discrete_gaussian_avx2.hpp>
-#include <tensafe/random/discrete_gaussian_avx512.hpp>
 #include <tensafe/random/discrete_gaussian_lanes.hpp>
 #include <tensafe/random/seed.hpp>
 #include <tensafe/random/stream_domain.hpp>
+#include <tensafe/random/x86/discrete_gaussian_avx2.hpp>
+#include <tensafe/random/x86/discrete_gaussian_avx512.hpp>
 
 #include <algorithm>
 #include <cstddef>

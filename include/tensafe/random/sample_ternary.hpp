@@ -7,9 +7,9 @@
 #include <tensafe/random/chacha20.hpp>
 #include <tensafe/random/seed.hpp>
 #include <tensafe/random/stream_domain.hpp>
-#include <tensafe/random/ternary_avx2.hpp>
-#include <tensafe/random/ternary_avx512.hpp>
 #include <tensafe/random/ternary_words.hpp>
+#include <tensafe/random/x86/ternary_avx2.hpp>
+#include <tensafe/random/x86/ternary_avx512.hpp>
 
 #include <algorithm>
 #include <cstddef>

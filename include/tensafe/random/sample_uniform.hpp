@@ -7,8 +7,8 @@
 #include <tensafe/random/seed.hpp>
 #include <tensafe/random/stream_domain.hpp>
 #include <tensafe/random/uniform_draws.hpp>
-#include <tensafe/random/uniform_draws_avx2.hpp>
-#include <tensafe/random/uniform_draws_avx512.hpp>
+#include <tensafe/random/x86/uniform_draws_avx2.hpp>
+#include <tensafe/random/x86/uniform_draws_avx512.hpp>
 
 #include <algorithm>
 #include <bit>

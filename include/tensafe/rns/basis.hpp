@@ -3,6 +3,7 @@
 #include <tensafe/arith/barrett.hpp>
 #include <tensafe/arith/prime.hpp>
 #include <tensafe/arith/shoup.hpp>
+#include <tensafe/memory/bits.hpp>
 #include <tensafe/ntt/plan.hpp>
 
 #include <array>
@@ -83,6 +84,16 @@ constexpr void for_each_limb(F&& f) {
         (f.template operator()<I>(), ...);
     }
     (std::make_integer_sequence<int, Basis::limbs>{});
+}
+
+/// Bytes of `count` residues modulo each prime of a basis, bit-packed: limb after limb, each in whole bytes.
+template <class Basis>
+constexpr std::size_t packed_bytes(std::size_t count = Basis::degree) noexcept {
+    std::size_t bytes = 0;
+    for (const arith::word q : Basis::primes) {
+        bytes += wire::packed_bytes(count, static_cast<int>(std::bit_width(q)));
+    }
+    return bytes;
 }
 
 /// The modulus type of host code: one instantiation for all primes of a width.

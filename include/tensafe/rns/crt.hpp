@@ -5,9 +5,9 @@
 #include <tensafe/exec/backend.hpp>
 #include <tensafe/memory/wipe.hpp>
 #include <tensafe/rns/basis.hpp>
-#include <tensafe/rns/crt_avx2.hpp>
-#include <tensafe/rns/crt_avx512.hpp>
 #include <tensafe/rns/crt_garner.hpp>
+#include <tensafe/rns/x86/crt_avx2.hpp>
+#include <tensafe/rns/x86/crt_avx512.hpp>
 
 #include <array>
 #include <cstddef>

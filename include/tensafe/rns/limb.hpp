@@ -4,9 +4,9 @@
 #include <tensafe/arith/shoup.hpp>
 #include <tensafe/arith/word.hpp>
 #include <tensafe/exec/backend.hpp>
-#include <tensafe/rns/limb_avx2.hpp>
-#include <tensafe/rns/limb_avx512.hpp>
 #include <tensafe/rns/limb_portable.hpp>
+#include <tensafe/rns/x86/limb_avx2.hpp>
+#include <tensafe/rns/x86/limb_avx512.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -4,10 +4,10 @@
 #include <tensafe/arith/word.hpp>
 #include <tensafe/core/precondition.hpp>
 #include <tensafe/exec/backend.hpp>
-#include <tensafe/rns/panel_avx2.hpp>
-#include <tensafe/rns/panel_avx512.hpp>
 #include <tensafe/rns/panel_portable.hpp>
 #include <tensafe/rns/panel_view.hpp>
+#include <tensafe/rns/x86/panel_avx2.hpp>
+#include <tensafe/rns/x86/panel_avx512.hpp>
 
 #include <algorithm>
 #include <cstddef>

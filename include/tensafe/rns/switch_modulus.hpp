@@ -4,8 +4,8 @@
 #include <tensafe/core/macros.hpp>
 #include <tensafe/exec/backend.hpp>
 #include <tensafe/rns/poly.hpp>
-#include <tensafe/rns/switch_modulus_avx512.hpp>
 #include <tensafe/rns/switch_modulus_share.hpp>
+#include <tensafe/rns/x86/switch_modulus_avx512.hpp>
 
 #include <array>
 #include <cstddef>

@@ -2,8 +2,8 @@
 
 #include <tensafe/core/macros.hpp>
 #include <tensafe/exec/backend.hpp>
-#include <tensafe/wire/checksum_avx2.hpp>
 #include <tensafe/wire/checksum_tables.hpp>
+#include <tensafe/wire/x86/checksum_avx2.hpp>
 
 #include <bit>
 #include <cstddef>

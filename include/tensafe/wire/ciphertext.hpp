@@ -23,13 +23,13 @@ namespace tensafe::wire {
 /// Bytes of the message of a ciphertext: 64, c0 and c1.
 template <ckks::parameter_set P, int Level = P::max_level>
 inline constexpr std::size_t ciphertext_bytes = header_bytes + detail::shape_bytes + checksum_bytes +
-                                                2 * polynomial_bytes<typename P::template basis_at<Level>>;
+                                                2 * rns::packed_bytes<typename P::template basis_at<Level>>();
 
 /// Bytes of the message of a seeded ciphertext: 64, the seed and c0.
 template <ckks::parameter_set P, int Level = P::max_level>
 inline constexpr std::size_t seeded_ciphertext_bytes =
     header_bytes + detail::shape_bytes + checksum_bytes + random::seed_bytes +
-    polynomial_bytes<typename P::template basis_at<Level>>;
+    rns::packed_bytes<typename P::template basis_at<Level>>();
 
 /// A ciphertext as a message. Thread-safe.
 /// @throws parameter_error if the scale is not finite and above 0, or c1 is zero modulo a prime: that would
@@ -61,7 +61,7 @@ ckks::ciphertext<P, Level> read_ciphertext(std::span<const std::uint8_t> message
     detail::read_level(body, Level);
     const auto scale = body.number<double>();
     detail::check_scale<format_error>(scale, body.what());
-    body.expect(2 * polynomial_bytes<typename P::template basis_at<Level>>);
+    body.expect(2 * rns::packed_bytes<typename P::template basis_at<Level>>());
     poly c0(memory::uninitialized);
     poly c1(memory::uninitialized);
     read_polynomial(body, "c0", c0);
@@ -100,7 +100,7 @@ ckks::seeded_ciphertext<P, Level> read_seeded_ciphertext(std::span<const std::ui
     detail::read_level(body, Level);
     const auto scale = body.number<double>();
     detail::check_scale<format_error>(scale, body.what());
-    body.expect(random::seed_bytes + polynomial_bytes<typename P::template basis_at<Level>>);
+    body.expect(random::seed_bytes + rns::packed_bytes<typename P::template basis_at<Level>>());
     const random::seed seed{body.array<random::seed_bytes>()};
     poly c0(memory::uninitialized);
     read_polynomial(body, "c0", c0);

@@ -24,7 +24,7 @@ namespace tensafe::wire {
 /// Bytes of the message of a public key: 64, the seed of its uniform half and b.
 template <ckks::parameter_set P>
 inline constexpr std::size_t public_key_bytes = header_bytes + detail::shape_bytes + checksum_bytes +
-                                                random::seed_bytes + polynomial_bytes<typename P::basis>;
+                                                random::seed_bytes + rns::packed_bytes<typename P::basis>();
 
 /// A public key as a message. Thread-safe.
 /// @throws parameter_error if b is zero modulo a prime: a key that was never filled; std::bad_alloc
@@ -53,7 +53,7 @@ ckks::public_key<P> read_public_key(std::span<const std::uint8_t> message) {
     byte_reader body = open_message<P>(message, kind::public_key).body;
     detail::read_level(body, P::max_level);
     detail::read_reserved(body);
-    body.expect(random::seed_bytes + polynomial_bytes<typename P::basis>);
+    body.expect(random::seed_bytes + rns::packed_bytes<typename P::basis>());
     const random::seed seed{body.array<random::seed_bytes>()};
     typename ckks::public_key<P>::form b(memory::uninitialized);
     read_polynomial(body, "b", b);

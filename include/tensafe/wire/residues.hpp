@@ -2,9 +2,9 @@
 
 #include <tensafe/arith/word.hpp>
 #include <tensafe/core/error.hpp>
+#include <tensafe/memory/bits.hpp>
 #include <tensafe/rns/basis.hpp>
 #include <tensafe/rns/poly.hpp>
-#include <tensafe/wire/bits.hpp>
 #include <tensafe/wire/bytes.hpp>
 
 #include <algorithm>
@@ -40,18 +40,8 @@ inline void read_limb(byte_reader& from, std::string_view which, int index, arit
     }
 }
 
-/// Bytes of a polynomial, limb after limb, each in whole bytes.
-template <class Basis>
-inline constexpr std::size_t polynomial_bytes = [] {
-    std::size_t bytes = 0;
-    for (const arith::word q : Basis::primes) {
-        bytes += packed_bytes(Basis::degree, static_cast<int>(std::bit_width(q)));
-    }
-    return bytes;
-}();
-
 /// Writes the limbs one after the other, each in bit-reversed order. A secret polynomial does not compile.
-/// @throws shape_error unless there is room for polynomial_bytes<Basis>
+/// @throws shape_error unless there is room for rns::packed_bytes<Basis>()
 template <class Basis>
 void write_polynomial(const rns::poly<Basis, rns::evaluation_form>& p, byte_writer& to) {
     rns::for_each_limb<Basis>(

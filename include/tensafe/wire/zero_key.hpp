@@ -22,9 +22,9 @@ namespace tensafe::wire {
 
 /// Bytes of the message of a zero key: 64, two nonces and b.
 template <ckks::parameter_set P, int Level>
-inline constexpr std::size_t zero_key_bytes =
-    header_bytes + detail::shape_bytes + checksum_bytes + 2 * random::seed_bytes +
-    polynomial_bytes<typename P::template basis_at<Level>>;
+inline constexpr std::size_t zero_key_bytes = header_bytes + detail::shape_bytes + checksum_bytes +
+                                              2 * random::seed_bytes +
+                                              rns::packed_bytes<typename P::template basis_at<Level>>();
 
 /// A zero key as a message. Thread-safe.
 /// @throws parameter_error if b is zero modulo a prime: a key that was never filled; std::bad_alloc
@@ -55,7 +55,7 @@ ckks::zero_key<P, Level> read_zero_key(std::span<const std::uint8_t> message) {
     byte_reader body = open_message<P>(message, kind::zero_key).body;
     detail::read_level(body, Level);
     detail::read_reserved(body);
-    body.expect(2 * random::seed_bytes + polynomial_bytes<basis>);
+    body.expect(2 * random::seed_bytes + rns::packed_bytes<basis>());
     const random::seed client_nonce{body.array<random::seed_bytes>()};
     const random::seed server_nonce{body.array<random::seed_bytes>()};
     rns::poly<basis, rns::evaluation_form> b(memory::uninitialized);

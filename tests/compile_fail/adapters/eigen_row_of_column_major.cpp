@@ -1,5 +1,5 @@
 // expect: eigen::row_span: the rows are not contiguous
-#include <tensafe/adapters/eigen.hpp>
+#include <tensafe/interop/eigen.hpp>
 
 #include <vector>
 

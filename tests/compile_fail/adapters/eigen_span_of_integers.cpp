@@ -1,5 +1,5 @@
 // expect: eigen::as_span: the entries must be float or double
-#include <tensafe/adapters/eigen.hpp>
+#include <tensafe/interop/eigen.hpp>
 
 #include <vector>
 

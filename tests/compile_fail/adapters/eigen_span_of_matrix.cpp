@@ -1,5 +1,5 @@
 // expect: eigen::as_span: this is a matrix; for one hidden state of a batch use row_span(batch, i)
-#include <tensafe/adapters/eigen.hpp>
+#include <tensafe/interop/eigen.hpp>
 
 #include <vector>
 

@@ -1,5 +1,5 @@
 // expect: eigen::as_span: an expression has no memory to show
-#include <tensafe/adapters/eigen.hpp>
+#include <tensafe/interop/eigen.hpp>
 
 #include <vector>
 

@@ -1,5 +1,5 @@
 // expect: eigen::as_span: the entries are not next to each other in memory
-#include <tensafe/adapters/eigen.hpp>
+#include <tensafe/interop/eigen.hpp>
 
 #include <vector>
 

@@ -1,5 +1,5 @@
 // expect: deleted function
-#include <tensafe/adapters/eigen.hpp>
+#include <tensafe/interop/eigen.hpp>
 
 #include <vector>
 

@@ -1,5 +1,5 @@
 // expect: lora::column_batched: calibrated ranges are for coefficient_tiles; use lora::rigorous
-#include <tensafe/lora/column_batched.hpp>
+#include <tensafe/lora/packing/column_batched.hpp>
 
 namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;

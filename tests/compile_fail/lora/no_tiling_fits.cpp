@@ -1,5 +1,5 @@
 // expect: this set cannot hold replies of this shape at this protection
-#include <tensafe/lora/cost.hpp>
+#include <tensafe/lora/protocol/cost.hpp>
 
 namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;

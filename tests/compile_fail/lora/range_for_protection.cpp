@@ -1,5 +1,5 @@
 // expect: the third argument is the protection of replies
-#include <tensafe/lora/server.hpp>
+#include <tensafe/lora/protocol/server.hpp>
 
 namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;

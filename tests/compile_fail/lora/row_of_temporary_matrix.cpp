@@ -1,5 +1,5 @@
 // expect: deleted
-#include <tensafe/lora/adapter.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
 
 tensafe::lora::matrix read();
 

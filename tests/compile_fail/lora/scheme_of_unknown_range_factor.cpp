@@ -1,5 +1,5 @@
 // expect: scheme_id: the range factor must be in [3, 64]
-#include <tensafe/lora/wire_scheme.hpp>
+#include <tensafe/wire/scheme.hpp>
 
 using namespace tensafe;
 

@@ -1,6 +1,6 @@
 // expect: a server never holds a secret key
 #include <tensafe/ckks/keys.hpp>
-#include <tensafe/lora/server.hpp>
+#include <tensafe/lora/protocol/server.hpp>
 
 namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;

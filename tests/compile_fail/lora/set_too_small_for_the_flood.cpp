@@ -1,5 +1,5 @@
 // expect: budget_for
-#include <tensafe/lora/cost.hpp>
+#include <tensafe/lora/protocol/cost.hpp>
 
 namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;

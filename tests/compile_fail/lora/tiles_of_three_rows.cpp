@@ -1,5 +1,5 @@
 // expect: lora::coefficient_tiles: the number of rows must be a power of two
-#include <tensafe/lora/cost.hpp>
+#include <tensafe/lora/protocol/cost.hpp>
 
 namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;

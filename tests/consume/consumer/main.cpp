@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #endif
 #ifdef CONSUMER_USES_openssl
-#include <tensafe/io/sha256.hpp>
+#include <tensafe/keystore/sha256.hpp>
 #endif
 #ifdef CONSUMER_USES_eigen
 #include <Eigen/Core>

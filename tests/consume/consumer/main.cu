@@ -1,6 +1,6 @@
-#include <tensafe/exec/cuda_device.cuh>
-#include <tensafe/exec/cuda_stream.cuh>
-#include <tensafe/memory/device_space.cuh>
+#include <tensafe/device/cuda/device.cuh>
+#include <tensafe/device/cuda/device_space.cuh>
+#include <tensafe/device/cuda/stream.cuh>
 
 #include <cstdio>
 #include <span>

@@ -3,8 +3,8 @@
 // What the attacks share: sessions whose every random number is fixed, what an observer reads off a reply,
 // and statistics with known false alarm rates.
 
-#include <tensafe/lora/client.hpp>
-#include <tensafe/lora/server.hpp>
+#include <tensafe/lora/protocol/client.hpp>
+#include <tensafe/lora/protocol/server.hpp>
 
 #include <algorithm>
 #include <array>

@@ -3,9 +3,9 @@
 // query limits have to be counted in coefficients.
 
 #include <tensafe/encoding/slot_transform.hpp>
-#include <tensafe/lora/client.hpp>
-#include <tensafe/lora/server.hpp>
-#include <tensafe/lora/svd.hpp>
+#include <tensafe/lora/adapter/svd.hpp>
+#include <tensafe/lora/protocol/client.hpp>
+#include <tensafe/lora/protocol/server.hpp>
 
 #include <Eigen/Dense>
 #include <doctest/doctest.h>
@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "../random_values.hpp"
+#include "../../random_values.hpp"
 #include "attack.hpp"
 
 namespace {

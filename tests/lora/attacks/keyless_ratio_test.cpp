@@ -1,8 +1,8 @@
 // An observer without any key: c1 of a request is public and c1' of a bare reply is c1 times the plaintext,
 // so that their ratio in evaluation form is A.
 
-#include <tensafe/lora/client.hpp>
-#include <tensafe/lora/server.hpp>
+#include <tensafe/lora/protocol/client.hpp>
+#include <tensafe/lora/protocol/server.hpp>
 
 #include <doctest/doctest.h>
 
@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "../../random_values.hpp"
 #include "../../worst.hpp"
-#include "../random_values.hpp"
 #include "attack.hpp"
 
 namespace {

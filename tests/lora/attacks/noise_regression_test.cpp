@@ -2,8 +2,8 @@
 // in it: e*A. Regressed on e over many replies it shows A, in all directions, whatever the hidden states
 // were. The flood has to cover it.
 
-#include <tensafe/lora/client.hpp>
-#include <tensafe/lora/server.hpp>
+#include <tensafe/lora/protocol/client.hpp>
+#include <tensafe/lora/protocol/server.hpp>
 #include <tensafe/random/samplers.hpp>
 
 #include <doctest/doctest.h>
@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "../random_values.hpp"
+#include "../../random_values.hpp"
 #include "attack.hpp"
 
 namespace {

@@ -2,8 +2,8 @@
 // can choose b, and then reads some of the zeros' randomness v in the coefficients that are sent. How much
 // decides.
 
-#include <tensafe/lora/client.hpp>
-#include <tensafe/lora/server.hpp>
+#include <tensafe/lora/protocol/client.hpp>
+#include <tensafe/lora/protocol/server.hpp>
 #include <tensafe/random/samplers.hpp>
 
 #include <doctest/doctest.h>
@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "../random_values.hpp"
+#include "../../random_values.hpp"
 #include "attack.hpp"
 
 namespace {

@@ -1,10 +1,10 @@
 // What no packing can hide: answers are linear in h. A client that follows the protocol solves for A when it
 // has seen about d of them. No attack on the protection, but the reason for query limits: docs/security.md.
 
-#include <tensafe/lora/client.hpp>
-#include <tensafe/lora/mode.hpp>
-#include <tensafe/lora/server.hpp>
-#include <tensafe/lora/svd.hpp>
+#include <tensafe/lora/adapter/mode.hpp>
+#include <tensafe/lora/adapter/svd.hpp>
+#include <tensafe/lora/protocol/client.hpp>
+#include <tensafe/lora/protocol/server.hpp>
 
 #include <Eigen/Dense>
 #include <doctest/doctest.h>
@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "../random_values.hpp"
+#include "../../random_values.hpp"
 #include "attack.hpp"
 
 namespace {

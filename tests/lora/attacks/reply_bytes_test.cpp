@@ -2,8 +2,8 @@
 // p-values below are the same in every run: a test that passes has no false alarms, though 1e-3 alone would
 // give some.
 
-#include <tensafe/lora/client.hpp>
-#include <tensafe/lora/server.hpp>
+#include <tensafe/lora/protocol/client.hpp>
+#include <tensafe/lora/protocol/server.hpp>
 
 #include <doctest/doctest.h>
 
@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "../random_values.hpp"
+#include "../../random_values.hpp"
 #include "attack.hpp"
 
 namespace {

@@ -1,8 +1,8 @@
 // The attack that gave `replicated_slots` their name as a packing that reveals: whoever holds the key
 // decrypts every slot of a product, h_j * A_ij, and divides by h_j.
 
-#include <tensafe/lora/client.hpp>
-#include <tensafe/lora/server.hpp>
+#include <tensafe/lora/protocol/client.hpp>
+#include <tensafe/lora/protocol/server.hpp>
 
 #include <doctest/doctest.h>
 
@@ -13,8 +13,8 @@
 #include <span>
 #include <vector>
 
+#include "../../random_values.hpp"
 #include "../../worst.hpp"
-#include "../random_values.hpp"
 #include "attack.hpp"
 
 namespace {

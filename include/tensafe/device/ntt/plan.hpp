@@ -1,0 +1,176 @@
+#pragma once
+
+#include <tensafe/arith/prime.hpp>
+#include <tensafe/device/exec/context.hpp>
+#include <tensafe/device/ntt/arithmetic.hpp>
+#include <tensafe/memory/buffer.hpp>
+#include <tensafe/ntt/order.hpp>
+
+#include <bit>
+#include <cstddef>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace tensafe::ntt {
+
+/// Stages at the end of a forward transform whose factors lie in the order in which neighbouring threads read
+/// them.
+inline constexpr int leaf_stages = 4;
+
+/// Smallest and largest log2 of the degree that block transforms are for.
+inline constexpr int min_block_log_n = 10;
+inline constexpr int max_block_log_n = 17;
+
+namespace detail {
+
+/// Where the factor of block `index` of stage `stage` stands: at 2^stage + index as in ntt::plan, but in the
+/// last four stages all blocks' first factors are together, then all their second ones, and so on, a block
+/// being sixteen entries: threads of neighbouring blocks read neighbours.
+template <int LogN>
+TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr std::size_t factor_position(int stage,
+                                                                         std::size_t index) noexcept {
+    constexpr int first_leaf = LogN - leaf_stages;
+    if (stage < first_leaf) {
+        return (std::size_t{1} << stage) + index;
+    }
+    const int depth = stage - first_leaf;
+    const std::size_t node = (std::size_t{1} << depth) + (index & ((std::size_t{1} << depth) - 1));
+    return (node << first_leaf) + (index >> depth);
+}
+
+/// The tables of a basis in one piece of memory. Limb after limb, in factors of the limb's arithmetic: N
+/// forward factors, N inverse ones, and sixteen for the end of the inverse: 1/N, then inverse factors 1 to
+/// 15 times 1/N.
+template <class Basis>
+struct block_tables {
+    static constexpr std::size_t scaled_factors = 16;
+
+    template <int I>
+    using policy = block_arithmetic<Basis::template prime<I>>;
+
+    template <int I>
+    static constexpr std::size_t words_of = (2 * Basis::degree + scaled_factors) *
+                                            static_cast<std::size_t>(policy<I>::factor_words);
+
+    /// Where limb I starts; the size of all for I = limbs.
+    template <int I>
+    TENSAFE_HOST_DEVICE static constexpr std::size_t offset() noexcept {
+        if constexpr (I == 0) {
+            return 0;
+        } else {
+            return offset<I - 1>() + words_of<I - 1>;
+        }
+    }
+};
+
+}  // namespace detail
+
+/// The tables as kernels see them. Trivially copyable; valid while the plan lives.
+template <class Basis>
+class block_plan_view {
+    using tables = detail::block_tables<Basis>;
+
+  public:
+    block_plan_view() noexcept = default;
+    explicit block_plan_view(const arith::word* words) noexcept : words_(words) {}
+
+    /// Of limb I; detail::factor_position says which is where.
+    template <int I>
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE const arith::word* forward() const noexcept {
+        constexpr std::size_t at = tables::template offset<I>();
+        return words_ + at;
+    }
+    template <int I>
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE const arith::word* inverse() const noexcept {
+        constexpr std::size_t at = tables::template offset<I>() +
+                                   Basis::degree * std::size_t{tables::template policy<I>::factor_words};
+        return words_ + at;
+    }
+    /// 1/N, then inverse factors 1 to 15 in the order of their blocks, times 1/N.
+    template <int I>
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE const arith::word* scaled_inverse() const noexcept {
+        constexpr std::size_t at = tables::template offset<I>() +
+                                   2 * Basis::degree * std::size_t{tables::template policy<I>::factor_words};
+        return words_ + at;
+    }
+
+  private:
+    const arith::word* words_ = nullptr;
+};
+
+/// The tables of the negacyclic NTT for all limbs of a basis, where block kernels run: natural order in,
+/// bit-reversed order out, psi the smallest primitive 2N-th root of unity, as in ntt::plan.
+///
+/// Immutable once built; safe to share between threads. Built on the host: about 3N modular products for each
+/// limb. Takes 16 N bytes for each limb below 2^50 and 32 N for each wider one.
+///
+/// @tparam Basis  any type with log_n in [10, 17], degree, limbs and prime<I>, such as rns::basis
+template <class Basis, class Space>
+class block_plan {
+    static_assert(Basis::log_n >= min_block_log_n && Basis::log_n <= max_block_log_n,
+                  "ntt::block_plan: log_n must be in [10, 17]");
+    using tables = detail::block_tables<Basis>;
+
+  public:
+    using basis = Basis;
+    using view_type = block_plan_view<Basis>;
+
+    /// Returns when the tables have arrived.
+    /// @throws parameter_error if a modulus is not a prime that is 1 modulo 2N; std::bad_alloc; device_error
+    template <exec::block_execution Where>
+    explicit block_plan(const Where& where)
+        : words_(tables::template offset<Basis::limbs>(), memory::uninitialized) {
+        static_assert(std::is_same_v<Space, typename Where::space>,
+                      "ntt::block_plan: the plan's memory is not where the kernels run");
+        std::vector<arith::word> words(words_.size());
+        [&]<int... I>(std::integer_sequence<int, I...>) {
+            (fill<I>(words.data() + tables::template offset<I>()), ...);
+        }
+        (std::make_integer_sequence<int, Basis::limbs>{});
+        where.upload(std::span<const arith::word>(words), words_.data());
+        where.wait();
+    }
+
+    view_type view() const noexcept { return view_type(words_.data()); }
+    /// All tables, in the memory of the device: what every transform reads, for an exec::l2_window.
+    const memory::buffer<arith::word, Space>& words() const noexcept { return words_; }
+
+  private:
+    template <int I>
+    static void fill(arith::word* words) {
+        using policy = typename tables::template policy<I>;
+        constexpr arith::word q = Basis::template prime<I>;
+        constexpr auto size = static_cast<std::size_t>(policy::factor_words);
+        arith::word* const forward = words;
+        arith::word* const inverse = forward + Basis::degree * size;
+        arith::word* const scaled = inverse + Basis::degree * size;
+        const arith::word psi = arith::smallest_primitive_root(q, Basis::log_n);
+        const arith::word psi_inverse = arith::inverse_mod(psi, q);
+        const arith::word degree_inverse = arith::inverse_mod(Basis::degree, q);
+        arith::word power = 1;
+        arith::word inverse_power = 1;
+        for (std::size_t i = 0; i < Basis::degree; ++i) {
+            // Factor 2^stage + index of ntt::plan; number 0 is used by no stage.
+            const std::size_t number = bit_reverse(i, Basis::log_n);
+            std::size_t position = 0;
+            if (number != 0) {
+                const int stage = static_cast<int>(std::bit_width(number)) - 1;
+                position = detail::factor_position<Basis::log_n>(stage, number - (std::size_t{1} << stage));
+            }
+            policy::prepare(power, forward + position * size);
+            policy::prepare(inverse_power, inverse + position * size);
+            if (number < tables::scaled_factors) {
+                policy::prepare(arith::multiply_mod(inverse_power, degree_inverse, q),
+                                scaled + number * size);
+            }
+            power = arith::multiply_mod(power, psi, q);
+            inverse_power = arith::multiply_mod(inverse_power, psi_inverse, q);
+        }
+    }
+
+    memory::buffer<arith::word, Space> words_;
+};
+
+}  // namespace tensafe::ntt

@@ -1,0 +1,191 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/core/shortest_text.hpp>
+#include <tensafe/dp/clip.hpp>
+#include <tensafe/dp/discrete_noise.hpp>
+#include <tensafe/dp/gaussian_mechanism.hpp>
+#include <tensafe/dp/privacy_budget.hpp>
+#include <tensafe/dp/release_grant.hpp>
+#include <tensafe/dp/round_up.hpp>
+#include <tensafe/dp/spent_cost.hpp>
+#include <tensafe/memory/buffer.hpp>
+#include <tensafe/memory/wipe.hpp>
+#include <tensafe/random/generator.hpp>
+#include <tensafe/random/sample_discrete_gaussian.hpp>
+#include <tensafe/random/seed.hpp>
+#include <tensafe/random/stream_domain.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace tensafe::privacy {
+
+/// Releases vectors with differential privacy: clipped to a Euclidean norm C, then with Gaussian noise on
+/// every entry. Two inputs are neighbours if one vector was replaced by any other, so that the sensitivity is
+/// 2C. The promise is about the bits that are released, not about real numbers: clipped vector and noise are
+/// integers, multiples of a step of deviation / 2^30.4, and the sum is rounded to floats at the end only.
+/// docs/design/private-noise.md has the proof.
+///
+/// A plain value; const calls may run at the same time, each with its own grant and generator.
+class gaussian_release {
+  public:
+    /// Entries of a vector, at most.
+    static constexpr std::size_t largest_d = std::size_t{1} << 20;
+
+    /// With the least noise for which so many releases together keep the budget `all`, what discretisation
+    /// adds to delta included: a privacy::ledger of this budget allows as many, charged at once or, for a
+    /// delta of at most 1/4, in any parts, and no more. (Of very many, from some 10^5, perhaps a few more:
+    /// the norm is a whole number of steps.)
+    /// @param clip_norm  C, in the units of h; choose it without looking at the secret
+    /// @param releases   at least 1
+    /// @throws parameter_error for a budget that is none, or one that needs mu above 16 for each release (for
+    ///         one, epsilon about 195 at delta 1e-5), and as the constructor
+    static gaussian_release of(const privacy_budget& all, double clip_norm, std::size_t d,
+                               std::uint64_t releases = 1) {
+        all.check();
+        check_d(d);
+        check_magnitude("clip_norm", clip_norm);
+        if (releases == 0) {
+            throw parameter_error("privacy::gaussian_release::of: releases: got 0, wanted at least 1");
+        }
+        const std::string what = "privacy::gaussian_release::of: epsilon " +
+                                 tensafe::detail::shortest_text(all.epsilon) + " and delta " +
+                                 tensafe::detail::shortest_text(all.delta) + " for " +
+                                 std::to_string(releases) + " releases";
+        const double count = tensafe::detail::to_double_up(releases);
+        const double most = largest_mu(all) / std::sqrt(count);
+        if (most > largest_release_mu) {
+            throw parameter_error(what + ": got mu = " + tensafe::detail::shortest_text(most) +
+                                  " for each, wanted at most 16; ask for less epsilon");
+        }
+        const double slack = tensafe::detail::multiply_up(discrete_noise_slack(most, d), count);
+        if (slack > all.delta / 2) {
+            throw parameter_error(what + ": delta: got " + tensafe::detail::shortest_text(all.delta) +
+                                  ", wanted at least " + tensafe::detail::shortest_text(2 * slack) +
+                                  ", twice what discretisation adds at this epsilon and d");
+        }
+        // Charged one by one, costs are rounded up as often; 2^-36 covers the rounding of delta itself.
+        const double room = 1 + 0x1p-36 + count * 0x1p-50;
+        double deviation = gaussian_deviation({all.epsilon, all.delta - slack}, 2 * clip_norm) *
+                           std::sqrt(count) * std::sqrt(room);
+        // What a ledger will compute decides, whatever rounding did before.
+        for (int step = 0; step < 16; ++step) {
+            const gaussian_release release(clip_norm, deviation, d);
+            if (spent_cost{}.plus(release.cost(), releases).delta(all.epsilon) <= all.delta) {
+                return release;
+            }
+            deviation *= 1 + 0x1p-36;
+        }
+        throw parameter_error(what + ": no deviation was found to keep them; ask for a larger delta");
+    }
+
+    /// @param clip_norm  C: vectors with a larger norm are scaled down to it; in [2^-100, 2^100]
+    /// @param deviation  of the noise on each entry, in the same units; in [2^-100, 2^100]. At least C / 8;
+    ///                   at most 8.6e7 C / sqrt(d), or the step would be too coarse for C
+    /// @param d          entries of a vector, 1 to 2^20
+    /// @throws parameter_error for anything else
+    gaussian_release(double clip_norm, double deviation, std::size_t d)
+        : clip_norm_(clip_norm), deviation_(deviation), d_(d) {
+        check_d(d);
+        check_magnitude("clip_norm", clip_norm);
+        check_magnitude("deviation", deviation);
+        if (clip_norm / deviation > largest_release_mu / 2) {
+            throw parameter_error("privacy::gaussian_release: deviation: got " +
+                                  tensafe::detail::shortest_text(deviation) +
+                                  ", wanted at least an eighth of the clip norm, " +
+                                  tensafe::detail::shortest_text(clip_norm / 8) +
+                                  ": smaller noise does not reach far enough to promise anything");
+        }
+        step_ = deviation / random::discrete_gaussian_deviation;
+        const double steps = std::floor(clip_norm / step_);
+        const double least = 16 * std::sqrt(static_cast<double>(d));
+        if (steps < least) {
+            throw parameter_error(
+                "privacy::gaussian_release: deviation: got " + tensafe::detail::shortest_text(deviation) +
+                ", wanted at most " +
+                tensafe::detail::shortest_text(clip_norm * random::discrete_gaussian_deviation / least) +
+                " for this clip norm and d: the clipped vector would be rounded away");
+        }
+        bound_ = static_cast<std::int64_t>(steps);
+        // The integers of the noise have this deviation; rounding the quotient up covers that it is a double,
+        // and that the rounded Gaussian's variance is less by 1/12.
+        const double shortest = tensafe::detail::next_below(random::discrete_gaussian_deviation);
+        mu_ = tensafe::detail::next_above(2 * steps / shortest);
+        slack_ = discrete_noise_slack(std::min(mu_, largest_release_mu), d);
+    }
+
+    double clip_norm() const noexcept { return clip_norm_; }
+    /// Of the noise on each entry, in the units of h.
+    double deviation() const noexcept { return deviation_; }
+    std::size_t d() const noexcept { return d_; }
+
+    /// What one release costs: the sensitivity in deviations of the noise, about 2C / deviation, computed
+    /// from the integers that are released and rounded up.
+    double mu() const noexcept { return mu_; }
+    /// What discretisation, the table's digits and the noise's range add to delta, at every epsilon.
+    double delta_slack() const noexcept { return slack_; }
+    release_cost cost() const noexcept { return {mu_, slack_}; }
+
+    /// One release: takes one from the grant, then makes the noise, from a seed of its own.
+    ///
+    /// The same vector released twice costs twice. Time depends on d alone (subnormal entries are slower to
+    /// read). 0.4 ms for d = 2048 with AVX-512: docs/design/private-noise.md.
+    /// @param grant  from privacy::ledger::charge with this object's cost()
+    /// @param h      d entries
+    /// @param out    d entries, in the units of h; may be the same memory as h
+    /// @throws shape_error; encoding_error, naming the entry, if one is NaN or infinite; budget_error if the
+    ///         grant is used up or was paid for another cost; what random.next_seed throws. The grant and
+    ///         `out` are unchanged then
+    void operator()(release_grant& grant, random::generator& random, std::span<const float> h,
+                    std::span<float> out) const {
+        if (h.size() != d_ || out.size() != d_) {
+            throw shape_error("privacy::gaussian_release: got " + std::to_string(h.size()) +
+                              " entries and room for " + std::to_string(out.size()) + ", wanted " +
+                              std::to_string(d_));
+        }
+        memory::secret_buffer<std::int64_t> clipped(d_, memory::uninitialized);
+        memory::secret_buffer<std::int64_t> noise(d_, memory::uninitialized);
+        const std::span<std::int64_t> clipped_entries(clipped.data(), d_);
+        const std::span<std::int64_t> noise_entries(noise.data(), d_);
+        clip_to_grid(h, step_, bound_, clipped_entries);
+
+        random::seed key = random.next_seed();
+        const memory::wipe_guard guard(key);
+        grant.spend(cost());  // nothing throws from here on
+        random::sample_discrete_gaussian(key, random::stream_domain::privacy_noise, 0, noise_entries);
+        for (std::size_t i = 0; i < d_; ++i) {
+            // Below 2^38: exact as a double. From here on nothing is secret.
+            out[i] = static_cast<float>(static_cast<double>(clipped_entries[i] + noise_entries[i]) * step_);
+        }
+    }
+
+  private:
+    static void check_d(std::size_t d) {
+        if (d < 1 || d > largest_d) {
+            throw parameter_error("privacy::gaussian_release: d: got " + std::to_string(d) +
+                                  ", wanted 1 to 2^20");
+        }
+    }
+
+    static void check_magnitude(const char* what, double x) {
+        if (!(x >= 0x1p-100 && x <= 0x1p100)) {
+            throw parameter_error(std::string("privacy::gaussian_release: ") + what + ": got " +
+                                  tensafe::detail::shortest_text(x) + ", wanted 2^-100 to 2^100");
+        }
+    }
+
+    double clip_norm_;
+    double deviation_;
+    std::size_t d_;
+    double step_ = 0;
+    std::int64_t bound_ = 0;
+    double mu_ = 0;
+    double slack_ = 0;
+};
+
+}  // namespace tensafe::privacy

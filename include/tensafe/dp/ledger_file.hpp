@@ -1,0 +1,347 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/dp/ledger.hpp>
+#include <tensafe/io/file.hpp>
+#include <tensafe/io/json.hpp>
+#include <tensafe/io/message.hpp>
+#include <tensafe/keystore/owned_descriptor.hpp>
+#include <tensafe/keystore/private_file.hpp>
+#include <tensafe/memory/buffer.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <fcntl.h>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+namespace tensafe::io {
+
+namespace detail {
+
+inline constexpr std::string_view ledger_format = "tensafe privacy ledger";
+/// Of one principal: its name, in which a backslash may stand before each byte, four keys and three numbers.
+inline constexpr std::size_t longest_ledger_file =
+    privacy::ledger::most_principals * (2 * privacy::ledger::longest_name + 256) + 1024;
+
+inline double ledger_number(const nlohmann::ordered_json& value, const char* name, const std::string& where) {
+    // ledger_json writes a point or an exponent always; a whole number might not fit into a double.
+    if (!value.is_number_float()) {
+        throw format_error(where + ": \"" + name + "\" is " + quote(value.dump(-1, ' ', true)) +
+                           ", wanted a number with a point or an exponent");
+    }
+    return value.get<double>();
+}
+
+inline const nlohmann::ordered_json& ledger_member(const nlohmann::ordered_json& object, const char* name,
+                                                   const std::string& where) {
+    const auto found = object.find(name);
+    if (found == object.end()) {
+        throw format_error(where + ": \"" + name + "\" is missing");
+    }
+    return *found;
+}
+
+/// @throws format_error unless `value` is an object of `members` members
+inline void check_ledger_object(const nlohmann::ordered_json& value, std::size_t members,
+                                const std::string& where) {
+    if (!value.is_object() || value.size() != members) {
+        throw format_error(where + ": got " +
+                           (value.is_object() ? "an object of " + std::to_string(value.size()) + " members"
+                                              : std::string(value.type_name())) +
+                           ", wanted an object of " + std::to_string(members) +
+                           " members, as a privacy ledger has");
+    }
+}
+
+inline std::uint64_t ledger_count(const nlohmann::ordered_json& value, const char* name,
+                                  const std::string& where) {
+    if (!value.is_number_unsigned()) {
+        throw format_error(where + ": \"" + name + "\" is " + quote(value.dump(-1, ' ', true)) +
+                           ", wanted a whole number from 0 to 2^64 - 1");
+    }
+    return value.get<std::uint64_t>();
+}
+
+}  // namespace detail
+
+/// A ledger's state as JSON: {"format": "tensafe privacy ledger", "version": 1, "principals": [{"name",
+/// "mu_squared", "delta_slack", "releases"}, ...]}, a line for each member. Numbers are decimals
+/// that give exactly their values.
+inline std::string ledger_json(const privacy::ledger_state& state) {
+    nlohmann::ordered_json document;
+    document["format"] = detail::ledger_format;
+    document["version"] = 1;
+    auto principals = nlohmann::ordered_json::array();
+    for (const auto& [name, spent] : state.principals) {
+        nlohmann::ordered_json one;
+        one["name"] = name;
+        one["mu_squared"] = spent.mu_squared;
+        one["delta_slack"] = spent.delta_slack;
+        one["releases"] = spent.releases;
+        principals.push_back(std::move(one));
+    }
+    document["principals"] = std::move(principals);
+    return document.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
+}
+
+/// A state that ledger_json wrote.
+/// @param text  taken for hostile
+/// @param name  how messages call it
+/// @throws format_error for text that is too long, not JSON or not of this form, a principal that comes twice
+///         or has no name, and numbers that no ledger comes to
+inline privacy::ledger_state read_ledger_json(std::string_view text, std::string_view name = "ledger JSON") {
+    const std::string file = quote(name);
+    if (text.size() > detail::longest_ledger_file) {
+        throw format_error(file + ": got " + std::to_string(text.size()) + " bytes, wanted at most " +
+                           std::to_string(detail::longest_ledger_file));
+    }
+    const nlohmann::ordered_json document =
+        parse_strict_json(text, file, privacy::ledger::most_principals * 5 + 4);
+    detail::check_ledger_object(document, 3, file);
+    const nlohmann::ordered_json& format = detail::ledger_member(document, "format", file);
+    if (format != detail::ledger_format) {
+        throw format_error(file + ": \"format\" is " + quote(format.dump(-1, ' ', true)) + ", wanted \"" +
+                           std::string(detail::ledger_format) + '"');
+    }
+    const nlohmann::ordered_json& version = detail::ledger_member(document, "version", file);
+    if (detail::ledger_count(version, "version", file) != 1) {
+        throw format_error(file + ": got version " + version.dump() + ", wanted 1");
+    }
+    const nlohmann::ordered_json& principals = detail::ledger_member(document, "principals", file);
+    if (!principals.is_array()) {
+        throw format_error(file + ": \"principals\" is " + principals.type_name() + ", wanted an array");
+    }
+    privacy::ledger_state state;
+    for (const nlohmann::ordered_json& each : principals) {
+        const std::string where = file + ": principal number " + std::to_string(state.principals.size());
+        detail::check_ledger_object(each, 4, where);
+        const nlohmann::ordered_json& principal = detail::ledger_member(each, "name", where);
+        if (!principal.is_string() ||
+            !privacy::ledger::is_principal(principal.get_ref<const std::string&>())) {
+            throw format_error(where + ": \"name\" is " + quote(principal.dump(-1, ' ', true)) +
+                               ", wanted 1 to " + std::to_string(privacy::ledger::longest_name) +
+                               " bytes of UTF-8 without control characters");
+        }
+        privacy::spent_cost spent;
+        spent.mu_squared =
+            detail::ledger_number(detail::ledger_member(each, "mu_squared", where), "mu_squared", where);
+        spent.delta_slack =
+            detail::ledger_number(detail::ledger_member(each, "delta_slack", where), "delta_slack", where);
+        spent.releases =
+            detail::ledger_count(detail::ledger_member(each, "releases", where), "releases", where);
+        spent.check(where);
+        if (!state.principals.emplace(principal.get_ref<const std::string&>(), spent).second) {
+            throw format_error(where + ": " + quote(principal.get_ref<const std::string&>()) +
+                               " comes twice");
+        }
+    }
+    return state;
+}
+
+/// What to do where there is no ledger file. Say start_empty once, where a client is set up: afterwards a
+/// file that is not there was moved or mistyped, and an empty one in its place would spend the budget again.
+enum class missing_ledger { start_empty, refuse };
+
+/// Keeps a privacy::ledger in a file: `privacy::ledger spent(budget,
+/// std::make_unique<io::ledger_file>(path))`.
+///
+/// One process at a time: the file <path>.lock, which stays, is locked (flock) as long as this object lives,
+/// and the system gives the lock back when the process dies, however it dies. A child of fork has the lock
+/// too, and keeps it until it ends or calls exec. Between machines that share a network file system the lock
+/// may mean nothing: use a local one.
+///
+/// Each state is written to <path>.partial, forced to the device, renamed over the ledger, and the folder
+/// forced to the device where its file system can do that (confirm): milliseconds. A crash or power failure
+/// at any moment leaves one of the two states. Both files have mode 0600. A file that its group or others may
+/// read or write, or of another user but root, is refused. So is a link, or a file with a second name: under
+/// each name it would have another lock, and spend its budget again.
+///
+/// The folder is opened once, for reading: later it may be moved, and the process may go elsewhere.
+///
+/// Whoever can write the file or the folder decides what was spent: an older copy that is put back is not
+/// noticed.
+///
+/// Not copyable. One thread at a time, which the ledger sees to. It does not work in a child of fork: both
+/// processes would spend the same budget. Grants that were given before a fork must be used in one of the two
+/// processes only.
+class ledger_file final : public privacy::ledger_store {
+  public:
+    /// Locks the file; where there is none, an empty one is written if that is wanted. What is in it only
+    /// load() sees, which privacy::ledger calls at once.
+    /// @throws io_error if it is in use, is a link or has several names, cannot be locked or written, or is
+    ///         missing and must not be, and if its folder cannot be opened
+    explicit ledger_file(const std::filesystem::path& path,
+                         missing_ledger when_missing = missing_ledger::refuse)
+        : path_(absolute(path)), name_(path_.filename().string()), folder_(open_folder()), lock_(lock()) {
+        if (is_there()) {
+            return;
+        }
+        if (when_missing == missing_ledger::refuse) {
+            throw io_error(quote(path_.string()) +
+                           ": there is no ledger; if there was one, find it; to begin with nothing spent, "
+                           "open it once with io::missing_ledger::start_empty");
+        }
+        replace({});
+        confirm();
+    }
+
+    /// The state in the file.
+    /// @throws io_error if it cannot be read or others may; format_error if it is no ledger
+    privacy::ledger_state load() override {
+        static_cast<void>(is_there());
+        const auto bytes = detail::read_private(
+            detail::owned_descriptor(::openat(folder_.get(), name_.c_str(),
+                                              O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)),
+            path_, detail::longest_ledger_file);
+        return read_ledger_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path_.string());
+    }
+
+    /// @throws io_error, with the file untouched: the system refused, this is the child of a fork, somebody
+    ///         removed the lock file, or the ledger is a link or has several names by now
+    void replace(const privacy::ledger_state& state) override {
+        check_lock();
+        static_cast<void>(is_there());
+        const std::string text = ledger_json(state);
+        const std::string partial = name_ + ".partial";
+        // What a process that died left there is nobody's: the lock is ours.
+        static_cast<void>(::unlinkat(folder_.get(), partial.c_str(), 0));
+        detail::owned_descriptor file(::openat(folder_.get(), partial.c_str(),
+                                               O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
+                                               S_IRUSR | S_IWUSR));
+        if (file.get() < 0) {
+            detail::throw_io_error(with(".partial"), "create", errno);
+        }
+        int failure = detail::write_and_force(file, std::as_bytes(std::span(text)));
+        if (const int closing = file.close(); failure == 0) {
+            failure = closing;
+        }
+        if (failure == 0 && ::renameat(folder_.get(), partial.c_str(), folder_.get(), name_.c_str()) != 0) {
+            failure = errno;
+        }
+        if (failure != 0) {
+            static_cast<void>(::unlinkat(folder_.get(), partial.c_str(), 0));
+            detail::throw_io_error(path_, "write", failure);
+        }
+    }
+
+    /// @throws io_error if the folder cannot be forced to the device
+    void confirm() override {
+        // Not every file system can do this.
+        if (::fsync(folder_.get()) != 0 && errno != EINVAL && errno != ENOTSUP) {
+            detail::throw_io_error(path_, "force the folder to the device", errno);
+        }
+    }
+
+    /// Where the ledger stood when this was made: absolute.
+    const std::filesystem::path& path() const noexcept { return path_; }
+
+  private:
+    static std::filesystem::path absolute(const std::filesystem::path& path) {
+        std::error_code failure;
+        std::filesystem::path result = std::filesystem::absolute(path, failure);
+        if (failure || !result.has_filename()) {
+            throw io_error(quote(path.string()) + ": names no file" +
+                           (failure ? ": " + failure.message() : std::string()));
+        }
+        return result;
+    }
+
+    std::filesystem::path with(const char* ending) const {
+        std::filesystem::path result = path_;
+        result += ending;
+        return result;
+    }
+
+    detail::owned_descriptor open_folder() const {
+        detail::owned_descriptor folder(
+            ::open(path_.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        if (folder.get() < 0) {
+            detail::throw_io_error(path_.parent_path(), "open", errno);
+        }
+        return folder;
+    }
+
+    detail::owned_descriptor lock() const {
+        const std::filesystem::path lock_path = with(".lock");
+        detail::owned_descriptor file(
+            ::openat(folder_.get(), (name_ + ".lock").c_str(),
+                     O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, S_IRUSR | S_IWUSR));
+        if (file.get() < 0) {
+            detail::throw_io_error(lock_path, "open", errno);
+        }
+        struct stat status {};
+        if (::fstat(file.get(), &status) != 0) {
+            detail::throw_io_error(lock_path, "read the mode", errno);
+        }
+        detail::check_owner(lock_path, status);
+        while (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+            if (errno == EWOULDBLOCK) {
+                throw io_error(
+                    quote(path_.string()) +
+                    ": is in use by another ledger, of this process or another, or by a child that "
+                    "one forked: one at a time");
+            }
+            if (errno != EINTR) {
+                detail::throw_io_error(lock_path, "lock", errno);
+            }
+        }
+        return file;
+    }
+
+    /// Whether there is a ledger.
+    /// @throws io_error for what is no file, or could be opened under another name as well
+    bool is_there() const {
+        struct stat status {};
+        if (::fstatat(folder_.get(), name_.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
+            if (errno == ENOENT) {
+                return false;
+            }
+            detail::throw_io_error(path_, "open", errno);
+        }
+        if (!S_ISREG(status.st_mode)) {
+            throw io_error(quote(path_.string()) + (S_ISLNK(status.st_mode)
+                                                        ? ": is a link; wanted the path of the ledger itself"
+                                                        : ": is not a regular file"));
+        }
+        if (status.st_nlink != 1) {
+            throw io_error(quote(path_.string()) + ": is a file with " + std::to_string(status.st_nlink) +
+                           " names (hard links); wanted one, for each has a lock of its own");
+        }
+        return true;
+    }
+
+    /// @throws io_error if somebody else may have locked the file as well
+    void check_lock() const {
+        if (::getpid() != process_) {
+            throw io_error(quote(path_.string()) +
+                           ": was opened before this process was forked: only its parent may use it");
+        }
+        struct stat ours {};
+        struct stat there {};
+        if (::fstat(lock_.get(), &ours) != 0 ||
+            ::fstatat(folder_.get(), (name_ + ".lock").c_str(), &there, AT_SYMLINK_NOFOLLOW) != 0 ||
+            ours.st_dev != there.st_dev || ours.st_ino != there.st_ino) {
+            throw io_error(quote(with(".lock").string()) +
+                           ": was removed or replaced while the ledger was in use: start again");
+        }
+    }
+
+    std::filesystem::path path_;
+    std::string name_;
+    detail::owned_descriptor folder_;
+    pid_t process_ = ::getpid();
+    detail::owned_descriptor lock_;
+};
+
+}  // namespace tensafe::io

@@ -1,0 +1,336 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/io/half.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
+
+#include <torch/types.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+/// libtorch at the library's borders. `as_...` are views: no copy, valid while the memory they show is;
+/// `to_...` copy. A whole encrypted token with `at::Tensor h` of shape [d]:
+///
+///     const auto query = client.encrypt(here, place.group, libtorch::as_span(h));
+///     ...
+///     const at::Tensor delta = libtorch::to_tensor(deltas[place.site], h.scalar_type());
+///
+/// Batches, and tensors of 16 bits: hidden_states. Tensors lie in the CPU's memory; nothing is converted or
+/// copied to there unasked. Reading a tensor that requires a gradient is fine; results carry none.
+///
+/// The namespace is not called torch, which would hide ::torch from whoever writes `using namespace tensafe`.
+/// All functions are thread-safe for reading, as libtorch is, and cost O(1) unless they copy. A new tensor
+/// for which libtorch finds no memory is a c10::Error.
+namespace tensafe::libtorch {
+
+namespace detail {
+
+inline std::string shape_text(at::IntArrayRef sizes) {
+    std::string text = "[";
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+        text += (i == 0 ? "" : ", ") + std::to_string(sizes[i]);
+    }
+    return text + "]";
+}
+
+/// "who: got a tensor of Half, shape [2, 3], wanted "
+inline std::string got(const char* who, const at::Tensor& t) {
+    return std::string(who) + ": got a tensor of " + at::toString(t.scalar_type()) + ", shape " +
+           shape_text(t.sizes()) + ", wanted ";
+}
+
+/// Whether the storage holds every entry. libtorch lets it be made smaller under a tensor.
+/// @pre a tensor with strides and a storage
+inline bool is_within_storage(const at::Tensor& t) {
+    if (t.numel() == 0) {
+        return true;
+    }
+    if (t.storage().data() == nullptr) {
+        return false;
+    }
+    // By subtraction, so that nothing can overflow.
+    auto left = static_cast<std::int64_t>(t.storage().nbytes() / t.itemsize()) - t.storage_offset() - 1;
+    for (std::int64_t k = 0; k < t.dim() && left >= 0; ++k) {
+        const std::int64_t steps = t.size(k) - 1;
+        const std::int64_t stride = t.stride(k);
+        left = steps == 0 || stride == 0 ? left : steps > left / stride ? -1 : left - steps * stride;
+    }
+    return left >= 0;
+}
+
+/// Refuses all but a dense tensor of real numbers in the CPU's memory. O(dimensions).
+/// @throws parameter_error or unsupported_error
+inline void check_memory(const char* who, const at::Tensor& t) {
+    const auto refuse = [who](const std::string& what) {
+        throw unsupported_error(std::string(who) + ": " + what);
+    };
+    if (!t.defined()) {
+        throw parameter_error(std::string(who) + ": got an undefined tensor, wanted one with values");
+    }
+    if (!t.device().is_cpu()) {
+        refuse("got a tensor on the device " + t.device().str() +
+               ", wanted one on the CPU; copy it to the CPU first: x.to(torch::kCPU)");
+    }
+    if (t.is_nested()) {
+        refuse("got a nested tensor, wanted a dense one; take its tensors one by one: x.unbind()");
+    }
+    if (t.layout() != at::kStrided) {
+        refuse("got a tensor without strides (sparse or mkldnn), wanted a dense one; call x.to_dense()");
+    }
+    if (t.is_quantized()) {
+        refuse("got a quantised tensor, wanted real numbers; call x.dequantize()");
+    }
+    if (t.is_complex()) {
+        refuse("got a complex tensor, wanted real numbers; call torch::real(x)");
+    }
+    if (t.is_neg()) {
+        refuse("got a tensor that is to be negated when read, wanted plain memory; call x.resolve_neg()");
+    }
+    if (!t.has_storage() || !is_within_storage(t)) {
+        refuse(
+            "got a tensor without memory for all its entries (zeros that are none, inside of vmap, or a "
+            "storage that was made smaller), wanted one that has it; call x.clone() while it is whole");
+    }
+}
+
+inline bool is_readable(at::ScalarType type) noexcept {
+    return type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
+}
+
+/// @throws unsupported_error unless each value is a float
+inline void check_type(const char* who, const at::Tensor& t) {
+    if (!is_readable(t.scalar_type())) {
+        throw unsupported_error(got(who, t) +
+                                "Float, Half or BFloat16; round or convert it: x.to(torch::kFloat)");
+    }
+}
+
+/// Widens `count` values, `stride` apart. Exact.  @pre check_type
+inline void widen(const at::Tensor& t, std::int64_t first, std::int64_t stride, std::size_t count,
+                  float* out) {
+    const auto copy = [&](const auto* from, auto&& value_of) {
+        for (std::size_t k = 0; k < count; ++k) {
+            out[k] = value_of(from[first + static_cast<std::int64_t>(k) * stride]);
+        }
+    };
+    if (t.scalar_type() == at::kFloat) {
+        copy(t.data_ptr<float>(), [](float x) { return x; });
+    } else if (t.scalar_type() == at::kHalf) {
+        copy(t.data_ptr<at::Half>(), [](at::Half x) { return io::float_from_half(x.x); });
+    } else {
+        copy(t.data_ptr<at::BFloat16>(), [](at::BFloat16 x) { return io::float_from_bfloat16(x.x); });
+    }
+}
+
+/// Rounds values to those of the tensor's type, once, to nearest, ties to even, and writes them at its place
+/// `first`.  @pre contiguous, of a type that to_tensor takes, with room
+/// @throws encoding_error, naming the entry but not its value, unless the rounded value is finite
+inline void write_rounded(const char* who, std::span<const double> values, const at::Tensor& t,
+                          std::size_t first) {
+    const auto write = [&](auto* out, auto&& rounded, auto&& is_finite) {
+        for (std::size_t k = 0; k < values.size(); ++k) {
+            out[first + k] = rounded(values[k]);
+            if (!is_finite(out[first + k])) {
+                // Without the value: messages end up in logs, and this was decrypted.
+                throw encoding_error(std::string(who) + ": entry " + std::to_string(k) + " is " +
+                                     (std::isfinite(values[k])
+                                          ? std::string("too large for ") + at::toString(t.scalar_type())
+                                          : "not finite"));
+            }
+        }
+    };
+    const auto is_finite = [](auto x) { return std::isfinite(x); };
+    switch (t.scalar_type()) {
+        case at::kDouble:
+            write(
+                t.data_ptr<double>(), [](double x) { return x; }, is_finite);
+            break;
+        case at::kFloat:
+            write(
+                t.data_ptr<float>(), [](double x) { return static_cast<float>(x); }, is_finite);
+            break;
+        case at::kHalf:
+            write(
+                t.data_ptr<at::Half>(),
+                [](double x) { return at::Half(io::half_from_double(x), at::Half::from_bits()); },
+                [](at::Half x) { return (x.x & 0x7c00u) != 0x7c00u; });
+            break;
+        default:
+            write(
+                t.data_ptr<at::BFloat16>(),
+                [](double x) { return at::BFloat16(io::bfloat16_from_double(x), at::BFloat16::from_bits()); },
+                [](at::BFloat16 x) { return (x.x & 0x7f80u) != 0x7f80u; });
+    }
+}
+
+/// A tensor without values and without a gradient.
+/// @throws unsupported_error for a type that write_rounded does not know
+inline at::Tensor make_tensor(const char* who, at::IntArrayRef sizes, at::ScalarType type) {
+    if (!is_readable(type) && type != at::kDouble) {
+        throw unsupported_error(std::string(who) + ": got the type " + at::toString(type) +
+                                ", wanted Double, Float, Half or BFloat16");
+    }
+    return at::empty(sizes, at::TensorOptions(type).device(at::kCPU));
+}
+
+inline at::Tensor view_of(const float* values, at::IntArrayRef sizes) {
+    // libtorch has no tensors of constants.
+    return at::from_blob(const_cast<float*>(values), sizes, at::kFloat);
+}
+
+}  // namespace detail
+
+/// The entries of a vector: a Float tensor of one dimension, the entries next to each other. Valid as long as
+/// the tensor's memory is, and until it is resized.
+/// @throws shape_error, unsupported_error or parameter_error, saying what to call, for any other
+inline std::span<const float> as_span(const at::Tensor& vector) {
+    constexpr const char* who = "libtorch::as_span";
+    detail::check_memory(who, vector);
+    if (vector.scalar_type() != at::kFloat) {
+        throw unsupported_error(detail::got(who, vector) + "Float; " +
+                                (detail::is_readable(vector.scalar_type())
+                                     ? "to widen it, which is exact, use to_vector(x), or hidden_states "
+                                       "states(x); states.row(0, space)"
+                                     : "round or convert it: x.to(torch::kFloat)"));
+    }
+    if (vector.dim() != 1) {
+        throw shape_error(
+            detail::got(who, vector) +
+            "one dimension; use hidden_states states(x); states.row(i, space), or x.flatten() in a variable");
+    }
+    if (vector.size(0) > 1 && vector.stride(0) != 1) {
+        throw shape_error(detail::got(who, vector) + "entries next to each other, not " +
+                          std::to_string(vector.stride(0)) +
+                          " apart; keep x.contiguous() in a variable, or use to_vector(x)");
+    }
+    return {vector.data_ptr<float>(), static_cast<std::size_t>(vector.size(0))};
+}
+void as_span(const at::Tensor&&) = delete;  // keep the tensor in a variable: the view does not own it
+
+/// The entries of a vector as a copy, whatever their stride: Float, Half or BFloat16, widened exactly.
+/// O(size).
+/// @throws shape_error, unsupported_error or parameter_error for any other tensor; std::bad_alloc
+inline std::vector<float> to_vector(const at::Tensor& vector) {
+    constexpr const char* who = "libtorch::to_vector";
+    detail::check_memory(who, vector);
+    detail::check_type(who, vector);
+    if (vector.dim() != 1) {
+        throw shape_error(detail::got(who, vector) + "one dimension; use hidden_states, or x.flatten()");
+    }
+    std::vector<float> result(static_cast<std::size_t>(vector.size(0)));
+    detail::widen(vector, 0, vector.stride(0), result.size(), result.data());
+    return result;
+}
+
+/// The rows of a tensor of shape [..., d], one for each place in front of the last dimension, in row-major
+/// order: of [batch, tokens, d], row b * tokens + t. Float, Half or BFloat16; any strides, also those of 0
+/// that expand() makes; no rows at all, too.
+///
+/// Holds the tensor, so that the memory stays, and the shape that it had. Later changes of its values show.
+class hidden_states {
+  public:
+    /// @throws shape_error for a tensor without dimensions or with a last one of 0, unsupported_error or
+    ///         parameter_error for one that cannot be read as it is; the message says what to call
+    explicit hidden_states(const at::Tensor& x) {
+        constexpr const char* who = "libtorch::hidden_states";
+        detail::check_memory(who, x);
+        detail::check_type(who, x);
+        if (x.dim() == 0 || x.size(-1) == 0) {
+            throw shape_error(detail::got(who, x) + "[..., d] with at least one entry in the last dimension");
+        }
+        x_ = x.detach();  // the same memory under a shape that the caller cannot change
+        d_ = static_cast<std::size_t>(x.size(-1));
+        count_ = static_cast<std::size_t>(x.numel()) / d_;
+    }
+
+    std::size_t count() const noexcept { return count_; }  ///< rows; 1 of a tensor of one dimension
+    std::size_t d() const noexcept { return d_; }          ///< entries of a row
+
+    /// Row i. Where its entries are floats next to each other it is the tensor's own memory, and `space` is
+    /// not touched; else they are widened into `space`. Valid as long as this object and `space` are, and the
+    /// tensor's memory is not resized. Threads need a `space` each.
+    /// @throws shape_error if there is no such row; std::bad_alloc
+    std::span<const float> row(std::size_t i, std::vector<float>& space) const& {
+        if (i >= count_) {
+            throw shape_error("libtorch::hidden_states::row: got row " + std::to_string(i) +
+                              ", wanted one of the " + std::to_string(count_) + " of a tensor of shape " +
+                              detail::shape_text(x_.sizes()));
+        }
+        std::int64_t first = 0;
+        auto rest = static_cast<std::int64_t>(i);
+        for (std::int64_t k = x_.dim() - 2; k >= 0; --k) {
+            first += rest % x_.size(k) * x_.stride(k);
+            rest /= x_.size(k);
+        }
+        const std::int64_t stride = x_.stride(-1);
+        if (x_.scalar_type() == at::kFloat && (stride == 1 || d_ == 1)) {
+            return {x_.data_ptr<float>() + first, d_};
+        }
+        space.resize(d_);
+        detail::widen(x_, first, stride, d_, space.data());
+        return space;
+    }
+    void row(std::size_t i, std::vector<float>& space) const&& = delete;  // keep the object in a variable
+    void row(std::size_t i, std::vector<float>&& space) const = delete;   // the row lies there
+
+  private:
+    at::Tensor x_;
+    std::size_t count_ = 0;
+    std::size_t d_ = 0;
+};
+
+/// A Float tensor of shape [size] that shows these values. For reading: libtorch cannot refuse to write.
+inline at::Tensor as_tensor(std::span<const float> values) {
+    return detail::view_of(values.data(), {static_cast<std::int64_t>(values.size())});
+}
+void as_tensor(const std::vector<float>&&) = delete;  // keep the values in a variable, or copy them
+
+/// A lora::matrix as a Float tensor of shape [rows, columns], to read or, if it is not const, to write:
+/// `as_tensor(site.a).copy_(a);`
+/// @throws shape_error if the number of values is not rows * columns
+inline at::Tensor as_tensor(const lora::matrix& m) {
+    m.check("libtorch::as_tensor");
+    return detail::view_of(m.values.data(),
+                           {static_cast<std::int64_t>(m.rows), static_cast<std::int64_t>(m.columns)});
+}
+inline at::Tensor as_tensor(lora::matrix& m) {
+    return as_tensor(static_cast<const lora::matrix&>(m));
+}
+void as_tensor(const lora::matrix&&) = delete;  // keep the matrix in a variable: the view does not own it
+
+/// A tensor of two dimensions as a lora::matrix of its own: Float, Half or BFloat16, any strides, widened
+/// exactly. O(size).
+/// @throws shape_error, unsupported_error or parameter_error for any other tensor; std::bad_alloc
+inline lora::matrix to_matrix(const at::Tensor& t) {
+    constexpr const char* who = "libtorch::to_matrix";
+    detail::check_memory(who, t);
+    detail::check_type(who, t);
+    if (t.dim() != 2) {
+        throw shape_error(detail::got(who, t) + "two dimensions");
+    }
+    lora::matrix result(static_cast<std::size_t>(t.size(0)), static_cast<std::size_t>(t.size(1)));
+    for (std::size_t r = 0; r < result.rows; ++r) {
+        detail::widen(t, static_cast<std::int64_t>(r) * t.stride(0), t.stride(1), result.columns,
+                      result.values.data() + r * result.columns);
+    }
+    return result;
+}
+
+/// Decrypted products and deltas as a tensor of shape [size], Float, Half, BFloat16 or Double: each rounded
+/// once, to nearest, ties to even. O(size).
+/// @throws encoding_error, naming the entry, for one that would be infinite or is no number;
+///         unsupported_error for another type; c10::Error if libtorch finds no memory
+inline at::Tensor to_tensor(std::span<const double> values, at::ScalarType type = at::kFloat) {
+    constexpr const char* who = "libtorch::to_tensor";
+    at::Tensor result = detail::make_tensor(who, {static_cast<std::int64_t>(values.size())}, type);
+    detail::write_rounded(who, values, result, 0);
+    return result;
+}
+
+}  // namespace tensafe::libtorch

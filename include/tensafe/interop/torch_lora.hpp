@@ -1,0 +1,254 @@
+#pragma once
+
+#include <tensafe/ckks/parameters.hpp>
+#include <tensafe/core/error.hpp>
+#include <tensafe/exec/host.hpp>
+#include <tensafe/interop/torch.hpp>
+#include <tensafe/lora/model/model_client.hpp>
+#include <tensafe/lora/model/model_layout.hpp>
+#include <tensafe/lora/packing/coefficient_tiles.hpp>
+#include <tensafe/lora/packing/messages.hpp>
+#include <tensafe/lora/packing/protection.hpp>
+#include <tensafe/lora/protocol/client.hpp>
+#include <tensafe/memory/wipe.hpp>
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <ostream>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tensafe::libtorch {
+
+/// The deltas of an encrypted adapter, from tensors to tensors: encrypts each row of x, has the request
+/// answered, and decrypts. In one process, with a lora::model_session:
+///
+///     libtorch::encrypted_lora<params> adapter(
+///         client, [&](std::size_t group, const auto& request, auto& reply) {
+///             session.apply(here, *server, group, request, reply);
+///         });
+///     const at::Tensor delta = adapter.delta("model.layers.0.self_attn.q_proj", x);
+///
+/// x: shape [..., d], Float, Half or BFloat16 on the CPU, any strides. A delta has x's type and the shape of
+/// x but for the last dimension, which is d_out; rows stand where those of x do. One request for each row, in
+/// row-major order; an x without rows sends none. Answers come at full precision and are rounded once.
+///
+/// A delta has no gradient. So an x that requires one is refused while gradients are recorded, instead of
+/// training a model that does not see its adapter: torch::NoGradGuard, or x.detach() if that is what you
+/// want.
+///
+/// For one thread at a time, over all that share the client's key. Exception safety: strong, but the requests
+/// that went up before are answered: they have used up zeros of the session. What it keeps from call to call
+/// holds no secret; x and the deltas lie in libtorch's memory, which nobody wipes.
+template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
+          class Protection = lora::protects_adapter_rows<>>
+class encrypted_lora {
+  public:
+    using client_type = lora::model_client<P, Packing, Protection>;
+    using reply_type = typename client_type::reply_type;
+    /// Carries a request to the server and its reply back: fills all of the reply, which comes empty, or
+    /// throws, which goes through as it is. Messages have no number, and the reply to another request
+    /// decrypts to a wrong delta without an error. So it must match replies to requests: a connection on
+    /// which it gave up waiting may still bring the late one, and has to be closed.
+    using transport = std::function<void(std::size_t group, const lora::request<P>&, reply_type&)>;
+
+    /// @throws parameter_error without a client or a transport
+    encrypted_lora(std::shared_ptr<client_type> client, transport carry)
+        : client_(std::move(client)), carry_(std::move(carry)) {
+        if (!client_) {
+            throw parameter_error("encrypted_lora: got no client, wanted a lora::model_client");
+        }
+        if (!carry_) {
+            throw parameter_error(
+                "encrypted_lora: got no transport, wanted a function that has requests answered");
+        }
+    }
+
+    /// Groups and sites: which of them share an input, and their shapes.
+    const lora::model_layout& layout() const noexcept { return client_->layout(); }
+
+    /// The deltas of all sites of a group, in the order of layout().groups[group].sites: x is encrypted once
+    /// for q, k and v.
+    /// @param headroom  as in lora::client::encrypt, for all rows: for another try after
+    ///                  range_exceeded_error, which tells the server something (docs/guide.md)
+    /// @throws parameter_error if there is no such group; shape_error if x is not [..., d]; unsupported_error
+    ///         for tensors that cannot be read, and for gradients; c10::Error if libtorch finds no memory.
+    ///         Then, naming the row: encoding_error for what is no finite number and for a delta that x's
+    ///         type cannot hold, range_exceeded_error if an answer passed a calibrated range; otherwise as
+    ///         the transport and model_client
+    std::vector<at::Tensor> deltas(std::size_t group, const at::Tensor& x, double headroom = 1) {
+        return run(group, 0, client_->layout().at(group).sites.size(), x, headroom);
+    }
+
+    /// The delta of one site. The reply holds those of its whole group: where several are wanted, `deltas`
+    /// costs one request instead of several.
+    /// @throws parameter_error if there is no such protected site; otherwise as deltas
+    at::Tensor delta(std::string_view site, const at::Tensor& x, double headroom = 1) {
+        const lora::model_layout::place place = client_->layout().at(site);
+        return run(place.group, place.site, 1, x, headroom).front();
+    }
+
+  private:
+    /// Of `count` sites from `first` on.
+    std::vector<at::Tensor> run(std::size_t group, std::size_t first, std::size_t count, const at::Tensor& x,
+                                double headroom) {
+        const lora::model_layout::group& g = client_->layout().at(group);
+        const hidden_states states(x);
+        if (states.d() != g.d) {
+            throw shape_error(detail::got("encrypted_lora", x) + "[..., " + std::to_string(g.d) +
+                              "] for the input " + g.input);
+        }
+        if (at::GradMode::is_enabled() && x.requires_grad()) {
+            throw unsupported_error(
+                detail::got("encrypted_lora", x) +
+                "one that needs no gradient: the delta has none. Hold a torch::NoGradGuard while the model "
+                "runs, or pass x.detach()");
+        }
+        std::vector<at::Tensor> results;
+        std::vector<std::int64_t> sizes = x.sizes().vec();
+        for (std::size_t s = first; s < first + count; ++s) {
+            sizes.back() = static_cast<std::int64_t>(g.sites[s].d_out);
+            results.push_back(detail::make_tensor("encrypted_lora", sizes, x.scalar_type()));
+        }
+        const wiped_on_exit wiped{*this};
+        for (std::size_t i = 0; i < states.count(); ++i) {
+            answer(group, g, states, i, headroom);
+            for (std::size_t s = 0; s < count; ++s) {
+                const std::vector<double>& delta = deltas_[first + s];
+                naming_row(i, states.count(), [&] {
+                    detail::write_rounded(g.sites[first + s].name.c_str(), delta, results[s],
+                                          i * delta.size());
+                });
+            }
+        }
+        return results;
+    }
+
+    /// Makes deltas_ those of row i.
+    void answer(std::size_t group, const lora::model_layout::group& g, const hidden_states& states,
+                std::size_t i, double headroom) {
+        lora::query<P>& query = queries_[g.d];
+        naming_row(i, states.count(),
+                   [&] { client_->encrypt(exec::host{}, group, states.row(i, row_), query, headroom); });
+        reply_type reply;  // a new one, so that nothing of an earlier answer can stay in it
+        carry_(group, query.request, reply);
+        naming_row(i, states.count(),
+                   [&] { client_->decrypt(exec::host{}, group, reply, query.scale, reading_, product_); });
+        client_->deltas(group, product_, deltas_);
+    }
+
+    template <class F>
+    static void naming_row(std::size_t i, std::size_t count, F&& f) {
+        const auto named = [&](const error& e) {
+            return "encrypted_lora: row " + std::to_string(i) + " of " + std::to_string(count) + ": " +
+                   e.what();
+        };
+        try {
+            f();
+        } catch (const encoding_error& e) {
+            throw encoding_error(named(e));
+        } catch (const range_exceeded_error& e) {
+            throw range_exceeded_error(named(e));
+        }
+    }
+
+    /// Wipes what was decrypted and widened.
+    struct wiped_on_exit {
+        encrypted_lora& of;
+
+        ~wiped_on_exit() {
+            memory::wipe(of.row_.data(), of.row_.size() * sizeof(float));
+            memory::wipe(of.product_.data(), of.product_.size() * sizeof(double));
+            for (auto& delta : of.deltas_) {
+                memory::wipe(delta.data(), delta.size() * sizeof(double));
+            }
+            for (auto& [outputs, work] : of.reading_.of_products) {
+                memory::wipe(work.coefficients.data(), work.coefficients.span().size_bytes());
+                memory::wipe(work.slots.data(), work.slots.span().size_bytes());
+            }
+            for (auto& [d, query] : of.queries_) {
+                query.scale = 1;  // follows from the norm of the state
+            }
+        }
+    };
+
+    std::shared_ptr<client_type> client_;
+    transport carry_;
+    std::map<std::size_t, lora::query<P>> queries_;  // for each length of hidden states
+    typename client_type::workspace reading_;
+    std::vector<float> row_;
+    std::vector<double> product_;
+    typename client_type::site_deltas deltas_;
+};
+
+/// A linear layer with an adapter that is somewhere else: forward(x) = base(x) + delta(x).
+///
+///     auto q = std::make_shared<libtorch::encrypted_linear>(
+///         q_proj, [&](const at::Tensor& x) { return adapter.delta("model.layers.0.self_attn.q_proj", x); });
+///
+/// In a model, the forward of the module around it has to call it. replace_module does not do that: it
+/// changes what parameters() and save() see, and forward goes on with its own member, without the adapter.
+/// The Linear is its submodule "base": parameters(), to() and save() see it, and of the adapter nothing. The
+/// keys of the Linear at `q` become q.base.weight and q.base.bias, so load a checkpoint before. clone(), also
+/// of a model that has one inside, is a c10::Error; TorchScript does not know it.
+///
+/// What the delta refers to must outlive it; it is for one thread at a time if the delta is.
+class encrypted_linear : public torch::nn::Module {
+  public:
+    using delta_function = std::function<at::Tensor(const at::Tensor&)>;
+
+    /// @throws parameter_error without a layer or a delta
+    encrypted_linear(torch::nn::Linear layer, delta_function delta)
+        : torch::nn::Module("encrypted_linear"), base(nullptr), delta_(std::move(delta)) {
+        if (layer.is_empty()) {
+            throw parameter_error("encrypted_linear: got no layer, wanted a torch::nn::Linear");
+        }
+        if (!delta_) {
+            throw parameter_error("encrypted_linear: got no delta, wanted a function of x");
+        }
+        base = register_module("base", std::move(layer));
+    }
+
+    /// @param x  [..., in_features]
+    /// @return   [..., out_features]: the sum, in the type of both
+    /// @throws shape_error or parameter_error if base(x) and delta(x) differ in shape or type, where libtorch
+    ///         would broadcast or convert; c10::Error of the layer, before delta is called; whatever delta
+    ///         throws
+    at::Tensor forward(const at::Tensor& x) {
+        const at::Tensor result = base->forward(x);
+        const at::Tensor delta = delta_(x);
+        if (!delta.defined() || delta.sizes() != result.sizes()) {
+            throw shape_error("encrypted_linear: got a delta of shape " +
+                              (delta.defined() ? detail::shape_text(delta.sizes()) : std::string("none")) +
+                              ", wanted " + detail::shape_text(result.sizes()) + " as the layer gives");
+        }
+        if (delta.scalar_type() != result.scalar_type()) {
+            throw parameter_error(std::string("encrypted_linear: got a delta of ") +
+                                  at::toString(delta.scalar_type()) + ", wanted " +
+                                  at::toString(result.scalar_type()) + " as the layer gives");
+        }
+        return result + delta;
+    }
+
+    void pretty_print(std::ostream& out) const override {
+        out << "tensafe::libtorch::encrypted_linear(in_features=" << base->options.in_features()
+            << ", out_features=" << base->options.out_features() << ")";
+    }
+
+    torch::nn::Linear base;
+
+  private:
+    delta_function delta_;
+};
+
+}  // namespace tensafe::libtorch

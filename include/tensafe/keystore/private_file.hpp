@@ -1,0 +1,166 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/io/file.hpp>
+#include <tensafe/io/message.hpp>
+#include <tensafe/keystore/owned_descriptor.hpp>
+#include <tensafe/memory/buffer.hpp>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <fcntl.h>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace tensafe::io {
+
+namespace detail {
+
+/// Bits of the file mode that give its group or others anything.
+inline constexpr mode_t not_the_owner = 077;
+
+inline std::string octal(mode_t mode) {
+    std::array<char, 16> text{};
+    static_cast<void>(std::snprintf(text.data(), text.size(), "%04o", static_cast<unsigned>(mode) & 07777u));
+    return text.data();
+}
+
+/// Forces the names in a file's folder to the device.
+inline void force_folder_of(const std::filesystem::path& path) {
+    const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+    const owned_descriptor names(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    // Whoever may write in a folder need not be allowed to read it, and not every file system can do this.
+    if (names.get() >= 0 && ::fsync(names.get()) != 0 && errno != EINVAL && errno != ENOTSUP &&
+        errno != EROFS) {
+        throw_io_error(path, "force the folder to the device", errno);
+    }
+}
+
+/// Writes all of it and forces it to the device.  Returns errno or 0.
+inline int write_and_force(const owned_descriptor& file, std::span<const std::byte> bytes) noexcept {
+    for (std::size_t done = 0; done < bytes.size();) {
+        const ssize_t count = ::write(file.get(), bytes.data() + done, bytes.size() - done);
+        if (count > 0) {
+            done += static_cast<std::size_t>(count);
+        } else if (count == 0) {
+            return EIO;  // again and again it would be the same
+        } else if (errno != EINTR) {
+            return errno;
+        }
+    }
+    return ::fsync(file.get()) == 0 ? 0 : errno;
+}
+
+/// Gives a file a name that nothing has, by hard links.  Returns errno or 0.
+inline int link_to_free_name(const std::string& from, const std::filesystem::path& to) noexcept {
+    if (::link(from.c_str(), to.c_str()) != 0) {
+        return errno;
+    }
+    static_cast<void>(::unlink(from.c_str()));  // who is killed before leaves both names
+    return 0;
+}
+
+/// Gives a file a name that nothing has.  Returns errno or 0.
+inline int move_to_free_name(const std::string& from, const std::filesystem::path& to) noexcept {
+#ifdef RENAME_NOREPLACE
+    if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) {
+        return 0;
+    }
+    if (errno != EINVAL && errno != ENOSYS) {  // what a file system or kernel says that cannot do this
+        return errno;
+    }
+#endif
+    return link_to_free_name(from, to);
+}
+
+/// read_private_file of a file that is open, or failed to open, with errno saying why
+inline memory::secret_buffer<std::byte> read_private(const owned_descriptor& file,
+                                                     const std::filesystem::path& path, std::size_t largest) {
+    if (file.get() < 0) {
+        throw_io_error(path, "open", errno);
+    }
+    struct stat status {};
+    if (::fstat(file.get(), &status) != 0) {
+        throw_io_error(path, "read the mode", errno);
+    }
+    if (!S_ISREG(status.st_mode)) {
+        throw io_error(quote(path.string()) + ": is not a regular file");
+    }
+    if ((status.st_mode & not_the_owner) != 0) {
+        throw io_error(quote(path.string()) + ": others than its owner have access: got mode " +
+                       octal(status.st_mode) + ", wanted 0600 (chmod 600)");
+    }
+    check_owner(path, status);
+    const auto size = static_cast<std::size_t>(status.st_size);
+    if (size > largest) {
+        throw format_error(quote(path.string()) + ": got " + std::to_string(size) +
+                           " bytes, wanted at most " + std::to_string(largest));
+    }
+    memory::secret_buffer<std::byte> bytes(size);
+    for (std::size_t done = 0; done < size;) {
+        const ssize_t count = ::read(file.get(), bytes.data() + done, size - done);
+        if (count > 0) {
+            done += static_cast<std::size_t>(count);
+        } else if (count == 0) {
+            throw io_error(quote(path.string()) + ": became shorter while it was read");
+        } else if (errno != EINTR) {
+            throw_io_error(path, "read", errno);
+        }
+    }
+    return bytes;
+}
+
+}  // namespace detail
+
+/// Reads a file that holds a secret, all of it, into memory that is wiped. A file that its group or others
+/// may read or write is refused, for it is no secret, and so is one of another user but root, for it is not
+/// ours; both are asked of the file that is then read.
+/// @param largest the longest file that is read, in bytes
+/// @throws io_error if it cannot be read, is no regular file, belongs to another user but root, or its mode
+///         gives anything to others than its owner; format_error if it is longer than `largest`
+inline memory::secret_buffer<std::byte> read_private_file(const std::filesystem::path& path,
+                                                          std::size_t largest) {
+    return detail::read_private(
+        detail::owned_descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)), path,
+        largest);
+}
+
+/// Puts a secret at `path` for its owner alone (mode 0600), all of it or nothing: written to a temporary file
+/// beside it, forced to the device, then given its name, which is forced to the device too where the file
+/// system can do that. What stands at `path` already, a link too, is never written over: a key that is lost
+/// is lost. Needs a file system that renames without replacing, as those of Linux do, or has hard links.
+///
+/// A process or system that dies here can leave the secret, or a part of it, in a file that is named as
+/// `path` with ".partial-" and six characters behind it, mode 0600, which nothing removes. Where there are
+/// hard links only, that can also be a second name of the file at `path`.
+///
+/// Thread safety: any threads and processes; of several that create the same path, one succeeds.
+/// @throws io_error naming the path; nothing is left behind, but if it says that the folder cannot be forced
+///         to the device: the whole file then stands at `path`, but a power failure may take it away
+inline void create_private_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+    std::string temporary = path.string() + ".partial-XXXXXX";
+    int failure = 0;
+    {
+        const detail::owned_descriptor file = detail::create_temporary(temporary);
+        // An unusual umask may have taken something away.
+        failure = ::fchmod(file.get(), S_IRUSR | S_IWUSR) == 0 ? 0 : errno;
+        if (failure == 0) {
+            failure = detail::write_and_force(file, bytes);
+        }
+    }
+    if (failure == 0) {
+        failure = detail::move_to_free_name(temporary, path);
+    }
+    if (failure != 0) {
+        static_cast<void>(::unlink(temporary.c_str()));
+        detail::throw_io_error(path, "create", failure);
+    }
+    detail::force_folder_of(path);
+}
+
+}  // namespace tensafe::io

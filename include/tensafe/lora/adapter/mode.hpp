@@ -1,0 +1,89 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tensafe::lora {
+
+/// Who applies B. `client_held_b`: the server holds A, the reply is A*h, and the client multiplies by scale *
+/// B. `blind`: the server holds scale * B * A and the reply is the delta; the client holds nothing of the
+/// adapter, and messages are longer.
+enum class mode { client_held_b, blind };
+
+/// Rows of the matrix that a server holds: A has rank of them, scale * B * A has d_out.
+constexpr std::size_t served_rows(mode m, std::size_t rank, std::size_t d_out) noexcept {
+    return m == mode::client_held_b ? rank : d_out;
+}
+
+/// The same adapter with all rows of A at norm 1 and their norms moved into B: integers of one size then
+/// serve all rows equally well, and no norm of A travels. Rows of zeros stay. Rounded to float: deltas change
+/// by about 1e-7 of their norm.
+/// @throws shape_error unless both matrices have the site's shape; encoding_error if an entry of B gets too
+///         large
+inline adapter_site balance(adapter_site site) {
+    site.a.check("balance: A of site " + site.name);
+    site.b.check("balance: B of site " + site.name);
+    if (site.b.columns != site.a.rows) {
+        throw shape_error("balance: site " + site.name + " has a B of " + std::to_string(site.b.columns) +
+                          " columns, wanted " + std::to_string(site.a.rows) + ", the rank");
+    }
+    for (std::size_t r = 0; r < site.rank(); ++r) {
+        double squares = 0;
+        for (const float x : site.a.row(r)) {
+            squares += static_cast<double>(x) * static_cast<double>(x);
+        }
+        const double norm = std::sqrt(squares);
+        if (!(norm > 0) || !std::isfinite(norm)) {
+            continue;  // the server refuses what is no number, and names it
+        }
+        for (float& x : site.a.row(r)) {
+            x = static_cast<float>(static_cast<double>(x) / norm);
+        }
+        for (std::size_t k = 0; k < site.d_out(); ++k) {
+            float& x = site.b.row(k)[r];
+            const bool finite = std::isfinite(x);
+            x = static_cast<float>(static_cast<double>(x) * norm);
+            if (finite && !std::isfinite(x)) {
+                throw encoding_error("balance: row " + std::to_string(k) + ", column " + std::to_string(r) +
+                                     " of B of site " + site.name +
+                                     " passes the range of float once it carries the norm of its row of A");
+            }
+        }
+    }
+    return site;
+}
+
+/// scale * B * A, d_out x d_in: what a server of mode `blind` holds.
+/// @throws shape_error unless both matrices have the site's shape
+inline matrix merge(const adapter_site& site) {
+    site.a.check("merge: A of site " + site.name);
+    site.b.check("merge: B of site " + site.name);
+    if (site.b.columns != site.a.rows) {
+        throw shape_error("merge: site " + site.name + " has a B of " + std::to_string(site.b.columns) +
+                          " columns, wanted " + std::to_string(site.a.rows) + ", the rank");
+    }
+    matrix product(site.d_out(), site.d_in());
+    std::vector<double> row(site.d_in());
+    for (std::size_t k = 0; k < site.d_out(); ++k) {
+        row.assign(site.d_in(), 0);
+        for (std::size_t r = 0; r < site.rank(); ++r) {
+            const double factor = site.scale * static_cast<double>(site.b.row(k)[r]);
+            const std::span<const float> a = site.a.row(r);
+            for (std::size_t t = 0; t < row.size(); ++t) {
+                row[t] += factor * static_cast<double>(a[t]);
+            }
+        }
+        for (std::size_t t = 0; t < row.size(); ++t) {
+            product.row(k)[t] = static_cast<float>(row[t]);
+        }
+    }
+    return product;
+}
+
+}  // namespace tensafe::lora

@@ -1,0 +1,357 @@
+#pragma once
+
+#include <tensafe/ckks/zero.hpp>
+#include <tensafe/core/error.hpp>
+#include <tensafe/exec/host.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
+#include <tensafe/lora/adapter/mode.hpp>
+#include <tensafe/lora/adapter/plain.hpp>
+#include <tensafe/lora/model/model_layout.hpp>
+#include <tensafe/lora/model/model_server.hpp>
+#include <tensafe/lora/packing/column_batched.hpp>
+#include <tensafe/lora/packing/layout.hpp>
+#include <tensafe/lora/packing/messages.hpp>
+#include <tensafe/lora/protocol/client.hpp>
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tensafe::lora {
+
+/// What the client of a model holds of the adapter: of a protected site B, which carries the norms of A's
+/// rows, and the scale, without A (client_held_b), or nothing (blind); sites that the server does not keep to
+/// itself whole. Made by whoever has the adapter, with the options of the model_server.
+/// @throws as balance, and as model_server for shapes and names
+inline adapter client_part(const adapter& from, const model_options& options = {}) {
+    static_cast<void>(detail::group_sites(from, options));  // checks
+    adapter held;
+    for (const adapter_site& site : from.sites) {
+        if (!detail::is_protected(options, site)) {
+            held.sites.push_back(site);
+        } else if (options.mode == lora::mode::client_held_b) {
+            held.sites.push_back(balance(site));
+            held.sites.back().a = {};
+        }
+    }
+    return held;
+}
+
+namespace detail {
+/// out = scale * b * x, each entry as apply_b has it. Four rows at a time: the sums of one wait for each
+/// other.
+inline void apply_b_into(const matrix& b, double scale, std::span<const double> x,
+                         std::span<double> out) noexcept {
+    std::size_t k = 0;
+    for (; k + 4 <= b.rows; k += 4) {
+        const float* const rows = b.values.data() + k * b.columns;
+        double sums[4] = {};
+        for (std::size_t r = 0; r < x.size(); ++r) {
+            for (std::size_t i = 0; i < 4; ++i) {
+                sums[i] += static_cast<double>(rows[i * b.columns + r]) * x[r];
+            }
+        }
+        for (std::size_t i = 0; i < 4; ++i) {
+            out[k + i] = sums[i] * scale;
+        }
+    }
+    for (; k < b.rows; ++k) {
+        double sum = 0;
+        for (std::size_t r = 0; r < x.size(); ++r) {
+            sum += static_cast<double>(b.row(k)[r]) * x[r];
+        }
+        out[k] = sum * scale;
+    }
+}
+}  // namespace detail
+
+/// The client of a whole model: encrypts the input of a group once for all its sites, and makes their deltas
+/// of the reply. One key serves any number of models and groups: it is shared with other clients of models.
+///
+/// As with lora::client, encryption is for one thread at a time (over all that share the key) and all else is
+/// const and thread-safe. Exception safety: strong, but for the contents of what is written. Messages of
+/// exceptions name the group's input.
+template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
+          class Protection = protects_adapter_rows<>>
+class model_client {
+  public:
+    using decode_layout = lora::layout<P, Packing, Protection>;
+    using prefill_layout = lora::layout<P, column_batched, prefill_protection<Protection>>;
+    using reply_type = reply<P, Packing, Protection>;
+    using prefill_reply_type = reply<P, column_batched, prefill_protection<Protection>>;
+    /// One vector for each site of a group, in the order of layout().groups[group].sites: d_out entries each.
+    using site_deltas = std::vector<std::vector<double>>;
+
+    /// @param keys    with the secret key
+    /// @param layout  from the server: checked here, also against the parameter set
+    /// @param held    of client_part; sites that the layout does not name are applied in the clear
+    /// @throws parameter_error or shape_error, naming site or input, if the layout is none that a
+    ///         model_server of these types has, a site is missing in `held` or there twice, or has another
+    ///         shape or scale there
+    model_client(std::shared_ptr<client<P>> keys, model_layout layout, adapter held = {})
+        : keys_(std::move(keys)), layout_(std::move(layout)) {
+        if (!keys_) {
+            throw parameter_error("model_client: got no keys, wanted a lora::client");
+        }
+        layout_.check();
+        if (layout_.largest_prefill > prefill_layout::largest_batch ||
+            (layout_.largest_prefill > 0 && !offers_prefill<P, Protection>)) {
+            throw parameter_error(
+                "model_client: got a layout with prefill of " + std::to_string(layout_.largest_prefill) +
+                " hidden states, wanted at most " +
+                std::to_string(offers_prefill<P, Protection> ? prefill_layout::largest_batch : 0));
+        }
+        for (const auto& group : layout_.groups) {
+            detail::naming_input("model_client", group, [&] {
+                const std::size_t rows = group.rows(layout_.mode);
+                decode_.push_back(decode_layout::of(rows, group.d, group.row_norm));
+                if (layout_.largest_prefill > 0) {
+                    prefill_.push_back(prefill_layout::of(rows, group.d, group.row_norm));
+                }
+            });
+        }
+        take(std::move(held));
+    }
+    /// With a fresh key.
+    explicit model_client(model_layout layout, adapter held = {})
+        : model_client(std::make_shared<client<P>>(), std::move(layout), std::move(held)) {}
+
+    const model_layout& layout() const noexcept { return layout_; }
+    const std::shared_ptr<client<P>>& keys() const noexcept { return keys_; }
+
+    /// For the model_session that this server nonce is of: sent once, for all groups and for prefill.
+    ckks::zero_key<P, request_level<P>> zero_key(exec::host where, const random::seed& server_nonce) {
+        return keys_->zero_key(where, server_nonce);
+    }
+
+    /// Encrypts the hidden state that is the input of a group.
+    /// @param h         d entries
+    /// @param headroom  as in client::encrypt
+    /// @throws as client::encrypt; parameter_error if there is no such group
+    query<P> encrypt(exec::host where, std::size_t group, std::span<const float> h, double headroom = 1) {
+        query<P> result;
+        encrypt(where, group, h, result, headroom);
+        return result;
+    }
+    query<P> encrypt(exec::host where, std::size_t group, std::span<const double> h, double headroom = 1) {
+        query<P> result;
+        encrypt(where, group, h, result, headroom);
+        return result;
+    }
+    /// The same into a query of an earlier token: from the second one for this group on, nothing is
+    /// allocated. Groups of one d can share it; of slot packings also the number of rows must be one.
+    void encrypt(exec::host where, std::size_t group, std::span<const float> h, query<P>& result,
+                 double headroom = 1) {
+        encrypt_reals(where, group, h, result, headroom);
+    }
+    void encrypt(exec::host where, std::size_t group, std::span<const double> h, query<P>& result,
+                 double headroom = 1) {
+        encrypt_reals(where, group, h, result, headroom);
+    }
+
+    /// Encrypts up to layout().largest_prefill hidden states of a group, one in each row.
+    /// @throws as client::encrypt; parameter_error if there is no such group, or no prefill; shape_error for
+    ///         a longer batch
+    batch_query<P> encrypt(exec::host where, std::size_t group, const matrix& states) {
+        return detail::naming_input("model_client::encrypt", layout_.at(group), [&] {
+            const prefill_layout& l = prefill_of(group);
+            if (states.rows > layout_.largest_prefill) {
+                throw shape_error("got a batch of " + std::to_string(states.rows) +
+                                  " hidden states, wanted at most " +
+                                  std::to_string(layout_.largest_prefill));
+            }
+            return keys_->encrypt(where, l, states);
+        });
+    }
+
+    /// What decrypting the replies of all groups of a model needs, kept by the caller: memory for each number
+    /// of products that groups have. Wiped on release. For one thread at a time.
+    struct workspace {
+        std::map<std::size_t, decryption_workspace<P>> of_products;
+    };
+
+    /// The product of the group's stacked rows with h: rows(mode) entries. The warnings of client::decrypt
+    /// hold.
+    /// @throws as client::decrypt; parameter_error if there is no such group
+    std::vector<double> decrypt(exec::host where, std::size_t group, const reply_type& r,
+                                const query<P>& q) const {
+        decryption_workspace<P> work;
+        std::vector<double> product;
+        decrypt(where, group, r, q.scale, work, product);
+        return product;
+    }
+    /// The same into a vector of an earlier token: from the second one of each group on nothing is allocated,
+    /// if the vector is that of the group or has had its largest size.
+    void decrypt(exec::host where, std::size_t group, const reply_type& r, double scale, workspace& work,
+                 std::vector<double>& product) const {
+        static_cast<void>(layout_.at(group));
+        decrypt(where, group, r, scale, work.of_products[decode_[group].outputs()], product);
+    }
+    /// The same for those who keep a workspace for each number of products themselves.
+    void decrypt(exec::host where, std::size_t group, const reply_type& r, double scale,
+                 decryption_workspace<P>& work, std::vector<double>& product) const {
+        detail::naming_input("model_client::decrypt", layout_.at(group), [&] {
+            product.resize(decode_[group].rank);
+            keys_->decrypt(where, decode_[group], r, scale, work, product);
+        });
+    }
+    /// The products of a batch.
+    std::vector<std::vector<double>> decrypt(exec::host where, std::size_t group, const prefill_reply_type& r,
+                                             const batch_query<P>& q) const {
+        return detail::naming_input("model_client::decrypt", layout_.at(group),
+                                    [&] { return keys_->decrypt(where, prefill_of(group), r, q.scales); });
+    }
+
+    /// The deltas of a group's sites from the product of their rows.
+    /// @throws shape_error unless it has an entry for each row; parameter_error if there is no such group
+    site_deltas deltas(std::size_t group, std::span<const double> product) const {
+        site_deltas result;
+        deltas(group, product, result);
+        return result;
+    }
+    /// The same into those of an earlier token: from the second one on, nothing is allocated.
+    void deltas(std::size_t group, std::span<const double> product, site_deltas& result) const {
+        const model_layout::group& g = layout_.at(group);
+        if (product.size() != decode_[group].rank) {
+            throw shape_error("model_client::deltas: input " + g.input + ": got a product of " +
+                              std::to_string(product.size()) + " entries, wanted " +
+                              std::to_string(decode_[group].rank));
+        }
+        result.resize(g.sites.size());
+        for (std::size_t s = 0; s < g.sites.size(); ++s) {
+            const model_layout::site& site = g.sites[s];
+            const std::size_t rows = served_rows(layout_.mode, site.rank, site.d_out);
+            const std::span<const double> part = product.first(rows);
+            product = product.subspan(rows);
+            result[s].resize(site.d_out);
+            if (layout_.mode == lora::mode::client_held_b) {
+                detail::apply_b_into(b_[group][s], site.scale, part, result[s]);
+            } else {
+                for (std::size_t k = 0; k < part.size(); ++k) {
+                    result[s][k] = part[k] * site.scale;
+                }
+            }
+        }
+    }
+
+    /// Both steps: the deltas of a group's sites from the reply to a query.
+    /// @throws as both
+    site_deltas deltas(exec::host where, std::size_t group, const reply_type& r, const query<P>& q) const {
+        return deltas(group, decrypt(where, group, r, q));
+    }
+    /// For each hidden state of a batch.
+    std::vector<site_deltas> deltas(exec::host where, std::size_t group, const prefill_reply_type& r,
+                                    const batch_query<P>& q) const {
+        std::vector<site_deltas> result;
+        for (const auto& product : decrypt(where, group, r, q)) {
+            result.push_back(deltas(group, product));
+        }
+        return result;
+    }
+
+    /// Sites that the server does not serve, in the order in which they were given: for plain_delta.
+    std::span<const adapter_site> in_the_clear() const noexcept { return clear_; }
+
+  private:
+    void take(adapter held) {
+        std::map<std::string_view, model_layout::place> places;
+        for (std::size_t g = 0; g < layout_.groups.size(); ++g) {
+            for (std::size_t s = 0; s < layout_.groups[g].sites.size(); ++s) {
+                places[layout_.groups[g].sites[s].name] = {g, s};
+            }
+        }
+        std::vector<std::vector<matrix>> b(layout_.groups.size());
+        for (std::size_t g = 0; g < b.size(); ++g) {
+            b[g].resize(layout_.mode == lora::mode::client_held_b ? layout_.groups[g].sites.size() : 0);
+        }
+        std::map<std::string, bool> seen;
+        for (adapter_site& site : held.sites) {
+            if (!seen.try_emplace(site.name, true).second) {
+                throw parameter_error("model_client: site " + site.name + " was given twice");
+            }
+            const auto place = places.find(site.name);
+            if (place == places.end()) {
+                check_clear(site);
+                clear_.push_back(std::move(site));
+                continue;
+            }
+            const auto [group, number] = place->second;
+            check_held(site, layout_.groups[group].sites[number]);
+            b[group][number] = std::move(site.b);
+        }
+        for (std::size_t g = 0; g < b.size(); ++g) {
+            for (std::size_t s = 0; s < b[g].size(); ++s) {
+                if (b[g][s].values.empty()) {
+                    throw parameter_error("model_client: site " + layout_.groups[g].sites[s].name +
+                                          " of the layout was not given; take what client_part makes with "
+                                          "the server's options");
+                }
+            }
+        }
+        b_ = std::move(b);
+    }
+
+    static void check_clear(const adapter_site& site) {
+        site.a.check("model_client: A of site " + site.name);
+        site.b.check("model_client: B of site " + site.name);
+        if (site.a.values.empty() || site.b.columns != site.rank()) {
+            throw shape_error("model_client: site " + site.name +
+                              " is not in the layout, so it is applied in the clear: got a B of " +
+                              std::to_string(site.b.columns) + " columns for " + std::to_string(site.rank()) +
+                              " rows of A, wanted both matrices");
+        }
+    }
+
+    void check_held(const adapter_site& site, const model_layout::site& wanted) const {
+        if (layout_.mode == lora::mode::blind) {
+            throw parameter_error("model_client: site " + site.name +
+                                  " was given, but in mode blind the server applies all of it; take what "
+                                  "client_part makes with the server's options");
+        }
+        if (!site.a.values.empty()) {
+            throw parameter_error("model_client: site " + site.name +
+                                  " has an A, which the server keeps to itself; take what client_part makes: "
+                                  "its B goes with the rows that the server has balanced");
+        }
+        site.b.check("model_client: B of site " + site.name);
+        if (site.b.rows != wanted.d_out || site.b.columns != wanted.rank) {
+            throw shape_error("model_client: B of site " + site.name + " is " + std::to_string(site.b.rows) +
+                              " x " + std::to_string(site.b.columns) + ", wanted " +
+                              std::to_string(wanted.d_out) + " x " + std::to_string(wanted.rank) +
+                              " as the server's layout says");
+        }
+        if (site.scale != wanted.scale) {
+            throw parameter_error("model_client: site " + site.name + " has the scale " +
+                                  std::to_string(site.scale) + ", wanted " + std::to_string(wanted.scale) +
+                                  " as the server's layout says");
+        }
+    }
+
+    const prefill_layout& prefill_of(std::size_t group) const {
+        if (prefill_.empty()) {
+            throw parameter_error("this model has no prefill (model_options::largest_prefill of its server)");
+        }
+        return prefill_[group];
+    }
+
+    template <class Real>
+    void encrypt_reals(exec::host where, std::size_t group, std::span<const Real> h, query<P>& result,
+                       double headroom) {
+        detail::naming_input("model_client::encrypt", layout_.at(group),
+                             [&] { keys_->encrypt(where, decode_[group], h, result, headroom); });
+    }
+
+    std::shared_ptr<client<P>> keys_;
+    model_layout layout_;
+    std::vector<decode_layout> decode_;
+    std::vector<prefill_layout> prefill_;
+    std::vector<std::vector<matrix>> b_;  ///< of each site of each group
+    std::vector<adapter_site> clear_;
+};
+
+}  // namespace tensafe::lora

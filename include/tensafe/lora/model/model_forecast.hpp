@@ -1,0 +1,266 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
+#include <tensafe/lora/model/model_client.hpp>
+#include <tensafe/lora/model/model_layout.hpp>
+#include <tensafe/lora/model/model_server.hpp>
+#include <tensafe/lora/model/what_will_i_get.hpp>
+#include <tensafe/lora/packing/column_batched.hpp>
+#include <tensafe/lora/protocol/client.hpp>
+#include <tensafe/lora/protocol/cost.hpp>
+#include <tensafe/lora/protocol/server.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tensafe::perf {
+
+/// A model of equal layers with seven adapter sites each, of which nobody needs to have the files. The
+/// defaults are those of the example data: Qwen3.5-35B-A3B with one adapted expert.
+struct transformer_shape {
+    std::size_t layers = 40;
+    std::size_t d_model = 2048;
+    std::size_t d_query = 4096;  ///< outputs of q_proj, inputs of o_proj
+    std::size_t d_key = 512;     ///< outputs of k_proj and v_proj
+    std::size_t d_mlp = 512;     ///< outputs of gate_proj and up_proj, inputs of down_proj
+    std::size_t rank = 32;
+    double scale = 2;
+    std::string mlp = "mlp.experts.7";  ///< where gate_proj, up_proj and down_proj stand in a layer
+};
+
+/// Its sites, layer after layer. The matrices have rows and columns but no values: for model_forecast,
+/// model_server::bytes_for and functions that choose sites.
+inline lora::adapter sites_of(const transformer_shape& shape) {
+    lora::adapter result;
+    for (std::size_t layer = 0; layer < shape.layers; ++layer) {
+        const auto add = [&](const std::string& name, std::size_t d_in, std::size_t d_out) {
+            lora::adapter_site site;
+            site.name = "model.layers." + std::to_string(layer) + "." + name;
+            site.a.rows = shape.rank;
+            site.a.columns = d_in;
+            site.b.rows = d_out;
+            site.b.columns = shape.rank;
+            site.scale = shape.scale;
+            result.sites.push_back(std::move(site));
+        };
+        add("self_attn.q_proj", shape.d_model, shape.d_query);
+        add("self_attn.k_proj", shape.d_model, shape.d_key);
+        add("self_attn.v_proj", shape.d_model, shape.d_key);
+        add("self_attn.o_proj", shape.d_query, shape.d_model);
+        add(shape.mlp + ".gate_proj", shape.d_model, shape.d_mlp);
+        add(shape.mlp + ".up_proj", shape.d_model, shape.d_mlp);
+        add(shape.mlp + ".down_proj", shape.d_mlp, shape.d_model);
+    }
+    return result;
+}
+
+/// What serving one input of a model will be like.
+struct group_forecast {
+    std::string input;
+    std::optional<std::size_t> layer;  ///< lora::layer_of the input
+    std::vector<std::string> sites;
+    std::size_t packed_bytes = 0;   ///< of the server's memory
+    lora::token_cost decode;        ///< of one hidden state
+    double milliseconds = 0;        ///< the same, client and server, with zeros made on the spot
+    double delta_milliseconds = 0;  ///< of B, in client_held_b: what decrypting does not include
+    lora::token_cost prefill;       ///< of one batch; all zero without prefill
+    double prefill_milliseconds = 0;
+};
+
+/// Sums over groups: one generated token, and one prefill batch, through all of them.
+struct forecast_totals {
+    std::size_t requests = 0;  ///< as many as there are groups
+    std::size_t sites = 0;
+    std::size_t packed_bytes = 0;
+    std::size_t zeros = 0;  ///< encryptions of zero
+    std::size_t bytes_up = 0;
+    std::size_t bytes_down = 0;
+    double milliseconds = 0;
+    double delta_milliseconds = 0;
+    std::size_t prefill_tokens = 0;
+    std::size_t prefill_bytes_up = 0;
+    std::size_t prefill_bytes_down = 0;
+    double prefill_milliseconds = 0;
+
+    /// Of the replies to lora::default_replies generated tokens, all groups' together, from replies that are
+    /// made of the answers alone: lora::reply_budget::statistical_distance of a whole model. The root of the
+    /// sum of squares of the groups' own distances: these come from Hellinger distances of independent
+    /// floods, whose squares add up over draws (privacy::flood), whichever reply the draws belong to. 1 for
+    /// bare replies. Prefill batches are not in it.
+    double statistical_distance = 0;
+
+    std::size_t bytes() const noexcept { return bytes_up + bytes_down; }
+};
+
+/// What serving a model will be like, group by group in its order.
+struct forecast_of_model {
+    std::vector<group_forecast> groups;
+    std::size_t prefill_tokens = 0;  ///< in a batch
+
+    /// Sums over the groups that `choose` says yes to: "what if only these layers were protected?"
+    forecast_totals totals(const std::function<bool(const group_forecast&)>& choose = {}) const {
+        forecast_totals sum;
+        sum.prefill_tokens = prefill_tokens;
+        for (const group_forecast& g : groups) {
+            if (choose && !choose(g)) {
+                continue;
+            }
+            ++sum.requests;
+            sum.sites += g.sites.size();
+            sum.packed_bytes += g.packed_bytes;
+            sum.zeros += g.decode.pooled_transforms > 0 ? g.decode.outputs : 0;
+            sum.bytes_up += g.decode.bytes_up;
+            sum.bytes_down += g.decode.bytes_down;
+            sum.milliseconds += g.milliseconds;
+            sum.delta_milliseconds += g.delta_milliseconds;
+            sum.statistical_distance =
+                std::fmin(std::hypot(sum.statistical_distance, g.decode.statistical_distance), 1);
+            sum.prefill_bytes_up += g.prefill.bytes_up;
+            sum.prefill_bytes_down += g.prefill.bytes_down;
+            sum.prefill_milliseconds += g.prefill_milliseconds;
+        }
+        return sum;
+    }
+};
+
+namespace detail {
+
+inline double milliseconds_of(const lora::token_cost& cost, const unit_times& units) noexcept {
+    const auto inputs = static_cast<double>(cost.inputs);
+    const auto outputs = static_cast<double>(cost.outputs);
+    return inputs * units.input + inputs * outputs * units.product + outputs * units.output;
+}
+
+/// A product with B takes so many milliseconds for each of its entries.
+inline double measure_delta() {
+    const lora::matrix b(512, 32);
+    const std::vector<double> product(b.columns, 1.0);
+    std::vector<double> delta(b.rows);
+    const double whole = milliseconds([&] { lora::detail::apply_b_into(b, 1, product, delta); });
+    return whole / static_cast<double>(b.values.size());
+}
+
+/// Units of column batches of so many hidden states: with one row and with several, which tells the products
+/// from the expansion of the inputs.
+template <ckks::parameter_set P, class Protection>
+unit_times measure_columns(std::size_t tokens) {
+    const exec::host here;
+    using server_type = lora::server<P, lora::column_batched, Protection>;
+    constexpr std::size_t d = 32;
+    constexpr std::size_t several = 9;
+    const lora::matrix states = [&] {
+        lora::matrix m(tokens, d);
+        std::fill(m.values.begin(), m.values.end(), 1.0F);
+        return m;
+    }();
+    lora::client<P> client;
+    typename server_type::workspace work;
+    typename server_type::reply_type reply;
+    unit_times units;
+    double of_one_row = 0;
+    for (const std::size_t rows : {std::size_t{1}, several}) {
+        lora::matrix a(rows, d);
+        std::fill(a.values.begin(), a.values.end(), 1.0F);
+        const server_type server(a);
+        const auto sent = client.encrypt(here, server.layout(), states);
+        const auto multiply = [&] { server.multiply(here, sent.request, work); };
+        const double multiplied = milliseconds(multiply);
+        if (rows == 1) {
+            of_one_row = multiplied;
+            units.input =
+                milliseconds([&] { static_cast<void>(client.encrypt(here, server.layout(), states)); });
+            continue;
+        }
+        units.product = std::fmax(multiplied - of_one_row, 0) / static_cast<double>((several - 1) * d);
+        const random::seed nonce = random::fresh_seed();
+        auto zeros = server.zeros_for(nonce, client.zero_key(here, nonce));
+        const double answered = milliseconds([&] {
+            multiply();
+            if constexpr (Protection::protects) {
+                server.protect(here, zeros, work);
+            }
+            server.finish(here, work, reply);
+            static_cast<void>(client.decrypt(here, server.layout(), reply, sent.scales));
+        });
+        units.output = std::fmax(answered - multiplied, 0) / static_cast<double>(several);
+    }
+    units.input += std::fmax(of_one_row - static_cast<double>(d) * units.product, 0);
+    units.input /= static_cast<double>(d);
+    return units;
+}
+
+}  // namespace detail
+
+/// What serving a model with these options will be like, before anything is packed: bytes, which come true
+/// exactly, errors, and times on one core of this machine, measured on requests of one row: once for each
+/// length of hidden states, some milliseconds each. Looks at names, shapes and scales of the sites only.
+/// The error of a group is decode.relative_error (balanced rows; in mode blind for the largest).
+/// @param prefill_tokens  in a batch; 0: the largest that the options allow
+/// @throws as model_server for names and shapes; parameter_error, naming the input, if the set cannot hold
+///         the replies; parameter_error for more prefill_tokens than the options allow
+template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
+          class Protection = lora::protects_adapter_rows<>>
+forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_options& options = {},
+                                 std::size_t prefill_tokens = 0) {
+    using prefill_protection = lora::prefill_protection<Protection>;
+    using decode_layout = lora::layout<P, Packing, Protection>;
+    using prefill_layout = lora::layout<P, lora::column_batched, prefill_protection>;
+    const lora::model_layout model = lora::detail::group_sites(shapes, options).layout;
+    const std::size_t largest = lora::detail::offered_prefill<P, Protection>(options);
+    if (prefill_tokens > largest) {
+        throw parameter_error("model_forecast: got prefill of " + std::to_string(prefill_tokens) +
+                              " hidden states, wanted at most " + std::to_string(largest));
+    }
+    forecast_of_model result;
+    result.prefill_tokens = prefill_tokens > 0 ? prefill_tokens : largest;
+    std::map<std::size_t, detail::unit_times> units;
+    std::optional<detail::unit_times> column_units;
+    const double delta_unit = detail::measure_delta();
+    for (const auto& group : model.groups) {
+        lora::detail::naming_input("model_forecast", group, [&] {
+            group_forecast forecast;
+            forecast.input = group.input;
+            forecast.layer = lora::layer_of(group.input);
+            double delta_products = 0;
+            for (const auto& site : group.sites) {
+                forecast.sites.push_back(site.name);
+                delta_products += static_cast<double>(site.rank) * static_cast<double>(site.d_out);
+            }
+            // The rows of a group as those of one site that the server applies alone.
+            const std::size_t rows = group.rows(options.mode);
+            const lora::site_shape stacked{rows, group.d, rows};
+            forecast.decode = lora::cost_of<P, Packing, Protection>(stacked);
+            forecast.packed_bytes = lora::detail::packed_bytes(decode_layout{rows, group.d, 1});
+            const auto [found, is_first] =
+                units.try_emplace(std::min(group.d, decode_layout::of(1, 1, 1).entries_per_input()));
+            if (is_first) {
+                found->second = detail::measure_units<P, Packing, Protection>(group.d);
+            }
+            forecast.milliseconds = detail::milliseconds_of(forecast.decode, found->second);
+            forecast.delta_milliseconds =
+                options.mode == lora::mode::client_held_b ? delta_products * delta_unit : 0;
+            if (result.prefill_tokens > 0) {
+                if (!column_units) {
+                    column_units = detail::measure_columns<P, prefill_protection>(result.prefill_tokens);
+                }
+                forecast.prefill = lora::cost_of<P, lora::column_batched, prefill_protection>(
+                    stacked, lora::mode::client_held_b, result.prefill_tokens);
+                forecast.packed_bytes += lora::detail::packed_bytes(prefill_layout{rows, group.d, 1});
+                forecast.prefill_milliseconds = detail::milliseconds_of(forecast.prefill, *column_units);
+            }
+            result.groups.push_back(std::move(forecast));
+        });
+    }
+    return result;
+}
+
+}  // namespace tensafe::perf

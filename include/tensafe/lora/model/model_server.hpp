@@ -1,0 +1,343 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
+#include <tensafe/lora/adapter/mode.hpp>
+#include <tensafe/lora/model/model_layout.hpp>
+#include <tensafe/lora/model/pack_progress.hpp>
+#include <tensafe/lora/packing/budget.hpp>
+#include <tensafe/lora/packing/column_batched.hpp>
+#include <tensafe/lora/packing/layout.hpp>
+#include <tensafe/lora/packing/protection.hpp>
+#include <tensafe/lora/packing/stored_form.hpp>
+#include <tensafe/lora/protocol/server.hpp>
+#include <tensafe/lora/stored_identity.hpp>
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace tensafe::lora {
+
+/// Protection of prefill beside a decode protection: column_batched has no calibrated range, so that such a
+/// protection is replaced by the rigorous one of the same precision.
+template <class Protection>
+using prefill_protection =
+    std::conditional_t<Protection::range::can_wrap,
+                       protects_adapter_rows<rigorous, typename Protection::precision>, Protection>;
+
+/// Whether a model of these types has prefill: whether the set can hold its replies for hidden states of 4096
+/// entries. It can for private_n4096, but not for compact_n4096 and minimal_n2048 with their calibrated
+/// ranges.
+template <ckks::parameter_set P, class Protection>
+inline constexpr bool offers_prefill =
+    detail::compute_budget<P, prefill_protection<Protection>>(
+        layout<P, column_batched, prefill_protection<Protection>>::geometry(1, 4096))
+        .problem
+    == nullptr;
+
+namespace detail {
+
+/// Bytes of the packed weights of a server with this layout.
+template <ckks::parameter_set P, class Packing, class Protection>
+constexpr std::size_t packed_bytes(const layout<P, Packing, Protection>& l) noexcept {
+    if constexpr (std::is_same_v<Packing, column_batched>) {
+        return l.rank * l.d * sizeof(std::int64_t);
+    } else {
+        return l.inputs() * l.outputs() * P::degree *
+               static_cast<std::size_t>(folded_product<P>::basis::limbs) * sizeof(arith::word);
+    }
+}
+
+/// Hidden states of a prefill request, at most, of a server packed with these options.
+/// @throws parameter_error, naming what was got and wanted, for more than a set has room for
+template <ckks::parameter_set P, class Protection>
+std::size_t offered_prefill(const model_options& options) {
+    constexpr std::size_t most =
+        offers_prefill<P, Protection>
+            ? layout<P, column_batched, prefill_protection<Protection>>::largest_batch
+            : 0;
+    if (options.largest_prefill > most) {
+        throw parameter_error("model: got a largest_prefill of " + std::to_string(options.largest_prefill) +
+                              " hidden states, wanted " +
+                              (most > 0 ? "at most " + std::to_string(most)
+                                        : std::string("0: this parameter set has no room for the replies")));
+    }
+    return options.largest_prefill;
+}
+
+}  // namespace detail
+
+/// A whole adapter, packed: one server for each input that its sites share, and with prefill one more for
+/// batches of hidden states. Rows are balanced (client_held_b) or merged with B (blind) here; give it the
+/// adapter as it was read.
+///
+/// Of the adapter it keeps the packed form only, about bytes() of memory; while it packs it needs one group's
+/// matrices beside that. It cannot hold a secret key. Immutable after construction and safe to share between
+/// threads, each with its own workspace; not copyable: hold it by std::shared_ptr<const model_server>. What
+/// belongs to one client is in a model_session.
+template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
+          class Protection = protects_adapter_rows<>>
+class model_server {
+    static_assert(!std::is_same_v<Packing, column_batched>,
+                  "lora::model_server: the packing is that of single hidden states; batches are served with "
+                  "column_batched beside it (model_options::largest_prefill)");
+
+  public:
+    using parameters = P;
+    using options_type = model_options;
+    using decode_server = server<P, Packing, Protection>;
+    using prefill_server = server<P, column_batched, prefill_protection<Protection>>;
+
+    /// Packs all sites that the options protect.
+    /// @param progress  called after each group
+    /// @throws shape_error, parameter_error or encoding_error, naming site or input, for an adapter without a
+    ///         protected site, sites of one name, matrices that do not fit each other or hold what is no
+    ///         finite number, groups whose replies the parameter set cannot hold, and a largest_prefill
+    ///         beyond N or what the set has room for; and whatever progress throws
+    explicit model_server(const adapter& from, const model_options& options = {},
+                          const pack_progress& progress = {}) {
+        const detail::grouped_sites groups = grouped(from, options);
+        layout_ = groups.layout;
+        decode_.reserve(layout_.groups.size());
+        prefill_.reserve(layout_.largest_prefill > 0 ? layout_.groups.size() : 0);
+        for (std::size_t g = 0; g < layout_.groups.size(); ++g) {
+            detail::naming_input("model_server", layout_.groups[g], [&] {
+                add_group(layout_.groups[g], stack(from, groups.sites[g], layout_.mode, layout_.groups[g]));
+            });
+            if (progress) {
+                progress(g + 1, layout_.groups.size());
+            }
+        }
+    }
+
+    // A way out and back in for what was packed: io/packed_cache.hpp.
+
+    /// The model whose `store` wrote these words, made from the same adapter with the same options, without
+    /// packing. Sizes and ranges are checked, so that whatever the words are nothing but answers can be
+    /// wrong.
+    /// @param stored  a word_source: stored_words(from, options) words are taken from it
+    /// @throws as the other constructor, as far as it follows from names and shapes; format_error or
+    ///         parameter_error, naming the input, if the words are of another model or out of range; what the
+    ///         source throws
+    template <word_source Source>
+    model_server(from_stored_t, const adapter& from, const model_options& options, Source&& stored)
+        : layout_(grouped(from, options).layout) {
+        decode_.reserve(layout_.groups.size());
+        prefill_.reserve(layout_.largest_prefill > 0 ? layout_.groups.size() : 0);
+        for (auto& group : layout_.groups) {
+            detail::naming_input("model_server", group, [&] { add_stored_group(group, stored); });
+        }
+    }
+
+    /// Writes what the constructor above reads. It is as secret as the adapter.
+    /// @param to  a word_sink
+    template <word_sink Sink>
+    void store(Sink&& to) const {
+        for (std::size_t g = 0; g < decode_.size(); ++g) {
+            for (const auto& site : layout_.groups[g].sites) {
+                const auto scale = std::bit_cast<arith::word>(site.scale);
+                to(std::span(&scale, 1));
+            }
+            decode_[g].store(to);
+            if (!prefill_.empty()) {
+                prefill_[g].store(to);
+            }
+        }
+    }
+
+    /// Words that `store` writes for the model that these arguments make.
+    /// @throws as bytes_for
+    static std::size_t stored_words(const adapter& from, const model_options& options = {}) {
+        const model_layout layout = grouped(from, options).layout;
+        std::size_t sum = 0;
+        for (const auto& group : layout.groups) {
+            const std::size_t rows = group.rows(layout.mode);
+            sum += group.sites.size() + decode_server::stored_words(rows, group.d);
+            if (layout.largest_prefill > 0) {
+                sum += prefill_server::stored_words(rows, group.d);
+            }
+        }
+        return sum;
+    }
+
+    /// A text that names all that the words depend on, but for the contents of the adapter: types, mode,
+    /// prefill, which sites are protected and how they are grouped.
+    /// @throws as bytes_for
+    static std::string stored_identity(const adapter& from, const model_options& options = {}) {
+        const model_layout layout = grouped(from, options).layout;
+        // Names may hold what stands between them: their lengths tell where they end.
+        const auto name = [](const std::string& text) {
+            return std::string(1, ' ').append(std::to_string(text.size())).append(":").append(text);
+        };
+        std::string text = lora::stored_identity<P, Packing, Protection>() +
+                           (layout.mode == mode::blind ? "blind" : "client_held_b") + ", prefill of " +
+                           std::to_string(layout.largest_prefill) + "\n";
+        for (const auto& group : layout.groups) {
+            text += "input" + name(group.input) + ", sites";
+            for (const auto& site : group.sites) {
+                text += name(site.name);
+            }
+            text += "\n";
+        }
+        return text;
+    }
+
+    model_server(const model_server&) = delete;  // hundreds of megabytes: share it
+    model_server& operator=(const model_server&) = delete;
+
+    /// bytes() of the model that these arguments make, before it is packed. Looks at names, shapes and scales
+    /// only.
+    /// @throws as the constructor, as far as it follows from these
+    static std::size_t bytes_for(const adapter& from, const model_options& options = {}) {
+        return bytes_of(grouped(from, options).layout);
+    }
+
+    /// Memory of the packed matrices.
+    std::size_t bytes() const noexcept { return bytes_of(layout_); }
+
+    const model_layout& layout() const noexcept { return layout_; }
+
+    /// What answers single hidden states of a group, in decode.
+    /// @throws parameter_error if there is no such group
+    const decode_server& decode(std::size_t group) const {
+        static_cast<void>(layout_.at(group));
+        return decode_[group];
+    }
+    /// What answers batches of hidden states of a group, in prefill.
+    /// @throws parameter_error if there is no such group, or the model has no prefill
+    const prefill_server& prefill(std::size_t group) const {
+        static_cast<void>(layout_.at(group));
+        if (prefill_.empty()) {
+            throw parameter_error("model_server: this model was packed without prefill" +
+                                  std::string(offers_prefill<P, Protection>
+                                                  ? " (model_options::largest_prefill)"
+                                                  : ", which its parameter set has no room for"));
+        }
+        return prefill_[group];
+    }
+
+    /// Encryptions of zero that one generated token takes, over all groups; none for bare replies.
+    std::size_t zeros_per_token() const noexcept {
+        std::size_t sum = 0;
+        for (const decode_server& s : decode_) {
+            sum += Protection::protects ? s.layout().outputs() : 0;
+        }
+        return sum;
+    }
+    /// The same for one batch through all groups.
+    std::size_t zeros_per_prefill() const noexcept {
+        std::size_t sum = 0;
+        for (const prefill_server& s : prefill_) {
+            sum += Protection::protects ? s.layout().outputs() : 0;
+        }
+        return sum;
+    }
+
+  private:
+    using decode_layout = typename decode_server::layout_type;
+    using prefill_layout = typename prefill_server::layout_type;
+
+    static detail::grouped_sites grouped(const adapter& from, const model_options& options) {
+        detail::grouped_sites groups = detail::group_sites(from, options);
+        if (groups.layout.groups.empty()) {
+            throw shape_error("model_server: none of the " + std::to_string(from.sites.size()) +
+                              " sites of the adapter is protected, wanted at least one");
+        }
+        groups.layout.largest_prefill = detail::offered_prefill<P, Protection>(options);
+        return groups;
+    }
+
+    static std::size_t bytes_of(const model_layout& layout) noexcept {
+        std::size_t sum = 0;
+        for (const auto& group : layout.groups) {
+            const std::size_t rows = group.rows(layout.mode);
+            sum += detail::packed_bytes(decode_layout{rows, group.d, 1});
+            if (layout.largest_prefill > 0) {
+                sum += detail::packed_bytes(prefill_layout{rows, group.d, 1});
+            }
+        }
+        return sum;
+    }
+
+    /// The rows of a group's sites as they are served. Writes the scales of merged sites.
+    static matrix stack(const adapter& from, const std::vector<std::size_t>& sites, lora::mode mode,
+                        model_layout::group& group) {
+        matrix rows(0, group.d);
+        rows.values.reserve(group.rows(mode) * group.d);
+        for (std::size_t s = 0; s < sites.size(); ++s) {
+            const adapter_site& site = from.sites[sites[s]];
+            matrix own;
+            if (mode == lora::mode::blind) {
+                own = merge(site);
+                group.sites[s].scale = take_size_out(own);
+            } else {
+                own = balance(site).a;
+            }
+            rows.values.insert(rows.values.end(), own.values.begin(), own.values.end());
+            rows.rows += own.rows;
+        }
+        return rows;
+    }
+
+    /// Divides by the power of two with which the largest row gets a norm of 1/2 to 1, and returns it: one
+    /// scale of integers then serves all sites of a group. Exact, but for entries below 2^-126.
+    static double take_size_out(matrix& m) {
+        const double norm = detail::largest_row_norm(m);
+        if (!(norm > 0)) {
+            return 1;
+        }
+        int exponent = 0;
+        static_cast<void>(std::frexp(norm, &exponent));
+        for (float& x : m.values) {
+            x = static_cast<float>(std::ldexp(static_cast<double>(x), -exponent));
+        }
+        return std::ldexp(1.0, exponent);
+    }
+
+    void add_group(model_layout::group& group, const matrix& rows) {
+        const decode_server& added = decode_.emplace_back(rows);
+        group.row_norm = added.layout().row_norm;
+        if (layout_.largest_prefill > 0) {
+            prefill_.emplace_back(rows, layout_.largest_prefill);
+        }
+    }
+
+    template <class Source>
+    void add_stored_group(model_layout::group& group, Source& stored) {
+        for (auto& site : group.sites) {
+            arith::word word = 0;
+            stored(std::span(&word, 1));
+            const auto scale = std::bit_cast<double>(word);
+            if (layout_.mode == lora::mode::blind ? !detail::is_scale_of_merged(scale)
+                                                  : word != std::bit_cast<arith::word>(site.scale)) {
+                throw format_error(
+                    "site " + site.name + " has a stored scale of " + std::to_string(scale) + ", wanted " +
+                    (layout_.mode == lora::mode::blind ? "a power of two" : std::to_string(site.scale)));
+            }
+            site.scale = scale;
+        }
+        const std::size_t rows = group.rows(layout_.mode);
+        const decode_server& added =
+            decode_.emplace_back(from_stored, rows, group.d, decode_layout::largest_batch, stored);
+        group.row_norm = added.layout().row_norm;
+        if (layout_.largest_prefill > 0) {
+            const prefill_server& batches =
+                prefill_.emplace_back(from_stored, rows, group.d, layout_.largest_prefill, stored);
+            if (batches.layout().row_norm != group.row_norm) {
+                throw format_error("the stored forms for decode and prefill have different row norms");
+            }
+        }
+    }
+
+    model_layout layout_;
+    std::vector<decode_server> decode_;
+    std::vector<prefill_server> prefill_;
+};
+
+}  // namespace tensafe::lora

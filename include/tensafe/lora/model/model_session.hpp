@@ -1,0 +1,198 @@
+#pragma once
+
+#include <tensafe/ckks/zero.hpp>
+#include <tensafe/core/error.hpp>
+#include <tensafe/exec/host.hpp>
+#include <tensafe/lora/model/model_layout.hpp>
+#include <tensafe/lora/model/model_server.hpp>
+#include <tensafe/lora/packing/messages.hpp>
+#include <tensafe/lora/protocol/server.hpp>
+#include <tensafe/random/generator.hpp>
+#include <tensafe/random/seed.hpp>
+
+#include <array>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tensafe::lora {
+
+/// What a server keeps for one client: its encryptions of zero for all groups of all models of one parameter
+/// set, from the one zero key that the client sent, and memory to work in.
+///
+/// Thread-safe, except for the calls of `apply` that take no workspace: of one session, one at a time.
+/// Neither copyable nor movable: hold it by std::unique_ptr. Wiped on release; copies of the process or the
+/// machine are for empty pools only (ckks::zero_pool).
+template <ckks::parameter_set P>
+class model_session {
+  public:
+    using zero_pool = lora::zero_pool<P>;
+    using workspace = server_workspace<P>;
+
+    /// @param nonce  random::fresh_seed(), drawn by this server for the session and sent to the client
+    /// @param key    what the client answered: model_client::zero_key
+    /// @throws parameter_error if the key was made for another nonce; format_error if it is malformed
+    model_session(const random::seed& nonce, ckks::zero_key<P, request_level<P>> key)
+        : nonce_(nonce), key_(std::move(key)) {
+        if (key_.server_nonce != nonce) {
+            throw parameter_error("model_session: the client made this zero key for another server nonce");
+        }
+        ckks::check_residues(key_.b, "model_session", "the zero key");
+    }
+
+    model_session(const model_session&) = delete;  // two copies would hand out the same zeros
+    model_session& operator=(const model_session&) = delete;
+
+    /// The zeros for replies that are folded to degree 2^fold_log_n: made when they are first asked for, and
+    /// there as long as the session.
+    /// @throws parameter_error unless 0 <= fold_log_n <= P::log_n
+    zero_pool& zeros(int fold_log_n) {
+        if (fold_log_n < 0 || fold_log_n > P::log_n) {
+            throw parameter_error("model_session::zeros: got a fold_log_n of " + std::to_string(fold_log_n) +
+                                  ", wanted 0 to " + std::to_string(P::log_n));
+        }
+        const std::lock_guard lock(mutex_);
+        auto& pool = pools_[static_cast<std::size_t>(fold_log_n)];
+        if (!pool) {
+            pool = std::make_unique<zero_pool>(nonce_, key_, fold_log_n);
+        }
+        return *pool;
+    }
+
+    /// Answers one hidden state of a group. From the second token of each group on nothing is allocated.
+    /// @throws as server::apply, the message naming the group's input; parameter_error for no such group
+    template <exec::host_execution Where, class Packing, class Protection>
+    void apply(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t group,
+               const request<P>& from, reply<P, Packing, Protection>& to) {
+        apply(where, model, group, from, own_workspace(model.decode(group).layout().inputs()), to);
+    }
+    /// Answers a batch of hidden states of a group, in prefill.
+    template <exec::host_execution Where, class Packing, class Protection>
+    void apply(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t group,
+               const request<P>& from, reply<P, column_batched, prefill_protection<Protection>>& to) {
+        apply(where, model, group, from, own_workspace(0), to);
+    }
+
+    /// The same in the memory of the calling thread: a server with many sessions needs it once for each of
+    /// its threads. Nothing is allocated as long as requests of as many ciphertexts as the last one come.
+    template <exec::host_execution Where, class Packing, class Protection>
+    void apply(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t group,
+               const request<P>& from, workspace& work, reply<P, Packing, Protection>& to) {
+        answer<Protection::protects>(where, model.decode(group), model.layout().at(group), from, work, to);
+    }
+    template <exec::host_execution Where, class Packing, class Protection>
+    void apply(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t group,
+               const request<P>& from, workspace& work,
+               reply<P, column_batched, prefill_protection<Protection>>& to) {
+        answer<Protection::protects>(where, model.prefill(group), model.layout().at(group), from, work, to);
+    }
+
+    /// One hidden state of one client, in a batch over several.
+    template <class Packing, class Protection>
+    struct task {
+        model_session* of = nullptr;
+        const request<P>* from = nullptr;
+        reply<P, Packing, Protection>* to = nullptr;
+    };
+
+    /// Answers hidden states of several clients for one group at once: each packed row is read once for all.
+    /// @throws as server::apply, the message naming the group's input; parameter_error for a task without a
+    ///         session, and for no such group. Nothing is used up then
+    template <exec::host_execution Where, class Packing, class Protection>
+    static void apply(const Where& where, const model_server<P, Packing, Protection>& model,
+                      std::size_t group, std::span<const task<Packing, Protection>> tasks, workspace& work) {
+        using server_type = server<P, Packing, Protection>;
+        const server_type& s = model.decode(group);
+        std::vector<typename server_type::task> of_server;
+        of_server.reserve(tasks.size());
+        for (std::size_t t = 0; t < tasks.size(); ++t) {
+            if (Protection::protects && tasks[t].of == nullptr) {
+                throw parameter_error("model_session::apply: task " + std::to_string(t) +
+                                      " has no session (of)");
+            }
+            of_server.push_back(
+                {tasks[t].from, Protection::protects ? &tasks[t].of->zeros(s.layout().fold_log_n()) : nullptr,
+                 tasks[t].to});
+        }
+        detail::naming_input("model_session::apply", model.layout().at(group),
+                             [&] { s.apply(where, of_server, work); });
+    }
+
+    /// Makes encryptions of zero for so many generated tokens of this model, all groups, until they are
+    /// stored: for while the server is idle. There are model.zeros_per_token() for a token, 70 KB each at N =
+    /// 4096. Bare replies need none. Models of one session take from the same pools, and what is stored
+    /// already counts: with several, fill for the sum of their tokens.
+    /// @throws as zero_pool::fill
+    template <exec::host_execution Where, class Packing, class Protection>
+    void fill(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t tokens) {
+        if constexpr (Protection::protects) {
+            fill_pools(
+                where, tokens, model.layout().groups.size(), [&](std::size_t g) -> const auto& {
+                    return model.decode(g).layout();
+                });
+        }
+    }
+    /// The same for so many prefill batches through all groups: model.zeros_per_prefill() each, of 139 KB at
+    /// N = 4096.
+    /// @throws parameter_error if the model has no prefill; as zero_pool::fill
+    template <exec::host_execution Where, class Packing, class Protection>
+    void fill_prefill(const Where& where, const model_server<P, Packing, Protection>& model,
+                      std::size_t batches) {
+        if constexpr (Protection::protects) {
+            fill_pools(
+                where, batches, model.layout().groups.size(), [&](std::size_t g) -> const auto& {
+                    return model.prefill(g).layout();
+                });
+        }
+    }
+
+  private:
+    template <bool Protects, class Where, class Server, class Reply>
+    void answer(const Where& where, const Server& s, const model_layout::group& group, const request<P>& from,
+                workspace& work, Reply& to) {
+        detail::naming_input("model_session::apply", group, [&] {
+            if constexpr (Protects) {
+                s.apply(where, from, zeros(s.layout().fold_log_n()), work, to);
+            } else {
+                s.apply(where, from, work, to);
+            }
+        });
+    }
+
+    /// One for each number of ciphertexts, so that going round the groups of a model allocates nothing.
+    workspace& own_workspace(std::size_t inputs) { return work_[inputs]; }
+
+    template <class Where, class LayoutOf>
+    void fill_pools(const Where& where, std::size_t count, std::size_t groups, LayoutOf layout_of) {
+        std::array<std::size_t, static_cast<std::size_t>(P::log_n) + 1> wanted{};
+        for (std::size_t g = 0; g < groups; ++g) {
+            wanted[static_cast<std::size_t>(layout_of(g).fold_log_n())] += layout_of(g).outputs();
+        }
+        for (int fold_log_n = 0; fold_log_n <= P::log_n; ++fold_log_n) {
+            const std::size_t of_one = wanted[static_cast<std::size_t>(fold_log_n)];
+            if (of_one > 0 && count > most_zeros / of_one) {
+                throw parameter_error("model_session::fill: got " + std::to_string(count) +
+                                      " tokens or batches of " + std::to_string(of_one) +
+                                      " encryptions of zero each, wanted at most 2^32 of these");
+            }
+            if (of_one > 0 && count > 0) {
+                zeros(fold_log_n).fill(where, count * of_one);
+            }
+        }
+    }
+
+    static constexpr std::size_t most_zeros = std::size_t{1} << 32;
+
+    random::seed nonce_;
+    ckks::zero_key<P, request_level<P>> key_;
+    std::mutex mutex_;  // guards the array, not the pools
+    std::array<std::unique_ptr<zero_pool>, static_cast<std::size_t>(P::log_n) + 1> pools_;
+    std::map<std::size_t, workspace> work_;
+};
+
+}  // namespace tensafe::lora

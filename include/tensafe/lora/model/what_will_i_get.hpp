@@ -1,0 +1,190 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
+#include <tensafe/lora/adapter/mode.hpp>
+#include <tensafe/lora/protocol/client.hpp>
+#include <tensafe/lora/protocol/cost.hpp>
+#include <tensafe/lora/protocol/server.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace tensafe::perf {
+
+/// What a matrix asks of the integers that stand for it.
+struct row_statistics {
+    double smallest_norm = 0;     ///< Euclidean norms of rows
+    double largest_norm = 0;      ///< the integers are scaled for this one
+    double mean_square_norm = 0;  ///< root of the mean square
+    /// The largest answer, over its usual size norm(row) * norm(h) / sqrt(d), when h is one entry alone: what
+    /// a calibrated range has to hold if single entries of h can outweigh all others together.
+    double range_factor = 0;
+};
+
+/// What serving one site will be like.
+struct site_forecast {
+    std::string site;
+    lora::token_cost cost;  ///< bytes, products, transforms, statistical distance
+    row_statistics rows;    ///< of the matrix that is served
+    /// Deviation of the error of the answers over their norm, for hidden states without a preferred
+    /// direction; rows of unequal norms make it larger than `cost.relative_error`.
+    double relative_error = 0;
+    double milliseconds =
+        0;  ///< a hidden state, client and server with kept workspaces, one core of this machine
+};
+
+/// O(rows * columns).  @throws as lora::server for entries that are no finite numbers
+inline row_statistics statistics_of(const lora::matrix& a) {
+    row_statistics result;
+    result.largest_norm = lora::detail::largest_row_norm(a);
+    result.smallest_norm = result.largest_norm;
+    double squares_of_all = 0;
+    for (std::size_t r = 0; r < a.rows; ++r) {
+        double squares = 0;
+        double largest = 0;
+        for (const float x : a.row(r)) {
+            squares += static_cast<double>(x) * static_cast<double>(x);
+            largest = std::fmax(largest, std::fabs(static_cast<double>(x)));
+        }
+        squares_of_all += squares;
+        result.smallest_norm = std::fmin(result.smallest_norm, std::sqrt(squares));
+        if (squares > 0) {
+            result.range_factor =
+                std::fmax(result.range_factor,
+                          largest / std::sqrt(squares) * std::sqrt(static_cast<double>(a.columns)));
+        }
+    }
+    if (a.rows > 0) {
+        result.mean_square_norm = std::sqrt(squares_of_all / static_cast<double>(a.rows));
+    }
+    return result;
+}
+
+namespace detail {
+
+/// The best of a few runs.
+template <class F>
+double milliseconds(F f) {
+    double best = std::numeric_limits<double>::infinity();
+    for (int run = 0; run < 5; ++run) {
+        const auto start = std::chrono::steady_clock::now();
+        f();
+        const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
+        best = std::fmin(best, elapsed.count());
+    }
+    return best;
+}
+
+/// Milliseconds of one input, one product and one output on this machine.
+struct unit_times {
+    double input = 0;
+    double product = 0;
+    double output = 0;
+};
+
+/// Runs a request with one row and as many entries of a site's as one input holds.
+template <ckks::parameter_set P, class Packing, class Protection>
+unit_times measure_units(std::size_t d_in) {
+    const exec::host here;
+    using server_type = lora::server<P, Packing, Protection>;
+    constexpr bool batched = std::is_same_v<Packing, lora::column_batched>;
+    const std::size_t d =
+        std::min(d_in, batched ? std::size_t{32} : server_type::layout_type::of(1, 1, 1).entries_per_input());
+    lora::matrix a(1, d);
+    std::fill(a.values.begin(), a.values.end(), 1.0F);
+    const server_type server(a);
+    lora::client<P> client;
+    const random::seed nonce = random::fresh_seed();
+    auto zeros = server.zeros_for(nonce, client.zero_key(here, nonce));
+    typename server_type::workspace work;
+    typename server_type::reply_type reply;
+    const auto query = [&] {
+        if constexpr (batched) {
+            return client.encrypt(here, server.layout(), a);
+        } else {
+            return client.encrypt(here, server.layout(), a.row(0));
+        }
+    };
+    const auto sent = query();
+    const auto multiply = [&] {
+        server.expand(here, sent.request, work);
+        server.multiply(here, sent.request, work);
+    };
+    const auto finish = [&] {
+        if constexpr (Protection::protects) {
+            server.protect(here, zeros, work);
+        }
+        server.finish(here, work, reply);
+        if constexpr (batched) {
+            static_cast<void>(client.decrypt(here, server.layout(), reply, sent.scales));
+        } else {
+            static_cast<void>(client.decrypt(here, server.layout(), reply, sent.scale));
+        }
+    };
+    const auto inputs = static_cast<double>(server.layout().inputs());
+    unit_times units;
+    const double expanded_and_multiplied = milliseconds(multiply);
+    const double multiplied = milliseconds([&] { server.multiply(here, sent.request, work); });
+    units.input = (milliseconds([&] { static_cast<void>(query()); }) +
+                   std::fmax(expanded_and_multiplied - multiplied, 0)) /
+                  inputs;
+    units.product = multiplied / (inputs * static_cast<double>(server.layout().outputs()));
+    units.output = milliseconds([&] {
+                       multiply();
+                       finish();
+                   }) -
+                   expanded_and_multiplied;
+    units.output = std::fmax(units.output, 0) / static_cast<double>(server.layout().outputs());
+    return units;
+}
+
+}  // namespace detail
+
+/// What serving a site will be like, before anything is served: predicted error, bytes, time. Mode
+/// `client_held_b` means a balanced site (lora::balance). Measures this machine for some milliseconds.
+/// @throws parameter_error, naming the site, if the set cannot hold the replies; as lora::server otherwise
+template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
+          class Protection = lora::protects_adapter_rows<>>
+site_forecast what_will_i_get(const lora::adapter_site& site, lora::mode mode = lora::mode::client_held_b) {
+    site_forecast forecast;
+    forecast.site = site.name;
+    forecast.rows = statistics_of(mode == lora::mode::blind ? lora::merge(site) : lora::balance(site).a);
+    detail::unit_times units;
+    try {
+        forecast.cost = lora::cost_of<P, Packing, Protection>(site.shape(), mode);
+        units = detail::measure_units<P, Packing, Protection>(site.d_in());
+    } catch (const parameter_error& e) {
+        throw parameter_error("what_will_i_get: site " + site.name + ": " + e.what());
+    }
+    forecast.relative_error =
+        forecast.rows.mean_square_norm > 0
+            ? forecast.cost.relative_error * forecast.rows.largest_norm / forecast.rows.mean_square_norm
+            : 0;
+    const auto inputs = static_cast<double>(forecast.cost.inputs);
+    const auto outputs = static_cast<double>(forecast.cost.outputs);
+    forecast.milliseconds =
+        (inputs * units.input + inputs * outputs * units.product + outputs * units.output) /
+        static_cast<double>(forecast.cost.hidden_states);
+    return forecast;
+}
+
+/// The same for every site of an adapter, in its order.
+template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
+          class Protection = lora::protects_adapter_rows<>>
+std::vector<site_forecast> what_will_i_get(const lora::adapter& adapter,
+                                           lora::mode mode = lora::mode::client_held_b) {
+    std::vector<site_forecast> forecasts;
+    for (const lora::adapter_site& site : adapter.sites) {
+        forecasts.push_back(what_will_i_get<P, Packing, Protection>(site, mode));
+    }
+    return forecasts;
+}
+
+}  // namespace tensafe::perf

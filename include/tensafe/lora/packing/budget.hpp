@@ -1,0 +1,231 @@
+#pragma once
+
+#include <tensafe/ckks/flood.hpp>
+#include <tensafe/ckks/parameters.hpp>
+#include <tensafe/core/error.hpp>
+#include <tensafe/core/real.hpp>
+#include <tensafe/random/sample_centred_binomial.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace tensafe::lora {
+
+namespace detail {
+using tensafe::detail::power_of_two;
+using tensafe::detail::square_root;
+}  // namespace detail
+
+/// Replies of one client, for one adapter, over which a guarantee is stated unless another number is given.
+inline constexpr double default_replies = 0x1p20;
+
+/// The limbs that requests and replies use, when not the whole chain is needed: the fewest whose product has
+/// 80 bits, all if there is no such number. A short modulus makes short requests.
+template <ckks::parameter_set P>
+inline constexpr int request_level = [] {
+    int bits = 0;
+    for (int limb = 0; limb < P::limbs; ++limb) {
+        bits += static_cast<int>(std::bit_width(P::basis::primes[static_cast<std::size_t>(limb)]));
+        if (bits >= 80) {
+            return limb;
+        }
+    }
+    return P::max_level;
+}();
+
+/// What a packing puts into the coefficients that a reply carries.
+struct reply_geometry {
+    std::size_t rank = 0;      ///< rows of A
+    std::size_t d = 0;         ///< entries of h
+    double rows = 1;           ///< rows of A that share one output
+    double entries = 1;        ///< coefficients of all plaintexts of one output that can differ from zero
+    double amplification = 1;  ///< largest coefficient, in units of the largest answer that one row can make
+    std::size_t checks = 0;    ///< check rows, for calibrated ranges
+};
+
+/// Every number of a protected reply that follows from the parameter set, the packing and the shape; all of
+/// it public. In units of the integers modulo Q unless stated otherwise. docs/design/noise.md derives each
+/// line.
+struct reply_budget {
+    double modulus = 0;          ///< Q
+    double weight_norm = 0;      ///< the integers that stand for a row of A have this Euclidean norm
+    double longest_row = 0;      ///< the same after rounding to integers, at most
+    double noise_deviation = 0;  ///< of e*A in a wanted coefficient: what the flood has to cover
+    double noise_worst = 0;      ///< largest magnitude of it and the rounding of h, in check rows too
+    double zero_deviation = 0;   ///< the same for the noise of the encryption of zero
+    double zero_worst = 0;
+    privacy::bell_flood flood{};
+    int reply_bits = 0;  ///< bits of a coefficient of the reply
+    int check_bits = 0;  ///< the same for the output of check rows; 0 if the range is rigorous
+    double range = 0;    ///< largest wanted coefficient before noise, so that the sum stays below Q/2
+    double typical = 0;  ///< root mean square of a wanted coefficient when the client fills the range
+    double rounding_deviation = 0;  ///< of the switch to `reply_bits`
+    double relative_error = 0;      ///< deviation of all errors of an answer, over its root mean square
+    /// Mean square of e*A over wanted coefficients, in units of noise_deviation^2: check rows are longer.
+    double leak_share = 1;
+
+    /// Root mean square, over wanted coefficients, of everything that the client can measure about A beside
+    /// the answers: e*A and the zero's noise.
+    constexpr double leak_deviation() const {
+        return detail::square_root(leak_share * noise_deviation * noise_deviation +
+                                   zero_deviation * zero_deviation);
+    }
+    /// How far, at most, `replies` replies are from replies that could be made from the answers alone, as
+    /// total variation distance; computational assumptions aside.
+    constexpr double statistical_distance(std::size_t wanted, double replies = default_replies) const {
+        return flood.statistical_distance(leak_deviation(), static_cast<double>(wanted) * replies);
+    }
+};
+
+namespace detail {
+
+template <class Basis>
+constexpr double modulus_of_basis() {
+    double product = 1;
+    for (const arith::word q : Basis::primes) {
+        product *= static_cast<double>(q);
+    }
+    return product;
+}
+
+/// Of the rounding of c0 and c1 to integers, seen through a ternary secret.
+constexpr double switch_deviation(double degree) {
+    return detail::square_root(degree / 18 + 1.0 / 12);
+}
+
+/// The smallest width whose rounding, `switch_deviation` units of the last bit, is at most `largest` times
+/// the modulus.
+constexpr int width_for(double degree, double largest) {
+    int bits = 1;
+    while (bits < 60 && switch_deviation(degree) * detail::power_of_two(-bits) > largest) {
+        ++bits;
+    }
+    return bits;
+}
+
+// The parts of the error that rounding A and rounding the reply may take; the flood has the rest, at least
+// 0.39 of the whole.
+inline constexpr double part_of_weights = 0.45;
+inline constexpr double part_of_rounding = 0.8;
+/// Check rows may be this much longer than rows of A.
+inline constexpr double check_norm = 2.5;
+/// Check rows tell multiples of Q apart from this part of it.
+inline constexpr double check_tolerance = 1.0 / 58;
+/// For up to so many multiples lost by each of two rows it is certain that they do.
+inline constexpr double most_wraps = 11;
+/// A flood below this many times what it hides would hide nothing.
+inline constexpr double least_flood_ratio = 8;
+
+struct budget_result {
+    reply_budget budget;
+    const char* problem = nullptr;  ///< why the set cannot hold such a reply, if it cannot
+};
+
+template <ckks::parameter_set P, class Protection>
+constexpr budget_result compute_budget(const reply_geometry& g) {
+    using basis = typename P::template basis_at<request_level<P>>;
+    using range_policy = typename Protection::range;
+    constexpr auto degree = static_cast<double>(P::degree);
+    constexpr double precision = Protection::precision::relative_error;
+    constexpr double eta = random::centred_binomial_eta;
+    const double root_d = square_root(static_cast<double>(g.d));
+
+    reply_budget b;
+    b.modulus = modulus_of_basis<basis>();
+    // Rounding A to integers errs by sqrt(d / 12) against a row of norm `weight_norm`, when h has no
+    // direction.
+    b.weight_norm = static_cast<double>(
+        static_cast<std::int64_t>(root_d / (square_root(12) * part_of_weights * precision)) + 1);
+    // Rounding moves every coefficient of a plaintext by 1/2 at most.
+    const double plaintext_norm = square_root(g.rows) * b.weight_norm + square_root(g.entries) / 2;
+    b.longest_row = plaintext_norm / square_root(g.rows);
+    b.noise_deviation = square_root(eta / 2) * plaintext_norm;
+    const double longest_plaintext = (g.checks > 0 ? check_norm : 1) * plaintext_norm;
+    // With the rounding of h, which is no secret from the client and no leak.
+    b.noise_worst = (eta + 0.5) * square_root(g.entries) * longest_plaintext;
+    const auto rank = static_cast<double>(g.rank);
+    const auto checks = static_cast<double>(g.checks);
+    b.leak_share = (rank + checks * check_norm * check_norm) / (rank + checks);
+    b.zero_deviation = square_root(eta / 2 * (4 * degree / 3 + 1));
+    b.zero_worst = eta * (2 * degree + 1);
+
+    // Range over root mean square of a wanted coefficient.
+    double ratio = g.amplification * root_d;
+    if constexpr (range_policy::can_wrap) {
+        ratio = std::min(ratio, static_cast<double>(range_policy::factor));
+        if (!((root_d / ratio + 1) / 2 <= most_wraps)) {
+            return {b,
+                    "its calibrated range is too narrow for rows of this length; use a larger factor or "
+                    "rigorous"};
+        }
+    }
+    const double half = b.modulus / 2;
+    const double weights = root_d / square_root(12) / b.weight_norm;
+    const auto square = [](double x) { return x * x; };
+    if constexpr (!Protection::protects) {
+        b.range = half - b.noise_worst;
+        if (!(b.range >= 0.9 * half)) {
+            return {b, "noise would fill its modulus; use a set with a longer one"};
+        }
+        b.typical = b.range / ratio;
+        b.relative_error = square_root(square(weights) + square(b.noise_deviation / b.typical));
+        return {b, nullptr};
+    }
+    b.reply_bits = width_for(degree, part_of_rounding * precision / (2 * ratio));
+    if constexpr (range_policy::can_wrap) {
+        b.check_bits = width_for(degree, check_tolerance / 6.5);
+    }
+    b.rounding_deviation = switch_deviation(degree) * b.modulus * power_of_two(-b.reply_bits);
+    // Sums of N products of a reply's coefficients must be exact modulo the first prime.
+    if (b.reply_bits > 32 ||
+        degree * power_of_two(b.reply_bits) >= static_cast<double>(basis::primes[0] / 2)) {
+        return {
+            b,
+            "replies would need more bits than the client's arithmetic has room for; use a lower precision"};
+    }
+
+    const double rounding = b.rounding_deviation * ratio / half;
+    const double rest = square_root(precision * precision - rounding * rounding - weights * weights);
+    // Whole bits round the flood down by up to a half.
+    const double flood_deviation = rest * half / ratio;
+    if (flood_deviation >= 1) {
+        b.flood = privacy::bell_flood::of_deviation(flood_deviation);
+    }
+    if (!(b.flood.deviation() >= least_flood_ratio * b.leak_deviation())) {
+        return {
+            b,
+            "its modulus is too short to hide the noise at this precision; use a set with a longer modulus, "
+            "fewer rows in a plaintext, a calibrated range or a lower precision"};
+    }
+    // Rounding moves c0 and each coefficient of c1 by at most 1/2, and the secret is ternary.
+    const double rounding_worst = (degree + 1) / 2 * b.modulus * power_of_two(-b.reply_bits);
+    b.range = half - b.noise_worst - b.zero_worst - b.flood.largest() - rounding_worst;
+    if (!(b.range >= 0.9 * half)) {
+        return {b, "noise would fill its modulus; use a set with a longer one"};
+    }
+    b.typical = b.range / ratio;
+    b.relative_error =
+        square_root(square(weights) + square(b.rounding_deviation / b.typical) +
+                    square(b.flood.deviation() / b.typical) + square(b.leak_deviation() / b.typical));
+    return {b, nullptr};
+}
+
+}  // namespace detail
+
+/// The budget of replies of this geometry.
+/// @throws parameter_error if the set cannot hold them at the protection's precision
+template <ckks::parameter_set P, class Protection>
+constexpr reply_budget budget_for(const reply_geometry& g) {
+    const detail::budget_result result = detail::compute_budget<P, Protection>(g);
+    if (result.problem != nullptr) {
+        throw parameter_error("this parameter set, of degree " + std::to_string(P::degree) +
+                              ", cannot hold replies for a " + std::to_string(g.rank) + " x " +
+                              std::to_string(g.d) + " matrix: " + result.problem);
+    }
+    return result.budget;
+}
+
+}  // namespace tensafe::lora

@@ -1,0 +1,235 @@
+#pragma once
+
+#include <tensafe/ckks/plaintext.hpp>
+#include <tensafe/lora/packing/layout.hpp>
+#include <tensafe/lora/packing/messages.hpp>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tensafe::lora {
+
+/// h in the coefficients of polynomials, N/Rows entries in each; a plaintext holds `Rows` rows of A,
+/// reversed, side by side. The inner product of row k with the block stands in coefficient k * N/Rows of the
+/// product, and products of several blocks are added up. No other coefficient is sent. docs/design/lora.md
+/// shows that nothing else reaches these positions, wrap-around included.
+template <int Rows>
+struct coefficient_tiles {
+    static_assert(Rows >= 1 && std::has_single_bit(static_cast<unsigned>(Rows)),
+                  "lora::coefficient_tiles: the number of rows must be a power of two");
+    static constexpr int rows = Rows;
+};
+
+namespace detail {
+
+/// Rows that share check rows, and how many of these they have.
+inline constexpr std::size_t rows_per_check = 32;
+inline constexpr std::size_t checks_per_group = 4;
+
+/// How row r of a group counts in its check row k: a fixed pseudo-random number of magnitude 0.08 to 0.4.
+/// With these, what one or two rows lose is never near a multiple of Q in all four sums; a test goes through
+/// them.
+constexpr double check_weight(std::size_t r, std::size_t k) noexcept {
+    // splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+    constexpr std::uint64_t start = 86704;  // found by trying: what is said above holds for few
+    std::uint64_t x = start + 0x9e3779b97f4a7c15U * (checks_per_group * r + k + 1);
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
+    x ^= x >> 31;
+    const double magnitude = 0.08 + 0.32 * static_cast<double>(x >> 12) * 0x1p-52;
+    return (x & 1) == 0 ? magnitude : -magnitude;
+}
+
+}  // namespace detail
+
+template <ckks::parameter_set P, int Rows, class Protection>
+struct layout<P, coefficient_tiles<Rows>, Protection> {
+    static_assert(coefficient_tiles<Rows>::rows == Rows);  // completes the tag, which checks the number
+    static_assert(static_cast<std::size_t>(Rows) <= P::degree,
+                  "lora::coefficient_tiles: there are more rows than coefficients");
+    static constexpr int level = request_level<P>;
+    static constexpr bool can_wrap = Protection::range::can_wrap;
+    /// Hidden states in one request, at most.
+    static constexpr std::size_t largest_batch = 1;
+    /// Entries of h in one ciphertext.
+    static constexpr std::size_t block = P::degree / static_cast<std::size_t>(Rows);
+    static constexpr auto rows = static_cast<std::size_t>(Rows);
+
+    std::size_t rank = 0;
+    std::size_t d = 0;
+    double row_norm = 0;
+
+    friend bool operator==(const layout&, const layout&) = default;
+
+    static layout of(std::size_t rank, std::size_t d, double row_norm) {
+        const layout result{rank, d, row_norm};
+        result.check();
+        return result;
+    }
+    void check() const {
+        detail::check_shape(rank, d, row_norm);
+        static_cast<void>(budget());
+    }
+
+    static constexpr std::size_t entries_per_input() noexcept { return block; }
+    /// Ciphertexts of a request.
+    constexpr std::size_t inputs() const noexcept { return detail::ceil_divide(d, block); }
+    /// Products in a reply, those of check rows included.
+    constexpr std::size_t outputs() const noexcept {
+        return row_outputs() + checks(rank) / checks_per_output;
+    }
+    /// log2 of the coefficients of a product that count.
+    static constexpr int fold_log_n() noexcept { return std::countr_zero(rows); }
+
+    static constexpr reply_geometry geometry(std::size_t rank, std::size_t d) noexcept {
+        const auto inputs = static_cast<double>(detail::ceil_divide(d, block));
+        return {rank, d, static_cast<double>(Rows), inputs * static_cast<double>(P::degree), 1, checks(rank)};
+    }
+    /// @throws parameter_error as budget_for
+    constexpr reply_budget budget() const { return budget_for<P, Protection>(geometry(rank, d)); }
+
+    /// Coefficients of c0 that travel in output o: the first ones of the multiples of N/Rows.
+    constexpr std::size_t wanted(std::size_t o, std::size_t = 1) const noexcept {
+        return o < row_outputs() ? std::min(rows, rank - o * rows) : checks_per_output;
+    }
+    /// Bits of each coefficient of output o.
+    constexpr int reply_bits(const reply_budget& budget, std::size_t o) const noexcept {
+        return o < row_outputs() ? budget.reply_bits : budget.check_bits;
+    }
+
+    /// The plaintext of output o that meets input i: entry t of the k-th row's block in the coefficient of
+    /// X^(k*N/Rows - t), where X^-t = -X^(N-t).
+    ckks::plaintext<P, rns::coefficient_form, level> encode_weights(exec::host where, const matrix& a,
+                                                                    const reply_budget& budget, std::size_t o,
+                                                                    std::size_t i) const {
+        memory::secret_buffer<double> coefficients(P::degree);
+        const std::size_t first = i * block;
+        const std::size_t count = std::min(block, d - first);
+        for (std::size_t k = 0; k < wanted(o); ++k) {
+            const auto place = [&](std::size_t t, double x) {
+                if (t == 0) {
+                    coefficients[k * block] = x;
+                } else if (k == 0) {
+                    coefficients[P::degree - t] = -x;
+                } else {
+                    coefficients[k * block - t] = x;
+                }
+            };
+            for (std::size_t t = 0; t < count; ++t) {
+                place(t, o < row_outputs()
+                             ? static_cast<double>(a.row(o * rows + k)[first + t])
+                             : check_entry(a, (o - row_outputs()) * checks_per_output + k, first + t));
+            }
+        }
+        const double scale = row_norm > 0 ? budget.weight_norm / row_norm : 1;
+        return ckks::encode_coefficients<P, level>(where, coefficients.span(), scale);
+    }
+
+    /// What cannot be said by the shape alone about a matrix that is to be packed so.
+    /// @throws parameter_error if a check row is longer than it may be
+    void check_matrix(const matrix& a) const {
+        for (std::size_t j = 0; j < checks(rank); ++j) {
+            double sum = 0;
+            for (std::size_t t = 0; t < d; ++t) {
+                const double x = check_entry(a, j, t);
+                sum += x * x;
+            }
+            if (!(std::sqrt(sum) <= detail::check_norm * row_norm)) {
+                throw parameter_error(
+                    "server: the rows of this matrix are too much alike for a calibrated range: "
+                    "got a check row of norm " +
+                    std::to_string(std::sqrt(sum)) + ", wanted at most " +
+                    std::to_string(detail::check_norm * row_norm) + "; use the range policy lora::rigorous");
+            }
+        }
+    }
+
+    /// The scale of h for which no answer passes the range (rigorous), or none of `factor` times the usual
+    /// size (calibrated).
+    double message_scale(const reply_budget& budget, double state_norm) const noexcept {
+        double norm = budget.range / budget.longest_row;
+        if constexpr (can_wrap) {
+            norm = std::fmax(norm, std::sqrt(static_cast<double>(d)) * budget.typical / budget.longest_row);
+        }
+        return detail::scale_for(norm, state_norm);
+    }
+
+    /// Input i of the request for h, into work.message.
+    template <class Real>
+    void encode_message(exec::host where, std::span<const Real> h, std::size_t i, double scale,
+                        message_workspace<P>& work) const {
+        const std::size_t first = i * block;
+        const std::span<double> coefficients = work.reals.span().first(std::min(block, d - first));
+        std::copy_n(h.begin() + static_cast<std::ptrdiff_t>(first), coefficients.size(),
+                    coefficients.begin());
+        encoding::encode_coefficients(where, coefficients, scale, work.message);
+        memory::wipe(coefficients.data(), coefficients.size_bytes());
+    }
+
+    /// A*h from the wanted coefficients of all outputs, `rows` for each.
+    /// @throws range_exceeded_error if check rows show that an answer wrapped around
+    void collect(const reply_budget& budget, decryption_workspace<P>& work, double scale,
+                 std::span<double> answers) const {
+        const std::span<const double> coefficients = work.coefficients.span();
+        if constexpr (can_wrap) {
+            check_range(budget, coefficients);
+        }
+        const double unit = row_norm / (budget.weight_norm * scale);
+        for (std::size_t r = 0; r < rank; ++r) {
+            answers[r] = coefficients[r] * unit;
+        }
+    }
+
+    /// Products that carry rows of A; those of check rows follow.
+    constexpr std::size_t row_outputs() const noexcept { return detail::ceil_divide(rank, rows); }
+    static constexpr std::size_t checks_per_output = std::min(rows, detail::checks_per_group);
+    /// Check rows for so many rows.
+    static constexpr std::size_t checks(std::size_t rank) noexcept {
+        return can_wrap ? detail::ceil_divide(rank, detail::rows_per_check) * detail::checks_per_group : 0;
+    }
+
+  private:
+    /// Calls f(row, weight) for the rows that count in check row j.
+    template <class F>
+    void for_rows_of_check(std::size_t j, F f) const {
+        const std::size_t first = j / detail::checks_per_group * detail::rows_per_check;
+        const std::size_t end = std::min(first + detail::rows_per_check, rank);
+        for (std::size_t r = first; r < end; ++r) {
+            f(r, detail::check_weight(r - first, j % detail::checks_per_group));
+        }
+    }
+
+    double check_entry(const matrix& a, std::size_t j, std::size_t t) const {
+        double sum = 0;
+        for_rows_of_check(
+            j, [&](std::size_t r, double weight) { sum += weight * static_cast<double>(a.row(r)[t]); });
+        return sum;
+    }
+
+    void check_range(const reply_budget& budget, std::span<const double> coefficients) const {
+        bool fits = true;
+        for (std::size_t j = 0; j < checks(rank); ++j) {
+            double sum = 0;
+            for_rows_of_check(j, [&](std::size_t r, double weight) { sum += weight * coefficients[r]; });
+            const std::size_t o = row_outputs() + j / checks_per_output;
+            // A check row may wrap around itself: differences count modulo Q.
+            const double multiples = (sum - coefficients[o * rows + j % checks_per_output]) / budget.modulus;
+            fits &= std::fabs(multiples - std::nearbyint(multiples)) < detail::check_tolerance;
+        }
+        if (!fits) {
+            throw range_exceeded_error("client::decrypt: an answer passed the calibrated range of " +
+                                       std::to_string(Protection::range::factor) +
+                                       " times its usual size and wrapped around; encrypt this hidden state "
+                                       "again with more headroom, or use the range policy lora::rigorous");
+        }
+    }
+};
+
+}  // namespace tensafe::lora

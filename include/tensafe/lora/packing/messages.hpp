@@ -1,0 +1,154 @@
+#pragma once
+
+#include <tensafe/ckks/ciphertext.hpp>
+#include <tensafe/ckks/encrypt.hpp>
+#include <tensafe/lora/packing/budget.hpp>
+#include <tensafe/lora/packing/protection.hpp>
+#include <tensafe/lora/packing/replicated_slots.hpp>
+#include <tensafe/memory/bits.hpp>
+
+#include <array>
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace tensafe::lora {
+
+/// Bytes of a message beside its payload: 48 of header, 12 of shape, 4 of checksum (docs/wire-format.md).
+/// Every `bytes()` below is the length of a whole message, so counts them.
+inline constexpr std::size_t message_overhead_bytes = 64;
+
+/// Bytes of `count` residues modulo each prime of the requests of a set, bit-packed.
+template <ckks::parameter_set P>
+constexpr std::size_t packed_residues_bytes(std::size_t count) {
+    return rns::packed_bytes<typename P::template basis_at<request_level<P>>>(count);
+}
+
+/// What a client sends for one hidden state, or one batch: fresh encryptions, the uniform halves as one seed,
+/// the other halves bit-packed, limb after limb. Value semantics.
+template <ckks::parameter_set P>
+struct request {
+    std::size_t d = 0;                              ///< entries of a hidden state
+    std::size_t block = 0;                          ///< entries in one ciphertext
+    std::size_t tokens = 1;                         ///< hidden states in the batch
+    random::seed seed;                              ///< lane i * limbs + I gives limb I of c1 of input i
+    std::vector<std::vector<std::uint8_t>> inputs;  ///< c0 of each: packed_residues_bytes<P>(N) bytes
+
+    std::size_t bytes() const noexcept {
+        std::size_t sum = message_overhead_bytes + sizeof(seed.bytes);
+        for (const auto& c0 : inputs) {
+            sum += c0.size();
+        }
+        return sum;
+    }
+};
+
+/// Memory for making requests. Holds no secret between calls; wiped on release, as an exception may leave
+/// some.
+template <ckks::parameter_set P>
+struct message_workspace {
+    rns::secret_poly<typename P::template basis_at<request_level<P>>, rns::coefficient_form> message{
+        memory::uninitialized};
+    memory::secret_buffer<double> reals{P::degree, memory::uninitialized};
+    memory::secret_buffer<std::complex<double>> slots;  ///< N/2, for packings into slots
+    ckks::encryption_workspace<P> encryption;
+};
+
+/// Memory for reading replies, kept by the caller from token to token; holds the last answers. Wiped on
+/// release. One for each thread.
+template <ckks::parameter_set P>
+struct decryption_workspace {
+    memory::buffer<std::uint32_t> c1{P::degree, memory::uninitialized};
+    memory::buffer<std::uint32_t> c0{P::degree, memory::uninitialized};
+    memory::buffer<arith::word> words{P::degree, memory::uninitialized};
+    memory::secret_buffer<arith::word> sums{P::degree, memory::uninitialized};
+    memory::secret_buffer<double> coefficients;         ///< of all outputs
+    memory::secret_buffer<std::complex<double>> slots;  ///< sums of slots, for packings into slots
+};
+
+/// A product as the server computes it, without any protection: c1 in evaluation form and c0 folded to the
+/// coefficients that are wanted. Limb I of c0 holds 2^fold_log_n block sums of the evaluation form.
+template <ckks::parameter_set P>
+struct folded_product {
+    using basis = typename P::template basis_at<request_level<P>>;
+
+    std::array<memory::buffer<arith::word>, static_cast<std::size_t>(basis::limbs)> c0;
+    rns::poly<basis, rns::evaluation_form> c1;
+};
+
+/// What a server sends back. Packing and kind of protection are part of the type. Value semantics.
+template <ckks::parameter_set P, class Packing, class Protection>
+struct reply;
+
+/// The protected reply: for each product the wanted coefficients of c0 and all of c1, modulo a small power of
+/// two, bit-packed.
+template <ckks::parameter_set P, class Packing, class Range, class Precision>
+struct reply<P, Packing, protects_adapter_rows<Range, Precision>> {
+    struct output {
+        std::vector<std::uint8_t> c0;
+        std::vector<std::uint8_t> c1;
+    };
+
+    std::size_t rank = 0;
+    std::size_t d = 0;
+    std::size_t tokens = 1;
+    std::vector<output> outputs;
+
+    std::size_t bytes() const noexcept {
+        std::size_t sum = message_overhead_bytes;
+        for (const output& o : outputs) {
+            sum += o.c0.size() + o.c1.size();
+        }
+        return sum;
+    }
+};
+
+/// Bare products.
+template <ckks::parameter_set P, class Packing>
+struct reply<P, Packing, reveals_adapter_rows> {
+    std::size_t rank = 0;
+    std::size_t d = 0;
+    std::size_t tokens = 1;
+    std::vector<folded_product<P>> outputs;
+
+    std::size_t bytes() const noexcept {
+        std::size_t sum = message_overhead_bytes;
+        for (const auto& o : outputs) {
+            sum += packed_residues_bytes<P>(o.c0.front().size()) + packed_residues_bytes<P>(P::degree);
+        }
+        return sum;
+    }
+};
+
+/// What a client sends for `replicated_slots` without protection: fresh seeded encryptions of the slots, and
+/// for which layout they were made. Value semantics.
+template <ckks::parameter_set P>
+struct slot_request {
+    std::size_t d = 0;       ///< entries of the hidden state
+    std::size_t stride = 0;  ///< slots from one entry to the next: how often h stands there
+    std::vector<ckks::seeded_ciphertext<P>> inputs;
+
+    std::size_t bytes() const noexcept {
+        return message_overhead_bytes +
+               inputs.size() * (sizeof(random::seed::bytes) + rns::packed_bytes<typename P::basis>());
+    }
+};
+
+/// The reply to it: whole ciphertexts.
+template <ckks::parameter_set P, class Rows, class Replies>
+struct reply<P, replicated_slots<Rows, Replies>, reveals_adapter_rows> {
+    static constexpr int level = replicated_slots<Rows, Replies>::template reply_level<P>;
+
+    std::size_t rank = 0;
+    std::size_t d = 0;
+    std::vector<ckks::ciphertext<P, level>> products;
+
+    std::size_t bytes() const noexcept {
+        return message_overhead_bytes +
+               products.size() *
+                   (sizeof(double) + 2 * rns::packed_bytes<typename P::template basis_at<level>>());
+    }
+};
+
+}  // namespace tensafe::lora

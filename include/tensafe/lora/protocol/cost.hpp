@@ -1,0 +1,147 @@
+#pragma once
+
+#include <tensafe/lora/adapter/mode.hpp>
+#include <tensafe/lora/packing/coefficient_tiles.hpp>
+#include <tensafe/lora/packing/column_batched.hpp>
+#include <tensafe/lora/packing/interleaved_slots.hpp>
+#include <tensafe/lora/packing/messages.hpp>
+#include <tensafe/lora/packing/work_count.hpp>
+#include <tensafe/lora/protocol/reply_protection.hpp>
+
+#include <cstddef>
+#include <type_traits>
+
+namespace tensafe::lora {
+
+/// What one request and its reply cost: known at compile time, and what the code then does and sends.
+struct token_cost {
+    std::size_t inputs = 0;   ///< ciphertexts of the request
+    std::size_t outputs = 0;  ///< products in the reply
+    work_count server;        ///< with encryptions of zero made on the spot
+    /// Transforms of the server's that a filled pool of zeros has done before.
+    std::size_t pooled_transforms = 0;
+    std::size_t client_transforms = 0;
+    std::size_t bytes_up = 0;
+    std::size_t bytes_down = 0;
+    std::size_t session_bytes = 0;  ///< once: the server's nonce, and the client's zero key with both nonces
+    std::size_t hidden_states = 1;  ///< that all this serves
+    std::size_t wanted = 0;         ///< coefficients that a reply shows, for budget.statistical_distance
+    reply_budget budget{};
+    double relative_error = 0;  ///< of an answer, typically: budget.relative_error
+    /// Of `default_replies` replies from replies that are made of the answers alone.
+    double statistical_distance = 0;
+    double word_multiplications = 0;  ///< products of two words, butterflies included, both sides
+
+    constexpr std::size_t bytes() const noexcept { return bytes_up + bytes_down; }
+};
+
+/// The cost of a site of this shape.
+/// @param tokens  hidden states in a request: more than 1 for column_batched only, N unless given
+/// @throws parameter_error if the set cannot hold the replies; in a constant expression, it does not compile
+template <ckks::parameter_set P, class Packing, class Protection = protects_adapter_rows<>>
+constexpr token_cost cost_of(site_shape shape, mode m = mode::client_held_b,
+                             std::size_t tokens = layout<P, Packing, Protection>::largest_batch) {
+    const layout<P, Packing, Protection> l{served_rows(m, shape.rank, shape.d_out), shape.d_in, 1};
+    constexpr auto limbs = static_cast<std::size_t>(request_level<P>) + 1;
+    constexpr bool whole_ring = std::is_same_v<Packing, column_batched>;
+    token_cost cost;
+    cost.budget = l.budget();
+    cost.relative_error = cost.budget.relative_error;
+    cost.inputs = l.inputs();
+    cost.outputs = l.outputs();
+    cost.server.products = cost.inputs * cost.outputs;
+    cost.client_transforms = l.inputs() * limbs;
+    cost.bytes_up =
+        message_overhead_bytes + random::seed_bytes + l.inputs() * packed_residues_bytes<P>(P::degree);
+    cost.bytes_down = message_overhead_bytes;
+    for (std::size_t o = 0; o < l.outputs(); ++o) {
+        if constexpr (Protection::protects) {
+            const int bits = l.reply_bits(cost.budget, o);
+            const std::size_t wanted = l.wanted(o, tokens);
+            cost.wanted += wanted;
+            cost.client_transforms += wanted > most_inner_products ? (whole_ring ? 2 : 1) : 0;
+            cost.bytes_down += wire::packed_bytes(wanted, bits) + wire::packed_bytes(P::degree, bits);
+        } else {
+            cost.bytes_down += packed_residues_bytes<P>(std::size_t{1} << l.fold_log_n()) +
+                               packed_residues_bytes<P>(P::degree);
+        }
+    }
+    const std::size_t whole_inverses = whole_ring ? l.outputs() : 0;
+    if constexpr (Protection::protects) {
+        cost.pooled_transforms = l.outputs() * limbs;
+        cost.server.transforms = cost.pooled_transforms + (l.outputs() + whole_inverses) * limbs;
+        cost.statistical_distance = cost.budget.statistical_distance(cost.wanted);
+        cost.session_bytes =
+            3 * random::seed_bytes + packed_residues_bytes<P>(P::degree) + 2 * message_overhead_bytes;
+    } else {
+        cost.client_transforms += whole_inverses * limbs;
+        cost.statistical_distance = 1;
+    }
+    cost.hidden_states = tokens;
+    const std::size_t zero_products = Protection::protects ? l.outputs() * 2 * limbs : 0;
+    cost.word_multiplications = static_cast<double>((2 * cost.server.products * limbs + zero_products +
+                                                     l.outputs() + l.inputs() * limbs) *
+                                                    P::degree) +
+                                static_cast<double>((cost.server.transforms + cost.client_transforms) *
+                                                    P::degree / 2 * static_cast<std::size_t>(P::log_n));
+    return cost;
+}
+
+// What `best_tiling` minimises.
+struct least_bytes {
+    static constexpr double of(const token_cost& cost) noexcept { return static_cast<double>(cost.bytes()); }
+};
+struct least_compute {
+    static constexpr double of(const token_cost& cost) noexcept { return cost.word_multiplications; }
+};
+/// A weighted sum: for example nanoseconds of a byte on the wire and picoseconds of a multiplication, in one
+/// unit.
+template <int PerByte, int PerMultiplication>
+struct weighted {
+    static constexpr double of(const token_cost& cost) noexcept {
+        return PerByte * static_cast<double>(cost.bytes()) + PerMultiplication * cost.word_multiplications;
+    }
+};
+
+namespace detail {
+template <site_shape Shape, ckks::parameter_set P, class Objective, class Protection, mode Mode, int Rows>
+constexpr void try_rows(int& best, double& least) {
+    using packing = coefficient_tiles<Rows>;
+    const std::size_t rows = served_rows(Mode, Shape.rank, Shape.d_out);
+    const auto geometry = layout<P, packing, Protection>::geometry(rows, Shape.d_in);
+    if (compute_budget<P, Protection>(geometry).problem == nullptr) {
+        const double value = Objective::of(cost_of<P, packing, Protection>(Shape, Mode));
+        if (best == 0 || value < least) {
+            best = Rows;
+            least = value;
+        }
+    }
+    if constexpr (Rows < 128) {
+        try_rows<Shape, P, Objective, Protection, Mode, 2 * Rows>(best, least);
+    }
+}
+
+template <site_shape Shape, ckks::parameter_set P, class Objective, class Protection, mode Mode>
+constexpr int best_rows() {
+    int best = 0;
+    double least = 0;
+    try_rows<Shape, P, Objective, Protection, Mode, 1>(best, least);
+    return best;
+}
+}  // namespace detail
+
+/// The number of rows, 1 to 128, with which coefficient_tiles serve this shape best:
+/// `coefficient_tiles<best_tiling<site_shape{32, 2048}, ckks::private_n4096, least_bytes>>`. Chosen at
+/// compile time; does not compile if the set can hold the replies with none.
+template <site_shape Shape, ckks::parameter_set P, class Objective = least_bytes,
+          class Protection = protects_adapter_rows<>, mode Mode = mode::client_held_b>
+inline constexpr int best_tiling = [] {
+    constexpr int rows = detail::best_rows<Shape, P, Objective, Protection, Mode>();
+    static_assert(
+        rows > 0,
+        "lora::best_tiling: this set cannot hold replies of this shape at this protection; use a set "
+        "with a longer modulus, lora::calibrated or lora::reduced_precision");
+    return rows;
+}();
+
+}  // namespace tensafe::lora

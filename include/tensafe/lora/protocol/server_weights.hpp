@@ -1,0 +1,388 @@
+#pragma once
+
+#include <tensafe/ckks/zero.hpp>
+#include <tensafe/core/error.hpp>
+#include <tensafe/exec/host.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
+#include <tensafe/lora/packing/column_batched.hpp>
+#include <tensafe/lora/packing/layout.hpp>
+#include <tensafe/lora/packing/messages.hpp>
+#include <tensafe/lora/packing/stored_form.hpp>
+#include <tensafe/lora/packing/work_count.hpp>
+#include <tensafe/lora/protocol/reply_protection.hpp>
+#include <tensafe/random/generator.hpp>
+#include <tensafe/rns/limb.hpp>
+#include <tensafe/rns/panel.hpp>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tensafe::lora {
+
+/// The inputs of a request as polynomials.
+template <ckks::parameter_set P>
+struct expanded_request {
+    using form = rns::poly<typename folded_product<P>::basis, rns::evaluation_form>;
+
+    std::vector<form> c0;
+    std::vector<form> c1;
+};
+
+/// Memory for products on their way from ciphertexts to bytes: of up to four outputs, for each request of a
+/// batch.
+template <ckks::parameter_set P>
+struct product_workspace {
+    std::vector<folded_product<P>> products;
+    std::vector<ckks::zero<P, request_level<P>>> zeros;
+    protected_product<P> hidden;
+    memory::secret_buffer<arith::wide> floods;
+    memory::buffer<std::uint32_t> switched{P::degree, memory::uninitialized};
+    std::vector<const arith::word*> c0;  ///< one limb of the inputs
+    std::vector<const arith::word*> c1;
+};
+
+/// Memory that a server works in, kept by the caller from token to token: from the second token on nothing is
+/// allocated. One for each thread that calls a server.
+template <ckks::parameter_set P>
+struct server_workspace {
+    /// The last step that ran to its end.
+    enum class step { none, expanded, multiplied, hidden };
+
+    std::vector<expanded_request<P>> requests;             ///< one; or those of a batch
+    std::vector<product_workspace<P>> slots;               ///< one for each thread that works
+    std::vector<folded_product<P>> products;               ///< after multiply
+    std::vector<protected_product<P>> protected_products;  ///< after protect
+    random::generator generator;  ///< of flood seeds; to give one that is not the default is for tests
+    memory::secret_buffer<random::seed> seeds;  ///< of floods, one for each request
+    std::vector<typename ckks::zero_pool<P, request_level<P>>::ticket> tickets;
+    step done = step::none;
+    std::size_t tokens = 0;  ///< of the request that was multiplied
+    work_count work;         ///< added up over calls
+};
+
+namespace detail {
+
+template <class Layout, ckks::parameter_set P>
+void check_request(const Layout& layout, const request<P>& r, std::size_t largest_batch) {
+    const auto text = [](std::size_t d, std::size_t block, std::size_t inputs) {
+        return std::to_string(d) + " entries, " + std::to_string(block) + " in each of " +
+               std::to_string(inputs) + " ciphertexts";
+    };
+    if (r.d != layout.d || r.block != layout.entries_per_input() || r.inputs.size() != layout.inputs()) {
+        throw shape_error("server::expand: got a request of " + text(r.d, r.block, r.inputs.size()) +
+                          ", wanted " + text(layout.d, layout.entries_per_input(), layout.inputs()));
+    }
+    for (const auto& input : r.inputs) {
+        if (input.size() != packed_residues_bytes<P>(P::degree)) {
+            throw shape_error("server::expand: got a ciphertext of " + std::to_string(input.size()) +
+                              " bytes, wanted " + std::to_string(packed_residues_bytes<P>(P::degree)));
+        }
+    }
+    if (r.tokens == 0 || r.tokens > largest_batch) {
+        throw shape_error("server::expand: got a request of " + std::to_string(r.tokens) +
+                          " hidden states, wanted 1 to " + std::to_string(largest_batch));
+    }
+}
+
+/// Makes room for a product: c0 zero, c1 to be written.
+template <ckks::parameter_set P>
+void prepare(folded_product<P>& product, std::size_t folded) {
+    using basis = typename folded_product<P>::basis;
+    if (product.c1.words().empty()) {
+        product.c1 = rns::poly<basis, rns::evaluation_form>(memory::uninitialized);
+    }
+    for (auto& limb : product.c0) {
+        if (limb.size() != folded) {
+            limb = memory::buffer<arith::word>(folded, memory::uninitialized);
+        }
+        std::fill(limb.begin(), limb.end(), arith::word{0});
+    }
+}
+
+/// Both halves of input i.
+/// @pre     check_request has passed
+/// @throws format_error for a residue that is not below its prime
+template <ckks::parameter_set P, class Poly>
+void expand_input(exec::host, const request<P>& r, std::size_t i, Poly& c0, Poly& c1) {
+    using basis = typename folded_product<P>::basis;
+    std::span<const std::uint8_t> rest = r.inputs[i];
+    rns::for_each_limb<basis>([&]<int I>() {
+        constexpr arith::word q = basis::template prime<I>;
+        constexpr int bits = std::bit_width(q);
+        constexpr std::size_t bytes = wire::packed_bytes(P::degree, bits);
+        const std::span<arith::word> limb = c0.template limb<I>();
+        const bool below = wire::unpack_bits_below(rest.first(bytes), bits, q, limb);
+        rest = rest.subspan(bytes);
+        if (!below) {
+            throw format_error("server::expand: a residue of limb " + std::to_string(I) +
+                               " is not below its prime " + std::to_string(q));
+        }
+    });
+    ckks::expand_uniform(r.seed, random::stream_domain::uplink, c1,
+                         static_cast<std::uint32_t>(i * static_cast<std::size_t>(basis::limbs)));
+}
+
+/// A as plaintexts: inputs * outputs of them, encoded and transformed once, and packed into panels of four
+/// outputs.
+template <ckks::parameter_set P, class Packing>
+class packed_weights {
+    using basis = typename folded_product<P>::basis;
+
+  public:
+    /// Each panel of outputs is computed by itself.
+    static constexpr bool by_panel = true;
+
+    template <class Layout>
+    packed_weights(const Layout& layout, const reply_budget& budget, const matrix& a)
+        : panels_(ceil_divide(layout.outputs(), rns::panel_outputs)) {
+        const exec::host here;
+        layout.check_matrix(a);
+        for (std::size_t p = 0; p < panels_.size(); ++p) {
+            const rns::panel_shape shape = shape_of(layout, p);
+            const std::size_t words = shape.words(P::degree);
+            panels_[p] = memory::secret_buffer<arith::word>(words * static_cast<std::size_t>(basis::limbs),
+                                                            memory::uninitialized);
+            for (std::size_t g = 0; g < shape.outputs; ++g) {
+                for (std::size_t i = 0; i < shape.inputs; ++i) {
+                    const auto weights = ckks::forward(
+                        here, layout.encode_weights(here, a, budget, p * rns::panel_outputs + g, i));
+                    rns::for_each_limb<basis>([&]<int I>() {
+                        rns::fill_panel(
+                            shape, weights.value.template limb<I>(), i, g,
+                            panels_[p].span().subspan(static_cast<std::size_t>(I) * words, words));
+                    });
+                }
+            }
+        }
+    }
+
+    /// What `store` of the same type wrote for the same layout: panel after panel, limb after limb, residues.
+    /// @throws format_error for a residue that is not below its prime; what the source throws
+    template <class Layout, word_source Source>
+    packed_weights(from_stored_t, const Layout& layout, const reply_budget&, Source& from)
+        : panels_(ceil_divide(layout.outputs(), rns::panel_outputs)) {
+        for (std::size_t p = 0; p < panels_.size(); ++p) {
+            const std::size_t words = shape_of(layout, p).words(P::degree);
+            panels_[p] = memory::secret_buffer<arith::word>(words * static_cast<std::size_t>(basis::limbs),
+                                                            memory::uninitialized);
+            rns::for_each_limb<basis>([&]<int I>() {
+                constexpr arith::word q = basis::template prime<I>;
+                const auto limb = panels_[p].span().subspan(static_cast<std::size_t>(I) * words, words);
+                from(limb);
+                // The highest bit of this is set for x >= q, and for no other.
+                arith::word outside = 0;
+                for (const arith::word x : limb) {
+                    outside |= (q - 1 - x) | x;
+                }
+                if (outside >> 63 != 0) {
+                    throw format_error("server: a stored residue of limb " + std::to_string(I) +
+                                       " is not below its prime " + std::to_string(q));
+                }
+            });
+        }
+    }
+
+    template <word_sink Sink>
+    void store(Sink& to) const {
+        for (const auto& panel : panels_) {
+            to(panel.span());
+        }
+    }
+
+    /// Words that `store` writes.  @pre layout.check() passes
+    template <class Layout>
+    static std::size_t stored_words(const Layout& layout) noexcept {
+        return layout.inputs() * layout.outputs() * P::degree * static_cast<std::size_t>(basis::limbs);
+    }
+
+    std::size_t panels() const noexcept { return panels_.size(); }
+
+    template <class Layout>
+    void expand(exec::host where, const Layout& layout, const request<P>& r, expanded_request<P>& to) const {
+        to.c0.resize(layout.inputs());
+        to.c1.resize(layout.inputs());
+        for (std::size_t i = 0; i < layout.inputs(); ++i) {
+            expand_input(where, r, i, to.c0[i], to.c1[i]);
+        }
+    }
+
+    /// The outputs of panel p for each request: the sum over inputs of plaintext times ciphertext. c1 takes
+    /// one reduction for each coefficient, c0 one for each wanted coefficient.
+    /// @param to     product g of request r stands at r * shape_of(layout, p).outputs + g
+    /// @param zeros  at the same places: their c1 is added; or none
+    template <class Layout>
+    void multiply(const Layout& layout, std::size_t p, std::span<const expanded_request<P>> requests,
+                  product_workspace<P>& work, std::span<folded_product<P>> to,
+                  std::span<const ckks::zero<P, request_level<P>>> zeros) const {
+        const rns::panel_shape shape = shape_of(layout, p);
+        const std::size_t folded = std::size_t{1} << layout.fold_log_n();
+        const std::size_t words = shape.words(P::degree);
+        work.c0.resize(shape.inputs);
+        work.c1.resize(shape.inputs);
+        for (std::size_t r = 0; r < requests.size(); ++r) {
+            for (std::size_t g = 0; g < shape.outputs; ++g) {
+                prepare(to[r * shape.outputs + g], folded);
+            }
+        }
+        // Blocks of coefficients whose weights all requests find in cache.
+        const std::size_t at_once = std::clamp(cached_words * folded / words, std::size_t{1}, folded);
+        rns::for_each_limb<basis>([&]<int I>() {
+            const rns::panel_view panel{shape, panels_[p].data() + static_cast<std::size_t>(I) * words};
+            for (std::size_t first = 0; first < folded; first += at_once) {
+                const rns::block_range range{first, std::min(first + at_once, folded)};
+                for (std::size_t r = 0; r < requests.size(); ++r) {
+                    multiply_limb<I>(panel, requests[r], work, to.subspan(r * shape.outputs, shape.outputs),
+                                     zeros.empty() ? zeros : zeros.subspan(r * shape.outputs, shape.outputs),
+                                     range);
+                }
+            }
+        });
+    }
+
+    template <class Layout>
+    static rns::panel_shape shape_of(const Layout& layout, std::size_t p) noexcept {
+        return {layout.inputs(), std::min(rns::panel_outputs, layout.outputs() - p * rns::panel_outputs)};
+    }
+
+  private:
+    /// 256 KiB, or one block of coefficients if that is more: a quarter of the L2 cache of current server
+    /// cores.
+    static constexpr std::size_t cached_words = std::size_t{1} << 15;
+
+    template <int I>
+    static void multiply_limb(const rns::panel_view& panel, const expanded_request<P>& r,
+                              product_workspace<P>& work, std::span<folded_product<P>> to,
+                              std::span<const ckks::zero<P, request_level<P>>> zeros,
+                              rns::block_range range) {
+        for (std::size_t i = 0; i < panel.shape.inputs; ++i) {
+            work.c0[i] = r.c0[i].template limb<I>().data();
+            work.c1[i] = r.c1[i].template limb<I>().data();
+        }
+        rns::panel_results results;
+        results.blocks = to.front().c0[I].size();
+        for (std::size_t g = 0; g < to.size(); ++g) {
+            results.c0[g] = to[g].c0[I].data();
+            results.c1[g] = to[g].c1.template limb<I>().data();
+            results.addend[g] = zeros.empty() ? nullptr : zeros[g].c1.template limb<I>().data();
+        }
+        rns::multiply_panel(rns::variable_arithmetic<basis::template prime<I>>, panel,
+                            {P::degree, work.c0.data(), work.c1.data()}, results, range);
+    }
+
+    std::vector<memory::secret_buffer<arith::word>> panels_;  ///< limb after limb
+};
+
+/// A as integers, for column batches: a product is a number times a ciphertext.
+template <ckks::parameter_set P>
+class packed_weights<P, column_batched> {
+  public:
+    static constexpr bool by_panel = false;
+
+    template <class Layout>
+    packed_weights(const Layout& layout, const reply_budget& budget, const matrix& a) {
+        integers_ = memory::secret_buffer<std::int64_t>(a.values.size(), memory::uninitialized);
+        for (std::size_t k = 0; k < integers_.size(); ++k) {
+            integers_[k] =
+                static_cast<std::int64_t>(layout.integer_weight(budget, static_cast<double>(a.values[k])));
+        }
+    }
+
+    /// What `store` of the same type wrote for the same layout: the integers, row after row, each as the word
+    /// with the same bits.
+    /// @throws format_error for an integer that no entry of such a matrix has; what the source throws
+    template <class Layout, word_source Source>
+    packed_weights(from_stored_t, const Layout& layout, const reply_budget& budget, Source& from)
+        : integers_(stored_words(layout), memory::uninitialized) {
+        // The same memory: a word is the unsigned counterpart of an integer, which may alias it.
+        from(std::span(reinterpret_cast<arith::word*>(integers_.data()), integers_.size()));
+        // An entry is at most its row's norm; a little more, for what public_row_norm leaves off, and
+        // rounded.
+        const auto largest = static_cast<std::int64_t>(budget.weight_norm * (1 + 0x1p-18)) + 1;
+        bool outside = false;
+        for (const std::int64_t x : integers_) {
+            outside |= x < -largest || x > largest;
+        }
+        if (outside) {
+            throw format_error("server: a stored integer is not between -" + std::to_string(largest) +
+                               " and " + std::to_string(largest));
+        }
+    }
+
+    template <word_sink Sink>
+    void store(Sink& to) const {
+        to(std::span(reinterpret_cast<const arith::word*>(integers_.data()), integers_.size()));
+    }
+
+    /// Words that `store` writes.  @pre layout.check() passes
+    template <class Layout>
+    static std::size_t stored_words(const Layout& layout) noexcept {
+        return layout.rank * layout.d;
+    }
+
+    /// Nothing: `multiply` expands a few inputs at a time, so that memory does not grow with d.
+    template <class Layout>
+    void expand(exec::host, const Layout&, const request<P>&, expanded_request<P>&) const noexcept {}
+
+    template <exec::host_execution Where, class Layout>
+    void multiply(const Where& where, const Layout& layout, const request<P>& r, expanded_request<P>& inputs,
+                  std::vector<folded_product<P>>& products) const {
+        using basis = typename folded_product<P>::basis;
+        products.resize(layout.rank);
+        for (auto& product : products) {
+            prepare(product, P::degree);
+            product.c1.set_zero();
+        }
+        inputs.c0.resize(inputs_at_once);
+        inputs.c1.resize(inputs_at_once);
+        for (std::size_t first = 0; first < layout.d; first += inputs_at_once) {
+            const std::size_t count = std::min(inputs_at_once, layout.d - first);
+            where.for_each(count, [&](std::size_t j, std::size_t) {
+                expand_input(exec::host{}, r, first + j, inputs.c0[j], inputs.c1[j]);
+            });
+            where.for_each(layout.rank, [&](std::size_t row, std::size_t) {
+                const std::span<const std::int64_t> weights =
+                    integers_.span().subspan(row * layout.d + first, count);
+                rns::for_each_limb<basis>(
+                    [&]<int I>() { add_row<basis, I>(weights, inputs, products[row]); });
+            });
+        }
+    }
+
+  private:
+    /// Ciphertexts expanded at once: 4 MiB at N = 4096 with two limbs.
+    static constexpr std::size_t inputs_at_once = 32;
+
+    /// Adds the sum of weights times inputs to limb I of a row's product.
+    template <class Basis, int I>
+    static void add_row(std::span<const std::int64_t> weights, const expanded_request<P>& inputs,
+                        folded_product<P>& product) {
+        constexpr arith::word q = Basis::template prime<I>;
+        constexpr auto policy = rns::variable_arithmetic<q>;
+        std::array<const arith::word*, inputs_at_once> c0{};
+        std::array<const arith::word*, inputs_at_once> c1{};
+        std::array<arith::word, inputs_at_once> factors{};
+        for (std::size_t j = 0; j < weights.size(); ++j) {
+            c0[j] = inputs.c0[j].template limb<I>().data();
+            c1[j] = inputs.c1[j].template limb<I>().data();
+            const arith::word negative = static_cast<arith::word>(weights[j] >> 63);
+            const arith::word residue =
+                policy.reduce_fully((static_cast<arith::word>(weights[j]) ^ negative) - negative);
+            factors[j] = arith::subtract_if_not_below((residue ^ negative) - negative + (q & negative), q);
+        }
+        const std::span<const arith::word> used = std::span(factors).first(weights.size());
+        rns::limb::add_scaled(policy, product.c0[I].span(), std::span(c0).first(used.size()), used);
+        rns::limb::add_scaled(policy, product.c1.template limb<I>(), std::span(c1).first(used.size()), used);
+    }
+
+    memory::secret_buffer<std::int64_t> integers_;
+};
+
+}  // namespace detail
+
+}  // namespace tensafe::lora

@@ -1,0 +1,298 @@
+#pragma once
+
+#include <tensafe/core/macros.hpp>
+#include <tensafe/memory/bits_layout.hpp>
+
+#if TENSAFE_X86_64
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <immintrin.h>
+#include <limits>
+#include <span>
+
+// Packing by byte permutations: 64 bytes of values, 8 or 16 of them, at a time. Nothing outside the spans is
+// read or written. bits_layout.hpp says where each bit goes.
+
+namespace tensafe::wire::detail {
+
+/// A mask that changes nothing: g++ 12 warns of an uninitialised operand in most intrinsics without a mask.
+inline constexpr __mmask64 every_byte = ~__mmask64{0};
+
+/// What the two widths of values do differently.
+template <class T>
+struct bits_avx512;
+
+template <>
+struct bits_avx512<std::uint64_t> {
+    static constexpr std::size_t lanes = 8;
+    static constexpr __mmask8 every_lane = 0xff;
+
+    TENSAFE_AVX512 TENSAFE_INLINE static __m512i spread(std::uint64_t x) noexcept {
+        return _mm512_set1_epi64(static_cast<long long>(x));
+    }
+    TENSAFE_AVX512 TENSAFE_INLINE static __m512i shift_right(__m512i x, __m512i by) noexcept {
+        return _mm512_maskz_srlv_epi64(every_lane, x, by);
+    }
+    TENSAFE_AVX512 TENSAFE_INLINE static __m512i rotate_left(__m512i x, __m512i by) noexcept {
+        return _mm512_maskz_rolv_epi64(every_lane, x, by);
+    }
+    TENSAFE_AVX512 TENSAFE_INLINE static __m512i rotate_right(__m512i x, __m512i by) noexcept {
+        return _mm512_maskz_rorv_epi64(every_lane, x, by);
+    }
+    /// The lowest `by` bits of each lane.
+    TENSAFE_AVX512 TENSAFE_INLINE static __m512i low_bits(__m512i by) noexcept {
+        return _mm512_sub_epi64(_mm512_maskz_sllv_epi64(every_lane, spread(1), by), spread(1));
+    }
+    /// A byte in each lane to all bytes of the lane.
+    TENSAFE_AVX512 TENSAFE_INLINE static __m512i repeat_byte(__m512i x) noexcept {
+        return _mm512_mullo_epi64(x, spread(0x0101010101010101));
+    }
+    TENSAFE_AVX512 TENSAFE_INLINE static __m512i larger(__m512i x, __m512i y) noexcept {
+        return _mm512_maskz_max_epu64(every_lane, x, y);
+    }
+};
+
+template <>
+struct bits_avx512<std::uint32_t> {
+    static constexpr std::size_t lanes = 16;
+    static constexpr __mmask16 every_lane = 0xffff;
+
+    TENSAFE_AVX512 TENSAFE_INLINE static __m512i spread(std::uint64_t x) noexcept {
+        return _mm512_set1_epi32(static_cast<int>(x));
+    }
+    TENSAFE_AVX512 TENSAFE_INLINE static __m512i shift_right(__m512i x, __m512i by) noexcept {
+        return _mm512_maskz_srlv_epi32(every_lane, x, by);
+    }
+    TENSAFE_AVX512 TENSAFE_INLINE static __m512i rotate_left(__m512i x, __m512i by) noexcept {
+        return _mm512_maskz_rolv_epi32(every_lane, x, by);
+    }
+    TENSAFE_AVX512 TENSAFE_INLINE static __m512i rotate_right(__m512i x, __m512i by) noexcept {
+        return _mm512_maskz_rorv_epi32(every_lane, x, by);
+    }
+    TENSAFE_AVX512 TENSAFE_INLINE static __m512i low_bits(__m512i by) noexcept {
+        return _mm512_sub_epi32(_mm512_maskz_sllv_epi32(every_lane, spread(1), by), spread(1));
+    }
+    TENSAFE_AVX512 TENSAFE_INLINE static __m512i repeat_byte(__m512i x) noexcept {
+        return _mm512_mullo_epi32(x, spread(0x01010101));
+    }
+    TENSAFE_AVX512 TENSAFE_INLINE static __m512i larger(__m512i x, __m512i y) noexcept {
+        return _mm512_maskz_max_epu32(every_lane, x, y);
+    }
+};
+
+/// The lowest `count` bits, count <= 64.
+constexpr std::uint64_t first_bits(std::size_t count) noexcept {
+    return count >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1;
+}
+
+/// For ternary logic: (a & b) | (~a & c).
+inline constexpr int bitwise_select = 0xca;
+
+/// shift(k) for every value of a round, in its lane.
+template <class T>
+TENSAFE_AVX512 TENSAFE_INLINE __m512i
+load_shifts_avx512(const bit_layout<T, bits_avx512<T>::lanes, bits_avx512<T>::lanes>& layout) noexcept {
+    alignas(64) std::array<T, bits_avx512<T>::lanes> shifts;
+    for (std::size_t k = 0; k < shifts.size(); ++k) {
+        shifts[k] = static_cast<T>(layout.shift(k));
+    }
+    return _mm512_load_si512(shifts.data());
+}
+
+/// bit_layout::packing in registers, computed by vectors: that of 64 bytes would cost as much as packing a
+/// hundred values. The mask of the starts is the complement of that of the rest, up to bytes that do not
+/// matter.
+template <class T>
+struct packing_avx512 {
+    using lanes_of = bits_avx512<T>;
+
+    __m512i shift;
+    __m512i rest_source;
+    __m512i rest_mask;
+    __m512i starts_source;
+
+    TENSAFE_AVX512 TENSAFE_INLINE
+    packing_avx512(int bits, const bit_layout<T, lanes_of::lanes, lanes_of::lanes>& layout) noexcept
+        : shift(load_shifts_avx512<T>(layout)) {
+        const half low = for_bytes<0>(bits);
+        const half high = for_bytes<32>(bits);
+        rest_source = join(low.rest_source, high.rest_source);
+        rest_mask = join(low.rest_mask, high.rest_mask);
+        starts_source = join(low.starts_source, high.starts_source);
+    }
+
+    TENSAFE_AVX512 TENSAFE_INLINE __m512i pack(__m512i values) const noexcept {
+        const __m512i rotated = lanes_of::rotate_left(values, shift);
+        const __m512i rest = _mm512_maskz_permutexvar_epi8(every_byte, rest_source, rotated);
+        const __m512i starts = _mm512_maskz_permutexvar_epi8(every_byte, starts_source, rotated);
+        return _mm512_ternarylogic_epi64(rest_mask, rest, starts, bitwise_select);
+    }
+
+  private:
+    struct half {
+        __m512i rest_source;
+        __m512i rest_mask;
+        __m512i starts_source;
+    };
+
+    /// For 32 of the packed bytes, in lanes of 16 bits.
+    template <short First>
+    TENSAFE_AVX512 TENSAFE_INLINE static half for_bytes(int bits) noexcept {
+        const __m512i one = _mm512_set1_epi16(1);
+        const __m512i width = _mm512_set1_epi16(static_cast<short>(bits));
+        const __m512i byte = _mm512_add_epi16(numbers(), _mm512_set1_epi16(First));
+        const __m512i first_bit = _mm512_slli_epi16(byte, 3);
+        // The value of a byte's first bit: the quotient by `bits`, exact for numbers below 2^9 and widths
+        // below 2^7.
+        const auto reciprocal = static_cast<short>((65535 + bits) / bits);
+        const __m512i value = _mm512_mulhi_epu16(first_bit, _mm512_set1_epi16(reciprocal));
+        const __m512i value_bit = _mm512_mullo_epi16(value, width);
+        const __m512i within = _mm512_and_si512(_mm512_sub_epi16(byte, _mm512_srli_epi16(value_bit, 3)),
+                                                _mm512_set1_epi16(sizeof(T) - 1));
+        const __m512i lane = _mm512_mullo_epi16(value, _mm512_set1_epi16(sizeof(T)));
+        const __m512i bits_left = _mm512_sub_epi16(_mm512_add_epi16(value_bit, width), first_bit);
+        return {_mm512_or_si512(lane, within), _mm512_sub_epi16(_mm512_sllv_epi16(one, bits_left), one),
+                _mm512_add_epi16(lane, _mm512_set1_epi16(sizeof(T)))};
+    }
+
+    /// 0 to 31.
+    TENSAFE_AVX512 TENSAFE_INLINE static __m512i numbers() noexcept {
+        alignas(64) static constexpr std::array<std::uint16_t, 32> table = [] {
+            std::array<std::uint16_t, 32> result{};
+            for (std::size_t i = 0; i < result.size(); ++i) {
+                result[i] = static_cast<std::uint16_t>(i);
+            }
+            return result;
+        }();
+        return _mm512_load_si512(table.data());
+    }
+
+    /// The lower bytes of both.
+    TENSAFE_AVX512 TENSAFE_INLINE static __m512i join(__m512i low, __m512i high) noexcept {
+        alignas(64) std::array<std::uint8_t, 64> bytes;
+        const auto at = reinterpret_cast<__m256i*>(bytes.data());
+        _mm256_store_si256(at, _mm512_maskz_cvtepi16_epi8(every_lane, low));
+        _mm256_store_si256(at + 1, _mm512_maskz_cvtepi16_epi8(every_lane, high));
+        return _mm512_load_si512(bytes.data());
+    }
+
+    static constexpr __mmask32 every_lane = ~__mmask32{0};
+};
+
+/// Rounds of whole registers that can be read or written at once in so many packed bytes: the last register
+/// may reach beyond its round, but not beyond the bytes.
+constexpr std::size_t whole_rounds_avx512(std::size_t rounds, std::size_t bytes,
+                                          std::size_t round_bytes) noexcept {
+    return bytes < 64 ? 0 : std::min(rounds, (bytes - 64) / round_bytes + 1);
+}
+
+/// @pre  bits >= 8; out.size() == packed_bytes(values.size(), bits)
+template <class T>
+TENSAFE_AVX512 void pack_avx512(std::span<const T> values, int bits, std::span<std::uint8_t> out) noexcept {
+    constexpr std::size_t lanes = bits_avx512<T>::lanes;
+    const bit_layout<T, lanes, lanes> layout(bits);
+    const packing_avx512<T> packing(bits, layout);
+    const std::size_t round = layout.round_bytes();
+    const std::size_t whole = whole_rounds_avx512(values.size() / lanes, out.size(), round);
+    for (std::size_t i = 0; i < whole; ++i) {
+        // What is too much is written over by the next round.
+        _mm512_storeu_si512(out.data() + i * round,
+                            packing.pack(_mm512_loadu_si512(values.data() + i * lanes)));
+    }
+    values = values.subspan(whole * lanes);
+    out = out.subspan(whole * round);
+    while (!values.empty()) {
+        const std::size_t count = std::min(values.size(), lanes);
+        const std::size_t bytes = std::min(out.size(), round);
+        const __m512i x = _mm512_maskz_loadu_epi8(first_bits(count * sizeof(T)), values.data());
+        _mm512_mask_storeu_epi8(out.data(), first_bits(bytes), packing.pack(x));
+        values = values.subspan(count);
+        out = out.subspan(bytes);
+    }
+}
+
+/// `Wide`: a value can reach into one byte more than a T has.
+template <class T, bool Wide>
+struct unpacking_avx512 {
+    using lanes_of = bits_avx512<T>;
+
+    __m512i shift;
+    __m512i source;
+    __m512i next_source;
+    __m512i before;
+    __m512i mask;
+
+    TENSAFE_AVX512 TENSAFE_INLINE explicit unpacking_avx512(
+        int bits, const bit_layout<T, lanes_of::lanes, lanes_of::lanes>& layout) noexcept
+        : shift(load_shifts_avx512<T>(layout)),
+          before(lanes_of::low_bits(shift)),
+          mask(lanes_of::spread(~std::uint64_t{0} >> (64 - bits))) {
+        alignas(64) std::array<T, lanes_of::lanes> first_bytes;
+        for (std::size_t k = 0; k < first_bytes.size(); ++k) {
+            first_bytes[k] = static_cast<T>(layout.first_byte(k));
+        }
+        source = _mm512_add_epi8(lanes_of::repeat_byte(_mm512_load_si512(first_bytes.data())),
+                                 lanes_of::spread(0x0706050403020100));
+        next_source = _mm512_add_epi8(source, _mm512_set1_epi8(sizeof(T)));
+    }
+
+    TENSAFE_AVX512 TENSAFE_INLINE __m512i unpack(__m512i packed) const noexcept {
+        const __m512i x = _mm512_maskz_permutexvar_epi8(every_byte, source, packed);
+        if constexpr (Wide) {
+            // The bits of the first byte that are not the value's give way to those of the last one, and the
+            // rotation takes them to the top.
+            const __m512i next = _mm512_maskz_permutexvar_epi8(every_byte, next_source, packed);
+            const __m512i joined = _mm512_ternarylogic_epi64(before, next, x, bitwise_select);
+            return _mm512_and_si512(lanes_of::rotate_right(joined, shift), mask);
+        } else {
+            return _mm512_and_si512(lanes_of::shift_right(x, shift), mask);
+        }
+    }
+};
+
+template <class T, bool Wide>
+TENSAFE_AVX512 TENSAFE_INLINE T unpack_rounds_avx512(std::span<const std::uint8_t> in, int bits,
+                                                     std::span<T> values) noexcept {
+    using lanes_of = bits_avx512<T>;
+    constexpr std::size_t lanes = lanes_of::lanes;
+    const bit_layout<T, lanes, lanes> layout(bits);
+    const unpacking_avx512<T, Wide> unpacking(bits, layout);
+    const std::size_t round = layout.round_bytes();
+    const std::size_t whole = whole_rounds_avx512(values.size() / lanes, in.size(), round);
+    __m512i largest = _mm512_setzero_si512();
+    for (std::size_t i = 0; i < whole; ++i) {
+        const __m512i x = unpacking.unpack(_mm512_loadu_si512(in.data() + i * round));
+        _mm512_storeu_si512(values.data() + i * lanes, x);
+        largest = lanes_of::larger(largest, x);
+    }
+    values = values.subspan(whole * lanes);
+    in = in.subspan(whole * round);
+    while (!values.empty()) {
+        const std::size_t count = std::min(values.size(), lanes);
+        const std::size_t bytes = std::min(in.size(), round);
+        const __mmask64 wanted = first_bits(count * sizeof(T));
+        const __m512i x = unpacking.unpack(_mm512_maskz_loadu_epi8(first_bits(bytes), in.data()));
+        _mm512_mask_storeu_epi8(values.data(), wanted, x);
+        largest = lanes_of::larger(largest, x);  // behind the last value there are only zeros
+        values = values.subspan(count);
+        in = in.subspan(bytes);
+    }
+    alignas(64) std::array<T, lanes> of_lanes;
+    _mm512_store_si512(of_lanes.data(), largest);
+    return *std::max_element(of_lanes.begin(), of_lanes.end());
+}
+
+/// Returns the largest value.
+/// @pre  in.size() == packed_bytes(values.size(), bits), the unused bits of the last byte being 0
+template <class T>
+TENSAFE_AVX512 T unpack_avx512(std::span<const std::uint8_t> in, int bits, std::span<T> values) noexcept {
+    return bits + 7 > std::numeric_limits<T>::digits ? unpack_rounds_avx512<T, true>(in, bits, values)
+                                                     : unpack_rounds_avx512<T, false>(in, bits, values);
+}
+
+}  // namespace tensafe::wire::detail
+
+#endif

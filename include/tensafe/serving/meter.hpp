@@ -1,0 +1,265 @@
+#pragma once
+
+#include <tensafe/core/printable.hpp>
+#include <tensafe/serving/usage.hpp>
+
+#include <cstddef>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tensafe::lora {
+
+/// The counters of one adapter and one client.
+struct meter_series {
+    std::string adapter;
+    std::string client;
+    usage used;
+
+    friend bool operator==(const meter_series&, const meter_series&) = default;
+};
+
+/// All counters at one moment, by adapter and then by client, as bytes compare.
+struct meter_snapshot {
+    std::vector<meter_series> series;
+
+    friend bool operator==(const meter_snapshot&, const meter_snapshot&) = default;
+
+    usage total() const noexcept {
+        usage sum;
+        for (const meter_series& each : series) {
+            sum += each.used;
+        }
+        return sum;
+    }
+    usage of_adapter(std::string_view name) const noexcept {
+        usage sum;
+        for (const meter_series& each : series) {
+            sum += each.adapter == name ? each.used : usage{};
+        }
+        return sum;
+    }
+    usage of_client(std::string_view name) const noexcept {
+        usage sum;
+        for (const meter_series& each : series) {
+            sum += each.client == name ? each.used : usage{};
+        }
+        return sum;
+    }
+
+    /// The sums of each adapter, without the clients' names: `client` is empty.
+    meter_snapshot by_adapter() const {
+        return summed([](const meter_series& each) { return std::pair(each.adapter, std::string()); });
+    }
+    /// The sums of each client; `adapter` is empty.
+    meter_snapshot by_client() const {
+        return summed([](const meter_series& each) { return std::pair(std::string(), each.client); });
+    }
+
+  private:
+    template <class Key>
+    meter_snapshot summed(Key key) const {
+        std::map<std::pair<std::string, std::string>, usage> sums;
+        for (const meter_series& each : series) {
+            sums[key(each)] += each.used;
+        }
+        meter_snapshot result;
+        for (const auto& [names, used] : sums) {
+            result.series.push_back({names.first, names.second, used});
+        }
+        return result;
+    }
+};
+
+/// How much a meter remembers, whoever sends it names.
+struct meter_limits {
+    std::size_t longest_name = 128;  ///< bytes
+    std::size_t most_adapters = 1'000;
+    std::size_t most_clients = 10'000;
+    /// Pairs of adapter and client that have counters of their own.
+    std::size_t most_series = 100'000;
+};
+
+/// Counts what each client used of each adapter: on the server, to bill, to limit and to watch.
+///
+/// Names from outside cannot fill memory or break an export: a name that is empty, too long, not UTF-8 or has
+/// control characters, and any beyond the limits, counts under the name `other`. Nothing is lost in the sums.
+/// At most most_series + most_adapters + 1 series are kept.
+///
+/// Thread-safe by one lock. A record compares a few names under it, and from a pair's second one on allocates
+/// nothing. Other calls hold it longer: snapshot, reset and merge for a copy of all series, forget_client for
+/// a walk through all of them, forget_adapter for one through the adapter's; a walk allocates nothing. Strong
+/// exception safety.
+class meter {
+  public:
+    /// Stands for all without counters of their own. A client that calls itself so counts here too.
+    static constexpr std::string_view other = "other";
+
+    explicit meter(meter_limits limits = {}) : limits_(limits) {}
+
+    /// Adds to the counters of this adapter and this client.
+    void record(std::string_view adapter, std::string_view client, const usage& used) {
+        const std::lock_guard lock(mutex_);
+        counters_.add({adapter, client}, used, limits_);
+    }
+
+    /// All counters at one moment: a record is in it as a whole or not at all.
+    meter_snapshot snapshot() const {
+        const std::lock_guard lock(mutex_);
+        return listed();
+    }
+
+    /// Adds counters of before: of an earlier process, or of another server.
+    void merge(const meter_snapshot& earlier) {
+        const std::lock_guard lock(mutex_);
+        state merged = counters_;
+        for (const meter_series& each : earlier.series) {
+            merged.add({each.adapter, each.client}, each.used, limits_);
+        }
+        std::swap(counters_, merged);
+    }
+
+    /// The client's name is gone from here; its counts go on under `other`, so that sums and exported totals
+    /// do not fall. A copy or an export made before still has the name.
+    /// @returns what the client had used; zeros if it is not known
+    usage forget_client(std::string_view client) { return forget(&name_pair::client, client); }
+
+    /// The same for an adapter: room for the name of another one.
+    usage forget_adapter(std::string_view adapter) { return forget(&name_pair::adapter, adapter); }
+
+    /// Forgets everything; returns what was there, no record missing or double.
+    meter_snapshot reset() {
+        state before;
+        const std::lock_guard lock(mutex_);
+        meter_snapshot result = listed();
+        std::swap(counters_, before);
+        return result;
+    }
+
+    const meter_limits& limits() const noexcept { return limits_; }
+
+  private:
+    struct name_view {
+        std::string_view adapter;
+        std::string_view client;
+    };
+    struct name_pair {
+        std::string adapter;
+        std::string client;
+    };
+    struct by_names {
+        using is_transparent = void;
+        template <class A, class B>
+        bool operator()(const A& a, const B& b) const noexcept {
+            const int order = std::string_view(a.adapter).compare(b.adapter);
+            return order != 0 ? order < 0 : std::string_view(a.client) < std::string_view(b.client);
+        }
+    };
+    // Ordered maps: nobody can choose names that collide.
+    using usage_map = std::map<name_pair, usage, by_names>;
+    using name_set = std::set<std::string, std::less<>>;
+
+    struct state {
+        usage_map series;
+        // Names that series have; `other` is not among them.
+        name_set adapters;
+        name_set clients;
+
+        void add(name_view names, const usage& used, const meter_limits& limits) {
+            if (const auto known = series.find(names); known != series.end()) {
+                known->second += used;
+                return;
+            }
+            names.adapter = allowed(names.adapter, adapters, limits.most_adapters, limits);
+            names.client = allowed(names.client, clients, limits.most_clients, limits);
+            if (names.client != other && series.size() >= limits.most_series && !series.contains(names)) {
+                names.client = other;
+            }
+            const auto known = series.find(names);
+            if (known != series.end()) {
+                known->second += used;
+            } else {
+                insert(names, used);
+            }
+        }
+
+        static std::string_view allowed(std::string_view name, const name_set& known, std::size_t most,
+                                        const meter_limits& limits) {
+            const bool fits =
+                known.contains(name) || (known.size() < most && !name.empty() &&
+                                         name.size() <= limits.longest_name && is_printable_utf8(name));
+            return fits ? name : other;
+        }
+
+        /// A series that is not there yet. Memory first, then what cannot fail.
+        void insert(name_view names, const usage& used) {
+            usage_map one;
+            one.emplace(name_pair{std::string(names.adapter), std::string(names.client)}, used);
+            name_set adapter = named(names.adapter);
+            name_set client = named(names.client);
+            series.merge(one);
+            adapters.merge(adapter);
+            clients.merge(client);
+        }
+        static name_set named(std::string_view name) {
+            name_set result;
+            if (name != other) {
+                result.emplace(name);
+            }
+            return result;
+        }
+    };
+
+    meter_snapshot listed() const {
+        meter_snapshot result;
+        result.series.reserve(counters_.series.size());
+        for (const auto& [names, used] : counters_.series) {
+            result.series.push_back({names.adapter, names.client, used});
+        }
+        return result;
+    }
+
+    usage forget(std::string name_pair::*part, std::string_view name) {
+        usage sum;
+        if (name == other) {
+            return sum;
+        }
+        const bool of_adapter = part == &name_pair::adapter;
+        const std::lock_guard lock(mutex_);
+        name_set& known = of_adapter ? counters_.adapters : counters_.clients;
+        const auto entry = known.find(name);
+        if (entry == known.end()) {
+            return sum;
+        }
+        usage_map& series = counters_.series;
+        // The series of an adapter stand together, with the empty client's name before them.
+        auto each = of_adapter ? series.lower_bound(name_view{name, {}}) : series.begin();
+        while (each != series.end() && (!of_adapter || each->first.adapter == name)) {
+            const auto next = std::next(each);
+            if (each->first.*part == name) {
+                sum += each->second;
+                auto node = series.extract(each);
+                node.key().*part = other;  // short enough for a string without memory of its own
+                const auto result = series.insert(std::move(node));
+                if (!result.inserted) {
+                    result.position->second += result.node.mapped();
+                }
+            }
+            each = next;
+        }
+        known.erase(entry);
+        return sum;
+    }
+
+    const meter_limits limits_;
+    mutable std::mutex mutex_;
+    state counters_;
+};
+
+}  // namespace tensafe::lora

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <tensafe/ckks/parameters.hpp>
+#include <tensafe/core/error.hpp>
+#include <tensafe/lora/adapter/mode.hpp>
+#include <tensafe/lora/model/model_layout.hpp>
+#include <tensafe/lora/packing/protection.hpp>
+#include <tensafe/wire/bytes.hpp>
+#include <tensafe/wire/fields.hpp>
+#include <tensafe/wire/header.hpp>
+#include <tensafe/wire/message.hpp>
+#include <tensafe/wire/scheme.hpp>
+#include <tensafe/wire/set_id.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tensafe::wire {
+
+/// Writes what a client has to know of a model as a message: kind model_layout, the ids of the set and of the
+/// scheme of its decode replies, so that a client of other types is told so before it sends anything.
+/// Body: mode, largest_prefill, number of groups; of each group its input, d, row_norm and its sites; of each
+/// site name, rank, d_out and scale. docs/wire-format.md has every byte.
+/// @throws as model_layout::check; parameter_error for a largest_prefill that passes 32 bits
+template <ckks::parameter_set P, class Packing, lora::reply_protection Protection>
+std::vector<std::uint8_t> write_model_layout(const lora::model_layout& layout, const envelope& from = {}) {
+    layout.check();
+    const std::uint32_t prefill =
+        detail::count_field("write_model_layout", "largest_prefill", layout.largest_prefill);
+    std::size_t bytes = 3 * 4;
+    for (const auto& group : layout.groups) {
+        bytes += detail::name_bytes(group.input) + 4 + 8 + 4;
+        for (const auto& site : group.sites) {
+            bytes += detail::name_bytes(site.name) + 4 + 4 + 8;
+        }
+    }
+    std::vector<std::uint8_t> message;
+    write_message(
+        {kind::model_layout, set_id<P>, scheme_id<Packing, Protection>, from.number, from.group, bytes},
+        message, [&](byte_writer& body) {
+            body.number<std::uint32_t>(layout.mode == lora::mode::blind ? 1 : 0);
+            body.number<std::uint32_t>(prefill);
+            // check() keeps all of these below 2^32.
+            body.number<std::uint32_t>(static_cast<std::uint32_t>(layout.groups.size()));
+            for (const auto& group : layout.groups) {
+                detail::write_name(body, group.input);
+                body.number<std::uint32_t>(static_cast<std::uint32_t>(group.d));
+                body.number<double>(group.row_norm);
+                body.number<std::uint32_t>(static_cast<std::uint32_t>(group.sites.size()));
+                for (const auto& site : group.sites) {
+                    detail::write_name(body, site.name);
+                    body.number<std::uint32_t>(static_cast<std::uint32_t>(site.rank));
+                    body.number<std::uint32_t>(static_cast<std::uint32_t>(site.d_out));
+                    body.number<double>(site.scale);
+                }
+            }
+        });
+    return message;
+}
+
+/// Reads it. Memory follows from the bytes that are there, about fifteen times as many at most, never from
+/// what they announce: limit the size of messages that you take. What depends on the parameter set beyond its
+/// id, model_client checks.
+/// @throws as open_frame; format_error for a body that ends early or goes on, or
+///         an unknown mode; shape_error or parameter_error as model_layout::check
+template <ckks::parameter_set P, class Packing, lora::reply_protection Protection>
+lora::model_layout read_model_layout(std::span<const std::uint8_t> message) {
+    byte_reader body = detail::open_scheme<P, Packing, Protection>(message, kind::model_layout);
+    lora::model_layout layout;
+    const std::uint32_t mode = body.number<std::uint32_t>();
+    if (mode > 1) {
+        throw format_error("read_model_layout: got mode number " + std::to_string(mode) +
+                           ", wanted 0 (client_held_b) or 1 (blind)");
+    }
+    layout.mode = mode == 1 ? lora::mode::blind : lora::mode::client_held_b;
+    layout.largest_prefill = body.number<std::uint32_t>();
+    const std::uint32_t groups = body.number<std::uint32_t>();
+    std::size_t all_sites = 0;
+    for (std::uint32_t g = 0; g < groups; ++g) {
+        lora::model_layout::group group;
+        group.input = detail::read_name(body, "an input");
+        group.d = body.number<std::uint32_t>();
+        group.row_norm = body.number<double>();
+        const std::uint32_t sites = body.number<std::uint32_t>();
+        all_sites += sites;
+        if (all_sites > lora::model_layout::most_sites) {
+            throw shape_error("read_model_layout: got " + std::to_string(all_sites) +
+                              " sites or more, wanted at most " +
+                              std::to_string(lora::model_layout::most_sites));
+        }
+        for (std::uint32_t s = 0; s < sites; ++s) {
+            lora::model_layout::site site;
+            site.name = detail::read_name(body, "a site");
+            site.rank = body.number<std::uint32_t>();
+            site.d_out = body.number<std::uint32_t>();
+            site.scale = body.number<double>();
+            group.sites.push_back(std::move(site));
+        }
+        layout.groups.push_back(std::move(group));
+    }
+    body.finish();
+    layout.check();
+    return layout;
+}
+
+}  // namespace tensafe::wire

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <tensafe/ckks/parameters.hpp>
+#include <tensafe/core/error.hpp>
+#include <tensafe/lora/packing/layout.hpp>
+#include <tensafe/lora/packing/messages.hpp>
+#include <tensafe/lora/packing/protection.hpp>
+#include <tensafe/wire/bytes.hpp>
+#include <tensafe/wire/fields.hpp>
+#include <tensafe/wire/header.hpp>
+#include <tensafe/wire/message.hpp>
+#include <tensafe/wire/scheme.hpp>
+#include <tensafe/wire/set_id.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tensafe::wire {
+
+/// Writes a request as a message of r.bytes() bytes: kind request, the ids of the set and of the scheme that
+/// it was made for. Body: d, block, tokens; the seed of c1; c0 of each ciphertext as client::encrypt packed
+/// it. One copy and a checksum.
+/// @tparam Packing, Protection  of the layout for which it was encrypted
+/// @param to  overwritten; a vector that had such a message before allocates nothing
+/// @throws shape_error if an input has not the bytes of packed residues; parameter_error for a d, block or
+///         tokens that passes 32 bits
+template <class Packing, lora::reply_protection Protection, ckks::parameter_set P>
+void write_request(const lora::request<P>& r, const envelope& from, std::vector<std::uint8_t>& to) {
+    constexpr std::size_t input_bytes = lora::packed_residues_bytes<P>(P::degree);
+    for (const auto& input : r.inputs) {
+        if (input.size() != input_bytes) {
+            throw shape_error("write_request: got a ciphertext of " + std::to_string(input.size()) +
+                              " bytes, wanted " + std::to_string(input_bytes));
+        }
+    }
+    constexpr const char* who = "write_request";
+    const detail::shape_numbers shape{detail::count_field(who, "d", r.d),
+                                      detail::count_field(who, "block", r.block),
+                                      detail::count_field(who, "tokens", r.tokens)};
+    constexpr std::uint64_t scheme = scheme_id<Packing, Protection>;
+    write_message(
+        {kind::request, set_id<P>, scheme, from.number, from.group, r.bytes() - detail::frame_bytes}, to,
+        [&](byte_writer& body) {
+            detail::write_shape(body, shape);
+            body.bytes(r.seed.bytes);
+            for (const auto& input : r.inputs) {
+                body.bytes(input);
+            }
+        });
+}
+template <class Packing, lora::reply_protection Protection, ckks::parameter_set P>
+std::vector<std::uint8_t> write_request(const lora::request<P>& r, const envelope& from = {}) {
+    std::vector<std::uint8_t> message;
+    write_request<Packing, Protection>(r, from, message);
+    return message;
+}
+
+/// Reads a request that was made for this layout. Every length follows from the layout: the message is only
+/// compared with it. That residues are below their primes is not looked at here: server::apply does that when
+/// it unpacks them, before anything is used up, and names the limb.
+/// @param message  of anybody
+/// @param l        the reader's own
+/// @param to       its memory is used again: nothing is allocated if it was a request for this layout before.
+///                 Unchanged if the message is refused
+/// @throws as open_frame; shape_error for a request that was made for another layout, naming both;
+///         format_error for a body of another length; parameter_error or shape_error as layout::check
+template <ckks::parameter_set P, class Packing, class Protection>
+void read_request(std::span<const std::uint8_t> message, const lora::layout<P, Packing, Protection>& l,
+                  lora::request<P>& to) {
+    constexpr std::size_t input_bytes = lora::packed_residues_bytes<P>(P::degree);
+    l.check();
+    byte_reader body = detail::open_scheme<P, Packing, Protection>(message, kind::request);
+    const auto [d, block, tokens] = detail::read_shape(body);
+    if (d != l.d || block != l.entries_per_input() || tokens == 0 || tokens > l.largest_batch) {
+        throw shape_error(
+            "read_request: got a request of " + std::to_string(tokens) + " hidden states of " +
+            std::to_string(d) + " entries, " + std::to_string(block) + " in a ciphertext, wanted " +
+            (l.largest_batch > 1 ? "1 to " + std::to_string(l.largest_batch) : "1") + " hidden states of " +
+            std::to_string(l.d) + " entries, " + std::to_string(l.entries_per_input()) + " in a ciphertext");
+    }
+    const std::size_t inputs = l.inputs();
+    body.expect(random::seed_bytes + inputs * input_bytes);
+    to.inputs.resize(inputs);
+    to.d = d;
+    to.block = block;
+    to.tokens = tokens;
+    to.seed.bytes = body.array<random::seed_bytes>();
+    for (auto& input : to.inputs) {
+        const auto bytes = body.bytes(input_bytes);
+        input.assign(bytes.begin(), bytes.end());
+    }
+}
+template <ckks::parameter_set P, class Packing, class Protection>
+lora::request<P> read_request(std::span<const std::uint8_t> message,
+                              const lora::layout<P, Packing, Protection>& l) {
+    lora::request<P> result;
+    read_request(message, l, result);
+    return result;
+}
+
+}  // namespace tensafe::wire

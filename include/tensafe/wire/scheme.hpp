@@ -1,0 +1,124 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/lora/packing/coefficient_tiles.hpp>
+#include <tensafe/lora/packing/column_batched.hpp>
+#include <tensafe/lora/packing/protection.hpp>
+#include <tensafe/lora/packing/replicated_slots.hpp>
+#include <tensafe/wire/identifier.hpp>
+#include <tensafe/wire/message.hpp>
+#include <tensafe/wire/set_id.hpp>
+
+#include <array>
+#include <bit>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace tensafe::wire {
+
+/// The packing's part of a scheme id, one specialisation for each packing: `number`, for no two packings the
+/// same, and `detail`, below 256. Both are for ever: messages carry them.
+template <class Packing>
+struct packing_code;
+
+template <int Rows>
+struct packing_code<lora::coefficient_tiles<Rows>> {
+    static_assert(lora::coefficient_tiles<Rows>::rows == Rows);  // completes the tag, which checks the number
+    static constexpr std::uint8_t number = 1;
+    static constexpr std::uint8_t detail =
+        static_cast<std::uint8_t>(std::countr_zero(static_cast<unsigned>(Rows)));
+};
+template <>
+struct packing_code<lora::column_batched> {
+    static constexpr std::uint8_t number = 2;
+    static constexpr std::uint8_t detail = 0;
+};
+template <class Rows, class Replies>
+struct packing_code<lora::replicated_slots<Rows, Replies>> {
+    static_assert(Rows::rows_per_slot == 1 || Rows::rows_per_slot == 2,
+                  "packing_code: a slot has room for one row or two");
+    static constexpr std::uint8_t number = 3;
+    static constexpr std::uint8_t detail = static_cast<std::uint8_t>(
+        Rows::rows_per_slot + (lora::replicated_slots<Rows, Replies>::rescales ? 16 : 0));
+};
+
+/// Which rules give the numbers of a lora::reply_budget (widths, norms of integers, ranges) from a parameter
+/// set, a scheme and a shape. Both ends compute them; none travels. Raise it whenever the same arguments give
+/// another budget: tests/lora/wire_scheme_test.cpp asks for that.
+inline constexpr std::uint8_t budget_rules = 1;
+
+/// What a message says of packing and protection: byte 0 the packing, byte 1 its detail, byte 2 the range
+/// (0: reveals_adapter_rows; 1: rigorous; 3 to 64: the factor of calibrated), byte 3 budget_rules, bytes 4 to
+/// 7 the precision as an IEEE single; byte 0 the lowest. Two ends that agree about this, the parameter set
+/// and the shape read each other's replies. Against accidents, not attackers.
+template <class Packing, lora::reply_protection Protection>
+inline constexpr std::uint64_t scheme_id = [] {
+    std::uint64_t range = Protection::protects ? 1 : 0;
+    if constexpr (Protection::range::can_wrap) {
+        static_assert(Protection::range::factor >= 3 && Protection::range::factor <= 64,
+                      "scheme_id: the range factor must be in [3, 64]: other numbers mean something else");
+        range = static_cast<std::uint64_t>(Protection::range::factor);
+    }
+    const auto precision =
+        std::bit_cast<std::uint32_t>(static_cast<float>(Protection::precision::relative_error));
+    return std::uint64_t{packing_code<Packing>::number} | std::uint64_t{packing_code<Packing>::detail} << 8 |
+           range << 16 | std::uint64_t{budget_rules} << 24 | std::uint64_t{precision} << 32;
+}();
+
+namespace detail {
+
+/// Empty for a packing that this release does not know.
+inline std::string packing_text(unsigned number, unsigned detail) {
+    constexpr unsigned rescaled = 16;
+    const unsigned rows = detail & ~rescaled;
+    switch (number) {
+        case 1:
+            return detail <= 17 ? "coefficient_tiles " + std::to_string(1U << detail) : "";
+        case 2:
+            return detail == 0 ? "column_batched" : "";
+        case 3:
+            return rows == 1 || rows == 2 ? "replicated_slots " + std::to_string(rows) +
+                                                (rows == detail ? " unrescaled" : " rescaled")
+                                          : "";
+        default:
+            return "";
+    }
+}
+
+}  // namespace detail
+
+/// A scheme id in words, for messages to people: "coefficient_tiles 4, protects_adapter_rows, rigorous,
+/// precision 0.00012 (scheme id 0x...)".
+inline std::string scheme_name(std::uint64_t id) {
+    const auto byte = [&](int k) { return static_cast<unsigned>(id >> (8 * k) & 255); };
+    const std::string suffix = " (scheme id " + identifier_text(id) + ")";
+    const std::string packing = detail::packing_text(byte(0), byte(1));
+    const unsigned range = byte(2);
+    if (packing.empty() || range == 2 || range > 64 || byte(3) != budget_rules) {
+        return "an unknown packing and protection" + suffix;
+    }
+    std::array<char, 32> digits{};
+    const std::to_chars_result end =
+        std::to_chars(digits.data(), digits.data() + digits.size(),
+                      std::bit_cast<float>(static_cast<std::uint32_t>(id >> 32)));
+    return packing + (range == 0 ? ", reveals_adapter_rows" : ", protects_adapter_rows") +
+           (range < 2 ? ", rigorous" : ", calibrated " + std::to_string(range)) + ", precision " +
+           std::string(digits.data(), end.ptr) + suffix;
+}
+
+namespace detail {
+
+/// open_frame for a kind that has a scheme; errors say in words which.
+template <ckks::parameter_set P, class Packing, class Protection>
+byte_reader open_scheme(std::span<const std::uint8_t> message, kind wanted) {
+    return open_frame(message, wanted,
+                      {set_id<P>, &set_name<P>, scheme_id<Packing, Protection>, &scheme_name})
+        .body;
+}
+
+}  // namespace detail
+
+}  // namespace tensafe::wire

@@ -1,0 +1,10 @@
+#pragma once
+
+// The messages between client and server of encrypted LoRA as bytes: docs/wire-format.md.
+
+#include <tensafe/wire/held_adapter.hpp>
+#include <tensafe/wire/layout.hpp>
+#include <tensafe/wire/reply.hpp>
+#include <tensafe/wire/request.hpp>
+#include <tensafe/wire/scheme.hpp>
+#include <tensafe/wire/slots.hpp>

@@ -1,0 +1,211 @@
+#pragma once
+
+#include <tensafe/ckks/encrypt.hpp>
+#include <tensafe/ckks/evaluate.hpp>
+#include <tensafe/ckks/fold.hpp>
+#include <tensafe/device/ckks/ciphertext.hpp>
+#include <tensafe/device/ckks/decrypt.hpp>
+#include <tensafe/exec/host.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ckks_data.hpp"
+
+namespace tests {
+
+/// Ciphertexts of nothing in particular: uniform, with 0 and q - 1 among the words.
+template <class P, int Level>
+std::vector<ckks::ciphertext<P, Level>> random_ciphertexts(std::size_t count, std::uint64_t seed) {
+    using basis = typename P::template basis_at<Level>;
+    std::mt19937_64 generator(seed);
+    std::vector<ckks::ciphertext<P, Level>> result(count);
+    for (auto& c : result) {
+        rns::for_each_limb<basis>([&]<int I>() {
+            constexpr word q = basis::template prime<I>;
+            for (auto* half : {&c.c0, &c.c1}) {
+                for (word& x : half->template limb<I>()) {
+                    const std::uint64_t draw = generator();
+                    x = draw % 7 == 0 ? 0 : draw % 11 == 0 ? q - 1 : (draw >> 1) % q;
+                }
+            }
+        });
+    }
+    return result;
+}
+
+template <class Where, class P, int Level>
+ckks::block_ciphertexts<P, typename Where::space, Level> to_device(
+    const Where& where, const std::vector<ckks::ciphertext<P, Level>>& ciphertexts) {
+    ckks::block_ciphertexts<P, typename Where::space, Level> result(ciphertexts.size(),
+                                                                    ciphertexts.front().scale);
+    for (std::size_t i = 0; i < ciphertexts.size(); ++i) {
+        ckks::upload(where, ciphertexts[i], result, i);
+    }
+    where.wait();
+    return result;
+}
+
+/// Two keys and six ciphertexts, three for each.
+template <class P, int Level, class Where>
+struct decryption_case {
+    static constexpr std::size_t count = 6;
+
+    explicit decryption_case(const Where& w)
+        : where(w), source(repeating_generator(1)), first(source), second(source) {}
+
+    const ckks::secret_key<P>& key_of(std::size_t i) const { return i < count / 2 ? first : second; }
+
+    const Where& where;
+    tensafe::random::generator source;
+    ckks::secret_key<P> first;
+    ckks::secret_key<P> second;
+    std::array<const ckks::secret_key<P>*, 2> pointers{&first, &second};
+    ckks::block_secret_key<P, typename Where::space> keys{where, std::span(pointers)};
+    std::vector<ckks::ciphertext<P, Level>> ciphertexts = random_ciphertexts<P, Level>(count, 2);
+    ckks::block_ciphertexts<P, typename Where::space, Level> on_device = to_device(where, ciphertexts);
+};
+
+/// c0 + c1*s in both forms, modulo the whole chain of the ciphertexts and modulo its first primes.
+template <class P, int Level, int Limbs, class Where>
+void check_decryption(const Where& where) {
+    using basis = rns::prefix<typename P::basis, Limbs>;
+    const tensafe::exec::host host;
+    const decryption_case<P, Level, Where> data(where);
+    const auto& device = data.on_device;
+    auto values = poisoned<word>(where, data.count * rns::words_of_poly<basis>);
+    auto coefficients = poisoned<word>(where, data.count * rns::words_of_poly<basis>);
+    const tensafe::ntt::block_plan<basis, typename Where::space> plan(where);
+    ckks::decrypt_blocks<Limbs>(where, data.keys, device.c0(), device.c1(), data.count, values.data());
+    ckks::decrypt_to_coefficients_blocks<Limbs>(where, plan, data.keys, device.c0(), device.c1(), data.count,
+                                                coefficients.data());
+    const auto got_values = to_host<word>(where, values);
+    const auto got_coefficients = to_host<word>(where, coefficients);
+    for (std::size_t i = 0; i < data.count; ++i) {
+        CAPTURE(i);
+        auto wanted =
+            rns::level_reduce<Limbs>(host, ckks::decrypt(host, data.key_of(i), data.ciphertexts[i]).value);
+        CHECK(equal_words<basis>(got_values, i, wanted.words()));
+        CHECK(equal_words<basis>(got_coefficients, i, rns::inverse(host, std::move(wanted)).words()));
+    }
+}
+
+/// Folds to the degrees 2^first to 2^last: one sum for many threads, many sums for a block, single terms.
+template <class P, int Level, int Limbs, class Where>
+void check_folds(const Where& where, int first = 1, int last = P::log_n) {
+    const tensafe::exec::host host;
+    const decryption_case<P, Level, Where> data(where);
+    const auto& device = data.on_device;
+    for (int log_n = first; log_n <= last; ++log_n) {
+        CAPTURE(log_n);
+        const std::size_t n = std::size_t{1} << log_n;
+        auto sums = poisoned<word>(where, data.count * Limbs * n);
+        ckks::decrypt_folded_blocks<Limbs>(where, data.keys, device.c0(), device.c1(), data.count, log_n,
+                                           sums.data());
+        const auto got = to_host<word>(where, sums);
+        for (std::size_t i = 0; i < data.count; ++i) {
+            CAPTURE(i);
+            const auto wanted = ckks::decrypt_folded<Limbs>(host, data.key_of(i), data.ciphertexts[i], log_n);
+            for (std::size_t limb = 0; limb < Limbs; ++limb) {
+                CAPTURE(limb);
+                CHECK(std::equal(wanted.limbs[limb].begin(), wanted.limbs[limb].end(),
+                                 got.begin() + static_cast<std::ptrdiff_t>((i * Limbs + limb) * n)));
+            }
+        }
+    }
+    for (const int log_n : {-1, 0, P::log_n + 1, 64}) {
+        CAPTURE(log_n);
+        const std::string message =
+            "log_n: got " + std::to_string(log_n) + ", wanted 1 to " + std::to_string(P::log_n);
+        const auto fold = [&] {
+            ckks::decrypt_folded_blocks<Limbs>(where, data.keys, device.c0(), device.c1(), data.count, log_n,
+                                               static_cast<word*>(nullptr));
+        };
+        CHECK_THROWS_WITH_AS(fold(), doctest::Contains(message.c_str()), tensafe::parameter_error);
+    }
+}
+
+/// The server's operations on stacks of ciphertexts against those on single ones.
+template <class P, int Level, class Where>
+void check_ciphertext_operations(const Where& where) {
+    using form = rns::evaluation_form;
+    const tensafe::exec::host host;
+    constexpr std::size_t count = 3;
+    const auto a = random_ciphertexts<P, Level>(count, 3);
+    const auto b = random_ciphertexts<P, Level>(count, 4);
+    const auto factors = random_ciphertexts<P, Level>(1, 5);  // whose halves are plaintexts
+    const auto device_b = to_device(where, b);
+    const auto check = [&](const auto& got, auto on_host) {
+        REQUIRE(got.count() == count);
+        for (std::size_t i = 0; i < count; ++i) {
+            CAPTURE(i);
+            const auto wanted = on_host(i);
+            const auto one = ckks::download(where, got, i);
+            CHECK(one.c0 == wanted.c0);
+            CHECK(one.c1 == wanted.c1);
+            CHECK(one.scale == wanted.scale);
+        }
+    };
+    auto sum = to_device(where, a);
+    ckks::add(where, sum, device_b);
+    check(sum, [&](std::size_t i) {
+        auto c = a[i];
+        ckks::add(host, c, b[i]);
+        return c;
+    });
+    auto difference = to_device(where, a);
+    ckks::subtract(where, difference, device_b);
+    check(difference, [&](std::size_t i) {
+        auto c = a[i];
+        ckks::subtract(host, c, b[i]);
+        return c;
+    });
+
+    const auto plaintext_of = [&](const auto& poly) {
+        ckks::plaintext<P, form, Level> p;
+        std::copy(poly.words().begin(), poly.words().end(), p.value.template limb<0>().data());
+        p.scale = 0x1p35;
+        return p;
+    };
+    const auto check_product = [&](const std::vector<ckks::plaintext<P, form, Level>>& plain) {
+        ckks::block_plaintexts<P, form, typename Where::space, Level> device_plain{
+            rns::secret_poly_stack<typename P::template basis_at<Level>, form, typename Where::space>(
+                plain.size()),
+            0x1p35};
+        for (std::size_t i = 0; i < plain.size(); ++i) {
+            rns::upload(where, plain[i].value, device_plain.values, i);
+        }
+        auto product = to_device(where, a);
+        ckks::multiply_plain(where, product, device_plain);
+        check(product, [&](std::size_t i) {
+            auto c = a[i];
+            ckks::multiply_plain(host, c, plain[i % plain.size()]);
+            return c;
+        });
+    };
+    check_product({plaintext_of(factors[0].c0)});
+    check_product({plaintext_of(factors[0].c0), plaintext_of(factors[0].c1), plaintext_of(b[0].c0)});
+
+    const rns::rescale_plans<typename P::template basis_at<Level>, typename Where::space> plans(where);
+    check(ckks::rescale(where, plans, device_b), [&](std::size_t i) { return ckks::rescale(host, b[i]); });
+    check(ckks::level_reduce<0>(where, device_b),
+          [&](std::size_t i) { return ckks::level_reduce<0>(host, b[i]); });
+
+    auto other_scale = to_device(where, b);
+    other_scale.scale *= 2;
+    CHECK_THROWS_AS(ckks::add(where, sum, other_scale), tensafe::parameter_error);
+    const ckks::block_ciphertexts<P, typename Where::space, Level> fewer(1, a[0].scale);
+    CHECK_THROWS_AS(ckks::subtract(where, sum, fewer), tensafe::shape_error);
+    CHECK_THROWS_AS(static_cast<void>(ckks::download(where, sum, count)), tensafe::shape_error);
+}
+
+}  // namespace tests

@@ -1,0 +1,42 @@
+#pragma once
+
+// Data for tests of block kernels that run on the host and on a GPU: the same test body, another `where`.
+
+#include <tensafe/device/exec/context.hpp>
+#include <tensafe/memory/buffer.hpp>
+
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <vector>
+
+namespace tests {
+
+template <class T, class Where>
+using device_buffer = tensafe::memory::buffer<T, typename Where::space>;
+
+template <class T, class Where>
+device_buffer<T, Where> to_device(const Where& where, const std::vector<T>& values) {
+    device_buffer<T, Where> result(values.size(), tensafe::memory::uninitialized);
+    where.upload(std::span<const T>(values), result.data());
+    where.wait();
+    return result;
+}
+
+/// Room for results, filled with bytes that no result should show.
+template <class T, class Where>
+device_buffer<T, Where> poisoned(const Where& where, std::size_t size) {
+    std::vector<T> garbage(size);
+    std::memset(static_cast<void*>(garbage.data()), 0xA5, size * sizeof(T));
+    return to_device(where, garbage);
+}
+
+template <class T, class Where>
+std::vector<T> to_host(const Where& where, const tensafe::memory::buffer<T, typename Where::space>& values) {
+    std::vector<T> result(values.size());
+    where.download(values.data(), std::span<T>(result));
+    where.wait();
+    return result;
+}
+
+}  // namespace tests

@@ -1,0 +1,259 @@
+#pragma once
+
+#include <tensafe/device/core/with_index.hpp>
+#include <tensafe/device/encoding/load_rounded.hpp>
+#include <tensafe/device/encoding/replicate.hpp>
+#include <tensafe/device/encoding/rounding.hpp>
+#include <tensafe/device/encoding/slots.hpp>
+#include <tensafe/device/exec/context.hpp>
+#include <tensafe/encoding/coefficients.hpp>
+#include <tensafe/encoding/slots.hpp>
+#include <tensafe/rns/basis.hpp>
+#include <tensafe/rns/limb.hpp>
+#include <tensafe/rns/poly.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "../device_data.hpp"
+
+namespace tests {
+
+using tensafe::arith::word;
+
+/// Modulo one prime, one number to a thread.
+template <word Q, int Bits>
+struct rounding_kernel {
+    static constexpr int threads = 64;
+    using shared_type = tensafe::exec::no_shared;
+
+    const double* reals;
+    word* out;
+    std::uint32_t count;
+
+    template <class Context>
+    TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
+        ctx.last([&](int t) {
+            const std::uint32_t k = ctx.block().x * threads + static_cast<std::uint32_t>(t);
+            if (k < count) {
+                out[k] = tensafe::encoding::residue_of_real<Q, Bits>(reals[k]);
+            }
+        });
+    }
+};
+
+/// Whatever the number, the word is a residue: one beyond Q would drown the error that hides the message.
+template <word Q, int Bits, class Where>
+void check_any_double(const Where& where) {
+    std::vector<double> reals = {0x1p89, -0x1p89, 0x1p90, 0x1p102, 0x1p112, -0x1p112, 1e22,    1e24,
+                                 1e32,   1e38,    1e300,  -1e300,  0x1p52,  0x1p63,   0x1p1023};
+    // NaNs of both signs with several payloads, and both infinities.
+    for (const std::uint64_t bits :
+         {0x7ff0000000000000U, 0xfff0000000000000U, 0x7ff8000000000000U, 0xfff8000000000000U,
+          0x7fffffffe0000000U, 0xffffffffffffffffU, 0x7fffffffffffffffU, 0x7ff0000000000001U}) {
+        reals.push_back(__builtin_bit_cast(double, bits));
+    }
+    std::mt19937_64 generator(1);
+    while (reals.size() < 4096) {
+        reals.push_back(__builtin_bit_cast(double, generator()));
+    }
+    const auto there = to_device(where, reals);
+    auto out = poisoned<word>(where, reals.size());
+    using kernel = rounding_kernel<Q, Bits>;
+    where.launch(kernel{there.data(), out.data(), static_cast<std::uint32_t>(reals.size())},
+                 {tensafe::exec::blocks_for(reals.size(), kernel::threads)});
+    const auto words = to_host(where, out);
+    CHECK(std::all_of(words.begin(), words.end(), [](word w) { return w < Q; }));
+}
+
+/// What a transform's first step does with its load functor: neighbours of all limbs, to words in the order
+/// of a stack.
+template <class Basis, class Load>
+struct store_kernel {
+    static constexpr int threads = 128;
+    using shared_type = tensafe::exec::no_shared;
+    static constexpr auto blocks = static_cast<std::uint32_t>(Basis::degree / (2 * threads));
+
+    Load load;
+    word* out;
+
+    template <class Context>
+    TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
+        tensafe::with_index<Basis::limbs>(static_cast<int>(ctx.block().y), [&]<int I>() {
+            ctx.last([&](int t) {
+                const std::size_t polynomial = ctx.block().x / blocks;
+                const std::size_t k = 2 * (ctx.block().x % blocks * threads + static_cast<std::uint32_t>(t));
+                const tensafe::ntt::word_pair pair = load.template pair<I>(polynomial, k);
+                word* const to = out + (polynomial * Basis::limbs + std::size_t{I}) * Basis::degree + k;
+                to[0] = pair.first;
+                to[1] = pair.second;
+            });
+        });
+    }
+};
+
+template <class Basis, class Where, class Load>
+std::vector<word> loaded(const Where& where, const Load& load, std::size_t polynomials) {
+    using kernel = store_kernel<Basis, Load>;
+    auto out = poisoned<word>(where, polynomials * Basis::limbs * Basis::degree);
+    where.launch(kernel{load, out.data()}, {static_cast<std::uint32_t>(polynomials) * kernel::blocks,
+                                            static_cast<std::uint32_t>(Basis::limbs)});
+    return to_host(where, out);
+}
+
+/// Halves and their neighbours, both zeros, powers of two and their neighbours, and random numbers of every
+/// size below 2^bits.
+inline std::vector<double> reals_below(int bits) {
+    std::vector<double> magnitudes{0.0, 0x1p-1074, 0x1p-1022, 1e-30, 0.25};
+    for (int e = -2; e <= bits; ++e) {
+        for (const double x : {std::ldexp(1.0, e), std::ldexp(1.0, e) + 0.5, std::ldexp(1.0, e) - 0.5,
+                               std::ldexp(3.0, e - 2), std::ldexp(3.0, e - 2) + 0.5}) {
+            magnitudes.insert(magnitudes.end(), {x, std::nextafter(x, 0.0), std::nextafter(x, HUGE_VAL)});
+        }
+    }
+    std::mt19937_64 generator(static_cast<std::uint64_t>(bits));
+    for (int i = 0; i < 4000; ++i) {
+        const double fraction = 1 + static_cast<double>(generator() >> 11) * 0x1p-53;
+        double x = std::ldexp(fraction, static_cast<int>(generator() % static_cast<word>(bits + 2)) - 2);
+        if (i % 4 == 0) {
+            x = std::floor(x) + 0.5;
+        }
+        magnitudes.push_back(x);
+    }
+    std::erase_if(magnitudes, [&](double x) { return x >= std::ldexp(1.0, bits); });
+    std::vector<double> reals;
+    for (const double x : magnitudes) {
+        reals.push_back(x);
+        reals.push_back(-x);
+    }
+    return reals;
+}
+
+template <word Q, int Bits, class Where>
+void check_residues(const Where& where) {
+    CAPTURE(Q);
+    CAPTURE(Bits);
+    const auto reals = reals_below(Bits);
+    const auto count = static_cast<std::uint32_t>(reals.size());
+    const auto device_reals = to_device(where, reals);
+    auto out = poisoned<word>(where, count);
+    where.launch(rounding_kernel<Q, Bits>{device_reals.data(), out.data(), count},
+                 {tensafe::exec::blocks_for(count, 64)});
+    std::vector<word> wanted(count);
+    tensafe::rns::limb::round_reals(tensafe::rns::fixed_arithmetic<Q>, wanted, reals);
+    CHECK(to_host(where, out) == wanted);
+}
+
+template <word Q, class Where>
+void check_residues(const Where& where) {
+    check_residues<Q, 112>(where);
+    check_residues<Q, 102>(where);
+    check_residues<Q, 89>(where);
+    check_residues<Q, 53>(where);
+    check_residues<Q, 51>(where);
+    check_residues<Q, 40>(where);
+    check_residues<Q, 3>(where);
+}
+
+/// Rows of floats that become several polynomials each, the last one shorter, with errors: what
+/// encode_coefficients and add_small give.
+template <class Basis, class Where>
+void check_load_of_rows(const Where& where) {
+    using namespace tensafe;
+    constexpr std::size_t rows = 2;
+    constexpr std::uint32_t inputs = 3;
+    constexpr std::size_t block = Basis::degree / 2 + 3;
+    constexpr std::size_t count = 2 * block + 5;
+    constexpr std::size_t stride = count + 2;
+    std::mt19937_64 generator(5);
+    std::normal_distribution<float> distribution;
+    std::vector<float> values(rows * stride);
+    std::generate(values.begin(), values.end(), [&] { return distribution(generator); });
+    const std::vector<double> scales{0x1p30 / 3, 12345.678};
+    std::vector<std::int8_t> errors(rows * inputs * Basis::degree);
+    std::generate(errors.begin(), errors.end(),
+                  [&] { return static_cast<std::int8_t>(static_cast<int>(generator() % 43) - 21); });
+    const auto device_values = to_device(where, values);
+    const auto device_scales = to_device(where, scales);
+    const auto device_errors = to_device(where, errors);
+    const encoding::load_rounded<Basis, float> with_errors{
+        device_values.data(), stride, count, device_scales.data(), device_errors.data(), inputs, block};
+    auto without_errors = with_errors;
+    without_errors.errors = nullptr;
+    const auto got = loaded<Basis>(where, with_errors, rows * inputs);
+    const auto got_without = loaded<Basis>(where, without_errors, rows * inputs);
+    for (std::size_t p = 0; p < rows * inputs; ++p) {
+        const std::size_t first = p % inputs * block;
+        const std::size_t size = std::min(block, count - first);
+        std::vector<double> reals(size);
+        std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(p / inputs * stride + first), size,
+                    reals.begin());
+        rns::poly<Basis, rns::coefficient_form> wanted;
+        encoding::encode_coefficients(exec::host{}, reals, scales[p / inputs], wanted);
+        rns::for_each_limb<Basis>([&]<int I>() {
+            const std::span<word> limb = wanted.template limb<I>();
+            const std::size_t at = (p * Basis::limbs + std::size_t{I}) * Basis::degree;
+            CHECK(
+                std::equal(limb.begin(), limb.end(), got_without.begin() + static_cast<std::ptrdiff_t>(at)));
+            rns::limb::add_small(
+                rns::modulus_of<Basis::template prime<I>>(Basis::template prime<I>), limb,
+                std::span<const std::int8_t>(errors).subspan(p * Basis::degree, Basis::degree));
+            CHECK(std::equal(limb.begin(), limb.end(), got.begin() + static_cast<std::ptrdiff_t>(at)));
+        });
+    }
+}
+
+/// Replicated states, transformed and rounded: what slot_layout::replicate and encode_slots give.
+template <class Basis, class Real, class Where>
+void check_replicated(const Where& where, std::size_t d, int log_stride) {
+    using namespace tensafe;
+    constexpr std::size_t states = 2;
+    constexpr std::size_t slots = Basis::degree / 2;
+    const std::size_t entries = slots >> log_stride;
+    const std::size_t inputs = (d + entries - 1) / entries;
+    std::mt19937_64 generator(d);
+    std::normal_distribution<Real> distribution;
+    std::vector<Real> values(states * d);
+    std::generate(values.begin(), values.end(), [&] { return distribution(generator); });
+    values[d / 2] = Real(-0.0);
+    const std::vector<double> scales{0x1p40, 0x1p33 / 7};
+    const auto device_values = to_device(where, values);
+    const auto device_scales = to_device(where, scales);
+    const encoding::block_slot_tables<typename Where::space> tables(where, Basis::log_n);
+    const std::size_t polynomials = states * inputs;
+    auto coefficients = poisoned<double>(where, polynomials * Basis::degree);
+    encoding::to_coefficients_blocks<Basis::log_n>(
+        where, tables,
+        encoding::load_replicated<Real>{device_values.data(), d, device_scales.data(),
+                                        static_cast<std::uint32_t>(inputs),
+                                        static_cast<std::uint32_t>(entries), log_stride},
+        coefficients.data(), polynomials);
+    const auto got = loaded<Basis>(
+        where,
+        encoding::load_rounded<Basis>{coefficients.data(), Basis::degree, Basis::degree, nullptr, nullptr},
+        polynomials);
+    std::size_t at = 0;
+    for (std::size_t p = 0; p < polynomials; ++p) {
+        std::vector<std::complex<double>> replicated(slots);
+        for (std::size_t j = 0; j < slots; ++j) {
+            const std::size_t entry = p % inputs * entries + j / (std::size_t{1} << log_stride);
+            replicated[j] = entry < d ? static_cast<double>(values[p / inputs * d + entry]) : 0.0;
+        }
+        rns::poly<Basis, rns::coefficient_form> wanted;
+        encoding::encode_slots(exec::host{}, std::span<const std::complex<double>>(replicated),
+                               scales[p / inputs], wanted);
+        CHECK(std::equal(wanted.words().begin(), wanted.words().end(),
+                         got.begin() + static_cast<std::ptrdiff_t>(at)));
+        at += wanted.words().size();
+    }
+}
+
+}  // namespace tests

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <tensafe/device/exec/host_blocks.hpp>
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace tests {
+
+/// exec::host_blocks that can record what is enqueued instead of doing it, as a stream does while a CUDA
+/// graph is made of it: arguments and addresses as they were, memory as it will be.
+struct recording_blocks {
+    using space = tensafe::exec::host_blocks::space;
+    using staging_space = tensafe::exec::host_blocks::staging_space;
+    using recording = std::vector<std::function<void()>>;
+
+    tensafe::exec::host_blocks inner;
+    recording* into = nullptr;
+
+    template <class Kernel>
+    void launch(const Kernel& kernel, tensafe::exec::grid_shape grid) const {
+        put([=, where = inner] { where.launch(kernel, grid); });
+    }
+    template <class T, std::size_t Extent>
+    void upload(std::span<const T, Extent> from, T* to) const {
+        put([=, where = inner] { where.upload(from, to); });
+    }
+    template <class T, std::size_t Extent>
+    void download(const T* from, std::span<T, Extent> to) const {
+        put([=, where = inner] { where.download(from, to); });
+    }
+    template <class T>
+    void copy(const T* from, T* to, std::size_t count) const {
+        put([=, where = inner] { where.copy(from, to, count); });
+    }
+    template <class T>
+    void fill_zero(T* to, std::size_t count) const {
+        put([=, where = inner] { where.fill_zero(to, count); });
+    }
+    void wait() const noexcept {}
+
+  private:
+    template <class F>
+    void put(F&& f) const {
+        if (into == nullptr) {
+            f();
+        } else {
+            into->emplace_back(std::forward<F>(f));
+        }
+    }
+};
+
+/// Records what f enqueues for each key once, and replays it: exec::graph_cache on the host.
+struct run_recorded {
+    std::map<std::size_t, recording_blocks::recording> recordings;
+
+    template <class F>
+    void operator()(const recording_blocks& where, std::size_t key, F&& f) {
+        const auto [found, made] = recordings.try_emplace(key);
+        if (made) {
+            f(recording_blocks{where.inner, &found->second});
+        }
+        for (const auto& step : found->second) {
+            step();
+        }
+    }
+};
+
+}  // namespace tests

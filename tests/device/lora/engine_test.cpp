@@ -1,0 +1,242 @@
+#include <tensafe/device/exec/host_blocks.hpp>
+#include <tensafe/device/lora/engine.hpp>
+#include <tensafe/lora/adapter/mode.hpp>
+#include <tensafe/serving/token_pipeline.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../../random_values.hpp"
+#include "../exec/recording_blocks.hpp"
+
+namespace {
+
+using namespace tensafe;
+using lora::round_trip;
+using lora::turn;
+
+using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
+using narrow_range = lora::protects_adapter_rows<lora::calibrated<6>>;
+using packing = lora::coefficient_tiles<4>;
+
+/// Counts who waits for it.
+struct place : tests::recording_blocks {
+    std::shared_ptr<int> waits = std::make_shared<int>(0);
+
+    place() : tests::recording_blocks{exec::host_blocks(), nullptr} {}
+    place(const tests::recording_blocks& inner_blocks, std::shared_ptr<int> counter)
+        : tests::recording_blocks(inner_blocks), waits(std::move(counter)) {}
+    void wait() const { ++*waits; }
+};
+
+/// Replays what it recorded, or is lost after some launches.
+struct run_recorded {
+    const bool* lost = nullptr;
+    tests::run_recorded recorded{};
+
+    template <class F>
+    void operator()(const place& where, std::size_t key, F&& f) {
+        if (lost != nullptr && *lost) {
+            f(where);
+            throw device_error("lost");
+        }
+        recorded(where, key,
+                 [&](const tests::recording_blocks& recording) { f(place(recording, where.waits)); });
+    }
+};
+
+using block_server = lora::block_server<small, place, packing, narrow_range>;
+using block_client = lora::block_client<small, place, packing, narrow_range>;
+using block_engine = lora::block_engine<small, place, packing, narrow_range, run_recorded>;
+static_assert(lora::round_trip_engine<block_engine>);
+
+/// Groups 0 and 1 of one shape, group 2 of another; two keys.
+struct three_groups {
+    place where;
+    std::array<lora::matrix, 3> a;
+    std::vector<ckks::secret_key<small>> keys;
+    std::vector<std::unique_ptr<block_server>> servers;
+    std::vector<std::unique_ptr<block_client>> clients;
+    std::vector<block_engine::group_type> groups;
+
+    three_groups() {
+        for (std::size_t g = 0; g < 3; ++g) {
+            auto rows = random_matrix(g < 2 ? 6 : 3, g < 2 ? 300 : 500, g + 1);
+            a[g] = lora::balance({"", std::move(rows), lora::matrix(1, g < 2 ? 6 : 3), 1}).a;
+        }
+        keys.emplace_back(random::fresh_seed());
+        keys.emplace_back(random::fresh_seed());
+        const std::array<const ckks::secret_key<small>*, 2> pointers{&keys[0], &keys[1]};
+        for (std::size_t g = 0; g < 3; ++g) {
+            servers.push_back(std::make_unique<block_server>(where, a[g]));
+            clients.push_back(std::make_unique<block_client>(where, servers[g]->layout(), pointers));
+            const auto nonce = random::fresh_seed();
+            const std::uint32_t number =
+                servers[g]->add_client(where, nonce, lora::make_zero_key(exec::host{}, keys[1], nonce));
+            groups.push_back({clients[g].get(), servers[g].get(), 1, number});
+        }
+    }
+
+    bool right(std::size_t group, const std::vector<float>& h, std::span<const double> answers) const {
+        const auto expected = product(a[group], h);
+        const auto& layout = servers[group]->layout();
+        const double deviation = layout.budget().relative_error * layout.row_norm * norm(std::span(h)) /
+                                 std::sqrt(static_cast<double>(layout.d));
+        for (std::size_t r = 0; r < expected.size(); ++r) {
+            if (!(std::fabs(expected[r] - answers[r]) <= 7 * deviation)) {  // nor NaN
+                return false;
+            }
+        }
+        return true;
+    }
+};
+
+template <class E>
+bool failed_with(const round_trip& item) {
+    try {
+        if (item.error != nullptr) {
+            std::rethrow_exception(item.error);
+        }
+    } catch (const E&) {
+        return true;
+    } catch (...) {
+    }
+    return false;
+}
+
+}  // namespace
+
+TEST_CASE("batches over groups that share workspaces get A*h, and errors stay with their round trips") {
+    three_groups g;
+    block_engine engine(g.where, g.groups, 2);
+    CHECK(engine.groups() == 3);
+    CHECK(engine.d(2) == 500);
+    CHECK(engine.rows(0) == 6);
+    const auto h0 = random_state(300, 3);
+    const auto h1 = random_state(300, 4);
+    const auto h2 = random_state(500, 5);
+    auto broken = h0;
+    broken[299] = std::numeric_limits<float>::infinity();
+    const std::vector<float> large(g.a[1].row(0).begin(), g.a[1].row(0).end());
+    std::array<std::vector<double>, 9> answers;
+    for (std::size_t i = 0; i < answers.size(); ++i) {
+        answers[i].resize(i == 2 ? 3 : 6);
+    }
+    std::vector<round_trip> batch{
+        {0, h0, answers[0], nullptr},    {1, h1, answers[1], nullptr}, {2, h2, answers[2], nullptr},
+        {1, large, answers[3], nullptr}, {1, h0, answers[4], nullptr}, {0, broken, answers[5], nullptr},
+        {0, h1, answers[6], nullptr},    {3, h0, answers[7], nullptr}, {2, h0, answers[8], nullptr},
+    };
+    for (int repeat = 0; repeat < 2; ++repeat) {  // what was recorded is replayed
+        engine.run(batch);
+        CHECK(g.right(0, h0, answers[0]));
+        CHECK(g.right(1, h1, answers[1]));
+        CHECK(g.right(2, h2, answers[2]));
+        CHECK(g.right(1, h0, answers[4]));
+        CHECK(g.right(0, h1, answers[6]));
+        CHECK(failed_with<range_exceeded_error>(batch[3]));
+        CHECK(failed_with<encoding_error>(batch[5]));
+        CHECK(failed_with<parameter_error>(batch[7]));
+        CHECK(failed_with<shape_error>(batch[8]));
+        for (const std::size_t i : {0U, 1U, 2U, 4U, 6U}) {
+            CHECK(batch[i].error == nullptr);
+        }
+        for (const std::size_t i : {3U, 5U, 7U, 8U}) {
+            CHECK(std::isnan(answers[i][0]));
+        }
+    }
+    engine.run(std::span(batch).subspan(5, 1));
+    CHECK(failed_with<encoding_error>(batch[5]));
+}
+
+TEST_CASE("on a device, too, an answer out of range is tried again if that was asked for") {
+    three_groups g;
+    const std::vector<float> large(g.a[0].row(0).begin(), g.a[0].row(0).end());
+    const auto usual = random_state(300, 6);
+    std::vector<double> of_large(6);
+    std::vector<double> of_usual(6);
+    std::vector<round_trip> batch{{0, large, of_large, nullptr}, {0, usual, of_usual, nullptr}};
+    block_engine twice(g.where, g.groups, 4, 2);
+    twice.run(batch);
+    CHECK(failed_with<range_exceeded_error>(batch[0]));
+    block_engine thrice(g.where, g.groups, 4, 3);
+    thrice.run(batch);
+    CHECK(batch[0].error == nullptr);
+    CHECK(of_large[0] == doctest::Approx(1).epsilon(0.01));
+    CHECK(g.right(0, usual, of_usual));
+}
+
+TEST_CASE("where enqueuing fails after some launches, the device is waited for before the batch goes") {
+    three_groups g;
+    bool lost = true;
+    block_engine engine(g.where, g.groups, 4, 1, run_recorded{&lost});
+    const auto h = random_state(300, 7);
+    std::vector<double> answers(6);
+    std::vector<round_trip> batch{{0, h, answers, nullptr}};
+    const int before = *g.where.waits;
+    engine.run(batch);
+    CHECK(failed_with<device_error>(batch[0]));
+    CHECK(*g.where.waits == before + 1);
+    lost = false;
+    engine.run(batch);
+    CHECK(batch[0].error == nullptr);
+    CHECK(*g.where.waits == before + 2);
+    CHECK(g.right(0, h, answers));
+}
+
+TEST_CASE("a pipeline runs over blocks as it does over the host") {
+    three_groups g;
+    block_engine engine(g.where, g.groups, 4);
+    lora::token_pipeline<block_engine> pipeline(engine);
+    std::array<int, 3> right{};
+    for (std::size_t s = 0; s < 3; ++s) {
+        static_cast<void>(pipeline.submit(
+            [&, s, h = std::vector<float>(), step = std::size_t{0}](std::span<const double> answers) mutable {
+                if (step > 0) {
+                    right[s] += g.right((s + step - 1) % 3, h, answers);
+                }
+                if (step == 3) {
+                    return turn::end();
+                }
+                const std::size_t group = (s + step++) % 3;
+                h = random_state(engine.d(group), 1000 + 10 * s + step);
+                return turn::ask_last(group, h);
+            }));
+    }
+    pipeline.close();
+    CHECK(right == std::array<int, 3>{3, 3, 3});
+    CHECK(pipeline.report().tokens == 9);
+}
+
+TEST_CASE("a block engine refuses groups that do not fit together") {
+    three_groups g;
+    const auto refused = [&](std::vector<block_engine::group_type> groups, std::size_t largest,
+                             std::size_t tries) {
+        return message_of<error>([&] { block_engine engine(g.where, groups, largest, tries); });
+    };
+    CHECK(contains(refused({}, 1, 1), "no groups"));
+    CHECK(contains(refused(g.groups, 0, 1), "room for 0"));
+    CHECK(contains(refused(g.groups, 1, 0), "got 0 tries"));
+    auto groups = g.groups;
+    groups[1].client = nullptr;
+    CHECK(contains(refused(groups, 1, 1), "group 1 has no client"));
+    groups[1] = {g.groups[2].client, g.groups[1].server, 1, 0};
+    CHECK(contains(refused(groups, 1, 1), "different layouts"));
+    groups = g.groups;
+    groups[2].key = 2;
+    CHECK(contains(refused(groups, 1, 1), "got key 2"));
+    groups = g.groups;
+    groups[2].number = 1;
+    CHECK(contains(refused(groups, 1, 1), "client number 1"));
+}

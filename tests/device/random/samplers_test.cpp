@@ -1,0 +1,104 @@
+#include <tensafe/device/exec/host_blocks.hpp>
+#include <tensafe/memory/buffer.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "samplers_checks.hpp"
+
+namespace {
+
+using tensafe::exec::host_blocks;
+using tensafe::exec::thread_order;
+
+/// Calls f(where, launches) for each order of threads.
+template <class F>
+void in_each_order(F f) {
+    for (const thread_order order : {thread_order::forward, thread_order::reverse, thread_order::shuffled}) {
+        CAPTURE(static_cast<int>(order));
+        std::size_t launches = 0;
+        f(host_blocks(order, &launches), launches);
+    }
+}
+
+/// Runs blocks, and keeps what each left in shared memory.
+struct looking_blocks {
+    using space = tensafe::memory::host_space;
+
+    std::vector<unsigned char>* left;
+
+    template <class Kernel>
+    void launch(const Kernel& kernel, tensafe::exec::grid_shape grid) const {
+        using shared_type = typename Kernel::shared_type;
+        tensafe::exec::detail::turns turns(static_cast<std::size_t>(Kernel::threads), thread_order::forward);
+        const auto shared = std::make_unique<shared_type>();
+        for (std::uint32_t x = 0; x < grid.x; ++x) {
+            std::memset(static_cast<void*>(shared.get()), 0xA5, sizeof(shared_type));
+            tensafe::exec::host_block<Kernel> context({x, 0, 0}, *shared, turns);
+            kernel(context);
+            const auto keep = [&](const auto& member) {
+                const auto* bytes = reinterpret_cast<const unsigned char*>(&member);
+                left->insert(left->end(), bytes, bytes + sizeof member);
+            };
+            keep(shared->stream);
+            keep(shared->small_values);
+            keep(shared->key);
+        }
+    }
+};
+
+}  // namespace
+
+TEST_CASE("blocks draw the values of the page") {
+    in_each_order([](const auto& where, auto&) { tests::check_vectors_of_the_page(where); });
+}
+
+TEST_CASE("blocks draw uniform values of every width as the host does") {
+    in_each_order([](const auto& where, auto&) { tests::check_uniform_widths(where); });
+}
+
+TEST_CASE("blocks draw limbs of different widths as the host does") {
+    in_each_order([](const auto& where, auto&) { tests::check_uniform_moduli(where); });
+}
+
+TEST_CASE("blocks draw ternary and centred binomial values of any number as the host does") {
+    in_each_order([](const auto& where, auto&) { tests::check_small_values(where); });
+}
+
+TEST_CASE("blocks draw floods as the host does") {
+    in_each_order([](const auto& where, auto&) { tests::check_floods(where); });
+}
+
+TEST_CASE("eight groups of draws are one launch and do not depend on each other") {
+    in_each_order([](const auto& where, auto& launches) { tests::check_groups(where, launches); });
+}
+
+TEST_CASE("draws that cannot be are refused before a launch") {
+    in_each_order([](const auto& where, auto& launches) { tests::check_refusals(where, launches); });
+}
+
+TEST_CASE("blocks leave no secret stream in shared memory") {
+    const std::vector<tests::seed> seeds = tests::some_seeds(2);
+    std::vector<tests::wide> out(20000);
+    for (const tests::drawn kind :
+         {tests::drawn::ternary, tests::drawn::centred_binomial, tests::drawn::flood}) {
+        for (const std::uint32_t size : {5U, 10000U}) {
+            tests::block_draws draws = tests::of_kind(kind, tests::stream_domain::flood, 2, size);
+            draws.seeds = seeds.data();
+            draws.out = out.data();
+            std::vector<unsigned char> left;
+            tensafe::random::draw_blocks(looking_blocks{&left}, std::vector{draws});
+            REQUIRE(!left.empty());
+            // The four words behind the stream were never written.
+            const auto unknown = [](unsigned char byte) { return byte != 0 && byte != 0xA5; };
+            CHECK(std::none_of(left.begin(), left.end(), unknown));
+            CHECK(std::count(left.begin(), left.end(), 0xA5) * 100 < static_cast<long>(left.size()));
+        }
+    }
+}

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <tensafe/arith/prime.hpp>
+#include <tensafe/device/exec/context.hpp>
+#include <tensafe/device/rns/switch.hpp>
+#include <tensafe/rns/basis.hpp>
+#include <tensafe/rns/switch_modulus.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "../device_data.hpp"
+
+namespace block_switch_checks {
+
+namespace arith = tensafe::arith;
+namespace exec = tensafe::exec;
+namespace rns = tensafe::rns;
+using arith::word;
+
+/// Switches coefficient k of a polynomial with `count` coefficients, [limb][count].
+template <class Basis>
+struct switch_kernel {
+    static constexpr int threads = 64;
+    using shared_type = exec::no_shared;
+
+    const word* residues;
+    std::uint32_t* out;
+    std::uint32_t count;
+    std::uint32_t bits;
+
+    template <class Context>
+    TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
+        ctx.last([&](int t) {
+            const std::uint32_t k = ctx.block().x * threads + static_cast<std::uint32_t>(t);
+            if (k < count) {
+                word p[Basis::limbs];
+                for (int i = 0; i < Basis::limbs; ++i) {
+                    p[i] = residues[static_cast<std::uint32_t>(i) * count + k];
+                }
+                out[k] = rns::switched_to<Basis>(p, bits);
+            }
+        });
+    }
+};
+
+template <class Basis, class Where>
+void check_basis(const Where& where) {
+    constexpr std::uint32_t count = 150;
+    std::mt19937_64 random(Basis::primes[0]);
+    std::vector<word> words;
+    std::array<std::vector<word>, static_cast<std::size_t>(Basis::limbs)> limbs;
+    std::array<std::span<const word>, static_cast<std::size_t>(Basis::limbs)> spans;
+    for (std::size_t i = 0; i < limbs.size(); ++i) {
+        const word q = Basis::primes[i];
+        for (std::uint32_t k = 0; k < count; ++k) {
+            const word edges[] = {0, 1, q - 1, q / 2, q / 2 + 1};
+            limbs[i].push_back(k < 5 ? edges[k] : random() % q);
+        }
+        words.insert(words.end(), limbs[i].begin(), limbs[i].end());
+        spans[i] = limbs[i];
+    }
+    const auto residues = tests::to_device(where, words);
+    for (const int bits : {1, 7, 20, 31, 32}) {
+        CAPTURE(bits);
+        std::vector<std::uint32_t> wanted(count);
+        rns::switch_modulus<Basis>(exec::host{}, spans, bits, wanted);
+        auto got = tests::poisoned<std::uint32_t>(where, count);
+        where.launch(
+            switch_kernel<Basis>{residues.data(), got.data(), count, static_cast<std::uint32_t>(bits)},
+            exec::grid_shape{exec::blocks_for(count, 64)});
+        CHECK(tests::to_host<std::uint32_t>(where, got) == wanted);
+    }
+}
+
+template <class Where>
+void check_switch(const Where& where) {
+    check_basis<rns::basis<6, arith::ntt_prime_below(word{1} << 41, 6)>>(where);
+    check_basis<
+        rns::basis<6, arith::ntt_prime_below(word{1} << 45, 6), arith::ntt_prime_below(word{1} << 44, 6)>>(
+        where);
+    check_basis<
+        rns::basis<6, arith::ntt_prime_below(word{1} << 60, 6), arith::ntt_prime_below(word{1} << 40, 6),
+                   arith::ntt_prime_below(word{1} << 61, 6)>>(where);
+}
+
+}  // namespace block_switch_checks

@@ -1,0 +1,397 @@
+#include <tensafe/dp/gaussian_release.hpp>
+#include <tensafe/dp/ledger.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "../backends.hpp"
+#include "../refusal.hpp"
+
+namespace {
+
+namespace privacy = tensafe::privacy;
+
+using privacy::gaussian_release;
+using privacy::release_grant;
+using tensafe::random::generator;
+using tensafe::random::seed;
+
+// Seeds are fixed; thresholds are five standard deviations.
+
+seed seed_of(std::uint8_t n) {
+    seed result;
+    result.bytes[0] = n;
+    return result;
+}
+
+/// From a ledger with a budget that these tests cannot use up.
+release_grant grant_for(const gaussian_release& release, std::uint64_t releases = 1) {
+    privacy::ledger ledger({1e9, 0.5});
+    return ledger.charge("alice", release.cost(), releases);
+}
+
+std::vector<float> released(const gaussian_release& release, generator& random, const std::vector<float>& h) {
+    release_grant grant = grant_for(release);
+    std::vector<float> out(h.size());
+    release(grant, random, h, out);
+    return out;
+}
+
+/// The smallest epsilon at which these releases, of `more` times the mu, keep delta = 1e-5, if nothing was
+/// rounded up on the way.
+double last_epsilon(const gaussian_release& release, std::uint64_t releases, double more = 1) {
+    const double mu = more * release.mu() * std::sqrt(static_cast<double>(releases));
+    const double slack = release.delta_slack() * static_cast<double>(releases);
+    double low = 0;
+    double high = privacy::gaussian_epsilon(0.9e-5, mu);
+    for (double middle = high / 2; low < middle && middle < high; middle = low + (high - low) / 2) {
+        (privacy::gaussian_delta(middle, mu) + slack <= 1e-5 ? high : low) = middle;
+    }
+    return high;
+}
+
+}  // namespace
+
+TEST_CASE("the cost of a release is 2C / deviation, rounded up, and its slack") {
+    for (const double deviation : {0.125, 0.3, 1.0, 17.0, 1e4}) {
+        const gaussian_release release(1, deviation, 2048);
+        CHECK(release.mu() <= 2 / deviation * (1 + 1e-12));
+        // A whole number of steps fits into C: up to one is lost.
+        CHECK(release.mu() > 2 / deviation - 3 / tensafe::random::discrete_gaussian_deviation);
+        CHECK(release.delta_slack() == privacy::discrete_noise_slack(std::min(release.mu(), 16.0), 2048));
+        CHECK(release.cost() == privacy::release_cost{release.mu(), release.delta_slack()});
+        CHECK(release.deviation() == deviation);
+        CHECK(release.clip_norm() == 1);
+        CHECK(release.d() == 2048);
+    }
+}
+
+TEST_CASE("the range of mu is from 1e-4 to 16 for every d to 65536, and units do not matter") {
+    for (const std::size_t d : {1U, 2048U, 65536U}) {
+        for (const double unit : {1e-20, 1.0, 1e20}) {
+            CHECK_NOTHROW(gaussian_release(unit, 2e4 * unit, d));
+            CHECK_NOTHROW(gaussian_release(unit, unit / 8, d));
+            CHECK(gaussian_release(unit, 2e4 * unit, d).mu() > 0.999e-4);
+            CHECK(gaussian_release(unit, unit / 8, d).mu() > 15.99);
+        }
+    }
+}
+
+TEST_CASE("of keeps the budget with its slack, and no noise a millionth smaller does") {
+    for (const double epsilon : {0.01, 0.1, 1.0, 8.0, 50.0, 180.0}) {
+        for (const double delta : {1e-5, 1e-9}) {
+            if (epsilon > 100 && delta < 1e-5) {
+                continue;  // refused: see below
+            }
+            const privacy::privacy_budget each{epsilon, delta};
+            const gaussian_release release = gaussian_release::of(each, 3, 512);
+            CHECK(privacy::gaussian_delta(epsilon, release.mu()) + release.delta_slack() <= delta);
+            const gaussian_release smaller(3, release.deviation() * (1 - 1e-6), 512);
+            CHECK(privacy::gaussian_delta(epsilon, smaller.mu()) + smaller.delta_slack() > delta);
+        }
+    }
+    // The known answer 3.7306 per unit of sensitivity, here 2C.
+    CHECK(std::abs(gaussian_release::of({1, 1e-5}, 0.5, 2048).deviation() - 3.7306) < 1e-4);
+}
+
+TEST_CASE("releases fit into their budget however they are charged, where it ends at the last digit") {
+    std::mt19937_64 source(1);
+    std::uniform_real_distribution<double> uniform(0, 1);
+    for (int round = 0; round < 200; ++round) {
+        const std::uint64_t releases = round % 2 == 0 ? 1 : 2 + source() % 40;
+        const gaussian_release ideal(1, std::exp(4 * uniform(source)), 64);
+        const privacy::privacy_budget all{last_epsilon(ideal, releases), 1e-5};
+        CAPTURE(all.epsilon);
+        CAPTURE(releases);
+        const privacy::release_cost cost = gaussian_release::of(all, 1, 64, releases).cost();
+        privacy::ledger at_once(all);
+        CHECK(at_once.left("alice", cost) == releases);
+        privacy::ledger one_by_one(all);
+        for (std::uint64_t k = 0; k < releases; ++k) {
+            CHECK_NOTHROW(std::ignore = one_by_one.charge("alice", cost));
+        }
+        CHECK_THROWS_AS(std::ignore = one_by_one.charge("alice", cost), tensafe::budget_error);
+    }
+    const privacy::privacy_budget found{1.6951185692741961, 1e-5};  // once refused
+    privacy::ledger once(found);
+    CHECK_NOTHROW(std::ignore = once.charge("alice", gaussian_release::of(found, 1, 64).cost()));
+
+    // So many that their rounding is more than that of delta, which alone would fit.
+    constexpr std::uint64_t many = 1'000'000;
+    const privacy::privacy_budget all{last_epsilon(gaussian_release(1, 100.7, 64), many, 1 + 0x1.2p-37),
+                                      1e-5};
+    const privacy::release_cost cost = gaussian_release::of(all, 1, 64, many).cost();
+    privacy::spent_cost sum;
+    for (std::uint64_t k = 0; k < many; ++k) {
+        sum = sum.plus(cost, 1);
+    }
+    CHECK(sum.delta(all.epsilon) <= all.delta);
+    CHECK(privacy::ledger(all).left("alice", cost) == many);
+}
+
+TEST_CASE("a ledger allows as many releases as were asked for, and no more") {
+    for (const privacy::privacy_budget& all :
+         {privacy::privacy_budget{0.3, 1e-9}, privacy::privacy_budget{1, 1e-5},
+          privacy::privacy_budget{40, 1e-6}}) {
+        for (const std::uint64_t releases : {2U, 3U, 8U, 1000U, 50'000U}) {
+            CAPTURE(all.epsilon);
+            CAPTURE(releases);
+            const gaussian_release release = gaussian_release::of(all, 3, 64, releases);
+            privacy::ledger at_once(all);
+            CHECK(at_once.left("alice", release.cost()) == releases);
+            CHECK(at_once.charge("alice", release.cost(), releases).left() == releases);
+            CHECK_THROWS_AS(std::ignore = at_once.charge("alice", release.cost()), tensafe::budget_error);
+            privacy::ledger one_by_one(all);
+            for (std::uint64_t k = 0; k < std::min(releases, std::uint64_t{1000}); ++k) {
+                CHECK_NOTHROW(std::ignore = one_by_one.charge("alice", release.cost()));
+            }
+            CHECK(one_by_one.left("alice", release.cost()) ==
+                  releases - std::min(releases, std::uint64_t{1000}));
+        }
+    }
+    // mu is a whole number of steps, here 10^4: a few more.
+    const gaussian_release many = gaussian_release::of({1, 1e-5}, 1, 64, 1'000'000'000);
+    const std::uint64_t left = privacy::ledger({1, 1e-5}).left("alice", many.cost());
+    CHECK(left >= 1'000'000'000);
+    CHECK(left < 1'001'000'000);
+    // A total far beyond what one release may cost.
+    CHECK(gaussian_release::of({500, 1e-5}, 1, 8, 9).mu() < 16);
+}
+
+TEST_CASE("many releases cost noise by the root of their number, and their slacks count") {
+    const double one = gaussian_release::of({1, 1e-5}, 1, 64).deviation();
+    CHECK(std::abs(gaussian_release::of({1, 1e-5}, 1, 64, 10'000).deviation() / (100 * one) - 1) < 1e-9);
+    // Fifty slacks of 2^-77 are a third of this delta, a thousand more than all.
+    const privacy::privacy_budget tight{1, 1e-21};
+    CHECK(privacy::ledger(tight).left("alice", gaussian_release::of(tight, 1, 2048, 50).cost()) == 50);
+    CHECK(tests::refusal<tensafe::error>([&] {
+              gaussian_release::of(tight, 1, 2048, 1000);
+          }).find("delta: got 1e-21, wanted at least 1.3") != std::string::npos);
+    CHECK(tests::refusal<tensafe::error>([] {
+              gaussian_release::of({1, 1e-5}, 1, 64, 0);
+          }).find("releases: got 0") != std::string::npos);
+    CHECK_THROWS_AS(gaussian_release::of({1, 1e-5}, 1, 64, std::uint64_t{1} << 60), tensafe::parameter_error);
+}
+
+TEST_CASE("budgets that the noise cannot keep are refused with what to do") {
+    CHECK_THROWS_AS(gaussian_release::of({500, 1e-5}, 1, 8), tensafe::parameter_error);
+    CHECK(tests::refusal<tensafe::error>([] {
+              gaussian_release::of({500, 1e-5}, 1, 8);
+          }).find("less epsilon") != std::string::npos);
+    CHECK_THROWS_AS(gaussian_release::of({170, 1e-26}, 1, 2048), tensafe::parameter_error);
+    CHECK_THROWS_AS(gaussian_release::of({1, 1e-30}, 1, 2048), tensafe::parameter_error);
+    CHECK(tests::refusal<tensafe::error>([] {
+              gaussian_release::of({1, 1e-30}, 1, 2048);
+          }).find("delta: got 1e-30") != std::string::npos);
+    CHECK_THROWS_AS(gaussian_release::of({-1, 1e-5}, 1, 8), tensafe::parameter_error);
+}
+
+TEST_CASE("norms, deviations and sizes out of range are refused") {
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    for (const double bad : {0.0, -1.0, nan, 1e-40, 1e40, std::numeric_limits<double>::infinity()}) {
+        CHECK_THROWS_AS(gaussian_release(bad, 1, 8), tensafe::parameter_error);
+        CHECK_THROWS_AS(gaussian_release(1, bad, 8), tensafe::parameter_error);
+        CHECK_THROWS_AS(gaussian_release::of({1, 1e-5}, bad, 8), tensafe::parameter_error);
+    }
+    for (const std::size_t bad : {std::size_t{0}, gaussian_release::largest_d + 1}) {
+        CHECK_THROWS_AS(gaussian_release(1, 1, bad), tensafe::parameter_error);
+        CHECK_THROWS_AS(gaussian_release::of({1, 1e-5}, 1, bad), tensafe::parameter_error);
+    }
+    CHECK_THROWS_AS(gaussian_release(1, 0.12499, 8), tensafe::parameter_error);
+    CHECK_NOTHROW(gaussian_release(1, 8.6e7, 1));
+    CHECK_THROWS_AS(gaussian_release(1, 8.7e7, 1), tensafe::parameter_error);
+    CHECK_THROWS_AS(gaussian_release(1, 8.6e7, 2), tensafe::parameter_error);
+}
+
+TEST_CASE("a release is the clipped vector plus noise of the deviation that was asked for") {
+    constexpr std::size_t d = 1024;
+    constexpr std::size_t releases = 32;
+    std::vector<float> h(d);
+    for (std::size_t i = 0; i < d; ++i) {
+        h[i] = static_cast<float>(std::sin(static_cast<double>(i)));  // of norm 22.6
+    }
+    for (const double clip_norm : {5.0, 100.0}) {
+        const gaussian_release release(clip_norm, 12.5, d);
+        std::vector<double> clipped(d);
+        privacy::clip(h, clip_norm, clipped);
+        generator random(seed_of(1));
+        release_grant grant = grant_for(release, releases);
+        double sum = 0;
+        double squares = 0;
+        double along = 0;  // the direction of h
+        double norm = 0;
+        for (std::size_t r = 0; r < releases; ++r) {
+            std::vector<float> out(d);
+            release(grant, random, h, out);
+            for (std::size_t i = 0; i < d; ++i) {
+                const double noise = (static_cast<double>(out[i]) - clipped[i]) / 12.5;
+                sum += noise;
+                squares += noise * noise;
+                along += noise * clipped[i];
+                norm += clipped[i] * clipped[i];
+            }
+        }
+        const double count = d * releases;
+        CHECK(std::abs(sum / std::sqrt(count)) < 5);
+        CHECK(std::abs((squares - count) / std::sqrt(2 * count)) < 5);
+        CHECK(std::abs(along / std::sqrt(norm)) < 5);
+        CHECK(grant.left() == 0);
+    }
+}
+
+TEST_CASE("neighbours are told apart as well as delta says, and no better") {
+    // h and -h on the sphere of norm C: the best test looks at the sum of the entries.
+    constexpr std::size_t d = 16;
+    constexpr std::uint64_t releases = 20000;
+    const gaussian_release release(1, 1, d);  // mu = 2
+    const std::vector<float> h(d, 1.0F);
+    const std::vector<float> minus_h(d, -1.0F);
+    generator random(seed_of(2));
+    release_grant grant = grant_for(release, 2 * releases);
+    for (const double epsilon : {0.0, 1.0, 2.0}) {
+        CAPTURE(epsilon);
+        // Where the densities' quotient is e^epsilon; entries are 1/4 long, and their sum's deviation is 4.
+        const double threshold = 4 * epsilon / release.mu();
+        double first = 0;
+        double second = 0;
+        for (std::uint64_t r = 0; r < releases / 3; ++r) {
+            std::vector<float> out(d);
+            release(grant, random, h, out);
+            double sum = 0;
+            for (const float x : out) {
+                sum += x;
+            }
+            first += sum > threshold;
+            release(grant, random, minus_h, out);
+            sum = 0;
+            for (const float x : out) {
+                sum += x;
+            }
+            second += sum > threshold;
+        }
+        const double count = static_cast<double>(releases / 3);
+        const double p = first / count;
+        const double q = second / count;
+        const double spread =
+            std::sqrt(p * (1 - p) / count) + std::exp(epsilon) * std::sqrt((q * (1 - q) + 1 / count) / count);
+        const double delta = privacy::gaussian_delta(epsilon, release.mu());
+        CHECK(p - std::exp(epsilon) * q < delta + 5 * spread);
+        CHECK(p - std::exp(epsilon) * q > delta - 5 * spread);
+    }
+}
+
+TEST_CASE("no two releases share noise, also from one generator, and equal starts repeat it") {
+    const gaussian_release release(1, 1, 100);
+    const std::vector<float> h(100, 0.05F);
+    generator random(seed_of(4));
+    const std::vector<float> first = released(release, random, h);
+    const std::vector<float> second = released(release, random, h);
+    for (std::size_t i = 0; i < h.size(); ++i) {
+        CHECK(first[i] != second[i]);
+    }
+    generator again(seed_of(4));
+    CHECK(released(release, again, h) == first);
+    generator system;
+    CHECK(released(release, system, h) != released(release, system, h));
+}
+
+TEST_CASE("the noise is the sampler's under the generator's next seed, in a domain of its own") {
+    const gaussian_release release(1, 3, 20);
+    generator random(seed_of(10));
+    const std::vector<float> out = released(release, random, std::vector<float>(20));
+    generator again(seed_of(10));
+    std::vector<std::int64_t> noise(20);
+    tensafe::random::sample_discrete_gaussian(again.next_seed(),
+                                              tensafe::random::stream_domain::privacy_noise, 0, noise);
+    const double step = 3 / tensafe::random::discrete_gaussian_deviation;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+        CHECK(out[i] == static_cast<float>(static_cast<double>(noise[i]) * step));
+    }
+}
+
+TEST_CASE("all back-ends release the same bits") {
+    const gaussian_release release(1, 1, 77);
+    const std::vector<float> h(77, 0.05F);
+    std::vector<float> wanted;
+    tests::for_each_backend([&](auto) {
+        generator random(seed_of(5));
+        const std::vector<float> out = released(release, random, h);
+        if (wanted.empty()) {
+            wanted = out;
+        }
+        CHECK(out == wanted);
+    });
+}
+
+TEST_CASE("the released vector may take the secret's place") {
+    const gaussian_release release(1, 1, 50);
+    std::vector<float> h(50, 0.3F);
+    generator random(seed_of(6));
+    const std::vector<float> wanted = released(release, random, h);
+    generator again(seed_of(6));
+    release_grant grant = grant_for(release);
+    release(grant, again, h, h);
+    CHECK(h == wanted);
+}
+
+TEST_CASE("each release takes one of the grant, and none is made without") {
+    const gaussian_release release(1, 1, 9);
+    release_grant grant = grant_for(release, 2);
+    generator random(seed_of(7));
+    const std::vector<float> h(9, 0.3F);
+    std::vector<float> out(9, 5);
+    release(grant, random, h, out);
+    CHECK(grant.left() == 1);
+    release(grant, random, h, out);
+    CHECK(grant.left() == 0);
+
+    std::vector<float> untouched(9, 5);
+    CHECK_THROWS_AS(release(grant, random, h, untouched), tensafe::budget_error);
+    CHECK(untouched == std::vector<float>(9, 5));
+
+    // A grant that paid for more noise does not buy less.
+    release_grant cheaper = grant_for(gaussian_release(1, 2, 9));
+    CHECK_THROWS_AS(release(cheaper, random, h, untouched), tensafe::budget_error);
+    CHECK(cheaper.left() == 1);
+    release_grant none;
+    CHECK_THROWS_AS(release(none, random, h, untouched), tensafe::budget_error);
+    CHECK(untouched == std::vector<float>(9, 5));
+}
+
+TEST_CASE("bad vectors are refused before anything is spent or drawn") {
+    const gaussian_release release(1, 1, 9);
+    release_grant grant = grant_for(release);
+    generator random(seed_of(8));
+    std::vector<float> out(9, 5);
+    std::vector<float> h(9, 0.3F);
+    h[4] = std::numeric_limits<float>::quiet_NaN();
+    CHECK_THROWS_AS(release(grant, random, h, out), tensafe::encoding_error);
+    CHECK_THROWS_AS(release(grant, random, std::span<const float>(h).first(8), out), tensafe::shape_error);
+    CHECK_THROWS_AS(release(grant, random, h, std::span<float>(out).first(8)), tensafe::shape_error);
+    CHECK(grant.left() == 1);
+    CHECK(out == std::vector<float>(9, 5));
+    generator fresh(seed_of(8));
+    CHECK(random.next_seed().bytes == fresh.next_seed().bytes);
+}
+
+TEST_CASE("without randomness nothing is written and nothing is lost") {
+    const gaussian_release release(1, 1, 9);
+    release_grant grant = grant_for(release);
+    generator moved_from(seed_of(9));
+    const generator taken = std::move(moved_from);
+    std::vector<float> out(9, 5);
+    CHECK_THROWS_AS(release(grant, moved_from, std::vector<float>(9, 0.3F), out), tensafe::error);
+    CHECK(grant.left() == 1);
+    CHECK(out == std::vector<float>(9, 5));
+}

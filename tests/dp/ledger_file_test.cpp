@@ -1,0 +1,540 @@
+#include <tensafe/core/error.hpp>
+#include <tensafe/dp/ledger.hpp>
+#include <tensafe/dp/ledger_file.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "../io/file_builder.hpp"
+
+namespace io = tensafe::io;
+namespace privacy = tensafe::privacy;
+using privacy::ledger;
+using privacy::ledger_state;
+using privacy::release_cost;
+using privacy::spent_cost;
+using tensafe::format_error;
+using tensafe::io_error;
+using tensafe::test::temporary_directory;
+
+namespace {
+
+const privacy::privacy_budget usual{8, 1e-5};
+const release_cost small{0.125, 1e-15};
+
+const std::string one_principal =
+    "{\n \"format\": \"tensafe privacy ledger\",\n \"version\": 1,\n \"principals\": [\n  {\n"
+    "   \"name\": \"ann\",\n   \"mu_squared\": 0.1,\n   \"delta_slack\": 1e-30,\n   \"releases\": 7\n"
+    "  }\n ]\n}\n";
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+    const std::size_t at = text.find(from);
+    REQUIRE(at != std::string::npos);
+    return text.replace(at, from.size(), to);
+}
+
+std::string contents(const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+unsigned mode_of(const std::filesystem::path& path) {
+    struct stat status {};
+    REQUIRE(::stat(path.c_str(), &status) == 0);
+    return status.st_mode & 07777;
+}
+
+constexpr auto start_empty = io::missing_ledger::start_empty;
+
+ledger opened(const std::filesystem::path& path) {
+    return ledger(usual, std::make_unique<io::ledger_file>(path, start_empty));
+}
+
+std::string refusal(const std::filesystem::path& path) {
+    try {
+        static_cast<void>(io::ledger_file(path, start_empty).load());
+    } catch (const tensafe::error& error) {
+        return error.what();
+    }
+    return "nothing was thrown";
+}
+
+/// Runs `body` in a child of this process, which has nothing else to do and never returns from it.
+template <class Body>
+pid_t in_child(Body body) {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        try {
+            body();
+        } catch (const std::exception&) {
+            ::_exit(1);
+        } catch (...) {
+            ::_exit(2);
+        }
+        ::_exit(0);
+    }
+    return child;
+}
+
+/// How it ended: as waitpid says.
+int ending_of(pid_t child) {
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    return status;
+}
+
+}  // namespace
+
+TEST_CASE("the JSON of a ledger is this one") {
+    ledger_state state;
+    state.principals.emplace("ann", spent_cost{0.1, 1e-30, 7});
+    CHECK(io::ledger_json(state) == one_principal);
+    CHECK(io::read_ledger_json(one_principal) == state);
+    CHECK(io::read_ledger_json(io::ledger_json({})) == ledger_state{});
+}
+
+TEST_CASE("every number and every name comes back exactly") {
+    std::mt19937_64 random(11);
+    ledger_state state;
+    const auto add = [&](std::string name, double mu_squared, double slack, std::uint64_t releases) {
+        state.principals.emplace(std::move(name), spent_cost{mu_squared, slack, releases});
+    };
+    for (std::size_t i = 0; i < 4000; ++i) {
+        double mu_squared = 0;
+        while (!(mu_squared > 0) || !std::isfinite(mu_squared)) {
+            mu_squared = std::bit_cast<double>(random());
+        }
+        double slack = 2;
+        while (!(slack >= 0 && slack < 1)) {
+            slack = std::bit_cast<double>(random());
+        }
+        add(std::to_string(i), mu_squared, slack, random() | 1);
+    }
+    add("largest", std::numeric_limits<double>::max(), std::nextafter(1.0, 0),
+        std::numeric_limits<std::uint64_t>::max());
+    add("smallest", std::numeric_limits<double>::denorm_min(), 0, 1);
+    add("a \"quoted\\ name\"", 1, 0, 1);
+    add("Zo\xc3\xab \xf0\x9f\x94\x91", 3, 0, (std::uint64_t{1} << 53) + 1);
+    add(std::string(ledger::longest_name, '\\'), 1e22, 0, 1);
+    CHECK(io::read_ledger_json(io::ledger_json(state)) == state);
+}
+
+TEST_CASE("the largest ledger is not longer than what is read") {
+    ledger_state state;
+    for (std::size_t i = 0; i < ledger::most_principals; ++i) {
+        std::string name(ledger::longest_name, '"');
+        name.replace(0, std::to_string(i).size(), std::to_string(i));
+        state.principals.emplace(
+            name, spent_cost{-std::numeric_limits<double>::denorm_min(), -std::numeric_limits<double>::max(),
+                             std::numeric_limits<std::uint64_t>::max()});
+    }
+    CHECK(io::ledger_json(state).size() <= io::detail::longest_ledger_file);
+    for (auto& [name, spent] : state.principals) {
+        spent = {1.2345678901234567e-300, 1.2345678901234567e-300, std::numeric_limits<std::uint64_t>::max()};
+    }
+    CHECK(io::read_ledger_json(io::ledger_json(state)) == state);
+}
+
+TEST_CASE("hostile text is refused and the message says what is wrong") {
+    const auto said = [](const std::string& text) -> std::string {
+        try {
+            static_cast<void>(io::read_ledger_json(text, "a file"));
+        } catch (const format_error& error) {
+            return error.what();
+        }
+        return "nothing was thrown";
+    };
+    const auto changed = [&](const std::string& from, const std::string& to) {
+        return said(replaced(one_principal, from, to));
+    };
+    CHECK(said("").find("not valid JSON") != std::string::npos);
+    CHECK(said("[]") == "\"a file\": got array, wanted an object of 3 members, as a privacy ledger has");
+    CHECK(said(std::string(io::detail::longest_ledger_file + 1, ' ')).find("bytes, wanted at most") !=
+          std::string::npos);
+    CHECK(said(one_principal.substr(0, one_principal.size() / 2)).find("not valid JSON") !=
+          std::string::npos);
+    CHECK(changed("tensafe privacy ledger", "tensafe meter").find("\"format\" is") != std::string::npos);
+    CHECK(changed("\"version\": 1", "\"version\": 2") == "\"a file\": got version 2, wanted 1");
+    CHECK(changed("\"version\": 1", "\"version\": 1.0").find("whole number") != std::string::npos);
+    CHECK(changed("\"version\": 1", "\"version\": 1, \"more\": 2").find("wanted an object of 3") !=
+          std::string::npos);
+    CHECK(changed("\"releases\": 7", "\"releases\": 7, \"more\": 2").find("wanted an object of 4") !=
+          std::string::npos);
+    CHECK(changed("\"releases\"", "\"release\"") ==
+          "\"a file\": principal number 0: \"releases\" is missing");
+    CHECK(changed("\"mu_squared\": 0.1", "\"mu_squared\": 0.1, \"mu_squared\": 0.2")
+              .find("duplicate key \"mu_squared\"") != std::string::npos);
+    CHECK(changed("\"principals\": [", "\"principals\": {}, \"x\": [").find("wanted an object of 3") !=
+          std::string::npos);
+    CHECK(changed("0.1", "9007199254740993") ==
+          "\"a file\": principal number 0: \"mu_squared\" is \"9007199254740993\", wanted a number with a "
+          "point "
+          "or an exponent");
+    CHECK(changed("0.1", "1.0") == "nothing was thrown");
+    for (const char* const number :
+         {"-0.1", "\"0.1\"", "null", "1e999", "NaN", "-1e999", "0", "0.0", "1", "true", "{}"}) {
+        CHECK(changed("0.1", number) != "nothing was thrown");
+    }
+    for (const char* const number : {"-1e-30", "0", "1.0", "1.5", "\"0\"", "1e999", "[]"}) {
+        CHECK(changed("1e-30", number) != "nothing was thrown");
+    }
+    for (const char* const number : {"-7", "7.0", "18446744073709551616", "\"7\"", "0", "null"}) {
+        CHECK(changed("\"releases\": 7", std::string("\"releases\": ") + number) != "nothing was thrown");
+    }
+    for (const char* const name : {"\"\"", "\"a\\nb\"", "\"\\u0000\"", "7", "null", "[\"ann\"]"}) {
+        CHECK(changed("\"ann\"", name).find("\"name\" is") != std::string::npos);
+    }
+    CHECK(changed("ann", std::string(129, 'a')).find("1 to 128 bytes") != std::string::npos);
+    const std::string entry = "{\"name\":\"ann\",\"mu_squared\":1.0,\"delta_slack\":0.0,\"releases\":1}";
+    const std::string head = "{\"format\":\"tensafe privacy ledger\",\"version\":1,\"principals\":[";
+    CHECK(said(head + entry + "]}") == "nothing was thrown");
+    CHECK(said(head + entry + ',' + entry + "]}") == "\"a file\": principal number 1: \"ann\" comes twice");
+    std::string many = head + "[]";
+    for (std::size_t i = 0; i < 6 * ledger::most_principals; ++i) {
+        many += ",[]";
+    }
+    CHECK(said(many + "]}").find("JSON values") != std::string::npos);
+    CHECK(said(one_principal + "x").find("not valid JSON") != std::string::npos);
+}
+
+TEST_CASE("a new ledger file is its owner's alone, and remembers over a restart") {
+    const temporary_directory folder;
+    const auto path = folder.path() / "ledger";
+    ledger_state before;
+    {
+        ledger spent = opened(path);
+        CHECK(contents(path) == io::ledger_json({}));
+        CHECK(mode_of(path) == 0600);
+        CHECK(spent.charge("ann", small, 20).left() == 20);
+        CHECK(spent.charge("bob", {1e-3, 0}).left() == 1);
+        before = spent.state();
+        CHECK(contents(path) == io::ledger_json(before));
+    }
+    CHECK(mode_of(path) == 0600);
+    CHECK(mode_of(folder.path() / "ledger.lock") == 0600);
+    CHECK_FALSE(std::filesystem::exists(folder.path() / "ledger.partial"));
+    ledger again = opened(path);
+    CHECK(again.state() == before);
+    while (again.left("ann", small) > 0) {
+        static_cast<void>(again.charge("ann", small, (again.left("ann", small) + 1) / 2));
+    }
+    const std::string exhausted = contents(path);
+    CHECK_THROWS_AS(static_cast<void>(again.charge("ann", small)), tensafe::budget_error);
+    CHECK(contents(path) == exhausted);
+}
+
+TEST_CASE("a missing ledger is an error that says what to do, unless an empty one is asked for") {
+    const temporary_directory folder;
+    const auto path = folder.path() / "ledger";
+    const std::string shown = '"' + path.string() + '"';
+    CHECK_THROWS_WITH_AS(
+        io::ledger_file{path},
+        (shown + ": there is no ledger; if there was one, find it; to begin with nothing spent, open it once "
+                 "with io::missing_ledger::start_empty")
+            .c_str(),
+        io_error);
+    CHECK_FALSE(std::filesystem::exists(path));
+    { io::ledger_file file(path, start_empty); }
+    CHECK_NOTHROW(io::ledger_file{path});
+    static_cast<void>(opened(path).charge("ann", small));
+    CHECK(opened(path).spent("ann").releases == 1);  // what is there is not emptied
+    CHECK_THROWS_AS(io::ledger_file(folder.path() / "nowhere" / "ledger", start_empty), io_error);
+    for (const char* const nothing : {"", "/", "ledger/"}) {
+        CHECK(refusal(nothing).find("names no file") != std::string::npos);
+    }
+}
+
+TEST_CASE("a ledger has one name: links to it are refused, before it is in use and meanwhile") {
+    const temporary_directory folder;
+    const auto path = folder.path() / "ledger";
+    const auto link = folder.path() / "link";
+    ledger spent = opened(path);
+    static_cast<void>(spent.charge("ann", small));
+    std::filesystem::create_symlink(path, link);
+    CHECK(refusal(link).find("is a link") != std::string::npos);
+    std::filesystem::remove(link);
+    std::filesystem::create_symlink(folder.path() / "gone", link);
+    CHECK(refusal(link).find("is a link") != std::string::npos);
+    CHECK_FALSE(std::filesystem::exists(folder.path() / "gone"));
+    std::filesystem::remove(link);
+
+    std::filesystem::create_hard_link(path, link);
+    CHECK(refusal(link).find("is a file with 2 names") != std::string::npos);
+    const ledger_state before = spent.state();
+    CHECK_THROWS_AS(static_cast<void>(spent.charge("ann", small)), io_error);
+    CHECK(spent.state() == before);
+    std::filesystem::remove(link);
+    CHECK_NOTHROW(static_cast<void>(spent.charge("ann", small)));
+
+    // Moved away, with a link in its place: that stays a link, and what it leads to as it is.
+    const std::string text = contents(path);
+    std::filesystem::rename(path, folder.path() / "moved");
+    std::filesystem::create_symlink(folder.path() / "moved", path);
+    CHECK_THROWS_AS(static_cast<void>(spent.charge("ann", small)), io_error);
+    CHECK(std::filesystem::is_symlink(path));
+    CHECK(contents(path) == text);
+}
+
+TEST_CASE("a ledger stays in its folder, wherever the process or the folder goes") {
+    const temporary_directory folder;
+    const auto home = folder.path() / "home";
+    std::filesystem::create_directory(home);
+    CHECK(ending_of(in_child([&] {
+              std::filesystem::current_path(home);
+              auto file = std::make_unique<io::ledger_file>("ledger", start_empty);
+              const bool named =
+                  std::filesystem::equivalent(file->path(), home / "ledger") && file->path().is_absolute();
+              ledger spent(usual, std::move(file));
+              std::filesystem::current_path("/");
+              static_cast<void>(spent.charge("ann", small, 3));
+              std::filesystem::rename(home, folder.path() / "moved");
+              std::filesystem::create_directory(home);
+              static_cast<void>(spent.charge("ann", small, 4));
+              ::_exit(named ? 0 : 3);
+          })) == 0);
+    CHECK(std::filesystem::is_empty(home));
+    CHECK(opened(folder.path() / "moved" / "ledger").spent("ann").releases == 7);
+}
+
+TEST_CASE("a folder that cannot be opened, and so not be forced to the device, is refused") {
+    const temporary_directory folder;
+    const auto path = folder.path() / "ledger";
+    REQUIRE(::chmod(folder.path().c_str(), 0300) == 0);
+    // Root may read everything: a child that is somebody else then tries.
+    constexpr uid_t nobody = 65534;
+    const bool is_root = ::geteuid() == 0;
+    if (!is_root || ::chown(folder.path().c_str(), nobody, static_cast<gid_t>(-1)) == 0) {
+        CHECK(ending_of(in_child([&] {
+                  if (is_root && ::setuid(nobody) != 0) {
+                      ::_exit(3);
+                  }
+                  io::ledger_file file(path, start_empty);
+              })) == 1 << 8);
+        CHECK_FALSE(std::filesystem::exists(path));
+    } else {
+        MESSAGE("skipped: root, and no other user");
+    }
+    REQUIRE(::chmod(folder.path().c_str(), 0700) == 0);
+
+    // What confirm() forces is the folder that was opened: it notices if that is gone.
+    CHECK(ending_of(in_child([&] {
+              io::ledger_file file(folder.put("there", one_principal), start_empty);
+              file.confirm();
+              struct stat wanted {};
+              struct stat found {};
+              if (::stat(folder.path().c_str(), &wanted) != 0) {
+                  ::_exit(3);
+              }
+              for (int i = 3; i < 1000; ++i) {
+                  if (::fstat(i, &found) == 0 && found.st_ino == wanted.st_ino &&
+                      found.st_dev == wanted.st_dev) {
+                      static_cast<void>(::close(i));
+                  }
+              }
+              try {
+                  file.confirm();
+              } catch (const io_error&) {
+                  ::_exit(4);
+              }
+          })) == 4 << 8);
+}
+
+TEST_CASE("a file that is no ledger, or that others may touch, is refused and stays as it is") {
+    const temporary_directory folder;
+    const auto path = folder.put("ledger", one_principal);
+    for (const unsigned mode : {0640U, 0604U, 0620U, 0602U, 0644U}) {
+        REQUIRE(::chmod(path.c_str(), static_cast<mode_t>(mode)) == 0);
+        CHECK(refusal(path).find("others than its owner have access") != std::string::npos);
+    }
+    REQUIRE(::chmod(path.c_str(), 0600) == 0);
+    CHECK(refusal(path) == "nothing was thrown");
+    REQUIRE(::chmod((folder.path() / "ledger.lock").c_str(), 0666) == 0);
+    CHECK(refusal(path).find("another user owns it or may write it") != std::string::npos);
+    REQUIRE(::chmod((folder.path() / "ledger.lock").c_str(), 0600) == 0);
+
+    for (const std::string& text : {std::string(), one_principal.substr(0, 40), std::string("{}"),
+                                    std::string(io::detail::longest_ledger_file + 1, ' ')}) {
+        folder.put("ledger", text);
+        io::ledger_file file(path);  // reads nothing: the ledger does
+        CHECK_THROWS_AS(static_cast<void>(file.load()), format_error);
+        CHECK(contents(path) == text);
+    }
+    std::filesystem::create_directory(folder.path() / "folder");
+    CHECK(refusal(folder.path() / "folder").find("is not a regular file") != std::string::npos);
+}
+
+TEST_CASE("one ledger at a time has a file, in this process and in all") {
+    const temporary_directory folder;
+    const auto path = folder.path() / "ledger";
+    {
+        ledger spent = opened(path);
+        CHECK(refusal(path).find("is in use by another ledger") != std::string::npos);
+        CHECK(ending_of(in_child([&] { io::ledger_file file(path); })) == 1 << 8);
+        CHECK_NOTHROW(static_cast<void>(spent.charge("ann", small)));
+        CHECK(refusal(folder.path() / "another") == "nothing was thrown");
+    }
+    CHECK(ending_of(in_child([&] { io::ledger_file file(path); })) == 0);
+    CHECK(refusal(path) == "nothing was thrown");
+}
+
+TEST_CASE("a child of fork cannot spend its parent's budget a second time") {
+    const temporary_directory folder;
+    const auto path = folder.path() / "ledger";
+    ledger spent = opened(path);
+    static_cast<void>(spent.charge("ann", small));
+    const std::string before = contents(path);
+    CHECK(ending_of(in_child([&] { static_cast<void>(spent.charge("ann", small)); })) == 1 << 8);
+    CHECK(contents(path) == before);
+    CHECK_NOTHROW(static_cast<void>(spent.charge("ann", small)));
+}
+
+TEST_CASE("a child of fork has the lock until it ends") {
+    const temporary_directory folder;
+    const auto path = folder.path() / "ledger";
+    auto file = std::make_unique<io::ledger_file>(path, start_empty);
+    std::array<int, 2> pipe{};
+    REQUIRE(::pipe(pipe.data()) == 0);
+    const pid_t child = in_child([&] {
+        static_cast<void>(::close(pipe[1]));
+        char none = 0;
+        ::_exit(::read(pipe[0], &none, 1) == 0 ? 0 : 3);  // until the parent lets go
+    });
+    static_cast<void>(::close(pipe[0]));
+    file.reset();
+    CHECK(refusal(path).find("or by a child that one forked") != std::string::npos);
+    static_cast<void>(::close(pipe[1]));
+    CHECK(ending_of(child) == 0);
+    CHECK(refusal(path) == "nothing was thrown");
+}
+
+TEST_CASE("a charge that cannot be written is not granted, and the file stays as it was") {
+    const temporary_directory folder;
+    const auto path = folder.path() / "ledger";
+    ledger spent = opened(path);
+    static_cast<void>(spent.charge("ann", small));
+    const std::string before = contents(path);
+    const ledger_state state = spent.state();
+
+    // A folder where the new file would be written: not even root gets past it.
+    std::filesystem::create_directory(folder.path() / "ledger.partial");
+    CHECK_THROWS_AS(static_cast<void>(spent.charge("ann", small)), io_error);
+    CHECK(contents(path) == before);
+    CHECK(spent.state() == state);
+    std::filesystem::remove(folder.path() / "ledger.partial");
+    // What somebody planted there is not written through.
+    std::filesystem::create_symlink(folder.put("precious", "precious"), folder.path() / "ledger.partial");
+    CHECK_NOTHROW(static_cast<void>(spent.charge("ann", small)));
+    CHECK(contents(folder.path() / "precious") == "precious");
+    CHECK(contents(path) == io::ledger_json(spent.state()));
+
+    std::filesystem::remove(folder.path() / "ledger.lock");
+    CHECK_THROWS_AS(static_cast<void>(spent.charge("ann", small)), io_error);
+    folder.put("ledger.lock", "");
+    CHECK_THROWS_AS(static_cast<void>(spent.charge("ann", small)), io_error);
+    CHECK(spent.spent("ann").releases == 2);
+}
+
+namespace {
+
+/// Dies between the new file and its confirmation.
+class dying_store final : public privacy::ledger_store {
+  public:
+    explicit dying_store(const std::filesystem::path& path) : file_(path, start_empty) {}
+    ledger_state load() override { return file_.load(); }
+    void replace(const ledger_state& state) override { file_.replace(state); }
+    void confirm() override { static_cast<void>(::raise(SIGKILL)); }
+
+  private:
+    io::ledger_file file_;
+};
+
+}  // namespace
+
+TEST_CASE("a process that is killed before it grants has spent what it stored") {
+    const temporary_directory folder;
+    const auto path = folder.path() / "ledger";
+    const int ending = ending_of(in_child([&] {
+        ledger spent(usual, std::make_unique<dying_store>(path));
+        static_cast<void>(spent.charge("ann", small, 9));
+    }));
+    CHECK(WIFSIGNALED(ending));
+    CHECK(opened(path).spent("ann").releases == 9);
+}
+
+TEST_CASE("whenever a process is killed, the file has all that it granted and at most one charge more") {
+    const temporary_directory folder;
+    const auto path = folder.path() / "ledger";
+    const release_cost cheap{1e-4, 0};
+    constexpr std::uint64_t block = 3;
+    std::mt19937 random(5);
+    std::uint64_t granted = 0;
+    std::uint64_t most = 0;
+    for (int round = 0; round < 20; ++round) {
+        std::array<int, 2> pipe{};
+        REQUIRE(::pipe(pipe.data()) == 0);
+        const pid_t child = in_child([&] {
+            static_cast<void>(::close(pipe[0]));
+            ledger spent = opened(path);
+            for (;;) {
+                const privacy::release_grant grant = spent.charge("ann", cheap, block);
+                const char one = grant.left() == block ? 'g' : '?';
+                if (::write(pipe[1], &one, 1) != 1) {
+                    ::_exit(3);
+                }
+            }
+        });
+        static_cast<void>(::close(pipe[1]));
+        std::uint64_t grants = 0;
+        const auto next = [&] {
+            char one = 0;
+            const bool got = ::read(pipe[0], &one, 1) == 1;
+            CHECK((!got || one == 'g'));
+            grants += got;
+            return got;
+        };
+        // After a grant or a few, at whatever the child is doing then.
+        for (std::uint64_t wanted = 1 + random() % 4; grants < wanted && next();) {
+        }
+        std::atomic<unsigned> turns = static_cast<unsigned>(random() % 100'000);
+        while (turns.fetch_sub(1) != 0) {
+        }
+        CHECK(::kill(child, SIGKILL) == 0);
+        CHECK(WIFSIGNALED(ending_of(child)));
+        while (next()) {
+        }
+        static_cast<void>(::close(pipe[0]));
+        CHECK(grants > 0);
+        granted += block * grants;
+        most += block * (grants + 1);
+
+        const spent_cost spent = opened(path).spent("ann");
+        CHECK(spent.releases >= granted);
+        CHECK(spent.releases <= most);
+        CHECK(spent.releases % block == 0);
+        CHECK(spent.mu_squared >= 1e-8 * static_cast<double>(spent.releases) * (1 - 1e-12));
+        most = spent.releases;
+        granted = spent.releases;
+    }
+    CHECK_NOTHROW(opened(path));
+}

@@ -1,0 +1,368 @@
+#include <tensafe/core/error.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <set>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "../../examples/roofline/published_figures.hpp"
+
+namespace perf = tensafe::perf;
+namespace published = tensafe::perf::published;
+using doctest::Approx;
+
+namespace {
+
+// The tables as the analyses print them, a second time and as text: what is in the header is compared with
+// it.
+constexpr std::string_view decode_text = R"(
+| RTX 4090 | 1.01 | 5.9 | 1.5 | 169 | 667 | 105 | 400 |
+| RTX 5090 | 1.79 | 3.4 | 0.84 | 294 | 1190 | 190 | 720 |
+| L40S | 0.86 | 7.0 | 1.7 | 143 | 588 | 90 | 350 |
+| A100 80GB | 2.04 | 2.9 | 0.74 | 345 | 1351 | 215 | 810 |
+| H100 SXM | 3.35 | 1.8 | 0.45 | 556 | 2222 | 350 | 1350 |
+| H200 | 4.80 | 1.25 | 0.31 | 800 | 3226 | 500 | 1950 |
+| B200 | 8.00 | 0.75 | 0.19 | 1333 | 5263 | 830 | 3200 |
+)";
+constexpr std::string_view rate_text = R"(
+| RTX 4090 | 9.5 | 71.7 | 12.3 | 50.0 | 16.8 | | | 22.0 | 45.5 |
+| RTX 5090 | 5.3 | 71.7 | 13.0 | 50.0 | 18.1 | | | 15.0 | 66.7 |
+| L40S | 11.1 | 71.7 | 12.1 | | | | | 25.0 | 40.0 |
+| A100 80GB | 4.7 | 71.7 | 13.1 | 50.0 | 18.3 | | | 12.5 | 80.0 |
+| H100 SXM | 2.9 | 52.0 | 18.2 | 36.0 | 25.7 | 20.0 | 43.7 | 9.3 | 107.5 |
+| H200 | 2.0 | 45.0 | 21.3 | 31.0 | 30.3 | 17.0 | 52.6 | 7.5 | 133.3 |
+| B200 | 1.2 | 38.0 | 25.5 | 26.0 | 36.8 | 14.5 | 63.7 | 5.8 | 172.4 |
+)";
+// Of the steps and of future hardware: T_HE, rate, and T_model, which few rows print.
+constexpr std::string_view steps_text = R"(
+| baseline | 98 | 9.9 | 2.9 |
+| phases 1 to 6 | 71.7 | 13.4 | 2.9 |
+| client keys | 25.7 | 35.0 | 2.9 |
+| multi-stream | 14.5 | 57.5 | 2.9 |
+| async, model hidden | 14.5 | 68.9 | 2.9 |
+| L2 twiddles | 10.2 | 98.0 | 2.9 |
+| CUDA graph | 9.3 | 107.5 | 2.9 |
+| SVD 32 to 16 | 5.2 | 192.3 | 2.9 |
+)";
+constexpr std::string_view future_text = R"(
+| GH200 | 42.7 | 21.9 | 2.9 |
+| GB200 | 18.7 | 50.3 | 1.2 |
+| GB200, all software | 3.8 | 200 | 1.2 |
+| GB200, all software, at best | 3.8 | 263 | 1.2 |
+| CIM + UMA | 0.63 | 283 | 2.9 |
+| CIM + UMA, B200 | 0.63 | 546 | 1.2 |
+| HBM-PIM + UMA | 1.7 | 217 | 2.9 |
+| HBM4 | 38.9 | 24.9 | 1.2 |
+| Rubin R100 | 3.63 | 245.7 | 0.44 |
+| Rubin R100, all software | 1.51 | 513 | 0.44 |
+| Rubin Ultra | 0.57 | 1,266 | 0.22 |
+| SRAM-CIM, 2028 | 0.15 | 2,703 | 0.22 |
+)";
+
+/// The cells of a table, row by row, without blanks around them.
+std::vector<std::vector<std::string>> cells_of(std::string_view text) {
+    std::vector<std::vector<std::string>> rows;
+    std::istringstream lines{std::string(text)};
+    for (std::string line; std::getline(lines, line);) {
+        if (line.empty()) {
+            continue;
+        }
+        rows.emplace_back();
+        std::istringstream cells(line.substr(1));
+        for (std::string cell; std::getline(cells, cell, '|');) {
+            const std::size_t start = cell.find_first_not_of(' ');
+            rows.back().push_back(
+                start == cell.npos ? "" : cell.substr(start, cell.find_last_not_of(' ') - start + 1));
+        }
+    }
+    return rows;
+}
+
+void check_number(const published::printed_number& number, const std::string& text) {
+    INFO(text);
+    std::string digits = text;
+    digits.erase(std::remove(digits.begin(), digits.end(), ','), digits.end());
+    CHECK(number.present == !digits.empty());
+    if (!digits.empty()) {
+        CHECK(number.value == std::stod(digits));
+        const std::size_t point = digits.find('.');
+        CHECK(number.decimals == (point == digits.npos ? 0 : static_cast<int>(digits.size() - point - 1)));
+    }
+}
+
+const published::figure& figure_of(published::table in, std::string_view row, std::string_view column) {
+    const auto found = std::find_if(
+        published::figures.begin(), published::figures.end(),
+        [&](const published::figure& f) { return f.in == in && f.row == row && f.column == column; });
+    REQUIRE(found != published::figures.end());
+    return *found;
+}
+
+const published::figure& claim(std::string_view row) {
+    return figure_of(published::table::claims, row, "");
+}
+
+}  // namespace
+
+TEST_CASE("the decode table is the printed one") {
+    const auto rows = cells_of(decode_text);
+    REQUIRE(rows.size() == published::decode_table.size());
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        const published::decode_row& row = published::decode_table[i];
+        CHECK(row.device.name == rows[i][0]);
+        CHECK(row.device.terabytes_per_second == std::stod(rows[i][1]));
+        check_number(row.bf16_milliseconds, rows[i][2]);
+        check_number(row.q4_milliseconds, rows[i][3]);
+        check_number(row.bf16_rate, rows[i][4]);
+        check_number(row.q4_rate, rows[i][5]);
+        check_number(row.practical_bf16_rate, rows[i][6]);
+        check_number(row.practical_q4_rate, rows[i][7]);
+        // No formula is given; all of them are about the same part of the bound.
+        CHECK(row.practical_bf16_rate.value / row.bf16_rate.value == Approx(0.633).epsilon(0.025));
+        CHECK(row.practical_q4_rate.value / row.q4_rate.value == Approx(0.602).epsilon(0.02));
+    }
+}
+
+TEST_CASE("the rate table is the printed one, and its figures follow from its cells") {
+    using published::table;
+    const auto rows = cells_of(rate_text);
+    REQUIRE(rows.size() == published::rate_table.size());
+    const std::vector<std::string_view> columns{"improved", "chained", "rank 16", "all software"};
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        const published::rate_row& row = published::rate_table[i];
+        CHECK(row.device == rows[i][0]);
+        CHECK(row.device == published::decode_table[i].device.name);
+        check_number(row.model_milliseconds, rows[i][1]);
+        const std::vector<published::rate_entry> entries{row.improved, row.chained, row.rank16,
+                                                         row.all_software};
+        for (std::size_t c = 0; c < entries.size(); ++c) {
+            const std::string& encrypted = rows[i][2 + 2 * c];
+            const std::string& rate = rows[i][3 + 2 * c];
+            check_number(entries[c].encrypted_milliseconds, encrypted);
+            check_number(entries[c].rate, rate);
+            if (!rate.empty()) {
+                const published::figure& one = figure_of(table::rates, rows[i][0], columns[c]);
+                check_number(one.printed, rate);
+                CHECK(one.formula == Approx(1000 / (std::stod(rows[i][1]) + std::stod(encrypted))));
+                CHECK(one.note == (c == 3 ? 10 : 0));
+                ++count;
+            }
+        }
+    }
+    CHECK(count == static_cast<std::size_t>(
+                       std::count_if(published::figures.begin(), published::figures.end(),
+                                     [](const published::figure& f) { return f.in == table::rates; })));
+}
+
+TEST_CASE("steps and future hardware are the printed ones") {
+    const auto check_rows = [](const auto& table, published::table in, std::string_view text) {
+        const auto rows = cells_of(text);
+        REQUIRE(rows.size() == table.size());
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            CHECK(table[i].name == rows[i][0]);
+            check_number(table[i].encrypted_milliseconds, rows[i][1]);
+            check_number(table[i].rate, rows[i][2]);
+            check_number(table[i].model_milliseconds, rows[i][3]);
+            const published::figure& one = figure_of(in, rows[i][0], "tokens/s");
+            CHECK(one.formula == Approx(1000 / (table[i].model_milliseconds.value + std::stod(rows[i][1]))));
+            CHECK(one.model_milliseconds == table[i].model_milliseconds.value);
+            CHECK(one.encrypted_milliseconds == table[i].encrypted_milliseconds.value);
+        }
+    };
+    check_rows(published::h100_steps, published::table::steps, steps_text);
+    check_rows(published::future_hardware, published::table::future, future_text);
+}
+
+TEST_CASE("decode times and rates follow from bandwidth and weights") {
+    using published::table;
+    const auto rows = cells_of(decode_text);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        const double bandwidth = std::stod(rows[i][1]);
+        CHECK(figure_of(table::decode, rows[i][0], "BF16").formula == Approx(6.0 / bandwidth));
+        CHECK(figure_of(table::decode, rows[i][0], "Q4").formula == Approx(1.5 / bandwidth));
+        CHECK(figure_of(table::decode, rows[i][0], "BF16 as written").formula == Approx(12.0 / bandwidth));
+        CHECK(figure_of(table::decode, rows[i][0], "Q4 as written").formula == Approx(3.0 / bandwidth));
+        CHECK(figure_of(table::decode_rates, rows[i][0], "BF16").formula ==
+              Approx(1000 / std::stod(rows[i][2])));
+        CHECK(figure_of(table::decode_rates, rows[i][0], "Q4").formula ==
+              Approx(1000 / std::stod(rows[i][3])));
+        const published::figure& model = figure_of(table::decode_rates, rows[i][0], "T_model, ms");
+        CHECK(model.formula == Approx(1000 / std::stod(rows[i][6])));
+        CHECK(model.printed.value == std::stod(cells_of(rate_text)[i][1]));
+    }
+}
+
+TEST_CASE("every printed figure agrees with its formula to its last digit or carries a note, never both") {
+    for (const published::figure& one : published::figures) {
+        INFO(std::string(one.row), " ", std::string(one.column), ": ", one.printed.value, ", formula ",
+             one.formula, ", note ", one.note);
+        // Worked out here in another way: does the formula round to the printed digits?
+        const double power = std::pow(10.0, one.printed.decimals);
+        const double distance = std::fabs(one.formula * power - std::round(one.printed.value * power));
+        CHECK((distance <= one.units + 2e-3) == (one.note == 0));
+        CHECK(one.agrees() == (one.note == 0));
+        CHECK(one.printed.present);
+        // A looser rounding is for the total alone, which leaves one phase out.
+        CHECK(one.units == (one.row == "T_HE of an H100, sum of phases, ms" ? 1.0 : 0.5));
+    }
+}
+
+TEST_CASE("no figure is given twice, and each table has a title and all its figures") {
+    std::set<std::string> names;
+    std::vector<std::size_t> counts(published::table_titles.size());
+    for (const published::figure& one : published::figures) {
+        ++counts.at(static_cast<std::size_t>(one.in));
+        CHECK(names
+                  .insert(std::to_string(static_cast<int>(one.in)) + std::string(one.row) + "|" +
+                          std::string(one.column))
+                  .second);
+    }
+    CHECK(counts == std::vector<std::size_t>{28, 21, 23, 8, 13, 14, 13});
+    for (const std::string_view title : published::table_titles) {
+        CHECK(!title.empty());
+    }
+}
+
+TEST_CASE("contradictions are numbered in order, and each has a figure that shows it") {
+    std::set<int> shown;
+    for (const published::figure& one : published::figures) {
+        shown.insert(one.note);
+    }
+    int number = 0;
+    for (const published::contradiction& one : published::contradictions) {
+        CHECK(one.number == ++number);
+        CHECK(one.text.size() > 40);
+        CHECK(shown.contains(number));
+    }
+    CHECK(number == 12);
+    CHECK(*shown.rbegin() == 12);
+}
+
+TEST_CASE("1: the decode formula as written is twice what the tables use") {
+    const auto& h100 = figure_of(published::table::decode, "H100 SXM", "BF16 as written");
+    CHECK(h100.printed.value == 1.8);
+    CHECK(h100.formula == Approx(3.58).epsilon(0.001));
+    CHECK(h100.note == 1);
+}
+
+TEST_CASE("2: sizes and launches are of N = 16384, slots of N = 32768") {
+    const auto of = [](std::string_view row) -> const published::figure& {
+        return figure_of(published::table::geometry, row, "");
+    };
+    CHECK(of("batches, rank 32").formula == 4);
+    CHECK(of("batches, rank 16").formula == 2);
+    CHECK(of("batches, rank 32, slots of N 16384").formula == 8);
+    CHECK(of("KiB of a limb").formula == 128);
+    CHECK(of("KiB of a ciphertext").formula == 1024);
+    CHECK(of("KiB of a ciphertext, N of 16384 slots").formula == 2048);
+    CHECK(of("launches, forward, N of 16384 slots").formula == 8);
+    CHECK(of("launches, forward, N of 16384 slots").note == 2);
+}
+
+TEST_CASE("3: a product as described takes 116 launches, and 120 with a pointwise product a polynomial") {
+    const auto& product = figure_of(published::table::geometry, "launches of a product", "");
+    CHECK(product.printed.value == 60);
+    CHECK(product.formula == 116);
+    CHECK(product.note == 3);
+    CHECK(perf::product_launches(4, 7, 7, 2) == 120);
+}
+
+TEST_CASE("4 and 5: 256 KB need 8 us of wire and 4.4 MB 1.3 us of memory") {
+    CHECK(claim("256 KB by PCIe 4 (32 GB/s), ms").formula == Approx(0.0082).epsilon(0.01));
+    CHECK(claim("256 KB by PCIe 4 (32 GB/s), ms").printed.value ==
+          perf::published_transfer_milliseconds(perf::interconnect::pcie4));
+    CHECK(claim("256 KB by PCIe 5 (64 GB/s), ms").printed.value ==
+          perf::published_transfer_milliseconds(perf::interconnect::pcie5));
+    CHECK(claim("4.4 MB through an H100's memory, ms").formula == Approx(0.00131).epsilon(0.01));
+    CHECK(claim("4.4 MB through an H100's memory, ms").printed.value == published::transform_milliseconds);
+    CHECK(claim("operations a byte, 12 on 40").formula == Approx(0.3));
+    CHECK(claim("operations a byte, 1.38 M on 3.5 MB").formula == Approx(0.394).epsilon(0.01));
+}
+
+TEST_CASE("6: an H100 has two T_HE, client keys two rates, and breakdowns sums of their own") {
+    CHECK(published::h100_total.value == 71.7);
+    CHECK(published::h100_phases.total() == Approx(71.8));
+    CHECK(claim("T_HE of an H100, in the rate table, ms").printed.value == 52.0);
+    CHECK(claim("client keys, H100, tokens/s").printed.value == 56.0);
+    CHECK(claim("client keys, H100, tokens/s").formula ==
+          Approx(figure_of(published::table::steps, "client keys", "tokens/s").printed.value).epsilon(0.002));
+    CHECK(claim("first latency breakdown, ms").formula == 121);
+    CHECK(claim("second latency breakdown, ms").formula == 152);
+}
+
+TEST_CASE("7: chaining saves twice what it leaves out") {
+    const published::rate_row& row = published::rate_table[0];
+    CHECK(claim("saved by chaining two adapters, ms").printed.value ==
+          Approx(row.improved.encrypted_milliseconds.value - row.chained.encrypted_milliseconds.value));
+    CHECK(claim("saved by chaining two adapters, ms").formula == Approx(11.0));
+}
+
+TEST_CASE("8 and 10: hidden models are printed as 1000 / T_HE, which takes two sequences") {
+    for (const published::rate_row& row : published::rate_table) {
+        const double encrypted = row.all_software.encrypted_milliseconds.value;
+        const double model = row.model_milliseconds.value;
+        CHECK(row.all_software.rate.value == Approx(1000 / encrypted).epsilon(0.002));
+        CHECK(perf::tokens_per_second({{model}, {encrypted}}, 1) ==
+              Approx(figure_of(published::table::rates, row.device, "all software").formula));
+        CHECK(perf::tokens_per_second({{model}, {encrypted}}, 2) ==
+              Approx(row.all_software.rate.value).epsilon(0.002));
+    }
+    CHECK(figure_of(published::table::rates, "H100 SXM", "all software").formula ==
+          Approx(82.0).epsilon(0.001));
+    CHECK(figure_of(published::table::steps, "async, model hidden", "tokens/s").note == 8);
+    CHECK(figure_of(published::table::steps, "CUDA graph", "tokens/s").note == 10);
+}
+
+TEST_CASE("9, 11 and 12: variance, bounds that promise less, and phases without transfer") {
+    CHECK(claim("% lost where 95 % of the variance is kept").formula == Approx(22.36).epsilon(0.001));
+    CHECK(figure_of(published::table::future, "3D-CIM, 2029", "tokens/s").formula == Approx(4000));
+    CHECK(figure_of(published::table::future, "3D-CIM, 2029", "tokens/s").printed.value == 5000);
+    CHECK(claim("T_HE of a GH200, ms").formula == Approx(45.2));
+    CHECK(claim("T_HE of a GH200, ms").printed.value == 42.7);
+}
+
+TEST_CASE("models, phases and measured operations are the printed ones") {
+    const auto& qwen = published::qwen35_35b_a3b;
+    CHECK(qwen.total_parameters == 35e9);
+    CHECK(qwen.active_parameters == 3e9);
+    CHECK(qwen.d_model == 2048);
+    CHECK(qwen.layers == 40);
+    CHECK(qwen.vocabulary == 248320);
+    CHECK(qwen.experts == 256);
+    CHECK(qwen.active_experts == 8 + 1);
+    CHECK(published::qwen3_30b_a3b.active_parameters == 3.3e9);
+    CHECK(published::qwen3_30b_a3b.layers == 48);
+    CHECK(published::qwen25_1_5b.d_model == 1536);
+    CHECK(published::qwen25_1_5b.layers == 28);
+    CHECK(published::h100_phases.encrypt == 6.5);
+    CHECK(published::h100_phases.multiply == 4.8);
+    CHECK(published::h100_phases.decrypt == 4.5);
+    CHECK(published::h100_phases.transfer == 28);
+    CHECK(published::h100_phases.b == 0.1);
+    CHECK(published::h100_phases.batches == 4);
+    CHECK(published::h100_total_unfused.value == 98);
+    CHECK(published::rtx_a2000[0].degree == 16384);
+    CHECK(published::rtx_a2000[0].decrypt_to_host == 35.2);
+    CHECK(published::rtx_a2000[1].multiply == 11.0);
+    CHECK(published::rtx_a2000_best == 7.4);
+}
+
+TEST_CASE("a printed number keeps its digits, and nothing else is one") {
+    check_number("12.30", "12.30");
+    check_number("1,266", "1,266");
+    check_number("0.019", "0.019");
+    check_number("", "");
+    CHECK(published::printed_number("12.30").unit() == Approx(0.01));
+    CHECK(published::printed_number("98").unit() == 1);
+    for (const char* bad : {"1.2.3", "-1", "1e3", " 1", "n/a"}) {
+        CHECK_THROWS_AS(published::printed_number{bad}, tensafe::parameter_error);
+    }
+}

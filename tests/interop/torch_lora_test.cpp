@@ -1,0 +1,506 @@
+// libtorch's CHECK replaces doctest's, so that names here are the long ones.
+#include <tensafe/ckks/parameters.hpp>
+#include <tensafe/core/error.hpp>
+#include <tensafe/exec/host.hpp>
+#include <tensafe/interop/torch.hpp>
+#include <tensafe/interop/torch_lora.hpp>
+#include <tensafe/lora/adapter/plain.hpp>
+#include <tensafe/lora/model/model_client.hpp>
+#include <tensafe/lora/model/model_server.hpp>
+#include <tensafe/lora/model/model_session.hpp>
+#include <tensafe/lora/packing/coefficient_tiles.hpp>
+#include <tensafe/lora/packing/messages.hpp>
+#include <tensafe/lora/packing/protection.hpp>
+#include <tensafe/memory/buffer.hpp>
+#include <tensafe/random/entropy.hpp>
+
+#include <doctest/doctest.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/serialize.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../random_values.hpp"
+#include "../refusal.hpp"
+
+namespace {
+
+namespace ckks = tensafe::ckks;
+namespace libtorch = tensafe::libtorch;
+namespace lora = tensafe::lora;
+using tensafe::encoding_error;
+using tensafe::parameter_error;
+using tensafe::range_exceeded_error;
+using tensafe::shape_error;
+using tensafe::unsupported_error;
+using tests::refusal;
+
+using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
+using model_client = lora::model_client<small>;
+using encrypted_lora = libtorch::encrypted_lora<small>;
+using request = lora::request<small>;
+using reply = encrypted_lora::reply_type;
+
+constexpr tensafe::exec::host here{};
+constexpr std::int64_t d = 70;
+
+/// Sites of one input with ranks and lengths of their own, so that a mix-up of sites shows, and one apart. A
+/// scale of 8 makes deltas of some 0.2, with errors of some 5e-5 in this small set.
+lora::adapter three_sites(double scale) {
+    lora::adapter result;
+    const auto add = [&](const char* name, std::size_t rank, std::size_t d_out, double site_scale,
+                         std::uint64_t seed) {
+        auto site = random_site(d_out, rank, static_cast<std::size_t>(d), seed);
+        site.name = name;
+        site.scale = site_scale;
+        result.sites.push_back(std::move(site));
+    };
+    add("layers.0.q_proj", 5, 33, scale, 1);
+    add("layers.0.v_proj", 3, 9, 0.5 * scale, 3);
+    add("layers.0.o_proj", 4, 70, 0.25 * scale, 5);
+    return result;
+}
+
+/// Client and server in one process. Counts the requests, and can be told to fail.
+struct served {
+    explicit served(double scale = 8)
+        : adapter(three_sites(scale)),
+          server(adapter),
+          client(std::make_shared<model_client>(server.layout(), lora::client_part(adapter))) {
+        const auto nonce = tensafe::random::fresh_seed();
+        session = std::make_unique<lora::model_session<small>>(nonce, client->zero_key(here, nonce));
+    }
+
+    encrypted_lora deltas_of() {
+        return encrypted_lora(client, [this](std::size_t group, const request& from, reply& to) {
+            if (requests == fail_at) {
+                throw std::runtime_error("the line is dead");
+            }
+            ++requests;
+            if (!is_silent) {
+                session->apply(here, server, group, from, to);
+            }
+        });
+    }
+
+    lora::adapter adapter;
+    lora::model_server<small> server;
+    std::shared_ptr<model_client> client;
+    std::unique_ptr<lora::model_session<small>> session;
+    std::size_t requests = 0;
+    std::size_t fail_at = std::numeric_limits<std::size_t>::max();
+    bool is_silent = false;
+};
+
+/// scale * (x A^T) B^T by libtorch, in double precision.
+at::Tensor plain(const lora::adapter_site& site, const at::Tensor& x) {
+    const at::Tensor a = libtorch::as_tensor(site.a).to(at::kDouble);
+    const at::Tensor b = libtorch::as_tensor(site.b).to(at::kDouble);
+    return site.scale * x.detach().to(at::kDouble).matmul(a.t()).matmul(b.t());
+}
+
+/// Largest difference of two tensors of one shape; infinite if the shapes differ.
+double difference(const at::Tensor& a, const at::Tensor& b) {
+    if (a.sizes() != b.sizes()) {
+        return std::numeric_limits<double>::infinity();
+    }
+    return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
+}
+
+bool has(const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+}
+
+// What an encrypted_lora keeps: an explicit instantiation may name private members.
+template <class Tag, typename Tag::type Member>
+struct opened {
+    friend typename Tag::type member_of(Tag) { return Member; }
+};
+struct reading_tag {
+    using type = model_client::workspace encrypted_lora::*;
+    friend type member_of(reading_tag);
+};
+struct row_tag {
+    using type = std::vector<float> encrypted_lora::*;
+    friend type member_of(row_tag);
+};
+struct product_tag {
+    using type = std::vector<double> encrypted_lora::*;
+    friend type member_of(product_tag);
+};
+struct deltas_tag {
+    using type = model_client::site_deltas encrypted_lora::*;
+    friend type member_of(deltas_tag);
+};
+template struct opened<reading_tag, &encrypted_lora::reading_>;
+template struct opened<row_tag, &encrypted_lora::row_>;
+template struct opened<product_tag, &encrypted_lora::product_>;
+template struct opened<deltas_tag, &encrypted_lora::deltas_>;
+
+template <class Values>
+bool is_wiped(const Values& values) {
+    return std::all_of(values.begin(), values.end(), [](const auto& x) { return x == decltype(x + x){}; });
+}
+
+}  // namespace
+
+DOCTEST_TEST_CASE(
+    "encrypted deltas are those of plaintext LoRA within 1e-3, each row and each site at its place") {
+    torch::manual_seed(1);
+    served s;
+    encrypted_lora encrypted = s.deltas_of();
+    const at::Tensor x = torch::randn({2, 3, d});
+    const auto place = s.server.layout().at("layers.0.q_proj");
+    const std::vector<at::Tensor> deltas = encrypted.deltas(place.group, x);
+    DOCTEST_REQUIRE(deltas.size() == 2);
+    for (std::size_t i = 0; i < 2; ++i) {
+        const at::Tensor wanted = plain(s.adapter.sites[i], x);
+        DOCTEST_CHECK(deltas[i].sizes() == wanted.sizes());
+        DOCTEST_CHECK((deltas[i].scalar_type() == at::kFloat));
+        DOCTEST_CHECK(difference(deltas[i], wanted) < 1e-3);
+        DOCTEST_CHECK(wanted.abs().max().item<double>() > 0.1);
+        DOCTEST_CHECK(!deltas[i].requires_grad());
+    }
+    DOCTEST_CHECK(s.requests == 6);  // one for q and v together, for each row
+}
+
+DOCTEST_TEST_CASE("delta gives the one site that is named, and shapes follow x") {
+    served s;
+    encrypted_lora encrypted = s.deltas_of();
+    for (const std::vector<std::int64_t>& front :
+         {std::vector<std::int64_t>{}, std::vector<std::int64_t>{1}, std::vector<std::int64_t>{2, 1, 2}}) {
+        std::vector<std::int64_t> sizes = front;
+        sizes.push_back(d);
+        const at::Tensor x = torch::randn(sizes);
+        for (const lora::adapter_site& site : s.adapter.sites) {
+            DOCTEST_CHECK(difference(encrypted.delta(site.name, x), plain(site, x)) < 1e-3);
+        }
+    }
+}
+
+DOCTEST_TEST_CASE("deltas have the type of x, and are rounded once") {
+    served s;
+    encrypted_lora encrypted = s.deltas_of();
+    const at::Tensor x = torch::randn({2, d});
+    for (const auto& [type, unit] : {std::pair{at::kHalf, 0x1p-11}, std::pair{at::kBFloat16, 0x1p-8}}) {
+        const at::Tensor narrow = x.to(type);
+        const at::Tensor wanted = plain(s.adapter.sites[0], narrow);
+        const at::Tensor delta = encrypted.delta("layers.0.q_proj", narrow);
+        DOCTEST_CHECK((delta.scalar_type() == type));
+        DOCTEST_CHECK(difference(delta, wanted) < 1e-3 + unit * wanted.abs().max().item<double>());
+    }
+}
+
+DOCTEST_TEST_CASE("batches of any strides give what their contiguous copies give") {
+    served s;
+    encrypted_lora encrypted = s.deltas_of();
+    const at::Tensor x = torch::randn({d, 3});
+    DOCTEST_CHECK(difference(encrypted.delta("layers.0.q_proj", x.t()), plain(s.adapter.sites[0], x.t())) <
+                  1e-3);
+    const at::Tensor repeated = torch::randn({1, d}).expand({2, d});
+    DOCTEST_CHECK(
+        difference(encrypted.delta("layers.0.v_proj", repeated), plain(s.adapter.sites[1], repeated)) < 1e-3);
+}
+
+DOCTEST_TEST_CASE("a batch without rows has deltas without rows, and sends nothing") {
+    served s;
+    encrypted_lora encrypted = s.deltas_of();
+    const std::vector<at::Tensor> deltas = encrypted.deltas(0, torch::empty({2, 0, d}, at::kHalf));
+    DOCTEST_REQUIRE(deltas.size() == 2);
+    DOCTEST_CHECK(deltas[0].sizes() == at::IntArrayRef({2, 0, 33}));
+    DOCTEST_CHECK(deltas[1].sizes() == at::IntArrayRef({2, 0, 9}));
+    DOCTEST_CHECK((deltas[1].scalar_type() == at::kHalf));
+    DOCTEST_CHECK(s.requests == 0);
+}
+
+DOCTEST_TEST_CASE("an input that records gradients is refused before anything is sent") {
+    served s;
+    encrypted_lora encrypted = s.deltas_of();
+    const at::Tensor x = torch::randn({d}, at::requires_grad());
+    const std::string message =
+        refusal<unsupported_error>([&] { static_cast<void>(encrypted.delta("layers.0.q_proj", x)); });
+    DOCTEST_CHECK(has(message, "torch::NoGradGuard"));
+    DOCTEST_CHECK(s.requests == 0);
+    DOCTEST_CHECK(difference(encrypted.delta("layers.0.q_proj", x.detach()), plain(s.adapter.sites[0], x)) <
+                  1e-3);
+    const torch::NoGradGuard no_gradient;
+    DOCTEST_CHECK(difference(encrypted.delta("layers.0.q_proj", x), plain(s.adapter.sites[0], x)) < 1e-3);
+}
+
+DOCTEST_TEST_CASE(
+    "inputs that do not fit are refused before anything is sent, and the message says what was wanted") {
+    served s;
+    encrypted_lora encrypted = s.deltas_of();
+    DOCTEST_CHECK(refusal<shape_error>([&] {
+                      static_cast<void>(encrypted.deltas(0, torch::randn({2, d + 1})));
+                  }) ==
+                  "encrypted_lora: got a tensor of Float, shape [2, 71], wanted [..., 70] for the input "
+                  "layers.0.input");
+    DOCTEST_CHECK(has(refusal<unsupported_error>([&] {
+                          static_cast<void>(encrypted.deltas(0, torch::randn({2, d}, at::kDouble)));
+                      }),
+                      "x.to(torch::kFloat)"));
+    DOCTEST_CHECK_THROWS_AS(static_cast<void>(encrypted.deltas(0, at::Tensor())), parameter_error);
+    DOCTEST_CHECK_THROWS_AS(static_cast<void>(encrypted.deltas(2, torch::randn({d}))), parameter_error);
+    DOCTEST_CHECK(has(refusal<parameter_error>(
+                          [&] { static_cast<void>(encrypted.delta("layers.0.k_proj", torch::randn({d}))); }),
+                      "layers.0.k_proj"));
+    DOCTEST_CHECK(s.requests == 0);
+}
+
+DOCTEST_TEST_CASE(
+    "an entry that is no finite number is named with its row, and others go through afterwards") {
+    served s;
+    encrypted_lora encrypted = s.deltas_of();
+    at::Tensor x = torch::randn({2, 2, d});
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+        x[1][0][5] = bad;
+        const std::string message =
+            refusal<encoding_error>([&] { static_cast<void>(encrypted.delta("layers.0.q_proj", x)); });
+        DOCTEST_CAPTURE(message);
+        DOCTEST_CHECK(has(message, "row 2 of 4"));
+        DOCTEST_CHECK(has(message, "layers.0.input"));
+        DOCTEST_CHECK(has(message, "entry 5"));
+    }
+    x[1][0][5] = 1;
+    DOCTEST_CHECK(difference(encrypted.delta("layers.0.q_proj", x), plain(s.adapter.sites[0], x)) < 1e-3);
+}
+
+DOCTEST_TEST_CASE("a delta beyond the range of halves is refused with its row and site, not made infinite") {
+    served s(400);
+    encrypted_lora encrypted = s.deltas_of();
+    at::Tensor x = torch::randn({2, d});
+    x[1] *= 30000;  // halves still; deltas of some 1e5
+    x = x.clamp(-60000, 60000).to(at::kHalf);
+    const at::Tensor wanted = plain(s.adapter.sites[0], x);
+    DOCTEST_REQUIRE(wanted.abs().max().item<double>() > 70000);
+    const std::string message =
+        refusal<encoding_error>([&] { static_cast<void>(encrypted.delta("layers.0.q_proj", x)); });
+    DOCTEST_CAPTURE(message);
+    DOCTEST_CHECK(has(message, "row 1 of 2"));
+    DOCTEST_CHECK(has(message, "layers.0.q_proj"));
+    DOCTEST_CHECK(has(message, "too large for Half"));  // and nothing of the value
+    DOCTEST_CHECK(difference(encrypted.delta("layers.0.q_proj", x.to(at::kFloat)), wanted) <
+                  1e-2 * wanted.abs().max().item<double>());
+}
+
+DOCTEST_TEST_CASE("what the transport throws comes through, and the next call works") {
+    served s;
+    encrypted_lora encrypted = s.deltas_of();
+    const at::Tensor x = torch::randn({3, d});
+    s.fail_at = 1;
+    DOCTEST_CHECK(refusal<std::runtime_error>([&] { static_cast<void>(encrypted.deltas(0, x)); }) ==
+                  "the line is dead");
+    DOCTEST_CHECK(s.requests == 1);
+    s.fail_at = std::numeric_limits<std::size_t>::max();
+    DOCTEST_CHECK(difference(encrypted.delta("layers.0.q_proj", x), plain(s.adapter.sites[0], x)) < 1e-3);
+}
+
+DOCTEST_TEST_CASE("a transport that answers nothing does not bring the answer of an earlier row again") {
+    served s;
+    encrypted_lora encrypted = s.deltas_of();
+    const at::Tensor x = torch::randn({d});
+    static_cast<void>(encrypted.delta("layers.0.q_proj", x));
+    s.is_silent = true;
+    DOCTEST_CHECK(has(refusal<shape_error>([&] { static_cast<void>(encrypted.delta("layers.0.q_proj", x)); }),
+                      "reply"));
+}
+
+DOCTEST_TEST_CASE("a reply that the transport fills in part is not completed from an earlier one") {
+    served s;
+    std::size_t calls = 0;
+    encrypted_lora encrypted(s.client, [&](std::size_t group, const request& from, reply& to) {
+        DOCTEST_CHECK(to.outputs.empty());
+        reply answer;
+        s.session->apply(here, s.server, group, from, answer);
+        if (++calls == 1) {
+            to = answer;
+            return;
+        }
+        to.rank = answer.rank;
+        to.d = answer.d;
+        to.tokens = answer.tokens;
+    });
+    const at::Tensor x = torch::randn({2, d});
+    DOCTEST_CHECK_THROWS_AS(static_cast<void>(encrypted.delta("layers.0.q_proj", x)), shape_error);
+    DOCTEST_CHECK(calls == 2);
+}
+
+DOCTEST_TEST_CASE("nothing of a state or an answer stays between calls, also after an error") {
+    served s(400);
+    encrypted_lora encrypted = s.deltas_of();
+    const auto& of_products = (encrypted.*member_of(reading_tag())).of_products;
+    const auto check = [&] {
+        DOCTEST_REQUIRE(!of_products.empty());
+        for (const auto& [outputs, work] : of_products) {
+            DOCTEST_CHECK(!work.coefficients.empty());
+            DOCTEST_CHECK(is_wiped(work.coefficients));
+            DOCTEST_CHECK(is_wiped(work.slots));
+        }
+        DOCTEST_CHECK((encrypted.*member_of(row_tag())).size() == static_cast<std::size_t>(d));
+        DOCTEST_CHECK(is_wiped(encrypted.*member_of(row_tag())));
+        DOCTEST_CHECK(!(encrypted.*member_of(product_tag())).empty());
+        DOCTEST_CHECK(is_wiped(encrypted.*member_of(product_tag())));
+        for (const std::vector<double>& delta : encrypted.*member_of(deltas_tag())) {
+            DOCTEST_CHECK(is_wiped(delta));
+        }
+    };
+    const at::Tensor x = torch::randn({d}).to(at::kHalf);  // widened, so that a copy is made
+    static_cast<void>(encrypted.deltas(0, x));
+    check();
+    // Tiles use no slots: those of a packing that does.
+    auto& slots = (encrypted.*member_of(reading_tag())).of_products.begin()->second.slots;
+    slots = tensafe::memory::secret_buffer<std::complex<double>>(2);
+    slots[0] = slots[1] = 1;
+    const at::Tensor large = (x.to(at::kFloat) * 30000).clamp(-60000, 60000).to(at::kHalf);
+    DOCTEST_CHECK_THROWS_AS(static_cast<void>(encrypted.deltas(0, large)), encoding_error);
+    check();
+}
+
+DOCTEST_TEST_CASE("an answer beyond a calibrated range names its row, and goes through with headroom") {
+    torch::manual_seed(3);
+    using tiles = lora::coefficient_tiles<4>;
+    using narrow = lora::protects_adapter_rows<lora::calibrated<3>>;
+    const lora::adapter adapter = three_sites(8);
+    const lora::model_server<small, tiles, narrow> server(adapter);
+    const auto client = std::make_shared<lora::model_client<small, tiles, narrow>>(
+        server.layout(), lora::client_part(adapter));
+    const auto nonce = tensafe::random::fresh_seed();
+    lora::model_session<small> session(nonce, client->zero_key(here, nonce));
+    libtorch::encrypted_lora<small, tiles, narrow> encrypted(
+        client, [&](std::size_t group, const request& from, auto& to) {
+            session.apply(here, server, group, from, to);
+        });
+    // Parallel to a row of A: sqrt(70) times the usual answer, where the range is 3 times that.
+    const at::Tensor x = torch::randn({2, d});
+    x[1].copy_(libtorch::as_tensor(adapter.sites[0].a)[0] * 20);
+    const auto place = server.layout().at("layers.0.q_proj");
+    const std::string message =
+        refusal<range_exceeded_error>([&] { static_cast<void>(encrypted.deltas(place.group, x)); });
+    DOCTEST_CAPTURE(message);
+    DOCTEST_CHECK(has(message, "encrypted_lora: row 1 of 2"));
+    DOCTEST_CHECK_THROWS_AS(static_cast<void>(encrypted.delta("layers.0.q_proj", x)), range_exceeded_error);
+    const at::Tensor wanted = plain(adapter.sites[0], x);
+    const double close = 1e-3 * wanted.abs().max().item<double>();
+    DOCTEST_CHECK(difference(encrypted.deltas(place.group, x, 4)[place.site], wanted) < close);
+    DOCTEST_CHECK(difference(encrypted.delta("layers.0.q_proj", x, 4), wanted) < close);
+}
+
+DOCTEST_TEST_CASE("an encrypted_lora without client or transport is refused") {
+    const served s;
+    DOCTEST_CHECK_THROWS_AS(encrypted_lora(nullptr, [](std::size_t, const request&, reply&) {}),
+                            parameter_error);
+    DOCTEST_CHECK_THROWS_AS(encrypted_lora(s.client, nullptr), parameter_error);
+}
+
+DOCTEST_TEST_CASE("encrypted_linear gives what Linear and plaintext LoRA give together, within 1e-3") {
+    torch::manual_seed(2);
+    served s;
+    encrypted_lora encrypted = s.deltas_of();
+    const torch::nn::Linear layer(d, 33);
+    libtorch::encrypted_linear module(
+        layer, [&](const at::Tensor& x) { return encrypted.delta("layers.0.q_proj", x); });
+    const torch::NoGradGuard no_gradient;
+    const at::Tensor x = torch::randn({2, 3, d});
+    const at::Tensor wanted = torch::linear(x, layer->weight, layer->bias) + plain(s.adapter.sites[0], x);
+    DOCTEST_CHECK(difference(module.forward(x), wanted) < 1e-3);
+}
+
+DOCTEST_TEST_CASE("the Linear is a submodule: parameters, to, save and load see it as base") {
+    const torch::nn::Linear layer(4, 3);
+    const auto module = std::make_shared<libtorch::encrypted_linear>(layer, [](const at::Tensor& x) {
+        return torch::ones({x.size(0), 3}, x.options());
+    });
+    const auto names = module->named_parameters();
+    DOCTEST_CHECK(names.size() == 2);
+    DOCTEST_CHECK(names.contains("base.weight"));
+    DOCTEST_CHECK(names.contains("base.bias"));
+    DOCTEST_CHECK(module->base.get() == layer.get());
+
+    std::stringstream stored;
+    {
+        torch::serialize::OutputArchive archive;
+        module->save(archive);
+        archive.save_to(stored);
+    }
+    const auto other =
+        std::make_shared<libtorch::encrypted_linear>(torch::nn::Linear(4, 3), [](const at::Tensor& x) {
+            return torch::ones({x.size(0), 3}, x.options());
+        });
+    torch::serialize::InputArchive archive;
+    archive.load_from(stored);
+    other->load(archive);
+    DOCTEST_CHECK(torch::equal(other->base->weight, layer->weight));
+
+    module->to(at::kBFloat16);
+    const torch::NoGradGuard no_gradient;
+    DOCTEST_CHECK((module->forward(torch::ones({2, 4}, at::kBFloat16)).scalar_type() == at::kBFloat16));
+
+    torch::nn::Sequential sequence(other, torch::nn::ReLU());
+    const at::Tensor x = torch::randn({2, 4});
+    DOCTEST_CHECK(torch::equal(sequence->forward(x), torch::relu(other->base->forward(x) + 1)));
+    std::ostringstream text;
+    text << *module;
+    DOCTEST_CHECK(has(text.str(), "encrypted_linear(in_features=4, out_features=3)"));
+}
+
+DOCTEST_TEST_CASE("an encrypted_linear is not cloned, neither alone nor in a model") {
+    const auto module = std::make_shared<libtorch::encrypted_linear>(torch::nn::Linear(4, 3),
+                                                                     [](const at::Tensor& x) { return x; });
+    DOCTEST_CHECK_THROWS_AS(static_cast<void>(module->clone()), c10::Error);
+    const torch::nn::Sequential sequence(module, torch::nn::ReLU());
+    DOCTEST_CHECK_THROWS_AS(static_cast<void>(sequence->clone()), c10::Error);
+}
+
+DOCTEST_TEST_CASE("encrypted_linear refuses a delta that libtorch would broadcast or convert") {
+    const auto with = [](const at::Tensor& delta) {
+        libtorch::encrypted_linear module(torch::nn::Linear(4, 3),
+                                          [delta](const at::Tensor&) { return delta; });
+        static_cast<void>(module.forward(torch::ones({2, 4})));
+    };
+    DOCTEST_CHECK(has(refusal<shape_error>([&] { with(torch::ones({3})); }), "shape [3], wanted [2, 3]"));
+    DOCTEST_CHECK(has(refusal<shape_error>([&] { with(at::Tensor()); }), "none"));
+    DOCTEST_CHECK(has(refusal<parameter_error>([&] {
+                          with(torch::ones({2, 3}, at::kHalf));
+                      }),
+                      "Half, wanted Float"));
+    DOCTEST_CHECK_THROWS_AS(libtorch::encrypted_linear(nullptr, [](const at::Tensor& x) { return x; }),
+                            parameter_error);
+    DOCTEST_CHECK_THROWS_AS(libtorch::encrypted_linear(torch::nn::Linear(4, 3), nullptr), parameter_error);
+}
+
+DOCTEST_TEST_CASE(
+    "an input that does not fit the layer is libtorch's to refuse, before the delta is asked for") {
+    bool was_asked = false;
+    libtorch::encrypted_linear module(torch::nn::Linear(4, 3), [&](const at::Tensor& x) {
+        was_asked = true;
+        return x;
+    });
+    DOCTEST_CHECK_THROWS_AS(static_cast<void>(module.forward(torch::ones({2, 5}))), c10::Error);
+    DOCTEST_CHECK(!was_asked);
+}
+
+DOCTEST_TEST_CASE("gradients flow to the layer, and not to the adapter") {
+    const torch::nn::Linear layer(4, 3);
+    libtorch::encrypted_linear module(layer, [](const at::Tensor& x) {
+        return torch::ones({x.size(0), 3}, x.options());
+    });
+    module.forward(torch::ones({2, 4})).sum().backward();
+    DOCTEST_CHECK(torch::equal(layer->weight.grad(), torch::full({3, 4}, 2.0)));
+}

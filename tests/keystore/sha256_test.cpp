@@ -1,0 +1,64 @@
+// The examples of FIPS 180-2, and what pieces and reuse must not change.
+
+#include <tensafe/keystore/sha256.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+using tensafe::io::hex;
+using tensafe::io::sha256;
+
+static_assert(std::is_move_constructible_v<sha256> && !std::is_copy_constructible_v<sha256>);
+
+namespace {
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+    return std::as_bytes(std::span(text));
+}
+
+}  // namespace
+
+TEST_CASE("SHA-256 gives the digests of FIPS 180-2") {
+    CHECK(hex(sha256::of({})) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    CHECK(hex(sha256::of(bytes_of("abc"))) ==
+          "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    CHECK(hex(sha256::of(bytes_of("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"))) ==
+          "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+    CHECK(hex(sha256::of(bytes_of(std::string(1'000'000, 'a')))) ==
+          "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+TEST_CASE("a message in pieces has the digest of the whole") {
+    std::mt19937 generator(1);
+    std::string message(1000, '\0');
+    std::generate(message.begin(), message.end(), [&] { return static_cast<char>(generator()); });
+    for (int round = 0; round < 50; ++round) {
+        sha256 hash;
+        for (std::string_view rest = message; !rest.empty();) {
+            const std::size_t count = std::min<std::size_t>(rest.size(), generator() % 130);
+            hash.update(bytes_of(rest.substr(0, count)));
+            rest.remove_prefix(count);
+        }
+        CHECK(hash.finish() == sha256::of(bytes_of(message)));
+    }
+}
+
+TEST_CASE("finish begins a new message, and a moved hash goes on where it was") {
+    sha256 first;
+    CHECK(first.finish() == sha256::of({}));
+    first.update(bytes_of("a"));
+    sha256 second(std::move(first));
+    second.update(bytes_of("bc"));
+    CHECK(second.finish() == sha256::of(bytes_of("abc")));
+    CHECK(second.finish() == sha256::of({}));
+    second.update(bytes_of("abc"));
+    CHECK(second.finish() == sha256::of(bytes_of("abc")));
+}

@@ -1,0 +1,346 @@
+#include <tensafe/core/error.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
+#include <tensafe/lora/adapter/plain.hpp>
+#include <tensafe/lora/adapter/svd.hpp>
+
+#include <Eigen/Dense>
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "../../random_values.hpp"
+
+using tensafe::parameter_error;
+using tensafe::shape_error;
+using tensafe::lora::activation_error;
+using tensafe::lora::activation_report;
+using tensafe::lora::adapter_site;
+using tensafe::lora::matrix;
+using tensafe::lora::plain_delta;
+using tensafe::lora::svd_truncation;
+using tensafe::lora::truncate_to_rank;
+using tensafe::lora::truncate_to_variance;
+
+namespace {
+
+Eigen::MatrixXd dense(const matrix& m) {
+    Eigen::MatrixXd result(m.rows, m.columns);
+    for (std::size_t r = 0; r < m.rows; ++r) {
+        for (std::size_t c = 0; c < m.columns; ++c) {
+            result(static_cast<Eigen::Index>(r), static_cast<Eigen::Index>(c)) =
+                static_cast<double>(m.row(r)[c]);
+        }
+    }
+    return result;
+}
+
+/// scale * B * A, the matrix that the library never forms.
+Eigen::MatrixXd full_product(const adapter_site& site) {
+    return site.scale * (dense(site.b) * dense(site.a));
+}
+
+double relative_difference(const adapter_site& truncated, const adapter_site& original) {
+    const Eigen::MatrixXd wanted = full_product(original);
+    return (full_product(truncated) - wanted).norm() / wanted.norm();
+}
+
+struct shape {
+    std::size_t d_out, rank, d_in;
+};
+const std::vector<shape> shapes = {{20, 6, 30}, {30, 6, 20},  {6, 6, 6},  {4, 6, 30}, {30, 6, 4},
+                                   {3, 7, 5},   {40, 32, 40}, {1, 3, 10}, {10, 3, 1}, {1, 1, 1}};
+
+/// A site whose product has these singular values: B = (sigma_1 e_1, sigma_2 e_2, ...), A the first unit
+/// rows.
+adapter_site diagonal_site(const std::vector<float>& sigma, std::size_t d_out = 9, std::size_t d_in = 8) {
+    adapter_site site{"q_proj", matrix(sigma.size(), d_in), matrix(d_out, sigma.size()), 1.0};
+    for (std::size_t i = 0; i < sigma.size(); ++i) {
+        site.a.row(i)[i] = 1;
+        site.b.row(i)[i] = sigma[i];
+    }
+    return site;
+}
+
+}  // namespace
+
+TEST_CASE("singular values equal those of the full product, for wide, tall and thin sites") {
+    for (const shape& s : shapes) {
+        CAPTURE(s.d_out);
+        CAPTURE(s.rank);
+        CAPTURE(s.d_in);
+        const adapter_site site = random_site(s.d_out, s.rank, s.d_in, s.d_in + s.rank);
+        const Eigen::VectorXd wanted = Eigen::JacobiSVD<Eigen::MatrixXd>(full_product(site)).singularValues();
+        const std::vector<double> got = truncate_to_rank(site, 1).report.singular_values;
+        REQUIRE(got.size() == std::min({s.d_out, s.rank, s.d_in}));
+        for (std::size_t i = 0; i < got.size(); ++i) {
+            CHECK(std::fabs(got[i] - wanted(static_cast<Eigen::Index>(i))) < 1e-13 * wanted(0));
+        }
+        CHECK(std::is_sorted(got.rbegin(), got.rend()));
+    }
+}
+
+TEST_CASE("at full rank the product stays, but for the rounding to float") {
+    for (const shape& s : shapes) {
+        CAPTURE(s.d_out);
+        CAPTURE(s.rank);
+        CAPTURE(s.d_in);
+        const adapter_site site = random_site(s.d_out, s.rank, s.d_in, 5);
+        const svd_truncation result = truncate_to_rank(site, s.rank);
+        CHECK(relative_difference(result.site, site) < 1.5e-7);
+        CHECK(result.report.variance_kept == 1);
+        CHECK(result.report.relative_error == 0);
+    }
+}
+
+TEST_CASE("each truncation is as close as the best approximation that the full decomposition gives") {
+    for (const shape& s : shapes) {
+        const adapter_site site = random_site(s.d_out, s.rank, s.d_in, 6);
+        const Eigen::MatrixXd wanted = full_product(site);
+        const Eigen::JacobiSVD<Eigen::MatrixXd> svd(wanted, Eigen::ComputeThinU | Eigen::ComputeThinV);
+        for (std::size_t rank = 1; rank <= std::min({s.d_out, s.rank, s.d_in}); ++rank) {
+            const auto k = static_cast<Eigen::Index>(rank);
+            const Eigen::MatrixXd best = svd.matrixU().leftCols(k) *
+                                         svd.singularValues().head(k).asDiagonal() *
+                                         svd.matrixV().leftCols(k).transpose();
+            CHECK((full_product(truncate_to_rank(site, rank).site) - best).norm() < 2e-7 * wanted.norm());
+        }
+    }
+}
+
+TEST_CASE("the reported error is the measured one and falls with the rank") {
+    const adapter_site site = random_site(40, 12, 50, 7);
+    double last = 1;
+    for (std::size_t rank = 1; rank <= 12; ++rank) {
+        const svd_truncation result = truncate_to_rank(site, rank);
+        CHECK(result.site.rank() == rank);
+        CHECK(std::fabs(relative_difference(result.site, site) - result.report.relative_error) < 1e-7);
+        CHECK(result.report.relative_error < last);
+        CHECK(std::fabs(1 - result.report.variance_kept -
+                        result.report.relative_error * result.report.relative_error) < 1e-14);
+        last = result.report.relative_error;
+    }
+    CHECK(last == 0);
+}
+
+TEST_CASE("name and scale stay, also a negative scale") {
+    adapter_site site = random_site(10, 4, 12, 8);
+    for (const double scale : {2.0, -0.5, 1e-3}) {
+        site.scale = scale;
+        const svd_truncation result = truncate_to_rank(site, 3);
+        CHECK(result.site.scale == scale);
+        CHECK(result.site.name == site.name);
+        CHECK(result.site.d_in() == 12);
+        CHECK(result.site.d_out() == 10);
+        CHECK(std::fabs(relative_difference(result.site, site) - result.report.relative_error) < 1e-7);
+        CHECK(result.report.singular_values[0] > 0);
+    }
+}
+
+TEST_CASE(
+    "rows of the new A and columns of the new B have the same norms, even if the old ones were far apart") {
+    adapter_site site = random_site(15, 4, 20, 9);
+    for (float& x : site.a.values) {
+        x *= 1e6F;
+    }
+    const svd_truncation result = truncate_to_rank(site, 4);
+    const Eigen::MatrixXd a = dense(result.site.a);
+    const Eigen::MatrixXd b = dense(result.site.b);
+    for (Eigen::Index i = 0; i < 4; ++i) {
+        const double root =
+            std::sqrt(result.report.singular_values[static_cast<std::size_t>(i)] / site.scale);
+        CHECK(a.row(i).norm() == doctest::Approx(root).epsilon(1e-6));
+        CHECK(b.col(i).norm() == doctest::Approx(root).epsilon(1e-6));
+    }
+}
+
+TEST_CASE(
+    "where d_in or d_out is smaller than the rank, truncating to the rank gives the smaller number of rows") {
+    CHECK(truncate_to_rank(random_site(4, 6, 30, 1), 6).site.rank() == 4);
+    CHECK(truncate_to_rank(random_site(30, 6, 5, 1), 6).site.rank() == 5);
+    CHECK(truncate_to_rank(random_site(30, 6, 5, 1), 3).site.rank() == 3);
+}
+
+TEST_CASE("a part of the variance asks for the smallest rank that keeps it") {
+    // Squares 16, 9, 4, 1 of 30.
+    const adapter_site site = diagonal_site({1, 4, 2, 3});
+    CHECK(truncate_to_variance(site, 1e-9).site.rank() == 1);
+    CHECK(truncate_to_variance(site, 16.0 / 30).site.rank() == 1);
+    CHECK(truncate_to_variance(site, 16.0 / 30 + 1e-9).site.rank() == 2);
+    CHECK(truncate_to_variance(site, 25.0 / 30).site.rank() == 2);
+    CHECK(truncate_to_variance(site, 25.0 / 30 + 1e-9).site.rank() == 3);
+    CHECK(truncate_to_variance(site, 29.0 / 30 + 1e-9).site.rank() == 4);
+    CHECK(truncate_to_variance(site, 1).site.rank() == 4);
+    const svd_truncation two = truncate_to_variance(site, 0.8);
+    CHECK(two.report.variance_kept == doctest::Approx(25.0 / 30).epsilon(1e-14));
+    CHECK(two.report.relative_error == doctest::Approx(std::sqrt(5.0 / 30)).epsilon(1e-14));
+    CHECK(two.report.singular_values.size() == 4);
+    CHECK(two.report.singular_values[3] == doctest::Approx(1).epsilon(1e-14));
+}
+
+TEST_CASE("what is kept is at least what was asked for, and one rank less would be too little") {
+    const adapter_site site = random_site(60, 16, 70, 10);
+    for (const double kept : {0.1, 0.5, 0.9, 0.95, 0.99, 0.999999}) {
+        const svd_truncation result = truncate_to_variance(site, kept);
+        CHECK(result.report.variance_kept >= kept);
+        CHECK(result.report.relative_error <= std::sqrt(1 - kept));
+        if (result.site.rank() > 1) {
+            CHECK(truncate_to_rank(site, result.site.rank() - 1).report.variance_kept < kept);
+        }
+    }
+}
+
+TEST_CASE("keeping all the variance drops the directions that have none") {
+    adapter_site site = random_site(20, 6, 30, 11);
+    for (std::size_t k = 0; k < 30; ++k) {
+        site.a.row(5)[k] = site.a.row(1)[k];
+        site.a.row(3)[k] = 0;
+    }
+    const svd_truncation result = truncate_to_variance(site, 1);
+    CHECK(result.site.rank() == 4);
+    CHECK(relative_difference(result.site, site) < 1.5e-7);
+}
+
+TEST_CASE("ranks and parts outside their range are refused with what came and what was wanted") {
+    const adapter_site site = random_site(10, 4, 12, 12);
+    CHECK(contains(message_of<parameter_error>([&] { truncate_to_rank(site, 0); }),
+                   "got rank 0, wanted 1 to 4"));
+    CHECK(contains(message_of<parameter_error>([&] { truncate_to_rank(site, 5); }),
+                   "got rank 5, wanted 1 to 4"));
+    for (const double kept : {0.0, -0.1, 1.0000001, std::numeric_limits<double>::quiet_NaN()}) {
+        CHECK_THROWS_AS(truncate_to_variance(site, kept), parameter_error);
+    }
+    CHECK(contains(message_of<parameter_error>([&] { truncate_to_variance(site, 1.5); }), "got 1.5"));
+}
+
+TEST_CASE("a product that is zero is refused, however it comes about") {
+    adapter_site site = random_site(10, 4, 12, 13);
+    site.scale = 0;
+    CHECK(contains(message_of<parameter_error>([&] { truncate_to_rank(site, 1); }), "is zero"));
+    site = random_site(10, 4, 12, 13);
+    std::fill(site.b.values.begin(), site.b.values.end(), 0.0F);
+    CHECK_THROWS_AS(truncate_to_variance(site, 0.9), parameter_error);
+    // Neither is zero, but what B reads A does not write.
+    site = random_site(10, 2, 12, 13);
+    for (std::size_t k = 0; k < 12; ++k) {
+        site.a.row(1)[k] = site.a.row(0)[k];
+    }
+    for (std::size_t k = 0; k < 10; ++k) {
+        site.b.row(k)[1] = -site.b.row(k)[0];
+    }
+    CHECK_THROWS_AS(truncate_to_rank(site, 1), parameter_error);
+}
+
+TEST_CASE("tiny and huge weights keep their product as well as ordinary ones") {
+    for (const float factor : {1e-17F, 1e17F}) {
+        adapter_site site = random_site(10, 4, 12, 14);
+        for (float& x : site.a.values) {
+            x *= factor;
+        }
+        for (float& x : site.b.values) {
+            x *= factor;
+        }
+        CHECK(relative_difference(truncate_to_rank(site, 4).site, site) < 1.5e-7);
+    }
+}
+
+TEST_CASE("weights whose balanced product passes the range of float are refused") {
+    adapter_site site = random_site(10, 4, 12, 14);
+    std::fill(site.a.values.begin(), site.a.values.end(), 3e38F);
+    std::fill(site.b.values.begin(), site.b.values.end(), 3e38F);
+    CHECK(contains(message_of<parameter_error>([&] { truncate_to_rank(site, 1); }),
+                   "too large for weights in float"));
+}
+
+TEST_CASE("values that are no numbers and shapes that do not fit are refused by name") {
+    adapter_site site = random_site(10, 4, 12, 15);
+    site.b.row(7)[2] = std::numeric_limits<float>::quiet_NaN();
+    CHECK(contains(message_of<parameter_error>([&] { truncate_to_rank(site, 1); }),
+                   "B: got nan in row 7, column 2"));
+    site = random_site(10, 4, 12, 15);
+    site.a.row(3)[11] = std::numeric_limits<float>::infinity();
+    CHECK(contains(message_of<parameter_error>([&] { truncate_to_rank(site, 1); }),
+                   "A: got inf in row 3, column 11"));
+    site = random_site(10, 4, 12, 15);
+    site.scale = std::numeric_limits<double>::infinity();
+    CHECK_THROWS_AS(truncate_to_rank(site, 1), parameter_error);
+    site = random_site(10, 4, 12, 15);
+    site.a.values.pop_back();
+    CHECK(contains(message_of<shape_error>([&] { truncate_to_rank(site, 1); }),
+                   "got 47 values for a 4 x 12 matrix"));
+    site = random_site(10, 4, 12, 15);
+    site.b = random_matrix(10, 3, 1);
+    CHECK(contains(message_of<shape_error>([&] { truncate_to_rank(site, 1); }), "got A 4 x 12 and B 10 x 3"));
+    site.a = matrix(4, 0);
+    site.b = matrix(10, 4);
+    CHECK_THROWS_AS(truncate_to_rank(site, 1), shape_error);
+}
+
+TEST_CASE("the activation error equals the deltas' differences, computed one by one") {
+    const adapter_site site = random_site(25, 8, 30, 16);
+    const adapter_site truncated = truncate_to_rank(site, 3).site;
+    const matrix activations = random_matrix(20, 30, 17);
+    double sum = 0;
+    double worst = 0;
+    std::size_t worst_row = 0;
+    for (std::size_t i = 0; i < 20; ++i) {
+        const std::vector<double> wanted = plain_delta(site, activations.row(i));
+        std::vector<double> difference = plain_delta(truncated, activations.row(i));
+        for (std::size_t k = 0; k < 25; ++k) {
+            difference[k] -= wanted[k];
+        }
+        const double error =
+            norm(std::span<const double>(difference)) / norm(std::span<const double>(wanted));
+        sum += error;
+        if (error > worst) {
+            worst = error;
+            worst_row = i;
+        }
+    }
+    const activation_report report = activation_error(site, truncated, activations);
+    CHECK(report.mean == doctest::Approx(sum / 20).epsilon(1e-12));
+    CHECK(report.worst == doctest::Approx(worst).epsilon(1e-12));
+    CHECK(report.worst_row == worst_row);
+}
+
+TEST_CASE("activations along a kept direction see no error, along a dropped one all of it") {
+    const adapter_site site = diagonal_site({5, 4, 1});
+    const adapter_site truncated = truncate_to_rank(site, 2).site;
+    matrix activations(1, 8);
+    activations.row(0)[0] = 3;
+    CHECK(activation_error(site, truncated, activations).worst < 1e-6);
+    activations.row(0)[0] = 0;
+    activations.row(0)[2] = 3;
+    CHECK(activation_error(site, truncated, activations).worst == doctest::Approx(1));
+}
+
+TEST_CASE(
+    "activations of which nothing comes have no error, unless the truncated site makes something of them") {
+    const adapter_site site = diagonal_site({5, 4});
+    matrix activations(2, 8);
+    activations.row(1)[5] = 1;
+    CHECK(activation_error(site, truncate_to_rank(site, 1).site, activations).worst == 0);
+    adapter_site other = site;
+    other.a.row(0)[5] = 1;
+    const activation_report report = activation_error(site, other, activations);
+    CHECK(std::isinf(report.worst));
+    CHECK(report.worst_row == 1);
+}
+
+TEST_CASE("activations and sites that do not fit are refused") {
+    const adapter_site site = random_site(10, 4, 12, 18);
+    CHECK_THROWS_AS(activation_error(site, site, matrix(0, 12)), shape_error);
+    CHECK(contains(message_of<shape_error>([&] { activation_error(site, site, matrix(2, 11)); }),
+                   "got 2 x 11 activations, wanted at least one row of 12"));
+    CHECK_THROWS_AS(activation_error(site, random_site(10, 4, 11, 1), matrix(2, 12)), shape_error);
+    CHECK_THROWS_AS(activation_error(site, random_site(9, 4, 12, 1), matrix(2, 12)), shape_error);
+    matrix activations(2, 12);
+    activations.row(1)[3] = std::numeric_limits<float>::quiet_NaN();
+    CHECK(contains(message_of<parameter_error>([&] { activation_error(site, site, activations); }),
+                   "in row 1, column 3"));
+}

@@ -1,0 +1,208 @@
+#include <tensafe/lora/model/model_client.hpp>
+#include <tensafe/lora/model/model_forecast.hpp>
+#include <tensafe/lora/model/model_server.hpp>
+#include <tensafe/lora/model/model_session.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "../../random_values.hpp"
+
+namespace ckks = tensafe::ckks;
+namespace lora = tensafe::lora;
+namespace perf = tensafe::perf;
+using tensafe::parameter_error;
+using tensafe::shape_error;
+using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
+
+namespace {
+
+perf::transformer_shape tiny() {
+    perf::transformer_shape shape;
+    shape.layers = 3;
+    shape.d_model = 60;
+    shape.d_query = 280;
+    shape.d_key = 10;
+    shape.d_mlp = 20;
+    shape.rank = 3;
+    shape.mlp = "mlp";
+    return shape;
+}
+
+lora::adapter with_values(lora::adapter shapes) {
+    std::uint64_t seed = 1;
+    for (auto& site : shapes.sites) {
+        site.a = random_matrix(site.a.rows, site.a.columns, ++seed);
+        site.b = random_matrix(site.b.rows, site.b.columns, ++seed);
+    }
+    return shapes;
+}
+
+}  // namespace
+
+TEST_CASE("the default shape is that of the example data: 40 layers of seven sites") {
+    const lora::adapter shapes = perf::sites_of({});
+    REQUIRE(shapes.sites.size() == 280);
+    const auto& q = shapes.site("layers.0.self_attn.q_proj");
+    CHECK(q.rank() == 32);
+    CHECK(q.d_in() == 2048);
+    CHECK(q.d_out() == 4096);
+    CHECK(q.b.columns == 32);
+    CHECK(q.a.values.empty());
+    CHECK(shapes.site("layers.39.self_attn.v_proj").d_out() == 512);
+    CHECK(shapes.site("layers.39.self_attn.o_proj").d_in() == 4096);
+    CHECK(shapes.site("layers.39.mlp.experts.7.gate_proj").d_out() == 512);
+    CHECK(shapes.site("layers.39.mlp.experts.7.down_proj").d_in() == 512);
+    CHECK(shapes.site("layers.39.mlp.experts.7.down_proj").d_out() == 2048);
+    // A generated token through one layer, as docs/whole-model.md says.
+    using set = ckks::private_n4096;
+    const auto bytes_of = [](std::size_t rank, std::size_t d) {
+        return lora::cost_of<set, lora::coefficient_tiles<4>>({rank, d, d}).bytes();
+    };
+    CHECK(bytes_of(96, 2048) + bytes_of(32, 4096) + bytes_of(64, 2048) + bytes_of(32, 512) == 1'099'560);
+}
+
+TEST_CASE("predicted bytes and memory are those of the messages and of the packed model, in both modes") {
+    const tensafe::exec::host here;
+    for (const auto mode : {lora::mode::client_held_b, lora::mode::blind}) {
+        lora::model_options options;
+        options.mode = mode;
+        options.largest_prefill = 5;
+        const lora::adapter shapes = perf::sites_of(tiny());
+        const auto forecast = perf::model_forecast<small>(shapes, options, 5);
+        REQUIRE(forecast.groups.size() == 12);
+        CHECK(forecast.prefill_tokens == 5);
+
+        const lora::adapter from = with_values(shapes);
+        const lora::model_server<small> server(from, options);
+        lora::model_client<small> client(server.layout(), lora::client_part(from, options));
+        const auto nonce = tensafe::random::fresh_seed();
+        lora::model_session<small> session(nonce, client.zero_key(here, nonce));
+        for (std::size_t g = 0; g < 4; ++g) {  // of the first layer
+            const std::size_t d = server.layout().groups[g].d;
+            CHECK(forecast.groups[g].input == server.layout().groups[g].input);
+            CHECK(forecast.groups[g].layer == 0U);
+            const auto query = client.encrypt(here, g, random_state(d, g));
+            lora::model_client<small>::reply_type reply;
+            session.apply(here, server, g, query.request, reply);
+            CHECK(query.request.bytes() == forecast.groups[g].decode.bytes_up);
+            CHECK(reply.bytes() == forecast.groups[g].decode.bytes_down);
+            const auto batch = client.encrypt(here, g, random_matrix(5, d, g));
+            lora::model_client<small>::prefill_reply_type answers;
+            session.apply(here, server, g, batch.request, answers);
+            CHECK(batch.request.bytes() == forecast.groups[g].prefill.bytes_up);
+            CHECK(answers.bytes() == forecast.groups[g].prefill.bytes_down);
+        }
+        const auto all = forecast.totals();
+        CHECK(all.packed_bytes == server.bytes());
+        CHECK(all.zeros == server.zeros_per_token());
+    }
+}
+
+TEST_CASE("totals add up over what is chosen") {
+    lora::model_options options;
+    options.largest_prefill = 7;
+    const auto forecast = perf::model_forecast<small>(perf::sites_of(tiny()), options);
+    CHECK(forecast.prefill_tokens == 7);
+    const auto all = forecast.totals();
+    CHECK(all.requests == 12);
+    CHECK(all.sites == 21);
+    CHECK(all.prefill_tokens == 7);
+    const auto first = forecast.totals([](const perf::group_forecast& g) { return g.layer == 0U; });
+    const auto rest = forecast.totals([](const perf::group_forecast& g) { return g.layer != 0U; });
+    CHECK(first.requests == 4);
+    CHECK(first.sites == 7);
+    CHECK(3 * first.bytes_up == all.bytes_up);
+    CHECK(3 * first.bytes_down == all.bytes_down);
+    CHECK(all.bytes() == all.bytes_up + all.bytes_down);
+    CHECK(3 * first.zeros == all.zeros);
+    CHECK(first.packed_bytes + rest.packed_bytes == all.packed_bytes);
+    CHECK(first.prefill_bytes_up + rest.prefill_bytes_up == all.prefill_bytes_up);
+    CHECK(first.prefill_bytes_down + rest.prefill_bytes_down == all.prefill_bytes_down);
+    CHECK(first.milliseconds + rest.milliseconds == doctest::Approx(all.milliseconds));
+    CHECK(first.delta_milliseconds + rest.delta_milliseconds == doctest::Approx(all.delta_milliseconds));
+    CHECK(first.prefill_milliseconds + rest.prefill_milliseconds ==
+          doctest::Approx(all.prefill_milliseconds));
+    CHECK(first.milliseconds > 0);
+    CHECK(first.delta_milliseconds > 0);
+    CHECK(first.prefill_milliseconds > 0);
+    // Equal layers have equal forecasts: units are measured once for each length.
+    CHECK(forecast.groups[0].milliseconds == forecast.groups[4].milliseconds);
+    CHECK(forecast.groups[1].prefill_milliseconds == forecast.groups[9].prefill_milliseconds);
+    CHECK(forecast.totals([](const perf::group_forecast&) { return false; }).bytes() == 0);
+}
+
+TEST_CASE("the distance of a model is the root of the sum of squares of its groups', 1 at most") {
+    const auto forecast = perf::model_forecast<small>(perf::sites_of(tiny()));
+    double squares = 0;
+    for (const auto& g : forecast.groups) {
+        REQUIRE(g.decode.statistical_distance > 0);
+        REQUIRE(g.decode.statistical_distance < 0.1);
+        squares += g.decode.statistical_distance * g.decode.statistical_distance;
+    }
+    CHECK(forecast.totals().statistical_distance / std::sqrt(squares) == doctest::Approx(1).epsilon(1e-9));
+    CHECK(forecast.totals([](const auto&) { return false; }).statistical_distance == 0);
+    // Equal groups: as one group with all their wanted coefficients.
+    const auto& one = forecast.groups[0].decode;
+    const auto same = forecast.totals([&](const auto& g) { return g.input.ends_with("self_attn.input"); });
+    CHECK(same.requests == 3);
+    CHECK(same.statistical_distance / one.budget.statistical_distance(3 * one.wanted) ==
+          doctest::Approx(1).epsilon(1e-9));
+    const auto bare = perf::model_forecast<small, lora::coefficient_tiles<4>, lora::reveals_adapter_rows>(
+        perf::sites_of(tiny()));
+    CHECK(bare.totals().statistical_distance == 1);
+}
+
+TEST_CASE("after 2^20 tokens of the default model the distance is 2^-32, as docs/whole-model.md says") {
+    using set = ckks::private_n4096;
+    std::size_t wanted = 0;
+    double squares = 0;
+    for (const lora::site_shape layer : {lora::site_shape{96, 2048, 1}, lora::site_shape{32, 4096, 1},
+                                         lora::site_shape{64, 2048, 1}, lora::site_shape{32, 512, 1}}) {
+        const auto cost = lora::cost_of<set, lora::coefficient_tiles<4>>(layer);
+        wanted += 40 * cost.wanted;
+        squares += 40 * cost.statistical_distance * cost.statistical_distance;
+    }
+    CHECK(wanted == 8960);
+    CHECK(std::log2(std::sqrt(squares)) == doctest::Approx(-32.0).epsilon(0.002));
+}
+
+TEST_CASE("options choose sites, mode and prefill of a forecast as those of a model") {
+    lora::model_options options;
+    options.protect = [](const lora::adapter_site& s) { return s.name.find("mlp") != s.name.npos; };
+    const auto forecast = perf::model_forecast<small>(perf::sites_of(tiny()), options);
+    CHECK(forecast.groups.size() == 6);
+    CHECK(forecast.totals().packed_bytes ==
+          lora::model_server<small>::bytes_for(perf::sites_of(tiny()), options));
+    CHECK(forecast.totals().prefill_bytes_up == 0);
+    CHECK(forecast.totals().prefill_milliseconds == 0);
+    options.mode = lora::mode::blind;
+    const auto blind = perf::model_forecast<small>(perf::sites_of(tiny()), options);
+    CHECK(blind.totals().delta_milliseconds == 0);
+    CHECK(blind.totals().bytes_down > forecast.totals().bytes_down);
+    CHECK(blind.totals().bytes_up == forecast.totals().bytes_up);
+}
+
+TEST_CASE("a forecast of what no model can be is refused") {
+    CHECK(perf::model_forecast<small>({}).totals().requests == 0);  // nothing protected, nothing sent
+    CHECK(contains(message_of<parameter_error>([] { perf::model_forecast<small>({}, {}, 1); }),
+                   "got prefill of 1 hidden states, wanted at most 0"));
+    lora::model_options options;
+    options.largest_prefill = 1025;
+    CHECK(contains(message_of<parameter_error>([&] { perf::model_forecast<small>({}, options); }),
+                   "got a largest_prefill of 1025 hidden states, wanted at most 1024"));
+    options.largest_prefill = 1;
+    CHECK(contains(message_of<parameter_error>([&] {
+                       perf::model_forecast<ckks::compact_n4096, lora::coefficient_tiles<4>,
+                                            lora::protects_adapter_rows<lora::calibrated<6>>>({}, options);
+                   }),
+                   "wanted 0"));
+    lora::adapter shapes = perf::sites_of(tiny());
+    shapes.sites[1].a.columns = 61;
+    CHECK(contains(message_of<shape_error>([&] { perf::model_forecast<small>(shapes); }), "k_proj"));
+}

@@ -1,0 +1,637 @@
+// A whole model: server, sessions and client together. A unit by itself: it counts allocations.
+
+#include <tensafe/lora/adapter/plain.hpp>
+#include <tensafe/lora/model/model_client.hpp>
+#include <tensafe/lora/model/model_server.hpp>
+#include <tensafe/lora/model/model_session.hpp>
+#include <tensafe/random/entropy.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "../../allocation_count.hpp"
+#include "../../random_values.hpp"
+#include "../../worst.hpp"
+
+namespace {
+
+namespace ckks = tensafe::ckks;
+namespace lora = tensafe::lora;
+using tensafe::encoding_error;
+using tensafe::format_error;
+using tensafe::parameter_error;
+using tensafe::shape_error;
+using tensafe::exec::host;
+using tests::allocations;
+
+using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
+using model_server = lora::model_server<small>;
+using model_client = lora::model_client<small>;
+using model_session = lora::model_session<small>;
+using calibrated = lora::protects_adapter_rows<lora::calibrated<6>>;
+
+constexpr host here{};
+
+static_assert(lora::offers_prefill<small, lora::protects_adapter_rows<>>);
+static_assert(lora::offers_prefill<ckks::private_n4096, lora::protects_adapter_rows<>>);
+static_assert(!lora::offers_prefill<ckks::compact_n4096, calibrated>);
+static_assert(!std::is_copy_constructible_v<model_server> && !std::is_move_constructible_v<model_server>);
+static_assert(!std::is_copy_constructible_v<model_session> && !std::is_move_constructible_v<model_session>);
+
+/// Ranks of their own, so that a mix-up of sites shows; rows of B of different sizes.
+lora::adapter random_adapter(std::size_t layers) {
+    lora::adapter result;
+    std::uint64_t seed = 1;
+    for (std::size_t layer = 0; layer < layers; ++layer) {
+        const auto add = [&](const char* name, std::size_t rank, std::size_t d_in, std::size_t d_out,
+                             double scale) {
+            auto site = random_site(d_out, rank, d_in, seed += 2);
+            site.name = "model.layers." + std::to_string(layer) + "." + name;
+            site.scale = scale;
+            result.sites.push_back(std::move(site));
+        };
+        add("self_attn.q_proj", 5, 70, 33, 2.0);
+        add("self_attn.k_proj", 3, 70, 9, 0.5);
+        add("self_attn.v_proj", 4, 70, 9, 64.0);
+        add("self_attn.o_proj", 5, 300, 70, 1.0);
+        add("mlp.gate_proj", 2, 70, 11, 2.0);
+        add("mlp.up_proj", 6, 70, 11, 2.0);
+        add("mlp.down_proj", 5, 11, 70, 2.0);
+    }
+    return result;
+}
+
+/// The default has none.
+lora::model_options with_prefill() {
+    lora::model_options options;
+    options.largest_prefill = 128;
+    return options;
+}
+
+/// Everything of both sides, as in two processes: the server has the adapter, the client its part.
+template <class P, class Packing, class Protection>
+struct served {
+    using server_type = lora::model_server<P, Packing, Protection>;
+    using client_type = lora::model_client<P, Packing, Protection>;
+
+    explicit served(const lora::adapter& from, const lora::model_options& options = with_prefill())
+        : server(from, options),
+          client(server.layout(), lora::client_part(from, options)),
+          nonce(tensafe::random::fresh_seed()),
+          session(nonce, client.zero_key(here, nonce)) {}
+
+    server_type server;
+    client_type client;
+    tensafe::random::seed nonce;
+    lora::model_session<P> session;
+};
+using served_small = served<small, lora::coefficient_tiles<4>, lora::protects_adapter_rows<>>;
+
+/// Standard deviation of the worst entry of a site's delta: errors of answers are independent.
+template <class Layout>
+double deviation(const lora::model_layout& model, lora::model_layout::place place, const Layout& l,
+                 const lora::adapter_site& site, std::span<const float> h) {
+    const double of_answer =
+        l.budget().relative_error * l.row_norm * norm(h) / std::sqrt(static_cast<double>(l.d));
+    if (model.mode == lora::mode::blind) {
+        return of_answer * model.groups[place.group].sites[place.site].scale;
+    }
+    const lora::adapter_site balanced = lora::balance(site);
+    double largest = 0;
+    for (std::size_t k = 0; k < balanced.d_out(); ++k) {
+        largest = std::fmax(largest, norm(std::span<const float>(balanced.b.row(k))));
+    }
+    return of_answer * largest * std::fabs(site.scale);
+}
+
+/// How many deviations the worst delta is off. Their tails are thinner than a Gaussian's (tiles_fixture.hpp).
+constexpr double most_deviations = 7;
+
+template <class Served, class Layout>
+void check_deltas(const Served& s, const lora::adapter& from, std::size_t group, const Layout& l,
+                  const std::vector<std::vector<double>>& deltas, const std::vector<float>& h) {
+    const auto& sites = s.server.layout().groups[group].sites;
+    REQUIRE(deltas.size() == sites.size());
+    for (std::size_t i = 0; i < sites.size(); ++i) {
+        const lora::adapter_site& site = from.site(sites[i].name);
+        const auto wanted = lora::plain_delta(site, h);
+        REQUIRE(deltas[i].size() == wanted.size());
+        const double allowed = most_deviations * deviation(s.server.layout(), {group, i}, l, site, h);
+        double worst = 0;
+        double size = 0;
+        for (std::size_t k = 0; k < wanted.size(); ++k) {
+            worst = tests::worse(worst, std::fabs(deltas[i][k] - wanted[k]));
+            size = std::fmax(size, std::fabs(wanted[k]));
+        }
+        CAPTURE(sites[i].name);
+        CHECK(worst < allowed);
+        CHECK(allowed < 0.05 * size);  // so that a wrong delta would show
+    }
+}
+
+lora::matrix random_states(std::size_t tokens, std::size_t d) {
+    lora::matrix states(tokens, d);
+    for (std::size_t t = 0; t < tokens; ++t) {
+        const auto h = random_state(d, 100 * d + t);
+        std::copy(h.begin(), h.end(), states.row(t).begin());
+    }
+    return states;
+}
+
+template <class Served>
+void check_decode_and_prefill(Served& s, const lora::adapter& from) {
+    for (std::size_t g = 0; g < s.server.layout().groups.size(); ++g) {
+        const std::size_t d = s.server.layout().groups[g].d;
+        const auto h = random_state(d, g);
+        const auto query = s.client.encrypt(here, g, h);
+        typename Served::client_type::reply_type reply;
+        s.session.apply(here, s.server, g, query.request, reply);
+        check_deltas(s, from, g, s.server.decode(g).layout(), s.client.deltas(here, g, reply, query), h);
+
+        const auto states = random_states(3, d);
+        const auto batch = s.client.encrypt(here, g, states);
+        typename Served::client_type::prefill_reply_type answers;
+        s.session.apply(here, s.server, g, batch.request, answers);
+        const auto deltas = s.client.deltas(here, g, answers, batch);
+        REQUIRE(deltas.size() == 3);
+        for (std::size_t t = 0; t < 3; ++t) {
+            const std::vector<float> row(states.row(t).begin(), states.row(t).end());
+            check_deltas(s, from, g, s.server.prefill(g).layout(), deltas[t], row);
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE(
+    "deltas of every site are those of plaintext LoRA, in decode and in prefill, when the client has B") {
+    const lora::adapter from = random_adapter(2);
+    served_small s(from);
+    CHECK(s.server.layout().groups.size() == 8);  // requests for 14 sites
+    check_decode_and_prefill(s, from);
+    CHECK(s.client.in_the_clear().empty());
+    for (const auto& group : s.server.layout().groups) {
+        CHECK(group.row_norm == 1);  // balanced: tells nothing
+    }
+}
+
+TEST_CASE("they are so in mode blind, where sites of a group may have norms of any sizes") {
+    lora::adapter from = random_adapter(1);
+    for (float& b : from.sites[1].b.values) {
+        b *= 1e-6F;
+    }
+    lora::model_options options;
+    options.mode = lora::mode::blind;
+    options.largest_prefill = 128;
+    served_small s(from, options);
+    CHECK(s.server.layout().groups.size() == 4);
+    CHECK(lora::client_part(from, options).sites.empty());
+    check_decode_and_prefill(s, from);
+    for (const auto& group : s.server.layout().groups) {
+        CHECK(group.row_norm > 0.5);
+        CHECK(group.row_norm <= 1);
+        for (const auto& site : group.sites) {
+            CHECK(std::frexp(site.scale, std::vector<int>(1).data()) == 0.5);  // a power of two
+        }
+    }
+}
+
+TEST_CASE("the server's own scale of a merged site is 1 if all of it is zero") {
+    lora::adapter from;
+    from.sites = {random_site(6, 2, 20, 1)};
+    from.sites[0].b.values.assign(from.sites[0].b.values.size(), 0.0F);
+    lora::model_options options;
+    options.mode = lora::mode::blind;
+    const model_server server(from, options);
+    CHECK(server.layout().groups[0].sites[0].scale == 1);
+    CHECK(server.layout().groups[0].row_norm == 0);
+}
+
+TEST_CASE("a calibrated range serves a model too, with a rigorous one in prefill") {
+    lora::adapter attention = random_adapter(1);
+    attention.sites.resize(3);
+    served<small, lora::coefficient_tiles<4>, calibrated> s(attention);
+    check_decode_and_prefill(s, attention);
+    lora::model_layout too_long = s.server.layout();
+    too_long.groups[0].d = 20000;  // well-formed, but the range is too narrow for it
+    const std::string message = message_of<parameter_error>([&] {
+        lora::model_client<small, lora::coefficient_tiles<4>, calibrated>(too_long,
+                                                                          lora::client_part(attention));
+    });
+    CHECK(contains(message, "model_client: input model.layers.0.self_attn.input: "));
+    CHECK(contains(message, "cannot hold"));
+
+    // A hidden state along a row of A makes one answer as large as it can be: with headroom it fits.
+    const auto& row = attention.sites[0].a.row(0);
+    const std::vector<float> h(row.begin(), row.end());
+    auto query = s.client.encrypt(here, 0, h, 1);
+    lora::reply<small, lora::coefficient_tiles<4>, calibrated> reply;
+    s.session.apply(here, s.server, 0, query.request, reply);
+    CHECK(contains(message_of<tensafe::range_exceeded_error>(
+                       [&] { static_cast<void>(s.client.deltas(here, 0, reply, query)); }),
+                   "model_client::decrypt: input model.layers.0.self_attn.input: "));
+    query = s.client.encrypt(here, 0, h, 2);
+    s.session.apply(here, s.server, 0, query.request, reply);
+    const auto deltas = s.client.deltas(here, 0, reply, query);
+    const auto wanted = lora::plain_delta(attention.sites[0], h);
+    for (std::size_t k = 0; k < wanted.size(); ++k) {
+        CHECK(deltas[0][k] == doctest::Approx(wanted[k]).epsilon(0.01).scale(1));
+    }
+}
+
+TEST_CASE("sites that are not protected go to the client whole, and only those") {
+    const lora::adapter from = random_adapter(2);
+    lora::model_options options = with_prefill();
+    options.protect = [](const lora::adapter_site& site) {
+        return lora::layer_of(site.name) == 1U && !site.name.ends_with("v_proj");
+    };
+    served_small s(from, options);
+    CHECK(s.server.layout().groups.size() == 4);
+    CHECK(s.server.layout().groups[0].sites.size() == 2);
+    REQUIRE(s.client.in_the_clear().size() == 8);
+    const auto h = random_state(70, 1);
+    std::size_t i = 0;
+    for (const auto& site : from.sites) {
+        if (!options.protect(site)) {
+            const auto& clear = s.client.in_the_clear()[i++];
+            CHECK(clear.name == site.name);
+            if (site.d_in() == 70) {
+                CHECK(lora::plain_delta(clear, h) == lora::plain_delta(site, h));
+            }
+        }
+    }
+    for (const auto& held : lora::client_part(from, options).sites) {
+        CHECK(held.a.values.empty() == options.protect(held));
+        CHECK(held.b.values.size() == from.site(held.name).b.values.size());
+    }
+    check_decode_and_prefill(s, from);
+
+    // No site protected: the client does without a server.
+    options.protect = [](const lora::adapter_site&) { return false; };
+    const model_client alone(lora::model_layout{}, lora::client_part(from, options));
+    CHECK(alone.in_the_clear().size() == 14);
+    CHECK(contains(message_of<shape_error>([&] { model_server(from, options); }), "none of the 14"));
+    CHECK_THROWS_AS(static_cast<void>(model_server::bytes_for(from, options)), shape_error);
+}
+
+TEST_CASE("deltas of a product are apply_b's bit for bit, and doubling a scale doubles them") {
+    lora::adapter from;
+    from.sites = {random_site(7, 3, 20, 1), random_site(4, 2, 20, 5)};  // 7 rows: four and three
+    from.sites[1].name = "layers.0.k_proj";
+    const model_server server(from);
+    const model_client client(server.layout(), lora::client_part(from));
+    std::vector<double> product;
+    for (const float x : random_state(5, 3)) {
+        product.push_back(static_cast<double>(x));
+    }
+    const auto deltas = client.deltas(0, product);
+    CHECK(deltas[0] == lora::apply_b(lora::balance(from.sites[0]), std::span(product).first(3)));
+    CHECK(deltas[1] == lora::apply_b(lora::balance(from.sites[1]), std::span(product).subspan(3)));
+    lora::adapter doubled = from;
+    doubled.sites[0].scale *= 2;
+    const model_server second(doubled);
+    const auto twice = model_client(second.layout(), lora::client_part(doubled)).deltas(0, product);
+    for (std::size_t k = 0; k < 7; ++k) {
+        CHECK(twice[0][k] == 2 * deltas[0][k]);
+    }
+    CHECK(twice[1] == deltas[1]);
+    product.push_back(0);
+    CHECK(contains(message_of<shape_error>([&] { static_cast<void>(client.deltas(0, product)); }),
+                   "input layers.0.input: got a product of 6 entries, wanted 5"));
+}
+
+TEST_CASE("bytes_for before packing is bytes after it, and packing asks for little more than that") {
+    const lora::adapter from = random_adapter(1);
+    for (const auto mode : {lora::mode::client_held_b, lora::mode::blind}) {
+        lora::model_options options = with_prefill();
+        options.mode = mode;
+        const std::size_t with = model_server::bytes_for(from, options);
+        const model_server server(from, options);
+        CHECK(server.bytes() == with);
+        options.largest_prefill = 0;
+        CHECK(model_server(from, options).bytes() == model_server::bytes_for(from, options));
+        // Prefill keeps A as 64-bit integers.
+        std::size_t integers = 0;
+        for (const auto& group : server.layout().groups) {
+            integers += group.rows(mode) * group.d * 8;
+        }
+        CHECK(with - model_server::bytes_for(from, options) == integers);
+    }
+    // q, k, v: 12 rows in 3 products of one input; o: 2 of 2 inputs; gate and up: 2 of 1; down: 2 of 1.
+    CHECK(model_server::bytes_for(from) == (3 + 4 + 2 + 2) * 2 * 1024 * 8);
+    const model_server server(from, with_prefill());
+    CHECK(server.zeros_per_token() == 3 + 2 + 2 + 2);
+    CHECK(server.zeros_per_prefill() == 12 + 5 + 8 + 5);
+}
+
+TEST_CASE("packing reports each group, and ends when the report throws") {
+    const lora::adapter from = random_adapter(2);
+    std::vector<std::size_t> done;
+    const model_server server(from, {}, [&](std::size_t d, std::size_t total) {
+        CHECK(total == 8);
+        done.push_back(d);
+    });
+    CHECK(done == std::vector<std::size_t>{1, 2, 3, 4, 5, 6, 7, 8});
+    std::size_t calls = 0;
+    const auto stop = [&](std::size_t, std::size_t) {
+        if (++calls == 3) {
+            throw std::runtime_error("stop");
+        }
+    };
+    CHECK_THROWS_AS(model_server(from, {}, stop), std::runtime_error);
+    CHECK(calls == 3);
+}
+
+TEST_CASE("an adapter that cannot be served is refused, and the site or its input named") {
+    lora::adapter from = random_adapter(1);
+    from.sites[4].a.row(1)[3] = std::numeric_limits<float>::quiet_NaN();
+    CHECK(contains(message_of<encoding_error>([&] { model_server{from}; }),
+                   "input model.layers.0.mlp.input: server: row 1, column 3"));
+    from = random_adapter(1);
+    from.sites[6].a.values.pop_back();
+    CHECK(contains(message_of<shape_error>([&] { model_server{from}; }), "down_proj"));
+    CHECK_THROWS_AS(lora::client_part(from), shape_error);
+    from = random_adapter(1);
+    from.sites[6].b.rows = 69;
+    CHECK(contains(message_of<shape_error>([&] { model_server{from}; }), "down_proj"));
+    lora::model_options options;
+    const model_server without(random_adapter(1), options);
+    CHECK(contains(message_of<parameter_error>([&] { static_cast<void>(without.prefill(0)); }),
+                   "without prefill"));
+    CHECK(
+        contains(message_of<parameter_error>([&] { static_cast<void>(without.decode(4)); }), "got group 4"));
+}
+
+TEST_CASE("prefill of more than the set has room for is refused before anything is packed") {
+    const lora::adapter from = random_adapter(1);
+    lora::model_options options;
+    options.largest_prefill = small::degree;
+    CHECK(model_server(from, options).layout().largest_prefill == small::degree);
+    ++options.largest_prefill;
+    const std::string message = "got a largest_prefill of 1025 hidden states, wanted at most 1024";
+    CHECK(contains(message_of<parameter_error>([&] { model_server(from, options); }), message));
+    CHECK(contains(
+        message_of<parameter_error>([&] { static_cast<void>(model_server::bytes_for(from, options)); }),
+        message));
+    using without_room = lora::model_server<ckks::compact_n4096, lora::coefficient_tiles<4>, calibrated>;
+    options.largest_prefill = 1;
+    CHECK(contains(
+        message_of<parameter_error>([&] { static_cast<void>(without_room::bytes_for(from, options)); }),
+        "got a largest_prefill of 1 hidden states, wanted 0"));
+    options.largest_prefill = 0;
+    CHECK(without_room::bytes_for(from, options) > 0);
+}
+
+TEST_CASE("a client refuses layouts and parts that do not fit each other, and says which site or input") {
+    const lora::adapter from = random_adapter(1);
+    const model_server server(from);
+    const auto refusal = [&](auto error, auto change) {
+        lora::model_layout l = server.layout();
+        lora::adapter held = lora::client_part(from);
+        change(l, held);
+        return message_of<decltype(error)>([&] { model_client(l, held); });
+    };
+    using layout = lora::model_layout;
+    using lora::adapter;
+    const parameter_error parameter("");
+    const shape_error shape("");
+    CHECK(contains(refusal(parameter, [](layout& l, adapter&) { l.groups[0].row_norm = -1; }), "attn.input"));
+    CHECK(contains(refusal(parameter, [](layout& l, adapter&) { l.largest_prefill = 1025; }), "1025"));
+    CHECK(contains(refusal(parameter, [](layout&, adapter& a) { a.sites.erase(a.sites.begin() + 2); }),
+                   "v_proj of the layout was not given"));
+    CHECK(contains(refusal(parameter, [](layout&, adapter& a) { a.sites.push_back(a.sites[2]); }),
+                   "v_proj was given twice"));
+    CHECK(contains(refusal(parameter, [](layout&, adapter& a) { a.sites[0].scale = 3; }), "scale 3"));
+    CHECK(contains(refusal(parameter, [&](layout&, adapter& a) { a.sites[0] = from.sites[0]; }), "has an A"));
+    CHECK(contains(refusal(shape, [](layout& l, adapter&) { l.groups[0].sites[1].rank = 4; }),
+                   "k_proj is 9 x 3, wanted 9 x 4"));
+    CHECK(contains(refusal(shape, [](layout&, adapter& a) { a.sites[0].b.values.pop_back(); }), "q_proj"));
+    CHECK(contains(refusal(shape, [](layout&, adapter& a) { a.sites[0].name = "model.embed"; }),
+                   "model.embed is not in the layout"));
+    CHECK(contains(refusal(parameter, [](layout& l, adapter&) { l.mode = lora::mode::blind; }),
+                   "in mode blind"));
+    CHECK(contains(message_of<parameter_error>(
+                       [&] { model_client(std::shared_ptr<lora::client<small>>(), server.layout()); }),
+                   "no keys"));
+}
+
+TEST_CASE("messages that do not fit a group are refused by both sides, name its input, and use up no zero") {
+    const lora::adapter from = random_adapter(1);
+    served_small s(from);
+    s.session.fill(here, s.server, 1);
+    auto& pool = s.session.zeros(2);
+    CHECK(pool.size() == s.server.zeros_per_token());
+    model_client::reply_type reply;
+    auto query = s.client.encrypt(here, 0, random_state(70, 1));
+    CHECK(contains(message_of<shape_error>([&] { s.session.apply(here, s.server, 1, query.request, reply); }),
+                   "model_session::apply: input model.layers.0.self_attn.o_proj: server::"));
+    CHECK_THROWS_AS(s.session.apply(here, s.server, 4, query.request, reply), parameter_error);
+    query.request.inputs[0].assign(query.request.inputs[0].size(), 0xff);
+    CHECK(
+        contains(message_of<format_error>([&] { s.session.apply(here, s.server, 0, query.request, reply); }),
+                 "input model.layers.0.self_attn.input: "));
+    CHECK(pool.size() == s.server.zeros_per_token());
+
+    query = s.client.encrypt(here, 0, random_state(70, 1));
+    s.session.apply(here, s.server, 0, query.request, reply);
+    CHECK(pool.size() == s.server.zeros_per_token() - 3);
+    CHECK(
+        contains(message_of<shape_error>([&] { static_cast<void>(s.client.decrypt(here, 1, reply, query)); }),
+                 "model_client::decrypt: input model.layers.0.self_attn.o_proj: "));
+    reply.outputs[0].c0.pop_back();
+    CHECK_THROWS_AS(static_cast<void>(s.client.deltas(here, 0, reply, query)), shape_error);
+    CHECK(contains(
+        message_of<shape_error>([&] { static_cast<void>(s.client.encrypt(here, 1, random_state(70, 1))); }),
+        "input model.layers.0.self_attn.o_proj: client::encrypt: got a hidden state of 70"));
+    CHECK_THROWS_AS(static_cast<void>(s.client.encrypt(here, 4, random_state(70, 1))), parameter_error);
+    CHECK(contains(
+        message_of<shape_error>([&] { static_cast<void>(s.client.encrypt(here, 0, lora::matrix(129, 70))); }),
+        "got a batch of 129 hidden states, wanted at most 128"));
+    // The server does not rely on clients for the length of batches.
+    lora::client<small> longer;
+    const auto batch = longer.encrypt(here, s.server.prefill(3).layout(), lora::matrix(129, 11));
+    model_client::prefill_reply_type answers;
+    CHECK_THROWS_AS(s.session.apply(here, s.server, 3, batch.request, answers), shape_error);
+}
+
+TEST_CASE("no call of either side takes a group that the model has not, with prefill or without") {
+    for (const std::size_t largest_prefill : {std::size_t{0}, std::size_t{8}}) {
+        lora::model_options options;
+        options.largest_prefill = largest_prefill;
+        served_small s(random_adapter(1), options);
+        const auto query = s.client.encrypt(here, 0, random_state(70, 1));
+        model_client::reply_type reply;
+        model_client::prefill_reply_type answers;
+        model_session::workspace work;
+        model_client::workspace reading;
+        std::vector<double> product;
+        using task = model_session::task<lora::coefficient_tiles<4>, lora::protects_adapter_rows<>>;
+        const std::vector<task> tasks{{&s.session, &query.request, &reply}};
+        const std::span<const task> one(tasks);
+        const lora::batch_query<small> batch{query.request, {1}};
+        for (const std::size_t group : {std::size_t{4}, ~std::size_t{0}}) {
+            const std::string wanted = "got group " + std::to_string(group);
+            const auto refused = [&](auto call) {
+                return contains(message_of<parameter_error>(call), wanted);
+            };
+            CHECK(refused([&] { s.session.apply(here, s.server, group, query.request, reply); }));
+            CHECK(refused([&] { s.session.apply(here, s.server, group, query.request, answers); }));
+            CHECK(refused([&] { s.session.apply(here, s.server, group, query.request, work, reply); }));
+            CHECK(refused([&] { s.session.apply(here, s.server, group, query.request, work, answers); }));
+            CHECK(refused([&] { model_session::apply(here, s.server, group, one, work); }));
+            CHECK(refused([&] { static_cast<void>(s.server.decode(group)); }));
+            CHECK(refused([&] { static_cast<void>(s.server.prefill(group)); }));
+            CHECK(refused([&] { static_cast<void>(s.client.encrypt(here, group, random_state(70, 1))); }));
+            CHECK(refused([&] { static_cast<void>(s.client.encrypt(here, group, lora::matrix(2, 70))); }));
+            CHECK(refused([&] { static_cast<void>(s.client.decrypt(here, group, reply, query)); }));
+            CHECK(refused([&] { static_cast<void>(s.client.decrypt(here, group, answers, batch)); }));
+            CHECK(refused([&] { s.client.decrypt(here, group, reply, 1, reading, product); }));
+            CHECK(refused([&] { static_cast<void>(s.client.deltas(group, product)); }));
+            CHECK(refused([&] { static_cast<void>(s.client.deltas(here, group, reply, query)); }));
+            CHECK(refused([&] { static_cast<void>(s.client.deltas(here, group, answers, batch)); }));
+        }
+    }
+}
+
+TEST_CASE("a session makes a pool when it is asked for, not before") {
+    const tensafe::random::seed nonce = tensafe::random::fresh_seed();
+    lora::client<small> keys;
+    model_session session(nonce, keys.zero_key(here, nonce));
+    for (const int fold_log_n : {0, 2, 10}) {
+        const std::size_t before = allocations;
+        session.zeros(fold_log_n);
+        const std::size_t after = allocations;
+        CHECK(after > before);
+        session.zeros(fold_log_n);
+        CHECK(allocations == after);
+    }
+}
+
+TEST_CASE("a session takes its own client's zero key only, and makes pools as replies need them") {
+    const lora::adapter from = random_adapter(1);
+    served_small s(from);
+    const auto other = tensafe::random::fresh_seed();
+    CHECK_THROWS_AS(model_session(other, s.client.zero_key(here, s.nonce)), parameter_error);
+    auto malformed = s.client.zero_key(here, s.nonce);
+    malformed.b.limb<1>()[5] = ~tensafe::arith::word{0};
+    CHECK(contains(message_of<format_error>([&] { model_session(s.nonce, std::move(malformed)); }),
+                   "model_session: a residue of limb 1 of the zero key"));
+    CHECK_THROWS_AS(s.session.zeros(-1), parameter_error);
+    CHECK_THROWS_AS(s.session.zeros(11), parameter_error);
+    CHECK(&s.session.zeros(2) == &s.session.zeros(2));
+    s.session.fill(here, s.server, 2);
+    s.session.fill_prefill(here, s.server, 1);
+    CHECK(s.session.zeros(2).size() == 2 * s.server.zeros_per_token());
+    CHECK(s.session.zeros(10).size() == s.server.zeros_per_prefill());
+    CHECK(s.session.zeros(3).size() == 0);
+    CHECK_THROWS_AS(s.session.fill(here, s.server, ~std::size_t{0}), parameter_error);
+}
+
+TEST_CASE("one key serves two models, and one batch the sessions of two clients") {
+    const lora::adapter first = random_adapter(1);
+    lora::adapter second = first;
+    for (float& a : second.sites[0].a.values) {
+        a = -a;
+    }
+    served_small s(first);
+    const model_server other_model(second);
+    model_client of_other(s.client.keys(), other_model.layout(), lora::client_part(second));
+    const auto h = random_state(70, 9);
+    auto query = of_other.encrypt(here, 0, h);
+    model_client::reply_type reply;
+    s.session.apply(here, other_model, 0, query.request, reply);  // the session of the first model's key
+    const auto theirs = of_other.deltas(here, 0, reply, query);
+    const auto wanted = lora::plain_delta(second.sites[0], h);
+    for (std::size_t k = 0; k < wanted.size(); ++k) {
+        CHECK(theirs[0][k] == doctest::Approx(wanted[k]).epsilon(0.01).scale(1));
+    }
+
+    model_client another(s.server.layout(), lora::client_part(first));
+    const auto nonce = tensafe::random::fresh_seed();
+    model_session of_another(nonce, another.zero_key(here, nonce));
+    const auto g = random_state(70, 10);
+    const auto query_of_another = another.encrypt(here, 0, g);
+    query = s.client.encrypt(here, 0, h);
+    std::vector<model_client::reply_type> replies(2);
+    using task = model_session::task<lora::coefficient_tiles<4>, lora::protects_adapter_rows<>>;
+    std::vector<task> tasks{{&s.session, &query.request, &replies[0]},
+                            {&of_another, &query_of_another.request, &replies[1]}};
+    model_session::workspace work;
+    model_session::apply(here, s.server, 0, std::span<const task>(tasks), work);
+    check_deltas(s, first, 0, s.server.decode(0).layout(), s.client.deltas(here, 0, replies[0], query), h);
+    check_deltas(s, first, 0, s.server.decode(0).layout(),
+                 another.deltas(here, 0, replies[1], query_of_another), g);
+    tasks[1].of = nullptr;
+    CHECK(contains(message_of<parameter_error>(
+                       [&] { model_session::apply(here, s.server, 0, std::span<const task>(tasks), work); }),
+                   "task 1 has no session"));
+}
+
+TEST_CASE("a loop that keeps its memory allocates nothing from the second token on") {
+    const lora::adapter from = random_adapter(2);
+    served_small s(from);
+    const std::size_t groups = s.server.layout().groups.size();
+    std::vector<lora::query<small>> queries(groups);
+    std::vector<model_client::reply_type> replies(groups);
+    std::vector<std::vector<double>> products(groups);
+    std::vector<model_client::site_deltas> deltas(groups);
+    model_client::workspace reading;
+    std::vector<std::vector<float>> states;
+    for (const auto& group : s.server.layout().groups) {
+        states.push_back(random_state(group.d, group.d));
+    }
+    const auto token = [&] {
+        for (std::size_t g = 0; g < groups; ++g) {
+            s.client.encrypt(here, g, states[g], queries[g]);
+            s.session.apply(here, s.server, g, queries[g].request, replies[g]);
+            s.client.decrypt(here, g, replies[g], queries[g].scale, reading, products[g]);
+            s.client.deltas(g, products[g], deltas[g]);
+        }
+    };
+    token();
+    const std::size_t before = allocations;
+    token();
+    CHECK(allocations - before == 0);
+    check_deltas(s, from, 0, s.server.decode(0).layout(), deltas[0], states[0]);
+}
+
+TEST_CASE("threads with a workspace each can serve one session at once") {
+    const lora::adapter from = random_adapter(1);
+    served_small s(from);
+    constexpr std::size_t threads = 3;
+    std::vector<lora::query<small>> queries;
+    std::vector<std::vector<float>> states;
+    for (std::size_t t = 0; t < threads; ++t) {
+        states.push_back(random_state(70, 50 + t));
+        queries.push_back(s.client.encrypt(here, 0, states[t]));
+    }
+    std::vector<model_client::reply_type> replies(threads);
+    std::vector<std::thread> running;
+    for (std::size_t t = 0; t < threads; ++t) {
+        running.emplace_back([&, t] {
+            model_session::workspace work;
+            s.session.apply(here, s.server, 0, queries[t].request, work, replies[t]);
+        });
+    }
+    s.session.fill(here, s.server, 1);
+    for (auto& thread : running) {
+        thread.join();
+    }
+    for (std::size_t t = 0; t < threads; ++t) {
+        check_deltas(s, from, 0, s.server.decode(0).layout(),
+                     s.client.deltas(here, 0, replies[t], queries[t]), states[t]);
+    }
+}

@@ -1,0 +1,136 @@
+#include <tensafe/lora/adapter/plain.hpp>
+#include <tensafe/lora/model/what_will_i_get.hpp>
+#include <tensafe/lora/protocol/client.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ckks = tensafe::ckks;
+namespace lora = tensafe::lora;
+namespace perf = tensafe::perf;
+using set = ckks::private_n4096;
+
+namespace {
+
+lora::adapter_site random_site(std::size_t rank, std::size_t d_in, std::size_t d_out) {
+    std::mt19937_64 engine(rank + 7 * d_in);
+    std::normal_distribution<float> normal;
+    lora::adapter_site site{"layers.0.q_proj", lora::matrix(rank, d_in), lora::matrix(d_out, rank), 2.0};
+    for (float& x : site.a.values) {
+        x = normal(engine);
+    }
+    for (float& x : site.b.values) {
+        x = normal(engine);
+    }
+    return site;
+}
+
+}  // namespace
+
+TEST_CASE("row statistics are those of the matrix") {
+    lora::matrix a(3, 4);
+    a.values = {3, 4, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1};
+    const perf::row_statistics rows = perf::statistics_of(a);
+    CHECK(rows.smallest_norm == 0);
+    CHECK(rows.largest_norm == 5);
+    CHECK(rows.mean_square_norm == doctest::Approx(std::sqrt(29.0 / 3)));
+    CHECK(rows.range_factor == doctest::Approx(2 * 4.0 / 5));  // the entry 4 of a row of norm 5, d = 4
+    a.values[5] = std::numeric_limits<float>::infinity();
+    CHECK_THROWS_AS(static_cast<void>(perf::statistics_of(a)), tensafe::encoding_error);
+}
+
+TEST_CASE("the forecast has the bytes of the cost model, an error that comes true and a time above zero") {
+    lora::adapter adapter;
+    adapter.sites = {random_site(8, 300, 16), random_site(5, 1500, 16)};
+    const auto forecasts = perf::what_will_i_get<set>(adapter);
+    REQUIRE(forecasts.size() == 2);
+    const tensafe::exec::host here;
+    for (std::size_t i = 0; i < 2; ++i) {
+        const lora::adapter_site site = lora::balance(adapter.sites[i]);
+        const auto& forecast = forecasts[i];
+        CHECK(forecast.site == site.name);
+        CHECK(
+            forecast.cost.bytes() ==
+            lora::cost_of<set, lora::coefficient_tiles<4>>({site.rank(), site.d_in(), site.d_out()}).bytes());
+        CHECK(forecast.rows.largest_norm == doctest::Approx(1));
+        CHECK(forecast.milliseconds > 0);
+        CHECK(std::isfinite(forecast.milliseconds));
+
+        const lora::server<set> server(site.a);
+        lora::client<set> client;
+        const auto nonce = tensafe::random::fresh_seed();
+        auto zeros = server.zeros_for(nonce, client.zero_key(here, nonce));
+        double errors = 0;
+        double values = 0;
+        std::mt19937_64 engine(i);
+        std::normal_distribution<float> normal;
+        for (int token = 0; token < 24; ++token) {
+            std::vector<float> h(site.d_in());
+            for (float& x : h) {
+                x = normal(engine);
+            }
+            const auto query = client.encrypt(here, server.layout(), h);
+            const auto answers =
+                client.decrypt(here, server.layout(), server.apply(here, query.request, zeros), query.scale);
+            for (std::size_t r = 0; r < site.rank(); ++r) {
+                double exact = 0;
+                for (std::size_t t = 0; t < h.size(); ++t) {
+                    exact += static_cast<double>(site.a.row(r)[t]) * static_cast<double>(h[t]);
+                }
+                errors += (answers[r] - exact) * (answers[r] - exact);
+                values += exact * exact;
+            }
+        }
+        // Over a hundred answers a root mean square lies within a third of its expectation.
+        const double measured = std::sqrt(errors / values);
+        CHECK(measured < 1.34 * forecast.relative_error);
+        CHECK(measured > 0.66 * forecast.relative_error);
+    }
+}
+
+TEST_CASE("in blind mode rows of unequal norms raise the predicted error") {
+    lora::adapter_site site = random_site(4, 64, 12);
+    for (std::size_t k = 1; k < 12; ++k) {
+        for (float& x : site.b.row(k)) {
+            x *= 0.01F;
+        }
+    }
+    using blind_packing = lora::coefficient_tiles<4>;
+    const auto forecast = perf::what_will_i_get<set, blind_packing>(site, lora::mode::blind);
+    CHECK(forecast.rows.largest_norm > 20 * forecast.rows.smallest_norm);
+    CHECK(forecast.relative_error > 3 * forecast.cost.relative_error);
+}
+
+TEST_CASE("a set that cannot hold the replies is named together with the site") {
+    const lora::adapter_site site = random_site(32, 2048, 1);
+    try {
+        static_cast<void>(perf::what_will_i_get<ckks::minimal_n2048>(site));
+        FAIL("nothing was thrown");
+    } catch (const tensafe::parameter_error& e) {
+        const std::string message = e.what();
+        CHECK(message.find("site layers.0.q_proj") != std::string::npos);
+        CHECK(message.find("its modulus is too short") != std::string::npos);
+    }
+}
+
+TEST_CASE("batches are forecast by the hidden state") {
+    const lora::adapter_site site = random_site(2, 32, 4);
+    const auto forecast = perf::what_will_i_get<set, lora::column_batched>(site);
+    CHECK(forecast.cost.hidden_states == set::degree);
+    CHECK(forecast.milliseconds > 0);
+    CHECK(forecast.milliseconds < 10);
+}
+
+TEST_CASE("a site that a small set can hold is forecast, however few its entries are") {
+    const lora::adapter_site site = random_site(2, 4, 4);
+    using tiny = ckks::minimal_n2048;
+    CHECK_NOTHROW(static_cast<void>(lora::server<tiny>(lora::balance(site).a)));
+    CHECK(perf::what_will_i_get<tiny>(site).milliseconds > 0);
+}

@@ -1,0 +1,369 @@
+#include <tensafe/ckks/fold.hpp>
+#include <tensafe/ckks/keys.hpp>
+#include <tensafe/core/error.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
+#include <tensafe/lora/adapter/mode.hpp>
+#include <tensafe/lora/packing/budget.hpp>
+#include <tensafe/lora/packing/coefficient_tiles.hpp>
+#include <tensafe/lora/protocol/client.hpp>
+#include <tensafe/lora/protocol/reply_protection.hpp>
+#include <tensafe/lora/protocol/server.hpp>
+#include <tensafe/random/entropy.hpp>
+#include <tensafe/rns/crt.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "../../random_values.hpp"
+
+namespace ckks = tensafe::ckks;
+namespace rns = tensafe::rns;
+using tensafe::arith::wide;
+using tensafe::arith::word;
+using tensafe::exec::host;
+using namespace tensafe::lora;
+
+namespace {
+
+constexpr std::size_t rank = 32;
+constexpr std::size_t d = 2048;
+
+/// All rows at norm 1, as the budget assumes of the longest.
+matrix balanced_rows(std::uint64_t seed) {
+    return balance({"", random_matrix(rank, d, seed), matrix(1, rank), 1}).a;
+}
+
+/// Mean square and largest magnitude of many values.
+class statistics {
+  public:
+    void add(double x) {
+        squares_ += x * x;
+        largest_ = std::fmax(largest_, std::fabs(x));
+        ++count_;
+    }
+    double root_mean_square() const { return std::sqrt(squares_ / static_cast<double>(count_)); }
+    double largest() const { return largest_; }
+    std::size_t count() const { return count_; }
+
+  private:
+    double squares_ = 0;
+    double largest_ = 0;
+    std::size_t count_ = 0;
+};
+
+using P = ckks::private_n4096;
+using tiles = server<P, coefficient_tiles<4>>;
+using basis = folded_product<P>::basis;
+using coefficients = std::array<std::vector<word>, static_cast<std::size_t>(basis::limbs)>;
+
+word residue(double integer, word q) {
+    const auto r = static_cast<word>(static_cast<wide>(std::fabs(integer)) % q);
+    return integer < 0 && r != 0 ? q - r : r;
+}
+
+/// One client, one server, and what is below the doubles that a client sees: residues modulo each prime.
+class laboratory {
+  public:
+    laboratory()
+        : key_(seed()),
+          client_(ckks::secret_key<P>(seed())),
+          a_(balanced_rows(1)),
+          server_(a_),
+          nonce_(tensafe::random::fresh_seed()),
+          zeros_(nonce_, client_.zero_key(host{}, nonce_), tiles::layout_type::fold_log_n()) {
+        // The integers that stand for A, from their definition.
+        const double scale = budget().weight_norm / server_.layout().row_norm;
+        rns::for_each_limb<basis>([&]<int I>() {
+            for (const float x : a_.values) {
+                weights_[I].push_back(
+                    residue(std::round(static_cast<double>(x) * scale), basis::template prime<I>));
+            }
+        });
+    }
+
+    reply_budget budget() const { return server_.layout().budget(); }
+    const matrix& a() const { return a_; }
+    const tiles& of_rows() const { return server_; }
+    client<P>& key_holder() { return client_; }
+    zero_pool<P>& zeros() { return zeros_; }
+
+    /// The inner products of the integers for A and for h, exactly, modulo each prime.
+    coefficients exact(const std::vector<float>& h, double scale) const {
+        coefficients result;
+        rns::for_each_limb<basis>([&]<int I>() {
+            constexpr word q = basis::template prime<I>;
+            std::vector<word> message;
+            for (const float x : h) {
+                message.push_back(residue(std::round(static_cast<double>(x) * scale), q));
+            }
+            for (std::size_t r = 0; r < rank; ++r) {
+                wide sum = 0;  // 2048 products of 45 bits each
+                for (std::size_t t = 0; t < d; ++t) {
+                    sum += static_cast<wide>(weights_[I][r * d + t]) * message[t];
+                }
+                result[I].push_back(static_cast<word>(sum % q));
+            }
+        });
+        return result;
+    }
+
+    /// Wanted coefficients of an output, decrypted.
+    coefficients open(const folded_product<P>& product) const {
+        coefficients result;
+        rns::for_each_limb<basis>([&]<int I>() {
+            constexpr word q = basis::template prime<I>;
+            result[I].assign(product.c0[I].begin(), product.c0[I].end());
+            rns::limb::add_block_sums(rns::variable_arithmetic<q>, std::span(result[I]),
+                                      product.c1.template limb<I>(), key_.value().template limb<I>());
+            ckks::block_sums_to_coefficients<P::log_n, q>(host{}, 2, result[I]);
+        });
+        return result;
+    }
+    coefficients open(const protected_product<P>& product) const {
+        coefficients result;
+        const auto c1 = rns::forward(host{}, product.c1);
+        rns::for_each_limb<basis>([&]<int I>() {
+            constexpr word q = basis::template prime<I>;
+            result[I].assign(product.c0[I].size(), 0);
+            rns::limb::add_block_sums(rns::variable_arithmetic<q>, std::span(result[I]),
+                                      c1.template limb<I>(), key_.value().template limb<I>());
+            ckks::block_sums_to_coefficients<P::log_n, q>(host{}, 2, result[I]);
+            for (std::size_t k = 0; k < result[I].size(); ++k) {
+                result[I][k] = (result[I][k] + product.c0[I][k]) % q;
+            }
+        });
+        return result;
+    }
+
+    /// x - y for coefficient k of x and coefficient at of y.
+    static double difference(const coefficients& x, std::size_t k, const coefficients& y, std::size_t at) {
+        std::array<word, static_cast<std::size_t>(basis::limbs)> residues{};
+        rns::for_each_limb<basis>([&]<int I>() {
+            constexpr word q = basis::template prime<I>;
+            residues[I] = (x[I][k] + q - y[I][at]) % q;
+        });
+        return rns::to_double<basis>(residues);
+    }
+
+  private:
+    static tensafe::random::seed seed() {
+        tensafe::random::seed result;
+        result.bytes[0] = 9;
+        return result;
+    }
+
+    ckks::secret_key<P> key_;
+    client<P> client_;
+    matrix a_;
+    tiles server_;
+    tensafe::random::seed nonce_;
+    zero_pool<P> zeros_;
+    coefficients weights_;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "the noise of products, of zeros and of floods, and the error of answers, are what the budget says") {
+    laboratory lab;
+    const reply_budget budget = lab.budget();
+    statistics of_products;
+    statistics of_zeros;
+    statistics of_replies;
+    statistics of_answers;
+    tiles::workspace work;
+    tiles::reply_type reply;
+    const tensafe::random::seed narrow_seed = tensafe::random::fresh_seed();
+    std::uint32_t lane = 0;
+    for (std::uint64_t token = 0; token < 200; ++token) {
+        const std::vector<float> h = random_state(d, 1000 + token);  // not the numbers of A
+        const auto q = lab.key_holder().encrypt(host{}, lab.of_rows().layout(), std::span<const float>(h));
+        const coefficients exact = lab.exact(h, q.scale);
+        lab.of_rows().expand(host{}, q.request, work);
+        lab.of_rows().multiply(host{}, q.request, work);
+        std::vector<coefficients> bare;
+        std::vector<tensafe::arith::wide> draws(4);
+        for (std::size_t o = 0; o < rank / 4; ++o) {
+            bare.push_back(lab.open(work.products[o]));
+            // A flood of four bits: what is left is the noise of the zero.
+            const auto zero = lab.zeros().take(host{});
+            auto product = work.products[o];
+            tensafe::rns::add(host{}, product.c1, zero.c1);
+            const auto almost_bare =
+                lab.open(protect<P>(host{}, std::move(product), zero, {1}, narrow_seed, lane++, draws));
+            for (std::size_t k = 0; k < 4; ++k) {
+                of_products.add(laboratory::difference(bare[o], k, exact, 4 * o + k));
+                of_zeros.add(laboratory::difference(almost_bare, k, bare[o], k));
+            }
+        }
+        lab.of_rows().protect(host{}, lab.zeros(), work);
+        for (std::size_t o = 0; o < rank / 4; ++o) {
+            const coefficients flooded = lab.open(work.protected_products[o]);
+            for (std::size_t k = 0; k < 4; ++k) {
+                of_replies.add(laboratory::difference(flooded, k, exact, 4 * o + k));
+            }
+        }
+        lab.of_rows().finish(host{}, work, reply);
+        const std::vector<double> got =
+            lab.key_holder().decrypt(host{}, lab.of_rows().layout(), reply, q.scale);
+        const std::vector<double> wanted = product(lab.a(), h);
+        const double typical = lab.of_rows().layout().row_norm * norm(std::span<const float>(h)) /
+                               std::sqrt(static_cast<double>(d));
+        for (std::size_t r = 0; r < rank; ++r) {
+            of_answers.add((got[r] - wanted[r]) / typical);
+        }
+    }
+    REQUIRE(of_products.count() == 6400);
+    INFO("product noise: ", of_products.root_mean_square() / budget.noise_deviation, " deviations rms, ",
+         of_products.largest() / budget.noise_deviation, " at most");
+    INFO("zero noise: ", of_zeros.root_mean_square() / budget.zero_deviation, " deviations rms, ",
+         of_zeros.largest() / budget.zero_deviation, " at most");
+    INFO("flooded: ", of_replies.root_mean_square() / budget.flood.deviation(), " deviations rms, ",
+         of_replies.largest() / budget.flood.largest(), " of the largest flood");
+    INFO("answers: ", of_answers.root_mean_square() / budget.relative_error, " of the predicted error, ",
+         of_answers.largest() / budget.relative_error, " at most");
+
+    // The root mean square of 6400 values spreads by 1/sqrt(12800), 0.9 %: 4 % is more than four times that.
+    const auto close_to_one = [](double ratio, double tolerance) { return std::fabs(ratio - 1) < tolerance; };
+    CHECK(close_to_one(of_products.root_mean_square() / budget.noise_deviation, 0.04));
+    // Of a key's e and s as well, whose norms spread by 1 %.
+    CHECK(close_to_one(of_zeros.root_mean_square() / budget.zero_deviation, 0.07));
+    CHECK(close_to_one(of_replies.root_mean_square() / budget.flood.deviation(), 0.04));
+    CHECK(close_to_one(of_answers.root_mean_square() / budget.relative_error, 0.15));
+
+    // One value in 10^13 passes 7.5 deviations; the largest of 6400 is near 3.8, one bit below.
+    CHECK(of_products.largest() < 7.5 * budget.noise_deviation);
+    CHECK(of_products.largest() > 7.5 / 8 * budget.noise_deviation);
+    // These always hold, whatever the dice say.
+    CHECK(of_products.largest() <= budget.noise_worst);
+    CHECK(of_zeros.largest() <= budget.zero_worst + 4);
+    CHECK(of_replies.largest() <= budget.flood.largest() + budget.noise_worst + budget.zero_worst);
+    // The largest of 6400 sums of four uniforms is past 2.5 of its 3.46 deviations.
+    CHECK(of_replies.largest() > 2.5 * budget.flood.deviation());
+}
+
+namespace {
+
+template <class Set, class Kind>
+struct with {
+    using set = Set;
+    using protection = Kind;
+};
+using compact = with<ckks::compact_n4096, protects_adapter_rows<calibrated<6>>>;
+using minimal = with<ckks::minimal_n2048, protects_adapter_rows<calibrated<5>, reduced_precision>>;
+
+template <class Set, class Protection>
+constexpr reply_budget budget_of(std::size_t rows, std::size_t columns) {
+    return layout<Set, coefficient_tiles<4>, Protection>{rows, columns, 1}.budget();
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("the predicted error of calibrated ranges is what is measured", With, compact, minimal) {
+    using set = typename With::set;
+    using server_type = server<set, coefficient_tiles<4>, typename With::protection>;
+    client<set> c;
+    const matrix a = balanced_rows(2);
+    const server_type s(a);
+    const auto nonce = tensafe::random::fresh_seed();
+    zero_pool<set> zeros(nonce, c.zero_key(host{}, nonce), s.layout().fold_log_n());
+    statistics errors;
+    for (std::uint64_t token = 0; token < 60; ++token) {
+        const std::vector<float> h = random_state(d, 1000 + token);  // not the numbers of A
+        const auto q = c.encrypt(host{}, s.layout(), std::span<const float>(h));
+        const std::vector<double> got =
+            c.decrypt(host{}, s.layout(), s.apply(host{}, q.request, zeros), q.scale);
+        const std::vector<double> wanted = product(a, h);
+        const double typical = norm(std::span<const float>(h)) / std::sqrt(static_cast<double>(d));
+        for (std::size_t r = 0; r < rank; ++r) {
+            errors.add((got[r] - wanted[r]) / typical);
+        }
+    }
+    const double ratio = errors.root_mean_square() / s.layout().budget().relative_error;
+    INFO("answers: ", ratio, " of the predicted error");
+    CHECK(ratio > 0.85);
+    CHECK(ratio < 1.15);
+    // The prediction keeps what the precision policy promises.
+    CHECK(s.layout().budget().relative_error <= With::protection::precision::relative_error);
+}
+
+TEST_CASE("the statistical distance grows with the replies, linearly or as their root, and stops at 1") {
+    constexpr reply_budget budget = budget_of<P, protects_adapter_rows<>>(rank, d);
+    double last = 0;
+    for (double replies = 1; replies < 0x1p100; replies *= 2) {
+        const double distance = budget.statistical_distance(rank, replies);
+        CHECK(distance >= last);
+        CHECK(distance <= std::fmax(2.01 * last, 1e-9));
+        last = distance;
+    }
+    CHECK(last == 1);
+    CHECK(budget.statistical_distance(rank) == budget.statistical_distance(rank, 0x1p20));
+    CHECK(budget.statistical_distance(rank, 0) == 0);
+    CHECK(budget.statistical_distance(2 * rank, 100) == budget.statistical_distance(rank, 200));
+}
+
+TEST_CASE("answers, noises, flood and rounding together stay within half the modulus") {
+    const auto check = [](const reply_budget& b, double degree) {
+        const double rounding = (degree + 1) / 2 * b.modulus * std::exp2(-b.reply_bits);
+        CHECK(b.range + b.noise_worst + b.zero_worst + b.flood.largest() + rounding <=
+              b.modulus / 2 * (1 + 1e-12));
+        CHECK(b.range > 0.9 * b.modulus / 2);
+        CHECK(b.flood.deviation() > 10 * b.leak_deviation());
+        const double leak = b.leak_deviation() * b.leak_deviation();
+        CHECK(std::fabs(leak - b.leak_share * b.noise_deviation * b.noise_deviation -
+                        b.zero_deviation * b.zero_deviation) < 1e-9 * leak);
+    };
+    for (const std::size_t columns : {std::size_t{1}, std::size_t{100}, d, std::size_t{10000}}) {
+        CAPTURE(columns);
+        check(budget_of<P, protects_adapter_rows<>>(rank, columns), 4096);
+        check(budget_of<compact::set, compact::protection>(rank, columns), 4096);
+        check(budget_of<minimal::set, minimal::protection>(rank, std::min(columns, d)), 2048);
+    }
+}
+
+TEST_CASE("a calibrated range makes replies shorter and floods wider, and adds check rows") {
+    constexpr reply_budget wide_range = budget_of<P, protects_adapter_rows<>>(rank, d);
+    constexpr reply_budget narrow = budget_of<P, protects_adapter_rows<calibrated<6>>>(rank, d);
+    constexpr reply_budget narrower = budget_of<P, protects_adapter_rows<calibrated<3>>>(rank, d);
+    CHECK(narrow.reply_bits < wide_range.reply_bits);
+    CHECK(narrower.reply_bits < narrow.reply_bits);
+    CHECK(narrow.flood.bits > wide_range.flood.bits);
+    CHECK(narrow.typical > 7 * wide_range.typical);  // sqrt(2048) / 6
+    CHECK(narrow.weight_norm == wide_range.weight_norm);
+    CHECK(narrow.statistical_distance(rank + 4) < wide_range.statistical_distance(rank));
+    CHECK(wide_range.check_bits == 0);
+    CHECK(narrow.check_bits > 0);
+    CHECK(narrow.check_bits < narrow.reply_bits);
+    // Where no answer can pass the factor, both ranges are one.
+    CHECK(budget_of<P, protects_adapter_rows<calibrated<6>>>(rank, 36).reply_bits ==
+          budget_of<P, protects_adapter_rows<>>(rank, 36).reply_bits);
+}
+
+TEST_CASE("a lower precision makes replies shorter, floods wider and weights smaller") {
+    constexpr reply_budget standard = budget_of<P, protects_adapter_rows<>>(rank, d);
+    constexpr reply_budget reduced =
+        budget_of<P, protects_adapter_rows<rigorous, reduced_precision>>(rank, d);
+    CHECK(reduced.reply_bits < standard.reply_bits);
+    CHECK(reduced.flood.bits > standard.flood.bits);
+    CHECK(reduced.weight_norm < standard.weight_norm / 2);
+    CHECK(reduced.noise_deviation < standard.noise_deviation / 2);
+    CHECK(reduced.relative_error > standard.relative_error);
+    CHECK(reduced.relative_error <= reduced_precision::relative_error);
+    CHECK(standard.relative_error <= standard_precision::relative_error);
+    CHECK(reduced.statistical_distance(rank) < standard.statistical_distance(rank));
+}
+
+TEST_CASE("requests use the fewest limbs that have 80 bits, or all") {
+    CHECK(request_level<ckks::private_n4096> == 1);
+    CHECK(request_level<ckks::compact_n4096> == 1);
+    CHECK(request_level<ckks::minimal_n2048> == 0);
+    CHECK(request_level<ckks::n16384_l5> == 1);
+}

@@ -1,0 +1,254 @@
+#include <doctest/doctest.h>
+
+#include "../../worst.hpp"
+#include "../tiles_fixture.hpp"
+
+using namespace tiles_fixture;
+
+namespace {
+
+enum class outcome { right, refused, wrong };
+
+template <class Server>
+outcome outcome_of(session& with, const Server& s, const matrix& a, const std::vector<float>& h) {
+    try {
+        return error_in_deviations(with, s, a, h) < most_deviations ? outcome::right : outcome::wrong;
+    } catch (const range_exceeded_error&) {
+        return outcome::refused;
+    }
+}
+
+/// x in units of the modulus, after reduction modulo it.
+double wrapped(double x) {
+    return x - std::round(x);
+}
+
+/// Whether the client refuses a reply in which some answers, in units of Q, have these values and the others
+/// are zero, when the noise of the check rows is 6 deviations to one side.
+template <int Rows, int Factor>
+bool is_refused(std::size_t rank, std::size_t d, const std::vector<std::pair<std::size_t, double>>& answers,
+                double noise) {
+    using layout_type = layout<small, coefficient_tiles<Rows>, protects_adapter_rows<calibrated<Factor>>>;
+    const layout_type l{rank, d, 1};
+    const reply_budget budget = l.budget();
+    std::vector<double> coefficients(l.outputs() * layout_type::rows);
+    for (const auto& [row, answer] : answers) {
+        coefficients[row] = wrapped(answer) * budget.modulus;
+    }
+    const double rounding = detail::switch_deviation(static_cast<double>(small::degree)) *
+                            detail::power_of_two(-budget.check_bits);
+    const std::size_t row_outputs = (rank + layout_type::rows - 1) / layout_type::rows;
+    const std::size_t in_output = std::min<std::size_t>(layout_type::rows, 4);
+    for (std::size_t j = 0; j < (rank + 31) / 32 * 4; ++j) {
+        double check = noise * rounding;
+        for (const auto& [row, answer] : answers) {
+            check += row / 32 == j / 4 ? detail::check_weight(row % 32, j % 4) * answer : 0;
+        }
+        coefficients[(row_outputs + j / in_output) * layout_type::rows + j % in_output] =
+            wrapped(check) * budget.modulus;
+    }
+    try {
+        decryption_workspace<small> work;
+        work.coefficients = tensafe::memory::secret_buffer<double>(coefficients.size());
+        std::copy(coefficients.begin(), coefficients.end(), work.coefficients.begin());
+        std::vector<double> answers_read(rank);
+        l.collect(budget, work, 1, answers_read);
+    } catch (const range_exceeded_error&) {
+        return true;
+    }
+    return false;
+}
+
+/// The same for all single rows and pairs of rows, and many sizes of answers: how many were judged wrongly.
+template <int Rows, int Factor>
+int wrong_verdicts(std::size_t rank, std::size_t d) {
+    using layout_type = layout<small, coefficient_tiles<Rows>, protects_adapter_rows<calibrated<Factor>>>;
+    const reply_budget budget = layout_type{rank, d, 1}.budget();
+    // Of a row parallel to h.
+    const double largest = std::sqrt(static_cast<double>(d)) * budget.typical / budget.modulus;
+    const auto judge = [&](const std::vector<std::pair<std::size_t, double>>& answers) {
+        bool wraps = false;
+        for (const auto& [row, answer] : answers) {
+            // Closer to Q/2 than a thousandth it may be either.
+            if (std::fabs(std::fabs(wrapped(answer)) - 0.5) < 1e-3) {
+                return 0;
+            }
+            wraps |= std::fabs(answer) > 0.5;
+        }
+        return static_cast<int>(is_refused<Rows, Factor>(rank, d, answers, 6) != wraps) +
+               static_cast<int>(is_refused<Rows, Factor>(rank, d, answers, -6) != wraps);
+    };
+    int wrong = 0;
+    for (std::size_t r = 0; r < rank; ++r) {
+        for (double part = 1; part > 0; part -= 0.02) {
+            wrong += judge({{r, part * largest}});
+        }
+        for (std::size_t other = 0; other < r; ++other) {
+            for (const double part : {1.0, 0.9, 0.8, 0.6}) {
+                for (const double ratio : {1.0, -1.0, 0.9, 0.7, -0.5, 0.1}) {
+                    wrong += judge({{r, part * largest}, {other, part * ratio * largest}});
+                }
+            }
+        }
+    }
+    return wrong;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "an answer that passes a calibrated range is refused, whichever row it is, and with headroom right") {
+    session with = session_for<narrow>();
+    const std::size_t d = 400;  // a row parallel to h has 20 / 6 times the range
+    const matrix a = balanced(random_matrix(40, d, 1));
+    const narrow s(a);
+    for (std::size_t r = 0; r < a.rows; ++r) {
+        for (const float sign : {1.0F, -1.0F}) {
+            CAPTURE(r);
+            CAPTURE(sign);
+            std::vector<float> h = row_of(a, r);
+            for (float& x : h) {
+                x *= sign;
+            }
+            CHECK(outcome_of(with, s, a, h) == outcome::refused);
+            // The others follow from the type.
+            if (r % 10 == 0) {
+                const std::vector<double> got = encrypted_product(with, s, h, 4);
+                CHECK(largest_difference(got, product(a, h)) <
+                      4 * most_deviations * deviation(s.layout(), norm(view(h))));
+            }
+        }
+    }
+}
+
+TEST_CASE("two answers that pass a calibrated range together never give a wrong result") {
+    session with = session_for<narrow>();
+    const matrix a = balanced(random_matrix(26, 2048, 1));
+    const narrow s(a);
+    int refused = 0;
+    int pairs = 0;
+    for (std::size_t r = 0; r < a.rows; ++r) {
+        for (std::size_t other = 0; other < r; ++other) {
+            const float sign = (r + other) % 4 < 2 ? 1.0F : -1.0F;
+            std::vector<float> h = row_of(a, r);
+            for (std::size_t t = 0; t < h.size(); ++t) {
+                h[t] += sign * a.row(other)[t];
+            }
+            CAPTURE(r);
+            CAPTURE(other);
+            const outcome o = outcome_of(with, s, a, h);
+            CHECK(o != outcome::wrong);
+            refused += o == outcome::refused ? 1 : 0;
+            ++pairs;
+        }
+    }
+    CHECK(refused == pairs);  // all are 5.3 times the range
+}
+
+TEST_CASE("what one or two rows lose shows in a check row, and nothing else does, whatever the shape") {
+    CHECK(wrong_verdicts<4, 6>(40, 300) == 0);
+    CHECK(wrong_verdicts<4, 6>(26, 2048) == 0);
+    CHECK(wrong_verdicts<4, 6>(40, 2048) == 0);
+    CHECK(wrong_verdicts<4, 6>(4, 1815) == 0);
+    CHECK(wrong_verdicts<1, 3>(1, 2662) == 0);
+    CHECK(wrong_verdicts<4, 3>(20, 2662) == 0);
+    CHECK(wrong_verdicts<4, 3>(20, 3900) == 0);
+    CHECK(wrong_verdicts<4, 6>(70, 2048) == 0);
+    CHECK(wrong_verdicts<8, 6>(60, 2048) == 0);
+}
+
+TEST_CASE("usual hidden states pass a calibrated range without an alarm and with the predicted error") {
+    session with = session_for<narrow>();
+    for (const std::size_t d : {100UL, 1500UL}) {
+        const matrix a = balanced(random_matrix(31, d, d));
+        const narrow s(a);
+        for (std::uint64_t token = 0; token < 60; ++token) {
+            CAPTURE(token);
+            CHECK(outcome_of(with, s, a, random_state(d, token)) == outcome::right);
+        }
+    }
+}
+
+TEST_CASE("what up to two rows lose is far from a multiple of Q in one of their check rows") {
+    // Up to detail::most_wraps multiples each; further than the tolerance on top of the noise of a check row,
+    // which is less than the tolerance.
+    const auto distance = [](std::size_t r, int z, std::size_t other, int y) {
+        double most = 0;
+        for (std::size_t k = 0; k < detail::checks_per_group; ++k) {
+            const double lost = z * detail::check_weight(r, k) + y * detail::check_weight(other, k);
+            most = tests::worse(most, std::fabs(wrapped(lost)));
+        }
+        return most;
+    };
+    const int most_wraps = static_cast<int>(detail::most_wraps);
+    double least = 1;
+    for (std::size_t r = 0; r < detail::rows_per_check; ++r) {
+        for (int z = 1; z <= most_wraps; ++z) {
+            least = std::fmin(least, distance(r, z, r, 0));
+            for (std::size_t other = 0; other < r; ++other) {
+                for (int y = -most_wraps; y <= most_wraps; ++y) {
+                    least = std::fmin(least, y == 0 ? 1 : distance(r, z, other, y));
+                }
+            }
+        }
+    }
+    CHECK(least > 2 * detail::check_tolerance);
+}
+
+TEST_CASE("what many rows lose goes unseen once in a million times, or less") {
+    // 2 * tolerance of the circle in each of four sums: 1.4e-6. The 4 million draws leave 5.7 expected; 30
+    // would be ten deviations more.
+    std::mt19937_64 engine(5);
+    int unseen = 0;
+    for (int draw = 0; draw < 4'000'000; ++draw) {
+        std::array<double, detail::checks_per_group> lost{};
+        const std::size_t rows = 3 + engine() % 6;
+        for (std::size_t i = 0; i < rows; ++i) {
+            const std::size_t r = engine() % detail::rows_per_check;
+            const double z = engine() % 2 == 0 ? 1 : -1;
+            for (std::size_t k = 0; k < lost.size(); ++k) {
+                lost[k] += z * detail::check_weight(r, k);
+            }
+        }
+        bool seen = false;
+        bool any = false;
+        for (const double x : lost) {
+            seen |= std::fabs(wrapped(x)) >= detail::check_tolerance;
+            any |= std::fabs(x) > 1e-9;  // draws of one row with both signs lose nothing
+        }
+        unseen += !seen && any ? 1 : 0;
+    }
+    CHECK(unseen < 30);
+}
+
+TEST_CASE("an outlier entry that wraps three rows and more at once is refused") {
+    // Rows with one entry in common that outweighs all others, and h on that entry: with signs that a sum of
+    // rows with small integer factors would not see.
+    session with = session_for<narrow>();
+    matrix a = random_matrix(32, 2048, 1);
+    const std::vector<std::size_t> rows = {0, 2, 3, 9, 30};
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        a.row(rows[i])[100] = i == 2 ? -3.0F : 3.0F;
+    }
+    a = balanced(a);
+    const narrow s(a);
+    std::vector<float> h(2048);
+    h[100] = 1;
+    CHECK(outcome_of(with, s, a, h) == outcome::refused);
+}
+
+TEST_CASE(
+    "a matrix whose rows are all alike is refused for a calibrated range, and the message says what to use") {
+    matrix a(40, 500);
+    const std::vector<float> row = random_state(500, 1);
+    for (std::size_t r = 0; r < a.rows; ++r) {
+        // Alike up to signs, those with which they count in a check row.
+        const float sign = detail::check_weight(r % 32, 0) < 0 ? -1.0F : 1.0F;
+        std::transform(row.begin(), row.end(), a.row(r).begin(), [&](float x) { return sign * x; });
+    }
+    const std::string message = message_of<parameter_error>([&] { narrow s(a); });
+    CHECK(contains(message, "too much alike"));
+    CHECK(contains(message, "use the range policy lora::rigorous"));
+    session with = session_for<tiles<4>>();
+    CHECK(error_in_deviations(with, tiles<4>(a), a, random_state(500, 2)) < most_deviations);
+}

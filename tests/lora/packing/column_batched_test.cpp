@@ -1,0 +1,300 @@
+#include <tensafe/core/error.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
+#include <tensafe/lora/packing/column_batched.hpp>
+#include <tensafe/lora/protocol/client.hpp>
+#include <tensafe/lora/protocol/server.hpp>
+#include <tensafe/random/entropy.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "../../random_values.hpp"
+#include "../../worst.hpp"
+
+namespace ckks = tensafe::ckks;
+using tensafe::encoding_error;
+using tensafe::format_error;
+using tensafe::parameter_error;
+using tensafe::shape_error;
+using tensafe::exec::host;
+using namespace tensafe::lora;
+
+namespace {
+
+using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
+using protected_server = server<small, column_batched>;
+using bare_server = server<small, column_batched, reveals_adapter_rows>;
+
+/// Up to 1024 states of d entries, with norms from 1e-20 to 1e20 and one of zero.
+matrix random_batch(std::size_t tokens, std::size_t d, std::uint64_t seed) {
+    matrix states = random_matrix(tokens, d, seed);
+    for (std::size_t t = 0; t < tokens; ++t) {
+        for (float& x : states.row(t)) {
+            x *= t % 9 == 5 ? 0.0F : std::pow(10.0F, static_cast<float>(t % 5) * 10 - 20);
+        }
+    }
+    return states;
+}
+
+std::vector<float> state_of(const matrix& states, std::size_t t) {
+    return {states.row(t).begin(), states.row(t).end()};
+}
+
+class session {
+  public:
+    explicit session(int fold_log_n) : session(fold_log_n, tensafe::random::fresh_seed()) {}
+
+    template <class Protection>
+    std::vector<std::vector<double>> product(const server<small, column_batched, Protection>& s,
+                                             const matrix& states) {
+        const auto q = key_holder.encrypt(host{}, s.layout(), states);
+        if constexpr (Protection::protects) {
+            return key_holder.decrypt(host{}, s.layout(), s.apply(host{}, q.request, zeros), q.scales);
+        } else {
+            return key_holder.decrypt(host{}, s.layout(), s.apply(host{}, q.request), q.scales);
+        }
+    }
+
+    client<small> key_holder;
+    zero_pool<small> zeros;
+
+  private:
+    session(int fold_log_n, const tensafe::random::seed& nonce)
+        : zeros(nonce, key_holder.zero_key(host{}, nonce), fold_log_n) {}
+};
+
+/// The largest error of all answers, each in units of the budget's standard deviation for its own state.
+template <class Server>
+double error_in_deviations(session& with, const Server& s, const matrix& a, const matrix& states) {
+    const auto answers = with.product(s, states);
+    REQUIRE(answers.size() == states.rows);
+    const double unit =
+        s.layout().budget().relative_error * s.layout().row_norm / std::sqrt(static_cast<double>(a.columns));
+    double largest = 0;
+    for (std::size_t t = 0; t < states.rows; ++t) {
+        const std::vector<float> h = state_of(states, t);
+        const std::vector<double> wanted = product(a, h);
+        const double deviation = unit * std::fmax(norm(std::span<const float>(h)), 1e-100);
+        for (std::size_t r = 0; r < a.rows; ++r) {
+            largest = tests::worse(largest, std::fabs(answers[t][r] - wanted[r]) / deviation);
+        }
+    }
+    return largest;
+}
+
+/// One error in 4 * 10^11 passes this, for sums of many bounded terms; a test looks at fewer than 10^5.
+constexpr double most_deviations = 7;
+
+}  // namespace
+
+TEST_CASE_TEMPLATE(
+    "batches of any number of states give A*h for each, with an error that follows its own norm", Server,
+    protected_server, bare_server) {
+    session with(small::log_n);
+    // Inputs are expanded 32 at a time.
+    for (const std::size_t d : {1UL, 31UL, 33UL, 70UL}) {
+        const matrix a = random_matrix(3, d, d);
+        const Server s(a);
+        for (const std::size_t tokens : {std::size_t{1}, std::size_t{2}, std::size_t{37}, small::degree}) {
+            CAPTURE(d);
+            CAPTURE(tokens);
+            CHECK(error_in_deviations(with, s, a, random_batch(tokens, d, tokens)) < most_deviations);
+        }
+    }
+}
+
+TEST_CASE_TEMPLATE("random shapes give A*h for each state of a batch", Server, protected_server,
+                   bare_server) {
+    std::mt19937_64 generator(5);
+    session with(small::log_n);
+    for (int round = 0; round < 8; ++round) {
+        const std::size_t rank = 1 + generator() % 20;
+        const std::size_t d = 1 + generator() % 100;
+        CAPTURE(rank);
+        CAPTURE(d);
+        const matrix a = random_matrix(rank, d, generator());
+        CHECK(error_in_deviations(with, Server(a), a, random_batch(1 + generator() % 50, d, generator())) <
+              most_deviations);
+    }
+}
+
+TEST_CASE("answers that fill the range do not wrap around, and nothing of the range is given away") {
+    session with(small::log_n);
+    const std::size_t d = 60;
+    const std::vector<float> h = random_state(d, 1);
+    matrix a(2, d);
+    matrix states(3, d);
+    for (std::size_t t = 0; t < d; ++t) {
+        a.row(0)[t] = h[t];
+        a.row(1)[t] = -h[t];
+        states.row(0)[t] = h[t];
+        states.row(1)[t] = -h[t] * 1e9F;
+        states.row(2)[t] = h[t] * 1e-9F;
+    }
+    const protected_server s(a);
+    const reply_budget budget = s.layout().budget();
+    const double length = norm(std::span<const float>(h));
+    CHECK(budget.weight_norm * s.layout().message_scale(budget, length) * length > 0.98 * budget.modulus / 2);
+    CHECK(error_in_deviations(with, s, a, states) < most_deviations);
+}
+
+TEST_CASE("zeros on either side of a batch give zeros") {
+    session with(small::log_n);
+    for (const auto& answers : with.product(protected_server(matrix(3, 20)), random_batch(4, 20, 1))) {
+        CHECK(norm(std::span<const double>(answers)) == 0);
+    }
+    for (const auto& answers : with.product(protected_server(random_matrix(3, 20, 1)), matrix(2, 20))) {
+        CHECK(norm(std::span<const double>(answers)) < 1e-100);
+    }
+}
+
+TEST_CASE("a batch of no states, or of more than N, is refused on both sides") {
+    session with(small::log_n);
+    const protected_server s(random_matrix(2, 3, 1));
+    CHECK(contains(message_of<shape_error>([&] { static_cast<void>(with.product(s, matrix(0, 3))); }),
+                   "got a batch of 0 hidden states, wanted 1 to 1024"));
+    CHECK(contains(message_of<shape_error>([&] { static_cast<void>(with.product(s, matrix(1025, 3))); }),
+                   "got a batch of 1025 hidden states"));
+    auto request = with.key_holder.encrypt(host{}, s.layout(), random_batch(5, 3, 1)).request;
+    for (const std::size_t tokens :
+         {std::size_t{0}, std::size_t{1025}, std::numeric_limits<std::size_t>::max()}) {
+        request.tokens = tokens;
+        CHECK_THROWS_AS(static_cast<void>(s.apply(host{}, request, with.zeros)), shape_error);
+    }
+}
+
+TEST_CASE("states of another length, or with entries that are no numbers, are refused") {
+    client<small> c;
+    const protected_server s(random_matrix(2, 3, 1));
+    const auto encrypt = [&](const matrix& states) {
+        static_cast<void>(c.encrypt(host{}, s.layout(), states));
+    };
+    CHECK_THROWS_AS(encrypt(matrix(2, 4)), shape_error);
+    matrix states = random_batch(4, 3, 1);
+    states.row(2)[1] = std::numeric_limits<float>::quiet_NaN();
+    CHECK(contains(message_of<encoding_error>([&] { encrypt(states); }),
+                   "entry 1 of the hidden state is not a number"));
+    states.values.pop_back();
+    CHECK_THROWS_AS(encrypt(states), shape_error);
+    matrix a = random_matrix(2, 3, 1);
+    a.row(1)[2] = std::numeric_limits<float>::infinity();
+    CHECK(contains(message_of<encoding_error>([&] { protected_server refused(a); }), "row 1, column 2"));
+}
+
+TEST_CASE("malformed requests of a batch are refused") {
+    session with(small::log_n);
+    const protected_server s(random_matrix(2, 3, 1));
+    const auto good = with.key_holder.encrypt(host{}, s.layout(), random_batch(5, 3, 1)).request;
+    const auto refused = [&](auto change) {
+        auto r = good;
+        change(r);
+        CHECK_THROWS_AS(static_cast<void>(s.apply(host{}, r, with.zeros)), shape_error);
+    };
+    refused([](auto& r) { r.d = 4; });
+    refused([](auto& r) { r.block = 3; });
+    refused([](auto& r) { r.inputs.pop_back(); });
+    refused([](auto& r) { r.inputs.push_back(r.inputs[0]); });
+    refused([](auto& r) { r.inputs[2].pop_back(); });
+    refused([](auto& r) { r.inputs[0].push_back(0); });
+    auto all_ones = good;
+    std::fill(all_ones.inputs[1].begin(), all_ones.inputs[1].end(), std::uint8_t{255});
+    CHECK_THROWS_AS(static_cast<void>(s.apply(host{}, all_ones, with.zeros)), format_error);
+    session other_degree(3);
+    CHECK_THROWS_AS(static_cast<void>(s.apply(host{}, good, other_degree.zeros)), parameter_error);
+}
+
+TEST_CASE("replies carry the coefficients of their states only, and malformed ones are refused") {
+    session with(small::log_n);
+    const protected_server s(random_matrix(2, 3, 1));
+    const auto q = with.key_holder.encrypt(host{}, s.layout(), random_batch(5, 3, 1));
+    const auto good = s.apply(host{}, q.request, with.zeros);
+    const int bits = s.layout().budget().reply_bits;
+    CHECK(good.outputs[0].c0.size() == tensafe::wire::packed_bytes(5, bits));
+    const auto open = [&](const auto& reply, std::span<const double> scales) {
+        static_cast<void>(with.key_holder.decrypt(host{}, s.layout(), reply, scales));
+    };
+    const auto refused = [&](auto change) {
+        auto r = good;
+        change(r);
+        CHECK_THROWS_AS(open(r, q.scales), shape_error);
+    };
+    refused([](auto& r) { r.rank = 1; });
+    refused([](auto& r) { r.d = 2; });
+    refused([](auto& r) { r.tokens = 4; });
+    refused([](auto& r) { r.outputs.pop_back(); });
+    refused([](auto& r) { r.outputs[1].c0.push_back(0); });
+    refused([](auto& r) { r.outputs[1].c1.pop_back(); });
+    refused([](auto& r) { r = {}; });
+    CHECK_THROWS_AS(open(good, std::span(q.scales).first(4)), shape_error);
+    auto padded = good;
+    REQUIRE(5 * bits % 8 != 0);
+    padded.outputs[1].c0.back() |= 0x80U;
+    CHECK_THROWS_AS(open(padded, q.scales), format_error);
+}
+
+TEST_CASE("a kept workspace gives the answers of a fresh one, also for other shapes and smaller batches") {
+    session with(small::log_n);
+    protected_server::workspace work;
+    for (const std::size_t d : {40UL, 7UL, 33UL}) {
+        const matrix a = random_matrix(4, d, d);
+        const protected_server s(a);
+        for (const std::size_t tokens : {20UL, 3UL}) {
+            const auto q = with.key_holder.encrypt(host{}, s.layout(), random_batch(tokens, d, tokens));
+            protected_server::reply_type kept;
+            s.apply(host{}, q.request, with.zeros, work, kept);
+            const auto fresh = s.apply(host{}, q.request, with.zeros);
+            const auto got = with.key_holder.decrypt(host{}, s.layout(), kept, q.scales);
+            const auto wanted = with.key_holder.decrypt(host{}, s.layout(), fresh, q.scales);
+            // Two floods: sqrt(2) of one reply's deviation, at most.
+            const double unit =
+                s.layout().budget().relative_error * s.layout().row_norm / std::sqrt(static_cast<double>(d));
+            for (std::size_t t = 0; t < tokens; ++t) {
+                const double length =
+                    norm(std::span<const float>(state_of(random_batch(tokens, d, tokens), t)));
+                for (std::size_t r = 0; r < a.rows; ++r) {
+                    CHECK(std::fabs(got[t][r] - wanted[t][r]) <=
+                          1.5 * most_deviations * unit * std::fmax(length, 1e-100));
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("a server that was given a largest batch refuses a longer one") {
+    session with(small::log_n);
+    const protected_server s(random_matrix(2, 8, 1), 5);
+    const auto five = with.key_holder.encrypt(host{}, s.layout(), random_batch(5, 8, 1));
+    CHECK_NOTHROW(static_cast<void>(s.apply(host{}, five.request, with.zeros)));
+    const auto six = with.key_holder.encrypt(host{}, s.layout(), random_batch(6, 8, 1));
+    CHECK(contains(
+        message_of<shape_error>([&] { static_cast<void>(s.apply(host{}, six.request, with.zeros)); }),
+        "got a request of 6 hidden states, wanted 1 to 5"));
+}
+
+TEST_CASE("integers of A that are longer than a limb are right all the same") {
+    using short_limb = ckks::parameters<10, ckks::limb_bits<60, 15>, 30, ckks::insecure_for_tests>;
+    matrix a(2, 1024);
+    a.row(0)[0] = -1;
+    a.row(1)[1] = 1;
+    const server<short_limb, tensafe::lora::column_batched> s(a);
+    REQUIRE(s.layout().budget().weight_norm > 0x1p15);
+    client<short_limb> c;
+    const auto nonce = tensafe::random::fresh_seed();
+    auto zeros = s.zeros_for(nonce, c.zero_key(host{}, nonce));
+    const auto q = c.encrypt(host{}, s.layout(), random_batch(3, 1024, 1));
+    const auto got = c.decrypt(host{}, s.layout(), s.apply(host{}, q.request, zeros), q.scales);
+    const matrix states = random_batch(3, 1024, 1);
+    for (std::size_t t = 0; t < 3; ++t) {
+        CHECK(std::fabs(got[t][0] + static_cast<double>(states.row(t)[0])) < 0.05);
+        CHECK(std::fabs(got[t][1] - static_cast<double>(states.row(t)[1])) < 0.05);
+    }
+}

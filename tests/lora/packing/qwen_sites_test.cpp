@@ -1,0 +1,141 @@
+#include <tensafe/io/peft.hpp>
+#include <tensafe/io/safetensors.hpp>
+#include <tensafe/lora/adapter/mode.hpp>
+#include <tensafe/lora/adapter/plain.hpp>
+#include <tensafe/lora/protocol/client.hpp>
+#include <tensafe/lora/protocol/server.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "../../worst.hpp"
+
+namespace ckks = tensafe::ckks;
+namespace lora = tensafe::lora;
+using tensafe::exec::host;
+using tensafe::io::load_peft;
+using tensafe::io::safetensors_file;
+
+namespace {
+
+const std::filesystem::path data = std::filesystem::path(TENSAFE_TEST_DATA) / "qwen_rank32";
+
+using packing = lora::replicated_slots<lora::paired_rows, lora::unrescaled_replies>;
+
+double relative_error(std::span<const double> got, std::span<const double> wanted) {
+    REQUIRE(got.size() == wanted.size());
+    double difference = 0;
+    double size = 0;
+    for (std::size_t k = 0; k < got.size(); ++k) {
+        difference += (got[k] - wanted[k]) * (got[k] - wanted[k]);
+        size += wanted[k] * wanted[k];
+    }
+    return std::sqrt(difference / size);
+}
+
+struct result {
+    std::size_t tokens = 0;
+    double worst = 0;
+};
+
+/// A site with its hidden states and the deltas that another program computed.
+struct site_data {
+    explicit site_data(const std::string& name) {
+        static const lora::adapter adapter = load_peft(data);
+        static const safetensors_file hidden = safetensors_file::open(data / "hidden_states.safetensors");
+        static const safetensors_file expected = safetensors_file::open(data / "expected_delta.safetensors");
+        site = adapter.site(name);
+        tokens = hidden.read_matrix(name);
+        deltas = expected.read_doubles(name);
+        REQUIRE(deltas.size() == tokens.rows * site.d_out());
+    }
+    void compare(result& total, std::size_t token, std::span<const double> delta) const {
+        const std::span<const double> wanted(deltas.data() + token * site.d_out(), site.d_out());
+        total.worst = tests::worse(total.worst, relative_error(delta, wanted));
+        ++total.tokens;
+    }
+
+    lora::adapter_site site;
+    lora::matrix tokens;
+    std::vector<double> deltas;
+};
+
+/// Every token of a site through the classic packing.
+template <class P>
+result run_slots(const site_data& known) {
+    static lora::client<P> client;
+    const lora::slot_server<P, packing> server(known.site.a);
+    const auto& layout = server.layout();
+    typename lora::slot_server<P, packing>::workspace work;
+    typename lora::slot_server<P, packing>::reply_type reply;
+    result total;
+    for (std::size_t token = 0; token < known.tokens.rows; ++token) {
+        server.apply(host{}, client.encrypt(host{}, layout, known.tokens.row(token)), work, reply);
+        known.compare(total, token, lora::apply_b(known.site, client.decrypt(host{}, layout, reply)));
+    }
+    return total;
+}
+
+/// Every token of a site through protected tiles.
+template <class P, class Protection>
+result run_protected(const site_data& known) {
+    static lora::client<P> client;
+    const lora::adapter_site site = lora::balance(known.site);
+    const lora::server<P, lora::coefficient_tiles<4>, Protection> server(site.a);
+    const auto& layout = server.layout();
+    const auto nonce = tensafe::random::fresh_seed();
+    auto zeros = server.zeros_for(nonce, client.zero_key(host{}, nonce));
+    typename decltype(server)::workspace work;
+    typename decltype(server)::reply_type reply;
+    result total;
+    for (std::size_t token = 0; token < known.tokens.rows; ++token) {
+        const auto query = client.encrypt(host{}, layout, known.tokens.row(token));
+        server.apply(host{}, query.request, zeros, work, reply);
+        known.compare(total, token, lora::apply_b(site, client.decrypt(host{}, layout, reply, query.scale)));
+    }
+    return total;
+}
+
+const std::vector<std::string> sites = {
+    "self_attn.q_proj",        "self_attn.k_proj",      "self_attn.v_proj",       "self_attn.o_proj",
+    "mlp.experts.7.gate_proj", "mlp.experts.7.up_proj", "mlp.experts.7.down_proj"};
+
+}  // namespace
+
+TEST_CASE("every token of every site comes back within 1e-6 of the expected delta from the classic packing") {
+    for (const std::string& name : sites) {
+        CAPTURE(name);
+        const result r = run_slots<ckks::n16384_l4>(site_data(name));
+        CAPTURE(r.worst);
+        CHECK(r.tokens == 16);
+        CHECK(r.worst <= 1e-6);
+    }
+}
+
+TEST_CASE("every token of every site comes back within what its protected set promises") {
+    using calibrated = lora::protects_adapter_rows<lora::calibrated<6>>;
+    using reduced = lora::protects_adapter_rows<lora::calibrated<5>, lora::reduced_precision>;
+    for (const std::string& name : sites) {
+        CAPTURE(name);
+        const site_data known(name);
+        const result rigorous = run_protected<ckks::private_n4096, lora::protects_adapter_rows<>>(known);
+        CHECK(rigorous.tokens == 16);
+        CHECK(rigorous.worst <= 5e-4);
+        CHECK(run_protected<ckks::compact_n4096, calibrated>(known).worst <= 5e-4);
+        CHECK(run_protected<ckks::minimal_n2048, reduced>(known).worst <= 1e-3);
+    }
+}
+
+TEST_CASE("the test data holds the seven sites and no other") {
+    const lora::adapter adapter = load_peft(data);
+    CHECK(adapter.sites.size() == 7);
+    CHECK(std::all_of(adapter.sites.begin(), adapter.sites.end(),
+                      [](const lora::adapter_site& site) { return site.rank() == 32 && site.scale == 2.0; }));
+}

@@ -1,0 +1,122 @@
+#include <tensafe/serving/meter.hpp>
+#include <tensafe/tensafe.hpp>
+
+#include <doctest/doctest.h>
+
+#include <random>
+#include <vector>
+
+#include "../../allocation_count.hpp"
+#include "../../backends.hpp"
+
+namespace {
+
+namespace ckks = tensafe::ckks;
+namespace lora = tensafe::lora;
+using tensafe::exec::host;
+using tests::allocations;
+
+template <class P, class Packing, class Protection>
+struct token_path {
+    using server_type = lora::server<P, Packing, Protection>;
+
+    token_path() : server(random_matrix(32, 512, 1)), h(random_matrix(1, 512, 2)), answers(32) {}
+
+    static lora::matrix random_matrix(std::size_t rows, std::size_t columns, unsigned seed) {
+        std::mt19937_64 engine(seed);
+        std::normal_distribution<float> normal;
+        lora::matrix m(rows, columns);
+        for (float& x : m.values) {
+            x = normal(engine);
+        }
+        return m;
+    }
+
+    void run() {
+        client.encrypt(host{}, server.layout(), h.row(0), query);
+        if constexpr (Protection::protects) {
+            server.apply(host{}, query.request, zeros, work, reply);
+        } else {
+            server.apply(host{}, query.request, work, reply);
+        }
+        client.decrypt(host{}, server.layout(), reply, query.scale, reading, answers);
+    }
+
+    /// Allocations of a token after another.
+    std::size_t allocations_of_a_token() {
+        run();
+        const std::size_t before = allocations;
+        run();
+        return allocations - before;
+    }
+
+    server_type server;
+    lora::client<P> client;
+    lora::matrix h;
+    tensafe::random::seed nonce = tensafe::random::fresh_seed();
+    lora::zero_pool<P> zeros{nonce, client.zero_key(host{}, nonce), server.layout().fold_log_n()};
+    typename server_type::workspace work;
+    typename server_type::reply_type reply;
+    lora::query<P> query;
+    lora::decryption_workspace<P> reading;
+    std::vector<double> answers;
+};
+
+using rigorous = lora::protects_adapter_rows<>;
+using calibrated = lora::protects_adapter_rows<lora::calibrated<6>>;
+
+}  // namespace
+
+TEST_CASE("the counter sees an allocation") {
+    const std::size_t before = allocations;
+    const std::vector<int> some(1000);
+    CHECK(some.size() == 1000);
+    CHECK(allocations > before);
+}
+
+TEST_CASE_TEMPLATE("a second token allocates nothing", Path,
+                   token_path<ckks::private_n4096, lora::coefficient_tiles<4>, rigorous>,
+                   token_path<ckks::compact_n4096, lora::coefficient_tiles<32>, calibrated>,
+                   token_path<ckks::private_n4096, lora::replicated_slots<>, rigorous>,
+                   token_path<ckks::private_n4096, lora::coefficient_tiles<4>, lora::reveals_adapter_rows>) {
+    tests::for_each_backend([](tensafe::exec::backend) {
+        Path path;
+        CHECK(path.allocations_of_a_token() == 0);
+    });
+}
+
+TEST_CASE("nor does one whose encryptions of zero were made before") {
+    token_path<ckks::private_n4096, lora::coefficient_tiles<4>, rigorous> path;
+    path.run();
+    path.zeros.fill(host{}, path.server.layout().outputs());
+    const std::size_t before = allocations;
+    path.run();
+    CHECK(allocations - before == 0);
+}
+
+TEST_CASE("making a classic request again allocates nothing") {
+    using P = ckks::n8192_l4;
+    using path = token_path<ckks::private_n4096, lora::coefficient_tiles<4>, rigorous>;
+    const lora::slot_server<P> server(path::random_matrix(32, 512, 1));
+    const lora::matrix h = path::random_matrix(1, 512, 2);
+    lora::client<P> client;
+    lora::slot_server<P>::workspace work;
+    lora::reply<P, lora::replicated_slots<>, lora::reveals_adapter_rows> reply;
+    lora::slot_request<P> request;
+    std::size_t before = 0;
+    for (int token = 0; token < 3; ++token) {
+        before = allocations;
+        client.encrypt(host{}, server.layout(), h.row(0), request);
+        server.apply(host{}, request, work, reply);
+    }
+    CHECK(allocations - before == 0);
+}
+
+TEST_CASE("a meter that knows adapter and client allocates nothing for another record") {
+    lora::meter meter;
+    meter.record("an adapter with a long name", "a client with a long name", {.tokens = 1});
+    const std::size_t before = allocations;
+    meter.record("an adapter with a long name", "a client with a long name", {.tokens = 1});
+    CHECK(allocations - before == 0);
+    CHECK(meter.snapshot().total().tokens == 2);
+}

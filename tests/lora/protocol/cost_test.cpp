@@ -1,0 +1,242 @@
+#include <tensafe/lora/adapter/adapter.hpp>
+#include <tensafe/lora/adapter/mode.hpp>
+#include <tensafe/lora/protocol/client.hpp>
+#include <tensafe/lora/protocol/cost.hpp>
+#include <tensafe/lora/protocol/server.hpp>
+#include <tensafe/random/entropy.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "../../random_values.hpp"
+
+namespace ckks = tensafe::ckks;
+using tensafe::exec::host;
+using namespace tensafe::lora;
+
+namespace {
+
+using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
+constexpr std::size_t limbs = 2;
+
+template <class Packing, class Protection>
+struct served_by {
+    using packing = Packing;
+    using protection = Protection;
+};
+using tiles = served_by<coefficient_tiles<4>, protects_adapter_rows<>>;
+using narrow_tiles = served_by<coefficient_tiles<4>, protects_adapter_rows<calibrated<5>, reduced_precision>>;
+using bare_tiles = served_by<coefficient_tiles<4>, reveals_adapter_rows>;
+using slots = served_by<replicated_slots<>, protects_adapter_rows<>>;
+using columns = served_by<column_batched, protects_adapter_rows<>>;
+using bare_columns = served_by<column_batched, reveals_adapter_rows>;
+
+/// What one request and its reply were, with a fresh workspace and an empty pool.
+struct measured {
+    work_count work;
+    std::size_t bytes_up;
+    std::size_t bytes_down;
+    std::size_t inputs;
+    std::size_t outputs;
+    std::size_t transformed;  ///< outputs of which the client wants more than a few coefficients
+    reply_budget budget;
+};
+
+template <class With>
+measured run(const matrix& a) {
+    constexpr bool protects = With::protection::protects;
+    constexpr bool batched = std::is_same_v<typename With::packing, column_batched>;
+    using server_type = server<small, typename With::packing, typename With::protection>;
+    client<small> c;
+    const server_type s(a);
+    const auto nonce = tensafe::random::fresh_seed();
+    zero_pool<small> zeros(nonce, c.zero_key(host{}, nonce), s.layout().fold_log_n());
+    typename server_type::workspace work;
+    typename server_type::reply_type reply;
+    request<small> sent;
+    if constexpr (batched) {
+        sent = c.encrypt(host{}, s.layout(), random_matrix(small::degree, a.columns, 1)).request;
+        s.multiply(host{}, sent, work);
+        if constexpr (protects) {
+            s.protect(host{}, zeros, work);
+        }
+        s.finish(host{}, work, reply);
+    } else {
+        const std::vector<float> h = random_state(a.columns, 1);
+        sent = c.encrypt(host{}, s.layout(), std::span<const float>(h)).request;
+        if constexpr (protects) {
+            s.apply(host{}, sent, zeros, work, reply);
+        } else {
+            s.apply(host{}, sent, work, reply);
+        }
+    }
+    std::size_t transformed = 0;
+    for (std::size_t o = 0; o < reply.outputs.size(); ++o) {
+        transformed += s.layout().wanted(o, sent.tokens) > 16 ? 1U : 0U;
+    }
+    return {work.work,   sent.bytes(),       reply.bytes(), sent.inputs.size(), reply.outputs.size(),
+            transformed, s.layout().budget()};
+}
+
+/// What the client transforms: the code counts nothing there, so this follows from what it sends and gets.
+/// ckks::encrypt_c0 makes one transform for each limb of an input. open_output makes one, modulo the first
+/// prime, to multiply c1 by the secret, unless c1 comes in evaluation form or so few coefficients are wanted
+/// that they are inner products; and one back when the whole ring is wanted (modulo each prime if the reply
+/// is bare).
+template <class With>
+std::size_t client_transforms(const measured& m) {
+    constexpr bool whole_ring = std::is_same_v<typename With::packing, column_batched>;
+    if (With::protection::protects) {
+        return m.inputs * limbs + m.transformed * (whole_ring ? 2U : 1U);
+    }
+    return m.inputs * limbs + m.outputs * (whole_ring ? limbs : 0);
+}
+
+/// The sizes, for rank 32 and d = 2048, request and reply together.
+constexpr site_shape qwen{32, 2048, 2048};
+static_assert(cost_of<ckks::private_n4096, coefficient_tiles<4>>(qwen).bytes() <= 190000);
+static_assert(cost_of<ckks::compact_n4096, coefficient_tiles<4>, protects_adapter_rows<calibrated<6>>>(qwen)
+                  .bytes() <= 165000);
+static_assert(cost_of<ckks::minimal_n2048, coefficient_tiles<4>,
+                      protects_adapter_rows<calibrated<5>, reduced_precision>>(qwen)
+                  .bytes() <= 85000);
+// For less than 10^-8 of anything to be learned from a million replies.
+static_assert(cost_of<ckks::private_n4096, coefficient_tiles<4>>(qwen).statistical_distance < 1e-8);
+static_assert(
+    cost_of<ckks::private_n4096, coefficient_tiles<4>, reveals_adapter_rows>(qwen).statistical_distance == 1);
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("the cost of a site is what its request and its reply then are", With, tiles, narrow_tiles,
+                   bare_tiles, slots, columns, bare_columns) {
+    struct example {
+        site_shape shape;
+        mode how;
+    };
+    for (const example& e :
+         {example{{6, 300, 0}, mode::client_held_b}, example{{1, 40, 0}, mode::client_held_b},
+          example{{9, 257, 0}, mode::client_held_b}, example{{2, 60, 13}, mode::blind}}) {
+        // Columns of 300 entries are as many ciphertexts of the whole batch: fewer will do.
+        const bool batched = std::is_same_v<typename With::packing, column_batched>;
+        const site_shape shape{e.shape.rank, batched ? e.shape.d_in / 20 + 1 : e.shape.d_in, e.shape.d_out};
+        CAPTURE(shape.rank);
+        CAPTURE(shape.d_in);
+        const std::size_t rows = served_rows(e.how, shape.rank, shape.d_out);
+        CHECK(rows == (e.how == mode::blind ? shape.d_out : shape.rank));
+
+        const token_cost cost =
+            cost_of<small, typename With::packing, typename With::protection>(shape, e.how);
+        // Unbalanced on purpose: no number of the cost may depend on the norms.
+        const measured got = run<With>(random_matrix(rows, shape.d_in, 1));
+        CHECK(cost.server == got.work);
+        CHECK(cost.inputs == got.inputs);
+        CHECK(cost.outputs == got.outputs);
+        CHECK(cost.bytes_up == got.bytes_up);
+        CHECK(cost.bytes_down == got.bytes_down);
+        CHECK(cost.bytes() == got.bytes_up + got.bytes_down);
+        CHECK(cost.client_transforms == client_transforms<With>(got));
+        CHECK(cost.budget.flood.bits == got.budget.flood.bits);
+        CHECK(cost.budget.reply_bits == got.budget.reply_bits);
+        CHECK(cost.budget.check_bits == got.budget.check_bits);
+        CHECK(cost.budget.weight_norm == got.budget.weight_norm);
+        CHECK(cost.budget.range == got.budget.range);
+        CHECK(cost.relative_error == got.budget.relative_error);
+        CHECK(cost.hidden_states == (batched ? small::degree : 1));
+    }
+}
+
+TEST_CASE("a filled pool saves the server the transforms that the cost names") {
+    // The pool makes zeros in advance, one transform for each limb: the cost of protected replies less this
+    // is what bare replies lack, the way back of c1.
+    constexpr token_cost with = cost_of<small, coefficient_tiles<4>>({6, 300});
+    constexpr token_cost bare = cost_of<small, coefficient_tiles<4>, reveals_adapter_rows>({6, 300});
+    CHECK(with.pooled_transforms == limbs * 2);
+    CHECK(with.server.transforms - with.pooled_transforms == limbs * 2);
+    CHECK(bare.server.transforms == 0);
+    CHECK(bare.pooled_transforms == 0);
+    CHECK(bare.session_bytes == 0);
+    // The nonces, and b bit-packed, in two messages.
+    CHECK(with.session_bytes == 3 * 32 + 1024 / 8 * (45 + 44) + 2 * 64);
+}
+
+TEST_CASE("a longer site costs more, and a bare one fewer multiplications and more bytes down") {
+    constexpr token_cost cost = cost_of<ckks::private_n4096, coefficient_tiles<4>>(qwen);
+    constexpr token_cost higher = cost_of<ckks::private_n4096, coefficient_tiles<4>>({33, 2048});
+    constexpr token_cost longer = cost_of<ckks::private_n4096, coefficient_tiles<4>>({32, 2049});
+    constexpr token_cost bare =
+        cost_of<ckks::private_n4096, coefficient_tiles<4>, reveals_adapter_rows>(qwen);
+    CHECK(higher.bytes_down > cost.bytes_down);
+    CHECK(higher.bytes_up == cost.bytes_up);
+    CHECK(longer.bytes_up > cost.bytes_up);
+    CHECK(longer.word_multiplications > cost.word_multiplications);
+    CHECK(bare.bytes_down > 3 * cost.bytes_down);
+    CHECK(bare.word_multiplications < cost.word_multiplications);
+}
+
+namespace {
+
+/// The best of 1, 2, 4, ... 128 rows by trying all, the first of equals.
+template <class P, class Objective, class Protection, mode Mode>
+int best_by_trying(site_shape shape) {
+    int best = 0;
+    double least = 0;
+    const auto one = [&](auto of_rows) {
+        constexpr int rows = decltype(of_rows)::value;
+        try {
+            const double value = Objective::of(cost_of<P, coefficient_tiles<rows>, Protection>(shape, Mode));
+            if (best == 0 || value < least) {
+                best = rows;
+                least = value;
+            }
+        } catch (const tensafe::parameter_error&) {
+            // This set cannot hold so many rows in one plaintext.
+        }
+    };
+    one(std::integral_constant<int, 1>());
+    one(std::integral_constant<int, 2>());
+    one(std::integral_constant<int, 4>());
+    one(std::integral_constant<int, 8>());
+    one(std::integral_constant<int, 16>());
+    one(std::integral_constant<int, 32>());
+    one(std::integral_constant<int, 64>());
+    one(std::integral_constant<int, 128>());
+    return best;
+}
+
+template <site_shape Shape, class P, class Objective, class Protection = protects_adapter_rows<>,
+          mode Mode = mode::client_held_b>
+bool chooses_the_best() {
+    return best_tiling<Shape, P, Objective, Protection, Mode> ==
+           best_by_trying<P, Objective, Protection, Mode>(Shape);
+}
+
+using narrow_and_coarse = protects_adapter_rows<calibrated<5>, reduced_precision>;
+constexpr site_shape wide_site{8, 8192, 256};
+
+}  // namespace
+
+TEST_CASE("best_tiling is the best of all tilings, for each objective, set and mode") {
+    using nanoseconds = weighted<1000, 1>;
+    CHECK(chooses_the_best<qwen, ckks::private_n4096, least_bytes>());
+    CHECK(chooses_the_best<qwen, ckks::private_n4096, least_compute>());
+    CHECK(chooses_the_best<qwen, ckks::private_n4096, nanoseconds>());
+    CHECK(chooses_the_best<wide_site, ckks::private_n4096, least_bytes>());
+    CHECK(chooses_the_best<qwen, ckks::minimal_n2048, least_bytes, narrow_and_coarse>());
+    CHECK(chooses_the_best<qwen, ckks::minimal_n2048, least_compute, narrow_and_coarse>());
+    CHECK(chooses_the_best<qwen, ckks::private_n4096, least_bytes, protects_adapter_rows<>, mode::blind>());
+    CHECK(chooses_the_best<qwen, ckks::private_n4096, least_compute, protects_adapter_rows<>, mode::blind>());
+}
+
+TEST_CASE("objective, shape and mode each change the choice") {
+    constexpr int bytes = best_tiling<qwen, ckks::private_n4096, least_bytes>;
+    CHECK(bytes == 4);
+    CHECK(best_tiling<qwen, ckks::private_n4096, least_compute> != bytes);
+    CHECK(best_tiling<wide_site, ckks::private_n4096, least_bytes> != bytes);
+    CHECK(best_tiling<qwen, ckks::private_n4096, least_bytes, protects_adapter_rows<>, mode::blind> != bytes);
+}

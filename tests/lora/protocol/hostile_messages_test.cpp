@@ -1,0 +1,164 @@
+#include <doctest/doctest.h>
+
+#include "../tiles_fixture.hpp"
+
+using namespace tiles_fixture;
+
+TEST_CASE("malformed requests are refused") {
+    session with = session_for<tiles<4>>();
+    const tiles<4> s(random_matrix(6, 300, 1));
+    const request<small> good =
+        with.key_holder.encrypt(host{}, s.layout(), view(random_state(300, 1))).request;
+    const auto refused = [&](auto change) {
+        request<small> r = good;
+        change(r);
+        CHECK_THROWS_AS(static_cast<void>(s.apply(host{}, r, with.zeros)), shape_error);
+    };
+    refused([](auto& r) { r.d = 299; });
+    refused([](auto& r) { r.block = 255; });
+    refused([](auto& r) { r.block = 0; });
+    refused([](auto& r) { r.tokens = 0; });
+    refused([](auto& r) { r.tokens = 2; });
+    refused([](auto& r) { r.inputs.clear(); });
+    refused([](auto& r) { r.inputs.pop_back(); });
+    refused([](auto& r) { r.inputs.push_back(r.inputs[0]); });
+    refused([](auto& r) { r.inputs[1].clear(); });
+    refused([](auto& r) { r.inputs[1].pop_back(); });
+    refused([](auto& r) { r.inputs[1].push_back(0); });
+    refused([](auto& r) { r = {}; });
+
+    // The first 48 bits one: no residue of 45 or 44 bits is all ones.
+    const std::size_t first_limb = tensafe::wire::packed_bytes(small::degree, 45);
+    for (const auto& [at, limb] :
+         {std::pair<std::size_t, const char*>{0, "limb 0"}, {first_limb, "limb 1"}}) {
+        request<small> r = good;
+        std::fill_n(r.inputs[1].begin() + static_cast<std::ptrdiff_t>(at), 6, std::uint8_t{255});
+        CHECK(contains(message_of<format_error>([&] { static_cast<void>(s.apply(host{}, r, with.zeros)); }),
+                       limb));
+    }
+    // The prime itself, and one less.
+    const auto first_residue = [&](tensafe::arith::word value) {
+        request<small> r = good;
+        for (std::size_t i = 0; i < 5; ++i) {
+            r.inputs[0][i] = static_cast<std::uint8_t>(value >> (8 * i));
+        }
+        r.inputs[0][5] = static_cast<std::uint8_t>((r.inputs[0][5] & 0xE0U) | (value >> 40));
+        return r;
+    };
+    constexpr tensafe::arith::word q = small::basis::prime<0>;
+    CHECK_THROWS_AS(static_cast<void>(s.apply(host{}, first_residue(q), with.zeros)), format_error);
+    CHECK_NOTHROW(static_cast<void>(s.apply(host{}, first_residue(q - 1), with.zeros)));
+}
+
+TEST_CASE("malformed replies and layouts are refused, and any bytes of the right number decrypt to numbers") {
+    session with = session_for<tiles<4>>();
+    const matrix a = random_matrix(6, 300, 1);
+    const tiles<4> s(a);
+    const auto q = with.key_holder.encrypt(host{}, s.layout(), view(random_state(300, 1)));
+    const auto good = s.apply(host{}, q.request, with.zeros);
+    const auto open = [&](const auto& layout, const auto& reply) {
+        return with.key_holder.decrypt(host{}, layout, reply, q.scale);
+    };
+    const auto refused = [&](auto change) {
+        auto r = good;
+        change(r);
+        CHECK_THROWS_AS(static_cast<void>(open(s.layout(), r)), shape_error);
+    };
+    refused([](auto& r) { r.rank = 5; });
+    refused([](auto& r) { r.d = 301; });
+    refused([](auto& r) { r.tokens = 0; });
+    refused([](auto& r) { r.outputs.clear(); });
+    refused([](auto& r) { r.outputs.push_back(r.outputs[0]); });
+    refused([](auto& r) { r.outputs[1].c0.pop_back(); });
+    refused([](auto& r) { r.outputs[1].c0.push_back(0); });
+    refused([](auto& r) { r.outputs[0].c0.clear(); });
+    refused([](auto& r) { r.outputs[1].c1.pop_back(); });
+    refused([](auto& r) { r.outputs[0].c1.push_back(0); });
+    refused([](auto& r) { std::swap(r.outputs[0], r.outputs[1]); });
+    refused([](auto& r) { r = {}; });
+
+    // The last output has two coefficients, whose bits do not fill their bytes.
+    REQUIRE(2 * s.layout().budget().reply_bits % 8 != 0);
+    auto padded = good;
+    padded.outputs[1].c0.back() |= 0x80U;
+    CHECK_THROWS_AS(static_cast<void>(open(s.layout(), padded)), format_error);
+
+    const auto bad_layout = [&](auto change) {
+        auto l = s.layout();
+        change(l);
+        CHECK_THROWS_AS(static_cast<void>(open(l, good)), tensafe::error);
+        CHECK_THROWS_AS(static_cast<void>(with.key_holder.encrypt(host{}, l, view(random_state(300, 1)))),
+                        tensafe::error);
+    };
+    bad_layout([](auto& l) { l.rank = 0; });
+    bad_layout([](auto& l) { l.rank = std::numeric_limits<std::size_t>::max(); });
+    bad_layout([](auto& l) { l.d = std::numeric_limits<std::size_t>::max(); });
+    bad_layout([](auto& l) { l.row_norm = -1; });
+    bad_layout([](auto& l) { l.row_norm = std::numeric_limits<double>::quiet_NaN(); });
+    bad_layout([](auto& l) { l = {}; });
+
+    std::mt19937_64 generator(1);
+    auto noise = good;
+    noise.outputs[1].c0.back() = 0;
+    for (auto* bytes : {&noise.outputs[0].c0, &noise.outputs[0].c1, &noise.outputs[1].c1}) {
+        for (std::uint8_t& byte : *bytes) {
+            byte = static_cast<std::uint8_t>(generator());
+        }
+    }
+    for (const double x : open(s.layout(), noise)) {
+        CHECK(std::isfinite(x));
+    }
+}
+
+TEST_CASE("malformed bare replies are refused") {
+    session with = session_for<bare>();
+    const bare s(random_matrix(6, 300, 1));
+    const auto q = with.key_holder.encrypt(host{}, s.layout(), view(random_state(300, 1)));
+    auto reply = s.apply(host{}, q.request);
+    CHECK(reply.bytes() == 64 + 2 * (23 + 22 + 1024 / 8 * (45 + 44)));
+    reply.outputs[1].c0[1] = tensafe::memory::buffer<tensafe::arith::word>(5);
+    CHECK(contains(message_of<shape_error>([&] {
+                       static_cast<void>(with.key_holder.decrypt(host{}, s.layout(), reply, q.scale));
+                   }),
+                   "got a product of 5 coefficients, wanted 4"));
+    reply.outputs.pop_back();
+    CHECK_THROWS_AS(static_cast<void>(with.key_holder.decrypt(host{}, s.layout(), reply, q.scale)),
+                    shape_error);
+}
+
+TEST_CASE("zeros that are folded to another degree are refused") {
+    session with(3);
+    const tiles<4> s(random_matrix(6, 300, 1));
+    const auto q = with.key_holder.encrypt(host{}, s.layout(), view(random_state(300, 1)));
+    const std::string message =
+        message_of<parameter_error>([&] { static_cast<void>(s.apply(host{}, q.request, with.zeros)); });
+    CHECK(contains(message, "folded to degree 2^3, wanted 2^2"));
+}
+
+TEST_CASE("another client's key, or zeros for another client, open nothing") {
+    session with = session_for<tiles<4>>();
+    session other = session_for<tiles<4>>();
+    const matrix a = random_matrix(6, 300, 1);
+    const tiles<4> s(a);
+    const std::vector<float> h = random_state(300, 1);
+    const auto q = with.key_holder.encrypt(host{}, s.layout(), view(h));
+    const double unit = deviation(s.layout(), norm(view(h)));
+    const auto reply = s.apply(host{}, q.request, with.zeros);
+    CHECK(largest_difference(other.key_holder.decrypt(host{}, s.layout(), reply, q.scale), product(a, h)) >
+          1000 * unit);
+    const auto wrong_zeros = s.apply(host{}, q.request, other.zeros);
+    CHECK(largest_difference(with.key_holder.decrypt(host{}, s.layout(), wrong_zeros, q.scale),
+                             product(a, h)) > 1000 * unit);
+}
+
+TEST_CASE("a scale that no query has is refused") {
+    session with = session_for<narrow>();
+    const narrow s(random_matrix(4, 300, 1));
+    const auto query = with.key_holder.encrypt(host{}, s.layout(), view(random_state(300, 1)));
+    const auto reply = s.apply(host{}, query.request, with.zeros);
+    for (const double scale :
+         {0.0, -1.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+        CHECK_THROWS_AS(static_cast<void>(with.key_holder.decrypt(host{}, s.layout(), reply, scale)),
+                        parameter_error);
+    }
+}

@@ -1,0 +1,515 @@
+#include <tensafe/core/error.hpp>
+#include <tensafe/lora/adapter/adapter.hpp>
+#include <tensafe/lora/model/stack.hpp>
+#include <tensafe/lora/protocol/client.hpp>
+#include <tensafe/lora/protocol/server.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <random>
+#include <span>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include "../../random_values.hpp"
+#include "../../worst.hpp"
+
+namespace ckks = tensafe::ckks;
+using tensafe::encoding_error;
+using tensafe::shape_error;
+using tensafe::exec::host;
+using tensafe::lora::adapter_site;
+using tensafe::lora::client;
+using tensafe::lora::matrix;
+using tensafe::lora::paired_rows;
+using tensafe::lora::replicated_slots;
+using tensafe::lora::rescaled_replies;
+using tensafe::lora::single_rows;
+using tensafe::lora::site_stack;
+using tensafe::lora::slot_request;
+using tensafe::lora::slot_server;
+using tensafe::lora::unrescaled_replies;
+
+namespace {
+
+/// 1024 slots.
+using small = ckks::parameters<11, ckks::limb_bits<60, 40, 40, 60>, 40, ckks::insecure_for_tests>;
+
+template <class P, class Packing>
+struct with {
+    using parameters = P;
+    using packing = Packing;
+};
+using paired = with<small, replicated_slots<paired_rows, unrescaled_replies>>;
+using single = with<small, replicated_slots<single_rows, unrescaled_replies>>;
+using paired_rescaled = with<small, replicated_slots<paired_rows, rescaled_replies>>;
+using single_rescaled = with<small, replicated_slots<single_rows, rescaled_replies>>;
+using default_server = slot_server<small>;
+
+template <class Real>
+std::span<const Real> view(const std::vector<Real>& h) {
+    return h;
+}
+
+template <class P, class Packing, class Reply>
+std::vector<double> open_reply(const client<P>& c, const slot_server<P, Packing>& s, const Reply& reply) {
+    return c.decrypt(host{}, s.layout(), reply);
+}
+
+/// A * h through encryption.
+template <class P, class Packing, class Real>
+std::vector<double> encrypted_product(client<P>& c, const slot_server<P, Packing>& s,
+                                      const std::vector<Real>& h) {
+    return open_reply(c, s, s.apply(host{}, c.encrypt(host{}, s.layout(), view(h))));
+}
+
+double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+    REQUIRE(a.size() == b.size());
+    double largest = 0;
+    for (std::size_t k = 0; k < a.size(); ++k) {
+        largest = tests::worse(largest, std::fabs(a[k] - b[k]));
+    }
+    return largest;
+}
+
+/// The standard deviation of one answer's error: encryption noise times the rows, rounding of the weights
+/// times h, and the rounding of a rescale times the secret. Slots of a polynomial with independent
+/// coefficients of variance v have variance N v, half of it in the real part.
+template <class P, class Packing>
+double deviation(const tensafe::lora::slot_layout<P, Packing>& layout, double state_norm) {
+    const auto n = static_cast<double>(P::degree);
+    const double encryption = layout.row_norm * std::sqrt(n * (10.5 + 1.0 / 12)) / P::scale;
+    const double rounding = state_norm * std::sqrt(n / 24) / Packing::template weight_scale<P>();
+    double rescale = 0;
+    if (Packing::rescales) {
+        const double slots_of_a_sum = n / 2 / static_cast<double>(layout.stride);
+        rescale = std::sqrt(slots_of_a_sum * n / 2 * (1 + 2 * n / 3) / 12) / P::scale;
+    }
+    return std::sqrt(encryption * encryption + rounding * rounding + rescale * rescale);
+}
+
+/// The error of an encrypted product in standard deviations.
+template <class P, class Packing>
+double error_in_deviations(client<P>& c, const matrix& a, const std::vector<float>& h) {
+    const slot_server<P, Packing> s(a);
+    return largest_difference(encrypted_product(c, s, h), product(a, h)) /
+           deviation(s.layout(), norm(view(h)));
+}
+
+/// Even one of some thousand normally distributed errors passes this with a chance below 1e-8 only.
+constexpr double most_deviations = 7;
+
+template <class P, int Level>
+bool same(const ckks::ciphertext<P, Level>& a, const ckks::ciphertext<P, Level>& b) {
+    return a.c0 == b.c0 && a.c1 == b.c1 && a.scale == b.scale;
+}
+
+template <class Reply>
+bool same_replies(const Reply& a, const Reply& b) {
+    return std::equal(a.products.begin(), a.products.end(), b.products.begin(), b.products.end(),
+                      [](const auto& x, const auto& y) { return same(x, y); });
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("the encrypted product equals A*h up to the predicted noise, for shapes of every kind",
+                   With, paired, single, paired_rescaled, single_rescaled) {
+    struct shape {
+        std::size_t rank, d;
+    };
+    client<small> c;
+    for (const shape& s : {shape{1, 1}, shape{2, 1}, shape{1, 2}, shape{3, 5}, shape{32, 64}, shape{32, 100},
+                           shape{31, 300}, shape{33, 128}, shape{5, 512}, shape{6, 513}, shape{8, 1000},
+                           shape{7, 1024}, shape{4, 1025}, shape{3, 1536}, shape{5, 2048}, shape{2, 2500}}) {
+        CAPTURE(s.rank);
+        CAPTURE(s.d);
+        const matrix a = random_matrix(s.rank, s.d, s.rank + 1000 * s.d);
+        const std::vector<float> h = random_state(s.d, s.d);
+        CHECK(error_in_deviations<typename With::parameters, typename With::packing>(c, a, h) <
+              most_deviations);
+    }
+}
+
+TEST_CASE_TEMPLATE("the predicted noise is no overestimate: over many answers it is what is measured", With,
+                   paired, paired_rescaled) {
+    client<small> c;
+    const matrix a = random_matrix(400, 300, 1);
+    const std::vector<float> h = random_state(300, 2);
+    const slot_server<small, typename With::packing> s(a);
+    std::vector<double> errors = encrypted_product(c, s, h);
+    const std::vector<double> wanted = product(a, h);
+    for (std::size_t k = 0; k < errors.size(); ++k) {
+        errors[k] -= wanted[k];
+    }
+    // The prediction is for the longest row, the others are about a tenth shorter.
+    const double ratio = norm(view(errors)) / std::sqrt(400.0) / deviation(s.layout(), norm(view(h)));
+    CHECK(ratio > 0.7);
+    CHECK(ratio < 1.15);
+}
+
+TEST_CASE("random shapes give A*h up to the predicted noise") {
+    std::mt19937_64 generator(17);
+    client<small> c;
+    for (int round = 0; round < 12; ++round) {
+        const std::size_t rank = 1 + generator() % 40;
+        const std::size_t d = 1 + generator() % 3000;
+        CAPTURE(rank);
+        CAPTURE(d);
+        CHECK(error_in_deviations<small, paired::packing>(c, random_matrix(rank, d, generator()),
+                                                          random_state(d, generator())) < most_deviations);
+    }
+}
+
+TEST_CASE_TEMPLATE("sets that protect something give A*h up to the predicted noise", P, ckks::n16384_l4,
+                   ckks::n8192_l4) {
+    client<P> c;
+    const matrix a = random_matrix(32, 1536, 3);
+    CHECK(error_in_deviations<P, replicated_slots<>>(c, a, random_state(1536, 4)) < most_deviations);
+}
+
+TEST_CASE("rows that select one entry return that entry, wherever it stands") {
+    // Every position of a layout with several inputs, and of one with interleaved rows.
+    for (const std::size_t d : {100U, 1500U}) {
+        const std::size_t rank = 20;
+        matrix a(rank, d);
+        std::vector<double> wanted(rank);
+        const std::vector<float> h = random_state(d, 8);
+        for (std::size_t r = 0; r < rank; ++r) {
+            const std::size_t entry = r * (d - 1) / (rank - 1);
+            a.row(r)[entry] = 1;
+            wanted[r] = static_cast<double>(h[entry]);
+        }
+        client<small> c;
+        const default_server s(a);
+        CHECK(largest_difference(encrypted_product(c, s, h), wanted) <
+              most_deviations * deviation(s.layout(), norm(view(h))));
+    }
+}
+
+TEST_CASE_TEMPLATE("the fold equals decrypting and decoding every slot and summing", With, paired, single,
+                   paired_rescaled, single_rescaled) {
+    client<small> c;
+    for (const std::size_t d : {1U, 60U, 300U, 1024U, 1400U}) {
+        CAPTURE(d);
+        const slot_server<small, typename With::packing> s(random_matrix(9, d, d));
+        const auto reply = s.apply(host{}, c.encrypt(host{}, s.layout(), view(random_state(d, 2))));
+        const std::vector<double> summed = c.decrypt_slots(host{}, s.layout(), reply);
+        // Same numbers, noise included: only roundings of double precision differ.
+        CHECK(largest_difference(open_reply(c, s, reply), summed) < 1e-12 * (1 + norm(view(summed))));
+    }
+}
+
+TEST_CASE("hidden states in float and double give the same product") {
+    client<small> c;
+    const matrix a = random_matrix(5, 200, 1);
+    const default_server s(a);
+    const std::vector<float> h = random_state(200, 2);
+    const std::vector<double> wide(h.begin(), h.end());
+    CHECK(largest_difference(encrypted_product(c, s, wide), product(a, h)) <
+          most_deviations * deviation(s.layout(), norm(view(h))));
+}
+
+TEST_CASE("zeros on either side give zeros up to the noise") {
+    client<small> c;
+    const default_server zero_rows(matrix(4, 300));
+    CHECK(norm(view(encrypted_product(c, zero_rows, random_state(300, 1)))) == 0);
+    const default_server s(random_matrix(4, 300, 1));
+    CHECK(norm(view(encrypted_product(c, s, std::vector<float>(300)))) < 1e-8);
+}
+
+TEST_CASE("the largest norm that is let through still gives right answers, in the worst direction") {
+    // Rows along h, with the signs for which all of a pair's amplitude, sqrt(2) of one answer, meets in one
+    // of the four coefficients: the sums are 1 + i at one eighth of the circle and -(1 + i) at five eighths.
+    for (const double row_scale : {0.02, 1.0, 50.0}) {
+        CAPTURE(row_scale);
+        matrix a(4, 300);
+        for (std::size_t r = 0; r < 4; ++r) {
+            std::fill(a.row(r).begin(), a.row(r).end(),
+                      static_cast<float>(r % 2 == 0 ? row_scale : -row_scale));
+        }
+        client<small> c;
+        const default_server s(a);
+        const double limit = s.layout().largest_norm();
+        const std::vector<double> h(300, 0.9999 * limit / std::sqrt(300.0));
+        const std::vector<double> wanted = product(a, h);
+        CHECK(wanted[0] > 0x1p18);
+        CHECK(largest_difference(encrypted_product(c, s, h), wanted) < 1e-6 * wanted[0]);
+        const std::vector<double> opposite(300, -h[0]);
+        CHECK(largest_difference(encrypted_product(c, s, opposite), product(a, opposite)) < 1e-6 * wanted[0]);
+    }
+}
+
+TEST_CASE("a hidden state whose norm passes the limit is refused, and the message names the limit") {
+    client<small> c;
+    const default_server s(random_matrix(4, 300, 1));
+    const double limit = s.layout().largest_norm();
+    const std::vector<double> h(300, 1.0001 * limit / std::sqrt(300.0));
+    const std::string message =
+        message_of<encoding_error>([&] { static_cast<void>(c.encode(host{}, s.layout(), view(h))); });
+    CHECK(contains(message, "passes " + std::to_string(limit)));
+    const std::vector<double> beyond_squares(300, 1e200);
+    CHECK_THROWS_AS(static_cast<void>(c.encode(host{}, s.layout(), view(beyond_squares))), encoding_error);
+    const default_server zero_rows(matrix(4, 300));
+    CHECK_THROWS_AS(static_cast<void>(c.encode(host{}, zero_rows.layout(), view(beyond_squares))),
+                    encoding_error);
+}
+
+TEST_CASE("entries of h that are no numbers are refused by their place in h") {
+    client<small> c;
+    const default_server s(random_matrix(4, 2000, 1));  // two inputs
+    std::vector<float> h = random_state(2000, 1);
+    h[1500] = std::numeric_limits<float>::quiet_NaN();
+    CHECK(contains(
+        message_of<encoding_error>([&] { static_cast<void>(c.encode(host{}, s.layout(), view(h))); }),
+        "entry 1500 of the hidden state is not a number"));
+    h[1500] = 0;
+    h[7] = -std::numeric_limits<float>::infinity();
+    CHECK(contains(
+        message_of<encoding_error>([&] { static_cast<void>(c.encode(host{}, s.layout(), view(h))); }),
+        "entry 7 of the hidden state is infinite"));
+}
+
+TEST_CASE(
+    "weights that are no numbers are refused by row and column, and a matrix must have all its values") {
+    matrix a = random_matrix(4, 50, 1);
+    a.row(2)[13] = std::numeric_limits<float>::quiet_NaN();
+    CHECK(contains(message_of<encoding_error>([&] { default_server s(a); }),
+                   "row 2, column 13 of the matrix is not a number"));
+    a.row(2)[13] = std::numeric_limits<float>::infinity();
+    CHECK(contains(message_of<encoding_error>([&] { default_server s(a); }), "is infinite"));
+    a.values.pop_back();
+    CHECK(contains(message_of<shape_error>([&] { default_server s(a); }),
+                   "got 199 values for a 4 x 50 matrix, wanted 200"));
+    CHECK_THROWS_AS(default_server(matrix(0, 5)), shape_error);
+    CHECK_THROWS_AS(default_server(matrix(5, 0)), shape_error);
+}
+
+TEST_CASE("hidden states, requests and replies of the wrong size are refused") {
+    client<small> c;
+    const default_server one(random_matrix(8, 300, 1));   // 1 input, 2 products
+    const default_server two(random_matrix(8, 1500, 1));  // 2 inputs, 4 products
+    CHECK(contains(message_of<shape_error>([&] {
+                       static_cast<void>(c.encode(host{}, one.layout(), view(std::vector<float>(299))));
+                   }),
+                   "got a hidden state of 299 entries, wanted 300"));
+    const auto request = c.encrypt(host{}, one.layout(), view(random_state(300, 1)));
+    CHECK(contains(
+        message_of<shape_error>([&] { static_cast<void>(two.apply(host{}, request)); }),
+        "got a request of 300 entries with stride 2 in 1 ciphertexts, wanted 1500 entries with stride 1 in 2 "
+        "ciphertexts"));
+    const auto reply = one.apply(host{}, request);
+    const std::string wanted =
+        "got a reply for a 8 x 300 matrix in 2 ciphertexts, wanted a 8 x 1500 matrix in 4 ciphertexts";
+    CHECK(contains(
+        message_of<shape_error>([&] { static_cast<void>(c.decrypt(host{}, two.layout(), reply)); }), wanted));
+    CHECK(contains(
+        message_of<shape_error>([&] { static_cast<void>(c.decrypt_slots(host{}, two.layout(), reply)); }),
+        wanted));
+    CHECK(contains(message_of<shape_error>([&] {
+                       static_cast<void>(
+                           c.fold(host{}, two.layout(), c.decrypt_folded(host{}, one.layout(), reply)));
+                   }),
+                   "got a reply of 2 ciphertexts, wanted 4"));
+    // As many products, but another fold.
+    const default_server other(random_matrix(4, 600, 1));  // 2 products of one pair of rows
+    CHECK(contains(message_of<shape_error>([&] {
+                       static_cast<void>(
+                           c.fold(host{}, other.layout(), c.decrypt_folded(host{}, one.layout(), reply)));
+                   }),
+                   "got a product folded to degree 2^2, wanted 2^1"));
+}
+
+TEST_CASE("a request for another d is refused, though it has as many ciphertexts") {
+    client<small> c;
+    const default_server one(random_matrix(8, 300, 1));
+    const default_server other(random_matrix(8, 301, 1));
+    REQUIRE(one.layout().inputs == other.layout().inputs);
+    const auto request = c.encrypt(host{}, one.layout(), view(random_state(300, 1)));
+    CHECK_THROWS_AS(static_cast<void>(other.apply(host{}, request)), shape_error);
+}
+
+TEST_CASE("requests and replies whose scale was changed are refused") {
+    client<small> c;
+    const default_server s(random_matrix(8, 300, 1));
+    auto request = c.encrypt(host{}, s.layout(), view(random_state(300, 1)));
+    auto reply = s.apply(host{}, request);
+    for (const double scale : {0.0, -1.0, 2 * small::scale, std::numeric_limits<double>::quiet_NaN()}) {
+        reply.products.back().scale = scale;
+        CHECK_THROWS_AS(static_cast<void>(c.decrypt(host{}, s.layout(), reply)), tensafe::parameter_error);
+        CHECK_THROWS_AS(static_cast<void>(c.decrypt_slots(host{}, s.layout(), reply)),
+                        tensafe::parameter_error);
+        request.inputs.back().scale = scale;
+        CHECK_THROWS_AS(static_cast<void>(s.apply(host{}, request)), tensafe::parameter_error);
+    }
+}
+
+TEST_CASE("a layout that slot_layout::of does not give is refused by every function of the client") {
+    client<small> c;
+    const default_server s(random_matrix(8, 300, 1));
+    const auto reply = s.apply(host{}, c.encrypt(host{}, s.layout(), view(random_state(300, 1))));
+    const auto wrong = [&](auto change) {
+        auto layout = s.layout();
+        change(layout);
+        CHECK_THROWS_AS(static_cast<void>(c.encode(host{}, layout, view(random_state(300, 1)))),
+                        tensafe::error);
+        CHECK_THROWS_AS(static_cast<void>(c.decrypt(host{}, layout, reply)), tensafe::error);
+        CHECK_THROWS_AS(static_cast<void>(c.decrypt_slots(host{}, layout, reply)), tensafe::error);
+        CHECK_THROWS_AS(
+            static_cast<void>(c.fold(host{}, layout, c.decrypt_folded(host{}, s.layout(), reply))),
+            tensafe::error);
+    };
+    wrong([](auto& l) { l.stride = 0; });
+    wrong([](auto& l) { l.stride = 3; });
+    wrong([](auto& l) { l.stride = std::size_t{1} << 20; });
+    wrong([](auto& l) { l.inputs = 2; });
+    wrong([](auto& l) { l.outputs = 1; });
+    wrong([](auto& l) { l.rank = 0; });
+    wrong([](auto& l) { l.rank = std::numeric_limits<std::size_t>::max(); });
+    wrong([](auto& l) { l.row_norm = -1; });
+    wrong([](auto& l) { l.row_norm = std::numeric_limits<double>::quiet_NaN(); });
+    wrong([](auto& l) { l = {}; });
+}
+
+TEST_CASE("a client with a stored key decrypts what another with that key encrypted") {
+    tensafe::random::seed stored;
+    stored.bytes[0] = 7;
+    client<small> first{tensafe::ckks::secret_key<small>(stored)};
+    const client<small> second{tensafe::ckks::secret_key<small>(stored)};
+    const matrix a = random_matrix(8, 300, 1);
+    const default_server s(a);
+    const auto h = random_state(300, 1);
+    const auto reply = s.apply(host{}, first.encrypt(host{}, s.layout(), view(h)));
+    CHECK(second.decrypt(host{}, s.layout(), reply) == first.decrypt(host{}, s.layout(), reply));
+    // Fresh randomness all the same.
+    client<small> again{tensafe::ckks::secret_key<small>(stored)};
+    CHECK_FALSE(again.encrypt(host{}, s.layout(), view(h)).inputs[0].seed ==
+                first.encrypt(host{}, s.layout(), view(h)).inputs[0].seed);
+}
+
+TEST_CASE("one client serves two servers, in any order") {
+    client<small> c;
+    const matrix a = random_matrix(6, 300, 1);
+    const matrix b = random_matrix(11, 1100, 2);
+    const default_server first(a);
+    const default_server second(b);
+    const std::vector<float> g = random_state(300, 3);
+    const std::vector<float> h = random_state(1100, 4);
+    const auto to_first = c.encrypt(host{}, first.layout(), view(g));
+    const auto to_second = c.encrypt(host{}, second.layout(), view(h));
+    const auto from_second = second.apply(host{}, to_second);
+    const auto from_first = first.apply(host{}, to_first);
+    CHECK(largest_difference(open_reply(c, first, from_first), product(a, g)) <
+          most_deviations * deviation(first.layout(), norm(view(g))));
+    CHECK(largest_difference(open_reply(c, second, from_second), product(b, h)) <
+          most_deviations * deviation(second.layout(), norm(view(h))));
+}
+
+TEST_CASE("one encrypted state serves the stacked q, k and v sites") {
+    const std::vector<adapter_site> sites = {random_site(64, 8, 300, 1), random_site(16, 5, 300, 2),
+                                             random_site(16, 8, 300, 3)};
+    const std::vector<std::reference_wrapper<const adapter_site>> references(sites.begin(), sites.end());
+    const site_stack stack(references);
+    client<small> c;
+    const default_server s(stack.rows());
+    const std::vector<float> h = random_state(300, 4);
+    const std::vector<double> answers = encrypted_product(c, s, h);
+    for (std::size_t i = 0; i < sites.size(); ++i) {
+        const auto part = stack.part(answers, i);
+        CHECK(largest_difference({part.begin(), part.end()}, product(sites[i].a, h)) <
+              most_deviations * deviation(s.layout(), norm(view(h))));
+    }
+}
+
+TEST_CASE_TEMPLATE("a workspace and a reply that served other tokens and other shapes change no bit", With,
+                   paired, paired_rescaled) {
+    using server_type = slot_server<small, typename With::packing>;
+    client<small> c;
+    const std::vector<matrix> weights = {random_matrix(12, 300, 1), random_matrix(3, 1500, 2),
+                                         random_matrix(1, 7, 3)};
+    typename server_type::workspace work;
+    typename server_type::reply_type reply;
+    for (int round = 0; round < 2; ++round) {
+        for (const matrix& a : weights) {
+            const server_type s(a);
+            for (std::uint64_t token = 0; token < 2; ++token) {
+                const auto request = c.encrypt(host{}, s.layout(), view(random_state(a.columns, token)));
+                s.apply(host{}, request, work, reply);
+                CHECK(reply.products.size() == s.layout().outputs);
+                CHECK(same_replies(reply, s.apply(host{}, request)));
+            }
+        }
+    }
+}
+
+TEST_CASE("two threads apply one server at once, each with its own workspace, and change no bit") {
+    client<small> c;
+    const default_server s(random_matrix(16, 1100, 1));
+    constexpr std::size_t tokens = 6;
+    std::vector<slot_request<small>> requests;
+    std::vector<default_server::reply_type> wanted;
+    for (std::size_t token = 0; token < tokens; ++token) {
+        requests.push_back(c.encrypt(host{}, s.layout(), view(random_state(1100, token))));
+        wanted.push_back(s.apply(host{}, requests.back()));
+    }
+    std::vector<std::vector<default_server::reply_type>> got(2);
+    std::vector<std::thread> threads;
+    for (auto& replies : got) {
+        threads.emplace_back([&] {
+            default_server::workspace work;
+            for (const auto& r : requests) {
+                replies.emplace_back();
+                s.apply(host{}, r, work, replies.back());
+            }
+        });
+    }
+    for (std::thread& t : threads) {
+        t.join();
+    }
+    for (const auto& replies : got) {
+        for (std::size_t token = 0; token < tokens; ++token) {
+            CHECK(same_replies(replies[token], wanted[token]));
+        }
+    }
+}
+
+TEST_CASE("encrypting one state twice shows different ciphertexts and different seeds") {
+    client<small> c;
+    const default_server s(random_matrix(2, 1500, 1));
+    const std::vector<float> h = random_state(1500, 1);
+    const auto first = c.encrypt(host{}, s.layout(), view(h));
+    const auto second = c.encrypt(host{}, s.layout(), view(h));
+    CHECK_FALSE(first.inputs[0].seed == second.inputs[0].seed);
+    CHECK_FALSE(first.inputs[0].seed == first.inputs[1].seed);
+    CHECK_FALSE(first.inputs[0].c0 == second.inputs[0].c0);
+}
+
+TEST_CASE("another client's key opens nothing") {
+    client<small> c;
+    const client<small> stranger;
+    const default_server s(random_matrix(2, 300, 1));
+    const std::vector<float> h = random_state(300, 1);
+    const auto reply = s.apply(host{}, c.encrypt(host{}, s.layout(), view(h)));
+    CHECK(largest_difference(open_reply(stranger, s, reply), open_reply(c, s, reply)) > 100);
+}
+
+TEST_CASE("bytes is the length of a message: packed residues and seeds, and both polynomials of a reply") {
+    client<small> c;
+    const default_server s(random_matrix(8, 1500, 1));
+    const auto request = c.encrypt(host{}, s.layout(), view(random_state(1500, 1)));
+    constexpr std::size_t polynomial = 2048 / 8 * (60 + 40 + 40 + 60);
+    CHECK(request.bytes() == 64 + 2 * (32 + polynomial));
+    CHECK(s.apply(host{}, request).bytes() == 64 + 4 * (8 + 2 * polynomial));
+}
+
+static_assert(!std::is_constructible_v<slot_server<small>, const matrix&, const ckks::secret_key<small>&>,
+              "a server must not take a secret key");
+static_assert(!std::is_copy_constructible_v<client<small>>,
+              "a client is not copied: two would share randomness");

@@ -1,0 +1,75 @@
+#pragma once
+
+// Inputs for the LoRA tests: the same on every machine.
+
+#include <tensafe/lora/adapter/adapter.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+/// Weights of the size that trained adapters have; every row differs.
+inline tensafe::lora::matrix random_matrix(std::size_t rows, std::size_t columns, std::uint64_t seed) {
+    std::mt19937_64 generator(seed);
+    std::normal_distribution<float> distribution(0.0F, 0.05F);
+    tensafe::lora::matrix m(rows, columns);
+    for (float& x : m.values) {
+        x = distribution(generator);
+    }
+    return m;
+}
+
+inline std::vector<float> random_state(std::size_t d, std::uint64_t seed) {
+    std::mt19937_64 generator(seed);
+    std::normal_distribution<float> distribution;
+    std::vector<float> h(d);
+    for (float& x : h) {
+        x = distribution(generator);
+    }
+    return h;
+}
+
+inline tensafe::lora::adapter_site random_site(std::size_t d_out, std::size_t rank, std::size_t d_in,
+                                               std::uint64_t seed) {
+    return {"layers.0.q_proj", random_matrix(rank, d_in, seed), random_matrix(d_out, rank, seed + 1), 2.0};
+}
+
+/// m * h, straight from the definition.
+template <class Real>
+std::vector<double> product(const tensafe::lora::matrix& m, const std::vector<Real>& h) {
+    std::vector<double> result(m.rows);
+    for (std::size_t r = 0; r < m.rows; ++r) {
+        for (std::size_t k = 0; k < m.columns; ++k) {
+            result[r] += static_cast<double>(m.values[r * m.columns + k]) * static_cast<double>(h[k]);
+        }
+    }
+    return result;
+}
+
+template <class Real>
+double norm(std::span<const Real> values) {
+    double sum = 0;
+    for (const Real x : values) {
+        sum += static_cast<double>(x) * static_cast<double>(x);
+    }
+    return std::sqrt(sum);
+}
+
+/// The message of the exception of type E that `call` throws; a sentence if it throws none.
+template <class E, class Call>
+std::string message_of(Call call) {
+    try {
+        call();
+    } catch (const E& error) {
+        return error.what();
+    }
+    return "nothing was thrown";
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}

@@ -1,0 +1,206 @@
+#include <tensafe/core/error.hpp>
+#include <tensafe/serving/latency.hpp>
+#include <tensafe/serving/pipeline_report.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace {
+
+using std::chrono::nanoseconds;
+using tensafe::parameter_error;
+using tensafe::lora::latency;
+
+constexpr std::int64_t longest = std::numeric_limits<std::int64_t>::max();
+
+/// Log-uniform from 1 ns to 2^50 ns.
+std::vector<std::int64_t> random_durations(std::size_t count, unsigned seed) {
+    std::mt19937_64 engine(seed);
+    std::uniform_real_distribution<double> exponent(0, 50);
+    std::vector<std::int64_t> result(count);
+    for (auto& d : result) {
+        d = static_cast<std::int64_t>(std::exp2(exponent(engine)));
+    }
+    return result;
+}
+
+latency histogram_of(const std::vector<std::int64_t>& durations) {
+    latency result;
+    for (const std::int64_t d : durations) {
+        result.record(nanoseconds(d));
+    }
+    return result;
+}
+
+/// Nearest rank.
+std::int64_t exact_percentile(std::vector<std::int64_t> durations, double percent) {
+    std::sort(durations.begin(), durations.end());
+    const double rank = std::ceil(percent * static_cast<double>(durations.size()) / 100);
+    return durations[rank < 1 ? 0 : static_cast<std::size_t>(rank) - 1];
+}
+
+}  // namespace
+
+TEST_CASE("percentiles are those of the sorted samples, to within the documented error") {
+    for (const std::size_t count : {1U, 2U, 3U, 10U, 99U, 100U, 101U, 5000U}) {
+        const auto durations = random_durations(count, static_cast<unsigned>(count));
+        const latency h = histogram_of(durations);
+        for (const double percent : {0.0, 1.0, 10.0, 25.0, 50.0, 90.0, 99.0, 99.9, 100.0}) {
+            CAPTURE(count);
+            CAPTURE(percent);
+            const auto exact = static_cast<double>(exact_percentile(durations, percent));
+            const auto got = static_cast<double>(h.percentile(percent).count());
+            CHECK(std::fabs(got - exact) <= latency::relative_error * exact);
+        }
+    }
+}
+
+TEST_CASE("whole percentiles of two values change at the rank that integers give") {
+    for (const std::uint64_t count : {10U, 50U, 100U, 1000U}) {
+        for (std::uint64_t percent = 1; percent < 100; ++percent) {
+            CAPTURE(count);
+            CAPTURE(percent);
+            const std::uint64_t rank = (percent * count + 99) / 100;
+            latency enough;  // of the smaller value
+            latency one_less;
+            for (std::uint64_t i = 0; i < count; ++i) {
+                enough.record(nanoseconds(i < rank ? 1 : 2));
+                one_less.record(nanoseconds(i + 1 < rank ? 1 : 2));
+            }
+            CHECK(enough.percentile(static_cast<double>(percent)).count() == 1);
+            CHECK(one_less.percentile(static_cast<double>(percent)).count() == 2);
+        }
+    }
+}
+
+TEST_CASE("a percentile of equal durations is that duration, whatever its size") {
+    for (int shift = 0; shift < 63; ++shift) {
+        for (const std::int64_t d :
+             {std::int64_t{1} << shift, (std::int64_t{1} << shift) - 1, longest >> shift}) {
+            latency h;
+            h.record(nanoseconds(d));
+            h.record(nanoseconds(d));
+            CHECK(h.percentile(50).count() == d);
+            CHECK(h.mean().count() >= d - (d >> 50));
+        }
+    }
+}
+
+TEST_CASE("each bucket's middle is within the documented error of both of its ends") {
+    // A shorter and a longer duration beside it, so that neither smallest nor largest helps.
+    for (int shift = 0; shift < 57; ++shift) {
+        for (std::int64_t part = 32; part < 64; ++part) {
+            for (const std::int64_t d : {part << shift, ((part + 1) << shift) - 1}) {
+                latency h;
+                h.record(nanoseconds(0));
+                h.record(nanoseconds(d));
+                h.record(nanoseconds(longest));
+                const auto got = static_cast<double>(h.percentile(50).count());
+                CHECK(std::fabs(got - static_cast<double>(d)) <=
+                      latency::relative_error * static_cast<double>(d));
+            }
+        }
+    }
+}
+
+TEST_CASE("below 64 ns percentiles are exact") {
+    latency h;
+    for (int d = 0; d < 64; ++d) {
+        h.record(nanoseconds(d));
+    }
+    for (int d = 0; d < 64; ++d) {
+        CHECK(h.percentile(100.0 * (d + 1) / 64).count() == d);
+    }
+}
+
+TEST_CASE("count, smallest and largest are exact, the mean too where a double holds the sum") {
+    const latency h = histogram_of({1'000'003, 8, 999'999'999'999});
+    CHECK(h.count() == 3);
+    CHECK(h.min().count() == 8);
+    CHECK(h.max().count() == 999'999'999'999);
+    CHECK(h.percentile(100).count() == 999'999'999'999);
+    CHECK(h.mean().count() == (1'000'003 + 8 + 999'999'999'999) / 3);
+}
+
+TEST_CASE("merging gives what recording everything in one gives") {
+    const auto first = random_durations(700, 1);
+    const auto second = random_durations(40, 2);
+    auto all = first;
+    all.insert(all.end(), second.begin(), second.end());
+    const latency whole = histogram_of(all);
+    latency small_into_large = histogram_of(first);
+    small_into_large.merge(histogram_of(second));
+    latency large_into_small = histogram_of(second);
+    large_into_small.merge(histogram_of(first));
+    for (const latency& merged : {small_into_large, large_into_small}) {
+        CHECK(merged.count() == whole.count());
+        CHECK(merged.min() == whole.min());
+        CHECK(merged.max() == whole.max());
+        CHECK(merged.mean() == whole.mean());
+        for (int percent = 0; percent <= 100; ++percent) {
+            CHECK(merged.percentile(percent) == whole.percentile(percent));
+        }
+    }
+}
+
+TEST_CASE("an empty histogram says 0, and merging it changes nothing") {
+    const latency empty;
+    CHECK(empty.count() == 0);
+    CHECK(empty.min().count() == 0);
+    CHECK(empty.max().count() == 0);
+    CHECK(empty.mean().count() == 0);
+    CHECK(empty.percentile(50).count() == 0);
+    latency h = histogram_of({500});
+    h.merge(empty);
+    CHECK(h.count() == 1);
+    CHECK(h.min().count() == 500);
+}
+
+TEST_CASE("the longest duration has a bucket, and a negative one counts as 0") {
+    latency h;
+    h.record(nanoseconds(longest));
+    CHECK(h.max().count() == longest);
+    h.record(nanoseconds(-5));
+    CHECK(h.min().count() == 0);
+    CHECK(h.percentile(50).count() == 0);
+}
+
+TEST_CASE("a percentile outside of 0 to 100 is refused") {
+    const latency h = histogram_of({1});
+    CHECK_THROWS_AS(h.percentile(-0.1), parameter_error);
+    CHECK_THROWS_AS(h.percentile(100.1), parameter_error);
+    CHECK_THROWS_AS(h.percentile(std::numeric_limits<double>::quiet_NaN()), parameter_error);
+}
+
+TEST_CASE("throughput is bound by the sequences, then by forwards or by batches") {
+    using tensafe::lora::pipeline_load;
+    using tensafe::lora::throughput_bound;
+    const auto bound = [](std::size_t sequences, std::size_t threads, double forward, double together) {
+        pipeline_load load;
+        load.sequences = sequences;
+        load.forward_threads = threads;
+        load.batch = 8;
+        load.forward = forward;
+        load.alone = 2;
+        load.together = together;
+        return throughput_bound(load);
+    };
+    CHECK(bound(1, 1, 6, 2) == doctest::Approx(1.0 / 8));
+    CHECK(bound(1, 9, 6, 2) == doctest::Approx(1.0 / 8));    // threads do not help one sequence
+    CHECK(bound(2, 1, 6, 3) == doctest::Approx(1.0 / 6));    // one forward at a time
+    CHECK(bound(2, 2, 6, 3) == doctest::Approx(2.0 / 8));    // two sequences that never wait
+    CHECK(bound(4, 4, 1, 16) == doctest::Approx(4.0 / 16));  // batches of the four there are
+    CHECK(bound(64, 99, 1, 16) == doctest::Approx(8.0 / 16));
+    CHECK_THROWS_AS(bound(0, 1, 6, 2), parameter_error);
+    CHECK_THROWS_AS(bound(1, 0, 6, 2), parameter_error);
+    CHECK_THROWS_AS(bound(1, 1, 0, 2), parameter_error);
+    CHECK_THROWS_AS(bound(1, 1, 1, std::nan("")), parameter_error);
+}

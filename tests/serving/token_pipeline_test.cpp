@@ -1,0 +1,879 @@
+#include <tensafe/core/error.hpp>
+#include <tensafe/serving/bounded_queue.hpp>
+#include <tensafe/serving/pipeline_stopwatch.hpp>
+#include <tensafe/serving/token_pipeline.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "../random_values.hpp"
+
+namespace {
+
+using namespace tensafe::lora;
+using std::chrono::nanoseconds;
+using tensafe::cancelled_error;
+using tensafe::closed_error;
+using tensafe::error;
+using tensafe::parameter_error;
+using tensafe::shape_error;
+
+/// One that waits long enough for a slow machine under a sanitizer has failed.
+constexpr std::chrono::seconds patience{60};
+
+/// Opened once; whoever passes waits for that.
+class gate {
+  public:
+    void open() {
+        const std::lock_guard lock(mutex_);
+        open_ = true;
+        opened_.notify_all();
+    }
+    /// Whether it was opened in time.
+    bool pass() {
+        std::unique_lock lock(mutex_);
+        return opened_.wait_for(lock, patience, [&] { return open_; });
+    }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable opened_;
+    bool open_ = false;
+};
+
+/// Group 0: two numbers and their sum. Group 1: three numbers, their sum and their product.
+struct sums {
+    std::function<void(std::span<round_trip>)> before{};
+    std::vector<std::vector<float>> batches{};  ///< the first number of each hidden state
+    std::function<void(std::span<round_trip>)> after{};
+
+    std::size_t groups() const { return 2; }
+    std::size_t d(std::size_t group) const { return group + 2; }
+    std::size_t rows(std::size_t group) const { return group + 1; }
+    void run(std::span<round_trip> batch) {
+        batches.emplace_back();
+        for (const round_trip& item : batch) {
+            batches.back().push_back(item.hidden[0]);
+        }
+        if (before) {
+            before(batch);
+        }
+        for (round_trip& item : batch) {
+            double sum = 0;
+            double product = 1;
+            for (const float x : item.hidden) {
+                sum += static_cast<double>(x);
+                product *= static_cast<double>(x);
+            }
+            item.answers[0] = sum;
+            if (item.group == 1) {
+                item.answers[1] = product;
+            }
+        }
+        if (after) {
+            after(batch);
+        }
+    }
+};
+static_assert(round_trip_engine<sums>);
+static_assert(!round_trip_engine<int>);
+
+pipeline_options options(std::size_t threads, std::size_t batch, std::size_t sequences) {
+    pipeline_options o;
+    o.forward_threads = threads;
+    o.largest_batch = batch;
+    o.most_sequences = sequences;
+    return o;
+}
+
+/// Asks `turns` times with {name, turn number} and then ends; calls `at(turn)` first.
+token_sequence asking(float name, int turns, std::function<void(int)> at = {}) {
+    return [h = std::array<float, 2>{name, 0}, turn_number = 0, turns,
+            at = std::move(at)](std::span<const double>) mutable {
+        if (at) {
+            at(turn_number);
+        }
+        h[1] = static_cast<float>(turn_number);
+        return turn_number++ == turns ? turn::end() : turn::ask_last(0, h);
+    };
+}
+
+/// Returns when a submitter has begun to wait; false if none does.
+template <class Pipeline>
+bool waits_for_room(const Pipeline& pipeline) {
+    const auto limit = std::chrono::steady_clock::now() + patience;
+    while (pipeline.report().submitters_waiting == 0) {
+        if (std::chrono::steady_clock::now() > limit) {
+            return false;
+        }
+        std::this_thread::yield();
+    }
+    return true;
+}
+
+class clock_of_test {
+  public:
+    void advance(std::int64_t ticks) { now_ += ticks; }
+    std::function<nanoseconds()> reader() {
+        return [this] { return nanoseconds(now_.load()); };
+    }
+
+  private:
+    std::atomic<std::int64_t> now_{1000};
+};
+
+}  // namespace
+
+TEST_CASE("a bounded queue gives back what it got in order, around its end") {
+    bounded_queue<int> queue(3);
+    CHECK(queue.capacity() == 3);
+    for (int round = 0; round < 5; ++round) {
+        CHECK(queue.empty());
+        queue.push(10 * round);
+        queue.push(10 * round + 1);
+        CHECK_FALSE(queue.full());
+        queue.push(10 * round + 2);
+        CHECK(queue.full());
+        CHECK(queue.pop() == 10 * round);
+        queue.push(10 * round + 3);
+        CHECK(queue.size() == 3);
+        for (int i = 1; i < 4; ++i) {
+            CHECK(queue.pop() == 10 * round + i);
+        }
+    }
+}
+
+TEST_CASE("a sequence gets the answers to its last request, turn by turn, in memory that stays") {
+    sums engine;
+    token_pipeline<sums> pipeline(engine);
+    std::vector<std::vector<double>> got;
+    std::vector<const double*> places;
+    std::array<float, 3> h{};
+    const auto ticket = pipeline.submit([&](std::span<const double> answers) {
+        got.emplace_back(answers.begin(), answers.end());
+        if (!answers.empty()) {
+            places.push_back(answers.data());
+        }
+        const auto n = static_cast<float>(got.size());
+        h = {n, 2, 3};
+        if (got.size() == 5) {
+            return turn::end();
+        }
+        return got.size() % 2 == 1 ? turn::ask(1, h) : turn::ask_last(0, std::span(h).first(2));
+    });
+    ticket.wait();
+    CHECK(ticket.status() == sequence_status::finished);
+    CHECK(got == std::vector<std::vector<double>>{{}, {6, 6}, {4}, {8, 18}, {6}});
+    CHECK(std::all_of(places.begin(), places.end(), [&](const double* p) { return p == places[0]; }));
+    const auto report = pipeline.report();
+    CHECK(report.forwards == 5);
+    CHECK(report.round_trips == 4);
+    CHECK(report.tokens == 2);
+    CHECK(report.token.count() == 2);
+    CHECK(report.mean_batch() == 1);
+}
+
+TEST_CASE("many sequences on many threads each get their own answers, and run on one thread at a time") {
+    sums engine;
+    token_pipeline<sums> pipeline(engine, options(3, 4, 64));
+    constexpr int sequences = 24;
+    constexpr int turns = 20;
+    struct stream {
+        std::array<float, 2> h{};
+        std::atomic<int> inside{0};
+        int turn_number = 0;
+        int right = 0;
+        bool alone = true;
+    };
+    std::vector<stream> streams(sequences);
+    std::vector<sequence_ticket> tickets;
+    for (int s = 0; s < sequences; ++s) {
+        stream& mine = streams[static_cast<std::size_t>(s)];
+        tickets.push_back(pipeline.submit([&mine, s](std::span<const double> answers) {
+            mine.alone = mine.alone && mine.inside++ == 0;
+            if (mine.turn_number > 0 && answers.size() == 1) {
+                mine.right += answers[0] == static_cast<double>(mine.h[0]) + static_cast<double>(mine.h[1]);
+            }
+            mine.h = {static_cast<float>(s), static_cast<float>(mine.turn_number)};
+            const bool last = mine.turn_number++ == turns;
+            --mine.inside;
+            return last ? turn::end() : turn::ask_last(0, mine.h);
+        }));
+    }
+    pipeline.close();
+    for (int s = 0; s < sequences; ++s) {
+        CAPTURE(s);
+        CHECK(tickets[static_cast<std::size_t>(s)].status() == sequence_status::finished);
+        CHECK(streams[static_cast<std::size_t>(s)].right == turns);
+        CHECK(streams[static_cast<std::size_t>(s)].alone);
+    }
+    const auto report = pipeline.report();
+    CHECK(report.submitted == sequences);
+    CHECK(report.finished == sequences);
+    CHECK(report.tokens == sequences * turns);
+    CHECK(report.waiting.count() == sequences * turns);
+    CHECK(report.working.count() == sequences * turns);
+    CHECK(report.batched == sequences * turns);
+    for (const auto& batch : engine.batches) {
+        CHECK(batch.size() <= 4);
+    }
+}
+
+TEST_CASE("the forward of one sequence and the round trip of another overlap, and the report shows it") {
+    sums engine;
+    clock_of_test clock;
+    gate engine_began;
+    gate forward_began;
+    gate passed;
+    bool engine_met = false;
+    bool forward_met = false;
+    // Each waits for the other: if they took turns, neither would go on.
+    engine.before = [&](std::span<round_trip> batch) {
+        if (batch[0].hidden[0] == 1) {
+            engine_began.open();
+            engine_met = forward_began.pass() && passed.pass();
+        }
+    };
+    auto o = options(1, 8, 8);
+    o.clock = clock.reader();
+    token_pipeline<sums> pipeline(engine, o);
+    const auto first = pipeline.submit(asking(1, 1));
+    const auto second = pipeline.submit(asking(2, 1, [&](int turn_number) {
+        if (turn_number == 0) {
+            forward_began.open();
+            forward_met = engine_began.pass();
+            clock.advance(100);
+            passed.open();
+        }
+    }));
+    first.wait();
+    second.wait();
+    CHECK(engine_met);
+    CHECK(forward_met);
+    const auto report = pipeline.report();
+    CHECK(report.both_busy.count() == 100);
+    CHECK(report.engine_busy.count() == 100);
+    CHECK(report.forward_busy.count() == 100);
+    CHECK(report.overlap() == 1);
+}
+
+TEST_CASE("one sequence alone never overlaps with itself, however many threads there are") {
+    sums engine;
+    clock_of_test clock;
+    std::atomic<int> busy{0};
+    bool together = false;
+    engine.before = [&](std::span<round_trip>) {
+        together = together || busy++ != 0;
+        clock.advance(30);
+    };
+    engine.after = [&](std::span<round_trip>) { --busy; };
+    auto o = options(4, 8, 8);
+    o.clock = clock.reader();
+    token_pipeline<sums> pipeline(engine, o);
+    std::array<float, 2> h{};
+    int turns = 0;
+    pipeline
+        .submit([&](std::span<const double>) {
+            together = together || busy++ != 0;
+            clock.advance(turns < 50 ? 10 : 0);
+            --busy;
+            return turns++ == 50 ? turn::end() : turn::ask_last(0, h);
+        })
+        .wait();
+    CHECK_FALSE(together);
+    // 50 times 10 ns of forward and 30 ns of encrypted work: all times are known.
+    const auto report = pipeline.report();
+    CHECK(report.overlap() == 0);
+    CHECK(report.mean_batch() == 1);
+    CHECK(report.span.count() == 2000);
+    CHECK(report.forward.percentile(50).count() == 10);
+    CHECK(report.working.min().count() == 30);
+    CHECK(report.working.max().count() == 30);
+    CHECK(report.waiting.max().count() == 0);
+    CHECK(report.token.count() == 50);
+    CHECK(report.token.min().count() == 40);
+    CHECK(report.token.max().count() == 40);
+    CHECK(report.engine_fraction() == doctest::Approx(0.75));
+    CHECK(report.forward_fraction() == doctest::Approx(0.25 / 4));  // of four threads
+    CHECK(report.tokens_per_second() == doctest::Approx(1e9 / 40));
+    CHECK(report.round_trips_per_second() == doctest::Approx(1e9 / 40));
+}
+
+TEST_CASE("the time of a round trip is told apart from the time it waits for the engine") {
+    sums engine;
+    clock_of_test clock;
+    gate held;
+    gate queued;
+    engine.before = [&](std::span<round_trip> batch) {
+        if (batch[0].hidden[0] == 1) {
+            held.open();
+            static_cast<void>(queued.pass());
+            clock.advance(1000);
+        }
+    };
+    auto o = options(1, 8, 8);
+    o.clock = clock.reader();
+    token_pipeline<sums> pipeline(engine, o);
+    static_cast<void>(pipeline.submit(asking(1, 1)));
+    REQUIRE(held.pass());
+    static_cast<void>(pipeline.submit(asking(2, 1)));
+    static_cast<void>(pipeline.submit(asking(3, 0, [&](int) { queued.open(); })));  // after the request of 2
+    pipeline.close();
+    const auto report = pipeline.report();
+    CHECK(report.waiting.count() == 2);
+    CHECK(report.waiting.min().count() == 0);
+    CHECK(report.waiting.max().count() == 1000);
+    CHECK(report.working.min().count() == 0);
+    CHECK(report.working.max().count() == 1000);
+}
+
+TEST_CASE("what waits goes to the engine together, the longest waiting first, up to the largest batch") {
+    sums engine;
+    gate held;
+    gate queued;
+    engine.before = [&](std::span<round_trip> batch) {
+        if (batch[0].hidden[0] == 0) {
+            held.open();
+            static_cast<void>(queued.pass());
+        }
+    };
+    token_pipeline<sums> pipeline(engine, options(1, 3, 16));
+    static_cast<void>(pipeline.submit(asking(0, 1)));
+    REQUIRE(held.pass());
+    for (int s = 1; s <= 5; ++s) {
+        static_cast<void>(pipeline.submit(asking(static_cast<float>(s), 1)));
+    }
+    // Its forward comes after those of the others, by the one thread there is.
+    static_cast<void>(pipeline.submit(asking(6, 0, [&](int) { queued.open(); })));
+    pipeline.close();
+    CHECK(engine.batches == std::vector<std::vector<float>>{{0}, {1, 2, 3}, {4, 5}});
+    CHECK(pipeline.report().mean_batch() == 2);
+}
+
+TEST_CASE("no sequence starves: all take turns") {
+    sums engine;
+    gate all_there;
+    token_pipeline<sums> pipeline(engine, options(1, 1, 16));
+    constexpr int turns = 30;
+    for (int s = 0; s < 5; ++s) {
+        static_cast<void>(pipeline.submit(asking(static_cast<float>(s), turns, [&, s](int turn_number) {
+            if (s == 0 && turn_number == 0) {
+                static_cast<void>(all_there.pass());
+            }
+        })));
+    }
+    all_there.open();
+    pipeline.close();
+    REQUIRE(engine.batches.size() == 5 * turns);
+    for (std::size_t i = 0; i < engine.batches.size(); ++i) {
+        CHECK(engine.batches[i] == std::vector<float>{static_cast<float>(i % 5)});
+    }
+}
+
+TEST_CASE("what a sequence throws comes out of its ticket, and others go on") {
+    sums engine;
+    token_pipeline<sums> pipeline(engine, options(2, 4, 16));
+    const auto good = pipeline.submit(asking(1, 10));
+    const auto bad = pipeline.submit(asking(2, 10, [](int turn_number) {
+        if (turn_number == 3) {
+            throw std::out_of_range("no such token");
+        }
+    }));
+    const auto odd = pipeline.submit([](std::span<const double>) -> turn { throw 42; });
+    CHECK(contains(message_of<std::out_of_range>([&] { bad.wait(); }), "no such token"));
+    CHECK(contains(message_of<std::out_of_range>([&] { bad.wait(); }), "no such token"));  // each time
+    CHECK_THROWS_AS(odd.wait(), int);
+    CHECK(bad.status() == sequence_status::failed);
+    good.wait();
+    pipeline.submit(asking(3, 1)).wait();
+    CHECK(pipeline.report().failed == 2);
+    CHECK(pipeline.report().finished == 2);
+    CHECK(pipeline.report().round_trips == 10 + 3 + 1);
+}
+
+TEST_CASE("a request of a wrong shape is the sequence's error and never reaches the engine") {
+    sums engine;
+    token_pipeline<sums> pipeline(engine);
+    const std::array<float, 3> h{1, 2, 3};
+    const auto group = pipeline.submit([&](std::span<const double>) { return turn::ask(2, h); });
+    const auto size = pipeline.submit([&](std::span<const double>) { return turn::ask(0, h); });
+    CHECK(contains(message_of<parameter_error>([&] { group.wait(); }), "group 2, wanted less than 2"));
+    CHECK(contains(message_of<shape_error>([&] { size.wait(); }), "3 entries, wanted 2"));
+    pipeline.close();
+    CHECK(engine.batches.empty());
+}
+
+TEST_CASE("a round trip that fails ends its own sequence, and its neighbours have their answers") {
+    sums engine;
+    engine.after = [](std::span<round_trip> batch) {
+        for (round_trip& item : batch) {
+            if (item.hidden[0] == 2) {
+                item.error = std::make_exception_ptr(tensafe::range_exceeded_error("too large"));
+            }
+        }
+    };
+    gate held;
+    gate queued;
+    engine.before = [&](std::span<round_trip> batch) {
+        if (batch[0].hidden[0] == 0) {
+            held.open();
+            static_cast<void>(queued.pass());
+        }
+    };
+    token_pipeline<sums> pipeline(engine, options(1, 4, 16));
+    static_cast<void>(pipeline.submit(asking(0, 1)));
+    REQUIRE(held.pass());
+    std::vector<sequence_ticket> tickets;
+    for (int s = 1; s <= 3; ++s) {
+        tickets.push_back(pipeline.submit(asking(static_cast<float>(s), 2)));
+    }
+    static_cast<void>(pipeline.submit(asking(6, 0, [&](int) { queued.open(); })));
+    tickets[0].wait();
+    CHECK(contains(message_of<tensafe::range_exceeded_error>([&] { tickets[1].wait(); }), "too large"));
+    tickets[2].wait();
+    pipeline.close();
+    REQUIRE(engine.batches.size() >= 2);
+    CHECK(engine.batches[1] == std::vector<float>{1, 2, 3});  // they were neighbours
+    CHECK(pipeline.report().failed == 1);
+    CHECK(pipeline.report().round_trips == 1 + 2 + 2);
+    CHECK(pipeline.report().tokens == 1 + 2 + 2);
+}
+
+TEST_CASE("an engine that throws ends the sequences of that batch, and no other") {
+    sums engine;
+    gate held;
+    gate queued;
+    engine.before = [&](std::span<round_trip> batch) {
+        if (batch[0].hidden[0] == 0) {
+            held.open();
+            static_cast<void>(queued.pass());
+        } else if (batch[0].hidden[0] == 1) {
+            throw tensafe::device_error("the device is gone");
+        }
+    };
+    token_pipeline<sums> pipeline(engine, options(1, 2, 16));
+    const auto before = pipeline.submit(asking(0, 1));
+    REQUIRE(held.pass());
+    std::vector<sequence_ticket> tickets;
+    for (int s = 1; s <= 3; ++s) {
+        tickets.push_back(pipeline.submit(asking(static_cast<float>(s), 1)));
+    }
+    static_cast<void>(pipeline.submit(asking(6, 0, [&](int) { queued.open(); })));
+    before.wait();
+    CHECK_THROWS_AS(tickets[0].wait(), tensafe::device_error);
+    CHECK_THROWS_AS(tickets[1].wait(), tensafe::device_error);
+    tickets[2].wait();
+    CHECK(pipeline.report().failed == 2);
+}
+
+TEST_CASE("a sequence that is cancelled before its turn is never called") {
+    sums engine;
+    gate held;
+    gate release;
+    token_pipeline<sums> pipeline(engine, options(1, 4, 16));
+    const auto first = pipeline.submit(asking(1, 1, [&](int turn_number) {
+        if (turn_number == 0) {
+            held.open();
+            static_cast<void>(release.pass());
+        }
+    }));
+    REQUIRE(held.pass());
+    bool called = false;
+    const auto second = pipeline.submit(asking(2, 1, [&](int) { called = true; }));
+    second.cancel();
+    CHECK_FALSE(second.done());
+    release.open();
+    CHECK_THROWS_AS(second.wait(), cancelled_error);
+    first.wait();
+    CHECK_FALSE(called);
+    CHECK(second.status() == sequence_status::cancelled);
+    CHECK(pipeline.report().cancelled == 1);
+}
+
+TEST_CASE("cancelling takes effect at a turn boundary: with the engine, waiting for it, or in the forward") {
+    sums engine;
+    gate held;
+    gate release;
+    engine.before = [&](std::span<round_trip> batch) {
+        if (batch[0].hidden[0] == 1) {
+            held.open();
+            static_cast<void>(release.pass());
+        }
+    };
+    token_pipeline<sums> pipeline(engine, options(1, 1, 16));
+    std::atomic<int> calls{0};
+    const auto with_engine = pipeline.submit(asking(1, 5, [&](int) { ++calls; }));
+    REQUIRE(held.pass());
+    const auto waiting = pipeline.submit(asking(2, 5, [&](int) { ++calls; }));
+    gate in_forward;
+    gate cancelled;
+    const auto forward = pipeline.submit(asking(3, 5, [&](int) {
+        ++calls;
+        in_forward.open();
+        static_cast<void>(cancelled.pass());
+    }));
+    const auto ends = pipeline.submit(asking(4, 0, [&](int) { ++calls; }));
+    REQUIRE(in_forward.pass());
+    with_engine.cancel();
+    waiting.cancel();
+    forward.cancel();
+    cancelled.open();
+    release.open();
+    CHECK_THROWS_AS(with_engine.wait(), cancelled_error);
+    CHECK_THROWS_AS(waiting.wait(), cancelled_error);
+    CHECK_THROWS_AS(forward.wait(), cancelled_error);
+    ends.wait();
+    ends.cancel();  // too late
+    CHECK(ends.status() == sequence_status::finished);
+    CHECK(calls == 4);
+    pipeline.close();
+    CHECK(engine.batches == std::vector<std::vector<float>>{{1}});
+    CHECK(pipeline.report().round_trips == 1);
+}
+
+TEST_CASE("no more sequences are in flight than allowed: submissions wait, or are refused") {
+    sums engine;
+    gate release;
+    token_pipeline<sums> pipeline(engine, options(2, 4, 2));
+    const auto hold = [&](int) { static_cast<void>(release.pass()); };
+    const auto first = pipeline.submit(asking(1, 1, hold));
+    const auto second = pipeline.submit(asking(2, 1, hold));
+    token_sequence third = asking(3, 1);
+    CHECK_FALSE(pipeline.try_submit(std::move(third)).has_value());
+    REQUIRE(third != nullptr);  // it was left alone
+    release.open();
+    first.wait();  // and so there is room
+    const auto accepted = pipeline.try_submit(std::move(third));
+    REQUIRE(accepted.has_value());
+    accepted->wait();
+    second.wait();
+}
+
+TEST_CASE("a submitter waits until there is room, and then goes on") {
+    sums engine;
+    gate release;
+    token_pipeline<sums> pipeline(engine, options(1, 4, 1));
+    static_cast<void>(pipeline.submit(asking(1, 1, [&](int) { static_cast<void>(release.pass()); })));
+    std::atomic<bool> accepted{false};
+    std::thread submitter([&] {
+        static_cast<void>(pipeline.submit(asking(2, 1)));
+        accepted = true;
+    });
+    CHECK(waits_for_room(pipeline));
+    CHECK_FALSE(accepted);
+    release.open();
+    submitter.join();
+    pipeline.close();
+    CHECK(accepted);
+    CHECK(pipeline.report().submitters_waiting == 0);
+    CHECK(engine.batches == std::vector<std::vector<float>>{{1}, {2}});
+}
+
+TEST_CASE("several submitters share the room that there is") {
+    sums engine;
+    token_pipeline<sums> pipeline(engine, options(2, 4, 2));
+    // A sequence counts as over before it makes room, and as accepted after it has got some.
+    std::atomic<int> accepted{0};
+    std::atomic<int> over{0};
+    std::atomic<int> most{0};
+    constexpr int sequences = 50;
+    std::vector<std::thread> submitters;
+    for (int t = 0; t < 3; ++t) {
+        submitters.emplace_back([&] {
+            for (int i = 0; i < sequences; ++i) {
+                static_cast<void>(
+                    pipeline.submit(asking(1, 3, [&](int turn_number) { over += turn_number == 3; })));
+                const int now_accepted = ++accepted;
+                const int live = now_accepted - over.load();
+                int before = most.load();
+                while (live > before && !most.compare_exchange_weak(before, live)) {
+                }
+            }
+        });
+    }
+    for (std::thread& t : submitters) {
+        t.join();
+    }
+    pipeline.close();
+    CHECK(over == 3 * sequences);
+    CHECK(most <= 2);
+    CHECK(pipeline.report().finished == 3 * sequences);
+}
+
+TEST_CASE("stopping cancels what is in flight and wakes whoever waits for room") {
+    sums engine;
+    gate held;
+    gate release;
+    std::optional<token_pipeline<sums>> pipeline(std::in_place, engine, options(1, 4, 1));
+    const auto first = pipeline->submit(asking(1, 1, [&](int) {
+        held.open();
+        static_cast<void>(release.pass());
+    }));
+    REQUIRE(held.pass());
+    std::string thrown;
+    std::thread submitter([&] {
+        thrown = message_of<closed_error>([&] { static_cast<void>(pipeline->submit(asking(2, 1))); });
+    });
+    CHECK(waits_for_room(*pipeline));
+    pipeline->stop();
+    submitter.join();
+    CHECK(contains(thrown, "closed"));
+    CHECK_FALSE(first.done());
+    release.open();
+    CHECK_THROWS_AS(first.wait(), cancelled_error);
+    CHECK_THROWS_AS(static_cast<void>(pipeline->try_submit(asking(3, 1))), closed_error);
+    pipeline->close();
+    pipeline.reset();
+    CHECK_THROWS_AS(first.wait(), cancelled_error);  // tickets outlive the pipeline
+}
+
+TEST_CASE("closing waits for all sequences and takes no more; dropped tickets change nothing") {
+    sums engine;
+    token_pipeline<sums> pipeline(engine, options(2, 4, 16));
+    std::atomic<int> ended{0};
+    for (int s = 0; s < 10; ++s) {
+        static_cast<void>(pipeline.submit(asking(1, 7, [&](int turn_number) { ended += turn_number == 7; })));
+    }
+    pipeline.close();
+    CHECK(ended == 10);
+    CHECK(pipeline.report().finished == 10);
+    CHECK_THROWS_AS(static_cast<void>(pipeline.submit(asking(1, 1))), closed_error);
+    pipeline.close();  // again
+}
+
+TEST_CASE("a pipeline that is destroyed cancels endless sequences and lets go of their code") {
+    sums engine;
+    gate running;
+    const auto captured = std::make_shared<int>(0);
+    const std::weak_ptr<int> watched = captured;
+    std::vector<sequence_ticket> tickets;
+    {
+        token_pipeline<sums> pipeline(engine, options(2, 2, 16));
+        for (int s = 0; s < 6; ++s) {
+            tickets.push_back(pipeline.submit(asking(1, 1 << 30, [&, captured](int turn_number) {
+                if (turn_number == 3) {
+                    running.open();
+                }
+            })));
+        }
+        REQUIRE(running.pass());
+    }
+    CHECK(watched.use_count() == 1);
+    for (const auto& t : tickets) {
+        CHECK(t.status() == sequence_status::cancelled);
+    }
+}
+
+TEST_CASE("when a ticket says that a sequence is over, its code is gone and there is room") {
+    sums engine;
+    token_pipeline<sums> pipeline(engine, options(1, 1, 1));
+    for (int i = 0; i < 200; ++i) {
+        auto captured = std::make_shared<int>(0);
+        const std::weak_ptr<int> watched = captured;
+        const auto t = pipeline.submit(asking(1, 1, [c = std::move(captured)](int) {}));
+        t.wait();
+        REQUIRE(watched.expired());
+        auto next = pipeline.try_submit(asking(2, 0));
+        REQUIRE(next.has_value());
+        next->wait();
+    }
+}
+
+TEST_CASE("a ticket can be waited for with a limit") {
+    sums engine;
+    gate release;
+    token_pipeline<sums> pipeline(engine);
+    const auto t = pipeline.submit(asking(1, 0, [&](int) { static_cast<void>(release.pass()); }));
+    CHECK_FALSE(t.wait_for(std::chrono::milliseconds(1)));
+    release.open();
+    CHECK(t.wait_for(patience));
+}
+
+TEST_CASE("a sequence may submit others, but must not wait for room, tickets or the end") {
+    sums engine;
+    token_pipeline<sums> pipeline(engine, options(1, 4, 2));
+    std::optional<sequence_ticket> child;
+    std::string full;
+    std::string waited;
+    std::string closed;
+    bool refused = false;
+    const auto parent = pipeline.submit([&](std::span<const double>) {
+        child = pipeline.submit(asking(1, 2));
+        refused = !pipeline.try_submit(asking(2, 2)).has_value();
+        full = message_of<error>([&] { static_cast<void>(pipeline.submit(asking(2, 2))); });
+        waited = message_of<error>([&] { child->wait(); });
+        closed = message_of<error>([&] { pipeline.close(); });
+        return turn::end();
+    });
+    parent.wait();
+    REQUIRE(child.has_value());
+    child->wait();
+    CHECK(refused);
+    CHECK(contains(full, "try_submit"));
+    CHECK(contains(waited, "another thread"));
+    CHECK(contains(closed, "use stop"));
+    pipeline.submit(asking(3, 1)).wait();  // it was not closed
+}
+
+TEST_CASE("a sequence may stop its pipeline") {
+    sums engine;
+    token_pipeline<sums> pipeline(engine, options(2, 4, 16));
+    const auto endless = pipeline.submit(asking(1, 1 << 30));
+    const auto stopping = pipeline.submit([&](std::span<const double>) {
+        pipeline.stop();
+        return turn::end();
+    });
+    stopping.wait();
+    CHECK_THROWS_AS(endless.wait(), cancelled_error);
+}
+
+TEST_CASE("a pipeline that is stopped while requests are gathered sends none of them to the engine") {
+    sums engine;
+    gate held;
+    gate queued;
+    engine.before = [&](std::span<round_trip>) {
+        held.open();
+        static_cast<void>(queued.pass());
+    };
+    token_pipeline<sums> pipeline(engine, options(1, 4, 16));
+    static_cast<void>(pipeline.submit(asking(0, 1)));
+    REQUIRE(held.pass());
+    const auto gathered = pipeline.submit(asking(1, 1));
+    std::shared_ptr<void> stops(nullptr, [&](void*) { pipeline.stop(); });
+    const auto cancelled = pipeline.submit(asking(2, 1, [s = std::move(stops)](int) {}));
+    gate both_ask;
+    static_cast<void>(pipeline.submit(asking(3, 0, [&](int) { both_ask.open(); })));
+    REQUIRE(both_ask.pass());
+    cancelled.cancel();  // the engine's thread comes to it after the other, and it stops the pipeline then
+    queued.open();
+    CHECK_THROWS_AS(cancelled.wait(), cancelled_error);
+    CHECK_THROWS_AS(gathered.wait(), cancelled_error);
+    pipeline.close();
+    CHECK(engine.batches == std::vector<std::vector<float>>{{0}});
+}
+
+TEST_CASE("an exception that nobody waits for may call the pipeline when it goes away") {
+    struct calling {
+        std::shared_ptr<void> when_it_goes;
+    };
+    enum class thrown_by { sequence, round_trip, batch };
+    for (const thrown_by where : {thrown_by::sequence, thrown_by::round_trip, thrown_by::batch}) {
+        CAPTURE(static_cast<int>(where));
+        sums engine;
+        gate dropped;
+        gate gone;
+        const token_pipeline<sums>* called = nullptr;
+        const auto raise = [&] {
+            throw calling{std::shared_ptr<void>(nullptr, [&](void*) {
+                static_cast<void>(called->report());
+                gone.open();
+            })};
+        };
+        engine.after = [&](std::span<round_trip> batch) {
+            try {
+                raise();
+            } catch (...) {
+                if (where == thrown_by::batch) {
+                    throw;
+                }
+                batch[0].error = std::current_exception();
+            }
+        };
+        token_pipeline<sums> pipeline(engine);
+        called = &pipeline;
+        static_cast<void>(pipeline.submit(asking(1, 1, [&](int) {
+            static_cast<void>(dropped.pass());
+            if (where == thrown_by::sequence) {
+                raise();
+            }
+        })));
+        dropped.open();
+        CHECK(gone.pass());
+    }
+}
+
+TEST_CASE("while work is under way no part of a report passes the whole") {
+    nanoseconds now{0};
+    detail::pipeline_stopwatch watch([&] { return now; }, 3);
+    watch.submitted();
+    const auto first = watch.forward_began();
+    now = nanoseconds(2);
+    watch.forward_ended(first);
+    CHECK(watch.report().span.count() == 2);
+    watch.forward_began();
+    watch.forward_began();
+    now = nanoseconds(20);
+    watch.forward_began();  // counts what has been busy since: two forwards
+    CHECK(watch.report().span.count() == 20);
+    CHECK(watch.report().forward_busy.count() == 38);
+    CHECK(watch.report().forward_fraction() == doctest::Approx(38.0 / 60));
+    for (int i = 0; i < 3; ++i) {
+        watch.forward_ended(first);
+    }
+    watch.batch_began();
+    now = nanoseconds(60);
+    watch.forward_began();
+    CHECK(watch.report().span.count() == 60);
+    CHECK(watch.report().engine_busy.count() == 40);
+    CHECK(watch.report().engine_fraction() == doctest::Approx(40.0 / 60));
+    CHECK(watch.report().overlap() == 0);
+}
+
+TEST_CASE("a pause without work is not added to the span until work goes on") {
+    nanoseconds now{0};
+    detail::pipeline_stopwatch watch([&] { return now; }, 1);
+    watch.submitted();
+    const auto first = watch.forward_began();
+    now = nanoseconds(10);
+    watch.forward_ended(first);
+    now = nanoseconds(50);
+    watch.submitted();
+    const auto second = watch.forward_began();
+    CHECK(watch.report().span.count() == 10);
+    now = nanoseconds(60);
+    watch.forward_ended(second);
+    CHECK(watch.report().span.count() == 60);
+}
+
+TEST_CASE("options and engines that cannot work are refused") {
+    sums engine;
+    const auto refused = [&](std::size_t threads, std::size_t batch, std::size_t sequences) {
+        return message_of<parameter_error>(
+            [&] { token_pipeline<sums> pipeline(engine, options(threads, batch, sequences)); });
+    };
+    CHECK(contains(refused(0, 1, 1), "forward_threads: got 0"));
+    CHECK(contains(refused(1025, 1, 1), "forward_threads: got 1025, wanted 1 to 1024"));
+    CHECK(contains(refused(1, 0, 1), "largest_batch: got 0"));
+    CHECK(contains(refused(1, 1, 0), "most_sequences: got 0"));
+    CHECK(contains(refused(1, 1, static_cast<std::size_t>(-1)), "most_sequences: got"));
+    struct nothing {
+        std::size_t groups() const { return 0; }
+        std::size_t d(std::size_t) const { return 0; }
+        std::size_t rows(std::size_t) const { return 0; }
+        void run(std::span<round_trip>) {}
+    } none;
+    CHECK_THROWS_AS(token_pipeline<nothing>{none}, parameter_error);
+    token_pipeline<sums> pipeline(engine);
+    CHECK_THROWS_AS(static_cast<void>(pipeline.submit({})), parameter_error);
+    CHECK(pipeline.report().submitted == 0);
+    CHECK(pipeline.report().tokens_per_second() == 0);
+    CHECK(pipeline.report().mean_batch() == 0);
+}

@@ -1,0 +1,66 @@
+#include <tensafe/ckks/parameters.hpp>
+#include <tensafe/lora/protocol/cost.hpp>
+#include <tensafe/serving/usage.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace ckks = tensafe::ckks;
+namespace lora = tensafe::lora;
+using lora::usage;
+
+namespace {
+
+constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+
+using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
+
+/// Messages of the right sizes for a layout, made without any cryptography.
+template <class Packing, class Protection = lora::protects_adapter_rows<>>
+void check_against_the_cost_model(std::size_t tokens) {
+    constexpr lora::site_shape shape{.rank = 6, .d_in = 300, .d_out = 9};
+    const auto layout = lora::layout<small, Packing, Protection>::of(shape.rank, shape.d_in, 1);
+    const auto cost = lora::cost_of<small, Packing, Protection>(shape, lora::mode::client_held_b, tokens);
+    lora::request<small> request;
+    request.tokens = tokens;
+    request.inputs.assign(layout.inputs(),
+                          std::vector<std::uint8_t>(lora::packed_residues_bytes<small>(small::degree)));
+    lora::reply<small, Packing, Protection> reply;
+    const auto budget = layout.budget();
+    for (std::size_t o = 0; o < layout.outputs(); ++o) {
+        const int bits = layout.reply_bits(budget, o);
+        reply.outputs.push_back(
+            {std::vector<std::uint8_t>(tensafe::wire::packed_bytes(layout.wanted(o, tokens), bits)),
+             std::vector<std::uint8_t>(tensafe::wire::packed_bytes(small::degree, bits))});
+    }
+    const usage used = lora::usage_of(request, reply, layout);
+    CHECK(used.requests == 1);
+    CHECK(used.refused == 0);
+    CHECK(used.tokens == tokens);
+    CHECK(used.products == cost.server.products);
+    CHECK(used.bytes_up == cost.bytes_up);
+    CHECK(used.bytes_down == cost.bytes_down);
+    const usage refused = lora::refused_usage_of(request);
+    CHECK(refused == usage{0, 1, 0, 0, cost.bytes_up, 0});
+}
+
+}  // namespace
+
+TEST_CASE("what a request used is what the cost model says, for tiles and for column batches") {
+    check_against_the_cost_model<lora::coefficient_tiles<4>>(1);
+    check_against_the_cost_model<lora::column_batched>(1);
+    check_against_the_cost_model<lora::column_batched>(100);
+}
+
+TEST_CASE("usages add up counter by counter and stay at the largest value") {
+    usage a{1, 2, 3, 4, 5, 6};
+    const usage b{10, 20, 30, 40, 50, 60};
+    CHECK(a + b == usage{11, 22, 33, 44, 55, 66});
+    a += {most - 1, most - 2, most - 2, most, 0, most - 7};
+    CHECK(a == usage{most, most, most, most, 5, most - 1});
+    CHECK(a + a == usage{most, most, most, most, 10, most});
+}

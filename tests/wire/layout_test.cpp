@@ -1,0 +1,183 @@
+#include <tensafe/core/error.hpp>
+#include <tensafe/lora/packing/coefficient_tiles.hpp>
+#include <tensafe/wire/layout.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "../random_values.hpp"
+#include "../refusal.hpp"
+#include "golden_message.hpp"
+#include "wire_fixture.hpp"
+
+namespace wire = tensafe::wire;
+namespace lora = tensafe::lora;
+namespace ckks = tensafe::ckks;
+using tensafe::format_error;
+using tensafe::parameter_error;
+using tensafe::shape_error;
+using tests::refusal;
+using wire_fixture::byte_vector;
+using wire_fixture::with_number;
+
+namespace {
+
+using P = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
+
+lora::model_layout some_layout() {
+    lora::model_layout l;
+    l.largest_prefill = 128;
+    l.groups.push_back(
+        {"layers.0.attn_in", 2048, 1.5, {{"layers.0.q", 32, 2048, 2.0}, {"layers.0.k", 8, 256, -0.25}}});
+    l.groups.push_back({"layers.0.grüße", 7, 0, {{"layers.0.ü", 1, 1, 0}}});
+    return l;
+}
+
+lora::model_layout blind_layout() {
+    lora::model_layout l;
+    l.mode = lora::mode::blind;
+    l.groups.push_back({"in", 300, 0x1p-20, {{"q", 4, 60, 0x1p-256}, {"k", 4, 61, 0x1p256}}});
+    return l;
+}
+
+using tiles = lora::coefficient_tiles<4>;
+using protects = lora::protects_adapter_rows<>;
+
+template <class Packing = tiles, class Protection = protects>
+byte_vector write(const lora::model_layout& l, const wire::envelope& from = {}) {
+    return wire::write_model_layout<P, Packing, Protection>(l, from);
+}
+template <class Packing = tiles, class Protection = protects>
+lora::model_layout read(const byte_vector& message) {
+    return wire::read_model_layout<P, Packing, Protection>(message);
+}
+
+const auto read_layout = [](const byte_vector& message) { static_cast<void>(read(message)); };
+
+// Where the numbers of the body of some_layout() stand.
+constexpr std::size_t mode_at = 48;
+constexpr std::size_t groups_at = 56;
+constexpr std::size_t input_at = 60;               // its length, 16, and its bytes
+constexpr std::size_t d_at = input_at + 4 + 16;    // d, row_norm, number of sites
+constexpr std::size_t site_at = d_at + 4 + 8 + 4;  // length of "layers.0.q"
+constexpr std::size_t rank_at = site_at + 4 + 10;  // rank, d_out, scale
+
+}  // namespace
+
+TEST_CASE("a model layout comes back equal, in both modes, and an empty one too") {
+    for (const auto& l : {some_layout(), blind_layout(), lora::model_layout{}}) {
+        const byte_vector message = write(l, {1, 2});
+        CHECK(read(message) == l);
+        const wire::header h = wire::read_header(message);
+        CHECK(h.what == wire::kind::model_layout);
+        CHECK(h.set == wire::set_id<P>);
+        CHECK(h.scheme == wire::scheme_id<tiles, protects>);
+        CHECK(h.envelope() == wire::envelope{1, 2});
+    }
+}
+
+TEST_CASE("golden model layouts of version 1 read back, and today's writer gives their bytes") {
+    const auto check = [](const char* name, const lora::model_layout& l) {
+        const byte_vector today = write(l, {5, 0});
+        const byte_vector kept = tests::golden(name, today);
+        CHECK(kept == today);
+        CHECK(read(kept) == l);
+    };
+    check("model_layout_client_held_b", some_layout());
+    check("model_layout_blind", blind_layout());
+}
+
+TEST_CASE("a model layout that is cut, lengthened or changed by one bit is refused") {
+    const byte_vector good = write(some_layout());
+    wire_fixture::every_truncation_is_refused(good, read_layout);
+    wire_fixture::every_flipped_bit_is_refused(good, read_layout);
+}
+
+TEST_CASE("a model layout for another set, packing or protection is refused and both are named") {
+    const byte_vector good = write(some_layout());
+    const std::string set = refusal<parameter_error>(
+        [&] { static_cast<void>(wire::read_model_layout<ckks::private_n4096, tiles, protects>(good)); });
+    CHECK(contains(set, "got an unknown parameter set (id 0x"));
+    CHECK(contains(set, "wanted private_n4096"));
+    using eight = lora::coefficient_tiles<8>;
+    const std::string packing = refusal<parameter_error>([&] { static_cast<void>(read<eight>(good)); });
+    CHECK(contains(packing, "got coefficient_tiles 4, protects"));
+    CHECK(contains(packing, "wanted coefficient_tiles 8, protects"));
+    CHECK(read<eight>(write<eight>(some_layout())) == some_layout());
+    using bare = lora::reveals_adapter_rows;
+    CHECK_THROWS_AS((static_cast<void>(read<tiles, bare>(good))), parameter_error);
+}
+
+TEST_CASE("counts and lengths that lie are refused, and no memory is taken for what they announce") {
+    const byte_vector good = write(some_layout());
+    constexpr auto most = std::numeric_limits<std::uint32_t>::max();
+    const auto refused = [&](std::size_t at, std::uint32_t value) {
+        return refusal<format_error>([&] { read_layout(with_number(good, at, value)); });
+    };
+    REQUIRE(wire_fixture::get<std::uint32_t>(good, groups_at) == 2);
+    REQUIRE(wire_fixture::get<std::uint32_t>(good, input_at) == 16);
+    REQUIRE(wire_fixture::get<std::uint32_t>(good, d_at) == 2048);
+    REQUIRE(wire_fixture::get<std::uint32_t>(good, site_at) == 10);
+    REQUIRE(wire_fixture::get<std::uint32_t>(good, rank_at) == 32);
+    CHECK(contains(refused(mode_at, 2), "got mode number 2, wanted 0 (client_held_b) or 1 (blind)"));
+    CHECK(contains(refused(groups_at, 1), "bytes too many at the end"));
+    CHECK(contains(refused(groups_at, 3), "got 0 more bytes, wanted 4"));
+    CHECK(contains(refused(groups_at, most), "got 0 more bytes, wanted 4"));
+    CHECK(contains(refused(input_at, 0), "got a name of 0 bytes for an input, wanted 1 to 4096"));
+    CHECK(contains(refused(input_at, 4097), "got a name of 4097 bytes for an input"));
+    CHECK(contains(refused(input_at, 4096), "more bytes, wanted 4096"));
+    CHECK(contains(refused(site_at, most), "got a name of 4294967295 bytes for a site"));
+    CHECK(contains(refusal<shape_error>([&] { read_layout(with_number(good, d_at + 12, most)); }),
+                   "sites or more, wanted at most 1048576"));
+    CHECK_THROWS_AS(read_layout(with_number<std::uint32_t>(good, d_at + 12, 1U << 20)), format_error);
+    CHECK_THROWS_AS(read_layout(with_number<std::uint32_t>(good, d_at + 12, 3)), tensafe::error);
+}
+
+TEST_CASE("a layout that no model server has is refused, by reader and writer") {
+    const byte_vector good = write(some_layout());
+    constexpr auto most = std::numeric_limits<std::uint32_t>::max();
+    CHECK_THROWS_AS(read_layout(with_number<std::uint32_t>(good, d_at, 0)), shape_error);
+    CHECK_THROWS_AS(read_layout(with_number(good, d_at, most)), shape_error);
+    CHECK_THROWS_AS(read_layout(with_number(good, rank_at, most)), shape_error);
+    CHECK_THROWS_AS(read_layout(with_number(good, rank_at + 4, std::uint32_t{0})), shape_error);
+    CHECK_THROWS_AS(read_layout(with_number<std::uint32_t>(good, d_at + 12, 0)), tensafe::error);
+    for (const double x :
+         {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+        CHECK_THROWS_AS(read_layout(with_number(good, d_at + 4, x)), parameter_error);
+        CHECK_THROWS_AS(read_layout(with_number(good, rank_at + 8, x)), parameter_error);
+    }
+    CHECK_THROWS_AS(read_layout(with_number(good, d_at + 4, -1.0)), parameter_error);
+    // A control character, and half a character, in a name.
+    CHECK_THROWS_AS(read_layout(with_number(good, site_at + 4, std::uint8_t{7})), parameter_error);
+    CHECK_THROWS_AS(read_layout(with_number(good, input_at + 4, std::uint8_t{0xC3})), parameter_error);
+    // The name of the other site: k becomes q.
+    const std::size_t second = rank_at + 16 + 4 + 9;
+    REQUIRE(good[second] == 'k');
+    CHECK(
+        contains(refusal<parameter_error>([&] { read_layout(with_number(good, second, std::uint8_t{'q'})); }),
+                 "is there twice"));
+    // Scales that are fine for client_held_b.
+    CHECK_THROWS_AS(read_layout(with_number<std::uint32_t>(good, mode_at, 1)), parameter_error);
+
+    auto bad = some_layout();
+    bad.groups[0].sites.clear();
+    CHECK_THROWS_AS(static_cast<void>(write(bad)), shape_error);
+    bad = some_layout();
+    bad.largest_prefill = std::size_t{1} << 32;
+    CHECK_THROWS_AS(static_cast<void>(write(bad)), parameter_error);
+}
+
+TEST_CASE("random bodies with right checksums are refused, or are layouts that pass their check") {
+    const byte_vector good = write(some_layout());
+    CHECK(wire_fixture::read_random_bodies(good, 1, 3000, [](const byte_vector& message) {
+              const auto l = read(message);
+              l.check();
+              REQUIRE(read(write(l)) == l);
+          }) > 0);
+}

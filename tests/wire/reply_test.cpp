@@ -1,0 +1,264 @@
+#include <tensafe/core/error.hpp>
+#include <tensafe/lora/protocol/cost.hpp>
+#include <tensafe/wire/reply.hpp>
+#include <tensafe/wire/request.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../random_values.hpp"
+#include "../refusal.hpp"
+#include "golden_message.hpp"
+#include "wire_fixture.hpp"
+#include "wire_messages.hpp"
+
+namespace wire = tensafe::wire;
+using tensafe::format_error;
+using tensafe::parameter_error;
+using tensafe::shape_error;
+using tests::refusal;
+using namespace wire_messages;
+using wire_fixture::byte_vector;
+using wire_fixture::with_number;
+
+namespace {
+
+template <class Packing, class Protection>
+using layout = lora::layout<small, Packing, Protection>;
+
+// Two products; the last has two coefficients of c0.
+const auto of_six = layout<tiles, protects>::of(6, 300, 1);
+const auto bare_of_six = layout<tiles, bare>::of(6, 300, 1);
+
+template <class Layout>
+auto reader(const Layout& l, std::size_t tokens = 1) {
+    return
+        [&l, tokens](const byte_vector& message) { static_cast<void>(wire::read_reply(message, l, tokens)); };
+}
+
+template <class Packing, class Protection>
+void goes_through(const layout<Packing, Protection>& l, std::size_t tokens) {
+    const auto r = some_reply(l, tokens, l.rank);
+    const byte_vector message = wire::write_reply(r, {7, 3});
+    CHECK(message.size() == r.bytes());
+    const auto cost =
+        lora::cost_of<small, Packing, Protection>({l.rank, l.d, 1}, lora::mode::client_held_b, tokens);
+    CHECK(message.size() == cost.bytes_down);
+    CHECK(wire::write_request<Packing, Protection>(some_request(l, tokens, 1)).size() == cost.bytes_up);
+    CHECK(same(wire::read_reply(message, l, tokens), r));
+    const wire::header h = wire::read_header(message);
+    CHECK(h.what == wire::kind::reply);
+    CHECK(h.set == wire::set_id<small>);
+    CHECK(h.scheme == wire::scheme_id<Packing, Protection>);
+    CHECK(h.envelope() == wire::envelope{7, 3});
+}
+
+}  // namespace
+
+TEST_CASE("a reply comes back bit for bit, in as many bytes as it says: three packings, three protections") {
+    for (const std::size_t rank : {1U, 4U, 5U, 32U, 33U}) {
+        goes_through(layout<tiles, protects>::of(rank, 300, 1), 1);
+        goes_through(layout<tiles, narrow>::of(rank, 300, 1), 1);
+        goes_through(layout<tiles, bare>::of(rank, 300, 1), 1);
+        goes_through(layout<lora::replicated_slots<>, protects>::of(rank, 300, 1), 1);
+    }
+    for (const std::size_t tokens : {1U, 3U, 1024U}) {
+        goes_through(layout<columns, protects>::of(2, 3, 1), tokens);
+        goes_through(layout<columns, bare>::of(2, 3, 1), tokens);
+    }
+}
+
+TEST_CASE("the body is rank, d, tokens, then c0 and c1 of each product") {
+    const auto r = some_reply(of_six, 1, 1);
+    const byte_vector message = wire::write_reply(r);
+    CHECK(wire_fixture::get<std::uint32_t>(message, 48) == 6);
+    CHECK(wire_fixture::get<std::uint32_t>(message, 52) == 300);
+    CHECK(wire_fixture::get<std::uint32_t>(message, 56) == 1);
+    byte_vector body;
+    for (const auto& output : r.outputs) {
+        body.insert(body.end(), output.c0.begin(), output.c0.end());
+        body.insert(body.end(), output.c1.begin(), output.c1.end());
+    }
+    CHECK(std::equal(body.begin(), body.end(), message.begin() + 60, message.end() - 4));
+}
+
+TEST_CASE("golden replies of version 1 read back, and today's writer gives their bytes") {
+    const auto check = [](const char* name, const auto& l, std::size_t tokens) {
+        const auto r = some_reply(l, tokens, 2026);
+        const byte_vector today = wire::write_reply(r, {5, 1});
+        const byte_vector kept = tests::golden(name, today);
+        CHECK(kept == today);
+        CHECK(same(wire::read_reply(kept, l, tokens), r));
+    };
+    check("reply_tiles4_protected_n1024_r3_d200", layout<tiles, protects>::of(3, 200, 1), 1);
+    check("reply_tiles4_calibrated5_n1024_r3_d200", layout<tiles, narrow>::of(3, 200, 1), 1);
+    check("reply_columns_protected_n1024_r1_d3_t5", layout<columns, protects>::of(1, 3, 1), 5);
+    check("reply_tiles4_bare_n1024_r3_d200", layout<tiles, bare>::of(3, 200, 1), 1);
+}
+
+TEST_CASE("a reply that is cut, lengthened or changed by one bit is refused") {
+    const byte_vector good = wire::write_reply(some_reply(of_six, 1, 1), {1, 2});
+    wire_fixture::every_truncation_is_refused(good, reader(of_six));
+    wire_fixture::every_flipped_bit_is_refused(good, reader(of_six));
+    const byte_vector plain = wire::write_reply(some_reply(bare_of_six, 1, 1));
+    wire_fixture::every_truncation_is_refused(plain, reader(bare_of_six));
+    wire_fixture::every_flipped_bit_is_refused(plain, reader(bare_of_six));
+}
+
+TEST_CASE("a reply to something else is refused and both are named") {
+    const byte_vector good = wire::write_reply(some_reply(of_six, 1, 1));
+    CHECK(refusal<shape_error>([&] { reader(layout<tiles, protects>::of(7, 300, 1))(good); }) ==
+          "read_reply: got a reply for a 6 x 300 matrix and 1 hidden states, wanted a 7 x 300 matrix and 1 "
+          "hidden "
+          "states");
+    const auto batch = layout<columns, protects>::of(2, 3, 1);
+    const byte_vector of_five = wire::write_reply(some_reply(batch, 5, 1));
+    CHECK(contains(refusal<shape_error>([&] { reader(batch, 4)(of_five); }),
+                   "and 5 hidden states, wanted a 2 x 3 matrix and 4 hidden states"));
+    for (const std::size_t tokens : {std::size_t{0}, std::size_t{1025}}) {
+        CHECK(contains(refusal<shape_error>([&] { reader(batch, tokens)(of_five); }), "wanted 1 to 1024"));
+    }
+    constexpr auto most = std::numeric_limits<std::uint32_t>::max();
+    for (const std::size_t at : {48U, 52U, 56U}) {
+        for (const std::uint32_t value : {std::uint32_t{0}, std::uint32_t{7}, most}) {
+            CHECK_THROWS_AS(reader(of_six)(with_number<std::uint32_t>(good, at, value)), shape_error);
+        }
+    }
+    CHECK_THROWS_AS(reader(layout<tiles, protects>{})(good), shape_error);
+}
+
+TEST_CASE("a reply of another packing or protection is refused and both are named") {
+    const byte_vector good = wire::write_reply(some_reply(of_six, 1, 1));
+    const auto message = [&](const auto& l) { return refusal<parameter_error>([&] { reader(l)(good); }); };
+    const std::string got =
+        "reply: packing and protection: got coefficient_tiles 4, protects_adapter_rows, "
+        "rigorous, precision 0.00012 (scheme id 0x";
+    const std::string of_bare = message(bare_of_six);
+    CHECK(of_bare.starts_with(got));
+    CHECK(contains(of_bare, "wanted coefficient_tiles 4, reveals_adapter_rows, rigorous, precision 0.00012"));
+    CHECK(contains(message(layout<tiles, narrow>::of(6, 300, 1)),
+                   "wanted coefficient_tiles 4, protects_adapter_rows, calibrated 5, precision 0.00027"));
+    CHECK(contains(message(layout<columns, protects>::of(6, 300, 1)), "wanted column_batched, protects"));
+    CHECK(contains(message(layout<lora::coefficient_tiles<8>, protects>::of(6, 300, 1)),
+                   "wanted coefficient_tiles 8, protects"));
+    const byte_vector unknown = with_number<std::uint64_t>(good, 16, 0x99);
+    CHECK(contains(refusal<parameter_error>([&] { reader(of_six)(unknown); }),
+                   "got an unknown packing and protection (scheme id 0x0000000000000099), wanted coeff"));
+    byte_vector request = good;
+    request[5] = 16;
+    CHECK(refusal<format_error>([&] { reader(of_six)(wire_fixture::sealed(request)); }) ==
+          "message: got a request, wanted a reply");
+    CHECK(contains(refusal<parameter_error>([&] {
+                       reader(of_six)(with_number<std::uint64_t>(good, 8, wire::set_id<ckks::private_n4096>));
+                   }),
+                   "got private_n4096"));
+}
+
+TEST_CASE("an erased c1 and unused bits are refused, in every product, and what was there before stays") {
+    const auto before = some_reply(of_six, 1, 1);
+    auto into = before;
+    for (std::size_t o = 0; o < 2; ++o) {
+        auto erased = some_reply(of_six, 1, 2);
+        byte_vector message = wire::write_reply(erased);
+        const auto c1 = std::search(message.begin(), message.end(), erased.outputs[o].c1.begin(),
+                                    erased.outputs[o].c1.end());
+        REQUIRE(c1 != message.end());
+        std::fill_n(c1, erased.outputs[o].c1.size(), std::uint8_t{0});
+        message = wire_fixture::sealed(std::move(message));
+        CHECK(contains(refusal<format_error>([&] { wire::read_reply(message, of_six, 1, into); }),
+                       "the c1 of product " + std::to_string(o) + " is zero"));
+        std::fill(erased.outputs[o].c1.begin(), erased.outputs[o].c1.end(), std::uint8_t{0});
+        CHECK(contains(refusal<parameter_error>([&] { static_cast<void>(wire::write_reply(erased)); }),
+                       "write_reply: the c1 of product " + std::to_string(o) + " is zero"));
+        erased.outputs[o].c1.back() = 0x80;  // one bit of one coefficient is enough
+        CHECK(wire_fixture::takes(reader(of_six), wire::write_reply(erased)) == 1);
+    }
+    const int bits = of_six.reply_bits(of_six.budget(), 1);
+    REQUIRE(2 * bits % 8 != 0);
+    auto padded = some_reply(of_six, 1, 2);
+    padded.outputs[1].c0.back() |= static_cast<std::uint8_t>(1U << 2 * bits % 8);
+    const byte_vector message = wire::write_reply(padded);
+    CHECK(refusal<format_error>([&] { wire::read_reply(message, of_six, 1, into); }) ==
+          "read_reply: the unused bits after c0 of product 1 are not zero");
+    CHECK(same(into, before));
+}
+
+TEST_CASE("a bare residue that is not below its prime is refused, and names limb and prime") {
+    auto r = some_reply(bare_of_six, 1, 1);
+    const auto refused = [&](const char* text) {
+        const byte_vector message = wire::write_reply(r);
+        return contains(refusal<format_error>([&] { reader(bare_of_six)(message); }), text);
+    };
+    r.outputs[1].c0[1][2] = small::basis::prime<1>;
+    CHECK(refused("reply: c0, limb 1: got a residue "));
+    r = some_reply(bare_of_six, 1, 1);
+    r.outputs[0].c1.limb<0>()[1023] = small::basis::prime<0>;
+    CHECK(refused("reply: c1, limb 0: got a residue "));
+    r.outputs[0].c1.limb<0>()[1023] = small::basis::prime<0> - 1;
+    CHECK(wire_fixture::takes(reader(bare_of_six), wire::write_reply(r)) == 1);
+}
+
+TEST_CASE("a bare c1 of zeros is refused where it shows the product, and is that of a zero matrix else") {
+    for (std::size_t o = 0; o < 2; ++o) {
+        auto r = some_reply(bare_of_six, 1, 1);
+        byte_vector message = wire::write_reply(r);
+        // Limb 1 of c1, of 44 bits a residue, is the last of a product.
+        constexpr std::size_t limb_bytes = 1024 / 8 * 44;
+        const std::size_t product = (message.size() - 64) / 2;
+        std::fill_n(message.begin() + static_cast<std::ptrdiff_t>(60 + (o + 1) * product - limb_bytes),
+                    limb_bytes, std::uint8_t{0});
+        message = wire_fixture::sealed(std::move(message));
+        CHECK(refusal<format_error>([&] { reader(bare_of_six)(message); }) ==
+              "read_reply: limb 1: c1 is zero and c0 is not: everybody could read the product");
+        const auto c1 = r.outputs[o].c1.limb<1>();
+        std::fill(c1.begin(), c1.end(), word{0});
+        CHECK_THROWS_AS(static_cast<void>(wire::write_reply(r)), parameter_error);
+        auto& c0 = r.outputs[o].c0[1];
+        std::fill(c0.begin(), c0.end(), word{0});
+        CHECK(same(wire::read_reply(wire::write_reply(r), bare_of_six), r));
+    }
+}
+
+TEST_CASE("what no reader takes is not written") {
+    auto r = some_reply(bare_of_six, 1, 1);
+    r.outputs[1].c0[1] = tensafe::memory::buffer<word>(5);
+    CHECK(contains(refusal<shape_error>([&] { static_cast<void>(wire::write_reply(r)); }),
+                   "got a limb of 5 coefficients, wanted 4"));
+    r = some_reply(bare_of_six, 1, 1);
+    static_cast<void>(std::move(r.outputs[0].c1).take());
+    CHECK_THROWS_AS(static_cast<void>(wire::write_reply(r)), shape_error);
+    auto wide = some_reply(of_six, 1, 1);
+    wide.rank = std::size_t{1} << 32;
+    CHECK_THROWS_AS(static_cast<void>(wire::write_reply(wide)), parameter_error);
+}
+
+TEST_CASE("a reply is read into one of another shape") {
+    const auto large = layout<tiles, bare>::of(12, 300, 1);
+    auto r = some_reply(large, 1, 1);
+    const auto wanted = some_reply(bare_of_six, 1, 2);
+    wire::read_reply(wire::write_reply(wanted), bare_of_six, 1, r);
+    CHECK(same(r, wanted));
+    wire::read_reply(wire::write_reply(some_reply(large, 1, 3)), large, 1, r);
+    CHECK(same(r, some_reply(large, 1, 3)));
+}
+
+TEST_CASE("random bodies with right checksums are refused, or are replies of the right shape") {
+    const auto check = [](const auto& l) {
+        const byte_vector good = wire::write_reply(some_reply(l, 1, 1));
+        const std::size_t taken =
+            wire_fixture::read_random_bodies(good, 1, 200, [&](const byte_vector& message) {
+                const auto r = wire::read_reply(message, l);
+                REQUIRE((r.rank == l.rank && r.d == l.d && r.tokens == 1 && r.outputs.size() == l.outputs()));
+            });
+        CHECK(taken > 0);
+    };
+    check(of_six);
+    check(bare_of_six);
+}

@@ -1,0 +1,215 @@
+#include <tensafe/core/error.hpp>
+#include <tensafe/lora/packing/interleaved_slots.hpp>
+#include <tensafe/wire/request.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "../random_values.hpp"
+#include "../refusal.hpp"
+#include "golden_message.hpp"
+#include "wire_fixture.hpp"
+#include "wire_messages.hpp"
+
+namespace wire = tensafe::wire;
+using tensafe::format_error;
+using tensafe::parameter_error;
+using tensafe::shape_error;
+using tests::refusal;
+using namespace wire_messages;
+using wire_fixture::byte_vector;
+using wire_fixture::with_number;
+
+namespace {
+
+using tile_layout = lora::layout<small, tiles, protects>;
+using column_layout = lora::layout<small, columns, protects>;
+
+const tile_layout of_300 = tile_layout::of(6, 300, 1);
+
+// Where the numbers of the body stand.
+constexpr std::size_t d_at = 48;
+constexpr std::size_t block_at = 52;
+constexpr std::size_t tokens_at = 56;
+
+/// As one for tiles, unless it says what else it was made for.
+template <class Packing = tiles, class Protection = protects>
+byte_vector write(const lora::request<small>& r, const wire::envelope& from = {}) {
+    return wire::write_request<Packing, Protection>(r, from);
+}
+
+auto reader(const tile_layout& l) {
+    return [&l](const byte_vector& message) { static_cast<void>(wire::read_request(message, l)); };
+}
+
+}  // namespace
+
+TEST_CASE("a request comes back bit for bit, in as many bytes as it says, whatever its packing") {
+    const auto goes_through = []<class Packing, class Protection>(
+                                  const lora::layout<small, Packing, Protection>& l, std::size_t tokens) {
+        const auto r = some_request(l, tokens, l.d);
+        const byte_vector message = write<Packing, Protection>(r, {7, 3});
+        CHECK(message.size() == r.bytes());
+        CHECK(same(wire::read_request(message, l), r));
+        const wire::header h = wire::read_header(message);
+        CHECK(h.what == wire::kind::request);
+        CHECK(h.set == wire::set_id<small>);
+        CHECK(h.scheme == wire::scheme_id<Packing, Protection>);
+        CHECK(h.envelope() == wire::envelope{7, 3});
+        CHECK(h.body_bytes == message.size() - 52);
+    };
+    for (const std::size_t d : {1U, 255U, 256U, 257U, 300U, 1024U}) {
+        goes_through(tile_layout::of(6, d, 1), 1);
+    }
+    goes_through(lora::layout<small, tiles, bare>::of(6, 300, 1), 1);
+    goes_through(lora::layout<small, lora::replicated_slots<>, protects>::of(6, 300, 1), 1);
+    goes_through(column_layout::of(6, 5, 1), 1);
+    goes_through(column_layout::of(6, 5, 1), small::degree);
+}
+
+TEST_CASE("the body is d, block, tokens, the seed and the packed residues, in this order") {
+    const auto r = some_request(of_300, 1, 1);
+    const byte_vector message = write(r);
+    CHECK(wire_fixture::get<std::uint32_t>(message, d_at) == 300);
+    CHECK(wire_fixture::get<std::uint32_t>(message, block_at) == 256);
+    CHECK(wire_fixture::get<std::uint32_t>(message, tokens_at) == 1);
+    CHECK(std::equal(r.seed.bytes.begin(), r.seed.bytes.end(), message.begin() + 60));
+    CHECK(std::equal(r.inputs[0].begin(), r.inputs[0].end(), message.begin() + 92));
+    CHECK(std::equal(r.inputs[1].begin(), r.inputs[1].end(), message.begin() + 92 + 11392));
+}
+
+TEST_CASE("a golden request of version 1 reads back, and today's writer gives its bytes") {
+    const auto l = tile_layout::of(6, 200, 1);
+    const auto r = some_request(l, 1, 2026);
+    const byte_vector today = write(r, {0x0102030405060708, 9});
+    const byte_vector kept = tests::golden("request_tiles4_n1024_d200", today);
+    CHECK(kept == today);
+    CHECK(same(wire::read_request(kept, l), r));
+    CHECK(wire::read_header(kept).envelope() == wire::envelope{0x0102030405060708, 9});
+}
+
+TEST_CASE("a request that is cut, lengthened or changed by one bit is refused") {
+    const byte_vector good = write(some_request(of_300, 1, 1), {1, 2});
+    wire_fixture::every_truncation_is_refused(good, reader(of_300));
+    wire_fixture::every_flipped_bit_is_refused(good, reader(of_300));
+}
+
+TEST_CASE("a request for another layout is refused and both are named") {
+    const byte_vector good = write(some_request(of_300, 1, 1));
+    const auto message_for = [&](const byte_vector& message, const auto& l) {
+        return refusal<shape_error>([&] { static_cast<void>(wire::read_request(message, l)); });
+    };
+    CHECK(
+        message_for(good, tile_layout::of(6, 301, 1)) ==
+        "read_request: got a request of 1 hidden states of 300 entries, 256 in a ciphertext, wanted 1 hidden "
+        "states of 301 entries, 256 in a ciphertext");
+    CHECK(contains(message_for(write<columns>(some_request(of_300, 1, 1)), column_layout::of(6, 300, 1)),
+                   "wanted 1 to 1024 hidden states of 300 entries, 1 in a ciphertext"));
+}
+
+TEST_CASE("a request for another packing or protection is refused and both are named") {
+    const byte_vector good = write(some_request(of_300, 1, 1));
+    const auto message_for = [&](const auto& l) {
+        return refusal<parameter_error>([&] { static_cast<void>(wire::read_request(good, l)); });
+    };
+    const std::string eight =
+        message_for(lora::layout<small, lora::coefficient_tiles<8>, protects>::of(6, 300, 1));
+    CHECK(contains(eight, "request: packing and protection: got coefficient_tiles 4, protects_adapter_rows"));
+    CHECK(contains(eight, "wanted coefficient_tiles 8, protects_adapter_rows"));
+    CHECK(contains(message_for(column_layout::of(6, 300, 1)), "wanted column_batched, protects"));
+    // The same length and shape: nothing else would tell.
+    CHECK(contains(message_for(lora::layout<small, tiles, bare>::of(6, 300, 1)),
+                   "wanted coefficient_tiles 4, reveals_adapter_rows"));
+}
+
+TEST_CASE("shapes that lie are refused before memory is taken for them") {
+    const byte_vector good = write(some_request(of_300, 1, 1));
+    constexpr auto most = std::numeric_limits<std::uint32_t>::max();
+    const auto refused = [&](std::size_t at, std::uint32_t value) {
+        const byte_vector bad = with_number<std::uint32_t>(good, at, value);
+        CHECK(contains(refusal<shape_error>([&] { reader(of_300)(bad); }), std::to_string(value)));
+    };
+    for (const std::size_t at : {d_at, block_at, tokens_at}) {
+        refused(at, 0);
+        refused(at, most);
+    }
+    refused(tokens_at, 2);
+    refused(d_at, 299);
+
+    // Tokens of a column batch, up to N.
+    const auto l = column_layout::of(3, 2, 1);
+    const byte_vector batch = write<columns>(some_request(l, 10, 1));
+    for (const std::uint32_t tokens : {std::uint32_t{0}, std::uint32_t{1025}, most}) {
+        const byte_vector bad = with_number<std::uint32_t>(batch, tokens_at, tokens);
+        CHECK_THROWS_AS(static_cast<void>(wire::read_request(bad, l)), shape_error);
+    }
+    CHECK(wire::read_request(with_number<std::uint32_t>(batch, tokens_at, 1024), l).tokens == 1024);
+
+    // One ciphertext too few, one too many: the shape is right, the length is not.
+    auto r = some_request(of_300, 1, 1);
+    r.inputs.pop_back();
+    CHECK_THROWS_AS(reader(of_300)(write(r)), format_error);
+    r = some_request(of_300, 1, 1);
+    r.inputs.push_back(r.inputs.front());
+    CHECK_THROWS_AS(reader(of_300)(write(r)), format_error);
+}
+
+TEST_CASE("a message of another kind, set or scheme is refused and both are named") {
+    const byte_vector good = write(some_request(of_300, 1, 1));
+    byte_vector other = good;
+    other[5] = 17;
+    CHECK(refusal<format_error>([&] { reader(of_300)(wire_fixture::sealed(other)); }) ==
+          "message: got a reply, wanted a request");
+    const std::string set = refusal<parameter_error>(
+        [&] { reader(of_300)(with_number<std::uint64_t>(good, 8, wire::set_id<ckks::private_n4096>)); });
+    CHECK(contains(set, "got private_n4096 (N = 4096, primes of 45 and 44 bits"));
+    CHECK(contains(set, "wanted a parameter set without a name (N = 1024, primes of 45 and 44 bits"));
+    CHECK_THROWS_AS(reader(of_300)(with_number<std::uint64_t>(good, 16, 1)), parameter_error);
+}
+
+TEST_CASE("a layout that no matrix has is refused, whatever the message says") {
+    const byte_vector good = write(some_request(of_300, 1, 1));
+    for (const auto& l : {tile_layout{}, tile_layout{6, 0, 1}, tile_layout{6, ~std::size_t{0}, 1}}) {
+        CHECK_THROWS_AS(reader(l)(good), shape_error);
+    }
+}
+
+TEST_CASE("a refused request leaves what was there before") {
+    const auto before = some_request(of_300, 1, 1);
+    auto r = before;
+    const auto other_layout = tile_layout::of(6, 200, 1);
+    const byte_vector other = write(some_request(other_layout, 1, 2));
+    CHECK_THROWS_AS(wire::read_request(other, of_300, r), shape_error);
+    byte_vector cut = write(some_request(of_300, 1, 3));
+    cut.resize(cut.size() - 5);
+    CHECK_THROWS_AS(wire::read_request(wire_fixture::sealed(cut), of_300, r), format_error);
+    CHECK(same(r, before));
+    wire::read_request(other, other_layout, r);
+    CHECK(same(r, some_request(other_layout, 1, 2)));
+}
+
+TEST_CASE("what no reader takes is not written") {
+    auto r = some_request(of_300, 1, 1);
+    r.inputs[1].pop_back();
+    CHECK(contains(refusal<shape_error>([&] { static_cast<void>(write(r)); }),
+                   "got a ciphertext of 11391 bytes, wanted 11392"));
+    r = some_request(of_300, 1, 1);
+    r.d = std::size_t{1} << 32;
+    CHECK(contains(refusal<parameter_error>([&] { static_cast<void>(write(r)); }), "got 4294967296 for d"));
+}
+
+TEST_CASE("random bodies with right checksums are refused, or are requests of the right shape") {
+    const auto l = tile_layout::of(6, 200, 1);
+    const byte_vector good = write(some_request(l, 1, 1));
+    const std::size_t taken = wire_fixture::read_random_bodies(good, 1, 300, [&](const byte_vector& message) {
+        const auto r = wire::read_request(message, l);
+        REQUIRE((r.d == 200 && r.block == 256 && r.tokens == 1 && r.inputs.size() == 1));
+    });
+    CHECK(taken > 0);  // those that differ in seed and residues only
+}

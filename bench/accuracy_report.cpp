@@ -53,7 +53,7 @@ double report(const char* name, const lora::adapter& adapter, int tokens) {
         const lora::server<P, lora::coefficient_tiles<4>, Protection> server(site.a);
         lora::client<P> client;
         const auto nonce = tensafe::random::fresh_seed();
-        auto zeros = server.zeros_for(nonce, client.zero_key(here, nonce));
+        auto zeros = server.rerandomization_pool(nonce, client.zero_key(nonce));
         typename decltype(server)::workspace work;
         typename decltype(server)::reply_type reply;
         for (const int outliers : {0, 1, 8}) {
@@ -63,10 +63,10 @@ double report(const char* name, const lora::adapter& adapter, int tokens) {
                 const std::vector<float> h = hidden_state(site.d_in(), outliers, engine);
                 std::vector<double> product;
                 for (double headroom = 1; product.empty(); headroom *= 2) {
-                    const auto query = client.encrypt(here, server.layout(), h, headroom);
-                    server.apply(here, query.request, zeros, work, reply);
+                    const auto query = client.encrypt(server.plan(), h, headroom);
+                    server.apply(query.request, zeros, work, reply);
                     try {
-                        product = client.decrypt(here, server.layout(), reply, query.scale);
+                        product = client.decrypt(server.plan(), reply, query);
                     } catch (const tensafe::range_exceeded_error&) {
                         ++sent_again;
                     }

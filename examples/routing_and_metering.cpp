@@ -27,7 +27,7 @@ struct served {
     served(const lora::matrix& a, lora::client<params>& client)
         : server(a),
           nonce(tensafe::random::fresh_seed()),
-          zeros(server.zeros_for(nonce, client.zero_key(here, nonce))) {}
+          zeros(server.rerandomization_pool(nonce, client.zero_key(nonce))) {}
 
     lora::server<params> server;
     tensafe::random::seed nonce;
@@ -74,12 +74,12 @@ void run() {
         served& chosen = loaded.at(to.adapter);
         const auto& layout = chosen.server.layout();
         const auto h = states.row(token++);
-        const auto query = client.encrypt(here, layout, h);
-        const auto reply = chosen.server.apply(here, query.request, chosen.zeros);
+        const auto query = client.encrypt(server.plan(), h);
+        const auto reply = chosen.server.apply(query.request, chosen.zeros);
         meter.record(to.adapter, token % 2 == 0 ? "ann" : "bob",
                      lora::usage_of(query.request, reply, layout));
         const lora::adapter_site& site = sites.at(to.adapter);
-        const auto delta = lora::apply_b(site, client.decrypt(here, layout, reply, query));
+        const auto delta = lora::apply_b(site, client.decrypt(server.plan(), reply, query));
         const auto precision = tensafe::ckks::measure_precision(lora::plain_delta(site, h), delta);
         std::printf("    %zu entries, relative error %.1e\n", delta.size(), precision.relative_error);
     }
@@ -89,7 +89,7 @@ void run() {
     broken.tokens = 1'000'000;
     served& banking = loaded.at("banking");
     try {
-        static_cast<void>(banking.server.apply(here, broken, banking.zeros));
+        static_cast<void>(banking.server.apply(broken, banking.zeros));
     } catch (const tensafe::error& e) {
         meter.record("banking", "eve", lora::refused_usage_of(broken));
         std::printf("refused: %s\n", e.what());

@@ -156,9 +156,9 @@ void classic_token(benchmark::State& state) {
     typename lora::slot_server<P, Packing>::reply_type reply;
     std::size_t bytes_up = 0;
     for (auto _ : state) {
-        const auto request = client.encrypt(host{}, server.layout(), h.row(0));
-        server.apply(host{}, request, work, reply);
-        benchmark::DoNotOptimize(client.decrypt(host{}, server.layout(), reply));
+        const auto request = client.encrypt(server.plan(), h.row(0));
+        server.apply(request, work, reply);
+        benchmark::DoNotOptimize(client.decrypt(server.plan(), reply));
         bytes_up = request.bytes();
     }
     state.counters["bytes_up"] = static_cast<double>(bytes_up);
@@ -172,14 +172,14 @@ void protected_token(benchmark::State& state) {
     lora::client<set> client;
     const lora::matrix h = bench::random_matrix(1, d, 3);
     const tensafe::random::seed nonce = tensafe::random::fresh_seed();
-    lora::zero_pool<set> zeros(nonce, client.zero_key(host{}, nonce), server.layout().fold_log_n());
+    lora::zero_pool<set> zeros(nonce, client.zero_key(nonce), server.layout().fold_log_n());
     server_type::workspace work;
     server_type::reply_type reply;
     std::size_t bytes_up = 0;
     for (auto _ : state) {
-        const auto query = client.encrypt(host{}, server.layout(), h.row(0));
-        server.apply(host{}, query.request, zeros, work, reply);
-        benchmark::DoNotOptimize(client.decrypt(host{}, server.layout(), reply, query.scale));
+        const auto query = client.encrypt(server.plan(), h.row(0));
+        server.apply(query.request, zeros, work, reply);
+        benchmark::DoNotOptimize(client.decrypt(server.plan(), reply, query));
         bytes_up = query.request.bytes();
     }
     state.counters["bytes_up"] = static_cast<double>(bytes_up);

@@ -19,7 +19,7 @@ class batch_path {
         : site_(tensafe::lora::balance(site)),
           server_(site_.a),
           nonce_(tensafe::random::fresh_seed()),
-          zeros_(server_.zeros_for(nonce_, client_.zero_key(here, nonce_))) {}
+          zeros_(server_.rerandomization_pool(nonce_, client_.zero_key(nonce_))) {}
 
     const auto& layout() const { return server_.layout(); }
     void fill_pool() { zeros_.fill(here, layout().outputs()); }
@@ -27,12 +27,12 @@ class batch_path {
     /// scale * B * A * h for each row h of `states`.
     std::vector<std::vector<double>> run(const tensafe::lora::matrix& states, stopwatch& watch) {
         const auto query =
-            watch.time(phase::encrypt, [&] { return client_.encrypt(here, layout(), states); });
+            watch.time(phase::encrypt, [&] { return client_.encrypt(plan(), states); });
         watch.time(phase::multiply, [&] { server_.multiply(here, query.request, work_); });
         watch.time(phase::protect, [&] { server_.protect(here, zeros_, work_); });
         watch.time(phase::pack, [&] { server_.finish(here, work_, reply_); });
         auto answers =
-            watch.time(phase::decrypt, [&] { return client_.decrypt(here, layout(), reply_, query.scales); });
+            watch.time(phase::decrypt, [&] { return client_.decrypt(plan(), reply_, query); });
         bytes_up_ = query.request.bytes();
         return watch.time(phase::b, [&] {
             for (auto& answer : answers) {

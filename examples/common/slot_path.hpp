@@ -21,7 +21,7 @@ class slot_path {
     std::vector<double> run(std::span<const float> h, stopwatch& watch) {
         // Client: h is replicated over the slots of a polynomial, then hidden by fresh randomness.
         const auto request =
-            watch.time(phase::encrypt, [&] { return client_.encrypt(here, server_.layout(), h); });
+            watch.time(phase::encrypt, [&] { return client_.encrypt(server_.plan(), h); });
         bytes_up_ = request.bytes();
         // Server: one product for each packed plaintext of A.
         watch.time(phase::expand, [&] { server_.expand(here, request, work_); });
@@ -29,7 +29,7 @@ class slot_path {
         watch.time(phase::pack, [&] { server_.finish(here, work_, reply_); });
         // Client: decryption folds each reply to the few numbers that carry A*h.
         const auto product =
-            watch.time(phase::decrypt, [&] { return client_.decrypt(here, server_.layout(), reply_); });
+            watch.time(phase::decrypt, [&] { return client_.decrypt(server_.plan(), reply_); });
         return watch.time(phase::b, [&] { return tensafe::lora::apply_b(site_, product); });
     }
 

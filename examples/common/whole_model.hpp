@@ -132,10 +132,10 @@ void prefill_first_layer(const Server& server, Client& client, Session& session,
         lora::matrix states(tokens, server.layout().groups[g].d);
         states.values = random_state(states.rows * states.columns);
         const std::clock_t start = std::clock();
-        const auto batch = client.encrypt(here, g, states);
+        const auto batch = client.encrypt(g, states);
         typename Client::prefill_reply_type reply;
-        session.apply(here, server, g, batch.request, reply);
-        static_cast<void>(client.decrypt(here, g, reply, batch));
+        session.apply(server, g, batch.request, reply);
+        static_cast<void>(client.decrypt(g, reply, batch));
         measured += {1, batch.request.bytes() + reply.bytes(), milliseconds_since(start)};
     }
     const auto per_token = [&](double of_batch) { return of_batch / static_cast<double>(tokens); };

@@ -159,10 +159,10 @@ int run(const client_options& options) {
         for (std::size_t t = 0; t < states.rows; ++t) {
             remote.with_retry([&] {  // from the encryption on: nothing is ever sent twice
                 remote_model::reply_type reply;
-                remote.client()->encrypt(here, group, states.row(t), query);
+                remote.client()->encrypt(group, states.row(t), query);
                 ++sent;
                 remote.carry(group, query.request, reply);
-                const auto of_sites = remote.client()->deltas(here, group, reply, query);
+                const auto of_sites = remote.client()->deltas(group, reply, query);
                 deltas.insert(deltas.end(), of_sites[site].begin(), of_sites[site].end());
             });
             progress(t + 1, states.rows);

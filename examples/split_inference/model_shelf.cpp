@@ -121,7 +121,7 @@ class one_session final : public session_work {
         const std::size_t group = header.group;
         const auto& layout = packed.decode(group).layout();
         wire::read_request(message, layout, memory.request);
-        session_.apply(tensafe::exec::host{}, packed, group, memory.request, memory.work, memory.reply);
+        session_.apply(packed, group, memory.request, memory.work, memory.reply);
         wire::write_reply(memory.reply, header.envelope(), to);
         next_group_.store((group + 1) % packed.layout().groups.size(), std::memory_order_relaxed);
         return lora::usage_of(memory.request, memory.reply, layout);

@@ -290,7 +290,7 @@ bool remote_model::resume_session() {
 
 void remote_model::open_session(const tensafe::random::seed& nonce) {
     constexpr std::uint64_t set = wire::set_id<params>;
-    const std::vector<std::uint8_t> key = wire::write_zero_key<params>(keys_->zero_key(here, nonce));
+    const std::vector<std::uint8_t> key = wire::write_zero_key<params>(keys_->zero_key(nonce));
     hello mine;
     mine.adapter = options_.adapter;
     mine.client = identity_.verifying().bytes();

@@ -29,28 +29,28 @@ void check_token(program& p, const std::string& packing, std::size_t rank) {
     const random::seed nonce = random::fresh_seed();
 
     entropy::next_are_public(1);
-    auto zero_key = client.zero_key(here, nonce);
+    auto zero_key = client.zero_key(nonce);
     const bool key_reached = all_secret(zero_key.b.words());
     make_public(zero_key.b.words());
-    auto zeros = server.zeros_for(nonce, std::move(zero_key));
+    auto zeros = server.rerandomization_pool(nonce, std::move(zero_key));
 
     lora::query<lora_params> query;
     p.check("lora::client::encrypt, " + packing, [&] {
         std::vector<float> h(d, 0.5F);
         make_secret(h);
         entropy::next_are_public(1);
-        client.encrypt(here, server.layout(), h, query);
+        client.encrypt(server.plan(), h, query);
         bool reached = key_reached;
         for (auto& input : query.request.inputs) {
             reached &= all_secret(input);
             make_public(input);
         }
-        return reached && all_secret(std::span(&query.scale, 1));
+        return reached && all_secret(std::span(query.scales));
     });
 
     typename decltype(server)::reply_type reply;
     p.check("lora::server::apply, " + packing, [&] {
-        reply = server.apply(here, query.request, zeros);
+        reply = server.apply(query.request, zeros);
         bool reached = true;
         for (auto& output : reply.outputs) {
             reached &= all_secret(output.c0) && all_secret(output.c1);
@@ -61,7 +61,7 @@ void check_token(program& p, const std::string& packing, std::size_t rank) {
     });
 
     p.check("lora::client::decrypt, " + packing,
-            [&] { return all_secret(client.decrypt(here, server.layout(), reply, query.scale)); });
+            [&] { return all_secret(client.decrypt(server.plan(), reply, query)); });
 }
 
 /// The 32 wanted coefficients of the first product are read off a transform, the 8 of the second are inner

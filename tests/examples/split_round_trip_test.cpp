@@ -171,9 +171,9 @@ double error_of(split::remote_model& remote, const lora::adapter& adapter, std::
     lora::query<split::params> query;
     split::remote_model::reply_type reply;
     const auto deltas = remote.with_retry([&] {
-        remote.client()->encrypt(here, group, h, query);
+        remote.client()->encrypt(group, h, query);
         remote.carry(group, query.request, reply);
-        return remote.client()->deltas(here, group, reply, query);
+        return remote.client()->deltas(group, reply, query);
     });
     const auto plain = lora::plain_delta(adapter.site(remote.layout().groups[group].sites[0].name), h);
     return tensafe::ckks::measure_precision(plain, deltas.at(0)).relative_error;

@@ -83,7 +83,7 @@ struct served {
           server(adapter),
           client(std::make_shared<model_client>(server.layout(), lora::client_part(adapter))) {
         const auto nonce = tensafe::random::fresh_seed();
-        session = std::make_unique<lora::model_session<small>>(nonce, client->zero_key(here, nonce));
+        session = std::make_unique<lora::model_session<small>>(nonce, client->zero_key(nonce));
     }
 
     encrypted_lora deltas_of() {
@@ -93,7 +93,7 @@ struct served {
             }
             ++requests;
             if (!is_silent) {
-                session->apply(here, server, group, from, to);
+                session->apply(server, group, from, to);
             }
         });
     }
@@ -328,7 +328,7 @@ DOCTEST_TEST_CASE("a reply that the transport fills in part is not completed fro
     encrypted_lora encrypted(s.client, [&](std::size_t group, const request& from, reply& to) {
         DOCTEST_CHECK(to.outputs.empty());
         reply answer;
-        s.session->apply(here, s.server, group, from, answer);
+        s.session->apply(s.server, group, from, answer);
         if (++calls == 1) {
             to = answer;
             return;
@@ -382,10 +382,10 @@ DOCTEST_TEST_CASE("an answer beyond a calibrated range names its row, and goes t
     const auto client = std::make_shared<lora::model_client<small, tiles, narrow>>(
         server.layout(), lora::client_part(adapter));
     const auto nonce = tensafe::random::fresh_seed();
-    lora::model_session<small> session(nonce, client->zero_key(here, nonce));
+    lora::model_session<small> session(nonce, client->zero_key(nonce));
     libtorch::encrypted_lora<small, tiles, narrow> encrypted(
         client, [&](std::size_t group, const request& from, auto& to) {
-            session.apply(here, server, group, from, to);
+            session.apply(server, group, from, to);
         });
     // Parallel to a row of A: sqrt(70) times the usual answer, where the range is 3 times that.
     const at::Tensor x = torch::randn({2, d});

@@ -62,7 +62,7 @@ std::span<const Real> view(const std::vector<Real>& h) {
 struct session {
     explicit session(int fold_log_n) : session(fold_log_n, random_source::fresh_seed()) {}
     session(int fold_log_n, const random_source::seed& nonce)
-        : zeros(nonce, key_holder.zero_key(host{}, nonce), fold_log_n) {}
+        : zeros(nonce, key_holder.zero_key(nonce), fold_log_n) {}
 
     client<small> key_holder;
     zeros_of_small zeros;
@@ -77,11 +77,11 @@ session session_for() {
 template <class Server, class Real>
 std::vector<double> encrypted_product(session& with, const Server& s, const std::vector<Real>& h,
                                       double headroom = 1) {
-    const auto q = with.key_holder.encrypt(host{}, s.layout(), view(h), headroom);
+    const auto q = with.key_holder.encrypt(s.plan(), view(h), headroom);
     if constexpr (std::is_same_v<Server, bare>) {
-        return with.key_holder.decrypt(host{}, s.layout(), s.apply(host{}, q.request), q.scale);
+        return with.key_holder.decrypt(s.plan(), s.apply(q.request), q);
     } else {
-        return with.key_holder.decrypt(host{}, s.layout(), s.apply(host{}, q.request, with.zeros), q.scale);
+        return with.key_holder.decrypt(s.plan(), s.apply(q.request, with.zeros), q);
     }
 }
 

@@ -125,9 +125,9 @@ class good_client {
         const std::vector<float> h = random_state(shape.d);
         const auto deltas = remote_.with_retry([&] {
             ++tries_;
-            remote_.client()->encrypt(here, group, h, query_);
+            remote_.client()->encrypt(group, h, query_);
             remote_.carry(group, query_.request, reply_);
-            return remote_.client()->deltas(here, group, reply_, query_);
+            return remote_.client()->deltas(group, reply_, query_);
         });
         require_deltas(adapter_, shape, h, deltas);
         ++answers_;
@@ -200,7 +200,7 @@ class raw_session {
         asked result;
         result.group = group;
         result.h = random_state(client_->layout().groups[group].d);
-        client_->encrypt(here, group, result.h, result.query);
+        client_->encrypt(group, result.h, result.query);
         std::vector<std::uint8_t> message;
         tensafe::wire::write_request<packing, protection>(
             result.query.request, tensafe::wire::envelope{number, static_cast<std::uint32_t>(group)},
@@ -231,7 +231,7 @@ class raw_session {
             message, layout_type::of(group.rows(client_->layout().mode), group.d, group.row_norm), 1, reply);
         try {
             require_deltas(of_.kjv, group, to.h,
-                           client_->deltas(to.group, client_->decrypt(here, to.group, reply, to.query)));
+                           client_->deltas(to.group, client_->decrypt(to.group, reply, to.query)));
         } catch (const failure&) {
             return false;
         }
@@ -285,7 +285,7 @@ class raw_session {
     std::pair<std::string, std::string> handshake(std::uint64_t set = tensafe::wire::set_id<params>,
                                                   const std::string& adapter = "kjv", bool held = false) {
         const std::vector<std::uint8_t> key =
-            tensafe::wire::write_zero_key<params>(keys_->zero_key(here, nonce_));
+            tensafe::wire::write_zero_key<params>(keys_->zero_key(nonce_));
         hello mine;
         mine.adapter = adapter;
         mine.client = identity_.verifying().bytes();

@@ -2,13 +2,10 @@
 
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/core/error.hpp>
-#include <tensafe/exec/host.hpp>
 #include <tensafe/interop/torch.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
-#include <tensafe/lora/packing/coefficient_tiles.hpp>
-#include <tensafe/lora/packing/messages.hpp>
-#include <tensafe/lora/packing/protection.hpp>
+#include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/memory/wipe.hpp>
 
@@ -35,7 +32,7 @@ namespace tensafe::libtorch {
 ///
 ///     libtorch::encrypted_lora<params> adapter(
 ///         client, [&](std::size_t group, const auto& request, auto& reply) {
-///             session.apply(here, *server, group, request, reply);
+///             session.apply(*server, group, request, reply);
 ///         });
 ///     const at::Tensor delta = adapter.delta("model.layers.0.self_attn.q_proj", x);
 ///
@@ -138,12 +135,10 @@ class encrypted_lora {
     void answer(std::size_t group, const lora::model_layout::group& g, const hidden_states& states,
                 std::size_t i, double headroom) {
         lora::query<P>& query = queries_[g.d];
-        naming_row(i, states.count(),
-                   [&] { client_->encrypt(exec::host{}, group, states.row(i, row_), query, headroom); });
+        naming_row(i, states.count(), [&] { client_->encrypt(group, states.row(i, row_), query, headroom); });
         reply_type reply;  // a new one, so that nothing of an earlier answer can stay in it
         carry_(group, query.request, reply);
-        naming_row(i, states.count(),
-                   [&] { client_->decrypt(exec::host{}, group, reply, query.scale, reading_, product_); });
+        naming_row(i, states.count(), [&] { client_->decrypt(group, reply, query, reading_, product_); });
         client_->deltas(group, product_, deltas_);
     }
 
@@ -177,7 +172,8 @@ class encrypted_lora {
                 memory::wipe(work.slots.data(), work.slots.span().size_bytes());
             }
             for (auto& [d, query] : of.queries_) {
-                query.scale = 1;  // follows from the norm of the state
+                // They follow from the norm of the state.
+                memory::wipe(query.scales.data(), query.scales.size() * sizeof(double));
             }
         }
     };

@@ -8,11 +8,11 @@ using P = ckks::private_n4096;
 using server = lora::server<P>;
 
 server::reply_type with_zeros(const server& s, const lora::request<P>& r, lora::zero_pool<P>& zeros) {
-    return s.apply(tensafe::exec::host{}, r, zeros);
+    return s.apply(r, zeros);
 }
 
 #ifdef TENSAFE_COMPILE_FAIL
 server::reply_type without_zeros(const server& s, const lora::request<P>& r) {
-    return s.apply(tensafe::exec::host{}, r);
+    return s.apply(r);
 }
 #endif

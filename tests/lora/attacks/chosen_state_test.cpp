@@ -54,7 +54,7 @@ std::vector<double> wanted_coefficients(const Server& server, session<P>& s,
     const auto& layout = server.layout();
     const lora::reply_budget budget = layout.budget();
     typename Server::reply_type reply;
-    server.apply(host{}, request, s.pool, s.work, reply);
+    server.apply(request, s.pool, s.work, reply);
     std::vector<double> result;
     lora::decryption_workspace<P> reading;
     for (std::size_t o = 0; o < layout.outputs(); ++o) {
@@ -86,7 +86,7 @@ TEST_CASE("states of one entry, larger than the range is made for, show the very
         h[k] = 1;
         const double scale = excess * layout.message_scale(budget, 1);
         lora::message_workspace<P> work;
-        layout.encode_message(host{}, view(h), 0, scale, work);
+        layout.encode_message(view(h), 0, scale, work);
         const auto request = request_of(layout, s.key, std::move(work.message), generator);
         const std::vector<double> answers = wanted_coefficients(server, s, request);
         for (std::size_t r = 0; r < 4; ++r) {
@@ -113,7 +113,7 @@ TEST_CASE("slots that serve one row each answer two hidden states at once: as re
     random::generator generator = numbered_generator(16);
 
     const std::vector<float> states[2] = {random_state(d, 1), random_state(d, 2)};
-    const auto shape = lora::slot_layout<P, packing>::shape_of(rank, d, layout.row_norm);
+    const auto shape = layout.slots();
     std::vector<std::complex<double>> slots(P::slots);
     std::vector<std::complex<double>> imaginary(P::slots);
     shape.replicate(view(states[0]), 0, std::span(slots));

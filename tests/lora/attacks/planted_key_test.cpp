@@ -121,10 +121,8 @@ TEST_CASE("with an `a` of the client's choice the zeros hide nothing: a = 0 show
     const tile_server server(a);
     const auto& layout = server.layout();
     session<P> s(7, layout.fold_log_n());
-    const auto query = s.client.encrypt(host{}, layout, view(random_state(d, 2)));
-    server.expand(host{}, query.request, s.work);
-    server.multiply(host{}, query.request, s.work);
-    const lora::folded_product<P> bare = s.work.products[0];
+    const auto query = s.client.encrypt(server.plan(), view(random_state(d, 2)));
+    const lora::folded_product<P> bare = bare_products(server, query.request)[0];
 
     // The server of this client computes c1*W + a*v + e1 with a = 0. One request, sent 2000 times, averages
     // e1 (deviation 3.24) out to 0.07: no coefficient of 1024 is then off by 1/2, six deviations and more.
@@ -150,7 +148,7 @@ TEST_CASE("with an `a` of the client's choice the zeros hide nothing: a = 0 show
         ratio[k] = arith::multiply_mod(seen.limb<0>()[k], arith::inverse_mod(c1.limb<0>()[k], q), q);
     }
     tensafe::ntt::inverse(host{}, rns::shared_plan<P::log_n, q>(), std::span(ratio));
-    const auto weights = layout.encode_weights(host{}, a, layout.budget(), 0, 0);
+    const auto weights = layout.encode_weights(a, layout.budget(), 0, 0);
     CHECK(std::ranges::equal(ratio, weights.value.limb<0>()));
 
     // As it is sent, rounded, a single reply confirms a guess of A.
@@ -169,13 +167,13 @@ TEST_CASE(
     const tile_server server(a);
     const auto& layout = server.layout();
     session<P> s(8, layout.fold_log_n());
-    const auto query = s.client.encrypt(host{}, layout, view(random_state(d, 2)));
+    const auto query = s.client.encrypt(server.plan(), view(random_state(d, 2)));
     const auto c1_under = [&](const evaluation_poly<P>& b) {
         // The same randomness of zeros, so that nothing but b can differ.
         lora::zero_pool<P> pool(s.server_nonce, {s.open.client_nonce, b, s.server_nonce}, layout.fold_log_n(),
                                 numbered_generator(200));
         tile_server::reply_type reply;
-        server.apply(host{}, query.request, pool, s.work, reply);
+        server.apply(query.request, pool, s.work, reply);
         return reply.outputs[0].c1;
     };
     const auto honest = c1_under(s.open.b);
@@ -200,12 +198,9 @@ TEST_CASE(
     const auto v = true_v(mirror);
 
     const auto request = empty_request(layout, 1, 3);
-    server.expand(host{}, request, s.work);
-    server.multiply(host{}, request, s.work);
-    const auto expected = fractions(rns::inverse(host{}, s.work.products[0].c1));
-    server.protect(host{}, pool, s.work);
+    const auto expected = fractions(rns::inverse(host{}, bare_products(server, request)[0].c1));
     tile_server::reply_type reply;
-    server.finish(host{}, s.work, reply);
+    server.apply(request, pool, s.work, reply);
 
     std::vector<std::int64_t> known(P::degree);
     const auto c0 = sent_c0(reply.outputs[0].c0, layout.wanted(0), bits);
@@ -243,7 +238,7 @@ bared_columns take_zeros_off(const column_server& server, session<P>& s, std::si
                             layout.fold_log_n(), numbered_generator(10));
     const lora::request<P> request = empty_request(layout, tokens, 3);
     column_server::reply_type reply;
-    server.apply(host{}, request, pool, s.work, reply);
+    server.apply(request, pool, s.work, reply);
     const auto joint_a = a_of(s.open.client_nonce, s.server_nonce);
     bared_columns result;
     for (std::size_t j = 0; j < layout.d; ++j) {
@@ -344,14 +339,14 @@ TEST_CASE("two sessions with the same client nonce and b have different zeros: t
     const tile_server server(random_matrix(rank, d, 1));
     const auto& layout = server.layout();
     session<P> s(11, layout.fold_log_n());
-    const auto query = s.client.encrypt(host{}, layout, view(random_state(d, 2)));
+    const auto query = s.client.encrypt(server.plan(), view(random_state(d, 2)));
     const auto c1_of = [&](const random::seed& server_nonce) {
         // The same randomness of zeros, so that nothing but `a` can differ.
         auto open = s.open;
         open.server_nonce = server_nonce;  // as if it had been made for this one
         lora::zero_pool<P> pool(server_nonce, open, layout.fold_log_n(), numbered_generator(11));
         tile_server::reply_type reply;
-        server.apply(host{}, query.request, pool, s.work, reply);
+        server.apply(query.request, pool, s.work, reply);
         return reply_fractions(reply.outputs[0], P::degree, layout.budget().reply_bits);
     };
     const auto first = c1_of(s.server_nonce);

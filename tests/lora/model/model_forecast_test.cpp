@@ -82,19 +82,19 @@ TEST_CASE("predicted bytes and memory are those of the messages and of the packe
         const lora::model_server<small> server(from, options);
         lora::model_client<small> client(server.layout(), lora::client_part(from, options));
         const auto nonce = tensafe::random::fresh_seed();
-        lora::model_session<small> session(nonce, client.zero_key(here, nonce));
+        lora::model_session<small> session(nonce, client.zero_key(nonce));
         for (std::size_t g = 0; g < 4; ++g) {  // of the first layer
             const std::size_t d = server.layout().groups[g].d;
             CHECK(forecast.groups[g].input == server.layout().groups[g].input);
             CHECK(forecast.groups[g].layer == 0U);
-            const auto query = client.encrypt(here, g, random_state(d, g));
+            const auto query = client.encrypt(g, random_state(d, g));
             lora::model_client<small>::reply_type reply;
-            session.apply(here, server, g, query.request, reply);
+            session.apply(server, g, query.request, reply);
             CHECK(query.request.bytes() == forecast.groups[g].decode.bytes_up);
             CHECK(reply.bytes() == forecast.groups[g].decode.bytes_down);
-            const auto batch = client.encrypt(here, g, random_matrix(5, d, g));
+            const auto batch = client.encrypt(g, random_matrix(5, d, g));
             lora::model_client<small>::prefill_reply_type answers;
-            session.apply(here, server, g, batch.request, answers);
+            session.apply(server, g, batch.request, answers);
             CHECK(batch.request.bytes() == forecast.groups[g].prefill.bytes_up);
             CHECK(answers.bytes() == forecast.groups[g].prefill.bytes_down);
         }

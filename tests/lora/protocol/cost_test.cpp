@@ -56,25 +56,19 @@ measured run(const matrix& a) {
     client<small> c;
     const server_type s(a);
     const auto nonce = tensafe::random::fresh_seed();
-    zero_pool<small> zeros(nonce, c.zero_key(host{}, nonce), s.layout().fold_log_n());
+    zero_pool<small> zeros(nonce, c.zero_key(nonce), s.layout().fold_log_n());
     typename server_type::workspace work;
     typename server_type::reply_type reply;
     request<small> sent;
     if constexpr (batched) {
-        sent = c.encrypt(host{}, s.layout(), random_matrix(small::degree, a.columns, 1)).request;
-        s.multiply(host{}, sent, work);
-        if constexpr (protects) {
-            s.protect(host{}, zeros, work);
-        }
-        s.finish(host{}, work, reply);
+        sent = c.encrypt(s.plan(), random_matrix(small::degree, a.columns, 1)).request;
     } else {
-        const std::vector<float> h = random_state(a.columns, 1);
-        sent = c.encrypt(host{}, s.layout(), std::span<const float>(h)).request;
-        if constexpr (protects) {
-            s.apply(host{}, sent, zeros, work, reply);
-        } else {
-            s.apply(host{}, sent, work, reply);
-        }
+        sent = c.encrypt(s.plan(), random_state(a.columns, 1)).request;
+    }
+    if constexpr (protects) {
+        s.apply(sent, zeros, work, reply);
+    } else {
+        s.apply(sent, work, reply);
     }
     std::size_t transformed = 0;
     for (std::size_t o = 0; o < reply.outputs.size(); ++o) {

@@ -148,7 +148,7 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
         const exec::host here;
         for (std::size_t o = 0; o < layout_.outputs(); ++o) {
             for (std::size_t i = 0; i < layout_.inputs(); ++i) {
-                const auto weights = ckks::forward(here, layout_.encode_weights(here, a, budget_, o, i));
+                const auto weights = ckks::forward(here, layout_.encode_weights(a, budget_, o, i));
                 where.upload(weights.value.words(), weights_.data() + (o * layout_.inputs() + i) * words_);
                 where.wait();
             }

@@ -106,7 +106,7 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
 
     /// The plaintext of output o that meets input i: entry t of the k-th row's block in the coefficient of
     /// X^(k*N/Rows - t), where X^-t = -X^(N-t).
-    ckks::plaintext<P, rns::coefficient_form, level> encode_weights(exec::host where, const matrix& a,
+    ckks::plaintext<P, rns::coefficient_form, level> encode_weights(const matrix& a,
                                                                     const reply_budget& budget, std::size_t o,
                                                                     std::size_t i) const {
         memory::secret_buffer<double> coefficients(P::degree);
@@ -129,7 +129,7 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
             }
         }
         const double scale = row_norm > 0 ? budget.weight_norm / row_norm : 1;
-        return ckks::encode_coefficients<P, level>(where, coefficients.span(), scale);
+        return ckks::encode_coefficients<P, level>(exec::host{}, coefficients.span(), scale);
     }
 
     /// What cannot be said by the shape alone about a matrix that is to be packed so.
@@ -163,13 +163,13 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
 
     /// Input i of the request for h, into work.message.
     template <class Real>
-    void encode_message(exec::host where, std::span<const Real> h, std::size_t i, double scale,
+    void encode_message(std::span<const Real> h, std::size_t i, double scale,
                         message_workspace<P>& work) const {
         const std::size_t first = i * block;
         const std::span<double> coefficients = work.reals.span().first(std::min(block, d - first));
         std::copy_n(h.begin() + static_cast<std::ptrdiff_t>(first), coefficients.size(),
                     coefficients.begin());
-        encoding::encode_coefficients(where, coefficients, scale, work.message);
+        encoding::encode_coefficients(exec::host{}, coefficients, scale, work.message);
         memory::wipe(coefficients.data(), coefficients.size_bytes());
     }
 

@@ -44,7 +44,6 @@ double relative_error(const std::vector<double>& wanted, const std::vector<doubl
 /// The worst error over all sites.
 template <class P, class Protection>
 double report(const char* name, const lora::adapter& adapter, int tokens) {
-    const tensafe::exec::host here;
     std::printf("%s\n  %-44s %8s %12s %12s %12s\n", name, "site", "outliers", "median", "worst", "predicted");
     double worst_of_all = 0;
     int sent_again = 0;

@@ -20,7 +20,6 @@ namespace {
 
 namespace lora = tensafe::lora;
 using params = tensafe::ckks::private_n4096;
-constexpr tensafe::exec::host here;
 
 /// What the server has of one adapter and this client: the packed rows, and encryptions of zero.
 struct served {
@@ -72,14 +71,13 @@ void run() {
         std::printf("%s\n", to.adapter == to.chosen ? "" : (" instead of " + to.chosen).c_str());
 
         served& chosen = loaded.at(to.adapter);
-        const auto& layout = chosen.server.layout();
+        const auto& plan = chosen.server.plan();
         const auto h = states.row(token++);
-        const auto query = client.encrypt(server.plan(), h);
+        const auto query = client.encrypt(plan, h);
         const auto reply = chosen.server.apply(query.request, chosen.zeros);
-        meter.record(to.adapter, token % 2 == 0 ? "ann" : "bob",
-                     lora::usage_of(query.request, reply, layout));
+        meter.record(to.adapter, token % 2 == 0 ? "ann" : "bob", lora::usage_of(query.request, reply, plan));
         const lora::adapter_site& site = sites.at(to.adapter);
-        const auto delta = lora::apply_b(site, client.decrypt(server.plan(), reply, query));
+        const auto delta = lora::apply_b(site, client.decrypt(plan, reply, query));
         const auto precision = tensafe::ckks::measure_precision(lora::plain_delta(site, h), delta);
         std::printf("    %zu entries, relative error %.1e\n", delta.size(), precision.relative_error);
     }

@@ -36,7 +36,6 @@ lora::adapter_site random_site(const char* projection, std::size_t d_out, std::s
 }
 
 bool run() {
-    const tensafe::exec::host here;
     const std::string data = TENSAFE_EXAMPLE_DATA "/qwen_rank32";
     const lora::adapter loaded = tensafe::io::load_peft(data);
     const lora::matrix states = tensafe::io::safetensors_file::open(data + "/hidden_states.safetensors")

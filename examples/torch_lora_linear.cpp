@@ -26,7 +26,6 @@ namespace {
 namespace libtorch = tensafe::libtorch;
 namespace lora = tensafe::lora;
 using params = tensafe::ckks::private_n4096;
-constexpr tensafe::exec::host here{};
 constexpr int tokens = 6;
 
 /// What stays in one place otherwise: Linear + scale * B * A.

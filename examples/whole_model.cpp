@@ -22,7 +22,6 @@ namespace lora = tensafe::lora;
 namespace perf = tensafe::perf;
 using params = tensafe::ckks::private_n4096;
 using examples::cost;
-constexpr tensafe::exec::host here{};
 
 void print(const char* what, const cost& predicted, const cost& measured) {
     std::printf("%-36s %4zu %11zu %11zu %9.2f %9.2f\n", what, measured.requests, predicted.bytes,

@@ -29,7 +29,6 @@ class registry_user {
 
     void send_token(const tensafe::lora::adapter_handle<model>& adapter) {
         namespace lora = tensafe::lora;
-        const tensafe::exec::host here;
         if (!client_ || adapter.version() != version_) {  // B of the new version: see docs/registry.md
             version_ = adapter.version();
             client_.emplace(keys_, adapter.model().layout(), lora::client_part(adapter.matrices()));

@@ -123,7 +123,6 @@ inline double worst_error(const lora::adapter& adapter, const lora::model_layout
 template <class Server, class Client, class Session>
 void prefill_first_layer(const Server& server, Client& client, Session& session,
                          const tensafe::perf::forecast_of_model& forecast) {
-    const tensafe::exec::host here;
     const auto layer = forecast.groups.front().layer;
     const auto predicted = forecast.totals([&](const auto& group) { return group.layer == layer; });
     const std::size_t tokens = predicted.prefill_tokens;

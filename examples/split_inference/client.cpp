@@ -7,7 +7,6 @@
 
 #include <tensafe/ckks/precision.hpp>
 #include <tensafe/core/error.hpp>
-#include <tensafe/exec/host.hpp>
 #include <tensafe/io/message.hpp>
 #include <tensafe/io/safetensors.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
@@ -33,7 +32,6 @@ namespace {
 
 using namespace split;
 namespace lora = tensafe::lora;
-constexpr tensafe::exec::host here;
 
 struct client_options {
     program_options service;

@@ -5,7 +5,6 @@
 //   all
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/exec/host.hpp>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
@@ -42,7 +41,6 @@ using namespace split;
 namespace lora = tensafe::lora;
 using steady = std::chrono::steady_clock;
 using milliseconds = std::chrono::duration<double, std::milli>;
-constexpr tensafe::exec::host here;
 
 struct load_options {
     program_options service;

@@ -17,7 +17,6 @@ using lora_params = ckks::parameters<10, ckks::limb_bits<45, 45>, 30, ckks::inse
 /// sent.
 template <class Packing, class Protection = lora::protects_adapter_rows<>>
 void check_token(program& p, const std::string& packing, std::size_t rank) {
-    const exec::host here;
     constexpr std::size_t d = 300;
     lora::matrix a(rank, d);
     for (std::size_t i = 0; i < a.values.size(); ++i) {

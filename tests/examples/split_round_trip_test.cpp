@@ -1,7 +1,6 @@
 // Both halves of split inference, the client against the service itself, with nothing between them but the
 // frames: what the network carries.
 #include <tensafe/ckks/precision.hpp>
-#include <tensafe/exec/host.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
 #include <tensafe/lora/protocol/client.hpp>
@@ -31,7 +30,6 @@
 namespace {
 
 namespace lora = tensafe::lora;
-constexpr tensafe::exec::host here;
 
 /// Frames go straight to a conversation of a service, and its answers wait to be received.
 class direct_connection final : public split::client_connection {

@@ -1,7 +1,6 @@
 // libtorch's CHECK replaces doctest's, so that names here are the long ones.
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/core/error.hpp>
-#include <tensafe/exec/host.hpp>
 #include <tensafe/interop/torch.hpp>
 #include <tensafe/interop/torch_lora.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
@@ -56,7 +55,6 @@ using encrypted_lora = libtorch::encrypted_lora<small>;
 using request = lora::request<small>;
 using reply = encrypted_lora::reply_type;
 
-constexpr tensafe::exec::host here{};
 constexpr std::int64_t d = 70;
 
 /// Sites of one input with ranks and lengths of their own, so that a mix-up of sites shows, and one apart. A

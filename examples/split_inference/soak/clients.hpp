@@ -1,7 +1,6 @@
 #pragma once
 
 #include <tensafe/ckks/precision.hpp>
-#include <tensafe/exec/host.hpp>
 #include <tensafe/keystore/hex.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
 #include <tensafe/lora/model/model_client.hpp>
@@ -35,7 +34,6 @@
 
 namespace split::soak {
 
-inline constexpr tensafe::exec::host here;
 /// Of the relative error of a delta against plaintext LoRA.
 inline constexpr double tolerance = 2e-3;
 
@@ -172,7 +170,6 @@ class good_client {
 /// A client that keeps to the protocol by hand, so that it can break it anywhere. Its session is of kjv.
 class raw_session {
   public:
-    using layout_type = remote_model::layout_type;
     struct asked {
         std::vector<float> h;
         tensafe::lora::query<params> query;
@@ -225,12 +222,10 @@ class raw_session {
         if (tensafe::wire::read_header(message).number != number) {
             return false;
         }
-        const auto& group = client_->layout().groups[to.group];
         remote_model::reply_type reply;
-        tensafe::wire::read_reply(
-            message, layout_type::of(group.rows(client_->layout().mode), group.d, group.row_norm), 1, reply);
+        tensafe::wire::read_reply(message, client_->plan(to.group), 1, reply);
         try {
-            require_deltas(of_.kjv, group, to.h,
+            require_deltas(of_.kjv, client_->layout().groups[to.group], to.h,
                            client_->deltas(to.group, client_->decrypt(to.group, reply, to.query)));
         } catch (const failure&) {
             return false;
@@ -284,8 +279,7 @@ class raw_session {
     /// The frames of hello and zero key.
     std::pair<std::string, std::string> handshake(std::uint64_t set = tensafe::wire::set_id<params>,
                                                   const std::string& adapter = "kjv", bool held = false) {
-        const std::vector<std::uint8_t> key =
-            tensafe::wire::write_zero_key<params>(keys_->zero_key(nonce_));
+        const std::vector<std::uint8_t> key = tensafe::wire::write_zero_key<params>(keys_->zero_key(nonce_));
         hello mine;
         mine.adapter = adapter;
         mine.client = identity_.verifying().bytes();

@@ -68,7 +68,6 @@ TEST_CASE("the default shape is that of the example data: 40 layers of seven sit
 }
 
 TEST_CASE("predicted bytes and memory are those of the messages and of the packed model, in both modes") {
-    const tensafe::exec::host here;
     for (const auto mode : {lora::mode::client_held_b, lora::mode::blind}) {
         lora::model_options options;
         options.mode = mode;

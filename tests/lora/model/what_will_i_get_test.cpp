@@ -51,7 +51,6 @@ TEST_CASE("the forecast has the bytes of the cost model, an error that comes tru
     adapter.sites = {random_site(8, 300, 16), random_site(5, 1500, 16)};
     const auto forecasts = perf::what_will_i_get<set>(adapter);
     REQUIRE(forecasts.size() == 2);
-    const tensafe::exec::host here;
     for (std::size_t i = 0; i < 2; ++i) {
         const lora::adapter_site site = lora::balance(adapter.sites[i]);
         const auto& forecast = forecasts[i];

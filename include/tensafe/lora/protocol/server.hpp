@@ -76,8 +76,7 @@ class server {
     /// @throws parameter_error if the key was made for another nonce; format_error if it is malformed
     lora::zero_pool<P> rerandomization_pool(const random::seed& nonce,
                                             ckks::zero_key<P, request_level<P>> key,
-                                            random::generator generator = random::generator()) const
-        requires(Protection::protects) {
+                                            random::generator generator = random::generator()) const {
         return lora::zero_pool<P>(nonce, std::move(key), plan_.fold_log_n(), std::move(generator));
     }
 

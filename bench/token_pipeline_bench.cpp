@@ -19,6 +19,7 @@ namespace {
 
 namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;
+namespace serving = tensafe::serving;
 using params = ckks::private_n4096;
 using tensafe::exec::host;
 
@@ -31,21 +32,21 @@ void pipeline(benchmark::State& state) {
     lora::client<params> client;
     const auto nonce = tensafe::random::fresh_seed();
     auto zeros = server.zeros_for(nonce, client.zero_key(here, nonce));
-    lora::host_engine<params> engine(here, client, groups, zeros);
+    serving::host_engine<params> engine(here, client, groups, zeros);
     const lora::matrix h = bench::random_matrix(1, 2048, 2);
     constexpr int tokens = 50;
-    lora::pipeline_report report;
+    serving::pipeline_report report;
     for (auto _ : state) {
-        lora::pipeline_options options;
+        serving::pipeline_options options;
         options.forward_threads = sequences;  // so that a simulated GPU takes them all at once
-        lora::token_pipeline<decltype(engine)> running(engine, options);
+        serving::token_pipeline<decltype(engine)> running(engine, options);
         for (std::size_t s = 0; s < sequences; ++s) {
             static_cast<void>(running.submit([&, token = 0](std::span<const double>) mutable {
                 if (token++ == tokens) {
-                    return lora::turn::end();
+                    return serving::turn::end();
                 }
                 std::this_thread::sleep_for(forward);
-                return lora::turn::ask_last(0, h.row(0));
+                return serving::turn::ask_last(0, h.row(0));
             }));
         }
         running.close();

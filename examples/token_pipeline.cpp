@@ -22,8 +22,9 @@
 namespace {
 
 namespace lora = tensafe::lora;
+namespace serving = tensafe::serving;
 using params = tensafe::ckks::private_n4096;
-using engine_type = lora::host_engine<params>;
+using engine_type = serving::host_engine<params>;
 
 constexpr std::chrono::milliseconds forward_time(4);
 constexpr int tokens = 40;
@@ -33,20 +34,20 @@ double milliseconds(std::chrono::nanoseconds t) {
 }
 
 /// `sequences` streams of `tokens` tokens, each a forward and one encrypted hidden state.
-lora::pipeline_report decode(engine_type& engine, const lora::matrix& hidden, std::size_t sequences,
-                             std::size_t forward_threads) {
-    lora::pipeline_options options;
+serving::pipeline_report decode(engine_type& engine, const lora::matrix& hidden, std::size_t sequences,
+                                std::size_t forward_threads) {
+    serving::pipeline_options options;
     options.forward_threads = forward_threads;
-    lora::token_pipeline<engine_type> pipeline(engine, options);
-    std::vector<lora::sequence_ticket> tickets;
+    serving::token_pipeline<engine_type> pipeline(engine, options);
+    std::vector<serving::sequence_ticket> tickets;
     for (std::size_t s = 0; s < sequences; ++s) {
         tickets.push_back(pipeline.submit([&, s, token = 0](std::span<const double>) mutable {
             if (token++ == tokens) {
-                return lora::turn::end();
+                return serving::turn::end();
             }
             // Here the model would take the answers (A*h), apply B, and go on to its next encrypted site.
             std::this_thread::sleep_for(forward_time);
-            return lora::turn::ask_last(0, hidden.row(s % hidden.rows));
+            return serving::turn::ask_last(0, hidden.row(s % hidden.rows));
         }));
     }
     for (const auto& ticket : tickets) {
@@ -58,7 +59,7 @@ lora::pipeline_report decode(engine_type& engine, const lora::matrix& hidden, st
 /// The engine alone, for a batch of this size: the best of a few.
 double batch_seconds(engine_type& engine, const lora::matrix& hidden, std::size_t size) {
     std::vector<std::vector<double>> answers(size, std::vector<double>(engine.rows(0)));
-    std::vector<lora::round_trip> batch;
+    std::vector<serving::round_trip> batch;
     for (std::size_t i = 0; i < size; ++i) {
         batch.push_back({0, hidden.row(i % hidden.rows), answers[i], nullptr});
     }
@@ -94,17 +95,17 @@ int main() {
         std::printf("Forwards of %.0f ms. Tokens per second, and milliseconds from token to token:\n",
                     milliseconds(forward_time));
         std::printf("  S threads  bound  measured   p50    p90    p99    max  batch  overlap\n");
-        lora::pipeline_load load;
+        serving::pipeline_load load;
         load.forward = std::chrono::duration<double>(forward_time).count();
         load.alone = batch_seconds(engine, hidden, 1);
         for (const std::size_t threads : {1U, 4U}) {
             for (const std::size_t sequences : {1U, 2U, 4U, 8U}) {
                 load.sequences = sequences;
                 load.forward_threads = threads;
-                load.batch = lora::pipeline_options{}.largest_batch;
+                load.batch = serving::pipeline_options{}.largest_batch;
                 load.together = batch_seconds(engine, hidden, std::min(load.batch, sequences));
                 const auto report = decode(engine, hidden, sequences, threads);
-                std::printf("%3zu %7zu %6.0f %9.0f", sequences, threads, lora::throughput_bound(load),
+                std::printf("%3zu %7zu %6.0f %9.0f", sequences, threads, serving::throughput_bound(load),
                             report.tokens_per_second());
                 for (const double percent : {50.0, 90.0, 99.0, 100.0}) {
                     std::printf("  %5.1f", milliseconds(report.token.percentile(percent)));

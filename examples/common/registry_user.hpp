@@ -27,7 +27,7 @@ class registry_user {
 
     explicit registry_user(std::span<const float> h) : h_(h) {}
 
-    void send_token(const tensafe::lora::adapter_handle<model>& adapter) {
+    void send_token(const tensafe::serving::adapter_handle<model>& adapter) {
         namespace lora = tensafe::lora;
         const tensafe::exec::host here;
         if (!client_ || adapter.version() != version_) {  // B of the new version: see docs/registry.md

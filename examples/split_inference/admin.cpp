@@ -144,7 +144,7 @@ http_response admin::administer(const net::http_request& request) {
         return list();
     }
     if (request.target == "/admin/usage" && request.method == "GET") {
-        return {200, tensafe::io::meter_json(of_.used().snapshot(), 2) + "\n", "application/json"};
+        return {200, tensafe::serving::meter_json(of_.used().snapshot(), 2) + "\n", "application/json"};
     }
     if (const std::string name = rest_of(request.target, "/admin/adapters/"); !name.empty()) {
         if (request.method == "PUT") {

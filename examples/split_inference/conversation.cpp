@@ -360,7 +360,7 @@ void conversation::check_held() {
 }
 
 /// A client that was forgotten stays forgotten.
-void conversation::record(const tensafe::lora::usage& used) const {
+void conversation::record(const tensafe::serving::usage& used) const {
     of_.sessions_.while_open(*session_, [&] { of_.used_.record(model_->name(), session_->client, used); });
 }
 
@@ -386,7 +386,7 @@ void conversation::answer_request(std::span<const std::uint8_t> message, net::an
     }
     const wire::header header = wire::read_header(message);
     request_ = header.number;
-    tensafe::lora::usage refused_use;
+    tensafe::serving::usage refused_use;
     refused_use.refused = 1;
     refused_use.bytes_up = message.size();
     try {
@@ -445,7 +445,7 @@ void conversation::compute(const wire::header& header, std::span<const std::uint
     check_number(of_.sessions_.accept(*session_, number_, header.number), header.number);
     const std::size_t zeros_before = session_->work->zeros_stored();
     const auto began = std::chrono::steady_clock::now();
-    tensafe::lora::usage used;
+    tensafe::serving::usage used;
     if (session_->frames == frame_form::json) {
         used = session_->work->answer(message, header, reply_);
         to.add_text(json_reply_text(header.number, header.group, reply_));

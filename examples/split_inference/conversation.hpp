@@ -53,7 +53,7 @@ class conversation final : public net::websocket_handler {
     [[noreturn]] void lost_session();
     void check_held();
     void check_number(session_table::number_state state, std::uint64_t number);
-    void record(const tensafe::lora::usage& used) const;
+    void record(const tensafe::serving::usage& used) const;
     void limit_handshakes() const;
     void refuse(const refusal& r, net::answer& to);
     std::optional<std::uint64_t> queries_left() const;

@@ -31,9 +31,9 @@ void metrics::answered(std::chrono::steady_clock::duration computing) noexcept {
     microseconds_ += us;
 }
 
-std::string metrics::text(const tensafe::lora::meter_snapshot& used, std::size_t sessions,
+std::string metrics::text(const tensafe::serving::meter_snapshot& used, std::size_t sessions,
                           std::size_t zeros_stored, bool draining) const {
-    std::string to = tensafe::lora::prometheus_text(used, tensafe::lora::metric_labels::adapter);
+    std::string to = tensafe::serving::prometheus_text(used, tensafe::serving::metric_labels::adapter);
     single(to, "tensafe_split_connections", "gauge", "WebSocket connections.", connections_);
     single(to, "tensafe_split_connections_refused_total", "counter",
            "Connections closed as they came: there were as many as there may be.", connections_refused_);

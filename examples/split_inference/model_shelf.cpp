@@ -31,9 +31,10 @@ namespace split {
 namespace {
 
 namespace lora = tensafe::lora;
+namespace serving = tensafe::serving;
 namespace wire = tensafe::wire;
 using model_type = lora::model_server<params, packing, protection>;
-using handle = lora::adapter_handle<model_type>;
+using handle = serving::adapter_handle<model_type>;
 
 /// A message as a frame of JSON, encoded when it is first asked for.
 class text_of_message {
@@ -115,8 +116,8 @@ class one_session final : public session_work {
         : model_(std::move(of)),
           session_(nonce, wire::read_zero_key<params, lora::request_level<params>>(zero_key)) {}
 
-    lora::usage answer(std::span<const std::uint8_t> message, const wire::header& header,
-                       std::vector<std::uint8_t>& to) override {
+    serving::usage answer(std::span<const std::uint8_t> message, const wire::header& header,
+                          std::vector<std::uint8_t>& to) override {
         thread_memory& memory = memory_of_this_thread();
         const model_type& packed = model_->packed();
         const std::size_t group = header.group;
@@ -125,7 +126,7 @@ class one_session final : public session_work {
         session_.apply(tensafe::exec::host{}, packed, group, memory.request, memory.work, memory.reply);
         wire::write_reply(memory.reply, header.envelope(), to);
         next_group_.store((group + 1) % packed.layout().groups.size(), std::memory_order_relaxed);
-        return lora::usage_of(memory.request, memory.reply, layout);
+        return serving::usage_of(memory.request, memory.reply, layout);
     }
 
     bool make_zero(std::size_t most) override {
@@ -154,9 +155,9 @@ class one_session final : public session_work {
 }  // namespace
 
 struct model_shelf::state {
-    explicit state(lora::packer<model_type> packer) : adapters(std::move(packer)) {}
+    explicit state(serving::packer<model_type> packer) : adapters(std::move(packer)) {}
 
-    lora::registry<model_type> adapters;
+    serving::registry<model_type> adapters;
     std::mutex mutex;  // an unload takes it for both, so that what is current is in the registry
     std::map<std::string, std::shared_ptr<const one_version>, std::less<>> current;
 };
@@ -164,7 +165,7 @@ struct model_shelf::state {
 model_shelf::model_shelf(const std::filesystem::path& cache,
                          std::function<void(const std::string&)> on_problem) {
     if (cache.empty()) {
-        state_ = std::make_unique<state>(lora::pack_with<model_type>());
+        state_ = std::make_unique<state>(serving::pack_with<model_type>());
         return;
     }
     tensafe::io::packed_cache_options options;
@@ -219,8 +220,8 @@ std::vector<shelf_entry> model_shelf::entries() const {
     for (const auto& each : known) {
         // What was packed just now, but has no messages yet, cannot be found.
         if (const auto found = state_->current.find(each.name); found != state_->current.end()) {
-            result.push_back(
-                {each.name, found->second->version(), lora::to_string(each.state), each.bytes, each.handles});
+            result.push_back({each.name, found->second->version(), serving::to_string(each.state), each.bytes,
+                              each.handles});
         }
     }
     return result;

@@ -52,9 +52,9 @@ class session_work {
     /// @param to       the reply's message; keeps its memory
     /// @throws tensafe::parameter_error for another parameter set; format_error, shape_error for what is
     ///         malformed
-    virtual tensafe::lora::usage answer(std::span<const std::uint8_t> message,
-                                        const tensafe::wire::header& header,
-                                        std::vector<std::uint8_t>& to) = 0;
+    virtual tensafe::serving::usage answer(std::span<const std::uint8_t> message,
+                                           const tensafe::wire::header& header,
+                                           std::vector<std::uint8_t>& to) = 0;
     /// Makes one encryption of zero for the group that probably comes next, if it has fewer than it needs
     /// and fewer than `most` are stored. Whether one was made.
     virtual bool make_zero(std::size_t most) = 0;
@@ -85,7 +85,7 @@ class model_shelf {
     /// Loads and packs on the calling thread, and makes the messages; later find gives the new version. Until
     /// then, and if this throws, the old one.
     /// @return the version
-    /// @throws as lora::registry::load
+    /// @throws as serving::registry::load
     std::uint64_t load(const std::string& name, const std::function<tensafe::lora::adapter()>& from,
                        const tensafe::lora::pack_progress& progress = {});
     /// Whether there was one of this name.

@@ -80,7 +80,7 @@ class service {
 
     model_shelf& adapters() noexcept { return adapters_; }
     query_counts& counts() noexcept { return counts_; }
-    tensafe::lora::meter& used() noexcept { return used_; }
+    tensafe::serving::meter& used() noexcept { return used_; }
     const log& to_log() const noexcept { return options_.to; }
     const session_table& sessions() const noexcept { return sessions_; }
     const metrics& counters() const noexcept { return counters_; }
@@ -97,7 +97,7 @@ class service {
     rate_limiter requests_;
     rate_limiter handshakes_;
     rate_limiter refusals_told_{1, 1};
-    tensafe::lora::meter used_;
+    tensafe::serving::meter used_;
     metrics counters_;
     std::atomic<bool> draining_{false};
     std::atomic<std::uint64_t> connections_made_{0};

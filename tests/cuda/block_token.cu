@@ -91,9 +91,9 @@ void run_tokens(const exec::cuda& where, const lora::matrix& a, std::span<double
 void run_pipeline(const exec::cuda& where, const engine_type::group_type& group, std::vector<float>& h);
 void run_pipeline(const exec::cuda& where, const engine_type::group_type& group, std::vector<float>& h) {
     engine_type engine(where, std::span<const engine_type::group_type>(&group, 1), 8);
-    lora::token_pipeline<engine_type> pipeline(engine);
+    serving::token_pipeline<engine_type> pipeline(engine);
     const auto ticket = pipeline.submit([&](std::span<const double> answers) {
-        return answers.empty() ? lora::turn::ask_last(0, h) : lora::turn::end();
+        return answers.empty() ? serving::turn::ask_last(0, h) : serving::turn::end();
     });
     ticket.wait();
 }

@@ -9,7 +9,7 @@
 #include <string>
 
 using namespace tensafe;
-using lora::check_adapter;
+using serving::check_adapter;
 
 namespace {
 

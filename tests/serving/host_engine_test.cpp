@@ -17,6 +17,7 @@
 namespace {
 
 using namespace tiles_fixture;
+using namespace tensafe::serving;
 using tensafe::exec::host_parallel;
 
 /// Group 0: 6 rows of 300 entries; group 1: 3 rows of 500.

@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 using tensafe::parameter_error;
-using tensafe::lora::latency;
+using tensafe::serving::latency;
 
 constexpr std::int64_t longest = std::numeric_limits<std::int64_t>::max();
 
@@ -181,8 +181,8 @@ TEST_CASE("a percentile outside of 0 to 100 is refused") {
 }
 
 TEST_CASE("throughput is bound by the sequences, then by forwards or by batches") {
-    using tensafe::lora::pipeline_load;
-    using tensafe::lora::throughput_bound;
+    using tensafe::serving::pipeline_load;
+    using tensafe::serving::throughput_bound;
     const auto bound = [](std::size_t sequences, std::size_t threads, double forward, double together) {
         pipeline_load load;
         load.sequences = sequences;

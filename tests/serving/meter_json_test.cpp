@@ -11,13 +11,13 @@
 #include <string>
 
 using tensafe::format_error;
-using tensafe::io::longest_meter_json;
-using tensafe::io::meter_json;
-using tensafe::io::read_meter_json;
-using tensafe::lora::meter;
-using tensafe::lora::meter_limits;
-using tensafe::lora::meter_snapshot;
-using tensafe::lora::usage;
+using tensafe::serving::longest_meter_json;
+using tensafe::serving::meter;
+using tensafe::serving::meter_json;
+using tensafe::serving::meter_limits;
+using tensafe::serving::meter_snapshot;
+using tensafe::serving::read_meter_json;
+using tensafe::serving::usage;
 
 namespace {
 

@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-using tensafe::lora::meter;
-using tensafe::lora::meter_series;
-using tensafe::lora::meter_snapshot;
-using tensafe::lora::usage;
+using tensafe::serving::meter;
+using tensafe::serving::meter_series;
+using tensafe::serving::meter_snapshot;
+using tensafe::serving::usage;
 
 namespace {
 

@@ -20,6 +20,7 @@
 namespace registry_fixture {
 
 namespace lora = tensafe::lora;
+namespace serving = tensafe::serving;
 
 /// An adapter whose content is `number`, and whose packed form is forecast to take 100 bytes a site.
 inline lora::adapter numbered(float number, std::size_t sites = 1) {
@@ -57,7 +58,7 @@ struct packed_number {
     std::size_t bytes() const noexcept { return size; }
 };
 
-using registry = lora::registry<packed_number>;
+using registry = serving::registry<packed_number>;
 using handle = registry::handle;
 
 /// Lets threads through once it is open, and tells when one waits.
@@ -93,7 +94,7 @@ struct workshop {
     std::function<void()> on_destruction = {};
     std::size_t bytes_a_site = 100;
 
-    lora::packer<packed_number> packer() {
+    serving::packer<packed_number> packer() {
         return {[this](const lora::adapter& matrices, const lora::pack_progress& progress) {
                     const float number = matrices.sites.front().a.values.front();
                     ++packings;

@@ -21,7 +21,7 @@
 #include "registry_fixture.hpp"
 
 using namespace registry_fixture;
-using lora::availability;
+using serving::availability;
 using tensafe::encoding_error;
 using tensafe::io_error;
 using tensafe::parameter_error;
@@ -29,7 +29,7 @@ using tensafe::shape_error;
 
 namespace {
 
-lora::registry_entry entry_of(const registry& adapters, const std::string& name) {
+serving::registry_entry entry_of(const registry& adapters, const std::string& name) {
     for (const auto& entry : adapters.status().entries) {
         if (entry.name == name) {
             return entry;
@@ -194,7 +194,7 @@ TEST_CASE("registry: a message about a hostile name is short and printable") {
 TEST_CASE("registry: names are those that a meter counts under their own name") {
     workshop shop;
     registry adapters(shop.packer());
-    CHECK(registry::longest_name == lora::meter_limits{}.longest_name);
+    CHECK(registry::longest_name == serving::meter_limits{}.longest_name);
     for (const std::string& bad :
          {std::string(), std::string(129, 'x'), std::string("a\nb"), std::string("a\0b", 3),
           std::string("\x7f"), std::string("a\xc2\x9b"), std::string("\xff")}) {
@@ -488,20 +488,20 @@ TEST_CASE("registry: a preparation that fails says why, once asked, and may be t
 TEST_CASE("registry: what failed is not prepared again because a reader asked just then") {
     // find looks whether it failed and then asks: what comes between is put there by hand.
     workshop shop;
-    lora::detail::registry_store<packed_number> store(100);
-    const lora::detail::registry_packing<packed_number> packing(shop.packer(), 100);
-    std::vector<std::shared_ptr<lora::detail::use_record>> uses;
+    tensafe::serving::detail::registry_store<packed_number> store(100);
+    const tensafe::serving::detail::registry_packing<packed_number> packing(shop.packer(), 100);
+    std::vector<std::shared_ptr<tensafe::serving::detail::use_record>> uses;
     {
         const auto lock = store.lock_writers();
         for (const char* name : {"a", "b", "c"}) {
             auto made = packing.pack(name, std::make_shared<lora::adapter>(numbered(1)), {});
             made->number = uses.size() + 1;
-            uses.push_back(std::make_shared<lora::detail::use_record>());
+            uses.push_back(std::make_shared<tensafe::serving::detail::use_record>());
             store.put(std::move(made), uses.back());
         }
     }
     std::vector<std::string> prepared;  // by one thread
-    lora::detail::registry_preparations<packed_number> preparations(
+    tensafe::serving::detail::registry_preparations<packed_number> preparations(
         store, packing, [&](const std::string& name, std::size_t, std::size_t) { prepared.push_back(name); });
     uses[0]->failed = true;
     preparations.ask(*uses[0]);  // it would come first
@@ -934,13 +934,13 @@ struct with_options {
 TEST_CASE("pack_with: packs with the model's constructor, options and forecast") {
     int reports = 0;
     const auto count = [&](std::size_t, std::size_t) { ++reports; };
-    lora::registry<with_options> plain(lora::pack_with<with_options>());
+    serving::registry<with_options> plain(serving::pack_with<with_options>());
     plain.load("a", from(1, 2), count);
     CHECK(plain.find("a").state() == availability::ready);
     CHECK(plain.status().bytes_packed == 6);
-    const auto packer = lora::pack_with<with_options>(with_options::options{.factor = 5});
+    const auto packer = serving::pack_with<with_options>(with_options::options{.factor = 5});
     CHECK(packer.bytes_for(numbered(1, 4)) == 20);
-    lora::registry<with_options> chosen(packer);
+    serving::registry<with_options> chosen(packer);
     chosen.load("a", from(1, 2), count);
     CHECK(chosen.status().bytes_packed == 10);
     CHECK(reports == 2);

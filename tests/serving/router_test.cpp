@@ -16,11 +16,11 @@
 #include <vector>
 
 using tensafe::parameter_error;
-using tensafe::lora::gate_entry;
-using tensafe::lora::keyword_gate;
-using tensafe::lora::matching;
-using tensafe::lora::routed;
-using tensafe::lora::router;
+using tensafe::serving::gate_entry;
+using tensafe::serving::keyword_gate;
+using tensafe::serving::matching;
+using tensafe::serving::routed;
+using tensafe::serving::router;
 using strings = std::vector<std::string>;
 
 namespace {

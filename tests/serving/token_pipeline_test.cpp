@@ -28,7 +28,7 @@
 
 namespace {
 
-using namespace tensafe::lora;
+using namespace tensafe::serving;
 using std::chrono::nanoseconds;
 using tensafe::cancelled_error;
 using tensafe::closed_error;

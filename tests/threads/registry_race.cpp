@@ -20,6 +20,7 @@
 namespace {
 
 namespace lora = tensafe::lora;
+namespace serving = tensafe::serving;
 using tiles_fixture::host;
 using server = tiles_fixture::tiles<4>;
 
@@ -83,7 +84,7 @@ class reader {
         }
     }
 
-    void serve(const lora::registry<packed_site>& adapters, const std::atomic<bool>& stop) {
+    void serve(const serving::registry<packed_site>& adapters, const std::atomic<bool>& stop) {
         while (!stop) {
             const auto adapter = adapters.find("legal");
             if (!adapter) {
@@ -123,7 +124,7 @@ class reader {
 TEST_CASE("registry: of 10,000 swaps under 4 readers every reply belongs wholly to one version") {
     constexpr std::uint64_t swaps = 10'000;
     constexpr int versions_for_each = 100;
-    lora::registry<packed_site> adapters(lora::pack_with<packed_site>(0));
+    serving::registry<packed_site> adapters(serving::pack_with<packed_site>(0));
     const auto load = [&](std::uint64_t number) {
         return adapters.load("legal", [=] { return content_number(number % contents); });
     };
@@ -171,7 +172,7 @@ TEST_CASE(
     "registry: evictions, preparations, loads and unloads at once leave every name with its own content") {
     using registry_fixture::workshop;
     workshop shop;
-    lora::registry<registry_fixture::packed_number> adapters({.memory_budget = 200}, shop.packer());
+    serving::registry<registry_fixture::packed_number> adapters({.memory_budget = 200}, shop.packer());
     const std::vector<std::string> names{"a", "b", "c", "d"};
     for (std::size_t i = 0; i < names.size(); ++i) {
         adapters.load(names[i], registry_fixture::from(static_cast<float>(i)));

@@ -17,7 +17,7 @@
 
 namespace {
 
-using namespace tensafe::lora;
+using namespace tensafe::serving;
 
 /// Adds up; without locks or atomics of its own, so that the pipeline's are what orders it.
 struct adder {

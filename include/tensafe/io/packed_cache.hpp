@@ -82,7 +82,7 @@ class packed_cache {
                           packed_cache_options options = {})
         : folder_(std::move(folder)), packing_(std::move(packing)), options_(std::move(options)) {}
 
-    /// The packed adapter. For lora::registry.
+    /// The packed adapter. For serving::registry.
     /// @param progress  as the constructor of Model calls it, in groups. While a file is read it is called
     ///                  as well, some 64 times and in words; if the file turns out bad, it begins again with
     ///                  packing.
@@ -130,7 +130,7 @@ class packed_cache {
         return false;
     }
 
-    /// Memory of the packed adapter. For lora::registry.
+    /// Memory of the packed adapter. For serving::registry.
     std::size_t bytes_for(const lora::adapter& adapter) const { return Model::bytes_for(adapter, packing_); }
 
     /// The file of an adapter, whether it exists or not.
@@ -314,7 +314,7 @@ class packed_cache {
 
 /// A registry's way to pack: through a cache, which lives as long as the packer.
 template <storable_model Model>
-lora::packer<Model> pack_through(std::shared_ptr<packed_cache<Model>> cache) {
+serving::packer<Model> pack_through(std::shared_ptr<packed_cache<Model>> cache) {
     return {[cache](const lora::adapter& adapter, const lora::pack_progress& progress) {
                 return cache->pack(adapter, progress);
             },

@@ -11,20 +11,20 @@
 #include <string>
 #include <string_view>
 
-namespace tensafe::lora {
+namespace tensafe::serving {
 
 /// Refuses an adapter that nothing can be packed from, whoever made it: every site needs a name of its own,
 /// an A and a B that fit each other, and numbers. Reads every value once. Thread safety: a pure function.
 /// @throws parameter_error without sites, for a site without a name, a name that occurs twice, or a scale
 ///         that is not finite; shape_error for matrices that are empty or do not fit; encoding_error for a
 ///         value that is not finite. The message names the site.
-inline void check_adapter(const adapter& matrices) {
+inline void check_adapter(const lora::adapter& matrices) {
     if (matrices.sites.empty()) {
         throw parameter_error("adapter: got no sites, wanted at least one");
     }
     std::set<std::string_view> names;
-    for (const adapter_site& site : matrices.sites) {
-        const auto where = [&] { return "adapter: site " + detail::quoted_name(site.name) + ": "; };
+    for (const lora::adapter_site& site : matrices.sites) {
+        const auto where = [&] { return "adapter: site " + lora::detail::quoted_name(site.name) + ": "; };
         if (site.name.empty() || !names.insert(site.name).second) {
             throw parameter_error(where() + (site.name.empty() ? "it has no name" : "the name occurs twice"));
         }
@@ -43,7 +43,7 @@ inline void check_adapter(const adapter& matrices) {
         if (!std::isfinite(site.scale)) {
             throw parameter_error(where() + "the scale is not a finite number");
         }
-        for (const matrix* m : {&site.a, &site.b}) {
+        for (const lora::matrix* m : {&site.a, &site.b}) {
             const auto bad = std::find_if_not(m->values.begin(), m->values.end(),
                                               [](float x) { return std::isfinite(x); });
             if (bad != m->values.end()) {
@@ -56,4 +56,4 @@ inline void check_adapter(const adapter& matrices) {
     }
 }
 
-}  // namespace tensafe::lora
+}  // namespace tensafe::serving

@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-namespace tensafe::lora {
+namespace tensafe::serving {
 
 template <packed_model Model>
 class registry;
@@ -50,7 +50,7 @@ template <class Model>
 struct adapter_version : retirable {
     std::string name;
     std::uint64_t number = 0;
-    std::shared_ptr<const adapter> matrices;
+    std::shared_ptr<const lora::adapter> matrices;
     std::shared_ptr<const Model> model;  ///< null: evicted
     std::size_t bytes = 0;               ///< of the packed form, also when it is evicted
 };
@@ -77,10 +77,10 @@ class adapter_handle {
     // References live as long as a handle of this version. They throw parameter_error if the handle is empty.
     const std::string& name() const& { return held().name; }
     const Model& model() const& { return *held().model; }
-    const adapter& matrices() const& { return *held().matrices; }
+    const lora::adapter& matrices() const& { return *held().matrices; }
     const std::string& name() const&& = delete;  // keep the handle, then look inside
     const Model& model() const&& = delete;
-    const adapter& matrices() const&& = delete;
+    const lora::adapter& matrices() const&& = delete;
 
     /// The packed form for code that keeps a shared_ptr: it counts as this handle does.
     /// @throws parameter_error if the handle is empty
@@ -105,4 +105,4 @@ class adapter_handle {
     availability state_ = availability::unknown;
 };
 
-}  // namespace tensafe::lora
+}  // namespace tensafe::serving

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace tensafe::lora {
+namespace tensafe::serving {
 
 /// First in, first out, with room for a fixed number of T that is allocated once. It never waits: whoever may
 /// not find room asks `full` first. Not thread-safe; T has a default value, which a free place holds.
@@ -41,4 +41,4 @@ class bounded_queue {
     std::size_t size_ = 0;
 };
 
-}  // namespace tensafe::lora
+}  // namespace tensafe::serving

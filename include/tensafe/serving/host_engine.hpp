@@ -15,7 +15,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace tensafe::lora {
+namespace tensafe::serving {
 
 /// Round trips by a lora::client and lora::servers in this process: the engine of a token_pipeline. Group g
 /// is servers[g], whose rows may be several stacked sites. A batch is encrypted one hidden state after the
@@ -29,14 +29,14 @@ namespace tensafe::lora {
 /// Uses the client's randomness and the zeros of a protected server, so nobody else may encrypt with this
 /// client meanwhile; filling the pool of zeros from another thread is what idle time is for. One thread at a
 /// time. Allocates nothing once it has seen its largest batch, if all groups have one shape.
-template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
-          class Protection = protects_adapter_rows<>, exec::host_execution Where = exec::host>
+template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
+          class Protection = lora::protects_adapter_rows<>, exec::host_execution Where = exec::host>
 class host_engine {
-    static_assert(!std::is_same_v<Packing, column_batched>,
-                  "lora::host_engine: a round trip is one hidden state; column_batched is for prefill");
+    static_assert(!std::is_same_v<Packing, lora::column_batched>,
+                  "serving::host_engine: a round trip is one hidden state; column_batched is for prefill");
 
   public:
-    using server_type = server<P, Packing, Protection>;
+    using server_type = lora::server<P, Packing, Protection>;
     using zero_pool = lora::zero_pool<P>;
 
     /// @param where    a host_parallel is kept by reference, and outlives the engine
@@ -45,11 +45,11 @@ class host_engine {
     /// @param zeros    of this client, for all servers
     /// @throws parameter_error without servers, for a null pointer, a pool that folds to another degree, or
     ///         tries outside of [1, 21]
-    host_engine(const Where& where, client<P>& with, std::span<const server_type* const> servers,
+    host_engine(const Where& where, lora::client<P>& with, std::span<const server_type* const> servers,
                 zero_pool& zeros, std::size_t tries = 1) requires(Protection::protects)
         : host_engine(where, with, servers, &zeros, tries) {}
     /// For bare replies.
-    host_engine(const Where& where, client<P>& with, std::span<const server_type* const> servers,
+    host_engine(const Where& where, lora::client<P>& with, std::span<const server_type* const> servers,
                 std::size_t tries = 1) requires(!Protection::protects)
         : host_engine(where, with, servers, nullptr, tries) {}
 
@@ -75,7 +75,7 @@ class host_engine {
   private:
     using task = typename server_type::task;
 
-    host_engine(const Where& where, client<P>& with, std::span<const server_type* const> servers,
+    host_engine(const Where& where, lora::client<P>& with, std::span<const server_type* const> servers,
                 zero_pool* zeros, std::size_t tries)
         : where_(where),
           client_(&with),
@@ -144,17 +144,17 @@ class host_engine {
 
     // What cannot be copied is kept by reference.
     std::conditional_t<std::is_copy_constructible_v<Where>, const Where, const Where&> where_;
-    client<P>* client_;
+    lora::client<P>* client_;
     std::vector<const server_type*> servers_;
     zero_pool* zeros_;
     detail::round_trip_sorter sorter_;
 
-    std::vector<query<P>> queries_;
+    std::vector<lora::query<P>> queries_;
     std::vector<typename server_type::reply_type> replies_;
     std::vector<task> tasks_;
     std::vector<std::size_t> encrypted_;
     typename server_type::workspace work_;
-    std::vector<decryption_workspace<P>> reading_;
+    std::vector<lora::decryption_workspace<P>> reading_;
 };
 
-}  // namespace tensafe::lora
+}  // namespace tensafe::serving

@@ -12,7 +12,7 @@
 #include <limits>
 #include <string>
 
-namespace tensafe::lora {
+namespace tensafe::serving {
 
 /// A histogram of durations in memory of fixed size, 15 KiB: percentiles of any number of them.
 ///
@@ -119,4 +119,4 @@ class latency {
     double sum_ = 0;
 };
 
-}  // namespace tensafe::lora
+}  // namespace tensafe::serving

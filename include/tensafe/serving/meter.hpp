@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace tensafe::lora {
+namespace tensafe::serving {
 
 /// The counters of one adapter and one client.
 struct meter_series {
@@ -262,4 +262,4 @@ class meter {
     state counters_;
 };
 
-}  // namespace tensafe::lora
+}  // namespace tensafe::serving

@@ -9,7 +9,7 @@
 #include <memory>
 #include <utility>
 
-namespace tensafe::lora {
+namespace tensafe::serving {
 
 /// What an adapter is packed into: immutable, thread-safe, and it knows the bytes of memory that it takes.
 template <class Model>
@@ -22,29 +22,30 @@ concept packed_model = requires(const Model& model) {
 template <packed_model Model>
 struct packer {
     /// The packed form; not null. May take seconds. Whatever it throws reaches who asked for the packing.
-    std::function<std::shared_ptr<const Model>(const adapter&, const pack_progress&)> pack;
+    std::function<std::shared_ptr<const Model>(const lora::adapter&, const lora::pack_progress&)> pack;
     /// The bytes that `pack` will need, known before packing.
-    std::function<std::size_t(const adapter&)> bytes_for;
+    std::function<std::size_t(const lora::adapter&)> bytes_for;
 };
 
 /// Packs with Model's constructor, Model(adapter, options, progress), and asks Model::bytes_for(adapter,
 /// options): pack_with<lora::model_server<params>>(lora::model_options{...}).
 template <packed_model Model, class Options>
 packer<Model> pack_with(Options options) {
-    return {
-        [options](const adapter& matrices, const pack_progress& progress) {
-            return std::make_shared<const Model>(matrices, options, progress);
-        },
-        [options](const adapter& matrices) -> std::size_t { return Model::bytes_for(matrices, options); }};
+    return {[options](const lora::adapter& matrices, const lora::pack_progress& progress) {
+                return std::make_shared<const Model>(matrices, options, progress);
+            },
+            [options](const lora::adapter& matrices) -> std::size_t {
+                return Model::bytes_for(matrices, options);
+            }};
 }
 
 /// The same with Model's default options.
 template <packed_model Model>
 packer<Model> pack_with() {
-    return {[](const adapter& matrices, const pack_progress& progress) {
+    return {[](const lora::adapter& matrices, const lora::pack_progress& progress) {
                 return std::shared_ptr<const Model>(new Model(matrices, {}, progress));
             },
-            [](const adapter& matrices) -> std::size_t { return Model::bytes_for(matrices, {}); }};
+            [](const lora::adapter& matrices) -> std::size_t { return Model::bytes_for(matrices, {}); }};
 }
 
-}  // namespace tensafe::lora
+}  // namespace tensafe::serving

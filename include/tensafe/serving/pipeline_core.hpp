@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-namespace tensafe::lora {
+namespace tensafe::serving {
 
 namespace detail {
 
@@ -307,4 +307,4 @@ class pipeline_core {
 
 }  // namespace detail
 
-}  // namespace tensafe::lora
+}  // namespace tensafe::serving

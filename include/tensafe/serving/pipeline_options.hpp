@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-namespace tensafe::lora {
+namespace tensafe::serving {
 
 /// How a token_pipeline works.
 struct pipeline_options {
@@ -37,4 +37,4 @@ struct pipeline_options {
     }
 };
 
-}  // namespace tensafe::lora
+}  // namespace tensafe::serving

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace tensafe::lora {
+namespace tensafe::serving {
 
 /// What a token_pipeline has done so far. Latency, which one stream feels, and throughput, which all of them
 /// make together, are told apart: more sequences raise both.
@@ -84,4 +84,4 @@ inline double throughput_bound(const pipeline_load& load) {
                      static_cast<double>(load.forward_threads) / load.forward, batch / load.together});
 }
 
-}  // namespace tensafe::lora
+}  // namespace tensafe::serving

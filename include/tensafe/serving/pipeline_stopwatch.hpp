@@ -8,7 +8,7 @@
 #include <functional>
 #include <utility>
 
-namespace tensafe::lora::detail {
+namespace tensafe::serving::detail {
 
 /// Makes a pipeline_report out of what begins and ends. Not thread-safe: the pipeline calls it with its lock
 /// held, so that time does not go back from one call to the next.
@@ -109,4 +109,4 @@ class pipeline_stopwatch {
     time marked_{};
 };
 
-}  // namespace tensafe::lora::detail
+}  // namespace tensafe::serving::detail

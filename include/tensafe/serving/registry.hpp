@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-namespace tensafe::lora {
+namespace tensafe::serving {
 
 /// Named adapters, packed, that can be loaded, replaced and unloaded while tokens flow.
 ///
@@ -42,7 +42,7 @@ template <packed_model Model>
 class registry {
   public:
     using handle = adapter_handle<Model>;
-    using source = std::function<adapter()>;
+    using source = std::function<lora::adapter()>;
 
     /// Bytes of a name: what a meter counts under a name of its own, by default.
     static constexpr std::size_t longest_name = 128;
@@ -107,12 +107,13 @@ class registry {
     ///         characters, and for an adapter that takes more than the whole budget, before packing; as
     ///         check_adapter; whatever `from`, the packer and `progress` throw. The old version, if any,
     ///         serves on.
-    std::uint64_t load(const std::string& name, const source& from, const pack_progress& progress = {}) {
+    std::uint64_t load(const std::string& name, const source& from,
+                       const lora::pack_progress& progress = {}) {
         check_name(name);
         if (!from) {
-            throw parameter_error("registry::load: " + detail::quoted_name(name) + " has no source");
+            throw parameter_error("registry::load: " + lora::detail::quoted_name(name) + " has no source");
         }
-        const auto matrices = std::make_shared<const adapter>(from());
+        const auto matrices = std::make_shared<const lora::adapter>(from());
         check_adapter(*matrices);
         const std::size_t bytes = packing_.bytes_for(name, *matrices);
 
@@ -138,7 +139,7 @@ class registry {
     /// progress. Nothing happens if it is packed.
     /// @return the version's number
     /// @throws parameter_error for an unknown name; whatever the packer and `progress` throw
-    std::uint64_t prepare(std::string_view name, const pack_progress& progress = {}) {
+    std::uint64_t prepare(std::string_view name, const lora::pack_progress& progress = {}) {
         return preparations_.prepare(name, progress)->number;
     }
 
@@ -167,7 +168,7 @@ class registry {
 
     static void check_name(std::string_view name) {
         if (name.empty() || name.size() > longest_name || !is_printable_utf8(name)) {
-            throw parameter_error("registry::load: got the name " + detail::quoted_name(name) + " of " +
+            throw parameter_error("registry::load: got the name " + lora::detail::quoted_name(name) + " of " +
                                   std::to_string(name.size()) + " bytes, wanted 1 to " +
                                   std::to_string(longest_name) +
                                   " bytes of UTF-8 without control characters");
@@ -180,4 +181,4 @@ class registry {
     detail::registry_preparations<Model> preparations_;  // last: its thread uses the others
 };
 
-}  // namespace tensafe::lora
+}  // namespace tensafe::serving

@@ -22,7 +22,7 @@
 #include <thread>
 #include <utility>
 
-namespace tensafe::lora::detail {
+namespace tensafe::serving::detail {
 
 /// A registry's packer, with what it makes checked. Thread-safe, without any lock.
 template <class Model>
@@ -38,18 +38,18 @@ class registry_packing {
     }
 
     /// @throws parameter_error if that is more than the budget
-    std::size_t bytes_for(std::string_view name, const adapter& matrices) const {
+    std::size_t bytes_for(std::string_view name, const lora::adapter& matrices) const {
         return checked(name, packer_.bytes_for(matrices));
     }
 
     /// A version without its number.
     std::unique_ptr<adapter_version<Model>> pack(const std::string& name,
-                                                 std::shared_ptr<const adapter> matrices,
-                                                 const pack_progress& progress) const {
+                                                 std::shared_ptr<const lora::adapter> matrices,
+                                                 const lora::pack_progress& progress) const {
         auto made = std::make_unique<adapter_version<Model>>();
         made->model = packer_.pack(*matrices, progress);
         if (!made->model) {
-            throw error("registry: the packer made nothing of " + quoted_name(name));
+            throw error("registry: the packer made nothing of " + lora::detail::quoted_name(name));
         }
         made->bytes = checked(name, made->model->bytes());
         made->name = name;
@@ -60,9 +60,9 @@ class registry_packing {
   private:
     std::size_t checked(std::string_view name, std::size_t bytes) const {
         if (bytes > budget_) {
-            throw parameter_error("registry: " + quoted_name(name) + " takes " + std::to_string(bytes) +
-                                  " bytes packed, wanted at most the memory budget, " +
-                                  std::to_string(budget_));
+            throw parameter_error(
+                "registry: " + lora::detail::quoted_name(name) + " takes " + std::to_string(bytes) +
+                " bytes packed, wanted at most the memory budget, " + std::to_string(budget_));
         }
         return bytes;
     }
@@ -129,7 +129,7 @@ class registry_preparations {
 
     /// Prepares it here, unless another thread is at it.
     /// @throws as wait_for; what `progress` threw
-    std::shared_ptr<const version_type> prepare(std::string_view name, const pack_progress& progress) {
+    std::shared_ptr<const version_type> prepare(std::string_view name, const lora::pack_progress& progress) {
         auto lock = store_.lock_writers();
         for (;;) {
             const entry wanted = store_.at(name);
@@ -179,7 +179,7 @@ class registry_preparations {
 
     /// Gives the lock up while it packs.
     void pack_again(writers_lock& lock, const registered<Model>& wanted, preparation& shared,
-                    const pack_progress& progress) {
+                    const lora::pack_progress& progress) {
         const version_type& version = *wanted.held;
         shared.running = true;
         try {
@@ -304,4 +304,4 @@ class registry_preparations {
     std::thread thread_;  // last: it uses the others
 };
 
-}  // namespace tensafe::lora::detail
+}  // namespace tensafe::serving::detail

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace tensafe::lora::detail {
+namespace tensafe::serving::detail {
 
 /// What readers note about one version, and what its preparation left behind. Shared by its packed and its
 /// evicted form.
@@ -75,4 +75,4 @@ struct registry_snapshot : retirable {
     }
 };
 
-}  // namespace tensafe::lora::detail
+}  // namespace tensafe::serving::detail

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace tensafe::lora {
+namespace tensafe::serving {
 
 /// How much a registry keeps, and whom it tells.
 struct registry_options {
@@ -43,4 +43,4 @@ struct registry_status {
     std::size_t bytes_leaving = 0;     ///< of replaced, evicted or unloaded forms that handles still own
 };
 
-}  // namespace tensafe::lora
+}  // namespace tensafe::serving

@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace tensafe::lora::detail {
+namespace tensafe::serving::detail {
 
 /// The snapshot of a registry that readers see, and the memory budget: which packed forms stay when another
 /// needs room. Readers call current() and nothing else; everything else needs the writers' lock.
@@ -57,9 +57,9 @@ class registry_store {
             return *found;
         }
         constexpr std::size_t most_names = 20;
-        std::string message = "registry: no adapter " + quoted_name(name) + ", wanted one of:";
+        std::string message = "registry: no adapter " + lora::detail::quoted_name(name) + ", wanted one of:";
         for (std::size_t i = 0; i < std::min(entries.size(), most_names); ++i) {
-            message += " " + quoted_name(entries[i]->held->name);
+            message += " " + lora::detail::quoted_name(entries[i]->held->name);
         }
         if (entries.size() > most_names) {
             message += " and " + std::to_string(entries.size() - most_names) + " more";
@@ -290,4 +290,4 @@ class registry_store {
     std::vector<std::weak_ptr<const version_type>> leaving_;
 };
 
-}  // namespace tensafe::lora::detail
+}  // namespace tensafe::serving::detail

@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-namespace tensafe::lora::detail {
+namespace tensafe::serving::detail {
 
 /// Base of what a registry shares with its readers.
 struct retirable {
@@ -83,4 +83,4 @@ class retirement {
     std::thread thread_;
 };
 
-}  // namespace tensafe::lora::detail
+}  // namespace tensafe::serving::detail

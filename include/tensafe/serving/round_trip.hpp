@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace tensafe::lora {
+namespace tensafe::serving {
 
 /// What a sequence wants next: a hidden state sent through a group of sites, or nothing more.
 struct turn {
@@ -45,10 +45,10 @@ struct round_trip {
     std::exception_ptr error{};       ///< what went wrong with this one; its answers are NaN then
 };
 
-/// Whatever answers batches of round trips: lora::host_engine, lora::block_engine, or your own, for a server
-/// on another machine for example. `groups`, `d` and `rows` do not change. `run` is called by one thread at a
-/// time; it answers each item or sets its error, and leaves neighbours alone. What it throws itself concerns
-/// the whole batch.
+/// Whatever answers batches of round trips: serving::host_engine, lora::block_engine, or your own, for a
+/// server on another machine for example. `groups`, `d` and `rows` do not change. `run` is called by one
+/// thread at a time; it answers each item or sets its error, and leaves neighbours alone. What it throws
+/// itself concerns the whole batch.
 template <class E>
 concept round_trip_engine = requires(E& engine, const E& constant, std::size_t group,
                                      std::span<round_trip> batch) {
@@ -166,4 +166,4 @@ class round_trip_sorter {
 
 }  // namespace detail
 
-}  // namespace tensafe::lora
+}  // namespace tensafe::serving

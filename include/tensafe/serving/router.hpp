@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace tensafe::lora {
+namespace tensafe::serving {
 
 /// Where a keyword counts. `substring`: anywhere, as the published system has it ("bond" is in "vagabond").
 /// `whole_words`: where no letter, digit or underscore stands beside it ("loan" is not in "loans").
@@ -243,4 +243,4 @@ class router {
     std::vector<std::string> instead_;
 };
 
-}  // namespace tensafe::lora
+}  // namespace tensafe::serving

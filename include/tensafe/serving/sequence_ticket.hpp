@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace tensafe::lora {
+namespace tensafe::serving {
 
 enum class sequence_status { running, finished, failed, cancelled };
 
@@ -117,4 +117,4 @@ class sequence_ticket {
     std::shared_ptr<detail::sequence_record> record_;
 };
 
-}  // namespace tensafe::lora
+}  // namespace tensafe::serving

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace tensafe::lora {
+namespace tensafe::serving {
 
 /// Decodes many sequences at once: while the engine encrypts, answers and decrypts for some, the model's
 /// forward of others runs on threads of the pipeline (the forward of a GPU just blocks one).
@@ -118,4 +118,4 @@ class token_pipeline {
     std::vector<std::thread> threads_;
 };
 
-}  // namespace tensafe::lora
+}  // namespace tensafe::serving

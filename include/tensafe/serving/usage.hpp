@@ -4,7 +4,7 @@
 #include <initializer_list>
 #include <limits>
 
-namespace tensafe::lora {
+namespace tensafe::serving {
 
 /// What was served. 64 bits each; sums stay at the largest value instead of wrapping around.
 struct usage {
@@ -62,4 +62,4 @@ usage refused_usage_of(const Request& request) noexcept {
     return result;
 }
 
-}  // namespace tensafe::lora
+}  // namespace tensafe::serving

@@ -23,8 +23,8 @@
 namespace {
 
 using namespace tensafe;
-using lora::round_trip;
-using lora::turn;
+using serving::round_trip;
+using serving::turn;
 
 using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
 using narrow_range = lora::protects_adapter_rows<lora::calibrated<6>>;
@@ -59,7 +59,7 @@ struct run_recorded {
 using block_server = lora::block_server<small, place, packing, narrow_range>;
 using block_client = lora::block_client<small, place, packing, narrow_range>;
 using block_engine = lora::block_engine<small, place, packing, narrow_range, run_recorded>;
-static_assert(lora::round_trip_engine<block_engine>);
+static_assert(serving::round_trip_engine<block_engine>);
 
 /// Groups 0 and 1 of one shape, group 2 of another; two keys.
 struct three_groups {
@@ -198,7 +198,7 @@ TEST_CASE("where enqueuing fails after some launches, the device is waited for b
 TEST_CASE("a pipeline runs over blocks as it does over the host") {
     three_groups g;
     block_engine engine(g.where, g.groups, 4);
-    lora::token_pipeline<block_engine> pipeline(engine);
+    serving::token_pipeline<block_engine> pipeline(engine);
     std::array<int, 3> right{};
     for (std::size_t s = 0; s < 3; ++s) {
         static_cast<void>(pipeline.submit(

@@ -13,6 +13,7 @@ namespace {
 
 namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;
+namespace serving = tensafe::serving;
 using tensafe::exec::host;
 using tests::allocations;
 
@@ -113,7 +114,7 @@ TEST_CASE("making a classic request again allocates nothing") {
 }
 
 TEST_CASE("a meter that knows adapter and client allocates nothing for another record") {
-    lora::meter meter;
+    serving::meter meter;
     meter.record("an adapter with a long name", "a client with a long name", {.tokens = 1});
     const std::size_t before = allocations;
     meter.record("an adapter with a long name", "a client with a long name", {.tokens = 1});

@@ -2,7 +2,6 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/exec/host.hpp>
-#include <tensafe/io/packed_cache.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/model/model_session.hpp>
@@ -155,25 +154,12 @@ class one_session final : public session_work {
 }  // namespace
 
 struct model_shelf::state {
-    explicit state(serving::packer<model_type> packer) : adapters(std::move(packer)) {}
-
-    serving::registry<model_type> adapters;
+    serving::registry<model_type> adapters{serving::pack_with<model_type>()};
     std::mutex mutex;  // an unload takes it for both, so that what is current is in the registry
     std::map<std::string, std::shared_ptr<const one_version>, std::less<>> current;
 };
 
-model_shelf::model_shelf(const std::filesystem::path& cache,
-                         std::function<void(const std::string&)> on_problem) {
-    if (cache.empty()) {
-        state_ = std::make_unique<state>(serving::pack_with<model_type>());
-        return;
-    }
-    tensafe::io::packed_cache_options options;
-    options.on_problem = std::move(on_problem);
-    state_ = std::make_unique<state>(
-        tensafe::io::pack_through(std::make_shared<tensafe::io::packed_cache<model_type>>(
-            cache, model_type::options_type{}, std::move(options))));
-}
+model_shelf::model_shelf() : state_(std::make_unique<state>()) {}
 model_shelf::~model_shelf() = default;
 
 std::uint64_t model_shelf::load(const std::string& name, const std::function<lora::adapter()>& from,

@@ -73,11 +73,7 @@ struct shelf_entry {
 /// The adapters that are served. Thread-safe.
 class model_shelf {
   public:
-    /// @param cache       a folder that keeps packed adapters; empty: none. What is wrong with it is never an
-    ///                    error of load
-    /// @param on_problem  told of what is wrong with it, on the thread that loads
-    explicit model_shelf(const std::filesystem::path& cache = {},
-                         std::function<void(const std::string&)> on_problem = {});
+    model_shelf();
     ~model_shelf();
     model_shelf(const model_shelf&) = delete;
     model_shelf& operator=(const model_shelf&) = delete;

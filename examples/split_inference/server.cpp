@@ -51,7 +51,6 @@ struct arguments {
     double frame_seconds = 30;
     double write_seconds = 30;
     double session_seconds = 120;
-    std::string cache;
     split::limits allowed;
     split::net::http_server_options net;
 };
@@ -105,7 +104,6 @@ void add_options(CLI::App& app, arguments& a) {
     app.add_option("--session-seconds", a.session_seconds, "of a session after its connection is lost")
         ->check(seconds)
         ->capture_default_str();
-    app.add_option("--cache", a.cache, "folder for packed adapters, so that a restart need not pack; none");
     app.add_option("--threads", a.net.threads, "")->check(CLI::Range(1, 256))->capture_default_str();
     app.add_option("--drain-seconds", a.drain_seconds, "for clients to leave after SIGTERM")
         ->capture_default_str();
@@ -308,7 +306,6 @@ int run(arguments& a) {
     }
     options.allowed = a.allowed;
     options.state = a.state;
-    options.cache = a.cache;
     options.to = split::log::to_standard_error();
     if (!a.clients.empty()) {
         options.clients = read_clients(a.clients);

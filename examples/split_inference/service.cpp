@@ -9,10 +9,6 @@ namespace split {
 
 service::service(service_options options)
     : options_(std::move(options)),
-      adapters_(options_.cache,
-                [this](const std::string& what) {
-                    options_.to.line(log_level::warning, "cache_problem", {{"what", what}});
-                }),
       sessions_(options_.allowed),
       // Without a list of clients anybody makes keys, and a limit that protects nothing must lock out nobody.
       counts_(options_.state,

@@ -32,8 +32,6 @@ struct service_options {
     clock_function now = std::chrono::steady_clock::now;
     /// A folder of this server alone: usage counts and their key.
     std::filesystem::path state;
-    /// A folder for packed adapters, which it holds in the clear. Empty: none are kept.
-    std::filesystem::path cache;
     /// Who may open sessions: public keys, 64 digits each. Nothing: anybody.
     std::optional<std::set<std::string, std::less<>>> clients;
     /// SHA-256 of the server's certificate in DER, which clients sign; without TLS zeros.

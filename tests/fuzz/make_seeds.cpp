@@ -4,7 +4,6 @@
 //
 // Run it again when a format changes; tests/fuzz/README.md.
 
-#include <tensafe/io/packed_file.hpp>
 #include <tensafe/io/safetensors.hpp>
 #include <tensafe/keystore/adapter_signature.hpp>
 #include <tensafe/keystore/key_file_format.hpp>
@@ -134,30 +133,6 @@ void make_signatures(const seed_folder& folder) {
     folder.put("control_character", bytes_of(changed("legal", "le\\u0007gal")));
     folder.put("largest_revision",
                bytes_of(changed("\"revision\": 7", "\"revision\": 18446744073709551615")));
-}
-
-/// What is mended, and then the file.
-void make_packed(const seed_folder& folder) {
-    const io::sha256_digest key = io::sha256::of({});
-    for (const std::size_t words : {0u, 1u, 7u}) {
-        std::string file(1, '\0');
-        for (const std::byte b : io::detail::packed_file_head(key, words)) {
-            file += static_cast<char>(b);
-        }
-        for (std::size_t i = 0; i < 8 * words; ++i) {
-            file += static_cast<char>(3 * i);
-        }
-        for (const std::byte b : io::sha256::of(bytes_of(file).subspan(1))) {
-            file += static_cast<char>(b);
-        }
-        const std::string name = std::to_string(words) + "_words";
-        folder.put(name, bytes_of(file));
-        file[0] = 3;  // mended: every input of this length is a file
-        folder.put(name + "_mended", bytes_of(file));
-        file[0] = words == 7 ? 8 : 4;
-        folder.put(name + "_others_wanted", bytes_of(file));
-    }
-    folder.put("torn", bytes_of(std::string(1, '\0') + "tensafe packed 1"));
 }
 
 /// What is mended, and then the file.
@@ -312,7 +287,6 @@ int main(int count, char** values) {
         make_safetensors(seed_folder(corpus / "safetensors"));
         make_peft(seed_folder(corpus / "peft_json"));
         make_signatures(seed_folder(corpus / "adapter_signature"));
-        make_packed(seed_folder(corpus / "packed_file"));
         make_key_files(seed_folder(corpus / "key_file"));
         make_wire(seed_folder(corpus / "wire"));
     } catch (const std::exception& e) {

@@ -195,7 +195,6 @@ TEST_CASE("the folder of golden files has those that tests read, and no others")
                                        "held_adapter",
                                        "model_layout_blind",
                                        "model_layout_client_held_b",
-                                       "packed_adapter",
                                        "public_key",
                                        "reply_columns_protected_n1024_r1_d3_t5",
                                        "reply_tiles4_bare_n1024_r3_d200",

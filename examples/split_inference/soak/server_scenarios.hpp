@@ -122,9 +122,7 @@ inline std::string killed_during_swap(world& w) {
     std::filesystem::copy(
         TENSAFE_EXAMPLE_DATA "/qwen_rank32", root / "other",
         std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
-    const world::arguments arguments = {{"--adapter-root", root.string()},
-                                        {"--query-limit", "1000000"},
-                                        {"--cache", (w.folder / "swap_cache").string()}};
+    const world::arguments arguments = {{"--adapter-root", root.string()}, {"--query-limit", "1000000"}};
     w.start(arguments, "swap_state");
     const std::uint16_t port = w.where().port;
     good_client client(w, "kjv");
@@ -181,17 +179,14 @@ inline std::string killed_during_swap(world& w) {
 }
 
 inline std::string disk_full(world& w) {
-    // Its state and the cache of packed adapters on a disk of their own where this process may make one;
+    // Its state on a disk of their own where this process may make one;
     // otherwise the system lets the server write no file at all.
     static const bool has_disk = can_mount();
     constexpr std::size_t disk_kb = 1024;
-    const std::filesystem::path state = w.folder / "full_state";
     const std::filesystem::path root = w.folder / "full_adapters";
     write_large_adapter(root / "large", 2);
-    w.start({{"--adapter-root", root.string()},
-             {"--query-limit", "1000000"},
-             {"--cache", (state / "cache").string()}},
-            "full_state", 0, has_disk ? disk_kb : 0);
+    w.start({{"--adapter-root", root.string()}, {"--query-limit", "1000000"}}, "full_state", 0,
+            has_disk ? disk_kb : 0);
     const server_process& server = *w.server;
     good_client client(w, "kjv");
     client.ask();
@@ -205,7 +200,7 @@ inline std::string disk_full(world& w) {
         server.limit_files(0);
     }
     client.ask();
-    put_adapter(server, "large", "large");  // packed, and cached if there was room
+    put_adapter(server, "large", "large");
     wait_for_adapter(server, "large", "a version",
                      [](const adapter_state& now) { return now.version > 0 && now.loading.empty(); });
     good_client second(w, "qwen");
@@ -244,12 +239,11 @@ inline std::string disk_full(world& w) {
     server.send_signal(SIGTERM);
     require_equal("exit status with a full disk", w.server->wait(raw_connection::patience), 0);
     hear(w.server->take_log());
-    require(events["cache_problem"] > 0, "cache_problem in the log", events["cache_problem"], "one or more");
     if (w.amount.repetitions <= 3) {
         require(events["usage_not_saved"] > 0, "usage_not_saved in the log", 0, "one or more");
     }
     return std::string("disk full (") + (has_disk ? "a tmpfs of 1 MB" : "no file may be written") +
-           "): answers go on, an adapter is packed and served without its cache, the log says so";
+           "): answers go on, an adapter is packed and served, the log says so";
 }
 
 inline std::string drain(world& w) {

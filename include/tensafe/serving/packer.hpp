@@ -17,8 +17,8 @@ concept packed_model = requires(const Model& model) {
     { model.bytes() } -> std::convertible_to<std::size_t>;
 };
 
-/// How a registry packs adapters: from the matrices, or from a cache of what was packed before. Both members
-/// are called from several threads at once, for different adapters.
+/// How a registry packs adapters. Both members are called from several threads at once, for different
+/// adapters.
 template <packed_model Model>
 struct packer {
     /// The packed form; not null. May take seconds. Whatever it throws reaches who asked for the packing.

@@ -9,14 +9,10 @@
 #include <tensafe/lora/packing/column_batched.hpp>
 #include <tensafe/lora/packing/layout.hpp>
 #include <tensafe/lora/packing/protection.hpp>
-#include <tensafe/lora/packing/stored_form.hpp>
 #include <tensafe/lora/protocol/server.hpp>
-#include <tensafe/lora/stored_identity.hpp>
 
-#include <bit>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -114,78 +110,6 @@ class model_server {
                 progress(g + 1, layout_.groups.size());
             }
         }
-    }
-
-    // A way out and back in for what was packed: io/packed_cache.hpp.
-
-    /// The model whose `store` wrote these words, made from the same adapter with the same options, without
-    /// packing. Sizes and ranges are checked, so that whatever the words are nothing but answers can be
-    /// wrong.
-    /// @param stored  a word_source: stored_words(from, options) words are taken from it
-    /// @throws as the other constructor, as far as it follows from names and shapes; format_error or
-    ///         parameter_error, naming the input, if the words are of another model or out of range; what the
-    ///         source throws
-    template <word_source Source>
-    model_server(from_stored_t, const adapter& from, const model_options& options, Source&& stored)
-        : layout_(grouped(from, options).layout) {
-        decode_.reserve(layout_.groups.size());
-        prefill_.reserve(layout_.largest_prefill > 0 ? layout_.groups.size() : 0);
-        for (auto& group : layout_.groups) {
-            detail::naming_input("model_server", group, [&] { add_stored_group(group, stored); });
-        }
-    }
-
-    /// Writes what the constructor above reads. It is as secret as the adapter.
-    /// @param to  a word_sink
-    template <word_sink Sink>
-    void store(Sink&& to) const {
-        for (std::size_t g = 0; g < decode_.size(); ++g) {
-            for (const auto& site : layout_.groups[g].sites) {
-                const auto scale = std::bit_cast<arith::word>(site.scale);
-                to(std::span(&scale, 1));
-            }
-            decode_[g].store(to);
-            if (!prefill_.empty()) {
-                prefill_[g].store(to);
-            }
-        }
-    }
-
-    /// Words that `store` writes for the model that these arguments make.
-    /// @throws as bytes_for
-    static std::size_t stored_words(const adapter& from, const model_options& options = {}) {
-        const model_layout layout = grouped(from, options).layout;
-        std::size_t sum = 0;
-        for (const auto& group : layout.groups) {
-            const std::size_t rows = group.rows(layout.mode);
-            sum += group.sites.size() + decode_server::stored_words(rows, group.d);
-            if (layout.largest_prefill > 0) {
-                sum += prefill_server::stored_words(rows, group.d);
-            }
-        }
-        return sum;
-    }
-
-    /// A text that names all that the words depend on, but for the contents of the adapter: types, mode,
-    /// prefill, which sites are protected and how they are grouped.
-    /// @throws as bytes_for
-    static std::string stored_identity(const adapter& from, const model_options& options = {}) {
-        const model_layout layout = grouped(from, options).layout;
-        // Names may hold what stands between them: their lengths tell where they end.
-        const auto name = [](const std::string& text) {
-            return std::string(1, ' ').append(std::to_string(text.size())).append(":").append(text);
-        };
-        std::string text = lora::stored_identity<P, Packing, Protection>() +
-                           (layout.mode == mode::blind ? "blind" : "client_held_b") + ", prefill of " +
-                           std::to_string(layout.largest_prefill) + "\n";
-        for (const auto& group : layout.groups) {
-            text += "input" + name(group.input) + ", sites";
-            for (const auto& site : group.sites) {
-                text += name(site.name);
-            }
-            text += "\n";
-        }
-        return text;
     }
 
     model_server(const model_server&) = delete;  // hundreds of megabytes: share it
@@ -305,33 +229,6 @@ class model_server {
         group.row_norm = added.layout().row_norm;
         if (layout_.largest_prefill > 0) {
             prefill_.emplace_back(rows, layout_.largest_prefill);
-        }
-    }
-
-    template <class Source>
-    void add_stored_group(model_layout::group& group, Source& stored) {
-        for (auto& site : group.sites) {
-            arith::word word = 0;
-            stored(std::span(&word, 1));
-            const auto scale = std::bit_cast<double>(word);
-            if (layout_.mode == lora::mode::blind ? !detail::is_scale_of_merged(scale)
-                                                  : word != std::bit_cast<arith::word>(site.scale)) {
-                throw format_error(
-                    "site " + site.name + " has a stored scale of " + std::to_string(scale) + ", wanted " +
-                    (layout_.mode == lora::mode::blind ? "a power of two" : std::to_string(site.scale)));
-            }
-            site.scale = scale;
-        }
-        const std::size_t rows = group.rows(layout_.mode);
-        const decode_server& added =
-            decode_.emplace_back(from_stored, rows, group.d, decode_layout::largest_batch, stored);
-        group.row_norm = added.layout().row_norm;
-        if (layout_.largest_prefill > 0) {
-            const prefill_server& batches =
-                prefill_.emplace_back(from_stored, rows, group.d, layout_.largest_prefill, stored);
-            if (batches.layout().row_norm != group.row_norm) {
-                throw format_error("the stored forms for decode and prefill have different row norms");
-            }
         }
     }
 

@@ -7,15 +7,12 @@
 #include <tensafe/lora/packing/column_batched.hpp>
 #include <tensafe/lora/packing/interleaved_slots.hpp>
 #include <tensafe/lora/packing/messages.hpp>
-#include <tensafe/lora/packing/stored_form.hpp>
 #include <tensafe/lora/protocol/reply_protection.hpp>
 #include <tensafe/lora/protocol/server_weights.hpp>
 #include <tensafe/lora/protocol/slot_server.hpp>
 #include <tensafe/random/generator.hpp>
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -59,37 +56,6 @@ class server {
           largest_batch_(std::min(largest_batch, layout_type::largest_batch)),
           weights_(layout_, budget_, a) {}
     server(const matrix& a, const ckks::secret_key<P>&) = delete;  // a server never holds a secret key
-
-    /// The same server as the one whose `store` wrote these words, without packing. Sizes and ranges are
-    /// checked, so that whatever the words are nothing but answers can be wrong: whether they are those of
-    /// the matrix is for whoever kept them to know (io/packed_cache.hpp: a key and a checksum).
-    /// @param rank, d  of the matrix that was packed; stored_words(rank, d) words are taken from the source
-    /// @param from     a word_source
-    /// @throws shape_error for a shape that no matrix has; format_error or parameter_error if the words are
-    ///         of another shape, or a word is out of range; what the source throws
-    template <word_source Source>
-    server(from_stored_t, std::size_t rank, std::size_t d, std::size_t largest_batch, Source&& from)
-        : layout_(stored_layout(rank, d, from)),
-          budget_(layout_.budget()),
-          largest_batch_(std::min(largest_batch, layout_type::largest_batch)),
-          weights_(from_stored, layout_, budget_, from) {}
-
-    /// Writes what the constructor above reads: the shape and the packed matrix as they are in memory. It is
-    /// as secret as the matrix.
-    /// @param to  a word_sink
-    template <word_sink Sink>
-    void store(Sink&& to) const {
-        const std::array<arith::word, 4> head = stored_head(layout_);
-        to(std::span<const arith::word>(head));
-        weights_.store(to);
-    }
-
-    /// Words that `store` writes for a rank x d matrix.
-    /// @throws shape_error for a shape that no matrix has
-    static std::size_t stored_words(std::size_t rank, std::size_t d) {
-        detail::check_shape(rank, d, 0);
-        return 4 + detail::packed_weights<P, Packing>::stored_words(layout_type{rank, d, 0});
-    }
 
     const layout_type& layout() const noexcept { return layout_; }
 
@@ -302,30 +268,6 @@ class server {
             return 1;
         }
         return std::max(cached_ciphertexts / (2 * layout_.inputs() * words), std::size_t{1});
-    }
-
-    /// The norm of the integers stands there because it decides them: another version might choose another.
-    static std::array<arith::word, 4> stored_head(const layout_type& layout) {
-        return {layout.rank, layout.d, std::bit_cast<arith::word>(layout.row_norm),
-                std::bit_cast<arith::word>(layout.budget().weight_norm)};
-    }
-
-    template <class Source>
-    static layout_type stored_layout(std::size_t rank, std::size_t d, Source& from) {
-        std::array<arith::word, 4> head{};
-        from(std::span<arith::word>(head));
-        if (head[0] != rank || head[1] != d) {
-            throw format_error("server: got the stored form of a " + std::to_string(head[0]) + " x " +
-                               std::to_string(head[1]) + " matrix, wanted " + std::to_string(rank) + " x " +
-                               std::to_string(d));
-        }
-        const layout_type layout = layout_type::of(rank, d, std::bit_cast<double>(head[2]));
-        if (head != stored_head(layout)) {
-            throw format_error("server: got the stored form of a matrix with integers of norm " +
-                               std::to_string(std::bit_cast<double>(head[3])) + ", wanted " +
-                               std::to_string(layout.budget().weight_norm));
-        }
-        return layout;
     }
 
     static void ready(workspace& work) {

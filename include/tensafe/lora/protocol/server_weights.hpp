@@ -7,7 +7,6 @@
 #include <tensafe/lora/packing/column_batched.hpp>
 #include <tensafe/lora/packing/layout.hpp>
 #include <tensafe/lora/packing/messages.hpp>
-#include <tensafe/lora/packing/stored_form.hpp>
 #include <tensafe/lora/packing/work_count.hpp>
 #include <tensafe/lora/protocol/reply_protection.hpp>
 #include <tensafe/random/generator.hpp>
@@ -162,45 +161,6 @@ class packed_weights {
         }
     }
 
-    /// What `store` of the same type wrote for the same layout: panel after panel, limb after limb, residues.
-    /// @throws format_error for a residue that is not below its prime; what the source throws
-    template <class Layout, word_source Source>
-    packed_weights(from_stored_t, const Layout& layout, const reply_budget&, Source& from)
-        : panels_(ceil_divide(layout.outputs(), rns::panel_outputs)) {
-        for (std::size_t p = 0; p < panels_.size(); ++p) {
-            const std::size_t words = shape_of(layout, p).words(P::degree);
-            panels_[p] = memory::secret_buffer<arith::word>(words * static_cast<std::size_t>(basis::limbs),
-                                                            memory::uninitialized);
-            rns::for_each_limb<basis>([&]<int I>() {
-                constexpr arith::word q = basis::template prime<I>;
-                const auto limb = panels_[p].span().subspan(static_cast<std::size_t>(I) * words, words);
-                from(limb);
-                // The highest bit of this is set for x >= q, and for no other.
-                arith::word outside = 0;
-                for (const arith::word x : limb) {
-                    outside |= (q - 1 - x) | x;
-                }
-                if (outside >> 63 != 0) {
-                    throw format_error("server: a stored residue of limb " + std::to_string(I) +
-                                       " is not below its prime " + std::to_string(q));
-                }
-            });
-        }
-    }
-
-    template <word_sink Sink>
-    void store(Sink& to) const {
-        for (const auto& panel : panels_) {
-            to(panel.span());
-        }
-    }
-
-    /// Words that `store` writes.  @pre layout.check() passes
-    template <class Layout>
-    static std::size_t stored_words(const Layout& layout) noexcept {
-        return layout.inputs() * layout.outputs() * P::degree * static_cast<std::size_t>(basis::limbs);
-    }
-
     std::size_t panels() const noexcept { return panels_.size(); }
 
     template <class Layout>
@@ -291,38 +251,6 @@ class packed_weights<P, column_batched> {
             integers_[k] =
                 static_cast<std::int64_t>(layout.integer_weight(budget, static_cast<double>(a.values[k])));
         }
-    }
-
-    /// What `store` of the same type wrote for the same layout: the integers, row after row, each as the word
-    /// with the same bits.
-    /// @throws format_error for an integer that no entry of such a matrix has; what the source throws
-    template <class Layout, word_source Source>
-    packed_weights(from_stored_t, const Layout& layout, const reply_budget& budget, Source& from)
-        : integers_(stored_words(layout), memory::uninitialized) {
-        // The same memory: a word is the unsigned counterpart of an integer, which may alias it.
-        from(std::span(reinterpret_cast<arith::word*>(integers_.data()), integers_.size()));
-        // An entry is at most its row's norm; a little more, for what public_row_norm leaves off, and
-        // rounded.
-        const auto largest = static_cast<std::int64_t>(budget.weight_norm * (1 + 0x1p-18)) + 1;
-        bool outside = false;
-        for (const std::int64_t x : integers_) {
-            outside |= x < -largest || x > largest;
-        }
-        if (outside) {
-            throw format_error("server: a stored integer is not between -" + std::to_string(largest) +
-                               " and " + std::to_string(largest));
-        }
-    }
-
-    template <word_sink Sink>
-    void store(Sink& to) const {
-        to(std::span(reinterpret_cast<const arith::word*>(integers_.data()), integers_.size()));
-    }
-
-    /// Words that `store` writes.  @pre layout.check() passes
-    template <class Layout>
-    static std::size_t stored_words(const Layout& layout) noexcept {
-        return layout.rank * layout.d;
     }
 
     /// Nothing: `multiply` expands a few inputs at a time, so that memory does not grow with d.

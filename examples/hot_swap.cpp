@@ -40,7 +40,7 @@ lora::adapter read_adapter(const std::string& folder, double strength) {
 void show(const serving::registry<model>& adapters) {
     for (const auto& entry : adapters.status().entries) {
         std::printf("  %-8s version %zu, %s\n", entry.name.c_str(), static_cast<std::size_t>(entry.version),
-                    serving::to_string(entry.state));
+                    entry.packed ? "packed" : "evicted");
     }
 }
 
@@ -60,7 +60,7 @@ int run() {
     std::atomic<bool> stop = false;
     std::future<void> serving = std::async(std::launch::async, [&] {
         while (!stop) {
-            user.send_token(adapters.wait_for("legal"));
+            user.send_token(adapters.at("legal"));
         }
     });
     struct stop_at_the_end {
@@ -80,7 +80,7 @@ int run() {
     }
     stop = true;
     serving.get();
-    user.send_token(adapters.wait_for("legal"));  // what was refused changed nothing
+    user.send_token(adapters.at("legal"));  // what was refused changed nothing
 
     for (const auto& [version, tokens] : user.tokens()) {
         std::printf("  version %zu answered %d tokens\n", static_cast<std::size_t>(version), tokens);
@@ -93,8 +93,8 @@ int run() {
         "medical", [] { return read_adapter(data, -1); }, examples::progress_bar("packing medical"));
     std::printf("loaded another adapter:\n");
     show(adapters);
-    std::printf("somebody asks for \"legal\": %s\n", serving::to_string(adapters.find("legal").state()));
-    adapters.wait_for("legal");  // packed by the registry's own thread, from the matrices that it kept
+    std::printf("somebody asks for \"legal\", which is packed again from the matrices that were kept:\n");
+    adapters.find("legal");
     show(adapters);
     return user.worst_error() < 5e-4 ? 0 : 1;
 }

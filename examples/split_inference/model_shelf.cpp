@@ -206,7 +206,7 @@ std::vector<shelf_entry> model_shelf::entries() const {
     for (const auto& each : known) {
         // What was packed just now, but has no messages yet, cannot be found.
         if (const auto found = state_->current.find(each.name); found != state_->current.end()) {
-            result.push_back({each.name, found->second->version(), serving::to_string(each.state), each.bytes,
+            result.push_back({each.name, found->second->version(), each.packed ? "ready" : "evicted", each.bytes,
                               each.handles});
         }
     }

@@ -2,7 +2,6 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
-#include <tensafe/serving/packer.hpp>
 #include <tensafe/serving/registry.hpp>
 
 #include <atomic>
@@ -15,7 +14,7 @@
 #include <thread>
 
 // What tests of the registry share: adapters that are told by one number, a packed form that costs nothing,
-// and a packer that can be stopped at a gate.
+// and a loader that can be stopped at a gate.
 
 namespace registry_fixture {
 
@@ -94,7 +93,7 @@ struct workshop {
     std::function<void()> on_destruction = {};
     std::size_t bytes_a_site = 100;
 
-    serving::packer<packed_number> packer() {
+    serving::loader<packed_number> loader() {
         return {[this](const lora::adapter& matrices, const lora::pack_progress& progress) {
                     const float number = matrices.sites.front().a.values.front();
                     ++packings;

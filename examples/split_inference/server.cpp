@@ -183,9 +183,11 @@ std::set<std::string, std::less<>> read_clients(const std::string& path) {
 }
 
 /// SIGTERM, SIGINT and SIGHUP wait to be taken: no thread of this program is interrupted by them. Whoever
-/// read the log may go: SIGPIPE is ignored.
+/// read the log may go, and a limit on file sizes is a full disk: SIGPIPE and SIGXFSZ are ignored, so that
+/// the write fails, with EPIPE or EFBIG.
 sigset_t block_signals() {
     static_cast<void>(std::signal(SIGPIPE, SIG_IGN));
+    static_cast<void>(std::signal(SIGXFSZ, SIG_IGN));
     sigset_t waited_for;
     sigemptyset(&waited_for);
     sigaddset(&waited_for, SIGTERM);

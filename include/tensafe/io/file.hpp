@@ -27,8 +27,10 @@ using file_handle = std::unique_ptr<std::FILE, file_closer>;
 
 [[noreturn]] inline void throw_io_error(const std::filesystem::path& path, const std::string& action,
                                         int code) {
-    throw io_error(quote(path.string()) + ": cannot " + action + ": " +
-                   std::generic_category().message(code));
+    throw io_error(
+        quote(path.string()) + ": cannot " + action + ": " + std::generic_category().message(code) +
+        (code == EFBIG ? " (limit on file sizes: of the process, see ulimit -f, or of the file system)"
+                       : ""));
 }
 
 }  // namespace detail

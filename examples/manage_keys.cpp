@@ -45,7 +45,7 @@ io::passphrase passphrase_from(const std::string& file, const char* question, co
             throw;
         }
         throw tensafe::io_error(std::string(error.what()) +
-                                ": cannot ask for a passphrase, wanted a terminal or " + otherwise);
+                                ": cannot ask for a passphrase, expected a terminal or " + otherwise);
     }
 }
 

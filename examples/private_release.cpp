@@ -26,7 +26,7 @@ namespace lora = tensafe::lora;
 namespace privacy = tensafe::privacy;
 
 constexpr double clip_norm = 60;  // of a state; chosen without looking at the states
-/// The 2-norm of the errors over that of what was wanted, in percent.
+/// The 2-norm of the errors over that of what was needed, in percent.
 template <class Entries>
 double error_percent(const Entries& got, const Entries& wanted) {
     const auto square = [](double x, double y) { return (x - y) * (x - y); };

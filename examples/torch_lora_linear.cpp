@@ -26,7 +26,6 @@ namespace {
 namespace libtorch = tensafe::libtorch;
 namespace lora = tensafe::lora;
 using params = tensafe::ckks::private_n4096;
-constexpr tensafe::exec::host here{};
 constexpr int tokens = 6;
 
 /// What stays in one place otherwise: Linear + scale * B * A.
@@ -63,11 +62,11 @@ bool run(const std::string& folder, const std::string& name) {
     const auto client =
         std::make_shared<lora::model_client<params>>(server.layout(), lora::client_part(adapter));
     const auto nonce = tensafe::random::fresh_seed();
-    lora::model_session<params> session(nonce, client->zero_key(here, nonce));
+    lora::model_session<params> session(nonce, client->rerandomization_key(nonce));
 
     // What carries a request to the server and its reply back: here a call, elsewhere your network.
     const auto carry = [&](std::size_t group, const auto& request, auto& reply) {
-        session.apply(here, server, group, request, reply);
+        session.apply(server, group, request, reply);
     };
     libtorch::encrypted_lora<params> encrypted(client, carry);
 

@@ -106,7 +106,7 @@ int main(int argc, char** argv) {
         } else if (!paths.lora_text.empty()) {
             train_lora(paths, options, rank, alpha);
         } else {
-            std::fprintf(stderr, "train_tiny_lm: wanted --base-text or --lora-text\n");
+            std::fprintf(stderr, "train_tiny_lm: expected --base-text or --lora-text\n");
             return 1;
         }
         return 0;

@@ -156,18 +156,18 @@ inline void check(const bar_chart& chart) {
         chart.series.size() > series_colours.size()) {
         throw tensafe::shape_error("bar_chart: got " + std::to_string(chart.categories.size()) +
                                    " categories and " + std::to_string(chart.series.size()) +
-                                   " series, wanted 1 to 32 and 1 to " +
+                                   " series, expected 1 to 32 and 1 to " +
                                    std::to_string(series_colours.size()));
     }
     for (const bar_series& one : chart.series) {
         if (one.values.size() != chart.categories.size()) {
             throw tensafe::shape_error("bar_chart: got " + std::to_string(one.values.size()) + " values in " +
-                                       one.name + ", wanted " + std::to_string(chart.categories.size()));
+                                       one.name + ", expected " + std::to_string(chart.categories.size()));
         }
         for (const double value : one.values) {
             if (!(value == 0 || (value >= 1e-6 && value <= 1e9))) {
                 throw tensafe::parameter_error("bar_chart: got " + std::to_string(value) + " in " + one.name +
-                                               ", wanted 0 or 1e-6 to 1e9");
+                                               ", expected 0 or 1e-6 to 1e9");
             }
         }
     }

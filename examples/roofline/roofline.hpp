@@ -47,7 +47,7 @@ namespace detail {
 constexpr double checked(double value, double least, const char* what) {
     if (!(value >= least && value <= std::numeric_limits<double>::max())) {
         throw parameter_error(std::string("roofline: ") + what + ": got " + std::to_string(value) +
-                              ", wanted a finite number of at least " + std::to_string(least));
+                              ", expected a finite number of at least " + std::to_string(least));
     }
     return value;
 }
@@ -56,7 +56,7 @@ constexpr double checked(double value, double least, const char* what) {
 constexpr double divisor(double value, const char* what) {
     if (!(value > 0 && value <= std::numeric_limits<double>::max())) {
         throw parameter_error(std::string("roofline: ") + what + ": got " + std::to_string(value) +
-                              ", wanted a finite number above 0");
+                              ", expected a finite number above 0");
     }
     return value;
 }
@@ -107,7 +107,7 @@ constexpr double published_transfer_milliseconds(interconnect between) {
             return 0;
     }
     throw parameter_error("roofline: interconnect: got number " + std::to_string(static_cast<int>(between)) +
-                          ", wanted one that is named");
+                          ", expected one that is named");
 }
 
 /// Rows of A in one plaintext of replicated slots, as published: slots / d_model.
@@ -115,7 +115,7 @@ constexpr double published_transfer_milliseconds(interconnect between) {
 constexpr std::size_t columns_per_ciphertext(std::size_t slots, std::size_t d_model) {
     if (d_model == 0 || slots < d_model) {
         throw parameter_error("roofline: slots: got " + std::to_string(slots) + " for d_model = " +
-                              std::to_string(d_model) + ", wanted d_model >= 1 and as many slots");
+                              std::to_string(d_model) + ", expected d_model >= 1 and as many slots");
     }
     return slots / d_model;
 }
@@ -237,7 +237,7 @@ constexpr int transform_launches(int log_n, int fused_stages, int extra = 0) {
     if (log_n < 0 || fused_stages < 0 || fused_stages > log_n || extra < 0) {
         throw parameter_error("roofline: launches: got " + std::to_string(fused_stages) +
                               " fused stages of " + std::to_string(log_n) + " and " + std::to_string(extra) +
-                              " more, wanted none below 0 and at most all fused");
+                              " more, expected none below 0 and at most all fused");
     }
     return log_n - fused_stages + (fused_stages > 0 ? 1 : 0) + extra;
 }
@@ -252,7 +252,7 @@ constexpr int product_launches(int limbs, int forward, int inverse, int pointwis
 /// (the sum of squared singular values).  @pre kept in [0, 1]
 constexpr double relative_error_of_variance(double kept) {
     if (!(kept >= 0 && kept <= 1)) {
-        throw parameter_error("roofline: variance kept: got " + std::to_string(kept) + ", wanted 0 to 1");
+        throw parameter_error("roofline: variance kept: got " + std::to_string(kept) + ", expected 0 to 1");
     }
     return tensafe::detail::square_root(1 - kept);
 }

@@ -104,7 +104,7 @@ bool admin::is_allowed(std::string_view authorization) const {
 http_response admin::answer(const net::http_request& request) {
     if (request.target == "/healthz" || request.target == "/metrics") {
         if (request.method != "GET" && request.method != "HEAD") {
-            return problem(405, "wanted GET");
+            return problem(405, "expected GET");
         }
         if (request.target == "/metrics") {
             return {200, of_.metrics_text(), "text/plain; version=0.0.4; charset=utf-8",
@@ -116,8 +116,8 @@ http_response admin::answer(const net::http_request& request) {
         return problem(404, "there is /healthz, /metrics, /v1/split and /admin/");
     }
     if (!token_stays_secret_) {
-        return problem(403,
-                       "the token would go in the clear: wanted a server with TLS, or at a loopback address");
+        return problem(
+            403, "the token would go in the clear: expected a server with TLS, or at a loopback address");
     }
     if (!is_allowed(request.authorization)) {
         // Before the line in the log, which anybody could fill otherwise.
@@ -126,7 +126,7 @@ http_response admin::answer(const net::http_request& request) {
         }
         of_.to_log().line(log_level::warning, "admin_refused", {{"address", request.address}});
         return problem(401,
-                       "wanted the header Authorization: Bearer, with the token of the file admin_token");
+                       "expected the header Authorization: Bearer, with the token of the file admin_token");
     }
     try {
         return administer(request);
@@ -153,11 +153,11 @@ http_response admin::administer(const net::http_request& request) {
         if (request.method == "DELETE") {
             return remove(name);
         }
-        return problem(405, "wanted PUT or DELETE");
+        return problem(405, "expected PUT or DELETE");
     }
     if (!client.empty()) {
         if (request.method != "DELETE") {
-            return problem(405, "wanted DELETE");
+            return problem(405, "expected DELETE");
         }
         static_cast<void>(tensafe::io::from_hex<32>(client, "client"));
         return json_response(200, {{"client", client}, {"sessions", of_.forget(client)}});
@@ -212,7 +212,7 @@ std::filesystem::path admin::folder_below_root(const std::string& directory) con
                           is_below((root_ / directory).lexically_normal());
         throw tensafe::parameter_error(
             "directory: got " + tensafe::io::quote(directory) + (none ? ", which does not exist" : "") +
-            ", wanted a folder below the adapter root " + tensafe::io::quote(root_.string()));
+            ", expected a folder below the adapter root " + tensafe::io::quote(root_.string()));
     }
     return folder;
 }
@@ -221,7 +221,7 @@ http_response admin::begin_load(const std::string& name, const std::string& body
     const json wanted = tensafe::io::parse_strict_json(body, "body", 8);
     if (!wanted.is_object() || wanted.size() != 1 || !wanted.contains("directory") ||
         !wanted["directory"].is_string()) {
-        return problem(400, "wanted {\"directory\": \"...\"}");
+        return problem(400, "expected {\"directory\": \"...\"}");
     }
     if (of_.draining()) {
         return problem(503, "this server stops");

@@ -45,7 +45,7 @@ tensafe::io::detail::owned_descriptor lock_folder(const std::filesystem::path& f
     while (::flock(open.get(), LOCK_EX | LOCK_NB) != 0) {
         if (errno == EWOULDBLOCK) {
             throw tensafe::io_error(tensafe::io::quote(folder.string()) +
-                                    ": another server uses this state folder, wanted one of this server "
+                                    ": another server uses this state folder, expected one of this server "
                                     "alone");
         }
         if (errno != EINTR) {
@@ -72,7 +72,7 @@ void make_files(const std::filesystem::path& folder) {
     if (has_key != is_there(usage)) {
         throw format_error(tensafe::io::quote((has_key ? usage : key).string()) + ": is missing, but " +
                            tensafe::io::quote((has_key ? key : usage).string()) +
-                           " is there: wanted both or neither. Bring it back, or remove the other one to "
+                           " is there: expected both or neither. Bring it back, or remove the other one to "
                            "begin every query limit anew");
     }
     if (!has_key) {
@@ -87,7 +87,7 @@ tensafe::memory::secret_buffer<std::byte> read_key(const std::filesystem::path& 
     auto key = tensafe::io::read_private_file(path, key_bytes_of_hash);
     if (key.size() != key_bytes_of_hash) {
         throw format_error(tensafe::io::quote(path.string()) + ": got " + std::to_string(key.size()) +
-                           " bytes, wanted a key of " + std::to_string(key_bytes_of_hash));
+                           " bytes, expected a key of " + std::to_string(key_bytes_of_hash));
     }
     return key;
 }
@@ -127,7 +127,7 @@ query_counts::query_counts(std::filesystem::path folder, when_full full)
     tensafe::io::input_file file(path);
     if (file.size() > longest_file) {
         throw format_error(tensafe::io::quote(path.string()) + ": got " + std::to_string(file.size()) +
-                           " bytes, wanted at most " + std::to_string(longest_file));
+                           " bytes, expected at most " + std::to_string(longest_file));
     }
     std::string all(file.size(), '\0');
     file.read(std::as_writable_bytes(std::span<char>(all)));

@@ -52,7 +52,7 @@ std::string alternative_name(const std::string& host) {
                          });
     if (!is_name) {
         throw tensafe::parameter_error("certificate: got the host " + quote(host) +
-                                       ", wanted a name of letters, digits, '-' and '.', or an address");
+                                       ", expected a name of letters, digits, '-' and '.', or an address");
     }
     return "DNS:" + host;
 }

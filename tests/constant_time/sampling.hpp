@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/ckks/flood.hpp>
+#include <tensafe/ckks/flooding.hpp>
 #include <tensafe/dp/clip.hpp>
 #include <tensafe/random/generator.hpp>
 #include <tensafe/random/sample_discrete_gaussian.hpp>

@@ -177,7 +177,7 @@ TEST_CASE("what cannot be counted is refused, and nothing is lost") {
     CHECK_THROWS_AS(accountant.add(1e150, most), parameter_error);
     CHECK_THROWS_WITH_AS(
         accountant.add(1e154, 2),
-        "gaussian_accountant::add: mu: got 1e+154, 2 times, wanted a sum of mu^2 that a double can hold",
+        "gaussian_accountant::add: mu: got 1e+154, 2 times, expected a sum of mu^2 that a double can hold",
         parameter_error);
     CHECK(accountant.mu_squared() == 9);
     gaussian_accountant full(std::numeric_limits<double>::max());

@@ -177,7 +177,7 @@ TEST_CASE("many releases cost noise by the root of their number, and their slack
     CHECK(privacy::ledger(tight).left("alice", gaussian_release::of(tight, 1, 2048, 50).cost()) == 50);
     CHECK(tests::refusal<tensafe::error>([&] {
               gaussian_release::of(tight, 1, 2048, 1000);
-          }).find("delta: got 1e-21, wanted at least 1.3") != std::string::npos);
+          }).find("delta: got 1e-21, expected at least 1.3") != std::string::npos);
     CHECK(tests::refusal<tensafe::error>([] {
               gaussian_release::of({1, 1e-5}, 1, 64, 0);
           }).find("releases: got 0") != std::string::npos);

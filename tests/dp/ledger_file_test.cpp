@@ -169,26 +169,26 @@ TEST_CASE("hostile text is refused and the message says what is wrong") {
         return said(replaced(one_principal, from, to));
     };
     CHECK(said("").find("not valid JSON") != std::string::npos);
-    CHECK(said("[]") == "\"a file\": got array, wanted an object of 3 members, as a privacy ledger has");
-    CHECK(said(std::string(io::detail::longest_ledger_file + 1, ' ')).find("bytes, wanted at most") !=
+    CHECK(said("[]") == "\"a file\": got array, expected an object of 3 members, as a privacy ledger has");
+    CHECK(said(std::string(io::detail::longest_ledger_file + 1, ' ')).find("bytes, expected at most") !=
           std::string::npos);
     CHECK(said(one_principal.substr(0, one_principal.size() / 2)).find("not valid JSON") !=
           std::string::npos);
     CHECK(changed("tensafe privacy ledger", "tensafe meter").find("\"format\" is") != std::string::npos);
-    CHECK(changed("\"version\": 1", "\"version\": 2") == "\"a file\": got version 2, wanted 1");
+    CHECK(changed("\"version\": 1", "\"version\": 2") == "\"a file\": got version 2, expected 1");
     CHECK(changed("\"version\": 1", "\"version\": 1.0").find("whole number") != std::string::npos);
-    CHECK(changed("\"version\": 1", "\"version\": 1, \"more\": 2").find("wanted an object of 3") !=
+    CHECK(changed("\"version\": 1", "\"version\": 1, \"more\": 2").find("expected an object of 3") !=
           std::string::npos);
-    CHECK(changed("\"releases\": 7", "\"releases\": 7, \"more\": 2").find("wanted an object of 4") !=
+    CHECK(changed("\"releases\": 7", "\"releases\": 7, \"more\": 2").find("expected an object of 4") !=
           std::string::npos);
     CHECK(changed("\"releases\"", "\"release\"") ==
           "\"a file\": principal number 0: \"releases\" is missing");
     CHECK(changed("\"mu_squared\": 0.1", "\"mu_squared\": 0.1, \"mu_squared\": 0.2")
               .find("duplicate key \"mu_squared\"") != std::string::npos);
-    CHECK(changed("\"principals\": [", "\"principals\": {}, \"x\": [").find("wanted an object of 3") !=
+    CHECK(changed("\"principals\": [", "\"principals\": {}, \"x\": [").find("expected an object of 3") !=
           std::string::npos);
     CHECK(changed("0.1", "9007199254740993") ==
-          "\"a file\": principal number 0: \"mu_squared\" is \"9007199254740993\", wanted a number with a "
+          "\"a file\": principal number 0: \"mu_squared\" is \"9007199254740993\", expected a number with a "
           "point "
           "or an exponent");
     CHECK(changed("0.1", "1.0") == "nothing was thrown");

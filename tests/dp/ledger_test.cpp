@@ -110,12 +110,12 @@ TEST_CASE("a charge is all or nothing, and its refusal says what is left") {
     CHECK(left > 0);
     CHECK(refusal(spent, "ann", {0.1, 0}, left + 1)
               .find("privacy::ledger::charge: principal \"ann\": got " + std::to_string(left + 1) +
-                    " releases, wanted at most " + std::to_string(left) +
+                    " releases, expected at most " + std::to_string(left) +
                     " of this cost (mu 0.1): 3 earlier ones have spent epsilon ") == 0);
     CHECK(spent.spent("ann").releases == 3);
     CHECK(spent.charge("ann", {0.1, 0}, left).left() == left);
     CHECK(spent.left("ann", {0.1, 0}) == 0);
-    CHECK(refusal(spent, "nobody", {5, 0}, 1).find("wanted at most 0") != std::string::npos);
+    CHECK(refusal(spent, "nobody", {5, 0}, 1).find("expected at most 0") != std::string::npos);
     CHECK(spent.state().principals.size() == 1);  // a refusal makes no account
 }
 
@@ -246,9 +246,10 @@ TEST_CASE("names that cannot be shown, and nonsense, are refused before anything
         CHECK_THROWS_AS(static_cast<void>(spent.left(name, small)), parameter_error);
         CHECK_FALSE(ledger::is_principal(name));
     }
-    CHECK(refusal(spent, "a\nb", small, 1) ==
-          "privacy::ledger::charge: principal: got a name of 3 bytes that cannot be printed, wanted 1 to 128 "
-          "bytes of UTF-8 without control characters");
+    CHECK(
+        refusal(spent, "a\nb", small, 1) ==
+        "privacy::ledger::charge: principal: got a name of 3 bytes that cannot be printed, expected 1 to 128 "
+        "bytes of UTF-8 without control characters");
     CHECK_THROWS_AS(static_cast<void>(spent.charge("ann", small, 0)), parameter_error);
     CHECK_THROWS_AS(static_cast<void>(spent.charge("ann", {0, 0})), parameter_error);
     CHECK_THROWS_AS(static_cast<void>(spent.left("ann", {1, 2})), parameter_error);

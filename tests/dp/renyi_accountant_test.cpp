@@ -236,7 +236,8 @@ TEST_CASE("what makes no sense is refused, and nothing is lost") {
     }
     CHECK_THROWS_AS(renyi_accountant(std::vector<double>{}), parameter_error);
     CHECK_THROWS_WITH_AS(renyi_accountant({2, 1}),
-                         "renyi_accountant: order 1: got 1, wanted a finite number above 1", parameter_error);
+                         "renyi_accountant: order 1: got 1, expected a finite number above 1",
+                         parameter_error);
     renyi_accountant accountant({2, 3});
     accountant.add_gaussian(1);
     const renyi_accountant before = accountant;

@@ -246,10 +246,10 @@ TEST_CASE("a chart that cannot be drawn is refused, and the message says why") {
     CHECK(refused([](auto& c) { c.series.resize(8, c.series[0]); }).find("8 series") != std::string::npos);
     CHECK(refused([](auto& c) {
               c.series[1].values.pop_back();
-          }).find("got 1 values in measured, wanted 2") != std::string::npos);
+          }).find("got 1 values in measured, expected 2") != std::string::npos);
     for (const double bad : {-1.0, 1e10, 1e-7, std::numeric_limits<double>::quiet_NaN(),
                              std::numeric_limits<double>::infinity()}) {
-        CHECK(refused([&](auto& c) { c.series[0].values[1] = bad; }).find("in published, wanted 0 or") !=
+        CHECK(refused([&](auto& c) { c.series[0].values[1] = bad; }).find("in published, expected 0 or") !=
               std::string::npos);
     }
     CHECK(refused([](auto& c) { c.series.resize(7, c.series[0]); }) == "drawn");

@@ -11,8 +11,8 @@
 #include <tensafe/wire/ciphertext.hpp>
 #include <tensafe/wire/header.hpp>
 #include <tensafe/wire/public_key.hpp>
+#include <tensafe/wire/rerandomization_key.hpp>
 #include <tensafe/wire/wire.hpp>
-#include <tensafe/wire/zero_key.hpp>
 
 #include <algorithm>
 #include <array>
@@ -203,9 +203,10 @@ void make_wire(const seed_folder& folder) {
     using lowest = small::basis_at<0>;
     const wire::envelope from{7, 3};
 
-    const ckks::zero_key<small, key_level> key{{}, some_residues<small::basis_at<key_level>>(), {}};
-    put_message(folder, "zero_key", wire::write_zero_key(key, from));
-    put_message(folder, "zero_key_with_wrong_checksum", wire::write_zero_key(key, from), 3);
+    const ckks::rerandomization_key<small, key_level> key{
+        {}, some_residues<small::basis_at<key_level>>(), {}};
+    put_message(folder, "zero_key", wire::write_rerandomization_key(key, from));
+    put_message(folder, "zero_key_with_wrong_checksum", wire::write_rerandomization_key(key, from), 3);
     auto beyond = wire::write_ciphertext(
         ckks::ciphertext<small, 0>{some_residues<lowest>(), some_residues<lowest>(), small::scale}, from);
     std::fill(beyond.begin() + 200, beyond.end(), std::uint8_t{0xff});
@@ -233,9 +234,9 @@ void make_wire(const seed_folder& folder) {
     products.rank = of_bare_tiles.rank;
     products.d = of_bare_tiles.d;
     products.outputs.resize(1);
-    products.outputs[0].c1 = some_residues<lora::folded_product<small>::basis>();
+    products.outputs[0].c1 = some_residues<lora::traced_product<small>::basis>();
     for (auto& limb : products.outputs[0].c0) {
-        limb = memory::buffer<arith::word>(std::size_t{1} << of_bare_tiles.fold_log_n());
+        limb = memory::buffer<arith::word>(std::size_t{1} << of_bare_tiles.subring_log_n());
     }
     auto bare_reply = wire::write_reply(products, from);
     bare_reply[16] = 4;
@@ -279,7 +280,7 @@ void make_wire(const seed_folder& folder) {
 
 int main(int count, char** values) {
     if (count != 2) {
-        std::fprintf(stderr, "make_seeds: wanted a folder\n");
+        std::fprintf(stderr, "make_seeds: expected a folder\n");
         return 2;
     }
     try {

@@ -31,7 +31,7 @@ inline constexpr std::string_view cuda_umbrella = "tensafe/tensafe.cuh";
 /// Headers whose namespace is not that of their folder yet, by the start of their path. Only ever shorter;
 /// empty and gone in the end.
 inline constexpr std::array<std::string_view, 14> not_yet = {
-    "tensafe/ckks/flood.hpp",
+    "tensafe/ckks/flooding.hpp",
     "tensafe/ckks/x86/flood_avx512.hpp",
     "tensafe/core/quoted_name.hpp",
     "tensafe/device/",

@@ -16,7 +16,6 @@ namespace ckks = tensafe::ckks;
 namespace eigen = tensafe::eigen;
 namespace lora = tensafe::lora;
 using tensafe::shape_error;
-using tensafe::exec::host;
 
 namespace {
 
@@ -77,7 +76,7 @@ TEST_CASE("row_span refuses rows that are not there") {
     CHECK_THROWS_AS(static_cast<void>(eigen::row_span(batch, 4)), shape_error);
     CHECK_THROWS_AS(static_cast<void>(eigen::row_span(batch, -1)), shape_error);
     CHECK_THROWS_WITH(static_cast<void>(eigen::row_span(batch, 4)),
-                      "eigen::row_span: got row 4, wanted one of the batch's 4");
+                      "eigen::row_span: got row 4, expected one of the batch's 4");
 }
 
 TEST_CASE("as_matrix shows a lora matrix's own memory, row by row, and writes to it") {
@@ -119,22 +118,22 @@ TEST_CASE(
     const lora::slot_server<small> server(site.a);
     lora::client<small> client;
     const auto answer = [&](const auto& request) {
-        const auto reply = server.apply(host{}, request);
-        return client.decrypt(host{}, server.layout(), reply);
+        const auto reply = server.apply(request);
+        return client.decrypt(server.layout(), reply);
     };
     const batch_type tokens = batch_type::Random(3, 100);
     const Eigen::MatrixXd wanted =
         2.0 * (b.cast<double>() * (a.cast<double>() * tokens.cast<double>().transpose()));
     batch_type deltas(3, 40);
     for (Eigen::Index i = 0; i < tokens.rows(); ++i) {
-        const auto product = answer(client.encrypt(host{}, server.layout(), eigen::row_span(tokens, i)));
+        const auto product = answer(client.encrypt(server.layout(), eigen::row_span(tokens, i)));
         const Eigen::VectorXd delta = eigen::to_vector(lora::apply_b(site, product));
         CHECK((delta - wanted.col(i)).norm() < 1e-6 * wanted.col(i).norm());
         deltas.row(i) = delta.cast<float>();
     }
     CHECK((deltas.cast<double>() - wanted.transpose()).norm() < 1e-6 * wanted.norm());
     const Eigen::VectorXd h = tokens.row(1).cast<double>();
-    const auto product = answer(client.encrypt(host{}, server.layout(), eigen::as_span(h)));
+    const auto product = answer(client.encrypt(server.layout(), eigen::as_span(h)));
     CHECK((eigen::to_vector(lora::apply_b(site, product)) - wanted.col(1)).norm() <
           1e-6 * wanted.col(1).norm());
 }

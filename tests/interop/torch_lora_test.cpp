@@ -1,7 +1,6 @@
 // libtorch's CHECK replaces doctest's, so that names here are the long ones.
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/core/error.hpp>
-#include <tensafe/exec/host.hpp>
 #include <tensafe/interop/torch.hpp>
 #include <tensafe/interop/torch_lora.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
@@ -56,7 +55,6 @@ using encrypted_lora = libtorch::encrypted_lora<small>;
 using request = lora::request<small>;
 using reply = encrypted_lora::reply_type;
 
-constexpr tensafe::exec::host here{};
 constexpr std::int64_t d = 70;
 
 /// Sites of one input with ranks and lengths of their own, so that a mix-up of sites shows, and one apart. A
@@ -83,7 +81,7 @@ struct served {
           server(adapter),
           client(std::make_shared<model_client>(server.layout(), lora::client_part(adapter))) {
         const auto nonce = tensafe::random::fresh_seed();
-        session = std::make_unique<lora::model_session<small>>(nonce, client->zero_key(here, nonce));
+        session = std::make_unique<lora::model_session<small>>(nonce, client->rerandomization_key(nonce));
     }
 
     encrypted_lora deltas_of() {
@@ -93,7 +91,7 @@ struct served {
             }
             ++requests;
             if (!is_silent) {
-                session->apply(here, server, group, from, to);
+                session->apply(server, group, from, to);
             }
         });
     }
@@ -243,13 +241,13 @@ DOCTEST_TEST_CASE("an input that records gradients is refused before anything is
 }
 
 DOCTEST_TEST_CASE(
-    "inputs that do not fit are refused before anything is sent, and the message says what was wanted") {
+    "inputs that do not fit are refused before anything is sent, and the message says what was needed") {
     served s;
     encrypted_lora encrypted = s.deltas_of();
     DOCTEST_CHECK(refusal<shape_error>([&] {
                       static_cast<void>(encrypted.deltas(0, torch::randn({2, d + 1})));
                   }) ==
-                  "encrypted_lora: got a tensor of Float, shape [2, 71], wanted [..., 70] for the input "
+                  "encrypted_lora: got a tensor of Float, shape [2, 71], expected [..., 70] for the input "
                   "layers.0.input");
     DOCTEST_CHECK(has(refusal<unsupported_error>([&] {
                           static_cast<void>(encrypted.deltas(0, torch::randn({2, d}, at::kDouble)));
@@ -328,7 +326,7 @@ DOCTEST_TEST_CASE("a reply that the transport fills in part is not completed fro
     encrypted_lora encrypted(s.client, [&](std::size_t group, const request& from, reply& to) {
         DOCTEST_CHECK(to.outputs.empty());
         reply answer;
-        s.session->apply(here, s.server, group, from, answer);
+        s.session->apply(s.server, group, from, answer);
         if (++calls == 1) {
             to = answer;
             return;
@@ -373,7 +371,8 @@ DOCTEST_TEST_CASE("nothing of a state or an answer stays between calls, also aft
     check();
 }
 
-DOCTEST_TEST_CASE("an answer beyond a calibrated range names its row, and goes through with headroom") {
+DOCTEST_TEST_CASE(
+    "an answer beyond a calibrated range names its row, and goes through with overflow margin") {
     torch::manual_seed(3);
     using tiles = lora::coefficient_tiles<4>;
     using narrow = lora::protects_adapter_rows<lora::calibrated<3>>;
@@ -382,11 +381,10 @@ DOCTEST_TEST_CASE("an answer beyond a calibrated range names its row, and goes t
     const auto client = std::make_shared<lora::model_client<small, tiles, narrow>>(
         server.layout(), lora::client_part(adapter));
     const auto nonce = tensafe::random::fresh_seed();
-    lora::model_session<small> session(nonce, client->zero_key(here, nonce));
+    lora::model_session<small> session(nonce, client->rerandomization_key(nonce));
     libtorch::encrypted_lora<small, tiles, narrow> encrypted(
-        client, [&](std::size_t group, const request& from, auto& to) {
-            session.apply(here, server, group, from, to);
-        });
+        client,
+        [&](std::size_t group, const request& from, auto& to) { session.apply(server, group, from, to); });
     // Parallel to a row of A: sqrt(70) times the usual answer, where the range is 3 times that.
     const at::Tensor x = torch::randn({2, d});
     x[1].copy_(libtorch::as_tensor(adapter.sites[0].a)[0] * 20);
@@ -474,12 +472,12 @@ DOCTEST_TEST_CASE("encrypted_linear refuses a delta that libtorch would broadcas
                                           [delta](const at::Tensor&) { return delta; });
         static_cast<void>(module.forward(torch::ones({2, 4})));
     };
-    DOCTEST_CHECK(has(refusal<shape_error>([&] { with(torch::ones({3})); }), "shape [3], wanted [2, 3]"));
+    DOCTEST_CHECK(has(refusal<shape_error>([&] { with(torch::ones({3})); }), "shape [3], expected [2, 3]"));
     DOCTEST_CHECK(has(refusal<shape_error>([&] { with(at::Tensor()); }), "none"));
     DOCTEST_CHECK(has(refusal<parameter_error>([&] {
                           with(torch::ones({2, 3}, at::kHalf));
                       }),
-                      "Half, wanted Float"));
+                      "Half, expected Float"));
     DOCTEST_CHECK_THROWS_AS(libtorch::encrypted_linear(nullptr, [](const at::Tensor& x) { return x; }),
                             parameter_error);
     DOCTEST_CHECK_THROWS_AS(libtorch::encrypted_linear(torch::nn::Linear(4, 3), nullptr), parameter_error);

@@ -134,7 +134,7 @@ DOCTEST_TEST_CASE("a file that is not the module's leaves the module as it was")
     DOCTEST_CHECK(has(refusal<format_error>([&] {
                           load({{"weight", fits}, {"bias", torch::ones({4})}});
                       }),
-                      "got shape [4], wanted [3]"));
+                      "got shape [4], expected [3]"));
     DOCTEST_CHECK(has(refusal<format_error>([&] {
                           load({{"weight", fits}, {"bias", torch::ones({3})}, {"more", torch::ones({3})}});
                       }),
@@ -157,7 +157,7 @@ DOCTEST_TEST_CASE("names, shapes and types are compared before a value is decode
     DOCTEST_CHECK(has(refusal<format_error>([&] {
                           load(R"({"weight":{"dtype":"F32","shape":[5,3],"data_offsets":[0,60]}})", 60);
                       }),
-                      "got shape [5, 3], wanted [3, 5]"));
+                      "got shape [5, 3], expected [3, 5]"));
     DOCTEST_CHECK(has(refusal<format_error>([&] {
                           load(R"({"weight":{"dtype":"F32","shape":[3,5],"data_offsets":[0,60]},)"
                                R"("more":{"dtype":"F32","shape":[1],"data_offsets":[60,64]}})",

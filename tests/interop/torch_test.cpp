@@ -134,7 +134,7 @@ DOCTEST_TEST_CASE("as_span refuses entries that are not next to each other, and 
     const std::string message = refusal<shape_error>([&] { static_cast<void>(libtorch::as_span(column)); });
     DOCTEST_CHECK(
         message ==
-        "libtorch::as_span: got a tensor of Float, shape [4], wanted entries next to each other, not 7 "
+        "libtorch::as_span: got a tensor of Float, shape [4], expected entries next to each other, not 7 "
         "apart; keep x.contiguous() in a variable, or use to_vector(x)");
     const at::Tensor repeated = torch::randn({1}).expand({6});
     DOCTEST_CHECK(
@@ -318,7 +318,7 @@ DOCTEST_TEST_CASE("hidden_states refuses a row that is not there") {
     const hidden_states states(torch::randn({2, 3, 5}));
     DOCTEST_CHECK(
         refusal<shape_error>([&] { static_cast<void>(states.row(6, space)); }) ==
-        "libtorch::hidden_states::row: got row 6, wanted one of the 6 of a tensor of shape [2, 3, 5]");
+        "libtorch::hidden_states::row: got row 6, expected one of the 6 of a tensor of shape [2, 3, 5]");
     DOCTEST_CHECK_THROWS_AS(static_cast<void>(states.row(std::numeric_limits<std::size_t>::max(), space)),
                             shape_error);
     const hidden_states none(torch::empty({0, 5}));

@@ -32,5 +32,5 @@ TEST_CASE("hexadecimal text of another length or with another character is refus
     CHECK_THROWS_AS(from_hex<2>(std::string("ab\0d", 4)), tensafe::format_error);
     CHECK_THROWS_WITH(from_hex<2>("abcX", "key"), "key: character 3 is not a lower-case hexadecimal digit");
     CHECK_THROWS_WITH(from_hex<2>("abc", "key"),
-                      "key: got 3 characters, wanted 4 lower-case hexadecimal digits");
+                      "key: got 3 characters, expected 4 lower-case hexadecimal digits");
 }

@@ -122,13 +122,14 @@ TEST_CASE("a key file of another length, version or beginning is refused, and th
     std::vector<std::byte> longer(plain.begin(), plain.end());
     longer.push_back(std::byte{0});
     CHECK(refusal<tensafe::format_error>([&] { parse(longer); }) ==
-          "KEY: got 177 bytes, wanted the 176 of a key file");
+          "KEY: got 177 bytes, expected the 176 of a key file");
     CHECK(refusal<tensafe::format_error>([&] { parse(std::span(plain).first(3)); }) ==
-          "KEY: is no key file: got 3 bytes, wanted some that begin with \"TSKF\"");
+          "KEY: is no key file: got 3 bytes, expected some that begin with \"TSKF\"");
     for (const unsigned version : {0u, 2u, 255u}) {
         longer[4] = static_cast<std::byte>(version);  // of another length too, perhaps
         CHECK(refusal<tensafe::unsupported_error>([&] { parse(longer); }) ==
-              "KEY: not supported: a key file of version " + std::to_string(version) + ", wanted version 1");
+              "KEY: not supported: a key file of version " + std::to_string(version) +
+                  ", expected version 1");
     }
     CHECK(refusal<tensafe::format_error>([&] {
               parse(with(plain, 0, std::byte{'t'}));
@@ -185,7 +186,7 @@ TEST_CASE("fields that no writer writes are refused although the checksum fits")
     CHECK(refusal<tensafe::unsupported_error>([&] { parse(with(plain, 5, std::byte{2})); }).find("wrap 2") !=
           std::string::npos);
     CHECK(refusal<tensafe::format_error>([&] { parse(with(plain, 32, std::byte{0})); }) ==
-          "KEY: got generation 0, wanted at least 1");
+          "KEY: got generation 0, expected at least 1");
     CHECK_THROWS_AS(parse(with(plain, 47, std::byte{1})), tensafe::format_error);
     const auto last =
         with(with(with(with(with(plain, 40, std::byte{0x7f}), 41, std::byte{0x41}), 42, std::byte{0xf4}), 43,
@@ -217,7 +218,7 @@ TEST_CASE("a key file that asks for more memory or work than we give is refused 
         const std::string message =
             refusal<tensafe::unsupported_error>([&] { parse(with(wrapped, c.at, c.value)); });
         CHECK(message.find("KEY: not supported: scrypt with N = 2^") == 0);
-        CHECK(message.find("wanted 1 to 256 MiB") != message.npos);
+        CHECK(message.find("expected 1 to 256 MiB") != message.npos);
     }
 }
 

@@ -100,7 +100,7 @@ TEST_CASE("a key is never written over, and a cost that is not allowed makes non
     CHECK(text_of(path) == text);
     CHECK(refusal<tensafe::parameter_error>([&] {
               io::create_key_file<small>(folder.path() / "dear", io::passphrase("x"), {30, 8, 1});
-          }).find("got scrypt with N = 2^30, r = 8, p = 1; wanted") != std::string::npos);
+          }).find("got scrypt with N = 2^30, r = 8, p = 1; expected") != std::string::npos);
     CHECK_THROWS_AS(io::change_passphrase(path, {}, io::passphrase("x"), io::scrypt_cost{1, 1, 1}),
                     tensafe::parameter_error);
     CHECK(text_of(path) == text);
@@ -181,7 +181,7 @@ TEST_CASE("a key of another parameter set is neither loaded nor rotated, and bot
         refusal<tensafe::parameter_error>([&] { static_cast<void>(io::load_key_file<other>(path)); });
     CHECK(message.find("got a key for " + tensafe::wire::set_name(tensafe::wire::set_id<small>)) !=
           message.npos);
-    CHECK(message.find("wanted one for " + tensafe::wire::set_name<other>()) != message.npos);
+    CHECK(message.find("expected one for " + tensafe::wire::set_name<other>()) != message.npos);
     CHECK_THROWS_AS(io::rotate_key_file<other>(path), tensafe::parameter_error);
     CHECK(text_of(path) == before);
 }
@@ -201,7 +201,7 @@ TEST_CASE("a key file of another mode than 0600 is refused by everything that op
     set_mode(path, 0644);
     CHECK(refusal<tensafe::io_error>([&] {
               io::read_key_info(path);
-          }).find("got mode 0644, wanted 0600 (chmod 600)") != std::string::npos);
+          }).find("got mode 0644, expected 0600 (chmod 600)") != std::string::npos);
     set_mode(path, 0600);
     CHECK_NOTHROW(io::load_key_file<small>(path));
 }
@@ -231,7 +231,7 @@ TEST_CASE("links, folders, pipes, missing and longer files are no key files") {
     };
     const auto link = folder.path() / "link";
     std::filesystem::create_symlink(path, link);
-    CHECK(refused(link).find("is a link; wanted the path of the key file itself") != std::string::npos);
+    CHECK(refused(link).find("is a link; expected the path of the key file itself") != std::string::npos);
     CHECK(refused(folder.path()).find("is not a regular file") != std::string::npos);
     CHECK(refused(folder.path() / "").find("is not a regular file") != std::string::npos);
     const auto pipe = folder.path() / "pipe";
@@ -243,10 +243,10 @@ TEST_CASE("links, folders, pipes, missing and longer files are no key files") {
 
     const auto longer = folder.put("longer", text_of(path) + '\n');
     set_mode(longer, 0600);
-    CHECK(refused(longer).find("got 177 bytes, wanted the 176 of a key file") != std::string::npos);
+    CHECK(refused(longer).find("got 177 bytes, expected the 176 of a key file") != std::string::npos);
     const auto huge = folder.put("huge", std::string(5000, 'x'));
     set_mode(huge, 0600);
-    CHECK(refused(huge).find("got 5000 bytes, wanted at most 4096") != std::string::npos);
+    CHECK(refused(huge).find("got 5000 bytes, expected at most 4096") != std::string::npos);
     const auto empty = folder.put("empty", "");
     set_mode(empty, 0600);
     CHECK(refused(empty).find("is no key file: got 0 bytes") != std::string::npos);

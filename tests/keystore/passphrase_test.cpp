@@ -37,7 +37,7 @@ TEST_CASE("a passphrase keeps its bytes, and one that was moved from is none") {
 
 TEST_CASE("an empty text and one beyond 1024 bytes are no passphrases") {
     CHECK(refusal<tensafe::parameter_error>([] { io::passphrase{std::string_view()}; }) ==
-          "passphrase: got 0 bytes, wanted 1 to 1024");
+          "passphrase: got 0 bytes, expected 1 to 1024");
     CHECK_NOTHROW(io::passphrase(std::string(1024, 'x')));
     CHECK_THROWS_AS(io::passphrase(std::string(1025, 'x')), tensafe::parameter_error);
 }
@@ -66,6 +66,6 @@ TEST_CASE("a passphrase file that others may read is refused, and its text is in
         refusal<tensafe::io_error>([&] { static_cast<void>(io::passphrase::read(path)); });
     CHECK(message.find("others than its owner have access") != message.npos);
     const std::string lines = refusal<tensafe::format_error>([] { read("open\nsesame\n"); });
-    CHECK(lines.find("wanted one line of 1 to 1024 bytes") != lines.npos);
+    CHECK(lines.find("expected one line of 1 to 1024 bytes") != lines.npos);
     CHECK(lines.find("sesame") == lines.npos);
 }

@@ -196,7 +196,7 @@ TEST_CASE("a file to which others than its owner have any access is not read as 
     }
     CHECK_THROWS_WITH(text_of(path),
                       (io::quote(path.string()) +
-                       ": others than its owner have access: got mode 0644, wanted 0600 (chmod 600)")
+                       ": others than its owner have access: got mode 0644, expected 0600 (chmod 600)")
                           .c_str());
     for (const unsigned mode : {0600u, 0400u, 0700u}) {
         REQUIRE(::chmod(path.c_str(), mode) == 0);

@@ -259,11 +259,12 @@ TEST_CASE("an old revision and another name are refused") {
     policy.name = "legal";
     CHECK(io::load_adapter(folder.path(), policy).provenance.revision == 7);
     policy.oldest_revision = 8;
-    check_says(refusal<tensafe::signature_error>(folder.path(), policy), "is revision 7, wanted at least 8");
+    check_says(refusal<tensafe::signature_error>(folder.path(), policy),
+               "is revision 7, expected at least 8");
     policy.oldest_revision = 0;
     policy.name = "medical";
     check_says(refusal<tensafe::signature_error>(folder.path(), policy),
-               "is signed under the name \"legal\", wanted \"medical\"");
+               "is signed under the name \"legal\", expected \"medical\"");
     // A signature that does not fit is told as such: nothing in it is believed.
     put_adapter(folder, 1.5);
     check_says(refusal<tensafe::signature_error>(folder.path(), policy), "does not fit");
@@ -279,15 +280,15 @@ TEST_CASE("files that are missing or too long are refused before they are read")
     policy.largest_weights = std::filesystem::file_size(folder.path() / weights_file);
     CHECK(io::load_adapter(folder.path(), policy).provenance.trusted);
     --policy.largest_weights;
-    check_says(refusal<tensafe::format_error>(folder.path(), policy), "wanted at most");
+    check_says(refusal<tensafe::format_error>(folder.path(), policy), "expected at most");
     folder.put(config_file, std::string(1'000'001, ' '));
-    check_says(refusal<tensafe::format_error>(folder.path(), trusting(1)), "wanted at most 1000000");
+    check_says(refusal<tensafe::format_error>(folder.path(), trusting(1)), "expected at most 1000000");
     std::filesystem::remove(folder.path() / config_file);
     check_says(refusal<tensafe::io_error>(folder.path(), trusting(1)), config_file);
     put_adapter(folder, 1);
     const std::string good = text_of(folder.path() / signature_file);
     folder.put(signature_file, good + std::string(10'001 - good.size(), ' '));
-    check_says(refusal<tensafe::format_error>(folder.path(), trusting(1)), "wanted at most 10000");
+    check_says(refusal<tensafe::format_error>(folder.path(), trusting(1)), "expected at most 10000");
     folder.put(signature_file, good + std::string(10'000 - good.size(), ' '));
     CHECK(io::load_adapter(folder.path(), trusting(1)).provenance.trusted);
     std::filesystem::remove(folder.path() / weights_file);

@@ -415,8 +415,8 @@ TEST_CASE("a request of a wrong shape is the sequence's error and never reaches 
     const std::array<float, 3> h{1, 2, 3};
     const auto group = pipeline.submit([&](std::span<const double>) { return turn::ask(2, h); });
     const auto size = pipeline.submit([&](std::span<const double>) { return turn::ask(0, h); });
-    CHECK(contains(message_of<parameter_error>([&] { group.wait(); }), "group 2, wanted less than 2"));
-    CHECK(contains(message_of<shape_error>([&] { size.wait(); }), "3 entries, wanted 2"));
+    CHECK(contains(message_of<parameter_error>([&] { group.wait(); }), "group 2, expected less than 2"));
+    CHECK(contains(message_of<shape_error>([&] { size.wait(); }), "3 entries, expected 2"));
     pipeline.close();
     CHECK(engine.batches.empty());
 }
@@ -860,7 +860,7 @@ TEST_CASE("options and engines that cannot work are refused") {
             [&] { token_pipeline<sums> pipeline(engine, options(threads, batch, sequences)); });
     };
     CHECK(contains(refused(0, 1, 1), "forward_threads: got 0"));
-    CHECK(contains(refused(1025, 1, 1), "forward_threads: got 1025, wanted 1 to 1024"));
+    CHECK(contains(refused(1025, 1, 1), "forward_threads: got 1025, expected 1 to 1024"));
     CHECK(contains(refused(1, 0, 1), "largest_batch: got 0"));
     CHECK(contains(refused(1, 1, 0), "most_sequences: got 0"));
     CHECK(contains(refused(1, 1, static_cast<std::size_t>(-1)), "most_sequences: got"));

@@ -78,7 +78,7 @@ lora::reply<small, Packing, Protection> some_reply(const lora::layout<small, Pac
             auto& product = r.outputs[o];
             tensafe::rns::for_each_limb<small::basis>([&]<int I>() {
                 constexpr word q = small::basis::prime<I>;
-                product.c0[I] = tensafe::memory::buffer<word>(std::size_t{1} << l.fold_log_n());
+                product.c0[I] = tensafe::memory::buffer<word>(std::size_t{1} << l.subring_log_n());
                 std::generate(product.c0[I].begin(), product.c0[I].end(), [&] { return generator() % q; });
                 const auto c1 = product.c1.template limb<I>();
                 std::generate(c1.begin(), c1.end(), [&] { return generator() % q; });

@@ -32,61 +32,58 @@ inline void check_scales(const char* operation, double a, double b) {
 
 /// a += b.  @throws parameter_error if the scales differ
 template <parameter_set P, int Level>
-void add(exec::host where, ciphertext<P, Level>& a, const ciphertext<P, Level>& b) {
+void add(ciphertext<P, Level>& a, const ciphertext<P, Level>& b) {
     detail::check_scales("add", a.scale, b.scale);
-    rns::add(where, a.c0, b.c0);
-    rns::add(where, a.c1, b.c1);
+    rns::add(a.c0, b.c0);
+    rns::add(a.c1, b.c1);
 }
 
 /// a -= b.  @throws parameter_error if the scales differ
 template <parameter_set P, int Level>
-void subtract(exec::host where, ciphertext<P, Level>& a, const ciphertext<P, Level>& b) {
+void subtract(ciphertext<P, Level>& a, const ciphertext<P, Level>& b) {
     detail::check_scales("subtract", a.scale, b.scale);
-    rns::subtract(where, a.c0, b.c0);
-    rns::subtract(where, a.c1, b.c1);
+    rns::subtract(a.c0, b.c0);
+    rns::subtract(a.c1, b.c1);
 }
 // Compilers show the line of the overload that they refuse, so the way out stands on it.
 template <parameter_set P, int A, int B>
-void add(exec::host, ciphertext<P, A>&, const ciphertext<P, B>&) = delete;  // level_reduce one first
+void add(ciphertext<P, A>&, const ciphertext<P, B>&) = delete;  // level_reduce one first
 template <parameter_set P, int A, int B>
-void subtract(exec::host, ciphertext<P, A>&, const ciphertext<P, B>&) = delete;  // level_reduce one first
+void subtract(ciphertext<P, A>&, const ciphertext<P, B>&) = delete;  // level_reduce one first
 
 /// a += p.  @throws parameter_error if the scales differ
 template <parameter_set P, int Level>
-void add_plain(exec::host where, ciphertext<P, Level>& a,
-               const plaintext<P, rns::evaluation_form, Level>& p) {
+void add_plain(ciphertext<P, Level>& a, const plaintext<P, rns::evaluation_form, Level>& p) {
     detail::check_scales("add_plain", a.scale, p.scale);
-    rns::add(where, a.c0, p.value);
+    rns::add(a.c0, p.value);
 }
 
 /// a *= p, entry by entry in the slots; the scales multiply. No NTT.
 template <parameter_set P, int Level>
-void multiply_plain(exec::host where, ciphertext<P, Level>& a,
-                    const plaintext<P, rns::evaluation_form, Level>& p) noexcept {
-    rns::multiply(where, a.c0, a.c0, p.value);
-    rns::multiply(where, a.c1, a.c1, p.value);
+void multiply_plain(ciphertext<P, Level>& a, const plaintext<P, rns::evaluation_form, Level>& p) noexcept {
+    rns::multiply(a.c0, a.c0, p.value);
+    rns::multiply(a.c1, a.c1, p.value);
     a.scale *= p.scale;
 }
 template <parameter_set P, class F, int L>
-void add_plain(exec::host, ciphertext<P, L>&, const plaintext<P, F, L>&) = delete;  // forward() it first
+void add_plain(ciphertext<P, L>&, const plaintext<P, F, L>&) = delete;  // forward() it first
 template <parameter_set P, class F, int L>
-void multiply_plain(exec::host, ciphertext<P, L>&, const plaintext<P, F, L>&) = delete;  // forward() it first
+void multiply_plain(ciphertext<P, L>&, const plaintext<P, F, L>&) = delete;  // forward() it first
 
 /// Drops the last prime and divides by it, rounding exactly. The scale is divided by the prime: a factor
 /// encoded at `P::rescale_factor<Level>` leaves the scale where it was.
 template <parameter_set P, int Level>
-requires(Level >= 1) ciphertext<P, Level - 1> rescale(exec::host where, const ciphertext<P, Level>& c) {
-    return {rns::rescale(where, c.c0), rns::rescale(where, c.c1),
-            c.scale / P::template rescale_factor<Level>};
+requires(Level >= 1) ciphertext<P, Level - 1> rescale(const ciphertext<P, Level>& c) {
+    return {rns::rescale(c.c0), rns::rescale(c.c1), c.scale / P::template rescale_factor<Level>};
 }
 template <parameter_set P>
-void rescale(exec::host, const ciphertext<P, 0>&) = delete;  // no level left: use a longer modulus chain
+void rescale(const ciphertext<P, 0>&) = delete;  // no level left: use a longer modulus chain
 
 /// Drops primes until `Target` rescales are left; value and scale stay.
 template <int Target, parameter_set P, int Level>
-ciphertext<P, Target> level_reduce(exec::host where, const ciphertext<P, Level>& c) {
+ciphertext<P, Target> level_reduce(const ciphertext<P, Level>& c) {
     static_assert(Target >= 0 && Target <= Level, "ckks::level_reduce: a ciphertext can only lose levels");
-    return {rns::level_reduce<Target + 1>(where, c.c0), rns::level_reduce<Target + 1>(where, c.c1), c.scale};
+    return {rns::level_reduce<Target + 1>(c.c0), rns::level_reduce<Target + 1>(c.c1), c.scale};
 }
 
 }  // namespace tensafe::ckks

@@ -24,11 +24,11 @@ inline constexpr double largest_release_mu = 16;
 inline double discrete_noise_slack(double mu, std::size_t d) {
     if (!(mu >= 0 && mu <= largest_release_mu)) {
         throw parameter_error("privacy::discrete_noise_slack: mu: got " + tensafe::detail::shortest_text(mu) +
-                              ", wanted 0 to 16");
+                              ", expected 0 to 16");
     }
     if (d < 1 || d > std::size_t{1} << 30) {
         throw parameter_error("privacy::discrete_noise_slack: d: got " + std::to_string(d) +
-                              ", wanted 1 to 2^30");
+                              ", expected 1 to 2^30");
     }
     constexpr double leaves = 16;
     constexpr int last = 89;                               // the largest magnitude of a leaf

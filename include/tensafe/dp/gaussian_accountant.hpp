@@ -47,7 +47,7 @@ class gaussian_accountant {
         if (!(sum <= std::numeric_limits<double>::max())) {
             throw parameter_error("gaussian_accountant::add: mu: got " + tensafe::detail::shortest_text(mu) +
                                   ", " + std::to_string(times) +
-                                  " times, wanted a sum of mu^2 that a double can hold");
+                                  " times, expected a sum of mu^2 that a double can hold");
         }
         mu_squared_ = sum;
     }

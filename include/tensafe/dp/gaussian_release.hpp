@@ -51,7 +51,7 @@ class gaussian_release {
         check_d(d);
         check_magnitude("clip_norm", clip_norm);
         if (releases == 0) {
-            throw parameter_error("privacy::gaussian_release::of: releases: got 0, wanted at least 1");
+            throw parameter_error("privacy::gaussian_release::of: releases: got 0, expected at least 1");
         }
         const std::string what = "privacy::gaussian_release::of: epsilon " +
                                  tensafe::detail::shortest_text(all.epsilon) + " and delta " +
@@ -61,12 +61,12 @@ class gaussian_release {
         const double most = largest_mu(all) / std::sqrt(count);
         if (most > largest_release_mu) {
             throw parameter_error(what + ": got mu = " + tensafe::detail::shortest_text(most) +
-                                  " for each, wanted at most 16; ask for less epsilon");
+                                  " for each, expected at most 16; ask for less epsilon");
         }
         const double slack = tensafe::detail::multiply_up(discrete_noise_slack(most, d), count);
         if (slack > all.delta / 2) {
             throw parameter_error(what + ": delta: got " + tensafe::detail::shortest_text(all.delta) +
-                                  ", wanted at least " + tensafe::detail::shortest_text(2 * slack) +
+                                  ", expected at least " + tensafe::detail::shortest_text(2 * slack) +
                                   ", twice what discretisation adds at this epsilon and d");
         }
         // Charged one by one, costs are rounded up as often; 2^-36 covers the rounding of delta itself.
@@ -97,7 +97,7 @@ class gaussian_release {
         if (clip_norm / deviation > largest_release_mu / 2) {
             throw parameter_error("privacy::gaussian_release: deviation: got " +
                                   tensafe::detail::shortest_text(deviation) +
-                                  ", wanted at least an eighth of the clip norm, " +
+                                  ", expected at least an eighth of the clip norm, " +
                                   tensafe::detail::shortest_text(clip_norm / 8) +
                                   ": smaller noise does not reach far enough to promise anything");
         }
@@ -107,7 +107,7 @@ class gaussian_release {
         if (steps < least) {
             throw parameter_error(
                 "privacy::gaussian_release: deviation: got " + tensafe::detail::shortest_text(deviation) +
-                ", wanted at most " +
+                ", expected at most " +
                 tensafe::detail::shortest_text(clip_norm * random::discrete_gaussian_deviation / least) +
                 " for this clip norm and d: the clipped vector would be rounded away");
         }
@@ -145,7 +145,7 @@ class gaussian_release {
                     std::span<float> out) const {
         if (h.size() != d_ || out.size() != d_) {
             throw shape_error("privacy::gaussian_release: got " + std::to_string(h.size()) +
-                              " entries and room for " + std::to_string(out.size()) + ", wanted " +
+                              " entries and room for " + std::to_string(out.size()) + ", expected " +
                               std::to_string(d_));
         }
         memory::secret_buffer<std::int64_t> clipped(d_, memory::uninitialized);
@@ -168,14 +168,14 @@ class gaussian_release {
     static void check_d(std::size_t d) {
         if (d < 1 || d > largest_d) {
             throw parameter_error("privacy::gaussian_release: d: got " + std::to_string(d) +
-                                  ", wanted 1 to 2^20");
+                                  ", expected 1 to 2^20");
         }
     }
 
     static void check_magnitude(const char* what, double x) {
         if (!(x >= 0x1p-100 && x <= 0x1p100)) {
             throw parameter_error(std::string("privacy::gaussian_release: ") + what + ": got " +
-                                  tensafe::detail::shortest_text(x) + ", wanted 2^-100 to 2^100");
+                                  tensafe::detail::shortest_text(x) + ", expected 2^-100 to 2^100");
         }
     }
 

@@ -110,7 +110,7 @@ class ledger {
         check_principal("privacy::ledger::charge", principal);
         cost.check();
         if (releases == 0) {
-            throw parameter_error("privacy::ledger::charge: got 0 releases, wanted at least 1");
+            throw parameter_error("privacy::ledger::charge: got 0 releases, expected at least 1");
         }
         const std::lock_guard lock(mutex_);
         const auto known = state_.principals.find(principal);
@@ -191,7 +191,7 @@ class ledger {
             const bool fits = !name.empty() && name.size() <= longest_name;
             throw parameter_error(
                 std::string(what) + ": principal: got a name of " + std::to_string(name.size()) + " bytes" +
-                (fits ? " that cannot be printed" : "") + ", wanted 1 to " + std::to_string(longest_name) +
+                (fits ? " that cannot be printed" : "") + ", expected 1 to " + std::to_string(longest_name) +
                 " bytes of UTF-8 without control characters");
         }
     }
@@ -199,13 +199,13 @@ class ledger {
     static void check(const ledger_state& state) {
         if (state.principals.size() > most_principals) {
             throw format_error("privacy::ledger: got a stored state of " +
-                               std::to_string(state.principals.size()) + " principals, wanted at most " +
+                               std::to_string(state.principals.size()) + " principals, expected at most " +
                                std::to_string(most_principals));
         }
         for (const auto& [name, spent] : state.principals) {
             if (!is_principal(name)) {
                 throw format_error("privacy::ledger: got a stored state with a name of " +
-                                   std::to_string(name.size()) + " bytes, wanted 1 to " +
+                                   std::to_string(name.size()) + " bytes, expected 1 to " +
                                    std::to_string(longest_name) +
                                    " bytes of UTF-8 without control characters");
             }
@@ -253,7 +253,7 @@ class ledger {
                                     const release_cost& cost, std::uint64_t releases,
                                     const privacy_budget& budget) {
         throw budget_error("privacy::ledger::charge: principal " + quoted(principal) + ": got " +
-                           std::to_string(releases) + " releases, wanted at most " +
+                           std::to_string(releases) + " releases, expected at most " +
                            std::to_string(left_of(before, cost, budget)) + " of this cost (mu " +
                            tensafe::detail::shortest_text(cost.mu) + "): " + std::to_string(before.releases) +
                            " earlier ones have spent epsilon " +

@@ -38,7 +38,7 @@ inline double ledger_number(const nlohmann::ordered_json& value, const char* nam
     // ledger_json writes a point or an exponent always; a whole number might not fit into a double.
     if (!value.is_number_float()) {
         throw format_error(where + ": \"" + name + "\" is " + quote(value.dump(-1, ' ', true)) +
-                           ", wanted a number with a point or an exponent");
+                           ", expected a number with a point or an exponent");
     }
     return value.get<double>();
 }
@@ -59,7 +59,7 @@ inline void check_ledger_object(const nlohmann::ordered_json& value, std::size_t
         throw format_error(where + ": got " +
                            (value.is_object() ? "an object of " + std::to_string(value.size()) + " members"
                                               : std::string(value.type_name())) +
-                           ", wanted an object of " + std::to_string(members) +
+                           ", expected an object of " + std::to_string(members) +
                            " members, as a privacy ledger has");
     }
 }
@@ -68,7 +68,7 @@ inline std::uint64_t ledger_count(const nlohmann::ordered_json& value, const cha
                                   const std::string& where) {
     if (!value.is_number_unsigned()) {
         throw format_error(where + ": \"" + name + "\" is " + quote(value.dump(-1, ' ', true)) +
-                           ", wanted a whole number from 0 to 2^64 - 1");
+                           ", expected a whole number from 0 to 2^64 - 1");
     }
     return value.get<std::uint64_t>();
 }
@@ -103,7 +103,7 @@ inline std::string ledger_json(const privacy::ledger_state& state) {
 inline privacy::ledger_state read_ledger_json(std::string_view text, std::string_view name = "ledger JSON") {
     const std::string file = quote(name);
     if (text.size() > detail::longest_ledger_file) {
-        throw format_error(file + ": got " + std::to_string(text.size()) + " bytes, wanted at most " +
+        throw format_error(file + ": got " + std::to_string(text.size()) + " bytes, expected at most " +
                            std::to_string(detail::longest_ledger_file));
     }
     const nlohmann::ordered_json document =
@@ -111,16 +111,16 @@ inline privacy::ledger_state read_ledger_json(std::string_view text, std::string
     detail::check_ledger_object(document, 3, file);
     const nlohmann::ordered_json& format = detail::ledger_member(document, "format", file);
     if (format != detail::ledger_format) {
-        throw format_error(file + ": \"format\" is " + quote(format.dump(-1, ' ', true)) + ", wanted \"" +
+        throw format_error(file + ": \"format\" is " + quote(format.dump(-1, ' ', true)) + ", expected \"" +
                            std::string(detail::ledger_format) + '"');
     }
     const nlohmann::ordered_json& version = detail::ledger_member(document, "version", file);
     if (detail::ledger_count(version, "version", file) != 1) {
-        throw format_error(file + ": got version " + version.dump() + ", wanted 1");
+        throw format_error(file + ": got version " + version.dump() + ", expected 1");
     }
     const nlohmann::ordered_json& principals = detail::ledger_member(document, "principals", file);
     if (!principals.is_array()) {
-        throw format_error(file + ": \"principals\" is " + principals.type_name() + ", wanted an array");
+        throw format_error(file + ": \"principals\" is " + principals.type_name() + ", expected an array");
     }
     privacy::ledger_state state;
     for (const nlohmann::ordered_json& each : principals) {
@@ -130,7 +130,7 @@ inline privacy::ledger_state read_ledger_json(std::string_view text, std::string
         if (!principal.is_string() ||
             !privacy::ledger::is_principal(principal.get_ref<const std::string&>())) {
             throw format_error(where + ": \"name\" is " + quote(principal.dump(-1, ' ', true)) +
-                               ", wanted 1 to " + std::to_string(privacy::ledger::longest_name) +
+                               ", expected 1 to " + std::to_string(privacy::ledger::longest_name) +
                                " bytes of UTF-8 without control characters");
         }
         privacy::spent_cost spent;
@@ -177,7 +177,7 @@ enum class missing_ledger { start_empty, refuse };
 /// processes only.
 class ledger_file final : public privacy::ledger_store {
   public:
-    /// Locks the file; where there is none, an empty one is written if that is wanted. What is in it only
+    /// Locks the file; where there is none, an empty one is written if that is needed. What is in it only
     /// load() sees, which privacy::ledger calls at once.
     /// @throws io_error if it is in use, is a link or has several names, cannot be locked or written, or is
     ///         missing and must not be, and if its folder cannot be opened
@@ -310,13 +310,13 @@ class ledger_file final : public privacy::ledger_store {
             detail::throw_io_error(path_, "open", errno);
         }
         if (!S_ISREG(status.st_mode)) {
-            throw io_error(quote(path_.string()) + (S_ISLNK(status.st_mode)
-                                                        ? ": is a link; wanted the path of the ledger itself"
-                                                        : ": is not a regular file"));
+            throw io_error(quote(path_.string()) +
+                           (S_ISLNK(status.st_mode) ? ": is a link; expected the path of the ledger itself"
+                                                    : ": is not a regular file"));
         }
         if (status.st_nlink != 1) {
             throw io_error(quote(path_.string()) + ": is a file with " + std::to_string(status.st_nlink) +
-                           " names (hard links); wanted one, for each has a lock of its own");
+                           " names (hard links); expected one, for each has a lock of its own");
         }
         return true;
     }

@@ -23,11 +23,11 @@ struct privacy_budget {
     void check() const {
         if (!(epsilon > 0) || !std::isfinite(epsilon)) {
             throw parameter_error("privacy_budget: epsilon: got " + tensafe::detail::shortest_text(epsilon) +
-                                  ", wanted a positive, finite number");
+                                  ", expected a positive, finite number");
         }
         if (!(delta > 0 && delta < 1)) {
             throw parameter_error("privacy_budget: delta: got " + tensafe::detail::shortest_text(delta) +
-                                  ", wanted a number above 0 and below 1");
+                                  ", expected a number above 0 and below 1");
         }
     }
 

@@ -34,12 +34,12 @@ struct release_cost {
     void check() const {
         if (!(mu > 0) || !std::isfinite(mu)) {
             throw parameter_error("privacy::release_cost: mu: got " + tensafe::detail::shortest_text(mu) +
-                                  ", wanted a finite number above 0");
+                                  ", expected a finite number above 0");
         }
         if (!(delta_slack >= 0 && delta_slack < 1)) {
             throw parameter_error("privacy::release_cost: delta_slack: got " +
                                   tensafe::detail::shortest_text(delta_slack) +
-                                  ", wanted 0 or more, below 1");
+                                  ", expected 0 or more, below 1");
         }
     }
 };
@@ -83,12 +83,13 @@ class release_grant {
         do {
             if (left == 0) {
                 throw budget_error(
-                    "privacy::release_grant::spend: got a grant with nothing left, wanted one release of it; "
+                    "privacy::release_grant::spend: got a grant with nothing left, expected one release of "
+                    "it; "
                     "charge the ledger for more");
             }
             if (!(cost == cost_)) {
                 throw budget_error("privacy::release_grant::spend: got a release of " + text(cost) +
-                                   ", wanted one of the cost that was charged, " + text(cost_));
+                                   ", expected one of the cost that was charged, " + text(cost_));
             }
         } while (!left_.compare_exchange_weak(left, left - 1));
     }

@@ -36,13 +36,13 @@ class renyi_accountant {
     /// @throws parameter_error if there is none, or one is not a finite number above 1
     explicit renyi_accountant(std::vector<double> orders) : orders_(std::move(orders)) {
         if (orders_.empty()) {
-            throw parameter_error("renyi_accountant: got no orders, wanted one at least");
+            throw parameter_error("renyi_accountant: got no orders, expected one at least");
         }
         for (std::size_t i = 0; i < orders_.size(); ++i) {
             if (!(orders_[i] > 1) || !std::isfinite(orders_[i])) {
                 throw parameter_error("renyi_accountant: order " + std::to_string(i) + ": got " +
                                       tensafe::detail::shortest_text(orders_[i]) +
-                                      ", wanted a finite number above 1");
+                                      ", expected a finite number above 1");
             }
         }
         divergences_.assign(orders_.size(), 0.0);
@@ -73,14 +73,14 @@ class renyi_accountant {
     void add(std::span<const double> curve, std::uint64_t times = 1) {
         if (curve.size() != orders_.size()) {
             throw shape_error("renyi_accountant::add: got " + std::to_string(curve.size()) +
-                              " divergences, wanted one for each of " + std::to_string(orders_.size()) +
+                              " divergences, expected one for each of " + std::to_string(orders_.size()) +
                               " orders");
         }
         for (std::size_t i = 0; i < curve.size(); ++i) {
             if (!(curve[i] >= 0)) {
                 throw parameter_error("renyi_accountant::add: divergence " + std::to_string(i) + ": got " +
                                       tensafe::detail::shortest_text(curve[i]) +
-                                      ", wanted a number that is not negative");
+                                      ", expected a number that is not negative");
             }
         }
         if (times == 0) {

@@ -70,17 +70,17 @@ struct spent_cost {
     void check(const std::string& where) const {
         if (!(mu_squared >= 0) || !std::isfinite(mu_squared)) {
             throw format_error(where + ": mu_squared: got " + tensafe::detail::shortest_text(mu_squared) +
-                               ", wanted a finite number, 0 or more");
+                               ", expected a finite number, 0 or more");
         }
         if (!(delta_slack >= 0 && delta_slack < 1)) {
             throw format_error(where + ": delta_slack: got " + tensafe::detail::shortest_text(delta_slack) +
-                               ", wanted 0 or more, below 1");
+                               ", expected 0 or more, below 1");
         }
         if ((releases == 0) != (mu_squared == 0) || (releases == 0 && delta_slack > 0)) {
             throw format_error(where + ": got " + std::to_string(releases) + " releases for mu_squared " +
                                tensafe::detail::shortest_text(mu_squared) + " and delta_slack " +
                                tensafe::detail::shortest_text(delta_slack) +
-                               ", wanted a cost for releases and none without");
+                               ", expected a cost for releases and none without");
         }
     }
 };

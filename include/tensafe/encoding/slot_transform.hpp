@@ -116,7 +116,7 @@ class slot_transform {
   private:
     static int checked(int log_n) {
         if (log_n < min_log_n || log_n > max_log_n) {
-            throw parameter_error("slot_transform: log_n: got " + std::to_string(log_n) + ", wanted " +
+            throw parameter_error("slot_transform: log_n: got " + std::to_string(log_n) + ", expected " +
                                   std::to_string(min_log_n) + " to " + std::to_string(max_log_n));
         }
         return log_n;
@@ -131,10 +131,10 @@ class slot_transform {
     void check_sizes(const char* where, std::size_t coefficients, std::size_t slots) const {
         if (coefficients != degree()) {
             throw shape_error(std::string(where) + ": coefficients: got " + std::to_string(coefficients) +
-                              ", wanted " + std::to_string(degree()));
+                              ", expected " + std::to_string(degree()));
         }
         if (slots != tables_.slots()) {
-            throw shape_error(std::string(where) + ": slots: got " + std::to_string(slots) + ", wanted " +
+            throw shape_error(std::string(where) + ": slots: got " + std::to_string(slots) + ", expected " +
                               std::to_string(tables_.slots()));
         }
     }

@@ -70,7 +70,7 @@ std::span<const typename Derived::Scalar> row_span(const Eigen::DenseBase<Derive
                   "eigen::row_span: the rows are not contiguous; declare the batch as "
                   "Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>");
     if (i < 0 || i >= batch.rows()) {
-        throw shape_error("eigen::row_span: got row " + std::to_string(i) + ", wanted one of the batch's " +
+        throw shape_error("eigen::row_span: got row " + std::to_string(i) + ", expected one of the batch's " +
                           std::to_string(batch.rows()));
     }
     return {batch.derived().data() + i * batch.derived().outerStride(),

@@ -39,10 +39,10 @@ inline std::string shape_text(at::IntArrayRef sizes) {
     return text + "]";
 }
 
-/// "who: got a tensor of Half, shape [2, 3], wanted "
+/// "who: got a tensor of Half, shape [2, 3], expected "
 inline std::string got(const char* who, const at::Tensor& t) {
     return std::string(who) + ": got a tensor of " + at::toString(t.scalar_type()) + ", shape " +
-           shape_text(t.sizes()) + ", wanted ";
+           shape_text(t.sizes()) + ", expected ";
 }
 
 /// Whether the storage holds every entry. libtorch lets it be made smaller under a tensor.
@@ -71,31 +71,31 @@ inline void check_memory(const char* who, const at::Tensor& t) {
         throw unsupported_error(std::string(who) + ": " + what);
     };
     if (!t.defined()) {
-        throw parameter_error(std::string(who) + ": got an undefined tensor, wanted one with values");
+        throw parameter_error(std::string(who) + ": got an undefined tensor, expected one with values");
     }
     if (!t.device().is_cpu()) {
         refuse("got a tensor on the device " + t.device().str() +
-               ", wanted one on the CPU; copy it to the CPU first: x.to(torch::kCPU)");
+               ", expected one on the CPU; copy it to the CPU first: x.to(torch::kCPU)");
     }
     if (t.is_nested()) {
-        refuse("got a nested tensor, wanted a dense one; take its tensors one by one: x.unbind()");
+        refuse("got a nested tensor, expected a dense one; take its tensors one by one: x.unbind()");
     }
     if (t.layout() != at::kStrided) {
-        refuse("got a tensor without strides (sparse or mkldnn), wanted a dense one; call x.to_dense()");
+        refuse("got a tensor without strides (sparse or mkldnn), expected a dense one; call x.to_dense()");
     }
     if (t.is_quantized()) {
-        refuse("got a quantised tensor, wanted real numbers; call x.dequantize()");
+        refuse("got a quantised tensor, expected real numbers; call x.dequantize()");
     }
     if (t.is_complex()) {
-        refuse("got a complex tensor, wanted real numbers; call torch::real(x)");
+        refuse("got a complex tensor, expected real numbers; call torch::real(x)");
     }
     if (t.is_neg()) {
-        refuse("got a tensor that is to be negated when read, wanted plain memory; call x.resolve_neg()");
+        refuse("got a tensor that is to be negated when read, expected plain memory; call x.resolve_neg()");
     }
     if (!t.has_storage() || !is_within_storage(t)) {
         refuse(
             "got a tensor without memory for all its entries (zeros that are none, inside of vmap, or a "
-            "storage that was made smaller), wanted one that has it; call x.clone() while it is whole");
+            "storage that was made smaller), expected one that has it; call x.clone() while it is whole");
     }
 }
 
@@ -174,7 +174,7 @@ inline void write_rounded(const char* who, std::span<const double> values, const
 inline at::Tensor make_tensor(const char* who, at::IntArrayRef sizes, at::ScalarType type) {
     if (!is_readable(type) && type != at::kDouble) {
         throw unsupported_error(std::string(who) + ": got the type " + at::toString(type) +
-                                ", wanted Double, Float, Half or BFloat16");
+                                ", expected Double, Float, Half or BFloat16");
     }
     return at::empty(sizes, at::TensorOptions(type).device(at::kCPU));
 }
@@ -259,7 +259,7 @@ class hidden_states {
     std::span<const float> row(std::size_t i, std::vector<float>& space) const& {
         if (i >= count_) {
             throw shape_error("libtorch::hidden_states::row: got row " + std::to_string(i) +
-                              ", wanted one of the " + std::to_string(count_) + " of a tensor of shape " +
+                              ", expected one of the " + std::to_string(count_) + " of a tensor of shape " +
                               detail::shape_text(x_.sizes()));
         }
         std::int64_t first = 0;

@@ -83,7 +83,7 @@ class input_file {
             detail::throw_io_error(path_, "read", errno);
         }
         throw io_error(quote(path_.string()) + ": became shorter while it was read: got " +
-                       std::to_string(count) + " bytes, wanted " + std::to_string(bytes.size()));
+                       std::to_string(count) + " bytes, expected " + std::to_string(bytes.size()));
     }
 
   private:

@@ -60,7 +60,7 @@ inline lora_key parse_lora_key(std::string_view name, const std::string& file) {
         }
     }
     throw format_error(file + ": tensor " + quote(name) +
-                       ": unknown, wanted \"base_model.model.<module>.lora_A.weight\" or lora_B");
+                       ": unknown, expected \"base_model.model.<module>.lora_A.weight\" or lora_B");
 }
 
 struct lora_pair {
@@ -106,7 +106,7 @@ inline void check_pair(const lora_pair& pair, std::size_t wanted_rank, const std
         }
         if (tensor->shape.size() < 2 || tensor->size() == 0) {
             throw format_error(where + what + ": got shape " + shape_text(tensor->shape) +
-                               ", wanted two dimensions that are not zero");
+                               ", expected two dimensions that are not zero");
         }
     }
     const std::size_t rows = pair.a->shape[0];
@@ -165,7 +165,7 @@ inline lora::adapter load_peft(const std::filesystem::path& directory) {
     input_file config(config_path);
     if (config.size() > detail::max_config_bytes) {
         throw format_error(quote(config_path.string()) + ": got " + std::to_string(config.size()) +
-                           " bytes, wanted at most " + std::to_string(detail::max_config_bytes));
+                           " bytes, expected at most " + std::to_string(detail::max_config_bytes));
     }
     std::string text(config.size(), '\0');
     config.read(std::as_writable_bytes(std::span<char>(text)));

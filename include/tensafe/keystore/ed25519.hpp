@@ -72,7 +72,7 @@ inline openssl_bio open_pem(std::span<const std::byte> text, const std::string& 
     const std::size_t first = view.find(marker);
     if (first == view.npos || view.find(marker, first + 1) != view.npos) {
         throw format_error(what + ": got " + (first == view.npos ? "no PEM block" : "several PEM blocks") +
-                           ", wanted one");
+                           ", expected one");
     }
     const openssl_reports reports;
     openssl_bio bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
@@ -136,7 +136,7 @@ class verifying_key {
         input_file file(path);
         if (file.size() > detail::max_key_file_bytes) {
             throw format_error(quote(path.string()) + ": got " + std::to_string(file.size()) +
-                               " bytes, wanted at most " + std::to_string(detail::max_key_file_bytes));
+                               " bytes, expected at most " + std::to_string(detail::max_key_file_bytes));
         }
         std::string text(file.size(), '\0');
         file.read(std::as_writable_bytes(std::span<char>(text)));

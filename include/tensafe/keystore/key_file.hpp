@@ -49,7 +49,7 @@ template <ckks::parameter_set P>
 void check_key_set(const key_info& info, const std::filesystem::path& path) {
     if (info.set != wire::set_id<P>) {
         throw parameter_error(quote(path.string()) + ": got a key for " + wire::set_name(info.set) +
-                              ", wanted one for " + wire::set_name<P>());
+                              ", expected one for " + wire::set_name<P>());
     }
 }
 
@@ -57,7 +57,7 @@ inline void check_scrypt_cost(const scrypt_cost& cost) {
     if (!cost.allowed()) {
         throw parameter_error(
             "key file: got " + cost.text() +
-            "; wanted N from 2^10 to 2^20 and below 2^(16 r), r up to 64, p up to 16, 1 to 256 MiB, and no "
+            "; expected N from 2^10 to 2^20 and below 2^(16 r), r up to 64, p up to 16, 1 to 256 MiB, and no "
             "more than four times the work of the default");
     }
 }
@@ -181,7 +181,8 @@ inline key_info change_passphrase(const std::filesystem::path& path, const passp
 
 /// Puts a fresh key in the place of the old one: the same id, set and passphrase, the next generation. The
 /// old key is gone: replies that are under way can be read only by a client that has loaded it already, and
-/// servers need the zero key of the new one, so a new session. Replaced as change_passphrase does.
+/// servers need the re-randomization key of the new one, so a new session. Replaced as change_passphrase
+/// does.
 /// @throws as change_passphrase. Of two that rotate at once, one may get an error instead of a turn of its
 ///         own
 inline key_info rotate_key_file(const std::filesystem::path& path, const passphrase& phrase = {}) {

@@ -30,7 +30,7 @@ inline owned_descriptor open_key_file(int folder, const std::filesystem::path& n
         ::openat(folder, name.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
     if (file.get() < 0) {
         if (errno == ELOOP) {
-            throw io_error(quote(path.string()) + ": is a link; wanted the path of the key file itself");
+            throw io_error(quote(path.string()) + ": is a link; expected the path of the key file itself");
         }
         throw_io_error(path, "open", errno);
     }
@@ -40,7 +40,7 @@ inline owned_descriptor open_key_file(int folder, const std::filesystem::path& n
     }
     if (S_ISREG(status.st_mode) && (status.st_mode & 07777) != (S_IRUSR | S_IWUSR)) {
         throw io_error(quote(path.string()) + ": got mode " + octal(status.st_mode) +
-                       ", wanted 0600 (chmod 600): a key is for its owner alone");
+                       ", expected 0600 (chmod 600): a key is for its owner alone");
     }
     return file;
 }
@@ -146,7 +146,7 @@ class key_file_lock {
         }
         if (ours.st_nlink != 1) {
             throw io_error(quote(path_.string()) + ": is a file with " + std::to_string(ours.st_nlink) +
-                           " names (hard links), and under the others the old key would stay; wanted one: "
+                           " names (hard links), and under the others the old key would stay; expected one: "
                            "remove the others (a creation that was killed may have left " +
                            quote(path_.string() + ".partial-XXXXXX") + ')');
         }

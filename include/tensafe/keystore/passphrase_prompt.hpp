@@ -92,7 +92,7 @@ inline passphrase ask_on(int terminal, std::string_view question) {
                 show(terminal, "\n");
                 throw parameter_error(
                     "passphrase: got a control character, as Tab or an arrow key gives; "
-                    "wanted letters, digits and signs");
+                    "expected letters, digits and signs");
             } else if (size == typed.size()) {
                 show(terminal, "\n");
                 throw parameter_error("passphrase: got more than " + std::to_string(passphrase::longest) +

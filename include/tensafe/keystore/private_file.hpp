@@ -93,13 +93,13 @@ inline memory::secret_buffer<std::byte> read_private(const owned_descriptor& fil
     }
     if ((status.st_mode & not_the_owner) != 0) {
         throw io_error(quote(path.string()) + ": others than its owner have access: got mode " +
-                       octal(status.st_mode) + ", wanted 0600 (chmod 600)");
+                       octal(status.st_mode) + ", expected 0600 (chmod 600)");
     }
     check_owner(path, status);
     const auto size = static_cast<std::size_t>(status.st_size);
     if (size > largest) {
         throw format_error(quote(path.string()) + ": got " + std::to_string(size) +
-                           " bytes, wanted at most " + std::to_string(largest));
+                           " bytes, expected at most " + std::to_string(largest));
     }
     memory::secret_buffer<std::byte> bytes(size);
     for (std::size_t done = 0; done < size;) {

@@ -69,7 +69,7 @@ Bytes read_whole(const std::filesystem::path& path, std::size_t largest) {
     input_file file(path);
     if (file.size() > largest) {
         throw format_error(quote(path.string()) + ": got " + std::to_string(file.size()) +
-                           " bytes, wanted at most " + std::to_string(largest));
+                           " bytes, expected at most " + std::to_string(largest));
     }
     Bytes bytes(file.size(), typename Bytes::value_type{});
     file.read(std::as_writable_bytes(std::span(bytes.data(), bytes.size())));
@@ -150,12 +150,12 @@ inline void check_signed(const adapter_signature& signature, const package_diges
                               "the revision is not what was signed; which of them cannot be told");
     }
     if (!policy.name.empty() && signature.name != policy.name) {
-        throw signature_error(where + ": is signed under the name " + quote(signature.name) + ", wanted " +
+        throw signature_error(where + ": is signed under the name " + quote(signature.name) + ", expected " +
                               quote(policy.name));
     }
     if (signature.revision < policy.oldest_revision) {
         throw signature_error(where + ": is revision " + std::to_string(signature.revision) +
-                              ", wanted at least " + std::to_string(policy.oldest_revision));
+                              ", expected at least " + std::to_string(policy.oldest_revision));
     }
 }
 

@@ -33,11 +33,11 @@ template <class T>
 void check_packing(const char* who, std::size_t count, int bits, std::size_t bytes) {
     constexpr int widest = std::numeric_limits<T>::digits;
     if (bits < 1 || bits > widest) {
-        throw parameter_error(std::string(who) + ": bits: got " + std::to_string(bits) + ", wanted 1 to " +
+        throw parameter_error(std::string(who) + ": bits: got " + std::to_string(bits) + ", expected 1 to " +
                               std::to_string(widest));
     }
     if (bytes != packed_bytes(count, bits)) {
-        throw shape_error(std::string(who) + ": got " + std::to_string(bytes) + " bytes, wanted " +
+        throw shape_error(std::string(who) + ": got " + std::to_string(bytes) + " bytes, expected " +
                           std::to_string(packed_bytes(count, bits)) + " for " + std::to_string(count) +
                           " values of " + std::to_string(bits) + " bits");
     }

@@ -120,7 +120,7 @@ const ntt::plan<arith::shoup<modulus_of<Q>>>& shared_plan() {
 /// ring's root that generates the same points, so that values of a trace need no reordering. Built on first
 /// use; thread-safe.
 template <int LogN, arith::word Q>
-const ntt::plan<arith::shoup<modulus_of<Q>>>& shared_fold_plan(int log_n) {
+const ntt::plan<arith::shoup<modulus_of<Q>>>& shared_subring_plan(int log_n) {
     using plan = ntt::plan<arith::shoup<modulus_of<Q>>>;
     static std::array<std::once_flag, static_cast<std::size_t>(LogN) + 1> built;
     static std::array<std::unique_ptr<const plan>, static_cast<std::size_t>(LogN) + 1> plans;

@@ -23,8 +23,9 @@ namespace tensafe::serving {
 /// round trips of a group at once, and so does decryption.
 ///
 /// A hidden state that cannot be encrypted, or an answer that passes a calibrated range, is the error of its
-/// own round trip. Such an answer can be tried again with headroom doubled each time, up to `tries` tries;
-/// the default is one, because a second try tells the server that this hidden state had an answer that large.
+/// own round trip. Such an answer can be tried again with overflow margin doubled each time, up to `tries`
+/// tries; the default is one, because a second try tells the server that this hidden state had an answer that
+/// large.
 ///
 /// Uses the client's randomness and the zeros of a protected server, so nobody else may encrypt with this
 /// client meanwhile; filling the pool of zeros from another thread is what idle time is for. One thread at a
@@ -37,16 +38,16 @@ class host_engine {
 
   public:
     using server_type = lora::server<P, Packing, Protection>;
-    using zero_pool = lora::zero_pool<P>;
+    using rerandomization_pool = lora::rerandomization_pool<P>;
 
     /// @param where    a host_parallel is kept by reference, and outlives the engine
     /// @param with     the key holder; outlives the engine, as do servers and zeros
     /// @param servers  of each group, number 0 on
     /// @param zeros    of this client, for all servers
-    /// @throws parameter_error without servers, for a null pointer, a pool that folds to another degree, or
+    /// @throws parameter_error without servers, for a null pointer, a pool that traces to another degree, or
     ///         tries outside of [1, 21]
     host_engine(const Where& where, lora::client<P>& with, std::span<const server_type* const> servers,
-                zero_pool& zeros, std::size_t tries = 1) requires(Protection::protects)
+                rerandomization_pool& zeros, std::size_t tries = 1) requires(Protection::protects)
         : host_engine(where, with, servers, &zeros, tries) {}
     /// For bare replies.
     host_engine(const Where& where, lora::client<P>& with, std::span<const server_type* const> servers,
@@ -66,9 +67,9 @@ class host_engine {
             replies_.resize(batch.size());
         }
         sorter_.run(*this, batch,
-                    [&](std::size_t group, std::span<const std::size_t> members, double headroom,
+                    [&](std::size_t group, std::span<const std::size_t> members, double overflow_margin,
                         std::vector<std::size_t>& again) {
-                        run_group(batch, *servers_[group], members, headroom, again);
+                        run_group(batch, *servers_[group], members, overflow_margin, again);
                     });
     }
 
@@ -76,7 +77,7 @@ class host_engine {
     using task = typename server_type::task;
 
     host_engine(const Where& where, lora::client<P>& with, std::span<const server_type* const> servers,
-                zero_pool* zeros, std::size_t tries)
+                rerandomization_pool* zeros, std::size_t tries)
         : where_(where),
           client_(&with),
           servers_(servers.begin(), servers.end()),
@@ -84,29 +85,29 @@ class host_engine {
           sorter_("host_engine", tries),
           reading_(where.threads()) {
         if (servers_.empty()) {
-            throw parameter_error("host_engine: got no servers, wanted one for each group");
+            throw parameter_error("host_engine: got no servers, expected one for each group");
         }
         for (std::size_t g = 0; g < servers_.size(); ++g) {
             if (servers_[g] == nullptr) {
                 throw parameter_error("host_engine: got a null pointer for the server of group " +
                                       std::to_string(g));
             }
-            if (zeros_ != nullptr && zeros_->fold_log_n() != servers_[g]->layout().fold_log_n()) {
+            if (zeros_ != nullptr && zeros_->subring_log_n() != servers_[g]->layout().subring_log_n()) {
                 throw parameter_error("host_engine: group " + std::to_string(g) +
-                                      ": got zeros folded to degree 2^" +
-                                      std::to_string(zeros_->fold_log_n()) + ", wanted 2^" +
-                                      std::to_string(servers_[g]->layout().fold_log_n()));
+                                      ": got zeros traced to degree 2^" +
+                                      std::to_string(zeros_->subring_log_n()) + ", expected 2^" +
+                                      std::to_string(servers_[g]->layout().subring_log_n()));
             }
         }
     }
 
     void run_group(std::span<round_trip> batch, const server_type& s, std::span<const std::size_t> members,
-                   double headroom, std::vector<std::size_t>& again) {
+                   double overflow_margin, std::vector<std::size_t>& again) {
         tasks_.clear();
         encrypted_.clear();
         for (const std::size_t i : members) {
             try {
-                client_->encrypt(exec::host{}, s.layout(), batch[i].hidden, queries_[i], headroom);
+                client_->encrypt(s.layout(), batch[i].hidden, queries_[i], overflow_margin);
                 tasks_.push_back({&queries_[i].request, zeros_, &replies_[i]});
                 encrypted_.push_back(i);
             } catch (const error&) {
@@ -117,7 +118,7 @@ class host_engine {
         where_.for_each(encrypted_.size(), [&](std::size_t k, std::size_t slot) {
             const std::size_t i = encrypted_[k];
             try {
-                client_->decrypt(exec::host{}, s.layout(), replies_[i], queries_[i].scale, reading_[slot],
+                client_->decrypt(s.layout(), replies_[i], queries_[i].scale, reading_[slot],
                                  batch[i].answers);
             } catch (const error&) {
                 batch[i].error = std::current_exception();
@@ -146,7 +147,7 @@ class host_engine {
     std::conditional_t<std::is_copy_constructible_v<Where>, const Where, const Where&> where_;
     lora::client<P>* client_;
     std::vector<const server_type*> servers_;
-    zero_pool* zeros_;
+    rerandomization_pool* zeros_;
     detail::round_trip_sorter sorter_;
 
     std::vector<lora::query<P>> queries_;

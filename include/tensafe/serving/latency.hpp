@@ -68,7 +68,7 @@ class latency {
     duration percentile(double percent) const {
         if (!(percent >= 0 && percent <= 100)) {
             throw parameter_error("latency::percentile: got " + std::to_string(percent) +
-                                  ", wanted 0 to 100");
+                                  ", expected 0 to 100");
         }
         if (count_ == 0) {
             return duration::zero();

@@ -61,7 +61,7 @@ class pipeline_core {
     /// Takes `sequence` over, or leaves it alone and returns null if there is no room and it may not wait.
     record submit(token_sequence& sequence, bool may_wait) {
         if (sequence == nullptr) {
-            throw parameter_error("token_pipeline::submit: got an empty sequence, wanted one to call");
+            throw parameter_error("token_pipeline::submit: got an empty sequence, expected one to call");
         }
         // What can fail comes first: whoever is told of room takes it.
         auto made = std::make_shared<sequence_record>();
@@ -226,13 +226,13 @@ class pipeline_core {
         }
         if (asked.group >= shapes_.size()) {
             throw parameter_error("token_pipeline: a sequence asked for group " +
-                                  std::to_string(asked.group) + ", wanted less than " +
+                                  std::to_string(asked.group) + ", expected less than " +
                                   std::to_string(shapes_.size()));
         }
         if (asked.hidden.size() != shapes_[asked.group].d) {
             throw shape_error("token_pipeline: group " + std::to_string(asked.group) +
                               ": a sequence gave a hidden state of " + std::to_string(asked.hidden.size()) +
-                              " entries, wanted " + std::to_string(shapes_[asked.group].d));
+                              " entries, expected " + std::to_string(shapes_[asked.group].d));
         }
     }
 

@@ -32,7 +32,7 @@ struct pipeline_options {
     static void check(const char* what, std::size_t got, std::size_t most) {
         if (got == 0 || got > most) {
             throw parameter_error("token_pipeline: " + std::string(what) + ": got " + std::to_string(got) +
-                                  ", wanted 1 to " + std::to_string(most));
+                                  ", expected 1 to " + std::to_string(most));
         }
     }
 };

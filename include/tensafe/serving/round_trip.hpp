@@ -63,7 +63,7 @@ namespace detail {
 /// Takes batches apart for engines: by group, and into tries. Keeps its memory from batch to batch.
 class round_trip_sorter {
   public:
-    /// A hidden state is tried so often; headroom doubles from try to try.
+    /// A hidden state is tried so often; overflow margin doubles from try to try.
     static constexpr std::size_t most_tries = 21;
 
     /// @param largest  members of an attempt
@@ -73,14 +73,14 @@ class round_trip_sorter {
         : who_(who), tries_(tries), largest_(largest) {
         if (tries == 0 || tries > most_tries) {
             throw parameter_error(std::string(who) + ": got " + std::to_string(tries) +
-                                  " tries of a hidden state, wanted 1 to " + std::to_string(most_tries));
+                                  " tries of a hidden state, expected 1 to " + std::to_string(most_tries));
         }
     }
 
-    /// Calls attempt(group, members, headroom, again) for each group among the batch, or several times if it
-    /// has more members than `largest`; members are the places of its items. An item for which the range was
-    /// too small sets its error and adds its place to `again`. What attempt throws is the error of all
-    /// members that have none.
+    /// Calls attempt(group, members, overflow margin, again) for each group among the batch, or several times
+    /// if it has more members than `largest`; members are the places of its items. An item for which the
+    /// range was too small sets its error and adds its place to `again`. What attempt throws is the error of
+    /// all members that have none.
     template <class Engine, class Attempt>
     void run(const Engine& engine, std::span<round_trip> batch, Attempt&& attempt) {
         waiting_.clear();
@@ -90,14 +90,14 @@ class round_trip_sorter {
                 waiting_.push_back(i);
             }
         }
-        double headroom = 1;
-        for (std::size_t attempts = 1; !waiting_.empty(); ++attempts, headroom *= 2) {
+        double overflow_margin = 1;
+        for (std::size_t attempts = 1; !waiting_.empty(); ++attempts, overflow_margin *= 2) {
             again_.clear();
             while (!waiting_.empty()) {
                 take_group(batch);
                 try {
-                    attempt(batch[members_.front()].group, std::span<const std::size_t>(members_), headroom,
-                            again_);
+                    attempt(batch[members_.front()].group, std::span<const std::size_t>(members_),
+                            overflow_margin, again_);
                 } catch (...) {
                     for (const std::size_t i : members_) {
                         if (batch[i].error == nullptr) {
@@ -127,7 +127,7 @@ class round_trip_sorter {
         if (item.group >= groups) {
             return std::make_exception_ptr(parameter_error(std::string(who_) + ": got group " +
                                                            std::to_string(item.group) +
-                                                           ", wanted less than " + std::to_string(groups)));
+                                                           ", expected less than " + std::to_string(groups)));
         }
         const std::size_t d = engine.d(item.group);
         const std::size_t rows = engine.rows(item.group);
@@ -136,7 +136,7 @@ class round_trip_sorter {
                 shape_error(std::string(who_) + ": group " + std::to_string(item.group) +
                             ": got a hidden state of " + std::to_string(item.hidden.size()) +
                             " entries and room for " + std::to_string(item.answers.size()) +
-                            " answers, wanted " + std::to_string(d) + " and " + std::to_string(rows)));
+                            " answers, expected " + std::to_string(d) + " and " + std::to_string(rows)));
         }
         return nullptr;
     }

@@ -95,7 +95,7 @@ class token_pipeline {
             result.push_back({engine.d(g), engine.rows(g)});
         }
         if (result.empty()) {
-            throw parameter_error("token_pipeline: got an engine without groups, wanted 1 or more");
+            throw parameter_error("token_pipeline: got an engine without groups, expected 1 or more");
         }
         return result;
     }

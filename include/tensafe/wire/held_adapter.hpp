@@ -45,7 +45,7 @@ inline void check_held_site(const char* who, const lora::adapter_site& site, std
         throw shape_error(where() + "got A " + std::to_string(site.a.rows) + " x " +
                           std::to_string(site.a.columns) + " and B " + std::to_string(site.b.rows) + " x " +
                           std::to_string(site.b.columns) +
-                          ", wanted rank x d_in, or nothing, and d_out x rank, from 1 to 2^24 each");
+                          ", expected rank x d_in, or nothing, and d_out x rank, from 1 to 2^24 each");
     }
 }
 

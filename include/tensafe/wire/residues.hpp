@@ -36,7 +36,7 @@ inline void read_limb(byte_reader& from, std::string_view which, int index, arit
             *std::find_if(values.begin(), values.end(), [&](arith::word x) { return x >= q; });
         throw format_error(std::string(from.what()) + ": " + std::string(which) + ", limb " +
                            std::to_string(index) + ": got a residue " + std::to_string(got) +
-                           ", wanted all below its prime " + std::to_string(q));
+                           ", expected all below its prime " + std::to_string(q));
     }
 }
 

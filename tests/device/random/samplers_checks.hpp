@@ -3,7 +3,7 @@
 // What random::draw_blocks must do wherever it runs: the host's samplers say which values are right.
 
 #include <tensafe/arith/word.hpp>
-#include <tensafe/ckks/flood.hpp>
+#include <tensafe/ckks/flooding.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/device/random/samplers.hpp>
 #include <tensafe/random/samplers.hpp>

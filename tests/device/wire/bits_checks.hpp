@@ -84,7 +84,7 @@ void check_basis(const Where& where) {
 }
 
 template <class Where>
-void check_bits(const Where& where) {
+void checksum_bits(const Where& where) {
     check_basis<tensafe::ckks::private_n4096::basis>(where);
     check_basis<tensafe::ckks::minimal_n2048::basis>(where);
     // Several residues in a word, and nearly a word for each.

@@ -88,8 +88,8 @@ struct dealt_draws {
 };
 
 [[noreturn]] inline void reject_draws(const char* what, std::uint64_t got, const char* wanted) {
-    throw parameter_error(std::string("draw_blocks: ") + what + ": got " + std::to_string(got) + ", wanted " +
-                          wanted);
+    throw parameter_error(std::string("draw_blocks: ") + what + ": got " + std::to_string(got) +
+                          ", expected " + wanted);
 }
 
 /// @throws parameter_error
@@ -123,11 +123,11 @@ inline void check_draws(const block_draws& draws) {
             alignment = alignof(arith::wide);
             if (draws.terms != 1 && draws.terms != 4) {
                 throw parameter_error("draw_blocks: terms: got " + std::to_string(draws.terms) +
-                                      ", wanted 1 or 4");
+                                      ", expected 1 or 4");
             }
             if (draws.bits < 1 || draws.bits > 120) {
                 throw parameter_error("draw_blocks: bits: got " + std::to_string(draws.bits) +
-                                      ", wanted 1 to 120");
+                                      ", expected 1 to 120");
             }
             break;
         default:

@@ -179,7 +179,7 @@ void unpack_blocks(const Where& where, const std::uint8_t* bytes, std::size_t po
                    std::uint32_t* status, std::uint32_t per_status) {
     static_assert(Basis::limbs <= 32, "wire::unpack_blocks: a status word has a bit for each of 32 limbs");
     if (per_status == 0) {
-        throw shape_error("unpack_blocks: got 0 polynomials that share a status word, wanted at least 1");
+        throw shape_error("unpack_blocks: got 0 polynomials that share a status word, expected at least 1");
     }
     if (polynomials == 0) {
         return;

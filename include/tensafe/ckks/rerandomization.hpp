@@ -31,22 +31,24 @@ namespace tensafe::ckks {
 ///
 /// Public. Value semantics.
 template <parameter_set P, int Level>
-struct zero_key {
-    static_assert(Level >= 0 && Level <= P::max_level, "ckks::zero_key: the parameter set has no such level");
+struct rerandomization_key {
+    static_assert(Level >= 0 && Level <= P::max_level,
+                  "ckks::rerandomization_key: the parameter set has no such level");
 
     random::seed client_nonce;
     rns::poly<typename P::template basis_at<Level>, rns::evaluation_form> b;
     random::seed server_nonce;  ///< for which it was made: lets the server notice a key of another session
 };
 
-/// The client's zero key for the nonce that the server sent. Takes two fresh seeds.
+/// The client's re-randomization key for the nonce that the server sent. Takes two fresh seeds.
 template <int Level, parameter_set P>
-zero_key<P, Level> make_zero_key(exec::host where, const secret_key<P>& s, const random::seed& server_nonce,
-                                 random::generator& generator) {
+rerandomization_key<P, Level> make_rerandomization_key(const secret_key<P>& s,
+                                                       const random::seed& server_nonce,
+                                                       random::generator& generator) {
     const random::seed client_nonce = generator.next_seed();
     const auto a = detail::expand_public_key<typename P::template basis_at<Level>>(
         random::joint_seed(client_nonce, server_nonce));
-    return {client_nonce, detail::hide_with_error<Level>(where, a, s, generator), server_nonce};
+    return {client_nonce, detail::hide_with_error<Level>(a, s, generator), server_nonce};
 }
 
 /// Refuses a polynomial from outside that holds anything but residues.
@@ -64,9 +66,9 @@ void check_residues(const rns::poly<Basis, rns::evaluation_form>& p, const char*
 }
 
 template <parameter_set P, int Level>
-class zero_pool;
+class rerandomization_pool;
 
-/// One encryption of zero, (b*v + e0, a*v + e1), as a server adds it to a folded reply: for one use, because
+/// One encryption of zero, (b*v + e0, a*v + e1), as a server adds it to a traced reply: for one use, because
 /// the difference of two replies with the same zero shows what both should hide.
 ///
 /// It comes in four parts, each where the server has the form anyway:
@@ -80,7 +82,7 @@ class zero_pool;
 ///   these by N/n modulo each prime, then add it as it is. With the wrong weight the client reads e0 off its
 ///   result modulo N/n, and e0 hides little.
 ///
-/// Made by zero_pool. Move-only and wiped on release. Not for use by two threads at the same time.
+/// Made by rerandomization_pool. Move-only and wiped on release. Not for use by two threads at the same time.
 template <parameter_set P, int Level>
 struct zero {
     using basis = typename P::template basis_at<Level>;
@@ -98,7 +100,7 @@ struct zero {
     zero& operator=(const zero&) = delete;
 
   private:
-    friend class zero_pool<P, Level>;
+    friend class rerandomization_pool<P, Level>;
 
     /// With everything still to be written.
     explicit zero(int subring_log_n)
@@ -115,36 +117,37 @@ struct zero {
 /// A server's supply of encryptions of zero under one client's key: fill it while idle, take one per reply.
 ///
 /// Each zero takes one fresh seed and is handed out once, first made first; docs/design/random-streams.md
-/// fixes what the seed stands for. A zero keeps (Level + 1) * (N + 2^fold_log_n) words and N + 2^fold_log_n
-/// bytes. A copy of the process or the machine (fork, snapshot) copies the stored ones and would hand them
-/// out again: make copies only while the pool is empty.
+/// fixes what the seed stands for. A zero keeps (Level + 1) * (N + 2^subring_log_n) words and N +
+/// 2^subring_log_n bytes. A copy of the process or the machine (fork, snapshot) copies the stored ones and
+/// would hand them out again: make copies only while the pool is empty.
 ///
 /// Thread-safe: the computing goes on outside the lock. Neither copyable nor movable, and wiped on release.
 template <parameter_set P, int Level>
-class zero_pool {
+class rerandomization_pool {
   public:
     using basis = typename P::template basis_at<Level>;
 
     /// @param server_nonce  fresh for each client and session, and drawn by this server, not received
     /// @param key           what the client made of that nonce
-    /// @param fold_log_n    replies are folded to the subring of degree 2^fold_log_n
+    /// @param subring_log_n    replies are traced to the subring of degree 2^subring_log_n
     /// @param generator     to give an explicit one is for tests
-    /// @throws parameter_error unless 0 <= fold_log_n <= P::log_n and the key was made for this nonce;
+    /// @throws parameter_error unless 0 <= subring_log_n <= P::log_n and the key was made for this nonce;
     ///         format_error if b holds anything but residues
-    zero_pool(const random::seed& server_nonce, zero_key<P, Level> key, int fold_log_n,
-              random::generator generator = random::generator())
-        : log_n_(checked(fold_log_n)),
+    rerandomization_pool(const random::seed& server_nonce, rerandomization_key<P, Level> key,
+                         int subring_log_n, random::generator generator = random::generator())
+        : log_n_(checked(subring_log_n)),
           a_(detail::expand_public_key<basis>(random::joint_seed(key.client_nonce, server_nonce))),
           b_(std::move(key.b)),
           generator_(std::move(generator)) {
         if (key.server_nonce != server_nonce) {
-            throw parameter_error("zero_pool: the client made this zero key for another server nonce");
+            throw parameter_error(
+                "rerandomization_pool: the client made this re-randomization key for another server nonce");
         }
-        check_residues<basis>(b_, "zero_pool", "the zero key");
+        check_residues<basis>(b_, "rerandomization_pool", "the re-randomization key");
     }
 
-    zero_pool(const zero_pool&) = delete;  // two copies would hand out the same zeros
-    zero_pool& operator=(const zero_pool&) = delete;
+    rerandomization_pool(const rerandomization_pool&) = delete;  // two copies would hand out the same zeros
+    rerandomization_pool& operator=(const rerandomization_pool&) = delete;
 
     /// Makes zeros until `count` are stored; none if there are as many. Two calls at the same time may store
     /// a few more. Where it runs may be exec::host_parallel; the zeros do not depend on it. Cost of one: an
@@ -167,8 +170,7 @@ class zero_pool {
                     made.push_back(blank());
                 }
             }
-            where.for_each(made.size(),
-                           [&](std::size_t i, std::size_t) { make(exec::host{}, seeds[i], made[i]); });
+            where.for_each(made.size(), [&](std::size_t i, std::size_t) { make(seeds[i], made[i]); });
             const std::lock_guard lock(mutex_);
             for (auto& zero : made) {
                 stored_.push_back(std::move(zero));
@@ -178,28 +180,30 @@ class zero_pool {
         }
     }
 
+    void fill(std::size_t count) { fill<exec::host>({}, count); }
+
     /// The right to one zero, given out in order: a stored one, or the seed of one that is still to be made.
-    /// Whoever draws tickets in order and redeems them in any, on any threads, gets the same zeros.
+    /// Whoever draws reservations in order and redeems them in any, on any threads, gets the same zeros.
     /// Move-only; one that was moved from is empty. Wiped on release.
-    class ticket {
+    class reservation {
       public:
-        ticket(ticket&& other) noexcept { take(other); }
-        ticket& operator=(ticket&& other) noexcept {
+        reservation(reservation&& other) noexcept { take(other); }
+        reservation& operator=(reservation&& other) noexcept {
             if (this != &other) {
                 take(other);
             }
             return *this;
         }
-        ~ticket() { memory::wipe(seed_); }
-        ticket(const ticket&) = delete;  // one zero hides one reply: move it
-        ticket& operator=(const ticket&) = delete;
+        ~reservation() { memory::wipe(seed_); }
+        reservation(const reservation&) = delete;  // one zero hides one reply: move it
+        reservation& operator=(const reservation&) = delete;
 
       private:
-        friend class zero_pool;
+        friend class rerandomization_pool;
         enum class state { empty, stored, seeded };
 
-        ticket() = default;
-        void take(ticket& other) noexcept {
+        reservation() = default;
+        void take(reservation& other) noexcept {
             stored_ = std::exchange(other.stored_, std::nullopt);
             seed_ = other.seed_;
             memory::wipe(other.seed_);
@@ -213,59 +217,62 @@ class zero_pool {
 
     /// The oldest stored zero, or else a new one.
     /// @throws entropy_error if the system gives no entropy
-    ticket reserve() {
-        ticket result;
+    reservation reserve() {
+        reservation result;
         const std::lock_guard lock(mutex_);
         if (!stored_.empty()) {
             result.stored_ = std::move(stored_.front());
             stored_.pop_front();
-            result.state_ = ticket::state::stored;
+            result.state_ = reservation::state::stored;
         } else {
             draw_seed(result.seed_);
-            result.state_ = ticket::state::seeded;
+            result.state_ = reservation::state::seeded;
         }
         return result;
     }
 
-    /// The zero of a ticket of this pool; never the same twice. Allocates only if it is neither stored nor
-    /// was another recycled.
-    /// @throws error for a ticket that was moved from; std::bad_alloc
-    zero<P, Level> redeem(exec::host where, ticket t) {
+    /// The zero of a reservation of this pool; never the same twice. Allocates only if it is neither stored
+    /// nor was another recycled.
+    /// @throws error for a reservation that was moved from; std::bad_alloc
+    zero<P, Level> acquire(reservation t) {
         switch (t.state_) {
-            case ticket::state::stored:
+            case reservation::state::stored:
                 return std::move(*t.stored_);
-            case ticket::state::seeded:
+            case reservation::state::seeded:
                 break;
-            case ticket::state::empty:
-                throw error("zero_pool::redeem: this ticket was moved from; use the one that took it");
+            case reservation::state::empty:
+                throw error(
+                    "rerandomization_pool::acquire: this reservation was moved from; use the one that took "
+                    "it");
         }
         std::unique_lock lock(mutex_);
         zero<P, Level> made = blank();
         lock.unlock();
-        make(where, t.seed_, made);
+        make(t.seed_, made);
         return made;
     }
 
     /// Both: the oldest stored zero, or a new one.
     /// @throws as both
-    zero<P, Level> take(exec::host where) { return redeem(where, reserve()); }
+    zero<P, Level> acquire() { return acquire(reserve()); }
 
     /// Takes the memory of a used zero for the next one, in which it is overwritten: until then it keeps what
     /// is no more secret than the matrix beside it.
     /// @throws parameter_error for a zero of another shape, or one that was moved from
-    void recycle(zero<P, Level> used) {
+    void release(zero<P, Level> used) {
         if (used.log_n != log_n_ || used.e0.size() != std::size_t{1} << log_n_ ||
             used.e1.size() != P::degree || used.c1.words().empty()) {
             throw parameter_error(
-                "zero_pool::recycle: got a zero that was moved from or is not folded to degree 2^" +
+                "rerandomization_pool::release: got a zero that was moved from or is not traced to degree "
+                "2^" +
                 std::to_string(log_n_));
         }
         const std::lock_guard lock(mutex_);
         spare_.push_back(std::move(used));
     }
 
-    /// Replies are folded to the subring of degree 2^fold_log_n().
-    int fold_log_n() const noexcept { return log_n_; }
+    /// Replies are traced to the subring of degree 2^subring_log_n().
+    int subring_log_n() const noexcept { return log_n_; }
 
     /// How many are stored.
     std::size_t size() const {
@@ -274,12 +281,13 @@ class zero_pool {
     }
 
   private:
-    static int checked(int fold_log_n) {
-        if (fold_log_n < 0 || fold_log_n > P::log_n) {
-            throw parameter_error("zero_pool: fold_log_n: got " + std::to_string(fold_log_n) +
-                                  ", wanted 0 to " + std::to_string(P::log_n));
+    static int checked(int subring_log_n) {
+        if (subring_log_n < 0 || subring_log_n > P::log_n) {
+            throw parameter_error("rerandomization_pool: subring_log_n: got " +
+                                  std::to_string(subring_log_n) + ", expected 0 to " +
+                                  std::to_string(P::log_n));
         }
-        return fold_log_n;
+        return subring_log_n;
     }
 
     /// Leaves no copy on the stack. With the lock held.
@@ -299,13 +307,13 @@ class zero_pool {
         return result;
     }
 
-    void make(exec::host where, const random::seed& seed, zero<P, Level>& made) const {
+    void make(const random::seed& seed, zero<P, Level>& made) const {
         // e1 holds v at first.
         random::sample_ternary(seed, random::stream_domain::zero, 0, made.e1.span());
         rns::secret_poly<basis, rns::coefficient_form> v(std::move(made.c1).take());
         v.set_zero();
         add_small(made.e1.span(), v);
-        made.c1 = rns::forward(where, std::move(v));
+        made.c1 = rns::forward(std::move(v));
 
         rns::for_each_limb<basis>([&]<int I>() {
             constexpr auto policy = rns::variable_arithmetic<basis::template prime<I>>;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/ckks/x86/ternary_window_avx2.hpp>
+#include <tensafe/ckks/x86/toeplitz_row_avx2.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/macros.hpp>
 #include <tensafe/core/precondition.hpp>
@@ -15,19 +15,19 @@
 namespace tensafe::ckks {
 
 /// A ternary polynomial s, laid out so that single coefficients of products with it are inner products: few
-/// wanted coefficients cost less than a transform.
+/// target coefficients cost less than a transform.
 ///
 /// Secret: wiped on release, and neither branch nor index depends on it. Move-only; thread-safe for
 /// concurrent reads.
-class ternary_window {
+class toeplitz_row {
   public:
     /// @param s  N coefficients in {-1, 0, 1}
     /// @throws shape_error unless N is a positive multiple of 32
-    explicit ternary_window(std::span<const std::int8_t> s)
+    explicit toeplitz_row(std::span<const std::int8_t> s)
         : window_(2 * s.size(), memory::uninitialized), degree_(s.size()) {
         if (degree_ == 0 || degree_ % 32 != 0) {
-            throw shape_error("ternary_window: got " + std::to_string(degree_) +
-                              " coefficients, wanted a positive multiple of 32");
+            throw shape_error("toeplitz_row: got " + std::to_string(degree_) +
+                              " coefficients, expected a positive multiple of 32");
         }
         // Entry N + j - p meets c[j] in coefficient p: it is s[p - j], or -s[N + p - j] past the wrap-around.
         window_[0] = 0;
@@ -39,10 +39,10 @@ class ternary_window {
         }
     }
 
-    ternary_window(ternary_window&&) noexcept = default;
-    ternary_window& operator=(ternary_window&&) noexcept = default;
-    ternary_window(const ternary_window&) = delete;
-    ternary_window& operator=(const ternary_window&) = delete;
+    toeplitz_row(toeplitz_row&&) noexcept = default;
+    toeplitz_row& operator=(toeplitz_row&&) noexcept = default;
+    toeplitz_row(const toeplitz_row&) = delete;
+    toeplitz_row& operator=(const toeplitz_row&) = delete;
 
     /// The coefficient of X^p of c*s modulo X^N + 1 and 2^32. N additions.
     /// @pre  c.size() == N, p < N

@@ -40,23 +40,23 @@ inline constexpr auto inverse_powers_of_two = [] {
 /// place: the inverse transform of the subring of degree n = 2^log_n, and the division by N/n.
 /// @pre sums.size() == n, 0 <= log_n <= LogN
 template <int LogN, arith::word Q>
-void block_sums_to_coefficients(exec::host where, int log_n, std::span<arith::word> sums) {
+void block_sums_to_coefficients(int log_n, std::span<arith::word> sums) {
     if (log_n == LogN) {
-        ntt::inverse(where, rns::shared_plan<LogN, Q>(), sums);
+        ntt::inverse(rns::shared_plan<LogN, Q>(), sums);
         return;
     }
     if (log_n > 0) {
-        ntt::inverse(where, rns::shared_fold_plan<LogN, Q>(log_n), sums);
+        ntt::inverse(rns::shared_subring_plan<LogN, Q>(log_n), sums);
     }
     rns::limb::scale(rns::fixed_arithmetic<Q>, sums, sums,
                      detail::inverse_powers_of_two<LogN, Q>[static_cast<std::size_t>(LogN - log_n)]);
 }
 
 /// The trace of a decrypted message to a subring of degree 2^log_n: what is left of it when only the sums of
-/// its slots r, r + g, r + 2g, ... (g = 2^(log_n - 1)) are wanted. Evaluation form of the subring,
+/// its slots r, r + g, r + 2g, ... (g = 2^(log_n - 1)) are needed. Evaluation form of the subring,
 /// bit-reversed order; limb i of `Limbs` holds the residues modulo the chain's i-th prime. Wiped on release.
 template <parameter_set P, int Limbs>
-struct folded {
+struct trace {
     using basis = rns::prefix<typename P::basis, Limbs>;
 
     int log_n = 0;
@@ -64,7 +64,7 @@ struct folded {
     double scale = P::scale;
 };
 
-/// Decrypts a ciphertext modulo its first `Limbs` primes and folds it to degree 2^log_n at once.
+/// Decrypts a ciphertext modulo its first `Limbs` primes and traces it to degree 2^log_n at once.
 ///
 /// In bit-reversed order, entries whose points have the same power X^(N/2^log_n) stand next to each other, so
 /// the trace is a sum over blocks of c0 + c1*s: no transform, N multiply-adds for each limb, one reduction
@@ -73,17 +73,16 @@ struct folded {
 /// the noise, stay below half the product of the first `Limbs` primes
 /// @throws parameter_error unless 1 <= log_n <= P::log_n
 template <int Limbs, parameter_set P, int Level>
-folded<P, Limbs> decrypt_folded(exec::host, const secret_key<P>& key, const ciphertext<P, Level>& c,
-                                int log_n) {
-    static_assert(Limbs >= 1 && Limbs <= Level + 1, "ckks::decrypt_folded: the ciphertext has fewer limbs");
+trace<P, Limbs> decrypt_trace(const secret_key<P>& key, const ciphertext<P, Level>& c, int log_n) {
+    static_assert(Limbs >= 1 && Limbs <= Level + 1, "ckks::decrypt_trace: the ciphertext has fewer limbs");
     if (log_n < 1 || log_n > P::log_n) {
-        throw parameter_error("decrypt_folded: log_n: got " + std::to_string(log_n) + ", wanted 1 to " +
+        throw parameter_error("decrypt_trace: log_n: got " + std::to_string(log_n) + ", expected 1 to " +
                               std::to_string(P::log_n));
     }
-    folded<P, Limbs> result;
+    trace<P, Limbs> result;
     result.log_n = log_n;
     result.scale = c.scale;
-    rns::for_each_limb<typename folded<P, Limbs>::basis>([&]<int I>() {
+    rns::for_each_limb<typename trace<P, Limbs>::basis>([&]<int I>() {
         memory::secret_buffer<arith::word> sums(std::size_t{1} << log_n, memory::uninitialized);
         rns::limb::block_sums(rns::variable_arithmetic<P::basis::template prime<I>>, sums.span(),
                               c.c1.template limb<I>(), key.value().template limb<I>(),
@@ -95,11 +94,11 @@ folded<P, Limbs> decrypt_folded(exec::host, const secret_key<P>& key, const ciph
 
 /// The g = 2^(log_n - 1) sums: entry r is the sum over t of slot r + g*t of the message.
 template <parameter_set P, int Limbs>
-std::vector<std::complex<double>> decode_folded(exec::host where, folded<P, Limbs> f) {
-    using basis = typename folded<P, Limbs>::basis;
+std::vector<std::complex<double>> decode_trace(trace<P, Limbs> f) {
+    using basis = typename trace<P, Limbs>::basis;
     const std::size_t points = std::size_t{1} << f.log_n;
     rns::for_each_limb<basis>([&]<int I>() {
-        ntt::inverse(where, rns::shared_fold_plan<P::log_n, basis::template prime<I>>(f.log_n),
+        ntt::inverse(rns::shared_subring_plan<P::log_n, basis::template prime<I>>(f.log_n),
                      f.limbs[I].span());
     });
     memory::secret_buffer<double> coefficients(points, memory::uninitialized);

@@ -1,4 +1,4 @@
-#include <tensafe/ckks/ternary_window.hpp>
+#include <tensafe/ckks/toeplitz_row.hpp>
 
 #include <doctest/doctest.h>
 
@@ -38,7 +38,7 @@ TEST_CASE("every coefficient of a product with a ternary polynomial is an inner 
             c[i] = i % 5 == 0 ? ~std::uint32_t{0} : static_cast<std::uint32_t>(random());
             s[i] = static_cast<std::int8_t>(static_cast<int>(random() % 3) - 1);
         }
-        const tensafe::ckks::ternary_window window(s);
+        const tensafe::ckks::toeplitz_row window(s);
         tests::for_each_backend([&](tensafe::exec::backend) {
             for (std::size_t p = 0; p < n; ++p) {
                 CAPTURE(n);
@@ -52,7 +52,7 @@ TEST_CASE("every coefficient of a product with a ternary polynomial is an inner 
 TEST_CASE("sums wrap around 2^32") {
     constexpr std::uint32_t n = 1024;
     const std::vector<std::uint32_t> c(n, 0x80000001U);
-    const tensafe::ckks::ternary_window window(std::vector<std::int8_t>(n, 1));
+    const tensafe::ckks::toeplitz_row window(std::vector<std::int8_t>(n, 1));
     tests::for_each_backend([&](tensafe::exec::backend) {
         // p + 1 terms count forwards, the others backwards.
         CHECK(window.coefficient_of_product(c, n - 1) == 0x80000001U * n);

@@ -1,4 +1,4 @@
-#include <tensafe/ckks/flood.hpp>
+#include <tensafe/ckks/flooding.hpp>
 
 #include <doctest/doctest.h>
 
@@ -22,9 +22,9 @@ namespace {
 using namespace tensafe;
 using arith::wide;
 using arith::word;
-using privacy::bell_flood;
 using privacy::flood;
-using privacy::uniform_flood;
+using privacy::irwin_hall_smudging;
+using privacy::uniform_smudging;
 using random::stream_domain;
 using testing::counting_seed;
 __extension__ typedef __int128 signed_wide;
@@ -97,17 +97,17 @@ double distance_of_shifts(const std::vector<double>& p, std::size_t first, std::
 constexpr double rounding = 1 + 1e-12;
 
 // Everything but sampling is there at compile time.
-static_assert(uniform_flood{10}.largest() == 512);
-static_assert(bell_flood{10}.largest() == 2048);
-static_assert(bell_flood{10}.centre() == 2048);
-static_assert(bell_flood::of_deviation(0x1p80).bits == 80);
-static_assert(uniform_flood::of_deviation(0x1p80).bits == 81);
-static_assert(bell_flood{100}.statistical_distance(0x1p40, 0x1p20) < 0x1p-49);
+static_assert(uniform_smudging{10}.largest() == 512);
+static_assert(irwin_hall_smudging{10}.largest() == 2048);
+static_assert(irwin_hall_smudging{10}.centre() == 2048);
+static_assert(irwin_hall_smudging::of_deviation(0x1p80).bits == 80);
+static_assert(uniform_smudging::of_deviation(0x1p80).bits == 81);
+static_assert(irwin_hall_smudging{100}.statistical_distance(0x1p40, 0x1p20) < 0x1p-49);
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("sums agree with the definition for every width and length", Flood, uniform_flood,
-                   bell_flood) {
+TEST_CASE_TEMPLATE("sums agree with the definition for every width and length", Flood, uniform_smudging,
+                   irwin_hall_smudging) {
     for (const int bits : {1, 7, 8, 63, 64, 65, 100, 120}) {
         CAPTURE(bits);
         for (const std::size_t count : {0U, 1U, 3U, 5U, 64U, 65U, 600U}) {
@@ -123,7 +123,7 @@ TEST_CASE_TEMPLATE("sums agree with the definition for every width and length", 
 
 TEST_CASE("sampling floods writes nothing beside its output") {
     std::vector<wide> out(1001, 77);
-    bell_flood{30}.sample(counting_seed(), 0, std::span(out).subspan(1, 999));
+    irwin_hall_smudging{30}.sample(counting_seed(), 0, std::span(out).subspan(1, 999));
     CHECK((out.front() == 77 && out.back() == 77));
 }
 
@@ -145,20 +145,20 @@ TEST_CASE("the floods of the page come out") {
         CHECK(testing::digest(words) == wanted.digest);
     };
     const auto number = [](word high, word low) { return static_cast<wide>(high) << 64 | low; };
-    check(sums_of(uniform_flood{70}, counting_seed(), 0, 4096),
+    check(sums_of(uniform_smudging{70}, counting_seed(), 0, 4096),
           {{number(0x3e, 0x3daafb235219a8ab), number(0x19, 0xeb67df954113393d),
             number(0x11, 0x9be6e61e1cb2c673)},
            number(0x7, 0x444af1929fdd6a9d),
            0xa873c682e80da8b0});
-    check(sums_of(bell_flood{100}, counting_seed(), 1, 4096),
+    check(sums_of(irwin_hall_smudging{100}, counting_seed(), 1, 4096),
           {{number(0xcb800df4f, 0xc4c939ed5d300b54), number(0x19c790cb02, 0x255e58a47c22d977),
             number(0x1c9653fd37, 0xbb1c3add8c8e99f)},
            number(0xa5d64b0f1, 0x49916b88e8219cb3),
            0x87b97f6bf428a0a8});
 }
 
-TEST_CASE_TEMPLATE("narrow floods take every value as often as they should", Flood, uniform_flood,
-                   bell_flood) {
+TEST_CASE_TEMPLATE("narrow floods take every value as often as they should", Flood, uniform_smudging,
+                   irwin_hall_smudging) {
     constexpr std::size_t count = std::size_t{1} << 20;
     for (const int bits : {1, 3, 4}) {
         const std::vector<double> p = distribution<Flood::terms>(bits);
@@ -169,7 +169,7 @@ TEST_CASE_TEMPLATE("narrow floods take every value as often as they should", Flo
             counts[std::min(static_cast<std::size_t>(sum), p.size() - 1)] += 1;
         }
         CHECK(in_range);
-        // Five deviations of each count; the rarest value is wanted 16 times.
+        // Five deviations of each count; the rarest value is needed 16 times.
         for (std::size_t m = 0; m < p.size(); ++m) {
             const double expected = p[m] * static_cast<double>(count);
             CAPTURE(m);
@@ -178,7 +178,7 @@ TEST_CASE_TEMPLATE("narrow floods take every value as often as they should", Flo
     }
 }
 
-TEST_CASE_TEMPLATE("the moments of wide floods are right", Flood, uniform_flood, bell_flood) {
+TEST_CASE_TEMPLATE("the moments of wide floods are right", Flood, uniform_smudging, irwin_hall_smudging) {
     constexpr std::size_t count = std::size_t{1} << 19;
     constexpr Flood f{90};
     double mean = 0;
@@ -203,8 +203,8 @@ TEST_CASE_TEMPLATE("the moments of wide floods are right", Flood, uniform_flood,
     CHECK(std::abs(fourth - (bell ? 2.7 : 1.8)) < 5 * std::sqrt(bell ? 48.51 : 5.76) / root);
 }
 
-TEST_CASE_TEMPLATE("deviation and largest magnitude are those of the distribution", Flood, uniform_flood,
-                   bell_flood) {
+TEST_CASE_TEMPLATE("deviation and largest magnitude are those of the distribution", Flood, uniform_smudging,
+                   irwin_hall_smudging) {
     for (int bits = 1; bits <= 10; ++bits) {
         const std::vector<double> p = distribution<Flood::terms>(bits);
         const double mean = (static_cast<double>(p.size()) - 1) / 2;
@@ -219,8 +219,8 @@ TEST_CASE_TEMPLATE("deviation and largest magnitude are those of the distributio
     }
 }
 
-TEST_CASE_TEMPLATE("residues modulo several primes are those of the centred flood", Flood, uniform_flood,
-                   bell_flood) {
+TEST_CASE_TEMPLATE("residues modulo several primes are those of the centred flood", Flood, uniform_smudging,
+                   irwin_hall_smudging) {
     constexpr word q0 = arith::ntt_prime_below(word{1} << 61, 4);
     constexpr word q1 = arith::ntt_prime_below(word{1} << 60, 4);
     constexpr word q2 = 97;
@@ -272,7 +272,7 @@ TEST_CASE_TEMPLATE("residues modulo several primes are those of the centred floo
     }
 }
 
-TEST_CASE_TEMPLATE("pieces of a lane are those of the whole", Flood, uniform_flood, bell_flood) {
+TEST_CASE_TEMPLATE("pieces of a lane are those of the whole", Flood, uniform_smudging, irwin_hall_smudging) {
     const Flood f{77};
     const std::vector<wide> whole = sums_of(f, counting_seed(), 3, 700);
     const random::chacha20_stream stream(counting_seed(), stream_domain::flood, 3);
@@ -291,7 +291,7 @@ TEST_CASE_TEMPLATE("pieces of a lane are those of the whole", Flood, uniform_flo
 TEST_CASE("sums are added exactly for every prime, extreme sum, length and back-end") {
     const auto check = []<word q>(std::integral_constant<word, q>) {
         std::mt19937_64 random(2);
-        const bell_flood f{120};
+        const irwin_hall_smudging f{120};
         const wide centre = f.centre();
         const wide top = (wide{1} << 122) - 4;  // the largest sum
         const std::vector<wide> telling{
@@ -337,8 +337,8 @@ TEST_CASE("nothing outside the spans of sums and residues is read") {
             const std::span<wide> sums = memory[1].place<wide>(count, at_end);
             tests::for_each_backend([&](auto) {
                 std::fill(residues.begin(), residues.end(), 5);
-                std::fill(sums.begin(), sums.end(), bell_flood{99}.centre() + 7);
-                bell_flood{99}.add_to(rns::variable_arithmetic<q>, residues, sums);
+                std::fill(sums.begin(), sums.end(), irwin_hall_smudging{99}.centre() + 7);
+                irwin_hall_smudging{99}.add_to(rns::variable_arithmetic<q>, residues, sums);
                 CHECK(std::count(residues.begin(), residues.end(), 12) == static_cast<std::ptrdiff_t>(count));
             });
         }
@@ -348,7 +348,7 @@ TEST_CASE("nothing outside the spans of sums and residues is read") {
 TEST_CASE("every coefficient gets its own flood, however many there are") {
     constexpr word q0 = arith::ntt_prime_below(word{1} << 61, 4);
     using chain = rns::basis<4, q0, 97>;
-    const bell_flood f{90};
+    const irwin_hall_smudging f{90};
     for (const std::size_t count : {0U, 1U, 255U, 256U, 257U, 511U, 512U, 1000U}) {
         CAPTURE(count);
         std::array<std::vector<word>, 2> one_by_one{std::vector<word>(count, 5), std::vector<word>(count, 6)};
@@ -364,21 +364,23 @@ TEST_CASE("every coefficient gets its own flood, however many there are") {
 TEST_CASE("floods refuse wrong widths and sizes") {
     std::vector<wide> sums(4);
     for (const int bits : {-1, 0, 121, 128}) {
-        CHECK_THROWS_AS((bell_flood{bits}.sample(counting_seed(), 0, sums)), parameter_error);
+        CHECK_THROWS_AS((irwin_hall_smudging{bits}.sample(counting_seed(), 0, sums)), parameter_error);
     }
-    CHECK_THROWS_WITH_AS((uniform_flood{0}.sample(counting_seed(), 0, sums)),
-                         "flood::sample: bits: got 0, wanted 1 to 120", parameter_error);
+    CHECK_THROWS_WITH_AS((uniform_smudging{0}.sample(counting_seed(), 0, sums)),
+                         "flood::sample: bits: got 0, expected 1 to 120", parameter_error);
     using chain = rns::basis<4, 97, 193>;
-    CHECK_THROWS_AS((privacy::add_flood<chain>(bell_flood{121}, counting_seed(), 0, {})), parameter_error);
+    CHECK_THROWS_AS((privacy::add_flood<chain>(irwin_hall_smudging{121}, counting_seed(), 0, {})),
+                    parameter_error);
     std::vector<word> residues(5);
-    CHECK_THROWS_WITH_AS((bell_flood{20}.add_to(rns::variable_arithmetic<97>, residues, sums)),
-                         "flood::add_to: got 5 residues, wanted 4", shape_error);
-    CHECK_THROWS_WITH_AS(privacy::add_flood<chain>(bell_flood{20}, counting_seed(), 0,
+    CHECK_THROWS_WITH_AS((irwin_hall_smudging{20}.add_to(rns::variable_arithmetic<97>, residues, sums)),
+                         "flood::add_to: got 5 residues, expected 4", shape_error);
+    CHECK_THROWS_WITH_AS(privacy::add_flood<chain>(irwin_hall_smudging{20}, counting_seed(), 0,
                                                    {std::span(residues), std::span(residues).first(3)}),
-                         "add_flood: got 3 residues of a limb, wanted 5", shape_error);
+                         "add_flood: got 3 residues of a limb, expected 5", shape_error);
 }
 
-TEST_CASE_TEMPLATE("of_deviation takes the widest flood that fits", Flood, uniform_flood, bell_flood) {
+TEST_CASE_TEMPLATE("of_deviation takes the widest flood that fits", Flood, uniform_smudging,
+                   irwin_hall_smudging) {
     for (int bits = 1; bits <= Flood::max_bits; ++bits) {
         CAPTURE(bits);
         const double deviation = Flood{bits}.deviation();
@@ -396,8 +398,8 @@ TEST_CASE_TEMPLATE("of_deviation takes the widest flood that fits", Flood, unifo
     }
 }
 
-TEST_CASE_TEMPLATE("the distance is above the exact one for a single draw", Flood, uniform_flood,
-                   bell_flood) {
+TEST_CASE_TEMPLATE("the distance is above the exact one for a single draw", Flood, uniform_smudging,
+                   irwin_hall_smudging) {
     for (int bits = 1; bits <= 12; ++bits) {
         const std::vector<double> p = distribution<Flood::terms>(bits);
         for (std::size_t shift = 0; shift <= p.size() + 1; shift = shift < 40 ? shift + 1 : 2 * shift) {
@@ -411,7 +413,8 @@ TEST_CASE_TEMPLATE("the distance is above the exact one for a single draw", Floo
     }
 }
 
-TEST_CASE_TEMPLATE("the distance is above the exact one for two draws", Flood, uniform_flood, bell_flood) {
+TEST_CASE_TEMPLATE("the distance is above the exact one for two draws", Flood, uniform_smudging,
+                   irwin_hall_smudging) {
     for (int bits = 1; bits <= 5; ++bits) {
         const std::vector<double> p = distribution<Flood::terms>(bits);
         for (std::size_t shift = 1; shift <= 6; ++shift) {
@@ -445,7 +448,7 @@ TEST_CASE("the squared Hellinger distance of bells is below the bound that is us
         CAPTURE(bits);
         // Many draws of a small noise, so that nothing is capped and only this bound is at work.
         const double noise = std::ldexp(1.0, bits - 16);
-        const double used = bell_flood{bits}.statistical_distance(noise, 0x1p16) / noise * 0x1p-8;
+        const double used = irwin_hall_smudging{bits}.statistical_distance(noise, 0x1p16) / noise * 0x1p-8;
         CHECK(std::sqrt(sum) <= used);
         CHECK((bits < 4 || used <= 1.003 * std::sqrt(sum)));
     }
@@ -463,13 +466,14 @@ TEST_CASE("the constant of the bell is its Fisher information times its variance
     }
     const double constant = (1.5 + 2 * integral) / 3;
     CHECK(constant == doctest::Approx(1.038575232687).epsilon(1e-11));
-    const double used = bell_flood{100}.statistical_distance(1, 0x1p20) * 2 * bell_flood{100}.deviation();
+    const double used =
+        irwin_hall_smudging{100}.statistical_distance(1, 0x1p20) * 2 * irwin_hall_smudging{100}.deviation();
     CHECK(used >= std::sqrt(constant * 0x1p20));
     CHECK(used <= 1.00002 * std::sqrt(constant * 0x1p20));
 }
 
 TEST_CASE_TEMPLATE("the distance grows with noise and draws, falls with width, and stays below 1", Flood,
-                   uniform_flood, bell_flood) {
+                   uniform_smudging, irwin_hall_smudging) {
     CHECK(Flood{20}.statistical_distance(0, 1e9) == 0);
     CHECK(Flood{20}.statistical_distance(5, 0) == 0);
     CHECK(Flood{4}.statistical_distance(1e9, 1) == 1);

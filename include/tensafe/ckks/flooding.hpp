@@ -48,7 +48,7 @@ struct flood {
     static constexpr flood of_deviation(double largest_deviation) {
         if (!(flood{1}.deviation() <= largest_deviation)) {
             throw parameter_error("flood::of_deviation: got " + std::to_string(largest_deviation) +
-                                  ", wanted at least " + std::to_string(flood{1}.deviation()));
+                                  ", expected at least " + std::to_string(flood{1}.deviation()));
         }
         flood result{1};
         while (result.bits < max_bits && flood{result.bits + 1}.deviation() <= largest_deviation) {
@@ -89,7 +89,7 @@ struct flood {
         double distance = draws * noise_deviation * peak;
         if constexpr (Terms == 4) {
             // Hellinger distances add up as squares: better from the second draw on.
-            const double fisher = bell_fisher * (1 + 2 * narrow * narrow);
+            const double fisher = irwin_hall_fisher * (1 + 2 * narrow * narrow);
             distance = std::min(
                 distance, noise_deviation / (2 * deviation()) * tensafe::detail::square_root(fisher * draws));
         }
@@ -118,7 +118,7 @@ struct flood {
             random::chacha20_stream_blocks * random::chacha20_block_bytes / coefficient_bytes;
         TENSAFE_PRECONDITION(first % 4 == 0 && first <= most && out.size() <= most - first);
         if (bits < 1 || bits > max_bits) {
-            throw parameter_error("flood::sample: bits: got " + std::to_string(bits) + ", wanted 1 to " +
+            throw parameter_error("flood::sample: bits: got " + std::to_string(bits) + ", expected 1 to " +
                                   std::to_string(max_bits));
         }
         const arith::wide mask = (static_cast<arith::wide>(1) << bits) - 1;
@@ -149,8 +149,8 @@ struct flood {
     void add_to(arith::barrett<M> policy, std::span<arith::word> residues,
                 std::span<const arith::wide> sums) const {
         if (residues.size() != sums.size()) {
-            throw shape_error("flood::add_to: got " + std::to_string(residues.size()) + " residues, wanted " +
-                              std::to_string(sums.size()));
+            throw shape_error("flood::add_to: got " + std::to_string(residues.size()) +
+                              " residues, expected " + std::to_string(sums.size()));
         }
         const M modulus = policy.modulus();
         const arith::word q = modulus.value();
@@ -176,7 +176,7 @@ struct flood {
   private:
     /// Fisher information times variance, for the continuous sum of four uniforms: 1.03857..., rounded up. A
     /// Gaussian has 1, the least possible.
-    static constexpr double bell_fisher = 1.0386;
+    static constexpr double irwin_hall_fisher = 1.0386;
 
     static constexpr double power(int exponent) noexcept {
         return tensafe::detail::power_of_two(exponent);
@@ -184,9 +184,9 @@ struct flood {
 };
 
 /// One term: the shortest range of a given deviation, but the distance grows with the number of draws.
-using uniform_flood = flood<1>;
+using uniform_smudging = flood<1>;
 /// Four terms: nearly a Gaussian; the distance grows with the root of the number of draws.
-using bell_flood = flood<4>;
+using irwin_hall_smudging = flood<4>;
 
 /// Draws one flood per coefficient and adds it to the coefficient's residue in every limb. Constant time; no
 /// allocation: the floods are wiped piece by piece.
@@ -198,7 +198,7 @@ void add_flood(flood<Terms> noise, const random::seed& key, std::uint32_t lane,
     for (const auto& limb : residues) {
         if (limb.size() != residues[0].size()) {
             throw shape_error("add_flood: got " + std::to_string(limb.size()) +
-                              " residues of a limb, wanted " + std::to_string(residues[0].size()));
+                              " residues of a limb, expected " + std::to_string(residues[0].size()));
         }
     }
     constexpr std::size_t piece = 256;

@@ -10,7 +10,7 @@
 namespace tensafe::encoding {
 
 /// Hidden states as slots that to_coefficients_blocks reads: each entry in `2^log_stride` neighbouring slots,
-/// times the state's scale, as slot_layout::replicate and encode_slots make them. Replication, scaling and
+/// times the state's scale, as slot_geometry::replicate and encode_slots make them. Replication, scaling and
 /// the slot transform are one launch.
 ///
 /// Slot r + 2^log_stride * t of polynomial p is entry (p % inputs) * entries + t of state p / inputs, and

@@ -23,7 +23,6 @@
 #include <tensafe/device/rns/products.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/packing/replicated_slots.hpp>
-#include <tensafe/lora/protocol/slot_server.hpp>
 #include <tensafe/random/generator.hpp>
 
 #include <algorithm>
@@ -40,14 +39,14 @@
 
 namespace tensafe::lora {
 
-/// Requests of the classic layout for several tokens in the memory of a device: what slot_request holds,
+/// Requests of the classic layout for several tokens in the memory of a device: what lora::request holds,
 /// token after token.
 template <ckks::parameter_set P, class Where>
 class slot_request_batch {
   public:
     template <class Packing>
-    slot_request_batch(const slot_layout<P, Packing>& layout, std::size_t largest)
-        : inputs_(layout.inputs),
+    slot_request_batch(const layout<P, Packing, reveals_adapter_rows>& layout, std::size_t largest)
+        : inputs_(layout.inputs()),
           largest_(checked_room("slot_request_batch", largest)),
           c0_(largest * inputs_, memory::uninitialized),
           seeds_(largest * inputs_) {}
@@ -75,7 +74,7 @@ class slot_request_batch {
     /// @throws shape_error if it has another shape, or there is no token t; parameter_error for another
     /// scale;
     ///         format_error if it holds anything but residues
-    void put(const Where& where, std::size_t t, const slot_request<P>& r) {
+    void put(const Where& where, std::size_t t, const request<P, ckks::seeded_ciphertext<P>>& r) {
         if (t >= tokens_ || r.inputs.size() != inputs_) {
             throw shape_error("slot_request_batch::put: got token " + std::to_string(t) + " of " +
                               std::to_string(tokens_) + ", a request of " + std::to_string(r.inputs.size()) +
@@ -96,14 +95,15 @@ class slot_request_batch {
         where.wait();
     }
 
-    /// Token t as a host's request, of hidden states of d entries with this stride.
+    /// Token t as a host's request, of hidden states of d entries, `block` in one ciphertext.
     /// @throws shape_error if there is no token t
-    slot_request<P> get(const Where& where, std::size_t t, std::size_t d, std::size_t stride) const {
+    request<P, ckks::seeded_ciphertext<P>> get(const Where& where, std::size_t t, std::size_t d,
+                                               std::size_t block) const {
         if (t >= tokens_) {
             throw shape_error("slot_request_batch::get: got token " + std::to_string(t) + " of " +
                               std::to_string(tokens_));
         }
-        slot_request<P> r{d, stride, {}};
+        request<P, ckks::seeded_ciphertext<P>> r{d, block, 1, {}};
         for (std::size_t i = 0; i < inputs_; ++i) {
             random::seed seed;
             where.download(seeds_.data() + t * inputs_ + i, std::span<random::seed>(&seed, 1));
@@ -154,7 +154,7 @@ template <ckks::parameter_set P, exec::block_execution Where, class Rows>
 class block_client<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals_adapter_rows> {
   public:
     using packing = replicated_slots<Rows, unrescaled_replies>;
-    using layout_type = slot_layout<P, packing>;
+    using layout_type = lora::layout<P, packing, reveals_adapter_rows>;
     using requests = slot_request_batch<P, Where>;
     using replies = ckks::block_ciphertexts<P, typename Where::space>;
     static constexpr int reply_limbs = packing::template reply_limbs<P>;
@@ -165,12 +165,12 @@ class block_client<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
         workspace(const block_client& client, std::size_t largest)
             : layout_(client.layout_),
               largest_(checked_room("block_client::workspace", largest)),
-              messages_(largest * client.layout_.inputs),
-              outputs_(largest * client.layout_.outputs),
+              messages_(largest * client.layout_.inputs()),
+              outputs_(largest * client.layout_.outputs()),
               results_(area::template bytes_for<std::uint32_t>(largest) +
-                       area::template bytes_for<double>(outputs_ * 2 * client.layout_.stride)),
+                       area::template bytes_for<double>(outputs_ * 2 * client.layout_.slots().stride)),
               status_(results_.template take<std::uint32_t>(largest)),
-              slots_(results_.template take<double>(outputs_ * 2 * client.layout_.stride)),
+              slots_(results_.template take<double>(outputs_ * 2 * client.layout_.slots().stride)),
               staging_(2 * area::template bytes_for<random::seed>(messages_) +
                        area::template bytes_for<double>(largest) + area::template bytes_for<batch_record>(1) +
                        area::template bytes_for<float>(largest * client.layout_.d)),
@@ -184,7 +184,7 @@ class block_client<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
               work_(P::log_n > 14 ? messages_ * P::degree : 0, memory::uninitialized),
               c1_(messages_, memory::uninitialized),
               encryption_(messages_),
-              sums_(outputs_ * static_cast<std::size_t>(reply_limbs) * 2 * client.layout_.stride,
+              sums_(outputs_ * static_cast<std::size_t>(reply_limbs) * 2 * client.layout_.slots().stride,
                     memory::uninitialized),
               norms_(largest),
               seen_(1) {
@@ -230,7 +230,7 @@ class block_client<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
 
     /// @param keys       of each client, number 0 on; copied to the device
     /// @param generator  to give an explicit one is for tests
-    /// @throws as slot_layout::check; parameter_error without keys, or for a stride above 32
+    /// @throws as layout::check; parameter_error without keys, or for a stride above 32
     block_client(const Where& where, const layout_type& layout,
                  std::span<const ckks::secret_key<P>* const> keys,
                  random::generator generator = random::generator())
@@ -258,7 +258,9 @@ class block_client<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
         check(work, tokens);
         for (std::size_t t = 0; t < tokens; ++t) {
             try {
-                layout_.check_state(states.subspan(t * layout_.d, layout_.d));
+                static_cast<void>(layout_.message_scale(
+                    layout_.budget(),
+                    detail::norm_of_state(states.subspan(t * layout_.d, layout_.d), layout_.d)));
             } catch (const encoding_error& e) {
                 throw encoding_error("block_client::stage: token " + std::to_string(t) + ": " + e.what());
             }
@@ -287,7 +289,7 @@ class block_client<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
         check_workspace("block_client::encrypt", work.layout_, layout_);
         check_staged("block_client::encrypt", work.tokens_);
         to.set_tokens(work.tokens_);
-        const std::size_t messages = work.tokens_ * layout_.inputs;
+        const std::size_t messages = work.tokens_ * layout_.inputs();
         work.staging_.upload_until(where, work.states_,
                                    work.device_states_ == nullptr ? work.tokens_ * layout_.d : 0);
         claim(where, work.record_.device, work.seen_.data(), work.status_.device, work.tokens_,
@@ -297,16 +299,17 @@ class block_client<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
         if (work.device_states_ != nullptr) {
             states = work.device_states_;
             encoding::squared_norms_blocks(where, states, layout_.d, work.tokens_, work.norms_.data());
-            const double largest = layout_.largest_norm();
+            const double largest = layout_.budget().largest_norm;
             where.launch(detail::norm_kernel{work.norms_.data(), work.status_.device, largest * largest,
                                              static_cast<std::uint32_t>(work.tokens_)},
                          exec::grid_shape{exec::blocks_for(work.tokens_, detail::norm_kernel::threads)});
         }
         encoding::to_coefficients_blocks<P::log_n>(
             where, slots_,
-            encoding::load_replicated<float>{
-                states, layout_.d, work.scales_.device, static_cast<std::uint32_t>(layout_.inputs),
-                static_cast<std::uint32_t>(layout_.entries_per_input()), std::countr_zero(layout_.stride)},
+            encoding::load_replicated<float>{states, layout_.d, work.scales_.device,
+                                             static_cast<std::uint32_t>(layout_.inputs()),
+                                             static_cast<std::uint32_t>(layout_.entries_per_input()),
+                                             std::countr_zero(layout_.slots().stride)},
             work.coefficients_.data(), messages, work.work_.data());
         ckks::encrypt_blocks<P>(where, plan_, keys_,
                                 encoding::load_rounded<typename P::basis>{
@@ -314,7 +317,7 @@ class block_client<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
                                 messages, {work.error_seeds_.device, work.c1_seeds_.device}, to.c0(),
                                 work.c1_.data(), work.encryption_);
         seal(where, work.status_.device, reinterpret_cast<std::uint8_t*>(to.c0()),
-             layout_.inputs * rns::words_of_poly<typename P::basis> * sizeof(arith::word), work.tokens_,
+             layout_.inputs() * rns::words_of_poly<typename P::basis> * sizeof(arith::word), work.tokens_,
              status_stale | status_not_finite);
     }
 
@@ -325,7 +328,7 @@ class block_client<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
     void decrypt(const Where& where, const replies& from, workspace& work, bool download = true) const {
         check_workspace("block_client::decrypt", work.layout_, layout_);
         check_staged("block_client::decrypt", work.tokens_);
-        const std::size_t outputs = work.tokens_ * layout_.outputs;
+        const std::size_t outputs = work.tokens_ * layout_.outputs();
         if (from.count() < outputs) {
             throw shape_error("block_client::decrypt: got " + std::to_string(from.count()) +
                               " ciphertexts, expected " + std::to_string(outputs));
@@ -340,7 +343,7 @@ class block_client<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
         encoding::decode_trace_blocks(where, fold_, work.sums_.data(), from.scale, work.slots_.device,
                                       outputs);
         if (download) {
-            work.results_.download_until(where, work.slots_, outputs * 2 * layout_.stride);
+            work.results_.download_until(where, work.slots_, outputs * 2 * layout_.slots().stride);
         }
     }
 
@@ -359,11 +362,12 @@ class block_client<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
         }
         std::fill(answers.begin(), answers.end(), std::numeric_limits<double>::quiet_NaN());
         for (std::size_t t = 0; t < work.tokens_; ++t) {
-            for (std::size_t o = 0; work.status_.host[t] == 0 && o < layout_.outputs; ++o) {
+            for (std::size_t o = 0; work.status_.host[t] == 0 && o < layout_.outputs(); ++o) {
                 // The standard lets pairs of reals be read as an array of std::complex.
                 const auto* const sums = reinterpret_cast<const std::complex<double>*>(
-                    work.slots_.host.data() + (t * layout_.outputs + o) * 2 * layout_.stride);
-                layout_.collect(o, {sums, layout_.stride}, answers.subspan(t * layout_.rank, layout_.rank));
+                    work.slots_.host.data() + (t * layout_.outputs() + o) * 2 * layout_.slots().stride);
+                layout_.slots().collect(o, {sums, layout_.slots().stride},
+                                        answers.subspan(t * layout_.rank, layout_.rank));
             }
         }
         report(work.status_.host.first(work.tokens_));
@@ -372,14 +376,14 @@ class block_client<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
   private:
     static const layout_type& checked(const layout_type& layout) {
         layout.check();
-        if (!(layout.largest_norm() * P::scale <
+        if (!(layout.budget().largest_norm * P::scale <
               tensafe::detail::power_of_two(encoding::magnitude_bits<typename P::basis>))) {
             throw parameter_error(
                 "block_client: hidden states may be longer than the device can encode; use rows of a larger "
                 "norm");
         }
         if (layout.subring_log_n() > rns::most_subring_log_n) {
-            throw parameter_error("block_client: got a stride of " + std::to_string(layout.stride) +
+            throw parameter_error("block_client: got a stride of " + std::to_string(layout.slots().stride) +
                                   ", expected at most 32: rows of more entries, or fewer rows");
         }
         return layout;
@@ -400,7 +404,7 @@ class block_client<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
             if (status[t] != 0) {
                 throw encoding_error(token +
                                      "an entry of the hidden state is no finite number, or its norm passes " +
-                                     std::to_string(layout_.largest_norm()));
+                                     std::to_string(layout_.budget().largest_norm));
             }
         }
     }
@@ -416,7 +420,7 @@ class block_client<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
 
     void draw(workspace& work, std::size_t tokens, const float* device_states) {
         work.device_states_ = device_states;
-        const std::size_t messages = tokens * layout_.inputs;
+        const std::size_t messages = tokens * layout_.inputs();
         // In the order of lora::client: for each message the seed of c1, then that of the error.
         const std::span<random::seed> drawn = work.drawn_.span().first(2 * messages);
         generator_.next_seeds(drawn);
@@ -445,7 +449,7 @@ template <ckks::parameter_set P, exec::block_execution Where, class Rows>
 class block_server<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals_adapter_rows> {
   public:
     using packing = replicated_slots<Rows, unrescaled_replies>;
-    using layout_type = slot_layout<P, packing>;
+    using layout_type = lora::layout<P, packing, reveals_adapter_rows>;
     using requests = slot_request_batch<P, Where>;
     using replies = ckks::block_ciphertexts<P, typename Where::space>;
 
@@ -453,7 +457,7 @@ class block_server<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
     class workspace {
       public:
         workspace(const block_server& server, std::size_t largest)
-            : c1_(largest * server.layout_.inputs, memory::uninitialized) {}
+            : c1_(largest * server.layout_.inputs(), memory::uninitialized) {}
 
       private:
         friend class block_server;
@@ -463,15 +467,12 @@ class block_server<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
     /// Packs A (rank x d) on the host, once, and copies it to the device.
     /// @throws as lora::server
     block_server(const Where& where, const matrix& a)
-        : layout_(layout_type::of(a.rows, a.columns, detail::largest_row_norm(a))),
-          weights_(layout_.outputs * layout_.inputs, memory::uninitialized) {
-        memory::secret_buffer<std::complex<double>> slots(P::slots);
-        for (std::size_t o = 0; o < layout_.outputs; ++o) {
-            for (std::size_t i = 0; i < layout_.inputs; ++i) {
-                layout_.fill(a, o, i, slots.span());
-                const auto weights =
-                    ckks::forward(ckks::encode_slots<P>(slots.span(), packing::template weight_scale<P>()));
-                rns::upload(where, weights.value, weights_, o * layout_.inputs + i);
+        : layout_(layout_type::of(a.rows, a.columns, detail::public_row_norm(a))),
+          weights_(layout_.outputs() * layout_.inputs(), memory::uninitialized) {
+        for (std::size_t o = 0; o < layout_.outputs(); ++o) {
+            for (std::size_t i = 0; i < layout_.inputs(); ++i) {
+                const auto weights = ckks::forward(layout_.encode_weights(a, layout_.budget(), o, i));
+                rns::upload(where, weights.value, weights_, o * layout_.inputs() + i);
                 where.wait();
             }
         }
@@ -484,22 +485,22 @@ class block_server<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
 
     /// Room for the replies to a batch of so many tokens.
     replies replies_for(std::size_t tokens) const {
-        return replies(tokens * layout_.outputs, packing::template reply_scale<P>);
+        return replies(tokens * layout_.outputs(), packing::template reply_scale<P>);
     }
 
     /// Enqueues the answers to a batch: two launches.
     /// @throws shape_error unless there is room for the replies, and the requests are of this layout and fit
     ///         the workspace
     void apply(const Where& where, const requests& from, workspace& work, replies& to) const {
-        const std::size_t messages = from.tokens() * layout_.inputs;
-        if (from.inputs() != layout_.inputs || messages > work.c1_.count() ||
-            to.count() != from.tokens() * layout_.outputs) {
+        const std::size_t messages = from.tokens() * layout_.inputs();
+        if (from.inputs() != layout_.inputs() || messages > work.c1_.count() ||
+            to.count() != from.tokens() * layout_.outputs()) {
             throw shape_error("block_server::apply: got " + std::to_string(from.tokens()) + " requests of " +
                               std::to_string(from.inputs()) + " ciphertexts and room for " +
                               std::to_string(to.count()) + " replies, expected up to " +
-                              std::to_string(work.c1_.count() / layout_.inputs) + " requests of " +
-                              std::to_string(layout_.inputs) + ", and " + std::to_string(layout_.outputs) +
-                              " replies for each");
+                              std::to_string(work.c1_.count() / layout_.inputs()) + " requests of " +
+                              std::to_string(layout_.inputs()) + ", and " +
+                              std::to_string(layout_.outputs()) + " replies for each");
         }
         constexpr auto limbs = static_cast<std::uint32_t>(P::limbs);
         random::block_draws uniform{};
@@ -521,8 +522,8 @@ class block_server<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
         products.c0_sums = to.c0();
         products.c1_out = to.c1();
         products.tokens = static_cast<std::uint32_t>(from.tokens());
-        products.inputs = static_cast<std::uint32_t>(layout_.inputs);
-        products.outputs = static_cast<std::uint32_t>(layout_.outputs);
+        products.inputs = static_cast<std::uint32_t>(layout_.inputs());
+        products.outputs = static_cast<std::uint32_t>(layout_.outputs());
         products.blocks = static_cast<std::uint32_t>(P::degree);
         rns::multiply_blocks<typename P::basis>(where, products);
     }

@@ -61,11 +61,11 @@ class one_version final : public served_model {
               lora::client_part(handle_.matrices(), model_type::options_type{}), handle_.model().layout()))) {
         shortest_ = std::numeric_limits<std::size_t>::max();
         for (std::size_t group = 0; group < groups(); ++group) {
-            const auto& layout = packed().decode(group).layout();
-            shortest_ = std::min(shortest_, layout.d);
+            const auto& plan = packed().decode(group).plan();
+            shortest_ = std::min(shortest_, plan.d());
             largest_request_ = std::max(
                 largest_request_, lora::message_overhead_bytes + tensafe::random::seed_bytes +
-                                      layout.inputs() * lora::packed_residues_bytes<params>(params::degree));
+                                      plan.inputs() * lora::packed_residues_bytes<params>(params::degree));
         }
     }
 
@@ -121,19 +121,19 @@ class one_session final : public session_work {
         thread_memory& memory = memory_of_this_thread();
         const model_type& packed = model_->packed();
         const std::size_t group = header.group;
-        const auto& layout = packed.decode(group).layout();
-        wire::read_request(message, layout, memory.request);
+        const auto& plan = packed.decode(group).plan();
+        wire::read_request(message, plan, memory.request);
         session_.apply(packed, group, memory.request, memory.work, memory.reply);
         wire::write_reply(memory.reply, header.envelope(), to);
         next_group_.store((group + 1) % packed.layout().groups.size(), std::memory_order_relaxed);
-        return serving::usage_of(memory.request, memory.reply, layout);
+        return serving::usage_of(memory.request, memory.reply, plan);
     }
 
     bool make_zero(std::size_t most) override {
-        const auto& layout = model_->packed().decode(next_group_.load(std::memory_order_relaxed)).layout();
-        auto& pool = session_.zeros(layout.subring_log_n());
+        const auto& plan = model_->packed().decode(next_group_.load(std::memory_order_relaxed)).plan();
+        auto& pool = session_.zeros(plan.subring_log_n());
         const std::size_t stored = pool.size();
-        if (stored >= std::min(most, layout.outputs())) {
+        if (stored >= std::min(most, plan.outputs())) {
             return false;
         }
         pool.fill(stored + 1);
@@ -142,7 +142,7 @@ class one_session final : public session_work {
 
     std::size_t zeros_stored() const override {
         // Every group of one packing traces to the same degree.
-        return session_.zeros(model_->packed().decode(0).layout().subring_log_n()).size();
+        return session_.zeros(model_->packed().decode(0).plan().subring_log_n()).size();
     }
     const served_model& model() const noexcept override { return *model_; }
 

@@ -342,13 +342,7 @@ void remote_model::take_adapter(const welcome& from) {
     lora::adapter held = given_ ? std::move(*given_) : wire::read_held_adapter(held_message);
     given_.reset();
     check_gain(layout, held);
-    auto made = std::make_shared<client_type>(keys_, std::move(layout), std::move(held));
-    std::vector<layout_type> layouts;
-    for (const auto& group : made->layout().groups) {
-        layouts.push_back(layout_type::of(group.rows(made->layout().mode), group.d, group.row_norm));
-    }
-    client_ = std::move(made);
-    layouts_ = std::move(layouts);
+    client_ = std::make_shared<client_type>(keys_, std::move(layout), std::move(held));
     version_ = from.version;
     held_digest_ = digest;
 }
@@ -432,7 +426,7 @@ void remote_model::take_reply(std::span<const std::uint8_t> message, std::uint64
         throw format_error("remote_model: got a reply to " + request_text(head.number, head.group) +
                            ", expected one to " + request_text(number, group));
     }
-    wire::read_reply(message, layouts_[group], 1, reply);
+    wire::read_reply(message, client_->plan(group), 1, reply);
     counts_.message_bytes_down += message.size();
 }
 

@@ -57,7 +57,7 @@ class remote_model {
     using client_type = tensafe::lora::model_client<params, packing, protection>;
     using request_type = tensafe::lora::request<params>;
     using reply_type = client_type::reply_type;
-    using layout_type = client_type::decode_layout;
+    using plan_type = client_type::decode_plan;
     /// Makes a new connection each time.
     using connector = std::function<std::unique_ptr<client_connection>()>;
 
@@ -182,7 +182,6 @@ class remote_model {
     std::uint64_t version_ = 0;
     std::optional<std::uint64_t> queries_left_;
     std::shared_ptr<client_type> client_;
-    std::vector<layout_type> layouts_;          ///< of each group
     tensafe::io::sha256_digest held_digest_{};  ///< of what the server sent to hold
     std::vector<std::uint8_t> message_;         ///< kept from request to request
     bool closed_ = false;                       ///< by forget or close

@@ -82,14 +82,13 @@ lora::adapter small_held(float entry = 2) {
 
 /// A reply of the right size.
 remote_model::reply_type reply_of(std::uint8_t filling) {
-    const auto layout = remote_model::layout_type::of(1, 8, 1);
-    const auto budget = layout.budget();
+    const remote_model::plan_type plan(1, 8, 1);
     remote_model::reply_type reply;
     reply.rank = 1;
     reply.d = 8;
-    for (std::size_t o = 0; o < layout.outputs(); ++o) {
-        const int bits = layout.reply_bits(budget, o);
-        octets c0(wire::packed_bytes(layout.wanted(o), bits));
+    for (std::size_t o = 0; o < plan.outputs(); ++o) {
+        const int bits = plan.reply_bits(o);
+        octets c0(wire::packed_bytes(plan.wanted(o), bits));
         c0[0] = static_cast<std::uint8_t>(filling & 1);
         reply.outputs.push_back({c0, octets(wire::packed_bytes(params::degree, bits), filling)});
     }
@@ -100,7 +99,7 @@ remote_model::reply_type reply_of(std::uint8_t filling) {
 remote_model::request_type request_of(std::uint8_t filling) {
     remote_model::request_type request;
     request.d = 8;
-    request.block = remote_model::layout_type::entries_per_input();
+    request.block = remote_model::plan_type(1, 8, 1).entries_per_input();
     request.seed.bytes.fill(filling);
     request.inputs.emplace_back(lora::packed_residues_bytes<params>(params::degree));
     request.inputs[0][0] = filling;

@@ -170,7 +170,6 @@ class good_client {
 /// A client that keeps to the protocol by hand, so that it can break it anywhere. Its session is of kjv.
 class raw_session {
   public:
-    using layout_type = remote_model::layout_type;
     struct asked {
         std::vector<float> h;
         tensafe::lora::query<params> query;
@@ -223,12 +222,10 @@ class raw_session {
         if (tensafe::wire::read_header(message).number != number) {
             return false;
         }
-        const auto& group = client_->layout().groups[to.group];
         remote_model::reply_type reply;
-        tensafe::wire::read_reply(
-            message, layout_type::of(group.rows(client_->layout().mode), group.d, group.row_norm), 1, reply);
+        tensafe::wire::read_reply(message, client_->plan(to.group), 1, reply);
         try {
-            require_deltas(of_.kjv, group, to.h,
+            require_deltas(of_.kjv, client_->layout().groups[to.group], to.h,
                            client_->deltas(to.group, client_->decrypt(to.group, reply, to.query)));
         } catch (const failure&) {
             return false;

@@ -76,7 +76,7 @@ class server {
     /// @throws parameter_error if the key was made for another nonce; format_error if it is malformed
     lora::rerandomization_pool<P> rerandomization_pool(
         const random::seed& nonce, ckks::rerandomization_key<P, request_level<P>> key,
-        random::generator generator = random::generator()) const requires(Protection::protects) {
+        random::generator generator = random::generator()) const {
         return lora::rerandomization_pool<P>(nonce, std::move(key), plan_.subring_log_n(),
                                              std::move(generator));
     }

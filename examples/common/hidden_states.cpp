@@ -1,14 +1,11 @@
-#include "pipeline.hpp"
+#include "hidden_states.hpp"
 
+#include <tensafe/core/error.hpp>
 #include <tensafe/io/safetensors.hpp>
 
 #include <algorithm>
 #include <cstdio>
 #include <random>
-#include <string_view>
-#include <utility>
-
-#include "sets.hpp"
 
 namespace examples {
 
@@ -37,22 +34,6 @@ tensafe::lora::matrix hidden_states(const std::string& path, const tensafe::lora
         names += "\n  " + tensor.name;
     }
     throw tensafe::format_error(path + ": no tensor for site " + site.name + "; the file has:" + names);
-}
-
-report run(const tensafe::lora::adapter_site& site, const tensafe::lora::matrix& hidden,
-           const arguments& args) {
-    constexpr std::pair<std::string_view, run_function*> sets[] = {
-        {"private_n4096", run_private_n4096}, {"compact_n4096", run_compact_n4096},
-        {"minimal_n2048", run_minimal_n2048}, {"n8192_l4", run_n8192_l4},
-        {"n16384_l4", run_n16384_l4},         {"n16384_l5", run_n16384_l5},
-        {"n32768_l4", run_n32768_l4},         {"n32768_l5", run_n32768_l5},
-    };
-    for (const auto& [name, run_with] : sets) {
-        if (name == args.params) {
-            return run_with(site, hidden, args);
-        }
-    }
-    throw usage_error("unknown parameter set " + args.params);
 }
 
 }  // namespace examples

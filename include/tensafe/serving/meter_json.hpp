@@ -51,7 +51,7 @@ inline void check_object(const nlohmann::ordered_json& value, std::size_t member
         throw format_error(where + ": got " +
                            (value.is_object() ? "an object of " + std::to_string(value.size()) + " members"
                                               : std::string(value.type_name())) +
-                           ", wanted an object of " + std::to_string(members) + " members");
+                           ", expected an object of " + std::to_string(members) + " members");
     }
 }
 
@@ -72,7 +72,7 @@ inline usage usage_from(const nlohmann::ordered_json& object, const std::string&
             throw format_error(
                 where + ": \"" + member.name + "\" is " +
                 io::quote(value.is_number() ? "a number below 0 or not whole" : value.type_name()) +
-                ", wanted a whole number from 0 to 2^64 - 1");
+                ", expected a whole number from 0 to 2^64 - 1");
         }
         used.*member.counter = value.get<std::uint64_t>();
     }
@@ -83,7 +83,7 @@ inline std::string name_from(const nlohmann::ordered_json& object, const char* n
                              const std::string& where) {
     const nlohmann::ordered_json& value = member_of(object, name, where);
     if (!value.is_string()) {
-        throw format_error(where + ": \"" + name + "\" is " + value.type_name() + ", wanted a string");
+        throw format_error(where + ": \"" + name + "\" is " + value.type_name() + ", expected a string");
     }
     return value.get<std::string>();
 }
@@ -126,7 +126,7 @@ inline std::string meter_json(const meter_snapshot& counters, int indent = -1) {
 
 /// Counters that meter_json wrote, to carry them over a restart:
 /// `meter.merge(serving::read_meter_json(text))`.
-/// @param text    taken for hostile
+/// @param text    treated as untrusted input
 /// @param name    how messages call it
 /// @param limits  those of the meter that wrote it: a longer text, or one of more values, than they allow is
 ///                refused before memory is taken for it. With the default ones that memory is some 300 MB at
@@ -137,7 +137,7 @@ inline meter_snapshot read_meter_json(std::string_view text, std::string_view na
                                       const meter_limits& limits = {}) {
     const std::string file = io::quote(name);
     if (text.size() > longest_meter_json(limits)) {
-        throw format_error(file + ": got " + std::to_string(text.size()) + " bytes, wanted at most " +
+        throw format_error(file + ": got " + std::to_string(text.size()) + " bytes, expected at most " +
                            std::to_string(longest_meter_json(limits)));
     }
     const nlohmann::ordered_json document =
@@ -146,15 +146,15 @@ inline meter_snapshot read_meter_json(std::string_view text, std::string_view na
     if (detail::name_from(document, "format", file) != "tensafe meter") {
         throw format_error(file + ": \"format\" is " +
                            io::quote(detail::name_from(document, "format", file)) +
-                           ", wanted \"tensafe meter\"");
+                           ", expected \"tensafe meter\"");
     }
     const nlohmann::ordered_json& version = detail::member_of(document, "version", file);
     if (!version.is_number_unsigned() || version.get<std::uint64_t>() != 1) {
-        throw format_error(file + ": got version " + io::quote(version.dump(-1, ' ', true)) + ", wanted 1");
+        throw format_error(file + ": got version " + io::quote(version.dump(-1, ' ', true)) + ", expected 1");
     }
     const nlohmann::ordered_json& series = detail::member_of(document, "series", file);
     if (!series.is_array()) {
-        throw format_error(file + ": \"series\" is " + series.type_name() + ", wanted an array");
+        throw format_error(file + ": \"series\" is " + series.type_name() + ", expected an array");
     }
     meter_snapshot counters;
     counters.series.reserve(series.size());

@@ -44,17 +44,17 @@ constexpr bool is_word_byte(char c) noexcept {
 
 /// Whether these bytes begin with a space or punctuation beyond ASCII: U+0080..U+00BF, U+2000..U+207F
 /// (quotation marks, dashes), U+3000..U+303F.
-constexpr bool begins_with_wide_punctuation(std::string_view text) noexcept {
+constexpr bool begins_with_unicode_punctuation(std::string_view text) noexcept {
     return text.starts_with("\xC2") || text.starts_with("\xE2\x80") || text.starts_with("\xE2\x81") ||
            text.starts_with("\xE3\x80");
 }
 
 constexpr bool word_begins_at(std::string_view text, std::size_t at) noexcept {
     return at == 0 || !is_word_byte(text[at - 1]) || (at >= 2 && text[at - 2] == '\xC2') ||
-           (at >= 3 && text[at - 3] != '\xC2' && begins_with_wide_punctuation(text.substr(at - 3)));
+           (at >= 3 && text[at - 3] != '\xC2' && begins_with_unicode_punctuation(text.substr(at - 3)));
 }
 constexpr bool word_ends_at(std::string_view text, std::size_t at) noexcept {
-    return at == text.size() || !is_word_byte(text[at]) || begins_with_wide_punctuation(text.substr(at));
+    return at == text.size() || !is_word_byte(text[at]) || begins_with_unicode_punctuation(text.substr(at));
 }
 
 inline bool occurs(std::string_view keyword, std::string_view text, matching how) noexcept {
@@ -91,7 +91,7 @@ class keyword_gate {
                           matching how = matching::substring)
         : entries_(std::move(entries)), fallback_(std::move(fallback)), matching_(how) {
         if (entries_.empty()) {
-            throw parameter_error("keyword_gate: got no entry, wanted at least one adapter");
+            throw parameter_error("keyword_gate: got no entry, expected at least one adapter");
         }
         for (gate_entry& entry : entries_) {
             const auto with_name = [&](const gate_entry& e) { return e.adapter == entry.adapter; };
@@ -100,14 +100,14 @@ class keyword_gate {
                                       (entry.adapter.empty()
                                            ? std::string("an adapter without a name")
                                            : "the adapter \"" + entry.adapter + "\" twice") +
-                                      ", wanted each once, by name");
+                                      ", expected each once, by name");
             }
             fold_keywords(entry);
         }
         if (std::none_of(entries_.begin(), entries_.end(),
                          [&](const gate_entry& e) { return e.adapter == fallback_; })) {
             throw parameter_error("keyword_gate: got the fallback \"" + fallback_ +
-                                  "\", wanted one of the entries");
+                                  "\", expected one of the entries");
         }
     }
 
@@ -154,7 +154,7 @@ class keyword_gate {
         for (const std::string& keyword : entry.keywords) {
             if (keyword.empty() || keyword.size() > longest_keyword) {
                 throw parameter_error("keyword_gate: adapter \"" + entry.adapter + "\" has a keyword of " +
-                                      std::to_string(keyword.size()) + " bytes, wanted 1 to " +
+                                      std::to_string(keyword.size()) + " bytes, expected 1 to " +
                                       std::to_string(longest_keyword));
             }
             std::string lower = fold_case(keyword);
@@ -193,7 +193,7 @@ class router {
     /// @throws parameter_error for an empty callable
     explicit router(chooser choose, std::vector<std::string> instead = {}) : instead_(std::move(instead)) {
         if (!choose) {
-            throw parameter_error("router: got an empty callable, wanted one that names an adapter");
+            throw parameter_error("router: got an empty callable, expected one that names an adapter");
         }
         choose_ = [call = std::move(choose)](std::string_view query) {
             routed result;
@@ -215,7 +215,7 @@ class router {
     ///         for an empty predicate; what the callables throw
     routed route(std::string_view query, const loaded& is_loaded) const {
         if (!is_loaded) {
-            throw parameter_error("router: got an empty predicate, wanted one that says what is loaded");
+            throw parameter_error("router: got an empty predicate, expected one that says what is loaded");
         }
         routed result = choose_(query);
         const auto usable = [&](const std::string& name) { return !name.empty() && is_loaded(name); };

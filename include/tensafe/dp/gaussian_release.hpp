@@ -29,7 +29,7 @@ namespace tensafe::privacy {
 /// every entry. Two inputs are neighbours if one vector was replaced by any other, so that the sensitivity is
 /// 2C. The promise is about the bits that are released, not about real numbers: clipped vector and noise are
 /// integers, multiples of a step of deviation / 2^30.4, and the sum is rounded to floats at the end only.
-/// docs/design/private-noise.md has the proof.
+/// docs/design/differential-privacy.md has the proof.
 ///
 /// A plain value; const calls may run at the same time, each with its own grant and generator.
 class gaussian_release {
@@ -134,7 +134,7 @@ class gaussian_release {
     /// One release: takes one from the grant, then makes the noise, from a seed of its own.
     ///
     /// The same vector released twice costs twice. Time depends on d alone (subnormal entries are slower to
-    /// read). 0.4 ms for d = 2048 with AVX-512: docs/design/private-noise.md.
+    /// read). 0.4 ms for d = 2048 with AVX-512: docs/design/differential-privacy.md.
     /// @param grant  from privacy::ledger::charge with this object's cost()
     /// @param h      d entries
     /// @param out    d entries, in the units of h; may be the same memory as h

@@ -17,7 +17,8 @@ inline constexpr double largest_release_mu = 16;
 /// mechanism of that mu but for this, added to delta. For every epsilon: no factor e^epsilon belongs to it.
 /// Releases add up. Grows with mu and with d; 2^-76.9 for mu <= 1 and d = 2048.
 ///
-/// Bounds the table's last digits, its end, and the smoothing of the sums: docs/design/differential-privacy.md.
+/// Bounds the table's last digits, its end, and the smoothing of the sums:
+/// docs/design/differential-privacy.md.
 /// @param mu  in [0, 16];  @param d  at least 1, at most 2^30
 /// @throws parameter_error for anything else
 /// Cost: a few microseconds.

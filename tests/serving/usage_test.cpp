@@ -1,6 +1,6 @@
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
-#include <tensafe/serving/usage.hpp>
+#include <tensafe/serving/meter.hpp>
 
 #include <doctest/doctest.h>
 

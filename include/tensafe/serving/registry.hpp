@@ -291,8 +291,9 @@ class registry {
 
     /// The names that are loaded, packed or evicted, sorted.
     std::vector<std::string> names() const {
+        const auto now = current();
         std::vector<std::string> result;
-        for (const auto& [name, each] : *current()) {
+        for (const auto& [name, each] : *now) {
             result.push_back(name);
         }
         return result;

@@ -44,7 +44,6 @@ double relative_error(const std::vector<double>& wanted, const std::vector<doubl
 /// The worst error over all sites.
 template <class P, class Protection>
 double report(const char* name, const lora::adapter& adapter, int tokens) {
-    const tensafe::exec::host here;
     std::printf("%s\n  %-44s %8s %12s %12s %12s\n", name, "site", "outliers", "median", "worst", "predicted");
     double worst_of_all = 0;
     int sent_again = 0;
@@ -53,7 +52,7 @@ double report(const char* name, const lora::adapter& adapter, int tokens) {
         const lora::server<P, lora::coefficient_tiles<4>, Protection> server(site.a);
         lora::client<P> client;
         const auto nonce = tensafe::random::fresh_seed();
-        auto zeros = server.zeros_for(nonce, client.zero_key(here, nonce));
+        auto zeros = server.zeros_for(nonce, client.rerandomization_key(nonce));
         typename decltype(server)::workspace work;
         typename decltype(server)::reply_type reply;
         for (const int outliers : {0, 1, 8}) {
@@ -62,11 +61,11 @@ double report(const char* name, const lora::adapter& adapter, int tokens) {
             for (int token = 0; token < tokens; ++token) {
                 const std::vector<float> h = hidden_state(site.d_in(), outliers, engine);
                 std::vector<double> product;
-                for (double headroom = 1; product.empty(); headroom *= 2) {
-                    const auto query = client.encrypt(here, server.layout(), h, headroom);
-                    server.apply(here, query.request, zeros, work, reply);
+                for (double overflow_margin = 1; product.empty(); overflow_margin *= 2) {
+                    const auto query = client.encrypt(server.layout(), h, overflow_margin);
+                    server.apply(query.request, zeros, work, reply);
                     try {
-                        product = client.decrypt(here, server.layout(), reply, query.scale);
+                        product = client.decrypt(server.layout(), reply, query.scale);
                     } catch (const tensafe::range_exceeded_error&) {
                         ++sent_again;
                     }

@@ -32,14 +32,14 @@ struct setting {
           key_seed(tensafe::random::fresh_seed()),
           client(ckks::secret_key<P>(key_seed)),
           nonce(tensafe::random::fresh_seed()),
-          zeros(nonce, client.zero_key(host{}, nonce), server.layout().fold_log_n()) {}
+          zeros(nonce, client.rerandomization_key(nonce), server.layout().subring_log_n()) {}
 
     server_type server;
     lora::matrix h;
     tensafe::random::seed key_seed;
     lora::client<P> client;
     tensafe::random::seed nonce;
-    lora::zero_pool<P> zeros;
+    lora::rerandomization_pool<P> zeros;
     typename server_type::workspace work;
     typename server_type::reply_type reply;
     lora::query<P> query;
@@ -91,11 +91,11 @@ void time_tokens(benchmark::State& state, const Where& here) {
     std::vector<std::vector<double>> answers(here.threads(), s.answers);
     for (auto _ : state) {
         here.for_each(count, [&](std::size_t t, std::size_t slot) {
-            clients[slot].encrypt(host{}, s.server.layout(), s.h.row(0), queries[t]);
+            clients[slot].encrypt(s.server.layout(), s.h.row(0), queries[t]);
         });
         s.server.apply(here, tasks, s.work);
         here.for_each(count, [&](std::size_t t, std::size_t slot) {
-            clients[slot].decrypt(host{}, s.server.layout(), replies[t], queries[t].scale, reading[slot],
+            clients[slot].decrypt(s.server.layout(), replies[t], queries[t].scale, reading[slot],
                                   answers[slot]);
         });
     }
@@ -139,24 +139,24 @@ using steps = setting<ckks::private_n4096, lora::coefficient_tiles<4>, rigorous>
 void encrypt(benchmark::State& state) {
     steps s(state);
     for (auto _ : state) {
-        s.client.encrypt(host{}, s.server.layout(), s.h.row(0), s.query);
+        s.client.encrypt(s.server.layout(), s.h.row(0), s.query);
         benchmark::ClobberMemory();
     }
 }
 void expand(benchmark::State& state) {
     steps s(state);
-    const auto query = s.client.encrypt(host{}, s.server.layout(), s.h.row(0));
+    const auto query = s.client.encrypt(s.server.layout(), s.h.row(0));
     for (auto _ : state) {
-        s.server.expand(host{}, query.request, s.work);
+        s.server.expand(query.request, s.work);
         benchmark::ClobberMemory();
     }
 }
 void multiply(benchmark::State& state) {
     steps s(state);
-    const auto query = s.client.encrypt(host{}, s.server.layout(), s.h.row(0));
-    s.server.expand(host{}, query.request, s.work);
+    const auto query = s.client.encrypt(s.server.layout(), s.h.row(0));
+    s.server.expand(query.request, s.work);
     for (auto _ : state) {
-        s.server.multiply(host{}, query.request, s.work);
+        s.server.multiply(query.request, s.work);
         benchmark::ClobberMemory();
     }
 }
@@ -164,44 +164,44 @@ void make_zeros(benchmark::State& state) {
     steps s(state);
     for (auto _ : state) {
         for (std::size_t o = 0; o < s.server.layout().outputs(); ++o) {
-            auto zero = s.zeros.take(host{});
+            auto zero = s.zeros.acquire();
             benchmark::DoNotOptimize(zero);
-            s.zeros.recycle(std::move(zero));
+            s.zeros.release(std::move(zero));
         }
     }
 }
 void protect_pooled(benchmark::State& state) {
     steps s(state);
-    const auto query = s.client.encrypt(host{}, s.server.layout(), s.h.row(0));
-    s.server.expand(host{}, query.request, s.work);
+    const auto query = s.client.encrypt(s.server.layout(), s.h.row(0));
+    s.server.expand(query.request, s.work);
     for (auto _ : state) {
         state.PauseTiming();
-        s.server.multiply(host{}, query.request, s.work);
-        s.zeros.fill(host{}, s.server.layout().outputs());
+        s.server.multiply(query.request, s.work);
+        s.zeros.fill(s.server.layout().outputs());
         state.ResumeTiming();
-        s.server.protect(host{}, s.zeros, s.work);
+        s.server.protect(s.zeros, s.work);
         benchmark::ClobberMemory();
     }
 }
 void finish(benchmark::State& state) {
     steps s(state);
-    const auto query = s.client.encrypt(host{}, s.server.layout(), s.h.row(0));
-    s.server.expand(host{}, query.request, s.work);
+    const auto query = s.client.encrypt(s.server.layout(), s.h.row(0));
+    s.server.expand(query.request, s.work);
     for (auto _ : state) {
         state.PauseTiming();
-        s.server.multiply(host{}, query.request, s.work);
-        s.server.protect(host{}, s.zeros, s.work);
+        s.server.multiply(query.request, s.work);
+        s.server.protect(s.zeros, s.work);
         state.ResumeTiming();
-        s.server.finish(host{}, s.work, s.reply);
+        s.server.finish(s.work, s.reply);
         benchmark::ClobberMemory();
     }
 }
 void decrypt(benchmark::State& state) {
     steps s(state);
-    const auto query = s.client.encrypt(host{}, s.server.layout(), s.h.row(0));
-    s.server.apply(host{}, query.request, s.zeros, s.work, s.reply);
+    const auto query = s.client.encrypt(s.server.layout(), s.h.row(0));
+    s.server.apply(query.request, s.zeros, s.work, s.reply);
     for (auto _ : state) {
-        s.client.decrypt(host{}, s.server.layout(), s.reply, query.scale, s.reading, s.answers);
+        s.client.decrypt(s.server.layout(), s.reply, query.scale, s.reading, s.answers);
         benchmark::ClobberMemory();
     }
 }

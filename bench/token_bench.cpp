@@ -1,5 +1,5 @@
 // A whole LoRA token of the classic packing, whose replies reveal A: client and server on one thread: encode,
-// encrypt, expand, multiply, (rescale,) decrypt, fold. A: rank x d normal entries. Requests, replies and the
+// encrypt, expand, multiply, (rescale,) decrypt, trace. A: rank x d normal entries. Requests, replies and the
 // server's workspace keep their memory.
 
 #include <span>
@@ -12,7 +12,6 @@ namespace lora = tensafe::lora;
 
 template <class P, class Packing>
 void token(benchmark::State& state) {
-    const tensafe::exec::host here;
     const auto rank = static_cast<std::size_t>(state.range(0));
     const auto d = static_cast<std::size_t>(state.range(1));
     const lora::slot_server<P, Packing> server(bench::random_matrix(rank, d, 2));
@@ -22,9 +21,9 @@ void token(benchmark::State& state) {
     typename lora::slot_server<P, Packing>::reply_type reply;
     lora::slot_request<P> request;
     for (auto _ : state) {
-        client.encrypt(here, server.layout(), h.row(0), request);
-        server.apply(here, request, work, reply);
-        benchmark::DoNotOptimize(client.decrypt(here, server.layout(), reply));
+        client.encrypt(server.layout(), h.row(0), request);
+        server.apply(request, work, reply);
+        benchmark::DoNotOptimize(client.decrypt(server.layout(), reply));
     }
     state.counters["bytes_up"] = static_cast<double>(request.bytes());
     state.counters["bytes_down"] = static_cast<double>(reply.bytes());

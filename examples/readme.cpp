@@ -10,7 +10,6 @@
 int main() {
     namespace lora = tensafe::lora;
     using params = tensafe::ckks::private_n4096;  // N = 4096, primes of 45 and 44 bits
-    const tensafe::exec::host here;
     const std::string data = "examples/data/qwen_rank32";
 
     const lora::adapter adapter = tensafe::io::load_peft(data);
@@ -22,14 +21,15 @@ int main() {
     const lora::server<params> server(site.a);  // packs A once; cannot be given a secret key
     lora::client<params> client;                // a fresh secret key; docs/guide.md tells how to keep one
 
-    // Once per session: the server's nonce, the client's zero key; then the server can hide what it replies.
+    // Once per session: the server's nonce, the client's re-randomization key; then the server can hide what
+    // it replies.
     const auto nonce = tensafe::random::fresh_seed();
-    auto zeros = server.zeros_for(nonce, client.zero_key(here, nonce));
+    auto zeros = server.zeros_for(nonce, client.rerandomization_key(nonce));
 
-    const auto query = client.encrypt(here, server.layout(), h);  // query.request goes up
-    const auto reply = server.apply(here, query.request, zeros);  // no rotation, no evaluation key
-    const auto product = client.decrypt(here, server.layout(), reply, query.scale);  // A*h
-    const std::vector<double> delta = lora::apply_b(site, product);                  // scale * B * A * h
+    const auto query = client.encrypt(server.layout(), h);  // query.request goes up
+    const auto reply = server.apply(query.request, zeros);  // no rotation, no evaluation key
+    const auto product = client.decrypt(server.layout(), reply, query.scale);  // A*h
+    const std::vector<double> delta = lora::apply_b(site, product);            // scale * B * A * h
 
     const auto plain = lora::plain_delta(site, h);
     std::cout << query.request.bytes() << " bytes up, " << reply.bytes() << " down, "

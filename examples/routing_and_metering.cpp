@@ -21,18 +21,17 @@ namespace {
 namespace lora = tensafe::lora;
 namespace serving = tensafe::serving;
 using params = tensafe::ckks::private_n4096;
-constexpr tensafe::exec::host here;
 
 /// What the server has of one adapter and this client: the packed rows, and encryptions of zero.
 struct served {
     served(const lora::matrix& a, lora::client<params>& client)
         : server(a),
           nonce(tensafe::random::fresh_seed()),
-          zeros(server.zeros_for(nonce, client.zero_key(here, nonce))) {}
+          zeros(server.zeros_for(nonce, client.rerandomization_key(nonce))) {}
 
     lora::server<params> server;
     tensafe::random::seed nonce;
-    lora::zero_pool<params> zeros;
+    lora::rerandomization_pool<params> zeros;
 };
 
 serving::router published_gate() {
@@ -75,12 +74,12 @@ void run() {
         served& chosen = loaded.at(to.adapter);
         const auto& layout = chosen.server.layout();
         const auto h = states.row(token++);
-        const auto query = client.encrypt(here, layout, h);
-        const auto reply = chosen.server.apply(here, query.request, chosen.zeros);
+        const auto query = client.encrypt(layout, h);
+        const auto reply = chosen.server.apply(query.request, chosen.zeros);
         meter.record(to.adapter, token % 2 == 0 ? "ann" : "bob",
                      serving::usage_of(query.request, reply, layout));
         const lora::adapter_site& site = sites.at(to.adapter);
-        const auto delta = lora::apply_b(site, client.decrypt(here, layout, reply, query));
+        const auto delta = lora::apply_b(site, client.decrypt(layout, reply, query));
         const auto precision = tensafe::ckks::measure_precision(lora::plain_delta(site, h), delta);
         std::printf("    %zu entries, relative error %.1e\n", delta.size(), precision.relative_error);
     }
@@ -90,7 +89,7 @@ void run() {
     broken.tokens = 1'000'000;
     served& banking = loaded.at("banking");
     try {
-        static_cast<void>(banking.server.apply(here, broken, banking.zeros));
+        static_cast<void>(banking.server.apply(broken, banking.zeros));
     } catch (const tensafe::error& e) {
         meter.record("banking", "eve", serving::refused_usage_of(broken));
         std::printf("refused: %s\n", e.what());

@@ -36,7 +36,6 @@ lora::adapter_site random_site(const char* projection, std::size_t d_out, std::s
 }
 
 bool run() {
-    const tensafe::exec::host here;
     const std::string data = TENSAFE_EXAMPLE_DATA "/qwen_rank32";
     const lora::adapter loaded = tensafe::io::load_peft(data);
     const lora::matrix states = tensafe::io::safetensors_file::open(data + "/hidden_states.safetensors")
@@ -65,12 +64,12 @@ bool run() {
     const lora::server<params> server(rows.rows());
     lora::client<params> client;
     const auto nonce = tensafe::random::fresh_seed();
-    auto zeros = server.zeros_for(nonce, client.zero_key(here, nonce));
+    auto zeros = server.zeros_for(nonce, client.rerandomization_key(nonce));
 
     const auto h = states.row(0);
-    const auto query = client.encrypt(here, server.layout(), h);
-    const auto reply = server.apply(here, query.request, zeros);
-    const auto product = client.decrypt(here, server.layout(), reply, query);
+    const auto query = client.encrypt(server.layout(), h);
+    const auto reply = server.apply(query.request, zeros);
+    const auto product = client.decrypt(server.layout(), reply, query);
 
     // Each site takes its rows of the answer, and its own scale.
     std::vector<std::vector<double>> deltas;

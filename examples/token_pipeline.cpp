@@ -102,13 +102,12 @@ int main() {
                                 .read_matrix("self_attn.q_proj");
 
         // Server, client and zeros as everywhere; the engine is what brings them together.
-        const tensafe::exec::host here;
         const lora::server<params> server(site.a);
         lora::client<params> client;
         const auto nonce = tensafe::random::fresh_seed();
-        auto zeros = server.zeros_for(nonce, client.zero_key(here, nonce));
+        auto zeros = server.zeros_for(nonce, client.rerandomization_key(nonce));
         const std::vector<const lora::server<params>*> groups{&server};
-        engine_type engine(here, client, groups, zeros);
+        engine_type engine(client, groups, zeros);
 
         std::printf("Forwards of %.0f ms. Tokens per second, and milliseconds from token to token:\n",
                     milliseconds(forward_time));

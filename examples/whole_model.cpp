@@ -22,7 +22,6 @@ namespace lora = tensafe::lora;
 namespace perf = tensafe::perf;
 using params = tensafe::ckks::private_n4096;
 using examples::cost;
-constexpr tensafe::exec::host here{};
 
 void print(const char* what, const cost& predicted, const cost& measured) {
     std::printf("%-36s %4zu %11zu %11zu %9.2f %9.2f\n", what, measured.requests, predicted.bytes,
@@ -37,7 +36,7 @@ void run(const perf::transformer_shape& shape, const lora::model_options& option
     const lora::model_server<params> server(adapter, options);
     lora::model_client<params> client(server.layout(), lora::client_part(adapter, options));
     const auto nonce = tensafe::random::fresh_seed();
-    lora::model_session<params> session(nonce, client.zero_key(here, nonce));  // one key for all groups
+    lora::model_session<params> session(nonce, client.rerandomization_key(nonce));  // one key for all groups
     std::printf("%zu sites, %zu of them in the clear; %.0f MB packed, %zu requests a token\n",
                 adapter.sites.size(), client.in_the_clear().size(), static_cast<double>(server.bytes()) / 1e6,
                 server.layout().groups.size());
@@ -59,9 +58,9 @@ void run(const perf::transformer_shape& shape, const lora::model_options& option
             const auto& group = server.layout().groups[g];
             const auto h = examples::random_state(group.d);
             const std::clock_t start = std::clock();
-            client.encrypt(here, g, h, query);                     // query.request goes up
-            session.apply(here, server, g, query.request, reply);  // the server's part
-            client.decrypt(here, g, reply, query.scale, reading, product);
+            client.encrypt(g, h, query);                     // query.request goes up
+            session.apply(server, g, query.request, reply);  // the server's part
+            client.decrypt(g, reply, query.scale, reading, product);
             client.deltas(g, product, deltas);  // of each site of the group
             measured[examples::kind_of(group.input)] +=
                 {1, query.request.bytes() + reply.bytes(), examples::milliseconds_since(start)};

@@ -1,6 +1,6 @@
 // Operations of CKKS on a GPU at N = 16384, four limbs: encryption with sampling and encoding, plaintext
-// products of a rank-32 adapter, decryption with fold, decryption with decoding. One at a time, recorded as a
-// graph.
+// products of a rank-32 adapter, decryption with trace, decryption with decoding. One at a time, recorded as
+// a graph.
 
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/device/ckks/decrypt.hpp>
@@ -118,15 +118,15 @@ int main(int argc, char** argv) {
         // The reply to a token: two of the four limbs hold the answers.
         constexpr int limbs = 2;
         using kept = rns::prefix<P::basis, limbs>;
-        const encoding::block_fold_tables<kept, space> fold(where, 3);
+        const encoding::block_trace_tables<kept, space> trace(where, 3);
         memory::device_buffer<arith::word> sums(outputs * limbs * 8);
         memory::device_buffer<double> answers(outputs * 8);
         measure(where, results, "decrypt/fold/4_products", outputs * 2.0 * words / 2 * word_bytes, 4,
                 [&](const exec::cuda& w) {
-                    ckks::decrypt_folded_blocks<limbs>(w, secret_key, rns::view_of(products),
-                                                       rns::view_of<P::basis>(products.at(outputs)), outputs,
-                                                       3, sums.data());
-                    encoding::decode_folded_blocks(w, fold, sums.data(), P::scale, answers.data(), outputs);
+                    ckks::decrypt_trace_blocks<limbs>(w, secret_key, rns::view_of(products),
+                                                      rns::view_of<P::basis>(products.at(outputs)), outputs,
+                                                      3, sums.data());
+                    encoding::decode_trace_blocks(w, trace, sums.data(), P::scale, answers.data(), outputs);
                 });
         memory::device_buffer<arith::word> decrypted(words);
         measure(where, results, "decrypt/decode_all_slots", 3.0 * words * word_bytes, 10,

@@ -69,8 +69,7 @@ class pair_of_sides {
             const auto nonce = random_source::fresh_seed();
             random_source::generator generator;
             server_.add_client(
-                where, nonce,
-                ckks::make_zero_key<lora::request_level<P>>(exec::host{}, key_, nonce, generator));
+                where, nonce, ckks::make_rerandomization_key<lora::request_level<P>>(key_, nonce, generator));
             client_of_.assign(tokens, 0);
         }
         where.wait();

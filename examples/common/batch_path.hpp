@@ -19,20 +19,19 @@ class batch_path {
         : site_(tensafe::lora::balance(site)),
           server_(site_.a),
           nonce_(tensafe::random::fresh_seed()),
-          zeros_(server_.zeros_for(nonce_, client_.zero_key(here, nonce_))) {}
+          zeros_(server_.zeros_for(nonce_, client_.rerandomization_key(nonce_))) {}
 
     const auto& layout() const { return server_.layout(); }
-    void fill_pool() { zeros_.fill(here, layout().outputs()); }
+    void fill_pool() { zeros_.fill(layout().outputs()); }
 
     /// scale * B * A * h for each row h of `states`.
     std::vector<std::vector<double>> run(const tensafe::lora::matrix& states, stopwatch& watch) {
-        const auto query =
-            watch.time(phase::encrypt, [&] { return client_.encrypt(here, layout(), states); });
-        watch.time(phase::multiply, [&] { server_.multiply(here, query.request, work_); });
-        watch.time(phase::protect, [&] { server_.protect(here, zeros_, work_); });
-        watch.time(phase::pack, [&] { server_.finish(here, work_, reply_); });
+        const auto query = watch.time(phase::encrypt, [&] { return client_.encrypt(layout(), states); });
+        watch.time(phase::multiply, [&] { server_.multiply(query.request, work_); });
+        watch.time(phase::protect, [&] { server_.protect(zeros_, work_); });
+        watch.time(phase::pack, [&] { server_.finish(work_, reply_); });
         auto answers =
-            watch.time(phase::decrypt, [&] { return client_.decrypt(here, layout(), reply_, query.scales); });
+            watch.time(phase::decrypt, [&] { return client_.decrypt(layout(), reply_, query.scales); });
         bytes_up_ = query.request.bytes();
         return watch.time(phase::b, [&] {
             for (auto& answer : answers) {
@@ -47,7 +46,6 @@ class batch_path {
 
   private:
     using server_type = tensafe::lora::server<P, tensafe::lora::column_batched, Protection>;
-    static constexpr tensafe::exec::host here{};
 
     tensafe::lora::adapter_site site_;
     server_type server_;
@@ -55,7 +53,7 @@ class batch_path {
     typename server_type::reply_type reply_;
     tensafe::lora::client<P> client_;
     tensafe::random::seed nonce_;
-    typename server_type::zero_pool zeros_;
+    typename server_type::rerandomization_pool zeros_;
     std::size_t bytes_up_ = 0;
 };
 

@@ -33,10 +33,9 @@ double encrypted_batch(const Where& where, const lora::adapter_site& site, const
     const std::array<const ckks::secret_key<params>*, 1> keys{&key};
     lora::block_client<params, Where> client(where, server.layout(), keys);
 
-    // Once per session: the server's nonce goes to the client, its zero key comes back.
+    // Once per session: the server's nonce goes to the client, its re-randomization key comes back.
     const auto nonce = tensafe::random::fresh_seed();
-    const std::uint32_t number =
-        server.add_client(where, nonce, lora::make_zero_key(tensafe::exec::host{}, key, nonce));
+    const std::uint32_t number = server.add_client(where, nonce, lora::make_rerandomization_key(key, nonce));
 
     // Once per stream: memory for batches of this size.
     typename decltype(client)::workspace client_work(client, tokens);

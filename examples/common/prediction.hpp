@@ -11,7 +11,7 @@ namespace examples {
 struct prediction {
     std::size_t d = 0;              ///< entries of a hidden state
     std::size_t rows = 0;           ///< rows of A in a plaintext, for coefficient_tiles
-    std::size_t session_bytes = 0;  ///< once: nonces and zero key
+    std::size_t session_bytes = 0;  ///< once: nonces and re-randomization key
     double relative_error = 0;      ///< of an answer of the usual size
     double distance = 1;            ///< statistical, of 2^20 replies from replies made of the answers alone
     double distance_of_one = 1;     ///< the same for a single reply

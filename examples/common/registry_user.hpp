@@ -29,15 +29,14 @@ class registry_user {
 
     void send_token(const tensafe::serving::adapter_handle<model>& adapter) {
         namespace lora = tensafe::lora;
-        const tensafe::exec::host here;
         if (!client_ || adapter.version() != version_) {  // B of the new version: see docs/registry.md
             version_ = adapter.version();
             client_.emplace(keys_, adapter.model().layout(), lora::client_part(adapter.matrices()));
         }
         for (std::size_t group = 0; group < client_->layout().groups.size(); ++group) {
-            const auto query = client_->encrypt(here, group, h_);
-            session_.apply(here, adapter.model(), group, query.request, reply_);
-            const auto delta = client_->deltas(here, group, reply_, query).front();
+            const auto query = client_->encrypt(group, h_);
+            session_.apply(adapter.model(), group, query.request, reply_);
+            const auto delta = client_->deltas(group, reply_, query).front();
             const auto plain = lora::plain_delta(adapter.matrices().sites[group], h_);
             worst_ = std::max(worst_, tensafe::ckks::measure_precision(plain, delta).relative_error);
         }
@@ -53,7 +52,7 @@ class registry_user {
     std::span<const float> h_;
     std::shared_ptr<tensafe::lora::client<Params>> keys_ = std::make_shared<tensafe::lora::client<Params>>();
     tensafe::random::seed nonce_ = tensafe::random::fresh_seed();  // a server draws it
-    tensafe::lora::model_session<Params> session_{nonce_, keys_->zero_key(tensafe::exec::host{}, nonce_)};
+    tensafe::lora::model_session<Params> session_{nonce_, keys_->rerandomization_key(nonce_)};
     std::optional<tensafe::lora::model_client<Params>> client_;
     typename model::decode_server::reply_type reply_;
     std::uint64_t version_ = 0;

@@ -77,7 +77,7 @@ report run_protected(const tensafe::lora::adapter_site& site, const tensafe::lor
         const auto h = hidden.row(token % hidden.rows);
         const std::vector<double> delta = path.run(h, result.watch);
         result.compare(delta, tensafe::lora::plain_delta(site, h),
-                       path.headroom() *
+                       path.overflow_margin() *
                            error_norm(balanced, result.predicted, path.layout().row_norm, args.blind(), h));
         bar.advance();
     }

@@ -20,16 +20,15 @@ class slot_path {
     /// scale * B * A * h, computed under encryption.
     std::vector<double> run(std::span<const float> h, stopwatch& watch) {
         // Client: h is replicated over the slots of a polynomial, then hidden by fresh randomness.
-        const auto request =
-            watch.time(phase::encrypt, [&] { return client_.encrypt(here, server_.layout(), h); });
+        const auto request = watch.time(phase::encrypt, [&] { return client_.encrypt(server_.layout(), h); });
         bytes_up_ = request.bytes();
         // Server: one product for each packed plaintext of A.
-        watch.time(phase::expand, [&] { server_.expand(here, request, work_); });
-        watch.time(phase::multiply, [&] { server_.multiply(here, request, work_); });
-        watch.time(phase::pack, [&] { server_.finish(here, work_, reply_); });
-        // Client: decryption folds each reply to the few numbers that carry A*h.
+        watch.time(phase::expand, [&] { server_.expand(request, work_); });
+        watch.time(phase::multiply, [&] { server_.multiply(request, work_); });
+        watch.time(phase::pack, [&] { server_.finish(work_, reply_); });
+        // Client: decryption traces each reply to the few numbers that carry A*h.
         const auto product =
-            watch.time(phase::decrypt, [&] { return client_.decrypt(here, server_.layout(), reply_); });
+            watch.time(phase::decrypt, [&] { return client_.decrypt(server_.layout(), reply_); });
         return watch.time(phase::b, [&] { return tensafe::lora::apply_b(site_, product); });
     }
 
@@ -38,7 +37,6 @@ class slot_path {
 
   private:
     using server_type = tensafe::lora::slot_server<P, Packing>;
-    static constexpr tensafe::exec::host here{};
 
     const tensafe::lora::adapter_site& site_;
     server_type server_;

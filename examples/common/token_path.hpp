@@ -11,8 +11,8 @@
 namespace examples {
 
 /// One hidden state after the other through the encrypted adapter, replies protected: every step of client
-/// and server, in order. Both live in this object; what would travel between them are `nonce_`, the zero key,
-/// the requests and the replies.
+/// and server, in order. Both live in this object; what would travel between them are `nonce_`, the
+/// re-randomization key, the requests and the replies.
 template <class P, class Packing, class Protection>
 class token_path {
   public:
@@ -22,15 +22,15 @@ class token_path {
         : site_(tensafe::lora::balance(site)),
           blind_(blind),
           server_(blind ? tensafe::lora::merge(site) : site_.a),
-          // Once per session: the server draws a nonce, the client answers with its zero key. From then on
-          // the server can make encryptions of zero, and hides each product under a fresh one.
+          // Once per session: the server draws a nonce, the client answers with its re-randomization key.
+          // From then on the server can make encryptions of zero, and hides each product under a fresh one.
           nonce_(tensafe::random::fresh_seed()),
-          zeros_(server_.zeros_for(nonce_, client_.zero_key(here, nonce_))) {}
+          zeros_(server_.zeros_for(nonce_, client_.rerandomization_key(nonce_))) {}
 
     const auto& layout() const { return server_.layout(); }
 
     /// What a server does while it waits for the next token: one encryption of zero for each product.
-    void fill_pool() { zeros_.fill(here, layout().outputs()); }
+    void fill_pool() { zeros_.fill(layout().outputs()); }
 
     /// scale * B * A * h, computed under encryption.
     std::vector<double> run(std::span<const float> h, stopwatch& watch) {
@@ -48,27 +48,27 @@ class token_path {
     std::size_t bytes_up() const { return query_.request.bytes(); }
     std::size_t bytes_down() const { return reply_.bytes(); }
     std::size_t retries() const { return retries_; }
-    double headroom() const { return headroom_; }
+    double overflow_margin() const { return headroom_; }
 
   private:
     std::vector<double> run_once(std::span<const float> h, stopwatch& watch) {
         // Client: h becomes coefficients of polynomials, hidden by fresh randomness. Only the client has the
         // secret key. The request travels; the scale stays, because it tells the norm of h.
-        watch.time(phase::encrypt, [&] { client_.encrypt(here, layout(), h, query_, headroom_); });
+        watch.time(phase::encrypt, [&] { client_.encrypt(layout(), h, query_, headroom_); });
 
         // Server: half of the request is seeds to expand; then products with the plaintexts of A. No rotation
         // and no evaluation key. Query, workspaces and reply keep their memory from token to token.
-        watch.time(phase::expand, [&] { server_.expand(here, query_.request, work_); });
-        watch.time(phase::multiply, [&] { server_.multiply(here, query_.request, work_); });
+        watch.time(phase::expand, [&] { server_.expand(query_.request, work_); });
+        watch.time(phase::multiply, [&] { server_.multiply(query_.request, work_); });
         // Bare products would show A to the client. A fresh encryption of zero hides all that is no answer,
         // and a flood of noise the little that answers themselves carry beside A*h.
-        watch.time(phase::protect, [&] { server_.protect(here, zeros_, work_); });
+        watch.time(phase::protect, [&] { server_.protect(zeros_, work_); });
         // To a small modulus, without the coefficients that carry no answer: short replies.
-        watch.time(phase::pack, [&] { server_.finish(here, work_, reply_); });
+        watch.time(phase::pack, [&] { server_.finish(work_, reply_); });
 
         // Client: A*h, to which it applies B in the clear; from a blind server the delta itself.
         watch.time(phase::decrypt,
-                   [&] { client_.decrypt(here, layout(), reply_, query_.scale, reading_, answers_); });
+                   [&] { client_.decrypt(layout(), reply_, query_.scale, reading_, answers_); });
         if (blind_) {
             return answers_;
         }
@@ -76,7 +76,6 @@ class token_path {
     }
 
     using server_type = tensafe::lora::server<P, Packing, Protection>;
-    static constexpr tensafe::exec::host here{};
 
     tensafe::lora::adapter_site site_;
     bool blind_;
@@ -85,7 +84,7 @@ class token_path {
     typename server_type::reply_type reply_;
     tensafe::lora::client<P> client_;  // a fresh secret key
     tensafe::random::seed nonce_;
-    typename server_type::zero_pool zeros_;
+    typename server_type::rerandomization_pool zeros_;
     tensafe::lora::query<P> query_;
     tensafe::lora::decryption_workspace<P> reading_;
     std::vector<double> answers_ = std::vector<double>(server_.layout().rank);

@@ -69,7 +69,7 @@ inline std::set<std::size_t> layer_list(const std::string& text) {
         }
         if (part.empty() || part[0] < '0' || part[0] > '9' || (two && (!range || dash != '-')) ||
             !(range >> std::ws).eof() || last < first || last > 100000) {
-            throw tensafe::parameter_error("--protect: got \"" + part + "\", wanted layers as 0-9,30-39");
+            throw tensafe::parameter_error("--protect: got \"" + part + "\", expected layers as 0-9,30-39");
         }
         for (std::size_t layer = first; layer <= last; ++layer) {
             layers.insert(layer);
@@ -123,7 +123,6 @@ inline double worst_error(const lora::adapter& adapter, const lora::model_layout
 template <class Server, class Client, class Session>
 void prefill_first_layer(const Server& server, Client& client, Session& session,
                          const tensafe::perf::forecast_of_model& forecast) {
-    const tensafe::exec::host here;
     const auto layer = forecast.groups.front().layer;
     const auto predicted = forecast.totals([&](const auto& group) { return group.layer == layer; });
     const std::size_t tokens = predicted.prefill_tokens;
@@ -132,10 +131,10 @@ void prefill_first_layer(const Server& server, Client& client, Session& session,
         lora::matrix states(tokens, server.layout().groups[g].d);
         states.values = random_state(states.rows * states.columns);
         const std::clock_t start = std::clock();
-        const auto batch = client.encrypt(here, g, states);
+        const auto batch = client.encrypt(g, states);
         typename Client::prefill_reply_type reply;
-        session.apply(here, server, g, batch.request, reply);
-        static_cast<void>(client.decrypt(here, g, reply, batch));
+        session.apply(server, g, batch.request, reply);
+        static_cast<void>(client.decrypt(g, reply, batch));
         measured += {1, batch.request.bytes() + reply.bytes(), milliseconds_since(start)};
     }
     const auto per_token = [&](double of_batch) { return of_batch / static_cast<double>(tokens); };

@@ -7,7 +7,6 @@
 
 #include <tensafe/ckks/precision.hpp>
 #include <tensafe/core/error.hpp>
-#include <tensafe/exec/host.hpp>
 #include <tensafe/io/message.hpp>
 #include <tensafe/io/safetensors.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
@@ -33,7 +32,6 @@ namespace {
 
 using namespace split;
 namespace lora = tensafe::lora;
-constexpr tensafe::exec::host here;
 
 struct client_options {
     program_options service;
@@ -58,7 +56,7 @@ lora::matrix read_rows(const char* option, const std::string& path, const std::s
             names += (i == 0 ? " " : ", ") + tensafe::io::quote(file.tensors()[i].name);
         }
         throw tensafe::parameter_error(std::string(option) + " " + file.quoted_name() + ": got no tensor " +
-                                       tensafe::io::quote(tensor) + ", wanted --tensor with one of its " +
+                                       tensafe::io::quote(tensor) + ", expected --tensor with one of its " +
                                        std::to_string(count) + ":" + names +
                                        (count > most_named ? ", ..." : ""));
     }
@@ -83,7 +81,7 @@ lora::model_layout::place find_site(const lora::model_layout& layout, std::strin
     }
     if (!found) {
         throw tensafe::parameter_error("--site " + std::string(name) +
-                                       ": wanted one of the server's sites:" + names);
+                                       ": expected one of the server's sites:" + names);
     }
     return *found;
 }
@@ -98,7 +96,7 @@ lora::token_cost cost_of(const lora::model_layout& layout, std::size_t group) {
 double worst_error(const lora::matrix& expected, std::span<const double> deltas, std::size_t d_out) {
     if (expected.columns != d_out || expected.rows * d_out != deltas.size()) {
         throw tensafe::shape_error("--expected: got " + std::to_string(expected.rows) + " x " +
-                                   std::to_string(expected.columns) + " values, wanted " +
+                                   std::to_string(expected.columns) + " values, expected " +
                                    std::to_string(deltas.size() / d_out) + " x " + std::to_string(d_out));
     }
     double worst = 0;
@@ -129,7 +127,7 @@ int run(const client_options& options) {
     }
     if (states.rows == 0) {
         throw tensafe::shape_error("--states " + options.states + ": got no row of " + tensor +
-                                   ", wanted hidden states");
+                                   ", expected hidden states");
     }
 
     remote_model remote(options.service.connector(), client_identity(options.service.identity),
@@ -159,10 +157,10 @@ int run(const client_options& options) {
         for (std::size_t t = 0; t < states.rows; ++t) {
             remote.with_retry([&] {  // from the encryption on: nothing is ever sent twice
                 remote_model::reply_type reply;
-                remote.client()->encrypt(here, group, states.row(t), query);
+                remote.client()->encrypt(group, states.row(t), query);
                 ++sent;
                 remote.carry(group, query.request, reply);
-                const auto of_sites = remote.client()->deltas(here, group, reply, query);
+                const auto of_sites = remote.client()->deltas(group, reply, query);
                 deltas.insert(deltas.end(), of_sites[site].begin(), of_sites[site].end());
             });
             progress(t + 1, states.rows);

@@ -62,7 +62,7 @@ struct challenge {
 /// What messages come in: binary frames, or base64 in JSON.
 enum class frame_form { binary, json };
 
-/// client -> server: who asks for which adapter. The zero key comes in the next frame.
+/// client -> server: who asks for which adapter. The re-randomization key comes in the next frame.
 struct hello {
     std::string adapter;
     key_bytes client{};                     ///< Ed25519 public key
@@ -105,8 +105,8 @@ struct resumed {
 
 /// The one message of a JSON frame {"type": ..., "message": base64}, where type is a name of `what`.
 struct carried_message {
-    enum class kind { zero_key, model_layout, held_adapter };
-    kind what = kind::zero_key;
+    enum class kind { rerandomization_key, model_layout, held_adapter };
+    kind what = kind::rerandomization_key;
     std::vector<std::uint8_t> message;
 
     friend bool operator==(const carried_message&, const carried_message&) = default;
@@ -194,11 +194,13 @@ std::string json_reply_text(std::uint64_t number, std::uint32_t group, std::span
 std::string carried_text(carried_message::kind what, std::span<const std::uint8_t> message);
 
 /// What hello::signature signs: "tensafe split inference 1\n", SHA-256 of the server's certificate in DER,
-/// the nonce of the challenge, the set's number (8 bytes, little endian), SHA-256 of the zero key's message,
-/// the adapter's name. So no server can pass on the nonce of another one and use the signature there.
+/// the nonce of the challenge, the set's number (8 bytes, little endian), SHA-256 of the re-randomization
+/// key's message, the adapter's name. So no server can pass on the nonce of another one and use the signature
+/// there.
 /// @param certificate  that the client sees on its connection, or that the server shows; without TLS zeros
 std::vector<std::byte> text_to_sign(const certificate_digest& certificate, const tensafe::random::seed& nonce,
-                                    std::uint64_t set, std::span<const std::uint8_t> zero_key_message,
+                                    std::uint64_t set,
+                                    std::span<const std::uint8_t> rerandomization_key_message,
                                     std::string_view adapter);
 
 }  // namespace split

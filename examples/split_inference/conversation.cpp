@@ -38,11 +38,11 @@ std::string busy_text(const char* what, std::chrono::milliseconds wait) {
 void check_message(const wire::header& header, wire::kind wanted) {
     if (header.what != wanted) {
         throw refused{error_code::malformed, "message: got a " + std::string(wire::name(header.what)) +
-                                                 ", wanted a " + std::string(wire::name(wanted))};
+                                                 ", expected a " + std::string(wire::name(wanted))};
     }
     if (header.set != parameter_set_id()) {
         throw refused{error_code::parameter_mismatch,
-                      "message: got " + wire::set_name(header.set) + ", wanted " + parameter_set_name()};
+                      "message: got " + wire::set_name(header.set) + ", expected " + parameter_set_name()};
     }
 }
 
@@ -147,8 +147,8 @@ void conversation::start(net::answer& to) {
 
 void conversation::on_text(std::string_view text, net::answer& to) {
     guarded(to, [&] {
-        hear(parse_control(text,
-                           stage_ == stage::open ? of_.options_.allowed.largest_message : zero_key_bytes()),
+        hear(parse_control(text, stage_ == stage::open ? of_.options_.allowed.largest_message
+                                                       : rerandomization_key_bytes()),
              to);
     });
 }
@@ -157,18 +157,18 @@ void conversation::on_binary(std::span<const std::uint8_t> bytes, net::answer& t
     guarded(to, [&] {
         switch (stage_) {
             case stage::new_client:
-                throw refused{error_code::malformed, "got a binary frame, wanted hello or resume first"};
-            case stage::zero_key:
+                throw refused{error_code::malformed, "got a binary frame, expected hello or resume first"};
+            case stage::rerandomization_key:
                 if (hello_->frames == frame_form::json) {
                     throw refused{error_code::malformed,
-                                  "got a binary frame, wanted {\"type\":\"zero_key\", ...}"};
+                                  "got a binary frame, expected {\"type\":\"rerandomization_key\", ...}"};
                 }
-                take_zero_key(bytes, to);
+                take_rerandomization_key(bytes, to);
                 return;
             case stage::open:
                 if (session_->frames == frame_form::json) {
                     throw refused{error_code::malformed,
-                                  "got a binary frame, wanted {\"type\":\"request\", ...}"};
+                                  "got a binary frame, expected {\"type\":\"request\", ...}"};
                 }
                 answer_request(bytes, to);
                 return;
@@ -185,9 +185,9 @@ void conversation::hear(control_message heard, net::answer& to) {
                old != nullptr && stage_ == stage::new_client) {
         resume_session(*old, to);
     } else if (const auto* const key = std::get_if<carried_message>(&heard);
-               key != nullptr && stage_ == stage::zero_key && hello_->frames == frame_form::json &&
-               key->what == carried_message::kind::zero_key) {
-        take_zero_key(key->message, to);
+               key != nullptr && stage_ == stage::rerandomization_key && hello_->frames == frame_form::json &&
+               key->what == carried_message::kind::rerandomization_key) {
+        take_rerandomization_key(key->message, to);
     } else if (const auto* const asked = std::get_if<json_request>(&heard);
                asked != nullptr && stage_ == stage::open && session_->frames == frame_form::json) {
         request_ = asked->number;
@@ -232,32 +232,32 @@ void conversation::greet(hello heard) {
     limit_handshakes();
     if (heard.set != parameter_set_id()) {
         throw refused{error_code::parameter_mismatch,
-                      "hello: got " + wire::set_name(heard.set) + ", wanted " + parameter_set_name()};
+                      "hello: got " + wire::set_name(heard.set) + ", expected " + parameter_set_name()};
     }
-    const std::string client = tensafe::io::hex(heard.client);
+    const std::string client = tensafe::keystore::hex(heard.client);
     if (of_.options_.clients && !of_.options_.clients->contains(client)) {
         of_.options_.to.line(log_level::warning, "client_not_listed",
                              {{"connection", number_}, {"client", prefix_of(client)}});
         throw refused{error_code::not_authorised,
-                      "hello: got the client " + client + ", wanted one of the server's --clients"};
+                      "hello: got the client " + client + ", expected one of the server's --clients"};
     }
     model_ = of_.adapters_.find(heard.adapter);
     if (!model_) {
         throw refused{
             error_code::unknown_adapter,
-            "hello: got the adapter " + tensafe::io::quote(heard.adapter) + ", wanted one that is served"};
+            "hello: got the adapter " + tensafe::io::quote(heard.adapter) + ", expected one that is served"};
     }
     hello_ = std::move(heard);
-    stage_ = stage::zero_key;
+    stage_ = stage::rerandomization_key;
 }
 
-void conversation::check_client(std::span<const std::uint8_t> zero_key) const {
+void conversation::check_client(std::span<const std::uint8_t> rerandomization_key) const {
     const std::vector<std::byte> text =
-        text_to_sign(of_.options_.certificate, nonce_, hello_->set, zero_key, hello_->adapter);
+        text_to_sign(of_.options_.certificate, nonce_, hello_->set, rerandomization_key, hello_->adapter);
     bool fits = false;
     try {
-        fits =
-            tensafe::io::verifying_key(hello_->client, "hello: \"client\"").verifies(text, hello_->signature);
+        fits = tensafe::keystore::verifying_key(hello_->client, "hello: \"client\"")
+                   .verifies(text, hello_->signature);
     } catch (const tensafe::format_error& e) {
         throw refused{error_code::not_authorised, e.what()};
     }
@@ -265,17 +265,17 @@ void conversation::check_client(std::span<const std::uint8_t> zero_key) const {
         throw refused{error_code::not_authorised,
                       "hello: the signature is not the client's, of this server's certificate, this "
                       "connection's nonce, "
-                      "this set, this zero key and this adapter"};
+                      "this set, this re-randomization key and this adapter"};
     }
 }
 
-void conversation::take_zero_key(std::span<const std::uint8_t> message, net::answer& to) {
-    if (message.size() > zero_key_bytes()) {
-        throw refused{error_code::too_large, "zero key: got " + std::to_string(message.size()) +
-                                                 " bytes, wanted at most " +
-                                                 std::to_string(zero_key_bytes())};
+void conversation::take_rerandomization_key(std::span<const std::uint8_t> message, net::answer& to) {
+    if (message.size() > rerandomization_key_bytes()) {
+        throw refused{error_code::too_large, "re-randomization key: got " + std::to_string(message.size()) +
+                                                 " bytes, expected at most " +
+                                                 std::to_string(rerandomization_key_bytes())};
     }
-    check_message(wire::read_header(message), wire::kind::zero_key);
+    check_message(wire::read_header(message), wire::kind::rerandomization_key);
     check_client(message);
     if (of_.draining()) {
         throw refused{error_code::draining, "this server stops: try another one"};
@@ -287,8 +287,8 @@ void conversation::take_zero_key(std::span<const std::uint8_t> message, net::ans
         throw refused{error_code::not_authorised, e.what()};  // the set is right: it is another nonce's
     }
     const auto opened =
-        of_.sessions_.open({{}, tensafe::io::hex(hello_->client), hello_->frames, std::move(work)}, number_,
-                           control_, of_.options_.now());
+        of_.sessions_.open({{}, tensafe::keystore::hex(hello_->client), hello_->frames, std::move(work)},
+                           number_, control_, of_.options_.now());
     if (!opened) {
         throw refused{error_code::rate_limit,
                       "hello: this client has as many sessions as it may have, or the server", 1'000};
@@ -300,7 +300,7 @@ void conversation::take_zero_key(std::span<const std::uint8_t> message, net::ans
 void conversation::welcome_client(const session_table::opened& opened, net::answer& to) {
     session_ = opened.of;
     const bool held = hello_->held;
-    to.add_text(to_text(welcome{tensafe::io::from_hex<16>(session_->id), opened.token, model_->name(),
+    to.add_text(to_text(welcome{tensafe::keystore::from_hex<16>(session_->id), opened.token, model_->name(),
                                 model_->version(), queries_left()}));
     const bool json = session_->frames == frame_form::json;
     to.add(json).shared = json ? model_->layout_text() : model_->layout_message();
@@ -381,7 +381,7 @@ void conversation::check_number(session_table::number_state state, std::uint64_t
 void conversation::answer_request(std::span<const std::uint8_t> message, net::answer& to) {
     if (message.size() > of_.options_.allowed.largest_message) {
         throw refused{error_code::too_large, "request: got " + std::to_string(message.size()) +
-                                                 " bytes, wanted at most " +
+                                                 " bytes, expected at most " +
                                                  std::to_string(of_.options_.allowed.largest_message)};
     }
     const wire::header header = wire::read_header(message);
@@ -408,7 +408,7 @@ void conversation::compute(const wire::header& header, std::span<const std::uint
                            net::answer& to) {
     if (header.group >= model_->groups()) {
         throw refused{error_code::malformed, "request: got group " + std::to_string(header.group) +
-                                                 ", wanted one of the " + std::to_string(model_->groups()) +
+                                                 ", expected one of the " + std::to_string(model_->groups()) +
                                                  " of this adapter"};
     }
     const auto limit = of_.options_.allowed.queries_for(model_->shortest_state());
@@ -483,8 +483,8 @@ bool conversation::idle() {
 std::size_t conversation::largest_frame() const {
     std::size_t message = 0;
     frame_form frames = frame_form::binary;
-    if (stage_ == stage::zero_key) {
-        message = zero_key_bytes();
+    if (stage_ == stage::rerandomization_key) {
+        message = rerandomization_key_bytes();
         frames = hello_->frames;
     } else if (stage_ == stage::open) {
         message = std::min(of_.options_.allowed.largest_message, model_->largest_request());

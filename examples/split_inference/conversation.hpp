@@ -38,14 +38,14 @@ class conversation final : public net::websocket_handler {
     std::size_t largest_frame() const override;
 
   private:
-    enum class stage { new_client, zero_key, open, over };
+    enum class stage { new_client, rerandomization_key, open, over };
 
     template <class Step>
     void guarded(net::answer& to, Step step) noexcept;
     void hear(control_message heard, net::answer& to);
     void greet(hello heard);
-    void take_zero_key(std::span<const std::uint8_t> message, net::answer& to);
-    void check_client(std::span<const std::uint8_t> zero_key) const;
+    void take_rerandomization_key(std::span<const std::uint8_t> message, net::answer& to);
+    void check_client(std::span<const std::uint8_t> rerandomization_key) const;
     void welcome_client(const session_table::opened& opened, net::answer& to);
     void resume_session(const resume& heard, net::answer& to);
     void answer_request(std::span<const std::uint8_t> message, net::answer& to);

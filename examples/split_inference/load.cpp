@@ -5,7 +5,6 @@
 //   all
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/exec/host.hpp>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
@@ -42,7 +41,6 @@ using namespace split;
 namespace lora = tensafe::lora;
 using steady = std::chrono::steady_clock;
 using milliseconds = std::chrono::duration<double, std::milli>;
-constexpr tensafe::exec::host here;
 
 struct load_options {
     program_options service;
@@ -109,13 +107,13 @@ class in_this_process final : public endpoint {
         : server_(server),
           client_(server.layout(), held),
           nonce_(tensafe::random::fresh_seed()),
-          session_(nonce_, client_.zero_key(here, nonce_)) {}
+          session_(nonce_, client_.rerandomization_key(nonce_)) {}
 
     lora::model_client<params>& client() override { return client_; }
     void token(const std::function<void()>& whole) override { whole(); }
     void carry(std::size_t group, const lora::request<params>& request,
                remote_model::reply_type& reply) override {
-        session_.apply(here, server_, group, request, reply);
+        session_.apply(server_, group, request, reply);
     }
 
   private:
@@ -143,9 +141,9 @@ void run_client(endpoint& at, std::size_t group, const std::vector<float>& h, st
     while (steady::now() < until) {
         const auto start = steady::now();
         at.token([&] {
-            at.client().encrypt(here, group, h, query);
+            at.client().encrypt(group, h, query);
             at.carry(group, query.request, reply);
-            at.client().decrypt(here, group, reply, query.scale, reading, product);
+            at.client().decrypt(group, reply, query.scale, reading, product);
         });
         latencies.push_back(milliseconds(steady::now() - start).count());
     }

@@ -1,18 +1,17 @@
 #include "model_shelf.hpp"
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/exec/host.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/model/model_session.hpp>
-#include <tensafe/serving/registry.hpp>
 #include <tensafe/serving/meter.hpp>
+#include <tensafe/serving/registry.hpp>
 #include <tensafe/wire/held_adapter.hpp>
 #include <tensafe/wire/layout.hpp>
 #include <tensafe/wire/reply.hpp>
 #include <tensafe/wire/request.hpp>
+#include <tensafe/wire/rerandomization_key.hpp>
 #include <tensafe/wire/set_id.hpp>
-#include <tensafe/wire/zero_key.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -111,9 +110,11 @@ thread_memory& memory_of_this_thread() {
 class one_session final : public session_work {
   public:
     one_session(std::shared_ptr<const one_version> of, const tensafe::random::seed& nonce,
-                std::span<const std::uint8_t> zero_key)
+                std::span<const std::uint8_t> rerandomization_key)
         : model_(std::move(of)),
-          session_(nonce, wire::read_zero_key<params, lora::request_level<params>>(zero_key)) {}
+          session_(nonce,
+                   wire::read_rerandomization_key<params, lora::request_level<params>>(rerandomization_key)) {
+    }
 
     serving::usage answer(std::span<const std::uint8_t> message, const wire::header& header,
                           std::vector<std::uint8_t>& to) override {
@@ -122,7 +123,7 @@ class one_session final : public session_work {
         const std::size_t group = header.group;
         const auto& layout = packed.decode(group).layout();
         wire::read_request(message, layout, memory.request);
-        session_.apply(tensafe::exec::host{}, packed, group, memory.request, memory.work, memory.reply);
+        session_.apply(packed, group, memory.request, memory.work, memory.reply);
         wire::write_reply(memory.reply, header.envelope(), to);
         next_group_.store((group + 1) % packed.layout().groups.size(), std::memory_order_relaxed);
         return serving::usage_of(memory.request, memory.reply, layout);
@@ -130,18 +131,18 @@ class one_session final : public session_work {
 
     bool make_zero(std::size_t most) override {
         const auto& layout = model_->packed().decode(next_group_.load(std::memory_order_relaxed)).layout();
-        auto& pool = session_.zeros(layout.fold_log_n());
+        auto& pool = session_.zeros(layout.subring_log_n());
         const std::size_t stored = pool.size();
         if (stored >= std::min(most, layout.outputs())) {
             return false;
         }
-        pool.fill(tensafe::exec::host{}, stored + 1);
+        pool.fill(stored + 1);
         return true;
     }
 
     std::size_t zeros_stored() const override {
-        // Every group of one packing folds to the same degree.
-        return session_.zeros(model_->packed().decode(0).layout().fold_log_n()).size();
+        // Every group of one packing traces to the same degree.
+        return session_.zeros(model_->packed().decode(0).layout().subring_log_n()).size();
     }
     const served_model& model() const noexcept override { return *model_; }
 
@@ -206,8 +207,8 @@ std::vector<shelf_entry> model_shelf::entries() const {
     for (const auto& each : known) {
         // What was packed just now, but has no messages yet, cannot be found.
         if (const auto found = state_->current.find(each.name); found != state_->current.end()) {
-            result.push_back({each.name, found->second->version(), each.packed ? "ready" : "evicted", each.bytes,
-                              each.handles});
+            result.push_back({each.name, found->second->version(), each.packed ? "ready" : "evicted",
+                              each.bytes, each.handles});
         }
     }
     return result;
@@ -215,10 +216,10 @@ std::vector<shelf_entry> model_shelf::entries() const {
 
 std::unique_ptr<session_work> open_session(std::shared_ptr<const served_model> model,
                                            const tensafe::random::seed& nonce,
-                                           std::span<const std::uint8_t> zero_key) {
+                                           std::span<const std::uint8_t> rerandomization_key) {
     // There is no other kind of served_model.
     return std::make_unique<one_session>(std::static_pointer_cast<const one_version>(std::move(model)), nonce,
-                                         zero_key);
+                                         rerandomization_key);
 }
 
 std::uint64_t parameter_set_id() noexcept {
@@ -227,8 +228,8 @@ std::uint64_t parameter_set_id() noexcept {
 std::string parameter_set_name() {
     return wire::set_name<params>();
 }
-std::size_t zero_key_bytes() noexcept {
-    return wire::zero_key_bytes<params, lora::request_level<params>>;
+std::size_t rerandomization_key_bytes() noexcept {
+    return wire::rerandomization_key_bytes<params, lora::request_level<params>>;
 }
 
 }  // namespace split

@@ -42,7 +42,8 @@ class served_model {
     virtual shared_message held_text() const = 0;
 };
 
-/// What is kept for one session: its zero key, and the encryptions of zero made ahead. Thread-safe.
+/// What is kept for one session: its re-randomization key, and the encryptions of zero made ahead.
+/// Thread-safe.
 class session_work {
   public:
     virtual ~session_work() = default;
@@ -96,16 +97,16 @@ class model_shelf {
 };
 
 /// @param nonce     drawn by this server for the connection
-/// @param zero_key  the client's message, checked already as far as tensafe::wire::header goes
+/// @param rerandomization_key  the client's message, checked already as far as tensafe::wire::header goes
 /// @throws tensafe::parameter_error for another parameter set or nonce; format_error if it is malformed
 std::unique_ptr<session_work> open_session(std::shared_ptr<const served_model> model,
                                            const tensafe::random::seed& nonce,
-                                           std::span<const std::uint8_t> zero_key);
+                                           std::span<const std::uint8_t> rerandomization_key);
 
 /// Of the parameter set that this server computes with, for messages to people and for checks.
 std::uint64_t parameter_set_id() noexcept;
 std::string parameter_set_name();
-/// Bytes of the message of a zero key.
-std::size_t zero_key_bytes() noexcept;
+/// Bytes of the message of a re-randomization key.
+std::size_t rerandomization_key_bytes() noexcept;
 
 }  // namespace split

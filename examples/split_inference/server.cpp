@@ -113,7 +113,7 @@ void add_options(CLI::App& app, arguments& a) {
 std::pair<std::string, std::string> split_at(const std::string& text, char at, const char* wanted) {
     const std::size_t place = text.rfind(at);
     if (place == text.npos || place == 0 || place + 1 == text.size()) {
-        throw tensafe::parameter_error("got " + tensafe::io::quote(text) + ", wanted " + wanted);
+        throw tensafe::parameter_error("got " + tensafe::io::quote(text) + ", expected " + wanted);
     }
     return {text.substr(0, place), text.substr(place + 1)};
 }
@@ -124,7 +124,7 @@ void read_listen(arguments& a) {
         address = address.substr(1, address.size() - 2);
     }
     if (port.size() > 5 || port.find_first_not_of("0123456789") != port.npos || std::stoul(port) > 65'535) {
-        throw tensafe::parameter_error("got the port " + tensafe::io::quote(port) + ", wanted 0 to 65535");
+        throw tensafe::parameter_error("got the port " + tensafe::io::quote(port) + ", expected 0 to 65535");
     }
     if (address == "localhost") {
         address = "127.0.0.1";
@@ -135,7 +135,7 @@ void read_listen(arguments& a) {
         ::inet_pton(AF_INET6, plain.c_str(), &ignored) != 1) {
         throw tensafe::parameter_error(
             "got --listen " + tensafe::io::quote(address) +
-            ", wanted an address of this machine, as 0.0.0.0 or [::], or localhost");
+            ", expected an address of this machine, as 0.0.0.0 or [::], or localhost");
     }
     a.net.address = address;
     a.net.port = static_cast<std::uint16_t>(std::stoul(port));
@@ -160,7 +160,7 @@ void read_query_limit(arguments& a) {
             a.query_limit.find_first_not_of("0123456789") != std::string::npos ||
             std::stoull(a.query_limit) == 0) {
             throw tensafe::parameter_error("got --query-limit " + tensafe::io::quote(a.query_limit) +
-                                           ", wanted a number from 1, none or default");
+                                           ", expected a number from 1, none or default");
         }
         a.allowed.queries = std::stoull(a.query_limit);
     }
@@ -175,7 +175,8 @@ std::set<std::string, std::less<>> read_clients(const std::string& path) {
     std::string line;
     while (std::getline(file, line)) {
         if (!line.empty() && line.front() != '#') {
-            static_cast<void>(tensafe::io::from_hex<32>(line, tensafe::io::quote(path) + ": a client's key"));
+            static_cast<void>(
+                tensafe::keystore::from_hex<32>(line, tensafe::io::quote(path) + ": a client's key"));
             result.insert(line);
         }
     }
@@ -183,9 +184,11 @@ std::set<std::string, std::less<>> read_clients(const std::string& path) {
 }
 
 /// SIGTERM, SIGINT and SIGHUP wait to be taken: no thread of this program is interrupted by them. Whoever
-/// read the log may go: SIGPIPE is ignored.
+/// read the log may go, and a limit on file sizes is a full disk: SIGPIPE and SIGXFSZ are ignored, so that
+/// the write fails, with EPIPE or EFBIG.
 sigset_t block_signals() {
     static_cast<void>(std::signal(SIGPIPE, SIG_IGN));
+    static_cast<void>(std::signal(SIGXFSZ, SIG_IGN));
     sigset_t waited_for;
     sigemptyset(&waited_for);
     sigaddset(&waited_for, SIGTERM);
@@ -240,7 +243,7 @@ void prepare_state(const std::filesystem::path& folder) {
     const perms open = std::filesystem::status(folder).permissions() & (perms::group_all | perms::others_all);
     if (open != perms::none) {
         throw tensafe::io_error("--state " + tensafe::io::quote(folder.string()) +
-                                ": others than its owner have access, wanted a folder of this server alone "
+                                ": others than its owner have access, expected a folder of this server alone "
                                 "(chmod 700)");
     }
 }
@@ -259,7 +262,7 @@ bool load_adapters(const std::vector<std::string>& adapters, split::service& ser
         const std::size_t equals = each.find('=');
         if (equals == each.npos) {
             throw tensafe::parameter_error("got --adapter " + tensafe::io::quote(each) +
-                                           ", wanted NAME=DIRECTORY");
+                                           ", expected NAME=DIRECTORY");
         }
         try {
             static_cast<void>(service.adapters().load(
@@ -281,7 +284,7 @@ int run(arguments& a) {
     const sigset_t signals = block_signals();
     if (a.adapters.empty() && a.adapter_root.empty()) {
         throw tensafe::parameter_error(
-            "got neither --adapter nor --adapter-root, wanted --adapter NAME=DIRECTORY to serve, or "
+            "got neither --adapter nor --adapter-root, expected --adapter NAME=DIRECTORY to serve, or "
             "--adapter-root DIRECTORY to load adapters from later");
     }
     read_listen(a);
@@ -302,7 +305,7 @@ int run(arguments& a) {
     }
     split::service_options options;
     if (!fingerprint.empty()) {
-        options.certificate = tensafe::io::from_hex<32>(fingerprint, "certificate");
+        options.certificate = tensafe::keystore::from_hex<32>(fingerprint, "certificate");
     }
     options.allowed = a.allowed;
     options.state = a.state;

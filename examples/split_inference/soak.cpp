@@ -51,6 +51,7 @@ const std::vector<scenario> scenarios = {
     {"malformed_among_good", false, malformed_among_good},
     {"killed_during_swap", true, killed_during_swap},
     {"disk_full", true, disk_full},
+    {"file_limit", true, file_limit},
     {"drain", true, drain},
     {"connection_limits", true, connection_limits},
     {"handshake_flood", true, handshake_flood},

@@ -17,7 +17,6 @@ using lora_params = ckks::parameters<10, ckks::limb_bits<45, 45>, 30, ckks::inse
 /// sent.
 template <class Packing, class Protection = lora::protects_adapter_rows<>>
 void check_token(program& p, const std::string& packing, std::size_t rank) {
-    const exec::host here;
     constexpr std::size_t d = 300;
     lora::matrix a(rank, d);
     for (std::size_t i = 0; i < a.values.size(); ++i) {
@@ -29,17 +28,17 @@ void check_token(program& p, const std::string& packing, std::size_t rank) {
     const random::seed nonce = random::fresh_seed();
 
     entropy::next_are_public(1);
-    auto zero_key = client.zero_key(here, nonce);
-    const bool key_reached = all_secret(zero_key.b.words());
-    make_public(zero_key.b.words());
-    auto zeros = server.zeros_for(nonce, std::move(zero_key));
+    auto rerandomization_key = client.rerandomization_key(nonce);
+    const bool key_reached = all_secret(rerandomization_key.b.words());
+    make_public(rerandomization_key.b.words());
+    auto zeros = server.zeros_for(nonce, std::move(rerandomization_key));
 
     lora::query<lora_params> query;
     p.check("lora::client::encrypt, " + packing, [&] {
         std::vector<float> h(d, 0.5F);
         make_secret(h);
         entropy::next_are_public(1);
-        client.encrypt(here, server.layout(), h, query);
+        client.encrypt(server.layout(), h, query);
         bool reached = key_reached;
         for (auto& input : query.request.inputs) {
             reached &= all_secret(input);
@@ -50,7 +49,7 @@ void check_token(program& p, const std::string& packing, std::size_t rank) {
 
     typename decltype(server)::reply_type reply;
     p.check("lora::server::apply, " + packing, [&] {
-        reply = server.apply(here, query.request, zeros);
+        reply = server.apply(query.request, zeros);
         bool reached = true;
         for (auto& output : reply.outputs) {
             reached &= all_secret(output.c0) && all_secret(output.c1);
@@ -61,10 +60,10 @@ void check_token(program& p, const std::string& packing, std::size_t rank) {
     });
 
     p.check("lora::client::decrypt, " + packing,
-            [&] { return all_secret(client.decrypt(here, server.layout(), reply, query.scale)); });
+            [&] { return all_secret(client.decrypt(server.layout(), reply, query.scale)); });
 }
 
-/// The 32 wanted coefficients of the first product are read off a transform, the 8 of the second are inner
+/// The 32 target coefficients of the first product are read off a transform, the 8 of the second are inner
 /// products with the key.
 inline void check_tokens(program& p) {
     static_assert(8 <= lora::most_inner_products && lora::most_inner_products < 32);

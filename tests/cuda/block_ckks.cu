@@ -24,7 +24,7 @@ void use_set(exec::cuda where, const random::seed* seeds, arith::word* words,
     ckks::encrypt_blocks<P, P::max_level, Schedule>(where, plan, keys, ntt::load_words<basis>{words}, 1,
                                                     {seeds, seeds}, words, words, work);
     const rns::stack_view c = rns::view_of<basis>(words);
-    ckks::decrypt_folded_blocks<limbs>(where, keys, c, c, 1, 4, words);
+    ckks::decrypt_trace_blocks<limbs>(where, keys, c, c, 1, 4, words);
     if constexpr (P::limbs != 2) {  // the inverse is slow to compile
         const ntt::block_plan<rns::prefix<basis, limbs>, space> short_plan(where);
         ckks::decrypt_to_coefficients_blocks<limbs, Schedule>(where, short_plan, keys, c, c, 1, words);

@@ -55,10 +55,10 @@ struct launches {
     }
 
     template <int Limbs>
-    void of_folds(const arith::word* sums, double* slots) {
+    void of_traces(const arith::word* sums, double* slots) {
         using basis = rns::prefix<Basis, Limbs>;
-        const encoding::block_fold_tables<basis, memory::device_space> folds(where, 2);
-        encoding::decode_folded_blocks<basis>(where, folds, sums, 1.0, slots, 1);
+        const encoding::block_trace_tables<basis, memory::device_space> traces(where, 2);
+        encoding::decode_trace_blocks<basis>(where, traces, sums, 1.0, slots, 1);
     }
 };
 
@@ -70,11 +70,11 @@ void launch_encodings(float* states, double* a, double* b, std::int8_t* errors, 
     launches<ckks::n16384_l4::basis> large;
     large.of_slots(states, a, b, words);
     large.of_coefficients(a, nullptr, errors, words);
-    large.of_folds<2>(words, a);
+    large.of_traces<2>(words, a);
     launches<ckks::private_n4096::basis> middle;
     middle.of_slots(states, a, b, words);
     middle.of_coefficients(states, a, errors, words);
-    middle.of_folds<2>(words, a);
+    middle.of_traces<2>(words, a);
     launches<ckks::minimal_n2048::basis>{}.of_coefficients(states, a, errors, words);
     encoding::to_coefficients_blocks<14>(large.where, large.tables, encoding::load_slots{14, a}, b, 1);
     const encoding::block_slot_tables<memory::device_space> two_launches(large.where, 15);

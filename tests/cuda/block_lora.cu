@@ -17,12 +17,12 @@ using namespace tensafe;
 template <class P>
 void launch_all(const exec::cuda& where, const rns::block_products& products,
                 const lora::block_hiding& hiding, double* values) {
-    using basis = typename lora::folded_product<P>::basis;
+    using basis = typename lora::traced_product<P>::basis;
     rns::multiply_blocks<basis>(where, products);
     wire::pack_blocks<basis>(where, products.c0, 1, hiding.replies);
     wire::unpack_blocks<basis>(where, hiding.replies, 1, products.c1_out, nullptr, 1);
-    const rns::block_fold<basis, exec::cuda::space> fold(where, 2);
-    lora::hide_c0_blocks<basis>(where, fold, privacy::bell_flood{1}, hiding);
+    const rns::block_trace<basis, exec::cuda::space> trace(where, 2);
+    lora::hide_c0_blocks<basis>(where, trace, ckks::irwin_hall_smudging{1}, hiding);
     lora::hide_c1_blocks<basis>(where, hiding);
     lora::open_blocks<P>(where, hiding.replies, hiding.stride, hiding.places, 1, 1, hiding.e1,
                          products.client_of, 2, values);

@@ -28,7 +28,7 @@ void token(const exec::cuda& where, const lora::matrix& a, std::span<double> ans
     random::generator generator;
     const random::seed nonce = random::fresh_seed();
     const std::uint32_t number = server.add_client(
-        where, nonce, ckks::make_zero_key<lora::request_level<P>>(exec::host{}, key, nonce, generator));
+        where, nonce, ckks::make_rerandomization_key<lora::request_level<P>>(key, nonce, generator));
     typename decltype(client)::workspace client_work(client, 1);
     typename decltype(server)::workspace server_work(server, 1);
     lora::request_batch<P, exec::cuda> requests(server.layout(), 1);

@@ -8,8 +8,8 @@ namespace ckks = tensafe::ckks;
 
 DEVICE_CHECK_SMALL(tests::check_decryption<ckks::private_n4096, 1, 2>(where))
 DEVICE_CHECK(tests::check_decryption<ckks::n16384_l4, 2, 2>(where))
-DEVICE_CHECK(tests::check_folds<ckks::private_n4096, 1, 2>(where))
-DEVICE_CHECK(tests::check_folds<ckks::n16384_l4, 2, 1>(where))
+DEVICE_CHECK(tests::check_traces<ckks::private_n4096, 1, 2>(where))
+DEVICE_CHECK(tests::check_traces<ckks::n16384_l4, 2, 1>(where))
 DEVICE_CHECK(tests::check_ciphertext_operations<ckks::private_n4096, 1>(where))
 DEVICE_CHECK_SMALL(tests::check_secret_key_encryption<ckks::private_n4096, 1>(where))
 DEVICE_CHECK(tests::check_secret_key_encryption<ckks::n16384_l4, 3>(where))

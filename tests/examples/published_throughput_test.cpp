@@ -162,7 +162,7 @@ TEST_CASE("the rate table is the printed one, and its figures follow from its ce
 }
 
 TEST_CASE("steps and future hardware are the printed ones") {
-    const auto check_rows = [](const auto& table, published::table in, std::string_view text) {
+    const auto checksum_rows = [](const auto& table, published::table in, std::string_view text) {
         const auto rows = cells_of(text);
         REQUIRE(rows.size() == table.size());
         for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -176,8 +176,8 @@ TEST_CASE("steps and future hardware are the printed ones") {
             CHECK(one.encrypted_milliseconds == table[i].encrypted_milliseconds.value);
         }
     };
-    check_rows(published::h100_steps, published::table::steps, steps_text);
-    check_rows(published::future_hardware, published::table::future, future_text);
+    checksum_rows(published::h100_steps, published::table::steps, steps_text);
+    checksum_rows(published::future_hardware, published::table::future, future_text);
 }
 
 TEST_CASE("decode times and rates follow from bandwidth and weights") {

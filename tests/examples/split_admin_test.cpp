@@ -153,7 +153,7 @@ TEST_CASE("adapters come from folders below the root and from nowhere else") {
         CAPTURE(bad);
         const auto answer = a.load("kjv", bad);
         CHECK(answer.status == 400);
-        CHECK(has(answer, "wanted a folder below the adapter root"));
+        CHECK(has(answer, "expected a folder below the adapter root"));
         CHECK(has(answer, a.root.filename().string()));
         CHECK(has(answer, "does not exist") == (bad == "nothing"));
     }
@@ -162,7 +162,7 @@ TEST_CASE("adapters come from folders below the root and from nowhere else") {
     CHECK(none.load("kjv", "kjv").status == 400);
 }
 
-TEST_CASE("a body that is not the one that is wanted is refused") {
+TEST_CASE("a body that is not the one that is needed is refused") {
     administered a;
     for (const char* const bad :
          {"", "{", "[]", "{}", "{\"directory\": 1}", "{\"directory\": \"kjv\", \"x\": 1}",
@@ -206,7 +206,7 @@ TEST_CASE("a folder that became a link out of the root while it waited is not lo
     CHECK_FALSE(a.of->adapters().find("late"));
     const auto told = a.ask("GET", "/admin/adapters");
     CHECK(has(told, "\"state\": \"failed\""));
-    CHECK(has(told, "wanted a folder below the adapter root"));
+    CHECK(has(told, "expected a folder below the adapter root"));
     CHECK(a.ask("DELETE", "/admin/adapters/late").status == 200);
     CHECK_FALSE(has(a.ask("GET", "/admin/adapters"), "failed"));
 }

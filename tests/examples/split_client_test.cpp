@@ -10,8 +10,8 @@
 #include <tensafe/wire/held_adapter.hpp>
 #include <tensafe/wire/layout.hpp>
 #include <tensafe/wire/reply.hpp>
+#include <tensafe/wire/rerandomization_key.hpp>
 #include <tensafe/wire/set_id.hpp>
-#include <tensafe/wire/zero_key.hpp>
 
 #include <doctest/doctest.h>
 #include <openssl/sha.h>
@@ -55,6 +55,7 @@ namespace {
 
 using namespace split;
 namespace lora = tensafe::lora;
+namespace memory = tensafe::memory;
 namespace wire = tensafe::wire;
 using std::chrono::milliseconds;
 using octets = std::vector<std::uint8_t>;
@@ -89,9 +90,9 @@ remote_model::reply_type reply_of(std::uint8_t filling) {
     reply.d = 8;
     for (std::size_t o = 0; o < layout.outputs(); ++o) {
         const int bits = layout.reply_bits(budget, o);
-        octets c0(wire::packed_bytes(layout.wanted(o), bits));
+        octets c0(memory::packed_bytes(layout.wanted(o), bits));
         c0[0] = static_cast<std::uint8_t>(filling & 1);
-        reply.outputs.push_back({c0, octets(wire::packed_bytes(params::degree, bits), filling)});
+        reply.outputs.push_back({c0, octets(memory::packed_bytes(params::degree, bits), filling)});
     }
     return reply;
 }
@@ -130,7 +131,7 @@ struct peer {
     std::size_t connections = 0;
     std::size_t open = 0;
     std::vector<hello> hellos;
-    std::vector<octets> zero_keys;
+    std::vector<octets> rerandomization_keys;
     std::vector<bool> signatures;
     std::vector<tensafe::random::seed> nonces;
     std::vector<resume> resumes;
@@ -231,7 +232,7 @@ class peer_connection final : public client_connection {
     }
 
     void take_message(const octets& message) {
-        if (wire::read_header(message).what == wire::kind::zero_key) {
+        if (wire::read_header(message).what == wire::kind::rerandomization_key) {
             open_session(message);
         } else {
             answer(message);
@@ -241,11 +242,12 @@ class peer_connection final : public client_connection {
     void open_session(const octets& key) {
         REQUIRE(!of_.hellos.empty());
         const hello& m = of_.hellos.back();
-        of_.zero_keys.push_back(key);
+        of_.rerandomization_keys.push_back(key);
         of_.signatures.push_back(
-            tensafe::io::verifying_key(m.client).verifies(
+            tensafe::keystore::verifying_key(m.client).verifies(
                 text_to_sign({}, of_.nonces.back(), m.set, key, m.adapter), m.signature) &&
-            wire::read_zero_key<params, lora::request_level<params>>(key).server_nonce == of_.nonces.back());
+            wire::read_rerandomization_key<params, lora::request_level<params>>(key).server_nonce ==
+                of_.nonces.back());
         if (of_.at_hello) {
             say(to_text(*of_.at_hello));
             return;
@@ -354,7 +356,8 @@ refusal said(error_code code, std::optional<std::uint64_t> retry_after = {}) {
 
 }  // namespace
 
-TEST_CASE("a client says who it is, signs the nonce and the zero key, and takes what it may hold") {
+TEST_CASE(
+    "a client says who it is, signs the nonce and the re-randomization key, and takes what it may hold") {
     peer server;
     patient calm;
     auto identity = client_identity({});
@@ -371,7 +374,7 @@ TEST_CASE("a client says who it is, signs the nonce and the zero key, and takes 
         CHECK(remote.queries_left() == 100);
         const std::array<double, 1> product{3};
         CHECK(remote.client()->deltas(1, product)[0] == std::vector<double>{0, 3, 0});  // B arrived
-        CHECK(remote.counted().wire.up > server.zero_keys[0].size());
+        CHECK(remote.counted().wire.up > server.rerandomization_keys[0].size());
     }
     CHECK(server.others == std::vector<std::string>{"bye"});
     CHECK(server.open == 0);
@@ -440,7 +443,7 @@ TEST_CASE("a reply of another number or group is refused, and the connection clo
             remote_model::reply_type reply;
             const auto message = tests::refusal<tensafe::format_error>([&] { ask(remote, reply); });
             CHECK(message.find(number ? "request 2 of group 0" : "request 1 of group 1") != message.npos);
-            CHECK(message.find("wanted one to request 1 of group 0") != message.npos);
+            CHECK(message.find("expected one to request 1 of group 0") != message.npos);
             CHECK(server.open == 0);
             CHECK(tests::refusal<connection_lost>([&] { ask(remote, reply); }).find("no connection") !=
                   std::string::npos);
@@ -526,7 +529,7 @@ TEST_CASE("where the session is gone, a fresh one is opened on the same connecti
     CHECK(server.connections == 2);
     CHECK(server.hellos.size() == 2);
     CHECK(server.signatures == std::vector<bool>{true, true});  // over the second nonce
-    CHECK(server.zero_keys[0] != server.zero_keys[1]);
+    CHECK(server.rerandomization_keys[0] != server.rerandomization_keys[1]);
     CHECK(server.numbers == std::vector<std::uint64_t>{1});
     CHECK(remote.client().get() == client);
     CHECK(remote.counted().sessions == 2);
@@ -759,7 +762,7 @@ TEST_CASE("a client that asked to be forgotten, or closed, has no session until 
         remote_model::reply_type reply;
         CHECK(tests::refusal<closed_error>([&] {
                   remote.with_retry([&] { ask(remote, reply); });
-              }).find("wanted reconnect") != std::string::npos);
+              }).find("expected reconnect") != std::string::npos);
         CHECK(server.connections == 1);
         remote.reconnect();
         ask(remote, reply);
@@ -783,7 +786,7 @@ TEST_CASE("an adapter whose deltas no float could hold is refused before a state
         const auto message =
             tests::refusal<tensafe::parameter_error>([&] { remote_to(server, calm.options()); });
         CHECK(message.find("\"second.site\": got ") != message.npos);
-        CHECK(message.find("wanted at most 2^64") != message.npos);
+        CHECK(message.find("expected at most 2^64") != message.npos);
         CHECK(server.open == 0);
     }
 }
@@ -836,7 +839,7 @@ TEST_CASE("server addresses are taken apart, and others refused") {
         CAPTURE(bad);
         CHECK(tests::refusal<tensafe::parameter_error>([&] {
                   server_address::of(bad);
-              }).find("wanted wss://host:port") != std::string::npos);
+              }).find("expected wss://host:port") != std::string::npos);
     }
     CHECK(tests::refusal<tensafe::parameter_error>([] {
               server_address::of("https://a:1");
@@ -999,7 +1002,7 @@ TEST_CASE("frames of any length come back whole, over TLS and in the clear, and 
             connect_websocket(server_address::of((tls ? "wss://127.0.0.1:" : "ws://127.0.0.1:") +
                                                  std::to_string(server.port())),
                               trust);
-        CHECK(tensafe::io::hex(connection->certificate_sha256()) ==
+        CHECK(tensafe::keystore::hex(connection->certificate_sha256()) ==
               (tls ? files.fingerprint : std::string(64, '0')));
         for (const std::size_t length : {0U, 1U, 125U, 126U, 16'383U, 65'536U, 98'765U, 3'000'000U}) {
             CAPTURE(length);

@@ -1,7 +1,6 @@
 // Both halves of split inference, the client against the service itself, with nothing between them but the
 // frames: what the network carries.
 #include <tensafe/ckks/precision.hpp>
-#include <tensafe/exec/host.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
 #include <tensafe/lora/protocol/client.hpp>
@@ -31,7 +30,6 @@
 namespace {
 
 namespace lora = tensafe::lora;
-constexpr tensafe::exec::host here;
 
 /// Frames go straight to a conversation of a service, and its answers wait to be received.
 class direct_connection final : public split::client_connection {
@@ -171,9 +169,9 @@ double error_of(split::remote_model& remote, const lora::adapter& adapter, std::
     lora::query<split::params> query;
     split::remote_model::reply_type reply;
     const auto deltas = remote.with_retry([&] {
-        remote.client()->encrypt(here, group, h, query);
+        remote.client()->encrypt(group, h, query);
         remote.carry(group, query.request, reply);
-        return remote.client()->deltas(here, group, reply, query);
+        return remote.client()->deltas(group, reply, query);
     });
     const auto plain = lora::plain_delta(adapter.site(remote.layout().groups[group].sites[0].name), h);
     return tensafe::ckks::measure_precision(plain, deltas.at(0)).relative_error;
@@ -224,7 +222,7 @@ TEST_CASE("a session keeps its version of an adapter, and a fresh one with anoth
     remote.forget();
     CHECK(tests::refusal<split::adapter_changed_error>([&] {
               remote.reconnect();
-          }).find("got version 2, whose layout or values are others, wanted those of version 1") !=
+          }).find("got version 2, whose layout or values are others, expected those of version 1") !=
           std::string::npos);
 }
 

@@ -295,7 +295,7 @@ TEST_CASE("every control message is what its text says") {
 }
 
 TEST_CASE("a control message with anything more, less or other is refused, and the message says what") {
-    CHECK(parse_refusal("[]").find("wanted an object") != std::string::npos);
+    CHECK(parse_refusal("[]").find("expected an object") != std::string::npos);
     CHECK(parse_refusal("{}").find("\"type\" is missing") != std::string::npos);
     CHECK(parse_refusal(R"({"type":"nothing"})").find("which no message has") != std::string::npos);
     CHECK(parse_refusal(R"({"type":"bye","more":1})").find("members") != std::string::npos);
@@ -321,7 +321,7 @@ TEST_CASE("a control message with anything more, less or other is refused, and t
         static_cast<void>(
             split::parse_control(R"({"type":"resume","protocol":2,"session":"","resume":""})", 0));
     });
-    CHECK(other.find("got protocol 2, wanted 1") != std::string::npos);
+    CHECK(other.find("got protocol 2, expected 1") != std::string::npos);
 }
 
 TEST_CASE("a bucket lets so many through at once, refills with time, and unknown names cannot fill memory") {

@@ -110,7 +110,8 @@ void append_number(bytes& to, std::uint32_t value) {
 constexpr std::size_t first_limb = 4096 * 45 / 8;
 constexpr std::size_t both_limbs = first_limb + 4096 * 44 / 8;
 
-bytes zero_key_message(const tensafe::random::seed& nonce, std::uint64_t set = split::parameter_set_id()) {
+bytes rerandomization_key_message(const tensafe::random::seed& nonce,
+                                  std::uint64_t set = split::parameter_set_id()) {
     bytes body;
     append_number(body, 1);
     body.resize(body.size() + 8);
@@ -120,7 +121,7 @@ bytes zero_key_message(const tensafe::random::seed& nonce, std::uint64_t set = s
     b[0] = 3;
     b[first_limb] = 5;
     body.insert(body.end(), b.begin(), b.end());
-    return message_of(tensafe::wire::kind::zero_key, body, 0, 0, set);
+    return message_of(tensafe::wire::kind::rerandomization_key, body, 0, 0, set);
 }
 
 bytes request_message(std::uint64_t number, std::uint32_t group = 0,
@@ -185,24 +186,25 @@ struct peer {
         answer.clear();
         side->on_binary(message, answer);
     }
-    split::hello hello_for(const bytes& zero_key, const std::string& adapter = "kjv") const {
+    split::hello hello_for(const bytes& rerandomization_key, const std::string& adapter = "kjv") const {
         split::hello h;
         h.adapter = adapter;
         h.client = key->verifying().bytes();
         h.set = split::parameter_set_id();
-        h.signature = key->sign(split::text_to_sign(of.certificate, nonce, h.set, zero_key, adapter));
+        h.signature =
+            key->sign(split::text_to_sign(of.certificate, nonce, h.set, rerandomization_key, adapter));
         return h;
     }
     void open(split::frame_form frames = split::frame_form::binary) {
-        const bytes zero_key = zero_key_message(nonce);
-        split::hello h = hello_for(zero_key);
+        const bytes rerandomization_key = rerandomization_key_message(nonce);
+        split::hello h = hello_for(rerandomization_key);
         h.frames = frames;
         say(to_text(h));
         REQUIRE(answer.frames().empty());
         if (frames == split::frame_form::json) {
-            say(split::carried_text(split::carried_message::kind::zero_key, zero_key));
+            say(split::carried_text(split::carried_message::kind::rerandomization_key, rerandomization_key));
         } else {
-            send(zero_key);
+            send(rerandomization_key);
         }
         REQUIRE(answer.frames().size() == 3);
         welcome = std::get<split::welcome>(told(0));
@@ -218,8 +220,8 @@ struct peer {
 
     server& of;
     std::shared_ptr<control> connection = std::make_shared<control>();
-    std::shared_ptr<tensafe::io::signing_key> key =
-        std::make_shared<tensafe::io::signing_key>(tensafe::io::signing_key::generate());
+    std::shared_ptr<tensafe::keystore::signing_key> key =
+        std::make_shared<tensafe::keystore::signing_key>(tensafe::keystore::signing_key::generate());
     std::unique_ptr<split::net::websocket_handler> side;
     split::net::answer answer;
     tensafe::random::seed nonce;
@@ -245,7 +247,7 @@ TEST_CASE("a conversation opens a session and answers requests with their number
     p.send(request_message(5));
     CHECK(p.has_reply(5));
     CHECK(s.of->used().snapshot().total().requests == 2);
-    CHECK(s.of->counts().most_of(tensafe::io::hex(p.key->verifying().bytes()), "kjv") == 1);
+    CHECK(s.of->counts().most_of(tensafe::keystore::hex(p.key->verifying().bytes()), "kjv") == 1);
 }
 
 TEST_CASE("zeros are made ahead while nothing waits, as many as a reply needs") {
@@ -326,17 +328,17 @@ TEST_CASE(
     other[4] = 2;  // the version
     p.send(other);
     CHECK(p.refused().code == error_code::unsupported_version);
-    p.send(zero_key_message(p.nonce));
+    p.send(rerandomization_key_message(p.nonce));
     CHECK(p.refused().code == error_code::malformed);
     p.say("{");
     CHECK(p.refused().code == error_code::malformed);
-    p.say(to_text(p.hello_for(zero_key_message(p.nonce))));
+    p.say(to_text(p.hello_for(rerandomization_key_message(p.nonce))));
     CHECK(p.refused().code == error_code::malformed);
     p.send(bytes(std::size_t{3} << 20));
     CHECK(p.refused().code == error_code::too_large);
     CHECK(s.of->counts().rows() == 0);
     CHECK_FALSE(p.answer.closing());
-    const std::string client = tensafe::io::hex(p.key->verifying().bytes());
+    const std::string client = tensafe::keystore::hex(p.key->verifying().bytes());
     CHECK(s.of->counts().most_of(client, "kjv") == 0);
     p.send(request_message(2));
     CHECK(p.has_reply(2));
@@ -378,54 +380,56 @@ TEST_CASE("64 malformed messages in a row close the connection, 63 do not") {
     CHECK(p.answer.closing()->first == split::net::close_policy);
 }
 
-TEST_CASE("a hello that is signed by another key, for another nonce, or for another zero key is refused") {
+TEST_CASE(
+    "a hello that is signed by another key, for another nonce, or for another re-randomization key is "
+    "refused") {
     server s;
     const auto attempt = [&](auto change) {
         peer p(s);
-        bytes zero_key = zero_key_message(p.nonce);
-        split::hello h = p.hello_for(zero_key);
-        change(p, h, zero_key);
+        bytes rerandomization_key = rerandomization_key_message(p.nonce);
+        split::hello h = p.hello_for(rerandomization_key);
+        change(p, h, rerandomization_key);
         p.say(to_text(h));
         if (p.answer.frames().empty()) {
-            p.send(zero_key);
+            p.send(rerandomization_key);
         }
         REQUIRE(p.answer.closing());
         return p.refused();
     };
     CHECK(attempt([](peer&, split::hello& h, bytes&) {
-              h.client = tensafe::io::signing_key::generate().verifying().bytes();
+              h.client = tensafe::keystore::signing_key::generate().verifying().bytes();
           }).code == error_code::not_authorised);
     CHECK(attempt([](peer&, split::hello& h, bytes&) { h.client = {}; }).code == error_code::not_authorised);
-    CHECK(attempt([](peer& p, split::hello& h, bytes& zero_key) {
+    CHECK(attempt([](peer& p, split::hello& h, bytes& rerandomization_key) {
               tensafe::random::seed other;
-              zero_key = zero_key_message(other);
-              h = p.hello_for(zero_key);
+              rerandomization_key = rerandomization_key_message(other);
+              h = p.hello_for(rerandomization_key);
           }).code == error_code::not_authorised);
-    CHECK(attempt([&](peer& p, split::hello& h, bytes& zero_key) {
+    CHECK(attempt([&](peer& p, split::hello& h, bytes& rerandomization_key) {
               // Signed for another server, which passes this one's nonce on.
               s.certificate = {std::byte{2}};
-              h = p.hello_for(zero_key);
+              h = p.hello_for(rerandomization_key);
               s.certificate = {std::byte{1}};
           }).code == error_code::not_authorised);
-    CHECK(attempt([](peer& p, split::hello&, bytes& zero_key) {
-              zero_key = zero_key_message(p.nonce);
-              zero_key[100] ^= 1;
+    CHECK(attempt([](peer& p, split::hello&, bytes& rerandomization_key) {
+              rerandomization_key = rerandomization_key_message(p.nonce);
+              rerandomization_key[100] ^= 1;
           }).code == error_code::not_authorised);
-    CHECK(attempt([](peer& p, split::hello& h, bytes& zero_key) {
-              zero_key.back() ^= 1;  // signed, but damaged
-              h = p.hello_for(zero_key);
+    CHECK(attempt([](peer& p, split::hello& h, bytes& rerandomization_key) {
+              rerandomization_key.back() ^= 1;  // signed, but damaged
+              h = p.hello_for(rerandomization_key);
           }).code == error_code::malformed);
-    CHECK(attempt([](peer& p, split::hello& h, bytes& zero_key) {
-              h = p.hello_for(zero_key, "other");
+    CHECK(attempt([](peer& p, split::hello& h, bytes& rerandomization_key) {
+              h = p.hello_for(rerandomization_key, "other");
           }).code == error_code::unknown_adapter);
     const split::refusal mismatch =
         attempt([](peer&, split::hello& h, bytes&) { h.set = 0x17A203028A3D5FD1u; });
     CHECK(mismatch.code == error_code::parameter_mismatch);
     CHECK(mismatch.message.find("compact_n4096") != std::string::npos);
     CHECK(mismatch.message.find("private_n4096") != std::string::npos);
-    CHECK(attempt([](peer& p, split::hello& h, bytes& zero_key) {
-              zero_key = zero_key_message(p.nonce, 5);
-              h = p.hello_for(zero_key);
+    CHECK(attempt([](peer& p, split::hello& h, bytes& rerandomization_key) {
+              rerandomization_key = rerandomization_key_message(p.nonce, 5);
+              h = p.hello_for(rerandomization_key);
           }).code == error_code::parameter_mismatch);
     CHECK(s.of->sessions().size() == 0);
 }
@@ -433,7 +437,7 @@ TEST_CASE("a hello that is signed by another key, for another nonce, or for anot
 TEST_CASE("another protocol, and a binary frame before hello, end the connection") {
     server s;
     peer p(s);
-    std::string text = to_text(p.hello_for(zero_key_message(p.nonce)));
+    std::string text = to_text(p.hello_for(rerandomization_key_message(p.nonce)));
     text.replace(text.find("\"protocol\":1"), 12, "\"protocol\":2");
     p.say(text);
     CHECK(p.refused().code == error_code::unsupported_version);
@@ -445,10 +449,11 @@ TEST_CASE("another protocol, and a binary frame before hello, end the connection
 }
 
 TEST_CASE("with a list of clients those on it come in, and nobody else") {
-    const auto key = std::make_shared<tensafe::io::signing_key>(tensafe::io::signing_key::generate());
+    const auto key =
+        std::make_shared<tensafe::keystore::signing_key>(tensafe::keystore::signing_key::generate());
     server s({}, {}, std::set<std::string, std::less<>>{key->verifying().hex()});
     peer p(s);
-    p.say(to_text(p.hello_for(zero_key_message(p.nonce))));
+    p.say(to_text(p.hello_for(rerandomization_key_message(p.nonce))));
     const auto said = p.refused();
     CHECK(said.code == error_code::not_authorised);
     CHECK(said.message.find(p.key->verifying().hex()) != std::string::npos);  // so that it can be listed
@@ -541,9 +546,9 @@ TEST_CASE("a client's sessions are limited: one that is lost makes room, held on
     c.key = a.key;
     a.open();
     b->open();
-    const bytes zero_key = zero_key_message(c.nonce);
-    c.say(to_text(c.hello_for(zero_key)));
-    c.send(zero_key);
+    const bytes rerandomization_key = rerandomization_key_message(c.nonce);
+    c.say(to_text(c.hello_for(rerandomization_key)));
+    c.send(rerandomization_key);
     CHECK(c.refused().code == error_code::rate_limit);
     CHECK(c.refused().retry_after_ms);
     b.reset();
@@ -559,7 +564,7 @@ TEST_CASE("the query limit holds for a group over sessions, after forgetting, an
     split::limits allowed;
     allowed.queries = 3;
     const scratch_folder folder;
-    std::shared_ptr<tensafe::io::signing_key> key;
+    std::shared_ptr<tensafe::keystore::signing_key> key;
     {
         server s(allowed, folder.path());
         peer p(s);
@@ -636,7 +641,7 @@ TEST_CASE("limits of an address take all of a /64 of IPv6 together, and an addre
     peer p(s, "2001:db8::1");
     p.open();
     peer q(s, "2001:db8::2");
-    q.say(to_text(q.hello_for(zero_key_message(q.nonce))));
+    q.say(to_text(q.hello_for(rerandomization_key_message(q.nonce))));
     CHECK(q.refused().code == error_code::rate_limit);
 }
 
@@ -648,7 +653,7 @@ TEST_CASE("handshakes of one address are limited, those of another are not") {
     peer p(s);
     p.open();
     peer q(s);
-    q.say(to_text(q.hello_for(zero_key_message(q.nonce))));
+    q.say(to_text(q.hello_for(rerandomization_key_message(q.nonce))));
     CHECK(q.refused().code == error_code::rate_limit);
     CHECK(q.refused().retry_after_ms == 1000);
     peer r(s, "10.0.0.2");
@@ -668,7 +673,7 @@ TEST_CASE("a draining server answers what runs, says so, and opens nothing") {
     CHECK(std::holds_alternative<split::draining>(p.told(0)));
     REQUIRE(p.answer.closing());
     CHECK(p.answer.closing()->first == split::net::close_going_away);
-    late.say(to_text(late.hello_for(zero_key_message(late.nonce))));
+    late.say(to_text(late.hello_for(rerandomization_key_message(late.nonce))));
     CHECK(late.refused().code == error_code::draining);
     peer later(s);
     CHECK(later.refused().code == error_code::draining);
@@ -693,7 +698,7 @@ TEST_CASE("sessions keep the version that they opened with, and a removed adapte
     q.send(request_message(1));
     CHECK(q.has_reply(1));
     peer r(s);
-    r.say(to_text(r.hello_for(zero_key_message(r.nonce))));
+    r.say(to_text(r.hello_for(rerandomization_key_message(r.nonce))));
     CHECK(r.refused().code == error_code::unknown_adapter);
 }
 
@@ -727,7 +732,7 @@ TEST_CASE("a forgotten client's name does not come back by a frame under way") {
     const std::string name = p.key->verifying().hex();
     REQUIRE(s.of->used().snapshot().of_client(name).requests == 1);
     CHECK(s.of->forget(name) == 1);
-    for (const bytes& late : {request_message(2), zero_key_message(p.nonce), bytes{1}}) {
+    for (const bytes& late : {request_message(2), rerandomization_key_message(p.nonce), bytes{1}}) {
         p.send(late);
         CHECK(s.of->used().snapshot().of_client(name) == tensafe::serving::usage{});
     }
@@ -751,10 +756,10 @@ TEST_CASE("a frame that may come is as long as this adapter needs, and in base64
     server s;
     peer p(s);
     CHECK(p.side->largest_frame() == split::longest_control_text);
-    const bytes zero_key = zero_key_message(p.nonce);
-    p.say(to_text(p.hello_for(zero_key)));
-    CHECK(p.side->largest_frame() == zero_key.size());
-    p.send(zero_key);
+    const bytes rerandomization_key = rerandomization_key_message(p.nonce);
+    p.say(to_text(p.hello_for(rerandomization_key)));
+    CHECK(p.side->largest_frame() == rerandomization_key.size());
+    p.send(rerandomization_key);
     REQUIRE(p.answer.frames().size() == 3);
     CHECK(p.side->largest_frame() == request_message(1).size());
     peer q(s);

@@ -43,8 +43,8 @@ template <class Policy>
 struct schedule_under_test {
     using plan = tensafe::ntt::plan<Policy>;
     std::string name;
-    void (*forward)(tensafe::exec::host, const plan&, std::span<word>) noexcept;
-    void (*inverse)(tensafe::exec::host, const plan&, std::span<word>) noexcept;
+    void (*forward)(const plan&, std::span<word>) noexcept;
+    void (*inverse)(const plan&, std::span<word>) noexcept;
 };
 
 template <class Policy>
@@ -65,10 +65,10 @@ void check_pair(const tensafe::ntt::plan<Policy>& plan, const words& coefficient
     for (const auto& schedule : every_schedule<Policy>()) {
         CAPTURE(schedule.name);
         words limb = coefficients;
-        schedule.forward(tensafe::exec::host{}, plan, limb);
+        schedule.forward(plan, limb);
         CHECK(limb == values);
         limb = values;
-        schedule.inverse(tensafe::exec::host{}, plan, limb);
+        schedule.inverse(plan, limb);
         CHECK(limb == coefficients);
     }
 }
@@ -80,7 +80,7 @@ void check_against_reference(const Policy& policy, int log_n, const words& input
     check_pair(plan, input, tensafe::ntt::reference_forward(input, log_n, q, plan.psi()));
     // The same numbers as values: what the inverse gives must transform back to them.
     words limb = input;
-    tensafe::ntt::inverse(tensafe::exec::host{}, plan, std::span(limb));
+    tensafe::ntt::inverse(plan, std::span(limb));
     CHECK(tensafe::ntt::reference_forward(limb, log_n, q, plan.psi()) == input);
 }
 
@@ -118,11 +118,11 @@ void check_large_degree(const Policy& policy, int log_n) {
     }
     for (const words& input : inputs) {
         words values = input;
-        tensafe::ntt::forward(tensafe::exec::host{}, plan, std::span(values));
+        tensafe::ntt::forward(plan, std::span(values));
         CHECK(std::all_of(values.begin(), values.end(), [&](word x) { return x < q; }));
         check_pair(plan, input, values);
         words coefficients = input;
-        tensafe::ntt::inverse(tensafe::exec::host{}, plan, std::span(coefficients));
+        tensafe::ntt::inverse(plan, std::span(coefficients));
         CHECK(std::all_of(coefficients.begin(), coefficients.end(), [&](word x) { return x < q; }));
         check_pair(plan, coefficients, input);
     }
@@ -149,12 +149,12 @@ void check_shifts(const Policy& policy, int log_n) {
     sparse[k] = 3;
     sparse[l] = q - 1;
     words product = a;
-    tensafe::ntt::forward(tensafe::exec::host{}, plan, std::span(product));
-    tensafe::ntt::forward(tensafe::exec::host{}, plan, std::span(sparse));
+    tensafe::ntt::forward(plan, std::span(product));
+    tensafe::ntt::forward(plan, std::span(sparse));
     for (std::size_t i = 0; i < degree; ++i) {
         product[i] = tensafe::arith::multiply_mod(product[i], sparse[i], q);
     }
-    tensafe::ntt::inverse(tensafe::exec::host{}, plan, std::span(product));
+    tensafe::ntt::inverse(plan, std::span(product));
     CAPTURE(q);
     CAPTURE(log_n);
     CHECK(product == expected);

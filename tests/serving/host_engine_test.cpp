@@ -113,7 +113,7 @@ void check_mixed_batch(Engine& engine, const two_groups& groups) {
 
 TEST_CASE("a batch over two groups gets A*h each, and what is wrong with one leaves its neighbours alone") {
     two_groups groups;
-    narrow_engine<> engine(host{}, groups.with.key_holder, groups.servers, groups.with.zeros);
+    narrow_engine<> engine(groups.with.key_holder, groups.servers, groups.with.zeros);
     CHECK(engine.groups() == 2);
     CHECK(engine.d(1) == 500);
     CHECK(engine.rows(1) == 3);
@@ -127,13 +127,14 @@ TEST_CASE("several threads serve the same batches") {
     check_mixed_batch(engine, groups);
 }
 
-TEST_CASE("an answer out of range is tried again with headroom only if that was asked for") {
+TEST_CASE("an answer out of range is tried again with overflow margin only if that was asked for") {
     two_groups groups;
-    const auto large = row_of(groups.first, 0);  // needs 17 / 6 of the range: headroom 4, the third try
+    const auto large =
+        row_of(groups.first, 0);  // needs 17 / 6 of the range: overflow margin 4, the third try
     const auto usual = random_state(300, 6);
     for (const std::size_t tries : {1U, 2U, 3U, 5U}) {
         CAPTURE(tries);
-        narrow_engine<> engine(host{}, groups.with.key_holder, groups.servers, groups.with.zeros, tries);
+        narrow_engine<> engine(groups.with.key_holder, groups.servers, groups.with.zeros, tries);
         std::vector<double> of_large(6);
         std::vector<double> of_usual(6);
         std::vector<request> batch{{0, large, of_large, nullptr}, {0, usual, of_usual, nullptr}};
@@ -154,7 +155,7 @@ TEST_CASE("bare replies need no zeros") {
     const bare server(a);
     const std::vector<const bare*> servers{&server};
     client<small> key_holder;
-    host_engine<small, coefficient_tiles<4>, reveals_adapter_rows> engine(host{}, key_holder, servers);
+    host_engine<small, coefficient_tiles<4>, reveals_adapter_rows> engine(key_holder, servers);
     const auto h = random_state(300, 2);
     std::vector<double> answers(5);
     request one{0, h, answers, nullptr};
@@ -203,15 +204,14 @@ TEST_CASE("an engine without servers, with a null pointer, foreign zeros or too 
     auto& holder = groups.with.key_holder;
     const auto made = [&](const std::vector<const narrow*>& servers, zeros_of_small& zeros,
                           std::size_t tries) {
-        return message_of<parameter_error>(
-            [&] { narrow_engine<> engine(host{}, holder, servers, zeros, tries); });
+        return message_of<parameter_error>([&] { narrow_engine<> engine(holder, servers, zeros, tries); });
     };
     CHECK(contains(made({}, groups.with.zeros, 1), "no servers"));
     CHECK(contains(made({&groups.on_first, nullptr}, groups.with.zeros, 1), "group 1"));
     CHECK(contains(made(groups.servers, groups.with.zeros, 0), "got 0 tries"));
     CHECK(contains(made(groups.servers, groups.with.zeros, 22), "expected 1 to 21"));
     session other(5);
-    CHECK(contains(made(groups.servers, other.zeros, 1), "folded to degree 2^5, expected 2^2"));
+    CHECK(contains(made(groups.servers, other.zeros, 1), "traced to degree 2^5, expected 2^2"));
 }
 
 }  // namespace

@@ -162,13 +162,14 @@ TEST_CASE("a message for another layout of the classic packing is refused and bo
     const byte_vector up = write_request(some_slot_request(of_600, 1));
     const byte_vector down = wire::write_slot_reply(some_slot_reply(of_600, 1));
     const auto other = layout<plain_slots>::of(3, 100, 1);
+    CHECK(refusal<shape_error>([&] { static_cast<void>(wire::read_slot_request(up, other)); }) ==
+          "read_slot_request: got a request of 600 entries with stride 1 in 2 ciphertexts, expected 100 "
+          "entries "
+          "with stride 2 in 1 ciphertexts");
     CHECK(
-        refusal<shape_error>([&] { static_cast<void>(wire::read_slot_request(up, other)); }) ==
-        "read_slot_request: got a request of 600 entries with stride 1 in 2 ciphertexts, wanted 100 entries "
-        "with stride 2 in 1 ciphertexts");
-    CHECK(refusal<shape_error>([&] { static_cast<void>(wire::read_slot_reply(down, other)); }) ==
-          "read_slot_reply: got a reply for a 3 x 600 matrix in 2 ciphertexts, wanted a 3 x 100 matrix in 1 "
-          "ciphertexts");
+        refusal<shape_error>([&] { static_cast<void>(wire::read_slot_reply(down, other)); }) ==
+        "read_slot_reply: got a reply for a 3 x 600 matrix in 2 ciphertexts, expected a 3 x 100 matrix in 1 "
+        "ciphertexts");
     for (const std::size_t at : {48U, 52U, 56U}) {
         for (const std::uint32_t value : {std::uint32_t{0}, std::numeric_limits<std::uint32_t>::max()}) {
             CHECK_THROWS_AS(read_request(with_number(up, at, value)), shape_error);
@@ -179,13 +180,13 @@ TEST_CASE("a message for another layout of the classic packing is refused and bo
     const std::string message =
         refusal<parameter_error>([&] { static_cast<void>(wire::read_slot_reply(down, rescaled)); });
     CHECK(contains(message, "got replicated_slots 2 unrescaled, reveals_adapter_rows"));
-    CHECK(contains(message, "wanted replicated_slots 1 rescaled, reveals_adapter_rows"));
+    CHECK(contains(message, "expected replicated_slots 1 rescaled, reveals_adapter_rows"));
     const std::string request =
         refusal<parameter_error>([&] { static_cast<void>(wire::read_slot_request(up, rescaled)); });
     CHECK(contains(request, "slot request: packing and protection: got replicated_slots 2 unrescaled"));
-    CHECK(contains(request, "wanted replicated_slots 1 rescaled"));
+    CHECK(contains(request, "expected replicated_slots 1 rescaled"));
     CHECK(refusal<format_error>([&] { read_reply(up); }) ==
-          "message: got a slot request, wanted a slot reply");
+          "message: got a slot request, expected a slot reply");
     layout<plain_slots> wrong = of_600;
     wrong.inputs = 1;
     CHECK_THROWS_AS(static_cast<void>(wire::read_slot_request(up, wrong)), parameter_error);

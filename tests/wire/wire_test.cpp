@@ -17,7 +17,6 @@
 namespace wire = tensafe::wire;
 namespace lora = tensafe::lora;
 namespace ckks = tensafe::ckks;
-using tensafe::exec::host;
 
 namespace {
 
@@ -30,25 +29,25 @@ TEST_CASE("what is decrypted after a way over the wire is what is decrypted with
     const lora::server<small> s(random_matrix(6, d, 1));
     lora::client<small> client;
     const auto nonce = tensafe::random::fresh_seed();
-    const auto key = client.zero_key(host{}, nonce);
+    const auto key = client.rerandomization_key(nonce);
     // The same floods and zeros each time: two answers to one request are then equal.
     const auto answer = [&](const lora::request<small>& r) {
         lora::server<small>::workspace work;
         work.generator = tensafe::random::generator(tensafe::random::seed{{1}});
-        lora::zero_pool<small> zeros(nonce, key, s.layout().fold_log_n(),
-                                     tensafe::random::generator(tensafe::random::seed{{2}}));
+        lora::rerandomization_pool<small> zeros(nonce, key, s.layout().subring_log_n(),
+                                                tensafe::random::generator(tensafe::random::seed{{2}}));
         lora::server<small>::reply_type reply;
-        s.apply(host{}, r, zeros, work, reply);
+        s.apply(r, zeros, work, reply);
         return reply;
     };
     const std::vector<float> h = random_state(d, 2);
-    const auto q = client.encrypt(host{}, s.layout(), std::span<const float>(h));
+    const auto q = client.encrypt(s.layout(), std::span<const float>(h));
     const auto arrived = wire::read_request(
         wire::write_request<lora::coefficient_tiles<4>, lora::protects_adapter_rows<>>(q.request),
         s.layout());
     const auto returned = wire::read_reply(wire::write_reply(answer(arrived)), s.layout());
-    CHECK(client.decrypt(host{}, s.layout(), returned, q.scale) ==
-          client.decrypt(host{}, s.layout(), answer(q.request), q.scale));
+    CHECK(client.decrypt(s.layout(), returned, q.scale) ==
+          client.decrypt(s.layout(), answer(q.request), q.scale));
 }
 
 TEST_CASE("the same holds for the classic packing") {
@@ -56,10 +55,9 @@ TEST_CASE("the same holds for the classic packing") {
     const lora::slot_server<small> s(a);
     lora::client<small> client;
     const std::vector<float> h = random_state(d, 2);
-    const auto q = client.encrypt(host{}, s.layout(), std::span<const float>(h));
+    const auto q = client.encrypt(s.layout(), std::span<const float>(h));
     const auto arrived =
         wire::read_slot_request(wire::write_slot_request<lora::replicated_slots<>>(q), s.layout());
-    const auto returned = wire::read_slot_reply(wire::write_slot_reply(s.apply(host{}, arrived)), s.layout());
-    CHECK(client.decrypt(host{}, s.layout(), returned) ==
-          client.decrypt(host{}, s.layout(), s.apply(host{}, q)));
+    const auto returned = wire::read_slot_reply(wire::write_slot_reply(s.apply(arrived)), s.layout());
+    CHECK(client.decrypt(s.layout(), returned) == client.decrypt(s.layout(), s.apply(q)));
 }

@@ -285,7 +285,7 @@ class websocket_connection final : public client_connection {
             const bool can_read = ::access(options.trusted_certificates.c_str(), R_OK) == 0;
             throw tensafe::io_error(
                 tensafe::io::quote(options.trusted_certificates.string()) +
-                ": got no certificates to trust (--trust), wanted the server's certificate.pem: " +
+                ": got no certificates to trust (--trust), expected the server's certificate.pem: " +
                 (can_read ? failed.message() : std::generic_category().message(errno)));
         }
         // A certificate in the file is trusted itself, whoever signed it.
@@ -308,7 +308,7 @@ class websocket_connection final : public client_connection {
             drop();
             throw tensafe::format_error(address_ + ": got a frame of more than " +
                                         std::to_string(options_.largest_frame) +
-                                        " bytes, wanted at most so many (--largest-frame)");
+                                        " bytes, expected at most so many (--largest-frame)");
         }
         std::string reason = why.message();
         if (why == asio::error::timed_out) {
@@ -364,13 +364,14 @@ class websocket_connection final : public client_connection {
                     verdict == X509_V_ERR_UNSPECIFIED) {  // the name alone was refused
                     throw tensafe::signature_error(address_ + ": its certificate is not for " +
                                                    tensafe::io::quote(to.host) +
-                                                   ", wanted a host that it names, or a server whose "
+                                                   ", expected a host that it names, or a server whose "
                                                    "certificate was made with --host " +
                                                    to.host);
                 }
-                throw tensafe::signature_error(address_ + ": its certificate is not trusted: " +
-                                               ::X509_verify_cert_error_string(verdict) + ", wanted one of " +
-                                               tensafe::io::quote(options_.trusted_certificates.string()));
+                throw tensafe::signature_error(
+                    address_ +
+                    ": its certificate is not trusted: " + ::X509_verify_cert_error_string(verdict) +
+                    ", expected one of " + tensafe::io::quote(options_.trusted_certificates.string()));
             }
             fail("agree on TLS", outcome);
         }
@@ -415,7 +416,7 @@ class websocket_connection final : public client_connection {
 server_address server_address::of(std::string_view url) {
     const auto refuse = [&] {
         throw tensafe::parameter_error("server address: got " + tensafe::io::quote(url) +
-                                       ", wanted wss://host:port, or ws://host:port without TLS" +
+                                       ", expected wss://host:port, or ws://host:port without TLS" +
                                        (url.starts_with("https://") ? ": write wss:// for https://" : ""));
     };
     server_address result;
@@ -468,7 +469,7 @@ std::unique_ptr<client_connection> connect_websocket(const server_address& to,
                                                      const websocket_options& options) {
     if (to.tls && options.trusted_certificates.empty()) {
         throw tensafe::parameter_error(
-            to.text() + ": got no certificate to trust, wanted --trust with the server's certificate.pem");
+            to.text() + ": got no certificate to trust, expected --trust with the server's certificate.pem");
     }
     return std::make_unique<websocket_connection>(to, options);
 }

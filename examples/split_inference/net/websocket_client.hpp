@@ -17,7 +17,7 @@ struct server_address {
     std::string host;  ///< a name, or an IPv4 or IPv6 address without brackets
     std::string port;  ///< a number, 1 to 65535; 443 or 80 if the text has none
 
-    /// @throws tensafe::parameter_error, saying what was wanted
+    /// @throws tensafe::parameter_error, saying what was needed
     static server_address of(std::string_view url);
 
     std::string text() const;

@@ -11,7 +11,7 @@
 
 namespace split::soak {
 
-/// A scenario did not go as it has to: what, got, wanted.
+/// A scenario did not go as it has to: what, got, expected.
 class failure : public std::runtime_error {
   public:
     using std::runtime_error::runtime_error;
@@ -28,7 +28,7 @@ std::string text_of(const Value& value) {
 template <class Got, class Wanted>
 void require(bool holds, std::string_view what, const Got& got, const Wanted& wanted) {
     if (!holds) {
-        throw failure(std::string(what) + ": got " + text_of(got) + ", wanted " + text_of(wanted));
+        throw failure(std::string(what) + ": got " + text_of(got) + ", expected " + text_of(wanted));
     }
 }
 

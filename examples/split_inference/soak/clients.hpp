@@ -1,7 +1,6 @@
 #pragma once
 
 #include <tensafe/ckks/precision.hpp>
-#include <tensafe/exec/host.hpp>
 #include <tensafe/keystore/hex.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
 #include <tensafe/lora/model/model_client.hpp>
@@ -9,8 +8,8 @@
 #include <tensafe/wire/layout.hpp>
 #include <tensafe/wire/reply.hpp>
 #include <tensafe/wire/request.hpp>
+#include <tensafe/wire/rerandomization_key.hpp>
 #include <tensafe/wire/set_id.hpp>
-#include <tensafe/wire/zero_key.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -35,7 +34,6 @@
 
 namespace split::soak {
 
-inline constexpr tensafe::exec::host here;
 /// Of the relative error of a delta against plaintext LoRA.
 inline constexpr double tolerance = 2e-3;
 
@@ -125,9 +123,9 @@ class good_client {
         const std::vector<float> h = random_state(shape.d);
         const auto deltas = remote_.with_retry([&] {
             ++tries_;
-            remote_.client()->encrypt(here, group, h, query_);
+            remote_.client()->encrypt(group, h, query_);
             remote_.carry(group, query_.request, reply_);
-            return remote_.client()->deltas(here, group, reply_, query_);
+            return remote_.client()->deltas(group, reply_, query_);
         });
         require_deltas(adapter_, shape, h, deltas);
         ++answers_;
@@ -200,7 +198,7 @@ class raw_session {
         asked result;
         result.group = group;
         result.h = random_state(client_->layout().groups[group].d);
-        client_->encrypt(here, group, result.h, result.query);
+        client_->encrypt(group, result.h, result.query);
         std::vector<std::uint8_t> message;
         tensafe::wire::write_request<packing, protection>(
             result.query.request, tensafe::wire::envelope{number, static_cast<std::uint32_t>(group)},
@@ -231,7 +229,7 @@ class raw_session {
             message, layout_type::of(group.rows(client_->layout().mode), group.d, group.row_norm), 1, reply);
         try {
             require_deltas(of_.kjv, group, to.h,
-                           client_->deltas(to.group, client_->decrypt(here, to.group, reply, to.query)));
+                           client_->deltas(to.group, client_->decrypt(to.group, reply, to.query)));
         } catch (const failure&) {
             return false;
         }
@@ -254,7 +252,7 @@ class raw_session {
     }
 
     /// The public key, as hexadecimal digits.
-    std::string identity() const { return tensafe::io::hex(identity_.verifying().bytes()); }
+    std::string identity() const { return tensafe::keystore::hex(identity_.verifying().bytes()); }
 
     /// A new connection that goes on with the session. Whether the server lets it; else the connection stays.
     bool resume(const resume_token& token) {
@@ -281,11 +279,11 @@ class raw_session {
         nonce_ = std::get<challenge>(parse_control(text, 0)).nonce;
     }
 
-    /// The frames of hello and zero key.
+    /// The frames of hello and re-randomization key.
     std::pair<std::string, std::string> handshake(std::uint64_t set = tensafe::wire::set_id<params>,
                                                   const std::string& adapter = "kjv", bool held = false) {
         const std::vector<std::uint8_t> key =
-            tensafe::wire::write_zero_key<params>(keys_->zero_key(here, nonce_));
+            tensafe::wire::write_rerandomization_key<params>(keys_->rerandomization_key(nonce_));
         hello mine;
         mine.adapter = adapter;
         mine.client = identity_.verifying().bytes();
@@ -293,7 +291,7 @@ class raw_session {
         mine.signature =
             identity_.sign(text_to_sign(wire_->certificate_sha256(), nonce_, set, key, mine.adapter));
         mine.held = held;
-        of_.secrets.add(tensafe::io::hex(std::as_bytes(std::span(key).subspan(64, 32))));
+        of_.secrets.add(tensafe::keystore::hex(std::as_bytes(std::span(key).subspan(64, 32))));
         return {
             whole_frame(op_text, to_text(mine)),
             whole_frame(op_binary, std::string_view(reinterpret_cast<const char*>(key.data()), key.size()))};
@@ -322,7 +320,7 @@ class raw_session {
     raw_connection::options how_;
     std::unique_ptr<raw_connection> wire_;
     tensafe::random::seed nonce_;
-    tensafe::io::signing_key identity_ = client_identity({});
+    tensafe::keystore::signing_key identity_ = client_identity({});
     std::shared_ptr<tensafe::lora::client<params>> keys_ = std::make_shared<tensafe::lora::client<params>>();
     welcome welcome_;
     std::unique_ptr<remote_model::client_type> client_;

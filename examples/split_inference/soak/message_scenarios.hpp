@@ -255,7 +255,7 @@ inline std::string wrong_parameter_set(world& w) {
         put(message, at_set, tensafe::wire::set_id<other_set>);
         correct_checksums(message);
         of_key.wire().send(greeting + whole_frame(op_binary, message));
-        require_both(of_key.require_refusal("parameter_mismatch", "a zero key of another set"));
+        require_both(of_key.require_refusal("parameter_mismatch", "a re-randomization key of another set"));
 
         raw_session of_request(w);
         auto asked = of_request.make(1);
@@ -265,7 +265,8 @@ inline std::string wrong_parameter_set(world& w) {
         require_both(of_request.require_refusal("parameter_mismatch", "a request of another set"));
         of_request.ask();
     }
-    return "hello, zero key and request of another set refused, both sets named; the session goes on";
+    return "hello, re-randomization key and request of another set refused, both sets named; the session "
+           "goes on";
 }
 
 }  // namespace split::soak

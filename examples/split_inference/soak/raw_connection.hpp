@@ -115,7 +115,7 @@ class raw_connection {
         if (::connect(socket_, reinterpret_cast<const sockaddr*>(&where), sizeof(where)) != 0) {
             const int reason = errno;
             ::close(socket_);
-            throw failure(std::string("connect: got ") + std::strerror(reason) + ", wanted a connection");
+            throw failure(std::string("connect: got ") + std::strerror(reason) + ", expected a connection");
         }
     }
     explicit raw_connection(endpoint to) : raw_connection(to, options{}) {}

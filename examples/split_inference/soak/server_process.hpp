@@ -88,7 +88,9 @@ class server_process {
         require(process_ >= 0, "fork", std::strerror(errno), "a process");
         if (process_ == 0) {  // only what is safe between fork and exec
             ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-            ::signal(SIGPIPE, SIG_DFL);  // this program ignores it; the server must not be helped by that
+            // What this program or its parent ignores must not help the server.
+            ::signal(SIGPIPE, SIG_DFL);
+            ::signal(SIGXFSZ, SIG_DFL);
             ::dup2(out[1], STDOUT_FILENO);
             ::dup2(log[1], STDERR_FILENO);
             if (how.private_disk_kb > 0 &&

@@ -178,10 +178,8 @@ inline std::string killed_during_swap(world& w) {
            "answers each time; then 3 swaps under load";
 }
 
-inline std::string disk_full(world& w) {
-    // Its state on a disk of their own where this process may make one;
-    // otherwise the system lets the server write no file at all.
-    static const bool has_disk = can_mount();
+/// Its state is on a disk of its own without room, or the system lets the server write no file at all.
+inline std::string write_nothing(world& w, bool has_disk) {
     constexpr std::size_t disk_kb = 1024;
     const std::filesystem::path root = w.folder / "full_adapters";
     write_large_adapter(root / "large", 2);
@@ -207,7 +205,9 @@ inline std::string disk_full(world& w) {
     second.ask();
     client.ask();
     std::map<std::string, std::size_t> events;
+    std::string reasons;
     const auto hear = [&](const std::string& log) {
+        reasons += log;
         for (const auto& [event, count] : check_log(log, w.secrets)) {
             events[event] += count;
         }
@@ -242,8 +242,19 @@ inline std::string disk_full(world& w) {
     if (w.amount.repetitions <= 3) {
         require(events["usage_not_saved"] > 0, "usage_not_saved in the log", 0, "one or more");
     }
-    return std::string("disk full (") + (has_disk ? "a tmpfs of 1 MB" : "no file may be written") +
-           "): answers go on, an adapter is packed and served, the log says so";
+    const std::string reason = has_disk ? "No space left on device" : "File too large";
+    require(reasons.find(reason) != std::string::npos, "the reason in the log", "none", reason);
+    return "answers go on, an adapter is packed and served, the log says so";
+}
+
+inline std::string disk_full(world& w) {
+    return can_mount() ? "disk full (a tmpfs of 1 MB): " + write_nothing(w, true)
+                       : "not run: this process may mount no disk; file_limit runs without one";
+}
+
+/// What a full disk is to the server of a user without privileges.
+inline std::string file_limit(world& w) {
+    return "file size limit 0: " + write_nothing(w, false);
 }
 
 inline std::string drain(world& w) {

@@ -23,8 +23,9 @@ namespace tensafe::serving {
 /// with all requests of a group at once, and so does decryption.
 ///
 /// A hidden state that cannot be encrypted, or an answer that passes a calibrated range, is the error of its
-/// own request. Such an answer can be tried again with headroom doubled each time, up to `tries` tries;
-/// the default is one, because a second try tells the server that this hidden state had an answer that large.
+/// own request. Such an answer can be tried again with overflow margin doubled each time, up to `tries`
+/// tries; the default is one, because a second try tells the server that this hidden state had an answer that
+/// large.
 ///
 /// Uses the client's randomness and the zeros of a protected server, so nobody else may encrypt with this
 /// client meanwhile; filling the pool of zeros from another thread is what idle time is for. One thread at a
@@ -32,26 +33,33 @@ namespace tensafe::serving {
 template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
           class Protection = lora::protects_adapter_rows<>, exec::host_execution Where = exec::host>
 class host_engine {
+    static constexpr bool single_thread = std::is_same_v<Where, exec::host>;
     static_assert(!std::is_same_v<Packing, lora::column_batched>,
                   "serving::host_engine: a request is one hidden state; column_batched is for prefill");
 
   public:
     using server_type = lora::server<P, Packing, Protection>;
-    using zero_pool = lora::zero_pool<P>;
+    using rerandomization_pool = lora::rerandomization_pool<P>;
 
-    /// @param where    a host_parallel is kept by reference, and outlives the engine
+    /// @param where    a host_parallel is kept by reference, and outlives the engine; left out for one thread
     /// @param with     the key holder; outlives the engine, as do servers and zeros
     /// @param servers  of each group, number 0 on
-    /// @param zeros    of this client, for all servers
-    /// @throws parameter_error without servers, for a null pointer, a pool that folds to another degree, or
+    /// @param zeros    of this client, for all servers; left out for bare replies
+    /// @throws parameter_error without servers, for a null pointer, a pool that traces to another degree, or
     ///         tries outside of [1, 21]
     host_engine(const Where& where, lora::client<P>& with, std::span<const server_type* const> servers,
-                zero_pool& zeros, std::size_t tries = 1) requires(Protection::protects)
+                rerandomization_pool& zeros, std::size_t tries = 1) requires(Protection::protects)
         : host_engine(where, with, servers, &zeros, tries) {}
-    /// For bare replies.
+    host_engine(lora::client<P>& with, std::span<const server_type* const> servers,
+                rerandomization_pool& zeros,
+                std::size_t tries = 1) requires(single_thread&& Protection::protects)
+        : host_engine(Where{}, with, servers, &zeros, tries) {}
     host_engine(const Where& where, lora::client<P>& with, std::span<const server_type* const> servers,
                 std::size_t tries = 1) requires(!Protection::protects)
         : host_engine(where, with, servers, nullptr, tries) {}
+    host_engine(lora::client<P>& with, std::span<const server_type* const> servers,
+                std::size_t tries = 1) requires(single_thread && !Protection::protects)
+        : host_engine(Where{}, with, servers, nullptr, tries) {}
 
     std::size_t groups() const noexcept { return servers_.size(); }
     /// @pre group < groups()
@@ -66,9 +74,9 @@ class host_engine {
             replies_.resize(batch.size());
         }
         dispatcher_.run(*this, batch,
-                        [&](std::size_t group, std::span<const std::size_t> members, double headroom,
+                        [&](std::size_t group, std::span<const std::size_t> members, double overflow_margin,
                             std::vector<std::size_t>& again) {
-                            run_group(batch, *servers_[group], members, headroom, again);
+                            run_group(batch, *servers_[group], members, overflow_margin, again);
                         });
     }
 
@@ -76,7 +84,7 @@ class host_engine {
     using task = typename server_type::task;
 
     host_engine(const Where& where, lora::client<P>& with, std::span<const server_type* const> servers,
-                zero_pool* zeros, std::size_t tries)
+                rerandomization_pool* zeros, std::size_t tries)
         : where_(where),
           client_(&with),
           servers_(servers.begin(), servers.end()),
@@ -91,22 +99,22 @@ class host_engine {
                 throw parameter_error("host_engine: got a null pointer for the server of group " +
                                       std::to_string(g));
             }
-            if (zeros_ != nullptr && zeros_->fold_log_n() != servers_[g]->layout().fold_log_n()) {
+            if (zeros_ != nullptr && zeros_->subring_log_n() != servers_[g]->layout().subring_log_n()) {
                 throw parameter_error("host_engine: group " + std::to_string(g) +
-                                      ": got zeros folded to degree 2^" +
-                                      std::to_string(zeros_->fold_log_n()) + ", expected 2^" +
-                                      std::to_string(servers_[g]->layout().fold_log_n()));
+                                      ": got zeros traced to degree 2^" +
+                                      std::to_string(zeros_->subring_log_n()) + ", expected 2^" +
+                                      std::to_string(servers_[g]->layout().subring_log_n()));
             }
         }
     }
 
     void run_group(std::span<request> batch, const server_type& s, std::span<const std::size_t> members,
-                   double headroom, std::vector<std::size_t>& again) {
+                   double overflow_margin, std::vector<std::size_t>& again) {
         tasks_.clear();
         encrypted_.clear();
         for (const std::size_t i : members) {
             try {
-                client_->encrypt(exec::host{}, s.layout(), batch[i].hidden, queries_[i], headroom);
+                client_->encrypt(s.layout(), batch[i].hidden, queries_[i], overflow_margin);
                 tasks_.push_back({&queries_[i].request, zeros_, &replies_[i]});
                 encrypted_.push_back(i);
             } catch (const error&) {
@@ -117,7 +125,7 @@ class host_engine {
         where_.for_each(encrypted_.size(), [&](std::size_t k, std::size_t slot) {
             const std::size_t i = encrypted_[k];
             try {
-                client_->decrypt(exec::host{}, s.layout(), replies_[i], queries_[i].scale, reading_[slot],
+                client_->decrypt(s.layout(), replies_[i], queries_[i].scale, reading_[slot],
                                  batch[i].answers);
             } catch (const error&) {
                 batch[i].error = std::current_exception();
@@ -146,7 +154,7 @@ class host_engine {
     std::conditional_t<std::is_copy_constructible_v<Where>, const Where, const Where&> where_;
     lora::client<P>* client_;
     std::vector<const server_type*> servers_;
-    zero_pool* zeros_;
+    rerandomization_pool* zeros_;
     detail::batch_dispatcher dispatcher_;
 
     std::vector<lora::query<P>> queries_;

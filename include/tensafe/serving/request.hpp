@@ -153,7 +153,7 @@ namespace detail {
 /// Takes batches apart for engines: by group, and into tries. Keeps its memory from batch to batch.
 class batch_dispatcher {
   public:
-    /// A hidden state is tried so often; headroom doubles from try to try.
+    /// A hidden state is tried so often; overflow margin doubles from try to try.
     static constexpr std::size_t most_tries = 21;
 
     /// @param largest  members of an attempt
@@ -167,10 +167,10 @@ class batch_dispatcher {
         }
     }
 
-    /// Calls attempt(group, members, headroom, again) for each group among the batch, or several times if it
-    /// has more members than `largest`; members are the places of its items. An item for which the range was
-    /// too small sets its error and adds its place to `again`. What attempt throws is the error of all
-    /// members that have none.
+    /// Calls attempt(group, members, overflow margin, again) for each group among the batch, or several times
+    /// if it has more members than `largest`; members are the places of its items. An item for which the
+    /// range was too small sets its error and adds its place to `again`. What attempt throws is the error of
+    /// all members that have none.
     template <class Engine, class Attempt>
     void run(const Engine& engine, std::span<request> batch, Attempt&& attempt) {
         waiting_.clear();
@@ -180,14 +180,14 @@ class batch_dispatcher {
                 waiting_.push_back(i);
             }
         }
-        double headroom = 1;
-        for (std::size_t attempts = 1; !waiting_.empty(); ++attempts, headroom *= 2) {
+        double overflow_margin = 1;
+        for (std::size_t attempts = 1; !waiting_.empty(); ++attempts, overflow_margin *= 2) {
             again_.clear();
             while (!waiting_.empty()) {
                 take_group(batch);
                 try {
-                    attempt(batch[members_.front()].group, std::span<const std::size_t>(members_), headroom,
-                            again_);
+                    attempt(batch[members_.front()].group, std::span<const std::size_t>(members_),
+                            overflow_margin, again_);
                 } catch (...) {
                     for (const std::size_t i : members_) {
                         if (batch[i].error == nullptr) {

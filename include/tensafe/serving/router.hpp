@@ -73,7 +73,7 @@ inline bool occurs(std::string_view keyword, std::string_view text, matching how
 /// distinct keyword that occurs in it, the adapter with most points, the first of equals; the fallback
 /// without any point. Adapters that are always active take no part.
 ///
-/// Case is folded for ASCII letters alone; other bytes are compared as they are. A keyword of several words
+/// Case is traced for ASCII letters alone; other bytes are compared as they are. A keyword of several words
 /// has to stand in the query with the same spaces. Cost: the query's length times the number of keywords:
 /// for a megabyte and 14 keywords some three milliseconds, and up to ten more for each keyword that the text
 /// is made against. Immutable, thread-safe.
@@ -150,7 +150,7 @@ class keyword_gate {
 
   private:
     static void fold_keywords(gate_entry& entry) {
-        std::vector<std::string> folded;
+        std::vector<std::string> trace;
         for (const std::string& keyword : entry.keywords) {
             if (keyword.empty() || keyword.size() > longest_keyword) {
                 throw parameter_error("keyword_gate: adapter \"" + entry.adapter + "\" has a keyword of " +
@@ -158,11 +158,11 @@ class keyword_gate {
                                       std::to_string(longest_keyword));
             }
             std::string lower = fold_case(keyword);
-            if (std::find(folded.begin(), folded.end(), lower) == folded.end()) {
-                folded.push_back(std::move(lower));
+            if (std::find(trace.begin(), trace.end(), lower) == trace.end()) {
+                trace.push_back(std::move(lower));
             }
         }
-        entry.keywords = std::move(folded);
+        entry.keywords = std::move(trace);
     }
 
     std::vector<gate_entry> entries_;

@@ -33,7 +33,7 @@ void write_request(const lora::request<P>& r, const envelope& from, std::vector<
     for (const auto& input : r.inputs) {
         if (input.size() != input_bytes) {
             throw shape_error("write_request: got a ciphertext of " + std::to_string(input.size()) +
-                              " bytes, wanted " + std::to_string(input_bytes));
+                              " bytes, expected " + std::to_string(input_bytes));
         }
     }
     constexpr const char* who = "write_request";
@@ -77,7 +77,7 @@ void read_request(std::span<const std::uint8_t> message, const lora::layout<P, P
     if (d != l.d || block != l.entries_per_input() || tokens == 0 || tokens > l.largest_batch) {
         throw shape_error(
             "read_request: got a request of " + std::to_string(tokens) + " hidden states of " +
-            std::to_string(d) + " entries, " + std::to_string(block) + " in a ciphertext, wanted " +
+            std::to_string(d) + " entries, " + std::to_string(block) + " in a ciphertext, expected " +
             (l.largest_batch > 1 ? "1 to " + std::to_string(l.largest_batch) : "1") + " hidden states of " +
             std::to_string(l.d) + " entries, " + std::to_string(l.entries_per_input()) + " in a ciphertext");
     }

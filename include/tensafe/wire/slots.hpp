@@ -60,7 +60,7 @@ void check_reply_scale(const char* who, double scale) {
     constexpr double wanted = Packing::template reply_scale<P>;
     if (!(std::fabs(scale - wanted) <= 1e-12 * wanted)) {
         throw parameter_error(std::string(who) + ": got a ciphertext of scale " +
-                              tensafe::detail::shortest_text(scale) + ", wanted " +
+                              tensafe::detail::shortest_text(scale) + ", expected " +
                               tensafe::detail::shortest_text(wanted));
     }
 }
@@ -81,7 +81,7 @@ void write_slot_request(const lora::slot_request<P>& r, const envelope& from, st
         detail::check_written(who, input.c0);
         if (input.scale != P::scale) {
             throw parameter_error(std::string(who) + ": got a ciphertext of scale " +
-                                  tensafe::detail::shortest_text(input.scale) + ", wanted " +
+                                  tensafe::detail::shortest_text(input.scale) + ", expected " +
                                   tensafe::detail::shortest_text(P::scale));
         }
     }
@@ -125,7 +125,7 @@ void read_slot_request(std::span<const std::uint8_t> message, const lora::slot_l
             return std::to_string(entries) + " entries with stride " + std::to_string(g) + " in " +
                    std::to_string(ciphertexts) + " ciphertexts";
         };
-        throw shape_error("read_slot_request: got a request of " + text(d, stride, inputs) + ", wanted " +
+        throw shape_error("read_slot_request: got a request of " + text(d, stride, inputs) + ", expected " +
                           text(l.d, l.stride, l.inputs));
     }
     constexpr std::size_t input_bytes = random::seed_bytes + rns::packed_bytes<typename P::basis>();
@@ -214,7 +214,7 @@ void read_slot_reply(std::span<const std::uint8_t> message,
                    std::to_string(ciphertexts) + " ciphertexts";
         };
         throw shape_error(std::string(who) + ": got a reply for a " + text(rank, d, products) +
-                          ", wanted a " + text(l.rank, l.d, l.outputs));
+                          ", expected a " + text(l.rank, l.d, l.outputs));
     }
     body.expect(l.outputs * (sizeof(double) + 2 * rns::packed_bytes<basis>()));  // below 2^64
     to.rank = l.rank;

@@ -54,8 +54,8 @@ std::vector<double> random_reals(std::size_t messages, std::uint64_t seed) {
 template <class P, int Level>
 rns::secret_poly<typename P::template basis_at<Level>, rns::coefficient_form> encoded(
     const std::vector<double>& reals, std::size_t message, double scale) {
-    return ckks::encode_coefficients<P, Level>(
-               tensafe::exec::host{}, std::span(reals).subspan(message * P::degree, P::degree), scale)
+    return ckks::encode_coefficients<P, Level>(std::span(reals).subspan(message * P::degree, P::degree),
+                                               scale)
         .value;
 }
 

@@ -2,7 +2,7 @@
 
 #include <tensafe/ckks/encrypt.hpp>
 #include <tensafe/ckks/evaluate.hpp>
-#include <tensafe/ckks/fold.hpp>
+#include <tensafe/ckks/trace.hpp>
 #include <tensafe/device/ckks/ciphertext.hpp>
 #include <tensafe/device/ckks/decrypt.hpp>
 #include <tensafe/exec/host.hpp>
@@ -92,16 +92,15 @@ void check_decryption(const Where& where) {
     const auto got_coefficients = to_host<word>(where, coefficients);
     for (std::size_t i = 0; i < data.count; ++i) {
         CAPTURE(i);
-        auto wanted =
-            rns::level_reduce<Limbs>(host, ckks::decrypt(host, data.key_of(i), data.ciphertexts[i]).value);
+        auto wanted = rns::level_reduce<Limbs>(ckks::decrypt(data.key_of(i), data.ciphertexts[i]).value);
         CHECK(equal_words<basis>(got_values, i, wanted.words()));
-        CHECK(equal_words<basis>(got_coefficients, i, rns::inverse(host, std::move(wanted)).words()));
+        CHECK(equal_words<basis>(got_coefficients, i, rns::inverse(std::move(wanted)).words()));
     }
 }
 
 /// Folds to the degrees 2^first to 2^last: one sum for many threads, many sums for a block, single terms.
 template <class P, int Level, int Limbs, class Where>
-void check_folds(const Where& where, int first = 1, int last = P::log_n) {
+void check_traces(const Where& where, int first = 1, int last = P::log_n) {
     const tensafe::exec::host host;
     const decryption_case<P, Level, Where> data(where);
     const auto& device = data.on_device;
@@ -109,12 +108,12 @@ void check_folds(const Where& where, int first = 1, int last = P::log_n) {
         CAPTURE(log_n);
         const std::size_t n = std::size_t{1} << log_n;
         auto sums = poisoned<word>(where, data.count * Limbs * n);
-        ckks::decrypt_folded_blocks<Limbs>(where, data.keys, device.c0(), device.c1(), data.count, log_n,
-                                           sums.data());
+        ckks::decrypt_trace_blocks<Limbs>(where, data.keys, device.c0(), device.c1(), data.count, log_n,
+                                          sums.data());
         const auto got = to_host<word>(where, sums);
         for (std::size_t i = 0; i < data.count; ++i) {
             CAPTURE(i);
-            const auto wanted = ckks::decrypt_folded<Limbs>(host, data.key_of(i), data.ciphertexts[i], log_n);
+            const auto wanted = ckks::decrypt_trace<Limbs>(data.key_of(i), data.ciphertexts[i], log_n);
             for (std::size_t limb = 0; limb < Limbs; ++limb) {
                 CAPTURE(limb);
                 CHECK(std::equal(wanted.limbs[limb].begin(), wanted.limbs[limb].end(),
@@ -125,12 +124,12 @@ void check_folds(const Where& where, int first = 1, int last = P::log_n) {
     for (const int log_n : {-1, 0, P::log_n + 1, 64}) {
         CAPTURE(log_n);
         const std::string message =
-            "log_n: got " + std::to_string(log_n) + ", wanted 1 to " + std::to_string(P::log_n);
-        const auto fold = [&] {
-            ckks::decrypt_folded_blocks<Limbs>(where, data.keys, device.c0(), device.c1(), data.count, log_n,
-                                               static_cast<word*>(nullptr));
+            "log_n: got " + std::to_string(log_n) + ", expected 1 to " + std::to_string(P::log_n);
+        const auto trace = [&] {
+            ckks::decrypt_trace_blocks<Limbs>(where, data.keys, device.c0(), device.c1(), data.count, log_n,
+                                              static_cast<word*>(nullptr));
         };
-        CHECK_THROWS_WITH_AS(fold(), doctest::Contains(message.c_str()), tensafe::parameter_error);
+        CHECK_THROWS_WITH_AS(trace(), doctest::Contains(message.c_str()), tensafe::parameter_error);
     }
 }
 
@@ -159,14 +158,14 @@ void check_ciphertext_operations(const Where& where) {
     ckks::add(where, sum, device_b);
     check(sum, [&](std::size_t i) {
         auto c = a[i];
-        ckks::add(host, c, b[i]);
+        ckks::add(c, b[i]);
         return c;
     });
     auto difference = to_device(where, a);
     ckks::subtract(where, difference, device_b);
     check(difference, [&](std::size_t i) {
         auto c = a[i];
-        ckks::subtract(host, c, b[i]);
+        ckks::subtract(c, b[i]);
         return c;
     });
 
@@ -188,7 +187,7 @@ void check_ciphertext_operations(const Where& where) {
         ckks::multiply_plain(where, product, device_plain);
         check(product, [&](std::size_t i) {
             auto c = a[i];
-            ckks::multiply_plain(host, c, plain[i % plain.size()]);
+            ckks::multiply_plain(c, plain[i % plain.size()]);
             return c;
         });
     };
@@ -196,9 +195,8 @@ void check_ciphertext_operations(const Where& where) {
     check_product({plaintext_of(factors[0].c0), plaintext_of(factors[0].c1), plaintext_of(b[0].c0)});
 
     const rns::rescale_plans<typename P::template basis_at<Level>, typename Where::space> plans(where);
-    check(ckks::rescale(where, plans, device_b), [&](std::size_t i) { return ckks::rescale(host, b[i]); });
-    check(ckks::level_reduce<0>(where, device_b),
-          [&](std::size_t i) { return ckks::level_reduce<0>(host, b[i]); });
+    check(ckks::rescale(where, plans, device_b), [&](std::size_t i) { return ckks::rescale(b[i]); });
+    check(ckks::level_reduce<0>(where, device_b), [&](std::size_t i) { return ckks::level_reduce<0>(b[i]); });
 
     auto other_scale = to_device(where, b);
     other_scale.scale *= 2;

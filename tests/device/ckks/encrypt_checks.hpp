@@ -61,8 +61,8 @@ void check_secret_key_encryption(const Where& where) {
     for (std::size_t m = 0; m < messages; ++m) {
         CAPTURE(m);
         const auto first_lane = static_cast<std::uint32_t>(m % 2) * limbs;
-        const auto wanted = ckks::encrypt_c0(host, *pointers[m / 2], encoded<P, Level>(reals, m, scales[m]),
-                                             errors, c1_seeds[m / 2], first_lane, host_work);
+        const auto wanted = ckks::encrypt_c0(*pointers[m / 2], encoded<P, Level>(reals, m, scales[m]), errors,
+                                             c1_seeds[m / 2], first_lane, host_work);
         CHECK(equal_words<basis>(words_c0, m, wanted.words()));
         rns::poly<basis, rns::evaluation_form> uniform;
         ckks::expand_uniform(c1_seeds[m / 2], tensafe::random::stream_domain::uplink, uniform, first_lane);
@@ -108,7 +108,7 @@ void check_seeded_encryption(const Where& where) {
         CAPTURE(m);
         ckks::plaintext<P, rns::coefficient_form, Level> message;
         message.value = encoded<P, Level>(reals, m, message_scale);
-        const auto wanted = ckks::expand(host, ckks::encrypt(host, key, message, generator));
+        const auto wanted = ckks::expand(ckks::encrypt(key, message, generator));
         CHECK(equal_words<basis>(words, m, wanted.c0.words()));
         CHECK(equal_words<basis>(words, messages + m, wanted.c1.words()));
     }
@@ -137,7 +137,7 @@ void check_public_key_encryption(const Where& where) {
         auto generator = repeating_generator(10);
         for (std::size_t m = 0; m < messages; ++m) {
             CAPTURE(m);
-            const auto wanted = ckks::encrypt(host, key, message_of(m), generator);
+            const auto wanted = ckks::encrypt(key, message_of(m), generator);
             CHECK(equal_words<basis>(words, m, wanted.c0.words()));
             CHECK(equal_words<basis>(words, messages + m, wanted.c1.words()));
         }
@@ -172,10 +172,10 @@ void check_encryption_shapes(const Where& where) {
         ckks::encrypt_blocks<P>(where, plan, keys, ckks::zero_message{}, messages,
                                 {nullptr, nullptr, of_seed}, nullptr, nullptr, work);
     };
-    CHECK_THROWS_WITH_AS(encrypt(6, 1), "encrypt_blocks: got 6 messages, wanted at most the workspace's 4",
+    CHECK_THROWS_WITH_AS(encrypt(6, 1), "encrypt_blocks: got 6 messages, expected at most the workspace's 4",
                          tensafe::shape_error);
     CHECK_THROWS_WITH_AS(encrypt(3, 1),
-                         "block_secret_key: got 3 messages for 2 keys, wanted as many for each",
+                         "block_secret_key: got 3 messages for 2 keys, expected as many for each",
                          tensafe::shape_error);
     CHECK_THROWS_AS(encrypt(4, 3), tensafe::shape_error);
     CHECK_THROWS_AS(encrypt(4, 0), tensafe::shape_error);

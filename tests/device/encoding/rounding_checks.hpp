@@ -197,7 +197,7 @@ void check_load_of_rows(const Where& where) {
         std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(p / inputs * stride + first), size,
                     reals.begin());
         rns::poly<Basis, rns::coefficient_form> wanted;
-        encoding::encode_coefficients(exec::host{}, reals, scales[p / inputs], wanted);
+        encoding::encode_coefficients(reals, scales[p / inputs], wanted);
         rns::for_each_limb<Basis>([&]<int I>() {
             const std::span<word> limb = wanted.template limb<I>();
             const std::size_t at = (p * Basis::limbs + std::size_t{I}) * Basis::degree;
@@ -248,8 +248,7 @@ void check_replicated(const Where& where, std::size_t d, int log_stride) {
             replicated[j] = entry < d ? static_cast<double>(values[p / inputs * d + entry]) : 0.0;
         }
         rns::poly<Basis, rns::coefficient_form> wanted;
-        encoding::encode_slots(exec::host{}, std::span<const std::complex<double>>(replicated),
-                               scales[p / inputs], wanted);
+        encoding::encode_slots(std::span<const std::complex<double>>(replicated), scales[p / inputs], wanted);
         CHECK(std::equal(wanted.words().begin(), wanted.words().end(),
                          got.begin() + static_cast<std::ptrdiff_t>(at)));
         at += wanted.words().size();

@@ -41,15 +41,15 @@ TEST_CASE("tables of another degree and missing work space are refused") {
     const tensafe::encoding::block_slot_tables<tensafe::memory::host_space> tables(where, 11);
     double* const none = nullptr;
     CHECK_THROWS_WITH_AS(tensafe::encoding::to_slots_blocks<12>(where, tables, none, none, 1),
-                         "to_slots_blocks: got tables for log_n = 11, wanted 12", tensafe::parameter_error);
+                         "to_slots_blocks: got tables for log_n = 11, expected 12", tensafe::parameter_error);
     const tensafe::encoding::block_slot_tables<tensafe::memory::host_space> large(where, 15);
     CHECK_THROWS_WITH_AS(
         tensafe::encoding::to_coefficients_blocks<15>(where, large, tensafe::encoding::load_slots{15, none},
                                                       none, 3),
-        "to_coefficients_blocks: got no work space, wanted N words for each of 3 polynomials, since N is "
+        "to_coefficients_blocks: got no work space, expected N words for each of 3 polynomials, since N is "
         "above 2^14",
         tensafe::parameter_error);
     using host_tables = tensafe::encoding::block_slot_tables<tensafe::memory::host_space>;
-    CHECK_THROWS_WITH_AS(host_tables(where, 18), "block_slot_tables: log_n: got 18, wanted 1 to 17",
+    CHECK_THROWS_WITH_AS(host_tables(where, 18), "block_slot_tables: log_n: got 18, expected 1 to 17",
                          tensafe::parameter_error);
 }

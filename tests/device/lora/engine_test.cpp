@@ -83,7 +83,7 @@ struct three_groups {
             clients.push_back(std::make_unique<block_client>(where, servers[g]->layout(), pointers));
             const auto nonce = random::fresh_seed();
             const std::uint32_t number =
-                servers[g]->add_client(where, nonce, lora::make_zero_key(exec::host{}, keys[1], nonce));
+                servers[g]->add_client(where, nonce, lora::make_rerandomization_key(keys[1], nonce));
             groups.push_back({clients[g].get(), servers[g].get(), 1, number});
         }
     }

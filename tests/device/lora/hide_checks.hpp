@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tensafe/ckks/keys.hpp>
-#include <tensafe/ckks/zero.hpp>
+#include <tensafe/ckks/rerandomization.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/device/lora/hide.hpp>
 #include <tensafe/lora/protocol/reply_protection.hpp>
@@ -25,9 +25,8 @@ namespace arith = tensafe::arith;
 namespace ckks = tensafe::ckks;
 namespace exec = tensafe::exec;
 namespace lora = tensafe::lora;
-namespace privacy = tensafe::privacy;
+namespace memory = tensafe::memory;
 namespace rns = tensafe::rns;
-namespace wire = tensafe::wire;
 using arith::word;
 
 struct output {
@@ -45,8 +44,8 @@ inline std::vector<lora::block_output> place(std::size_t degree, std::vector<lor
         return here;
     };
     for (lora::block_output& o : outputs) {
-        o.c0_offset = next(wire::packed_bytes(o.wanted, static_cast<int>(o.bits)));
-        o.c1_offset = next(wire::packed_bytes(degree, static_cast<int>(o.bits)));
+        o.c0_offset = next(memory::packed_bytes(o.wanted, static_cast<int>(o.bits)));
+        o.c1_offset = next(memory::packed_bytes(degree, static_cast<int>(o.bits)));
     }
     return outputs;
 }
@@ -65,19 +64,19 @@ inline void split(std::mt19937_64& random, word x, word q, std::uint32_t parts, 
 /// same, byte for byte. With `parts`, block sums come in so many pieces; with 0, the zero's sums are in the
 /// product's already.
 template <class P, class Where>
-void check_replies(const Where& where, int fold_log_n, std::uint32_t parts, int flood_bits,
+void check_replies(const Where& where, int subring_log_n, std::uint32_t parts, int flood_bits,
                    std::vector<lora::block_output> widths) {
-    using basis = typename lora::folded_product<P>::basis;
+    using basis = typename lora::traced_product<P>::basis;
     constexpr auto limbs = static_cast<std::size_t>(basis::limbs);
     constexpr std::uint32_t tokens = 3;
     const exec::host here;
-    const std::size_t n = std::size_t{1} << fold_log_n;
+    const std::size_t n = std::size_t{1} << subring_log_n;
     std::size_t stride = 0;
     const std::vector<lora::block_output> places = place(P::degree, std::move(widths), stride);
     const std::size_t products = tokens * places.size();
-    INFO("fold to 2^", fold_log_n, ", ", parts, " parts");
+    INFO("trace to 2^", subring_log_n, ", ", parts, " parts");
 
-    std::mt19937_64 random(static_cast<std::uint64_t>(fold_log_n) + 77);
+    std::mt19937_64 random(static_cast<std::uint64_t>(subring_log_n) + 77);
     tensafe::random::generator generator;
     const tensafe::random::seed nonce = generator.next_seed();
     std::vector<word> c0;
@@ -88,14 +87,14 @@ void check_replies(const Where& where, int fold_log_n, std::uint32_t parts, int 
     std::vector<arith::wide> floods;
     std::vector<std::uint8_t> wanted(tokens * stride, 0xA5);
     const std::size_t room = n + 3;  // between the small ones of two products
-    const privacy::bell_flood flood{flood_bits};
+    const ckks::irwin_hall_smudging flood{flood_bits};
 
     const ckks::secret_key<P> key(generator);
-    ckks::zero_pool<P, lora::request_level<P>> pool(
-        nonce, ckks::make_zero_key<lora::request_level<P>>(here, key, nonce, generator), fold_log_n);
+    ckks::rerandomization_pool<P, lora::request_level<P>> pool(
+        nonce, ckks::make_rerandomization_key<lora::request_level<P>>(key, nonce, generator), subring_log_n);
     for (std::size_t p = 0; p < products; ++p) {
-        const auto zero = pool.take(here);
-        lora::folded_product<P> product{
+        const auto zero = pool.take();
+        lora::traced_product<P> product{
             {}, rns::poly<basis, rns::evaluation_form>(tensafe::memory::uninitialized)};
         rns::for_each_limb<basis>([&]<int I>() {
             constexpr word q = basis::template prime<I>;
@@ -114,7 +113,7 @@ void check_replies(const Where& where, int fold_log_n, std::uint32_t parts, int 
                 x = random() % q;
             }
         });
-        auto coefficients = rns::inverse(here, rns::poly<basis, rns::evaluation_form>(product.c1));
+        auto coefficients = rns::inverse(rns::poly<basis, rns::evaluation_form>(product.c1));
         rns::for_each_limb<basis>([&]<int I>() {
             const auto limb = coefficients.template limb<I>();
             c1.insert(c1.end(), limb.begin(), limb.end());
@@ -127,12 +126,12 @@ void check_replies(const Where& where, int fold_log_n, std::uint32_t parts, int 
         flood.sample(seed, static_cast<std::uint32_t>(p), std::span(floods).subspan(p * room, n));
 
         std::vector<arith::wide> draws(n);
-        const auto hidden = lora::protect<P>(here, std::move(product), zero, flood, seed,
-                                             static_cast<std::uint32_t>(p), draws);
+        const auto hidden =
+            lora::protect<P>(std::move(product), zero, flood, seed, static_cast<std::uint32_t>(p), draws);
         const lora::block_output& o = places[p % places.size()];
         output bytes;
         std::vector<std::uint32_t> switched(P::degree);
-        lora::pack<P>(here, hidden, o.wanted, static_cast<int>(o.bits), switched, bytes);
+        lora::pack<P>(hidden, o.wanted, static_cast<int>(o.bits), switched, bytes);
         const auto reply = wanted.begin() + static_cast<std::ptrdiff_t>(p / places.size() * stride);
         std::copy(bytes.c0.begin(), bytes.c0.end(), reply + static_cast<std::ptrdiff_t>(o.c0_offset));
         std::copy(bytes.c1.begin(), bytes.c1.end(), reply + static_cast<std::ptrdiff_t>(o.c1_offset));
@@ -164,7 +163,7 @@ void check_replies(const Where& where, int fold_log_n, std::uint32_t parts, int 
     hiding.outputs = static_cast<std::uint32_t>(places.size());
     hiding.replies = replies.data();
     hiding.stride = stride;
-    const rns::block_fold<basis, typename Where::space> plan(where, fold_log_n);
+    const rns::block_trace<basis, typename Where::space> plan(where, subring_log_n);
     lora::hide_c0_blocks<basis>(where, plan, flood, hiding);
     lora::hide_c1_blocks<basis>(where, hiding);
     CHECK(tests::to_host<std::uint8_t>(where, replies) == wanted);
@@ -189,19 +188,21 @@ void check_shapes(const Where& where) {
 template <class Where>
 void check_refusals(const Where& where) {
     using basis = ckks::minimal_n2048::basis;
-    using plan = rns::block_fold<basis, typename Where::space>;
+    using plan = rns::block_trace<basis, typename Where::space>;
     CHECK_THROWS_AS(plan(where, -1), tensafe::parameter_error);
     CHECK_THROWS_AS(plan(where, 7), tensafe::parameter_error);
     const plan two(where, 2);
     lora::block_hiding p;
-    CHECK_THROWS_AS(lora::hide_c0_blocks<basis>(where, two, privacy::bell_flood{5}, p), tensafe::shape_error);
+    CHECK_THROWS_AS(lora::hide_c0_blocks<basis>(where, two, ckks::irwin_hall_smudging{5}, p),
+                    tensafe::shape_error);
     CHECK_THROWS_AS(lora::hide_c1_blocks<basis>(where, p), tensafe::shape_error);
     p.tokens = p.outputs = 1;
     p.e0_stride = 4;
     p.flood_stride = 3;
-    CHECK_THROWS_AS(lora::hide_c0_blocks<basis>(where, two, privacy::bell_flood{5}, p), tensafe::shape_error);
+    CHECK_THROWS_AS(lora::hide_c0_blocks<basis>(where, two, ckks::irwin_hall_smudging{5}, p),
+                    tensafe::shape_error);
     p.flood_stride = 4;
-    CHECK_THROWS_AS(lora::hide_c0_blocks<basis>(where, two, privacy::bell_flood{0}, p),
+    CHECK_THROWS_AS(lora::hide_c0_blocks<basis>(where, two, ckks::irwin_hall_smudging{0}, p),
                     tensafe::parameter_error);
     p.stride = 8;
     CHECK_THROWS_AS(lora::hide_c1_blocks<basis>(where, p), tensafe::shape_error);

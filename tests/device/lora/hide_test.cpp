@@ -16,7 +16,7 @@ TEST_CASE("replies that blocks hide and pack are the host's, byte for byte") {
     }
 }
 
-TEST_CASE("hiding refuses empty batches, narrow strides and wide folds") {
+TEST_CASE("hiding refuses empty batches, narrow strides and wide traces") {
     block_hide_checks::check_refusals(host_blocks());
 }
 

@@ -22,7 +22,7 @@ namespace block_open_checks {
 namespace ckks = tensafe::ckks;
 namespace exec = tensafe::exec;
 namespace lora = tensafe::lora;
-namespace wire = tensafe::wire;
+namespace memory = tensafe::memory;
 
 struct output {
     std::vector<std::uint8_t> c0;
@@ -39,13 +39,13 @@ inline std::vector<lora::block_output> place(std::size_t degree, std::vector<lor
         return here;
     };
     for (lora::block_output& o : outputs) {
-        o.c1_offset = next(wire::packed_bytes(degree, static_cast<int>(o.bits)));
-        o.c0_offset = next(wire::packed_bytes(o.wanted, static_cast<int>(o.bits)));
+        o.c1_offset = next(memory::packed_bytes(degree, static_cast<int>(o.bits)));
+        o.c0_offset = next(memory::packed_bytes(o.wanted, static_cast<int>(o.bits)));
     }
     return outputs;
 }
 
-/// As ckks::ternary_window describes it: entry N + j - p meets coefficient j in coefficient p of the product.
+/// As ckks::toeplitz_row describes it: entry N + j - p meets coefficient j in coefficient p of the product.
 inline void append_window(const std::vector<std::int8_t>& s, std::vector<std::int8_t>& windows) {
     const std::size_t n = s.size();
     const std::size_t first = windows.size();
@@ -64,21 +64,21 @@ inline std::vector<std::uint8_t> random_bytes(std::mt19937_64& random, std::size
     for (std::uint32_t& x : values) {
         x = extreme ? ~std::uint32_t{0} : static_cast<std::uint32_t>(random());
     }
-    std::vector<std::uint8_t> bytes(wire::packed_bytes(count, bits));
-    wire::pack_bits(std::span<const std::uint32_t>(values), bits, bytes);
+    std::vector<std::uint8_t> bytes(memory::packed_bytes(count, bits));
+    memory::pack_bits(std::span<const std::uint32_t>(values), bits, bytes);
     return bytes;
 }
 
 /// Random replies for the keys of two clients, opened on the host and by blocks.
 template <class P, class Where>
-void check_replies(const Where& where, int fold_log_n, std::vector<lora::block_output> widths,
+void check_replies(const Where& where, int subring_log_n, std::vector<lora::block_output> widths,
                    bool extreme = false) {
     constexpr std::size_t tokens = 3;
-    const std::size_t n = std::size_t{1} << fold_log_n;
+    const std::size_t n = std::size_t{1} << subring_log_n;
     std::size_t stride = 0;
     const std::vector<lora::block_output> places = place(P::degree, std::move(widths), stride);
-    INFO("fold to 2^", fold_log_n);
-    std::mt19937_64 random(static_cast<std::uint64_t>(fold_log_n) + 5);
+    INFO("trace to 2^", subring_log_n);
+    std::mt19937_64 random(static_cast<std::uint64_t>(subring_log_n) + 5);
 
     std::vector<ckks::secret_key<P>> keys;
     std::vector<std::int8_t> windows;
@@ -104,8 +104,7 @@ void check_replies(const Where& where, int fold_log_n, std::vector<lora::block_o
             const auto reply = replies.begin() + static_cast<std::ptrdiff_t>(t * stride);
             std::copy(bytes.c0.begin(), bytes.c0.end(), reply + static_cast<std::ptrdiff_t>(o.c0_offset));
             std::copy(bytes.c1.begin(), bytes.c1.end(), reply + static_cast<std::ptrdiff_t>(o.c1_offset));
-            lora::open_output<P>(exec::host{}, keys[client_of[t]], bytes, fold_log_n, o.wanted, bits, work,
-                                 values);
+            lora::open_output<P>(keys[client_of[t]], bytes, subring_log_n, o.wanted, bits, work, values);
             wanted.insert(wanted.end(), values.begin(), values.end());
         }
     }
@@ -118,7 +117,8 @@ void check_replies(const Where& where, int fold_log_n, std::vector<lora::block_o
     auto status = tests::to_device(where, std::vector<std::uint32_t>(tokens));
     auto got = tests::poisoned<double>(where, wanted.size());
     lora::open_blocks<P>(where, device_replies.data(), stride, device_places.data(), outputs, tokens,
-                         device_windows.data(), device_clients.data(), fold_log_n, got.data(), status.data());
+                         device_windows.data(), device_clients.data(), subring_log_n, got.data(),
+                         status.data());
     CHECK(tests::to_host<double>(where, got) == wanted);
     CHECK(tests::to_host<std::uint32_t>(where, status) == std::vector<std::uint32_t>(tokens));
 
@@ -128,7 +128,7 @@ void check_replies(const Where& where, int fold_log_n, std::vector<lora::block_o
         replies[2 * stride + first.c0_offset + first.wanted * first.bits / 8] |= 0x80;
         device_replies = tests::to_device(where, replies);
         lora::open_blocks<P>(where, device_replies.data(), stride, device_places.data(), outputs, tokens,
-                             device_windows.data(), device_clients.data(), fold_log_n, got.data(),
+                             device_windows.data(), device_clients.data(), subring_log_n, got.data(),
                              status.data());
         CHECK(tests::to_host<double>(where, got) == wanted);
         CHECK(tests::to_host<std::uint32_t>(where, status) == std::vector<std::uint32_t>{0, 0, 1});

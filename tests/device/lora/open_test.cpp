@@ -11,7 +11,7 @@ TEST_CASE("blocks open replies to the host's values, bit for bit") {
     }
 }
 
-TEST_CASE("opening refuses wide folds and replies that are not aligned; no tokens take no launch") {
+TEST_CASE("opening refuses wide traces and replies that are not aligned; no tokens take no launch") {
     std::size_t launches = 0;
     const host_blocks where(thread_order::forward, &launches);
     block_open_checks::check_refusals(where);

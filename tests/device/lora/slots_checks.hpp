@@ -70,21 +70,21 @@ void check_tokens(const Where& where, std::size_t rank, std::size_t d) {
         lora::client<P> host_client(ckks::secret_key<P>(seed_of(static_cast<std::uint8_t>(1 + t))),
                                     std::move(generator));
         const std::span<const float> h = std::span<const float>(states).subspan(t * d, d);
-        const auto request = host_client.encrypt(exec::host{}, layout, h);
+        const auto request = host_client.encrypt(layout, h);
         for (std::size_t i = 0; i < layout.inputs; ++i) {
             const auto words = request.inputs[i].c0.words();
             CHECK(
                 std::equal(words.begin(), words.end(),
                            c0.begin() + static_cast<std::ptrdiff_t>((t * layout.inputs + i) * words.size())));
         }
-        const auto reply = host_server.apply(exec::host{}, request);
+        const auto reply = host_server.apply(request);
         for (std::size_t o = 0; o < layout.outputs; ++o) {
             CAPTURE(o);
             const auto product = ckks::download(where, replies, t * layout.outputs + o);
             CHECK(product.c0 == reply.products[o].c0);
             CHECK(product.c1 == reply.products[o].c1);
         }
-        const auto expected = host_client.decrypt(exec::host{}, layout, reply);
+        const auto expected = host_client.decrypt(layout, reply);
         const auto exact = product(a, std::vector<float>(h.begin(), h.end()));
         for (std::size_t r = 0; r < rank; ++r) {
             CHECK(answers[t * rank + r] == expected[r]);

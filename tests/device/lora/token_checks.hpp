@@ -59,9 +59,9 @@ struct both_sides {
     std::vector<ckks::secret_key<P>> keys;
     device_client client;
     device_server on_device;
-    std::vector<lora::zero_pool<P>*> pools;
-    lora::zero_pool<P> first_pool;
-    lora::zero_pool<P> second_pool;
+    std::vector<lora::rerandomization_pool<P>*> pools;
+    lora::rerandomization_pool<P> first_pool;
+    lora::rerandomization_pool<P> second_pool;
 
     static constexpr std::size_t largest = 3;
     static constexpr std::uint8_t flood_seed = 99;
@@ -73,10 +73,14 @@ struct both_sides {
           keys(two_keys()),
           client(where, server.layout(), pointers(), random::generator(seed_of(40))),
           on_device(where, a, 2, random::generator(seed_of(flood_seed))),
-          first_pool(nonce(), zero_key(0), server.layout().fold_log_n(), random::generator(seed_of(60))),
-          second_pool(nonce(), zero_key(1), server.layout().fold_log_n(), random::generator(seed_of(61))) {
-        CHECK(on_device.add_client(where, nonce(), zero_key(0), random::generator(seed_of(60))) == 0);
-        CHECK(on_device.add_client(where, nonce(), zero_key(1), random::generator(seed_of(61))) == 1);
+          first_pool(nonce(), rerandomization_key(0), server.layout().subring_log_n(),
+                     random::generator(seed_of(60))),
+          second_pool(nonce(), rerandomization_key(1), server.layout().subring_log_n(),
+                      random::generator(seed_of(61))) {
+        CHECK(on_device.add_client(where, nonce(), rerandomization_key(0), random::generator(seed_of(60))) ==
+              0);
+        CHECK(on_device.add_client(where, nonce(), rerandomization_key(1), random::generator(seed_of(61))) ==
+              1);
         pools = {&first_pool, &second_pool};
     }
 
@@ -89,9 +93,9 @@ struct both_sides {
     }
     std::vector<const ckks::secret_key<P>*> pointers() const { return {&keys[0], &keys[1]}; }
     /// The same at each call.
-    ckks::zero_key<P, lora::request_level<P>> zero_key(std::size_t number) const {
+    ckks::rerandomization_key<P, lora::request_level<P>> rerandomization_key(std::size_t number) const {
         random::generator generator(seed_of(static_cast<std::uint8_t>(20 + number)));
-        return ckks::make_zero_key<lora::request_level<P>>(exec::host{}, keys[number], nonce(), generator);
+        return ckks::make_rerandomization_key<lora::request_level<P>>(keys[number], nonce(), generator);
     }
 };
 
@@ -145,13 +149,13 @@ void check_tokens(const Where& where, std::size_t rank, std::size_t d, Run run =
                 ckks::secret_key<P>(seed_of(static_cast<std::uint8_t>(1 + client_of[t]))),
                 generator_after(seed_of(40), drawn));
             drawn += 1 + layout.inputs();
-            const auto query = host_client.encrypt(exec::host{}, layout, h);
+            const auto query = host_client.encrypt(layout, h);
             const auto request = requests.get(where, t);
             CHECK(request.seed == query.request.seed);
             CHECK(request.inputs == query.request.inputs);
 
             typename decltype(sides.server)::reply_type reply;
-            sides.server.apply(exec::host{}, query.request, *sides.pools[client_of[t]], host_work, reply);
+            sides.server.apply(query.request, *sides.pools[client_of[t]], host_work, reply);
             const auto of_device = replies.get(where, t);
             REQUIRE(of_device.outputs.size() == reply.outputs.size());
             for (std::size_t o = 0; o < reply.outputs.size(); ++o) {
@@ -159,7 +163,7 @@ void check_tokens(const Where& where, std::size_t rank, std::size_t d, Run run =
                 CHECK(of_device.outputs[o].c0 == reply.outputs[o].c0);
                 CHECK(of_device.outputs[o].c1 == reply.outputs[o].c1);
             }
-            const auto expected = host_client.decrypt(exec::host{}, layout, reply, query);
+            const auto expected = host_client.decrypt(layout, reply, query);
             const std::vector<double> got(answers.begin() + static_cast<std::ptrdiff_t>(t * rank),
                                           answers.begin() + static_cast<std::ptrdiff_t>((t + 1) * rank));
             CHECK(got == expected);
@@ -253,7 +257,7 @@ void check_stale_work(const Where& where, std::size_t rank, std::size_t d, Run r
     }
     // Both sides notice that nothing came.
     lora::client<P> host_client(ckks::secret_key<P>(seed_of(1)));
-    CHECK_THROWS_AS(host_client.decrypt(exec::host{}, layout, replies.get(where, 0), 1.0), format_error);
+    CHECK_THROWS_AS(host_client.decrypt(layout, replies.get(where, 0), 1.0), format_error);
     sides.client.decrypt(where, replies, client_work);
     where.wait();
     std::vector<double> answers(rank);

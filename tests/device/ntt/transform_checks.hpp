@@ -1,7 +1,6 @@
 #pragma once
 
 #include <tensafe/device/ntt/transform.hpp>
-#include <tensafe/exec/host.hpp>
 #include <tensafe/ntt/transform.hpp>
 #include <tensafe/rns/basis.hpp>
 
@@ -69,9 +68,9 @@ words transformed(words stack, bool forward) {
             const auto& plan = tensafe::rns::shared_plan<Basis::log_n, Basis::template prime<I>>();
             const std::span<word> limb(stack.data() + at<Basis>(p, I, 0), Basis::degree);
             if (forward) {
-                ntt::forward(tensafe::exec::host{}, plan, limb);
+                ntt::forward(plan, limb);
             } else {
-                ntt::inverse(tensafe::exec::host{}, plan, limb);
+                ntt::inverse(plan, limb);
             }
         });
     }

@@ -3,7 +3,7 @@
 // What random::draw_blocks must do wherever it runs: the host's samplers say which values are right.
 
 #include <tensafe/arith/word.hpp>
-#include <tensafe/ckks/flood.hpp>
+#include <tensafe/ckks/flooding.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/device/random/samplers.hpp>
 #include <tensafe/random/samplers.hpp>
@@ -72,9 +72,9 @@ std::vector<T> host_polynomial(const block_draws& draws, const seed& key, std::u
         random::sample_uniform(key, draws.domain, lane, draws.moduli[lane % draws.moduli_count], out);
     } else if constexpr (std::is_same_v<T, wide>) {
         if (draws.terms == 1) {
-            privacy::flood<1>{draws.bits}.sample(key, lane, out);
+            ckks::flood<1>{draws.bits}.sample(key, lane, out);
         } else {
-            privacy::flood<4>{draws.bits}.sample(key, lane, out);
+            ckks::flood<4>{draws.bits}.sample(key, lane, out);
         }
     } else if (draws.kind == drawn::ternary) {
         random::sample_ternary(key, draws.domain, lane, out);

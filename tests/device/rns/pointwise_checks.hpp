@@ -88,18 +88,18 @@ void check_stack_operations(const Where& where) {
         on_device(stack);
         check_stack(where, stack, wanted);
     };
-    check([&](auto& x, std::size_t p) { rns::add(host, x, b[p % 3]); },
+    check([&](auto& x, std::size_t p) { rns::add(x, b[p % 3]); },
           [&](auto& x) { rns::add(where, x, on_device_b); });
-    check([&](auto& x, std::size_t p) { rns::subtract(host, x, b[p % 3]); },
+    check([&](auto& x, std::size_t p) { rns::subtract(x, b[p % 3]); },
           [&](auto& x) { rns::subtract(where, x, on_device_b); });
-    check([&](auto& x, std::size_t p) { rns::multiply(host, x, x, b[p % 3]); },
+    check([&](auto& x, std::size_t p) { rns::multiply(x, x, b[p % 3]); },
           [&](auto& x) { rns::multiply(where, x, on_device_b); });
-    check([&](auto& x, std::size_t p) { rns::multiply_accumulate(host, x, c[p], b[p % 3]); },
+    check([&](auto& x, std::size_t p) { rns::multiply_accumulate(x, c[p], b[p % 3]); },
           [&](auto& x) { rns::multiply_accumulate(where, x, stack_of(where, c), on_device_b); });
     check(
         [&](auto& x, std::size_t) {
             rns::poly<Basis, rns::evaluation_form> zero;
-            rns::subtract(host, zero, x);
+            rns::subtract(zero, x);
             x = zero;
         },
         [&](auto& x) { rns::negate(where, x); });
@@ -129,10 +129,10 @@ void check_views(const Where& where) {
     bool untouched = true;
     for (std::size_t p = 0; p < count; ++p) {
         CAPTURE(p);
-        auto product = rns::level_reduce<shorter::limbs>(host, a[p / 2 % 2]);
-        rns::multiply(host, product, product, rns::level_reduce<shorter::limbs>(host, b[p]));
-        auto wanted = rns::level_reduce<shorter::limbs>(host, c[p % 4]);
-        rns::subtract(host, wanted, product);
+        auto product = rns::level_reduce<shorter::limbs>(a[p / 2 % 2]);
+        rns::multiply(product, product, rns::level_reduce<shorter::limbs>(b[p]));
+        auto wanted = rns::level_reduce<shorter::limbs>(c[p % 4]);
+        rns::subtract(wanted, product);
         const word* const got = words.data() + p * stride;
         CHECK(std::equal(wanted.words().begin(), wanted.words().end(), got));
         for (std::size_t i = rns::words_of_poly<shorter>; i < stride; ++i) {
@@ -143,7 +143,7 @@ void check_views(const Where& where) {
 
     host_polys<shorter, rns::evaluation_form> first_limbs;
     for (const auto& p : b) {
-        first_limbs.push_back(rns::level_reduce<shorter::limbs>(host, p));
+        first_limbs.push_back(rns::level_reduce<shorter::limbs>(p));
     }
     check_stack(where, rns::level_reduce<shorter::limbs>(where, stack_b), first_limbs);
 }
@@ -163,7 +163,7 @@ void check_stack_shapes(const Where& where) {
     CHECK_NOTHROW(rns::add(where, empty, three));
     CHECK(rns::level_reduce<1>(where, empty).count() == 0);
     CHECK_THROWS_WITH_AS(static_cast<void>(rns::download(where, four, 4)),
-                         "rns::download: got place 4, wanted one below the stack's count 4",
+                         "rns::download: got place 4, expected one below the stack's count 4",
                          tensafe::shape_error);
     const rns::poly<short_basis, rns::evaluation_form> p;
     CHECK_THROWS_AS(rns::upload(where, p, four, 4), tensafe::shape_error);

@@ -22,7 +22,7 @@ void check_rescale(const Where& where) {
     const auto p = random_polys<Basis, rns::evaluation_form>(3, 1);
     host_polys<shorter, rns::evaluation_form> wanted;
     for (const auto& one : p) {
-        wanted.push_back(rns::rescale(tensafe::exec::host{}, one));
+        wanted.push_back(rns::rescale(one));
     }
     check_stack(where, rns::rescale(where, plans, stack_of(where, p)), wanted);
 }
@@ -45,16 +45,16 @@ void check_rescale_at_ties(const Where& where) {
             limb[k] = edges[k % 7] % q;
         }
     });
-    const auto values = rns::forward(host, p);
+    const auto values = rns::forward(p);
     const rns::rescale_plans<Basis, typename Where::space> plans(where);
     check_stack(where,
                 rns::rescale(where, plans, stack_of(where, host_polys<Basis, rns::evaluation_form>{values})),
-                host_polys<shorter, rns::evaluation_form>{rns::rescale(host, values)});
+                host_polys<shorter, rns::evaluation_form>{rns::rescale(values)});
     // 0 or 1, as half the dropped prime says.
     auto rounded = rns::download(
         where, rns::rescale(where, plans, stack_of(where, host_polys<Basis, rns::evaluation_form>{values})),
         0);
-    const auto coefficients = rns::inverse(host, rounded);
+    const auto coefficients = rns::inverse(rounded);
     const word turned[] = {0, 0, 0, 0, 1, 1, 1};
     bool right = true;
     rns::for_each_limb<shorter>([&]<int I>() {

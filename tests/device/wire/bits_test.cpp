@@ -7,7 +7,7 @@ using tensafe::exec::thread_order;
 
 TEST_CASE("blocks pack and unpack residues as the host does and report those that are too large") {
     for (const auto order : {thread_order::forward, thread_order::reverse, thread_order::shuffled}) {
-        block_bits_checks::check_bits(host_blocks(order));
+        block_bits_checks::checksum_bits(host_blocks(order));
     }
 }
 

@@ -25,7 +25,6 @@ namespace random = tensafe::random;
 namespace rns = tensafe::rns;
 using arith::wide;
 using arith::word;
-using tensafe::exec::host;
 
 /// The modulus of private_n4096 over a ring that is too small to be secure: what the tests show does not
 /// depend on the degree.
@@ -51,15 +50,15 @@ std::span<const Real> view(const std::vector<Real>& values) {
 /// A client with its pool of zeros at one server. Runs with one number repeat each other bit by bit.
 template <ckks::parameter_set P>
 struct session {
-    using zero_key = ckks::zero_key<P, lora::request_level<P>>;
+    using rerandomization_key = ckks::rerandomization_key<P, lora::request_level<P>>;
 
-    session(std::uint64_t session_number, int fold_log_n)
+    session(std::uint64_t session_number, int subring_log_n)
         : number(16 * session_number),
           server_nonce(numbered_seed(number)),
           key(numbered_seed(number + 1)),
           client(ckks::secret_key<P>(numbered_seed(number + 1)), numbered_generator(number + 2)),
-          open(client.zero_key(host{}, server_nonce)),
-          pool(server_nonce, open, fold_log_n, numbered_generator(number + 3)) {
+          open(client.rerandomization_key(server_nonce)),
+          pool(server_nonce, open, subring_log_n, numbered_generator(number + 3)) {
         work.generator = numbered_generator(number + 4);
     }
 
@@ -67,15 +66,15 @@ struct session {
     random::seed server_nonce;
     ckks::secret_key<P> key;  ///< the client's, to decrypt what it would not
     lora::client<P> client;
-    zero_key open;
-    lora::zero_pool<P> pool;
+    rerandomization_key open;
+    lora::rerandomization_pool<P> pool;
     lora::server_workspace<P> work;
 };
 
 // --- What everybody can compute ---------------------------------------------------------------------------
 
 template <ckks::parameter_set P>
-using basis_of = typename lora::folded_product<P>::basis;
+using basis_of = typename lora::traced_product<P>::basis;
 template <ckks::parameter_set P>
 using evaluation_poly = rns::poly<basis_of<P>, rns::evaluation_form>;
 
@@ -124,7 +123,7 @@ std::vector<std::uint64_t> fractions(
 template <class Output>
 std::vector<std::uint64_t> reply_fractions(const Output& output, std::size_t degree, int bits) {
     std::vector<word> c1(degree);
-    tensafe::wire::unpack_bits(std::span<const std::uint8_t>(output.c1), bits, std::span(c1));
+    tensafe::memory::unpack_bits(std::span<const std::uint8_t>(output.c1), bits, std::span(c1));
     for (word& x : c1) {
         x <<= 64 - bits;
     }
@@ -167,11 +166,11 @@ rns::poly<Basis, rns::coefficient_form> lifted(const std::vector<std::int64_t>& 
 /// A product as `protect` leaves it, but without the encryption of zero and the floods: then `pack` rounds it
 /// as it rounds a protected one.
 template <ckks::parameter_set P>
-lora::protected_product<P> without_zero(lora::folded_product<P> product, int fold_log_n) {
+lora::protected_product<P> without_zero(lora::traced_product<P> product, int subring_log_n) {
     using basis = basis_of<P>;
-    lora::protected_product<P> result{std::move(product.c0), rns::inverse(host{}, std::move(product.c1))};
+    lora::protected_product<P> result{std::move(product.c0), rns::inverse(std::move(product.c1))};
     rns::for_each_limb<basis>([&]<int I>() {
-        ckks::block_sums_to_coefficients<P::log_n, basis::template prime<I>>(host{}, fold_log_n,
+        ckks::block_sums_to_coefficients<P::log_n, basis::template prime<I>>(subring_log_n,
                                                                              result.c0[I].span());
     });
     return result;
@@ -187,7 +186,7 @@ struct output_bytes {
 template <ckks::parameter_set P>
 void pack_alone(const lora::protected_product<P>& product, std::size_t wanted, int bits, output_bytes& out) {
     std::vector<std::uint32_t> switched(P::degree);
-    lora::pack(host{}, product, wanted, bits, std::span(switched), out);
+    lora::pack(product, wanted, bits, std::span(switched), out);
 }
 
 // --- Statistics

@@ -39,7 +39,7 @@ residues limb_of(const evaluation_poly<P>& p) {
 }
 
 std::vector<std::int64_t> centred_coefficients(residues values) {
-    tensafe::ntt::inverse(host{}, rns::shared_plan<P::log_n, q>(), std::span(values));
+    tensafe::ntt::inverse(rns::shared_plan<P::log_n, q>(), std::span(values));
     std::vector<std::int64_t> result;
     for (const word x : values) {
         result.push_back(centred(x, q));
@@ -107,7 +107,7 @@ std::vector<std::vector<std::int64_t>> solve_inputs(const std::vector<std::vecto
 /// The integers that the layout makes of A for output 0 and input i.
 template <class Layout>
 std::vector<std::int64_t> plaintext_integers(const Layout& layout, const matrix& a, std::size_t i) {
-    const auto plaintext = layout.encode_weights(host{}, a, layout.budget(), 0, i);
+    const auto plaintext = layout.encode_weights(a, layout.budget(), 0, i);
     std::vector<std::int64_t> result;
     for (const word x : plaintext.value.template limb<0>()) {
         result.push_back(centred(x, q));
@@ -119,11 +119,11 @@ std::vector<std::int64_t> plaintext_integers(const Layout& layout, const matrix&
 template <class Output>
 residues reply_residues(const Output& output, int bits) {
     residues c1(P::degree);
-    tensafe::wire::unpack_bits(std::span<const std::uint8_t>(output.c1), bits, std::span(c1));
+    tensafe::memory::unpack_bits(std::span<const std::uint8_t>(output.c1), bits, std::span(c1));
     for (word& x : c1) {
         x = static_cast<word>(((wide{x} * modulus<basis>() + (wide{1} << (bits - 1))) >> bits) % q);
     }
-    tensafe::ntt::forward(host{}, rns::shared_plan<P::log_n, q>(), std::span(c1));
+    tensafe::ntt::forward(rns::shared_plan<P::log_n, q>(), std::span(c1));
     return c1;
 }
 
@@ -162,8 +162,7 @@ template <class Server, class Apply, class C1>
 observed_tokens observe(const Server& server, session<P>& s, Apply apply, C1 c1_of) {
     observed_tokens seen;
     for (std::size_t t = 0; t < server.layout().inputs(); ++t) {
-        const auto query =
-            s.client.encrypt(host{}, server.layout(), view(random_state(server.layout().d, 10 + t)));
+        const auto query = s.client.encrypt(server.layout(), view(random_state(server.layout().d, 10 + t)));
         std::vector<residues> c1;
         for (std::size_t i = 0; i < server.layout().inputs(); ++i) {
             c1.push_back(limb_of(uniform_half<P>(query.request, i)));
@@ -182,17 +181,17 @@ void check_packing(std::size_t rank, std::size_t d) {
     const lora::server<P, Packing, lora::protects_adapter_rows<>> server(a);
     const auto& layout = server.layout();
     const int bits = layout.budget().reply_bits;
-    session<P> s(2, layout.fold_log_n());
-    std::vector<lora::folded_product<P>> bare;
+    session<P> s(2, layout.subring_log_n());
+    std::vector<lora::traced_product<P>> bare;
     std::vector<lora::request<P>> requests;
     const auto protected_apply = [&](const lora::request<P>& r) {
-        server.expand(host{}, r, s.work);
-        server.multiply(host{}, r, s.work);
+        server.expand(r, s.work);
+        server.multiply(r, s.work);
         bare.push_back(s.work.products[0]);
         requests.push_back(r);
-        server.protect(host{}, s.pool, s.work);
+        server.protect(s.pool, s.work);
         lora::reply<P, Packing, lora::protects_adapter_rows<>> result;
-        server.finish(host{}, s.work, result);
+        server.finish(s.work, result);
         return result;
     };
     std::vector<output_bytes> outputs;
@@ -213,9 +212,9 @@ void check_packing(std::size_t rank, std::size_t d) {
         check_garbage(garbage[i], largest(integers));
     }
     for (std::size_t t = 0; t < bare.size(); ++t) {
-        const auto guess = fractions(rns::inverse(host{}, bare[t].c1));
+        const auto guess = fractions(rns::inverse(bare[t].c1));
         output_bytes rounded;
-        pack_alone(without_zero<P>(bare[t], layout.fold_log_n()), layout.wanted(0), bits, rounded);
+        pack_alone(without_zero<P>(bare[t], layout.subring_log_n()), layout.wanted(0), bits, rounded);
         CHECK(concentration(difference(reply_fractions(rounded, P::degree, bits), guess)) > 0.999);
         const double confirmed =
             concentration(difference(reply_fractions(outputs[t], P::degree, bits), guess));
@@ -242,9 +241,9 @@ TEST_CASE(
 TEST_CASE("a bare reply of tiles as it is sent shows A exactly, without a key") {
     const matrix a = random_matrix(4, 200, 3);
     const lora::server<P, tiles, lora::reveals_adapter_rows> server(a);
-    session<P> s(3, server.layout().fold_log_n());
+    session<P> s(3, server.layout().subring_log_n());
     const auto seen = observe(
-        server, s, [&](const lora::request<P>& r) { return server.apply(host{}, r); },
+        server, s, [&](const lora::request<P>& r) { return server.apply(r); },
         [](const auto& output) { return limb_of(output.c1); });
     CHECK(solve_inputs(seen.c1, seen.products)[0] == plaintext_integers(server.layout(), a, 0));
 }
@@ -255,10 +254,10 @@ TEST_CASE("a bare reply of replicated slots shows A to its encoding's precision,
     const matrix a = random_matrix(rank, d, 1);
     const lora::slot_server<P> server(a);
     lora::client<P> client(ckks::secret_key<P>(numbered_seed(1)), numbered_generator(2));
-    const auto request = client.encrypt(host{}, server.layout(), view(random_state(d, 2)));
-    const auto reply = server.apply(host{}, request);
+    const auto request = client.encrypt(server.layout(), view(random_state(d, 2)));
+    const auto reply = server.apply(request);
     evaluation_poly<P> c1(memory::uninitialized);
-    ckks::expand_c1(host{}, request.inputs[0], c1);
+    ckks::expand_c1(request.inputs[0], c1);
     residues ratio = limb_of(reply.products[0].c1);
     for (std::size_t k = 0; k < P::degree; ++k) {
         ratio[k] = arith::multiply_mod(ratio[k], arith::inverse_mod(c1.limb<0>()[k], q), q);
@@ -267,7 +266,7 @@ TEST_CASE("a bare reply of replicated slots shows A to its encoding's precision,
     const auto coefficients = lifted<P::basis>(centred_coefficients(std::move(ratio)));
     rns::for_each_limb<P::basis>(
         [&]<int I>() { std::ranges::copy(coefficients.limb<I>(), plaintext.value.limb<I>().begin()); });
-    const auto slots = ckks::decode_slots(host{}, plaintext);
+    const auto slots = ckks::decode_slots(plaintext);
     double worst = 0;
     const auto& layout = server.layout();
     for (std::size_t r = 0; r < layout.stride; ++r) {
@@ -290,13 +289,13 @@ TEST_CASE("columns: d entries of one reply are d equations for a row of A, and o
     const lora::server<P, lora::column_batched, lora::protects_adapter_rows<>> server(a);
     const auto& layout = server.layout();
     const lora::reply_budget budget = layout.budget();
-    session<P> s(4, layout.fold_log_n());
-    const auto query = s.client.encrypt(host{}, layout, random_matrix(20, d, 2));
-    server.multiply(host{}, query.request, s.work);
+    session<P> s(4, layout.subring_log_n());
+    const auto query = s.client.encrypt(layout, random_matrix(20, d, 2));
+    server.multiply(query.request, s.work);
     const auto bare = s.work.products;
-    server.protect(host{}, s.pool, s.work);
+    server.protect(s.pool, s.work);
     lora::reply<P, lora::column_batched, lora::protects_adapter_rows<>> reply;
-    server.finish(host{}, s.work, reply);
+    server.finish(s.work, reply);
 
     std::vector<residues> c1;
     for (std::size_t j = 0; j < d; ++j) {
@@ -335,7 +334,7 @@ TEST_CASE("columns: d entries of one reply are d equations for a row of A, and o
         }
         check_garbage(garbage, largest(integers));
 
-        const auto guess = fractions(rns::inverse(host{}, bare[r].c1));
+        const auto guess = fractions(rns::inverse(bare[r].c1));
         output_bytes rounded;
         pack_alone(without_zero<P>(bare[r], P::log_n), 20, budget.reply_bits, rounded);
         CHECK(concentration(difference(reply_fractions(rounded, P::degree, budget.reply_bits), guess)) >
@@ -354,18 +353,18 @@ TEST_CASE("zeros are for one use: with the same zero under two replies, their di
     const auto confirmation = [&](std::uint64_t first, std::uint64_t second) {
         std::vector<std::uint64_t> replies[2];
         std::vector<std::uint64_t> guesses[2];
-        session<P> s(5, layout.fold_log_n());
+        session<P> s(5, layout.subring_log_n());
         for (std::size_t t = 0; t < 2; ++t) {
             // A pool that starts anew is what a restored snapshot of a filled one would be.
-            lora::zero_pool<P> pool(s.server_nonce, s.open, layout.fold_log_n(),
-                                    numbered_generator(t == 0 ? first : second));
-            const auto query = s.client.encrypt(host{}, layout, view(random_state(200, t)));
-            server.expand(host{}, query.request, s.work);
-            server.multiply(host{}, query.request, s.work);
-            guesses[t] = fractions(rns::inverse(host{}, s.work.products[0].c1));
-            server.protect(host{}, pool, s.work);
+            lora::rerandomization_pool<P> pool(s.server_nonce, s.open, layout.subring_log_n(),
+                                               numbered_generator(t == 0 ? first : second));
+            const auto query = s.client.encrypt(layout, view(random_state(200, t)));
+            server.expand(query.request, s.work);
+            server.multiply(query.request, s.work);
+            guesses[t] = fractions(rns::inverse(s.work.products[0].c1));
+            server.protect(pool, s.work);
             lora::server<P, tiles>::reply_type reply;
-            server.finish(host{}, s.work, reply);
+            server.finish(s.work, reply);
             replies[t] = reply_fractions(reply.outputs[0], P::degree, bits);
         }
         return concentration(

@@ -41,23 +41,24 @@ double total(const histogram& h) {
 histogram count_bytes(const matrix& a, std::uint64_t session_number, bool with_zeros) {
     const tile_server server(a);
     const auto& layout = server.layout();
-    session<P> s(session_number, layout.fold_log_n());
+    session<P> s(session_number, layout.subring_log_n());
     histogram counts{};
     tile_server::reply_type reply;
     for (std::uint64_t t = 0; total(counts) < bytes_wanted; ++t) {
-        const auto query = s.client.encrypt(host{}, layout, view(random_state(d, 100 * session_number + t)));
-        server.expand(host{}, query.request, s.work);
-        server.multiply(host{}, query.request, s.work);
+        const auto query = s.client.encrypt(layout, view(random_state(d, 100 * session_number + t)));
+        server.expand(query.request, s.work);
+        server.multiply(query.request, s.work);
         if (with_zeros) {
-            server.protect(host{}, s.pool, s.work);
+            server.protect(s.pool, s.work);
         } else {
             s.work.protected_products.clear();
             for (auto& product : s.work.products) {
-                s.work.protected_products.push_back(without_zero<P>(std::move(product), layout.fold_log_n()));
+                s.work.protected_products.push_back(
+                    without_zero<P>(std::move(product), layout.subring_log_n()));
             }
             s.work.done = tile_server::workspace::step::hidden;
         }
-        server.finish(host{}, s.work, reply);
+        server.finish(s.work, reply);
         for (const auto& output : reply.outputs) {
             for (const std::uint8_t byte : output.c1) {
                 counts[byte] += 1;

@@ -68,7 +68,7 @@ std::vector<std::vector<double>> encrypted_deltas(const adapter& stacked, const 
         fixture::ckks::secret_key<fixture::small>(random_source::seed{{1}}),
         random_source::generator(random_source::seed{{2}}));
     const random_source::seed nonce{{3}};
-    auto zeros = server.zeros_for(nonce, client.zero_key(fixture::host{}, nonce),
+    auto zeros = server.zeros_for(nonce, client.rerandomization_key(fixture::host{}, nonce),
                                   random_source::generator(random_source::seed{{4}}));
     const auto query = client.encrypt(fixture::host{}, server.layout(), fixture::view(h));
     server_type::workspace work;
@@ -213,7 +213,7 @@ TEST_CASE("deltas of different lengths, none at all and weights that are no numb
     CHECK(contains(message_of<tensafe::shape_error>([&] {
                        sum_of_deltas({{1, a}, {1, b}});
                    }),
-                   "delta 1 has 3 entries, wanted 2"));
+                   "delta 1 has 3 entries, expected 2"));
     CHECK_THROWS_AS(sum_of_deltas({{1, a}, {std::numeric_limits<double>::quiet_NaN(), a}}),
                     tensafe::parameter_error);
     CHECK_THROWS_AS(sum_of_deltas({{std::numeric_limits<double>::infinity(), a}}), tensafe::parameter_error);

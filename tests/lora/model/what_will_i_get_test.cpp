@@ -51,7 +51,6 @@ TEST_CASE("the forecast has the bytes of the cost model, an error that comes tru
     adapter.sites = {random_site(8, 300, 16), random_site(5, 1500, 16)};
     const auto forecasts = perf::what_will_i_get<set>(adapter);
     REQUIRE(forecasts.size() == 2);
-    const tensafe::exec::host here;
     for (std::size_t i = 0; i < 2; ++i) {
         const lora::adapter_site site = lora::balance(adapter.sites[i]);
         const auto& forecast = forecasts[i];
@@ -66,7 +65,7 @@ TEST_CASE("the forecast has the bytes of the cost model, an error that comes tru
         const lora::server<set> server(site.a);
         lora::client<set> client;
         const auto nonce = tensafe::random::fresh_seed();
-        auto zeros = server.zeros_for(nonce, client.zero_key(here, nonce));
+        auto zeros = server.zeros_for(nonce, client.rerandomization_key(nonce));
         double errors = 0;
         double values = 0;
         std::mt19937_64 engine(i);
@@ -76,9 +75,9 @@ TEST_CASE("the forecast has the bytes of the cost model, an error that comes tru
             for (float& x : h) {
                 x = normal(engine);
             }
-            const auto query = client.encrypt(here, server.layout(), h);
+            const auto query = client.encrypt(server.layout(), h);
             const auto answers =
-                client.decrypt(here, server.layout(), server.apply(here, query.request, zeros), query.scale);
+                client.decrypt(server.layout(), server.apply(query.request, zeros), query.scale);
             for (std::size_t r = 0; r < site.rank(); ++r) {
                 double exact = 0;
                 for (std::size_t t = 0; t < h.size(); ++t) {

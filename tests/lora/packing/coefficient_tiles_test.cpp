@@ -80,9 +80,9 @@ TEST_CASE("the product of the encoded polynomials holds the integer inner produc
             for (std::size_t o = 0; o < l.outputs(); ++o) {
                 std::vector<tensafe::arith::word> sum(small::degree);
                 for (std::size_t i = 0; i < l.inputs(); ++i) {
-                    const auto weights = l.encode_weights(host{}, a, budget, o, i);
+                    const auto weights = l.encode_weights(a, budget, o, i);
                     message_workspace<small> work;
-                    l.encode_message(host{}, view(h), i, scale, work);
+                    l.encode_message(view(h), i, scale, work);
                     const auto product = tensafe::ntt::reference_multiply(weights.value.template limb<I>(),
                                                                           work.message.template limb<I>(), q);
                     for (std::size_t k = 0; k < sum.size(); ++k) {
@@ -261,19 +261,17 @@ TEST_CASE("entries that are no numbers are refused by their place") {
     const tiles<4> s(random_matrix(4, 300, 1));
     std::vector<double> h(300, 1);
     h[257] = std::numeric_limits<double>::infinity();
-    CHECK(contains(
-        message_of<encoding_error>([&] { static_cast<void>(c.encrypt(host{}, s.layout(), view(h))); }),
-        "entry 257 of the hidden state is infinite"));
+    CHECK(contains(message_of<encoding_error>([&] { static_cast<void>(c.encrypt(s.layout(), view(h))); }),
+                   "entry 257 of the hidden state is infinite"));
     h[257] = 1e200;
-    CHECK(contains(
-        message_of<encoding_error>([&] { static_cast<void>(c.encrypt(host{}, s.layout(), view(h))); }),
-        "passes the range of double"));
+    CHECK(contains(message_of<encoding_error>([&] { static_cast<void>(c.encrypt(s.layout(), view(h))); }),
+                   "passes the range of double"));
     h.pop_back();
-    CHECK_THROWS_AS(static_cast<void>(c.encrypt(host{}, s.layout(), view(h))), shape_error);
+    CHECK_THROWS_AS(static_cast<void>(c.encrypt(s.layout(), view(h))), shape_error);
     h.push_back(1);
     h[257] = 1;
-    for (const double headroom : {0.5, 0.0, -1.0, 0x1p21, std::numeric_limits<double>::quiet_NaN()}) {
-        CHECK_THROWS_AS(static_cast<void>(c.encrypt(host{}, s.layout(), view(h), headroom)), parameter_error);
+    for (const double overflow_margin : {0.5, 0.0, -1.0, 0x1p21, std::numeric_limits<double>::quiet_NaN()}) {
+        CHECK_THROWS_AS(static_cast<void>(c.encrypt(s.layout(), view(h), overflow_margin)), parameter_error);
     }
 }
 

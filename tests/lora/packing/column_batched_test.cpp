@@ -25,7 +25,6 @@ using tensafe::encoding_error;
 using tensafe::format_error;
 using tensafe::parameter_error;
 using tensafe::shape_error;
-using tensafe::exec::host;
 using namespace tensafe::lora;
 
 namespace {
@@ -51,25 +50,25 @@ std::vector<float> state_of(const matrix& states, std::size_t t) {
 
 class session {
   public:
-    explicit session(int fold_log_n) : session(fold_log_n, tensafe::random::fresh_seed()) {}
+    explicit session(int subring_log_n) : session(subring_log_n, tensafe::random::fresh_seed()) {}
 
     template <class Protection>
     std::vector<std::vector<double>> product(const server<small, column_batched, Protection>& s,
                                              const matrix& states) {
-        const auto q = key_holder.encrypt(host{}, s.layout(), states);
+        const auto q = key_holder.encrypt(s.layout(), states);
         if constexpr (Protection::protects) {
-            return key_holder.decrypt(host{}, s.layout(), s.apply(host{}, q.request, zeros), q.scales);
+            return key_holder.decrypt(s.layout(), s.apply(q.request, zeros), q.scales);
         } else {
-            return key_holder.decrypt(host{}, s.layout(), s.apply(host{}, q.request), q.scales);
+            return key_holder.decrypt(s.layout(), s.apply(q.request), q.scales);
         }
     }
 
     client<small> key_holder;
-    zero_pool<small> zeros;
+    rerandomization_pool<small> zeros;
 
   private:
-    session(int fold_log_n, const tensafe::random::seed& nonce)
-        : zeros(nonce, key_holder.zero_key(host{}, nonce), fold_log_n) {}
+    session(int subring_log_n, const tensafe::random::seed& nonce)
+        : zeros(nonce, key_holder.rerandomization_key(nonce), subring_log_n) {}
 };
 
 /// The largest error of all answers, each in units of the budget's standard deviation for its own state.
@@ -161,23 +160,21 @@ TEST_CASE("a batch of no states, or of more than N, is refused on both sides") {
     session with(small::log_n);
     const protected_server s(random_matrix(2, 3, 1));
     CHECK(contains(message_of<shape_error>([&] { static_cast<void>(with.product(s, matrix(0, 3))); }),
-                   "got a batch of 0 hidden states, wanted 1 to 1024"));
+                   "got a batch of 0 hidden states, expected 1 to 1024"));
     CHECK(contains(message_of<shape_error>([&] { static_cast<void>(with.product(s, matrix(1025, 3))); }),
                    "got a batch of 1025 hidden states"));
-    auto request = with.key_holder.encrypt(host{}, s.layout(), random_batch(5, 3, 1)).request;
+    auto request = with.key_holder.encrypt(s.layout(), random_batch(5, 3, 1)).request;
     for (const std::size_t tokens :
          {std::size_t{0}, std::size_t{1025}, std::numeric_limits<std::size_t>::max()}) {
         request.tokens = tokens;
-        CHECK_THROWS_AS(static_cast<void>(s.apply(host{}, request, with.zeros)), shape_error);
+        CHECK_THROWS_AS(static_cast<void>(s.apply(request, with.zeros)), shape_error);
     }
 }
 
 TEST_CASE("states of another length, or with entries that are no numbers, are refused") {
     client<small> c;
     const protected_server s(random_matrix(2, 3, 1));
-    const auto encrypt = [&](const matrix& states) {
-        static_cast<void>(c.encrypt(host{}, s.layout(), states));
-    };
+    const auto encrypt = [&](const matrix& states) { static_cast<void>(c.encrypt(s.layout(), states)); };
     CHECK_THROWS_AS(encrypt(matrix(2, 4)), shape_error);
     matrix states = random_batch(4, 3, 1);
     states.row(2)[1] = std::numeric_limits<float>::quiet_NaN();
@@ -193,11 +190,11 @@ TEST_CASE("states of another length, or with entries that are no numbers, are re
 TEST_CASE("malformed requests of a batch are refused") {
     session with(small::log_n);
     const protected_server s(random_matrix(2, 3, 1));
-    const auto good = with.key_holder.encrypt(host{}, s.layout(), random_batch(5, 3, 1)).request;
+    const auto good = with.key_holder.encrypt(s.layout(), random_batch(5, 3, 1)).request;
     const auto refused = [&](auto change) {
         auto r = good;
         change(r);
-        CHECK_THROWS_AS(static_cast<void>(s.apply(host{}, r, with.zeros)), shape_error);
+        CHECK_THROWS_AS(static_cast<void>(s.apply(r, with.zeros)), shape_error);
     };
     refused([](auto& r) { r.d = 4; });
     refused([](auto& r) { r.block = 3; });
@@ -207,20 +204,20 @@ TEST_CASE("malformed requests of a batch are refused") {
     refused([](auto& r) { r.inputs[0].push_back(0); });
     auto all_ones = good;
     std::fill(all_ones.inputs[1].begin(), all_ones.inputs[1].end(), std::uint8_t{255});
-    CHECK_THROWS_AS(static_cast<void>(s.apply(host{}, all_ones, with.zeros)), format_error);
+    CHECK_THROWS_AS(static_cast<void>(s.apply(all_ones, with.zeros)), format_error);
     session other_degree(3);
-    CHECK_THROWS_AS(static_cast<void>(s.apply(host{}, good, other_degree.zeros)), parameter_error);
+    CHECK_THROWS_AS(static_cast<void>(s.apply(good, other_degree.zeros)), parameter_error);
 }
 
 TEST_CASE("replies carry the coefficients of their states only, and malformed ones are refused") {
     session with(small::log_n);
     const protected_server s(random_matrix(2, 3, 1));
-    const auto q = with.key_holder.encrypt(host{}, s.layout(), random_batch(5, 3, 1));
-    const auto good = s.apply(host{}, q.request, with.zeros);
+    const auto q = with.key_holder.encrypt(s.layout(), random_batch(5, 3, 1));
+    const auto good = s.apply(q.request, with.zeros);
     const int bits = s.layout().budget().reply_bits;
-    CHECK(good.outputs[0].c0.size() == tensafe::wire::packed_bytes(5, bits));
+    CHECK(good.outputs[0].c0.size() == tensafe::memory::packed_bytes(5, bits));
     const auto open = [&](const auto& reply, std::span<const double> scales) {
-        static_cast<void>(with.key_holder.decrypt(host{}, s.layout(), reply, scales));
+        static_cast<void>(with.key_holder.decrypt(s.layout(), reply, scales));
     };
     const auto refused = [&](auto change) {
         auto r = good;
@@ -248,12 +245,12 @@ TEST_CASE("a kept workspace gives the answers of a fresh one, also for other sha
         const matrix a = random_matrix(4, d, d);
         const protected_server s(a);
         for (const std::size_t tokens : {20UL, 3UL}) {
-            const auto q = with.key_holder.encrypt(host{}, s.layout(), random_batch(tokens, d, tokens));
+            const auto q = with.key_holder.encrypt(s.layout(), random_batch(tokens, d, tokens));
             protected_server::reply_type kept;
-            s.apply(host{}, q.request, with.zeros, work, kept);
-            const auto fresh = s.apply(host{}, q.request, with.zeros);
-            const auto got = with.key_holder.decrypt(host{}, s.layout(), kept, q.scales);
-            const auto wanted = with.key_holder.decrypt(host{}, s.layout(), fresh, q.scales);
+            s.apply(q.request, with.zeros, work, kept);
+            const auto fresh = s.apply(q.request, with.zeros);
+            const auto got = with.key_holder.decrypt(s.layout(), kept, q.scales);
+            const auto wanted = with.key_holder.decrypt(s.layout(), fresh, q.scales);
             // Two floods: sqrt(2) of one reply's deviation, at most.
             const double unit =
                 s.layout().budget().relative_error * s.layout().row_norm / std::sqrt(static_cast<double>(d));
@@ -272,12 +269,11 @@ TEST_CASE("a kept workspace gives the answers of a fresh one, also for other sha
 TEST_CASE("a server that was given a largest batch refuses a longer one") {
     session with(small::log_n);
     const protected_server s(random_matrix(2, 8, 1), 5);
-    const auto five = with.key_holder.encrypt(host{}, s.layout(), random_batch(5, 8, 1));
-    CHECK_NOTHROW(static_cast<void>(s.apply(host{}, five.request, with.zeros)));
-    const auto six = with.key_holder.encrypt(host{}, s.layout(), random_batch(6, 8, 1));
-    CHECK(contains(
-        message_of<shape_error>([&] { static_cast<void>(s.apply(host{}, six.request, with.zeros)); }),
-        "got a request of 6 hidden states, wanted 1 to 5"));
+    const auto five = with.key_holder.encrypt(s.layout(), random_batch(5, 8, 1));
+    CHECK_NOTHROW(static_cast<void>(s.apply(five.request, with.zeros)));
+    const auto six = with.key_holder.encrypt(s.layout(), random_batch(6, 8, 1));
+    CHECK(contains(message_of<shape_error>([&] { static_cast<void>(s.apply(six.request, with.zeros)); }),
+                   "got a request of 6 hidden states, expected 1 to 5"));
 }
 
 TEST_CASE("integers of A that are longer than a limb are right all the same") {
@@ -289,9 +285,9 @@ TEST_CASE("integers of A that are longer than a limb are right all the same") {
     REQUIRE(s.layout().budget().weight_norm > 0x1p15);
     client<short_limb> c;
     const auto nonce = tensafe::random::fresh_seed();
-    auto zeros = s.zeros_for(nonce, c.zero_key(host{}, nonce));
-    const auto q = c.encrypt(host{}, s.layout(), random_batch(3, 1024, 1));
-    const auto got = c.decrypt(host{}, s.layout(), s.apply(host{}, q.request, zeros), q.scales);
+    auto zeros = s.zeros_for(nonce, c.rerandomization_key(nonce));
+    const auto q = c.encrypt(s.layout(), random_batch(3, 1024, 1));
+    const auto got = c.decrypt(s.layout(), s.apply(q.request, zeros), q.scales);
     const matrix states = random_batch(3, 1024, 1);
     for (std::size_t t = 0; t < 3; ++t) {
         CHECK(std::fabs(got[t][0] + static_cast<double>(states.row(t)[0])) < 0.05);

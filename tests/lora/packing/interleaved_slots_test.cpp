@@ -21,7 +21,6 @@
 namespace ckks = tensafe::ckks;
 using tensafe::parameter_error;
 using tensafe::shape_error;
-using tensafe::exec::host;
 using namespace tensafe::lora;
 
 namespace {
@@ -39,10 +38,10 @@ std::span<const Real> view(const std::vector<Real>& h) {
 template <class P, class Packing, class Protection, class Real>
 std::vector<double> encrypted_product(client<P>& c, const server<P, Packing, Protection>& s,
                                       const std::vector<Real>& h) {
-    const auto q = c.encrypt(host{}, s.layout(), view(h));
+    const auto q = c.encrypt(s.layout(), view(h));
     const auto nonce = tensafe::random::fresh_seed();
-    zero_pool<P> zeros(nonce, c.zero_key(host{}, nonce), s.layout().fold_log_n());
-    return c.decrypt(host{}, s.layout(), s.apply(host{}, q.request, zeros), q.scale);
+    rerandomization_pool<P> zeros(nonce, c.rerandomization_key(nonce), s.layout().subring_log_n());
+    return c.decrypt(s.layout(), s.apply(q.request, zeros), q.scale);
 }
 
 double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
@@ -141,7 +140,7 @@ TEST_CASE("a set of four limbs serves protected slots with requests of two") {
     const matrix a = random_matrix(32, 1536, 3);
     const std::vector<float> h = random_state(1536, 4);
     const server_type s(a);
-    CHECK(c.encrypt(host{}, s.layout(), view(h)).request.bytes() == 64 + 32 + 8192 / 8 * (60 + 40));
+    CHECK(c.encrypt(s.layout(), view(h)).request.bytes() == 64 + 32 + 8192 / 8 * (60 + 40));
     CHECK(largest_difference(encrypted_product(c, s, h), product(a, h)) <
           most_deviations * deviation(s.layout(), norm(view(h))));
 }
@@ -166,19 +165,19 @@ TEST_CASE("messages for another layout are refused") {
     client<small> c;
     const paired s(random_matrix(8, 300, 1));
     const paired other(random_matrix(8, 1500, 1));
-    const auto q = c.encrypt(host{}, s.layout(), view(random_state(300, 1)));
+    const auto q = c.encrypt(s.layout(), view(random_state(300, 1)));
     const auto nonce = tensafe::random::fresh_seed();
-    const auto key = c.zero_key(host{}, nonce);
-    zero_pool<small> zeros(nonce, key, s.layout().fold_log_n());
-    zero_pool<small> other_zeros(nonce, key, other.layout().fold_log_n());
-    REQUIRE(s.layout().fold_log_n() != other.layout().fold_log_n());
-    CHECK_THROWS_AS(static_cast<void>(other.apply(host{}, q.request, other_zeros)), shape_error);
-    CHECK_THROWS_AS(static_cast<void>(s.apply(host{}, q.request, other_zeros)), parameter_error);
-    const auto reply = s.apply(host{}, q.request, zeros);
-    CHECK_THROWS_AS(static_cast<void>(c.decrypt(host{}, other.layout(), reply, q.scale)), shape_error);
+    const auto key = c.rerandomization_key(nonce);
+    rerandomization_pool<small> zeros(nonce, key, s.layout().subring_log_n());
+    rerandomization_pool<small> other_zeros(nonce, key, other.layout().subring_log_n());
+    REQUIRE(s.layout().subring_log_n() != other.layout().subring_log_n());
+    CHECK_THROWS_AS(static_cast<void>(other.apply(q.request, other_zeros)), shape_error);
+    CHECK_THROWS_AS(static_cast<void>(s.apply(q.request, other_zeros)), parameter_error);
+    const auto reply = s.apply(q.request, zeros);
+    CHECK_THROWS_AS(static_cast<void>(c.decrypt(other.layout(), reply, q.scale)), shape_error);
     auto layout = s.layout();
     layout.row_norm = -1;
-    CHECK_THROWS_AS(static_cast<void>(c.decrypt(host{}, layout, reply, q.scale)), parameter_error);
+    CHECK_THROWS_AS(static_cast<void>(c.decrypt(layout, reply, q.scale)), parameter_error);
     layout.rank = 0;
-    CHECK_THROWS_AS(static_cast<void>(c.decrypt(host{}, layout, reply, q.scale)), shape_error);
+    CHECK_THROWS_AS(static_cast<void>(c.decrypt(layout, reply, q.scale)), shape_error);
 }

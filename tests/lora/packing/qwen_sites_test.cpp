@@ -19,7 +19,6 @@
 
 namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;
-using tensafe::exec::host;
 using tensafe::io::load_peft;
 using tensafe::io::safetensors_file;
 
@@ -77,8 +76,8 @@ result run_slots(const site_data& known) {
     typename lora::slot_server<P, packing>::reply_type reply;
     result total;
     for (std::size_t token = 0; token < known.tokens.rows; ++token) {
-        server.apply(host{}, client.encrypt(host{}, layout, known.tokens.row(token)), work, reply);
-        known.compare(total, token, lora::apply_b(known.site, client.decrypt(host{}, layout, reply)));
+        server.apply(client.encrypt(layout, known.tokens.row(token)), work, reply);
+        known.compare(total, token, lora::apply_b(known.site, client.decrypt(layout, reply)));
     }
     return total;
 }
@@ -91,14 +90,14 @@ result run_protected(const site_data& known) {
     const lora::server<P, lora::coefficient_tiles<4>, Protection> server(site.a);
     const auto& layout = server.layout();
     const auto nonce = tensafe::random::fresh_seed();
-    auto zeros = server.zeros_for(nonce, client.zero_key(host{}, nonce));
+    auto zeros = server.zeros_for(nonce, client.rerandomization_key(nonce));
     typename decltype(server)::workspace work;
     typename decltype(server)::reply_type reply;
     result total;
     for (std::size_t token = 0; token < known.tokens.rows; ++token) {
-        const auto query = client.encrypt(host{}, layout, known.tokens.row(token));
-        server.apply(host{}, query.request, zeros, work, reply);
-        known.compare(total, token, lora::apply_b(site, client.decrypt(host{}, layout, reply, query.scale)));
+        const auto query = client.encrypt(layout, known.tokens.row(token));
+        server.apply(query.request, zeros, work, reply);
+        known.compare(total, token, lora::apply_b(site, client.decrypt(layout, reply, query.scale)));
     }
     return total;
 }

@@ -14,7 +14,6 @@ namespace {
 namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;
 namespace serving = tensafe::serving;
-using tensafe::exec::host;
 using tests::allocations;
 
 template <class P, class Packing, class Protection>
@@ -34,13 +33,13 @@ struct token_path {
     }
 
     void run() {
-        client.encrypt(host{}, server.layout(), h.row(0), query);
+        client.encrypt(server.layout(), h.row(0), query);
         if constexpr (Protection::protects) {
-            server.apply(host{}, query.request, zeros, work, reply);
+            server.apply(query.request, zeros, work, reply);
         } else {
-            server.apply(host{}, query.request, work, reply);
+            server.apply(query.request, work, reply);
         }
-        client.decrypt(host{}, server.layout(), reply, query.scale, reading, answers);
+        client.decrypt(server.layout(), reply, query.scale, reading, answers);
     }
 
     /// Allocations of a token after another.
@@ -55,7 +54,8 @@ struct token_path {
     lora::client<P> client;
     lora::matrix h;
     tensafe::random::seed nonce = tensafe::random::fresh_seed();
-    lora::zero_pool<P> zeros{nonce, client.zero_key(host{}, nonce), server.layout().fold_log_n()};
+    lora::rerandomization_pool<P> zeros{nonce, client.rerandomization_key(nonce),
+                                        server.layout().subring_log_n()};
     typename server_type::workspace work;
     typename server_type::reply_type reply;
     lora::query<P> query;
@@ -89,7 +89,7 @@ TEST_CASE_TEMPLATE("a second token allocates nothing", Path,
 TEST_CASE("nor does one whose encryptions of zero were made before") {
     token_path<ckks::private_n4096, lora::coefficient_tiles<4>, rigorous> path;
     path.run();
-    path.zeros.fill(host{}, path.server.layout().outputs());
+    path.zeros.fill(path.server.layout().outputs());
     const std::size_t before = allocations;
     path.run();
     CHECK(allocations - before == 0);
@@ -107,8 +107,8 @@ TEST_CASE("making a classic request again allocates nothing") {
     std::size_t before = 0;
     for (int token = 0; token < 3; ++token) {
         before = allocations;
-        client.encrypt(host{}, server.layout(), h.row(0), request);
-        server.apply(host{}, request, work, reply);
+        client.encrypt(server.layout(), h.row(0), request);
+        server.apply(request, work, reply);
     }
     CHECK(allocations - before == 0);
 }

@@ -26,12 +26,12 @@ struct conversation {
                                  random_source::generator(numbered(static_cast<std::uint8_t>(20 + c))));
             const auto nonce = numbered(static_cast<std::uint8_t>(30 + c));
             pools.push_back(std::make_unique<zeros_of_small>(
-                nonce, clients[c].zero_key(host{}, nonce), s.layout().fold_log_n(),
+                nonce, clients[c].rerandomization_key(nonce), s.layout().subring_log_n(),
                 random_source::generator(numbered(static_cast<std::uint8_t>(40 + c)))));
         }
         for (std::size_t t = 0; t < tokens; ++t) {
             states.push_back(random_state(s.layout().d, t));
-            queries.push_back(clients[t % 2].encrypt(host{}, s.layout(), view(states[t])));
+            queries.push_back(clients[t % 2].encrypt(s.layout(), view(states[t])));
         }
         work.generator = random_source::generator(numbered(50));
         replies.resize(tokens);
@@ -69,23 +69,23 @@ TEST_CASE("threads and batches do not change a byte of any reply") {
     const tiles<4> s(a);
     conversation<tiles<4>> one_by_one(s);
     for (const auto& t : one_by_one.tasks()) {
-        s.apply(host{}, std::span(&t, 1), one_by_one.work);
+        s.apply(std::span(&t, 1), one_by_one.work);
     }
     for (std::size_t t = 0; t < one_by_one.tokens; ++t) {
-        const auto answers = one_by_one.clients[t % 2].decrypt(host{}, s.layout(), one_by_one.replies[t],
-                                                               one_by_one.queries[t].scale);
+        const auto answers =
+            one_by_one.clients[t % 2].decrypt(s.layout(), one_by_one.replies[t], one_by_one.queries[t].scale);
         CHECK(largest_difference(answers, product(a, one_by_one.states[t])) <
               most_deviations * deviation(s.layout(), norm(view(one_by_one.states[t]))));
     }
     tests::for_each_backend([&](exec::backend) {
         conversation<tiles<4>> batch(s);
-        s.apply(host{}, batch.tasks(), batch.work);
+        s.apply(batch.tasks(), batch.work);
         CHECK(same(batch.replies, one_by_one.replies));
         for (const int threads : {1, 2, 3}) {
             CAPTURE(threads);
             const exec::host_parallel parallel(threads);
             conversation<tiles<4>> again(s);
-            again.pools[1]->fill(host{}, 4);  // some made before, some not
+            again.pools[1]->fill(4);  // some made before, some not
             s.apply(parallel, again.tasks(), again.work);
             CHECK(same(again.replies, one_by_one.replies));
         }
@@ -99,16 +99,15 @@ TEST_CASE("requests that go through a large matrix together get the bytes of req
     REQUIRE(s.layout().inputs() * s.layout().outputs() * 2048 > std::size_t{1} << 19);
     conversation<tiles<4>> one_by_one(s);
     for (const auto& t : one_by_one.tasks()) {
-        s.apply(host{}, std::span(&t, 1), one_by_one.work);
+        s.apply(std::span(&t, 1), one_by_one.work);
     }
     conversation<tiles<4>> batch(s);
-    s.apply(host{}, batch.tasks(), batch.work);
+    s.apply(batch.tasks(), batch.work);
     CHECK(same(batch.replies, one_by_one.replies));
     conversation<tiles<4>> threaded(s);
     s.apply(exec::host_parallel(2), threaded.tasks(), threaded.work);
     CHECK(same(threaded.replies, one_by_one.replies));
-    const auto answers =
-        batch.clients[0].decrypt(host{}, s.layout(), batch.replies[4], batch.queries[4].scale);
+    const auto answers = batch.clients[0].decrypt(s.layout(), batch.replies[4], batch.queries[4].scale);
     CHECK(largest_difference(answers, product(a, batch.states[4])) <
           most_deviations * deviation(s.layout(), norm(view(batch.states[4]))));
 }
@@ -119,7 +118,7 @@ TEST_CASE("the same holds for other packings and for bare replies") {
     const auto check = [&]<class Server>(const Server& s) {
         conversation<Server> serial(s);
         conversation<Server> threaded(s);
-        s.apply(host{}, serial.tasks(), serial.work);
+        s.apply(serial.tasks(), serial.work);
         s.apply(parallel, threaded.tasks(), threaded.work);
         CHECK(serial.replies[4].outputs.size() == s.layout().outputs());
         if constexpr (std::is_same_v<Server, bare>) {
@@ -146,22 +145,21 @@ TEST_CASE("one bad request of a batch takes no encryption of zero from anybody")
     const matrix a = random_matrix(8, 300, 2);
     const tiles<4> s(a);
     conversation<tiles<4>> with(s);
-    with.pools[0]->fill(host{}, 3);
-    with.pools[1]->fill(host{}, 3);
+    with.pools[0]->fill(3);
+    with.pools[1]->fill(3);
     auto& bytes = with.queries[3].request.inputs[0];
     const std::vector<std::uint8_t> before = bytes;
     std::fill(bytes.begin(), bytes.end(), std::uint8_t{0xff});
-    CHECK_THROWS_AS(s.apply(host{}, with.tasks(), with.work), format_error);
+    CHECK_THROWS_AS(s.apply(with.tasks(), with.work), format_error);
     CHECK_THROWS_AS(s.apply(exec::host_parallel(2), with.tasks(), with.work), format_error);
     bytes.pop_back();
-    CHECK_THROWS_AS(s.apply(host{}, with.tasks(), with.work), shape_error);
+    CHECK_THROWS_AS(s.apply(with.tasks(), with.work), shape_error);
     CHECK(with.pools[0]->size() == 3);
     CHECK(with.pools[1]->size() == 3);
     bytes = before;
-    s.apply(host{}, with.tasks(), with.work);
-    CHECK(largest_difference(
-              with.clients[1].decrypt(host{}, s.layout(), with.replies[3], with.queries[3].scale),
-              product(a, with.states[3])) <
+    s.apply(with.tasks(), with.work);
+    CHECK(largest_difference(with.clients[1].decrypt(s.layout(), with.replies[3], with.queries[3].scale),
+                             product(a, with.states[3])) <
           most_deviations * deviation(s.layout(), norm(view(with.states[3]))));
 }
 
@@ -171,15 +169,15 @@ TEST_CASE("a column batch on two threads gives the bytes of one") {
     const columns s(a);
     const matrix states = random_matrix(7, 40, 6);
     client<small> key_holder(ckks::secret_key<small>(numbered(1)), random_source::generator(numbered(2)));
-    const auto query = key_holder.encrypt(host{}, s.layout(), states);
-    const auto zero_key = key_holder.zero_key(host{}, numbered(3));
+    const auto query = key_holder.encrypt(s.layout(), states);
+    const auto rerandomization_key = key_holder.rerandomization_key(numbered(3));
     std::vector<columns::reply_type> replies(2);
     for (std::size_t i = 0; i < 2; ++i) {
-        auto pool = s.zeros_for(numbered(3), zero_key, random_source::generator(numbered(4)));
+        auto pool = s.zeros_for(numbered(3), rerandomization_key, random_source::generator(numbered(4)));
         columns::workspace work;
         work.generator = random_source::generator(numbered(5));
         if (i == 0) {
-            s.apply(host{}, query.request, pool, work, replies[i]);
+            s.apply(query.request, pool, work, replies[i]);
         } else {
             s.apply(exec::host_parallel(2), query.request, pool, work, replies[i]);
         }
@@ -189,7 +187,7 @@ TEST_CASE("a column batch on two threads gives the bytes of one") {
         CHECK(replies[0].outputs[o].c0 == replies[1].outputs[o].c0);
         CHECK(replies[0].outputs[o].c1 == replies[1].outputs[o].c1);
     }
-    const auto answers = key_holder.decrypt(host{}, s.layout(), replies[1], query.scales);
+    const auto answers = key_holder.decrypt(s.layout(), replies[1], query.scales);
     for (std::size_t t = 0; t < states.rows; ++t) {
         CHECK(largest_difference(answers[t], product(a, row_of(states, t))) < 1e-2);
     }
@@ -200,17 +198,17 @@ TEST_CASE("a column batch of a wrong size takes no encryption of zero from the r
     const columns s(random_matrix(2, 20, 5));
     client<small> key_holder;
     const auto nonce = numbered(3);
-    auto pool = s.zeros_for(nonce, key_holder.zero_key(host{}, nonce));
-    pool.fill(host{}, 5);
+    auto pool = s.zeros_for(nonce, key_holder.rerandomization_key(nonce));
+    pool.fill(5);
     const matrix states = random_matrix(3, 20, 6);
-    const auto good = key_holder.encrypt(host{}, s.layout(), states);
-    auto bad = key_holder.encrypt(host{}, s.layout(), states);
+    const auto good = key_holder.encrypt(s.layout(), states);
+    auto bad = key_holder.encrypt(s.layout(), states);
     bad.request.inputs[19].pop_back();
     std::vector<columns::reply_type> replies(2);
     const std::vector<columns::task> tasks{{&good.request, &pool, &replies[0]},
                                            {&bad.request, &pool, &replies[1]}};
     columns::workspace work;
-    CHECK_THROWS_AS(s.apply(host{}, tasks, work), shape_error);
+    CHECK_THROWS_AS(s.apply(tasks, work), shape_error);
     CHECK(pool.size() == 5);
 }
 
@@ -219,13 +217,13 @@ TEST_CASE("a task that lacks a part is refused by its number") {
     conversation<tiles<4>> with(s);
     auto tasks = with.tasks();
     tasks[3].zeros = nullptr;
-    CHECK_THROWS_WITH_AS(s.apply(host{}, tasks, with.work),
+    CHECK_THROWS_WITH_AS(s.apply(tasks, with.work),
                          "server::apply: task 3 has no encryptions of zero (zeros)", parameter_error);
     tasks[2].to = nullptr;
-    CHECK_THROWS_WITH_AS(s.apply(host{}, tasks, with.work), "server::apply: task 2 has no reply (to)",
+    CHECK_THROWS_WITH_AS(s.apply(tasks, with.work), "server::apply: task 2 has no reply (to)",
                          parameter_error);
     tasks[0] = {};
-    CHECK_THROWS_WITH_AS(s.apply(host{}, tasks, with.work), "server::apply: task 0 has no request (from)",
+    CHECK_THROWS_WITH_AS(s.apply(tasks, with.work), "server::apply: task 0 has no request (from)",
                          parameter_error);
 }
 
@@ -237,14 +235,14 @@ TEST_CASE("one workspace serves protected and bare servers of any shape in turn"
     conversation<tiles<4>> with(hidden);
     conversation<bare> beside(open);
     for (int round = 0; round < 2; ++round) {
-        hidden.apply(host{}, with.queries[0].request, *with.pools[0], with.work, with.replies[0]);
-        open.apply(host{}, beside.queries[0].request, with.work, beside.replies[0]);
+        hidden.apply(with.queries[0].request, *with.pools[0], with.work, with.replies[0]);
+        open.apply(beside.queries[0].request, with.work, beside.replies[0]);
         CHECK(largest_difference(
-                  with.clients[0].decrypt(host{}, hidden.layout(), with.replies[0], with.queries[0].scale),
+                  with.clients[0].decrypt(hidden.layout(), with.replies[0], with.queries[0].scale),
                   product(a, with.states[0])) <
               most_deviations * deviation(hidden.layout(), norm(view(with.states[0]))));
-        CHECK(largest_difference(beside.clients[0].decrypt(host{}, open.layout(), beside.replies[0],
-                                                           beside.queries[0].scale),
-                                 product(b, beside.states[0])) < 1e-2);
+        CHECK(largest_difference(
+                  beside.clients[0].decrypt(open.layout(), beside.replies[0], beside.queries[0].scale),
+                  product(b, beside.states[0])) < 1e-2);
     }
 }

@@ -24,7 +24,7 @@ bool same_replies(const Reply& a, const Reply& b) {
 TEST_CASE("a workspace and a reply that served other tokens and other shapes change no bit") {
     client<small> c;
     const random_source::seed nonce = numbered(1);
-    const auto key = c.zero_key(host{}, nonce);
+    const auto key = c.rerandomization_key(nonce);
     zeros_of_small first(nonce, key, 2, random_source::generator(numbered(2)));
     zeros_of_small second(nonce, key, 2, random_source::generator(numbered(2)));
     const std::vector<matrix> weights = {random_matrix(12, 300, 1), random_matrix(3, 1500, 2),
@@ -36,13 +36,13 @@ TEST_CASE("a workspace and a reply that served other tokens and other shapes cha
         for (const matrix& a : weights) {
             const tiles<4> s(a);
             for (std::uint64_t token = 0; token < 2; ++token) {
-                const auto q = c.encrypt(host{}, s.layout(), view(random_state(a.columns, token)));
+                const auto q = c.encrypt(s.layout(), view(random_state(a.columns, token)));
                 tiles<4>::workspace fresh;
                 tiles<4>::reply_type fresh_reply;
                 fresh.generator = random_source::generator(numbered(number));
                 kept.generator = random_source::generator(numbered(number++));
-                s.apply(host{}, q.request, first, kept, kept_reply);
-                s.apply(host{}, q.request, second, fresh, fresh_reply);
+                s.apply(q.request, first, kept, kept_reply);
+                s.apply(q.request, second, fresh, fresh_reply);
                 CHECK(same_replies(kept_reply, fresh_reply));
             }
         }
@@ -52,9 +52,9 @@ TEST_CASE("a workspace and a reply that served other tokens and other shapes cha
 TEST_CASE("two replies to one request share neither c1 nor c0") {
     session with = session_for<tiles<4>>();
     const tiles<4> s(random_matrix(4, 300, 1));
-    const auto q = with.key_holder.encrypt(host{}, s.layout(), view(random_state(300, 1)));
-    const auto first = s.apply(host{}, q.request, with.zeros);
-    const auto second = s.apply(host{}, q.request, with.zeros);
+    const auto q = with.key_holder.encrypt(s.layout(), view(random_state(300, 1)));
+    const auto first = s.apply(q.request, with.zeros);
+    const auto second = s.apply(q.request, with.zeros);
     CHECK(first.outputs[0].c0 != second.outputs[0].c0);
     CHECK(first.outputs[0].c1 != second.outputs[0].c1);
 }
@@ -67,20 +67,20 @@ TEST_CASE("one pool serves two servers in any order, filled or not, and a failur
     const tiles<4> second(b);
     const std::vector<float> g = random_state(300, 3);
     const std::vector<float> h = random_state(1100, 4);
-    with.zeros.fill(host{}, 4);
-    const auto to_first = with.key_holder.encrypt(host{}, first.layout(), view(g));
-    const auto to_second = with.key_holder.encrypt(host{}, second.layout(), view(h));
+    with.zeros.fill(4);
+    const auto to_first = with.key_holder.encrypt(first.layout(), view(g));
+    const auto to_second = with.key_holder.encrypt(second.layout(), view(h));
     tiles<4>::workspace work;
     tiles<4>::reply_type from_second;
     tiles<4>::reply_type from_first;
-    second.apply(host{}, to_second.request, with.zeros, work, from_second);
+    second.apply(to_second.request, with.zeros, work, from_second);
     CHECK(with.zeros.size() == 1);
-    CHECK_THROWS_AS(first.apply(host{}, to_second.request, with.zeros, work, from_first), shape_error);
-    first.apply(host{}, to_first.request, with.zeros, work, from_first);
+    CHECK_THROWS_AS(first.apply(to_second.request, with.zeros, work, from_first), shape_error);
+    first.apply(to_first.request, with.zeros, work, from_first);
     CHECK(with.zeros.size() == 0);
-    CHECK(largest_difference(with.key_holder.decrypt(host{}, first.layout(), from_first, to_first.scale),
+    CHECK(largest_difference(with.key_holder.decrypt(first.layout(), from_first, to_first.scale),
                              product(a, g)) < most_deviations * deviation(first.layout(), norm(view(g))));
-    CHECK(largest_difference(with.key_holder.decrypt(host{}, second.layout(), from_second, to_second.scale),
+    CHECK(largest_difference(with.key_holder.decrypt(second.layout(), from_second, to_second.scale),
                              product(b, h)) < most_deviations * deviation(second.layout(), norm(view(h))));
 }
 
@@ -91,16 +91,16 @@ TEST_CASE("threads share one server and one pool, each with its own workspace") 
     constexpr std::size_t tokens = 12;
     std::vector<query<small>> queries;
     for (std::size_t token = 0; token < tokens; ++token) {
-        queries.push_back(with.key_holder.encrypt(host{}, s.layout(), view(random_state(600, token))));
+        queries.push_back(with.key_holder.encrypt(s.layout(), view(random_state(600, token))));
     }
-    with.zeros.fill(host{}, 10);
+    with.zeros.fill(10);
     std::vector<std::vector<tiles<4>::reply_type>> replies(3, std::vector<tiles<4>::reply_type>(tokens));
     std::vector<std::thread> threads;
     for (auto& own : replies) {
         threads.emplace_back([&] {
             tiles<4>::workspace work;
             for (std::size_t token = 0; token < tokens; ++token) {
-                s.apply(host{}, queries[token].request, with.zeros, work, own[token]);
+                s.apply(queries[token].request, with.zeros, work, own[token]);
             }
         });
     }
@@ -110,9 +110,8 @@ TEST_CASE("threads share one server and one pool, each with its own workspace") 
     for (const auto& own : replies) {
         for (std::size_t token = 0; token < tokens; ++token) {
             const std::vector<float> h = random_state(600, token);
-            CHECK(largest_difference(
-                      with.key_holder.decrypt(host{}, s.layout(), own[token], queries[token].scale),
-                      product(a, h)) < most_deviations * deviation(s.layout(), norm(view(h))));
+            CHECK(largest_difference(with.key_holder.decrypt(s.layout(), own[token], queries[token].scale),
+                                     product(a, h)) < most_deviations * deviation(s.layout(), norm(view(h))));
         }
     }
 }
@@ -122,39 +121,38 @@ TEST_CASE("steps out of order, or of another server's workspace, are refused") {
     const matrix a = random_matrix(9, 300, 1);
     const narrow s(a);
     const narrow other(random_matrix(3, 900, 2));
-    const auto query = with.key_holder.encrypt(host{}, s.layout(), view(random_state(300, 1)));
-    const auto other_query = with.key_holder.encrypt(host{}, other.layout(), view(random_state(900, 1)));
+    const auto query = with.key_holder.encrypt(s.layout(), view(random_state(300, 1)));
+    const auto other_query = with.key_holder.encrypt(other.layout(), view(random_state(900, 1)));
     narrow::workspace work;
     narrow::reply_type reply;
-    CHECK(contains(message_of<shape_error>([&] { s.finish(host{}, work, reply); }), "call protect()"));
-    CHECK(contains(message_of<shape_error>([&] { s.protect(host{}, with.zeros, work); }), "call multiply()"));
-    CHECK(
-        contains(message_of<shape_error>([&] { s.multiply(host{}, query.request, work); }), "call expand()"));
-    other.expand(host{}, other_query.request, work);
-    CHECK_THROWS_AS(s.multiply(host{}, query.request, work), shape_error);
-    s.expand(host{}, query.request, work);
-    CHECK_THROWS_AS(s.multiply(host{}, other_query.request, work), shape_error);
-    s.multiply(host{}, query.request, work);
-    CHECK_THROWS_AS(other.protect(host{}, with.zeros, work), shape_error);
-    s.protect(host{}, with.zeros, work);
-    CHECK_THROWS_AS(s.protect(host{}, with.zeros, work), shape_error);
-    s.finish(host{}, work, reply);
-    CHECK_THROWS_AS(s.finish(host{}, work, reply), shape_error);
+    CHECK(contains(message_of<shape_error>([&] { s.finish(work, reply); }), "call protect()"));
+    CHECK(contains(message_of<shape_error>([&] { s.protect(with.zeros, work); }), "call multiply()"));
+    CHECK(contains(message_of<shape_error>([&] { s.multiply(query.request, work); }), "call expand()"));
+    other.expand(other_query.request, work);
+    CHECK_THROWS_AS(s.multiply(query.request, work), shape_error);
+    s.expand(query.request, work);
+    CHECK_THROWS_AS(s.multiply(other_query.request, work), shape_error);
+    s.multiply(query.request, work);
+    CHECK_THROWS_AS(other.protect(with.zeros, work), shape_error);
+    s.protect(with.zeros, work);
+    CHECK_THROWS_AS(s.protect(with.zeros, work), shape_error);
+    s.finish(work, reply);
+    CHECK_THROWS_AS(s.finish(work, reply), shape_error);
 }
 
 TEST_CASE("a protect that failed can be started again from multiply") {
     session with = session_for<narrow>();
     const narrow s(random_matrix(9, 300, 1));
-    const auto query = with.key_holder.encrypt(host{}, s.layout(), view(random_state(300, 1)));
+    const auto query = with.key_holder.encrypt(s.layout(), view(random_state(300, 1)));
     narrow::workspace work;
-    s.expand(host{}, query.request, work);
-    s.multiply(host{}, query.request, work);
+    s.expand(query.request, work);
+    s.multiply(query.request, work);
     // A generator that was moved from throws.
     const tensafe::random::generator taken = std::move(work.generator);
-    CHECK_THROWS_AS(s.protect(host{}, with.zeros, work), tensafe::error);
+    CHECK_THROWS_AS(s.protect(with.zeros, work), tensafe::error);
     work.generator = tensafe::random::generator();
-    s.multiply(host{}, query.request, work);
-    s.protect(host{}, with.zeros, work);
+    s.multiply(query.request, work);
+    s.protect(with.zeros, work);
     narrow::reply_type reply;
-    CHECK_NOTHROW(s.finish(host{}, work, reply));
+    CHECK_NOTHROW(s.finish(work, reply));
 }

@@ -25,7 +25,6 @@
 namespace ckks = tensafe::ckks;
 using tensafe::encoding_error;
 using tensafe::shape_error;
-using tensafe::exec::host;
 using tensafe::lora::adapter_site;
 using tensafe::lora::client;
 using tensafe::lora::matrix;
@@ -61,14 +60,14 @@ std::span<const Real> view(const std::vector<Real>& h) {
 
 template <class P, class Packing, class Reply>
 std::vector<double> open_reply(const client<P>& c, const slot_server<P, Packing>& s, const Reply& reply) {
-    return c.decrypt(host{}, s.layout(), reply);
+    return c.decrypt(s.layout(), reply);
 }
 
 /// A * h through encryption.
 template <class P, class Packing, class Real>
 std::vector<double> encrypted_product(client<P>& c, const slot_server<P, Packing>& s,
                                       const std::vector<Real>& h) {
-    return open_reply(c, s, s.apply(host{}, c.encrypt(host{}, s.layout(), view(h))));
+    return open_reply(c, s, s.apply(c.encrypt(s.layout(), view(h))));
 }
 
 double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
@@ -194,14 +193,14 @@ TEST_CASE("rows that select one entry return that entry, wherever it stands") {
     }
 }
 
-TEST_CASE_TEMPLATE("the fold equals decrypting and decoding every slot and summing", With, paired, single,
+TEST_CASE_TEMPLATE("the trace equals decrypting and decoding every slot and summing", With, paired, single,
                    paired_rescaled, single_rescaled) {
     client<small> c;
     for (const std::size_t d : {1U, 60U, 300U, 1024U, 1400U}) {
         CAPTURE(d);
         const slot_server<small, typename With::packing> s(random_matrix(9, d, d));
-        const auto reply = s.apply(host{}, c.encrypt(host{}, s.layout(), view(random_state(d, 2))));
-        const std::vector<double> summed = c.decrypt_slots(host{}, s.layout(), reply);
+        const auto reply = s.apply(c.encrypt(s.layout(), view(random_state(d, 2))));
+        const std::vector<double> summed = c.decrypt_slots(s.layout(), reply);
         // Same numbers, noise included: only roundings of double precision differ.
         CHECK(largest_difference(open_reply(c, s, reply), summed) < 1e-12 * (1 + norm(view(summed))));
     }
@@ -253,13 +252,12 @@ TEST_CASE("a hidden state whose norm passes the limit is refused, and the messag
     const double limit = s.layout().largest_norm();
     const std::vector<double> h(300, 1.0001 * limit / std::sqrt(300.0));
     const std::string message =
-        message_of<encoding_error>([&] { static_cast<void>(c.encode(host{}, s.layout(), view(h))); });
+        message_of<encoding_error>([&] { static_cast<void>(c.encode(s.layout(), view(h))); });
     CHECK(contains(message, "passes " + std::to_string(limit)));
     const std::vector<double> beyond_squares(300, 1e200);
-    CHECK_THROWS_AS(static_cast<void>(c.encode(host{}, s.layout(), view(beyond_squares))), encoding_error);
+    CHECK_THROWS_AS(static_cast<void>(c.encode(s.layout(), view(beyond_squares))), encoding_error);
     const default_server zero_rows(matrix(4, 300));
-    CHECK_THROWS_AS(static_cast<void>(c.encode(host{}, zero_rows.layout(), view(beyond_squares))),
-                    encoding_error);
+    CHECK_THROWS_AS(static_cast<void>(c.encode(zero_rows.layout(), view(beyond_squares))), encoding_error);
 }
 
 TEST_CASE("entries of h that are no numbers are refused by their place in h") {
@@ -267,14 +265,12 @@ TEST_CASE("entries of h that are no numbers are refused by their place in h") {
     const default_server s(random_matrix(4, 2000, 1));  // two inputs
     std::vector<float> h = random_state(2000, 1);
     h[1500] = std::numeric_limits<float>::quiet_NaN();
-    CHECK(contains(
-        message_of<encoding_error>([&] { static_cast<void>(c.encode(host{}, s.layout(), view(h))); }),
-        "entry 1500 of the hidden state is not a number"));
+    CHECK(contains(message_of<encoding_error>([&] { static_cast<void>(c.encode(s.layout(), view(h))); }),
+                   "entry 1500 of the hidden state is not a number"));
     h[1500] = 0;
     h[7] = -std::numeric_limits<float>::infinity();
-    CHECK(contains(
-        message_of<encoding_error>([&] { static_cast<void>(c.encode(host{}, s.layout(), view(h))); }),
-        "entry 7 of the hidden state is infinite"));
+    CHECK(contains(message_of<encoding_error>([&] { static_cast<void>(c.encode(s.layout(), view(h))); }),
+                   "entry 7 of the hidden state is infinite"));
 }
 
 TEST_CASE(
@@ -287,7 +283,7 @@ TEST_CASE(
     CHECK(contains(message_of<encoding_error>([&] { default_server s(a); }), "is infinite"));
     a.values.pop_back();
     CHECK(contains(message_of<shape_error>([&] { default_server s(a); }),
-                   "got 199 values for a 4 x 50 matrix, wanted 200"));
+                   "got 199 values for a 4 x 50 matrix, expected 200"));
     CHECK_THROWS_AS(default_server(matrix(0, 5)), shape_error);
     CHECK_THROWS_AS(default_server(matrix(5, 0)), shape_error);
 }
@@ -296,35 +292,31 @@ TEST_CASE("hidden states, requests and replies of the wrong size are refused") {
     client<small> c;
     const default_server one(random_matrix(8, 300, 1));   // 1 input, 2 products
     const default_server two(random_matrix(8, 1500, 1));  // 2 inputs, 4 products
-    CHECK(contains(message_of<shape_error>([&] {
-                       static_cast<void>(c.encode(host{}, one.layout(), view(std::vector<float>(299))));
-                   }),
-                   "got a hidden state of 299 entries, wanted 300"));
-    const auto request = c.encrypt(host{}, one.layout(), view(random_state(300, 1)));
-    CHECK(contains(
-        message_of<shape_error>([&] { static_cast<void>(two.apply(host{}, request)); }),
-        "got a request of 300 entries with stride 2 in 1 ciphertexts, wanted 1500 entries with stride 1 in 2 "
-        "ciphertexts"));
-    const auto reply = one.apply(host{}, request);
+    CHECK(contains(message_of<shape_error>(
+                       [&] { static_cast<void>(c.encode(one.layout(), view(std::vector<float>(299)))); }),
+                   "got a hidden state of 299 entries, expected 300"));
+    const auto request = c.encrypt(one.layout(), view(random_state(300, 1)));
+    CHECK(contains(message_of<shape_error>([&] { static_cast<void>(two.apply(request)); }),
+                   "got a request of 300 entries with stride 2 in 1 ciphertexts, expected 1500 entries with "
+                   "stride 1 in 2 "
+                   "ciphertexts"));
+    const auto reply = one.apply(request);
     const std::string wanted =
-        "got a reply for a 8 x 300 matrix in 2 ciphertexts, wanted a 8 x 1500 matrix in 4 ciphertexts";
-    CHECK(contains(
-        message_of<shape_error>([&] { static_cast<void>(c.decrypt(host{}, two.layout(), reply)); }), wanted));
-    CHECK(contains(
-        message_of<shape_error>([&] { static_cast<void>(c.decrypt_slots(host{}, two.layout(), reply)); }),
-        wanted));
+        "got a reply for a 8 x 300 matrix in 2 ciphertexts, expected a 8 x 1500 matrix in 4 ciphertexts";
+    CHECK(contains(message_of<shape_error>([&] { static_cast<void>(c.decrypt(two.layout(), reply)); }),
+                   wanted));
+    CHECK(contains(message_of<shape_error>([&] { static_cast<void>(c.decrypt_slots(two.layout(), reply)); }),
+                   wanted));
     CHECK(contains(message_of<shape_error>([&] {
-                       static_cast<void>(
-                           c.fold(host{}, two.layout(), c.decrypt_folded(host{}, one.layout(), reply)));
+                       static_cast<void>(c.trace(two.layout(), c.decrypt_trace(one.layout(), reply)));
                    }),
-                   "got a reply of 2 ciphertexts, wanted 4"));
-    // As many products, but another fold.
+                   "got a reply of 2 ciphertexts, expected 4"));
+    // As many products, but another trace.
     const default_server other(random_matrix(4, 600, 1));  // 2 products of one pair of rows
     CHECK(contains(message_of<shape_error>([&] {
-                       static_cast<void>(
-                           c.fold(host{}, other.layout(), c.decrypt_folded(host{}, one.layout(), reply)));
+                       static_cast<void>(c.trace(other.layout(), c.decrypt_trace(one.layout(), reply)));
                    }),
-                   "got a product folded to degree 2^2, wanted 2^1"));
+                   "got a product traced to degree 2^2, expected 2^1"));
 }
 
 TEST_CASE("a request for another d is refused, though it has as many ciphertexts") {
@@ -332,39 +324,36 @@ TEST_CASE("a request for another d is refused, though it has as many ciphertexts
     const default_server one(random_matrix(8, 300, 1));
     const default_server other(random_matrix(8, 301, 1));
     REQUIRE(one.layout().inputs == other.layout().inputs);
-    const auto request = c.encrypt(host{}, one.layout(), view(random_state(300, 1)));
-    CHECK_THROWS_AS(static_cast<void>(other.apply(host{}, request)), shape_error);
+    const auto request = c.encrypt(one.layout(), view(random_state(300, 1)));
+    CHECK_THROWS_AS(static_cast<void>(other.apply(request)), shape_error);
 }
 
 TEST_CASE("requests and replies whose scale was changed are refused") {
     client<small> c;
     const default_server s(random_matrix(8, 300, 1));
-    auto request = c.encrypt(host{}, s.layout(), view(random_state(300, 1)));
-    auto reply = s.apply(host{}, request);
+    auto request = c.encrypt(s.layout(), view(random_state(300, 1)));
+    auto reply = s.apply(request);
     for (const double scale : {0.0, -1.0, 2 * small::scale, std::numeric_limits<double>::quiet_NaN()}) {
         reply.products.back().scale = scale;
-        CHECK_THROWS_AS(static_cast<void>(c.decrypt(host{}, s.layout(), reply)), tensafe::parameter_error);
-        CHECK_THROWS_AS(static_cast<void>(c.decrypt_slots(host{}, s.layout(), reply)),
-                        tensafe::parameter_error);
+        CHECK_THROWS_AS(static_cast<void>(c.decrypt(s.layout(), reply)), tensafe::parameter_error);
+        CHECK_THROWS_AS(static_cast<void>(c.decrypt_slots(s.layout(), reply)), tensafe::parameter_error);
         request.inputs.back().scale = scale;
-        CHECK_THROWS_AS(static_cast<void>(s.apply(host{}, request)), tensafe::parameter_error);
+        CHECK_THROWS_AS(static_cast<void>(s.apply(request)), tensafe::parameter_error);
     }
 }
 
 TEST_CASE("a layout that slot_layout::of does not give is refused by every function of the client") {
     client<small> c;
     const default_server s(random_matrix(8, 300, 1));
-    const auto reply = s.apply(host{}, c.encrypt(host{}, s.layout(), view(random_state(300, 1))));
+    const auto reply = s.apply(c.encrypt(s.layout(), view(random_state(300, 1))));
     const auto wrong = [&](auto change) {
         auto layout = s.layout();
         change(layout);
-        CHECK_THROWS_AS(static_cast<void>(c.encode(host{}, layout, view(random_state(300, 1)))),
+        CHECK_THROWS_AS(static_cast<void>(c.encode(layout, view(random_state(300, 1)))), tensafe::error);
+        CHECK_THROWS_AS(static_cast<void>(c.decrypt(layout, reply)), tensafe::error);
+        CHECK_THROWS_AS(static_cast<void>(c.decrypt_slots(layout, reply)), tensafe::error);
+        CHECK_THROWS_AS(static_cast<void>(c.trace(layout, c.decrypt_trace(s.layout(), reply))),
                         tensafe::error);
-        CHECK_THROWS_AS(static_cast<void>(c.decrypt(host{}, layout, reply)), tensafe::error);
-        CHECK_THROWS_AS(static_cast<void>(c.decrypt_slots(host{}, layout, reply)), tensafe::error);
-        CHECK_THROWS_AS(
-            static_cast<void>(c.fold(host{}, layout, c.decrypt_folded(host{}, s.layout(), reply))),
-            tensafe::error);
     };
     wrong([](auto& l) { l.stride = 0; });
     wrong([](auto& l) { l.stride = 3; });
@@ -386,12 +375,12 @@ TEST_CASE("a client with a stored key decrypts what another with that key encryp
     const matrix a = random_matrix(8, 300, 1);
     const default_server s(a);
     const auto h = random_state(300, 1);
-    const auto reply = s.apply(host{}, first.encrypt(host{}, s.layout(), view(h)));
-    CHECK(second.decrypt(host{}, s.layout(), reply) == first.decrypt(host{}, s.layout(), reply));
+    const auto reply = s.apply(first.encrypt(s.layout(), view(h)));
+    CHECK(second.decrypt(s.layout(), reply) == first.decrypt(s.layout(), reply));
     // Fresh randomness all the same.
     client<small> again{tensafe::ckks::secret_key<small>(stored)};
-    CHECK_FALSE(again.encrypt(host{}, s.layout(), view(h)).inputs[0].seed ==
-                first.encrypt(host{}, s.layout(), view(h)).inputs[0].seed);
+    CHECK_FALSE(again.encrypt(s.layout(), view(h)).inputs[0].seed ==
+                first.encrypt(s.layout(), view(h)).inputs[0].seed);
 }
 
 TEST_CASE("one client serves two servers, in any order") {
@@ -402,10 +391,10 @@ TEST_CASE("one client serves two servers, in any order") {
     const default_server second(b);
     const std::vector<float> g = random_state(300, 3);
     const std::vector<float> h = random_state(1100, 4);
-    const auto to_first = c.encrypt(host{}, first.layout(), view(g));
-    const auto to_second = c.encrypt(host{}, second.layout(), view(h));
-    const auto from_second = second.apply(host{}, to_second);
-    const auto from_first = first.apply(host{}, to_first);
+    const auto to_first = c.encrypt(first.layout(), view(g));
+    const auto to_second = c.encrypt(second.layout(), view(h));
+    const auto from_second = second.apply(to_second);
+    const auto from_first = first.apply(to_first);
     CHECK(largest_difference(open_reply(c, first, from_first), product(a, g)) <
           most_deviations * deviation(first.layout(), norm(view(g))));
     CHECK(largest_difference(open_reply(c, second, from_second), product(b, h)) <
@@ -440,10 +429,10 @@ TEST_CASE_TEMPLATE("a workspace and a reply that served other tokens and other s
         for (const matrix& a : weights) {
             const server_type s(a);
             for (std::uint64_t token = 0; token < 2; ++token) {
-                const auto request = c.encrypt(host{}, s.layout(), view(random_state(a.columns, token)));
-                s.apply(host{}, request, work, reply);
+                const auto request = c.encrypt(s.layout(), view(random_state(a.columns, token)));
+                s.apply(request, work, reply);
                 CHECK(reply.products.size() == s.layout().outputs);
-                CHECK(same_replies(reply, s.apply(host{}, request)));
+                CHECK(same_replies(reply, s.apply(request)));
             }
         }
     }
@@ -456,8 +445,8 @@ TEST_CASE("two threads apply one server at once, each with its own workspace, an
     std::vector<slot_request<small>> requests;
     std::vector<default_server::reply_type> wanted;
     for (std::size_t token = 0; token < tokens; ++token) {
-        requests.push_back(c.encrypt(host{}, s.layout(), view(random_state(1100, token))));
-        wanted.push_back(s.apply(host{}, requests.back()));
+        requests.push_back(c.encrypt(s.layout(), view(random_state(1100, token))));
+        wanted.push_back(s.apply(requests.back()));
     }
     std::vector<std::vector<default_server::reply_type>> got(2);
     std::vector<std::thread> threads;
@@ -466,7 +455,7 @@ TEST_CASE("two threads apply one server at once, each with its own workspace, an
             default_server::workspace work;
             for (const auto& r : requests) {
                 replies.emplace_back();
-                s.apply(host{}, r, work, replies.back());
+                s.apply(r, work, replies.back());
             }
         });
     }
@@ -484,8 +473,8 @@ TEST_CASE("encrypting one state twice shows different ciphertexts and different 
     client<small> c;
     const default_server s(random_matrix(2, 1500, 1));
     const std::vector<float> h = random_state(1500, 1);
-    const auto first = c.encrypt(host{}, s.layout(), view(h));
-    const auto second = c.encrypt(host{}, s.layout(), view(h));
+    const auto first = c.encrypt(s.layout(), view(h));
+    const auto second = c.encrypt(s.layout(), view(h));
     CHECK_FALSE(first.inputs[0].seed == second.inputs[0].seed);
     CHECK_FALSE(first.inputs[0].seed == first.inputs[1].seed);
     CHECK_FALSE(first.inputs[0].c0 == second.inputs[0].c0);
@@ -496,17 +485,17 @@ TEST_CASE("another client's key opens nothing") {
     const client<small> stranger;
     const default_server s(random_matrix(2, 300, 1));
     const std::vector<float> h = random_state(300, 1);
-    const auto reply = s.apply(host{}, c.encrypt(host{}, s.layout(), view(h)));
+    const auto reply = s.apply(c.encrypt(s.layout(), view(h)));
     CHECK(largest_difference(open_reply(stranger, s, reply), open_reply(c, s, reply)) > 100);
 }
 
 TEST_CASE("bytes is the length of a message: packed residues and seeds, and both polynomials of a reply") {
     client<small> c;
     const default_server s(random_matrix(8, 1500, 1));
-    const auto request = c.encrypt(host{}, s.layout(), view(random_state(1500, 1)));
+    const auto request = c.encrypt(s.layout(), view(random_state(1500, 1)));
     constexpr std::size_t polynomial = 2048 / 8 * (60 + 40 + 40 + 60);
     CHECK(request.bytes() == 64 + 2 * (32 + polynomial));
-    CHECK(s.apply(host{}, request).bytes() == 64 + 4 * (8 + 2 * polynomial));
+    CHECK(s.apply(request).bytes() == 64 + 4 * (8 + 2 * polynomial));
 }
 
 static_assert(!std::is_constructible_v<slot_server<small>, const matrix&, const ckks::secret_key<small>&>,

@@ -57,7 +57,7 @@ namespace detail {
 inline void check_equal_counts(const char* operation, std::size_t a, std::size_t b) {
     if (a != b) {
         throw shape_error(std::string(operation) + ": got " + std::to_string(a) + " and " +
-                          std::to_string(b) + " ciphertexts, wanted equal counts");
+                          std::to_string(b) + " ciphertexts, expected equal counts");
     }
 }
 }  // namespace detail

@@ -187,21 +187,21 @@ void decrypt_to_coefficients_blocks(
     }
 }
 
-/// Decrypts many ciphertexts modulo their first `Limbs` primes and folds them to degree 2^log_n: the words
-/// that ckks::decrypt_folded gives, sums over blocks of N/2^log_n neighbours of c0 + c1*s. One launch, no
+/// Decrypts many ciphertexts modulo their first `Limbs` primes and traces them to degree 2^log_n: the words
+/// that ckks::decrypt_trace gives, sums over blocks of N/2^log_n neighbours of c0 + c1*s. One launch, no
 /// transform; each word of a ciphertext is read once.
 /// @param sums  [ciphertext][limb][2^log_n], secret
 /// @throws parameter_error unless 1 <= log_n <= P::log_n; shape_error unless there are as many ciphertexts
 ///         for each key
 template <int Limbs, parameter_set P, class Where>
-void decrypt_folded_blocks(const Where& where, const block_secret_key<P, typename Where::space>& keys,
-                           const rns::stack_view& c0, const rns::stack_view& c1, std::size_t ciphertexts,
-                           int log_n, arith::word* sums) {
+void decrypt_trace_blocks(const Where& where, const block_secret_key<P, typename Where::space>& keys,
+                          const rns::stack_view& c0, const rns::stack_view& c1, std::size_t ciphertexts,
+                          int log_n, arith::word* sums) {
     using basis = rns::prefix<typename P::basis, Limbs>;
     using kernel = detail::fold_kernel<basis>;
     if (log_n < 1 || log_n > P::log_n) {
-        throw parameter_error("decrypt_folded_blocks: log_n: got " + std::to_string(log_n) +
-                              ", wanted 1 to " + std::to_string(P::log_n));
+        throw parameter_error("decrypt_trace_blocks: log_n: got " + std::to_string(log_n) +
+                              ", expected 1 to " + std::to_string(P::log_n));
     }
     if (log_n == P::log_n) {  // sums of one term
         decrypt_blocks<Limbs>(where, keys, c0, c1, ciphertexts, sums);

@@ -100,7 +100,7 @@ struct load_public_parts {
 inline void check_capacity(std::size_t messages, std::size_t capacity) {
     if (messages > capacity) {
         throw shape_error("encrypt_blocks: got " + std::to_string(messages) +
-                          " messages, wanted at most the workspace's " + std::to_string(capacity));
+                          " messages, expected at most the workspace's " + std::to_string(capacity));
     }
 }
 
@@ -203,8 +203,8 @@ void encrypt_blocks_under(
     constexpr auto limbs = static_cast<std::uint32_t>(basis::limbs);
     detail::check_capacity(messages, work.capacity());
     if (seeds.messages_of_c1_seed == 0 || messages % seeds.messages_of_c1_seed != 0) {
-        throw shape_error("encrypt_blocks: got " + std::to_string(messages) + " messages, wanted groups of " +
-                          std::to_string(seeds.messages_of_c1_seed));
+        throw shape_error("encrypt_blocks: got " + std::to_string(messages) +
+                          " messages, expected groups of " + std::to_string(seeds.messages_of_c1_seed));
     }
     if (messages == 0) {
         return;

@@ -34,7 +34,7 @@ class block_secret_key {
     block_secret_key(const Where& where, std::span<const secret_key<P>* const> keys)
         : values_(keys.size(), memory::uninitialized) {
         if (keys.empty()) {
-            throw parameter_error("block_secret_key: got no key, wanted at least one");
+            throw parameter_error("block_secret_key: got no key, expected at least one");
         }
         for (std::size_t c = 0; c < keys.size(); ++c) {
             if (keys[c] == nullptr) {
@@ -57,7 +57,7 @@ class block_secret_key {
     rns::stack_view shared_by(std::size_t messages) const {
         if (messages % count() != 0) {
             throw shape_error("block_secret_key: got " + std::to_string(messages) + " messages for " +
-                              std::to_string(count()) + " keys, wanted as many for each");
+                              std::to_string(count()) + " keys, expected as many for each");
         }
         const std::size_t each = messages / count();
         return rns::view_of(values_, each == 0 ? 1U : static_cast<std::uint32_t>(each));

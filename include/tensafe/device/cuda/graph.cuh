@@ -141,7 +141,7 @@ class graph_cache {
     /// @throws parameter_error unless there is room for one
     explicit graph_cache(std::size_t capacity = 4) : capacity_(capacity) {
         if (capacity == 0) {
-            throw parameter_error("exec::graph_cache: got capacity 0, wanted 1 or more");
+            throw parameter_error("exec::graph_cache: got capacity 0, expected 1 or more");
         }
     }
     graph_cache(graph_cache&&) noexcept = default;

@@ -18,7 +18,7 @@ namespace tensafe::exec {
 /// windows on one GPU must end in the reverse order of their making, as they do in scopes.
 class l2_window {
   public:
-    /// @param wanted  false: does nothing, for comparisons
+    /// @param expected  false: does nothing, for comparisons
     /// @throws device_error if the GPU cannot be asked
     l2_window(const cuda& where, const void* data, std::size_t bytes, bool wanted = true)
         : stream_(where.stream) {

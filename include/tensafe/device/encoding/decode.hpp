@@ -95,10 +95,10 @@ void decode_slots_blocks(const Where& where, const block_slot_tables<typename Wh
 namespace detail {
 
 /// The largest subring that one block of threads decodes: 64 coefficients.
-inline constexpr int largest_log_fold = 6;
+inline constexpr int largest_subring_log_n = 6;
 
 /// A factor of arith::shoup.
-struct fold_factor {
+struct trace_factor {
     arith::word value;
     arith::word quotient;
 };
@@ -107,15 +107,15 @@ struct fold_factor {
 template <class Basis>
 struct decode_folded_kernel {
     static constexpr int threads = 32 * Basis::limbs;
-    static constexpr std::uint32_t largest = 1U << largest_log_fold;
+    static constexpr std::uint32_t largest = 1U << largest_subring_log_n;
     struct shared_type {
         arith::word words[Basis::limbs][largest];
         double coefficients[largest];
-        slot_memory<largest_log_fold - 1> slots;
+        slot_memory<largest_subring_log_n - 1> slots;
     };
 
     block_slot_view tables;
-    const fold_factor* factors;  ///< [limb][n]: the inverse factors, 1/n at 0
+    const trace_factor* factors;  ///< [limb][n]: the inverse factors, 1/n at 0
     int log_n;
     const arith::word* sums;
     double scale;
@@ -147,7 +147,7 @@ struct decode_folded_kernel {
             }
         });
         double* const to = slots + output * n;
-        if (log_n < largest_log_fold) {
+        if (log_n < largest_subring_log_n) {
             ctx.last([&](int t) {
                 const auto i = static_cast<std::uint32_t>(t);
                 if (i < n) {
@@ -155,7 +155,7 @@ struct decode_folded_kernel {
                 }
             });
         } else {
-            evaluate_block<largest_log_fold - 1>(ctx, shared.slots, tables, 0, shared.coefficients, to);
+            evaluate_block<largest_subring_log_n - 1>(ctx, shared.slots, tables, 0, shared.coefficients, to);
         }
     }
 
@@ -163,7 +163,7 @@ struct decode_folded_kernel {
     template <int I>
     using policy = arith::shoup<arith::fixed_modulus<Basis::template prime<I>>>;
 
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE fold_factor factor(int limb, std::uint32_t i) const noexcept {
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE trace_factor factor(int limb, std::uint32_t i) const noexcept {
         return factors[(static_cast<std::uint32_t>(limb) << log_n) + i];
     }
 
@@ -175,7 +175,7 @@ struct decode_folded_kernel {
         const std::uint32_t block = lane >> log_half;
         const std::uint32_t x = (block << (log_half + 1)) | (lane & ((1U << log_half) - 1));
         const std::uint32_t y = x + (1U << log_half);
-        const fold_factor w = factor(I, (1U << (log_n - 1 - log_half)) + block);
+        const trace_factor w = factor(I, (1U << (log_n - 1 - log_half)) + block);
         const auto pair = ntt::inverse_butterfly(p, value{shared.words[I][x]}, value{shared.words[I][y]},
                                                  typename policy<I>::factor{w.value, w.quotient});
         shared.words[I][x] = arith::reduce<1>(p.modulus(), pair.first).value;
@@ -192,7 +192,7 @@ struct decode_folded_kernel {
     template <int I>
     TENSAFE_HOST_DEVICE TENSAFE_INLINE arith::word divided(arith::word x) const noexcept {
         constexpr policy<I> p{};
-        const fold_factor w = factor(I, 0);
+        const trace_factor w = factor(I, 0);
         return arith::reduce<1>(p.modulus(),
                                 p.multiply_word(x, typename policy<I>::factor{w.value, w.quotient}))
             .value;
@@ -201,21 +201,21 @@ struct decode_folded_kernel {
 
 }  // namespace detail
 
-/// The tables that decode_folded_blocks reads, for a subring of degree 2^log_n <= 64: inverse transforms
-/// modulo the primes of the basis with the points of rns::shared_fold_plan, and the slot transform. Some KiB.
-/// Immutable; shared by any number of launches while it exists.
+/// The tables that decode_trace_blocks reads, for a subring of degree 2^log_n <= 64: inverse transforms
+/// modulo the primes of the basis with the points of rns::shared_subring_plan, and the slot transform. Some
+/// KiB. Immutable; shared by any number of launches while it exists.
 template <class Basis, class Space>
-class block_fold_tables {
+class block_trace_tables {
   public:
-    static constexpr int max_log_n = std::min(detail::largest_log_fold, Basis::log_n);
+    static constexpr int max_log_n = std::min(detail::largest_subring_log_n, Basis::log_n);
 
     /// Builds the tables and waits until they are uploaded.
     /// @throws parameter_error unless 1 <= log_n <= max_log_n
     template <class Where>
-    block_fold_tables(const Where& where, int log_n) : slots_(where, checked(log_n)) {
-        std::vector<detail::fold_factor> factors;
+    block_trace_tables(const Where& where, int log_n) : slots_(where, checked(log_n)) {
+        std::vector<detail::trace_factor> factors;
         rns::for_each_limb<Basis>([&]<int I>() {
-            const auto& plan = rns::shared_fold_plan<Basis::log_n, Basis::template prime<I>>(log_n);
+            const auto& plan = rns::shared_subring_plan<Basis::log_n, Basis::template prime<I>>(log_n);
             const auto first = plan.degree_inverse();
             factors.push_back({first.value, first.quotient});
             for (std::size_t i = 1; i < plan.degree(); ++i) {
@@ -223,36 +223,36 @@ class block_fold_tables {
                 factors.push_back({factor.value, factor.quotient});
             }
         });
-        factors_ = memory::buffer<detail::fold_factor, Space>(factors.size(), memory::uninitialized);
-        where.upload(std::span<const detail::fold_factor>(factors), factors_.data());
+        factors_ = memory::buffer<detail::trace_factor, Space>(factors.size(), memory::uninitialized);
+        where.upload(std::span<const detail::trace_factor>(factors), factors_.data());
         where.wait();
     }
 
     int log_n() const noexcept { return slots_.log_n(); }
-    const detail::fold_factor* factors() const noexcept { return factors_.data(); }
+    const detail::trace_factor* factors() const noexcept { return factors_.data(); }
     const block_slot_tables<Space>& slots() const noexcept { return slots_; }
 
   private:
     static int checked(int log_n) {
         if (log_n < 1 || log_n > max_log_n) {
-            throw parameter_error("block_fold_tables: log_n: got " + std::to_string(log_n) +
-                                  ", wanted 1 to " + std::to_string(max_log_n));
+            throw parameter_error("block_trace_tables: log_n: got " + std::to_string(log_n) +
+                                  ", expected 1 to " + std::to_string(max_log_n));
         }
         return log_n;
     }
 
     block_slot_tables<Space> slots_;
-    memory::buffer<detail::fold_factor, Space> factors_;
+    memory::buffer<detail::trace_factor, Space> factors_;
 };
 
-/// ckks::decode_folded for `outputs` folded messages, with the same bits: inverse transform of the subring,
+/// ckks::decode_trace for `outputs` traced messages, with the same bits: inverse transform of the subring,
 /// reconstruction, division by the scale, slots. One launch, one block for each output.
 /// @tparam Basis the primes that hold the messages: rns::prefix of the chain
 /// @param sums [output][limb][n], n = 2^tables.log_n(): evaluation form of the subring, in [0, q)
 /// @param slots [output][n/2], real and imaginary part in turn, 16-byte aligned
 template <class Basis, class Where>
-void decode_folded_blocks(const Where& where, const block_fold_tables<Basis, typename Where::space>& tables,
-                          const arith::word* sums, double scale, double* slots, std::size_t outputs) {
+void decode_trace_blocks(const Where& where, const block_trace_tables<Basis, typename Where::space>& tables,
+                         const arith::word* sums, double scale, double* slots, std::size_t outputs) {
     if (outputs != 0) {
         where.launch(detail::decode_folded_kernel<Basis>{tables.slots().view(), tables.factors(),
                                                          tables.log_n(), sums, scale, slots},

@@ -67,7 +67,7 @@ class block_slot_tables {
   private:
     static int checked(int log_n) {
         if (log_n < slot_transform::min_log_n || log_n > slot_transform::max_log_n) {
-            throw parameter_error("block_slot_tables: log_n: got " + std::to_string(log_n) + ", wanted " +
+            throw parameter_error("block_slot_tables: log_n: got " + std::to_string(log_n) + ", expected " +
                                   std::to_string(slot_transform::min_log_n) + " to " +
                                   std::to_string(slot_transform::max_log_n));
         }

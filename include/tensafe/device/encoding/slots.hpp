@@ -527,7 +527,7 @@ struct to_coefficients_direct_kernel {
 inline void check_tables(const char* where, int got, int wanted) {
     if (got != wanted) {
         throw parameter_error(std::string(where) + ": got tables for log_n = " + std::to_string(got) +
-                              ", wanted " + std::to_string(wanted));
+                              ", expected " + std::to_string(wanted));
     }
 }
 
@@ -604,7 +604,7 @@ void to_coefficients_blocks(const Where& where, const block_slot_tables<typename
         where.launch(detail::to_coefficients_kernel<LogN - 1, Load>{view, load, coefficients}, {polynomials});
     } else {
         if (work == nullptr) {
-            throw parameter_error("to_coefficients_blocks: got no work space, wanted N words for each of " +
+            throw parameter_error("to_coefficients_blocks: got no work space, expected N words for each of " +
                                   std::to_string(count) + " polynomials, since N is above 2^14");
         }
         using cut = detail::slot_cut<LogN - 1>;

@@ -150,7 +150,7 @@ class host_blocks {
         if (grid.x > 0x7fffffffU || grid.y > 65535 || grid.z > 65535) {
             throw parameter_error("exec::host_blocks: got a grid of " + std::to_string(grid.x) + " x " +
                                   std::to_string(grid.y) + " x " + std::to_string(grid.z) +
-                                  " blocks, wanted at most 2^31 - 1 x 65535 x 65535");
+                                  " blocks, expected at most 2^31 - 1 x 65535 x 65535");
         }
         if (launches_ != nullptr) {
             ++*launches_;

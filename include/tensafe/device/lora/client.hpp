@@ -2,7 +2,7 @@
 
 #include <tensafe/arith/word.hpp>
 #include <tensafe/ckks/keys.hpp>
-#include <tensafe/ckks/zero.hpp>
+#include <tensafe/ckks/rerandomization.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/device/ckks/encrypt.hpp>
 #include <tensafe/device/ckks/keys.hpp>
@@ -14,7 +14,7 @@
 #include <tensafe/device/lora/open.hpp>
 #include <tensafe/device/memory/staging.hpp>
 #include <tensafe/device/ntt/transform.hpp>
-#include <tensafe/device/rns/fold.hpp>
+#include <tensafe/device/rns/trace.hpp>
 #include <tensafe/device/wire/bits.hpp>
 #include <tensafe/lora/packing/coefficient_tiles.hpp>
 #include <tensafe/random/generator.hpp>
@@ -68,7 +68,8 @@ struct scale_kernel {
                 const bool finite = squared - squared == 0;
                 const double norm = std::sqrt(squared);
                 constexpr double least = 0x1p-500;
-                scales[token] = finite ? largest / (norm < least ? least : norm) / record->headroom : 0.0;
+                scales[token] =
+                    finite ? largest / (norm < least ? least : norm) / record->overflow_margin : 0.0;
                 if (!finite) {
                     status[token] |= status_not_finite;
                 }
@@ -77,7 +78,7 @@ struct scale_kernel {
     }
 };
 
-/// Answers from wanted coefficients, and for calibrated ranges the check that none wrapped around. One block
+/// Answers from target coefficients, and for calibrated ranges the check that none wrapped around. One block
 /// for each token.
 template <class Layout>
 struct answer_kernel {
@@ -86,7 +87,7 @@ struct answer_kernel {
 
     const double* coefficients;  ///< [token][output * rows + k]
     const double* scales;
-    const double* weights;  ///< of check rows: [check of a group][row of the group]; not for rigorous
+    const double* weights;  ///< of checksum rows: [check of a group][row of the group]; not for rigorous
     double* answers;        ///< [token][rank]
     std::uint32_t* status;
     double row_norm;
@@ -94,7 +95,7 @@ struct answer_kernel {
     double modulus;
     std::uint32_t rank;
     std::uint32_t stride;       ///< coefficients of a token
-    std::uint32_t first_check;  ///< where those of check rows start
+    std::uint32_t first_check;  ///< where those of checksum rows start
     std::uint32_t checks;
 
     template <class Context>
@@ -117,9 +118,9 @@ struct answer_kernel {
   private:
     template <class Context>
     TENSAFE_HOST_DEVICE void check(Context& ctx, const double* values, std::uint32_t j) const {
-        constexpr auto group = static_cast<std::uint32_t>(rows_per_check);
-        constexpr auto per_group = static_cast<std::uint32_t>(checks_per_group);
-        constexpr auto per_output = static_cast<std::uint32_t>(Layout::checks_per_output);
+        constexpr auto group = static_cast<std::uint32_t>(rows_per_checksum);
+        constexpr auto per_group = static_cast<std::uint32_t>(checksums_per_group);
+        constexpr auto per_output = static_cast<std::uint32_t>(Layout::checksums_per_output);
         const std::uint32_t first = j / per_group * group;
         const std::uint32_t end = first + group < rank ? first + group : rank;
         double sum = 0;
@@ -130,7 +131,7 @@ struct answer_kernel {
             first_check + j / per_output * static_cast<std::uint32_t>(Layout::rows) + j % per_output;
         const double multiples = (sum - values[at]) / modulus;
         const double lost = multiples - std::nearbyint(multiples);
-        if (!(lost < check_tolerance && lost > -check_tolerance)) {
+        if (!(lost < checksum_tolerance && lost > -checksum_tolerance)) {
             ctx.atomic_or(status + ctx.block().x, status_range_exceeded);
         }
     }
@@ -138,13 +139,13 @@ struct answer_kernel {
 
 }  // namespace detail
 
-/// A client's zero key for a server's nonce: what block_server::add_client takes, and
+/// A client's re-randomization key for a server's nonce: what block_server::add_client takes, and
 /// lora::server::zeros_for.
 template <ckks::parameter_set P>
-ckks::zero_key<P, request_level<P>> make_zero_key(exec::host where, const ckks::secret_key<P>& key,
-                                                  const random::seed& server_nonce) {
+ckks::rerandomization_key<P, request_level<P>> make_rerandomization_key(const ckks::secret_key<P>& key,
+                                                                        const random::seed& server_nonce) {
     random::generator generator;
-    return ckks::make_zero_key<request_level<P>>(where, key, server_nonce, generator);
+    return ckks::make_rerandomization_key<request_level<P>>(key, server_nonce, generator);
 }
 
 /// The clients' side of encrypted LoRA on a device: encrypts batches of hidden states and opens the replies,
@@ -174,7 +175,7 @@ class block_client<P, Where, coefficient_tiles<Rows>, Protection> {
   public:
     using packing = coefficient_tiles<Rows>;
     using layout_type = lora::layout<P, packing, Protection>;
-    using basis = typename folded_product<P>::basis;
+    using basis = typename traced_product<P>::basis;
     using requests = request_batch<P, Where>;
     using replies = reply_batch<P, Where, packing, Protection>;
 
@@ -270,9 +271,9 @@ class block_client<P, Where, coefficient_tiles<Rows>, Protection> {
         where.upload(std::span<const block_output>(places.outputs), outputs_.data());
         if constexpr (layout_type::can_wrap) {
             std::vector<double> weights;
-            for (std::size_t k = 0; k < detail::checks_per_group; ++k) {
-                for (std::size_t r = 0; r < detail::rows_per_check; ++r) {
-                    weights.push_back(detail::check_weight(r, k));
+            for (std::size_t k = 0; k < detail::checksums_per_group; ++k) {
+                for (std::size_t r = 0; r < detail::rows_per_checksum; ++r) {
+                    weights.push_back(detail::checksum_weight(r, k));
                 }
             }
             check_weights_ =
@@ -289,45 +290,45 @@ class block_client<P, Where, coefficient_tiles<Rows>, Protection> {
     /// First step, on the host: a batch of hidden states, their scales, and fresh seeds.
     /// @param states     tokens x d
     /// @param client_of  whose key encrypts each token, by its place among `keys`; one client can do without
-    /// @param headroom   scales are divided by it: for another try after range_exceeded_error
+    /// @param overflow margin   scales are divided by it: for another try after range_exceeded_error
     /// @throws shape_error for more tokens than the workspace has room for, or no whole number of states;
-    ///         parameter_error for a client that does not exist or a bad headroom; encoding_error for an
-    ///         entry that is no finite number; entropy_error
+    ///         parameter_error for a client that does not exist or a bad overflow margin; encoding_error for
+    ///         an entry that is no finite number; entropy_error
     void stage(workspace& work, std::span<const float> states, std::span<const std::uint32_t> client_of = {},
-               double headroom = 1) {
+               double overflow_margin = 1) {
         withdraw(work.record_.host[0], work.tokens_);
         const std::size_t tokens = states.size() / layout_.d;
         if (states.size() % layout_.d != 0) {
             throw shape_error("block_client::stage: got " + std::to_string(states.size()) +
-                              " entries, wanted whole hidden states of " + std::to_string(layout_.d));
+                              " entries, expected whole hidden states of " + std::to_string(layout_.d));
         }
-        check(work, tokens, client_of, headroom);
+        check(work, tokens, client_of, overflow_margin);
         for (std::size_t t = 0; t < tokens; ++t) {
             const auto state = states.subspan(t * layout_.d, layout_.d);
             try {
                 work.scales_.host[t] =
-                    layout_.message_scale(budget_, detail::norm_of_state(state, layout_.d)) / headroom;
+                    layout_.message_scale(budget_, detail::norm_of_state(state, layout_.d)) / overflow_margin;
             } catch (const encoding_error& e) {
                 throw encoding_error("block_client::stage: token " + std::to_string(t) + ": " + e.what());
             }
         }
         std::copy(states.begin(), states.end(), work.states_.host.begin());
         work.device_states_ = nullptr;
-        draw(work, tokens, client_of, headroom);
+        draw(work, tokens, client_of, overflow_margin);
     }
 
     /// The same for hidden states that are on the device already; their norms are taken there. An entry that
     /// is no finite number shows at `check`.
     /// @param states  tokens x d in the memory of Where, until `encrypt` is done
     void stage_on_device(workspace& work, const float* states, std::size_t tokens,
-                         std::span<const std::uint32_t> client_of = {}, double headroom = 1) {
+                         std::span<const std::uint32_t> client_of = {}, double overflow_margin = 1) {
         withdraw(work.record_.host[0], work.tokens_);
         if (states == nullptr) {
             throw parameter_error("block_client::stage_on_device: got a null pointer for the hidden states");
         }
-        check(work, tokens, client_of, headroom);
+        check(work, tokens, client_of, overflow_margin);
         work.device_states_ = states;
-        draw(work, tokens, client_of, headroom);
+        draw(work, tokens, client_of, overflow_margin);
     }
 
     /// Second step: enqueues the encryption of what is staged. One upload, and five launches; seven for
@@ -340,7 +341,7 @@ class block_client<P, Where, coefficient_tiles<Rows>, Protection> {
         const std::size_t inputs = layout_.inputs();
         if (to.d() != layout_.d || to.inputs() != inputs || to.block() != layout_type::block) {
             throw shape_error("block_client::encrypt: got requests of " + std::to_string(to.d()) +
-                              " entries, wanted " + std::to_string(layout_.d));
+                              " entries, expected " + std::to_string(layout_.d));
         }
         to.set_tokens(work.tokens_);
         const auto tokens = static_cast<std::uint32_t>(work.tokens_);
@@ -383,13 +384,13 @@ class block_client<P, Where, coefficient_tiles<Rows>, Protection> {
         if (from.tokens() != work.tokens_ || !(from.layout() == layout_)) {
             throw shape_error("block_client::decrypt: got replies to " + std::to_string(from.tokens()) +
                               " tokens of a " + std::to_string(from.layout().rank) + " x " +
-                              std::to_string(from.layout().d) + " matrix, wanted " +
+                              std::to_string(from.layout().d) + " matrix, expected " +
                               std::to_string(work.tokens_) + " of a " + std::to_string(layout_.rank) + " x " +
                               std::to_string(layout_.d) + " matrix");
         }
         const auto outputs = static_cast<std::uint32_t>(layout_.outputs());
         open_blocks<P>(where, from.bytes(), stride_, outputs_.data(), outputs, work.tokens_, windows_.data(),
-                       work.client_of_.device, layout_type::fold_log_n(), work.values_.data(),
+                       work.client_of_.device, layout_type::subring_log_n(), work.values_.data(),
                        work.status_.device, status_malformed_reply);
         detail::answer_kernel<layout_type> answer{};
         answer.coefficients = work.values_.data();
@@ -421,7 +422,7 @@ class block_client<P, Where, coefficient_tiles<Rows>, Protection> {
         check_staged("block_client::collect", work.tokens_);
         if (answers.size() != work.tokens_ * layout_.rank) {
             throw shape_error("block_client::collect: got room for " + std::to_string(answers.size()) +
-                              " answers, wanted " + std::to_string(work.tokens_ * layout_.rank));
+                              " answers, expected " + std::to_string(work.tokens_ * layout_.rank));
         }
         for (std::size_t t = 0; t < work.tokens_; ++t) {
             const auto at = static_cast<std::ptrdiff_t>(t * layout_.rank);
@@ -452,7 +453,7 @@ class block_client<P, Where, coefficient_tiles<Rows>, Protection> {
     static constexpr std::size_t words_ = P::degree * static_cast<std::size_t>(basis::limbs);
     static constexpr auto Rows_ = static_cast<std::size_t>(Rows);
     static_assert(layout_type::block >= 2, "lora::block_client: two entries at least in one input");
-    static_assert(layout_type::fold_log_n() <= rns::most_fold_log_n,
+    static_assert(layout_type::subring_log_n() <= rns::most_subring_log_n,
                   "lora::block_client: at most 64 rows in a plaintext");
 
     static const layout_type& checked(const layout_type& layout) {
@@ -461,16 +462,16 @@ class block_client<P, Where, coefficient_tiles<Rows>, Protection> {
     }
 
     void check(const workspace& work, std::size_t tokens, std::span<const std::uint32_t> client_of,
-               double headroom) const {
+               double overflow_margin) const {
         check_workspace("block_client::stage", work.layout_, layout_);
         if (client_of.empty() && clients() > 1) {
             throw parameter_error(
-                "block_client::stage: got no client numbers, wanted one for each token: there are " +
+                "block_client::stage: got no client numbers, expected one for each token: there are " +
                 std::to_string(clients()) + " clients");
         }
         if (tokens == 0 || tokens > work.largest_) {
-            throw shape_error("block_client::stage: got " + std::to_string(tokens) + " tokens, wanted 1 to " +
-                              std::to_string(work.largest_));
+            throw shape_error("block_client::stage: got " + std::to_string(tokens) +
+                              " tokens, expected 1 to " + std::to_string(work.largest_));
         }
         if (!client_of.empty() && client_of.size() != tokens) {
             throw shape_error("block_client::stage: got " + std::to_string(client_of.size()) +
@@ -479,17 +480,17 @@ class block_client<P, Where, coefficient_tiles<Rows>, Protection> {
         for (const std::uint32_t client : client_of) {
             if (client >= clients()) {
                 throw parameter_error("block_client::stage: got client number " + std::to_string(client) +
-                                      ", wanted less than " + std::to_string(clients()));
+                                      ", expected less than " + std::to_string(clients()));
             }
         }
-        if (!(headroom >= 1 && headroom <= 0x1p20)) {
-            throw parameter_error("block_client::stage: got a headroom of " + std::to_string(headroom) +
-                                  ", wanted 1 to 2^20");
+        if (!(overflow_margin >= 1 && overflow_margin <= 0x1p20)) {
+            throw parameter_error("block_client::stage: got a overflow margin of " +
+                                  std::to_string(overflow_margin) + ", expected 1 to 2^20");
         }
     }
 
     void draw(workspace& work, std::size_t tokens, std::span<const std::uint32_t> client_of,
-              double headroom) {
+              double overflow_margin) {
         // In the order of lora::client: the seed of a token's c1, then those of its errors.
         const std::size_t of_token = 1 + layout_.inputs();
         const std::span<random::seed> drawn = work.drawn_.span().first(tokens * of_token);
@@ -502,7 +503,7 @@ class block_client<P, Where, coefficient_tiles<Rows>, Protection> {
         }
         memory::wipe(drawn.data(), drawn.size_bytes());
         batch_record& record = work.record_.host[0];
-        record = {record.number + 1, tokens, work.device_states_, headroom};
+        record = {record.number + 1, tokens, work.device_states_, overflow_margin};
         std::fill(work.status_.host.begin(), work.status_.host.end(), status_pending);
         work.tokens_ = tokens;
     }
@@ -529,10 +530,11 @@ class block_client<P, Where, coefficient_tiles<Rows>, Protection> {
                 throw format_error(token + "the reply has unused bits set, or was erased by the server");
             }
             if ((status[t] & status_range_exceeded) != 0) {
-                throw range_exceeded_error(token +
-                                           "an answer passed the calibrated range and wrapped around; "
-                                           "encrypt this hidden state again with more headroom, or use "
-                                           "the range policy lora::rigorous");
+                throw range_exceeded_error(
+                    token +
+                    "an answer passed the calibrated range and wrapped around; "
+                    "encrypt this hidden state again with more overflow margin, or use "
+                    "the range policy lora::rigorous");
             }
         }
     }

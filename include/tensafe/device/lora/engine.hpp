@@ -37,9 +37,9 @@ struct enqueue_directly {
 /// all its round trips, and one wait, during which the processor is free.
 ///
 /// Groups of one shape share a workspace. A hidden state that cannot be encrypted, or an answer that passes a
-/// calibrated range, is the error of its own round trip. The latter can be tried again with headroom doubled
-/// each time, up to `tries` tries; the default is one, because a second try tells the server that this hidden
-/// state had an answer that large.
+/// calibrated range, is the error of its own round trip. The latter can be tried again with overflow margin
+/// doubled each time, up to `tries` tries; the default is one, because a second try tells the server that
+/// this hidden state had an answer that large.
 ///
 /// Stages with clients and servers, so nobody else may stage with them meanwhile. One thread at a time.
 /// Hidden states and answers are wiped with the engine.
@@ -70,10 +70,10 @@ class block_engine {
           sorter_("block_engine", tries, largest_batch),
           enqueue_(std::move(enqueue)) {
         if (groups_.empty()) {
-            throw parameter_error("block_engine: got no groups, wanted one or more");
+            throw parameter_error("block_engine: got no groups, expected one or more");
         }
         if (largest_ == 0) {
-            throw shape_error("block_engine: got room for 0 round trips, wanted 1 or more");
+            throw shape_error("block_engine: got room for 0 round trips, expected 1 or more");
         }
         std::size_t most_d = 0;
         std::size_t most_rows = 0;
@@ -97,10 +97,11 @@ class block_engine {
     /// Answers each round trip of the batch or sets its error: shape_error or parameter_error for a wrong
     /// size or group, encoding_error, range_exceeded_error, entropy_error, device_error.
     void run(std::span<serving::request> batch) {
-        sorter_.run(
-            *this, batch,
-            [&](std::size_t group, std::span<const std::size_t> members, double headroom,
-                std::vector<std::size_t>& again) { run_group(batch, group, members, headroom, again); });
+        sorter_.run(*this, batch,
+                    [&](std::size_t group, std::span<const std::size_t> members, double overflow_margin,
+                        std::vector<std::size_t>& again) {
+                        run_group(batch, group, members, overflow_margin, again);
+                    });
     }
 
   private:
@@ -128,7 +129,7 @@ class block_engine {
         }
         if (group.key >= group.client->clients() || group.number >= group.server->clients()) {
             throw parameter_error(where + ": got key " + std::to_string(group.key) + " and client number " +
-                                  std::to_string(group.number) + ", wanted less than " +
+                                  std::to_string(group.number) + ", expected less than " +
                                   std::to_string(group.client->clients()) + " and " +
                                   std::to_string(group.server->clients()));
         }
@@ -146,7 +147,7 @@ class block_engine {
     }
 
     void run_group(std::span<serving::request> batch, std::size_t g, std::span<const std::size_t> members,
-                   double headroom, std::vector<std::size_t>& again) {
+                   double overflow_margin, std::vector<std::size_t>& again) {
         const group_type& group = groups_[g];
         workspace& work = *workspaces_[place_of_[g]];
         const std::size_t entries = d(g);
@@ -169,7 +170,7 @@ class block_engine {
         std::fill_n(keys_.begin(), tokens, group.key);
         std::fill_n(numbers_.begin(), tokens, group.number);
         group.client->stage(work.of_client, states_.span().first(tokens * entries),
-                            std::span<const std::uint32_t>(keys_).first(tokens), headroom);
+                            std::span<const std::uint32_t>(keys_).first(tokens), overflow_margin);
         group.server->stage(work.of_server, std::span<const std::uint32_t>(numbers_).first(tokens));
         try {
             enqueue_(where_, g * (largest_ + 1) + tokens, [&](const Where& where) {

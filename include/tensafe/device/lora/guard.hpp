@@ -29,7 +29,7 @@ struct batch_record {
     std::uint64_t number = 0;  ///< of the staging: no two have the same
     std::uint64_t tokens = 0;
     const void* states = nullptr;  ///< hidden states that are on the device already
-    double headroom = 1;
+    double overflow_margin = 1;
 };
 
 /// Starts a batch: sets its status words to 0, or to status_stale if the staging was seen before or is of
@@ -107,7 +107,7 @@ void check_workspace(const char* who, const Layout& of_workspace, const Layout& 
     if (!(of_workspace == wanted)) {
         throw shape_error(std::string(who) + ": got a workspace made for a " +
                           std::to_string(of_workspace.rank) + " x " + std::to_string(of_workspace.d) +
-                          " matrix, wanted one for this " + std::to_string(wanted.rank) + " x " +
+                          " matrix, expected one for this " + std::to_string(wanted.rank) + " x " +
                           std::to_string(wanted.d) + " matrix");
     }
 }
@@ -120,7 +120,7 @@ inline void check_staged(const char* who, std::size_t tokens) {
 /// @throws shape_error unless there is room for a token
 inline std::size_t checked_room(const char* who, std::size_t largest) {
     if (largest == 0) {
-        throw shape_error(std::string(who) + ": got a workspace for 0 tokens, wanted 1 or more");
+        throw shape_error(std::string(who) + ": got a workspace for 0 tokens, expected 1 or more");
     }
     return largest;
 }

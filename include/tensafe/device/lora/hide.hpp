@@ -4,15 +4,15 @@
 #include <tensafe/arith/shoup.hpp>
 #include <tensafe/arith/small.hpp>
 #include <tensafe/arith/word.hpp>
-#include <tensafe/ckks/flood.hpp>
+#include <tensafe/ckks/flooding.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/macros.hpp>
 #include <tensafe/device/core/with_index.hpp>
 #include <tensafe/device/exec/context.hpp>
 #include <tensafe/device/lora/messages.hpp>
 #include <tensafe/device/ntt/words.hpp>
-#include <tensafe/device/rns/fold.hpp>
 #include <tensafe/device/rns/switch.hpp>
+#include <tensafe/device/rns/trace.hpp>
 #include <tensafe/rns/basis.hpp>
 
 #include <cstddef>
@@ -25,15 +25,14 @@ namespace tensafe::lora {
 /// memory of the device. What hide_c0_blocks reads is secret until it is hidden: e0, e1 and floods are the
 /// caller's to wipe.
 struct block_hiding {
-    const arith::word* c0_sums = nullptr;  ///< [product][limb][2^fold_log_n][c0_parts], evaluation form
+    const arith::word* c0_sums = nullptr;  ///< [product][limb][2^subring_log_n][c0_parts], evaluation form
     std::uint32_t c0_parts = 1;            ///< neighbours that add up to one block sum
     /// The same of the encryptions of zero, unless c0_sums has them in it already.
     const arith::word* zero_sums = nullptr;
     std::uint32_t zero_parts = 1;
-    const std::int8_t* e0 = nullptr;  ///< 2^fold_log_n for each product, the next e0_stride further on
+    const std::int8_t* e0 = nullptr;  ///< 2^subring_log_n for each product, the next e0_stride further on
     std::uint32_t e0_stride = 0;
-    const arith::wide* floods =
-        nullptr;  ///< sums as privacy::flood::sample draws them, not centred; likewise
+    const arith::wide* floods = nullptr;  ///< sums as ckks::flood::sample draws them, not centred; likewise
     std::uint32_t flood_stride = 0;
 
     const arith::word* c1 = nullptr;  ///< [product][limb][N], coefficient form, with the zero's a*v
@@ -53,14 +52,14 @@ template <class Basis>
 struct hide_c0_kernel {
     static constexpr int threads = 32 * Basis::limbs;
     static_assert(threads <= 1024);
-    static constexpr std::uint32_t most = std::uint32_t{1} << rns::most_fold_log_n;
+    static constexpr std::uint32_t most = std::uint32_t{1} << rns::most_subring_log_n;
     struct shared_type {
         arith::word words[Basis::limbs][most];
         std::uint32_t values[most];
     };
 
     block_hiding p;
-    const rns::fold_factor* factors;
+    const rns::trace_factor* factors;
     arith::word minus_centre[Basis::limbs];
     std::uint32_t log_n;
 
@@ -162,7 +161,7 @@ struct hide_c0_kernel {
             rns::fold_scale<modulus::value()>(word, factors + static_cast<std::uint32_t>(I) * n);
         const arith::word noisy =
             arith::plus_small<modulus::value()>(coefficient, p.e0[product * p.e0_stride + k]);
-        // As privacy::flood::add_to.
+        // As ckks::flood::add_to.
         const arith::wide flood = p.floods[product * p.flood_stride + k];
         const arith::below<4, modulus> sum = fixed.multiply_word(arith::high_word(flood), power) +
                                              fixed.reduce_word(arith::low_word(flood), one);
@@ -235,40 +234,40 @@ struct hide_c1_kernel {
 inline void check_hiding(const char* who, const block_hiding& p) {
     if (p.tokens == 0 || p.outputs == 0) {
         throw shape_error(std::string(who) + ": got " + std::to_string(p.tokens) + " tokens and " +
-                          std::to_string(p.outputs) + " outputs, wanted at least one of each");
+                          std::to_string(p.outputs) + " outputs, expected at least one of each");
     }
     if (p.stride % 16 != 0) {
         throw shape_error(std::string(who) + ": got replies of " + std::to_string(p.stride) +
-                          " bytes, wanted a multiple of 16");
+                          " bytes, expected a multiple of 16");
     }
 }
 
 }  // namespace detail
 
 /// c0 of all products into their replies, in one launch: adds block sums of products and zeros, takes them to
-/// coefficients, adds e0 and the flood, switches to the output's width and packs the first `wanted`
+/// coefficients, adds e0 and the flood, switches to the output's width and packs the first `expected`
 /// coefficients: the bytes of lora::protect and lora::pack. No branch or index depends on a value.
 /// @throws shape_error if there are no products or strides are too small; parameter_error unless flood.bits
 ///         is in [1, 120]
 template <class Basis, class Where, int Terms>
-void hide_c0_blocks(const Where& where, const rns::block_fold<Basis, typename Where::space>& fold,
-                    privacy::flood<Terms> flood, const block_hiding& p) {
+void hide_c0_blocks(const Where& where, const rns::block_trace<Basis, typename Where::space>& trace,
+                    ckks::flood<Terms> flood, const block_hiding& p) {
     detail::check_hiding("hide_c0_blocks", p);
-    const std::uint32_t n = std::uint32_t{1} << fold.log_n();
+    const std::uint32_t n = std::uint32_t{1} << trace.log_n();
     if (p.c0_parts == 0 || p.zero_parts == 0 || p.e0_stride < n || p.flood_stride < n) {
         throw shape_error("hide_c0_blocks: got " + std::to_string(p.c0_parts) + " and " +
                           std::to_string(p.zero_parts) + " parts, and strides of " +
                           std::to_string(p.e0_stride) + " and " + std::to_string(p.flood_stride) +
-                          ", wanted at least 1, and " + std::to_string(n));
+                          ", expected at least 1, and " + std::to_string(n));
     }
-    if (flood.bits < 1 || flood.bits > privacy::flood<Terms>::max_bits) {
+    if (flood.bits < 1 || flood.bits > ckks::flood<Terms>::max_bits) {
         throw parameter_error("hide_c0_blocks: bits of the flood: got " + std::to_string(flood.bits) +
-                              ", wanted 1 to " + std::to_string(privacy::flood<Terms>::max_bits));
+                              ", expected 1 to " + std::to_string(ckks::flood<Terms>::max_bits));
     }
     detail::hide_c0_kernel<Basis> kernel{};
     kernel.p = p;
-    kernel.factors = fold.factors();
-    kernel.log_n = static_cast<std::uint32_t>(fold.log_n());
+    kernel.factors = trace.factors();
+    kernel.log_n = static_cast<std::uint32_t>(trace.log_n());
     rns::for_each_limb<Basis>([&]<int I>() {
         constexpr arith::word q = Basis::template prime<I>;
         kernel.minus_centre[I] = q - rns::variable_arithmetic<q>.reduce_any(flood.centre());
@@ -277,8 +276,8 @@ void hide_c0_blocks(const Where& where, const rns::block_fold<Basis, typename Wh
 }
 
 /// c1 of all products into their replies, in one launch: adds e1, switches to the output's width and packs:
-/// the bytes of wire::pack_bits of rns::switch_modulus. 8 * limbs + 1 bytes read for each coefficient, bits /
-/// 8 written. No branch or index depends on a value.
+/// the bytes of memory::pack_bits of rns::switch_modulus. 8 * limbs + 1 bytes read for each coefficient, bits
+/// / 8 written. No branch or index depends on a value.
 /// @throws shape_error if there are no products, or replies are not aligned
 template <class Basis, class Where>
 void hide_c1_blocks(const Where& where, const block_hiding& p) {

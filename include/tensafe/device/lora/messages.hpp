@@ -29,7 +29,7 @@ class request_batch {
           seeds_(largest),
           bytes_(largest * inputs_ * input_bytes(), memory::uninitialized) {
         if (largest == 0) {
-            throw shape_error("request_batch: got room for 0 tokens, wanted 1 or more");
+            throw shape_error("request_batch: got room for 0 tokens, expected 1 or more");
         }
     }
 
@@ -46,7 +46,7 @@ class request_batch {
     /// @throws shape_error if there is no room for so many
     void set_tokens(std::size_t tokens) {
         if (tokens == 0 || tokens > largest_) {
-            throw shape_error("request_batch: got " + std::to_string(tokens) + " tokens, wanted 1 to the " +
+            throw shape_error("request_batch: got " + std::to_string(tokens) + " tokens, expected 1 to the " +
                               std::to_string(largest_) + " it was made for");
         }
         tokens_ = tokens;
@@ -64,13 +64,13 @@ class request_batch {
         if (t >= tokens_ || r.tokens != 1 || r.d != d_ || r.block != block_ || r.inputs.size() != inputs_) {
             throw shape_error("request_batch::put: got token " + std::to_string(t) + " of " +
                               std::to_string(tokens_) + ", a request of " + std::to_string(r.d) +
-                              " entries in " + std::to_string(r.inputs.size()) + " ciphertexts, wanted " +
+                              " entries in " + std::to_string(r.inputs.size()) + " ciphertexts, expected " +
                               std::to_string(d_) + " in " + std::to_string(inputs_));
         }
         for (const auto& input : r.inputs) {
             if (input.size() != input_bytes()) {
                 throw shape_error("request_batch::put: got a ciphertext of " + std::to_string(input.size()) +
-                                  " bytes, wanted " + std::to_string(input_bytes()));
+                                  " bytes, expected " + std::to_string(input_bytes()));
             }
         }
         where.upload(std::span<const random::seed>(&r.seed, 1), seeds_.data() + t);
@@ -134,8 +134,8 @@ struct block_outputs {
         for (std::size_t o = 0; o < layout.outputs(); ++o) {
             const int bits = layout.reply_bits(budget, o);
             const std::size_t wanted = layout.wanted(o);
-            const std::size_t c1 = next(wire::packed_bytes(degree_of(layout), bits));
-            const std::size_t c0 = next(wire::packed_bytes(wanted, bits));
+            const std::size_t c1 = next(memory::packed_bytes(degree_of(layout), bits));
+            const std::size_t c0 = next(memory::packed_bytes(wanted, bits));
             outputs.push_back({static_cast<std::uint32_t>(bits), static_cast<std::uint32_t>(wanted), c0, c1});
         }
     }
@@ -160,7 +160,7 @@ class reply_batch {
     reply_batch(const layout_type& layout, std::size_t largest)
         : layout_(layout), places_(layout), largest_(largest), bytes_(largest * places_.stride) {
         if (largest == 0) {
-            throw shape_error("reply_batch: got room for 0 tokens, wanted 1 or more");
+            throw shape_error("reply_batch: got room for 0 tokens, expected 1 or more");
         }
     }
 
@@ -175,7 +175,7 @@ class reply_batch {
     /// @throws shape_error if there is no room for so many
     void set_tokens(std::size_t tokens) {
         if (tokens == 0 || tokens > largest_) {
-            throw shape_error("reply_batch: got " + std::to_string(tokens) + " tokens, wanted 1 to the " +
+            throw shape_error("reply_batch: got " + std::to_string(tokens) + " tokens, expected 1 to the " +
                               std::to_string(largest_) + " it was made for");
         }
         tokens_ = tokens;
@@ -227,10 +227,10 @@ class reply_batch {
 
   private:
     std::size_t c0_bytes(std::size_t o) const noexcept {
-        return wire::packed_bytes(places_.outputs[o].wanted, static_cast<int>(places_.outputs[o].bits));
+        return memory::packed_bytes(places_.outputs[o].wanted, static_cast<int>(places_.outputs[o].bits));
     }
     std::size_t c1_bytes(std::size_t o) const noexcept {
-        return wire::packed_bytes(P::degree, static_cast<int>(places_.outputs[o].bits));
+        return memory::packed_bytes(P::degree, static_cast<int>(places_.outputs[o].bits));
     }
     std::uint8_t* c0_at(std::size_t t, std::size_t o) noexcept {
         return bytes_.data() + t * places_.stride + places_.outputs[o].c0_offset;

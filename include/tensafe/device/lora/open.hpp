@@ -173,30 +173,30 @@ struct open_kernel {
 }  // namespace detail
 
 /// The client's side of protected replies to several tokens, in one launch: for each token and output what
-/// lora::open_output gives, bit for bit: 2^fold_log_n values, those beyond `wanted` zero. As additions of c1
-/// selected by a ternary key: no transform. No branch or index depends on key or result.
+/// lora::open_output gives, bit for bit: 2^subring_log_n values, those beyond `expected` zero. As additions
+/// of c1 selected by a ternary key: no transform. No branch or index depends on key or result.
 /// @param replies    one for each token, `stride` bytes apart, 16-byte aligned
-/// @param places     of each output; wanted <= 2^fold_log_n, bits in [1, 32]
-/// @param windows    2N bytes for each client, as ckks::ternary_window lays them out; 4-byte aligned
+/// @param places     of each output; expected <= 2^subring_log_n, bits in [1, 32]
+/// @param windows    2N bytes for each client, as ckks::toeplitz_row lays them out; 4-byte aligned
 /// @param client_of  of each token
-/// @param values     [token][output][2^fold_log_n], secret; wiped by the caller
+/// @param values     [token][output][2^subring_log_n], secret; wiped by the caller
 /// @param status     a word for each token, in which the bits `malformed` are set if unused bits of its reply
 ///                   are, or its c1 is zero (format_error on the host); or none
-/// @throws parameter_error unless fold_log_n is in [0, 6]; shape_error if `stride` is no multiple of 16
+/// @throws parameter_error unless subring_log_n is in [0, 6]; shape_error if `stride` is no multiple of 16
 template <ckks::parameter_set P, class Where>
 void open_blocks(const Where& where, const std::uint8_t* replies, std::size_t stride,
                  const block_output* places, std::uint32_t outputs, std::size_t tokens,
-                 const std::int8_t* windows, const std::uint32_t* client_of, int fold_log_n, double* values,
-                 std::uint32_t* status = nullptr, std::uint32_t malformed = 1) {
-    using basis = typename folded_product<P>::basis;
+                 const std::int8_t* windows, const std::uint32_t* client_of, int subring_log_n,
+                 double* values, std::uint32_t* status = nullptr, std::uint32_t malformed = 1) {
+    using basis = typename traced_product<P>::basis;
     using kernel = detail::open_kernel<basis>;
-    if (fold_log_n < 0 || fold_log_n > 6) {
-        throw parameter_error("open_blocks: fold_log_n: got " + std::to_string(fold_log_n) +
-                              ", wanted 0 to 6");
+    if (subring_log_n < 0 || subring_log_n > 6) {
+        throw parameter_error("open_blocks: subring_log_n: got " + std::to_string(subring_log_n) +
+                              ", expected 0 to 6");
     }
     if (stride % 16 != 0) {
         throw shape_error("open_blocks: got replies of " + std::to_string(stride) +
-                          " bytes, wanted a multiple of 16");
+                          " bytes, expected a multiple of 16");
     }
     if (tokens == 0 || outputs == 0) {
         return;
@@ -211,7 +211,7 @@ void open_blocks(const Where& where, const std::uint8_t* replies, std::size_t st
     k.status = status;
     k.malformed = malformed;
     k.outputs = outputs;
-    k.log_n = static_cast<std::uint32_t>(fold_log_n);
+    k.log_n = static_cast<std::uint32_t>(subring_log_n);
     k.modulus = detail::modulus_of_basis<basis>();
     where.launch(k, exec::grid_shape{static_cast<std::uint32_t>(tokens) * outputs});
 }

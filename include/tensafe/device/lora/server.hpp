@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/ckks/zero.hpp>
+#include <tensafe/ckks/rerandomization.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/device/exec/context.hpp>
 #include <tensafe/device/lora/guard.hpp>
@@ -9,8 +9,8 @@
 #include <tensafe/device/memory/staging.hpp>
 #include <tensafe/device/ntt/transform.hpp>
 #include <tensafe/device/random/samplers.hpp>
-#include <tensafe/device/rns/fold.hpp>
 #include <tensafe/device/rns/products.hpp>
+#include <tensafe/device/rns/trace.hpp>
 #include <tensafe/device/wire/bits.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/packing/coefficient_tiles.hpp>
@@ -28,8 +28,9 @@
 namespace tensafe::lora {
 
 /// The server's side of encrypted LoRA on a device: a packed matrix, stacked adapters being simply more rows,
-/// and the zero keys of its clients. Replies are what lora::server makes of the same requests and seeds, byte
-/// for byte, for one client or many in the same launches. It cannot hold a secret key: no function takes one.
+/// and the re-randomization keys of its clients. Replies are what lora::server makes of the same requests and
+/// seeds, byte for byte, for one client or many in the same launches. It cannot hold a secret key: no
+/// function takes one.
 ///
 /// A batch takes two steps: `stage` on the host draws seeds, `apply` only enqueues work, so that it can be
 /// captured in a graph and replayed after each staging. Every staging draws fresh seeds; a batch that is
@@ -54,10 +55,10 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
   public:
     using packing = coefficient_tiles<Rows>;
     using layout_type = lora::layout<P, packing, Protection>;
-    using basis = typename folded_product<P>::basis;
+    using basis = typename traced_product<P>::basis;
     using requests = request_batch<P, Where>;
     using replies = reply_batch<P, Where, packing, Protection>;
-    using zero_key = ckks::zero_key<P, request_level<P>>;
+    using rerandomization_key = ckks::rerandomization_key<P, request_level<P>>;
 
     /// Memory of one stream of batches of up to `largest` tokens: wiped on release, since it holds products
     /// that are not hidden yet.
@@ -81,11 +82,10 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
               c1_(inputs_ * words_, memory::uninitialized),
               ternary_(outputs_ * P::degree, memory::uninitialized),
               e1_(outputs_ * P::degree, memory::uninitialized),
-              e0_(outputs_ * folded_, memory::uninitialized),
-              floods_(outputs_ * folded_, memory::uninitialized),
+              e0_(outputs_ * trace_, memory::uninitialized),
+              floods_(outputs_ * trace_, memory::uninitialized),
               product_c1_(outputs_ * words_, memory::uninitialized),
-              product_c0_(outputs_ * limbs_ * rns::most_product_blocks<basis>(folded_),
-                          memory::uninitialized),
+              product_c0_(outputs_ * limbs_ * rns::most_product_blocks<basis>(trace_), memory::uninitialized),
               seen_(1),
               status_(largest) {}
 
@@ -134,7 +134,7 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
           budget_(layout_.budget()),
           generator_(std::move(generator)),
           plan_(where),
-          fold_(where, layout_type::fold_log_n()),
+          fold_(where, layout_type::subring_log_n()),
           weights_(layout_.outputs() * layout_.inputs() * words_, memory::uninitialized),
           zero_a_(largest_clients * words_),
           zero_b_(largest_clients * words_),
@@ -142,13 +142,12 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
           stride_(block_outputs(layout_).stride),
           largest_clients_(largest_clients) {
         if (largest_clients == 0) {
-            throw parameter_error("block_server: got room for 0 clients, wanted 1 or more");
+            throw parameter_error("block_server: got room for 0 clients, expected 1 or more");
         }
         layout_.check_matrix(a);
-        const exec::host here;
         for (std::size_t o = 0; o < layout_.outputs(); ++o) {
             for (std::size_t i = 0; i < layout_.inputs(); ++i) {
-                const auto weights = ckks::forward(here, layout_.encode_weights(here, a, budget_, o, i));
+                const auto weights = ckks::forward(layout_.encode_weights(a, budget_, o, i));
                 where.upload(weights.value.words(), weights_.data() + (o * layout_.inputs() + i) * words_);
                 where.wait();
             }
@@ -166,11 +165,11 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
 
     /// Adds a client: the key with which its replies are hidden. Returns its number, from 0 on.
     /// @param nonce      random::fresh_seed(), drawn by this server for the session and sent to the client
-    /// @param key        what the client answered: client::zero_key
+    /// @param key        what the client answered: client::rerandomization_key
     /// @param generator  of the seeds of its zeros; to give an explicit one is for tests
     /// @throws parameter_error if the key was made for another nonce or there is no room; format_error if the
     ///         key is malformed
-    std::uint32_t add_client(const Where& where, const random::seed& nonce, const zero_key& key,
+    std::uint32_t add_client(const Where& where, const random::seed& nonce, const rerandomization_key& key,
                              random::generator generator = random::generator()) {
         if (clients() == largest_clients_) {
             throw parameter_error("block_server::add_client: got one client more than the " +
@@ -178,9 +177,10 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
         }
         if (key.server_nonce != nonce) {
             throw parameter_error(
-                "block_server::add_client: the client made this zero key for another server nonce");
+                "block_server::add_client: the client made this re-randomization key for another server "
+                "nonce");
         }
-        ckks::check_residues<basis>(key.b, "block_server::add_client", "the zero key");
+        ckks::check_residues<basis>(key.b, "block_server::add_client", "the re-randomization key");
         const auto a = ckks::detail::expand_public_key<basis>(random::joint_seed(key.client_nonce, nonce));
         zero_generators_.reserve(clients() + 1);
         where.upload(a.words(), zero_a_.data() + clients() * words_);
@@ -199,12 +199,12 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
         check_workspace("block_server::stage", work.layout_, layout_);
         if (client_of.empty() || client_of.size() > work.largest_) {
             throw shape_error("block_server::stage: got " + std::to_string(client_of.size()) +
-                              " tokens, wanted 1 to " + std::to_string(work.largest_));
+                              " tokens, expected 1 to " + std::to_string(work.largest_));
         }
         for (const std::uint32_t client : client_of) {
             if (client >= clients()) {
                 throw parameter_error("block_server::stage: got client number " + std::to_string(client) +
-                                      ", wanted less than " + std::to_string(clients()));
+                                      ", expected less than " + std::to_string(clients()));
             }
         }
         std::copy(client_of.begin(), client_of.end(), work.client_of_.host.begin());
@@ -232,14 +232,14 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
         if (from.d() != layout_.d || from.block() != layout_type::block ||
             from.inputs() != layout_.inputs() || from.tokens() != work.tokens_) {
             throw shape_error("block_server::apply: got " + std::to_string(from.tokens()) + " requests of " +
-                              std::to_string(from.d()) + " entries, wanted the " +
+                              std::to_string(from.d()) + " entries, expected the " +
                               std::to_string(work.tokens_) + " that are staged, of " +
                               std::to_string(layout_.d));
         }
         if (!(to.layout() == layout_)) {
             throw shape_error("block_server::apply: got room for replies of a " +
                               std::to_string(to.layout().rank) + " x " + std::to_string(to.layout().d) +
-                              " matrix, wanted that of this one, " + std::to_string(layout_.rank) + " x " +
+                              " matrix, expected that of this one, " + std::to_string(layout_.rank) + " x " +
                               std::to_string(layout_.d));
         }
         to.set_tokens(work.tokens_);
@@ -270,18 +270,18 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
         products.tokens = tokens;
         products.inputs = inputs;
         products.outputs = outputs;
-        products.blocks = rns::product_blocks<basis>(tokens, outputs, folded_);
+        products.blocks = rns::product_blocks<basis>(tokens, outputs, trace_);
         rns::multiply_blocks<basis>(where, products);
         ntt::inverse_blocks<basis>(where, plan_, ntt::load_words<basis>{work.product_c1_.data()},
                                    ntt::store_words<basis>{work.product_c1_.data()}, polynomials,
                                    work.product_c1_.data());
         block_hiding hiding;
         hiding.c0_sums = work.product_c0_.data();
-        hiding.c0_parts = products.blocks / folded_;
+        hiding.c0_parts = products.blocks / trace_;
         hiding.e0 = work.e0_.data();
-        hiding.e0_stride = folded_;
+        hiding.e0_stride = trace_;
         hiding.floods = work.floods_.data();
-        hiding.flood_stride = folded_;
+        hiding.flood_stride = trace_;
         hiding.c1 = work.product_c1_.data();
         hiding.e1 = work.e1_.data();
         hiding.places = outputs_.data();
@@ -328,11 +328,11 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
     }
 
   private:
-    static_assert(layout_type::fold_log_n() <= rns::most_fold_log_n,
+    static_assert(layout_type::subring_log_n() <= rns::most_subring_log_n,
                   "lora::block_server: at most 64 rows in a plaintext");
     static constexpr auto limbs_ = static_cast<std::size_t>(basis::limbs);
     static constexpr std::size_t words_ = P::degree * limbs_;
-    static constexpr auto folded_ = static_cast<std::uint32_t>(Rows);
+    static constexpr auto trace_ = static_cast<std::uint32_t>(Rows);
 
     /// Everything random about a batch, in one launch: c1 of the requests, and the zeros and floods.
     void draw(const Where& where, const requests& from, workspace& work) const {
@@ -365,7 +365,7 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
         random::block_draws e0 = ternary;
         e0.kind = random::drawn::centred_binomial;
         e0.domain = random::stream_domain::error;
-        e0.size = folded_;
+        e0.size = trace_;
         e0.out = work.e0_.data();
 
         random::block_draws e1 = e0;
@@ -378,11 +378,11 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
         flood.domain = random::stream_domain::flood;
         flood.lanes = outputs;
         flood.polynomials = tokens * outputs;
-        flood.size = folded_;
+        flood.size = trace_;
         flood.seeds = work.flood_seeds_.device;
         flood.out = work.floods_.data();
         flood.bits = budget_.flood.bits;
-        flood.terms = privacy::bell_flood::terms;
+        flood.terms = ckks::irwin_hall_smudging::terms;
 
         const std::array<random::block_draws, 5> draws{uniform, ternary, e0, e1, flood};
         random::draw_blocks(where, std::span<const random::block_draws>(draws));
@@ -392,7 +392,7 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
     reply_budget budget_;
     random::generator generator_;
     ntt::block_plan<basis, typename Where::space> plan_;
-    rns::block_fold<basis, typename Where::space> fold_;
+    rns::block_trace<basis, typename Where::space> fold_;
     memory::buffer<arith::word, typename Where::space, memory::wipe_on_release> weights_;
     memory::buffer<arith::word, typename Where::space> zero_a_;
     memory::buffer<arith::word, typename Where::space> zero_b_;

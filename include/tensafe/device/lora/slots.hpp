@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/ckks/zero.hpp>
+#include <tensafe/ckks/rerandomization.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/real.hpp>
 #include <tensafe/device/ckks/ciphertext.hpp>
@@ -59,8 +59,8 @@ class slot_request_batch {
     /// @throws shape_error if there is no room for so many
     void set_tokens(std::size_t tokens) {
         if (tokens == 0 || tokens > largest_) {
-            throw shape_error("slot_request_batch: got " + std::to_string(tokens) + " tokens, wanted 1 to " +
-                              std::to_string(largest_));
+            throw shape_error("slot_request_batch: got " + std::to_string(tokens) +
+                              " tokens, expected 1 to " + std::to_string(largest_));
         }
         tokens_ = tokens;
     }
@@ -79,12 +79,12 @@ class slot_request_batch {
         if (t >= tokens_ || r.inputs.size() != inputs_) {
             throw shape_error("slot_request_batch::put: got token " + std::to_string(t) + " of " +
                               std::to_string(tokens_) + ", a request of " + std::to_string(r.inputs.size()) +
-                              " ciphertexts, wanted " + std::to_string(inputs_));
+                              " ciphertexts, expected " + std::to_string(inputs_));
         }
         for (const auto& input : r.inputs) {
             if (input.scale != P::scale) {
                 throw parameter_error("slot_request_batch::put: got a ciphertext of scale " +
-                                      std::to_string(input.scale) + ", wanted " + std::to_string(P::scale));
+                                      std::to_string(input.scale) + ", expected " + std::to_string(P::scale));
             }
             ckks::check_residues<typename P::basis>(input.c0, "slot_request_batch::put", "a ciphertext");
         }
@@ -146,7 +146,7 @@ struct norm_kernel {
 }  // namespace detail
 
 /// The clients' side of the classic token, replicated slots and bare replies, on a device: encodes, encrypts,
-/// decrypts, folds and decodes batches of tokens, with the numbers that lora::client gives for the same
+/// decrypts, traces and decodes batches of tokens, with the numbers that lora::client gives for the same
 /// seeds. Several clients take equal parts of a batch, in their order.
 ///
 /// Staging, graphs and secrets are as with coefficient_tiles.
@@ -238,7 +238,7 @@ class block_client<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
           generator_(std::move(generator)),
           plan_(where),
           slots_(where, P::log_n),
-          fold_(where, layout.fold_log_n()),
+          fold_(where, layout.subring_log_n()),
           keys_(where, keys) {}
 
     const layout_type& layout() const noexcept { return layout_; }
@@ -253,7 +253,7 @@ class block_client<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
         const std::size_t tokens = states.size() / layout_.d;
         if (states.size() % layout_.d != 0) {
             throw shape_error("block_client::stage: got " + std::to_string(states.size()) +
-                              " entries, wanted whole hidden states of " + std::to_string(layout_.d));
+                              " entries, expected whole hidden states of " + std::to_string(layout_.d));
         }
         check(work, tokens);
         for (std::size_t t = 0; t < tokens; ++t) {
@@ -318,7 +318,7 @@ class block_client<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
              status_stale | status_not_finite);
     }
 
-    /// Third step, when the replies are there: enqueues decryption, fold and decoding, and one download of a
+    /// Third step, when the replies are there: enqueues decryption, trace and decoding, and one download of a
     /// few hundred bytes.
     /// @param download  whether `collect` will be called
     /// @throws shape_error if there are not as many replies as requests; parameter_error for another scale
@@ -328,17 +328,17 @@ class block_client<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
         const std::size_t outputs = work.tokens_ * layout_.outputs;
         if (from.count() < outputs) {
             throw shape_error("block_client::decrypt: got " + std::to_string(from.count()) +
-                              " ciphertexts, wanted " + std::to_string(outputs));
+                              " ciphertexts, expected " + std::to_string(outputs));
         }
         if (from.scale != packing::template reply_scale<P>) {
             throw parameter_error("block_client::decrypt: got ciphertexts of scale " +
-                                  std::to_string(from.scale) + ", wanted " +
+                                  std::to_string(from.scale) + ", expected " +
                                   std::to_string(packing::template reply_scale<P>));
         }
-        ckks::decrypt_folded_blocks<reply_limbs>(where, keys_, from.c0(), from.c1(), outputs,
-                                                 layout_.fold_log_n(), work.sums_.data());
-        encoding::decode_folded_blocks(where, fold_, work.sums_.data(), from.scale, work.slots_.device,
-                                       outputs);
+        ckks::decrypt_trace_blocks<reply_limbs>(where, keys_, from.c0(), from.c1(), outputs,
+                                                layout_.subring_log_n(), work.sums_.data());
+        encoding::decode_trace_blocks(where, fold_, work.sums_.data(), from.scale, work.slots_.device,
+                                      outputs);
         if (download) {
             work.results_.download_until(where, work.slots_, outputs * 2 * layout_.stride);
         }
@@ -355,7 +355,7 @@ class block_client<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
         check_staged("block_client::collect", work.tokens_);
         if (answers.size() != work.tokens_ * layout_.rank) {
             throw shape_error("block_client::collect: got room for " + std::to_string(answers.size()) +
-                              " answers, wanted " + std::to_string(work.tokens_ * layout_.rank));
+                              " answers, expected " + std::to_string(work.tokens_ * layout_.rank));
         }
         std::fill(answers.begin(), answers.end(), std::numeric_limits<double>::quiet_NaN());
         for (std::size_t t = 0; t < work.tokens_; ++t) {
@@ -378,9 +378,9 @@ class block_client<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
                 "block_client: hidden states may be longer than the device can encode; use rows of a larger "
                 "norm");
         }
-        if (layout.fold_log_n() > rns::most_fold_log_n) {
+        if (layout.subring_log_n() > rns::most_subring_log_n) {
             throw parameter_error("block_client: got a stride of " + std::to_string(layout.stride) +
-                                  ", wanted at most 32: rows of more entries, or fewer rows");
+                                  ", expected at most 32: rows of more entries, or fewer rows");
         }
         return layout;
     }
@@ -408,9 +408,9 @@ class block_client<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
     void check(const workspace& work, std::size_t tokens) const {
         check_workspace("block_client::stage", work.layout_, layout_);
         if (tokens == 0 || tokens > work.largest_ || tokens % clients() != 0) {
-            throw shape_error("block_client::stage: got " + std::to_string(tokens) + " tokens, wanted 1 to " +
-                              std::to_string(work.largest_) + ", the same number for each of " +
-                              std::to_string(clients()) + " clients");
+            throw shape_error("block_client::stage: got " + std::to_string(tokens) +
+                              " tokens, expected 1 to " + std::to_string(work.largest_) +
+                              ", the same number for each of " + std::to_string(clients()) + " clients");
         }
     }
 
@@ -435,7 +435,7 @@ class block_client<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
     random::generator generator_;
     ntt::block_plan<typename P::basis, typename Where::space> plan_;
     encoding::block_slot_tables<typename Where::space> slots_;
-    encoding::block_fold_tables<rns::prefix<typename P::basis, reply_limbs>, typename Where::space> fold_;
+    encoding::block_trace_tables<rns::prefix<typename P::basis, reply_limbs>, typename Where::space> fold_;
     ckks::block_secret_key<P, typename Where::space> keys_;
 };
 
@@ -465,13 +465,12 @@ class block_server<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
     block_server(const Where& where, const matrix& a)
         : layout_(layout_type::of(a.rows, a.columns, detail::largest_row_norm(a))),
           weights_(layout_.outputs * layout_.inputs, memory::uninitialized) {
-        const exec::host here;
         memory::secret_buffer<std::complex<double>> slots(P::slots);
         for (std::size_t o = 0; o < layout_.outputs; ++o) {
             for (std::size_t i = 0; i < layout_.inputs; ++i) {
                 layout_.fill(a, o, i, slots.span());
-                const auto weights = ckks::forward(
-                    here, ckks::encode_slots<P>(here, slots.span(), packing::template weight_scale<P>()));
+                const auto weights =
+                    ckks::forward(ckks::encode_slots<P>(slots.span(), packing::template weight_scale<P>()));
                 rns::upload(where, weights.value, weights_, o * layout_.inputs + i);
                 where.wait();
             }
@@ -497,7 +496,7 @@ class block_server<P, Where, replicated_slots<Rows, unrescaled_replies>, reveals
             to.count() != from.tokens() * layout_.outputs) {
             throw shape_error("block_server::apply: got " + std::to_string(from.tokens()) + " requests of " +
                               std::to_string(from.inputs()) + " ciphertexts and room for " +
-                              std::to_string(to.count()) + " replies, wanted up to " +
+                              std::to_string(to.count()) + " replies, expected up to " +
                               std::to_string(work.c1_.count() / layout_.inputs) + " requests of " +
                               std::to_string(layout_.inputs) + ", and " + std::to_string(layout_.outputs) +
                               " replies for each");

@@ -57,7 +57,7 @@ struct held_entries {
         }
     }
     TENSAFE_HOST_DEVICE TENSAFE_INLINE void write_shared(arith::word* shared, int t) const noexcept {
-        const std::size_t base = Tile::in_shared(layout::base(arith::computed_again(t)));
+        const std::size_t base = Tile::in_shared(layout::base(arith::rematerialized(t)));
         if constexpr (layout::has_pairs) {
             TENSAFE_UNROLL
             for (int p = 0; p < layout::held / 2; ++p) {
@@ -74,7 +74,7 @@ struct held_entries {
     /// The same places, residues in [0, q).
     template <int Bound>
     TENSAFE_HOST_DEVICE TENSAFE_INLINE void write_canonical(arith::word* shared, int t) const noexcept {
-        const std::size_t base = Tile::in_shared(layout::base(arith::computed_again(t)));
+        const std::size_t base = Tile::in_shared(layout::base(arith::rematerialized(t)));
         static_assert(layout::has_pairs);
         TENSAFE_UNROLL
         for (int p = 0; p < layout::held / 2; ++p) {

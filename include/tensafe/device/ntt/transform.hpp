@@ -18,7 +18,7 @@ inline void check_polynomials(const char* what, std::size_t polynomials, int log
     const std::size_t most = (std::size_t{1} << 31 >> (log_n - 8)) - 1;
     if (polynomials > most) {
         throw parameter_error(std::string(what) + ": got " + std::to_string(polynomials) +
-                              " polynomials, wanted at most " + std::to_string(most));
+                              " polynomials, expected at most " + std::to_string(most));
     }
 }
 
@@ -26,9 +26,10 @@ inline void check_polynomials(const char* what, std::size_t polynomials, int log
 template <class Basis, class Schedule>
 void check_work(const char* what, std::size_t polynomials, const arith::word* work) {
     if (work == nullptr && polynomials != 0 && Schedule::template needs_work<Basis>(polynomials)) {
-        throw parameter_error(std::string(what) +
-                              ": got no work memory, wanted polynomials * limbs * N words for a schedule of "
-                              "several launches");
+        throw parameter_error(
+            std::string(what) +
+            ": got no work memory, expected polynomials * limbs * N words for a schedule of "
+            "several launches");
     }
 }
 

@@ -28,7 +28,7 @@ inline constexpr std::uint32_t most_moduli = 8;
 /// | uniform | arith::word in [0, moduli[lane % moduli_count]), public | sample_uniform |
 /// | ternary | std::int8_t in [-1, 1], secret | sample_ternary |
 /// | centred_binomial | std::int8_t in [-21, 21], secret | sample_centred_binomial |
-/// | flood | arith::wide, sums of `terms` draws of `bits` bits, secret | privacy::flood::sample |
+/// | flood | arith::wide, sums of `terms` draws of `bits` bits, secret | ckks::flood::sample |
 ///
 /// Sizes are any: what the host would draw in whole words or groups is drawn so and cut.
 struct block_draws {
@@ -88,8 +88,8 @@ struct dealt_draws {
 };
 
 [[noreturn]] inline void reject_draws(const char* what, std::uint64_t got, const char* wanted) {
-    throw parameter_error(std::string("draw_blocks: ") + what + ": got " + std::to_string(got) + ", wanted " +
-                          wanted);
+    throw parameter_error(std::string("draw_blocks: ") + what + ": got " + std::to_string(got) +
+                          ", expected " + wanted);
 }
 
 /// @throws parameter_error
@@ -123,11 +123,11 @@ inline void check_draws(const block_draws& draws) {
             alignment = alignof(arith::wide);
             if (draws.terms != 1 && draws.terms != 4) {
                 throw parameter_error("draw_blocks: terms: got " + std::to_string(draws.terms) +
-                                      ", wanted 1 or 4");
+                                      ", expected 1 or 4");
             }
             if (draws.bits < 1 || draws.bits > 120) {
                 throw parameter_error("draw_blocks: bits: got " + std::to_string(draws.bits) +
-                                      ", wanted 1 to 120");
+                                      ", expected 1 to 120");
             }
             break;
         default:

@@ -183,7 +183,7 @@ inline std::uint32_t checked_grid(const char* operation, std::size_t polynomials
                                   std::size_t blocks_of_each) {
     if (polynomials > 0x7fffffffU / blocks_of_each) {
         throw shape_error(std::string(operation) + ": got " + std::to_string(polynomials) +
-                          " polynomials, wanted at most " + std::to_string(0x7fffffffU / blocks_of_each));
+                          " polynomials, expected at most " + std::to_string(0x7fffffffU / blocks_of_each));
     }
     return static_cast<std::uint32_t>(polynomials * blocks_of_each);
 }
@@ -220,7 +220,7 @@ inline void check_counts(const char* operation, std::size_t a, std::size_t b) {
     if (b == 0 || a % b != 0) {
         throw shape_error(std::string(operation) + ": got stacks of " + std::to_string(a) + " and " +
                           std::to_string(b) +
-                          " polynomials, wanted the first to be a multiple of the second");
+                          " polynomials, expected the first to be a multiple of the second");
     }
 }
 
@@ -272,7 +272,7 @@ void multiply_accumulate(const Where& where,
                          const poly_stack<Basis, evaluation_form, typename Where::space, T>& b) {
     if (accumulator.count() != a.count()) {
         throw shape_error("rns::multiply_accumulate: got stacks of " + std::to_string(accumulator.count()) +
-                          " and " + std::to_string(a.count()) + " polynomials, wanted equal counts");
+                          " and " + std::to_string(a.count()) + " polynomials, expected equal counts");
     }
     if (a.count() != 0) {
         detail::check_counts("rns::multiply_accumulate", a.count(), b.count());

@@ -63,7 +63,7 @@ namespace detail {
 inline void check_place(const char* operation, std::size_t place, std::size_t count) {
     if (place >= count) {
         throw shape_error(std::string(operation) + ": got place " + std::to_string(place) +
-                          ", wanted one below the stack's count " + std::to_string(count));
+                          ", expected one below the stack's count " + std::to_string(count));
     }
 }
 }  // namespace detail

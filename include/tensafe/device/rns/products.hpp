@@ -276,18 +276,18 @@ void launch_products(const Where& where, const block_products& p) {
 
 }  // namespace detail
 
-/// Of how many sums c0 should consist for a device to be busy, when `folded` are wanted: a multiple of it,
+/// Of how many sums c0 should consist for a device to be busy, when `traced` are needed: a multiple of it,
 /// and whoever reads c0 adds up neighbours. Finer sums give more blocks, coarser ones fewer words.
-/// @param folded  a power of two up to N
+/// @param traced  a power of two up to N
 template <class Basis>
-constexpr std::uint32_t product_blocks(std::uint32_t tokens, std::uint32_t outputs, std::uint32_t folded) {
+constexpr std::uint32_t product_blocks(std::uint32_t tokens, std::uint32_t outputs, std::uint32_t trace) {
     constexpr std::uint32_t wanted_blocks = 264;  // two for each of 132 multiprocessors
     constexpr std::uint32_t most_at_once = 256;   // coefficients of a sum
     const std::size_t tile = detail::choose_tile(tokens, outputs);
     const std::uint32_t groups =
         exec::blocks_for(detail::tiles_of(detail::product_tiles[tile], tokens, outputs), tile == 0 ? 4 : 8);
     const auto degree = static_cast<std::uint32_t>(Basis::degree);
-    std::uint32_t span = degree / folded;
+    std::uint32_t span = degree / trace;
     while (span > 32 && (span > most_at_once ||
                          std::uint64_t{degree / span} * groups * static_cast<std::uint32_t>(Basis::limbs) <
                              wanted_blocks)) {
@@ -298,9 +298,9 @@ constexpr std::uint32_t product_blocks(std::uint32_t tokens, std::uint32_t outpu
 
 /// No more than so many are ever advised: room for c0_sums of any number of tokens.
 template <class Basis>
-constexpr std::uint32_t most_product_blocks(std::uint32_t folded) {
+constexpr std::uint32_t most_product_blocks(std::uint32_t trace) {
     const auto finest = static_cast<std::uint32_t>(Basis::degree / 32);
-    return folded > finest ? folded : finest;
+    return trace > finest ? trace : finest;
 }
 
 /// Multiplies plaintexts with the ciphertexts of several tokens, all limbs in one launch: for each token t
@@ -326,11 +326,11 @@ void multiply_blocks(const Where& where, const block_products& p) {
     if (p.tokens == 0 || p.outputs == 0 || (p.inputs == 0 && p.v == nullptr)) {
         throw shape_error("multiply_blocks: got " + std::to_string(p.tokens) + " tokens, " +
                           std::to_string(p.inputs) + " inputs and " + std::to_string(p.outputs) +
-                          " outputs, wanted at least one of each");
+                          " outputs, expected at least one of each");
     }
     if (!std::has_single_bit(p.blocks) || p.blocks > Basis::degree) {
         throw shape_error("multiply_blocks: got " + std::to_string(p.blocks) +
-                          " blocks of c0, wanted a power of two up to the degree " +
+                          " blocks of c0, expected a power of two up to the degree " +
                           std::to_string(Basis::degree));
     }
     switch (detail::choose_tile(p.tokens, p.outputs)) {

@@ -1,8 +1,7 @@
 #pragma once
 
-#include <tensafe/ckks/zero.hpp>
+#include <tensafe/ckks/rerandomization.hpp>
 #include <tensafe/core/error.hpp>
-#include <tensafe/exec/host.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/adapter/mode.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
@@ -96,14 +95,14 @@ class model_client {
     model_client(std::shared_ptr<client<P>> keys, model_layout layout, adapter held = {})
         : keys_(std::move(keys)), layout_(std::move(layout)) {
         if (!keys_) {
-            throw parameter_error("model_client: got no keys, wanted a lora::client");
+            throw parameter_error("model_client: got no keys, expected a lora::client");
         }
         layout_.check();
         if (layout_.largest_prefill > prefill_layout::largest_batch ||
             (layout_.largest_prefill > 0 && !offers_prefill<P, Protection>)) {
             throw parameter_error(
                 "model_client: got a layout with prefill of " + std::to_string(layout_.largest_prefill) +
-                " hidden states, wanted at most " +
+                " hidden states, expected at most " +
                 std::to_string(offers_prefill<P, Protection> ? prefill_layout::largest_batch : 0));
         }
         for (const auto& group : layout_.groups) {
@@ -125,47 +124,45 @@ class model_client {
     const std::shared_ptr<client<P>>& keys() const noexcept { return keys_; }
 
     /// For the model_session that this server nonce is of: sent once, for all groups and for prefill.
-    ckks::zero_key<P, request_level<P>> zero_key(exec::host where, const random::seed& server_nonce) {
-        return keys_->zero_key(where, server_nonce);
+    ckks::rerandomization_key<P, request_level<P>> rerandomization_key(const random::seed& server_nonce) {
+        return keys_->rerandomization_key(server_nonce);
     }
 
     /// Encrypts the hidden state that is the input of a group.
     /// @param h         d entries
-    /// @param headroom  as in client::encrypt
+    /// @param overflow margin  as in client::encrypt
     /// @throws as client::encrypt; parameter_error if there is no such group
-    query<P> encrypt(exec::host where, std::size_t group, std::span<const float> h, double headroom = 1) {
+    query<P> encrypt(std::size_t group, std::span<const float> h, double overflow_margin = 1) {
         query<P> result;
-        encrypt(where, group, h, result, headroom);
+        encrypt(group, h, result, overflow_margin);
         return result;
     }
-    query<P> encrypt(exec::host where, std::size_t group, std::span<const double> h, double headroom = 1) {
+    query<P> encrypt(std::size_t group, std::span<const double> h, double overflow_margin = 1) {
         query<P> result;
-        encrypt(where, group, h, result, headroom);
+        encrypt(group, h, result, overflow_margin);
         return result;
     }
     /// The same into a query of an earlier token: from the second one for this group on, nothing is
     /// allocated. Groups of one d can share it; of slot packings also the number of rows must be one.
-    void encrypt(exec::host where, std::size_t group, std::span<const float> h, query<P>& result,
-                 double headroom = 1) {
-        encrypt_reals(where, group, h, result, headroom);
+    void encrypt(std::size_t group, std::span<const float> h, query<P>& result, double overflow_margin = 1) {
+        encrypt_reals(group, h, result, overflow_margin);
     }
-    void encrypt(exec::host where, std::size_t group, std::span<const double> h, query<P>& result,
-                 double headroom = 1) {
-        encrypt_reals(where, group, h, result, headroom);
+    void encrypt(std::size_t group, std::span<const double> h, query<P>& result, double overflow_margin = 1) {
+        encrypt_reals(group, h, result, overflow_margin);
     }
 
     /// Encrypts up to layout().largest_prefill hidden states of a group, one in each row.
     /// @throws as client::encrypt; parameter_error if there is no such group, or no prefill; shape_error for
     ///         a longer batch
-    batch_query<P> encrypt(exec::host where, std::size_t group, const matrix& states) {
+    batch_query<P> encrypt(std::size_t group, const matrix& states) {
         return detail::naming_input("model_client::encrypt", layout_.at(group), [&] {
             const prefill_layout& l = prefill_of(group);
             if (states.rows > layout_.largest_prefill) {
                 throw shape_error("got a batch of " + std::to_string(states.rows) +
-                                  " hidden states, wanted at most " +
+                                  " hidden states, expected at most " +
                                   std::to_string(layout_.largest_prefill));
             }
-            return keys_->encrypt(where, l, states);
+            return keys_->encrypt(l, states);
         });
     }
 
@@ -178,33 +175,32 @@ class model_client {
     /// The product of the group's stacked rows with h: rows(mode) entries. The warnings of client::decrypt
     /// hold.
     /// @throws as client::decrypt; parameter_error if there is no such group
-    std::vector<double> decrypt(exec::host where, std::size_t group, const reply_type& r,
-                                const query<P>& q) const {
+    std::vector<double> decrypt(std::size_t group, const reply_type& r, const query<P>& q) const {
         decryption_workspace<P> work;
         std::vector<double> product;
-        decrypt(where, group, r, q.scale, work, product);
+        decrypt(group, r, q.scale, work, product);
         return product;
     }
     /// The same into a vector of an earlier token: from the second one of each group on nothing is allocated,
     /// if the vector is that of the group or has had its largest size.
-    void decrypt(exec::host where, std::size_t group, const reply_type& r, double scale, workspace& work,
+    void decrypt(std::size_t group, const reply_type& r, double scale, workspace& work,
                  std::vector<double>& product) const {
         static_cast<void>(layout_.at(group));
-        decrypt(where, group, r, scale, work.of_products[decode_[group].outputs()], product);
+        decrypt(group, r, scale, work.of_products[decode_[group].outputs()], product);
     }
     /// The same for those who keep a workspace for each number of products themselves.
-    void decrypt(exec::host where, std::size_t group, const reply_type& r, double scale,
-                 decryption_workspace<P>& work, std::vector<double>& product) const {
+    void decrypt(std::size_t group, const reply_type& r, double scale, decryption_workspace<P>& work,
+                 std::vector<double>& product) const {
         detail::naming_input("model_client::decrypt", layout_.at(group), [&] {
             product.resize(decode_[group].rank);
-            keys_->decrypt(where, decode_[group], r, scale, work, product);
+            keys_->decrypt(decode_[group], r, scale, work, product);
         });
     }
     /// The products of a batch.
-    std::vector<std::vector<double>> decrypt(exec::host where, std::size_t group, const prefill_reply_type& r,
+    std::vector<std::vector<double>> decrypt(std::size_t group, const prefill_reply_type& r,
                                              const batch_query<P>& q) const {
         return detail::naming_input("model_client::decrypt", layout_.at(group),
-                                    [&] { return keys_->decrypt(where, prefill_of(group), r, q.scales); });
+                                    [&] { return keys_->decrypt(prefill_of(group), r, q.scales); });
     }
 
     /// The deltas of a group's sites from the product of their rows.
@@ -219,7 +215,7 @@ class model_client {
         const model_layout::group& g = layout_.at(group);
         if (product.size() != decode_[group].rank) {
             throw shape_error("model_client::deltas: input " + g.input + ": got a product of " +
-                              std::to_string(product.size()) + " entries, wanted " +
+                              std::to_string(product.size()) + " entries, expected " +
                               std::to_string(decode_[group].rank));
         }
         result.resize(g.sites.size());
@@ -241,14 +237,14 @@ class model_client {
 
     /// Both steps: the deltas of a group's sites from the reply to a query.
     /// @throws as both
-    site_deltas deltas(exec::host where, std::size_t group, const reply_type& r, const query<P>& q) const {
-        return deltas(group, decrypt(where, group, r, q));
+    site_deltas deltas(std::size_t group, const reply_type& r, const query<P>& q) const {
+        return deltas(group, decrypt(group, r, q));
     }
     /// For each hidden state of a batch.
-    std::vector<site_deltas> deltas(exec::host where, std::size_t group, const prefill_reply_type& r,
+    std::vector<site_deltas> deltas(std::size_t group, const prefill_reply_type& r,
                                     const batch_query<P>& q) const {
         std::vector<site_deltas> result;
-        for (const auto& product : decrypt(where, group, r, q)) {
+        for (const auto& product : decrypt(group, r, q)) {
             result.push_back(deltas(group, product));
         }
         return result;
@@ -303,7 +299,7 @@ class model_client {
             throw shape_error("model_client: site " + site.name +
                               " is not in the layout, so it is applied in the clear: got a B of " +
                               std::to_string(site.b.columns) + " columns for " + std::to_string(site.rank()) +
-                              " rows of A, wanted both matrices");
+                              " rows of A, expected both matrices");
         }
     }
 
@@ -321,13 +317,13 @@ class model_client {
         site.b.check("model_client: B of site " + site.name);
         if (site.b.rows != wanted.d_out || site.b.columns != wanted.rank) {
             throw shape_error("model_client: B of site " + site.name + " is " + std::to_string(site.b.rows) +
-                              " x " + std::to_string(site.b.columns) + ", wanted " +
+                              " x " + std::to_string(site.b.columns) + ", expected " +
                               std::to_string(wanted.d_out) + " x " + std::to_string(wanted.rank) +
                               " as the server's layout says");
         }
         if (site.scale != wanted.scale) {
             throw parameter_error("model_client: site " + site.name + " has the scale " +
-                                  std::to_string(site.scale) + ", wanted " + std::to_string(wanted.scale) +
+                                  std::to_string(site.scale) + ", expected " + std::to_string(wanted.scale) +
                                   " as the server's layout says");
         }
     }
@@ -340,10 +336,9 @@ class model_client {
     }
 
     template <class Real>
-    void encrypt_reals(exec::host where, std::size_t group, std::span<const Real> h, query<P>& result,
-                       double headroom) {
+    void encrypt_reals(std::size_t group, std::span<const Real> h, query<P>& result, double overflow_margin) {
         detail::naming_input("model_client::encrypt", layout_.at(group),
-                             [&] { keys_->encrypt(where, decode_[group], h, result, headroom); });
+                             [&] { keys_->encrypt(decode_[group], h, result, overflow_margin); });
     }
 
     std::shared_ptr<client<P>> keys_;

@@ -94,7 +94,7 @@ struct forecast_totals {
     /// Of the replies to lora::default_replies generated tokens, all groups' together, from replies that are
     /// made of the answers alone: lora::reply_budget::statistical_distance of a whole model. The root of the
     /// sum of squares of the groups' own distances: these come from Hellinger distances of independent
-    /// floods, whose squares add up over draws (privacy::flood), whichever reply the draws belong to. 1 for
+    /// floods, whose squares add up over draws (ckks::flood), whichever reply the draws belong to. 1 for
     /// bare replies. Prefill batches are not in it.
     double statistical_distance = 0;
 
@@ -153,7 +153,6 @@ inline double measure_delta() {
 /// from the expansion of the inputs.
 template <ckks::parameter_set P, class Protection>
 unit_times measure_columns(std::size_t tokens) {
-    const exec::host here;
     using server_type = lora::server<P, lora::column_batched, Protection>;
     constexpr std::size_t d = 32;
     constexpr std::size_t several = 9;
@@ -171,25 +170,24 @@ unit_times measure_columns(std::size_t tokens) {
         lora::matrix a(rows, d);
         std::fill(a.values.begin(), a.values.end(), 1.0F);
         const server_type server(a);
-        const auto sent = client.encrypt(here, server.layout(), states);
-        const auto multiply = [&] { server.multiply(here, sent.request, work); };
+        const auto sent = client.encrypt(server.layout(), states);
+        const auto multiply = [&] { server.multiply(sent.request, work); };
         const double multiplied = milliseconds(multiply);
         if (rows == 1) {
             of_one_row = multiplied;
-            units.input =
-                milliseconds([&] { static_cast<void>(client.encrypt(here, server.layout(), states)); });
+            units.input = milliseconds([&] { static_cast<void>(client.encrypt(server.layout(), states)); });
             continue;
         }
         units.product = std::fmax(multiplied - of_one_row, 0) / static_cast<double>((several - 1) * d);
         const random::seed nonce = random::fresh_seed();
-        auto zeros = server.zeros_for(nonce, client.zero_key(here, nonce));
+        auto zeros = server.zeros_for(nonce, client.rerandomization_key(nonce));
         const double answered = milliseconds([&] {
             multiply();
             if constexpr (Protection::protects) {
-                server.protect(here, zeros, work);
+                server.protect(zeros, work);
             }
-            server.finish(here, work, reply);
-            static_cast<void>(client.decrypt(here, server.layout(), reply, sent.scales));
+            server.finish(work, reply);
+            static_cast<void>(client.decrypt(server.layout(), reply, sent.scales));
         });
         units.output = std::fmax(answered - multiplied, 0) / static_cast<double>(several);
     }
@@ -218,7 +216,7 @@ forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_
     const std::size_t largest = lora::detail::offered_prefill<P, Protection>(options);
     if (prefill_tokens > largest) {
         throw parameter_error("model_forecast: got prefill of " + std::to_string(prefill_tokens) +
-                              " hidden states, wanted at most " + std::to_string(largest));
+                              " hidden states, expected at most " + std::to_string(largest));
     }
     forecast_of_model result;
     result.prefill_tokens = prefill_tokens > 0 ? prefill_tokens : largest;

@@ -92,7 +92,6 @@ struct unit_times {
 /// Runs a request with one row and as many entries of a site's as one input holds.
 template <ckks::parameter_set P, class Packing, class Protection>
 unit_times measure_units(std::size_t d_in) {
-    const exec::host here;
     using server_type = lora::server<P, Packing, Protection>;
     constexpr bool batched = std::is_same_v<Packing, lora::column_batched>;
     const std::size_t d =
@@ -102,36 +101,36 @@ unit_times measure_units(std::size_t d_in) {
     const server_type server(a);
     lora::client<P> client;
     const random::seed nonce = random::fresh_seed();
-    auto zeros = server.zeros_for(nonce, client.zero_key(here, nonce));
+    auto zeros = server.zeros_for(nonce, client.rerandomization_key(nonce));
     typename server_type::workspace work;
     typename server_type::reply_type reply;
     const auto query = [&] {
         if constexpr (batched) {
-            return client.encrypt(here, server.layout(), a);
+            return client.encrypt(server.layout(), a);
         } else {
-            return client.encrypt(here, server.layout(), a.row(0));
+            return client.encrypt(server.layout(), a.row(0));
         }
     };
     const auto sent = query();
     const auto multiply = [&] {
-        server.expand(here, sent.request, work);
-        server.multiply(here, sent.request, work);
+        server.expand(sent.request, work);
+        server.multiply(sent.request, work);
     };
     const auto finish = [&] {
         if constexpr (Protection::protects) {
-            server.protect(here, zeros, work);
+            server.protect(zeros, work);
         }
-        server.finish(here, work, reply);
+        server.finish(work, reply);
         if constexpr (batched) {
-            static_cast<void>(client.decrypt(here, server.layout(), reply, sent.scales));
+            static_cast<void>(client.decrypt(server.layout(), reply, sent.scales));
         } else {
-            static_cast<void>(client.decrypt(here, server.layout(), reply, sent.scale));
+            static_cast<void>(client.decrypt(server.layout(), reply, sent.scale));
         }
     };
     const auto inputs = static_cast<double>(server.layout().inputs());
     unit_times units;
     const double expanded_and_multiplied = milliseconds(multiply);
-    const double multiplied = milliseconds([&] { server.multiply(here, sent.request, work); });
+    const double multiplied = milliseconds([&] { server.multiply(sent.request, work); });
     units.input = (milliseconds([&] { static_cast<void>(query()); }) +
                    std::fmax(expanded_and_multiplied - multiplied, 0)) /
                   inputs;

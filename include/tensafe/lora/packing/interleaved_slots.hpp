@@ -49,18 +49,18 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
 
     constexpr std::size_t inputs() const noexcept { return slots().inputs; }
     constexpr std::size_t outputs() const noexcept { return slots().outputs; }
-    constexpr int fold_log_n() const noexcept { return slots().fold_log_n(); }
+    constexpr int subring_log_n() const noexcept { return slots().subring_log_n(); }
     /// Entries of h in one ciphertext.
     constexpr std::size_t entries_per_input() const noexcept { return slots().entries_per_input(); }
 
     constexpr reply_geometry geometry() const noexcept {
         const shape s = slots();
-        const auto folded = static_cast<double>(2 * s.stride);
+        const auto trace = static_cast<double>(2 * s.stride);
         return {rank,
                 d,
                 static_cast<double>(Rows::rows_per_slot * s.stride),
                 static_cast<double>(s.inputs * P::degree),
-                detail::square_root(folded),
+                detail::square_root(trace),
                 0};
     }
     /// @throws parameter_error as budget_for
@@ -71,16 +71,16 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
         return budget.reply_bits;
     }
 
-    ckks::plaintext<P, rns::coefficient_form, level> encode_weights(exec::host where, const matrix& a,
+    ckks::plaintext<P, rns::coefficient_form, level> encode_weights(const matrix& a,
                                                                     const reply_budget& budget, std::size_t o,
                                                                     std::size_t i) const {
         memory::secret_buffer<std::complex<double>> values(P::slots);
         slots().fill(a, o, i, values.span());
-        return ckks::encode_slots<P, level>(where, values.span(), weight_scale(budget));
+        return ckks::encode_slots<P, level>(values.span(), weight_scale(budget));
     }
     void check_matrix(const matrix&) const noexcept {}
 
-    /// The scale of the slots of h for which no wanted coefficient passes the range: each is a mean of
+    /// The scale of the slots of h for which no target coefficient passes the range: each is a mean of
     /// rotated sums, below rows_per_slot^(1/2) * stride * 2/N of the largest.
     double message_scale(const reply_budget& budget, double state_norm) const noexcept {
         const auto n = static_cast<double>(P::degree);
@@ -92,18 +92,18 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
 
     /// Input i of the request for h, into work.message.
     template <class Real>
-    void encode_message(exec::host where, std::span<const Real> h, std::size_t i, double scale,
+    void encode_message(std::span<const Real> h, std::size_t i, double scale,
                         message_workspace<P>& work) const {
         if (work.slots.empty()) {
             work.slots = memory::secret_buffer<std::complex<double>>(P::slots, memory::uninitialized);
         }
         slots().replicate(h, i, work.slots.span());
-        encoding::encode_slots(where, work.slots.span(), scale, work.message, work.reals.span());
+        encoding::encode_slots(work.slots.span(), scale, work.message, work.reals.span());
         memory::wipe(work.slots.data(), work.slots.span().size_bytes());
         memory::wipe(work.reals.data(), work.reals.span().size_bytes());
     }
 
-    /// A*h from the wanted coefficients of all outputs, 2 * stride for each.
+    /// A*h from the target coefficients of all outputs, 2 * stride for each.
     void collect(const reply_budget& budget, decryption_workspace<P>& work, double scale,
                  std::span<double> answers) const {
         const shape s = slots();
@@ -119,7 +119,7 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
             for (double& x : of_output) {
                 x *= unit;
             }
-            encoding::shared_slot_transform(s.fold_log_n()).to_slots(of_output, work.slots.span());
+            encoding::shared_slot_transform(s.subring_log_n()).to_slots(of_output, work.slots.span());
             s.collect(o, work.slots.span(), answers);
         }
     }

@@ -31,7 +31,7 @@ struct unrescaled_replies {};
 
 /// The classic zero-rotation layout: h replicated in the slots, several rows of A in one plaintext, the sum
 /// over a row's slots taken after decryption. Rows are *interleaved*: slot r + g*t holds h[t] in the input
-/// and entry t of row r in the plaintext, so that a row's sum depends on 2g coefficients only and the fold
+/// and entry t of row r in the plaintext, so that a row's sum depends on 2g coefficients only and the trace
 /// applies.
 ///
 /// Replies of this packing let whoever decrypts them compute A from h: they are of the kind
@@ -89,11 +89,11 @@ struct slot_layout {
     static slot_layout of(std::size_t rank, std::size_t d, double row_norm) {
         if (rank == 0 || d == 0) {
             throw shape_error("slot_layout: got a " + std::to_string(rank) + " x " + std::to_string(d) +
-                              " matrix, wanted at least one row and one column");
+                              " matrix, expected at least one row and one column");
         }
         if (!(row_norm >= 0 && row_norm <= largest_row_norm())) {
             throw parameter_error("slot_layout: got " + std::to_string(row_norm) +
-                                  " for the largest norm of a row, wanted a number from 0 to " +
+                                  " for the largest norm of a row, expected a number from 0 to " +
                                   std::to_string(largest_row_norm()) + " with this parameter set");
         }
         return shape_of(rank, d, row_norm);
@@ -126,8 +126,8 @@ struct slot_layout {
 
     /// Entries of h that one input ciphertext carries.
     constexpr std::size_t entries_per_input() const noexcept { return P::slots / stride; }
-    /// log2 of the degree of the ring that replies fold to: 2g.
-    constexpr int fold_log_n() const noexcept { return std::countr_zero(stride) + 1; }
+    /// log2 of the degree of the ring that replies trace to: 2g.
+    constexpr int subring_log_n() const noexcept { return std::countr_zero(stride) + 1; }
 
     /// The noise of an answer stays within its reserve, a 64th of the room, for rows up to this norm.
     static double largest_row_norm() noexcept {
@@ -155,7 +155,7 @@ struct slot_layout {
     void check_state(std::span<const Real> h) const {
         if (h.size() != d) {
             throw shape_error("client::encode: got a hidden state of " + std::to_string(h.size()) +
-                              " entries, wanted " + std::to_string(d));
+                              " entries, expected " + std::to_string(d));
         }
         double sum = 0;
         for (const Real x : h) {
@@ -167,7 +167,7 @@ struct slot_layout {
                 if (!std::isfinite(x)) {
                     throw encoding_error(
                         "client::encode: entry " + std::to_string(t) + " of the hidden state is " +
-                        (std::isnan(x) ? "not a number" : "infinite") + ", wanted a finite number");
+                        (std::isnan(x) ? "not a number" : "infinite") + ", expected a finite number");
                 }
             }
         }

@@ -23,7 +23,8 @@ struct token_cost {
     std::size_t client_transforms = 0;
     std::size_t bytes_up = 0;
     std::size_t bytes_down = 0;
-    std::size_t session_bytes = 0;  ///< once: the server's nonce, and the client's zero key with both nonces
+    std::size_t session_bytes =
+        0;  ///< once: the server's nonce, and the client's re-randomization key with both nonces
     std::size_t hidden_states = 1;  ///< that all this serves
     std::size_t wanted = 0;         ///< coefficients that a reply shows, for budget.statistical_distance
     reply_budget budget{};
@@ -60,9 +61,9 @@ constexpr token_cost cost_of(site_shape shape, mode m = mode::client_held_b,
             const std::size_t wanted = l.wanted(o, tokens);
             cost.wanted += wanted;
             cost.client_transforms += wanted > most_inner_products ? (whole_ring ? 2 : 1) : 0;
-            cost.bytes_down += wire::packed_bytes(wanted, bits) + wire::packed_bytes(P::degree, bits);
+            cost.bytes_down += memory::packed_bytes(wanted, bits) + memory::packed_bytes(P::degree, bits);
         } else {
-            cost.bytes_down += packed_residues_bytes<P>(std::size_t{1} << l.fold_log_n()) +
+            cost.bytes_down += packed_residues_bytes<P>(std::size_t{1} << l.subring_log_n()) +
                                packed_residues_bytes<P>(P::degree);
         }
     }

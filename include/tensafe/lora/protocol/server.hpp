@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/ckks/zero.hpp>
+#include <tensafe/ckks/rerandomization.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/packing/coefficient_tiles.hpp>
@@ -22,9 +22,9 @@
 
 namespace tensafe::lora {
 
-/// A server's supply of encryptions of zero for one client: see ckks::zero_pool.
+/// A server's supply of encryptions of zero for one client: see ckks::rerandomization_pool.
 template <ckks::parameter_set P>
-using zero_pool = ckks::zero_pool<P, request_level<P>>;
+using rerandomization_pool = ckks::rerandomization_pool<P, request_level<P>>;
 
 /// Holds a packed matrix and applies it to encrypted hidden states: zero rotations, no evaluation keys. It
 /// cannot hold a secret key: no function here takes one.
@@ -41,7 +41,7 @@ class server {
   public:
     using layout_type = lora::layout<P, Packing, Protection>;
     using reply_type = reply<P, Packing, Protection>;
-    using zero_pool = lora::zero_pool<P>;
+    using rerandomization_pool = lora::rerandomization_pool<P>;
     using workspace = server_workspace<P>;
 
     /// Packs A (rank x d), once.
@@ -61,13 +61,14 @@ class server {
 
     /// The encryptions of zero for one client, in one session. A reply takes layout().outputs() of them;
     /// `fill` makes them beforehand. Other servers of this parameter set can share them, if their layouts
-    /// have the same fold_log_n().
+    /// have the same subring_log_n().
     /// @param nonce  random::fresh_seed(), drawn by this server for the session and sent to the client
-    /// @param key    what the client answered: client::zero_key
+    /// @param key    what the client answered: client::rerandomization_key
     /// @throws parameter_error if the key was made for another nonce; format_error if it is malformed
-    zero_pool zeros_for(const random::seed& nonce, ckks::zero_key<P, request_level<P>> key,
-                        random::generator generator = random::generator()) const {
-        return zero_pool(nonce, std::move(key), layout_.fold_log_n(), std::move(generator));
+    rerandomization_pool zeros_for(const random::seed& nonce,
+                                   ckks::rerandomization_key<P, request_level<P>> key,
+                                   random::generator generator = random::generator()) const {
+        return rerandomization_pool(nonce, std::move(key), layout_.subring_log_n(), std::move(generator));
     }
 
     // A whole token. Where it runs may be exec::host or exec::host_parallel: replies do not depend on it.
@@ -76,16 +77,16 @@ class server {
     /// of its own.
     struct task {
         const request<P>* from = nullptr;
-        zero_pool* zeros = nullptr;  ///< not for bare replies
+        rerandomization_pool* zeros = nullptr;  ///< not for bare replies
         reply_type* to = nullptr;
     };
 
     /// Answers several requests at once: each packed row of A is read once for all of them. Requests may come
     /// from different clients.
     /// @throws shape_error if a request was made for another layout or has a wrong size; parameter_error if a
-    ///         task lacks a part, or a pool folds to another degree; format_error if a request holds anything
-    ///         but residues: before any encryption of zero is used up, but column batches are answered one
-    ///         after the other, and those before the malformed one are done; entropy_error
+    ///         task lacks a part, or a pool traces to another degree; format_error if a request holds
+    ///         anything but residues: before any encryption of zero is used up, but column batches are
+    ///         answered one after the other, and those before the malformed one are done; entropy_error
     template <exec::host_execution Where>
     void apply(const Where& where, std::span<const task> tasks, workspace& work) const {
         for (std::size_t i = 0; i < tasks.size(); ++i) {
@@ -115,7 +116,7 @@ class server {
         // Encryptions of zero are taken when nothing that came from outside can fail any more.
         if constexpr (detail::packed_weights<P, Packing>::by_panel) {
             where.for_each(tasks.size(), [&](std::size_t t, std::size_t) {
-                weights_.expand(exec::host{}, layout_, *tasks[t].from, work.requests[t]);
+                weights_.expand(layout_, *tasks[t].from, work.requests[t]);
             });
             reserve_randomness(tasks, work);
             // A few requests go through all panels, then the next few.
@@ -136,7 +137,7 @@ class server {
                 });
             }
         }
-        work.tickets.clear();
+        work.reservations.clear();
         memory::wipe(work.seeds.data(), work.seeds.size() * sizeof(random::seed));
         for (std::size_t t = 0; t < tasks.size(); ++t) {
             count(work);
@@ -146,13 +147,13 @@ class server {
     /// Answers one request.
     /// @throws as above
     template <exec::host_execution Where>
-    void apply(const Where& where, const request<P>& r, zero_pool& zeros, workspace& work,
+    void apply(const Where& where, const request<P>& r, rerandomization_pool& zeros, workspace& work,
                reply_type& result) const requires(Protection::protects) {
         const task one{&r, &zeros, &result};
         apply(where, std::span(&one, 1), work);
     }
     template <exec::host_execution Where>
-    reply_type apply(const Where& where, const request<P>& r, zero_pool& zeros) const
+    reply_type apply(const Where& where, const request<P>& r, rerandomization_pool& zeros) const
         requires(Protection::protects) {
         workspace work;
         reply_type result;
@@ -174,7 +175,7 @@ class server {
         apply(where, r, work, result);
         return result;
     }
-    reply_type apply(exec::host, const request<P>&) const  // protected replies need the client's zero_pool
+    reply_type apply(const request<P>&) const  // protected replies need the client's rerandomization_pool
         requires(Protection::protects) = delete;
 
     // The same step by step, for measurements and tests: all products after each step.
@@ -182,25 +183,25 @@ class server {
     /// First step: checks a request and makes polynomials of it.
     /// @throws shape_error if the request was made for another layout or has a wrong size; format_error if it
     ///         holds anything but residues
-    void expand(exec::host where, const request<P>& r, workspace& work) const {
+    void expand(const request<P>& r, workspace& work) const {
         detail::check_request(layout_, r, largest_batch_);
         work.done = workspace::step::none;
         ready(work);
-        weights_.expand(where, layout_, r, work.requests[0]);
+        weights_.expand(layout_, r, work.requests[0]);
         work.done = workspace::step::expanded;
     }
 
     /// Second step: inputs() * outputs() products, added up over inputs. No transform.
     /// @pre expand() ran on the same request and workspace
     /// @throws as expand; shape_error also if the workspace holds another request
-    void multiply(exec::host where, const request<P>& r, workspace& work) const {
+    void multiply(const request<P>& r, workspace& work) const {
         detail::check_request(layout_, r, largest_batch_);
         work.done = workspace::step::none;
         ready(work);
         if constexpr (detail::packed_weights<P, Packing>::by_panel) {
             if (work.requests[0].c1.size() != layout_.inputs()) {
                 throw shape_error("server::multiply: got a workspace with " +
-                                  std::to_string(work.requests[0].c1.size()) + " inputs, wanted " +
+                                  std::to_string(work.requests[0].c1.size()) + " inputs, expected " +
                                   std::to_string(layout_.inputs()) + ": call expand() first");
             }
             work.products.resize(layout_.outputs());
@@ -210,7 +211,7 @@ class server {
                                   std::span(work.products).subspan(p * rns::panel_outputs, outputs), {});
             }
         } else {
-            weights_.multiply(where, layout_, r, work.requests[0], work.products);
+            weights_.multiply(layout_, r, work.requests[0], work.products);
         }
         work.tokens = r.tokens;
         work.done = workspace::step::multiplied;
@@ -218,9 +219,9 @@ class server {
 
     /// Third step: encryptions of zero and floods. Not for bare replies.
     /// @param zeros  of this client
-    /// @throws shape_error unless multiply() ran on this workspace; parameter_error if the pool folds to
+    /// @throws shape_error unless multiply() ran on this workspace; parameter_error if the pool traces to
     ///         another degree; entropy_error
-    void protect(exec::host where, zero_pool& zeros, workspace& work) const requires(Protection::protects) {
+    void protect(rerandomization_pool& zeros, workspace& work) const requires(Protection::protects) {
         check_step(work, workspace::step::multiplied, work.products.size(), "protect", "multiply");
         check_pool(zeros);
         random::seed seed = work.generator.next_seed();
@@ -229,10 +230,10 @@ class server {
         // After an exception the products are lost, not half hidden.
         work.done = workspace::step::none;
         for (std::size_t o = 0; o < work.products.size(); ++o) {
-            auto zero = zeros.take(where);
-            rns::add(where, work.products[o].c1, zero.c1);
-            hide(where, work.products[o], zero, seed, o, work.slots[0], work.protected_products[o]);
-            zeros.recycle(std::move(zero));
+            auto zero = zeros.acquire();
+            rns::add(work.products[o].c1, zero.c1);
+            hide(work.products[o], zero, seed, o, work.slots[0], work.protected_products[o]);
+            zeros.release(std::move(zero));
         }
         count(work);
         work.done = workspace::step::hidden;
@@ -240,12 +241,12 @@ class server {
 
     /// Last step: the products as they leave the server; of c0 the coefficients that carry answers.
     /// @throws shape_error unless the step before ran on this workspace
-    void finish(exec::host where, workspace& work, reply_type& result) const {
+    void finish(workspace& work, reply_type& result) const {
         if constexpr (Protection::protects) {
             check_step(work, workspace::step::hidden, work.protected_products.size(), "finish", "protect");
             result.outputs.resize(layout_.outputs());
             for (std::size_t o = 0; o < layout_.outputs(); ++o) {
-                emit(where, work.protected_products[o], o, work.tokens, work.slots[0], work.products[o],
+                emit(work.protected_products[o], o, work.tokens, work.slots[0], work.products[o],
                      result.outputs[o]);
             }
         } else {
@@ -263,7 +264,7 @@ class server {
     std::size_t tasks_at_once() const noexcept {
         constexpr std::size_t cached_weights = std::size_t{1} << 19;
         constexpr std::size_t cached_ciphertexts = std::size_t{1} << 20;
-        constexpr std::size_t words = P::degree * static_cast<std::size_t>(folded_product<P>::basis::limbs);
+        constexpr std::size_t words = P::degree * static_cast<std::size_t>(traced_product<P>::basis::limbs);
         if (layout_.inputs() * layout_.outputs() * words <= cached_weights) {
             return 1;
         }
@@ -289,26 +290,27 @@ class server {
     void count(workspace& work) const noexcept {
         work.work.products += layout_.inputs() * layout_.outputs();
         if constexpr (Protection::protects) {
-            constexpr auto limbs = static_cast<std::size_t>(folded_product<P>::basis::limbs);
-            // v of the encryption of zero, and c1; of c0 if all coefficients are wanted.
-            work.work.transforms += layout_.outputs() * limbs * (layout_.fold_log_n() == P::log_n ? 3 : 2);
+            constexpr auto limbs = static_cast<std::size_t>(traced_product<P>::basis::limbs);
+            // v of the encryption of zero, and c1; of c0 if all coefficients are needed.
+            work.work.transforms += layout_.outputs() * limbs * (layout_.subring_log_n() == P::log_n ? 3 : 2);
         }
     }
 
-    /// Seeds of floods and tickets for zeros, drawn in order, so that threads do not decide which hides what.
+    /// Seeds of floods and reservations for zeros, drawn in order, so that threads do not decide which hides
+    /// what.
     void reserve_randomness(std::span<const task> tasks, workspace& work) const {
         if constexpr (Protection::protects) {
             if (work.seeds.size() < tasks.size()) {
                 work.seeds = memory::secret_buffer<random::seed>(tasks.size());
             }
-            work.tickets.clear();
-            work.tickets.reserve(tasks.size() * layout_.outputs());
+            work.reservations.clear();
+            work.reservations.reserve(tasks.size() * layout_.outputs());
             for (std::size_t t = 0; t < tasks.size(); ++t) {
                 random::seed seed = work.generator.next_seed();
                 const memory::wipe_guard guard(seed);
                 work.seeds[t] = seed;
                 for (std::size_t o = 0; o < layout_.outputs(); ++o) {
-                    work.tickets.push_back(tasks[t].zeros->reserve());
+                    work.reservations.push_back(tasks[t].zeros->reserve());
                 }
             }
         }
@@ -324,30 +326,28 @@ class server {
             slot.products.resize(tasks.size() * outputs);
         }
         if constexpr (Protection::protects) {
-            const auto redeem = [&](std::size_t t, std::size_t g) {
-                return tasks[t].zeros->redeem(
-                    exec::host{},
-                    std::move(work.tickets[(first + t) * layout_.outputs() + first_output + g]));
+            const auto acquire = [&](std::size_t t, std::size_t g) {
+                return tasks[t].zeros->acquire(
+                    std::move(work.reservations[(first + t) * layout_.outputs() + first_output + g]));
             };
             // One task: the products start from the zeros' c1. Several: so many zeros would leave the cache.
             slot.zeros.clear();
             const bool alone = tasks.size() == 1;
             for (std::size_t g = 0; alone && g < outputs; ++g) {
-                slot.zeros.push_back(redeem(0, g));
+                slot.zeros.push_back(acquire(0, g));
             }
             weights_.multiply(layout_, p, requests, slot, slot.products, slot.zeros);
             for (std::size_t t = 0; t < tasks.size(); ++t) {
                 for (std::size_t g = 0; g < outputs; ++g) {
                     const std::size_t o = first_output + g;
                     auto& product = slot.products[t * outputs + g];
-                    auto zero = alone ? std::move(slot.zeros[g]) : redeem(t, g);
+                    auto zero = alone ? std::move(slot.zeros[g]) : acquire(t, g);
                     if (!alone) {
-                        rns::add(exec::host{}, product.c1, zero.c1);
+                        rns::add(product.c1, zero.c1);
                     }
-                    hide(exec::host{}, product, zero, work.seeds[first + t], o, slot, slot.hidden);
-                    emit(exec::host{}, slot.hidden, o, tasks[t].from->tokens, slot, product,
-                         tasks[t].to->outputs[o]);
-                    tasks[t].zeros->recycle(std::move(zero));
+                    hide(product, zero, work.seeds[first + t], o, slot, slot.hidden);
+                    emit(slot.hidden, o, tasks[t].from->tokens, slot, product, tasks[t].to->outputs[o]);
+                    tasks[t].zeros->release(std::move(zero));
                 }
             }
             slot.zeros.clear();
@@ -368,47 +368,46 @@ class server {
 
     /// Output o of the one task for which randomness was reserved, from its product.
     void answer_output(const task& t, std::size_t o, workspace& work, product_workspace<P>& slot,
-                       folded_product<P>& product) const {
+                       traced_product<P>& product) const {
         if constexpr (Protection::protects) {
-            auto zero = t.zeros->redeem(exec::host{}, std::move(work.tickets[o]));
-            rns::add(exec::host{}, product.c1, zero.c1);
-            hide(exec::host{}, product, zero, work.seeds[0], o, slot, slot.hidden);
-            emit(exec::host{}, slot.hidden, o, t.from->tokens, slot, product, t.to->outputs[o]);
-            t.zeros->recycle(std::move(zero));
+            auto zero = t.zeros->acquire(std::move(work.reservations[o]));
+            rns::add(product.c1, zero.c1);
+            hide(product, zero, work.seeds[0], o, slot, slot.hidden);
+            emit(slot.hidden, o, t.from->tokens, slot, product, t.to->outputs[o]);
+            t.zeros->release(std::move(zero));
         } else {
             std::swap(product, t.to->outputs[o]);
         }
     }
 
     /// Adds what is left of the encryption of zero, and the flood, to product o. Its memory goes to `hidden`.
-    void hide(exec::host where, folded_product<P>& product, const ckks::zero<P, request_level<P>>& zero,
+    void hide(traced_product<P>& product, const ckks::zero<P, request_level<P>>& zero,
               const random::seed& flood_seed, std::size_t o, product_workspace<P>& slot,
               protected_product<P>& hidden) const {
-        const std::size_t folded = std::size_t{1} << layout_.fold_log_n();
-        if (slot.floods.size() != folded) {
-            slot.floods = memory::secret_buffer<arith::wide>(folded, memory::uninitialized);
+        const std::size_t trace = std::size_t{1} << layout_.subring_log_n();
+        if (slot.floods.size() != trace) {
+            slot.floods = memory::secret_buffer<arith::wide>(trace, memory::uninitialized);
         }
-        hidden = lora::protect(where, std::move(product), zero, budget_.flood, flood_seed,
+        hidden = lora::protect(std::move(product), zero, budget_.flood, flood_seed,
                                static_cast<std::uint32_t>(o), slot.floods.span());
-        memory::wipe(slot.floods.data(), folded * sizeof(arith::wide));
+        memory::wipe(slot.floods.data(), trace * sizeof(arith::wide));
     }
 
     /// The bytes of product o. Its memory goes back to `product`.
     template <class Output>
-    void emit(exec::host where, protected_product<P>& hidden, std::size_t o, std::size_t tokens,
-              product_workspace<P>& slot, folded_product<P>& product, Output& out) const {
-        pack(where, hidden, layout_.wanted(o, tokens), layout_.reply_bits(budget_, o), slot.switched.span(),
-             out);
+    void emit(protected_product<P>& hidden, std::size_t o, std::size_t tokens, product_workspace<P>& slot,
+              traced_product<P>& product, Output& out) const {
+        pack(hidden, layout_.wanted(o, tokens), layout_.reply_bits(budget_, o), slot.switched.span(), out);
         product.c0 = std::move(hidden.c0);
         product.c1 =
-            rns::poly<typename folded_product<P>::basis, rns::evaluation_form>(std::move(hidden.c1).take());
+            rns::poly<typename traced_product<P>::basis, rns::evaluation_form>(std::move(hidden.c1).take());
     }
 
-    void check_pool(const zero_pool& zeros) const {
-        if (zeros.fold_log_n() != layout_.fold_log_n()) {
-            throw parameter_error("server::protect: got encryptions of zero folded to degree 2^" +
-                                  std::to_string(zeros.fold_log_n()) + ", wanted 2^" +
-                                  std::to_string(layout_.fold_log_n()) + ", the layout's fold_log_n()");
+    void check_pool(const rerandomization_pool& zeros) const {
+        if (zeros.subring_log_n() != layout_.subring_log_n()) {
+            throw parameter_error("server::protect: got encryptions of zero traced to degree 2^" +
+                                  std::to_string(zeros.subring_log_n()) + ", expected 2^" +
+                                  std::to_string(layout_.subring_log_n()) + ", the layout's subring_log_n()");
         }
     }
     void check_step(const workspace& work, typename workspace::step wanted, std::size_t products,
@@ -416,7 +415,7 @@ class server {
         if (work.done != wanted || products != layout_.outputs()) {
             throw shape_error("server::" + std::string(step) + ": got " +
                               std::to_string(work.done == wanted ? products : 0) +
-                              " products in the workspace, wanted " + std::to_string(layout_.outputs()) +
+                              " products in the workspace, expected " + std::to_string(layout_.outputs()) +
                               ": call " + before + "() of this server first");
         }
     }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/ckks/zero.hpp>
+#include <tensafe/ckks/rerandomization.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/exec/host.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
@@ -27,7 +27,7 @@ namespace tensafe::lora {
 /// The inputs of a request as polynomials.
 template <ckks::parameter_set P>
 struct expanded_request {
-    using form = rns::poly<typename folded_product<P>::basis, rns::evaluation_form>;
+    using form = rns::poly<typename traced_product<P>::basis, rns::evaluation_form>;
 
     std::vector<form> c0;
     std::vector<form> c1;
@@ -37,7 +37,7 @@ struct expanded_request {
 /// batch.
 template <ckks::parameter_set P>
 struct product_workspace {
-    std::vector<folded_product<P>> products;
+    std::vector<traced_product<P>> products;
     std::vector<ckks::zero<P, request_level<P>>> zeros;
     protected_product<P> hidden;
     memory::secret_buffer<arith::wide> floods;
@@ -55,11 +55,11 @@ struct server_workspace {
 
     std::vector<expanded_request<P>> requests;             ///< one; or those of a batch
     std::vector<product_workspace<P>> slots;               ///< one for each thread that works
-    std::vector<folded_product<P>> products;               ///< after multiply
+    std::vector<traced_product<P>> products;               ///< after multiply
     std::vector<protected_product<P>> protected_products;  ///< after protect
     random::generator generator;  ///< of flood seeds; to give one that is not the default is for tests
     memory::secret_buffer<random::seed> seeds;  ///< of floods, one for each request
-    std::vector<typename ckks::zero_pool<P, request_level<P>>::ticket> tickets;
+    std::vector<typename ckks::rerandomization_pool<P, request_level<P>>::reservation> reservations;
     step done = step::none;
     std::size_t tokens = 0;  ///< of the request that was multiplied
     work_count work;         ///< added up over calls
@@ -75,30 +75,30 @@ void check_request(const Layout& layout, const request<P>& r, std::size_t larges
     };
     if (r.d != layout.d || r.block != layout.entries_per_input() || r.inputs.size() != layout.inputs()) {
         throw shape_error("server::expand: got a request of " + text(r.d, r.block, r.inputs.size()) +
-                          ", wanted " + text(layout.d, layout.entries_per_input(), layout.inputs()));
+                          ", expected " + text(layout.d, layout.entries_per_input(), layout.inputs()));
     }
     for (const auto& input : r.inputs) {
         if (input.size() != packed_residues_bytes<P>(P::degree)) {
             throw shape_error("server::expand: got a ciphertext of " + std::to_string(input.size()) +
-                              " bytes, wanted " + std::to_string(packed_residues_bytes<P>(P::degree)));
+                              " bytes, expected " + std::to_string(packed_residues_bytes<P>(P::degree)));
         }
     }
     if (r.tokens == 0 || r.tokens > largest_batch) {
         throw shape_error("server::expand: got a request of " + std::to_string(r.tokens) +
-                          " hidden states, wanted 1 to " + std::to_string(largest_batch));
+                          " hidden states, expected 1 to " + std::to_string(largest_batch));
     }
 }
 
 /// Makes room for a product: c0 zero, c1 to be written.
 template <ckks::parameter_set P>
-void prepare(folded_product<P>& product, std::size_t folded) {
-    using basis = typename folded_product<P>::basis;
+void prepare(traced_product<P>& product, std::size_t trace) {
+    using basis = typename traced_product<P>::basis;
     if (product.c1.words().empty()) {
         product.c1 = rns::poly<basis, rns::evaluation_form>(memory::uninitialized);
     }
     for (auto& limb : product.c0) {
-        if (limb.size() != folded) {
-            limb = memory::buffer<arith::word>(folded, memory::uninitialized);
+        if (limb.size() != trace) {
+            limb = memory::buffer<arith::word>(trace, memory::uninitialized);
         }
         std::fill(limb.begin(), limb.end(), arith::word{0});
     }
@@ -108,15 +108,15 @@ void prepare(folded_product<P>& product, std::size_t folded) {
 /// @pre     check_request has passed
 /// @throws format_error for a residue that is not below its prime
 template <ckks::parameter_set P, class Poly>
-void expand_input(exec::host, const request<P>& r, std::size_t i, Poly& c0, Poly& c1) {
-    using basis = typename folded_product<P>::basis;
+void expand_input(const request<P>& r, std::size_t i, Poly& c0, Poly& c1) {
+    using basis = typename traced_product<P>::basis;
     std::span<const std::uint8_t> rest = r.inputs[i];
     rns::for_each_limb<basis>([&]<int I>() {
         constexpr arith::word q = basis::template prime<I>;
         constexpr int bits = std::bit_width(q);
-        constexpr std::size_t bytes = wire::packed_bytes(P::degree, bits);
+        constexpr std::size_t bytes = memory::packed_bytes(P::degree, bits);
         const std::span<arith::word> limb = c0.template limb<I>();
-        const bool below = wire::unpack_bits_below(rest.first(bytes), bits, q, limb);
+        const bool below = memory::unpack_bits_below(rest.first(bytes), bits, q, limb);
         rest = rest.subspan(bytes);
         if (!below) {
             throw format_error("server::expand: a residue of limb " + std::to_string(I) +
@@ -131,7 +131,7 @@ void expand_input(exec::host, const request<P>& r, std::size_t i, Poly& c0, Poly
 /// outputs.
 template <ckks::parameter_set P, class Packing>
 class packed_weights {
-    using basis = typename folded_product<P>::basis;
+    using basis = typename traced_product<P>::basis;
 
   public:
     /// Each panel of outputs is computed by itself.
@@ -140,7 +140,6 @@ class packed_weights {
     template <class Layout>
     packed_weights(const Layout& layout, const reply_budget& budget, const matrix& a)
         : panels_(ceil_divide(layout.outputs(), rns::panel_outputs)) {
-        const exec::host here;
         layout.check_matrix(a);
         for (std::size_t p = 0; p < panels_.size(); ++p) {
             const rns::panel_shape shape = shape_of(layout, p);
@@ -149,8 +148,8 @@ class packed_weights {
                                                             memory::uninitialized);
             for (std::size_t g = 0; g < shape.outputs; ++g) {
                 for (std::size_t i = 0; i < shape.inputs; ++i) {
-                    const auto weights = ckks::forward(
-                        here, layout.encode_weights(here, a, budget, p * rns::panel_outputs + g, i));
+                    const auto weights =
+                        ckks::forward(layout.encode_weights(a, budget, p * rns::panel_outputs + g, i));
                     rns::for_each_limb<basis>([&]<int I>() {
                         rns::fill_panel(
                             shape, weights.value.template limb<I>(), i, g,
@@ -164,38 +163,38 @@ class packed_weights {
     std::size_t panels() const noexcept { return panels_.size(); }
 
     template <class Layout>
-    void expand(exec::host where, const Layout& layout, const request<P>& r, expanded_request<P>& to) const {
+    void expand(const Layout& layout, const request<P>& r, expanded_request<P>& to) const {
         to.c0.resize(layout.inputs());
         to.c1.resize(layout.inputs());
         for (std::size_t i = 0; i < layout.inputs(); ++i) {
-            expand_input(where, r, i, to.c0[i], to.c1[i]);
+            expand_input(r, i, to.c0[i], to.c1[i]);
         }
     }
 
     /// The outputs of panel p for each request: the sum over inputs of plaintext times ciphertext. c1 takes
-    /// one reduction for each coefficient, c0 one for each wanted coefficient.
+    /// one reduction for each coefficient, c0 one for each target coefficient.
     /// @param to     product g of request r stands at r * shape_of(layout, p).outputs + g
     /// @param zeros  at the same places: their c1 is added; or none
     template <class Layout>
     void multiply(const Layout& layout, std::size_t p, std::span<const expanded_request<P>> requests,
-                  product_workspace<P>& work, std::span<folded_product<P>> to,
+                  product_workspace<P>& work, std::span<traced_product<P>> to,
                   std::span<const ckks::zero<P, request_level<P>>> zeros) const {
         const rns::panel_shape shape = shape_of(layout, p);
-        const std::size_t folded = std::size_t{1} << layout.fold_log_n();
+        const std::size_t trace = std::size_t{1} << layout.subring_log_n();
         const std::size_t words = shape.words(P::degree);
         work.c0.resize(shape.inputs);
         work.c1.resize(shape.inputs);
         for (std::size_t r = 0; r < requests.size(); ++r) {
             for (std::size_t g = 0; g < shape.outputs; ++g) {
-                prepare(to[r * shape.outputs + g], folded);
+                prepare(to[r * shape.outputs + g], trace);
             }
         }
         // Blocks of coefficients whose weights all requests find in cache.
-        const std::size_t at_once = std::clamp(cached_words * folded / words, std::size_t{1}, folded);
+        const std::size_t at_once = std::clamp(cached_words * trace / words, std::size_t{1}, trace);
         rns::for_each_limb<basis>([&]<int I>() {
             const rns::panel_view panel{shape, panels_[p].data() + static_cast<std::size_t>(I) * words};
-            for (std::size_t first = 0; first < folded; first += at_once) {
-                const rns::block_range range{first, std::min(first + at_once, folded)};
+            for (std::size_t first = 0; first < trace; first += at_once) {
+                const rns::block_range range{first, std::min(first + at_once, trace)};
                 for (std::size_t r = 0; r < requests.size(); ++r) {
                     multiply_limb<I>(panel, requests[r], work, to.subspan(r * shape.outputs, shape.outputs),
                                      zeros.empty() ? zeros : zeros.subspan(r * shape.outputs, shape.outputs),
@@ -217,7 +216,7 @@ class packed_weights {
 
     template <int I>
     static void multiply_limb(const rns::panel_view& panel, const expanded_request<P>& r,
-                              product_workspace<P>& work, std::span<folded_product<P>> to,
+                              product_workspace<P>& work, std::span<traced_product<P>> to,
                               std::span<const ckks::zero<P, request_level<P>>> zeros,
                               rns::block_range range) {
         for (std::size_t i = 0; i < panel.shape.inputs; ++i) {
@@ -255,12 +254,12 @@ class packed_weights<P, column_batched> {
 
     /// Nothing: `multiply` expands a few inputs at a time, so that memory does not grow with d.
     template <class Layout>
-    void expand(exec::host, const Layout&, const request<P>&, expanded_request<P>&) const noexcept {}
+    void expand(const Layout&, const request<P>&, expanded_request<P>&) const noexcept {}
 
     template <exec::host_execution Where, class Layout>
     void multiply(const Where& where, const Layout& layout, const request<P>& r, expanded_request<P>& inputs,
-                  std::vector<folded_product<P>>& products) const {
-        using basis = typename folded_product<P>::basis;
+                  std::vector<traced_product<P>>& products) const {
+        using basis = typename traced_product<P>::basis;
         products.resize(layout.rank);
         for (auto& product : products) {
             prepare(product, P::degree);
@@ -271,7 +270,7 @@ class packed_weights<P, column_batched> {
         for (std::size_t first = 0; first < layout.d; first += inputs_at_once) {
             const std::size_t count = std::min(inputs_at_once, layout.d - first);
             where.for_each(count, [&](std::size_t j, std::size_t) {
-                expand_input(exec::host{}, r, first + j, inputs.c0[j], inputs.c1[j]);
+                expand_input(r, first + j, inputs.c0[j], inputs.c1[j]);
             });
             where.for_each(layout.rank, [&](std::size_t row, std::size_t) {
                 const std::span<const std::int64_t> weights =
@@ -289,7 +288,7 @@ class packed_weights<P, column_batched> {
     /// Adds the sum of weights times inputs to limb I of a row's product.
     template <class Basis, int I>
     static void add_row(std::span<const std::int64_t> weights, const expanded_request<P>& inputs,
-                        folded_product<P>& product) {
+                        traced_product<P>& product) {
         constexpr arith::word q = Basis::template prime<I>;
         constexpr auto policy = rns::variable_arithmetic<q>;
         std::array<const arith::word*, inputs_at_once> c0{};

@@ -38,9 +38,8 @@ class server<P, replicated_slots<Rows, Replies>, reveals_adapter_rows> {
         for (std::size_t o = 0; o < layout_.outputs; ++o) {
             for (std::size_t i = 0; i < layout_.inputs; ++i) {
                 layout_.fill(a, o, i, slots.span());
-                weights_.push_back(ckks::forward(
-                    exec::host{},
-                    ckks::encode_slots<P>(exec::host{}, slots.span(), Packing::template weight_scale<P>())));
+                weights_.push_back(
+                    ckks::forward(ckks::encode_slots<P>(slots.span(), Packing::template weight_scale<P>())));
             }
         }
     }
@@ -59,41 +58,41 @@ class server<P, replicated_slots<Rows, Replies>, reveals_adapter_rows> {
     /// First step: the uniform halves of a request, from its seeds.
     /// @throws shape_error if the request was made for another layout; parameter_error if its scale is not
     /// P::scale
-    void expand(exec::host where, const slot_request<P>& r, workspace& work) const {
+    void expand(const slot_request<P>& r, workspace& work) const {
         check(r);
         work.c1.resize(layout_.inputs);
         for (std::size_t i = 0; i < layout_.inputs; ++i) {
-            ckks::expand_c1(where, r.inputs[i], work.c1[i]);
+            ckks::expand_c1(r.inputs[i], work.c1[i]);
         }
     }
 
     /// Second step: the product of every output's plaintexts with the inputs, summed over the inputs.
     /// @pre expand() ran on the same request and workspace
-    void multiply(exec::host where, const slot_request<P>& r, workspace& work) const {
+    void multiply(const slot_request<P>& r, workspace& work) const {
         TENSAFE_PRECONDITION(r.inputs.size() == layout_.inputs && work.c1.size() == layout_.inputs);
         work.products.resize(layout_.outputs);
         for (std::size_t o = 0; o < layout_.outputs; ++o) {
             const auto* weights = weights_.data() + o * layout_.inputs;
             ckks::ciphertext<P>& sum = work.products[o];
             sum.scale = P::scale * weights->scale;
-            rns::multiply(where, sum.c0, r.inputs.front().c0, weights->value);
-            rns::multiply(where, sum.c1, work.c1.front(), weights->value);
+            rns::multiply(sum.c0, r.inputs.front().c0, weights->value);
+            rns::multiply(sum.c1, work.c1.front(), weights->value);
             for (std::size_t i = 1; i < layout_.inputs; ++i) {
-                rns::multiply_accumulate(where, sum.c0, r.inputs[i].c0, weights[i].value);
-                rns::multiply_accumulate(where, sum.c1, work.c1[i], weights[i].value);
+                rns::multiply_accumulate(sum.c0, r.inputs[i].c0, weights[i].value);
+                rns::multiply_accumulate(sum.c1, work.c1[i], weights[i].value);
             }
         }
     }
 
     /// Last step: the products as they leave the server, rescaled if the packing says so. The reply's old
     /// memory goes to the workspace.
-    void finish(exec::host where, workspace& work, reply_type& result) const {
+    void finish(workspace& work, reply_type& result) const {
         result.rank = layout_.rank;
         result.d = layout_.d;
         if constexpr (Packing::rescales) {
             result.products.clear();
             for (const auto& product : work.products) {
-                result.products.push_back(ckks::rescale(where, product));
+                result.products.push_back(ckks::rescale(product));
             }
         } else {
             std::swap(result.products, work.products);
@@ -102,15 +101,15 @@ class server<P, replicated_slots<Rows, Replies>, reveals_adapter_rows> {
 
     /// All three. The reply is not protected: see `reveals_adapter_rows`.
     /// @throws as expand
-    void apply(exec::host where, const slot_request<P>& r, workspace& work, reply_type& result) const {
-        expand(where, r, work);
-        multiply(where, r, work);
-        finish(where, work, result);
+    void apply(const slot_request<P>& r, workspace& work, reply_type& result) const {
+        expand(r, work);
+        multiply(r, work);
+        finish(work, result);
     }
-    reply_type apply(exec::host where, const slot_request<P>& r) const {
+    reply_type apply(const slot_request<P>& r) const {
         workspace work;
         reply_type result;
-        apply(where, r, work, result);
+        apply(r, work, result);
         return result;
     }
 
@@ -122,12 +121,12 @@ class server<P, replicated_slots<Rows, Replies>, reveals_adapter_rows> {
                        std::to_string(inputs) + " ciphertexts";
             };
             throw shape_error("server::expand: got a request of " + text(r.d, r.stride, r.inputs.size()) +
-                              ", wanted " + text(layout_.d, layout_.stride, layout_.inputs));
+                              ", expected " + text(layout_.d, layout_.stride, layout_.inputs));
         }
         for (const auto& input : r.inputs) {
             if (input.scale != P::scale) {
                 throw parameter_error("server::expand: got a ciphertext of scale " +
-                                      std::to_string(input.scale) + ", wanted " + std::to_string(P::scale));
+                                      std::to_string(input.scale) + ", expected " + std::to_string(P::scale));
             }
         }
     }

@@ -33,7 +33,6 @@ namespace tensafe::serving {
 template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
           class Protection = lora::protects_adapter_rows<>, exec::host_execution Where = exec::host>
 class host_engine {
-    static constexpr bool single_thread = std::is_same_v<Where, exec::host>;
     static_assert(!std::is_same_v<Packing, lora::column_batched>,
                   "serving::host_engine: a request is one hidden state; column_batched is for prefill");
 
@@ -51,15 +50,14 @@ class host_engine {
                 rerandomization_pool& zeros, std::size_t tries = 1) requires(Protection::protects)
         : host_engine(where, with, servers, &zeros, tries) {}
     host_engine(lora::client<P>& with, std::span<const server_type* const> servers,
-                rerandomization_pool& zeros,
-                std::size_t tries = 1) requires(single_thread&& Protection::protects)
-        : host_engine(Where{}, with, servers, &zeros, tries) {}
+                rerandomization_pool& zeros, std::size_t tries = 1) requires(Protection::protects)
+        : host_engine(one_thread(), with, servers, &zeros, tries) {}
     host_engine(const Where& where, lora::client<P>& with, std::span<const server_type* const> servers,
                 std::size_t tries = 1) requires(!Protection::protects)
         : host_engine(where, with, servers, nullptr, tries) {}
     host_engine(lora::client<P>& with, std::span<const server_type* const> servers,
-                std::size_t tries = 1) requires(single_thread && !Protection::protects)
-        : host_engine(Where{}, with, servers, nullptr, tries) {}
+                std::size_t tries = 1) requires(!Protection::protects)
+        : host_engine(one_thread(), with, servers, nullptr, tries) {}
 
     std::size_t groups() const noexcept { return servers_.size(); }
     /// @pre group < groups()
@@ -82,6 +80,12 @@ class host_engine {
 
   private:
     using task = typename server_type::task;
+
+    static Where one_thread() {
+        static_assert(std::is_same_v<Where, exec::host>,
+                      "serving::host_engine: this engine has a place; give it as the first argument");
+        return {};
+    }
 
     host_engine(const Where& where, lora::client<P>& with, std::span<const server_type* const> servers,
                 rerandomization_pool* zeros, std::size_t tries)

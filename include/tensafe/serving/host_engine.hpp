@@ -51,13 +51,13 @@ class host_engine {
         : host_engine(where, with, servers, &zeros, tries) {}
     host_engine(lora::client<P>& with, std::span<const server_type* const> servers,
                 rerandomization_pool& zeros, std::size_t tries = 1) requires(Protection::protects)
-        : host_engine(one_thread(), with, servers, &zeros, tries) {}
+        : host_engine(exec::host{}, with, servers, &zeros, tries) {}
     host_engine(const Where& where, lora::client<P>& with, std::span<const server_type* const> servers,
                 std::size_t tries = 1) requires(!Protection::protects)
         : host_engine(where, with, servers, nullptr, tries) {}
     host_engine(lora::client<P>& with, std::span<const server_type* const> servers,
                 std::size_t tries = 1) requires(!Protection::protects)
-        : host_engine(one_thread(), with, servers, nullptr, tries) {}
+        : host_engine(exec::host{}, with, servers, nullptr, tries) {}
 
     std::size_t groups() const noexcept { return servers_.size(); }
     /// @pre group < groups()
@@ -80,12 +80,6 @@ class host_engine {
 
   private:
     using task = typename server_type::task;
-
-    static Where one_thread() {
-        static_assert(std::is_same_v<Where, exec::host>,
-                      "serving::host_engine: this engine has a place; give it as the first argument");
-        return {};
-    }
 
     host_engine(const Where& where, lora::client<P>& with, std::span<const server_type* const> servers,
                 rerandomization_pool* zeros, std::size_t tries)

@@ -85,7 +85,7 @@ void check_replies(const Where& where, int subring_log_n, std::uint32_t parts, i
     ckks::rerandomization_pool<P, lora::request_level<P>> pool(
         nonce, ckks::make_rerandomization_key<lora::request_level<P>>(key, nonce, generator), subring_log_n);
     for (std::size_t p = 0; p < products; ++p) {
-        const auto zero = pool.take();
+        const auto zero = pool.acquire();
         lora::traced_product<P> product{{}, rns::poly<basis, rns::evaluation_form>(memory::uninitialized)};
         rns::for_each_limb<basis>([&]<int I>() {
             constexpr word q = basis::template prime<I>;

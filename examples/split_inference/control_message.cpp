@@ -109,11 +109,11 @@ class members {
     std::string where(const char* name) const { return "control message " + what_ + ": \"" + name + "\""; }
 
   private:
-    [[noreturn]] void wrong(const char* name, const json& value, const std::string& wanted) const {
+    [[noreturn]] void wrong(const char* name, const json& value, const std::string& expected) const {
         throw format_error(
             where(name) + " is " +
             (value.is_number() ? "a number that does not fit" : std::string(value.type_name())) +
-            ", expected " + wanted);
+            ", expected " + expected);
     }
 
     const json& object_;

@@ -155,8 +155,8 @@ class remote_model {
     client_connection& connected();
     std::size_t largest_carried(const client_connection::frame& in) const noexcept;
     control_message receive_control();
-    template <class Wanted>
-    Wanted receive_one(const char* wanted);
+    template <class Expected>
+    Expected receive_one(const char* expected);
     std::vector<std::uint8_t> receive_message(carried_message::kind what);
     [[noreturn]] void refuse(const refusal& said) const;
     void send_request(std::uint64_t number, std::uint32_t group);

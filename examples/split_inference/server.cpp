@@ -84,7 +84,7 @@ void add_options(CLI::App& app, arguments& a) {
     app.add_option("--largest-message", a.allowed.largest_message, "bytes")
         ->check(CLI::Range(std::size_t{65'536}, std::size_t{1} << 30))
         ->capture_default_str();
-    app.add_option("--zeros-ahead", a.allowed.zeros_of_session,
+    app.add_option("--zeros-ahead", a.allowed.pool_of_session,
                    "encryptions of zero made ahead for one session")
         ->capture_default_str();
     const auto seconds = CLI::Range(0.01, 86'400.0);
@@ -110,10 +110,10 @@ void add_options(CLI::App& app, arguments& a) {
     app.add_flag("--insecure-plaintext", a.insecure_plaintext, "no TLS: for measurements on one machine");
 }
 
-std::pair<std::string, std::string> split_at(const std::string& text, char at, const char* wanted) {
+std::pair<std::string, std::string> split_at(const std::string& text, char at, const char* expected) {
     const std::size_t place = text.rfind(at);
     if (place == text.npos || place == 0 || place + 1 == text.size()) {
-        throw tensafe::parameter_error("got " + tensafe::io::quote(text) + ", expected " + wanted);
+        throw tensafe::parameter_error("got " + tensafe::io::quote(text) + ", expected " + expected);
     }
     return {text.substr(0, place), text.substr(place + 1)};
 }
@@ -321,7 +321,7 @@ int run(arguments& a) {
     split::net::http_server server(
         a.net, {[&](const split::net::http_request& request) { return admin.answer(request); },
                 [&](const std::string& address, std::shared_ptr<split::net::connection_control> control) {
-                    return service.converse(address, std::move(control));
+                    return service.connect(address, std::move(control));
                 },
                 [&](const std::string& address) { service.connection_refused(address); }});
     server.run();

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "model_shelf.hpp"
+#include "model_store.hpp"
 
 namespace split {
 
@@ -200,7 +200,7 @@ std::map<std::pair<std::string, std::uint64_t>, std::size_t> session_table::coun
     return result;
 }
 
-std::size_t session_table::zeros_stored() const {
+std::size_t session_table::pool_size() const {
     std::vector<std::shared_ptr<const session>> all;
     {
         const std::lock_guard lock(mutex_);
@@ -210,7 +210,7 @@ std::size_t session_table::zeros_stored() const {
     }
     std::size_t sum = 0;
     for (const auto& each : all) {
-        sum += each->work ? each->work->zeros_stored() : 0;
+        sum += each->work ? each->work->pool_size() : 0;
     }
     return sum;
 }

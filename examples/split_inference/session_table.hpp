@@ -16,14 +16,14 @@
 
 namespace split {
 
-class session_work;
+class session_evaluator;
 
 /// A client's session: who it is, and what is kept for it. What changes is the table's.
 struct session {
     std::string id;      ///< 32 digits
     std::string client;  ///< the public key, 64 digits
     frame_form frames = frame_form::binary;
-    std::shared_ptr<session_work> work;
+    std::shared_ptr<session_evaluator> work;
 };
 
 /// The sessions of a server. Each is held by one connection, or by none for a while after that was lost. A
@@ -83,7 +83,7 @@ class session_table {
     std::size_t size() const;
     /// Sessions of each adapter's name and version.
     std::map<std::pair<std::string, std::uint64_t>, std::size_t> count_by_version() const;
-    std::size_t zeros_stored() const;
+    std::size_t pool_size() const;
 
   private:
     struct entry {

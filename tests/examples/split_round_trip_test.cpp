@@ -31,11 +31,11 @@ namespace {
 
 namespace lora = tensafe::lora;
 
-/// Frames go straight to a conversation of a service, and its answers wait to be received.
+/// Frames go straight to a service, and its answers wait to be received.
 class direct_connection final : public split::client_connection {
   public:
     explicit direct_connection(split::service& to)
-        : ended_(std::make_shared<control>()), other_(to.converse("test", ended_)) {
+        : ended_(std::make_shared<control>()), other_(to.connect("test", ended_)) {
         hear([&](auto& answer) { other_->start(answer); });
     }
 

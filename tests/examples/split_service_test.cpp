@@ -1,4 +1,4 @@
-// The server's half of split inference without a socket: what a conversation answers to whatever comes.
+// The server's half of split inference without a socket: what a session answers to whatever comes.
 // Messages are made by hand: a server cannot tell an encryption from residues that somebody made up.
 #include <tensafe/core/error.hpp>
 #include <tensafe/keystore/ed25519.hpp>
@@ -30,10 +30,10 @@
 #include <variant>
 #include <vector>
 
-#include "../../examples/split_inference/conversation.hpp"
 #include "../../examples/split_inference/params.hpp"
 #include "../../examples/split_inference/query_counts.hpp"
 #include "../../examples/split_inference/service.hpp"
+#include "../../examples/split_inference/session_protocol.hpp"
 #include "../refusal.hpp"
 
 namespace {
@@ -158,7 +158,7 @@ struct server {
 /// A client's side of one connection.
 struct peer {
     explicit peer(server& s, std::string address = "10.0.0.1")
-        : of(s), side(s.of->converse(address, connection)) {
+        : of(s), side(s.of->connect(address, connection)) {
         side->start(answer);
         if (!answer.closing()) {
             nonce = std::get<split::challenge>(told(0)).nonce;
@@ -230,7 +230,7 @@ struct peer {
 
 }  // namespace
 
-TEST_CASE("a conversation opens a session and answers requests with their number and group") {
+TEST_CASE("a server opens a session and answers requests with their number and group") {
     server s;
     peer p(s);
     const auto challenge = std::get<split::challenge>(p.told(0));
@@ -250,19 +250,19 @@ TEST_CASE("a conversation opens a session and answers requests with their number
     CHECK(s.of->counts().most_of(tensafe::io::hex(p.key->verifying().bytes()), "kjv") == 1);
 }
 
-TEST_CASE("zeros are made ahead while nothing waits, as many as a reply needs") {
+TEST_CASE("encryptions of zero are made ahead while nothing waits, as many as a reply needs") {
     server s;
     peer p(s);
     CHECK_FALSE(p.side->idle());
     p.open();
     CHECK(p.side->idle());
     CHECK_FALSE(p.side->idle());  // four rows are one product
-    CHECK(s.of->sessions().zeros_stored() == 1);
+    CHECK(s.of->sessions().pool_size() == 1);
     p.send(request_message(1));
-    CHECK(s.of->sessions().zeros_stored() == 0);
+    CHECK(s.of->sessions().pool_size() == 0);
     CHECK(p.side->idle());
     p.send(request_message(2, 1));
-    CHECK(s.of->sessions().zeros_stored() == 0);
+    CHECK(s.of->sessions().pool_size() == 0);
     s.of->drain();
     CHECK_FALSE(p.side->idle());
 }
@@ -737,9 +737,9 @@ TEST_CASE("a forgotten client's name does not come back by a frame under way") {
     }
 }
 
-TEST_CASE("zeros that were taken are made again before the next look at all sessions") {
+TEST_CASE("encryptions of zero that were taken are made again before the next look at all sessions") {
     split::limits allowed;
-    allowed.zeros = 2;
+    allowed.pooled = 2;
     allowed.unlimited_queries = true;
     server s(allowed);
     peer p(s);

@@ -432,7 +432,7 @@ class connection final : public open_connection, public std::enable_shared_from_
         of_.who.add_websocket(shared_from_this());
         call([&] {
             handler_ =
-                of_.handlers.converse(seat_->address(), std::make_shared<weak_control>(weak_from_this()));
+                of_.handlers.connect(seat_->address(), std::make_shared<weak_control>(weak_from_this()));
             handler_->start(answer_);
         });
         if (of_.draining) {

@@ -46,7 +46,7 @@ struct http_server_handlers {
     /// One side of a WebSocket connection from this address. It is destroyed when the connection is over.
     std::function<std::unique_ptr<websocket_handler>(const std::string& address,
                                                      std::shared_ptr<connection_control> control)>
-        converse;
+        connect;
     /// A connection from this address was closed as it came: there are as many as there may be. May be empty.
     std::function<void(const std::string& address)> refused = {};
 };

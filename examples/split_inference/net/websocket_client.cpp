@@ -273,8 +273,8 @@ class websocket_connection final : public client_connection {
     std::array<std::byte, 32> certificate_sha256() const override { return certificate_; }
 
   private:
-    static std::optional<asio::ssl::context> make_tls(bool wanted, const websocket_options& options) {
-        if (!wanted) {
+    static std::optional<asio::ssl::context> make_tls(bool with_tls, const websocket_options& options) {
+        if (!with_tls) {
             return std::nullopt;
         }
         std::optional<asio::ssl::context> context(std::in_place, asio::ssl::context::tls_client);

@@ -25,16 +25,16 @@ std::string text_of(const Value& value) {
 }
 
 /// @throws failure
-template <class Got, class Wanted>
-void require(bool holds, std::string_view what, const Got& got, const Wanted& wanted) {
+template <class Got, class Expected>
+void require(bool holds, std::string_view what, const Got& got, const Expected& expected) {
     if (!holds) {
-        throw failure(std::string(what) + ": got " + text_of(got) + ", expected " + text_of(wanted));
+        throw failure(std::string(what) + ": got " + text_of(got) + ", expected " + text_of(expected));
     }
 }
 
-template <class Got, class Wanted>
-void require_equal(std::string_view what, const Got& got, const Wanted& wanted) {
-    require(got == wanted, what, got, wanted);
+template <class Got, class Expected>
+void require_equal(std::string_view what, const Got& got, const Expected& expected) {
+    require(got == expected, what, got, expected);
 }
 
 inline void require_contains(std::string_view what, const std::string& text, std::string_view part) {

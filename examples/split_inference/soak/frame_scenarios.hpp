@@ -10,8 +10,8 @@
 
 #include "check.hpp"
 #include "clients.hpp"
+#include "fixture.hpp"
 #include "raw_connection.hpp"
-#include "world.hpp"
 
 // Peers that break the rules below the messages: sockets, TLS, HTTP, WebSocket frames.
 
@@ -26,7 +26,7 @@ inline std::string random_text(std::mt19937& generator, std::size_t most) {
     return result;
 }
 
-inline std::string killed_mid_frame(world& w) {
+inline std::string killed_mid_frame(fixture& w) {
     std::size_t cut = 0;
     for (std::size_t r = 0; r < w.amount.repetitions; ++r) {
         for (const bool by_reset : {false, true}) {
@@ -71,7 +71,7 @@ inline std::string killed_mid_frame(world& w) {
            " clients gone in the middle of a frame; each session resumed, half a request not counted";
 }
 
-inline std::string half_open(world& w) {
+inline std::string half_open(fixture& w) {
     // A peer that is gone says nothing, no matter what it is asked.
     raw_session silent(w);
     silent.ask();
@@ -108,7 +108,7 @@ inline std::string half_open(world& w) {
            " pings; a session taken over from a half-open connection";
 }
 
-inline std::string slow_reader(world& w) {
+inline std::string slow_reader(fixture& w) {
     // More of them than the server has threads. What an opened session is told does not fit the buffers.
     constexpr std::size_t readers = 4;
     raw_connection::options small;
@@ -199,7 +199,7 @@ inline std::vector<forbidden_frame> forbidden_frames() {
     };
 }
 
-inline std::string announced_4_gigabytes(world& w) {
+inline std::string announced_4_gigabytes(fixture& w) {
     // Peaks count from here: what is announced must not be allocated.
     w.server->forget_peak();
     const std::size_t before = w.server->figures().peak_kb;
@@ -257,7 +257,7 @@ inline std::string announced_4_gigabytes(world& w) {
            text_of(after / 1024) + " MB; requests in fragments answered";
 }
 
-inline std::string random_bytes(world& w) {
+inline std::string random_bytes(fixture& w) {
     std::mt19937 generator(8);
     const std::vector<std::string> openings = {
         "",
@@ -318,7 +318,7 @@ inline std::string random_bytes(world& w) {
 }
 
 /// Peers that take their time with everything before a session. A good client beside them is served.
-inline std::string slow_handshake(world& w) {
+inline std::string slow_handshake(fixture& w) {
     const std::size_t peers = 8 * w.amount.repetitions;
     const std::string opening =
         w.tls ? std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11) : std::string("GET /v1/sp");

@@ -26,7 +26,7 @@ struct sizes {
 };
 
 /// What scenarios work on: a server, and what is known of it.
-struct world {
+struct fixture {
     std::filesystem::path program;
     std::filesystem::path folder;  ///< temporary
     bool tls = false;
@@ -83,7 +83,7 @@ struct world {
 struct scenario {
     const char* name;
     bool own_server;  ///< it starts its own, with its own options, and may end it
-    std::string (*run)(world&);
+    std::string (*run)(fixture&);
 };
 
 }  // namespace split::soak

@@ -1,4 +1,4 @@
-#include "conversation.hpp"
+#include "session_protocol.hpp"
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/io/message.hpp>
@@ -35,10 +35,10 @@ std::string busy_text(const char* what, std::chrono::milliseconds wait) {
     return std::string(what) + ": too many; come again in " + std::to_string(wait.count()) + " ms";
 }
 
-void check_message(const wire::header& header, wire::kind wanted) {
-    if (header.what != wanted) {
+void check_message(const wire::header& header, wire::kind expected) {
+    if (header.what != expected) {
         throw refused{error_code::malformed, "message: got a " + std::string(wire::name(header.what)) +
-                                                 ", expected a " + std::string(wire::name(wanted))};
+                                                 ", expected a " + std::string(wire::name(expected))};
     }
     if (header.set != parameter_set_id()) {
         throw refused{error_code::parameter_mismatch,
@@ -48,8 +48,8 @@ void check_message(const wire::header& header, wire::kind wanted) {
 
 }  // namespace
 
-conversation::conversation(service& of, std::string address, std::shared_ptr<net::connection_control> control,
-                           std::uint64_t number)
+session_protocol::session_protocol(service& of, std::string address,
+                                   std::shared_ptr<net::connection_control> control, std::uint64_t number)
     : of_(of),
       address_(std::move(address)),
       control_(std::move(control)),
@@ -58,7 +58,7 @@ conversation::conversation(service& of, std::string address, std::shared_ptr<net
     of_.counters_.connected();
 }
 
-conversation::~conversation() {
+session_protocol::~session_protocol() {
     of_.counters_.disconnected();
     if (session_) {
         of_.sessions_.lose(*session_, number_, of_.options_.now());
@@ -67,7 +67,7 @@ conversation::~conversation() {
 
 /// Whatever goes wrong in a step becomes an answer.
 template <class Step>
-void conversation::guarded(net::answer& to, Step step) noexcept {
+void session_protocol::guarded(net::answer& to, Step step) noexcept {
     try {
         request_.reset();
         refusal why;
@@ -98,7 +98,7 @@ void conversation::guarded(net::answer& to, Step step) noexcept {
     }
 }
 
-void conversation::refuse(const refusal& r, net::answer& to) {
+void session_protocol::refuse(const refusal& r, net::answer& to) {
     to.clear();
     to.add_text(to_text(r));
     of_.counters_.refused(r.code);
@@ -120,12 +120,12 @@ void conversation::refuse(const refusal& r, net::answer& to) {
     }
 }
 
-void conversation::leave(net::answer& to, const char* reason) {
+void session_protocol::leave(net::answer& to, const char* reason) {
     stage_ = stage::over;
     to.close(net::close_policy, reason);
 }
 
-void conversation::start(net::answer& to) {
+void session_protocol::start(net::answer& to) {
     guarded(to, [&] {
         if (of_.draining()) {
             throw refused{error_code::draining, "this server stops: try another one"};
@@ -134,7 +134,7 @@ void conversation::start(net::answer& to) {
         c.nonce = nonce_;
         c.parameters = parameter_set_name();
         std::size_t listed = 0;
-        for (const shelf_entry& each : of_.adapters_.entries()) {
+        for (const store_entry& each : of_.adapters_.entries()) {
             listed += 2 * each.name.size() + 64;
             if (listed > longest_list) {
                 break;  // an adapter that is not listed can be asked for all the same
@@ -145,7 +145,7 @@ void conversation::start(net::answer& to) {
     });
 }
 
-void conversation::on_text(std::string_view text, net::answer& to) {
+void session_protocol::on_text(std::string_view text, net::answer& to) {
     guarded(to, [&] {
         hear(parse_control(text, stage_ == stage::open ? of_.options_.allowed.largest_message
                                                        : rerandomization_key_bytes()),
@@ -153,7 +153,7 @@ void conversation::on_text(std::string_view text, net::answer& to) {
     });
 }
 
-void conversation::on_binary(std::span<const std::uint8_t> bytes, net::answer& to) {
+void session_protocol::on_binary(std::span<const std::uint8_t> bytes, net::answer& to) {
     guarded(to, [&] {
         switch (stage_) {
             case stage::new_client:
@@ -178,7 +178,7 @@ void conversation::on_binary(std::span<const std::uint8_t> bytes, net::answer& t
     });
 }
 
-void conversation::hear(control_message heard, net::answer& to) {
+void session_protocol::hear(control_message heard, net::answer& to) {
     if (auto* const said = std::get_if<hello>(&heard); said != nullptr && stage_ == stage::new_client) {
         greet(std::move(*said));
     } else if (const auto* const old = std::get_if<resume>(&heard);
@@ -217,7 +217,7 @@ void conversation::hear(control_message heard, net::answer& to) {
     }
 }
 
-void conversation::limit_handshakes() const {
+void session_protocol::limit_handshakes() const {
     if (of_.draining()) {
         throw refused{error_code::draining, "this server stops: try another one"};
     }
@@ -228,7 +228,7 @@ void conversation::limit_handshakes() const {
     }
 }
 
-void conversation::greet(hello heard) {
+void session_protocol::greet(hello heard) {
     limit_handshakes();
     if (heard.set != parameter_set_id()) {
         throw refused{error_code::parameter_mismatch,
@@ -251,7 +251,7 @@ void conversation::greet(hello heard) {
     stage_ = stage::rerandomization_key;
 }
 
-void conversation::check_client(std::span<const std::uint8_t> rerandomization_key) const {
+void session_protocol::check_client(std::span<const std::uint8_t> rerandomization_key) const {
     const std::vector<std::byte> text =
         text_to_sign(of_.options_.certificate, nonce_, hello_->set, rerandomization_key, hello_->adapter);
     bool fits = false;
@@ -269,7 +269,7 @@ void conversation::check_client(std::span<const std::uint8_t> rerandomization_ke
     }
 }
 
-void conversation::take_rerandomization_key(std::span<const std::uint8_t> message, net::answer& to) {
+void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> message, net::answer& to) {
     if (message.size() > rerandomization_key_bytes()) {
         throw refused{error_code::too_large, "re-randomization key: got " + std::to_string(message.size()) +
                                                  " bytes, expected at most " +
@@ -280,7 +280,7 @@ void conversation::take_rerandomization_key(std::span<const std::uint8_t> messag
     if (of_.draining()) {
         throw refused{error_code::draining, "this server stops: try another one"};
     }
-    std::shared_ptr<session_work> work;
+    std::shared_ptr<session_evaluator> work;
     try {
         work = open_session(model_, nonce_, message);
     } catch (const tensafe::parameter_error& e) {
@@ -297,7 +297,7 @@ void conversation::take_rerandomization_key(std::span<const std::uint8_t> messag
     welcome_client(*opened, to);
 }
 
-void conversation::welcome_client(const session_table::opened& opened, net::answer& to) {
+void session_protocol::welcome_client(const session_table::opened& opened, net::answer& to) {
     session_ = opened.of;
     const bool held = hello_->held;
     to.add_text(to_text(welcome{tensafe::io::from_hex<16>(session_->id), opened.token, model_->name(),
@@ -317,7 +317,7 @@ void conversation::welcome_client(const session_table::opened& opened, net::answ
                           {"version", model_->version()}});
 }
 
-void conversation::resume_session(const resume& heard, net::answer& to) {
+void session_protocol::resume_session(const resume& heard, net::answer& to) {
     limit_handshakes();
     const auto opened =
         of_.sessions_.resume(heard.session, heard.token, number_, control_, of_.options_.now());
@@ -338,7 +338,7 @@ void conversation::resume_session(const resume& heard, net::answer& to) {
                           {"client", prefix_of(session_->client)}});
 }
 
-std::optional<std::uint64_t> conversation::queries_left() const {
+std::optional<std::uint64_t> session_protocol::queries_left() const {
     const auto limit = of_.options_.allowed.queries_for(model_->shortest_state());
     if (!limit) {
         return std::nullopt;
@@ -347,24 +347,24 @@ std::optional<std::uint64_t> conversation::queries_left() const {
     return used < *limit ? *limit - used : 0;
 }
 
-void conversation::lost_session() {
+void session_protocol::lost_session() {
     stage_ = stage::over;
     throw refused{error_code::resume_failed, "this connection does not have the session any more"};
 }
 
 /// Another connection may have resumed the session, or the client may be forgotten.
-void conversation::check_held() {
+void session_protocol::check_held() {
     if (!of_.sessions_.holds(*session_, number_)) {
         lost_session();
     }
 }
 
 /// A client that was forgotten stays forgotten.
-void conversation::record(const tensafe::serving::usage& used) const {
+void session_protocol::record(const tensafe::serving::usage& used) const {
     of_.sessions_.while_open(*session_, [&] { of_.used_.record(model_->name(), session_->client, used); });
 }
 
-void conversation::check_number(session_table::number_state state, std::uint64_t number) {
+void session_protocol::check_number(session_table::number_state state, std::uint64_t number) {
     switch (state) {
         case session_table::number_state::fresh:
             return;
@@ -378,7 +378,7 @@ void conversation::check_number(session_table::number_state state, std::uint64_t
     }
 }
 
-void conversation::answer_request(std::span<const std::uint8_t> message, net::answer& to) {
+void session_protocol::answer_request(std::span<const std::uint8_t> message, net::answer& to) {
     if (message.size() > of_.options_.allowed.largest_message) {
         throw refused{error_code::too_large, "request: got " + std::to_string(message.size()) +
                                                  " bytes, expected at most " +
@@ -404,8 +404,8 @@ void conversation::answer_request(std::span<const std::uint8_t> message, net::an
     }
 }
 
-void conversation::compute(const wire::header& header, std::span<const std::uint8_t> message,
-                           net::answer& to) {
+void session_protocol::compute(const wire::header& header, std::span<const std::uint8_t> message,
+                               net::answer& to) {
     if (header.group >= model_->groups()) {
         throw refused{error_code::malformed, "request: got group " + std::to_string(header.group) +
                                                  ", expected one of the " + std::to_string(model_->groups()) +
@@ -443,7 +443,7 @@ void conversation::compute(const wire::header& header, std::span<const std::uint
     } const running(of_.busy_);
 
     check_number(of_.sessions_.accept(*session_, number_, header.number), header.number);
-    const std::size_t zeros_before = session_->work->zeros_stored();
+    const std::size_t pool_before = session_->work->pool_size();
     const auto began = std::chrono::steady_clock::now();
     tensafe::serving::usage used;
     if (session_->frames == frame_form::json) {
@@ -454,33 +454,33 @@ void conversation::compute(const wire::header& header, std::span<const std::uint
     }
     count.from = nullptr;
     of_.counters_.answered(std::chrono::steady_clock::now() - began);
-    const std::size_t zeros_now = session_->work->zeros_stored();
-    of_.zeros_taken(zeros_before > zeros_now ? zeros_before - zeros_now : 0);
+    const std::size_t pool_now = session_->work->pool_size();
+    of_.pool_taken(pool_before > pool_now ? pool_before - pool_now : 0);
     record(used);
 }
 
-void conversation::on_drain(net::answer& to) {
+void session_protocol::on_drain(net::answer& to) {
     stage_ = stage::over;
     to.add_text(to_text(draining{}));
     to.close(net::close_going_away, "draining");
 }
 
-bool conversation::idle() {
+bool session_protocol::idle() {
     // What is made now is not made while a client waits; while anybody waits, it would be.
     if (stage_ != stage::open || of_.busy_ > 0 || of_.draining() ||
-        of_.zeros_ahead_ >= of_.options_.allowed.zeros) {
+        of_.pooled_ >= of_.options_.allowed.pooled) {
         return false;
     }
     try {
-        const bool made = session_->work->make_zero(of_.options_.allowed.zeros_of_session);
-        of_.zeros_ahead_ += made ? 1 : 0;
+        const bool made = session_->work->fill_pool(of_.options_.allowed.pool_of_session);
+        of_.pooled_ += made ? 1 : 0;
         return made;
     } catch (const std::exception&) {
         return false;  // it is made, or fails, when it is needed
     }
 }
 
-std::size_t conversation::largest_frame() const {
+std::size_t session_protocol::largest_frame() const {
     std::size_t message = 0;
     frame_form frames = frame_form::binary;
     if (stage_ == stage::rerandomization_key) {

@@ -214,9 +214,9 @@ std::vector<store_entry> model_store::entries() const {
     return result;
 }
 
-std::unique_ptr<session_evaluator> open_session(std::shared_ptr<const served_model> model,
-                                                const tensafe::random::seed& nonce,
-                                                std::span<const std::uint8_t> rerandomization_key) {
+std::unique_ptr<session_evaluator> make_evaluator(std::shared_ptr<const served_model> model,
+                                                  const tensafe::random::seed& nonce,
+                                                  std::span<const std::uint8_t> rerandomization_key) {
     // There is no other kind of served_model.
     return std::make_unique<evaluator_of_session>(
         std::static_pointer_cast<const one_version>(std::move(model)), nonce, rerandomization_key);

@@ -42,8 +42,8 @@ class served_model {
     virtual shared_message held_text() const = 0;
 };
 
-/// What is kept for one session: its re-randomization key, and the encryptions of zero made ahead.
-/// Thread-safe.
+/// Answers the requests of one session: holds its version of the adapter, its re-randomization key and the
+/// encryptions of zero made ahead. Thread-safe.
 class session_evaluator {
   public:
     virtual ~session_evaluator() = default;
@@ -99,9 +99,9 @@ class model_store {
 /// @param nonce     drawn by this server for the connection
 /// @param rerandomization_key  the client's message, checked already as far as tensafe::wire::header goes
 /// @throws tensafe::parameter_error for another parameter set or nonce; format_error if it is malformed
-std::unique_ptr<session_evaluator> open_session(std::shared_ptr<const served_model> model,
-                                                const tensafe::random::seed& nonce,
-                                                std::span<const std::uint8_t> rerandomization_key);
+std::unique_ptr<session_evaluator> make_evaluator(std::shared_ptr<const served_model> model,
+                                                  const tensafe::random::seed& nonce,
+                                                  std::span<const std::uint8_t> rerandomization_key);
 
 /// Of the parameter set that this server computes with, for messages to people and for checks.
 std::uint64_t parameter_set_id() noexcept;

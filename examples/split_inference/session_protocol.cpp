@@ -28,6 +28,16 @@ struct refused {
     std::optional<std::uint64_t> retry_after_ms = std::nullopt;
 };
 
+/// Called at the end of a scope, whatever ends it.
+template <class Call>
+struct at_end {
+    explicit at_end(Call c) : call(std::move(c)) {}
+    at_end(const at_end&) = delete;
+    at_end& operator=(const at_end&) = delete;
+    ~at_end() { call(); }
+    Call call;
+};
+
 /// A challenge names as many adapters as stay far below the longest text.
 constexpr std::size_t longest_list = 12 * 1024;
 
@@ -155,26 +165,17 @@ void session_protocol::on_text(std::string_view text, net::answer& to) {
 
 void session_protocol::on_binary(std::span<const std::uint8_t> bytes, net::answer& to) {
     guarded(to, [&] {
-        switch (stage_) {
-            case stage::new_client:
-                throw refused{error_code::malformed, "got a binary frame, expected hello or resume first"};
-            case stage::rerandomization_key:
-                if (hello_->frames == frame_form::json) {
-                    throw refused{error_code::malformed,
-                                  "got a binary frame, expected {\"type\":\"rerandomization_key\", ...}"};
-                }
-                take_rerandomization_key(bytes, to);
-                return;
-            case stage::open:
-                if (session_->frames == frame_form::json) {
-                    throw refused{error_code::malformed,
-                                  "got a binary frame, expected {\"type\":\"request\", ...}"};
-                }
-                answer_request(bytes, to);
-                return;
-            case stage::over:
-                throw refused{error_code::malformed, "this connection has no session any more"};
+        if (stage_ == stage::new_client || stage_ == stage::over) {
+            throw refused{error_code::malformed, stage_ == stage::over
+                                                     ? "this connection has no session any more"
+                                                     : "got a binary frame, expected hello or resume first"};
         }
+        const bool is_key = stage_ == stage::rerandomization_key;
+        if ((is_key ? hello_->frames : session_->frames) == frame_form::json) {
+            throw refused{error_code::malformed, std::string("got a binary frame, expected {\"type\":\"") +
+                                                     (is_key ? "zero_key" : "request") + "\", ...}"};
+        }
+        is_key ? take_rerandomization_key(bytes, to) : answer_request(bytes, to);
     });
 }
 
@@ -280,15 +281,15 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
     if (of_.draining()) {
         throw refused{error_code::draining, "this server stops: try another one"};
     }
-    std::shared_ptr<session_evaluator> work;
+    session made;
+    made.client = tensafe::io::hex(hello_->client);
+    made.frames = hello_->frames;
     try {
-        work = open_session(model_, nonce_, message);
+        made.evaluator = make_evaluator(model_, nonce_, message);
     } catch (const tensafe::parameter_error& e) {
         throw refused{error_code::not_authorised, e.what()};  // the set is right: it is another nonce's
     }
-    const auto opened =
-        of_.sessions_.open({{}, tensafe::io::hex(hello_->client), hello_->frames, std::move(work)}, number_,
-                           control_, of_.options_.now());
+    const auto opened = of_.sessions_.open(std::move(made), number_, control_, of_.options_.now());
     if (!opened) {
         throw refused{error_code::rate_limit,
                       "hello: this client has as many sessions as it may have, or the server", 1'000};
@@ -327,7 +328,7 @@ void session_protocol::resume_session(const resume& heard, net::answer& to) {
     }
     session_ = opened->of;
     // The model of the session lives as long as the session does.
-    model_ = std::shared_ptr<const served_model>(session_->work, &session_->work->model());
+    model_ = std::shared_ptr<const served_model>(session_->evaluator, &session_->evaluator->model());
     stage_ = stage::open;
     of_.counters_.session_resumed();
     to.add_text(to_text(
@@ -423,38 +424,27 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
             of_.options_.to.line(log_level::error, "usage_full", {{"connection", number_}});
             throw refused{error_code::query_limit, "request: this server counts no more clients"};
     }
-    struct give_back {
-        query_counts* from;
-        const session& of;
-        const served_model& model;
-        std::size_t group;
-        ~give_back() {
-            if (from != nullptr) {
-                from->take_back(of.client, model.name(), group);
-            }
+    bool is_answered = false;
+    ++of_.busy_;
+    const at_end done([&] {
+        --of_.busy_;
+        if (!is_answered) {
+            of_.counts_.take_back(session_->client, model_->name(), header.group);
         }
-    } count{&of_.counts_, *session_, *model_, header.group};
-    struct busy {
-        std::atomic<std::size_t>& now;
-        explicit busy(std::atomic<std::size_t>& n) : now(n) { ++now; }
-        ~busy() { --now; }
-        busy(const busy&) = delete;
-        busy& operator=(const busy&) = delete;
-    } const running(of_.busy_);
-
+    });
     check_number(of_.sessions_.accept(*session_, number_, header.number), header.number);
-    const std::size_t pool_before = session_->work->pool_size();
+    const std::size_t pool_before = session_->evaluator->pool_size();
     const auto began = std::chrono::steady_clock::now();
     tensafe::serving::usage used;
     if (session_->frames == frame_form::json) {
-        used = session_->work->answer(message, header, reply_);
+        used = session_->evaluator->answer(message, header, reply_);
         to.add_text(json_reply_text(header.number, header.group, reply_));
     } else {
-        used = session_->work->answer(message, header, to.add(false).bytes);
+        used = session_->evaluator->answer(message, header, to.add(false).bytes);
     }
-    count.from = nullptr;
+    is_answered = true;
     of_.counters_.answered(std::chrono::steady_clock::now() - began);
-    const std::size_t pool_now = session_->work->pool_size();
+    const std::size_t pool_now = session_->evaluator->pool_size();
     of_.pool_taken(pool_before > pool_now ? pool_before - pool_now : 0);
     record(used);
 }
@@ -472,7 +462,7 @@ bool session_protocol::idle() {
         return false;
     }
     try {
-        const bool made = session_->work->fill_pool(of_.options_.allowed.pool_of_session);
+        const bool made = session_->evaluator->fill_pool(of_.options_.allowed.pool_of_session);
         of_.pooled_ += made ? 1 : 0;
         return made;
     } catch (const std::exception&) {

@@ -18,8 +18,9 @@
 
 namespace split {
 
-/// What the server says on one connection: a state machine without a socket. Every error that a peer can
-/// cause is an answer to it; nothing is thrown but what no peer can cause (memory).
+/// The server's side of the protocol on one connection: a state machine without a socket, which opens or
+/// resumes a session and answers its requests; what the session keeps is in session.hpp. Every error that a
+/// peer can cause is an answer to it; nothing is thrown but what no peer can cause (memory).
 class session_protocol final : public net::websocket_handler {
   public:
     session_protocol(service& of, std::string address, std::shared_ptr<net::connection_control> control,

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <thread>
 
-#include "net/http_message.hpp"
+#include "net/connection.hpp"
 #include "service.hpp"
 
 namespace split {

@@ -41,7 +41,6 @@
 #include <variant>
 #include <vector>
 
-#include "../../examples/split_inference/backoff.hpp"
 #include "../../examples/split_inference/base64.hpp"
 #include "../../examples/split_inference/control_message.hpp"
 #include "../../examples/split_inference/net/http_server.hpp"

@@ -21,8 +21,8 @@
 #include <utility>
 #include <vector>
 
-#include "../../examples/split_inference/net/client_connection.hpp"
 #include "../../examples/split_inference/net/connection.hpp"
+#include "../../examples/split_inference/net/websocket_client.hpp"
 #include "../../examples/split_inference/remote_model.hpp"
 #include "../../examples/split_inference/service.hpp"
 #include "../refusal.hpp"

@@ -10,7 +10,6 @@
 #include <string>
 
 #include "connection.hpp"
-#include "http_message.hpp"
 
 namespace split::net {
 

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <exception>
 #include <mutex>
+#include <random>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -40,6 +42,17 @@ void require_equal(std::string_view what, const Got& got, const Expected& expect
 inline void require_contains(std::string_view what, const std::string& text, std::string_view part) {
     require(text.find(part) != std::string::npos, what, "\"" + text + "\"",
             "\"" + std::string(part) + "\" in it");
+}
+
+/// A hidden state of normal entries.
+inline std::vector<float> random_state(std::size_t d) {
+    thread_local std::mt19937 generator(std::random_device{}());
+    std::normal_distribution<float> normal;
+    std::vector<float> h(d);
+    for (float& x : h) {
+        x = normal(generator);
+    }
+    return h;
 }
 
 /// f(0), ..., f(count - 1), each in a thread of its own. @throws what the first of them threw that did

@@ -18,7 +18,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <random>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,16 +35,6 @@ namespace split::soak {
 
 /// Of the relative error of a delta against plaintext LoRA.
 inline constexpr double tolerance = 2e-3;
-
-inline std::vector<float> random_state(std::size_t d) {
-    thread_local std::mt19937 generator(std::random_device{}());
-    std::normal_distribution<float> normal;
-    std::vector<float> h(d);
-    for (float& x : h) {
-        x = normal(generator);
-    }
-    return h;
-}
 
 /// The deltas of a group's sites are those of the adapter. @throws failure
 inline void require_deltas(const tensafe::lora::adapter& adapter,

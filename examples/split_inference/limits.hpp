@@ -21,7 +21,7 @@ struct limits {
     /// Hidden states that one client may ask about a group of an adapter. Nothing: a quarter of the entries
     /// of the adapter's shortest hidden state, since as many answers as it has entries are A. See also
     /// `unlimited`.
-    std::optional<std::uint64_t> queries;
+    std::optional<std::uint64_t> queries{};
     bool unlimited_queries = false;
     double requests_per_second = 5'000;  ///< of one client; as many at once
     double handshakes_per_second = 20;   ///< of one address, or of the first 64 bits of one of IPv6

@@ -22,7 +22,7 @@ struct http_server_options {
         std::filesystem::path certificate;
         std::filesystem::path key;
     };
-    std::optional<net::http_server_options::tls> secure;
+    std::optional<net::http_server_options::tls> secure{};
     std::string websocket_path = "/";
     std::size_t connections = 512;             ///< at once; more are closed as they come
     std::size_t connections_of_address = 256;  ///< of one address

@@ -77,7 +77,7 @@ struct server_address {
 
 struct websocket_options {
     /// Certificates in PEM that are trusted, and no others. Needed for TLS.
-    std::filesystem::path trusted_certificates;
+    std::filesystem::path trusted_certificates{};
     std::chrono::milliseconds connect_limit{10'000};  ///< TCP, TLS and WebSocket together
     std::chrono::milliseconds send_limit{30'000};     ///< for one frame
     std::chrono::milliseconds close_limit{1'000};

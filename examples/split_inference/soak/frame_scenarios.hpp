@@ -86,7 +86,7 @@ inline std::string half_open(fixture& w) {
         others.push_back(std::make_unique<raw_connection>(w.where()));  // between two requests
         others.back()->secure();
         others.back()->send("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        require_contains("/healthz", others.back()->receive_until("ok\n", raw_connection::patience), " 200 ");
+        require_contains("/healthz", others.back()->receive_until("ok\n"), " 200 ");
     }
     // The client is back before the server knows that it was gone: its old connection is closed.
     const std::unique_ptr<raw_connection> old = moving.leave_wire();
@@ -100,7 +100,7 @@ inline std::string half_open(fixture& w) {
     }
     require(pings > 0, "pings before the server let a silent session go", pings, "one or more");
     for (const auto& each : others) {
-        each->receive_all(raw_connection::patience);  // throws if there is no end
+        each->receive_all();  // throws if there is no end
     }
     good_client fine(w, "kjv");
     fine.ask();
@@ -134,7 +134,7 @@ inline std::string slow_reader(fixture& w) {
         if (steady::now() >= next_byte) {
             next_byte += std::chrono::seconds(1);
             for (const auto& each : slow) {
-                bytes += each->wire().receive_more(raw_connection::patience, 1) ? 1u : 0u;
+                bytes += each->wire().receive_more(raw_connection::patience, 1);
             }
         }
         for (int i = 0; i < 5; ++i) {
@@ -278,7 +278,7 @@ inline std::string random_bytes(fixture& w) {
                     c.secure();
                 }
                 c.send(opening + random_text(generator, 3000) + "\r\n\r\n");
-                c.receive_all(raw_connection::patience);  // throws if it does not end
+                c.receive_all();  // throws if it does not end
                 ++sent;
             }
         }
@@ -343,9 +343,9 @@ inline std::string slow_handshake(fixture& w) {
         if (each + 1 == slow.rend()) {
             break;
         }
-        (*each)->receive_all(raw_connection::patience);  // throws if there is no end
+        (*each)->receive_all();  // throws if there is no end
     }
-    slow.front()->receive_all(raw_connection::patience);
+    slow.front()->receive_all();
     over = true;
     return text_of(peers) + " handshakes that never ended cut off, " + text_of(answers) +
            " answers meanwhile";

@@ -215,7 +215,7 @@ class server_process {
         }
         request += "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
         to.send(request);
-        const std::string all = to.receive_all(raw_connection::patience);
+        const std::string all = to.receive_all();
         http_answer result;
         if (all.rfind("HTTP/1.1 ", 0) == 0) {
             result.status = std::atoi(all.c_str() + 9);

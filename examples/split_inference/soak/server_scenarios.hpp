@@ -317,7 +317,7 @@ inline std::string connection_limits(fixture& w) {
         }
         for (std::size_t i = 0; i < 4 * most; ++i) {
             raw_connection c(w.where());
-            require_equal("what one beyond the limit hears", c.receive_all(raw_connection::patience), "");
+            require_equal("what one beyond the limit hears", c.receive_all(), "");
         }
         for (const auto& each : all) {
             each->ask();
@@ -329,7 +329,7 @@ inline std::string connection_limits(fixture& w) {
             raw_connection c(w.where());
             c.secure();
             c.send("GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-            in = c.receive_all(raw_connection::patience).find("ok\n") != std::string::npos;
+            in = c.receive_all().find("ok\n") != std::string::npos;
             require(in || steady::now() < end, "a free place", "none in 20 s", "one");
         }
         while (!all.empty()) {

@@ -3,15 +3,11 @@
 #include <tensafe/lora/model/pack_progress.hpp>
 #include <tensafe/serving/meter.hpp>
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>

@@ -14,37 +14,29 @@
 #include <tensafe/wire/set_id.hpp>
 
 #include <doctest/doctest.h>
-#include <openssl/sha.h>
-#include <openssl/ssl.h>
 
 #include <algorithm>
-#include <arpa/inet.h>
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <exception>
 #include <filesystem>
-#include <functional>
 #include <latch>
 #include <memory>
-#include <netinet/in.h>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <sys/socket.h>
 #include <thread>
-#include <unistd.h>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "../../examples/split_inference/base64.hpp"
 #include "../../examples/split_inference/control_message.hpp"
 #include "../../examples/split_inference/params.hpp"
 #include "../../examples/split_inference/remote_model.hpp"
+#include "../../examples/split_inference/soak/check.hpp"
 #include "../../examples/split_inference/tls_certificate.hpp"
 #include "split_helpers.hpp"
 
@@ -184,11 +176,7 @@ class peer_connection final : public tests::memory_connection {
     using memory_connection::say;
     void say(const std::string& text) { say(true, octets(text.begin(), text.end())); }
     void say_message(carried_message::kind what, const octets& message) {
-        if (json_) {
-            say(carried_text(what, message));
-        } else {
-            say(false, message);
-        }
+        json_ ? say(carried_text(what, message)) : say(false, message);
     }
 
     void take(const hello& m) {
@@ -219,11 +207,8 @@ class peer_connection final : public tests::memory_connection {
     }
 
     void take_message(const octets& message) {
-        if (wire::read_header(message).what == wire::kind::rerandomization_key) {
-            open_session(message);
-        } else {
-            answer(message);
-        }
+        const bool is_key = wire::read_header(message).what == wire::kind::rerandomization_key;
+        is_key ? open_session(message) : answer(message);
     }
 
     void open_session(const octets& key) {
@@ -278,11 +263,8 @@ class peer_connection final : public tests::memory_connection {
         }
         const wire::envelope envelope{head.number + of_.number_of_reply, head.group + of_.group_of_reply};
         const octets reply = wire::write_reply(reply_of(++of_.filling), envelope);
-        if (json_) {
-            say(json_reply_text(envelope.number + of_.number_in_json, envelope.group, reply));
-        } else {
-            say(false, reply);
-        }
+        json_ ? say(json_reply_text(envelope.number + of_.number_in_json, envelope.group, reply))
+              : say(false, reply);
     }
 
     peer& of_;
@@ -730,20 +712,11 @@ TEST_CASE("an identity is made once for a file, and is the same afterwards") {
     // Of several starts at once the first makes it, and the others find it there.
     constexpr std::size_t starts = 8;
     std::array<std::string, starts> got;
-    {
-        std::latch all(starts);
-        std::vector<std::jthread> threads;
-        for (std::string& mine : got) {
-            threads.emplace_back([&] {
-                all.arrive_and_wait();
-                try {
-                    mine = client_identity(folder / "shared.pem").verifying().hex();
-                } catch (const std::exception& e) {
-                    mine = e.what();
-                }
-            });
-        }
-    }
+    std::latch all(starts);
+    soak::at_once(starts, [&](std::size_t i) {
+        all.arrive_and_wait();
+        got[i] = client_identity(folder / "shared.pem").verifying().hex();
+    });
     const auto made = client_identity(folder / "shared.pem").verifying().hex();
     CHECK(std::count(got.begin(), got.end(), made) == starts);
 }
@@ -766,75 +739,19 @@ TEST_CASE("server addresses are taken apart, and others refused") {
     check_refusal<tensafe::parameter_error>("write wss://", [] { server_address::of("https://a:1"); });
 }
 
-namespace {
-
-/// Listens on a free port of this machine; takes one connection, gives it to `talk`, and closes it.
-class listener {
-  public:
-    explicit listener(std::function<void(int)> talk, const std::string& host = "127.0.0.1")
-        : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
-        ::sockaddr_in address{};
-        address.sin_family = AF_INET;
-        REQUIRE(::inet_pton(AF_INET, host.c_str(), &address.sin_addr) == 1);
-        ::socklen_t size = sizeof(address);
-        auto* const any = reinterpret_cast<::sockaddr*>(&address);
-        REQUIRE(::bind(socket_, any, size) == 0);
-        REQUIRE(::listen(socket_, 4) == 0);
-        REQUIRE(::getsockname(socket_, any, &size) == 0);
-        port_ = ::ntohs(address.sin_port);
-        thread_ = std::jthread([socket = socket_, talk = std::move(talk)] {
-            const int taken = ::accept(socket, nullptr, nullptr);
-            if (taken >= 0) {
-                talk(taken);
-                ::close(taken);
-            }
-        });
-    }
-    listener(const listener&) = delete;
-    listener& operator=(const listener&) = delete;
-    ~listener() {
-        ::shutdown(socket_, SHUT_RDWR);  // an accept that waits returns
-        thread_.join();
-        ::close(socket_);
-    }
-    std::string port() const { return std::to_string(port_); }
-
-  private:
-    int socket_;
-    std::uint16_t port_ = 0;
-    std::jthread thread_;
-};
-
-/// A TLS handshake by OpenSSL itself, and then whatever comes is read and nothing said.
-void shake_hands(int socket, const tls_files& files) {
-    const std::unique_ptr<::SSL_CTX, decltype(&::SSL_CTX_free)> context(::SSL_CTX_new(::TLS_server_method()),
-                                                                        ::SSL_CTX_free);
-    ::SSL_CTX_use_certificate_chain_file(context.get(), files.certificate.c_str());
-    ::SSL_CTX_use_PrivateKey_file(context.get(), files.key.c_str(), SSL_FILETYPE_PEM);
-    const std::unique_ptr<::SSL, decltype(&::SSL_free)> tls(::SSL_new(context.get()), ::SSL_free);
-    ::SSL_set_fd(tls.get(), socket);
-    if (::SSL_accept(tls.get()) == 1) {
-        std::array<char, 4096> text{};
-        ::SSL_read(tls.get(), text.data(), static_cast<int>(text.size()));
-        constexpr std::string_view answer = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
-        ::SSL_write(tls.get(), answer.data(), static_cast<int>(answer.size()));
-    }
-}
-
-}  // namespace
-
 TEST_CASE("only the certificate that was given is trusted, and only for its host") {
     const tests::scratch_folder folder;
     const tests::scratch_folder folder_of_others;
     const tls_files ours = prepare_certificate(folder.path());
     const tls_files others = prepare_certificate(folder_of_others.path());
     const auto connect = [&](const std::string& host, const std::filesystem::path& trusted) {
-        const listener server([&](int socket) { shake_hands(socket, ours); }, host);
-        websocket_options options;
-        options.trusted_certificates = trusted;
-        connect_websocket(server_address::of("wss://" + host + ":" + server.port()), options);
+        net::http_server_options options{.address = host, .websocket_path = "/elsewhere"};
+        options.secure = {ours.certificate, ours.key};
+        const tests::echo_server echo(options);
+        connect_websocket(server_address::of("wss://" + host + ":" + echo.port()),
+                          {.trusted_certificates = trusted});
     };
-    // The right one gets as far as the WebSocket, of which this server knows nothing.
+    // The right one gets as far as the WebSocket, which this server has elsewhere.
     check_refusal<connection_lost>("open a WebSocket", [&] { connect("127.0.0.1", ours.certificate); });
     check_refusal<tensafe::signature_error>("is not trusted: self",
                                             [&] { connect("127.0.0.1", others.certificate); });
@@ -847,28 +764,9 @@ TEST_CASE("only the certificate that was given is trusted, and only for its host
 }
 
 TEST_CASE("a frame beyond the limit is an error that no other connection would mend") {
-    const listener server([](int socket) {
-        std::string request;
-        for (char c = 0; !request.ends_with("\r\n\r\n") && ::read(socket, &c, 1) == 1;) {
-            request += c;
-        }
-        constexpr std::string_view name = "Sec-WebSocket-Key: ";
-        const std::size_t key = request.find(name) + name.size();
-        const std::string text = request.substr(key, request.find("\r\n", key) - key) +
-                                 "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";  // RFC 6455
-        std::array<std::uint8_t, 20> digest{};
-        ::SHA1(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
-        const std::string answer =
-            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            "Sec-WebSocket-Accept: " +
-            base64(digest) + "\r\n\r\n" + "\x82\x7e\x04" + std::string(1025, '\0');
-        static_cast<void>(::write(socket, answer.data(), answer.size()));
-        std::array<char, 4096> rest{};
-        while (::read(socket, rest.data(), rest.size()) > 0) {
-        }
-    });
+    const tests::echo_server echo({}, std::string(1001, 'x'));
     const auto client =
-        connect_websocket(server_address::of("ws://127.0.0.1:" + server.port()), {.largest_frame = 1000});
+        connect_websocket(server_address::of("ws://127.0.0.1:" + echo.port()), {.largest_frame = 1000});
     check_refusal<tensafe::format_error>("got a frame of more than 1000 bytes",
                                          [&] { client->receive(milliseconds(10'000)); });
 }
@@ -885,10 +783,8 @@ TEST_CASE("frames of any length come back whole, over TLS and in the clear, and 
         websocket_options trust;
         trust.trusted_certificates = files.certificate;
         trust.busy_wait = std::chrono::seconds(tls ? 0 : 3'600);  // limits hold all the same
-        const auto connection =
-            connect_websocket(server_address::of((tls ? "wss://127.0.0.1:" : "ws://127.0.0.1:") +
-                                                 std::to_string(echo.server.port())),
-                              trust);
+        const auto connection = connect_websocket(
+            server_address::of((tls ? "wss://127.0.0.1:" : "ws://127.0.0.1:") + echo.port()), trust);
         CHECK(tensafe::io::hex(connection->certificate_sha256()) ==
               (tls ? files.fingerprint : std::string(64, '0')));
         for (const std::size_t length : {0U, 1U, 125U, 126U, 16'383U, 65'536U, 98'765U, 3'000'000U}) {
@@ -919,17 +815,14 @@ TEST_CASE("connections that cannot be made are lost ones, within the limit, and 
     };
     check_refusal<tensafe::parameter_error>("--trust", [&] { connect("wss://127.0.0.1:1"); });
     check_refusal<connection_lost>("ws://127.0.0.1:1: cannot connect", [&] { connect("ws://127.0.0.1:1"); });
-    // As a port of TLS does.
-    const listener other([](int socket) {
-        std::array<char, 4096> text{};
-        static_cast<void>(::read(socket, text.data(), text.size()));
-    });
+    const tests::scratch_folder folder;
+    const tls_files files = prepare_certificate(folder.path());
+    net::http_server_options with_tls;
+    with_tls.secure = {files.certificate, files.key};
+    const tests::echo_server other(with_tls);
     check_refusal<connection_lost>("a port with TLS?", [&] { connect("ws://127.0.0.1:" + other.port()); });
-    // Takes the connection and says nothing until the client has gone.
-    const listener silent([](int socket) {
-        std::array<char, 4096> text{};
-        while (::read(socket, text.data(), text.size()) > 0) {
-        }
-    });
-    check_refusal<connection_lost>("not done in time", [&] { connect("ws://127.0.0.1:" + silent.port()); });
+    // It listens, and takes nobody.
+    const net::http_server silent({}, {});
+    check_refusal<connection_lost>("not done in time",
+                                   [&] { connect("ws://127.0.0.1:" + std::to_string(silent.port())); });
 }

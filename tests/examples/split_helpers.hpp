@@ -120,6 +120,7 @@ class echo_server {
     bool establishes = true;  ///< of the connections that begin from now on
     split::net::http_server server;
 
+    std::string port() const { return std::to_string(server.port()); }
     template <class Condition>
     bool wait_for(Condition condition, std::chrono::milliseconds time = std::chrono::seconds(20)) {
         std::unique_lock lock(mutex);
@@ -164,7 +165,9 @@ class echo_server {
     };
 
     static split::net::http_server_options with_path(split::net::http_server_options options) {
-        options.websocket_path = split::websocket_path;
+        if (options.websocket_path == "/") {
+            options.websocket_path = split::websocket_path;
+        }
         return options;
     }
     /// Pages with the number of the request, one good for an hour and one for a moment.

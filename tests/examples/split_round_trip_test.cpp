@@ -15,7 +15,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "../../examples/split_inference/net/connection.hpp"
 #include "../../examples/split_inference/remote_model.hpp"

@@ -17,7 +17,6 @@
 #include <string_view>
 #include <sys/stat.h>
 #include <thread>
-#include <unistd.h>
 #include <variant>
 #include <vector>
 
@@ -175,7 +174,7 @@ TEST_CASE("the default query limit is a quarter of the shortest hidden state") {
     CHECK_FALSE(allowed.queries_for(2048));
 }
 
-TEST_CASE("query counts come back from their file, which names nobody, and a damaged one is refused") {
+TEST_CASE("query counts come back from their file, which names nobody, with a key of their own") {
     const scratch_folder folder;
     using outcome = split::query_counts::outcome;
     {
@@ -195,19 +194,8 @@ TEST_CASE("query counts come back from their file, which names nobody, and a dam
     CHECK_FALSE(has(text, "alice"));
     CHECK_FALSE(has(text, "kjv"));
     CHECK(split::query_counts(folder.path()).most_of("alice", "kjv") == 2);
-    const auto write = [&](const std::string& changed) { std::ofstream(folder.path() / "usage") << changed; };
-    const auto read = [&] { static_cast<void>(split::query_counts(folder.path())); };
-    for (const std::string& changed :
-         {text.substr(1), text.substr(0, text.size() - 1), text + text.substr(text.find('\n') + 1),
-          text + "x\n", std::string(), text.substr(0, text.size() - 1) + " -1\n",
-          text.substr(0, text.size() - 1) + " \n"}) {
-        write(changed);
-        CAPTURE(changed);
-        check_refusal<tensafe::format_error>("usage", read);
-    }
-    write(text);
     REQUIRE(::chmod((folder.path() / "usage_key").c_str(), 0644) == 0);
-    check_refusal<tensafe::io_error>("0600", read);
+    check_refusal<tensafe::io_error>("0600", [&] { split::query_counts(folder.path()); });
 }
 
 TEST_CASE("a certificate is made once, used again, and refused when it is expired or half of it is gone") {

@@ -11,7 +11,6 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -22,16 +21,15 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "../../examples/split_inference/params.hpp"
 #include "../../examples/split_inference/query_counts.hpp"
 #include "../../examples/split_inference/service.hpp"
 #include "../../examples/split_inference/session_protocol.hpp"
+#include "../random_values.hpp"
 #include "split_helpers.hpp"
 
 namespace {
@@ -49,22 +47,12 @@ class control final : public split::net::connection_control {
     std::atomic<int> ended = 0;
 };
 
-/// Two sites of one input of 64 entries, and one of another input.
+/// Two sites with an input of their own each, of 64 entries.
 tensafe::lora::adapter small_adapter() {
-    const auto site = [](const char* name, float start) {
-        tensafe::lora::adapter_site s;
-        s.name = name;
-        s.a = tensafe::lora::matrix(4, 64);
-        s.b = tensafe::lora::matrix(8, 4);
-        for (std::size_t i = 0; i < s.a.values.size(); ++i) {
-            s.a.values[i] = start + static_cast<float>(i % 7) / 8;
-        }
-        std::fill(s.b.values.begin(), s.b.values.end(), 0.5f);
-        return s;
-    };
     tensafe::lora::adapter result;
-    result.sites = {site("model.layers.0.self_attn.q_proj", -0.25f),
-                    site("model.layers.0.mlp.up_proj", 0.5f)};
+    result.sites = {random_site(8, 4, 64, 1), random_site(8, 4, 64, 3)};
+    result.sites[0].name = "model.layers.0.self_attn.q_proj";
+    result.sites[1].name = "model.layers.0.mlp.up_proj";
     return result;
 }
 
@@ -575,7 +563,7 @@ TEST_CASE("requests beyond the rate are refused with the time to wait, and use u
     CHECK(q.asks(1));
 }
 
-TEST_CASE("limits of an address take all of a /64 of IPv6 together, and an address of IPv4 by itself") {
+TEST_CASE("handshakes of one address, of IPv6 of one /64, are limited, those of another are not") {
     using split::limited_address;
     CHECK(limited_address("10.0.0.1") == "10.0.0.1");
     CHECK(limited_address("2001:db8:1:2::1") == limited_address("2001:db8:1:2:ffff::2"));
@@ -583,19 +571,14 @@ TEST_CASE("limits of an address take all of a /64 of IPv6 together, and an addre
     CHECK(limited_address("fe80::1%eth0") == limited_address("fe80::2"));
     CHECK(limited_address("::ffff:10.0.0.1") != limited_address("::ffff:10.0.0.2"));
     server s({.handshakes_per_second = 1, .handshakes_at_once = 1});
-    peer p(s, "2001:db8::1");
-    p.open();
-    peer q(s, "2001:db8::2");
-    CHECK(q.refusal_of(q.hello()).code == error_code::rate_limit);
-}
-
-TEST_CASE("handshakes of one address are limited, those of another are not") {
-    server s({.handshakes_per_second = 1, .handshakes_at_once = 1});
-    peer p(s);
-    p.open();
-    peer q(s);
-    CHECK(q.refusal_of(q.hello()).code == error_code::rate_limit);
-    CHECK(q.refused().retry_after_ms == 1000);
+    for (const auto& [first, second] :
+         {std::pair("10.0.0.1", "10.0.0.1"), std::pair("2001:db8::1", "2001:db8::2")}) {
+        peer p(s, first);
+        p.open();
+        peer q(s, second);
+        CHECK(q.refusal_of(q.hello()).code == error_code::rate_limit);
+        CHECK(q.refused().retry_after_ms == 1000);
+    }
     peer r(s, "10.0.0.2");
     r.open();
 }
@@ -792,13 +775,17 @@ TEST_CASE("counts without their key, a key without its counts, and a folder in u
 TEST_CASE("a usage file that is no list of counts is refused with its line") {
     const scratch_folder folder;
     static_cast<void>(split::query_counts(folder.path()));
+    const std::string head = "tensafe split usage 1\n";
     const std::string name(64, 'a');
-    for (const std::string& line :
-         {name, name + " 1", name + " 1:", name + " 1:0", name + " 1:2 1:3", name + "1:2", name + " 1:2x",
-          name + " 1:2\n" + name + " 1:2", std::string("1:2")}) {
-        std::ofstream(folder.path() / "usage") << "tensafe split usage 1\n" << line << '\n';
-        CAPTURE(line);
-        CHECK_THROWS_AS(split::query_counts(folder.path()), tensafe::format_error);
+    const std::string good = head + name + " 1:2";
+    for (const std::string& text :
+         {std::string(), good.substr(1) + "\n", good, good + " -1\n", good + " \n", good + "\nx\n",
+          good + "\n" + name + " 1:2\n", good + " 1:3\n", good + "x\n", head + name + "\n",
+          head + name + " 1\n", head + name + " 1:\n", head + name + " 1:0\n", head + name + "1:2\n",
+          head + "1:2\n"}) {
+        std::ofstream(folder.path() / "usage") << text;
+        CAPTURE(text);
+        check_refusal<tensafe::format_error>("usage", [&] { split::query_counts(folder.path()); });
     }
 }
 

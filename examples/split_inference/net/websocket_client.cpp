@@ -27,7 +27,6 @@
 #include <sys/socket.h>
 #include <system_error>
 #include <unistd.h>
-#include <utility>
 #include <vector>
 
 #include "../params.hpp"

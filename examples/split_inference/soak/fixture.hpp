@@ -14,8 +14,6 @@
 #include <string>
 #include <string_view>
 #include <unordered_set>
-#include <utility>
-#include <vector>
 
 #include "server_process.hpp"
 

@@ -15,14 +15,12 @@
 #include <sched.h>
 #include <sstream>
 #include <string>
-#include <string_view>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
-#include <utility>
 #include <vector>
 
 #include "check.hpp"

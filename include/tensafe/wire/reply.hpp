@@ -163,7 +163,9 @@ void read_reply(std::span<const std::uint8_t> message, const lora::packing_plan<
         const auto c0_bits = [&](std::size_t o) {
             return plan.wanted(o, tokens) * static_cast<std::size_t>(plan.reply_bits(o));
         };
-        const auto c1_bytes = [&](std::size_t o) { return packed_bytes(P::degree, plan.reply_bits(o)); };
+        const auto c1_bytes = [&](std::size_t o) {
+            return memory::packed_bytes(P::degree, plan.reply_bits(o));
+        };
         std::size_t wanted = 0;
         for (std::size_t o = 0; o < outputs; ++o) {
             wanted += (c0_bits(o) + 7) / 8 + c1_bytes(o);
@@ -183,7 +185,7 @@ void read_reply(std::span<const std::uint8_t> message, const lora::packing_plan<
         }
     } else {
         using basis = typename lora::traced_product<P>::basis;
-        const std::size_t trace = plan.trace();
+        const std::size_t trace = plan.subring_degree();
         body.expect(outputs *
                     (lora::packed_residues_bytes<P>(trace) + lora::packed_residues_bytes<P>(P::degree)));
         to.outputs.resize(outputs);

@@ -125,7 +125,7 @@ std::vector<std::uint64_t> fractions(
 template <class Output>
 std::vector<std::uint64_t> reply_fractions(const Output& output, std::size_t degree, int bits) {
     std::vector<word> c1(degree);
-    tensafe::wire::unpack_bits(std::span<const std::uint8_t>(output.c1), bits, std::span(c1));
+    tensafe::memory::unpack_bits(std::span<const std::uint8_t>(output.c1), bits, std::span(c1));
     for (word& x : c1) {
         x <<= 64 - bits;
     }
@@ -209,7 +209,7 @@ std::vector<lora::protected_product<P>> protected_products(const Server& server,
     for (std::size_t o = 0; o < products.size(); ++o) {
         const auto zero = pool.acquire();
         rns::add(products[o].c1, zero.c1);
-        std::vector<wide> draws(server.plan().trace());
+        std::vector<wide> draws(server.plan().subring_degree());
         result.push_back(lora::protect<P>(std::move(products[o]), zero, server.plan().budget().flood, seed,
                                           static_cast<std::uint32_t>(o), draws));
     }

@@ -63,7 +63,7 @@ class packing_plan {
     constexpr std::size_t outputs() const noexcept { return outputs_; }
     /// Of a product 2^subring_log_n() coefficients count.
     constexpr int subring_log_n() const noexcept { return fold_log_n_; }
-    constexpr std::size_t trace() const noexcept { return std::size_t{1} << fold_log_n_; }
+    constexpr std::size_t subring_degree() const noexcept { return std::size_t{1} << fold_log_n_; }
 
     /// Coefficients of c0 that travel in output o, and the bits of each.
     constexpr std::size_t wanted(std::size_t o, std::size_t tokens = 1) const noexcept {

@@ -206,9 +206,9 @@ class client {
                 }
             }
         } else {
-            const std::span<double> values = coefficients(work, plan.outputs() * plan.trace());
+            const std::span<double> values = coefficients(work, plan.outputs() * plan.subring_degree());
             for (std::size_t o = 0; o < plan.outputs(); ++o) {
-                open(plan, r, o, 1, work, values.subspan(o * plan.trace(), plan.trace()));
+                open(plan, r, o, 1, work, values.subspan(o * plan.subring_degree(), plan.subring_degree()));
             }
             plan.layout().collect(plan.budget(), work, q.scales[0], answers);
         }
@@ -232,8 +232,8 @@ class client {
         std::span<std::uint8_t> rest = r.inputs[i];
         rns::for_each_limb<basis>([&]<int I>() {
             constexpr int bits = std::bit_width(basis::template prime<I>);
-            constexpr std::size_t bytes = wire::packed_bytes(P::degree, bits);
-            wire::pack_bits(std::span<const arith::word>(c0.template limb<I>()), bits, rest.first(bytes));
+            constexpr std::size_t bytes = memory::packed_bytes(P::degree, bits);
+            memory::pack_bits(std::span<const arith::word>(c0.template limb<I>()), bits, rest.first(bytes));
             rest = rest.subspan(bytes);
         });
         work_.message = rns::secret_poly<basis, rns::coefficient_form>(std::move(c0).take());
@@ -324,11 +324,12 @@ class client {
                 }
             } else if constexpr (Protection::protects) {
                 const int bits = plan.reply_bits(o);
-                check_size(output.c0.size(), wire::packed_bytes(plan.wanted(o, tokens), bits), "bytes of c0");
-                check_size(output.c1.size(), wire::packed_bytes(P::degree, bits), "bytes of c1");
+                check_size(output.c0.size(), memory::packed_bytes(plan.wanted(o, tokens), bits),
+                           "bytes of c0");
+                check_size(output.c1.size(), memory::packed_bytes(P::degree, bits), "bytes of c1");
             } else {
                 for (const auto& limb : output.c0) {
-                    check_size(limb.size(), plan.trace(), "coefficients");
+                    check_size(limb.size(), plan.subring_degree(), "coefficients");
                 }
             }
         }

@@ -58,9 +58,10 @@ constexpr token_cost cost_of(const packing_plan<P, Packing, Protection>& plan,
             const std::size_t wanted = plan.wanted(o, tokens);
             cost.wanted += wanted;
             cost.client_transforms += wanted > most_inner_products ? (whole_ring ? 2 : 1) : 0;
-            cost.bytes_down += wire::packed_bytes(wanted, bits) + wire::packed_bytes(P::degree, bits);
+            cost.bytes_down += memory::packed_bytes(wanted, bits) + memory::packed_bytes(P::degree, bits);
         } else {
-            cost.bytes_down += packed_residues_bytes<P>(plan.trace()) + packed_residues_bytes<P>(P::degree);
+            cost.bytes_down +=
+                packed_residues_bytes<P>(plan.subring_degree()) + packed_residues_bytes<P>(P::degree);
         }
     }
     const std::size_t whole_inverses = whole_ring ? plan.outputs() : 0;

@@ -74,9 +74,9 @@ class server {
     /// @param nonce  random::fresh_seed(), drawn by this server for the session and sent to the client
     /// @param key    what the client answered: client::rerandomization_key
     /// @throws parameter_error if the key was made for another nonce; format_error if it is malformed
-    lora::rerandomization_pool<P> rerandomization_pool(
-        const random::seed& nonce, ckks::rerandomization_key<P, request_level<P>> key,
-        random::generator generator = random::generator()) const {
+    lora::rerandomization_pool<P> pool(const random::seed& nonce,
+                                       ckks::rerandomization_key<P, request_level<P>> key,
+                                       random::generator generator = random::generator()) const {
         return lora::rerandomization_pool<P>(nonce, std::move(key), plan_.subring_log_n(),
                                              std::move(generator));
     }
@@ -356,12 +356,12 @@ class server {
     void hide(traced_product<P>& product, const ckks::zero<P, request_level<P>>& zero,
               const random::seed& flood_seed, std::size_t o, product_workspace<P>& slot) const
         requires(Protection::protects) {
-        if (slot.floods.size() != plan_.trace()) {
-            slot.floods = memory::secret_buffer<arith::wide>(plan_.trace(), memory::uninitialized);
+        if (slot.floods.size() != plan_.subring_degree()) {
+            slot.floods = memory::secret_buffer<arith::wide>(plan_.subring_degree(), memory::uninitialized);
         }
         slot.hidden = lora::protect(std::move(product), zero, plan_.budget().flood, flood_seed,
                                     static_cast<std::uint32_t>(o), slot.floods.span());
-        memory::wipe(slot.floods.data(), plan_.trace() * sizeof(arith::wide));
+        memory::wipe(slot.floods.data(), plan_.subring_degree() * sizeof(arith::wide));
     }
 
     /// The bytes of product o, which is in slot.hidden. Its memory goes back to `product`.

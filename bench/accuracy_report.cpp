@@ -52,7 +52,7 @@ double report(const char* name, const lora::adapter& adapter, int tokens) {
         const lora::server<P, lora::coefficient_tiles<4>, Protection> server(site.a);
         lora::client<P> client;
         const auto nonce = tensafe::random::fresh_seed();
-        auto zeros = server.rerandomization_pool(nonce, client.zero_key(nonce));
+        auto zeros = server.pool(nonce, client.rerandomization_key(nonce));
         typename decltype(server)::workspace work;
         typename decltype(server)::reply_type reply;
         for (const int outliers : {0, 1, 8}) {
@@ -61,8 +61,8 @@ double report(const char* name, const lora::adapter& adapter, int tokens) {
             for (int token = 0; token < tokens; ++token) {
                 const std::vector<float> h = hidden_state(site.d_in(), outliers, engine);
                 std::vector<double> product;
-                for (double headroom = 1; product.empty(); headroom *= 2) {
-                    const auto query = client.encrypt(server.plan(), h, headroom);
+                for (double overflow_margin = 1; product.empty(); overflow_margin *= 2) {
+                    const auto query = client.encrypt(server.plan(), h, overflow_margin);
                     server.apply(query.request, zeros, work, reply);
                     try {
                         product = client.decrypt(server.plan(), reply, query);

@@ -1,4 +1,4 @@
-// Decryption: all limbs to a plaintext in evaluation form, and the fold of two limbs to the 8 numbers that a
+// Decryption: all limbs to a plaintext in evaluation form, and the trace of two limbs to the 8 numbers that a
 // rank-32 reply carries in one ciphertext.
 
 #include "common.hpp"
@@ -10,8 +10,7 @@ namespace ckks = tensafe::ckks;
 template <class P>
 ckks::ciphertext<P> sample(const ckks::secret_key<P>& key, tensafe::random::generator& generator) {
     const tensafe::exec::host here;
-    return ckks::expand(
-        here, ckks::encrypt(here, key, ckks::encode_slots<P>(here, bench::random_slots<P>()), generator));
+    return ckks::expand(ckks::encrypt(key, ckks::encode_slots<P>(bench::random_slots<P>()), generator));
 }
 
 template <class P>
@@ -20,25 +19,24 @@ void decrypt(benchmark::State& state) {
     const ckks::secret_key<P> key(generator);
     const auto ciphertext = sample(key, generator);
     for (auto _ : state) {
-        benchmark::DoNotOptimize(ckks::decrypt(tensafe::exec::host{}, key, ciphertext));
+        benchmark::DoNotOptimize(ckks::decrypt(key, ciphertext));
     }
     bench::count_bytes(state, P::degree * P::limbs * 4);
 }
 
 template <class P>
-void decrypt_folded(benchmark::State& state) {
+void decrypt_trace(benchmark::State& state) {
     const tensafe::exec::host here;
     tensafe::random::generator generator;
     const ckks::secret_key<P> key(generator);
     const auto ciphertext = sample(key, generator);
     for (auto _ : state) {
-        benchmark::DoNotOptimize(
-            ckks::decode_folded(here, ckks::decrypt_folded<2>(here, key, ciphertext, 3)));
+        benchmark::DoNotOptimize(ckks::decode_trace(ckks::decrypt_trace<2>(key, ciphertext, 3)));
     }
     bench::count_bytes(state, P::degree * 2 * 3);
 }
 
 TENSAFE_BENCH_PARAMETER_SETS(decrypt);
-TENSAFE_BENCH_PARAMETER_SETS(decrypt_folded);
+TENSAFE_BENCH_PARAMETER_SETS(decrypt_trace);
 
 }  // namespace

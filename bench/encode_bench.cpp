@@ -10,7 +10,7 @@ template <class P>
 void encode_slots(benchmark::State& state) {
     const auto slots = bench::random_slots<P>();
     for (auto _ : state) {
-        benchmark::DoNotOptimize(tensafe::ckks::encode_slots<P>(tensafe::exec::host{}, slots));
+        benchmark::DoNotOptimize(tensafe::ckks::encode_slots<P>(slots));
     }
     bench::count_bytes(state, P::degree * (1 + P::limbs));
 }
@@ -20,7 +20,7 @@ template <class P>
 void encode_coefficients(benchmark::State& state) {
     std::vector<double> values(1024, 0.75);
     for (auto _ : state) {
-        benchmark::DoNotOptimize(tensafe::ckks::encode_coefficients<P>(tensafe::exec::host{}, values));
+        benchmark::DoNotOptimize(tensafe::ckks::encode_coefficients<P>(values));
     }
     bench::count_bytes(state, values.size() + P::degree * P::limbs);
 }

@@ -12,9 +12,9 @@ void encrypt_secret_key(benchmark::State& state) {
     const tensafe::exec::host here;
     tensafe::random::generator generator;
     const ckks::secret_key<P> key(generator);
-    const auto message = ckks::encode_slots<P>(here, bench::random_slots<P>());
+    const auto message = ckks::encode_slots<P>(bench::random_slots<P>());
     for (auto _ : state) {
-        benchmark::DoNotOptimize(ckks::encrypt(here, key, message, generator));
+        benchmark::DoNotOptimize(ckks::encrypt(key, message, generator));
     }
     bench::count_bytes(state, P::degree * P::limbs * 2);
 }
@@ -24,9 +24,9 @@ void encrypt_public_key(benchmark::State& state) {
     const tensafe::exec::host here;
     tensafe::random::generator generator;
     const ckks::public_key<P> key(ckks::secret_key<P>(generator), generator);
-    const auto message = ckks::encode_slots<P>(here, bench::random_slots<P>());
+    const auto message = ckks::encode_slots<P>(bench::random_slots<P>());
     for (auto _ : state) {
-        benchmark::DoNotOptimize(ckks::encrypt(here, key, message, generator));
+        benchmark::DoNotOptimize(ckks::encrypt(key, message, generator));
     }
     bench::count_bytes(state, P::degree * P::limbs * 5);
 }

@@ -36,7 +36,7 @@ struct setting {
         : server(from, options),
           client(server.layout(), lora::client_part(from, options)),
           nonce(tensafe::random::fresh_seed()),
-          session(nonce, client.zero_key(nonce)) {
+          session(nonce, client.rerandomization_key(nonce)) {
         for (const auto& group : server.layout().groups) {
             states.push_back(bench::random_matrix(1, group.d, 3));
         }

@@ -27,9 +27,9 @@ void transform(benchmark::State& state, exec::backend backend) {
     const bench::forced_backend forced(backend);
     for (auto _ : state) {
         if constexpr (Forward) {
-            ntt::forward<Schedule>(exec::host{}, plan, limb.span());
+            ntt::forward<Schedule>(plan, limb.span());
         } else {
-            ntt::inverse<Schedule>(exec::host{}, plan, limb.span());
+            ntt::inverse<Schedule>(plan, limb.span());
         }
         benchmark::ClobberMemory();
     }

@@ -32,14 +32,14 @@ struct setting {
           key_seed(tensafe::random::fresh_seed()),
           client(ckks::secret_key<P>(key_seed)),
           nonce(tensafe::random::fresh_seed()),
-          zeros(nonce, client.zero_key(nonce), server.layout().fold_log_n()) {}
+          zeros(nonce, client.rerandomization_key(nonce), server.layout().subring_log_n()) {}
 
     server_type server;
     lora::matrix h;
     tensafe::random::seed key_seed;
     lora::client<P> client;
     tensafe::random::seed nonce;
-    lora::zero_pool<P> zeros;
+    lora::rerandomization_pool<P> zeros;
     typename server_type::workspace work;
     typename server_type::reply_type reply;
     lora::query<P> query;
@@ -53,7 +53,7 @@ void token(benchmark::State& state) {
     for (auto _ : state) {
         if constexpr (Pooled) {
             state.PauseTiming();
-            s.zeros.fill(host{}, s.server.plan().outputs());
+            s.zeros.fill(s.server.plan().outputs());
             state.ResumeTiming();
         }
         s.client.encrypt(s.server.plan(), s.h.row(0), s.query);
@@ -145,7 +145,7 @@ void server_step(benchmark::State& state) {
     steps s(state);
     s.client.encrypt(s.server.plan(), s.h.row(0), s.query);
     for (auto _ : state) {
-        s.zeros.fill(host{}, s.server.plan().outputs());
+        s.zeros.fill(s.server.plan().outputs());
         lora::phase_clock clock;
         s.server.apply(s.query.request, s.zeros, s.work, s.reply, clock);
         clock.stop();
@@ -168,9 +168,9 @@ void make_zeros(benchmark::State& state) {
     steps s(state);
     for (auto _ : state) {
         for (std::size_t o = 0; o < s.server.layout().outputs(); ++o) {
-            auto zero = s.zeros.take(host{});
+            auto zero = s.zeros.acquire();
             benchmark::DoNotOptimize(zero);
-            s.zeros.recycle(std::move(zero));
+            s.zeros.release(std::move(zero));
         }
     }
 }

@@ -6,14 +6,12 @@ namespace {
 
 template <class P>
 void rescale(benchmark::State& state) {
-    const tensafe::exec::host here;
     tensafe::random::generator generator;
     const tensafe::ckks::secret_key<P> key(generator);
     const auto ciphertext = tensafe::ckks::expand(
-        here, tensafe::ckks::encrypt(
-                  here, key, tensafe::ckks::encode_slots<P>(here, bench::random_slots<P>()), generator));
+        tensafe::ckks::encrypt(key, tensafe::ckks::encode_slots<P>(bench::random_slots<P>()), generator));
     for (auto _ : state) {
-        benchmark::DoNotOptimize(tensafe::ckks::rescale(here, ciphertext));
+        benchmark::DoNotOptimize(tensafe::ckks::rescale(ciphertext));
     }
     bench::count_bytes(state, P::degree * (2 * P::limbs - 1) * 2);
 }

@@ -1,5 +1,5 @@
 // A whole LoRA token of the classic packing, whose replies reveal A: client and server on one thread: encode,
-// encrypt, expand, multiply, (rescale,) decrypt, fold. A: rank x d normal entries. Requests, replies and the
+// encrypt, expand, multiply, (rescale,) decrypt, trace. A: rank x d normal entries. Requests, replies and the
 // server's workspace keep their memory.
 
 #include <span>

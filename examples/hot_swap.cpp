@@ -20,6 +20,7 @@
 namespace {
 
 namespace lora = tensafe::lora;
+namespace serving = tensafe::serving;
 using params = tensafe::ckks::private_n4096;
 using model = lora::model_server<params>;
 const std::string data = TENSAFE_EXAMPLE_DATA "/qwen_rank32";
@@ -36,10 +37,10 @@ lora::adapter read_adapter(const std::string& folder, double strength) {
     return result;
 }
 
-void show(const lora::registry<model>& adapters) {
+void show(const serving::registry<model>& adapters) {
     for (const auto& entry : adapters.status().entries) {
         std::printf("  %-8s version %zu, %s\n", entry.name.c_str(), static_cast<std::size_t>(entry.version),
-                    lora::to_string(entry.state));
+                    entry.packed ? "packed" : "evicted");
     }
 }
 
@@ -50,7 +51,7 @@ int run() {
     const std::size_t budget = bytes + bytes / 2;
     std::printf("an adapter takes %.1f MB packed, the budget is %.1f MB\n", static_cast<double>(bytes) / 1e6,
                 static_cast<double>(budget) / 1e6);
-    lora::registry<model> adapters({.memory_budget = budget}, lora::pack_with<model>());
+    serving::registry<model> adapters({.memory_budget = budget}, serving::pack_with<model>());
     adapters.load(
         "legal", [] { return read_adapter(data, 1); }, examples::progress_bar("packing legal"));
 
@@ -59,7 +60,7 @@ int run() {
     std::atomic<bool> stop = false;
     std::future<void> serving = std::async(std::launch::async, [&] {
         while (!stop) {
-            user.send_token(adapters.wait_for("legal"));
+            user.send_token(adapters.at("legal"));
         }
     });
     struct stop_at_the_end {
@@ -79,7 +80,7 @@ int run() {
     }
     stop = true;
     serving.get();
-    user.send_token(adapters.wait_for("legal"));  // what was refused changed nothing
+    user.send_token(adapters.at("legal"));  // what was refused changed nothing
 
     for (const auto& [version, tokens] : user.tokens()) {
         std::printf("  version %zu answered %d tokens\n", static_cast<std::size_t>(version), tokens);
@@ -92,8 +93,8 @@ int run() {
         "medical", [] { return read_adapter(data, -1); }, examples::progress_bar("packing medical"));
     std::printf("loaded another adapter:\n");
     show(adapters);
-    std::printf("somebody asks for \"legal\": %s\n", lora::to_string(adapters.find("legal").state()));
-    adapters.wait_for("legal");  // packed by the registry's own thread, from the matrices that it kept
+    std::printf("somebody asks for \"legal\", which is packed again from the matrices that were kept:\n");
+    adapters.find("legal");
     show(adapters);
     return user.worst_error() < 5e-4 ? 0 : 1;
 }

@@ -22,9 +22,10 @@ int main() {
     const lora::packing_plan plan(server.layout());  // the layout travels: rank, d and a norm
     lora::client<params> client;  // a fresh secret key; docs/guide.md tells how to keep one
 
-    // Once per session: the server's nonce, the client's zero key; then the server can hide what it replies.
+    // Once per session: the server's nonce, the client's re-randomization key; then the server can hide what
+    // it replies.
     const auto nonce = tensafe::random::fresh_seed();
-    auto pool = server.rerandomization_pool(nonce, client.zero_key(nonce));
+    auto pool = server.pool(nonce, client.rerandomization_key(nonce));
 
     const auto query = client.encrypt(plan, h);                      // query.request goes up
     const auto reply = server.apply(query.request, pool);            // no rotation, no evaluation key

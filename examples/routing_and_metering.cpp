@@ -19,6 +19,7 @@
 namespace {
 
 namespace lora = tensafe::lora;
+namespace serving = tensafe::serving;
 using params = tensafe::ckks::private_n4096;
 
 /// What the server has of one adapter and this client: the packed rows, and encryptions of zero.
@@ -26,15 +27,15 @@ struct served {
     served(const lora::matrix& a, lora::client<params>& client)
         : server(a),
           nonce(tensafe::random::fresh_seed()),
-          zeros(server.rerandomization_pool(nonce, client.zero_key(nonce))) {}
+          zeros(server.pool(nonce, client.rerandomization_key(nonce))) {}
 
     lora::server<params> server;
     tensafe::random::seed nonce;
-    lora::zero_pool<params> zeros;
+    lora::rerandomization_pool<params> zeros;
 };
 
-lora::router published_gate() {
-    return lora::router(lora::keyword_gate(
+serving::router published_gate() {
+    return serving::router(serving::keyword_gate(
         {{"banking", {"bank", "deposit", "loan", "mortgage", "credit", "savings", "checking"}, false},
          {"investment", {"invest", "portfolio", "stock", "bond", "etf", "dividend", "market"}, false},
          {"shared_attention", {}, true}},
@@ -57,12 +58,12 @@ void run() {
         loaded.try_emplace(name, site.a, client);
     }
 
-    const lora::router router = published_gate();  // on the client: it reads the text
-    lora::meter meter;                             // on the server: it sees names and sizes
+    const serving::router router = published_gate();  // on the client: it reads the text
+    serving::meter meter;                             // on the server: it sees names and sizes
     std::size_t token = 0;
     for (const char* const text : {"What does a MORTGAGE cost, and a loan?", "Is a bond safer than a stock?",
                                    "Tell me a joke.", "The vagabond went to the supermarket."}) {
-        const lora::routed to =
+        const serving::routed to =
             router.route(text, [&](std::string_view name) { return loaded.find(name) != loaded.end(); });
         std::printf("%-40s -> %s", text, to.adapter.c_str());
         for (const std::string& keyword : to.keywords) {
@@ -75,7 +76,8 @@ void run() {
         const auto h = states.row(token++);
         const auto query = client.encrypt(plan, h);
         const auto reply = chosen.server.apply(query.request, chosen.zeros);
-        meter.record(to.adapter, token % 2 == 0 ? "ann" : "bob", lora::usage_of(query.request, reply, plan));
+        meter.record(to.adapter, token % 2 == 0 ? "ann" : "bob",
+                     serving::usage_of(query.request, reply, plan));
         const lora::adapter_site& site = sites.at(to.adapter);
         const auto delta = lora::apply_b(site, client.decrypt(plan, reply, query));
         const auto precision = tensafe::ckks::measure_precision(lora::plain_delta(site, h), delta);
@@ -89,17 +91,17 @@ void run() {
     try {
         static_cast<void>(banking.server.apply(broken, banking.zeros));
     } catch (const tensafe::error& e) {
-        meter.record("banking", "eve", lora::refused_usage_of(broken));
+        meter.record("banking", "eve", serving::refused_usage_of(broken));
         std::printf("refused: %s\n", e.what());
     }
 
-    const std::string json = tensafe::io::meter_json(meter.snapshot(), 2);
+    const std::string json = tensafe::serving::meter_json(meter.snapshot(), 2);
     std::printf("\nas JSON:\n%s\n", json.c_str());
     std::printf("\nfor Prometheus, without the clients' names:\n%s",
-                lora::prometheus_text(meter.snapshot(), lora::metric_labels::adapter).c_str());
+                serving::prometheus_text(meter.snapshot(), serving::metric_labels::adapter).c_str());
 
-    lora::meter after_restart;
-    after_restart.merge(tensafe::io::read_meter_json(json));
+    serving::meter after_restart;
+    after_restart.merge(tensafe::serving::read_meter_json(json));
     std::printf("\nafter a restart the counters are %s\n",
                 after_restart.snapshot() == meter.snapshot() ? "the same" : "different");
 }

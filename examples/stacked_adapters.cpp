@@ -64,7 +64,7 @@ bool run() {
     const lora::server<params> server(rows.rows());
     lora::client<params> client;
     const auto nonce = tensafe::random::fresh_seed();
-    auto zeros = server.rerandomization_pool(nonce, client.zero_key(nonce));
+    auto zeros = server.pool(nonce, client.rerandomization_key(nonce));
 
     const auto h = states.row(0);
     const auto query = client.encrypt(server.plan(), h);

@@ -2,7 +2,7 @@
 // are fewer products and shorter replies, for an error that is known before anything is encrypted.
 //
 //   1. read a PEFT adapter and hidden states from disk,
-//   2. truncate scale * B * A to the wanted rank by its singular values,
+//   2. truncate scale * B * A to the expected rank by its singular values,
 //   3. look at what that costs: in the norm, and on hidden states that matter,
 //   4. run the encrypted pipeline on what is left.
 

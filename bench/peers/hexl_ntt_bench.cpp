@@ -13,7 +13,6 @@ namespace {
 
 namespace arith = tensafe::arith;
 namespace ntt = tensafe::ntt;
-using tensafe::exec::host;
 
 template <int Bits>
 struct setting {
@@ -38,9 +37,9 @@ struct setting {
     template <bool Forward>
     void run_ours() {
         if constexpr (Forward) {
-            ntt::forward(host{}, plan, limb.span());
+            ntt::forward(plan, limb.span());
         } else {
-            ntt::inverse(host{}, plan, limb.span());
+            ntt::inverse(plan, limb.span());
         }
     }
 

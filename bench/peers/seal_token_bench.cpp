@@ -21,7 +21,6 @@ namespace arith = tensafe::arith;
 namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;
 namespace ntt = tensafe::ntt;
-using tensafe::exec::host;
 
 constexpr std::size_t rank = 32;
 constexpr std::size_t d = 2048;
@@ -172,7 +171,8 @@ void protected_token(benchmark::State& state) {
     lora::client<set> client;
     const lora::matrix h = bench::random_matrix(1, d, 3);
     const tensafe::random::seed nonce = tensafe::random::fresh_seed();
-    lora::zero_pool<set> zeros(nonce, client.zero_key(nonce), server.layout().fold_log_n());
+    lora::rerandomization_pool<set> zeros(nonce, client.rerandomization_key(nonce),
+                                          server.layout().subring_log_n());
     server_type::workspace work;
     server_type::reply_type reply;
     std::size_t bytes_up = 0;
@@ -210,9 +210,9 @@ void our_transform(benchmark::State& state, int log_n) {
     auto limb = bench::mixed_residues(plan.degree(), q.value());
     for (auto _ : state) {
         if constexpr (Forward) {
-            ntt::forward(host{}, plan, limb.span());
+            ntt::forward(plan, limb.span());
         } else {
-            ntt::inverse(host{}, plan, limb.span());
+            ntt::inverse(plan, limb.span());
         }
         benchmark::ClobberMemory();
     }

@@ -26,7 +26,7 @@ tensafe::lora::matrix hidden_states(const std::string& path, const tensafe::lora
             if (states.rows == 0 || states.columns != site.d_in()) {
                 throw tensafe::format_error(path + ": tensor " + tensor.name + " is " +
                                             std::to_string(states.rows) + " x " +
-                                            std::to_string(states.columns) + ", wanted rows of " +
+                                            std::to_string(states.columns) + ", expected rows of " +
                                             std::to_string(site.d_in()) + " entries for site " + site.name);
             }
             return states;

@@ -22,18 +22,18 @@ namespace examples {
 /// Phase times, and where they come from.
 struct phase_times {
     std::string source;
-    tensafe::perf::measured_phases phases;
+    roofline::measured_phases phases;
 };
 
 /// docs/benchmarks.md, "Steps of the first row": private_n4096, rank 32, d = 2048, protected replies, one
 /// core of a Zen 4 virtual machine, AVX-512. `b` is from the README's run of scripts/demo on the same
 /// machine.
-inline constexpr tensafe::perf::measured_phases recorded_phases{0.063, 0.021, 0.035, 0.158 + 0.094,
-                                                                0.011, 0.016, 0.064};
+inline constexpr roofline::measured_phases recorded_phases{0.063, 0.021, 0.035, 0.158 + 0.094,
+                                                           0.011, 0.016, 0.064};
 /// The same with encryptions of zero from a pool.
-inline constexpr tensafe::perf::measured_phases recorded_pooled_phases{0.063, 0.021, 0.035, 0.094,
-                                                                       0.011, 0.016, 0.064};
-/// docs/design/blocks.md, "Predicted, H200": one protected token in a CUDA graph, 40 to 50 us; the worse end.
+inline constexpr roofline::measured_phases recorded_pooled_phases{0.063, 0.021, 0.035, 0.094,
+                                                                  0.011, 0.016, 0.064};
+/// docs/design/device.md, "Predicted, H200": one protected token in a CUDA graph, 40 to 50 us; the worse end.
 /// Predicted from counted instructions and bytes; no GPU has run it. B stays on the CPU.
 inline constexpr double predicted_gpu_milliseconds = 0.050;
 
@@ -45,12 +45,13 @@ inline double milliseconds_of(const json& value, std::string_view name, const st
     // More than an hour for a token is no measurement.
     if (!value.is_number() || !(value.get<double>() >= 0 && value.get<double>() <= 3.6e6)) {
         throw tensafe::format_error(file + ": phase " + tensafe::io::quote(name) + ": got " +
-                                    tensafe::io::quote(value.dump()) + ", wanted milliseconds, 0 to 3600000");
+                                    tensafe::io::quote(value.dump()) +
+                                    ", expected milliseconds, 0 to 3600000");
     }
     return value.get<double>();
 }
 
-inline double& phase_called(tensafe::perf::measured_phases& phases, std::string_view name,
+inline double& phase_called(roofline::measured_phases& phases, std::string_view name,
                             const std::string& file) {
     const std::array<std::pair<std::string_view, double*>, 7> known{{{"encrypt", &phases.encrypt},
                                                                      {"expand", &phases.expand},
@@ -66,7 +67,7 @@ inline double& phase_called(tensafe::perf::measured_phases& phases, std::string_
     }
     throw tensafe::format_error(
         file + ": phase " + tensafe::io::quote(name) +
-        " is not known, wanted encrypt, expand, multiply, protect, pack, decrypt or b");
+        " is not known, expected encrypt, expand, multiply, protect, pack, decrypt or b");
 }
 
 /// At most 40 bytes, none of a character that is cut; quoted if a terminal should not get them.
@@ -84,7 +85,7 @@ inline phase_times from_demo(const json& object, const std::string& file) {
     phase_times result;
     const auto phases = object.find("phases");
     if (phases == object.end() || !phases->is_object()) {
-        throw tensafe::format_error(file + ": wanted an object \"phases\", or \"benchmarks\"");
+        throw tensafe::format_error(file + ": expected an object \"phases\", or \"benchmarks\"");
     }
     for (const auto& [name, value] : phases->items()) {
         phase_called(result.phases, name, file) = milliseconds_of(value, name, file);
@@ -133,7 +134,7 @@ inline phase_times from_benchmark(const json& rows, const std::string& file) {
         const double scale = unit == "ns" ? 1e-6 : unit == "us" ? 1e-3 : unit == "ms" ? 1 : 0;
         if (scale == 0) {
             throw tensafe::format_error(file + ": " + name + ": got time_unit " + tensafe::io::quote(unit) +
-                                        ", wanted ns, us or ms");
+                                        ", expected ns, us or ms");
         }
         phase_called(result.phases, phase, file) += scale * milliseconds_of((*best)["real_time"], step, file);
     }
@@ -157,13 +158,13 @@ inline phase_times parse_phases(std::string_view text, const std::string& file) 
     }
     const detail::json object = tensafe::io::parse_strict_json(text, file);
     if (!object.is_object()) {
-        throw tensafe::format_error(file + ": wanted a JSON object");
+        throw tensafe::format_error(file + ": expected a JSON object");
     }
     const auto rows = object.find("benchmarks");
     phase_times result = rows != object.end() && rows->is_array() ? detail::from_benchmark(*rows, file)
                                                                   : detail::from_demo(object, file);
     if (!(result.phases.encrypt > 0 && result.phases.multiply > 0 && result.phases.decrypt > 0)) {
-        throw tensafe::format_error(file + ": wanted times above 0 for encrypt, multiply and decrypt");
+        throw tensafe::format_error(file + ": expected times above 0 for encrypt, multiply and decrypt");
     }
     return result;
 }
@@ -176,7 +177,7 @@ inline phase_times read_phases(const std::filesystem::path& path) {
     const std::string name = tensafe::io::quote(path.string());
     if (file.size() > largest) {
         throw tensafe::format_error(name + ": got " + std::to_string(file.size()) +
-                                    " bytes, wanted at most " + std::to_string(largest));
+                                    " bytes, expected at most " + std::to_string(largest));
     }
     std::string text(file.size(), '\0');
     file.read(std::as_writable_bytes(std::span(text.data(), text.size())));

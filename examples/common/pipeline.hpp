@@ -74,10 +74,10 @@ report run_with(const lora::adapter_site& site, const lora::matrix& hidden, cons
     }
     lora::client<params> client;  // a fresh secret key
 
-    // Once per session: the server's nonce, the client's zero key. From then on the server can make
-    // encryptions of zero, and hides each product under a fresh one.
+    // Once per session: the server's nonce, the client's re-randomization key. From then on the server can
+    // make encryptions of zero, and hides each product under a fresh one.
     const auto nonce = tensafe::random::fresh_seed();
-    auto pool = server.rerandomization_pool(nonce, client.zero_key(nonce));
+    auto pool = server.pool(nonce, client.rerandomization_key(nonce));
 
     // Query, workspaces and reply keep their memory from token to token.
     typename decltype(server)::plan_type::query_type query;
@@ -91,14 +91,14 @@ report run_with(const lora::adapter_site& site, const lora::matrix& hidden, cons
         result.predicted = prediction_of(lora::cost_of(plan, result.batch), plan.d(), plan.layout().can_wrap);
     }
     std::vector<double> answers(result.batch * plan.rank());
-    double headroom = 1;
+    double overflow_margin = 1;
 
     // The steps of a token, or of a batch: h is a hidden state, or a matrix of them.
     const auto token = [&](const auto& h) {
         if constexpr (batched) {
             result.watch.time(phase::encrypt, [&] { client.encrypt(plan, h, query); });
         } else {
-            result.watch.time(phase::encrypt, [&] { client.encrypt(plan, h, query, headroom); });
+            result.watch.time(phase::encrypt, [&] { client.encrypt(plan, h, query, overflow_margin); });
         }
         lora::phase_clock clock;
         if constexpr (Protection::protects) {
@@ -118,10 +118,10 @@ report run_with(const lora::adapter_site& site, const lora::matrix& hidden, cons
             std::ranges::copy(hidden.row((first + t) % hidden.rows), states.row(t).begin());
         }
         if (args.pooled) {
-            pool.fill(tensafe::exec::host{}, plan.outputs());  // as an idle server does
+            pool.fill(plan.outputs());  // as an idle server does
         }
         result.watch.next_token();
-        for (headroom = 1;; headroom *= 2) {
+        for (overflow_margin = 1;; overflow_margin *= 2) {
             try {
                 if constexpr (batched) {
                     token(states);
@@ -145,7 +145,7 @@ report run_with(const lora::adapter_site& site, const lora::matrix& hidden, cons
             double typical = bare_error * norm_of(plain);
             if constexpr (Protection::protects) {
                 // Errors of answers are relative to their usual size, and independent of each other.
-                typical = headroom * plan.budget().relative_error * plan.layout().row_norm *
+                typical = overflow_margin * plan.budget().relative_error * plan.layout().row_norm *
                           norm_of(states.row(t)) / std::sqrt(static_cast<double>(plan.d())) *
                           (args.blind() ? std::sqrt(static_cast<double>(site.d_out()))
                                         : site.scale * norm_of(std::span(balanced.b.values)));

@@ -13,7 +13,7 @@ namespace examples {
 struct prediction {
     std::size_t d = 0;              ///< entries of a hidden state
     std::size_t rows = 0;           ///< rows of A in a plaintext, for coefficient_tiles
-    std::size_t session_bytes = 0;  ///< once: nonces and zero key
+    std::size_t session_bytes = 0;  ///< once: nonces and re-randomization key
     double distance = 1;            ///< statistical, of 2^20 replies from replies made of the answers alone
     double distance_of_one = 1;     ///< the same for a single reply
     double flood_ratio = 0;         ///< the flood is this many times what it hides

@@ -27,7 +27,7 @@ class registry_user {
 
     explicit registry_user(std::span<const float> h) : h_(h) {}
 
-    void send_token(const tensafe::lora::adapter_handle<model>& adapter) {
+    void send_token(const tensafe::serving::adapter_handle<model>& adapter) {
         namespace lora = tensafe::lora;
         if (!client_ || adapter.version() != version_) {  // B of the new version: see docs/registry.md
             version_ = adapter.version();
@@ -52,7 +52,7 @@ class registry_user {
     std::span<const float> h_;
     std::shared_ptr<tensafe::lora::client<Params>> keys_ = std::make_shared<tensafe::lora::client<Params>>();
     tensafe::random::seed nonce_ = tensafe::random::fresh_seed();  // a server draws it
-    tensafe::lora::model_session<Params> session_{nonce_, keys_->zero_key(nonce_)};
+    tensafe::lora::model_session<Params> session_{nonce_, keys_->rerandomization_key(nonce_)};
     std::optional<tensafe::lora::model_client<Params>> client_;
     typename model::decode_server::reply_type reply_;
     std::uint64_t version_ = 0;

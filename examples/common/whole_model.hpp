@@ -69,7 +69,7 @@ inline std::set<std::size_t> layer_list(const std::string& text) {
         }
         if (part.empty() || part[0] < '0' || part[0] > '9' || (two && (!range || dash != '-')) ||
             !(range >> std::ws).eof() || last < first || last > 100000) {
-            throw tensafe::parameter_error("--protect: got \"" + part + "\", wanted layers as 0-9,30-39");
+            throw tensafe::parameter_error("--protect: got \"" + part + "\", expected layers as 0-9,30-39");
         }
         for (std::size_t layer = first; layer <= last; ++layer) {
             layers.insert(layer);

@@ -42,23 +42,23 @@ http_response problem(unsigned status, const std::string& what) {
 }
 
 std::string digest_of(std::string_view text) {
-    return tensafe::io::hex(tensafe::io::sha256::of(std::as_bytes(std::span(text))));
+    return tensafe::keystore::hex(tensafe::keystore::sha256::of(std::as_bytes(std::span(text))));
 }
 
 std::string read_or_make_token(const std::filesystem::path& path) {
     if (!std::filesystem::exists(std::filesystem::symlink_status(path))) {
         tensafe::random::seed fresh = tensafe::random::fresh_seed();
-        const std::string text = tensafe::io::hex(std::as_bytes(std::span(fresh.bytes))) + "\n";
+        const std::string text = tensafe::keystore::hex(std::as_bytes(std::span(fresh.bytes))) + "\n";
         tensafe::memory::wipe(fresh);
-        tensafe::io::create_private_file(path, std::as_bytes(std::span<const char>(text)));
+        tensafe::keystore::create_private_file(path, std::as_bytes(std::span<const char>(text)));
     }
-    const auto bytes = tensafe::io::read_private_file(path, token_digits + 1);
+    const auto bytes = tensafe::keystore::read_private_file(path, token_digits + 1);
     std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     if (!text.empty() && text.back() == '\n') {
         text.pop_back();
     }
-    static_cast<void>(
-        tensafe::io::from_hex<token_digits / 2>(text, tensafe::io::quote(path.string()) + ": admin token"));
+    static_cast<void>(tensafe::keystore::from_hex<token_digits / 2>(
+        text, tensafe::io::quote(path.string()) + ": admin token"));
     return text;
 }
 
@@ -104,7 +104,7 @@ bool admin::is_allowed(std::string_view authorization) const {
 http_response admin::answer(const net::http_request& request) {
     if (request.target == "/healthz" || request.target == "/metrics") {
         if (request.method != "GET" && request.method != "HEAD") {
-            return problem(405, "wanted GET");
+            return problem(405, "expected GET");
         }
         if (request.target == "/metrics") {
             return {200, of_.metrics_text(), "text/plain; version=0.0.4; charset=utf-8",
@@ -116,8 +116,8 @@ http_response admin::answer(const net::http_request& request) {
         return problem(404, "there is /healthz, /metrics, /v1/split and /admin/");
     }
     if (!token_stays_secret_) {
-        return problem(403,
-                       "the token would go in the clear: wanted a server with TLS, or at a loopback address");
+        return problem(
+            403, "the token would go in the clear: expected a server with TLS, or at a loopback address");
     }
     if (!is_allowed(request.authorization)) {
         // Before the line in the log, which anybody could fill otherwise.
@@ -126,7 +126,7 @@ http_response admin::answer(const net::http_request& request) {
         }
         of_.to_log().line(log_level::warning, "admin_refused", {{"address", request.address}});
         return problem(401,
-                       "wanted the header Authorization: Bearer, with the token of the file admin_token");
+                       "expected the header Authorization: Bearer, with the token of the file admin_token");
     }
     try {
         return administer(request);
@@ -144,7 +144,7 @@ http_response admin::administer(const net::http_request& request) {
         return list();
     }
     if (request.target == "/admin/usage" && request.method == "GET") {
-        return {200, tensafe::io::meter_json(of_.used().snapshot(), 2) + "\n", "application/json"};
+        return {200, tensafe::serving::meter_json(of_.used().snapshot(), 2) + "\n", "application/json"};
     }
     if (const std::string name = rest_of(request.target, "/admin/adapters/"); !name.empty()) {
         if (request.method == "PUT") {
@@ -153,13 +153,13 @@ http_response admin::administer(const net::http_request& request) {
         if (request.method == "DELETE") {
             return remove(name);
         }
-        return problem(405, "wanted PUT or DELETE");
+        return problem(405, "expected PUT or DELETE");
     }
     if (!client.empty()) {
         if (request.method != "DELETE") {
-            return problem(405, "wanted DELETE");
+            return problem(405, "expected DELETE");
         }
-        static_cast<void>(tensafe::io::from_hex<32>(client, "client"));
+        static_cast<void>(tensafe::keystore::from_hex<32>(client, "client"));
         return json_response(200, {{"client", client}, {"sessions", of_.forget(client)}});
     }
     return problem(404, "there is adapters, adapters/NAME, clients/KEY and usage");
@@ -169,7 +169,7 @@ http_response admin::list() const {
     json body;
     body["adapters"] = json::array();
     auto sessions = of_.sessions().count_by_version();
-    for (const shelf_entry& each : of_.adapters().entries()) {
+    for (const store_entry& each : of_.adapters().entries()) {
         body["adapters"].push_back({{"name", each.name},
                                     {"version", each.version},
                                     {"state", each.state},
@@ -212,21 +212,21 @@ std::filesystem::path admin::folder_below_root(const std::string& directory) con
                           is_below((root_ / directory).lexically_normal());
         throw tensafe::parameter_error(
             "directory: got " + tensafe::io::quote(directory) + (none ? ", which does not exist" : "") +
-            ", wanted a folder below the adapter root " + tensafe::io::quote(root_.string()));
+            ", expected a folder below the adapter root " + tensafe::io::quote(root_.string()));
     }
     return folder;
 }
 
 http_response admin::begin_load(const std::string& name, const std::string& body) {
-    const json wanted = tensafe::io::parse_strict_json(body, "body", 8);
-    if (!wanted.is_object() || wanted.size() != 1 || !wanted.contains("directory") ||
-        !wanted["directory"].is_string()) {
-        return problem(400, "wanted {\"directory\": \"...\"}");
+    const json asked = tensafe::io::parse_strict_json(body, "body", 8);
+    if (!asked.is_object() || asked.size() != 1 || !asked.contains("directory") ||
+        !asked["directory"].is_string()) {
+        return problem(400, "expected {\"directory\": \"...\"}");
     }
     if (of_.draining()) {
         return problem(503, "this server stops");
     }
-    const std::string directory = wanted["directory"].get<std::string>();
+    const std::string directory = asked["directory"].get<std::string>();
     static_cast<void>(folder_below_root(directory));  // said at once
     const std::lock_guard lock(mutex_);
     if (const auto known = loads_.find(name); known != loads_.end() && known->second.is_pending()) {

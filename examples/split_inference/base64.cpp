@@ -48,7 +48,7 @@ std::string base64(std::span<const std::uint8_t> bytes) {
 
 std::vector<std::uint8_t> from_base64(std::string_view text, std::string_view what) {
     if (text.size() % 4 != 0) {
-        refuse(what, "got " + std::to_string(text.size()) + " characters, wanted a multiple of 4");
+        refuse(what, "got " + std::to_string(text.size()) + " characters, expected a multiple of 4");
     }
     std::size_t padding = 0;
     while (padding < 2 && padding < text.size() && text[text.size() - 1 - padding] == '=') {

@@ -56,7 +56,7 @@ lora::matrix read_rows(const char* option, const std::string& path, const std::s
             names += (i == 0 ? " " : ", ") + tensafe::io::quote(file.tensors()[i].name);
         }
         throw tensafe::parameter_error(std::string(option) + " " + file.quoted_name() + ": got no tensor " +
-                                       tensafe::io::quote(tensor) + ", wanted --tensor with one of its " +
+                                       tensafe::io::quote(tensor) + ", expected --tensor with one of its " +
                                        std::to_string(count) + ":" + names +
                                        (count > most_named ? ", ..." : ""));
     }
@@ -81,7 +81,7 @@ lora::model_layout::place find_site(const lora::model_layout& layout, std::strin
     }
     if (!found) {
         throw tensafe::parameter_error("--site " + std::string(name) +
-                                       ": wanted one of the server's sites:" + names);
+                                       ": expected one of the server's sites:" + names);
     }
     return *found;
 }
@@ -96,15 +96,15 @@ lora::token_cost cost_of(const lora::model_layout& layout, std::size_t group) {
 double worst_error(const lora::matrix& expected, std::span<const double> deltas, std::size_t d_out) {
     if (expected.columns != d_out || expected.rows * d_out != deltas.size()) {
         throw tensafe::shape_error("--expected: got " + std::to_string(expected.rows) + " x " +
-                                   std::to_string(expected.columns) + " values, wanted " +
+                                   std::to_string(expected.columns) + " values, expected " +
                                    std::to_string(deltas.size() / d_out) + " x " + std::to_string(d_out));
     }
     double worst = 0;
     for (std::size_t r = 0; r < expected.rows; ++r) {
         const auto row = expected.row(r);
-        const std::vector<double> wanted(row.begin(), row.end());
+        const std::vector<double> plain(row.begin(), row.end());
         worst = std::max(
-            worst, tensafe::ckks::measure_precision(wanted, deltas.subspan(r * d_out, d_out)).relative_error);
+            worst, tensafe::ckks::measure_precision(plain, deltas.subspan(r * d_out, d_out)).relative_error);
     }
     return worst;
 }
@@ -127,7 +127,7 @@ int run(const client_options& options) {
     }
     if (states.rows == 0) {
         throw tensafe::shape_error("--states " + options.states + ": got no row of " + tensor +
-                                   ", wanted hidden states");
+                                   ", expected hidden states");
     }
 
     remote_model remote(options.service.connector(), client_identity(options.service.identity),

@@ -88,13 +88,13 @@ class members {
     }
     template <std::size_t Bytes>
     std::array<std::byte, Bytes> hex(const char* name) {
-        return tensafe::io::from_hex<Bytes>(text(name), where(name));
+        return tensafe::keystore::from_hex<Bytes>(text(name), where(name));
     }
     std::vector<std::uint8_t> message() {
         const std::string& value = text("message");
         if (value.size() > (largest_message_ + 2) / 3 * 4) {
             throw format_error(where("message") + " has " + std::to_string(value.size()) +
-                               " characters, wanted base64 of at most " + std::to_string(largest_message_) +
+                               " characters, expected base64 of at most " + std::to_string(largest_message_) +
                                " bytes");
         }
         return from_base64(value, where("message"));
@@ -103,17 +103,17 @@ class members {
         if (taken_ != object_.size()) {
             throw format_error("control message " + what_ + ": got " +
                                std::to_string(object_.size() - taken_) +
-                               " members that it does not have, wanted none");
+                               " members that it does not have, expected none");
         }
     }
     std::string where(const char* name) const { return "control message " + what_ + ": \"" + name + "\""; }
 
   private:
-    [[noreturn]] void wrong(const char* name, const json& value, const std::string& wanted) const {
+    [[noreturn]] void wrong(const char* name, const json& value, const std::string& expected) const {
         throw format_error(
             where(name) + " is " +
             (value.is_number() ? "a number that does not fit" : std::string(value.type_name())) +
-            ", wanted " + wanted);
+            ", expected " + expected);
     }
 
     const json& object_;
@@ -130,7 +130,7 @@ tensafe::random::seed seed_from(const std::array<std::byte, 32>& bytes) {
 }
 
 std::string seed_hex(const tensafe::random::seed& seed) {
-    return tensafe::io::hex(std::as_bytes(std::span(seed.bytes)));
+    return tensafe::keystore::hex(std::as_bytes(std::span(seed.bytes)));
 }
 
 std::string set_hex(std::uint64_t set) {
@@ -154,7 +154,7 @@ void check_protocol(members& from) {
     const std::uint64_t version = from.number("protocol");
     if (version != protocol_version) {
         throw tensafe::unsupported_error("control message: got protocol " + std::to_string(version) +
-                                         ", wanted " + std::to_string(protocol_version));
+                                         ", expected " + std::to_string(protocol_version));
     }
 }
 
@@ -165,11 +165,11 @@ challenge challenge_from(members& from) {
     m.parameters = from.text("parameters");
     const json& adapters = from.at("adapters");
     if (!adapters.is_array()) {
-        throw format_error(from.where("adapters") + " is " + adapters.type_name() + ", wanted an array");
+        throw format_error(from.where("adapters") + " is " + adapters.type_name() + ", expected an array");
     }
     for (const json& each : adapters) {
         if (!each.is_object()) {
-            throw format_error(from.where("adapters") + " holds " + each.type_name() + ", wanted objects");
+            throw format_error(from.where("adapters") + " holds " + each.type_name() + ", expected objects");
         }
         members one(each, "challenge, of an adapter", 0);
         m.adapters.push_back({one.text("name"), one.number("version")});
@@ -187,7 +187,8 @@ hello hello_from(members& from) {
     m.signature = from.hex<64>("signature");
     const std::string& frames = from.text("frames");
     if (frames != "binary" && frames != "json") {
-        throw format_error(from.where("frames") + " is " + quote(frames) + ", wanted \"binary\" or \"json\"");
+        throw format_error(from.where("frames") + " is " + quote(frames) +
+                           ", expected \"binary\" or \"json\"");
     }
     m.frames = frames == "json" ? frame_form::json : frame_form::binary;
     m.held = from.boolean("held");
@@ -276,6 +277,88 @@ std::string numbered(const char* type, std::uint64_t number, std::uint32_t group
            ",\"group\":" + std::to_string(group) + ",\"message\":\"" + base64(message) + "\"}";
 }
 
+std::string text_of(const challenge& m) {
+    json adapters = json::array();
+    for (const offered_adapter& each : m.adapters) {
+        adapters.push_back({{"name", each.name}, {"version", each.version}});
+    }
+    return dump({{"type", "challenge"},
+                 {"protocol", protocol_version},
+                 {"nonce", seed_hex(m.nonce)},
+                 {"parameters", m.parameters},
+                 {"adapters", std::move(adapters)}});
+}
+
+std::string text_of(const hello& m) {
+    return dump({{"type", "hello"},
+                 {"protocol", protocol_version},
+                 {"adapter", m.adapter},
+                 {"client", tensafe::keystore::hex(m.client)},
+                 {"set", set_hex(m.set)},
+                 {"signature", tensafe::keystore::hex(m.signature)},
+                 {"frames", m.frames == frame_form::json ? "json" : "binary"},
+                 {"held", m.held}});
+}
+
+std::string text_of(const welcome& m) {
+    return dump({{"type", "welcome"},
+                 {"session", tensafe::keystore::hex(m.session)},
+                 {"resume", tensafe::keystore::hex(m.resume)},
+                 {"adapter", m.adapter},
+                 {"version", m.version},
+                 {"queries_left", left_json(m.queries_left)}});
+}
+
+std::string text_of(const resume& m) {
+    return dump({{"type", "resume"},
+                 {"protocol", protocol_version},
+                 {"session", tensafe::keystore::hex(m.session)},
+                 {"resume", tensafe::keystore::hex(m.token)}});
+}
+
+std::string text_of(const resumed& m) {
+    return dump({{"type", "resumed"},
+                 {"session", tensafe::keystore::hex(m.session)},
+                 {"resume", tensafe::keystore::hex(m.token)},
+                 {"next_number", m.next_number},
+                 {"version", m.version},
+                 {"queries_left", left_json(m.queries_left)}});
+}
+
+std::string text_of(const carried_message& m) {
+    return carried_text(m.what, m.message);
+}
+std::string text_of(const json_request& m) {
+    return json_request_text(m.number, m.group, m.message);
+}
+std::string text_of(const json_reply& m) {
+    return json_reply_text(m.number, m.group, m.message);
+}
+
+std::string text_of(const refusal& m) {
+    json object = {{"type", "error"}, {"code", to_string(m.code)}, {"message", m.message}};
+    if (m.number) {
+        object["number"] = *m.number;
+    }
+    if (m.retry_after_ms) {
+        object["retry_after_ms"] = *m.retry_after_ms;
+    }
+    return dump(object);
+}
+
+std::string text_of(const forget&) {
+    return R"({"type":"forget"})";
+}
+std::string text_of(const forgotten&) {
+    return R"({"type":"forgotten"})";
+}
+std::string text_of(const bye&) {
+    return R"({"type":"bye"})";
+}
+std::string text_of(const draining&) {
+    return R"({"type":"draining"})";
+}
+
 }  // namespace
 
 const char* to_string(error_code code) noexcept {
@@ -286,12 +369,13 @@ control_message parse_control(std::string_view text, std::size_t largest_message
     const std::size_t longest =
         std::max(longest_control_text, largest_message == 0 ? 0 : longest_carrying_text(largest_message));
     if (text.size() > longest) {
-        throw format_error("control message: got " + std::to_string(text.size()) + " bytes, wanted at most " +
-                           std::to_string(longest));
+        throw format_error("control message: got " + std::to_string(text.size()) +
+                           " bytes, expected at most " + std::to_string(longest));
     }
     const json object = tensafe::io::parse_strict_json(text, "control message", most_values);
     if (!object.is_object()) {
-        throw format_error(std::string("control message: got ") + object.type_name() + ", wanted an object");
+        throw format_error(std::string("control message: got ") + object.type_name() +
+                           ", expected an object");
     }
     members type_only(object, "of any type", 0);
     const std::string& type = type_only.text("type");
@@ -304,91 +388,13 @@ control_message parse_control(std::string_view text, std::size_t largest_message
                          std::holds_alternative<json_reply>(result);
     if (!carries && text.size() > longest_control_text) {
         throw format_error("control message " + type + ": got " + std::to_string(text.size()) +
-                           " bytes, wanted at most " + std::to_string(longest_control_text));
+                           " bytes, expected at most " + std::to_string(longest_control_text));
     }
     return result;
 }
 
-std::string to_text(const challenge& m) {
-    json adapters = json::array();
-    for (const offered_adapter& each : m.adapters) {
-        adapters.push_back({{"name", each.name}, {"version", each.version}});
-    }
-    return dump({{"type", "challenge"},
-                 {"protocol", protocol_version},
-                 {"nonce", seed_hex(m.nonce)},
-                 {"parameters", m.parameters},
-                 {"adapters", std::move(adapters)}});
-}
-
-std::string to_text(const hello& m) {
-    return dump({{"type", "hello"},
-                 {"protocol", protocol_version},
-                 {"adapter", m.adapter},
-                 {"client", tensafe::io::hex(m.client)},
-                 {"set", set_hex(m.set)},
-                 {"signature", tensafe::io::hex(m.signature)},
-                 {"frames", m.frames == frame_form::json ? "json" : "binary"},
-                 {"held", m.held}});
-}
-
-std::string to_text(const welcome& m) {
-    return dump({{"type", "welcome"},
-                 {"session", tensafe::io::hex(m.session)},
-                 {"resume", tensafe::io::hex(m.resume)},
-                 {"adapter", m.adapter},
-                 {"version", m.version},
-                 {"queries_left", left_json(m.queries_left)}});
-}
-
-std::string to_text(const resume& m) {
-    return dump({{"type", "resume"},
-                 {"protocol", protocol_version},
-                 {"session", tensafe::io::hex(m.session)},
-                 {"resume", tensafe::io::hex(m.token)}});
-}
-
-std::string to_text(const resumed& m) {
-    return dump({{"type", "resumed"},
-                 {"session", tensafe::io::hex(m.session)},
-                 {"resume", tensafe::io::hex(m.token)},
-                 {"next_number", m.next_number},
-                 {"version", m.version},
-                 {"queries_left", left_json(m.queries_left)}});
-}
-
-std::string to_text(const carried_message& m) {
-    return carried_text(m.what, m.message);
-}
-std::string to_text(const json_request& m) {
-    return json_request_text(m.number, m.group, m.message);
-}
-std::string to_text(const json_reply& m) {
-    return json_reply_text(m.number, m.group, m.message);
-}
-
-std::string to_text(const refusal& m) {
-    json object = {{"type", "error"}, {"code", to_string(m.code)}, {"message", m.message}};
-    if (m.number) {
-        object["number"] = *m.number;
-    }
-    if (m.retry_after_ms) {
-        object["retry_after_ms"] = *m.retry_after_ms;
-    }
-    return dump(object);
-}
-
-std::string to_text(const forget&) {
-    return R"({"type":"forget"})";
-}
-std::string to_text(const forgotten&) {
-    return R"({"type":"forgotten"})";
-}
-std::string to_text(const bye&) {
-    return R"({"type":"bye"})";
-}
-std::string to_text(const draining&) {
-    return R"({"type":"draining"})";
+std::string to_text(const control_message& m) {
+    return std::visit([](const auto& each) { return text_of(each); }, m);
 }
 
 std::string json_request_text(std::uint64_t number, std::uint32_t group,
@@ -405,7 +411,8 @@ std::string carried_text(carried_message::kind what, std::span<const std::uint8_
 }
 
 std::vector<std::byte> text_to_sign(const certificate_digest& certificate, const tensafe::random::seed& nonce,
-                                    std::uint64_t set, std::span<const std::uint8_t> zero_key_message,
+                                    std::uint64_t set,
+                                    std::span<const std::uint8_t> rerandomization_key_message,
                                     std::string_view adapter) {
     std::vector<std::byte> text;
     const auto append = [&](std::span<const std::byte> bytes) {
@@ -417,7 +424,7 @@ std::vector<std::byte> text_to_sign(const certificate_digest& certificate, const
     for (int i = 0; i < 8; ++i) {
         text.push_back(static_cast<std::byte>(set >> (8 * i) & 0xff));
     }
-    append(tensafe::io::sha256::of(std::as_bytes(zero_key_message)));
+    append(tensafe::keystore::sha256::of(std::as_bytes(rerandomization_key_message)));
     append(std::as_bytes(std::span(adapter)));
     return text;
 }

@@ -7,8 +7,8 @@
 #include <tensafe/wire/layout.hpp>
 #include <tensafe/wire/reply.hpp>
 #include <tensafe/wire/request.hpp>
+#include <tensafe/wire/rerandomization_key.hpp>
 #include <tensafe/wire/set_id.hpp>
-#include <tensafe/wire/zero_key.hpp>
 
 #include <algorithm>
 #include <array>
@@ -66,7 +66,7 @@ void check_gain(const lora::model_layout& layout, const lora::adapter& held) {
             if (!(gain <= largest)) {
                 throw tensafe::parameter_error(
                     "remote_model: site " + quote(site.name) + ": got " + std::to_string(gain) +
-                    " for its row norm times its scale times the sum of B's entries, wanted at most 2^64");
+                    " for its row norm times its scale times the sum of B's entries, expected at most 2^64");
             }
         }
     }
@@ -74,8 +74,8 @@ void check_gain(const lora::model_layout& layout, const lora::adapter& held) {
 
 }  // namespace
 
-tensafe::io::signing_key client_identity(const std::filesystem::path& file) {
-    using tensafe::io::signing_key;
+tensafe::keystore::signing_key client_identity(const std::filesystem::path& file) {
+    using tensafe::keystore::signing_key;
     if (file.empty()) {
         return signing_key::generate();
     }
@@ -100,7 +100,7 @@ tensafe::io::signing_key client_identity(const std::filesystem::path& file) {
     return made;
 }
 
-remote_model::remote_model(connector connect, tensafe::io::signing_key identity,
+remote_model::remote_model(connector connect, tensafe::keystore::signing_key identity,
                            std::shared_ptr<lora::client<params>> keys, remote_options options,
                            std::optional<lora::adapter> held)
     : connect_(std::move(connect)),
@@ -111,7 +111,8 @@ remote_model::remote_model(connector connect, tensafe::io::signing_key identity,
       asks_for_held_(!given_) {
     if (!connect_ || !keys_) {
         throw tensafe::parameter_error(
-            "remote_model: got no connector or no keys, wanted a function that connects and a lora::client");
+            "remote_model: got no connector or no keys, expected a function that connects and a "
+            "lora::client");
     }
     open();
 }
@@ -157,7 +158,7 @@ void remote_model::slow_down(const rate_limit_error& why) {
 
 client_connection& remote_model::connected() {
     if (closed_) {
-        throw closed_error("remote_model: got a request after forget or close, wanted reconnect before it");
+        throw closed_error("remote_model: got a request after forget or close, expected reconnect before it");
     }
     if (!connection_) {
         throw connection_lost("remote_model: there is no connection");
@@ -175,7 +176,7 @@ control_message remote_model::receive_control() {
     const client_connection::frame frame = connected().receive(options_.answer_limit);
     if (!frame.is_text) {
         throw format_error("remote_model: got a binary frame of " + std::to_string(frame.bytes.size()) +
-                           " bytes, wanted a control message");
+                           " bytes, expected a control message");
     }
     return parse_control(frame.text(), largest_carried(frame));
 }
@@ -200,11 +201,11 @@ void remote_model::refuse(const refusal& said) const {
     }
 }
 
-/// @param wanted  for people
-template <class Wanted>
-Wanted remote_model::receive_one(const char* wanted) {
+/// @param expected  for people
+template <class Expected>
+Expected remote_model::receive_one(const char* expected) {
     control_message got = receive_control();
-    if (auto* const found = std::get_if<Wanted>(&got)) {
+    if (auto* const found = std::get_if<Expected>(&got)) {
         return std::move(*found);
     }
     if (const auto* const said = std::get_if<refusal>(&got)) {
@@ -213,7 +214,7 @@ Wanted remote_model::receive_one(const char* wanted) {
     if (std::holds_alternative<draining>(got)) {
         throw connection_lost("remote_model: the server is going away");
     }
-    throw format_error(std::string("remote_model: got ") + name_of(got) + ", wanted " + wanted);
+    throw format_error(std::string("remote_model: got ") + name_of(got) + ", expected " + expected);
 }
 
 std::vector<std::uint8_t> remote_model::receive_message(carried_message::kind what) {
@@ -230,7 +231,7 @@ std::vector<std::uint8_t> remote_model::receive_message(carried_message::kind wh
         if (const auto* const said = std::get_if<refusal>(&got)) {
             refuse(*said);
         }
-        throw format_error(std::string("remote_model: got ") + name_of(got) + ", wanted " + name_of(what));
+        throw format_error(std::string("remote_model: got ") + name_of(got) + ", expected " + name_of(what));
     }
     return {frame.bytes.begin(), frame.bytes.end()};
 }
@@ -269,14 +270,14 @@ bool remote_model::resume_session() {
     }
     const auto* const now = std::get_if<resumed>(&got);
     if (now == nullptr) {
-        throw format_error(std::string("remote_model: got ") + name_of(got) + ", wanted resumed");
+        throw format_error(std::string("remote_model: got ") + name_of(got) + ", expected resumed");
     }
     if (now->session != before.id) {
         throw format_error("remote_model: the server resumed another session than the one of this client");
     }
     if (now->version != version_) {
         throw adapter_changed_error("remote_model: adapter " + quote(options_.adapter) + ": got version " +
-                                    std::to_string(now->version) + ", wanted " + std::to_string(version_) +
+                                    std::to_string(now->version) + ", expected " + std::to_string(version_) +
                                     " as before the connection was lost");
     }
     // Its word alone never makes a number come again.
@@ -288,7 +289,8 @@ bool remote_model::resume_session() {
 
 void remote_model::open_session(const tensafe::random::seed& nonce) {
     constexpr std::uint64_t set = wire::set_id<params>;
-    const std::vector<std::uint8_t> key = wire::write_zero_key<params>(keys_->zero_key(nonce));
+    const std::vector<std::uint8_t> key =
+        wire::write_rerandomization_key<params>(keys_->rerandomization_key(nonce));
     hello mine;
     mine.adapter = options_.adapter;
     mine.client = identity_.verifying().bytes();
@@ -299,14 +301,14 @@ void remote_model::open_session(const tensafe::random::seed& nonce) {
     mine.held = asks_for_held_;
     connected().send_text(to_text(mine));
     if (options_.frames == frame_form::json) {
-        connected().send_text(carried_text(carried_message::kind::zero_key, key));
+        connected().send_text(carried_text(carried_message::kind::rerandomization_key, key));
     } else {
         connected().send_binary(key);
     }
     const auto agreed = receive_one<welcome>("a welcome");
     if (agreed.adapter != options_.adapter) {
         throw format_error("remote_model: got a session for the adapter " + quote(agreed.adapter) +
-                           ", wanted " + quote(options_.adapter));
+                           ", expected " + quote(options_.adapter));
     }
     take_adapter(agreed);
     session_ = session{agreed.session, agreed.resume};
@@ -319,10 +321,10 @@ void remote_model::take_adapter(const welcome& from) {
     auto layout = wire::read_model_layout<params, packing, protection>(
         receive_message(carried_message::kind::model_layout));
     std::vector<std::uint8_t> held_message;
-    tensafe::io::sha256_digest digest{};
+    tensafe::keystore::sha256_digest digest{};
     if (asks_for_held_) {
         held_message = receive_message(carried_message::kind::held_adapter);
-        digest = tensafe::io::sha256::of(std::as_bytes(std::span<const std::uint8_t>(held_message)));
+        digest = tensafe::keystore::sha256::of(std::as_bytes(std::span<const std::uint8_t>(held_message)));
     }
     if (client_) {
         // A server that was started again counts its versions anew. Without held values nothing but the
@@ -331,7 +333,7 @@ void remote_model::take_adapter(const welcome& from) {
         if (is_another || layout != client_->layout() || digest != held_digest_) {
             throw adapter_changed_error("remote_model: adapter " + quote(options_.adapter) +
                                         ": got version " + std::to_string(from.version) +
-                                        ", whose layout or values are others, wanted those of version " +
+                                        ", whose layout or values are others, expected those of version " +
                                         std::to_string(version_) + " as before the connection was lost");
         }
         version_ = from.version;
@@ -386,7 +388,7 @@ void remote_model::receive_reply(std::uint64_t number, std::uint32_t group, repl
         if (!frame.is_text) {
             if (options_.frames == frame_form::json) {
                 throw format_error("remote_model: " + request_text(number, group) +
-                                   ": got a binary frame, wanted JSON as agreed");
+                                   ": got a binary frame, expected JSON as agreed");
             }
             take_reply(frame.bytes, number, group, reply);
             return;
@@ -395,7 +397,7 @@ void remote_model::receive_reply(std::uint64_t number, std::uint32_t group, repl
         if (const auto* const carried = std::get_if<json_reply>(&got)) {
             if (carried->number != number || carried->group != group) {
                 throw format_error("remote_model: got a reply to " +
-                                   request_text(carried->number, carried->group) + ", wanted one to " +
+                                   request_text(carried->number, carried->group) + ", expected one to " +
                                    request_text(number, group));
             }
             take_reply(carried->message, number, group, reply);
@@ -404,13 +406,13 @@ void remote_model::receive_reply(std::uint64_t number, std::uint32_t group, repl
         if (const auto* const said = std::get_if<refusal>(&got)) {
             if (said->number.value_or(number) != number) {
                 throw format_error("remote_model: got an error for request " + std::to_string(*said->number) +
-                                   ", wanted the reply to " + request_text(number, group));
+                                   ", expected the reply to " + request_text(number, group));
             }
             refuse(*said);
         }
         // The reply still comes before the server goes, which it says once.
         if (!std::holds_alternative<draining>(got) || goes_away) {
-            throw format_error(std::string("remote_model: got ") + name_of(got) + ", wanted a reply to " +
+            throw format_error(std::string("remote_model: got ") + name_of(got) + ", expected a reply to " +
                                request_text(number, group));
         }
         report("the server is going away");
@@ -422,7 +424,7 @@ void remote_model::take_reply(std::span<const std::uint8_t> message, std::uint64
     const wire::header head = wire::read_header(message);
     if (head.number != number || head.group != group) {
         throw format_error("remote_model: got a reply to " + request_text(head.number, head.group) +
-                           ", wanted one to " + request_text(number, group));
+                           ", expected one to " + request_text(number, group));
     }
     wire::read_reply(message, client_->plan(group), 1, reply);
     counts_.message_bytes_down += message.size();

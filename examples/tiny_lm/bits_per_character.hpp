@@ -30,7 +30,7 @@ inline double bits_per_character(language_model& model, const adapter_deltas& de
     auto tokens = tokens_of(text);
     if (tokens.size() < 2) {
         throw tensafe::parameter_error("bits_per_character: got a text of " + std::to_string(tokens.size()) +
-                                       " characters to measure, wanted at least 2");
+                                       " characters to measure, expected at least 2");
     }
     double nats = 0;
     std::int64_t characters = 0;

@@ -29,7 +29,7 @@ inline std::vector<std::int64_t> tokens_of(std::string_view text) {
             throw tensafe::parameter_error(
                 "tokens_of: character " + std::to_string(i) + " of the text: got byte " +
                 std::to_string(static_cast<unsigned>(static_cast<unsigned char>(text[i]))) +
-                ", wanted a newline or printable ASCII");
+                ", expected a newline or printable ASCII");
         }
         tokens.push_back(text[i] == '\n' ? 0 : text[i] - ' ' + 1);
     }

@@ -31,18 +31,18 @@ inline void check_sites(const language_model& model, const tensafe::lora::adapte
         const auto found = weights.find(site.name);
         if (found == weights.end()) {
             throw tensafe::parameter_error("check_sites: the adapter has site \"" + site.name +
-                                           "\", wanted a linear of the model, each once");
+                                           "\", expected a linear of the model, each once");
         }
-        const std::string wanted = size(found->second.size(0), found->second.size(1));
-        if (const std::string got = size(site.d_out(), site.d_in()); got != wanted) {
+        const std::string expected = size(found->second.size(0), found->second.size(1));
+        if (const std::string got = size(site.d_out(), site.d_in()); got != expected) {
             throw tensafe::shape_error("check_sites: site \"" + site.name + "\" of the adapter: got " + got +
-                                       ", wanted the linear's " + wanted);
+                                       ", expected the linear's " + expected);
         }
         weights.erase(found);
     }
     if (!weights.empty()) {
         throw tensafe::parameter_error("check_sites: the adapter has no site \"" + weights.begin()->first +
-                                       "\", wanted one for each of the model's linears");
+                                       "\", expected one for each of the model's linears");
     }
 }
 

@@ -54,12 +54,12 @@ inline generated_text generate(language_model& model, const generation_options& 
                                const adapter_deltas& deltas,
                                const std::function<void(char)>& on_character = {}) {
     if (options.prompt.empty()) {
-        throw tensafe::parameter_error("generate: got an empty prompt, wanted at least one character");
+        throw tensafe::parameter_error("generate: got an empty prompt, expected at least one character");
     }
     if (!(options.temperature >= 0) || !std::isfinite(options.temperature)) {
         throw tensafe::parameter_error("generate: got a temperature of " +
                                        std::to_string(options.temperature) +
-                                       ", wanted a finite number from 0 on");
+                                       ", expected a finite number from 0 on");
     }
     const torch::NoGradGuard no_gradients;
     std::mt19937_64 generator(options.seed);

@@ -63,7 +63,7 @@ inline std::string without_margin(const std::string& line) {
 inline std::string jargon_text(std::string raw) {
     const std::size_t lexicon = raw.find("\nGlossary\n");
     if (lexicon == raw.npos) {
-        throw tensafe::format_error("jargon_text: the text has no line \"Glossary\", wanted jargon.txt");
+        throw tensafe::format_error("jargon_text: the text has no line \"Glossary\", expected jargon.txt");
     }
     raw.erase(0, lexicon + 10);
     constexpr std::array<std::pair<std::string_view, std::string_view>, 16> spelled = {{{"\u201c", "\""},
@@ -123,7 +123,7 @@ inline std::string verses(const std::string& raw) {
         }
     }
     if (text.empty()) {
-        throw tensafe::format_error("verses: the text has no line of a verse, wanted \"  1 In the ...\"");
+        throw tensafe::format_error("verses: the text has no line of a verse, expected \"  1 In the ...\"");
     }
     return text;
 }

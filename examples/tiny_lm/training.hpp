@@ -77,7 +77,7 @@ class shared_training {
         if (std::ssize(tokens_) <= options.length) {
             throw tensafe::parameter_error("shared_training: got a text of " +
                                            std::to_string(tokens_.size()) +
-                                           " characters to learn, wanted more than the " +
+                                           " characters to learn, expected more than the " +
                                            std::to_string(options.length) + " of a sequence");
         }
         while (copies_.size() < options.threads) {

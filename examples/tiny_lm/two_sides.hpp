@@ -2,7 +2,6 @@
 
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/core/error.hpp>
-#include <tensafe/exec/host.hpp>
 #include <tensafe/interop/torch_lora.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/model/model_client.hpp>
@@ -86,7 +85,7 @@ class text_side {
   public:
     using client_type = tensafe::lora::model_client<params>;
     /// Has a request answered, wherever the adapter is.
-    using transport = tensafe::libtorch::encrypted_lora<params>::transport;
+    using transport = tensafe::interop::encrypted_lora<params>::transport;
 
     /// For a session that is open.
     text_side(std::shared_ptr<client_type> client, transport carry)
@@ -110,7 +109,7 @@ class text_side {
                     [&remote](std::size_t group, const auto& request, auto& reply) {
                         remote.answer(group, request, reply);
                     }) {
-        remote.open_session(client_->zero_key(remote.nonce()));
+        remote.open_session(client_->rerandomization_key(remote.nonce()));
     }
     text_side(const text_side&) = delete;  // the transport refers to this object
     text_side& operator=(const text_side&) = delete;
@@ -146,7 +145,7 @@ class text_side {
     std::size_t bytes_down_ = 0;
     double milliseconds_ = 0;
     std::shared_ptr<client_type> client_;
-    tensafe::libtorch::encrypted_lora<params> lora_;
+    tensafe::interop::encrypted_lora<params> lora_;
     std::map<std::string, tensafe::lora::model_layout::place> places_;
 };
 

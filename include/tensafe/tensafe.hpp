@@ -1,19 +1,19 @@
 #pragma once
 
 // The whole library for host programs, with no third-party dependency. Opt-in headers stay outside: io/,
-// adapters/, lora/adapter/svd.hpp.
+// interop/, keystore/, lora/adapter/svd.hpp.
 
 #include <tensafe/arith/fp64.hpp>
 #include <tensafe/arith/montgomery.hpp>
 #include <tensafe/ckks/ciphertext.hpp>
 #include <tensafe/ckks/encrypt.hpp>
 #include <tensafe/ckks/evaluate.hpp>
-#include <tensafe/ckks/fold.hpp>
 #include <tensafe/ckks/keys.hpp>
 #include <tensafe/ckks/noise.hpp>
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/ckks/plaintext.hpp>
 #include <tensafe/ckks/precision.hpp>
+#include <tensafe/ckks/trace.hpp>
 #include <tensafe/core/version.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/adapter/mode.hpp>
@@ -26,5 +26,5 @@
 #include <tensafe/ntt/reference.hpp>
 #include <tensafe/wire/ciphertext.hpp>
 #include <tensafe/wire/public_key.hpp>
+#include <tensafe/wire/rerandomization_key.hpp>
 #include <tensafe/wire/wire.hpp>
-#include <tensafe/wire/zero_key.hpp>

@@ -17,7 +17,7 @@ using tensafe::arith::word;
 
 template <class P, int Level>
 slot_vector decrypted(const ckks::secret_key<P>& key, const ckks::ciphertext<P, Level>& c) {
-    return ckks::decode_slots(host{}, ckks::inverse(host{}, ckks::decrypt(host{}, key, c)));
+    return ckks::decode_slots(ckks::inverse(ckks::decrypt(key, c)));
 }
 
 /// The largest magnitude among the noise's coefficients, seen modulo the first prime; and whether the other
@@ -25,8 +25,8 @@ slot_vector decrypted(const ckks::secret_key<P>& key, const ckks::ciphertext<P, 
 template <class P, int Level>
 std::int64_t largest_noise(const ckks::secret_key<P>& key, const ckks::ciphertext<P, Level>& c,
                            const ckks::plaintext<P, rns::coefficient_form, Level>& message) {
-    auto noise = ckks::inverse(host{}, ckks::decrypt(host{}, key, c)).value;
-    rns::subtract(host{}, noise, message.value);
+    auto noise = ckks::inverse(ckks::decrypt(key, c)).value;
+    rns::subtract(noise, message.value);
     using basis = typename P::template basis_at<Level>;
     const auto centred = [](word x, word q) {
         return x > q / 2 ? -static_cast<std::int64_t>(q - x) : static_cast<std::int64_t>(x);
@@ -49,15 +49,15 @@ void check_round_trips(const ckks::secret_key<P>& secret, const ckks::public_key
                        tensafe::random::generator& source) {
     CAPTURE(Level);
     const slot_vector z = random_slots(P::slots, 7);
-    const auto message = ckks::encode_slots<P, Level>(host{}, z);
+    const auto message = ckks::encode_slots<P, Level>(z);
     constexpr auto n = static_cast<std::int64_t>(P::degree);
 
-    const auto own = ckks::expand(host{}, ckks::encrypt(host{}, secret, message, source));
+    const auto own = ckks::expand(ckks::encrypt(secret, message, source));
     CHECK(largest_noise(secret, own, message) <= 21);
     CHECK(largest_noise(secret, own, message) >= 5);  // there is noise
     CHECK(ckks::measure_precision(z, decrypted(secret, own)).worst_bits() > 28);
 
-    const auto theirs = ckks::encrypt(host{}, open, message, source);
+    const auto theirs = ckks::encrypt(open, message, source);
     CHECK(largest_noise(secret, theirs, message) <= 21 * (2 * n + 1));
     CHECK(largest_noise(secret, theirs, message) > 21);
     CHECK(ckks::measure_precision(z, decrypted(secret, theirs)).worst_bits() > 24);
@@ -81,10 +81,10 @@ TEST_CASE("Both encryptions decrypt to the message at full size") {
     const ckks::secret_key<P> secret(source);
     const ckks::public_key<P> open(secret, source);
     const slot_vector z = random_slots(P::slots, 8);
-    const auto message = ckks::encode_slots<P>(host{}, z);
-    const auto own = ckks::expand(host{}, ckks::encrypt(host{}, secret, message, source));
+    const auto message = ckks::encode_slots<P>(z);
+    const auto own = ckks::expand(ckks::encrypt(secret, message, source));
     CHECK(ckks::measure_precision(z, decrypted(secret, own)).worst_bits() > 28);
-    const auto theirs = ckks::encrypt(host{}, open, message, source);
+    const auto theirs = ckks::encrypt(open, message, source);
     CHECK(ckks::measure_precision(z, decrypted(secret, theirs)).worst_bits() > 21);
 }
 
@@ -92,17 +92,17 @@ TEST_CASE("Encrypting twice gives ciphertexts that share nothing") {
     auto source = generator(2);
     const ckks::secret_key<four_limbs> secret(source);
     const ckks::public_key<four_limbs> open(secret, source);
-    const auto message = ckks::encode_slots<four_limbs>(host{}, random_slots(four_limbs::slots, 9));
+    const auto message = ckks::encode_slots<four_limbs>(random_slots(four_limbs::slots, 9));
 
-    const auto a = ckks::encrypt(host{}, secret, message, source);
-    const auto b = ckks::encrypt(host{}, secret, message, source);
+    const auto a = ckks::encrypt(secret, message, source);
+    const auto b = ckks::encrypt(secret, message, source);
     CHECK(!(a.seed == b.seed));
     CHECK(!(a.c0 == b.c0));
     // Not the error alone: c0 - c0' without c1 would be e - e', small.
-    CHECK(!(ckks::expand(host{}, a).c1 == ckks::expand(host{}, b).c1));
+    CHECK(!(ckks::expand(a).c1 == ckks::expand(b).c1));
 
-    const auto c = ckks::encrypt(host{}, open, message, source);
-    const auto d = ckks::encrypt(host{}, open, message, source);
+    const auto c = ckks::encrypt(open, message, source);
+    const auto d = ckks::encrypt(open, message, source);
     CHECK(!(c.c0 == d.c0));
     CHECK(!(c.c1 == d.c1));
     CHECK(!(c.c1 == open.a()));
@@ -111,9 +111,9 @@ TEST_CASE("Encrypting twice gives ciphertexts that share nothing") {
 TEST_CASE("The seed in a ciphertext tells nothing of the error: it is not the error's seed") {
     auto source = generator(3);
     const ckks::secret_key<four_limbs> secret(source);
-    const auto message = ckks::encode_slots<four_limbs>(host{}, {});
-    const auto c = ckks::encrypt(host{}, secret, message, source);
-    const auto noise = ckks::inverse(host{}, ckks::decrypt(host{}, secret, ckks::expand(host{}, c)));
+    const auto message = ckks::encode_slots<four_limbs>({});
+    const auto c = ckks::encrypt(secret, message, source);
+    const auto noise = ckks::inverse(ckks::decrypt(secret, ckks::expand(c)));
     std::vector<std::int8_t> error(four_limbs::degree);
     tensafe::random::sample_centred_binomial(c.seed, tensafe::random::stream_domain::error, 0, error);
     rns::secret_poly<four_limbs::basis, rns::coefficient_form> from_public_seed;
@@ -126,11 +126,10 @@ TEST_CASE("The scale of the message travels with it, and another key reads noise
     const ckks::secret_key<four_limbs> secret(source);
     const ckks::secret_key<four_limbs> stranger(source);
     const slot_vector z = random_slots(four_limbs::slots, 10);
-    const auto seeded =
-        ckks::encrypt(host{}, secret, ckks::encode_slots<four_limbs>(host{}, z, 0x1p30), source);
+    const auto seeded = ckks::encrypt(secret, ckks::encode_slots<four_limbs>(z, 0x1p30), source);
     CHECK(seeded.scale == 0x1p30);
-    const auto c = ckks::expand(host{}, seeded);
-    CHECK(ckks::decrypt(host{}, secret, c).scale == 0x1p30);
+    const auto c = ckks::expand(seeded);
+    CHECK(ckks::decrypt(secret, c).scale == 0x1p30);
     CHECK(ckks::measure_precision(z, decrypted(secret, c)).worst_bits() > 18);
     CHECK(ckks::measure_precision(z, decrypted(stranger, c)).median_error > 0x1p100);
 }
@@ -139,15 +138,15 @@ TEST_CASE("A generator in the same state makes the same ciphertext") {
     auto source = generator(5);
     const ckks::secret_key<four_limbs> secret(source);
     const ckks::public_key<four_limbs> open(secret, source);
-    const auto message = ckks::encode_slots<four_limbs>(host{}, random_slots(four_limbs::slots, 11));
+    const auto message = ckks::encode_slots<four_limbs>(random_slots(four_limbs::slots, 11));
     auto one = generator(6);
     auto same = generator(6);
-    const auto a = ckks::encrypt(host{}, secret, message, one);
-    const auto b = ckks::encrypt(host{}, secret, message, same);
+    const auto a = ckks::encrypt(secret, message, one);
+    const auto b = ckks::encrypt(secret, message, same);
     CHECK(a.c0 == b.c0);
     CHECK(a.seed == b.seed);
-    const auto c = ckks::encrypt(host{}, open, message, one);
-    const auto d = ckks::encrypt(host{}, open, message, same);
+    const auto c = ckks::encrypt(open, message, one);
+    const auto d = ckks::encrypt(open, message, same);
     CHECK(c.c0 == d.c0);
     CHECK(c.c1 == d.c1);
 }

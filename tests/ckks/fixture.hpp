@@ -1,7 +1,6 @@
 #pragma once
 
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/exec/host.hpp>
 #include <tensafe/random/generator.hpp>
 
 #include <cmath>
@@ -17,7 +16,6 @@
 namespace fixture {
 
 namespace ckks = tensafe::ckks;
-using tensafe::exec::host;
 
 using four_limbs = ckks::parameters<10, ckks::limb_bits<60, 40, 40, 60>, 40, ckks::insecure_for_tests>;
 using five_limbs = ckks::parameters<11, ckks::limb_bits<60, 40, 40, 40, 60>, 40, ckks::insecure_for_tests>;

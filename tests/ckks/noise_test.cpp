@@ -61,15 +61,15 @@ using plain = ckks::plaintext<P, rns::coefficient_form, Level>;
 template <int Level>
 std::vector<double> integers(plain<Level> p) {
     p.scale = 1;
-    return ckks::decode_coefficients(host{}, p);
+    return ckks::decode_coefficients(p);
 }
 
 /// What the ciphertext decrypts to, minus the integer polynomial that it should.
 template <int Level>
 std::vector<double> noise_of(const ckks::secret_key<P>& key, const ckks::ciphertext<P, Level>& c,
                              const plain<Level>& wanted) {
-    auto decrypted = ckks::inverse(host{}, ckks::decrypt(host{}, key, c));
-    rns::subtract(host{}, decrypted.value, wanted.value);
+    auto decrypted = ckks::inverse(ckks::decrypt(key, c));
+    rns::subtract(decrypted.value, wanted.value);
     return integers(std::move(decrypted));
 }
 
@@ -98,7 +98,7 @@ struct client {
         : source(generator(static_cast<std::uint8_t>(number))), key(source) {}
 
     ckks::ciphertext<P> encrypt(const plain<P::max_level>& m) {
-        return ckks::expand(host{}, ckks::encrypt(host{}, key, m, source));
+        return ckks::expand(ckks::encrypt(key, m, source));
     }
 
     tensafe::random::generator source;
@@ -114,13 +114,12 @@ void run_cycles(const client& c, ckks::ciphertext<P, Level> x, slot_vector slots
     if constexpr (Level > 0) {
         constexpr double q = P::rescale_factor<Level>;
         const slot_vector w = random_slots(P::slots, 200 + Level);
-        const auto p = ckks::encode_slots<P, Level>(host{}, w, q);
+        const auto p = ckks::encode_slots<P, Level>(w, q);
         const noise_bound product =
             ckks::multiply_plain<P>(noise, norms(real_coefficients(slots, x.scale)),
                                     ckks::encoding_noise<P>(1, q), norms(real_coefficients(w, q)));
-        ckks::multiply_plain(host{}, x, ckks::forward(host{}, p));
-        run_cycles<Level - 1>(c, ckks::rescale(host{}, x),
-                              combine(slots, w, [](auto a, auto b) { return a * b; }),
+        ckks::multiply_plain(x, ckks::forward(p));
+        run_cycles<Level - 1>(c, ckks::rescale(x), combine(slots, w, [](auto a, auto b) { return a * b; }),
                               ckks::rescale<P, Level>(product), check);
     }
 }
@@ -145,7 +144,7 @@ TEST_CASE("Encoding rounds to the nearest integer") {
     measured noise;
     for (std::uint64_t round = 0; round < rounds; ++round) {
         const slot_vector z = random_slots(P::slots, round);
-        std::vector<double> rounded = integers(ckks::encode_slots<P>(host{}, z));
+        std::vector<double> rounded = integers(ckks::encode_slots<P>(z));
         const std::vector<double> exact = real_coefficients(z, P::scale);
         for (std::size_t k = 0; k < exact.size(); ++k) {
             rounded[k] -= exact[k];
@@ -162,12 +161,12 @@ TEST_CASE("Fresh noise of both encryptions, and of their sum") {
     for (std::uint64_t round = 0; round < rounds; ++round) {
         client c(round);
         const ckks::public_key<P> key(c.key, c.source);
-        const auto m = ckks::encode_slots<P>(host{}, random_slots(P::slots, round));
+        const auto m = ckks::encode_slots<P>(random_slots(P::slots, round));
         auto a = c.encrypt(m);
         secret.take(noise_of(c.key, a, m));
-        const auto b = ckks::encrypt(host{}, key, m, c.source);
+        const auto b = ckks::encrypt(key, m, c.source);
         open.take(noise_of(c.key, b, m));
-        ckks::subtract(host{}, a, b);
+        ckks::subtract(a, b);
         sum.take(noise_of(c.key, a, plain<P::max_level>{}));
     }
     secret.check(ckks::secret_key_noise());
@@ -180,14 +179,14 @@ TEST_CASE("The noise of a product with a known plaintext") {
     noise_bound predicted;
     for (std::uint64_t round = 0; round < rounds; ++round) {
         client c(round);
-        const auto m = ckks::encode_slots<P>(host{}, random_slots(P::slots, round));
-        const auto p = ckks::encode_slots<P>(host{}, random_slots(P::slots, round + rounds));
-        auto product = ckks::forward(host{}, m);
-        const auto factor = ckks::forward(host{}, p);
-        rns::multiply(host{}, product.value, product.value, factor.value);
+        const auto m = ckks::encode_slots<P>(random_slots(P::slots, round));
+        const auto p = ckks::encode_slots<P>(random_slots(P::slots, round + rounds));
+        auto product = ckks::forward(m);
+        const auto factor = ckks::forward(p);
+        rns::multiply(product.value, product.value, factor.value);
         auto x = c.encrypt(m);
-        ckks::multiply_plain(host{}, x, factor);
-        noise.take(noise_of(c.key, x, ckks::inverse(host{}, product)));
+        ckks::multiply_plain(x, factor);
+        noise.take(noise_of(c.key, x, ckks::inverse(product)));
         // Integer polynomials on both sides: no encoding noise.
         const noise_bound one =
             ckks::multiply_plain<P>(ckks::secret_key_noise(), norms(integers(m)), {}, norms(integers(p)));
@@ -203,10 +202,10 @@ TEST_CASE("The noise of a product with a rounded plaintext: the message times th
     const slot_vector z = random_slots(P::slots, 1);
     const slot_vector w = random_slots(P::slots, 2);
     client c(1);
-    auto x = c.encrypt(ckks::encode_slots<P>(host{}, z));
-    ckks::multiply_plain(host{}, x, ckks::forward(host{}, ckks::encode_slots<P>(host{}, w, scale)));
+    auto x = c.encrypt(ckks::encode_slots<P>(z));
+    ckks::multiply_plain(x, ckks::forward(ckks::encode_slots<P>(w, scale)));
     const auto exact =
-        ckks::encode_slots<P>(host{}, combine(z, w, [](auto a, auto b) { return a * b; }), P::scale * scale);
+        ckks::encode_slots<P>(combine(z, w, [](auto a, auto b) { return a * b; }), P::scale * scale);
     measured noise;
     noise.take(noise_of(c.key, x, exact));
     noise.check(ckks::multiply_plain<P>(ckks::secret_key_noise() + ckks::encoding_noise<P>(1, P::scale),
@@ -226,7 +225,7 @@ TEST_CASE("The noise of a rescale is that of rounding both components") {
     measured noise;
     for (std::uint64_t round = 0; round < rounds; ++round) {
         client c(round);
-        const auto x = ckks::rescale(host{}, c.encrypt({}));
+        const auto x = ckks::rescale(c.encrypt({}));
         noise.take(noise_of(c.key, x, plain<2>{}));
     }
     noise.check(ckks::rescale<P, 3>(ckks::secret_key_noise()));
@@ -235,30 +234,29 @@ TEST_CASE("The noise of a rescale is that of rounding both components") {
 TEST_CASE("Reducing the level leaves the noise as it is, bit for bit") {
     client c(1);
     const auto x = c.encrypt({});
-    CHECK(noise_of(c.key, x, plain<3>{}) == noise_of(c.key, ckks::level_reduce<1>(host{}, x), plain<1>{}));
+    CHECK(noise_of(c.key, x, plain<3>{}) == noise_of(c.key, ckks::level_reduce<1>(x), plain<1>{}));
 }
 
 TEST_CASE("Predictions hold through every cycle of product and rescale, in coefficients and in slots") {
     for (std::uint64_t round = 0; round < rounds; ++round) {
         client c(round);
         const slot_vector z = random_slots(P::slots, 100 + round);
-        const auto m = ckks::encode_slots<P>(host{}, z);
+        const auto m = ckks::encode_slots<P>(z);
         const noise_bound fresh = ckks::secret_key_noise() + ckks::encoding_noise<P>(1, P::scale);
-        run_cycles<P::max_level>(c, c.encrypt(m), z, fresh,
-                                 []<int Level>(const client& owner, const ckks::ciphertext<P, Level>& x,
-                                               const slot_vector& wanted, noise_bound predicted) {
-                                     CAPTURE(Level);
-                                     const auto got = ckks::decode_slots(
-                                         host{}, ckks::inverse(host{}, ckks::decrypt(host{}, owner.key, x)));
-                                     const noise_bound slot = ckks::slot_error<P>(predicted, x.scale);
-                                     double squares = 0;
-                                     for (std::size_t j = 0; j < got.size(); ++j) {
-                                         REQUIRE(std::abs(got[j] - wanted[j]) <= slot.worst);
-                                         squares +=
-                                             std::norm(got[j] - wanted[j]) / static_cast<double>(got.size());
-                                     }
-                                     CHECK(std::sqrt(squares) < 1.3 * slot.deviation);
-                                     CHECK(std::sqrt(squares) * 1.3 > slot.deviation);
-                                 });
+        run_cycles<P::max_level>(
+            c, c.encrypt(m), z, fresh,
+            []<int Level>(const client& owner, const ckks::ciphertext<P, Level>& x, const slot_vector& wanted,
+                          noise_bound predicted) {
+                CAPTURE(Level);
+                const auto got = ckks::decode_slots(ckks::inverse(ckks::decrypt(owner.key, x)));
+                const noise_bound slot = ckks::slot_error<P>(predicted, x.scale);
+                double squares = 0;
+                for (std::size_t j = 0; j < got.size(); ++j) {
+                    REQUIRE(std::abs(got[j] - wanted[j]) <= slot.worst);
+                    squares += std::norm(got[j] - wanted[j]) / static_cast<double>(got.size());
+                }
+                CHECK(std::sqrt(squares) < 1.3 * slot.deviation);
+                CHECK(std::sqrt(squares) * 1.3 > slot.deviation);
+            });
     }
 }

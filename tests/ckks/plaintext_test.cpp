@@ -40,11 +40,10 @@ TEST_CASE_TEMPLATE("Slots come back from either form at every scale", P, four_li
     const slot_vector z = random_slots(P::slots, 1, 3);
     for (const double scale : {0x1p20, 0x1p40, 0x1p60, 0x1p100}) {
         CAPTURE(scale);
-        auto p = ckks::encode_slots<P>(host{}, z, scale);
+        auto p = ckks::encode_slots<P>(z, scale);
         CHECK(p.scale == scale);
-        const slot_vector direct = ckks::decode_slots(host{}, p);
-        const slot_vector turned =
-            ckks::decode_slots(host{}, ckks::inverse(host{}, ckks::forward(host{}, std::move(p))));
+        const slot_vector direct = ckks::decode_slots(p);
+        const slot_vector turned = ckks::decode_slots(ckks::inverse(ckks::forward(std::move(p))));
         CHECK(direct == turned);
         // Half a unit for each coefficient at small scales, the transform in double precision at large ones.
         const double tolerance = 0.5 * static_cast<double>(P::degree) / scale + 1e-13;
@@ -55,13 +54,13 @@ TEST_CASE_TEMPLATE("Slots come back from either form at every scale", P, four_li
 TEST_CASE("Coefficients come back at every level, rounded once") {
     const std::vector<double> m = random_reals(four_limbs::degree, 2);
     const auto check = [&](const auto& p) {
-        const std::vector<double> back = ckks::decode_coefficients(host{}, p);
+        const std::vector<double> back = ckks::decode_coefficients(p);
         CHECK(ckks::measure_precision(m, back).worst_error <= 0.5000001 / four_limbs::scale);
     };
-    check(ckks::encode_coefficients<four_limbs>(host{}, m));
-    check(ckks::encode_coefficients<four_limbs, 2>(host{}, m));
-    check(ckks::encode_coefficients<four_limbs, 1>(host{}, m));
-    check(ckks::encode_coefficients<four_limbs, 0>(host{}, m));
+    check(ckks::encode_coefficients<four_limbs>(m));
+    check(ckks::encode_coefficients<four_limbs, 2>(m));
+    check(ckks::encode_coefficients<four_limbs, 1>(m));
+    check(ckks::encode_coefficients<four_limbs, 0>(m));
 }
 
 TEST_CASE("Coefficients beyond one word are kept to double precision") {
@@ -70,13 +69,13 @@ TEST_CASE("Coefficients beyond one word are kept to double precision") {
     for (double& x : m) {
         x *= 1000;
     }
-    const auto p = ckks::encode_coefficients<four_limbs>(host{}, m, 0x1p60);
-    CHECK(ckks::measure_precision(m, ckks::decode_coefficients(host{}, p)).relative_error <= 0x1p-50);
+    const auto p = ckks::encode_coefficients<four_limbs>(m, 0x1p60);
+    CHECK(ckks::measure_precision(m, ckks::decode_coefficients(p)).relative_error <= 0x1p-50);
 }
 
 TEST_CASE("Missing slots and coefficients are zero") {
     const slot_vector z{{1, 2}, {3, -4}};
-    const slot_vector back = ckks::decode_slots(host{}, ckks::encode_slots<four_limbs>(host{}, z));
+    const slot_vector back = ckks::decode_slots(ckks::encode_slots<four_limbs>(z));
     slot_vector wanted(four_limbs::slots);
     wanted[0] = z[0];
     wanted[1] = z[1];
@@ -86,17 +85,17 @@ TEST_CASE("Missing slots and coefficients are zero") {
     std::vector<double> padded(four_limbs::degree);
     padded[0] = m[0];
     padded[1] = m[1];
-    CHECK(ckks::decode_coefficients(host{}, ckks::encode_coefficients<four_limbs>(host{}, m)) == padded);
+    CHECK(ckks::decode_coefficients(ckks::encode_coefficients<four_limbs>(m)) == padded);
 }
 
 TEST_CASE("A product in evaluation form is the product slot by slot") {
     const slot_vector a = random_slots(four_limbs::slots, 4);
     const slot_vector b = random_slots(four_limbs::slots, 5);
-    auto p = ckks::forward(host{}, ckks::encode_slots<four_limbs>(host{}, a));
-    const auto q = ckks::forward(host{}, ckks::encode_slots<four_limbs>(host{}, b));
-    rns::multiply(host{}, p.value, p.value, q.value);
+    auto p = ckks::forward(ckks::encode_slots<four_limbs>(a));
+    const auto q = ckks::forward(ckks::encode_slots<four_limbs>(b));
+    rns::multiply(p.value, p.value, q.value);
     p.scale *= q.scale;
-    const slot_vector product = ckks::decode_slots(host{}, ckks::inverse(host{}, std::move(p)));
+    const slot_vector product = ckks::decode_slots(ckks::inverse(std::move(p)));
     const slot_vector wanted = combine(a, b, [](auto x, auto y) { return x * y; });
     CHECK(ckks::measure_precision(wanted, product).worst_bits() > 32);
 }
@@ -107,7 +106,7 @@ TEST_CASE("What cannot be encoded throws, and the message names it") {
     using tensafe::parameter_error;
     using tensafe::shape_error;
     const auto slots = [](slot_vector z, double scale = four_limbs::scale) {
-        return [=] { ckks::encode_slots<four_limbs>(host{}, z, scale); };
+        return [=] { ckks::encode_slots<four_limbs>(z, scale); };
     };
     const auto contains = [](const std::string& text, const char* part) {
         CAPTURE(text);
@@ -119,6 +118,6 @@ TEST_CASE("What cannot be encoded throws, and the message names it") {
     contains(message_of<parameter_error>(slots({1}, -1.0)), "scale");
     contains(message_of<parameter_error>(slots({1}, nan)), "scale");
     // The level decides how much fits: one limb of 60 bits holds 2^59.
-    CHECK_NOTHROW((ckks::encode_slots<four_limbs, 0>(host{}, slot_vector{0x1p18})));
-    CHECK_THROWS_AS((ckks::encode_slots<four_limbs, 0>(host{}, slot_vector{0x1p19})), encoding_error);
+    CHECK_NOTHROW((ckks::encode_slots<four_limbs, 0>(slot_vector{0x1p18})));
+    CHECK_THROWS_AS((ckks::encode_slots<four_limbs, 0>(slot_vector{0x1p19})), encoding_error);
 }

@@ -94,7 +94,7 @@ slot_vector slots(const std::string& name) {
 
 template <int Level>
 slot_vector decrypted(const ckks::ciphertext<P, Level>& c) {
-    return ckks::decode_slots(host{}, ckks::inverse(host{}, ckks::decrypt(host{}, key(), c)));
+    return ckks::decode_slots(ckks::inverse(ckks::decrypt(key(), c)));
 }
 
 /// The largest distance of two polynomials in coefficient form, modulo each prime.
@@ -102,8 +102,8 @@ template <class Basis>
 word distance(const rns::poly<Basis, rns::evaluation_form>& a,
               const rns::poly<Basis, rns::evaluation_form>& b) {
     auto difference = a;
-    rns::subtract(host{}, difference, b);
-    const auto coefficients = rns::inverse(host{}, std::move(difference));
+    rns::subtract(difference, b);
+    const auto coefficients = rns::inverse(std::move(difference));
     word largest = 0;
     rns::for_each_limb<Basis>([&]<int I>() {
         for (const word x : coefficients.template limb<I>()) {
@@ -133,15 +133,15 @@ TEST_CASE("Both directions of the NTT give the same bits") {
     tensafe::memory::buffer<word> limb(P::degree);
     const auto& plan = rns::shared_plan<P::log_n, P::basis::prime<0>>();
     std::copy(coefficients.begin(), coefficients.end(), limb.begin());
-    tensafe::ntt::forward(host{}, plan, limb.span());
+    tensafe::ntt::forward(plan, limb.span());
     CHECK(std::equal(values.begin(), values.end(), limb.begin(), limb.end()));
-    tensafe::ntt::inverse(host{}, plan, limb.span());
+    tensafe::ntt::inverse(plan, limb.span());
     CHECK(std::equal(coefficients.begin(), coefficients.end(), limb.begin(), limb.end()));
 }
 
 TEST_CASE("Slots encode to the same coefficients, within one unit") {
     const auto wanted = array<word>("plain_coefficient");
-    const auto p = ckks::encode_slots<P>(host{}, slots("slots"), vectors().at("scale").get<double>());
+    const auto p = ckks::encode_slots<P>(slots("slots"), vectors().at("scale").get<double>());
     constexpr word q = P::basis::prime<0>;
     const auto got = p.value.limb<0>();
     std::size_t different = 0;
@@ -161,18 +161,18 @@ TEST_CASE("A ciphertext made elsewhere decrypts and decodes to its slots") {
 TEST_CASE("The multiplier is the weights at the scale of the last prime, within one unit") {
     const double scale = vectors().at("plain_scale").get<double>();
     CHECK(scale == P::rescale_factor<2>);
-    const auto p = ckks::forward(host{}, ckks::encode_slots<P>(host{}, slots("weights"), scale));
+    const auto p = ckks::forward(ckks::encode_slots<P>(slots("weights"), scale));
     rns::poly<P::basis, rns::evaluation_form> ours;
-    rns::add(host{}, ours, p.value);
+    rns::add(ours, p.value);
     CHECK(distance(ours, polynomial<2>("multiplier_evaluation")) <= 1);
-    const slot_vector decoded = ckks::decode_slots(host{}, ckks::inverse(host{}, multiplier()));
+    const slot_vector decoded = ckks::decode_slots(ckks::inverse(multiplier()));
     CHECK(ckks::measure_precision(slots("weights"), decoded).worst_bits() > 34);
 }
 
 TEST_CASE("Product and rescale give the same bits, and the slots of the product") {
     auto c = ciphertext();
-    ckks::multiply_plain(host{}, c, multiplier());
-    const auto ours = ckks::rescale(host{}, c);
+    ckks::multiply_plain(c, multiplier());
+    const auto ours = ckks::rescale(c);
     CHECK(ours.scale == vectors().at("rescaled_scale").get<double>());
     const ckks::ciphertext<P, 1> theirs{polynomial<1>("rescaled_c0_evaluation"),
                                         polynomial<1>("rescaled_c1_evaluation"), ours.scale};

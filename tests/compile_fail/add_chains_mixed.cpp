@@ -6,11 +6,11 @@ using values = tensafe::rns::poly<chain, tensafe::rns::evaluation_form>;
 using shorter = tensafe::rns::poly<tensafe::rns::prefix<chain, 1>, tensafe::rns::evaluation_form>;
 
 void sum(values& a, const values& b) {
-    tensafe::rns::add(tensafe::exec::host{}, a, b);
+    tensafe::rns::add(a, b);
 }
 
 #ifdef TENSAFE_COMPILE_FAIL
 void sum(values& a, const shorter& b) {
-    tensafe::rns::add(tensafe::exec::host{}, a, b);
+    tensafe::rns::add(a, b);
 }
 #endif

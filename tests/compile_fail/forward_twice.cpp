@@ -6,11 +6,11 @@ using values = tensafe::rns::poly<chain, tensafe::rns::evaluation_form>;
 using coefficients = tensafe::rns::poly<chain, tensafe::rns::coefficient_form>;
 
 values once(const coefficients& p) {
-    return tensafe::rns::forward(tensafe::exec::host{}, p);
+    return tensafe::rns::forward(p);
 }
 
 #ifdef TENSAFE_COMPILE_FAIL
 auto twice(const coefficients& p) {
-    return tensafe::rns::forward(tensafe::exec::host{}, once(p));
+    return tensafe::rns::forward(once(p));
 }
 #endif

@@ -6,11 +6,11 @@ using values = tensafe::rns::poly<chain, tensafe::rns::evaluation_form>;
 using coefficients = tensafe::rns::poly<chain, tensafe::rns::coefficient_form>;
 
 void product(values& out, const values& a, const values& b) {
-    tensafe::rns::multiply(tensafe::exec::host{}, out, a, b);
+    tensafe::rns::multiply(out, a, b);
 }
 
 #ifdef TENSAFE_COMPILE_FAIL
 void product(values& out, const values& a, const coefficients& b) {
-    tensafe::rns::multiply(tensafe::exec::host{}, out, a, b);
+    tensafe::rns::multiply(out, a, b);
 }
 #endif

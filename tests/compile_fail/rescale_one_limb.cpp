@@ -6,11 +6,11 @@ using values = tensafe::rns::poly<chain, tensafe::rns::evaluation_form>;
 using last = tensafe::rns::poly<tensafe::rns::prefix<chain, 1>, tensafe::rns::evaluation_form>;
 
 last drop(const values& p) {
-    return tensafe::rns::rescale(tensafe::exec::host{}, p);
+    return tensafe::rns::rescale(p);
 }
 
 #ifdef TENSAFE_COMPILE_FAIL
 auto drop(const last& p) {
-    return tensafe::rns::rescale(tensafe::exec::host{}, p);
+    return tensafe::rns::rescale(p);
 }
 #endif

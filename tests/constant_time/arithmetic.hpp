@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/ckks/flood.hpp>
+#include <tensafe/ckks/flooding.hpp>
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/memory/bits.hpp>
 #include <tensafe/ntt/transform.hpp>
@@ -92,10 +92,10 @@ bool transforms() {
     for (int log_n = 1; log_n <= 12; ++log_n) {
         const ntt::plan<arith::shoup<rns::modulus_of<Q>>> plan(rns::fixed_arithmetic<Q>, log_n);
         words x = residues_below(Q, plan.degree());
-        ntt::forward(exec::host{}, plan, std::span<arith::word>(x));
+        ntt::forward(plan, std::span<arith::word>(x));
         reached &= all_secret(x);
         x = residues_below(Q, plan.degree());
-        ntt::inverse(exec::host{}, plan, std::span<arith::word>(x));
+        ntt::inverse(plan, std::span<arith::word>(x));
         reached &= all_secret(x);
     }
     return reached;
@@ -103,7 +103,7 @@ bool transforms() {
 
 template <arith::word Q>
 bool flood_operations() {
-    const privacy::bell_flood flood{70};
+    const ckks::irwin_hall_smudging flood{70};
     std::vector<arith::wide> sums(77);
     flood.sample(secret_seed(), 0, sums);
     words residues(77);
@@ -151,7 +151,7 @@ bool reconstruction() {
     std::vector<double> reals(77);
     rns::to_doubles<Basis>(residues, reals);
     std::vector<std::uint32_t> switched(77);
-    rns::switch_modulus<Basis>(exec::host{}, residues, 24, switched);
+    rns::switch_modulus<Basis>(residues, 24, switched);
     return all_secret(reals) && all_secret(switched);
 }
 
@@ -160,8 +160,8 @@ template <class Word>
 bool packing(int bits) {
     std::vector<Word> values(200, 7);
     make_secret(values);
-    std::vector<std::uint8_t> bytes(wire::packed_bytes(values.size(), bits));
-    wire::pack_bits(std::span<const Word>(values), bits, bytes);
+    std::vector<std::uint8_t> bytes(memory::packed_bytes(values.size(), bits));
+    memory::pack_bits(std::span<const Word>(values), bits, bytes);
     return all_secret(bytes);
 }
 

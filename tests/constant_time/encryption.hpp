@@ -1,9 +1,9 @@
 #pragma once
 
 #include <tensafe/ckks/encrypt.hpp>
-#include <tensafe/ckks/fold.hpp>
-#include <tensafe/ckks/zero.hpp>
-#include <tensafe/device/encoding/norms.hpp>
+#include <tensafe/ckks/rerandomization.hpp>
+#include <tensafe/ckks/trace.hpp>
+#include <tensafe/encoding/norm.hpp>
 #include <tensafe/encoding/slots.hpp>
 
 #include <array>
@@ -33,7 +33,6 @@ inline std::vector<double> secret_reals(std::size_t count) {
 }
 
 inline void check_encryption(program& p) {
-    const exec::host here;
     static constexpr std::size_t n = general::degree;
 
     p.check("secret_key from a seed", [] {
@@ -54,33 +53,32 @@ inline void check_encryption(program& p) {
         return all_secret(std::array{encoding::sum_of_squares(std::span<const float>(h))});
     });
     p.check("encode_coefficients and decode_coefficients", [&] {
-        const auto encoded = ckks::encode_coefficients<general>(here, secret_reals(n));
+        const auto encoded = ckks::encode_coefficients<general>(secret_reals(n));
         std::vector<double> decoded(n - 3);
-        encoding::decode_coefficients(here, encoded.value, encoded.scale, decoded);
+        encoding::decode_coefficients(encoded.value, encoded.scale, decoded);
         return poly_secret(encoded.value) && all_secret(decoded);
     });
     p.check("encode_slots and decode_slots", [&] {
         std::vector<std::complex<double>> slots(general::slots, {0.5, -0.25});
         make_secret(slots);
-        const auto encoded = ckks::encode_slots<general>(here, slots);
-        return poly_secret(encoded.value) && all_secret(ckks::decode_slots(here, encoded));
+        const auto encoded = ckks::encode_slots<general>(slots);
+        return poly_secret(encoded.value) && all_secret(ckks::decode_slots(encoded));
     });
 
     ckks::seeded_ciphertext<general, general::max_level> seeded;
     entropy::next_are_public(1);
     p.check("encrypt with the secret key", [&] {
-        auto message = ckks::encode_coefficients<general>(here, secret_reals(n));
-        seeded = ckks::encrypt(here, key, std::move(message), generator);
+        auto message = ckks::encode_coefficients<general>(secret_reals(n));
+        seeded = ckks::encrypt(key, std::move(message), generator);
         return poly_secret(seeded.c0);
     });
     make_public(seeded.c0.words());
-    p.check("decrypt",
-            [&] { return poly_secret(ckks::decrypt(here, key, ckks::expand(here, seeded)).value); });
-    p.check("decrypt_folded and decode_folded", [&] {
+    p.check("decrypt", [&] { return poly_secret(ckks::decrypt(key, ckks::expand(seeded)).value); });
+    p.check("decrypt_trace and decode_trace", [&] {
         bool reached = true;
         for (int log_n = 1; log_n <= general::log_n; ++log_n) {
-            reached &= all_secret(ckks::decode_folded(
-                here, ckks::decrypt_folded<general::limbs>(here, key, ckks::expand(here, seeded), log_n)));
+            reached &= all_secret(
+                ckks::decode_trace(ckks::decrypt_trace<general::limbs>(key, ckks::expand(seeded), log_n)));
         }
         return reached;
     });
@@ -89,8 +87,8 @@ inline void check_encryption(program& p) {
     const ckks::public_key<general> pair(key, generator);
     make_public(pair.b().words());
     p.check("encrypt with the public key", [&] {
-        auto message = ckks::encode_coefficients<general>(here, secret_reals(n));
-        const auto c = ckks::encrypt(here, pair, std::move(message), generator);
+        auto message = ckks::encode_coefficients<general>(secret_reals(n));
+        const auto c = ckks::encrypt(pair, std::move(message), generator);
         return poly_secret(c.c0) && poly_secret(c.c1);
     });
 }

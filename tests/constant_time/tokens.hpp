@@ -28,10 +28,10 @@ void check_token(program& p, const std::string& packing, std::size_t rank) {
     const random::seed nonce = random::fresh_seed();
 
     entropy::next_are_public(1);
-    auto zero_key = client.zero_key(nonce);
-    const bool key_reached = all_secret(zero_key.b.words());
-    make_public(zero_key.b.words());
-    auto zeros = server.rerandomization_pool(nonce, std::move(zero_key));
+    auto rerandomization_key = client.rerandomization_key(nonce);
+    const bool key_reached = all_secret(rerandomization_key.b.words());
+    make_public(rerandomization_key.b.words());
+    auto zeros = server.pool(nonce, std::move(rerandomization_key));
 
     lora::query<lora_params> query;
     p.check("lora::client::encrypt, " + packing, [&] {
@@ -63,7 +63,7 @@ void check_token(program& p, const std::string& packing, std::size_t rank) {
             [&] { return all_secret(client.decrypt(server.plan(), reply, query)); });
 }
 
-/// The 32 wanted coefficients of the first product are read off a transform, the 8 of the second are inner
+/// The 32 target coefficients of the first product are read off a transform, the 8 of the second are inner
 /// products with the key.
 inline void check_tokens(program& p) {
     static_assert(8 <= lora::most_inner_products && lora::most_inner_products < 32);

@@ -10,9 +10,9 @@
 namespace {
 
 using tensafe::parameter_error;
-using tensafe::privacy::gaussian_accountant;
-using tensafe::privacy::gaussian_delta;
-using tensafe::privacy::gaussian_epsilon;
+using tensafe::dp::gaussian_accountant;
+using tensafe::dp::gaussian_delta;
+using tensafe::dp::gaussian_epsilon;
 
 __extension__ typedef unsigned __int128 wide;
 
@@ -177,7 +177,7 @@ TEST_CASE("what cannot be counted is refused, and nothing is lost") {
     CHECK_THROWS_AS(accountant.add(1e150, most), parameter_error);
     CHECK_THROWS_WITH_AS(
         accountant.add(1e154, 2),
-        "gaussian_accountant::add: mu: got 1e+154, 2 times, wanted a sum of mu^2 that a double can hold",
+        "gaussian_accountant::add: mu: got 1e+154, 2 times, expected a sum of mu^2 that a double can hold",
         parameter_error);
     CHECK(accountant.mu_squared() == 9);
     gaussian_accountant full(std::numeric_limits<double>::max());

@@ -12,11 +12,11 @@
 namespace {
 
 using namespace tensafe;
-using privacy::gaussian_delta;
-using privacy::gaussian_deviation;
-using privacy::gaussian_epsilon;
-using privacy::largest_mu;
-using privacy::privacy_budget;
+using dp::gaussian_delta;
+using dp::gaussian_deviation;
+using dp::gaussian_epsilon;
+using dp::largest_mu;
+using dp::privacy_budget;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
@@ -315,13 +315,13 @@ TEST_CASE("what is no number, negative or infinite is refused by name") {
     CHECK_THROWS_AS(gaussian_epsilon(1, 1), parameter_error);
     CHECK_THROWS_AS(gaussian_deviation({1, 0.1}, 0), parameter_error);
     CHECK(tests::refusal<parameter_error>([] { gaussian_delta(1, -2); }) ==
-          "gaussian_delta: mu: got -2, wanted a finite number that is not negative");
+          "gaussian_delta: mu: got -2, expected a finite number that is not negative");
     CHECK(tests::refusal<parameter_error>([] {
               gaussian_delta(not_a_number, 1);
           }).find("gaussian_delta: epsilon: got nan") == 0);
     CHECK(tests::refusal<parameter_error>([] { gaussian_epsilon(1.5, 1); }) ==
-          "gaussian_epsilon: delta: got 1.5, wanted a number above 0 and below 1");
+          "gaussian_epsilon: delta: got 1.5, expected a number above 0 and below 1");
     CHECK(tests::refusal<parameter_error>([] {
               gaussian_deviation({1e-300, 1e-300}, 1e300);
-          }).find("wanted a larger budget") != std::string::npos);
+          }).find("expected a larger budget") != std::string::npos);
 }

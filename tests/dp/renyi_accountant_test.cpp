@@ -13,9 +13,9 @@ namespace {
 
 using tensafe::parameter_error;
 using tensafe::shape_error;
-using tensafe::privacy::gaussian_delta;
-using tensafe::privacy::gaussian_epsilon;
-using tensafe::privacy::renyi_accountant;
+using tensafe::dp::gaussian_delta;
+using tensafe::dp::gaussian_epsilon;
+using tensafe::dp::renyi_accountant;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
@@ -236,7 +236,8 @@ TEST_CASE("what makes no sense is refused, and nothing is lost") {
     }
     CHECK_THROWS_AS(renyi_accountant(std::vector<double>{}), parameter_error);
     CHECK_THROWS_WITH_AS(renyi_accountant({2, 1}),
-                         "renyi_accountant: order 1: got 1, wanted a finite number above 1", parameter_error);
+                         "renyi_accountant: order 1: got 1, expected a finite number above 1",
+                         parameter_error);
     renyi_accountant accountant({2, 3});
     accountant.add_gaussian(1);
     const renyi_accountant before = accountant;

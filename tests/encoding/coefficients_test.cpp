@@ -39,14 +39,14 @@ constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 template <class Basis>
 poly<Basis> encode(const reals& values, double scale) {
     poly<Basis> p;
-    encoding::encode_coefficients(exec::host{}, values, scale, p);
+    encoding::encode_coefficients(values, scale, p);
     return p;
 }
 
 template <class Basis>
 reals decode(const poly<Basis>& p, double scale, std::size_t count = Basis::degree) {
     reals values(count);
-    encoding::decode_coefficients(exec::host{}, p, scale, std::span(values));
+    encoding::decode_coefficients(p, scale, std::span(values));
     return values;
 }
 
@@ -108,11 +108,11 @@ TEST_CASE("missing values become zero whatever the polynomial held before") {
         for (word& x : p.limb<0>()) {
             x = 9;
         }
-        encoding::encode_coefficients(exec::host{}, reals{2}, 1, p);
+        encoding::encode_coefficients(reals{2}, 1, p);
         CHECK(p.limb<0>()[0] == 2);
         CHECK(p.limb<0>()[1] == 0);
         CHECK(p.limb<0>()[15] == 0);
-        encoding::encode_coefficients(exec::host{}, reals{}, 1, p);
+        encoding::encode_coefficients(reals{}, 1, p);
         CHECK(p == poly<one_limb>());
     });
 }
@@ -182,8 +182,8 @@ TEST_CASE("what cannot be encoded is refused by entry and leaves the polynomial 
         const poly<one_limb> before = p;
         const auto refuse = [&](const reals& values, double scale, const char* text) {
             CAPTURE(text);
-            CHECK_THROWS_WITH_AS(encoding::encode_coefficients(exec::host{}, values, scale, p),
-                                 doctest::Contains(text), encoding_error);
+            CHECK_THROWS_WITH_AS(encoding::encode_coefficients(values, scale, p), doctest::Contains(text),
+                                 encoding_error);
             CHECK(p == before);
         };
         refuse({1, not_a_number}, 1, "entry 1 is not a number");
@@ -212,7 +212,7 @@ TEST_CASE("every entry of any number of values is looked at, whatever its place"
                     const std::string named = "entry " + std::to_string(bad) + " is ";
                     poly<basis> p;
                     const std::span<const double> view = std::span(values).subspan(1, count);
-                    CHECK_THROWS_WITH_AS(encoding::encode_coefficients(exec::host{}, view, 1, p),
+                    CHECK_THROWS_WITH_AS(encoding::encode_coefficients(view, 1, p),
                                          doctest::Contains(named.c_str()), encoding_error);
                 }
             }
@@ -234,7 +234,7 @@ TEST_CASE("values in any number are rounded and the rest is zero, whatever the p
             }
             poly<basis> p;
             rns::for_each_limb<basis>([&]<int I>() { std::ranges::fill(p.limb<I>(), word{9}); });
-            encoding::encode_coefficients(exec::host{}, values, 2, p);
+            encoding::encode_coefficients(values, 2, p);
             std::size_t wrong = 0;
             rns::for_each_limb<basis>([&]<int I>() {
                 for (std::size_t k = 0; k < basis::degree; ++k) {
@@ -256,17 +256,17 @@ TEST_CASE("a scale that is not positive and finite is refused") {
     poly<one_limb> p;
     for (const double scale : {0.0, -0.0, -1.0, infinity, -infinity, not_a_number}) {
         CAPTURE(scale);
-        CHECK_THROWS_AS(encoding::encode_coefficients(exec::host{}, reals{1}, scale, p), parameter_error);
+        CHECK_THROWS_AS(encoding::encode_coefficients(reals{1}, scale, p), parameter_error);
     }
 }
 
 TEST_CASE("more values than coefficients are refused, in both directions") {
     poly<one_limb> p;
-    CHECK_THROWS_WITH_AS(encoding::encode_coefficients(exec::host{}, reals(17), 1, p),
-                         doctest::Contains("got 17 values, wanted at most N = 16"), shape_error);
+    CHECK_THROWS_WITH_AS(encoding::encode_coefficients(reals(17), 1, p),
+                         doctest::Contains("got 17 values, expected at most N = 16"), shape_error);
     reals room(17);
-    CHECK_THROWS_WITH_AS(encoding::decode_coefficients(exec::host{}, p, 1, std::span(room)),
-                         doctest::Contains("got room for 17 values, wanted at most N = 16"), shape_error);
+    CHECK_THROWS_WITH_AS(encoding::decode_coefficients(p, 1, std::span(room)),
+                         doctest::Contains("got room for 17 values, expected at most N = 16"), shape_error);
 }
 
 template <class Basis>
@@ -280,7 +280,7 @@ void check_no_wrap_around() {
     for (int i = 0; i < 2000; ++i) {
         poly<Basis> p;
         try {
-            encoding::encode_coefficients(exec::host{}, reals{x, -x}, 1, p);
+            encoding::encode_coefficients(reals{x, -x}, 1, p);
         } catch (const encoding_error&) {
             break;
         }

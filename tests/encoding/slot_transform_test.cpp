@@ -82,7 +82,7 @@ class direct_evaluation {
     std::vector<std::complex<long double>> roots_;
 };
 
-/// The largest deviation, relative to the largest wanted value.
+/// The largest deviation, relative to the largest expected value.
 template <class T>
 double relative_error(const std::vector<T>& got, const std::vector<T>& wanted) {
     double largest = 0.0;
@@ -416,28 +416,29 @@ TEST_CASE("Each coefficient alone has powers of a root as its slots") {
 TEST_CASE("A degree that is not offered throws, and the message says which are") {
     for (const int log_n : {-1, 0, 18, 64}) {
         CAPTURE(log_n);
-        const std::string wanted = "slot_transform: log_n: got " + std::to_string(log_n) + ", wanted 1 to 17";
+        const std::string wanted =
+            "slot_transform: log_n: got " + std::to_string(log_n) + ", expected 1 to 17";
         CHECK(message_of<tensafe::parameter_error>([&] { slot_transform{log_n}; }) == wanted);
         CHECK(message_of<tensafe::parameter_error>([&] { shared_slot_transform(log_n); }) == wanted);
     }
 }
 
-TEST_CASE("Wrong sizes throw before anything is written, and the message says what was wanted") {
+TEST_CASE("Wrong sizes throw before anything is written, and the message says what was needed") {
     const slot_transform transform(6);
     real_vector coefficients(64, 1.0);
     complex_vector slots(32, 1.0);
     complex_vector too_many(33, 1.0);
     real_vector too_few(63, 1.0);
     CHECK(message_of<tensafe::shape_error>([&] { transform.to_slots(coefficients, too_many); }) ==
-          "slot_transform::to_slots: slots: got 33, wanted 32");
+          "slot_transform::to_slots: slots: got 33, expected 32");
     CHECK(message_of<tensafe::shape_error>([&] { transform.to_slots(too_few, slots); }) ==
-          "slot_transform::to_slots: coefficients: got 63, wanted 64");
+          "slot_transform::to_slots: coefficients: got 63, expected 64");
     CHECK(message_of<tensafe::shape_error>([&] { transform.to_coefficients(too_many, coefficients); }) ==
-          "slot_transform::to_coefficients: slots: got 33, wanted 32");
+          "slot_transform::to_coefficients: slots: got 33, expected 32");
     CHECK(message_of<tensafe::shape_error>([&] { transform.to_coefficients(slots, too_few); }) ==
-          "slot_transform::to_coefficients: coefficients: got 63, wanted 64");
+          "slot_transform::to_coefficients: coefficients: got 63, expected 64");
     CHECK(message_of<tensafe::shape_error>([&] { transform.to_coefficients_in_place(too_few); }) ==
-          "slot_transform::to_coefficients_in_place: coefficients: got 63, wanted 64");
+          "slot_transform::to_coefficients_in_place: coefficients: got 63, expected 64");
     CHECK(slots == complex_vector(32, 1.0));
     CHECK(too_many == complex_vector(33, 1.0));
     CHECK(coefficients == real_vector(64, 1.0));

@@ -98,19 +98,19 @@ TEST_CASE("Google Benchmark's JSON is read: medians before runs, in any unit") {
 TEST_CASE("hostile text is refused with a message that says what is wrong") {
     CHECK(contains(refused(""), "not valid JSON"));
     CHECK(contains(refused("no JSON at all\n"), "not valid JSON"));
-    CHECK(contains(refused("[1, 2]"), "wanted a JSON object"));
-    CHECK(contains(refused("{}"), "wanted an object \"phases\""));
-    CHECK(contains(refused(R"({"phases": [1]})"), "wanted an object \"phases\""));
-    CHECK(contains(refused(R"({"phases": {}})"), "wanted times above 0"));
+    CHECK(contains(refused("[1, 2]"), "expected a JSON object"));
+    CHECK(contains(refused("{}"), "expected an object \"phases\""));
+    CHECK(contains(refused(R"({"phases": [1]})"), "expected an object \"phases\""));
+    CHECK(contains(refused(R"({"phases": {}})"), "expected times above 0"));
     CHECK(contains(refused(replaced(demo, "\"expand\"", "\"expnd\"")), "phase \"expnd\" is not known"));
     CHECK(contains(refused(replaced(demo, "0.0798035", "-1")), "phase \"encrypt\": got \"-1\""));
-    CHECK(contains(refused(replaced(demo, "0.0798035", "\"1\"")), "wanted milliseconds"));
-    CHECK(contains(refused(replaced(demo, "0.0798035", "3.7e6")), "wanted milliseconds"));
+    CHECK(contains(refused(replaced(demo, "0.0798035", "\"1\"")), "expected milliseconds"));
+    CHECK(contains(refused(replaced(demo, "0.0798035", "3.7e6")), "expected milliseconds"));
     CHECK(contains(refused(replaced(demo, "0.0798035", "1e999")), "not valid JSON"));
-    CHECK(contains(refused(replaced(demo, "0.0798035", "null")), "wanted milliseconds"));
-    CHECK(contains(refused(replaced(demo, "0.0798035", "0")), "wanted times above 0"));
-    CHECK(contains(refused(replaced(demo, "0.051747", "0")), "wanted times above 0"));
-    CHECK(contains(refused(replaced(demo, "0.024872", "0")), "wanted times above 0"));
+    CHECK(contains(refused(replaced(demo, "0.0798035", "null")), "expected milliseconds"));
+    CHECK(contains(refused(replaced(demo, "0.0798035", "0")), "expected times above 0"));
+    CHECK(contains(refused(replaced(demo, "0.051747", "0")), "expected times above 0"));
+    CHECK(contains(refused(replaced(demo, "0.024872", "0")), "expected times above 0"));
     CHECK(contains(refused(replaced(demo, "\"b\"", "\"encrypt\"")), "duplicate key"));
     CHECK(contains(refused(std::string(100000, '[')), "nested deeper"));
     CHECK(contains(refused(demo + std::string(1, '\0')), "zero byte"));
@@ -126,10 +126,10 @@ TEST_CASE("benchmarks that lack a step or speak of another unit are refused by n
     CHECK(contains(refused(other), "no benchmark protected_step/finish"));
     CHECK(contains(refused(replaced(benchmark(), R"("time_unit":"ms"},{"name":"protected_step/make)",
                                     R"("time_unit":"h"},{"name":"protected_step/make)")),
-                   "got time_unit \"h\", wanted ns, us or ms"));
+                   "got time_unit \"h\", expected ns, us or ms"));
     CHECK(contains(refused(replaced(benchmark(), "\"real_time\":63", "\"other\":63")), "no benchmark"));
     CHECK(contains(refused(replaced(benchmark(), "\"real_time\":63", "\"real_time\":-63")),
-                   "wanted milliseconds"));
+                   "expected milliseconds"));
 }
 
 TEST_CASE("a file is read whole, and one that is missing or too long is refused") {

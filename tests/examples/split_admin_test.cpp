@@ -4,19 +4,17 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
 #include "../../examples/split_inference/admin.hpp"
 #include "../../examples/split_inference/service.hpp"
+#include "split_helpers.hpp"
 
 namespace {
 
@@ -25,11 +23,6 @@ using namespace std::chrono_literals;
 /// A server's state and adapter root, with the adapter `kjv` in the latter.
 struct administered {
     explicit administered(bool with_root = true, bool token_stays_secret = true) {
-        std::string name = (std::filesystem::temp_directory_path() / "admin_XXXXXX").string();
-        REQUIRE(::mkdtemp(name.data()) != nullptr);
-        folder = name;
-        state = folder / "state";
-        root = folder / "root";
         std::filesystem::create_directories(state);
         std::filesystem::create_directories(root);
         std::filesystem::copy(std::filesystem::path(TENSAFE_TEST_DATA) / "qwen_rank32", root / "kjv");
@@ -44,14 +37,6 @@ struct administered {
         of.emplace(std::move(options));
         admin.emplace(*of, state, with_root ? root : std::filesystem::path(), token_stays_secret);
         std::ifstream(state / "admin_token") >> token;
-    }
-    administered(const administered&) = delete;
-    administered& operator=(const administered&) = delete;
-    ~administered() {
-        admin.reset();
-        of.reset();
-        std::error_code ignored;
-        std::filesystem::remove_all(folder, ignored);
     }
 
     split::net::http_response ask(const std::string& method, const std::string& target,
@@ -72,9 +57,10 @@ struct administered {
         return found;
     }
 
-    std::filesystem::path folder;
-    std::filesystem::path state;
-    std::filesystem::path root;
+    tests::scratch_folder scratch;
+    std::filesystem::path folder = scratch.path();
+    std::filesystem::path state = folder / "state";
+    std::filesystem::path root = folder / "root";
     std::string token;
     std::mutex mutex;
     std::vector<std::string> lines;
@@ -153,7 +139,7 @@ TEST_CASE("adapters come from folders below the root and from nowhere else") {
         CAPTURE(bad);
         const auto answer = a.load("kjv", bad);
         CHECK(answer.status == 400);
-        CHECK(has(answer, "wanted a folder below the adapter root"));
+        CHECK(has(answer, "expected a folder below the adapter root"));
         CHECK(has(answer, a.root.filename().string()));
         CHECK(has(answer, "does not exist") == (bad == "nothing"));
     }
@@ -162,7 +148,7 @@ TEST_CASE("adapters come from folders below the root and from nowhere else") {
     CHECK(none.load("kjv", "kjv").status == 400);
 }
 
-TEST_CASE("a body that is not the one that is wanted is refused") {
+TEST_CASE("a body that is not the one that is needed is refused") {
     administered a;
     for (const char* const bad :
          {"", "{", "[]", "{}", "{\"directory\": 1}", "{\"directory\": \"kjv\", \"x\": 1}",
@@ -206,7 +192,7 @@ TEST_CASE("a folder that became a link out of the root while it waited is not lo
     CHECK_FALSE(a.of->adapters().find("late"));
     const auto told = a.ask("GET", "/admin/adapters");
     CHECK(has(told, "\"state\": \"failed\""));
-    CHECK(has(told, "wanted a folder below the adapter root"));
+    CHECK(has(told, "expected a folder below the adapter root"));
     CHECK(a.ask("DELETE", "/admin/adapters/late").status == 200);
     CHECK_FALSE(has(a.ask("GET", "/admin/adapters"), "failed"));
 }

@@ -37,7 +37,7 @@ namespace {
 /// Threads for the tests on machines with one processor, too.
 const tbb::global_control more_threads(tbb::global_control::max_allowed_parallelism, 4);
 
-/// Returns when `wanted` callers have come, or after a while: true if they all came.
+/// Returns when `expected` callers have come, or after a while: true if they all came.
 class meeting {
   public:
     explicit meeting(int wanted) : wanted_(wanted) {}
@@ -363,7 +363,7 @@ TEST_CASE("0 threads mean as many as the process may use; other counts are taken
     CHECK(host_parallel(1024).threads() == 1024);
     CHECK(runs_completely(host_parallel(1024), 3000));
     CHECK_THROWS_WITH_AS(host_parallel(-1),
-                         "exec::host_parallel: got -1 threads, wanted 1 to 1024, or 0 for as many as the "
+                         "exec::host_parallel: got -1 threads, expected 1 to 1024, or 0 for as many as the "
                          "process may use",
                          tensafe::parameter_error);
     CHECK_THROWS_AS(host_parallel(1025), tensafe::parameter_error);

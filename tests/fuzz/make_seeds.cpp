@@ -11,8 +11,8 @@
 #include <tensafe/wire/ciphertext.hpp>
 #include <tensafe/wire/header.hpp>
 #include <tensafe/wire/public_key.hpp>
+#include <tensafe/wire/rerandomization_key.hpp>
 #include <tensafe/wire/wire.hpp>
-#include <tensafe/wire/zero_key.hpp>
 
 #include <algorithm>
 #include <array>
@@ -117,16 +117,16 @@ void make_peft(const seed_folder& folder) {
 
 void make_signatures(const seed_folder& folder) {
     const std::array<std::byte, 32> secret{};  // signs nothing but seeds
-    const io::signing_key key = io::signing_key::from_secret(secret);
-    const auto package = io::package_digest::of(bytes_of("config"), bytes_of("weights"));
-    const std::string text = io::adapter_signature::make(package, key, "legal", 7).text();
+    const keystore::signing_key key = keystore::signing_key::from_secret(secret);
+    const auto package = keystore::package_digest::of(bytes_of("config"), bytes_of("weights"));
+    const std::string text = keystore::adapter_signature::make(package, key, "legal", 7).text();
     const auto changed = [&](std::string_view from, std::string_view to) {
         std::string result = text;
         result.replace(result.find(from), from.size(), to);
         return result;
     };
     folder.put("signed", bytes_of(text));
-    folder.put("without_name", bytes_of(io::adapter_signature::make(package, key).text()));
+    folder.put("without_name", bytes_of(keystore::adapter_signature::make(package, key).text()));
     folder.put("upper_case", bytes_of(changed("signature\": \"", "signature\": \"A")));
     folder.put("version_two", bytes_of(changed("\"version\": 1", "\"version\": 2")));
     folder.put("unknown_key", bytes_of(changed("\"name\"", "\"owner\"")));
@@ -138,15 +138,15 @@ void make_signatures(const seed_folder& folder) {
 /// What is mended, and then the file.
 void make_key_files(const seed_folder& folder) {
     constexpr std::size_t file = 1;  // where it begins
-    io::key_info info;
+    keystore::key_info info;
     info.set = 0x1234;
     info.id.fill(std::byte{0x5a});
     info.created = std::chrono::sys_seconds(std::chrono::seconds(1'800'000'000));
     random::seed seed;
     seed.bytes.fill(0xa5);  // of nobody
-    std::vector<std::byte> bytes(file + io::detail::key_file_bytes);
-    const auto as_written = std::span(bytes).subspan(file).first<io::detail::key_file_bytes>();
-    io::detail::write_key_file_bytes(info, seed, {}, {}, as_written);
+    std::vector<std::byte> bytes(file + keystore::detail::key_file_bytes);
+    const auto as_written = std::span(bytes).subspan(file).first<keystore::detail::key_file_bytes>();
+    keystore::detail::write_key_file_bytes(info, seed, {}, {}, as_written);
     const std::vector<std::byte> good = bytes;
     const auto put = [&](const std::string& name, std::size_t at, unsigned value) {
         bytes = good;
@@ -203,9 +203,10 @@ void make_wire(const seed_folder& folder) {
     using lowest = small::basis_at<0>;
     const wire::envelope from{7, 3};
 
-    const ckks::zero_key<small, key_level> key{{}, some_residues<small::basis_at<key_level>>(), {}};
-    put_message(folder, "zero_key", wire::write_zero_key(key, from));
-    put_message(folder, "zero_key_with_wrong_checksum", wire::write_zero_key(key, from), 3);
+    const ckks::rerandomization_key<small, key_level> key{
+        {}, some_residues<small::basis_at<key_level>>(), {}};
+    put_message(folder, "zero_key", wire::write_rerandomization_key(key, from));
+    put_message(folder, "zero_key_with_wrong_checksum", wire::write_rerandomization_key(key, from), 3);
     auto beyond = wire::write_ciphertext(
         ckks::ciphertext<small, 0>{some_residues<lowest>(), some_residues<lowest>(), small::scale}, from);
     std::fill(beyond.begin() + 200, beyond.end(), std::uint8_t{0xff});
@@ -233,9 +234,9 @@ void make_wire(const seed_folder& folder) {
     products.rank = of_bare_tiles.rank();
     products.d = of_bare_tiles.d();
     products.outputs.resize(1);
-    products.outputs[0].c1 = some_residues<lora::folded_product<small>::basis>();
+    products.outputs[0].c1 = some_residues<lora::traced_product<small>::basis>();
     for (auto& limb : products.outputs[0].c0) {
-        limb = memory::buffer<arith::word>(of_bare_tiles.folded());
+        limb = memory::buffer<arith::word>(of_bare_tiles.trace());
     }
     auto bare_reply = wire::write_reply(products, from);
     bare_reply[16] = 4;
@@ -266,7 +267,7 @@ void make_wire(const seed_folder& folder) {
 
 int main(int count, char** values) {
     if (count != 2) {
-        std::fprintf(stderr, "make_seeds: wanted a folder\n");
+        std::fprintf(stderr, "make_seeds: expected a folder\n");
         return 2;
     }
     try {

@@ -11,18 +11,20 @@
 TENSAFE_FUZZ_TARGET(meter_json) {
     using namespace tensafe;
     const fuzz::memory_limit limit(400 * input.size() + 200'000);
-    const auto counters = fuzz::read_or_refuse([&] { return io::read_meter_json(fuzz::text_of(input)); });
+    const auto counters =
+        fuzz::read_or_refuse([&] { return serving::read_meter_json(fuzz::text_of(input)); });
     if (!counters) {
         return;
     }
     fuzz::took();
     for (const int indent : {-1, 2}) {
-        const std::string text = io::meter_json(*counters, indent);
-        fuzz::holds(io::read_meter_json(text) == *counters, "counters that are written again are the same");
+        const std::string text = serving::meter_json(*counters, indent);
+        fuzz::holds(serving::read_meter_json(text) == *counters,
+                    "counters that are written again are the same");
     }
-    lora::meter meter;
+    serving::meter meter;
     meter.merge(*counters);
     fuzz::holds(meter.snapshot().total() == counters->total(), "nothing is lost in the sums");
-    fuzz::holds(io::read_meter_json(io::meter_json(meter.snapshot())) == meter.snapshot(),
+    fuzz::holds(serving::read_meter_json(serving::meter_json(meter.snapshot())) == meter.snapshot(),
                 "a meter reads what it wrote");
 }

@@ -96,13 +96,13 @@ int main(int count, char** values) {
                     (folder / "corpus" / name).string() + ": got " + std::to_string(all_taken()) +
                     " inputs that were taken, none of them of " + std::to_string(missing) + " of the " +
                     std::to_string(fuzz::taken.forms) + " forms, and " + std::to_string(refused) +
-                    " that were refused; wanted some of each");
+                    " that were refused; expected some of each");
             }
             for (const auto& path : files_of(folder / "crashes" / name)) {
                 refused += run(target, path) ? 0U : 1U;
             }
         } else {
-            throw std::runtime_error("wanted <folder> <target>, or --input <target> <file>...");
+            throw std::runtime_error("expected <folder> <target>, or --input <target> <file>...");
         }
     } catch (const std::exception& e) {
         std::fprintf(stderr, "run_corpus: %s\n", e.what());

@@ -24,7 +24,7 @@ bool same_rows(const tensor_info& a, const tensor_info& b) {
 }
 
 /// The tensors lie side by side, and each is found under its name.
-void check_rows(const safetensors_file& file, std::size_t input_bytes) {
+void checksum_rows(const safetensors_file& file, std::size_t input_bytes) {
     std::size_t covered = 0;
     for (const tensor_info& tensor : file.tensors()) {
         fuzz::holds(tensor.begin == covered && tensor.end >= tensor.begin, "tensors tile the data");
@@ -52,7 +52,7 @@ TENSAFE_FUZZ_TARGET(safetensors) {
         return;
     }
     fuzz::took();
-    check_rows(*file, input.size());
+    checksum_rows(*file, input.size());
     fuzz::holds(std::equal(file->tensors().begin(), file->tensors().end(), adopted->tensors().begin(),
                            adopted->tensors().end(), same_rows),
                 "parse and adopt read the same tensors");

@@ -6,9 +6,9 @@
 #include <tensafe/wire/ciphertext.hpp>
 #include <tensafe/wire/header.hpp>
 #include <tensafe/wire/public_key.hpp>
+#include <tensafe/wire/rerandomization_key.hpp>
 #include <tensafe/wire/set_id.hpp>
 #include <tensafe/wire/wire.hpp>
-#include <tensafe/wire/zero_key.hpp>
 
 #include <algorithm>
 #include <array>
@@ -201,10 +201,11 @@ bool one_of(std::initializer_list<bool> readers) {
 bool read_as(kind what, std::span<const std::uint8_t> message, const wire::envelope& from) {
     using fuzz::small;
     switch (what) {
-        case kind::zero_key:
+        case kind::rerandomization_key:
             return there_and_back(
-                message, from, [&] { return wire::read_zero_key<small, fuzz::key_level>(message); },
-                [](const auto& value, const auto& e) { return wire::write_zero_key(value, e); });
+                message, from,
+                [&] { return wire::read_rerandomization_key<small, fuzz::key_level>(message); },
+                [](const auto& value, const auto& e) { return wire::write_rerandomization_key(value, e); });
         case kind::ciphertext: {
             const auto write = [](const auto& value, const auto& e) {
                 return wire::write_ciphertext(value, e);
@@ -249,9 +250,9 @@ bool read_as(kind what, std::span<const std::uint8_t> message, const wire::envel
     return false;
 }
 
-constexpr std::array all_kinds = {kind::public_key,        kind::zero_key,    kind::ciphertext,
-                                  kind::seeded_ciphertext, kind::request,     kind::reply,
-                                  kind::model_layout,      kind::held_adapter};
+constexpr std::array all_kinds = {
+    kind::public_key, kind::rerandomization_key, kind::ciphertext,  kind::seeded_ciphertext, kind::request,
+    kind::reply,      kind::model_layout,        kind::held_adapter};
 
 }  // namespace
 

@@ -95,19 +95,51 @@ inline std::vector<include_line> includes_of(std::string_view code) {
     return found;
 }
 
-/// The position of a header's layer; -1 for the umbrellas, which stand above all, -2 for an unknown folder.
-inline std::ptrdiff_t layer_of(std::string_view path) {
+/// The folder of a header, its layer; empty for the umbrellas.
+inline std::string folder_of(std::string_view path) {
     const std::string_view below = path.substr(std::string_view("tensafe/").size());
     const std::size_t slash = below.find('/');
-    if (slash == std::string_view::npos) {
+    return std::string(slash == std::string_view::npos ? "" : below.substr(0, slash));
+}
+
+/// The position of a header's layer; -1 for the umbrellas, which stand above all, -2 for an unknown folder.
+inline std::ptrdiff_t layer_of(std::string_view path) {
+    const std::string folder = folder_of(path);
+    if (folder.empty()) {
         return -1;
     }
-    const auto at = std::find(layers.begin(), layers.end(), below.substr(0, slash));
+    const auto at = std::find(layers.begin(), layers.end(), folder);
     return at == layers.end() ? -2 : at - layers.begin();
 }
 
 inline bool is_intrinsics_header(std::string_view name) {
     return name.ends_with("intrin.h") || name == "arm_neon.h";
+}
+
+inline bool may_use_intrinsics(std::string_view path) {
+    return path.find("/x86/") != std::string_view::npos || path.starts_with("tensafe/simd/");
+}
+
+/// The namespaces of ours that a header opens. clang-format begins each on a line of its own, unindented;
+/// what is opened within another has a name that does not start with tensafe.
+inline std::set<std::string> namespaces_of(std::string_view code) {
+    constexpr std::string_view opening = "\nnamespace tensafe";
+    const std::string text = "\n" + std::string(code);
+    std::set<std::string> found;
+    for (std::size_t at = text.find(opening); at != std::string::npos; at = text.find(opening, at + 1)) {
+        const std::size_t name = at + std::string_view("\nnamespace ").size();
+        found.insert(text.substr(name, text.find_first_of(" {=\n", name) - name));
+    }
+    return found;
+}
+
+/// core holds what belongs to no layer.
+inline bool is_namespace_of(std::string_view name, const std::string& folder) {
+    if (folder == "core" && (name == "tensafe" || name == "tensafe::detail")) {
+        return true;
+    }
+    const std::string own = "tensafe::" + folder;
+    return name == own || name.starts_with(own + "::");
 }
 
 /// Standard C++ headers have neither dot nor slash; the rest of the system's headers is short enough to list.
@@ -139,6 +171,39 @@ inline std::map<std::string, std::string> reached_from(
     return reached;
 }
 
+/// The circles among headers, one line each: what is met again on the way down from a header that no circle
+/// went through before.
+inline std::vector<std::string> circles(const std::map<std::string, std::vector<std::string>>& edges) {
+    std::vector<std::string> found;
+    std::set<std::string> done;
+    std::vector<std::string> way;
+    const auto visit = [&](const auto& self, const std::string& path) -> void {
+        const auto met = std::find(way.begin(), way.end(), path);
+        if (met != way.end()) {
+            std::string line = path + ": includes itself";
+            for (auto step = met + 1; step != way.end(); ++step) {
+                line += (step == met + 1 ? " through <" : ", <") + *step + ">";
+            }
+            found.push_back(line);
+            return;
+        }
+        const auto included = edges.find(path);
+        if (included == edges.end() || done.contains(path)) {
+            return;
+        }
+        way.push_back(path);
+        for (const std::string& name : included->second) {
+            self(self, name);
+        }
+        way.pop_back();
+        done.insert(path);
+    };
+    for (const auto& [path, included] : edges) {
+        visit(visit, path);
+    }
+    return found;
+}
+
 /// Every broken rule as one line; nothing for a tree that keeps them all.
 inline std::vector<std::string> violations(const tree& headers) {
     std::vector<std::string> found;
@@ -153,13 +218,19 @@ inline std::vector<std::string> violations(const tree& headers) {
         if (path != "tensafe/arith/word.hpp" && code.find("__CUDA_ARCH__") != std::string::npos) {
             found.push_back(path + ": __CUDA_ARCH__ belongs in arith/word.hpp only");
         }
-        const bool simd = path.ends_with("_avx512.hpp") || path.ends_with("_avx2.hpp");
+        const std::string folder = folder_of(path);
+        for (const std::string& name : namespaces_of(code)) {
+            if (!is_namespace_of(name, folder)) {
+                found.push_back(path + ": opens namespace " + name + ", expected " +
+                                (folder.empty() ? "none" : "tensafe::" + folder));
+            }
+        }
         for (const include_line& line : includes_of(code)) {
             if (line.quoted) {
                 found.push_back(path + ": \"" + line.name + "\" is quoted; write <tensafe/...>");
             }
-            if (is_intrinsics_header(line.name) && !simd) {
-                found.push_back(path + ": <" + line.name + "> belongs in *_avx512.hpp and *_avx2.hpp only");
+            if (is_intrinsics_header(line.name) && !may_use_intrinsics(path)) {
+                found.push_back(path + ": <" + line.name + "> belongs below x86/ and simd/ only");
             }
             edges[path].push_back(line.name);
             if (!line.name.starts_with("tensafe/")) {
@@ -170,12 +241,18 @@ inline std::vector<std::string> violations(const tree& headers) {
                 continue;
             }
             const std::ptrdiff_t other = layer_of(line.name);
-            if (own >= 0 && other == -1) {
+            if (folder_of(line.name) == "device" && folder != "device" && !path.ends_with(".cuh")) {
+                found.push_back(path + ": includes <" + line.name + ">, which is for device code");
+            } else if (own >= 0 && other == -1) {
                 found.push_back(path + ": includes the umbrella <" + line.name + ">");
             } else if (own >= 0 && other > own) {
                 found.push_back(path + ": includes <" + line.name + ">, a later layer");
             }
         }
+    }
+
+    for (const std::string& circle : circles(edges)) {
+        found.push_back(circle);
     }
 
     const std::map<std::string, std::string> reached = reached_from(umbrella, edges);
@@ -201,7 +278,7 @@ inline std::vector<std::string> violations(const tree& headers) {
             reached_further.insert(names.begin(), names.end());
         }
     }
-    // Block kernels, and what only they need, are in the umbrella for .cu files.
+    // Device kernels, and what only they need, are in the umbrella for .cu files.
     const std::map<std::string, std::string> reached_by_kernels = reached_from(cuda_umbrella, edges);
     for (const auto& [path, text] : headers) {
         if (!is_opt_in(path) && !reached.contains(path) && !reached_further.contains(path) &&

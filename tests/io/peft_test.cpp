@@ -195,7 +195,7 @@ TEST_CASE("a configuration longer than a megabyte is not read") {
     directory.put("adapter_config.json", std::string(1'000'001, ' '));
     CHECK_THROWS_WITH_AS(
         load_peft(directory.path()),
-        doctest::Contains("adapter_config.json\": got 1000001 bytes, wanted at most 1000000"),
+        doctest::Contains("adapter_config.json\": got 1000001 bytes, expected at most 1000000"),
         tensafe::format_error);
 }
 

@@ -42,11 +42,10 @@ using tensafe::format_error;
 using tensafe::parameter_error;
 using tensafe::range_exceeded_error;
 using tensafe::shape_error;
-using tensafe::exec::host;
 using namespace tensafe::lora;
 
 using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
-using zeros_of_small = tensafe::lora::zero_pool<small>;
+using zeros_of_small = tensafe::lora::rerandomization_pool<small>;
 
 template <int Rows, class Protection = protects_adapter_rows<>>
 using tiles = server<small, coefficient_tiles<Rows>, Protection>;
@@ -60,9 +59,9 @@ std::span<const Real> view(const std::vector<Real>& h) {
 
 /// A client, and one server's zeros for it.
 struct session {
-    explicit session(int fold_log_n) : session(fold_log_n, random_source::fresh_seed()) {}
-    session(int fold_log_n, const random_source::seed& nonce)
-        : zeros(nonce, key_holder.zero_key(nonce), fold_log_n) {}
+    explicit session(int subring_log_n) : session(subring_log_n, random_source::fresh_seed()) {}
+    session(int subring_log_n, const random_source::seed& nonce)
+        : zeros(nonce, key_holder.rerandomization_key(nonce), subring_log_n) {}
 
     client<small> key_holder;
     zeros_of_small zeros;
@@ -70,14 +69,14 @@ struct session {
 
 template <class Server>
 session session_for() {
-    return session(Server::layout_type::fold_log_n());
+    return session(Server::layout_type::subring_log_n());
 }
 
 /// A*h through encryption.
 template <class Server, class Real>
 std::vector<double> encrypted_product(session& with, const Server& s, const std::vector<Real>& h,
-                                      double headroom = 1) {
-    const auto q = with.key_holder.encrypt(s.plan(), view(h), headroom);
+                                      double overflow_margin = 1) {
+    const auto q = with.key_holder.encrypt(s.plan(), view(h), overflow_margin);
     if constexpr (std::is_same_v<Server, bare>) {
         return with.key_holder.decrypt(s.plan(), s.apply(q.request), q);
     } else {

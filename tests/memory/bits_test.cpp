@@ -19,10 +19,10 @@ namespace {
 using tensafe::format_error;
 using tensafe::parameter_error;
 using tensafe::shape_error;
-using tensafe::wire::pack_bits;
-using tensafe::wire::packed_bytes;
-using tensafe::wire::unpack_bits;
-using tensafe::wire::unpack_bits_below;
+using tensafe::memory::pack_bits;
+using tensafe::memory::packed_bytes;
+using tensafe::memory::unpack_bits;
+using tensafe::memory::unpack_bits_below;
 
 /// 0 to 70, the least counts of the vectors and their neighbours, and many.
 std::vector<std::size_t> counts() {
@@ -211,9 +211,9 @@ TEST_CASE("wrong sizes and widths are named") {
     std::vector<std::uint64_t> wide(5);
     std::vector<std::uint8_t> bytes(3);
     CHECK_THROWS_WITH_AS(pack_bits(narrow, 3, bytes),
-                         "pack_bits: got 3 bytes, wanted 2 for 5 values of 3 bits", shape_error);
+                         "pack_bits: got 3 bytes, expected 2 for 5 values of 3 bits", shape_error);
     CHECK_THROWS_WITH_AS(unpack_bits(bytes, 6, wide),
-                         "unpack_bits: got 3 bytes, wanted 4 for 5 values of 6 bits", shape_error);
+                         "unpack_bits: got 3 bytes, expected 4 for 5 values of 6 bits", shape_error);
     CHECK_THROWS_AS(unpack_bits({}, 6, wide), shape_error);
     CHECK_THROWS_AS(unpack_bits(bytes, 6, std::span<std::uint32_t>{}), shape_error);
     for (const int bits : {-1, 0, 33}) {
@@ -223,7 +223,7 @@ TEST_CASE("wrong sizes and widths are named") {
     for (const int bits : {-1, 0, 65}) {
         CHECK_THROWS_AS(pack_bits(wide, bits, bytes), parameter_error);
     }
-    CHECK_THROWS_WITH_AS(unpack_bits(bytes, 65, wide), "unpack_bits: bits: got 65, wanted 1 to 64",
+    CHECK_THROWS_WITH_AS(unpack_bits(bytes, 65, wide), "unpack_bits: bits: got 65, expected 1 to 64",
                          parameter_error);
 }
 

@@ -2,7 +2,6 @@
 
 #include "transform_checks.hpp"
 
-using tensafe::exec::host;
 using transform_checks::random_residues;
 using transform_checks::word;
 using transform_checks::words;
@@ -33,15 +32,15 @@ void check_width(word q, int log_n, bool other_root) {
     CAPTURE(log_n);
     for (const words& input : inputs(plan.degree(), q)) {
         words values = input;
-        ntt::forward<ntt::all_fused>(host{}, plan, values);
+        ntt::forward<ntt::all_fused>(plan, values);
         words coefficients = input;
-        ntt::inverse<ntt::all_fused>(host{}, plan, coefficients);
+        ntt::inverse<ntt::all_fused>(plan, coefficients);
         tests::for_each_backend([&](tensafe::exec::backend) {
             words limb = input;
-            ntt::forward(host{}, plan, limb);
+            ntt::forward(plan, limb);
             CHECK(limb == values);
             limb = input;
-            ntt::inverse(host{}, plan, limb);
+            ntt::inverse(plan, limb);
             CHECK(limb == coefficients);
         });
     }
@@ -98,9 +97,9 @@ TEST_CASE_TEMPLATE("every back-end agrees with the definition", Modulus, arith::
         const words wanted = ntt::reference_forward(input, log_n, q, plan.psi());
         tests::for_each_backend([&](tensafe::exec::backend) {
             words limb = input;
-            ntt::forward(host{}, plan, limb);
+            ntt::forward(plan, limb);
             CHECK(limb == wanted);
-            ntt::inverse(host{}, plan, limb);
+            ntt::inverse(plan, limb);
             CHECK(limb == input);
         });
     }
@@ -112,14 +111,14 @@ TEST_CASE("limbs need no alignment") {
     const ntt::plan<policy_type> plan(policy_type(arith::runtime_modulus<45>(q)), 11);
     const words input = random_residues(plan.degree(), q, 9);
     words wanted = input;
-    ntt::forward<ntt::all_fused>(host{}, plan, wanted);
+    ntt::forward<ntt::all_fused>(plan, wanted);
     tests::for_each_backend([&](tensafe::exec::backend) {
         words memory(plan.degree() + 3, 77);
         std::copy(input.begin(), input.end(), memory.begin() + 1);
         const std::span<word> limb = std::span(memory).subspan(1, plan.degree());
-        ntt::forward(host{}, plan, limb);
+        ntt::forward(plan, limb);
         CHECK(std::equal(limb.begin(), limb.end(), wanted.begin()));
-        ntt::inverse(host{}, plan, limb);
+        ntt::inverse(plan, limb);
         CHECK(std::equal(limb.begin(), limb.end(), input.begin()));
         CHECK(memory[0] == 77);
         CHECK(memory[plan.degree() + 1] == 77);

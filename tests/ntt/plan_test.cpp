@@ -31,8 +31,8 @@ TEST_CASE("a plan refuses degrees outside 2 to 2^17") {
     const auto policy = shoup_of<20>(786433);  // 1 modulo 2^18
     for (const int log_n : {-1, 0, 18, 64, 1000}) {
         CAPTURE(log_n);
-        CHECK_THROWS_WITH_AS(plan(policy, log_n), doctest::Contains("wanted 1 to 17"), parameter_error);
-        CHECK_THROWS_WITH_AS(plan(policy, log_n, 3), doctest::Contains("wanted 1 to 17"), parameter_error);
+        CHECK_THROWS_WITH_AS(plan(policy, log_n), doctest::Contains("expected 1 to 17"), parameter_error);
+        CHECK_THROWS_WITH_AS(plan(policy, log_n, 3), doctest::Contains("expected 1 to 17"), parameter_error);
     }
     CHECK(plan(policy, 1).degree() == 2);
     CHECK(plan(policy, 17).degree() == 131072);

@@ -1,4 +1,3 @@
-#include <tensafe/exec/host.hpp>
 #include <tensafe/ntt/transform.hpp>
 #include <tensafe/rns/basis.hpp>
 
@@ -64,12 +63,12 @@ TEST_CASE("all threads share one plan of a prime, with the smallest root") {
     CHECK(rns::shared_plan<10, q2>().log_n() == 10);
 }
 
-TEST_CASE("a fold plan's values stand in the order of the large ring's values") {
+TEST_CASE("a trace plan's values stand in the order of the large ring's values") {
     const auto& large = rns::shared_plan<10, q1>();
     for (const int log_n : {1, 4, 9, 10}) {
         CAPTURE(log_n);
-        const auto& small = rns::shared_fold_plan<10, q1>(log_n);
-        REQUIRE(&small == &rns::shared_fold_plan<10, q1>(log_n));
+        const auto& small = rns::shared_subring_plan<10, q1>(log_n);
+        REQUIRE(&small == &rns::shared_subring_plan<10, q1>(log_n));
         const std::size_t spread = std::size_t{1} << (10 - log_n);
         std::vector<arith::word> short_limb(small.degree());
         std::vector<arith::word> long_limb(large.degree());
@@ -77,17 +76,17 @@ TEST_CASE("a fold plan's values stand in the order of the large ring's values") 
             short_limb[k] = arith::power_mod(3, k, q1);
             long_limb[k * spread] = short_limb[k];  // the same polynomial in X^spread
         }
-        ntt::forward(exec::host{}, small, std::span(short_limb));
-        ntt::forward(exec::host{}, large, std::span(long_limb));
+        ntt::forward(small, std::span(short_limb));
+        ntt::forward(large, std::span(long_limb));
         for (std::size_t i = 0; i < long_limb.size(); ++i) {
             CHECK(long_limb[i] == short_limb[i / spread]);
         }
     }
 }
 
-TEST_CASE("a fold plan of an impossible degree is refused") {
-    CHECK_THROWS_AS((rns::shared_fold_plan<10, q1>(0)), parameter_error);
-    CHECK_NOTHROW(rns::shared_fold_plan<10, q1>(2));
+TEST_CASE("a trace plan of an impossible degree is refused") {
+    CHECK_THROWS_AS((rns::shared_subring_plan<10, q1>(0)), parameter_error);
+    CHECK_NOTHROW(rns::shared_subring_plan<10, q1>(2));
 }
 
 }  // namespace

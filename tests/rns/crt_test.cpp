@@ -200,7 +200,7 @@ TEST_CASE("many numbers at once need residues of one size") {
     std::vector<word> residues(5);
     std::vector<double> out(5);
     CHECK_THROWS_WITH_AS((rns::to_doubles<chain>({residues, std::span(residues).first(3)}, out)),
-                         "to_doubles: got 3 residues of a limb, wanted 5", shape_error);
+                         "to_doubles: got 3 residues of a limb, expected 5", shape_error);
 }
 
 TEST_CASE("every number of a tiny chain is reconstructed exactly") {

@@ -58,19 +58,19 @@ TEST_CASE("sums, differences and products equal 128-bit arithmetic in every limb
         const values c = residues(3 * seed + 2);
 
         values sum = a;
-        rns::add(exec::host{}, sum, b);
+        rns::add(sum, b);
         CHECK(sum == expected(a, b, c, [](word x, word y, word, word) { return wide{x} + y; }));
 
         values difference = a;
-        rns::subtract(exec::host{}, difference, b);
+        rns::subtract(difference, b);
         CHECK(difference == expected(a, b, c, [](word x, word y, word, word q) { return wide{x} + q - y; }));
 
         values product;
-        rns::multiply(exec::host{}, product, a, b);
+        rns::multiply(product, a, b);
         CHECK(product == expected(a, b, c, [](word x, word y, word, word) { return mul_wide(x, y); }));
 
         values accumulated = c;
-        rns::multiply_accumulate(exec::host{}, accumulated, a, b);
+        rns::multiply_accumulate(accumulated, a, b);
         CHECK(accumulated ==
               expected(a, b, c, [](word x, word y, word z, word) { return mul_wide(x, y) + z; }));
     }
@@ -80,11 +80,11 @@ TEST_CASE("the largest residues give the right sum, product and accumulated prod
     values top;
     rns::for_each_limb<chain>([&]<int I>() { std::ranges::fill(top.limb<I>(), chain::prime<I> - 1); });
     values doubled = top;
-    rns::add(exec::host{}, doubled, top);
+    rns::add(doubled, top);
     values square;
-    rns::multiply(exec::host{}, square, top, top);
+    rns::multiply(square, top, top);
     values accumulated = top;
-    rns::multiply_accumulate(exec::host{}, accumulated, top, top);
+    rns::multiply_accumulate(accumulated, top, top);
     rns::for_each_limb<chain>([&]<int I>() {
         CHECK(doubled.limb<I>()[5] == chain::prime<I> - 2);
         CHECK(square.limb<I>()[5] == 1);
@@ -96,17 +96,17 @@ TEST_CASE("operands may be one and the same polynomial") {
     const values a = residues(100);
     const values b = residues(101);
     values product;
-    rns::multiply(exec::host{}, product, a, b);
+    rns::multiply(product, a, b);
 
     values in_place = a;
-    rns::multiply(exec::host{}, in_place, in_place, b);
+    rns::multiply(in_place, in_place, b);
     CHECK(in_place == product);
     in_place = b;
-    rns::multiply(exec::host{}, in_place, a, in_place);
+    rns::multiply(in_place, a, in_place);
     CHECK(in_place == product);
 
     values zero = a;
-    rns::subtract(exec::host{}, zero, zero);
+    rns::subtract(zero, zero);
     CHECK(zero == values());
 }
 
@@ -115,19 +115,19 @@ TEST_CASE("sums work in coefficient form and between secret and public polynomia
     rns::poly<chain, rns::coefficient_form> open;
     secret.limb<1>()[3] = q60 - 1;
     open.limb<1>()[3] = 5;
-    rns::add(exec::host{}, secret, open);
+    rns::add(secret, open);
     CHECK(secret.limb<1>()[3] == 4);
-    rns::subtract(exec::host{}, open, secret);
+    rns::subtract(open, secret);
     CHECK(open.limb<1>()[3] == 1);
 }
 
 TEST_CASE("level reduction keeps the first limbs word for word") {
     const values a = residues(200);
-    const auto two = rns::level_reduce<2>(exec::host{}, a);
+    const auto two = rns::level_reduce<2>(a);
     static_assert(std::same_as<decltype(two), const rns::poly<rns::prefix<chain, 2>, rns::evaluation_form>>);
     CHECK(std::ranges::equal(two.words(), a.words().first(2 * chain::degree)));
-    CHECK(rns::level_reduce<4>(exec::host{}, a) == a);
-    CHECK(std::ranges::equal(rns::level_reduce<1>(exec::host{}, a).words(), a.words().first(chain::degree)));
+    CHECK(rns::level_reduce<4>(a) == a);
+    CHECK(std::ranges::equal(rns::level_reduce<1>(a).words(), a.words().first(chain::degree)));
 }
 
 }  // namespace

@@ -77,9 +77,9 @@ TEST_CASE("a transform of a temporary reuses its memory, both ways") {
     coefficients p = random_poly(3);
     const coefficients original = p;
     const arith::word* memory = p.words().data();
-    values v = rns::forward(exec::host{}, std::move(p));
+    values v = rns::forward(std::move(p));
     CHECK(v.words().data() == memory);
-    const coefficients back = rns::inverse(exec::host{}, std::move(v));
+    const coefficients back = rns::inverse(std::move(v));
     CHECK(back.words().data() == memory);
     CHECK(back == original);
 }
@@ -87,14 +87,14 @@ TEST_CASE("a transform of a temporary reuses its memory, both ways") {
 TEST_CASE("a transform of a named polynomial leaves it unchanged") {
     const coefficients p = random_poly(4);
     coefficients named = p;
-    const values v = rns::forward(exec::host{}, named);
+    const values v = rns::forward(named);
     CHECK(named == p);
     CHECK(v.words().data() != named.words().data());
 }
 
 TEST_CASE("each limb is transformed modulo its own prime") {
     const coefficients p = random_poly(5);
-    const values v = rns::forward(exec::host{}, p);
+    const values v = rns::forward(p);
     rns::for_each_limb<chain>([&]<int I>() {
         constexpr arith::word q = chain::prime<I>;
         const auto expected = ntt::reference_forward(p.limb<I>(), 5, q, arith::smallest_primitive_root(q, 5));
@@ -106,8 +106,8 @@ TEST_CASE("the product of two transforms is the negacyclic product in every limb
     const coefficients a = random_poly(6);
     const coefficients b = random_poly(7);
     values product;
-    rns::multiply(exec::host{}, product, rns::forward(exec::host{}, a), rns::forward(exec::host{}, b));
-    const coefficients c = rns::inverse(exec::host{}, std::move(product));
+    rns::multiply(product, rns::forward(a), rns::forward(b));
+    const coefficients c = rns::inverse(std::move(product));
     rns::for_each_limb<chain>([&]<int I>() {
         CHECK(to_vector(c.limb<I>()) == ntt::reference_multiply(a.limb<I>(), b.limb<I>(), chain::prime<I>));
     });
@@ -116,7 +116,7 @@ TEST_CASE("the product of two transforms is the negacyclic product in every limb
 TEST_CASE("secret polynomials stay secret through a transform") {
     using secret = rns::secret_poly<chain, rns::coefficient_form>;
     static_assert(std::same_as<secret::release_type, memory::wipe_on_release>);
-    using transformed = decltype(rns::forward(exec::host{}, std::declval<secret>()));
+    using transformed = decltype(rns::forward(std::declval<secret>()));
     CHECK(std::same_as<transformed, rns::secret_poly<chain, rns::evaluation_form>>);
     CHECK_FALSE(std::is_convertible_v<secret, coefficients>);
     CHECK_FALSE(std::is_convertible_v<values, coefficients>);

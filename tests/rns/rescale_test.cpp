@@ -95,9 +95,9 @@ void check_exact_rounding() {
         for (const signed_wide c : x) {
             quotients.push_back(round_quotient(c, Basis::primes.back()));
         }
-        const auto rescaled = rns::rescale(exec::host{}, rns::forward(exec::host{}, poly_of<Basis>(x)));
+        const auto rescaled = rns::rescale(rns::forward(poly_of<Basis>(x)));
         static_assert(std::same_as<decltype(rescaled), const rns::poly<shorter, rns::evaluation_form>>);
-        CHECK(rns::inverse(exec::host{}, rescaled) == poly_of<shorter>(quotients));
+        CHECK(rns::inverse(rescaled) == poly_of<shorter>(quotients));
     }
 }
 
@@ -129,24 +129,23 @@ TEST_CASE("rescaling is right for every residue of a tiny chain") {
             x.push_back(std::min(first + static_cast<signed_wide>(k), (q - 1) / 2));
             quotients.push_back(round_quotient(x.back(), 97));
         }
-        const auto rescaled = rns::rescale(exec::host{}, rns::forward(exec::host{}, poly_of<chain>(x)));
-        CHECK(rns::inverse(exec::host{}, rescaled) == poly_of<rns::prefix<chain, 1>>(quotients));
+        const auto rescaled = rns::rescale(rns::forward(poly_of<chain>(x)));
+        CHECK(rns::inverse(rescaled) == poly_of<rns::prefix<chain, 1>>(quotients));
     }
 }
 
 TEST_CASE("rescaling twice drops two primes") {
     using chain = rns::basis<log_n, q42, q40, q41>;
     const std::vector<signed_wide> x(degree, signed_wide{5} * q40 * q41 + 7 * static_cast<signed_wide>(q41));
-    const auto once = rns::rescale(exec::host{}, rns::forward(exec::host{}, poly_of<chain>(x)));
-    const auto twice = rns::rescale(exec::host{}, once);
-    CHECK(rns::inverse(exec::host{}, twice) ==
-          poly_of<rns::prefix<chain, 1>>(std::vector<signed_wide>(degree, 5)));
+    const auto once = rns::rescale(rns::forward(poly_of<chain>(x)));
+    const auto twice = rns::rescale(once);
+    CHECK(rns::inverse(twice) == poly_of<rns::prefix<chain, 1>>(std::vector<signed_wide>(degree, 5)));
 }
 
 TEST_CASE("rescaling a secret polynomial gives a secret one") {
     using chain = rns::basis<log_n, q42, q40>;
     using secret = rns::secret_poly<chain, rns::evaluation_form>;
-    using result = decltype(rns::rescale(exec::host{}, std::declval<const secret&>()));
+    using result = decltype(rns::rescale(std::declval<const secret&>()));
     CHECK(std::same_as<result, rns::secret_poly<rns::prefix<chain, 1>, rns::evaluation_form>>);
 }
 

@@ -50,7 +50,7 @@ std::vector<std::uint32_t> switched(const std::vector<wide>& coefficients, int b
         residues[i] = words[i];
     }
     std::vector<std::uint32_t> out(coefficients.size());
-    rns::switch_modulus<Basis>(exec::host{}, residues, bits, out);
+    rns::switch_modulus<Basis>(residues, bits, out);
     return out;
 }
 
@@ -152,7 +152,7 @@ std::size_t check_against_division() {
 template <class Form>
 concept switchable = requires(const rns::poly<rns::basis<log_n, q30>, Form>& p,
                               std::span<std::uint32_t> out) {
-    rns::switch_modulus(exec::host{}, p, 8, out);
+    rns::switch_modulus(p, 8, out);
 };
 static_assert(switchable<rns::coefficient_form>);
 static_assert(!switchable<rns::evaluation_form>);
@@ -216,8 +216,7 @@ TEST_CASE("every number of coefficients is switched, and nothing beside them") {
         }
         tests::for_each_backend([&](auto) {
             std::vector<std::uint32_t> out(count + 2, 77);
-            rns::switch_modulus<chain>(exec::host{}, {residues[0], residues[1]}, 32,
-                                       std::span(out).subspan(1, count));
+            rns::switch_modulus<chain>({residues[0], residues[1]}, 32, std::span(out).subspan(1, count));
             CHECK(out.front() == 77);
             CHECK(out.back() == 77);
             std::size_t wrong = 0;
@@ -241,7 +240,7 @@ TEST_CASE("nothing outside the spans of residues is read") {
             std::fill(residues[1].begin(), residues[1].end(), q45 - 1);
             tests::for_each_backend([&](auto) {
                 std::vector<std::uint32_t> out(count, 77);
-                rns::switch_modulus<chain>(exec::host{}, {residues[0], residues[1]}, 8, out);
+                rns::switch_modulus<chain>({residues[0], residues[1]}, 8, out);
                 CHECK(out == std::vector<std::uint32_t>(count, 0));  // of Q - 1
             });
         }
@@ -262,7 +261,7 @@ TEST_CASE("a polynomial is switched coefficient by coefficient") {
         }
     });
     std::vector<std::uint32_t> out(degree);
-    rns::switch_modulus(exec::host{}, p, 20, out);
+    rns::switch_modulus(p, 20, out);
     CHECK(out == switched<chain>(x, 20));
 }
 
@@ -271,14 +270,14 @@ TEST_CASE("switching the modulus names wrong widths and sizes") {
     const rns::poly<chain, rns::coefficient_form> p;
     std::vector<std::uint32_t> out(degree);
     for (const int bits : {-1, 0, 33, 64}) {
-        const std::string message = "switch_modulus: bits: got " + std::to_string(bits) + ", wanted 1 to 32";
-        CHECK_THROWS_WITH_AS(rns::switch_modulus(exec::host{}, p, bits, out), message.c_str(),
-                             parameter_error);
+        const std::string message =
+            "switch_modulus: bits: got " + std::to_string(bits) + ", expected 1 to 32";
+        CHECK_THROWS_WITH_AS(rns::switch_modulus(p, bits, out), message.c_str(), parameter_error);
     }
     std::vector<std::uint32_t> few(degree - 1);
-    CHECK_THROWS_WITH_AS(rns::switch_modulus(exec::host{}, p, 8, few),
-                         "switch_modulus: got 15 entries for the result, wanted 16", shape_error);
+    CHECK_THROWS_WITH_AS(rns::switch_modulus(p, 8, few),
+                         "switch_modulus: got 15 entries for the result, expected 16", shape_error);
     const std::array<std::span<const word>, 2> uneven{p.limb<0>(), p.limb<1>().first(3)};
-    CHECK_THROWS_WITH_AS(rns::switch_modulus<chain>(exec::host{}, uneven, 8, out),
-                         "switch_modulus: got 3 residues of a limb, wanted 16", shape_error);
+    CHECK_THROWS_WITH_AS(rns::switch_modulus<chain>(uneven, 8, out),
+                         "switch_modulus: got 3 residues of a limb, expected 16", shape_error);
 }

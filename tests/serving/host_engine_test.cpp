@@ -17,7 +17,9 @@
 namespace {
 
 using namespace tiles_fixture;
+using namespace tensafe::serving;
 using tensafe::exec::host_parallel;
+using tensafe::serving::request;  // not lora::request
 
 /// Group 0: 6 rows of 300 entries; group 1: 3 rows of 500.
 struct two_groups {
@@ -46,10 +48,10 @@ struct two_groups {
 
 template <class Where = host>
 using narrow_engine = host_engine<small, coefficient_tiles<4>, protects_adapter_rows<calibrated<6>>, Where>;
-static_assert(round_trip_engine<narrow_engine<>>);
+static_assert(request_engine<narrow_engine<>>);
 
 /// Which error an item has, as a word.
-std::string error_of(const round_trip& item) {
+std::string error_of(const request& item) {
     if (item.error == nullptr) {
         return "none";
     }
@@ -82,7 +84,7 @@ void check_mixed_batch(Engine& engine, const two_groups& groups) {
         of_item.assign(6, 0.5);
     }
     const auto first3 = [](std::vector<double>& a) { return std::span<double>(a).first(3); };
-    std::vector<round_trip> batch{
+    std::vector<request> batch{
         {0, h0, answers[0], nullptr},         {1, h1, first3(answers[1]), nullptr},
         {0, broken, answers[2], nullptr},     {0, h2, answers[3], nullptr},
         {2, h0, answers[4], nullptr},         {1, h0, first3(answers[5]), nullptr},
@@ -91,7 +93,7 @@ void check_mixed_batch(Engine& engine, const two_groups& groups) {
     for (int repeat = 0; repeat < 2; ++repeat) {
         engine.run(batch);
         std::vector<std::string> errors;
-        for (const round_trip& item : batch) {
+        for (const request& item : batch) {
             errors.push_back(error_of(item));
         }
         CHECK(errors == std::vector<std::string>{"none", "none", "encoding", "none", "parameter", "shape",
@@ -109,11 +111,9 @@ void check_mixed_batch(Engine& engine, const two_groups& groups) {
     engine.run({});
 }
 
-}  // namespace
-
 TEST_CASE("a batch over two groups gets A*h each, and what is wrong with one leaves its neighbours alone") {
     two_groups groups;
-    narrow_engine<> engine(host{}, groups.with.key_holder, groups.servers, groups.with.zeros);
+    narrow_engine<> engine(groups.with.key_holder, groups.servers, groups.with.zeros);
     CHECK(engine.groups() == 2);
     CHECK(engine.d(1) == 500);
     CHECK(engine.rows(1) == 3);
@@ -127,16 +127,17 @@ TEST_CASE("several threads serve the same batches") {
     check_mixed_batch(engine, groups);
 }
 
-TEST_CASE("an answer out of range is tried again with headroom only if that was asked for") {
+TEST_CASE("an answer out of range is tried again with overflow margin only if that was asked for") {
     two_groups groups;
-    const auto large = row_of(groups.first, 0);  // needs 17 / 6 of the range: headroom 4, the third try
+    const auto large =
+        row_of(groups.first, 0);  // needs 17 / 6 of the range: overflow margin 4, the third try
     const auto usual = random_state(300, 6);
     for (const std::size_t tries : {1U, 2U, 3U, 5U}) {
         CAPTURE(tries);
-        narrow_engine<> engine(host{}, groups.with.key_holder, groups.servers, groups.with.zeros, tries);
+        narrow_engine<> engine(groups.with.key_holder, groups.servers, groups.with.zeros, tries);
         std::vector<double> of_large(6);
         std::vector<double> of_usual(6);
-        std::vector<round_trip> batch{{0, large, of_large, nullptr}, {0, usual, of_usual, nullptr}};
+        std::vector<request> batch{{0, large, of_large, nullptr}, {0, usual, of_usual, nullptr}};
         engine.run(batch);
         CHECK(groups.right(0, usual, of_usual));
         if (tries < 3) {
@@ -154,10 +155,10 @@ TEST_CASE("bare replies need no zeros") {
     const bare server(a);
     const std::vector<const bare*> servers{&server};
     client<small> key_holder;
-    host_engine<small, coefficient_tiles<4>, reveals_adapter_rows> engine(host{}, key_holder, servers);
+    host_engine<small, coefficient_tiles<4>, reveals_adapter_rows> engine(key_holder, servers);
     const auto h = random_state(300, 2);
     std::vector<double> answers(5);
-    round_trip one{0, h, answers, nullptr};
+    request one{0, h, answers, nullptr};
     engine.run(std::span(&one, 1));
     CHECK(one.error == nullptr);
     CHECK(largest_difference(answers, product(a, h)) <=
@@ -177,15 +178,15 @@ TEST_CASE("sequences of different lengths all get right answers from an encrypte
     for (std::size_t s = 0; s < sequences; ++s) {
         // A token is a hidden state through group 0, then one through group 1.
         static_cast<void>(pipeline.submit(
-            [&, s, h = std::vector<float>(), step = std::size_t{0}](std::span<const double> answers) mutable {
-                if (step > 0) {
-                    right[s] += groups.right((step - 1) % 2, h, answers);
+            [&, s, h = std::vector<float>(), n = std::size_t{0}](std::span<const double> answers) mutable {
+                if (n > 0) {
+                    right[s] += groups.right((n - 1) % 2, h, answers);
                 }
-                if (step == 2 * (s + 1)) {
-                    return turn::end();
+                if (n == 2 * (s + 1)) {
+                    return step::end();
                 }
-                h = random_state(step % 2 == 0 ? 300 : 500, 1000 + 100 * s + step);
-                return step++ % 2 == 0 ? turn::ask(0, h) : turn::ask_last(1, h);
+                h = random_state(n % 2 == 0 ? 300 : 500, 1000 + 100 * s + n);
+                return n++ % 2 == 0 ? step::ask(0, h) : step::ask_last(1, h);
             }));
     }
     pipeline.close();
@@ -195,7 +196,7 @@ TEST_CASE("sequences of different lengths all get right answers from an encrypte
     const auto report = pipeline.report();
     CHECK(report.finished == sequences);
     CHECK(report.tokens == 15);
-    CHECK(report.round_trips == 30);
+    CHECK(report.requests == 30);
 }
 
 TEST_CASE("an engine without servers, with a null pointer, foreign zeros or too many tries is refused") {
@@ -203,13 +204,14 @@ TEST_CASE("an engine without servers, with a null pointer, foreign zeros or too 
     auto& holder = groups.with.key_holder;
     const auto made = [&](const std::vector<const narrow*>& servers, zeros_of_small& zeros,
                           std::size_t tries) {
-        return message_of<parameter_error>(
-            [&] { narrow_engine<> engine(host{}, holder, servers, zeros, tries); });
+        return message_of<parameter_error>([&] { narrow_engine<> engine(holder, servers, zeros, tries); });
     };
     CHECK(contains(made({}, groups.with.zeros, 1), "no servers"));
     CHECK(contains(made({&groups.on_first, nullptr}, groups.with.zeros, 1), "group 1"));
     CHECK(contains(made(groups.servers, groups.with.zeros, 0), "got 0 tries"));
-    CHECK(contains(made(groups.servers, groups.with.zeros, 22), "wanted 1 to 21"));
+    CHECK(contains(made(groups.servers, groups.with.zeros, 22), "expected 1 to 21"));
     session other(5);
-    CHECK(contains(made(groups.servers, other.zeros, 1), "folded to degree 2^5, wanted 2^2"));
+    CHECK(contains(made(groups.servers, other.zeros, 1), "traced to degree 2^5, expected 2^2"));
 }
+
+}  // namespace

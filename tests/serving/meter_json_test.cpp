@@ -11,13 +11,13 @@
 #include <string>
 
 using tensafe::format_error;
-using tensafe::io::longest_meter_json;
-using tensafe::io::meter_json;
-using tensafe::io::read_meter_json;
-using tensafe::lora::meter;
-using tensafe::lora::meter_limits;
-using tensafe::lora::meter_snapshot;
-using tensafe::lora::usage;
+using tensafe::serving::longest_meter_json;
+using tensafe::serving::meter;
+using tensafe::serving::meter_json;
+using tensafe::serving::meter_limits;
+using tensafe::serving::meter_snapshot;
+using tensafe::serving::read_meter_json;
+using tensafe::serving::usage;
 
 namespace {
 
@@ -92,7 +92,7 @@ TEST_CASE("JSON of another form is refused, and the message says where") {
     CHECK(mentions(refusal(""), "\"counters.json\": not valid JSON"));
     CHECK(mentions(refusal(one_series.substr(0, one_series.size() - 1)), "not valid JSON"));
     CHECK(mentions(refusal(one_series + "x"), "not valid JSON"));
-    CHECK(mentions(refusal("[]"), "got array, wanted an object of 4 members"));
+    CHECK(mentions(refusal("[]"), "got array, expected an object of 4 members"));
     CHECK(mentions(refusal("{}"), "an object of 0 members"));
     CHECK(mentions(refusal(replaced(one_series, "tensafe meter", "meter")), "\"format\" is \"meter\""));
     CHECK(mentions(refusal(replaced(one_series, "\"tensafe meter\"", "7")), "\"format\" is number"));
@@ -100,7 +100,7 @@ TEST_CASE("JSON of another form is refused, and the message says where") {
     for (const char* version : {"2", "0", "1.0", "-1", "\"1\"", "null", "[]"}) {
         CAPTURE(version);
         CHECK(mentions(refusal(replaced(one_series, "\"version\":1", std::string("\"version\":") + version)),
-                       "wanted 1"));
+                       "expected 1"));
     }
     CHECK(mentions(refusal(replaced(one_series, "\"version\"", "\"extra\":0,\"version\"")),
                    "an object of 5 members"));
@@ -145,7 +145,7 @@ TEST_CASE("text beyond the limit is refused before it is read") {
     const meter_limits few{4, 2, 3, 4};
     CHECK(longest_meter_json(few) == 7 * (16 + 816) + 2048);
     const std::string text(longest_meter_json(few) + 1, ' ');
-    CHECK(mentions(refusal(text, few), "got 7873 bytes, wanted at most 7872"));
+    CHECK(mentions(refusal(text, few), "got 7873 bytes, expected at most 7872"));
     CHECK(mentions(refusal(text.substr(1), few), "not valid JSON"));
     CHECK(longest_meter_json() == 101'001 * (512 + 816) + 2048);
     // Whatever the limits are, nothing overflows.

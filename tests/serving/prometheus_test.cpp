@@ -13,11 +13,11 @@
 #include <tuple>
 #include <vector>
 
-using tensafe::lora::meter;
-using tensafe::lora::meter_snapshot;
-using tensafe::lora::metric_labels;
-using tensafe::lora::prometheus_text;
-using tensafe::lora::usage;
+using tensafe::serving::meter;
+using tensafe::serving::meter_snapshot;
+using tensafe::serving::metric_labels;
+using tensafe::serving::prometheus_text;
+using tensafe::serving::usage;
 
 namespace {
 

@@ -2,7 +2,6 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
-#include <tensafe/serving/packer.hpp>
 #include <tensafe/serving/registry.hpp>
 
 #include <atomic>
@@ -15,11 +14,12 @@
 #include <thread>
 
 // What tests of the registry share: adapters that are told by one number, a packed form that costs nothing,
-// and a packer that can be stopped at a gate.
+// and a loader that can be stopped at a gate.
 
 namespace registry_fixture {
 
 namespace lora = tensafe::lora;
+namespace serving = tensafe::serving;
 
 /// An adapter whose content is `number`, and whose packed form is forecast to take 100 bytes a site.
 inline lora::adapter numbered(float number, std::size_t sites = 1) {
@@ -57,7 +57,7 @@ struct packed_number {
     std::size_t bytes() const noexcept { return size; }
 };
 
-using registry = lora::registry<packed_number>;
+using registry = serving::registry<packed_number>;
 using handle = registry::handle;
 
 /// Lets threads through once it is open, and tells when one waits.
@@ -93,7 +93,7 @@ struct workshop {
     std::function<void()> on_destruction = {};
     std::size_t bytes_a_site = 100;
 
-    lora::packer<packed_number> packer() {
+    serving::loader<packed_number> loader() {
         return {[this](const lora::adapter& matrices, const lora::pack_progress& progress) {
                     const float number = matrices.sites.front().a.values.front();
                     ++packings;

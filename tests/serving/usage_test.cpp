@@ -1,6 +1,6 @@
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
-#include <tensafe/serving/usage.hpp>
+#include <tensafe/serving/meter.hpp>
 
 #include <doctest/doctest.h>
 
@@ -11,7 +11,8 @@
 
 namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;
-using lora::usage;
+namespace serving = tensafe::serving;
+using serving::usage;
 
 namespace {
 
@@ -34,17 +35,17 @@ void check_against_the_cost_model(std::size_t tokens) {
     for (std::size_t o = 0; o < layout.outputs(); ++o) {
         const int bits = layout.reply_bits(budget, o);
         reply.outputs.push_back(
-            {std::vector<std::uint8_t>(tensafe::wire::packed_bytes(layout.wanted(o, tokens), bits)),
-             std::vector<std::uint8_t>(tensafe::wire::packed_bytes(small::degree, bits))});
+            {std::vector<std::uint8_t>(tensafe::memory::packed_bytes(layout.wanted(o, tokens), bits)),
+             std::vector<std::uint8_t>(tensafe::memory::packed_bytes(small::degree, bits))});
     }
-    const usage used = lora::usage_of(request, reply, layout);
+    const usage used = serving::usage_of(request, reply, layout);
     CHECK(used.requests == 1);
     CHECK(used.refused == 0);
     CHECK(used.tokens == tokens);
     CHECK(used.products == cost.server.products);
     CHECK(used.bytes_up == cost.bytes_up);
     CHECK(used.bytes_down == cost.bytes_down);
-    const usage refused = lora::refused_usage_of(request);
+    const usage refused = serving::refused_usage_of(request);
     CHECK(refused == usage{0, 1, 0, 0, cost.bytes_up, 0});
 }
 

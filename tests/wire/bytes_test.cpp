@@ -66,9 +66,9 @@ TEST_CASE("a writer never passes the end") {
     byte_writer to({data.data(), 4}, "the message");
     to.number<std::uint8_t>(1);
     CHECK(refusal<shape_error>([&] { to.number<std::uint32_t>(0); }) ==
-          "the message: got 4 bytes to write, wanted at most 3");
+          "the message: got 4 bytes to write, expected at most 3");
     CHECK(refusal<shape_error>([&] { to.bytes(bytes(4)); }) ==
-          "the message: got 4 bytes to write, wanted at most 3");
+          "the message: got 4 bytes to write, expected at most 3");
     CHECK(refusal<shape_error>([&] { to.take(std::numeric_limits<std::size_t>::max()); }) !=
           "nothing was thrown");
     CHECK(refusal<shape_error>([&] { to.finish(); }) == "the message: 3 bytes were not written");
@@ -83,12 +83,12 @@ TEST_CASE("a reader never passes the end, whatever it is asked for") {
     const bytes data{1, 2, 3};
     byte_reader from(data, "the body");
     CHECK(refusal<format_error>([&] { from.number<std::uint32_t>(); }) ==
-          "the body: got 3 more bytes, wanted 4");
+          "the body: got 3 more bytes, expected 4");
     CHECK(refusal<format_error>([&] { from.bytes(std::numeric_limits<std::size_t>::max()); }) ==
-          "the body: got 3 more bytes, wanted 18446744073709551615");
-    CHECK(refusal<format_error>([&] { from.array<4>(); }) == "the body: got 3 more bytes, wanted 4");
-    CHECK(refusal<format_error>([&] { from.expect(2); }) == "the body: got 3 more bytes, wanted 2");
-    CHECK(refusal<format_error>([&] { from.expect(4); }) == "the body: got 3 more bytes, wanted 4");
+          "the body: got 3 more bytes, expected 18446744073709551615");
+    CHECK(refusal<format_error>([&] { from.array<4>(); }) == "the body: got 3 more bytes, expected 4");
+    CHECK(refusal<format_error>([&] { from.expect(2); }) == "the body: got 3 more bytes, expected 2");
+    CHECK(refusal<format_error>([&] { from.expect(4); }) == "the body: got 3 more bytes, expected 4");
     CHECK(from.left() == 3);
     from.expect(3);
     CHECK(from.number<std::uint16_t>() == 0x0201);
@@ -100,5 +100,5 @@ TEST_CASE("a reader of nothing has nothing") {
     from.finish();
     CHECK(from.bytes(0).empty());
     CHECK(refusal<format_error>([&] { from.number<std::uint8_t>(); }) ==
-          "nothing: got 0 more bytes, wanted 1");
+          "nothing: got 0 more bytes, expected 1");
 }

@@ -83,7 +83,7 @@ TEST_CASE("all finite scales above zero travel, to the last bit, and no others")
     }
     for (const auto& [scale, called] :
          {std::pair{0.0, "0"}, {-0.0, "-0"}, {-1.0, "-1"}, {infinite, "inf"}, {not_a_number, "nan"}}) {
-        const std::string wanted = std::string("scale: got ") + called + ", wanted a finite number above 0";
+        const std::string wanted = std::string("scale: got ") + called + ", expected a finite number above 0";
         auto c = ciphertext<1>();
         auto s = seeded_ciphertext<1>();
         bytes whole = wire::write_ciphertext(c);
@@ -104,21 +104,21 @@ TEST_CASE("another level is refused by name, from below and from above") {
     const bytes low = wire::write_ciphertext(ciphertext<0>());
     const bytes high = wire::write_ciphertext(ciphertext<1>());
     CHECK(refusal<format_error>([&] { wire::read_ciphertext<P, 1>(low); }) ==
-          "ciphertext: level: got 0, wanted 1");
+          "ciphertext: level: got 0, expected 1");
     CHECK(refusal<format_error>([&] { wire::read_ciphertext<P, 0>(high); }) ==
-          "ciphertext: level: got 1, wanted 0");
+          "ciphertext: level: got 1, expected 0");
     bytes half = wire::write_seeded_ciphertext(seeded_ciphertext<1>());
     put(half, 48, std::uint32_t{0xFFFFFFFF});
-    CHECK(why_refused(half) == "seeded ciphertext: level: got 4294967295, wanted 1");
+    CHECK(why_refused(half) == "seeded ciphertext: level: got 4294967295, expected 1");
 }
 
 TEST_CASE("a residue that is not below its prime is refused in both halves") {
     auto c = ciphertext<1>();
     constexpr word q = P::basis::prime<1>;
     c.c0.limb<1>()[17] = q;
-    CHECK(why_refused(wire::write_ciphertext(c)) == "ciphertext: c0, limb 1: got a residue " +
-                                                        std::to_string(q) + ", wanted all below its prime " +
-                                                        std::to_string(q));
+    CHECK(why_refused(wire::write_ciphertext(c)) ==
+          "ciphertext: c0, limb 1: got a residue " + std::to_string(q) + ", expected all below its prime " +
+              std::to_string(q));
     c = ciphertext<1>();
     c.c1.limb<0>()[1023] = P::basis::prime<0>;
     CHECK(why_refused(wire::write_ciphertext(c)).starts_with("ciphertext: c1, limb 0: got a residue "));
@@ -135,7 +135,7 @@ TEST_CASE("a ciphertext whose c1 is zero modulo a prime shows its message: neith
         const auto limb = first ? c.c1.limb<0>() : c.c1.limb<1>();
         std::fill(limb.begin(), limb.end(), word{0});
         const std::string wanted = std::string("ciphertext: c1, limb ") + (first ? "0" : "1") +
-                                   ": every residue is 0, wanted random ones";
+                                   ": every residue is 0, expected random ones";
         CHECK(refusal<parameter_error>([&] { wire::write_ciphertext(c); }) == wanted);
         bytes message = good;
         const auto at = static_cast<std::ptrdiff_t>(60 + 1024 * 89 / 8 + (first ? 0 : 1024 * 45 / 8));
@@ -169,16 +169,16 @@ TEST_CASE("a body of another length is refused, though its checksums fit") {
               message.push_back(0);
               put(message, 32, std::uint64_t{message.size() - 52});
               return message;
-          }()) == "seeded ciphertext: got 11425 more bytes, wanted 11424");
+          }()) == "seeded ciphertext: got 11425 more bytes, expected 11424");
 }
 
 TEST_CASE("a message of another kind or set is no ciphertext") {
     const bytes whole = wire::write_ciphertext(ciphertext<1>());
     const bytes half = wire::write_seeded_ciphertext(seeded_ciphertext<1>());
     CHECK(refusal<format_error>([&] { wire::read_ciphertext<P>(half); }) ==
-          "message: got a seeded ciphertext, wanted a ciphertext");
+          "message: got a seeded ciphertext, expected a ciphertext");
     CHECK(refusal<format_error>([&] { wire::read_seeded_ciphertext<P>(whole); }) ==
-          "message: got a ciphertext, wanted a seeded ciphertext");
+          "message: got a ciphertext, expected a seeded ciphertext");
     bytes other = whole;
     put(other, 8, wire::set_id<other_scale>);
     CHECK(refusal<parameter_error>([&] {

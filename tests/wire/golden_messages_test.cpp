@@ -1,6 +1,6 @@
 #include <tensafe/wire/ciphertext.hpp>
 #include <tensafe/wire/public_key.hpp>
-#include <tensafe/wire/zero_key.hpp>
+#include <tensafe/wire/rerandomization_key.hpp>
 
 #include <doctest/doctest.h>
 
@@ -112,13 +112,13 @@ TEST_CASE("the public key of version 1 is read and written as ever") {
     check_end(from, message);
 }
 
-TEST_CASE("the zero key of version 1 is read and written as ever") {
-    const auto key = zero_key<1>();
-    const bytes today = wire::write_zero_key(key, sample_envelope);
+TEST_CASE("the re-randomization key of version 1 is read and written as ever") {
+    const auto key = rerandomization_key<1>();
+    const bytes today = wire::write_rerandomization_key(key, sample_envelope);
     const bytes message = golden("zero_key", today);
     REQUIRE(message.size() == 64 + 64 + 11392);
     CHECK(message == today);
-    const auto read = wire::read_zero_key<P, 1>(message);
+    const auto read = wire::read_rerandomization_key<P, 1>(message);
     CHECK(read.client_nonce == key.client_nonce);
     CHECK(read.server_nonce == key.server_nonce);
     CHECK(read.b == key.b);
@@ -173,11 +173,11 @@ TEST_CASE("the seeded ciphertext of version 1 is read and written as ever") {
     check_end(from, message);
 }
 
-TEST_CASE("the header that the page shows is that of the zero key") {
+TEST_CASE("the header that the page shows is that of the re-randomization key") {
     std::ifstream file(std::string(TENSAFE_TEST_DATA) + "/../../docs/wire-format.md");
     const std::string page{std::istreambuf_iterator<char>(file), {}};
     REQUIRE(!page.empty());
-    const bytes message = wire::write_zero_key(zero_key<1>(), sample_envelope);
+    const bytes message = wire::write_rerandomization_key(rerandomization_key<1>(), sample_envelope);
     std::string lines;
     for (std::size_t i = 0; i < 48; ++i) {
         constexpr char digits[] = "0123456789abcdef";

@@ -57,7 +57,7 @@ TEST_CASE("what follows the header is not looked at") {
 
 TEST_CASE("each kind has a number and a name of its own, and goes through a header") {
     const std::vector<std::pair<kind, std::string>> kinds = {
-        {kind::public_key, "public key"},     {kind::zero_key, "zero key"},
+        {kind::public_key, "public key"},     {kind::rerandomization_key, "re-randomization key"},
         {kind::ciphertext, "ciphertext"},     {kind::seeded_ciphertext, "seeded ciphertext"},
         {kind::request, "request"},           {kind::reply, "reply"},
         {kind::model_layout, "model layout"}, {kind::held_adapter, "held adapter"}};
@@ -84,7 +84,8 @@ TEST_CASE("a header of no kind is neither written nor read") {
     for (const unsigned number : {0U, 5U, 15U, 22U, 255U}) {
         bytes[5] = static_cast<std::uint8_t>(number);
         CHECK(refusal<format_error>([&] { wire::read_header(sealed(bytes)); }) ==
-              "message: got kind " + std::to_string(number) + ", wanted one that docs/wire-format.md names");
+              "message: got kind " + std::to_string(number) +
+                  ", expected one that docs/wire-format.md names");
     }
 }
 
@@ -92,7 +93,7 @@ TEST_CASE("a header that is cut anywhere is refused") {
     const header_array bytes = wire::write_header(sample);
     for (std::size_t length = 0; length < bytes.size(); ++length) {
         CHECK(refusal<format_error>([&] { wire::read_header(std::span(bytes).first(length)); }) ==
-              "message: got " + std::to_string(length) + " bytes, wanted at least 48 for its header");
+              "message: got " + std::to_string(length) + " bytes, expected at least 48 for its header");
     }
 }
 
@@ -114,7 +115,7 @@ TEST_CASE("other versions are refused by name, whatever else is in the header") 
         header_array bytes = wire::write_header(sample);
         bytes[4] = static_cast<std::uint8_t>(number);
         const std::string wanted =
-            "message: got version " + std::to_string(number) + " of the wire format, wanted version 1";
+            "message: got version " + std::to_string(number) + " of the wire format, expected version 1";
         CHECK(refusal<unsupported_error>([&] { wire::read_header(sealed(bytes)); }) == wanted);
         bytes[44] ^= 1;  // what stands there is for the other version to say
         CHECK(refusal<unsupported_error>([&] { wire::read_header(bytes); }) == wanted);
@@ -127,7 +128,7 @@ TEST_CASE("the two bytes that are for later must be zero") {
         bytes[at] = 1;
         CHECK(refusal<format_error>([&] { wire::read_header(sealed(bytes)); }) ==
               "message: bytes 6 and 7 of its header: got " + std::string(at == 6 ? "1" : "256") +
-                  ", wanted 0");
+                  ", expected 0");
     }
 }
 

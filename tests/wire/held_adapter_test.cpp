@@ -121,10 +121,10 @@ TEST_CASE("an A of a served site, and in mode blind B too, is not written for cl
 TEST_CASE("a held adapter with a set or scheme, or of another kind, is refused") {
     const byte_vector good = wire::write_whole_adapter(held());
     CHECK(refusal<parameter_error>([&] { read_held(with_number(good, 8, std::uint64_t{7})); }) ==
-          "held adapter: parameter set: got an unknown parameter set (id 0x0000000000000007), wanted none");
+          "held adapter: parameter set: got an unknown parameter set (id 0x0000000000000007), expected none");
     CHECK_THROWS_AS(read_held(with_number(good, 16, std::uint64_t{7})), parameter_error);
     CHECK(refusal<format_error>([&] { read_held(with_number(good, 5, std::uint8_t{20})); }) ==
-          "message: got a model layout, wanted a held adapter");
+          "message: got a model layout, expected a held adapter");
 }
 
 TEST_CASE("counts and shapes that lie are refused, and no memory is taken for what they announce") {
@@ -145,11 +145,11 @@ TEST_CASE("counts and shapes that lie are refused, and no memory is taken for wh
         CHECK_THROWS_AS(read_held(with_number(good, at, most)), shape_error);
         CHECK(contains(
             refusal<format_error>([&] { read_held(with_number<std::uint32_t>(good, at, 1U << 24)); }),
-            "more bytes, wanted "));
+            "more bytes, expected "));
     }
     byte_vector largest = with_number<std::uint32_t>(good, b_at, 1U << 24);
     largest = with_number<std::uint32_t>(largest, b_at + 4, 1U << 24);
-    CHECK(contains(refusal<format_error>([&] { read_held(largest); }), "wanted 1125899906842624"));
+    CHECK(contains(refusal<format_error>([&] { read_held(largest); }), "expected 1125899906842624"));
     // An A that does not fit B: 2 x 1, 0 x 3, 3 x 0.
     byte_vector misfit = with_number<std::uint32_t>(good, a_at, 2);
     CHECK_THROWS_AS(read_held(with_number<std::uint32_t>(misfit, a_at + 4, 1)), shape_error);

@@ -104,11 +104,11 @@ TEST_CASE("a model layout for another set, packing or protection is refused and 
     const std::string set = refusal<parameter_error>(
         [&] { static_cast<void>(wire::read_model_layout<ckks::private_n4096, tiles, protects>(good)); });
     CHECK(contains(set, "got an unknown parameter set (id 0x"));
-    CHECK(contains(set, "wanted private_n4096"));
+    CHECK(contains(set, "expected private_n4096"));
     using eight = lora::coefficient_tiles<8>;
     const std::string packing = refusal<parameter_error>([&] { static_cast<void>(read<eight>(good)); });
     CHECK(contains(packing, "got coefficient_tiles 4, protects"));
-    CHECK(contains(packing, "wanted coefficient_tiles 8, protects"));
+    CHECK(contains(packing, "target coefficient_tiles 8, protects"));
     CHECK(read<eight>(write<eight>(some_layout())) == some_layout());
     using bare = lora::reveals_adapter_rows;
     CHECK_THROWS_AS((static_cast<void>(read<tiles, bare>(good))), parameter_error);
@@ -125,16 +125,16 @@ TEST_CASE("counts and lengths that lie are refused, and no memory is taken for w
     REQUIRE(wire_fixture::get<std::uint32_t>(good, d_at) == 2048);
     REQUIRE(wire_fixture::get<std::uint32_t>(good, site_at) == 10);
     REQUIRE(wire_fixture::get<std::uint32_t>(good, rank_at) == 32);
-    CHECK(contains(refused(mode_at, 2), "got mode number 2, wanted 0 (client_held_b) or 1 (blind)"));
+    CHECK(contains(refused(mode_at, 2), "got mode number 2, expected 0 (client_held_b) or 1 (blind)"));
     CHECK(contains(refused(groups_at, 1), "bytes too many at the end"));
-    CHECK(contains(refused(groups_at, 3), "got 0 more bytes, wanted 4"));
-    CHECK(contains(refused(groups_at, most), "got 0 more bytes, wanted 4"));
-    CHECK(contains(refused(input_at, 0), "got a name of 0 bytes for an input, wanted 1 to 4096"));
+    CHECK(contains(refused(groups_at, 3), "got 0 more bytes, expected 4"));
+    CHECK(contains(refused(groups_at, most), "got 0 more bytes, expected 4"));
+    CHECK(contains(refused(input_at, 0), "got a name of 0 bytes for an input, expected 1 to 4096"));
     CHECK(contains(refused(input_at, 4097), "got a name of 4097 bytes for an input"));
-    CHECK(contains(refused(input_at, 4096), "more bytes, wanted 4096"));
+    CHECK(contains(refused(input_at, 4096), "more bytes, expected 4096"));
     CHECK(contains(refused(site_at, most), "got a name of 4294967295 bytes for a site"));
     CHECK(contains(refusal<shape_error>([&] { read_layout(with_number(good, d_at + 12, most)); }),
-                   "sites or more, wanted at most 1048576"));
+                   "sites or more, expected at most 1048576"));
     CHECK_THROWS_AS(read_layout(with_number<std::uint32_t>(good, d_at + 12, 1U << 20)), format_error);
     CHECK_THROWS_AS(read_layout(with_number<std::uint32_t>(good, d_at + 12, 3)), tensafe::error);
 }

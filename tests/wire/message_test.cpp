@@ -104,7 +104,7 @@ TEST_CASE("a body that is longer or shorter than announced is not written") {
     CHECK(refusal<shape_error>([&] {
               wire::write_message(sample_header, message,
                                   [](wire::byte_writer& to) { to.bytes(counting_body(21)); });
-          }) == "request: got 21 bytes to write, wanted at most 20");
+          }) == "request: got 21 bytes to write, expected at most 20");
     CHECK(message.empty());
 }
 
@@ -145,7 +145,7 @@ TEST_CASE("a message that is cut anywhere, or goes on, is refused") {
         const bytes message(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(length));
         CHECK(why_refused(message) ==
               (length < 48
-                   ? "message: got " + std::to_string(length) + " bytes, wanted at least 48 for its header"
+                   ? "message: got " + std::to_string(length) + " bytes, expected at least 48 for its header"
                    : "request: its header announces a body of 20 bytes and 4 of checksum, got " +
                          std::to_string(length - 48) + " bytes behind the header"));
     }
@@ -179,10 +179,10 @@ TEST_CASE("announced lengths that are absurd are refused, whatever they wrap aro
 TEST_CASE("a message of another kind is refused, and both kinds are named") {
     const bytes message = sample();
     CHECK(refusal<format_error>([&] { wire::open_frame(message, kind::reply, own_ids); }) ==
-          "message: got a request, wanted a reply");
+          "message: got a request, expected a reply");
     bytes changed = message;
-    changed[5] = static_cast<std::uint8_t>(kind::zero_key);
-    CHECK(why_refused(resealed(changed)) == "message: got a zero key, wanted a request");
+    changed[5] = static_cast<std::uint8_t>(kind::rerandomization_key);
+    CHECK(why_refused(resealed(changed)) == "message: got a re-randomization key, expected a request");
 }
 
 TEST_CASE("a message of another parameter set is refused, and both sets are named") {
@@ -190,24 +190,24 @@ TEST_CASE("a message of another parameter set is refused, and both sets are name
     const std::string other = wire::set_name<other_scale>();
     CHECK(refusal<parameter_error>([] { wire::open_message<other_scale>(sample(), kind::request); }) ==
           "request: parameter set: got an unknown parameter set (id " +
-              wire::identifier_text(wire::set_id<P>) + "), wanted " + other);
+              wire::identifier_text(wire::set_id<P>) + "), expected " + other);
     bytes message = sample();
     put(message, 8, wire::set_id<ckks::private_n4096>);
     CHECK(why_refused<parameter_error>(resealed(message)) ==
           "request: parameter set: got private_n4096 (N = 4096, primes of 45 and 44 bits, scale 2^40, id "
-          "0x6853e9e85ab70bf0), wanted " +
+          "0x6853e9e85ab70bf0), expected " +
               own);
 }
 
 TEST_CASE("a message of another packing or protection is refused") {
     CHECK(refusal<parameter_error>([] { wire::open_message<P>(sample(), kind::request); }) ==
-          "request: packing and protection: got scheme id 0x0000000000007777, wanted scheme id "
+          "request: packing and protection: got scheme id 0x0000000000007777, expected scheme id "
           "0x0000000000000000");
     wire::wanted_ids other = own_ids;
     other.scheme = 0x10;
     other.scheme_text = [](std::uint64_t id) { return "<" + std::to_string(id) + ">"; };
     CHECK(refusal<parameter_error>([&] { wire::open_frame(sample(), kind::request, other); }) ==
-          "request: packing and protection: got <30583>, wanted <16>");
+          "request: packing and protection: got <30583>, expected <16>");
 }
 
 TEST_CASE("a message of a parameter set is refused where none belongs") {
@@ -215,7 +215,7 @@ TEST_CASE("a message of a parameter set is refused where none belongs") {
     put(message, 8, wire::set_id<ckks::private_n4096>);
     CHECK(refusal<parameter_error>([&] { wire::open_frame(resealed(message), kind::request, {}); }) ==
           "request: parameter set: got private_n4096 (N = 4096, primes of 45 and 44 bits, scale 2^40, id "
-          "0x6853e9e85ab70bf0), wanted none");
+          "0x6853e9e85ab70bf0), expected none");
 }
 
 TEST_CASE("what is checked first is told first") {
@@ -234,7 +234,7 @@ TEST_CASE("what is checked first is told first") {
     with_header(32, std::uint64_t{1});
     CHECK(why_refused(message).find("announces a body of 1 bytes") != std::string::npos);
     with_header(5, std::uint8_t{17});
-    CHECK(why_refused(message) == "message: got a reply, wanted a request");
+    CHECK(why_refused(message) == "message: got a reply, expected a request");
     with_header(6, std::uint16_t{1});
     CHECK(why_refused(message).find("bytes 6 and 7") != std::string::npos);
     with_header(5, std::uint8_t{99});

@@ -46,13 +46,13 @@ TEST_CASE("a public key that is malformed is refused") {
     const bytes good = wire::write_public_key(public_key());
     bytes message = good;
     put(message, 48, std::uint32_t{0});
-    CHECK(why_refused(message) == "public key: level: got 0, wanted 1");
+    CHECK(why_refused(message) == "public key: level: got 0, expected 1");
     message = good;
     message[59] = 2;
     CHECK(why_refused(message).starts_with("public key: bytes 4 to 11 of its body: got "));
     message = good;
     std::fill(message.begin() + 92, message.end(), std::uint8_t{0});
-    CHECK(why_refused(message) == "public key: b, limb 0: every residue is 0, wanted random ones");
+    CHECK(why_refused(message) == "public key: b, limb 0: every residue is 0, expected random ones");
     std::fill(message.begin() + 92, message.end(), std::uint8_t{0xFF});
     CHECK(why_refused(message).starts_with("public key: b, limb 0: got a residue 35184372088831"));
     for (const std::size_t size : {std::size_t{52}, std::size_t{64}, good.size() - 1, good.size() + 1}) {
@@ -65,8 +65,8 @@ TEST_CASE("a public key that is malformed is refused") {
 
 TEST_CASE("a message of another kind or set is no public key") {
     bytes message = wire::write_public_key(public_key());
-    message[5] = static_cast<std::uint8_t>(wire::kind::zero_key);
-    CHECK(why_refused(message) == "message: got a zero key, wanted a public key");
+    message[5] = static_cast<std::uint8_t>(wire::kind::rerandomization_key);
+    CHECK(why_refused(message) == "message: got a re-randomization key, expected a public key");
     message = wire::write_public_key(public_key());
     put(message, 8, wire::set_id<other_scale>);
     CHECK(refusal<parameter_error>([&] {
@@ -74,5 +74,5 @@ TEST_CASE("a message of another kind or set is no public key") {
           }).starts_with("public key: parameter set: got an unknown parameter set"));
     ckks::public_key<P> empty(counting_seed(8), {});
     CHECK(refusal<parameter_error>([&] { wire::write_public_key(empty); }) ==
-          "public key: b, limb 0: every residue is 0, wanted random ones");
+          "public key: b, limb 0: every residue is 0, expected random ones");
 }

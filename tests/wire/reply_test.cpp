@@ -115,15 +115,15 @@ TEST_CASE("a reply that is cut, lengthened or changed by one bit is refused") {
 TEST_CASE("a reply to something else is refused and both are named") {
     const byte_vector good = wire::write_reply(some_reply(of_six, 1, 1));
     CHECK(refusal<shape_error>([&] { reader(plan<tiles, protects>(7, 300, 1))(good); }) ==
-          "read_reply: got a reply for a 6 x 300 matrix and 1 hidden states, wanted a 7 x 300 matrix and 1 "
+          "read_reply: got a reply for a 6 x 300 matrix and 1 hidden states, expected a 7 x 300 matrix and 1 "
           "hidden "
           "states");
     const auto batch = plan<columns, protects>(2, 3, 1);
     const byte_vector of_five = wire::write_reply(some_reply(batch, 5, 1));
     CHECK(contains(refusal<shape_error>([&] { reader(batch, 4)(of_five); }),
-                   "and 5 hidden states, wanted a 2 x 3 matrix and 4 hidden states"));
+                   "and 5 hidden states, expected a 2 x 3 matrix and 4 hidden states"));
     for (const std::size_t tokens : {std::size_t{0}, std::size_t{1025}}) {
-        CHECK(contains(refusal<shape_error>([&] { reader(batch, tokens)(of_five); }), "wanted 1 to 1024"));
+        CHECK(contains(refusal<shape_error>([&] { reader(batch, tokens)(of_five); }), "expected 1 to 1024"));
     }
     constexpr auto most = std::numeric_limits<std::uint32_t>::max();
     for (const std::size_t at : {48U, 52U, 56U}) {
@@ -141,19 +141,19 @@ TEST_CASE("a reply of another packing or protection is refused and both are name
         "rigorous, precision 0.00012 (scheme id 0x";
     const std::string of_bare = message(bare_of_six);
     CHECK(of_bare.starts_with(got));
-    CHECK(contains(of_bare, "wanted coefficient_tiles 4, reveals_adapter_rows, rigorous, precision 0.00012"));
+    CHECK(contains(of_bare, "target coefficient_tiles 4, reveals_adapter_rows, rigorous, precision 0.00012"));
     CHECK(contains(message(plan<tiles, narrow>(6, 300, 1)),
-                   "wanted coefficient_tiles 4, protects_adapter_rows, calibrated 5, precision 0.00027"));
-    CHECK(contains(message(plan<columns, protects>(6, 300, 1)), "wanted column_batched, protects"));
+                   "target coefficient_tiles 4, protects_adapter_rows, calibrated 5, precision 0.00027"));
+    CHECK(contains(message(plan<columns, protects>(6, 300, 1)), "expected column_batched, protects"));
     CHECK(contains(message(plan<lora::coefficient_tiles<8>, protects>(6, 300, 1)),
-                   "wanted coefficient_tiles 8, protects"));
+                   "target coefficient_tiles 8, protects"));
     const byte_vector unknown = with_number<std::uint64_t>(good, 16, 0x99);
     CHECK(contains(refusal<parameter_error>([&] { reader(of_six)(unknown); }),
-                   "got an unknown packing and protection (scheme id 0x0000000000000099), wanted coeff"));
+                   "got an unknown packing and protection (scheme id 0x0000000000000099), expected coeff"));
     byte_vector request = good;
     request[5] = 16;
     CHECK(refusal<format_error>([&] { reader(of_six)(wire_fixture::sealed(request)); }) ==
-          "message: got a request, wanted a reply");
+          "message: got a request, expected a reply");
     CHECK(contains(refusal<parameter_error>([&] {
                        reader(of_six)(with_number<std::uint64_t>(good, 8, wire::set_id<ckks::private_n4096>));
                    }),
@@ -229,7 +229,7 @@ TEST_CASE("what no reader takes is not written") {
     auto r = some_reply(bare_of_six, 1, 1);
     r.outputs[1].c0[1] = tensafe::memory::buffer<word>(5);
     CHECK(contains(refusal<shape_error>([&] { static_cast<void>(wire::write_reply(r)); }),
-                   "got a limb of 5 coefficients, wanted 4"));
+                   "got a limb of 5 coefficients, expected 4"));
     r = some_reply(bare_of_six, 1, 1);
     static_cast<void>(std::move(r.outputs[0].c1).take());
     CHECK_THROWS_AS(static_cast<void>(wire::write_reply(r)), shape_error);

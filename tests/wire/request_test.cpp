@@ -106,12 +106,12 @@ TEST_CASE("a request for another layout is refused and both are named") {
     const auto message_for = [&](const byte_vector& message, const auto& l) {
         return refusal<shape_error>([&] { static_cast<void>(wire::read_request(message, l)); });
     };
-    CHECK(
-        message_for(good, tile_plan(6, 301, 1)) ==
-        "read_request: got a request of 1 hidden states of 300 entries, 256 in a ciphertext, wanted 1 hidden "
-        "states of 301 entries, 256 in a ciphertext");
+    CHECK(message_for(good, tile_plan(6, 301, 1)) ==
+          "read_request: got a request of 1 hidden states of 300 entries, 256 in a ciphertext, expected 1 "
+          "hidden "
+          "states of 301 entries, 256 in a ciphertext");
     CHECK(contains(message_for(write<columns>(some_request(of_300, 1, 1)), column_plan(6, 300, 1)),
-                   "wanted 1 to 1024 hidden states of 300 entries, 1 in a ciphertext"));
+                   "expected 1 to 1024 hidden states of 300 entries, 1 in a ciphertext"));
 }
 
 TEST_CASE("a request for another packing or protection is refused and both are named") {
@@ -122,11 +122,11 @@ TEST_CASE("a request for another packing or protection is refused and both are n
     const std::string eight =
         message_for(lora::packing_plan<small, lora::coefficient_tiles<8>, protects>(6, 300, 1));
     CHECK(contains(eight, "request: packing and protection: got coefficient_tiles 4, protects_adapter_rows"));
-    CHECK(contains(eight, "wanted coefficient_tiles 8, protects_adapter_rows"));
-    CHECK(contains(message_for(column_plan(6, 300, 1)), "wanted column_batched, protects"));
+    CHECK(contains(eight, "target coefficient_tiles 8, protects_adapter_rows"));
+    CHECK(contains(message_for(column_plan(6, 300, 1)), "expected column_batched, protects"));
     // The same length and shape: nothing else would tell.
     CHECK(contains(message_for(lora::packing_plan<small, tiles, bare>(6, 300, 1)),
-                   "wanted coefficient_tiles 4, reveals_adapter_rows"));
+                   "target coefficient_tiles 4, reveals_adapter_rows"));
 }
 
 TEST_CASE("shapes that lie are refused before memory is taken for them") {
@@ -166,11 +166,11 @@ TEST_CASE("a message of another kind, set or scheme is refused and both are name
     byte_vector other = good;
     other[5] = 17;
     CHECK(refusal<format_error>([&] { reader(of_300)(wire_fixture::sealed(other)); }) ==
-          "message: got a reply, wanted a request");
+          "message: got a reply, expected a request");
     const std::string set = refusal<parameter_error>(
         [&] { reader(of_300)(with_number<std::uint64_t>(good, 8, wire::set_id<ckks::private_n4096>)); });
     CHECK(contains(set, "got private_n4096 (N = 4096, primes of 45 and 44 bits"));
-    CHECK(contains(set, "wanted a parameter set without a name (N = 1024, primes of 45 and 44 bits"));
+    CHECK(contains(set, "expected a parameter set without a name (N = 1024, primes of 45 and 44 bits"));
     CHECK_THROWS_AS(reader(of_300)(with_number<std::uint64_t>(good, 16, 1)), parameter_error);
 }
 
@@ -199,7 +199,7 @@ TEST_CASE("what no reader takes is not written") {
     auto r = some_request(of_300, 1, 1);
     r.inputs[1].pop_back();
     CHECK(contains(refusal<shape_error>([&] { static_cast<void>(write(r)); }),
-                   "got a ciphertext of 11391 bytes, wanted 11392"));
+                   "got a ciphertext of 11391 bytes, expected 11392"));
     r = some_request(of_300, 1, 1);
     r.d = std::size_t{1} << 32;
     CHECK(contains(refusal<parameter_error>([&] { static_cast<void>(write(r)); }), "got 4294967296 for d"));

@@ -78,11 +78,11 @@ TEST_CASE("a residue that is not below its prime is refused wherever it is") {
                 poly p = polynomial<1>(51);
                 (limb == 0 ? p.limb<0>() : p.limb<1>())[at] = bad;
                 const bytes written = packed(p);
-                wire::byte_reader from(written, "zero key");
+                wire::byte_reader from(written, "re-randomization key");
                 poly back;
                 CHECK(refusal<format_error>([&] { wire::read_polynomial(from, "b", back); }) ==
-                      "zero key: b, limb " + std::to_string(limb) + ": got a residue " + std::to_string(bad) +
-                          ", wanted all below its prime " + std::to_string(q));
+                      "re-randomization key: b, limb " + std::to_string(limb) + ": got a residue " +
+                          std::to_string(bad) + ", expected all below its prime " + std::to_string(q));
             }
         }
     }

@@ -3,7 +3,7 @@
 #include <tensafe/ckks/ciphertext.hpp>
 #include <tensafe/ckks/keys.hpp>
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/ckks/zero.hpp>
+#include <tensafe/ckks/rerandomization.hpp>
 #include <tensafe/memory/buffer.hpp>
 #include <tensafe/random/seed.hpp>
 #include <tensafe/random/stream_domain.hpp>
@@ -56,7 +56,7 @@ inline ckks::public_key<P> public_key() {
     return {counting_seed(8), polynomial<1>(9)};
 }
 template <int Level>
-ckks::zero_key<P, Level> zero_key() {
+ckks::rerandomization_key<P, Level> rerandomization_key() {
     return {counting_seed(1), polynomial<Level>(2), counting_seed(3)};
 }
 template <int Level>

@@ -84,11 +84,11 @@ TEST_CASE("a scheme is named in words, and one that is not known by its id") {
 TEST_CASE("the rules of budgets are those that the number in a scheme id stands for") {
     // None of this travels, and both ends must compute it alike: when a line fails, raise wire::budget_rules.
     REQUIRE(wire::budget_rules == 1);
-    const auto check = [](const lora::reply_budget& b, double weight_norm, int reply_bits, int check_bits,
+    const auto check = [](const lora::reply_budget& b, double weight_norm, int reply_bits, int checksum_bits,
                           double range_bits) {
         CHECK(b.weight_norm == weight_norm);
         CHECK(b.reply_bits == reply_bits);
-        CHECK(b.check_bits == check_bits);
+        CHECK(b.checksum_bits == checksum_bits);
         CHECK(std::fabs(std::log2(b.range) - range_bits) < 1e-4);
     };
     using P = ckks::private_n4096;

@@ -36,8 +36,8 @@ template <class Word>
 std::vector<std::uint8_t> packed(std::mt19937_64& generator, std::size_t count, int bits, word below) {
     std::vector<Word> values(count);
     std::generate(values.begin(), values.end(), [&] { return static_cast<Word>(generator() % below); });
-    std::vector<std::uint8_t> result(tensafe::wire::packed_bytes(count, bits));
-    tensafe::wire::pack_bits(std::span<const Word>(values), bits, std::span(result));
+    std::vector<std::uint8_t> result(tensafe::memory::packed_bytes(count, bits));
+    tensafe::memory::pack_bits(std::span<const Word>(values), bits, std::span(result));
     return result;
 }
 
@@ -77,7 +77,7 @@ lora::reply<small, Packing, Protection> some_reply(const lora::packing_plan<smal
             auto& product = r.outputs[o];
             tensafe::rns::for_each_limb<small::basis>([&]<int I>() {
                 constexpr word q = small::basis::prime<I>;
-                product.c0[I] = tensafe::memory::buffer<word>(l.folded());
+                product.c0[I] = tensafe::memory::buffer<word>(l.subring_degree());
                 std::generate(product.c0[I].begin(), product.c0[I].end(), [&] { return generator() % q; });
                 const auto c1 = product.c1.template limb<I>();
                 std::generate(c1.begin(), c1.end(), [&] { return generator() % q; });

@@ -17,7 +17,6 @@
 namespace wire = tensafe::wire;
 namespace lora = tensafe::lora;
 namespace ckks = tensafe::ckks;
-using tensafe::exec::host;
 
 namespace {
 
@@ -30,13 +29,13 @@ TEST_CASE("what is decrypted after a way over the wire is what is decrypted with
     const lora::server<small> s(random_matrix(6, d, 1));
     lora::client<small> client;
     const auto nonce = tensafe::random::fresh_seed();
-    const auto key = client.zero_key(nonce);
+    const auto key = client.rerandomization_key(nonce);
     // The same floods and zeros each time: two answers to one request are then equal.
     const auto answer = [&](const lora::request<small>& r) {
         lora::server<small>::workspace work;
         work.generator = tensafe::random::generator(tensafe::random::seed{{1}});
-        lora::zero_pool<small> zeros(nonce, key, s.layout().fold_log_n(),
-                                     tensafe::random::generator(tensafe::random::seed{{2}}));
+        lora::rerandomization_pool<small> zeros(nonce, key, s.layout().subring_log_n(),
+                                                tensafe::random::generator(tensafe::random::seed{{2}}));
         lora::server<small>::reply_type reply;
         s.apply(r, zeros, work, reply);
         return reply;

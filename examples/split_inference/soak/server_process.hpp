@@ -15,14 +15,12 @@
 #include <sched.h>
 #include <sstream>
 #include <string>
-#include <string_view>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
-#include <utility>
 #include <vector>
 
 #include "check.hpp"
@@ -88,7 +86,9 @@ class server_process {
         require(process_ >= 0, "fork", std::strerror(errno), "a process");
         if (process_ == 0) {  // only what is safe between fork and exec
             ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-            ::signal(SIGPIPE, SIG_DFL);  // this program ignores it; the server must not be helped by that
+            // What this program or its parent ignores must not help the server.
+            ::signal(SIGPIPE, SIG_DFL);
+            ::signal(SIGXFSZ, SIG_DFL);
             ::dup2(out[1], STDOUT_FILENO);
             ::dup2(log[1], STDERR_FILENO);
             if (how.private_disk_kb > 0 &&
@@ -213,7 +213,7 @@ class server_process {
         }
         request += "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
         to.send(request);
-        const std::string all = to.receive_all(raw_connection::patience);
+        const std::string all = to.receive_all();
         http_answer result;
         if (all.rfind("HTTP/1.1 ", 0) == 0) {
             result.status = std::atoi(all.c_str() + 9);

@@ -45,7 +45,7 @@ class barrett : public word_representation {
         return arith::reduce<1>(modulus_, reduce_wide(x)).value;
     }
 
-    /// x mod q in [0, q) for any 128-bit x: the upper word is folded in with 2^64 mod q first.
+    /// x mod q in [0, q) for any 128-bit x: the upper word is trace in with 2^64 mod q first.
     TENSAFE_HOST_DEVICE constexpr word reduce_any(wide x) const noexcept {
         const word q = modulus_.value();
         const word upper = reduce_fully(high_word(x));

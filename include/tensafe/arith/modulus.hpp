@@ -39,7 +39,7 @@ class runtime_modulus {
     constexpr explicit runtime_modulus(word q) : value_(q) {
         if (std::bit_width(q) != Bits || q % 2 == 0) {
             throw parameter_error("runtime_modulus: got " + std::to_string(q) +
-                                  ", wanted an odd modulus of " + std::to_string(Bits) + " bits");
+                                  ", expected an odd modulus of " + std::to_string(Bits) + " bits");
         }
     }
 

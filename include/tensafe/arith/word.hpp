@@ -63,7 +63,7 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE std::int64_t multiply_add_signed(std::int32_t
 
 /// x, of which the compiler knows nothing on the device: what depends on it is computed once more rather than
 /// kept in registers that are short.
-TENSAFE_HOST_DEVICE TENSAFE_INLINE int computed_again(int x) noexcept {
+TENSAFE_HOST_DEVICE TENSAFE_INLINE int rematerialized(int x) noexcept {
 #if defined(__CUDA_ARCH__)
     asm volatile("" : "+r"(x));
 #endif

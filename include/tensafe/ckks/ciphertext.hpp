@@ -47,16 +47,16 @@ struct seeded_ciphertext {
 
 /// The uniform half c1 of a seeded encryption.
 template <parameter_set P, int Level>
-void expand_c1(exec::host, const seeded_ciphertext<P, Level>& c,
+void expand_c1(const seeded_ciphertext<P, Level>& c,
                rns::poly<typename P::template basis_at<Level>, rns::evaluation_form>& c1) noexcept {
     expand_uniform(c.seed, random::stream_domain::uplink, c1);
 }
 
 /// The whole ciphertext.
 template <parameter_set P, int Level>
-ciphertext<P, Level> expand(exec::host where, seeded_ciphertext<P, Level> c) {
+ciphertext<P, Level> expand(seeded_ciphertext<P, Level> c) {
     rns::poly<typename P::template basis_at<Level>, rns::evaluation_form> c1(memory::uninitialized);
-    expand_c1(where, c, c1);
+    expand_c1(c, c1);
     return {std::move(c.c0), std::move(c1), c.scale};
 }
 

@@ -6,9 +6,11 @@
 #include <tensafe/random/generator.hpp>
 #include <tensafe/rns/limb.hpp>
 
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 namespace tensafe::ckks {
 
@@ -25,7 +27,7 @@ struct encryption_workspace {
 /// @pre no other encryption under any key has used these lanes of the seed
 template <parameter_set P, class Basis>
 rns::secret_poly<Basis, rns::evaluation_form> encrypt_c0(
-    exec::host where, const secret_key<P>& key, rns::secret_poly<Basis, rns::coefficient_form> message,
+    const secret_key<P>& key, rns::secret_poly<Basis, rns::coefficient_form> message,
     random::generator& generator, const random::seed& seed, std::uint32_t first_lane,
     encryption_workspace<P>& work) {
     random::seed error_seed = generator.next_seed();
@@ -33,7 +35,7 @@ rns::secret_poly<Basis, rns::evaluation_form> encrypt_c0(
     random::sample_centred_binomial(error_seed, random::stream_domain::error, 0, work.error.span());
     add_small(work.error.span(), message);
     memory::wipe(work.error.data(), work.error.size());
-    auto hidden = rns::forward(where, std::move(message));
+    auto hidden = rns::forward(std::move(message));
     rns::for_each_limb<Basis>([&]<int I>() {
         constexpr arith::word q = Basis::template prime<I>;
         random::sample_uniform(seed, random::stream_domain::uplink,
@@ -47,13 +49,13 @@ rns::secret_poly<Basis, rns::evaluation_form> encrypt_c0(
 
 /// Secret-key encryption with a seed of its own. Every call takes two fresh seeds.
 template <parameter_set P, int Level>
-seeded_ciphertext<P, Level> encrypt(exec::host where, const secret_key<P>& key,
+seeded_ciphertext<P, Level> encrypt(const secret_key<P>& key,
                                     plaintext<P, rns::coefficient_form, Level> message,
                                     random::generator& generator) {
     const double scale = message.scale;
     const random::seed seed = generator.next_seed();
     encryption_workspace<P> work;
-    auto c0 = encrypt_c0(where, key, std::move(message.value), generator, seed, 0, work);
+    auto c0 = encrypt_c0(key, std::move(message.value), generator, seed, 0, work);
     return {rns::poly<typename P::template basis_at<Level>, rns::evaluation_form>(
                 std::move(c0).take().declassify()),
             seed, scale};
@@ -61,8 +63,7 @@ seeded_ciphertext<P, Level> encrypt(exec::host where, const secret_key<P>& key,
 
 /// Public-key encryption: (b*v + e0 + m, a*v + e1) with a fresh ternary v. Every call takes one fresh seed.
 template <parameter_set P, int Level>
-ciphertext<P, Level> encrypt(exec::host where, const public_key<P>& key,
-                             plaintext<P, rns::coefficient_form, Level> message,
+ciphertext<P, Level> encrypt(const public_key<P>& key, plaintext<P, rns::coefficient_form, Level> message,
                              random::generator& generator) {
     using basis = typename P::template basis_at<Level>;
     using secret = rns::secret_poly<basis, rns::coefficient_form>;
@@ -72,7 +73,7 @@ ciphertext<P, Level> encrypt(exec::host where, const public_key<P>& key,
     memory::secret_buffer<std::int8_t> small(P::degree, memory::uninitialized);
     const auto forward_of_small = [&](secret p) {
         add_small(small.span(), p);
-        return rns::forward(where, std::move(p));
+        return rns::forward(std::move(p));
     };
     random::sample_ternary(seed, random::stream_domain::zero, 0, small.span());
     const auto v = forward_of_small({});
@@ -93,14 +94,13 @@ ciphertext<P, Level> encrypt(exec::host where, const public_key<P>& key,
 }
 
 template <class Key, parameter_set P, class F, int L>
-void encrypt(exec::host, const Key&, plaintext<P, F, L>, random::generator&) = delete;  // inverse() it first
+void encrypt(const Key&, plaintext<P, F, L>, random::generator&) = delete;  // inverse() it first
 
 /// c0 + c1*s: the message with its noise, at the ciphertext's scale. Whoever publishes decrypted values
 /// publishes their noise, and with enough of it the key: keep them, or flood them first (Li and Micciancio,
 /// 2021).
 template <parameter_set P, int Level>
-plaintext<P, rns::evaluation_form, Level> decrypt(exec::host, const secret_key<P>& key,
-                                                  const ciphertext<P, Level>& c) {
+plaintext<P, rns::evaluation_form, Level> decrypt(const secret_key<P>& key, const ciphertext<P, Level>& c) {
     using basis = typename P::template basis_at<Level>;
     plaintext<P, rns::evaluation_form, Level> result{
         rns::secret_poly<basis, rns::evaluation_form>(memory::uninitialized), c.scale};
@@ -110,6 +110,12 @@ plaintext<P, rns::evaluation_form, Level> decrypt(exec::host, const secret_key<P
                                 key.value().template limb<I>(), c.c0.template limb<I>());
     });
     return result;
+}
+
+/// The N/2 slots of a ciphertext: decrypt, inverse and decode_slots in one call.
+template <parameter_set P, int Level>
+std::vector<std::complex<double>> decrypt_slots(const secret_key<P>& key, const ciphertext<P, Level>& c) {
+    return decode_slots(inverse(decrypt(key, c)));
 }
 
 }  // namespace tensafe::ckks

@@ -2,7 +2,7 @@
 
 #include <tensafe/ckks/ciphertext.hpp>
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/ckks/ternary_window.hpp>
+#include <tensafe/ckks/toeplitz_row.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/random/generator.hpp>
 #include <tensafe/random/samplers.hpp>
@@ -53,7 +53,7 @@ class secret_key {
 
     const rns::secret_poly<typename P::basis, rns::evaluation_form>& value() const noexcept { return value_; }
     /// For single coefficients of products with it.
-    const ternary_window& window() const noexcept { return window_; }
+    const toeplitz_row& window() const noexcept { return window_; }
 
   private:
     using form = rns::secret_poly<typename P::basis, rns::evaluation_form>;
@@ -64,7 +64,7 @@ class secret_key {
             any |= byte;
         }
         if (any == 0) {
-            throw parameter_error("secret_key: got a seed of zeros, wanted 32 secret bytes");
+            throw parameter_error("secret_key: got a seed of zeros, expected 32 secret bytes");
         }
         return seed;
     }
@@ -83,7 +83,7 @@ class secret_key {
     static form lift(std::span<const std::int8_t> ternary) {
         if (ternary.size() != P::degree) {
             throw shape_error("secret_key: got " + std::to_string(ternary.size()) +
-                              " coefficients, wanted N = " + std::to_string(P::degree));
+                              " coefficients, expected N = " + std::to_string(P::degree));
         }
         bool valid = true;
         for (const std::int8_t t : ternary) {
@@ -94,11 +94,11 @@ class secret_key {
         }
         rns::secret_poly<typename P::basis, rns::coefficient_form> s;
         add_small(ternary, s);
-        return rns::forward(exec::host{}, std::move(s));
+        return rns::forward(std::move(s));
     }
 
     form value_;
-    ternary_window window_;
+    toeplitz_row window_;
 };
 
 namespace detail {
@@ -114,8 +114,8 @@ rns::poly<Basis, rns::evaluation_form> expand_public_key(const random::seed& see
 /// b = e - a*s: the other half, public, with a fresh error. Takes one fresh seed.
 template <int Level, parameter_set P>
 rns::poly<typename P::template basis_at<Level>, rns::evaluation_form> hide_with_error(
-    exec::host where, const rns::poly<typename P::template basis_at<Level>, rns::evaluation_form>& a,
-    const secret_key<P>& s, random::generator& generator) {
+    const rns::poly<typename P::template basis_at<Level>, rns::evaluation_form>& a, const secret_key<P>& s,
+    random::generator& generator) {
     using basis = typename P::template basis_at<Level>;
     random::seed seed = generator.next_seed();
     memory::wipe_guard guard(seed);
@@ -124,7 +124,7 @@ rns::poly<typename P::template basis_at<Level>, rns::evaluation_form> hide_with_
     rns::secret_poly<basis, rns::coefficient_form> e;
     add_small(error.span(), e);
     // a is public, so a*s without the error is as secret as s: it is never written down.
-    auto b = rns::forward(where, std::move(e));
+    auto b = rns::forward(std::move(e));
     rns::for_each_limb<basis>([&]<int I>() {
         rns::limb::subtract_product(rns::variable_arithmetic<basis::template prime<I>>, b.template limb<I>(),
                                     a.template limb<I>(), s.value().template limb<I>(), b.template limb<I>());
@@ -145,7 +145,7 @@ class public_key {
     public_key(const secret_key<P>& s, random::generator& generator)
         : seed_(generator.next_seed()),
           a_(detail::expand_public_key<typename P::basis>(seed_)),
-          b_(detail::hide_with_error<P::max_level>(exec::host{}, a_, s, generator)) {}
+          b_(detail::hide_with_error<P::max_level>(a_, s, generator)) {}
     /// A key that was sent: `a` is expanded again. wire::read_public_key makes it of bytes.
     /// @pre  each residue of b is below its prime
     public_key(const random::seed& seed, form b)

@@ -4,6 +4,7 @@
 #include <tensafe/encoding/slots.hpp>
 #include <tensafe/rns/poly.hpp>
 
+#include <algorithm>
 #include <complex>
 #include <span>
 #include <utility>
@@ -25,56 +26,74 @@ struct plaintext {
 
 /// Encodes up to N/2 complex slots.  @throws as encoding::encode_slots
 template <parameter_set P, int Level = P::max_level>
-plaintext<P, rns::coefficient_form, Level> encode_slots(exec::host where,
-                                                        std::span<const std::complex<double>> slots,
+plaintext<P, rns::coefficient_form, Level> encode_slots(std::span<const std::complex<double>> slots,
                                                         double scale = P::scale) {
     plaintext<P, rns::coefficient_form, Level> result;
     result.scale = scale;
-    encoding::encode_slots(where, slots, scale, result.value);
+    encoding::encode_slots(slots, scale, result.value);
     return result;
+}
+
+/// Encodes up to N/2 real slots: the same values with imaginary parts of zero.  @throws as above
+template <parameter_set P, int Level = P::max_level>
+plaintext<P, rns::coefficient_form, Level> encode_slots(std::span<const double> slots,
+                                                        double scale = P::scale) {
+    memory::secret_buffer<std::complex<double>> values(slots.size(), memory::uninitialized);
+    std::copy(slots.begin(), slots.end(), values.begin());
+    return encode_slots<P, Level>(std::span<const std::complex<double>>(values.span()), scale);
+}
+
+/// One real number in every slot, ready for a sum or a product: a constant polynomial, which is its own
+/// evaluation form. No NTT.  @throws as encoding::encode_coefficients
+template <parameter_set P, int Level = P::max_level>
+plaintext<P, rns::evaluation_form, Level> encode_constant(double value, double scale = P::scale) {
+    plaintext<P, rns::coefficient_form, Level> constant;
+    encoding::encode_coefficients(std::span<const double>(&value, 1), scale, constant.value);
+    rns::for_each_limb<typename P::template basis_at<Level>>([&]<int I>() {
+        const auto limb = constant.value.template limb<I>();
+        std::fill(limb.begin(), limb.end(), limb[0]);
+    });
+    return {rns::secret_poly<typename P::template basis_at<Level>, rns::evaluation_form>(
+                std::move(constant.value).take()),
+            scale};
 }
 
 /// Encodes up to N coefficients.  @throws as encoding::encode_coefficients
 template <parameter_set P, int Level = P::max_level>
-plaintext<P, rns::coefficient_form, Level> encode_coefficients(exec::host where,
-                                                               std::span<const double> coefficients,
+plaintext<P, rns::coefficient_form, Level> encode_coefficients(std::span<const double> coefficients,
                                                                double scale = P::scale) {
     plaintext<P, rns::coefficient_form, Level> result;
     result.scale = scale;
-    encoding::encode_coefficients(where, coefficients, scale, result.value);
+    encoding::encode_coefficients(coefficients, scale, result.value);
     return result;
 }
 
 /// The N/2 slots of a plaintext.
 template <parameter_set P, int Level>
-std::vector<std::complex<double>> decode_slots(exec::host where,
-                                               const plaintext<P, rns::coefficient_form, Level>& p) {
+std::vector<std::complex<double>> decode_slots(const plaintext<P, rns::coefficient_form, Level>& p) {
     std::vector<std::complex<double>> slots(P::slots);
-    encoding::decode_slots(where, p.value, p.scale, std::span(slots));
+    encoding::decode_slots(p.value, p.scale, std::span(slots));
     return slots;
 }
 
 /// The N coefficients of a plaintext.
 template <parameter_set P, int Level>
-std::vector<double> decode_coefficients(exec::host where,
-                                        const plaintext<P, rns::coefficient_form, Level>& p) {
+std::vector<double> decode_coefficients(const plaintext<P, rns::coefficient_form, Level>& p) {
     std::vector<double> coefficients(P::degree);
-    encoding::decode_coefficients(where, p.value, p.scale, std::span(coefficients));
+    encoding::decode_coefficients(p.value, p.scale, std::span(coefficients));
     return coefficients;
 }
 
 /// To evaluation form; the memory is reused.
 template <parameter_set P, int Level>
-plaintext<P, rns::evaluation_form, Level> forward(exec::host where,
-                                                  plaintext<P, rns::coefficient_form, Level> p) {
-    return {rns::forward(where, std::move(p.value)), p.scale};
+plaintext<P, rns::evaluation_form, Level> forward(plaintext<P, rns::coefficient_form, Level> p) {
+    return {rns::forward(std::move(p.value)), p.scale};
 }
 
 /// To coefficient form; the memory is reused.
 template <parameter_set P, int Level>
-plaintext<P, rns::coefficient_form, Level> inverse(exec::host where,
-                                                   plaintext<P, rns::evaluation_form, Level> p) {
-    return {rns::inverse(where, std::move(p.value)), p.scale};
+plaintext<P, rns::coefficient_form, Level> inverse(plaintext<P, rns::evaluation_form, Level> p) {
+    return {rns::inverse(std::move(p.value)), p.scale};
 }
 
 }  // namespace tensafe::ckks

@@ -34,7 +34,7 @@ precision_report measure_precision(std::span<const T> expected, std::span<const 
     if (expected.size() != obtained.size() || expected.empty()) {
         throw shape_error("measure_precision: got " + std::to_string(expected.size()) + " expected and " +
                           std::to_string(obtained.size()) +
-                          " obtained values, wanted equally many and at least one");
+                          " obtained values, expected equally many and at least one");
     }
     precision_report report;
     // Noise that is known in full gives a key away.

@@ -8,7 +8,7 @@
 namespace tensafe {
 
 /// Base of everything this library throws. The message says what was wrong, where, what was found and what
-/// was wanted. Errors are thrown at construction, input/output and host boundaries only; hot loops are
+/// was needed. Errors are thrown at construction, input/output and host boundaries only; hot loops are
 /// noexcept.
 class error : public std::runtime_error {
   public:

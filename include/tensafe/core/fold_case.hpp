@@ -8,10 +8,10 @@ namespace tensafe {
 
 /// ASCII letters in lower case, all other bytes as they are.
 inline std::string fold_case(std::string_view text) {
-    std::string folded(text);
-    std::transform(folded.begin(), folded.end(), folded.begin(),
+    std::string trace(text);
+    std::transform(trace.begin(), trace.end(), trace.begin(),
                    [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-    return folded;
+    return trace;
 }
 
 }  // namespace tensafe

@@ -18,7 +18,7 @@
 //
 // mu is the sensitivity (the largest distance of what two neighbours release, in the Euclidean norm) divided
 // by the noise's standard deviation: it says all about a release. All functions are thread-safe.
-namespace tensafe::privacy {
+namespace tensafe::dp {
 
 namespace detail {
 
@@ -31,14 +31,14 @@ inline void check_not_negative(const char* where, const char* what, double x) {
     if (!(x >= 0) || !std::isfinite(x)) {
         throw parameter_error(std::string(where) + ": " + what + ": got " +
                               tensafe::detail::shortest_text(x) +
-                              ", wanted a finite number that is not negative");
+                              ", expected a finite number that is not negative");
     }
 }
 
 inline void check_delta(const char* where, double delta) {
     if (!(delta > 0 && delta < 1)) {
         throw parameter_error(std::string(where) + ": delta: got " + tensafe::detail::shortest_text(delta) +
-                              ", wanted a number above 0 and below 1");
+                              ", expected a number above 0 and below 1");
     }
 }
 
@@ -73,7 +73,7 @@ inline double certain_mu(const privacy_budget& budget) noexcept {
     constexpr double down = 1 - 0x1p-30;
     const double width = std::sqrt(-2 * std::log(budget.delta));
     const double tail = 2 * (budget.epsilon / (std::sqrt(width * width + 2 * budget.epsilon) + width));
-    return tensafe::detail::next_below(down * std::max(tail, 2.5 * budget.delta));
+    return detail::next_below(down * std::max(tail, 2.5 * budget.delta));
 }
 
 }  // namespace detail
@@ -167,17 +167,17 @@ inline double gaussian_deviation(const privacy_budget& budget, double sensitivit
     if (!(sensitivity > 0) || !std::isfinite(sensitivity)) {
         throw parameter_error("gaussian_deviation: sensitivity: got " +
                               tensafe::detail::shortest_text(sensitivity) +
-                              ", wanted a positive, finite number");
+                              ", expected a positive, finite number");
     }
-    const double deviation = tensafe::detail::next_above(sensitivity / largest_mu(budget));
+    const double deviation = detail::next_above(sensitivity / largest_mu(budget));
     if (!std::isfinite(deviation)) {
         throw parameter_error("gaussian_deviation: sensitivity " +
                               tensafe::detail::shortest_text(sensitivity) + " under epsilon " +
                               tensafe::detail::shortest_text(budget.epsilon) + " and delta " +
                               tensafe::detail::shortest_text(budget.delta) +
-                              ": got a deviation beyond the largest double, wanted a larger budget");
+                              ": got a deviation beyond the largest double, expected a larger budget");
     }
     return deviation;
 }
 
-}  // namespace tensafe::privacy
+}  // namespace tensafe::dp

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace tensafe::privacy {
+namespace tensafe::dp {
 
 /// A promise of differential privacy: for any two inputs that count as neighbours, and any set S of outputs,
 /// P(output of the one in S) <= e^epsilon * P(output of the other in S) + delta. Smaller is more private.
@@ -23,15 +23,15 @@ struct privacy_budget {
     void check() const {
         if (!(epsilon > 0) || !std::isfinite(epsilon)) {
             throw parameter_error("privacy_budget: epsilon: got " + tensafe::detail::shortest_text(epsilon) +
-                                  ", wanted a positive, finite number");
+                                  ", expected a positive, finite number");
         }
         if (!(delta > 0 && delta < 1)) {
             throw parameter_error("privacy_budget: delta: got " + tensafe::detail::shortest_text(delta) +
-                                  ", wanted a number above 0 and below 1");
+                                  ", expected a number above 0 and below 1");
         }
     }
 
     friend bool operator==(const privacy_budget&, const privacy_budget&) = default;
 };
 
-}  // namespace tensafe::privacy
+}  // namespace tensafe::dp

@@ -2,7 +2,6 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/encoding/scaling.hpp>
-#include <tensafe/exec/host.hpp>
 #include <tensafe/memory/wipe.hpp>
 #include <tensafe/rns/crt.hpp>
 #include <tensafe/rns/limb.hpp>
@@ -59,7 +58,7 @@ double encoding_limit() noexcept {
 inline void check_scale(double scale) {
     if (!(scale > 0) || !std::isfinite(scale)) {
         throw parameter_error("encode: the scale is " + std::to_string(scale) +
-                              ", wanted a positive finite number");
+                              ", expected a positive finite number");
     }
 }
 
@@ -111,11 +110,11 @@ void round_coefficients(std::span<const double> scaled, std::size_t first, bool 
 ///         entry, for NaN, infinity, or |value| * scale not below Q/2 (less a relative 2^-44). `out` is
 ///         unchanged then.
 template <class Basis, class Space, class R>
-void encode_coefficients(exec::host, std::span<const double> values, double scale,
+void encode_coefficients(std::span<const double> values, double scale,
                          rns::poly<Basis, rns::coefficient_form, Space, R>& out) {
     if (values.size() > Basis::degree) {
         throw shape_error("encode_coefficients: got " + std::to_string(values.size()) +
-                          " values, wanted at most N = " + std::to_string(Basis::degree));
+                          " values, expected at most N = " + std::to_string(Basis::degree));
     }
     detail::check_scale(scale);
     const double limit = detail::encoding_limit<Basis>();
@@ -141,11 +140,11 @@ void encode_coefficients(exec::host, std::span<const double> values, double scal
 /// No allocation.
 /// @throws shape_error if values.size() > N
 template <class Basis, class Space, class R>
-void decode_coefficients(exec::host, const rns::poly<Basis, rns::coefficient_form, Space, R>& p, double scale,
+void decode_coefficients(const rns::poly<Basis, rns::coefficient_form, Space, R>& p, double scale,
                          std::span<double> values) {
     if (values.size() > Basis::degree) {
         throw shape_error("decode_coefficients: got room for " + std::to_string(values.size()) +
-                          " values, wanted at most N = " + std::to_string(Basis::degree));
+                          " values, expected at most N = " + std::to_string(Basis::degree));
     }
     // In blocks, so that the division finds its operands in cache.
     std::array<std::span<const arith::word>, static_cast<std::size_t>(Basis::limbs)> residues;

@@ -20,7 +20,7 @@ namespace detail {
 inline void check_workspace(const char* where, std::size_t size, std::size_t wanted) {
     if (size != wanted) {
         throw shape_error(std::string(where) + ": got a workspace of " + std::to_string(size) +
-                          " values, wanted N = " + std::to_string(wanted));
+                          " values, expected N = " + std::to_string(wanted));
     }
 }
 
@@ -34,12 +34,12 @@ inline void check_workspace(const char* where, std::size_t size, std::size_t wan
 ///         encoding_error, naming the entry, for NaN, infinity, or |slot| * scale not below Q/2 (less a
 ///         relative 2^-44). `out` is unchanged then.
 template <class Basis, class Space, class R>
-void encode_slots(exec::host, std::span<const std::complex<double>> slots, double scale,
+void encode_slots(std::span<const std::complex<double>> slots, double scale,
                   rns::poly<Basis, rns::coefficient_form, Space, R>& out, std::span<double> workspace) {
     constexpr std::size_t count = Basis::degree / 2;
     if (slots.size() > count) {
         throw shape_error("encode_slots: got " + std::to_string(slots.size()) +
-                          " values, wanted at most N/2 = " + std::to_string(count));
+                          " values, expected at most N/2 = " + std::to_string(count));
     }
     detail::check_workspace("encode_slots", workspace.size(), Basis::degree);
     detail::check_scale(scale);
@@ -72,10 +72,10 @@ void encode_slots(exec::host, std::span<const std::complex<double>> slots, doubl
 
 /// The same with a workspace of its own: one allocation of N values, wiped.
 template <class Basis, class Space, class R>
-void encode_slots(exec::host where, std::span<const std::complex<double>> slots, double scale,
+void encode_slots(std::span<const std::complex<double>> slots, double scale,
                   rns::poly<Basis, rns::coefficient_form, Space, R>& out) {
     memory::secret_buffer<double> workspace(Basis::degree, memory::uninitialized);
-    encode_slots(where, slots, scale, out, workspace.span());
+    encode_slots(slots, scale, out, workspace.span());
 }
 
 /// slots[j] = the polynomial's value at zeta^(5^j), coefficients centred in (-Q/2, Q/2), divided by scale. No
@@ -83,19 +83,19 @@ void encode_slots(exec::host where, std::span<const std::complex<double>> slots,
 /// @param workspace N values; holds secrets afterwards, which the caller wipes
 /// @throws shape_error if slots.size() != N/2 or workspace.size() != N
 template <class Basis, class Space, class R>
-void decode_slots(exec::host where, const rns::poly<Basis, rns::coefficient_form, Space, R>& p, double scale,
+void decode_slots(const rns::poly<Basis, rns::coefficient_form, Space, R>& p, double scale,
                   std::span<std::complex<double>> slots, std::span<double> workspace) {
     detail::check_workspace("decode_slots", workspace.size(), Basis::degree);
-    decode_coefficients(where, p, scale, workspace);
+    decode_coefficients(p, scale, workspace);
     shared_slot_transform(Basis::log_n).to_slots(workspace, slots);
 }
 
 /// The same with a workspace of its own: one allocation of N values, wiped.
 template <class Basis, class Space, class R>
-void decode_slots(exec::host where, const rns::poly<Basis, rns::coefficient_form, Space, R>& p, double scale,
+void decode_slots(const rns::poly<Basis, rns::coefficient_form, Space, R>& p, double scale,
                   std::span<std::complex<double>> slots) {
     memory::secret_buffer<double> workspace(Basis::degree, memory::uninitialized);
-    decode_slots(where, p, scale, slots, workspace.span());
+    decode_slots(p, scale, slots, workspace.span());
 }
 
 }  // namespace tensafe::encoding

@@ -86,7 +86,7 @@ inline backend active_backend() noexcept {
 inline void check_environment() {
     if (!detail::chosen_backend().from_environment) {
         throw parameter_error("TENSAFE_BACKEND: got '" + std::string(std::getenv("TENSAFE_BACKEND")) +
-                              "', wanted portable, avx2 or avx512, and one that this machine runs");
+                              "', expected portable, avx2 or avx512, and one that this machine runs");
     }
 }
 

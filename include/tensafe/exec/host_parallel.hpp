@@ -110,7 +110,7 @@ class host_parallel {
     static int resolved(int threads) {
         if (threads < 0 || threads > max_threads) {
             throw parameter_error("exec::host_parallel: got " + std::to_string(threads) +
-                                  " threads, wanted 1 to " + std::to_string(max_threads) +
+                                  " threads, expected 1 to " + std::to_string(max_threads) +
                                   ", or 0 for as many as the process may use");
         }
         return threads != 0 ? threads : std::min(available_threads(), max_threads);

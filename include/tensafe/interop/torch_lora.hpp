@@ -25,12 +25,12 @@
 #include <utility>
 #include <vector>
 
-namespace tensafe::libtorch {
+namespace tensafe::interop {
 
 /// The deltas of an encrypted adapter, from tensors to tensors: encrypts each row of x, has the request
 /// answered, and decrypts. In one process, with a lora::model_session:
 ///
-///     libtorch::encrypted_lora<params> adapter(
+///     interop::encrypted_lora<params> adapter(
 ///         client, [&](std::size_t group, const auto& request, auto& reply) {
 ///             session.apply(*server, group, request, reply);
 ///         });
@@ -63,11 +63,11 @@ class encrypted_lora {
     encrypted_lora(std::shared_ptr<client_type> client, transport carry)
         : client_(std::move(client)), carry_(std::move(carry)) {
         if (!client_) {
-            throw parameter_error("encrypted_lora: got no client, wanted a lora::model_client");
+            throw parameter_error("encrypted_lora: got no client, expected a lora::model_client");
         }
         if (!carry_) {
             throw parameter_error(
-                "encrypted_lora: got no transport, wanted a function that has requests answered");
+                "encrypted_lora: got no transport, expected a function that has requests answered");
         }
     }
 
@@ -76,29 +76,29 @@ class encrypted_lora {
 
     /// The deltas of all sites of a group, in the order of layout().groups[group].sites: x is encrypted once
     /// for q, k and v.
-    /// @param headroom  as in lora::client::encrypt, for all rows: for another try after
+    /// @param overflow margin  as in lora::client::encrypt, for all rows: for another try after
     ///                  range_exceeded_error, which tells the server something (docs/guide.md)
     /// @throws parameter_error if there is no such group; shape_error if x is not [..., d]; unsupported_error
     ///         for tensors that cannot be read, and for gradients; c10::Error if libtorch finds no memory.
     ///         Then, naming the row: encoding_error for what is no finite number and for a delta that x's
     ///         type cannot hold, range_exceeded_error if an answer passed a calibrated range; otherwise as
     ///         the transport and model_client
-    std::vector<at::Tensor> deltas(std::size_t group, const at::Tensor& x, double headroom = 1) {
-        return run(group, 0, client_->layout().at(group).sites.size(), x, headroom);
+    std::vector<at::Tensor> deltas(std::size_t group, const at::Tensor& x, double overflow_margin = 1) {
+        return run(group, 0, client_->layout().at(group).sites.size(), x, overflow_margin);
     }
 
-    /// The delta of one site. The reply holds those of its whole group: where several are wanted, `deltas`
+    /// The delta of one site. The reply holds those of its whole group: where several are needed, `deltas`
     /// costs one request instead of several.
     /// @throws parameter_error if there is no such protected site; otherwise as deltas
-    at::Tensor delta(std::string_view site, const at::Tensor& x, double headroom = 1) {
+    at::Tensor delta(std::string_view site, const at::Tensor& x, double overflow_margin = 1) {
         const lora::model_layout::place place = client_->layout().at(site);
-        return run(place.group, place.site, 1, x, headroom).front();
+        return run(place.group, place.site, 1, x, overflow_margin).front();
     }
 
   private:
     /// Of `count` sites from `first` on.
     std::vector<at::Tensor> run(std::size_t group, std::size_t first, std::size_t count, const at::Tensor& x,
-                                double headroom) {
+                                double overflow_margin) {
         const lora::model_layout::group& g = client_->layout().at(group);
         const hidden_states states(x);
         if (states.d() != g.d) {
@@ -119,7 +119,7 @@ class encrypted_lora {
         }
         const wiped_on_exit wiped{*this};
         for (std::size_t i = 0; i < states.count(); ++i) {
-            answer(group, g, states, i, headroom);
+            answer(group, g, states, i, overflow_margin);
             for (std::size_t s = 0; s < count; ++s) {
                 const std::vector<double>& delta = deltas_[first + s];
                 naming_row(i, states.count(), [&] {
@@ -133,9 +133,10 @@ class encrypted_lora {
 
     /// Makes deltas_ those of row i.
     void answer(std::size_t group, const lora::model_layout::group& g, const hidden_states& states,
-                std::size_t i, double headroom) {
+                std::size_t i, double overflow_margin) {
         lora::query<P>& query = queries_[g.d];
-        naming_row(i, states.count(), [&] { client_->encrypt(group, states.row(i, row_), query, headroom); });
+        naming_row(i, states.count(),
+                   [&] { client_->encrypt(group, states.row(i, row_), query, overflow_margin); });
         reply_type reply;  // a new one, so that nothing of an earlier answer can stay in it
         carry_(group, query.request, reply);
         naming_row(i, states.count(), [&] { client_->decrypt(group, reply, query, reading_, product_); });
@@ -189,7 +190,7 @@ class encrypted_lora {
 
 /// A linear layer with an adapter that is somewhere else: forward(x) = base(x) + delta(x).
 ///
-///     auto q = std::make_shared<libtorch::encrypted_linear>(
+///     auto q = std::make_shared<interop::encrypted_linear>(
 ///         q_proj, [&](const at::Tensor& x) { return adapter.delta("model.layers.0.self_attn.q_proj", x); });
 ///
 /// In a model, the forward of the module around it has to call it. replace_module does not do that: it
@@ -207,10 +208,10 @@ class encrypted_linear : public torch::nn::Module {
     encrypted_linear(torch::nn::Linear layer, delta_function delta)
         : torch::nn::Module("encrypted_linear"), base(nullptr), delta_(std::move(delta)) {
         if (layer.is_empty()) {
-            throw parameter_error("encrypted_linear: got no layer, wanted a torch::nn::Linear");
+            throw parameter_error("encrypted_linear: got no layer, expected a torch::nn::Linear");
         }
         if (!delta_) {
-            throw parameter_error("encrypted_linear: got no delta, wanted a function of x");
+            throw parameter_error("encrypted_linear: got no delta, expected a function of x");
         }
         base = register_module("base", std::move(layer));
     }
@@ -226,18 +227,18 @@ class encrypted_linear : public torch::nn::Module {
         if (!delta.defined() || delta.sizes() != result.sizes()) {
             throw shape_error("encrypted_linear: got a delta of shape " +
                               (delta.defined() ? detail::shape_text(delta.sizes()) : std::string("none")) +
-                              ", wanted " + detail::shape_text(result.sizes()) + " as the layer gives");
+                              ", expected " + detail::shape_text(result.sizes()) + " as the layer gives");
         }
         if (delta.scalar_type() != result.scalar_type()) {
             throw parameter_error(std::string("encrypted_linear: got a delta of ") +
-                                  at::toString(delta.scalar_type()) + ", wanted " +
+                                  at::toString(delta.scalar_type()) + ", expected " +
                                   at::toString(result.scalar_type()) + " as the layer gives");
         }
         return result + delta;
     }
 
     void pretty_print(std::ostream& out) const override {
-        out << "tensafe::libtorch::encrypted_linear(in_features=" << base->options.in_features()
+        out << "tensafe::interop::encrypted_linear(in_features=" << base->options.in_features()
             << ", out_features=" << base->options.out_features() << ")";
     }
 
@@ -247,4 +248,4 @@ class encrypted_linear : public torch::nn::Module {
     delta_function delta_;
 };
 
-}  // namespace tensafe::libtorch
+}  // namespace tensafe::interop

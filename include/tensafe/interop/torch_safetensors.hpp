@@ -18,7 +18,7 @@
 #include <vector>
 
 // Safetensors files from and to tensors and modules. Values of F64, F32, F16 and BF16; each function copies.
-namespace tensafe::libtorch {
+namespace tensafe::interop {
 
 namespace detail {
 
@@ -34,7 +34,7 @@ inline at::ScalarType scalar_type_of(io::dtype type, const std::string& where) {
             return at::kBFloat16;
         default:
             throw unsupported_error(where + ": got values of type " + std::string(io::dtype_name(type)) +
-                                    ", wanted F64, F32, F16 or BF16");
+                                    ", expected F64, F32, F16 or BF16");
     }
 }
 
@@ -48,7 +48,7 @@ inline std::vector<std::int64_t> sizes_of(const io::tensor_info& stored, const s
     for (const std::size_t n : stored.shape) {
         if (!std::in_range<std::int64_t>(n)) {  // legal in a tensor without values
             throw shape_error(where + ": got a dimension of " + std::to_string(n) +
-                              ", wanted less than 2^63");
+                              ", expected less than 2^63");
         }
         sizes.push_back(static_cast<std::int64_t>(n));
     }
@@ -99,9 +99,9 @@ inline at::Tensor to_tensor(const io::safetensors_file& file, std::string_view n
 ///         safetensors_writer::add, which refuses what is not finite; the writer is then as it was
 inline void add_tensor(io::safetensors_writer& writer, std::string_view name, const at::Tensor& t,
                        io::dtype type) {
-    detail::check_memory("libtorch::add_tensor", t);
+    detail::check_memory("interop::add_tensor", t);
     if (t.scalar_type() != at::kDouble) {
-        detail::check_type("libtorch::add_tensor", t);
+        detail::check_type("interop::add_tensor", t);
     }
     const at::Tensor doubles = t.detach().to(at::kDouble).contiguous();  // exact
     std::vector<std::size_t> shape;
@@ -135,13 +135,14 @@ inline void load_parameters(torch::nn::Module& module, const io::safetensors_fil
         detail::check_memory(where.c_str(), value);
         if (at::has_internal_overlap(value) == at::MemOverlap::Yes ||
             (value.is_inference() && !c10::InferenceMode::is_enabled())) {
-            throw unsupported_error(where +
-                                    ": the module's tensor is expanded or of inference mode, wanted one that "
-                                    "can be written; put its clone() into the module");
+            throw unsupported_error(
+                where +
+                ": the module's tensor is expanded or of inference mode, expected one that "
+                "can be written; put its clone() into the module");
         }
         const detail::stored_form form = detail::form_of(file, name, where);
         if (form.sizes != value.sizes()) {
-            throw format_error(where + ": got shape " + detail::shape_text(form.sizes) + ", wanted " +
+            throw format_error(where + ": got shape " + detail::shape_text(form.sizes) + ", expected " +
                                detail::shape_text(value.sizes()) + " as the module has it");
         }
         if (!detail::holds_exactly(form.type, value.scalar_type())) {
@@ -173,4 +174,4 @@ inline void load_parameters(torch::nn::Module& module, const io::safetensors_fil
     }
 }
 
-}  // namespace tensafe::libtorch
+}  // namespace tensafe::interop

@@ -29,7 +29,7 @@ class peft_config {
     static peft_config parse(std::string_view text, std::string_view file) {
         const nlohmann::ordered_json document = parse_strict_json(text, file);
         if (!document.is_object()) {
-            throw format_error(std::string(file) + ": got " + document.type_name() + ", wanted an object");
+            throw format_error(std::string(file) + ": got " + document.type_name() + ", expected an object");
         }
         return peft_config(document, std::string(file));
     }
@@ -139,7 +139,7 @@ class peft_config {
         }
         const std::size_t rank = value.get<std::size_t>();
         if (rank == 0) {
-            throw format_error(file_ + ": " + key + ": got rank 0, wanted a positive integer");
+            throw format_error(file_ + ": " + key + ": got rank 0, expected a positive integer");
         }
         return rank;
     }
@@ -151,7 +151,7 @@ class peft_config {
         const double alpha = value.get<double>();
         if (!std::isfinite(alpha)) {
             throw format_error(file_ + ": " + key + ": got " + number_text(alpha) +
-                               ", wanted a finite number");
+                               ", expected a finite number");
         }
         return alpha;
     }
@@ -193,7 +193,7 @@ class peft_config {
         const std::string got = value.is_structured()
                                     ? value.type_name()
                                     : quote(value.dump(-1, ' ', true, json::error_handler_t::replace));
-        throw format_error(file_ + ": " + key + ": got " + got + ", wanted " + wanted);
+        throw format_error(file_ + ": " + key + ": got " + got + ", expected " + wanted);
     }
 
     [[noreturn]] void refuse(const std::string& what) const {

@@ -119,7 +119,7 @@ class safetensors_file {
         const tensor_info& tensor = existing(name);
         if (tensor.shape.size() != 2) {
             throw format_error(name_ + ": tensor " + quote(name) + ": got shape " +
-                               detail::shape_text(tensor.shape) + ", wanted two dimensions");
+                               detail::shape_text(tensor.shape) + ", expected two dimensions");
         }
         lora::matrix result;
         result.values = decode<float>(tensor);
@@ -147,7 +147,7 @@ class safetensors_file {
         std::array<std::byte, 8> prefix{};
         if (source.size() < prefix.size()) {
             throw format_error(name_ + ": got " + std::to_string(source.size()) +
-                               " bytes, wanted at least the 8 of the header length");
+                               " bytes, expected at least the 8 of the header length");
         }
         source.read(prefix);
         const std::size_t header_bytes = detail::checked_header_length(std::bit_cast<std::uint64_t>(prefix),
@@ -198,7 +198,7 @@ class safetensors_file {
             values[i] = static_cast<Real>(stored);
             if (!std::isfinite(values[i])) {
                 throw format_error(name_ + ": tensor " + quote(tensor.name) + ": value " + std::to_string(i) +
-                                   " is " + number_text(stored) + ", wanted a finite " +
+                                   " is " + number_text(stored) + ", expected a finite " +
                                    (sizeof(Real) == sizeof(float) ? "float" : "double"));
             }
         }
@@ -260,7 +260,7 @@ class safetensors_writer {
         header.resize((header.size() + 7) / 8 * 8, ' ');
         if (header.size() > detail::max_header_bytes) {
             throw parameter_error("safetensors_writer: header: got " + std::to_string(header.size()) +
-                                  " bytes, wanted at most " + std::to_string(detail::max_header_bytes));
+                                  " bytes, expected at most " + std::to_string(detail::max_header_bytes));
         }
         std::vector<std::byte> file;
         file.reserve(sizeof(std::uint64_t) + header.size() +
@@ -332,7 +332,7 @@ class safetensors_writer {
             if (!std::isfinite(widen(bits))) {
                 throw encoding_error("safetensors_writer: tensor " + quote(tensor.name) + ": value " +
                                      std::to_string(i) + " is " + number_text(values[i]) +
-                                     ", wanted one within the range of " +
+                                     ", expected one within the range of " +
                                      std::string(dtype_name(tensor.type)));
             }
             std::memcpy(data.data() + i * sizeof(bits), &bits, sizeof(bits));

@@ -94,7 +94,7 @@ class safetensors_header_parser final : public json_events {
     bool number_unsigned(number_unsigned_t value) override {
         if (place_ == place::shape) {
             if (tensor_.shape.size() == max_dimensions) {
-                reject("shape: got more dimensions, wanted at most " + std::to_string(max_dimensions));
+                reject("shape: got more dimensions, expected at most " + std::to_string(max_dimensions));
             }
             tensor_.shape.push_back(value);
         } else if (place_ == place::offsets && offsets_seen_ < 2) {
@@ -113,7 +113,7 @@ class safetensors_header_parser final : public json_events {
                              [&](const dtype_row& candidate) { return candidate.name == value; });
             if (row == dtype_table.end()) {
                 reject("dtype: got " + quote(value) +
-                       ", wanted a type of the safetensors format such as \"F32\"");
+                       ", expected a type of the safetensors format such as \"F32\"");
             }
             tensor_.type = static_cast<dtype>(row - dtype_table.begin());
         } else if (place_ == place::metadata) {
@@ -155,7 +155,7 @@ class safetensors_header_parser final : public json_events {
         } else if (name == "data_offsets") {
             choose(field::offsets, name, std::exchange(offsets_seen_, 0) >= 0);
         } else {
-            reject("unknown key " + quote(name) + ", wanted dtype, shape and data_offsets");
+            reject("unknown key " + quote(name) + ", expected dtype, shape and data_offsets");
         }
         return true;
     }
@@ -178,7 +178,7 @@ class safetensors_header_parser final : public json_events {
 
     bool end_array() override {
         if (place_ == place::offsets && offsets_seen_ != 2) {
-            reject("data_offsets: got " + std::to_string(offsets_seen_) + " numbers, wanted two");
+            reject("data_offsets: got " + std::to_string(offsets_seen_) + " numbers, expected two");
         }
         place_ = place::tensor;
         return true;
@@ -204,27 +204,27 @@ class safetensors_header_parser final : public json_events {
     [[noreturn]] void wrong_value(const std::string& got) const {
         switch (place_) {
             case place::outside:
-                throw format_error(std::string(file_) + ": header: got " + got + ", wanted an object");
+                throw format_error(std::string(file_) + ": header: got " + got + ", expected an object");
             case place::header:
-                reject("got " + got + ", wanted an object");
+                reject("got " + got + ", expected an object");
             case place::metadata:
-                reject(quote(metadata_key_) + ": got " + got + ", wanted a string");
+                reject(quote(metadata_key_) + ": got " + got + ", expected a string");
             case place::shape:
-                reject("shape: got " + got + ", wanted non-negative integers");
+                reject("shape: got " + got + ", expected non-negative integers");
             case place::offsets:
-                reject("data_offsets: got " + got + ", wanted two non-negative integers");
+                reject("data_offsets: got " + got + ", expected two non-negative integers");
             case place::tensor:
                 break;
         }
         switch (field_) {
             case field::type:
-                reject("dtype: got " + got + ", wanted a string");
+                reject("dtype: got " + got + ", expected a string");
             case field::shape:
-                reject("shape: got " + got + ", wanted an array of non-negative integers");
+                reject("shape: got " + got + ", expected an array of non-negative integers");
             case field::offsets:
                 break;
         }
-        reject("data_offsets: got " + got + ", wanted an array of two non-negative integers");
+        reject("data_offsets: got " + got + ", expected an array of two non-negative integers");
     }
 
     void choose(field chosen, const std::string& name, bool seen) {
@@ -247,7 +247,7 @@ class safetensors_header_parser final : public json_events {
             reject("shape " + shape_text(tensor_.shape) + ": the number of bytes does not fit 64 bits");
         }
         if (tensor_.end - tensor_.begin != *wanted) {
-            reject("data_offsets: got " + std::to_string(tensor_.end - tensor_.begin) + " bytes, wanted " +
+            reject("data_offsets: got " + std::to_string(tensor_.end - tensor_.begin) + " bytes, expected " +
                    std::to_string(*wanted) + " for shape " + shape_text(tensor_.shape) + " of " +
                    std::string(dtype_name(tensor_.type)));
         }
@@ -281,7 +281,7 @@ inline void check_layout(const std::vector<tensor_info>& tensors, std::size_t da
             throw format_error(
                 prefix + ": tensor " + quote(tensor.name) + ": " +
                 (tensor.begin < covered ? "overlaps the tensor before it" : "leaves a hole before it") +
-                ": begins at " + std::to_string(tensor.begin) + ", wanted " + std::to_string(covered));
+                ": begins at " + std::to_string(tensor.begin) + ", expected " + std::to_string(covered));
         }
         covered = tensor.end;
     }
@@ -295,7 +295,7 @@ inline void check_layout(const std::vector<tensor_info>& tensors, std::size_t da
 inline std::size_t checked_header_length(std::uint64_t length, std::size_t remaining, std::string_view file) {
     if (length > max_header_bytes) {
         throw format_error(std::string(file) + ": header length: got " + std::to_string(length) +
-                           ", wanted at most " + std::to_string(max_header_bytes) +
+                           ", expected at most " + std::to_string(max_header_bytes) +
                            "; is this a safetensors file?");
     }
     if (length > remaining) {
@@ -312,7 +312,7 @@ inline safetensors_header parse_safetensors_header(std::string_view text, std::s
                                                    std::string_view file) {
     const std::string prefix(file);
     if (!text.starts_with('{')) {
-        throw format_error(prefix + ": header: begins with " + quote(text.substr(0, 1)) + ", wanted \"{\"");
+        throw format_error(prefix + ": header: begins with " + quote(text.substr(0, 1)) + ", expected \"{\"");
     }
     // The JSON parser takes a zero byte for the end of its input and would ignore what follows.
     if (const std::size_t zero = text.find('\0'); zero != text.npos) {

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace tensafe::io {
+namespace tensafe::keystore {
 
 /// Two lower-case hexadecimal digits for each byte, the first byte first.
 inline std::string hex(std::span<const std::byte> bytes) {
@@ -31,7 +31,7 @@ template <std::size_t Bytes>
 std::array<std::byte, Bytes> from_hex(std::string_view text, std::string_view what = "hexadecimal text") {
     if (text.size() != 2 * Bytes) {
         throw format_error(std::string(what) + ": got " + std::to_string(text.size()) +
-                           " characters, wanted " + std::to_string(2 * Bytes) +
+                           " characters, expected " + std::to_string(2 * Bytes) +
                            " lower-case hexadecimal digits");
     }
     std::array<std::byte, Bytes> bytes{};
@@ -51,4 +51,4 @@ std::array<std::byte, Bytes> from_hex(std::string_view text, std::string_view wh
     return bytes;
 }
 
-}  // namespace tensafe::io
+}  // namespace tensafe::keystore

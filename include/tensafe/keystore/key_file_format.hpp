@@ -21,7 +21,7 @@
 #include <string>
 #include <string_view>
 
-namespace tensafe::io {
+namespace tensafe::keystore {
 
 /// What a key file says of its key to everybody who can read the file. No secret.
 struct key_info {
@@ -75,15 +75,15 @@ inline void check_key_file_kind(std::span<const std::byte> bytes, const std::str
         !std::equal(key_file_magic.begin(), key_file_magic.end(), bytes.begin(),
                     [](char c, std::byte b) { return static_cast<std::byte>(c) == b; })) {
         throw format_error(file + ": is no key file: got " + std::to_string(bytes.size()) +
-                           " bytes, wanted some that begin with \"" + std::string(key_file_magic) + '"');
+                           " bytes, expected some that begin with \"" + std::string(key_file_magic) + '"');
     }
     const auto version = std::to_integer<unsigned>(bytes[4]);
     if (version != key_file_version) {
         throw unsupported_error(file + ": not supported: a key file of version " + std::to_string(version) +
-                                ", wanted version " + std::to_string(key_file_version));
+                                ", expected version " + std::to_string(key_file_version));
     }
     if (bytes.size() != key_file_bytes) {
-        throw format_error(file + ": got " + std::to_string(bytes.size()) + " bytes, wanted the " +
+        throw format_error(file + ": got " + std::to_string(bytes.size()) + " bytes, expected the " +
                            std::to_string(key_file_bytes) + " of a key file");
     }
 }
@@ -104,7 +104,7 @@ inline key_info parse_key_file(std::span<const std::byte> bytes, const std::stri
     const auto wrap = std::to_integer<unsigned>(bytes[5]);
     if (wrap > 1) {
         throw unsupported_error(file + ": not supported: wrap " + std::to_string(wrap) +
-                                ", wanted 0 (none) or 1 (scrypt and ChaCha20-Poly1305)");
+                                ", expected 0 (none) or 1 (scrypt and ChaCha20-Poly1305)");
     }
     require_zeros(bytes.subspan(6, 2), file, "bytes 6 and 7");
     require_zeros(bytes.subspan(60, 4), file, "bytes 60 to 63");
@@ -114,7 +114,7 @@ inline key_info parse_key_file(std::span<const std::byte> bytes, const std::stri
     std::copy_n(std::as_bytes(fields.bytes(info.id.size())).begin(), info.id.size(), info.id.begin());
     info.generation = fields.number<std::uint64_t>();
     if (info.generation == 0) {
-        throw format_error(file + ": got generation 0, wanted at least 1");
+        throw format_error(file + ": got generation 0, expected at least 1");
     }
     const auto seconds = fields.number<std::uint64_t>();
     if (seconds > last_key_time) {
@@ -127,10 +127,11 @@ inline key_info parse_key_file(std::span<const std::byte> bytes, const std::stri
         info.cost.block_size = fields.number<std::uint32_t>();
         info.cost.parallelism = fields.number<std::uint32_t>();
         if (!info.cost.allowed()) {
-            throw unsupported_error(file + ": not supported: " + info.cost.text() +
-                                    "; wanted 1 to 256 MiB, N below 2^(16 r) and no more than four times the "
-                                    "work of " +
-                                    scrypt_cost{}.text());
+            throw unsupported_error(
+                file + ": not supported: " + info.cost.text() +
+                "; expected 1 to 256 MiB, N below 2^(16 r) and no more than four times the "
+                "work of " +
+                scrypt_cost{}.text());
         }
     } else {
         require_zeros(bytes.subspan(48, 12), file, "the costs of a key without a passphrase");
@@ -210,4 +211,4 @@ inline void read_key_seed(std::span<const std::byte> bytes, const key_info& info
 
 }  // namespace detail
 
-}  // namespace tensafe::io
+}  // namespace tensafe::keystore

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-namespace tensafe::io {
+namespace tensafe::keystore {
 
 /// A passphrase that is missing where one is needed, given where none is, or wrong.
 class passphrase_error : public error {
@@ -56,7 +56,7 @@ class passphrase {
             }
         }
         if (line.empty() || line.size() > longest || line.find('\n') != line.npos) {
-            throw format_error(quote(path.string()) + ": is no passphrase: wanted one line of 1 to " +
+            throw format_error(io::quote(path.string()) + ": is no passphrase: expected one line of 1 to " +
                                std::to_string(longest) + " bytes");
         }
         return passphrase(line);
@@ -70,7 +70,7 @@ class passphrase {
   private:
     static std::size_t checked(std::size_t size) {
         if (size == 0 || size > longest) {
-            throw parameter_error("passphrase: got " + std::to_string(size) + " bytes, wanted 1 to " +
+            throw parameter_error("passphrase: got " + std::to_string(size) + " bytes, expected 1 to " +
                                   std::to_string(longest));
         }
         return size;
@@ -79,4 +79,4 @@ class passphrase {
     memory::secret_buffer<char> bytes_;
 };
 
-}  // namespace tensafe::io
+}  // namespace tensafe::keystore

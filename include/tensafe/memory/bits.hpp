@@ -15,10 +15,10 @@
 #include <span>
 #include <string>
 
-namespace tensafe::wire {
+namespace tensafe::memory {
 
 static_assert(std::endian::native == std::endian::little,
-              "wire: the formats are little endian and no byte-swapping path has been written");
+              "memory: the formats are little endian and no byte-swapping path has been written");
 
 /// Bytes of `count` values of `bits` bits each, packed without gaps: ceil(count * bits / 8).
 /// @pre  bits in [0, 64], count <= 2^60: nothing wraps
@@ -33,11 +33,11 @@ template <class T>
 void check_packing(const char* who, std::size_t count, int bits, std::size_t bytes) {
     constexpr int widest = std::numeric_limits<T>::digits;
     if (bits < 1 || bits > widest) {
-        throw parameter_error(std::string(who) + ": bits: got " + std::to_string(bits) + ", wanted 1 to " +
+        throw parameter_error(std::string(who) + ": bits: got " + std::to_string(bits) + ", expected 1 to " +
                               std::to_string(widest));
     }
     if (bytes != packed_bytes(count, bits)) {
-        throw shape_error(std::string(who) + ": got " + std::to_string(bytes) + " bytes, wanted " +
+        throw shape_error(std::string(who) + ": got " + std::to_string(bytes) + " bytes, expected " +
                           std::to_string(packed_bytes(count, bits)) + " for " + std::to_string(count) +
                           " values of " + std::to_string(bits) + " bits");
     }
@@ -179,4 +179,4 @@ inline void unpack_bits(std::span<const std::uint8_t> in, int bits, std::span<st
     return values.empty() || largest < q;
 }
 
-}  // namespace tensafe::wire
+}  // namespace tensafe::memory

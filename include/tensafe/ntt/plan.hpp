@@ -82,7 +82,7 @@ class plan {
   private:
     static int checked(int log_n) {
         if (log_n < min_log_n || log_n > max_log_n) {
-            throw parameter_error("ntt::plan: log_n is " + std::to_string(log_n) + ", wanted " +
+            throw parameter_error("ntt::plan: log_n is " + std::to_string(log_n) + ", expected " +
                                   std::to_string(min_log_n) + " to " + std::to_string(max_log_n));
         }
         return log_n;

@@ -48,7 +48,7 @@ template <std::size_t Width>
 void redraw_uniform(const seed& key, stream_domain domain, std::uint32_t lane, std::uint64_t q,
                     std::uint64_t mask, std::uint64_t first_block, std::span<std::uint8_t> bytes,
                     std::span<std::uint64_t> out) noexcept {
-    // Every index is written, and kept if it is wanted: which ones are rejected cannot be predicted.
+    // Every index is written, and kept if it is needed: which ones are rejected cannot be predicted.
     std::uint16_t rejected[uniform_chunk];
     std::size_t count = 0;
     for (std::size_t k = 0; k < out.size(); ++k) {

@@ -91,7 +91,7 @@ template <class Basis>
 constexpr std::size_t packed_bytes(std::size_t count = Basis::degree) noexcept {
     std::size_t bytes = 0;
     for (const arith::word q : Basis::primes) {
-        bytes += wire::packed_bytes(count, static_cast<int>(std::bit_width(q)));
+        bytes += memory::packed_bytes(count, static_cast<int>(std::bit_width(q)));
     }
     return bytes;
 }
@@ -120,7 +120,7 @@ const ntt::plan<arith::shoup<modulus_of<Q>>>& shared_plan() {
 /// ring's root that generates the same points, so that values of a trace need no reordering. Built on first
 /// use; thread-safe.
 template <int LogN, arith::word Q>
-const ntt::plan<arith::shoup<modulus_of<Q>>>& shared_fold_plan(int log_n) {
+const ntt::plan<arith::shoup<modulus_of<Q>>>& shared_subring_plan(int log_n) {
     using plan = ntt::plan<arith::shoup<modulus_of<Q>>>;
     static std::array<std::once_flag, static_cast<std::size_t>(LogN) + 1> built;
     static std::array<std::unique_ptr<const plan>, static_cast<std::size_t>(LogN) + 1> plans;

@@ -75,7 +75,7 @@ void to_doubles(
     for (const auto& limb : residues) {
         if (limb.size() != out.size()) {
             throw shape_error("to_doubles: got " + std::to_string(limb.size()) +
-                              " residues of a limb, wanted " + std::to_string(out.size()));
+                              " residues of a limb, expected " + std::to_string(out.size()));
         }
     }
 #if TENSAFE_X86_64

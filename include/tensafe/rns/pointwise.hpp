@@ -13,7 +13,7 @@ namespace tensafe::rns {
 
 /// a += b.
 template <class Basis, class Form, class Space, class R, class S>
-void add(exec::host, poly<Basis, Form, Space, R>& a, const poly<Basis, Form, Space, S>& b) noexcept {
+void add(poly<Basis, Form, Space, R>& a, const poly<Basis, Form, Space, S>& b) noexcept {
     for_each_limb<Basis>([&]<int I>() {
         const auto m = modulus_of<Basis::template prime<I>>(Basis::template prime<I>);
         limb::add(m, a.template limb<I>(), a.template limb<I>(), b.template limb<I>());
@@ -22,7 +22,7 @@ void add(exec::host, poly<Basis, Form, Space, R>& a, const poly<Basis, Form, Spa
 
 /// a -= b.
 template <class Basis, class Form, class Space, class R, class S>
-void subtract(exec::host, poly<Basis, Form, Space, R>& a, const poly<Basis, Form, Space, S>& b) noexcept {
+void subtract(poly<Basis, Form, Space, R>& a, const poly<Basis, Form, Space, S>& b) noexcept {
     for_each_limb<Basis>([&]<int I>() {
         const auto m = modulus_of<Basis::template prime<I>>(Basis::template prime<I>);
         limb::subtract(m, a.template limb<I>(), a.template limb<I>(), b.template limb<I>());
@@ -31,8 +31,7 @@ void subtract(exec::host, poly<Basis, Form, Space, R>& a, const poly<Basis, Form
 
 /// out = a * b; `out` may be one of the factors.
 template <class Basis, class Space, class R, class S, class T>
-void multiply(exec::host, poly<Basis, evaluation_form, Space, R>& out,
-              const poly<Basis, evaluation_form, Space, S>& a,
+void multiply(poly<Basis, evaluation_form, Space, R>& out, const poly<Basis, evaluation_form, Space, S>& a,
               const poly<Basis, evaluation_form, Space, T>& b) noexcept {
     for_each_limb<Basis>([&]<int I>() {
         limb::multiply(variable_arithmetic<Basis::template prime<I>>, out.template limb<I>(),
@@ -40,13 +39,13 @@ void multiply(exec::host, poly<Basis, evaluation_form, Space, R>& out,
     });
 }
 template <class Basis, class E, class F, class G, class Space, class R, class S, class T>
-void multiply(exec::host, poly<Basis, E, Space, R>& out, const poly<Basis, F, Space, S>& a,
+void multiply(poly<Basis, E, Space, R>& out, const poly<Basis, F, Space, S>& a,
               const poly<Basis, G, Space, T>& b) =
     delete;  // products need evaluation form: call forward() first
 
 /// accumulator += a * b.
 template <class Basis, class Space, class R, class S, class T>
-void multiply_accumulate(exec::host, poly<Basis, evaluation_form, Space, R>& accumulator,
+void multiply_accumulate(poly<Basis, evaluation_form, Space, R>& accumulator,
                          const poly<Basis, evaluation_form, Space, S>& a,
                          const poly<Basis, evaluation_form, Space, T>& b) noexcept {
     for_each_limb<Basis>([&]<int I>() {
@@ -57,7 +56,7 @@ void multiply_accumulate(exec::host, poly<Basis, evaluation_form, Space, R>& acc
 
 /// Copies the first limbs: the same polynomial modulo a divisor of Q.
 template <int Limbs, class Basis, class Form, class Space, class R>
-poly<prefix<Basis, Limbs>, Form, Space, R> level_reduce(exec::host, const poly<Basis, Form, Space, R>& p) {
+poly<prefix<Basis, Limbs>, Form, Space, R> level_reduce(const poly<Basis, Form, Space, R>& p) {
     static_assert(Limbs >= 1, "rns::level_reduce: at least one limb must stay");
     poly<prefix<Basis, Limbs>, Form, Space, R> result(memory::uninitialized);
     for_each_limb<prefix<Basis, Limbs>>([&]<int I>() {

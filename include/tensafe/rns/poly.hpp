@@ -2,7 +2,6 @@
 
 #include <tensafe/arith/word.hpp>
 #include <tensafe/core/error.hpp>
-#include <tensafe/exec/host.hpp>
 #include <tensafe/memory/buffer.hpp>
 #include <tensafe/ntt/transform.hpp>
 #include <tensafe/rns/basis.hpp>
@@ -48,7 +47,7 @@ class poly {
     /// costs nothing.  @throws shape_error unless there are limbs * N of them
     explicit poly(storage words) : words_(std::move(words)) {
         if (words_.size() != degree * static_cast<std::size_t>(Basis::limbs)) {
-            throw shape_error("rns::poly: got " + std::to_string(words_.size()) + " words, wanted " +
+            throw shape_error("rns::poly: got " + std::to_string(words_.size()) + " words, expected " +
                               std::to_string(degree * static_cast<std::size_t>(Basis::limbs)));
         }
     }
@@ -85,20 +84,18 @@ using secret_poly = poly<Basis, Form, memory::host_space, memory::wipe_on_releas
 
 /// NTT of every limb; the memory is reused.
 template <class Basis, class Space, class Release>
-poly<Basis, evaluation_form, Space, Release> forward(exec::host where,
-                                                     poly<Basis, coefficient_form, Space, Release> p) {
+poly<Basis, evaluation_form, Space, Release> forward(poly<Basis, coefficient_form, Space, Release> p) {
     for_each_limb<Basis>([&]<int I>() {
-        ntt::forward(where, shared_plan<Basis::log_n, Basis::template prime<I>>(), p.template limb<I>());
+        ntt::forward(shared_plan<Basis::log_n, Basis::template prime<I>>(), p.template limb<I>());
     });
     return poly<Basis, evaluation_form, Space, Release>(std::move(p).take());
 }
 
 /// Inverse NTT of every limb; the memory is reused.
 template <class Basis, class Space, class Release>
-poly<Basis, coefficient_form, Space, Release> inverse(exec::host where,
-                                                      poly<Basis, evaluation_form, Space, Release> p) {
+poly<Basis, coefficient_form, Space, Release> inverse(poly<Basis, evaluation_form, Space, Release> p) {
     for_each_limb<Basis>([&]<int I>() {
-        ntt::inverse(where, shared_plan<Basis::log_n, Basis::template prime<I>>(), p.template limb<I>());
+        ntt::inverse(shared_plan<Basis::log_n, Basis::template prime<I>>(), p.template limb<I>());
     });
     return poly<Basis, coefficient_form, Space, Release>(std::move(p).take());
 }

@@ -13,13 +13,13 @@ namespace tensafe::rns {
 /// the result.
 template <class Basis, class Space, class R>
 requires(Basis::limbs >= 2) poly<prefix<Basis, Basis::limbs - 1>, evaluation_form, Space, R> rescale(
-    exec::host where, const poly<Basis, evaluation_form, Space, R>& p) {
+    const poly<Basis, evaluation_form, Space, R>& p) {
     constexpr int last = Basis::limbs - 1;
     constexpr arith::word dropped = Basis::template prime<last>;
     using shorter = prefix<Basis, last>;
     memory::buffer<arith::word, Space, R> remainder(Basis::degree, memory::uninitialized);
     std::copy_n(p.template limb<last>().data(), Basis::degree, remainder.data());
-    ntt::inverse(where, shared_plan<Basis::log_n, dropped>(), remainder.span());
+    ntt::inverse(shared_plan<Basis::log_n, dropped>(), remainder.span());
     // Shifting by half makes the remainder centred: r + half is in [0, q_last) exactly when r is in its upper
     // half.
     constexpr arith::word half = dropped / 2;
@@ -31,13 +31,13 @@ requires(Basis::limbs >= 2) poly<prefix<Basis, Basis::limbs - 1>, evaluation_for
         constexpr auto inverse_of_dropped = policy.prepare(arith::inverse_mod(dropped % q, q));
         const auto out = result.template limb<I>();
         limb::reduce_shifted(policy, out, remainder.span(), half % q);
-        ntt::forward(where, shared_plan<Basis::log_n, q>(), out);
+        ntt::forward(shared_plan<Basis::log_n, q>(), out);
         limb::scale_difference(policy, out, p.template limb<I>(), out, inverse_of_dropped);
     });
     return result;
 }
 template <class Basis, class Form, class Space, class R>
 requires(Basis::limbs < 2) void rescale(  // no level left: start from a longer modulus chain
-    exec::host, const poly<Basis, Form, Space, R>&) = delete;
+    const poly<Basis, Form, Space, R>&) = delete;
 
 }  // namespace tensafe::rns

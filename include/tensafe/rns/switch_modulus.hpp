@@ -28,16 +28,15 @@ namespace tensafe::rns {
 /// @throws shape_error unless each span of residues has out.size() words
 template <class Basis>
 void switch_modulus(
-    exec::host,
     const std::array<std::span<const arith::word>, static_cast<std::size_t>(Basis::limbs)>& residues,
     int bits, std::span<std::uint32_t> out) {
     if (bits < 1 || bits > 32) {
-        throw parameter_error("switch_modulus: bits: got " + std::to_string(bits) + ", wanted 1 to 32");
+        throw parameter_error("switch_modulus: bits: got " + std::to_string(bits) + ", expected 1 to 32");
     }
     for (const auto& limb : residues) {
         if (limb.size() != out.size()) {
             throw shape_error("switch_modulus: got " + std::to_string(limb.size()) +
-                              " residues of a limb, wanted " + std::to_string(out.size()));
+                              " residues of a limb, expected " + std::to_string(out.size()));
         }
     }
 #if TENSAFE_X86_64
@@ -61,19 +60,18 @@ void switch_modulus(
 /// @throws parameter_error unless bits is in [1, 32]
 /// @throws shape_error unless out has N entries
 template <class Basis, class R>
-void switch_modulus(exec::host where, const poly<Basis, coefficient_form, memory::host_space, R>& p, int bits,
+void switch_modulus(const poly<Basis, coefficient_form, memory::host_space, R>& p, int bits,
                     std::span<std::uint32_t> out) {
     if (out.size() != Basis::degree) {
         throw shape_error("switch_modulus: got " + std::to_string(out.size()) +
-                          " entries for the result, wanted " + std::to_string(Basis::degree));
+                          " entries for the result, expected " + std::to_string(Basis::degree));
     }
     std::array<std::span<const arith::word>, static_cast<std::size_t>(Basis::limbs)> residues;
     for_each_limb<Basis>([&]<int I>() { residues[I] = p.template limb<I>(); });
-    switch_modulus<Basis>(where, residues, bits, out);
+    switch_modulus<Basis>(residues, bits, out);
 }
 template <class Basis, class R>
 void switch_modulus(  // rounding is of coefficients: call inverse() first
-    exec::host, const poly<Basis, evaluation_form, memory::host_space, R>&, int,
-    std::span<std::uint32_t>) = delete;
+    const poly<Basis, evaluation_form, memory::host_space, R>&, int, std::span<std::uint32_t>) = delete;
 
 }  // namespace tensafe::rns

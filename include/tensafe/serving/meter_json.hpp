@@ -16,12 +16,12 @@
 #include <string_view>
 #include <utility>
 
-namespace tensafe::io {
+namespace tensafe::serving {
 
 namespace detail {
 
 /// The most series that a meter keeps.
-constexpr std::size_t most_meter_series(const lora::meter_limits& limits) noexcept {
+constexpr std::size_t most_meter_series(const meter_limits& limits) noexcept {
     // No memory holds 2^40; below it nothing that is computed from it overflows.
     constexpr std::size_t largest = std::size_t{1} << 40;
     return std::min(limits.most_series, largest) + std::min(limits.most_adapters, largest) + 1;
@@ -29,16 +29,16 @@ constexpr std::size_t most_meter_series(const lora::meter_limits& limits) noexce
 
 struct usage_member {
     const char* name;
-    std::uint64_t lora::usage::*counter;
+    std::uint64_t usage::*counter;
 };
-inline constexpr std::array<usage_member, 6> usage_members = {{{"requests", &lora::usage::requests},
-                                                               {"refused", &lora::usage::refused},
-                                                               {"tokens", &lora::usage::tokens},
-                                                               {"products", &lora::usage::products},
-                                                               {"bytes_up", &lora::usage::bytes_up},
-                                                               {"bytes_down", &lora::usage::bytes_down}}};
+inline constexpr std::array<usage_member, 6> usage_members = {{{"requests", &usage::requests},
+                                                               {"refused", &usage::refused},
+                                                               {"tokens", &usage::tokens},
+                                                               {"products", &usage::products},
+                                                               {"bytes_up", &usage::bytes_up},
+                                                               {"bytes_down", &usage::bytes_down}}};
 
-inline nlohmann::ordered_json usage_json(nlohmann::ordered_json object, const lora::usage& used) {
+inline nlohmann::ordered_json usage_json(nlohmann::ordered_json object, const usage& used) {
     for (const usage_member& member : usage_members) {
         object[member.name] = used.*member.counter;
     }
@@ -51,7 +51,7 @@ inline void check_object(const nlohmann::ordered_json& value, std::size_t member
         throw format_error(where + ": got " +
                            (value.is_object() ? "an object of " + std::to_string(value.size()) + " members"
                                               : std::string(value.type_name())) +
-                           ", wanted an object of " + std::to_string(members) + " members");
+                           ", expected an object of " + std::to_string(members) + " members");
     }
 }
 
@@ -64,15 +64,15 @@ inline const nlohmann::ordered_json& member_of(const nlohmann::ordered_json& obj
     return *found;
 }
 
-inline lora::usage usage_from(const nlohmann::ordered_json& object, const std::string& where) {
-    lora::usage used;
+inline usage usage_from(const nlohmann::ordered_json& object, const std::string& where) {
+    usage used;
     for (const usage_member& member : usage_members) {
         const nlohmann::ordered_json& value = member_of(object, member.name, where);
         if (!value.is_number_unsigned()) {
             throw format_error(
                 where + ": \"" + member.name + "\" is " +
-                quote(value.is_number() ? "a number below 0 or not whole" : value.type_name()) +
-                ", wanted a whole number from 0 to 2^64 - 1");
+                io::quote(value.is_number() ? "a number below 0 or not whole" : value.type_name()) +
+                ", expected a whole number from 0 to 2^64 - 1");
         }
         used.*member.counter = value.get<std::uint64_t>();
     }
@@ -83,13 +83,13 @@ inline std::string name_from(const nlohmann::ordered_json& object, const char* n
                              const std::string& where) {
     const nlohmann::ordered_json& value = member_of(object, name, where);
     if (!value.is_string()) {
-        throw format_error(where + ": \"" + name + "\" is " + value.type_name() + ", wanted a string");
+        throw format_error(where + ": \"" + name + "\" is " + value.type_name() + ", expected a string");
     }
     return value.get<std::string>();
 }
 
 /// JSON values of a meter's text: each series, its names and counters; the total with its own; four members.
-constexpr std::size_t most_meter_values(const lora::meter_limits& limits) noexcept {
+constexpr std::size_t most_meter_values(const meter_limits& limits) noexcept {
     return most_meter_series(limits) * (3 + usage_members.size()) + usage_members.size() + 5;
 }
 
@@ -97,7 +97,7 @@ constexpr std::size_t most_meter_values(const lora::meter_limits& limits) noexce
 
 /// The longest text that read_meter_json takes for a meter with such limits, in bytes: 134 MB for the default
 /// ones. No meter_json of it is longer, if it is indented by at most 16.
-constexpr std::size_t longest_meter_json(const lora::meter_limits& limits = {}) noexcept {
+constexpr std::size_t longest_meter_json(const meter_limits& limits = {}) noexcept {
     // Of a series: two names, in which a backslash stands before every character at worst, and 816 for the
     // rest: six numbers, eight keys, and with spaces the ends of ten lines.
     const std::size_t names = 4 * std::min(limits.longest_name, std::size_t{1} << 18);
@@ -108,13 +108,13 @@ constexpr std::size_t longest_meter_json(const lora::meter_limits& limits = {}) 
 /// [{"adapter", "client", "requests", "refused", "tokens", "products", "bytes_up", "bytes_down"}, ...]}, in
 /// the order of the snapshot. Bytes of names that are not UTF-8, which a meter does not take, are replaced.
 /// @param indent  spaces for each level; -1: one line
-inline std::string meter_json(const lora::meter_snapshot& counters, int indent = -1) {
+inline std::string meter_json(const meter_snapshot& counters, int indent = -1) {
     nlohmann::ordered_json document;
     document["format"] = "tensafe meter";
     document["version"] = 1;
     document["total"] = detail::usage_json(nlohmann::ordered_json::object(), counters.total());
     auto series = nlohmann::ordered_json::array();
-    for (const lora::meter_series& each : counters.series) {
+    for (const meter_series& each : counters.series) {
         nlohmann::ordered_json object;
         object["adapter"] = each.adapter;
         object["client"] = each.client;
@@ -124,46 +124,49 @@ inline std::string meter_json(const lora::meter_snapshot& counters, int indent =
     return document.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-/// Counters that meter_json wrote, to carry them over a restart: `meter.merge(io::read_meter_json(text))`.
-/// @param text    taken for hostile
+/// Counters that meter_json wrote, to carry them over a restart:
+/// `meter.merge(serving::read_meter_json(text))`.
+/// @param text    treated as untrusted input
 /// @param name    how messages call it
 /// @param limits  those of the meter that wrote it: a longer text, or one of more values, than they allow is
 ///                refused before memory is taken for it. With the default ones that memory is some 300 MB at
 ///                most, beside the text
 /// @throws format_error for text that is too long, not JSON or not of this form, a pair that comes twice, or
 ///         a total that is not the sum of the series
-inline lora::meter_snapshot read_meter_json(std::string_view text, std::string_view name = "meter JSON",
-                                            const lora::meter_limits& limits = {}) {
-    const std::string file = quote(name);
+inline meter_snapshot read_meter_json(std::string_view text, std::string_view name = "meter JSON",
+                                      const meter_limits& limits = {}) {
+    const std::string file = io::quote(name);
     if (text.size() > longest_meter_json(limits)) {
-        throw format_error(file + ": got " + std::to_string(text.size()) + " bytes, wanted at most " +
+        throw format_error(file + ": got " + std::to_string(text.size()) + " bytes, expected at most " +
                            std::to_string(longest_meter_json(limits)));
     }
-    const nlohmann::ordered_json document = parse_strict_json(text, file, detail::most_meter_values(limits));
+    const nlohmann::ordered_json document =
+        io::parse_strict_json(text, file, detail::most_meter_values(limits));
     detail::check_object(document, 4, file);
     if (detail::name_from(document, "format", file) != "tensafe meter") {
-        throw format_error(file + ": \"format\" is " + quote(detail::name_from(document, "format", file)) +
-                           ", wanted \"tensafe meter\"");
+        throw format_error(file + ": \"format\" is " +
+                           io::quote(detail::name_from(document, "format", file)) +
+                           ", expected \"tensafe meter\"");
     }
     const nlohmann::ordered_json& version = detail::member_of(document, "version", file);
     if (!version.is_number_unsigned() || version.get<std::uint64_t>() != 1) {
-        throw format_error(file + ": got version " + quote(version.dump(-1, ' ', true)) + ", wanted 1");
+        throw format_error(file + ": got version " + io::quote(version.dump(-1, ' ', true)) + ", expected 1");
     }
     const nlohmann::ordered_json& series = detail::member_of(document, "series", file);
     if (!series.is_array()) {
-        throw format_error(file + ": \"series\" is " + series.type_name() + ", wanted an array");
+        throw format_error(file + ": \"series\" is " + series.type_name() + ", expected an array");
     }
-    lora::meter_snapshot counters;
+    meter_snapshot counters;
     counters.series.reserve(series.size());
     std::set<std::pair<std::string, std::string>> pairs;
     for (const nlohmann::ordered_json& each : series) {
         const std::string where = file + ": series " + std::to_string(counters.series.size());
         detail::check_object(each, 2 + detail::usage_members.size(), where);
-        lora::meter_series one{detail::name_from(each, "adapter", where),
-                               detail::name_from(each, "client", where), detail::usage_from(each, where)};
+        meter_series one{detail::name_from(each, "adapter", where), detail::name_from(each, "client", where),
+                         detail::usage_from(each, where)};
         if (!pairs.emplace(one.adapter, one.client).second) {
-            throw format_error(where + ": adapter " + quote(one.adapter) + " and client " +
-                               quote(one.client) + " come twice");
+            throw format_error(where + ": adapter " + io::quote(one.adapter) + " and client " +
+                               io::quote(one.client) + " come twice");
         }
         counters.series.push_back(std::move(one));
     }
@@ -175,4 +178,4 @@ inline lora::meter_snapshot read_meter_json(std::string_view text, std::string_v
     return counters;
 }
 
-}  // namespace tensafe::io
+}  // namespace tensafe::serving

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace tensafe::lora {
+namespace tensafe::serving {
 
 /// What stands in the labels of an export. Names of clients are personal data, and many of them are many
 /// series.
@@ -75,4 +75,4 @@ inline std::string prometheus_text(const meter_snapshot& counters,
     return text;
 }
 
-}  // namespace tensafe::lora
+}  // namespace tensafe::serving

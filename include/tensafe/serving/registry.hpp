@@ -5,92 +5,247 @@
 #include <tensafe/core/quoted_name.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/model/pack_progress.hpp>
-#include <tensafe/serving/adapter_check.hpp>
-#include <tensafe/serving/adapter_handle.hpp>
-#include <tensafe/serving/packer.hpp>
-#include <tensafe/serving/registry_preparations.hpp>
-#include <tensafe/serving/registry_snapshot.hpp>
-#include <tensafe/serving/registry_status.hpp>
-#include <tensafe/serving/registry_store.hpp>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-namespace tensafe::lora {
+namespace tensafe::serving {
+
+/// What an adapter is packed into: immutable, thread-safe, and it knows the bytes of memory that it takes.
+template <class Model>
+concept packed_model = requires(const Model& model) {
+    { model.bytes() } -> std::convertible_to<std::size_t>;
+};
+
+/// How a registry packs adapters, one at a time, on the thread that needs the packed form.
+template <packed_model Model>
+struct loader {
+    /// The packed form; not null. May take seconds. What it throws reaches the caller of the registry.
+    std::function<std::shared_ptr<const Model>(const lora::adapter&, const lora::pack_progress&)> pack;
+    /// The bytes that `pack` will need, known before packing.
+    std::function<std::size_t(const lora::adapter&)> bytes_for;
+};
+
+/// Packs with Model's constructor, Model(adapter, options, progress), and asks Model::bytes_for(adapter,
+/// options): pack_with<lora::model_server<params>>(lora::model_options{...}).
+template <packed_model Model, class Options = typename Model::options_type>
+loader<Model> pack_with(Options options = {}) {
+    return {[options](const lora::adapter& matrices, const lora::pack_progress& progress) {
+                return std::make_shared<const Model>(matrices, options, progress);
+            },
+            [options](const lora::adapter& matrices) -> std::size_t {
+                return Model::bytes_for(matrices, options);
+            }};
+}
+
+/// Refuses an adapter that nothing can be packed from: every site needs a name of its own, an A and a B that
+/// fit each other, and finite values. Reads every value once.
+/// @throws parameter_error without sites, for a site without a name, a name that occurs twice, or a scale
+///         that is not finite; shape_error for matrices that are empty or do not fit; encoding_error for a
+///         value that is not finite. The message names the site.
+inline void check_adapter(const lora::adapter& matrices) {
+    if (matrices.sites.empty()) {
+        throw parameter_error("adapter: got no sites, expected at least one");
+    }
+    std::set<std::string_view> names;
+    for (const lora::adapter_site& site : matrices.sites) {
+        const auto where = [&] { return "adapter: site " + quoted_name(site.name) + ": "; };
+        if (site.name.empty() || !names.insert(site.name).second) {
+            throw parameter_error(where() + (site.name.empty() ? "it has no name" : "the name occurs twice"));
+        }
+        try {
+            site.a.check("A");
+            site.b.check("B");
+        } catch (const shape_error& e) {
+            throw shape_error(where() + e.what());
+        }
+        if (site.a.values.empty() || site.b.values.empty() || site.b.columns != site.a.rows) {
+            throw shape_error(where() + "got A " + std::to_string(site.a.rows) + " x " +
+                              std::to_string(site.a.columns) + " and B " + std::to_string(site.b.rows) +
+                              " x " + std::to_string(site.b.columns) +
+                              ", expected rank x d_in and d_out x rank");
+        }
+        if (!std::isfinite(site.scale)) {
+            throw parameter_error(where() + "the scale is not a finite number");
+        }
+        for (const lora::matrix* m : {&site.a, &site.b}) {
+            const auto bad = std::find_if_not(m->values.begin(), m->values.end(),
+                                              [](float x) { return std::isfinite(x); });
+            if (bad != m->values.end()) {
+                const auto entry = static_cast<std::size_t>(bad - m->values.begin());
+                throw encoding_error(where() + (m == &site.a ? "A" : "B") + "[" +
+                                     std::to_string(entry / m->columns) + "][" +
+                                     std::to_string(entry % m->columns) + "] is not a finite number");
+            }
+        }
+    }
+}
+
+struct registry_options {
+    /// Bytes of packed forms that the registry keeps. It evicts the least recently used ones to stay below.
+    std::size_t memory_budget = std::numeric_limits<std::size_t>::max();
+};
+
+/// One adapter of a registry.
+struct registry_entry {
+    std::string name;
+    std::uint64_t version = 0;
+    bool packed = false;                             ///< false: evicted, and packed again by the next find
+    std::size_t bytes = 0;                           ///< of the packed form: what it takes, or would take
+    std::size_t handles = 0;                         ///< of this packed form
+    std::chrono::steady_clock::time_point last_use;  ///< the last find or load
+};
+
+/// A registry at one moment.
+struct registry_status {
+    std::vector<registry_entry> entries;  ///< by name
+    std::size_t memory_budget = 0;
+    std::size_t bytes_packed = 0;    ///< of the packed forms that the registry keeps
+    std::size_t bytes_retained = 0;  ///< of replaced, evicted or unloaded forms that handles still hold
+};
+
+template <packed_model Model>
+class registry;
+
+namespace detail {
+
+/// One version of an adapter, with its packed form or, once that is evicted, without. Immutable but for the
+/// time of its last use.
+template <class Model>
+struct cache_entry {
+    using clock = std::chrono::steady_clock;
+
+    std::string name;
+    std::uint64_t version = 0;
+    std::shared_ptr<const lora::adapter> matrices;
+    std::shared_ptr<const Model> model;     ///< null: evicted
+    std::size_t bytes = 0;                  ///< of the packed form, also when it is evicted
+    std::shared_ptr<const void> accounted;  ///< takes the packed form's bytes off the registry's sum
+    std::shared_ptr<std::atomic<clock::rep>> last_use = std::make_shared<std::atomic<clock::rep>>(now());
+
+    static clock::rep now() noexcept { return clock::now().time_since_epoch().count(); }
+};
+
+}  // namespace detail
+
+/// Shared ownership of one packed version of an adapter. As long as a handle lives, its version stays whole
+/// in memory, whatever the registry loads, evicts or unloads: take one for each token or request. It may
+/// outlive the registry. Dropping the last one of a version that the registry no longer keeps frees its
+/// memory on that thread.
+///
+/// Copying costs one atomic count. Empty if the name is unknown. A handle itself is for one thread at a time;
+/// what it refers to is immutable and thread-safe.
+template <packed_model Model>
+class adapter_handle {
+  public:
+    adapter_handle() = default;
+
+    explicit operator bool() const noexcept { return held_ != nullptr; }
+
+    /// Larger for what was published later; unique within the registry. 0 if empty.
+    std::uint64_t version() const noexcept { return held_ ? held_->version : 0; }
+
+    // References live as long as a handle of this version. They throw parameter_error if the handle is empty.
+    const std::string& name() const& { return held().name; }
+    const Model& model() const& { return *held().model; }
+    const lora::adapter& matrices() const& { return *held().matrices; }
+    const std::string& name() const&& = delete;  // keep the handle, then look inside
+    const Model& model() const&& = delete;
+    const lora::adapter& matrices() const&& = delete;
+
+    /// The packed form for code that keeps a shared_ptr: it counts as this handle does.
+    /// @throws parameter_error if the handle is empty
+    std::shared_ptr<const Model> share() const { return {held_, held().model.get()}; }
+
+  private:
+    friend class registry<Model>;
+    using entry = detail::cache_entry<Model>;
+
+    explicit adapter_handle(std::shared_ptr<const entry> held) noexcept : held_(std::move(held)) {}
+
+    const entry& held() const {
+        if (!held_) {
+            throw parameter_error("adapter_handle: it is empty: no adapter of that name is loaded");
+        }
+        return *held_;
+    }
+
+    std::shared_ptr<const entry> held_;
+};
 
 /// Named adapters, packed, that can be loaded, replaced and unloaded while tokens flow.
 ///
 /// Readers call `find` for each token or request. It copies a pointer to an immutable snapshot under a lock
-/// that nobody holds for longer than that, so a reader sees one version whole or another, and never waits for
-/// a packing. Writers (administrators) pack on their own threads, outside every lock, and then exchange the
-/// snapshot. Memory that readers drop last is given back by a thread of the registry.
+/// that nobody holds for longer than that, so a reader sees one version whole or another, and a packed
+/// adapter is found at once. Writers pack on their own threads, one at a time, and then exchange the
+/// snapshot.
 ///
 /// Packed forms are kept within a budget: the least recently used ones are evicted. Their matrices stay, so
-/// that a form is prepared again without a file and with the same content.
+/// that the next `find` packs the form again, without a file and with the same content and version number.
 ///
-/// Every member function may be called from any number of threads. From a packer or a progress callback call
-/// find, names, status and unload only: what packs may have to wait for the room that this packing holds. All
-/// calls must have returned before destruction; handles may live on. Exception safety: strong, except that
-/// packed forms of other adapters may have been evicted.
+/// Thread-safe. A loader or progress callback may call the registry; what it packs comes on top of the budget
+/// until it is published. All calls must have returned before destruction; handles may live on. Exception
+/// safety: strong, except that packed forms of other adapters may have been evicted.
 template <packed_model Model>
 class registry {
   public:
     using handle = adapter_handle<Model>;
-    using source = std::function<adapter()>;
+    using source = std::function<lora::adapter()>;
 
     /// Bytes of a name: what a meter counts under a name of its own, by default.
     static constexpr std::size_t longest_name = 128;
 
-    /// @throws parameter_error if a function of the packer is missing
-    registry(registry_options options, packer<Model> packing)
-        : packing_(std::move(packing), options.memory_budget),
-          store_(options.memory_budget),
-          preparations_(store_, packing_, std::move(options.on_preparing)) {}
+    /// @throws parameter_error if a function of the loader is missing
+    registry(registry_options options, loader<Model> with)
+        : loader_(std::move(with)), budget_(options.memory_budget) {
+        if (!loader_.pack || !loader_.bytes_for) {
+            throw parameter_error(std::string("registry: the loader has no ") +
+                                  (loader_.pack ? "bytes_for" : "pack"));
+        }
+    }
     /// Without a budget: nothing is ever evicted, and nothing but unload gives memory back.
-    explicit registry(packer<Model> packing) : registry(registry_options{}, std::move(packing)) {}
+    explicit registry(loader<Model> with) : registry(registry_options{}, std::move(with)) {}
     registry(const registry&) = delete;
     registry& operator=(const registry&) = delete;
 
-    // Readers.
-
-    /// The adapter of this name, for one token or request. Empty if there is none, or if its packed form was
-    /// evicted: then it is prepared in the background, and a later call finds it. Never packs or frees, and
-    /// waits for pointer copies only. Cost: a lock, a search by name, a clock, two atomic counts.
-    handle find(std::string_view name) const {
-        const auto now = store_.current();
-        const detail::registered<Model>* const found = now->find(name);
-        if (found == nullptr) {
-            return handle(availability::unknown);
+    /// The adapter of this name, for one token or request; empty if there is none. If its packed form was
+    /// evicted, packs it again on this thread, after packings in progress; several threads that want the same
+    /// one share one packing. Cost of a packed one: a lock, a search by name, a clock, two atomic counts.
+    /// @throws whatever the loader throws
+    handle find(std::string_view name) {
+        const entry_pointer found = lookup(name);
+        if (!found) {
+            return {};
         }
-        found->use->touch();
-        if (found->packed()) {
-            return handle(found->held);
-        }
-        if (found->use->failed) {
-            return handle(availability::cannot_be_prepared);
-        }
-        preparations_.ask(*found->use);
-        return handle(availability::being_prepared);
+        found->last_use->store(entry::now(), std::memory_order_relaxed);
+        return found->model ? handle(found) : pack_again(name);
     }
 
-    /// The same, but waits until the packed form is there. Several waiting threads get the result of one
-    /// packing, even if it is evicted at once for another one.
-    /// @throws parameter_error for an unknown name, with a list of those that are loaded; whatever the packer
-    ///         threw
-    handle wait_for(std::string_view name) {
-        if (handle found = find(name)) {
-            return found;
+    /// The adapter of this name, as find.
+    /// @throws parameter_error for an unknown name, with a list of those that are loaded; whatever the loader
+    ///         throws
+    handle at(std::string_view name) {
+        handle found = find(name);
+        if (!found) {
+            refuse_unknown(name);
         }
-        return handle(preparations_.wait_for(name));
+        return found;
     }
-
-    // Writers.
 
     /// Loads an adapter and packs it on the calling thread; then the name stands for it. A name that is
     /// loaded already is replaced: its old version serves until then, and to the end whoever holds a handle.
@@ -98,86 +253,192 @@ class registry {
     ///
     /// To make room, packed forms of other adapters are evicted before packing starts. A form that is being
     /// replaced is not evicted meanwhile and does not count: at the peak there are the budget and the
-    /// replaced form. If other packings in progress hold the room, this waits for them. Room is given in the
-    /// order of asking, to loads and preparations alike.
+    /// replaced form.
     ///
     /// @param from  where the matrices come from: [] { return io::load_peft("adapters/legal"); }
     /// @return      the new version's number: numbers rise in the order of publication
     /// @throws parameter_error for a name that is empty, longer than longest_name, not UTF-8 or has control
     ///         characters, and for an adapter that takes more than the whole budget, before packing; as
-    ///         check_adapter; whatever `from`, the packer and `progress` throw. The old version, if any,
+    ///         check_adapter; whatever `from`, the loader and `progress` throw. The old version, if any,
     ///         serves on.
-    std::uint64_t load(const std::string& name, const source& from, const pack_progress& progress = {}) {
+    std::uint64_t load(const std::string& name, const source& from,
+                       const lora::pack_progress& progress = {}) {
         check_name(name);
         if (!from) {
-            throw parameter_error("registry::load: " + detail::quoted_name(name) + " has no source");
+            throw parameter_error("registry::load: " + quoted_name(name) + " has no source");
         }
-        const auto matrices = std::make_shared<const adapter>(from());
-        check_adapter(*matrices);
-        const std::size_t bytes = packing_.bytes_for(name, *matrices);
-
-        auto lock = store_.lock_writers();
-        typename store::reservation room(store_, lock, bytes, name);
-        lock.unlock();
-        auto made = packing_.pack(name, matrices, progress);
-        lock.lock();
-        room.release();
-        made->number = versions_ + 1;
-        store_.put(std::move(made), std::make_shared<detail::use_record>());
-        return ++versions_;
+        entry made;
+        made.name = name;
+        made.matrices = std::make_shared<const lora::adapter>(from());
+        check_adapter(*made.matrices);
+        made.bytes = checked(name, loader_.bytes_for(*made.matrices));
+        const std::lock_guard writing(writers_);
+        const auto packed = pack(std::move(made), progress);
+        packed->version = ++versions_;
+        publish(packed);
+        return packed->version;
     }
 
-    /// Forgets an adapter. Handles of it stay valid; a load of it in progress still publishes it.
+    /// Forgets an adapter; handles of it stay valid. Waits for a packing in progress.
     /// @throws parameter_error for an unknown name
     void unload(std::string_view name) {
-        const auto lock = store_.lock_writers();
-        store_.erase(name);
+        const std::lock_guard writing(writers_);
+        if (!lookup(name)) {
+            refuse_unknown(name);
+        }
+        exchange([&](snapshot& next) { next.erase(next.find(name)); });
     }
-
-    /// Packs an evicted adapter again, on the calling thread; waits if another thread is at it, without
-    /// progress. Nothing happens if it is packed.
-    /// @return the version's number
-    /// @throws parameter_error for an unknown name; whatever the packer and `progress` throw
-    std::uint64_t prepare(std::string_view name, const pack_progress& progress = {}) {
-        return preparations_.prepare(name, progress)->number;
-    }
-
-    // For operators.
 
     /// The names that are loaded, packed or evicted, sorted.
     std::vector<std::string> names() const {
-        const auto now = store_.current();
+        const auto now = current();
         std::vector<std::string> result;
-        result.reserve(now->entries.size());
-        for (const entry& e : now->entries) {
-            result.push_back(e->held->name);
+        for (const auto& [name, each] : *now) {
+            result.push_back(name);
         }
         return result;
     }
 
     /// Everything at one moment; counts of handles may change while they are read.
     registry_status status() const {
-        const auto lock = store_.lock_writers();
-        return store_.status();
+        const auto now = current();
+        registry_status result;
+        result.memory_budget = budget_;
+        for (const auto& [name, e] : *now) {
+            const auto last = typename entry::clock::duration(e->last_use->load(std::memory_order_relaxed));
+            result.entries.push_back({name, e->version, e->model != nullptr, e->bytes,
+                                      static_cast<std::size_t>(e.use_count()) - 1,
+                                      typename entry::clock::time_point(last)});
+            result.bytes_packed += e->model ? e->bytes : 0;
+        }
+        result.bytes_retained = std::max(result.bytes_packed, accounted_->load()) - result.bytes_packed;
+        return result;
     }
 
   private:
-    using store = detail::registry_store<Model>;
-    using entry = typename store::entry;
+    using entry = detail::cache_entry<Model>;
+    using entry_pointer = std::shared_ptr<const entry>;
+    using snapshot = std::map<std::string, entry_pointer, std::less<>>;
+
+    // For readers and writers.
+
+    std::shared_ptr<const snapshot> current() const {
+        const std::lock_guard lock(readers_);
+        return current_;
+    }
+    entry_pointer lookup(std::string_view name) const {
+        const auto now = current();
+        const auto found = now->find(name);
+        return found == now->end() ? nullptr : found->second;
+    }
+
+    // For writers only, with their lock held.
+
+    handle pack_again(std::string_view name) {
+        const std::lock_guard writing(writers_);
+        const entry_pointer evicted = lookup(name);
+        if (!evicted || evicted->model) {
+            return handle(evicted);  // unloaded, or packed by another thread meanwhile
+        }
+        const auto packed = pack(*evicted, {});
+        if (const auto now = lookup(name); now && now->version == packed->version) {
+            publish(packed);
+        }
+        return handle(packed);
+    }
+
+    /// The entry with its packed form, for which there is room.
+    std::shared_ptr<entry> pack(entry made, const lora::pack_progress& progress) {
+        exchange([&](snapshot& next) { make_room(next, made.bytes, made.name); });
+        made.model = loader_.pack(*made.matrices, progress);
+        if (!made.model) {
+            throw error("registry: the loader made nothing of " + quoted_name(made.name));
+        }
+        made.bytes = checked(made.name, made.model->bytes());
+        *accounted_ += made.bytes;
+        made.accounted = std::shared_ptr<const void>(
+            nullptr, [bytes = made.bytes, sum = accounted_](const void*) { *sum -= bytes; });
+        return std::make_shared<entry>(std::move(made));
+    }
+
+    void publish(const entry_pointer& packed) {
+        exchange([&](snapshot& next) {
+            make_room(next, packed->bytes, packed->name);  // it may take more than was forecast
+            next[packed->name] = packed;
+        });
+    }
+
+    template <class Change>
+    void exchange(Change change) {
+        auto next = std::make_shared<snapshot>(*current_);
+        change(*next);
+        std::shared_ptr<const snapshot> exchanged = std::move(next);
+        const std::lock_guard lock(readers_);
+        current_.swap(exchanged);
+    }
+
+    /// Evicts from `next`, the least recently used first, until `needed` bytes fit beside what is packed
+    /// under other names than `replaced`.  @pre needed <= the budget
+    void make_room(snapshot& next, std::size_t needed, std::string_view replaced) const {
+        // Readers go on stamping meanwhile: sort what was read once.
+        std::vector<std::pair<typename entry::clock::rep, entry_pointer*>> by_use;
+        std::size_t packed = 0;
+        for (auto& [name, e] : next) {
+            if (e->model && name != replaced) {
+                packed += e->bytes;
+                by_use.emplace_back(e->last_use->load(std::memory_order_relaxed), &e);
+            }
+        }
+        std::sort(by_use.begin(), by_use.end(),
+                  [](const auto& a, const auto& b) { return a.first < b.first; });
+        for (std::size_t i = 0; packed > budget_ - needed; ++i) {
+            entry rest = **by_use[i].second;
+            packed -= rest.bytes;
+            rest.model = nullptr;
+            rest.accounted = nullptr;
+            *by_use[i].second = std::make_shared<const entry>(std::move(rest));
+        }
+    }
+
+    std::size_t checked(std::string_view name, std::size_t bytes) const {
+        if (bytes > budget_) {
+            throw parameter_error("registry: " + quoted_name(name) + " takes " + std::to_string(bytes) +
+                                  " bytes packed, expected at most the memory budget, " +
+                                  std::to_string(budget_));
+        }
+        return bytes;
+    }
 
     static void check_name(std::string_view name) {
         if (name.empty() || name.size() > longest_name || !is_printable_utf8(name)) {
-            throw parameter_error("registry::load: got the name " + detail::quoted_name(name) + " of " +
-                                  std::to_string(name.size()) + " bytes, wanted 1 to " +
+            throw parameter_error("registry::load: got the name " + quoted_name(name) + " of " +
+                                  std::to_string(name.size()) + " bytes, expected 1 to " +
                                   std::to_string(longest_name) +
                                   " bytes of UTF-8 without control characters");
         }
     }
 
-    const detail::registry_packing<Model> packing_;
-    store store_;
-    std::uint64_t versions_ = 0;                         // the last one given; guarded by the writers' lock
-    detail::registry_preparations<Model> preparations_;  // last: its thread uses the others
+    [[noreturn]] void refuse_unknown(std::string_view name) const {
+        constexpr std::size_t most_names = 20;
+        const std::vector<std::string> known = names();
+        std::string message = "registry: no adapter " + quoted_name(name) + ", expected one of:";
+        for (std::size_t i = 0; i < std::min(known.size(), most_names); ++i) {
+            message += " " + quoted_name(known[i]);
+        }
+        if (known.size() > most_names) {
+            message += " and " + std::to_string(known.size() - most_names) + " more";
+        }
+        throw parameter_error(known.empty() ? message + " (none is loaded)" : message);
+    }
+
+    const loader<Model> loader_;
+    const std::size_t budget_;
+    mutable std::mutex readers_;    ///< for the pointer current_
+    std::recursive_mutex writers_;  ///< held while packing; recursive for callbacks that call the registry
+    std::shared_ptr<const snapshot> current_ = std::make_shared<const snapshot>();
+    std::uint64_t versions_ = 0;  ///< the last one given
+    /// Bytes of all packed forms that live, kept or held by handles.
+    std::shared_ptr<std::atomic<std::size_t>> accounted_ = std::make_shared<std::atomic<std::size_t>>(0);
 };
 
-}  // namespace tensafe::lora
+}  // namespace tensafe::serving

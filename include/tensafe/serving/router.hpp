@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace tensafe::lora {
+namespace tensafe::serving {
 
 /// Where a keyword counts. `substring`: anywhere, as the published system has it ("bond" is in "vagabond").
 /// `whole_words`: where no letter, digit or underscore stands beside it ("loan" is not in "loans").
@@ -44,17 +44,17 @@ constexpr bool is_word_byte(char c) noexcept {
 
 /// Whether these bytes begin with a space or punctuation beyond ASCII: U+0080..U+00BF, U+2000..U+207F
 /// (quotation marks, dashes), U+3000..U+303F.
-constexpr bool begins_with_wide_punctuation(std::string_view text) noexcept {
+constexpr bool begins_with_unicode_punctuation(std::string_view text) noexcept {
     return text.starts_with("\xC2") || text.starts_with("\xE2\x80") || text.starts_with("\xE2\x81") ||
            text.starts_with("\xE3\x80");
 }
 
 constexpr bool word_begins_at(std::string_view text, std::size_t at) noexcept {
     return at == 0 || !is_word_byte(text[at - 1]) || (at >= 2 && text[at - 2] == '\xC2') ||
-           (at >= 3 && text[at - 3] != '\xC2' && begins_with_wide_punctuation(text.substr(at - 3)));
+           (at >= 3 && text[at - 3] != '\xC2' && begins_with_unicode_punctuation(text.substr(at - 3)));
 }
 constexpr bool word_ends_at(std::string_view text, std::size_t at) noexcept {
-    return at == text.size() || !is_word_byte(text[at]) || begins_with_wide_punctuation(text.substr(at));
+    return at == text.size() || !is_word_byte(text[at]) || begins_with_unicode_punctuation(text.substr(at));
 }
 
 inline bool occurs(std::string_view keyword, std::string_view text, matching how) noexcept {
@@ -73,7 +73,7 @@ inline bool occurs(std::string_view keyword, std::string_view text, matching how
 /// distinct keyword that occurs in it, the adapter with most points, the first of equals; the fallback
 /// without any point. Adapters that are always active take no part.
 ///
-/// Case is folded for ASCII letters alone; other bytes are compared as they are. A keyword of several words
+/// Case is traced for ASCII letters alone; other bytes are compared as they are. A keyword of several words
 /// has to stand in the query with the same spaces. Cost: the query's length times the number of keywords:
 /// for a megabyte and 14 keywords some three milliseconds, and up to ten more for each keyword that the text
 /// is made against. Immutable, thread-safe.
@@ -91,7 +91,7 @@ class keyword_gate {
                           matching how = matching::substring)
         : entries_(std::move(entries)), fallback_(std::move(fallback)), matching_(how) {
         if (entries_.empty()) {
-            throw parameter_error("keyword_gate: got no entry, wanted at least one adapter");
+            throw parameter_error("keyword_gate: got no entry, expected at least one adapter");
         }
         for (gate_entry& entry : entries_) {
             const auto with_name = [&](const gate_entry& e) { return e.adapter == entry.adapter; };
@@ -100,14 +100,14 @@ class keyword_gate {
                                       (entry.adapter.empty()
                                            ? std::string("an adapter without a name")
                                            : "the adapter \"" + entry.adapter + "\" twice") +
-                                      ", wanted each once, by name");
+                                      ", expected each once, by name");
             }
             fold_keywords(entry);
         }
         if (std::none_of(entries_.begin(), entries_.end(),
                          [&](const gate_entry& e) { return e.adapter == fallback_; })) {
             throw parameter_error("keyword_gate: got the fallback \"" + fallback_ +
-                                  "\", wanted one of the entries");
+                                  "\", expected one of the entries");
         }
     }
 
@@ -150,19 +150,19 @@ class keyword_gate {
 
   private:
     static void fold_keywords(gate_entry& entry) {
-        std::vector<std::string> folded;
+        std::vector<std::string> trace;
         for (const std::string& keyword : entry.keywords) {
             if (keyword.empty() || keyword.size() > longest_keyword) {
                 throw parameter_error("keyword_gate: adapter \"" + entry.adapter + "\" has a keyword of " +
-                                      std::to_string(keyword.size()) + " bytes, wanted 1 to " +
+                                      std::to_string(keyword.size()) + " bytes, expected 1 to " +
                                       std::to_string(longest_keyword));
             }
             std::string lower = fold_case(keyword);
-            if (std::find(folded.begin(), folded.end(), lower) == folded.end()) {
-                folded.push_back(std::move(lower));
+            if (std::find(trace.begin(), trace.end(), lower) == trace.end()) {
+                trace.push_back(std::move(lower));
             }
         }
-        entry.keywords = std::move(folded);
+        entry.keywords = std::move(trace);
     }
 
     std::vector<gate_entry> entries_;
@@ -193,7 +193,7 @@ class router {
     /// @throws parameter_error for an empty callable
     explicit router(chooser choose, std::vector<std::string> instead = {}) : instead_(std::move(instead)) {
         if (!choose) {
-            throw parameter_error("router: got an empty callable, wanted one that names an adapter");
+            throw parameter_error("router: got an empty callable, expected one that names an adapter");
         }
         choose_ = [call = std::move(choose)](std::string_view query) {
             routed result;
@@ -215,7 +215,7 @@ class router {
     ///         for an empty predicate; what the callables throw
     routed route(std::string_view query, const loaded& is_loaded) const {
         if (!is_loaded) {
-            throw parameter_error("router: got an empty predicate, wanted one that says what is loaded");
+            throw parameter_error("router: got an empty predicate, expected one that says what is loaded");
         }
         routed result = choose_(query);
         const auto usable = [&](const std::string& name) { return !name.empty() && is_loaded(name); };
@@ -243,4 +243,4 @@ class router {
     std::vector<std::string> instead_;
 };
 
-}  // namespace tensafe::lora
+}  // namespace tensafe::serving

@@ -47,7 +47,7 @@ class byte_writer {
     std::span<std::uint8_t> take(std::size_t count) {
         if (count > left_.size()) {
             throw shape_error(std::string(what_) + ": got " + std::to_string(count) +
-                              " bytes to write, wanted at most " + std::to_string(left_.size()));
+                              " bytes to write, expected at most " + std::to_string(left_.size()));
         }
         const std::span<std::uint8_t> taken = left_.first(count);
         left_ = left_.subspan(count);
@@ -91,7 +91,7 @@ class byte_reader {
     std::span<const std::uint8_t> bytes(std::size_t count) {
         if (count > left_.size()) {
             throw format_error(std::string(what_) + ": got " + std::to_string(left_.size()) +
-                               " more bytes, wanted " + std::to_string(count));
+                               " more bytes, expected " + std::to_string(count));
         }
         const std::span<const std::uint8_t> taken = left_.first(count);
         left_ = left_.subspan(count);
@@ -117,7 +117,7 @@ class byte_reader {
     void expect(std::size_t count) const {
         if (left_.size() != count) {
             throw format_error(std::string(what_) + ": got " + std::to_string(left_.size()) +
-                               " more bytes, wanted " + std::to_string(count));
+                               " more bytes, expected " + std::to_string(count));
         }
     }
 

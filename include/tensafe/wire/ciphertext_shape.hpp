@@ -18,10 +18,10 @@ namespace tensafe::wire::detail {
 
 inline constexpr std::size_t shape_bytes = 12;
 
-/// @throws format_error unless the level is the wanted one
+/// @throws format_error unless the level is the expected one
 inline void read_level(byte_reader& from, int wanted) {
     if (const auto got = from.number<std::uint32_t>(); got != static_cast<std::uint32_t>(wanted)) {
-        throw format_error(std::string(from.what()) + ": level: got " + std::to_string(got) + ", wanted " +
+        throw format_error(std::string(from.what()) + ": level: got " + std::to_string(got) + ", expected " +
                            std::to_string(wanted));
     }
 }
@@ -30,7 +30,7 @@ inline void read_level(byte_reader& from, int wanted) {
 inline void read_reserved(byte_reader& from) {
     if (const auto got = from.number<std::uint64_t>(); got != 0) {
         throw format_error(std::string(from.what()) + ": bytes 4 to 11 of its body: got " +
-                           std::to_string(got) + ", wanted 0");
+                           std::to_string(got) + ", expected 0");
     }
 }
 
@@ -39,7 +39,7 @@ template <class Error>
 void check_scale(double scale, std::string_view what) {
     if (!(std::isfinite(scale) && scale > 0)) {
         throw Error(std::string(what) + ": scale: got " + tensafe::detail::shortest_text(scale) +
-                    ", wanted a finite number above 0");
+                    ", expected a finite number above 0");
     }
 }
 
@@ -49,7 +49,7 @@ void check_not_zero(const rns::poly<Basis, rns::evaluation_form>& p, std::string
                     std::string_view what) {
     if (const int limb = first_zero_limb(p); limb >= 0) {
         throw Error(std::string(what) + ": " + std::string(which) + ", limb " + std::to_string(limb) +
-                    ": every residue is 0, wanted random ones");
+                    ": every residue is 0, expected random ones");
     }
 }
 

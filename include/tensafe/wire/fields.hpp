@@ -30,7 +30,7 @@ using shape_numbers = std::array<std::uint32_t, 3>;
 inline std::uint32_t count_field(const char* who, const char* what, std::size_t value) {
     if (value > std::numeric_limits<std::uint32_t>::max()) {
         throw parameter_error(std::string(who) + ": got " + std::to_string(value) + " for " + what +
-                              ", wanted a number below 2^32");
+                              ", expected a number below 2^32");
     }
     return static_cast<std::uint32_t>(value);
 }
@@ -75,7 +75,7 @@ inline std::string read_name(byte_reader& body, const char* of_what) {
     const auto length = body.number<std::uint32_t>();
     if (length == 0 || length > lora::model_layout::longest_name) {
         throw format_error(std::string(body.what()) + ": got a name of " + std::to_string(length) +
-                           " bytes for " + of_what + ", wanted 1 to " +
+                           " bytes for " + of_what + ", expected 1 to " +
                            std::to_string(lora::model_layout::longest_name));
     }
     const auto bytes = body.bytes(length);

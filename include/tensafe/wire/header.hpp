@@ -17,7 +17,7 @@ namespace tensafe::wire {
 /// What a message is. There is no kind for a secret key, and none for a hidden state.
 enum class kind : std::uint8_t {
     public_key = 1,
-    zero_key = 2,
+    rerandomization_key = 2,
     ciphertext = 3,
     seeded_ciphertext = 4,
     request = 16,
@@ -27,13 +27,13 @@ enum class kind : std::uint8_t {
     held_adapter = 21
 };
 
-/// How messages to people call it: "zero key"; empty for a number that is no kind.
+/// How messages to people call it: "re-randomization key"; empty for a number that is no kind.
 constexpr std::string_view name(kind what) noexcept {
     switch (what) {
         case kind::public_key:
             return "public key";
-        case kind::zero_key:
-            return "zero key";
+        case kind::rerandomization_key:
+            return "re-randomization key";
         case kind::ciphertext:
             return "ciphertext";
         case kind::seeded_ciphertext:
@@ -105,12 +105,12 @@ inline std::array<std::uint8_t, header_bytes> write_header(const header& h) {
 
 /// The header of a message from outside. Looks at its first 48 bytes only, and checks, in this order, length,
 /// magic, version, checksum, kind and the two bytes that must be zero. Whether the message has the length and
-/// the set that are wanted is not asked here: open_frame does. Never allocates, except for an error.
+/// the set that are needed is not asked here: open_frame does. Never allocates, except for an error.
 /// Thread-safe.
 /// @throws format_error for bytes that are no header; unsupported_error for another version, naming both
 inline header read_header(std::span<const std::uint8_t> message) {
     if (message.size() < header_bytes) {
-        throw format_error("message: got " + std::to_string(message.size()) + " bytes, wanted at least " +
+        throw format_error("message: got " + std::to_string(message.size()) + " bytes, expected at least " +
                            std::to_string(header_bytes) + " for its header");
     }
     byte_reader from(message.first(header_bytes), "message header");
@@ -120,7 +120,7 @@ inline header read_header(std::span<const std::uint8_t> message) {
     // Before the checksum: another version may have another one.
     if (const auto got = from.number<std::uint8_t>(); got != version) {
         throw unsupported_error("message: got version " + std::to_string(got) +
-                                " of the wire format, wanted version " + std::to_string(version));
+                                " of the wire format, expected version " + std::to_string(version));
     }
     header h;
     const auto what = from.number<std::uint8_t>();
@@ -136,11 +136,11 @@ inline header read_header(std::span<const std::uint8_t> message) {
     }
     if (name(h.what).empty()) {
         throw format_error("message: got kind " + std::to_string(what) +
-                           ", wanted one that docs/wire-format.md names");
+                           ", expected one that docs/wire-format.md names");
     }
     if (reserved != 0) {
         throw format_error("message: bytes 6 and 7 of its header: got " + std::to_string(reserved) +
-                           ", wanted 0");
+                           ", expected 0");
     }
     return h;
 }

@@ -74,7 +74,7 @@ lora::model_layout read_model_layout(std::span<const std::uint8_t> message) {
     const std::uint32_t mode = body.number<std::uint32_t>();
     if (mode > 1) {
         throw format_error("read_model_layout: got mode number " + std::to_string(mode) +
-                           ", wanted 0 (client_held_b) or 1 (blind)");
+                           ", expected 0 (client_held_b) or 1 (blind)");
     }
     layout.mode = mode == 1 ? lora::mode::blind : lora::mode::client_held_b;
     layout.largest_prefill = body.number<std::uint32_t>();
@@ -89,7 +89,7 @@ lora::model_layout read_model_layout(std::span<const std::uint8_t> message) {
         all_sites += sites;
         if (all_sites > lora::model_layout::most_sites) {
             throw shape_error("read_model_layout: got " + std::to_string(all_sites) +
-                              " sites or more, wanted at most " +
+                              " sites or more, expected at most " +
                               std::to_string(lora::model_layout::most_sites));
         }
         for (std::uint32_t s = 0; s < sites; ++s) {

@@ -71,7 +71,8 @@ inline opened_message open_frame(std::span<const std::uint8_t> message, kind wan
     const header h = read_header(message);
     const std::string_view what = name(wanted);
     if (h.what != wanted) {
-        throw format_error("message: got a " + std::string(name(h.what)) + ", wanted a " + std::string(what));
+        throw format_error("message: got a " + std::string(name(h.what)) + ", expected a " +
+                           std::string(what));
     }
     const std::size_t behind = message.size() - header_bytes;
     if (behind < checksum_bytes || h.body_bytes != behind - checksum_bytes) {
@@ -80,12 +81,12 @@ inline opened_message open_frame(std::span<const std::uint8_t> message, kind wan
                            " of checksum, got " + std::to_string(behind) + " bytes behind the header");
     }
     if (h.set != ids.set) {
-        throw parameter_error(std::string(what) + ": parameter set: got " + set_name(h.set) + ", wanted " +
+        throw parameter_error(std::string(what) + ": parameter set: got " + set_name(h.set) + ", expected " +
                               ids.set_text());
     }
     if (h.scheme != ids.scheme) {
         throw parameter_error(std::string(what) + ": packing and protection: got " +
-                              ids.scheme_text(h.scheme) + ", wanted " + ids.scheme_text(ids.scheme));
+                              ids.scheme_text(h.scheme) + ", expected " + ids.scheme_text(ids.scheme));
     }
     const std::span<const std::uint8_t> body = message.subspan(header_bytes, behind - checksum_bytes);
     byte_reader checksum(message.last(checksum_bytes), what);

@@ -39,7 +39,7 @@ void check_reply_shape(const Plan& plan, std::size_t tokens, const shape_numbers
             return std::to_string(rank) + " x " + std::to_string(d) + " matrix and " +
                    std::to_string(states) + " hidden states";
         };
-        throw shape_error("read_reply: got a reply for a " + text(got[0], got[1], got[2]) + ", wanted a " +
+        throw shape_error("read_reply: got a reply for a " + text(got[0], got[1], got[2]) + ", expected a " +
                           text(plan.rank(), plan.d(), tokens));
     }
 }
@@ -48,7 +48,7 @@ template <class Plan>
 void check_tokens(const Plan& plan, std::size_t tokens) {
     if (tokens == 0 || tokens > plan.largest_batch) {
         throw shape_error("read_reply: asked to read a reply for " + std::to_string(tokens) +
-                          " hidden states, wanted 1 to " + std::to_string(plan.largest_batch));
+                          " hidden states, expected 1 to " + std::to_string(plan.largest_batch));
     }
 }
 
@@ -105,13 +105,13 @@ void write_reply(const lora::reply<P, Packing, lora::reveals_adapter_rows>& r, c
                  std::vector<std::uint8_t>& to) {
     static_assert(!lora::packing_plan<P, Packing, lora::reveals_adapter_rows>::whole_ciphertexts,
                   "wire::write_reply: replies that are whole ciphertexts have no network format");
-    using basis = typename lora::folded_product<P>::basis;
+    using basis = typename lora::traced_product<P>::basis;
     const detail::shape_numbers shape = detail::shape_of(r);
     for (const auto& product : r.outputs) {
         for (const auto& limb : product.c0) {
             if (limb.size() != product.c0.front().size()) {
                 throw shape_error("write_reply: got a limb of " + std::to_string(limb.size()) +
-                                  " coefficients, wanted " + std::to_string(product.c0.front().size()));
+                                  " coefficients, expected " + std::to_string(product.c0.front().size()));
             }
         }
         if (product.c1.words().empty()) {
@@ -163,7 +163,9 @@ void read_reply(std::span<const std::uint8_t> message, const lora::packing_plan<
         const auto c0_bits = [&](std::size_t o) {
             return plan.wanted(o, tokens) * static_cast<std::size_t>(plan.reply_bits(o));
         };
-        const auto c1_bytes = [&](std::size_t o) { return packed_bytes(P::degree, plan.reply_bits(o)); };
+        const auto c1_bytes = [&](std::size_t o) {
+            return memory::packed_bytes(P::degree, plan.reply_bits(o));
+        };
         std::size_t wanted = 0;
         for (std::size_t o = 0; o < outputs; ++o) {
             wanted += (c0_bits(o) + 7) / 8 + c1_bytes(o);
@@ -182,16 +184,16 @@ void read_reply(std::span<const std::uint8_t> message, const lora::packing_plan<
             to.outputs[o].c1.assign(c1.begin(), c1.end());
         }
     } else {
-        using basis = typename lora::folded_product<P>::basis;
-        const std::size_t folded = plan.folded();
+        using basis = typename lora::traced_product<P>::basis;
+        const std::size_t trace = plan.subring_degree();
         body.expect(outputs *
-                    (lora::packed_residues_bytes<P>(folded) + lora::packed_residues_bytes<P>(P::degree)));
+                    (lora::packed_residues_bytes<P>(trace) + lora::packed_residues_bytes<P>(P::degree)));
         to.outputs.resize(outputs);
         for (std::size_t o = 0; o < outputs; ++o) {
             auto& product = to.outputs[o];
             for (auto& limb : product.c0) {
-                if (limb.size() != folded) {
-                    limb = memory::buffer<arith::word>(folded, memory::uninitialized);
+                if (limb.size() != trace) {
+                    limb = memory::buffer<arith::word>(trace, memory::uninitialized);
                 }
             }
             if (product.c1.words().empty()) {

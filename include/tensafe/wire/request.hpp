@@ -31,7 +31,7 @@ void write_request(const lora::request<P>& r, const envelope& from, std::vector<
     for (const auto& input : r.inputs) {
         if (input.size() != input_bytes) {
             throw shape_error("write_request: got a ciphertext of " + std::to_string(input.size()) +
-                              " bytes, wanted " + std::to_string(input_bytes));
+                              " bytes, expected " + std::to_string(input_bytes));
         }
     }
     constexpr const char* who = "write_request";
@@ -74,7 +74,7 @@ void read_request(std::span<const std::uint8_t> message,
     if (d != plan.d() || block != plan.entries_per_input() || tokens == 0 || tokens > plan.largest_batch) {
         throw shape_error("read_request: got a request of " + std::to_string(tokens) + " hidden states of " +
                           std::to_string(d) + " entries, " + std::to_string(block) +
-                          " in a ciphertext, wanted " +
+                          " in a ciphertext, expected " +
                           (plan.largest_batch > 1 ? "1 to " + std::to_string(plan.largest_batch) : "1") +
                           " hidden states of " + std::to_string(plan.d()) + " entries, " +
                           std::to_string(plan.entries_per_input()) + " in a ciphertext");

@@ -8,11 +8,11 @@ using P = ckks::n8192_l4;
 using encoded = ckks::plaintext<P, tensafe::rns::coefficient_form>;
 
 void transformed(ckks::ciphertext<P>& c, encoded p) {
-    ckks::multiply_plain(tensafe::exec::host{}, c, ckks::forward(tensafe::exec::host{}, std::move(p)));
+    ckks::multiply_plain(c, ckks::forward(std::move(p)));
 }
 
 #ifdef TENSAFE_COMPILE_FAIL
 void as_encoded(ckks::ciphertext<P>& c, const encoded& p) {
-    ckks::multiply_plain(tensafe::exec::host{}, c, p);
+    ckks::multiply_plain(c, p);
 }
 #endif

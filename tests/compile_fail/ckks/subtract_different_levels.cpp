@@ -5,11 +5,11 @@ namespace ckks = tensafe::ckks;
 using P = ckks::n8192_l4;
 
 void same_level(ckks::ciphertext<P, 1>& a, const ckks::ciphertext<P, 1>& b) {
-    ckks::subtract(tensafe::exec::host{}, a, b);
+    ckks::subtract(a, b);
 }
 
 #ifdef TENSAFE_COMPILE_FAIL
 void different_levels(ckks::ciphertext<P, 2>& a, const ckks::ciphertext<P, 1>& b) {
-    ckks::subtract(tensafe::exec::host{}, a, b);
+    ckks::subtract(a, b);
 }
 #endif

@@ -1,4 +1,4 @@
-// expect: protected replies need the client's zero_pool
+// expect: protected replies need the client's rerandomization_pool
 #include <tensafe/ckks/keys.hpp>
 #include <tensafe/lora/protocol/server.hpp>
 
@@ -7,7 +7,8 @@ namespace lora = tensafe::lora;
 using P = ckks::private_n4096;
 using server = lora::server<P>;
 
-server::reply_type with_zeros(const server& s, const lora::request<P>& r, lora::zero_pool<P>& zeros) {
+server::reply_type with_zeros(const server& s, const lora::request<P>& r,
+                              lora::rerandomization_pool<P>& zeros) {
     return s.apply(r, zeros);
 }
 

@@ -173,7 +173,7 @@ struct wanted_text {
     bool anywhere = false;
 };
 
-/// Whether f throws an Exception, with the wanted text.
+/// Whether f throws an Exception, with the expected text.
 template <class Exception, class F>
 outcome throws(F f, const wanted_text& wanted = doctest::Contains("")) {
     try {

@@ -93,6 +93,6 @@ TEST_CASE("a matrix too large for memory is refused, and so are values that do n
     matrix m(3, 4);
     m.check("here");
     m.values.pop_back();
-    CHECK_THROWS_WITH_AS(m.check("here"), "here: got 11 values for a 3 x 4 matrix, wanted 12",
+    CHECK_THROWS_WITH_AS(m.check("here"), "here: got 11 values for a 3 x 4 matrix, expected 12",
                          tensafe::shape_error);
 }

@@ -72,9 +72,9 @@ TEST_CASE("sites whose matrices do not fit each other are neither balanced nor m
     adapter_site site = random_site(12, 6, 200, 1);
     site.b = random_matrix(12, 5, 2);
     CHECK(contains(message_of<shape_error>([&] { static_cast<void>(balance(site)); }),
-                   "a B of 5 columns, wanted 6"));
+                   "a B of 5 columns, expected 6"));
     CHECK(contains(message_of<shape_error>([&] { static_cast<void>(merge(site)); }),
-                   "a B of 5 columns, wanted 6"));
+                   "a B of 5 columns, expected 6"));
     site = random_site(12, 6, 200, 1);
     site.a.values.pop_back();
     CHECK_THROWS_AS(static_cast<void>(balance(site)), shape_error);

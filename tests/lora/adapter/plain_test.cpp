@@ -58,12 +58,12 @@ TEST_CASE("plain_delta agrees with the definition on random sites of many shapes
     }
 }
 
-TEST_CASE("vectors of the wrong size are refused, and the message says what came and what was wanted") {
+TEST_CASE("vectors of the wrong size are refused, and the message says what came and what was needed") {
     const adapter_site site = small_site();
     const std::string delta =
         message_of<shape_error>([&] { static_cast<void>(plain_delta(site, std::vector<float>(4))); });
-    CHECK(contains(delta, "got a vector of 4 entries, wanted 3"));
+    CHECK(contains(delta, "got a vector of 4 entries, expected 3"));
     const std::string b =
         message_of<shape_error>([&] { static_cast<void>(apply_b(site, std::vector<double>(3))); });
-    CHECK(contains(b, "got a vector of 3 entries, wanted 2"));
+    CHECK(contains(b, "got a vector of 3 entries, expected 2"));
 }

@@ -206,12 +206,12 @@ TEST_CASE("keeping all the variance drops the directions that have none") {
     CHECK(relative_difference(result.site, site) < 1.5e-7);
 }
 
-TEST_CASE("ranks and parts outside their range are refused with what came and what was wanted") {
+TEST_CASE("ranks and parts outside their range are refused with what came and what was needed") {
     const adapter_site site = random_site(10, 4, 12, 12);
     CHECK(contains(message_of<parameter_error>([&] { truncate_to_rank(site, 0); }),
-                   "got rank 0, wanted 1 to 4"));
+                   "got rank 0, expected 1 to 4"));
     CHECK(contains(message_of<parameter_error>([&] { truncate_to_rank(site, 5); }),
-                   "got rank 5, wanted 1 to 4"));
+                   "got rank 5, expected 1 to 4"));
     for (const double kept : {0.0, -0.1, 1.0000001, std::numeric_limits<double>::quiet_NaN()}) {
         CHECK_THROWS_AS(truncate_to_variance(site, kept), parameter_error);
     }
@@ -336,7 +336,7 @@ TEST_CASE("activations and sites that do not fit are refused") {
     const adapter_site site = random_site(10, 4, 12, 18);
     CHECK_THROWS_AS(activation_error(site, site, matrix(0, 12)), shape_error);
     CHECK(contains(message_of<shape_error>([&] { activation_error(site, site, matrix(2, 11)); }),
-                   "got 2 x 11 activations, wanted at least one row of 12"));
+                   "got 2 x 11 activations, expected at least one row of 12"));
     CHECK_THROWS_AS(activation_error(site, random_site(10, 4, 11, 1), matrix(2, 12)), shape_error);
     CHECK_THROWS_AS(activation_error(site, random_site(9, 4, 12, 1), matrix(2, 12)), shape_error);
     matrix activations(2, 12);

@@ -27,7 +27,6 @@ namespace random = tensafe::random;
 namespace rns = tensafe::rns;
 using arith::wide;
 using arith::word;
-using tensafe::exec::host;
 
 /// The modulus of private_n4096 over a ring that is too small to be secure: what the tests show does not
 /// depend on the degree.
@@ -53,15 +52,15 @@ std::span<const Real> view(const std::vector<Real>& values) {
 /// A client with its pool of zeros at one server. Runs with one number repeat each other bit by bit.
 template <ckks::parameter_set P>
 struct session {
-    using zero_key = ckks::zero_key<P, lora::request_level<P>>;
+    using rerandomization_key = ckks::rerandomization_key<P, lora::request_level<P>>;
 
-    session(std::uint64_t session_number, int fold_log_n)
+    session(std::uint64_t session_number, int subring_log_n)
         : number(16 * session_number),
           server_nonce(numbered_seed(number)),
           key(numbered_seed(number + 1)),
           client(ckks::secret_key<P>(numbered_seed(number + 1)), numbered_generator(number + 2)),
-          open(client.zero_key(server_nonce)),
-          pool(server_nonce, open, fold_log_n, numbered_generator(number + 3)) {
+          open(client.rerandomization_key(server_nonce)),
+          pool(server_nonce, open, subring_log_n, numbered_generator(number + 3)) {
         work.generator = numbered_generator(number + 4);
     }
 
@@ -69,15 +68,15 @@ struct session {
     random::seed server_nonce;
     ckks::secret_key<P> key;  ///< the client's, to decrypt what it would not
     lora::client<P> client;
-    zero_key open;
-    lora::zero_pool<P> pool;
+    rerandomization_key open;
+    lora::rerandomization_pool<P> pool;
     lora::server_workspace<P> work;
 };
 
 // --- What everybody can compute ---------------------------------------------------------------------------
 
 template <ckks::parameter_set P>
-using basis_of = typename lora::folded_product<P>::basis;
+using basis_of = typename lora::traced_product<P>::basis;
 template <ckks::parameter_set P>
 using evaluation_poly = rns::poly<basis_of<P>, rns::evaluation_form>;
 
@@ -126,7 +125,7 @@ std::vector<std::uint64_t> fractions(
 template <class Output>
 std::vector<std::uint64_t> reply_fractions(const Output& output, std::size_t degree, int bits) {
     std::vector<word> c1(degree);
-    tensafe::wire::unpack_bits(std::span<const std::uint8_t>(output.c1), bits, std::span(c1));
+    tensafe::memory::unpack_bits(std::span<const std::uint8_t>(output.c1), bits, std::span(c1));
     for (word& x : c1) {
         x <<= 64 - bits;
     }
@@ -168,11 +167,11 @@ rns::poly<Basis, rns::coefficient_form> lifted(const std::vector<std::int64_t>& 
 
 /// Those of polynomials that need not be a request's.
 template <class Server, ckks::parameter_set P>
-std::vector<lora::folded_product<P>> products_of(const Server& server,
+std::vector<lora::traced_product<P>> products_of(const Server& server,
                                                  const lora::expanded_request<P>& expanded) {
     const auto& weights = lora::detail::server_internals::weights(server);
     const auto& plan = server.plan();
-    std::vector<lora::folded_product<P>> products(plan.outputs());
+    std::vector<lora::traced_product<P>> products(plan.outputs());
     lora::product_workspace<P> work;
     for (std::size_t p = 0; p < weights.panels(); ++p) {
         weights.multiply(
@@ -184,7 +183,7 @@ std::vector<lora::folded_product<P>> products_of(const Server& server,
 
 /// The products of a request, before protection.
 template <class Server, ckks::parameter_set P>
-std::vector<lora::folded_product<P>> bare_products(const Server& server, const lora::request<P>& r) {
+std::vector<lora::traced_product<P>> bare_products(const Server& server, const lora::request<P>& r) {
     const auto& weights = lora::detail::server_internals::weights(server);
     using weights_type = std::remove_cvref_t<decltype(weights)>;
     lora::expanded_request<P> expanded;
@@ -192,9 +191,9 @@ std::vector<lora::folded_product<P>> bare_products(const Server& server, const l
         weights.expand(server.plan(), r, expanded);
         return products_of(server, expanded);
     } else {
-        std::vector<lora::folded_product<P>> products;
+        std::vector<lora::traced_product<P>> products;
         lora::no_observer nobody;
-        weights.multiply(host{}, server.plan(), r, expanded, products, nobody);
+        weights.multiply(server.plan(), r, expanded, products, nobody);
         return products;
     }
 }
@@ -202,17 +201,17 @@ std::vector<lora::folded_product<P>> bare_products(const Server& server, const l
 /// Products as a server protects them, before they become bytes.
 template <class Server, ckks::parameter_set P>
 std::vector<lora::protected_product<P>> protected_products(const Server& server,
-                                                           std::vector<lora::folded_product<P>> products,
-                                                           lora::zero_pool<P>& pool,
+                                                           std::vector<lora::traced_product<P>> products,
+                                                           lora::rerandomization_pool<P>& pool,
                                                            random::generator& generator) {
     const random::seed seed = generator.next_seed();
     std::vector<lora::protected_product<P>> result;
     for (std::size_t o = 0; o < products.size(); ++o) {
-        const auto zero = pool.take(host{});
-        rns::add(host{}, products[o].c1, zero.c1);
-        std::vector<wide> draws(server.plan().folded());
-        result.push_back(lora::protect<P>(host{}, std::move(products[o]), zero, server.plan().budget().flood,
-                                          seed, static_cast<std::uint32_t>(o), draws));
+        const auto zero = pool.acquire();
+        rns::add(products[o].c1, zero.c1);
+        std::vector<wide> draws(server.plan().subring_degree());
+        result.push_back(lora::protect<P>(std::move(products[o]), zero, server.plan().budget().flood, seed,
+                                          static_cast<std::uint32_t>(o), draws));
     }
     return result;
 }
@@ -220,11 +219,11 @@ std::vector<lora::protected_product<P>> protected_products(const Server& server,
 /// A product as `protect` leaves it, but without the encryption of zero and the floods: then `pack` rounds it
 /// as it rounds a protected one.
 template <ckks::parameter_set P>
-lora::protected_product<P> without_zero(lora::folded_product<P> product, int fold_log_n) {
+lora::protected_product<P> without_zero(lora::traced_product<P> product, int subring_log_n) {
     using basis = basis_of<P>;
-    lora::protected_product<P> result{std::move(product.c0), rns::inverse(host{}, std::move(product.c1))};
+    lora::protected_product<P> result{std::move(product.c0), rns::inverse(std::move(product.c1))};
     rns::for_each_limb<basis>([&]<int I>() {
-        ckks::block_sums_to_coefficients<P::log_n, basis::template prime<I>>(host{}, fold_log_n,
+        ckks::block_sums_to_coefficients<P::log_n, basis::template prime<I>>(subring_log_n,
                                                                              result.c0[I].span());
     });
     return result;
@@ -240,7 +239,7 @@ struct output_bytes {
 template <ckks::parameter_set P>
 void pack_alone(const lora::protected_product<P>& product, std::size_t wanted, int bits, output_bytes& out) {
     std::vector<std::uint32_t> switched(P::degree);
-    lora::pack(host{}, product, wanted, bits, std::span(switched), out);
+    lora::pack(product, wanted, bits, std::span(switched), out);
 }
 
 // --- Statistics

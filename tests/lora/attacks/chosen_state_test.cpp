@@ -37,17 +37,17 @@ lora::request<P> request_of(const Layout& layout, const ckks::secret_key<P>& key
     REQUIRE(layout.inputs() == 1);
     lora::request<P> request{layout.d, layout.entries_per_input(), 1, generator.next_seed(), {{}}};
     ckks::encryption_workspace<P> work;
-    const auto c0 = ckks::encrypt_c0(host{}, key, std::move(m), generator, request.seed, 0, work);
+    const auto c0 = ckks::encrypt_c0(key, std::move(m), generator, request.seed, 0, work);
     rns::for_each_limb<basis_of<P>>([&]<int I>() {
         constexpr int bits = std::bit_width(basis_of<P>::prime<I>);
-        std::vector<std::uint8_t> limb(tensafe::wire::packed_bytes(P::degree, bits));
-        tensafe::wire::pack_bits(std::span<const word>(c0.template limb<I>()), bits, std::span(limb));
+        std::vector<std::uint8_t> limb(tensafe::memory::packed_bytes(P::degree, bits));
+        tensafe::memory::pack_bits(std::span<const word>(c0.template limb<I>()), bits, std::span(limb));
         request.inputs[0].insert(request.inputs[0].end(), limb.begin(), limb.end());
     });
     return request;
 }
 
-/// The wanted coefficients of all outputs, as integers modulo Q.
+/// The target coefficients of all outputs, as integers modulo Q.
 template <class Server>
 std::vector<double> wanted_coefficients(const Server& server, session<P>& s,
                                         const lora::request<P>& request) {
@@ -58,8 +58,8 @@ std::vector<double> wanted_coefficients(const Server& server, session<P>& s,
     std::vector<double> result;
     lora::decryption_workspace<P> reading;
     for (std::size_t o = 0; o < layout.outputs(); ++o) {
-        std::vector<double> values(std::size_t{1} << layout.fold_log_n());
-        lora::open_output<P>(host{}, s.key, reply.outputs[o], layout.fold_log_n(), layout.wanted(o),
+        std::vector<double> values(std::size_t{1} << layout.subring_log_n());
+        lora::open_output<P>(s.key, reply.outputs[o], layout.subring_log_n(), layout.wanted(o),
                              layout.reply_bits(budget, o), reading, values);
         result.insert(result.end(), values.begin(), values.end());
     }
@@ -78,7 +78,7 @@ TEST_CASE("states of one entry, larger than the range is made for, show the very
     const lora::server<P> server(a);
     const auto& layout = server.layout();
     const lora::reply_budget budget = layout.budget();
-    session<P> s(15, layout.fold_log_n());
+    session<P> s(15, layout.subring_log_n());
     random::generator generator = numbered_generator(15);
     std::size_t exact = 0;
     for (std::size_t k = 0; k < d; ++k) {
@@ -109,7 +109,7 @@ TEST_CASE("slots that serve one row each answer two hidden states at once: as re
     const lora::reply_budget budget = layout.budget();
     REQUIRE(layout.outputs() == 1);
     REQUIRE(layout.wanted(0) == 2 * rank);
-    session<P> s(16, layout.fold_log_n());
+    session<P> s(16, layout.subring_log_n());
     random::generator generator = numbered_generator(16);
 
     const std::vector<float> states[2] = {random_state(d, 1), random_state(d, 2)};
@@ -127,10 +127,10 @@ TEST_CASE("slots that serve one row each answer two hidden states at once: as re
     const auto coefficients = wanted_coefficients(
         server, s,
         request_of(layout, s.key,
-                   ckks::encode_slots<P>(host{}, std::span<const std::complex<double>>(slots), scale).value,
+                   ckks::encode_slots<P>(std::span<const std::complex<double>>(slots), scale).value,
                    generator));
     std::vector<std::complex<double>> sums(shape.stride);
-    tensafe::encoding::shared_slot_transform(layout.fold_log_n())
+    tensafe::encoding::shared_slot_transform(layout.subring_log_n())
         .to_slots(std::span<const double>(coefficients), std::span(sums));
     std::vector<double> answers[2];
     for (std::size_t r = 0; r < rank; ++r) {
@@ -141,9 +141,9 @@ TEST_CASE("slots that serve one row each answer two hidden states at once: as re
     CHECK(correlation(answers[1], product(a, states[1])) > 0.9999);
 }
 
-TEST_CASE("check rows give a malicious client further equations about A, but coarse ones") {
-    // x fills all blocks, where a hidden state fills the first. Row r then counts in every wanted coefficient
-    // of its tile with another block, and in every one of the check rows' tile with a sum of blocks.
+TEST_CASE("checksum rows give a malicious client further equations about A, but coarse ones") {
+    // x fills all blocks, where a hidden state fills the first. Row r then counts in every target coefficient
+    // of its tile with another block, and in every one of the checksum rows' tile with a sum of blocks.
     using tiles = lora::coefficient_tiles<4>;
     constexpr std::size_t rows = 4;
     constexpr std::size_t d = 64;
@@ -155,7 +155,7 @@ TEST_CASE("check rows give a malicious client further equations about A, but coa
     const lora::reply_budget budget = layout.budget();
     REQUIRE(layout.outputs() == 2);
     REQUIRE(layout.wanted(1) == rows);
-    session<P> s(17, layout.fold_log_n());
+    session<P> s(17, layout.subring_log_n());
     random::generator generator = numbered_generator(17);
     std::mt19937_64 dice(17);
     std::normal_distribution<double> normal;
@@ -174,8 +174,7 @@ TEST_CASE("check rows give a malicious client further equations about A, but coa
         const double scale = layout.message_scale(budget, norm(view(x))) / 2;
         const auto coefficients = wanted_coefficients(
             server, s,
-            request_of(layout, s.key,
-                       ckks::encode_coefficients<P>(host{}, std::span<const double>(x), scale).value,
+            request_of(layout, s.key, ckks::encode_coefficients<P>(std::span<const double>(x), scale).value,
                        generator));
         // x_block of the row that stands in block `row` of a plaintext, as coefficient k of the product meets
         // it.
@@ -188,21 +187,21 @@ TEST_CASE("check rows give a malicious client further equations about A, but coa
                     const auto column = static_cast<Eigen::Index>(r * d + j);
                     equations(next, column) = met(k, r, j);
                     for (std::size_t m = 0; m < rows; ++m) {
-                        equations(next + 1, column) += lora::detail::check_weight(r, m) * met(k, m, j);
+                        equations(next + 1, column) += lora::detail::checksum_weight(r, m) * met(k, m, j);
                     }
                 }
             }
             const double unit = layout.row_norm / (budget.weight_norm * scale);
             deviation = std::hypot(budget.flood.deviation(), budget.rounding_deviation) * unit;
             check_deviation =
-                std::exp2(budget.reply_bits - budget.check_bits) * budget.rounding_deviation * unit;
+                std::exp2(budget.reply_bits - budget.checksum_bits) * budget.rounding_deviation * unit;
             answers(next) = coefficients[k] * unit;
             answers(next + 1) = coefficients[rows + k] * unit;
             next += 2;
         }
     }
-    // The most likely A, for weights of one size: check rows are sent with so few bits that theirs are worth
-    // less.
+    // The most likely A, for weights of one size: checksum rows are sent with so few bits that theirs are
+    // worth less.
     const auto error_with = [&](bool checks) {
         const double weight =
             norm(std::span<const float>(a.values)) / std::sqrt(static_cast<double>(rows * d));
@@ -224,7 +223,7 @@ TEST_CASE("check rows give a malicious client further equations about A, but coa
         return std::sqrt(squares) / norm(std::span<const float>(a.values));
     };
     MESSAGE("relative error of A, d = ", d, ", from ", tokens, " tokens: ", error_with(true),
-            ", without the check rows ", error_with(false));
+            ", without the checksum rows ", error_with(false));
     CHECK(error_with(false) > 0.5);
     CHECK(error_with(true) < error_with(false) - 0.03);
     CHECK(error_with(true) > 0.2);  // as precise as the others they would leave less than 0.2

@@ -39,7 +39,7 @@ residues limb_of(const evaluation_poly<P>& p) {
 }
 
 std::vector<std::int64_t> centred_coefficients(residues values) {
-    tensafe::ntt::inverse(host{}, rns::shared_plan<P::log_n, q>(), std::span(values));
+    tensafe::ntt::inverse(rns::shared_plan<P::log_n, q>(), std::span(values));
     std::vector<std::int64_t> result;
     for (const word x : values) {
         result.push_back(centred(x, q));
@@ -119,11 +119,11 @@ std::vector<std::int64_t> plaintext_integers(const Layout& layout, const matrix&
 template <class Output>
 residues reply_residues(const Output& output, int bits) {
     residues c1(P::degree);
-    tensafe::wire::unpack_bits(std::span<const std::uint8_t>(output.c1), bits, std::span(c1));
+    tensafe::memory::unpack_bits(std::span<const std::uint8_t>(output.c1), bits, std::span(c1));
     for (word& x : c1) {
         x = static_cast<word>(((wide{x} * modulus<basis>() + (wide{1} << (bits - 1))) >> bits) % q);
     }
-    tensafe::ntt::forward(host{}, rns::shared_plan<P::log_n, q>(), std::span(c1));
+    tensafe::ntt::forward(rns::shared_plan<P::log_n, q>(), std::span(c1));
     return c1;
 }
 
@@ -181,8 +181,8 @@ void check_packing(std::size_t rank, std::size_t d) {
     const lora::server<P, Packing, lora::protects_adapter_rows<>> server(a);
     const auto& layout = server.layout();
     const int bits = layout.budget().reply_bits;
-    session<P> s(2, layout.fold_log_n());
-    std::vector<lora::folded_product<P>> bare;
+    session<P> s(2, layout.subring_log_n());
+    std::vector<lora::traced_product<P>> bare;
     const auto protected_apply = [&](const lora::request<P>& r) {
         bare.push_back(bare_products(server, r)[0]);
         lora::reply<P, Packing, lora::protects_adapter_rows<>> result;
@@ -207,9 +207,9 @@ void check_packing(std::size_t rank, std::size_t d) {
         check_garbage(garbage[i], largest(integers));
     }
     for (std::size_t t = 0; t < bare.size(); ++t) {
-        const auto guess = fractions(rns::inverse(host{}, bare[t].c1));
+        const auto guess = fractions(rns::inverse(bare[t].c1));
         output_bytes rounded;
-        pack_alone(without_zero<P>(bare[t], layout.fold_log_n()), layout.wanted(0), bits, rounded);
+        pack_alone(without_zero<P>(bare[t], layout.subring_log_n()), layout.wanted(0), bits, rounded);
         CHECK(concentration(difference(reply_fractions(rounded, P::degree, bits), guess)) > 0.999);
         const double confirmed =
             concentration(difference(reply_fractions(outputs[t], P::degree, bits), guess));
@@ -236,7 +236,7 @@ TEST_CASE(
 TEST_CASE("a bare reply of tiles as it is sent shows A exactly, without a key") {
     const matrix a = random_matrix(4, 200, 3);
     const lora::server<P, tiles, lora::reveals_adapter_rows> server(a);
-    session<P> s(3, server.layout().fold_log_n());
+    session<P> s(3, server.layout().subring_log_n());
     const auto seen = observe(
         server, s, [&](const lora::request<P>& r) { return server.apply(r); },
         [](const auto& output) { return limb_of(output.c1); });
@@ -252,7 +252,7 @@ TEST_CASE("a bare reply of replicated slots shows A to its encoding's precision,
     const auto request = client.encrypt(server.plan(), view(random_state(d, 2))).request;
     const auto reply = server.apply(request);
     evaluation_poly<P> c1(memory::uninitialized);
-    ckks::expand_c1(host{}, request.inputs[0], c1);
+    ckks::expand_c1(request.inputs[0], c1);
     residues ratio = limb_of(reply.outputs[0].c1);
     for (std::size_t k = 0; k < P::degree; ++k) {
         ratio[k] = arith::multiply_mod(ratio[k], arith::inverse_mod(c1.limb<0>()[k], q), q);
@@ -261,7 +261,7 @@ TEST_CASE("a bare reply of replicated slots shows A to its encoding's precision,
     const auto coefficients = lifted<P::basis>(centred_coefficients(std::move(ratio)));
     rns::for_each_limb<P::basis>(
         [&]<int I>() { std::ranges::copy(coefficients.limb<I>(), plaintext.value.limb<I>().begin()); });
-    const auto slots = ckks::decode_slots(host{}, plaintext);
+    const auto slots = ckks::decode_slots(plaintext);
     double worst = 0;
     const auto layout = server.layout().slots();
     for (std::size_t r = 0; r < layout.stride; ++r) {
@@ -284,7 +284,7 @@ TEST_CASE("columns: d entries of one reply are d equations for a row of A, and o
     const lora::server<P, lora::column_batched, lora::protects_adapter_rows<>> server(a);
     const auto& layout = server.layout();
     const lora::reply_budget budget = layout.budget();
-    session<P> s(4, layout.fold_log_n());
+    session<P> s(4, layout.subring_log_n());
     const auto query = s.client.encrypt(server.plan(), random_matrix(20, d, 2));
     const auto bare = bare_products(server, query.request);
     lora::reply<P, lora::column_batched, lora::protects_adapter_rows<>> reply;
@@ -327,7 +327,7 @@ TEST_CASE("columns: d entries of one reply are d equations for a row of A, and o
         }
         check_garbage(garbage, largest(integers));
 
-        const auto guess = fractions(rns::inverse(host{}, bare[r].c1));
+        const auto guess = fractions(rns::inverse(bare[r].c1));
         output_bytes rounded;
         pack_alone(without_zero<P>(bare[r], P::log_n), 20, budget.reply_bits, rounded);
         CHECK(concentration(difference(reply_fractions(rounded, P::degree, budget.reply_bits), guess)) >
@@ -346,13 +346,13 @@ TEST_CASE("zeros are for one use: with the same zero under two replies, their di
     const auto confirmation = [&](std::uint64_t first, std::uint64_t second) {
         std::vector<std::uint64_t> replies[2];
         std::vector<std::uint64_t> guesses[2];
-        session<P> s(5, layout.fold_log_n());
+        session<P> s(5, layout.subring_log_n());
         for (std::size_t t = 0; t < 2; ++t) {
             // A pool that starts anew is what a restored snapshot of a filled one would be.
-            lora::zero_pool<P> pool(s.server_nonce, s.open, layout.fold_log_n(),
-                                    numbered_generator(t == 0 ? first : second));
+            lora::rerandomization_pool<P> pool(s.server_nonce, s.open, layout.subring_log_n(),
+                                               numbered_generator(t == 0 ? first : second));
             const auto query = s.client.encrypt(server.plan(), view(random_state(200, t)));
-            guesses[t] = fractions(rns::inverse(host{}, bare_products(server, query.request)[0].c1));
+            guesses[t] = fractions(rns::inverse(bare_products(server, query.request)[0].c1));
             lora::server<P, tiles>::reply_type reply;
             server.apply(query.request, pool, s.work, reply);
             replies[t] = reply_fractions(reply.outputs[0], P::degree, bits);

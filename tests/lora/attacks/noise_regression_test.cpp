@@ -27,13 +27,13 @@ using lora::matrix;
 /// One short prime, as in minimal_n2048: the flood has a few bits only.
 using small_minimal = ckks::parameters<10, ckks::limb_bits<38>, 20, ckks::insecure_for_tests>;
 
-/// c0 + c1*s - W*x at the wanted coefficients of one product, exactly: what is left is noise.
+/// c0 + c1*s - W*x at the target coefficients of one product, exactly: what is left is noise.
 /// @param c0  coefficients if `c0_is_coefficients`, block sums otherwise;  @param plain  block sums of W*x
 template <ckks::parameter_set P, class C0, class C1>
 std::vector<double> noise_of(const ckks::secret_key<P>& key, const C0& c0, bool c0_is_coefficients,
-                             const C1& c1, const C0& plain, int fold_log_n) {
+                             const C1& c1, const C0& plain, int subring_log_n) {
     using basis = basis_of<P>;
-    const std::size_t n = std::size_t{1} << fold_log_n;
+    const std::size_t n = std::size_t{1} << subring_log_n;
     std::array<std::vector<word>, static_cast<std::size_t>(basis::limbs)> limbs;
     rns::for_each_limb<basis>([&]<int I>() {
         constexpr word q = basis::template prime<I>;
@@ -45,7 +45,7 @@ std::vector<double> noise_of(const ckks::secret_key<P>& key, const C0& c0, bool 
         if (!c0_is_coefficients) {
             rns::limb::add(m, std::span(sums), std::span(sums), c0[I].span());
         }
-        ckks::block_sums_to_coefficients<P::log_n, q>(host{}, fold_log_n, std::span(sums));
+        ckks::block_sums_to_coefficients<P::log_n, q>(subring_log_n, std::span(sums));
         if (c0_is_coefficients) {
             rns::limb::add(m, std::span(sums), std::span(sums), c0[I].span());
         }
@@ -77,11 +77,11 @@ regression regress(std::size_t rank, std::size_t d, std::size_t replies) {
     const auto& layout = server.layout();
     REQUIRE(layout.inputs() == 1);
     const lora::reply_budget budget = layout.budget();
-    session<P> s(6, layout.fold_log_n());
+    session<P> s(6, layout.subring_log_n());
     // The client's own randomness: what it drew before, and then one seed for c1 and one for e for each
     // token.
     random::generator mirror = numbered_generator(s.number + 2);
-    static_cast<void>(mirror.next_seed());  // the zero key's nonce
+    static_cast<void>(mirror.next_seed());  // the re-randomization key's nonce
     static_cast<void>(mirror.next_seed());  // and its error
 
     regression result{std::vector<double>(rank * d), std::vector<double>(rank * d), {}, 0, 0};
@@ -100,17 +100,17 @@ regression regress(std::size_t rank, std::size_t d, std::size_t replies) {
         layout.encode_message(view(h), 0, query.scales[0], message);
         lora::expanded_request<P> plain;
         plain.c1.resize(1);
-        plain.c0.emplace_back(rns::forward(host{}, std::move(message.message)).take().declassify());
+        plain.c0.emplace_back(rns::forward(std::move(message.message)).take().declassify());
         const auto plain_products = products_of(server, plain);
 
         for (std::size_t o = 0; o < layout.outputs(); ++o) {
             const auto& x = plain_products[o].c0;
-            const auto before = noise_of<P>(s.key, bare[o].c0, false, bare[o].c1, x, layout.fold_log_n());
+            const auto before = noise_of<P>(s.key, bare[o].c0, false, bare[o].c1, x, layout.subring_log_n());
             const auto& hidden = protected_ones[o];
             const auto after =
-                noise_of<P>(s.key, hidden.c0, true, rns::forward(host{}, hidden.c1), x, layout.fold_log_n());
+                noise_of<P>(s.key, hidden.c0, true, rns::forward(hidden.c1), x, layout.subring_log_n());
             for (std::size_t k = 0; k < layout.wanted(o); ++k) {
-                // A row of the plaintext meets another block of e in every wanted coefficient, with the sign
+                // A row of the plaintext meets another block of e in every target coefficient, with the sign
                 // of a block that wraps around.
                 for (std::size_t r = 0; r < layout.wanted(o); ++r) {
                     const std::size_t first = k >= r ? (k - r) * block : P::degree - (r - k) * block;

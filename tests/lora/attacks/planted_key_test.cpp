@@ -35,7 +35,7 @@ constexpr std::size_t rank = 4;
 constexpr std::size_t d = 200;
 constexpr std::size_t block = P::degree / 4;
 
-/// Digits that one wanted coefficient shows for d = 200: 3^9 levels are 2^14.3, and the largest flood is
+/// Digits that one target coefficient shows for d = 200: 3^9 levels are 2^14.3, and the largest flood is
 /// below Q * 2^-16.
 constexpr std::size_t most_digits = 9;
 
@@ -52,7 +52,7 @@ evaluation_poly<P> ternary_reader(std::size_t step, std::size_t digits) {
             b.limb<I>()[i == 0 ? 0 : P::degree - i * step] = i == 0 ? residue : (q - residue) % q;
         });
     }
-    return rns::forward(host{}, std::move(b));
+    return rns::forward(std::move(b));
 }
 
 /// The digits of a fraction, the largest first.
@@ -71,7 +71,7 @@ evaluation_poly<P> constant(wide value) {
     rns::poly<basis, rns::coefficient_form> b;
     rns::for_each_limb<basis>(
         [&]<int I>() { b.limb<I>()[0] = static_cast<word>(value % wide{basis::prime<I>}); });
-    return rns::forward(host{}, std::move(b));
+    return rns::forward(std::move(b));
 }
 
 evaluation_poly<P> a_of(const random::seed& client_nonce, const random::seed& server_nonce) {
@@ -83,9 +83,9 @@ evaluation_poly<P> a_of(const random::seed& client_nonce, const random::seed& se
 
 /// a * v for the digits of v that the client knows.
 std::vector<std::uint64_t> mask_of(const evaluation_poly<P>& a, const std::vector<std::int64_t>& v) {
-    evaluation_poly<P> product = rns::forward(host{}, lifted<basis>(v));
-    rns::multiply(host{}, product, product, a);
-    return fractions(rns::inverse(host{}, std::move(product)));
+    evaluation_poly<P> product = rns::forward(lifted<basis>(v));
+    rns::multiply(product, product, a);
+    return fractions(rns::inverse(std::move(product)));
 }
 
 /// The v of the zero that a pool with this generator makes next.
@@ -98,7 +98,7 @@ std::vector<std::int64_t> true_v(random::generator& generator) {
 /// c0 of a reply as fractions in [-1/2, 1/2): a client whose s is zero has nothing to add.
 std::vector<double> sent_c0(const std::vector<std::uint8_t>& c0, std::size_t wanted, int bits) {
     std::vector<word> values(wanted);
-    tensafe::wire::unpack_bits(std::span<const std::uint8_t>(c0), bits, std::span(values));
+    tensafe::memory::unpack_bits(std::span<const std::uint8_t>(c0), bits, std::span(values));
     std::vector<double> result;
     for (const word x : values) {
         result.push_back(centred(std::uint64_t{x << (64 - bits)}));
@@ -120,9 +120,9 @@ TEST_CASE("with an `a` of the client's choice the zeros hide nothing: a = 0 show
     const matrix a = random_matrix(rank, d, 1);
     const tile_server server(a);
     const auto& layout = server.layout();
-    session<P> s(7, layout.fold_log_n());
+    session<P> s(7, layout.subring_log_n());
     const auto query = s.client.encrypt(server.plan(), view(random_state(d, 2)));
-    const lora::folded_product<P> bare = bare_products(server, query.request)[0];
+    const lora::traced_product<P> bare = bare_products(server, query.request)[0];
 
     // The server of this client computes c1*W + a*v + e1 with a = 0. One request, sent 2000 times, averages
     // e1 (deviation 3.24) out to 0.07: no coefficient of 1024 is then off by 1/2, six deviations and more.
@@ -140,25 +140,25 @@ TEST_CASE("with an `a` of the client's choice the zeros hide nothing: a = 0 show
         x = std::llround(static_cast<double>(x) / replies);
     }
     evaluation_poly<P> seen = bare.c1;
-    rns::add(host{}, seen, rns::forward(host{}, lifted<basis>(sums)));
+    rns::add(seen, rns::forward(lifted<basis>(sums)));
     constexpr word q = basis::prime<0>;
     std::vector<word> ratio(P::degree);
     const evaluation_poly<P> c1 = uniform_half<P>(query.request, 0);
     for (std::size_t k = 0; k < P::degree; ++k) {
         ratio[k] = arith::multiply_mod(seen.limb<0>()[k], arith::inverse_mod(c1.limb<0>()[k], q), q);
     }
-    tensafe::ntt::inverse(host{}, rns::shared_plan<P::log_n, q>(), std::span(ratio));
+    tensafe::ntt::inverse(rns::shared_plan<P::log_n, q>(), std::span(ratio));
     const auto weights = layout.encode_weights(a, layout.budget(), 0, 0);
     CHECK(std::ranges::equal(ratio, weights.value.limb<0>()));
 
     // As it is sent, rounded, a single reply confirms a guess of A.
     const int bits = layout.budget().reply_bits;
-    lora::protected_product<P> product = without_zero<P>(bare, layout.fold_log_n());
+    lora::protected_product<P> product = without_zero<P>(bare, layout.subring_log_n());
     ckks::add_small(std::span<const std::int8_t>(e1), product.c1);
     output_bytes output;
     pack_alone(product, layout.wanted(0), bits, output);
     CHECK(concentration(difference(reply_fractions(output, P::degree, bits),
-                                   fractions(rns::inverse(host{}, bare.c1)))) > 0.999);
+                                   fractions(rns::inverse(bare.c1)))) > 0.999);
 }
 
 TEST_CASE(
@@ -166,12 +166,12 @@ TEST_CASE(
     const matrix a = random_matrix(rank, d, 1);
     const tile_server server(a);
     const auto& layout = server.layout();
-    session<P> s(8, layout.fold_log_n());
+    session<P> s(8, layout.subring_log_n());
     const auto query = s.client.encrypt(server.plan(), view(random_state(d, 2)));
     const auto c1_under = [&](const evaluation_poly<P>& b) {
         // The same randomness of zeros, so that nothing but b can differ.
-        lora::zero_pool<P> pool(s.server_nonce, {s.open.client_nonce, b, s.server_nonce}, layout.fold_log_n(),
-                                numbered_generator(200));
+        lora::rerandomization_pool<P> pool(s.server_nonce, {s.open.client_nonce, b, s.server_nonce},
+                                           layout.subring_log_n(), numbered_generator(200));
         tile_server::reply_type reply;
         server.apply(query.request, pool, s.work, reply);
         return reply.outputs[0].c1;
@@ -190,15 +190,15 @@ TEST_CASE(
     const tile_server server(a);
     const auto& layout = server.layout();
     const int bits = layout.budget().reply_bits;
-    session<P> s(9, layout.fold_log_n());
-    lora::zero_pool<P> pool(s.server_nonce,
-                            {s.open.client_nonce, ternary_reader(1, most_digits), s.server_nonce},
-                            layout.fold_log_n(), numbered_generator(9));
+    session<P> s(9, layout.subring_log_n());
+    lora::rerandomization_pool<P> pool(s.server_nonce,
+                                       {s.open.client_nonce, ternary_reader(1, most_digits), s.server_nonce},
+                                       layout.subring_log_n(), numbered_generator(9));
     random::generator mirror = numbered_generator(9);
     const auto v = true_v(mirror);
 
     const auto request = empty_request(layout, 1, 3);
-    const auto expected = fractions(rns::inverse(host{}, bare_products(server, request)[0].c1));
+    const auto expected = fractions(rns::inverse(bare_products(server, request)[0].c1));
     tile_server::reply_type reply;
     server.apply(request, pool, s.work, reply);
 
@@ -233,16 +233,16 @@ bared_columns take_zeros_off(const column_server& server, session<P>& s, std::si
     const auto& layout = server.layout();
     const int bits = layout.budget().reply_bits;
     const std::size_t digits = P::degree / tokens;
-    lora::zero_pool<P> pool(s.server_nonce,
-                            {s.open.client_nonce, ternary_reader(tokens, digits), s.server_nonce},
-                            layout.fold_log_n(), numbered_generator(10));
+    lora::rerandomization_pool<P> pool(s.server_nonce,
+                                       {s.open.client_nonce, ternary_reader(tokens, digits), s.server_nonce},
+                                       layout.subring_log_n(), numbered_generator(10));
     const lora::request<P> request = empty_request(layout, tokens, 3);
     column_server::reply_type reply;
     server.apply(request, pool, s.work, reply);
     const auto joint_a = a_of(s.open.client_nonce, s.server_nonce);
     bared_columns result;
     for (std::size_t j = 0; j < layout.d; ++j) {
-        result.c1.push_back(fractions(rns::inverse(host{}, uniform_half<P>(request, j))));
+        result.c1.push_back(fractions(rns::inverse(uniform_half<P>(request, j))));
     }
     for (const auto& output : reply.outputs) {
         std::vector<std::int64_t> v(P::degree);
@@ -277,7 +277,7 @@ TEST_CASE("a planted b reads all of v from a batch of N/8 columns, and takes the
     constexpr std::size_t tokens = P::degree / 8;
     const matrix a = random_matrix(2, d, 1);
     const column_server server(a);
-    session<P> s(10, server.layout().fold_log_n());
+    session<P> s(10, server.layout().subring_log_n());
     random::generator mirror = numbered_generator(10);
     static_assert(tokens < d);  // so few answers do not determine A
     const bared_columns seen = take_zeros_off(server, s, tokens);
@@ -301,7 +301,7 @@ TEST_CASE("where d is small, what is left of such a batch is solved for A exactl
     const matrix a = random_matrix(2, 2, 1);
     const column_server server(a);
     const lora::reply_budget budget = server.layout().budget();
-    session<P> s(10, server.layout().fold_log_n());
+    session<P> s(10, server.layout().subring_log_n());
     const bared_columns seen = take_zeros_off(server, s, tokens);
     const auto bound = static_cast<std::int64_t>(budget.weight_norm) + 2;
     const double tolerance = 0.51 * std::exp2(-budget.reply_bits);
@@ -338,13 +338,14 @@ TEST_CASE("where d is small, what is left of such a batch is solved for A exactl
 TEST_CASE("two sessions with the same client nonce and b have different zeros: the server's nonce is in a") {
     const tile_server server(random_matrix(rank, d, 1));
     const auto& layout = server.layout();
-    session<P> s(11, layout.fold_log_n());
+    session<P> s(11, layout.subring_log_n());
     const auto query = s.client.encrypt(server.plan(), view(random_state(d, 2)));
     const auto c1_of = [&](const random::seed& server_nonce) {
         // The same randomness of zeros, so that nothing but `a` can differ.
         auto open = s.open;
         open.server_nonce = server_nonce;  // as if it had been made for this one
-        lora::zero_pool<P> pool(server_nonce, open, layout.fold_log_n(), numbered_generator(11));
+        lora::rerandomization_pool<P> pool(server_nonce, open, layout.subring_log_n(),
+                                           numbered_generator(11));
         tile_server::reply_type reply;
         server.apply(query.request, pool, s.work, reply);
         return reply_fractions(reply.outputs[0], P::degree, layout.budget().reply_bits);

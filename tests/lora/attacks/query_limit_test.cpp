@@ -44,7 +44,7 @@ struct tokens {
 
 tokens ask(const matrix& a, std::size_t count) {
     const tile_server server(a);
-    session<P> s(14, server.layout().fold_log_n());
+    session<P> s(14, server.layout().subring_log_n());
     tokens result{Eigen::MatrixXd(d, count), Eigen::MatrixXd(a.rows, count)};
     for (std::size_t t = 0; t < count; ++t) {
         const std::vector<float> h = random_state(d, 500 + t);

@@ -41,7 +41,7 @@ double total(const histogram& h) {
 histogram count_bytes(const matrix& a, std::uint64_t session_number, bool with_zeros) {
     const tile_server server(a);
     const auto& layout = server.layout();
-    session<P> s(session_number, layout.fold_log_n());
+    session<P> s(session_number, layout.subring_log_n());
     histogram counts{};
     tile_server::reply_type reply;
     for (std::uint64_t t = 0; total(counts) < bytes_wanted; ++t) {
@@ -53,7 +53,7 @@ histogram count_bytes(const matrix& a, std::uint64_t session_number, bool with_z
             reply.outputs.resize(products.size());
             for (std::size_t o = 0; o < products.size(); ++o) {
                 output_bytes bytes;
-                pack_alone(without_zero<P>(std::move(products[o]), layout.fold_log_n()), layout.wanted(o),
+                pack_alone(without_zero<P>(std::move(products[o]), layout.subring_log_n()), layout.wanted(o),
                            server.plan().reply_bits(o), bytes);
                 reply.outputs[o] = {bytes.c0, bytes.c1};
             }

@@ -26,7 +26,7 @@ using packing = lora::replicated_slots<>;
 using protected_server = lora::server<P, packing, lora::protects_adapter_rows<>>;
 
 constexpr std::size_t rank = 8;
-constexpr std::size_t d = 60;  // stride 4: one product of eight rows, eight wanted coefficients
+constexpr std::size_t d = 60;  // stride 4: one product of eight rows, eight target coefficients
 
 /// The state, without entries so small that dividing by them only shows noise.
 std::vector<float> state() {
@@ -55,10 +55,10 @@ std::vector<double> divided(const std::vector<std::complex<double>>& slots, cons
 /// c0 is sent.
 std::vector<std::uint64_t> decrypted_c1(const ckks::secret_key<P>& key, const std::vector<std::uint8_t>& c1,
                                         int bits) {
-    output_bytes whole{std::vector<std::uint8_t>(tensafe::wire::packed_bytes(P::degree, bits)), c1};
+    output_bytes whole{std::vector<std::uint8_t>(tensafe::memory::packed_bytes(P::degree, bits)), c1};
     std::vector<double> values(P::degree);
     lora::decryption_workspace<P> work;
-    lora::open_output<P>(host{}, key, whole, P::log_n, P::degree, bits, work, values);
+    lora::open_output<P>(key, whole, P::log_n, P::degree, bits, work, values);
     std::vector<std::uint64_t> result;
     const double unit = std::exp2(bits) / static_cast<double>(modulus<basis_of<P>>());
     for (const double x : values) {
@@ -89,8 +89,8 @@ TEST_CASE("the key owner divides the slots of a bare reply by h and has A, to si
     lora::client<P> client(ckks::secret_key<P>(numbered_seed(1)), numbered_generator(2));
     const auto reply = server.apply(client.encrypt(server.plan(), view(h)).request);
     REQUIRE(reply.outputs.size() == 1);
-    const std::vector<double> found = divided(
-        ckks::decode_slots(host{}, ckks::inverse(host{}, ckks::decrypt(host{}, key, reply.outputs[0]))), h);
+    const std::vector<double> found =
+        divided(ckks::decode_slots(ckks::inverse(ckks::decrypt(key, reply.outputs[0]))), h);
     double worst = 0;
     for (std::size_t k = 0; k < found.size(); ++k) {
         worst = tests::worse(worst, std::fabs(found[k] - static_cast<double>(a.values[k])));
@@ -106,10 +106,10 @@ TEST_CASE("the same division of a protected reply gives numbers that A has no pa
     const protected_server server(a);
     const auto& layout = server.layout();
     const lora::reply_budget budget = layout.budget();
-    session<P> s(1, layout.fold_log_n());
+    session<P> s(1, layout.subring_log_n());
     const auto query = s.client.encrypt(server.plan(), view(h));
     REQUIRE(layout.outputs() == 1);
-    const lora::folded_product<P> bare = bare_products(server, query.request)[0];
+    const lora::traced_product<P> bare = bare_products(server, query.request)[0];
     protected_server::reply_type reply;
     server.apply(query.request, s.pool, s.work, reply);
 
@@ -120,7 +120,7 @@ TEST_CASE("the same division of a protected reply gives numbers that A has no pa
     const auto division = [&](const std::vector<std::uint8_t>& c0, const std::vector<std::uint8_t>& c1) {
         // c0 where it was sent, zero elsewhere.
         std::vector<word> sent(layout.wanted(0));
-        tensafe::wire::unpack_bits(std::span<const std::uint8_t>(c0), budget.reply_bits, std::span(sent));
+        tensafe::memory::unpack_bits(std::span<const std::uint8_t>(c0), budget.reply_bits, std::span(sent));
         std::vector<std::uint64_t> message = decrypted_c1(s.key, c1, budget.reply_bits);
         const std::size_t step = P::degree / sent.size();
         for (std::size_t k = 0; k < sent.size(); ++k) {
@@ -135,7 +135,7 @@ TEST_CASE("the same division of a protected reply gives numbers that A has no pa
             const auto values = lifted<P::basis>(integers);
             std::copy_n(values.template limb<I>().begin(), P::degree, whole.value.template limb<I>().begin());
         });
-        return divided(ckks::decode_slots(host{}, whole), h);
+        return divided(ckks::decode_slots(whole), h);
     };
     const double found = correlation(division(reply.outputs[0].c0, reply.outputs[0].c1), reals(a));
     MESSAGE("correlation of the recovered weights with A: ", found);
@@ -144,10 +144,11 @@ TEST_CASE("the same division of a protected reply gives numbers that A has no pa
     // A stronger attacker has a guess of A, checks what that would give at the coefficients that are not
     // sent, and guesses right: c1*W*s. With the encryption of zero removed and nothing else, it knows.
     evaluation_poly<P> expected = bare.c1;
-    rns::multiply(host{}, expected, expected, s.key.value());
-    const auto wanted = fractions(rns::inverse(host{}, std::move(expected)));
+    rns::multiply(expected, expected, s.key.value());
+    const auto wanted = fractions(rns::inverse(std::move(expected)));
     output_bytes unprotected;
-    pack_alone(without_zero<P>(bare, layout.fold_log_n()), layout.wanted(0), budget.reply_bits, unprotected);
+    pack_alone(without_zero<P>(bare, layout.subring_log_n()), layout.wanted(0), budget.reply_bits,
+               unprotected);
     const auto without = decrypted_c1(s.key, unprotected.c1, budget.reply_bits);
     const auto with = decrypted_c1(s.key, reply.outputs[0].c1, budget.reply_bits);
     MESSAGE("confirmation of the true A without a zero: ", concentration(difference(without, wanted)),

@@ -68,8 +68,8 @@ std::vector<std::vector<double>> encrypted_deltas(const adapter& stacked, const 
         fixture::ckks::secret_key<fixture::small>(random_source::seed{{1}}),
         random_source::generator(random_source::seed{{2}}));
     const random_source::seed nonce{{3}};
-    auto zeros = server.rerandomization_pool(nonce, client.zero_key(nonce),
-                                             random_source::generator(random_source::seed{{4}}));
+    auto zeros = server.pool(nonce, client.rerandomization_key(nonce),
+                             random_source::generator(random_source::seed{{4}}));
     const auto query = client.encrypt(server.plan(), fixture::view(h));
     server_type::workspace work;
     work.generator = random_source::generator(random_source::seed{{5}});
@@ -213,7 +213,7 @@ TEST_CASE("deltas of different lengths, none at all and weights that are no numb
     CHECK(contains(message_of<tensafe::shape_error>([&] {
                        sum_of_deltas({{1, a}, {1, b}});
                    }),
-                   "delta 1 has 3 entries, wanted 2"));
+                   "delta 1 has 3 entries, expected 2"));
     CHECK_THROWS_AS(sum_of_deltas({{1, a}, {std::numeric_limits<double>::quiet_NaN(), a}}),
                     tensafe::parameter_error);
     CHECK_THROWS_AS(sum_of_deltas({{std::numeric_limits<double>::infinity(), a}}), tensafe::parameter_error);

@@ -81,7 +81,7 @@ TEST_CASE("predicted bytes and memory are those of the messages and of the packe
         const lora::model_server<small> server(from, options);
         lora::model_client<small> client(server.layout(), lora::client_part(from, options));
         const auto nonce = tensafe::random::fresh_seed();
-        lora::model_session<small> session(nonce, client.zero_key(nonce));
+        lora::model_session<small> session(nonce, client.rerandomization_key(nonce));
         for (std::size_t g = 0; g < 4; ++g) {  // of the first layer
             const std::size_t d = server.layout().groups[g].d;
             CHECK(forecast.groups[g].input == server.layout().groups[g].input);
@@ -146,7 +146,7 @@ TEST_CASE("the distance of a model is the root of the sum of squares of its grou
     }
     CHECK(forecast.totals().statistical_distance / std::sqrt(squares) == doctest::Approx(1).epsilon(1e-9));
     CHECK(forecast.totals([](const auto&) { return false; }).statistical_distance == 0);
-    // Equal groups: as one group with all their wanted coefficients.
+    // Equal groups: as one group with all their target coefficients.
     const auto& one = forecast.groups[0].decode;
     const auto same = forecast.totals([&](const auto& g) { return g.input.ends_with("self_attn.input"); });
     CHECK(same.requests == 3);
@@ -190,17 +190,17 @@ TEST_CASE("options choose sites, mode and prefill of a forecast as those of a mo
 TEST_CASE("a forecast of what no model can be is refused") {
     CHECK(perf::model_forecast<small>({}).totals().requests == 0);  // nothing protected, nothing sent
     CHECK(contains(message_of<parameter_error>([] { perf::model_forecast<small>({}, {}, 1); }),
-                   "got prefill of 1 hidden states, wanted at most 0"));
+                   "got prefill of 1 hidden states, expected at most 0"));
     lora::model_options options;
     options.largest_prefill = 1025;
     CHECK(contains(message_of<parameter_error>([&] { perf::model_forecast<small>({}, options); }),
-                   "got a largest_prefill of 1025 hidden states, wanted at most 1024"));
+                   "got a largest_prefill of 1025 hidden states, expected at most 1024"));
     options.largest_prefill = 1;
     CHECK(contains(message_of<parameter_error>([&] {
                        perf::model_forecast<ckks::compact_n4096, lora::coefficient_tiles<4>,
                                             lora::protects_adapter_rows<lora::calibrated<6>>>({}, options);
                    }),
-                   "wanted 0"));
+                   "expected 0"));
     lora::adapter shapes = perf::sites_of(tiny());
     shapes.sites[1].a.columns = 61;
     CHECK(contains(message_of<shape_error>([&] { perf::model_forecast<small>(shapes); }), "k_proj"));

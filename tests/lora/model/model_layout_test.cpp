@@ -99,11 +99,11 @@ TEST_CASE("sites of one input with hidden states of different lengths are refuse
     from.sites[2].a.columns = 31;
     const std::string message = message_of<shape_error>([&] { lora::detail::group_sites(from, {}); });
     CHECK(contains(message, "self_attn.k_proj has 31 inputs"));
-    CHECK(contains(message, "wanted 30 as site model.layers.3.self_attn.q_proj"));
+    CHECK(contains(message, "expected 30 as site model.layers.3.self_attn.q_proj"));
     from = one_layer();
     from.sites[1].b.columns = 5;
     CHECK(contains(message_of<shape_error>([&] { lora::detail::group_sites(from, {}); }),
-                   "o_proj has a B of 5 columns, wanted 4"));
+                   "o_proj has a B of 5 columns, expected 4"));
     from = one_layer();
     from.sites[1].name = from.sites[0].name;
     from.sites[1].a.columns = 30;

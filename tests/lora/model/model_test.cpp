@@ -91,7 +91,7 @@ struct served {
         : server(from, options),
           client(server.layout(), lora::client_part(from, options)),
           nonce(tensafe::random::fresh_seed()),
-          session(nonce, client.zero_key(nonce)) {}
+          session(nonce, client.rerandomization_key(nonce)) {}
 
     server_type server;
     client_type client;
@@ -234,7 +234,7 @@ TEST_CASE("a calibrated range serves a model too, with a rigorous one in prefill
     CHECK(contains(message, "model_client: input model.layers.0.self_attn.input: "));
     CHECK(contains(message, "cannot hold"));
 
-    // A hidden state along a row of A makes one answer as large as it can be: with headroom it fits.
+    // A hidden state along a row of A makes one answer as large as it can be: with overflow margin it fits.
     const auto& row = attention.sites[0].a.row(0);
     const std::vector<float> h(row.begin(), row.end());
     auto query = s.client.encrypt(0, h, 1);
@@ -310,7 +310,7 @@ TEST_CASE("deltas of a product are apply_b's bit for bit, and doubling a scale d
     CHECK(twice[1] == deltas[1]);
     product.push_back(0);
     CHECK(contains(message_of<shape_error>([&] { static_cast<void>(client.deltas(0, product)); }),
-                   "input layers.0.input: got a product of 6 entries, wanted 5"));
+                   "input layers.0.input: got a product of 6 entries, expected 5"));
 }
 
 TEST_CASE("bytes_for before packing is bytes after it, and packing asks for little more than that") {
@@ -381,7 +381,7 @@ TEST_CASE("prefill of more than the set has room for is refused before anything 
     options.largest_prefill = small::degree;
     CHECK(model_server(from, options).layout().largest_prefill == small::degree);
     ++options.largest_prefill;
-    const std::string message = "got a largest_prefill of 1025 hidden states, wanted at most 1024";
+    const std::string message = "got a largest_prefill of 1025 hidden states, expected at most 1024";
     CHECK(contains(message_of<parameter_error>([&] { model_server(from, options); }), message));
     CHECK(contains(
         message_of<parameter_error>([&] { static_cast<void>(model_server::bytes_for(from, options)); }),
@@ -390,7 +390,7 @@ TEST_CASE("prefill of more than the set has room for is refused before anything 
     options.largest_prefill = 1;
     CHECK(contains(
         message_of<parameter_error>([&] { static_cast<void>(without_room::bytes_for(from, options)); }),
-        "got a largest_prefill of 1 hidden states, wanted 0"));
+        "got a largest_prefill of 1 hidden states, expected 0"));
     options.largest_prefill = 0;
     CHECK(without_room::bytes_for(from, options) > 0);
 }
@@ -417,7 +417,7 @@ TEST_CASE("a client refuses layouts and parts that do not fit each other, and sa
     CHECK(contains(refusal(parameter, [](layout&, adapter& a) { a.sites[0].scale = 3; }), "scale 3"));
     CHECK(contains(refusal(parameter, [&](layout&, adapter& a) { a.sites[0] = from.sites[0]; }), "has an A"));
     CHECK(contains(refusal(shape, [](layout& l, adapter&) { l.groups[0].sites[1].rank = 4; }),
-                   "k_proj is 9 x 3, wanted 9 x 4"));
+                   "k_proj is 9 x 3, expected 9 x 4"));
     CHECK(contains(refusal(shape, [](layout&, adapter& a) { a.sites[0].b.values.pop_back(); }), "q_proj"));
     CHECK(contains(refusal(shape, [](layout&, adapter& a) { a.sites[0].name = "model.embed"; }),
                    "model.embed is not in the layout"));
@@ -457,7 +457,7 @@ TEST_CASE("messages that do not fit a group are refused by both sides, name its 
     CHECK_THROWS_AS(static_cast<void>(s.client.encrypt(4, random_state(70, 1))), parameter_error);
     CHECK(contains(
         message_of<shape_error>([&] { static_cast<void>(s.client.encrypt(0, lora::matrix(129, 70))); }),
-        "got a batch of 129 hidden states, wanted at most 128"));
+        "got a batch of 129 hidden states, expected at most 128"));
     // The server does not rely on clients for the length of batches.
     lora::client<small> longer;
     const auto batch = longer.encrypt(s.server.prefill(3).plan(), lora::matrix(129, 11));
@@ -507,26 +507,27 @@ TEST_CASE("no call of either side takes a group that the model has not, with pre
 TEST_CASE("a session makes a pool when it is asked for, not before") {
     const tensafe::random::seed nonce = tensafe::random::fresh_seed();
     lora::client<small> keys;
-    model_session session(nonce, keys.zero_key(nonce));
-    for (const int fold_log_n : {0, 2, 10}) {
+    model_session session(nonce, keys.rerandomization_key(nonce));
+    for (const int subring_log_n : {0, 2, 10}) {
         const std::size_t before = allocations;
-        session.zeros(fold_log_n);
+        session.zeros(subring_log_n);
         const std::size_t after = allocations;
         CHECK(after > before);
-        session.zeros(fold_log_n);
+        session.zeros(subring_log_n);
         CHECK(allocations == after);
     }
 }
 
-TEST_CASE("a session takes its own client's zero key only, and makes pools as replies need them") {
+TEST_CASE(
+    "a session takes its own client's re-randomization key only, and makes pools as replies need them") {
     const lora::adapter from = random_adapter(1);
     served_small s(from);
     const auto other = tensafe::random::fresh_seed();
-    CHECK_THROWS_AS(model_session(other, s.client.zero_key(s.nonce)), parameter_error);
-    auto malformed = s.client.zero_key(s.nonce);
+    CHECK_THROWS_AS(model_session(other, s.client.rerandomization_key(s.nonce)), parameter_error);
+    auto malformed = s.client.rerandomization_key(s.nonce);
     malformed.b.limb<1>()[5] = ~tensafe::arith::word{0};
     CHECK(contains(message_of<format_error>([&] { model_session(s.nonce, std::move(malformed)); }),
-                   "model_session: a residue of limb 1 of the zero key"));
+                   "model_session: a residue of limb 1 of the re-randomization key"));
     CHECK_THROWS_AS(s.session.zeros(-1), parameter_error);
     CHECK_THROWS_AS(s.session.zeros(11), parameter_error);
     CHECK(&s.session.zeros(2) == &s.session.zeros(2));
@@ -559,7 +560,7 @@ TEST_CASE("one key serves two models, and one batch the sessions of two clients"
 
     model_client another(s.server.layout(), lora::client_part(first));
     const auto nonce = tensafe::random::fresh_seed();
-    model_session of_another(nonce, another.zero_key(nonce));
+    model_session of_another(nonce, another.rerandomization_key(nonce));
     const auto g = random_state(70, 10);
     const auto query_of_another = another.encrypt(0, g);
     query = s.client.encrypt(0, h);

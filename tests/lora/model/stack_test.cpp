@@ -77,7 +77,7 @@ TEST_CASE("no site, and sites with different inputs, are refused by name") {
     const adapter_site q = named_site("q_proj", 4, 6);
     const adapter_site o = named_site("o_proj", 4, 7);
     const std::string message = message_of<shape_error>([&] { site_stack(site_references{q, o}); });
-    CHECK(contains(message, "o_proj has 7 inputs, wanted 6 as site q_proj"));
+    CHECK(contains(message, "o_proj has 7 inputs, expected 6 as site q_proj"));
 }
 
 TEST_CASE("part refuses a site that is not there and a product of another size") {
@@ -87,5 +87,5 @@ TEST_CASE("part refuses a site that is not there and a product of another size")
     CHECK_THROWS_AS(static_cast<void>(stack.part(std::vector<double>(3), 0)), shape_error);
     const std::string message =
         message_of<shape_error>([&] { static_cast<void>(stack.part(std::vector<double>(5), 0)); });
-    CHECK(contains(message, "5 entries, wanted a site below 1 and 4 entries"));
+    CHECK(contains(message, "5 entries, expected a site below 1 and 4 entries"));
 }

@@ -65,7 +65,7 @@ TEST_CASE("the forecast has the bytes of the cost model, an error that comes tru
         const lora::server<set> server(site.a);
         lora::client<set> client;
         const auto nonce = tensafe::random::fresh_seed();
-        auto zeros = server.rerandomization_pool(nonce, client.zero_key(nonce));
+        auto zeros = server.pool(nonce, client.rerandomization_key(nonce));
         double errors = 0;
         double values = 0;
         std::mt19937_64 engine(i);

@@ -1,5 +1,5 @@
-#include <tensafe/ckks/fold.hpp>
 #include <tensafe/ckks/keys.hpp>
+#include <tensafe/ckks/trace.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/adapter/mode.hpp>
@@ -29,7 +29,6 @@ namespace ckks = tensafe::ckks;
 namespace rns = tensafe::rns;
 using tensafe::arith::wide;
 using tensafe::arith::word;
-using tensafe::exec::host;
 using namespace tensafe::lora;
 
 namespace {
@@ -62,7 +61,7 @@ class statistics {
 
 using P = ckks::private_n4096;
 using tiles = server<P, coefficient_tiles<4>>;
-using basis = folded_product<P>::basis;
+using basis = traced_product<P>::basis;
 using coefficients = std::array<std::vector<word>, static_cast<std::size_t>(basis::limbs)>;
 
 word residue(double integer, word q) {
@@ -79,7 +78,7 @@ class laboratory {
           a_(balanced_rows(1)),
           server_(a_),
           nonce_(tensafe::random::fresh_seed()),
-          zeros_(nonce_, client_.zero_key(nonce_), tiles::layout_type::fold_log_n()) {
+          zeros_(nonce_, client_.rerandomization_key(nonce_), tiles::layout_type::subring_log_n()) {
         // The integers that stand for A, from their definition.
         const double scale = budget().weight_norm / server_.layout().row_norm;
         rns::for_each_limb<basis>([&]<int I>() {
@@ -94,7 +93,7 @@ class laboratory {
     const matrix& a() const { return a_; }
     const tiles& of_rows() const { return server_; }
     client<P>& key_holder() { return client_; }
-    zero_pool<P>& zeros() { return zeros_; }
+    rerandomization_pool<P>& zeros() { return zeros_; }
 
     /// The inner products of the integers for A and for h, exactly, modulo each prime.
     coefficients exact(const std::vector<float>& h, double scale) const {
@@ -116,27 +115,27 @@ class laboratory {
         return result;
     }
 
-    /// Wanted coefficients of an output, decrypted.
-    coefficients open(const folded_product<P>& product) const {
+    /// Expected coefficients of an output, decrypted.
+    coefficients open(const traced_product<P>& product) const {
         coefficients result;
         rns::for_each_limb<basis>([&]<int I>() {
             constexpr word q = basis::template prime<I>;
             result[I].assign(product.c0[I].begin(), product.c0[I].end());
             rns::limb::add_block_sums(rns::variable_arithmetic<q>, std::span(result[I]),
                                       product.c1.template limb<I>(), key_.value().template limb<I>());
-            ckks::block_sums_to_coefficients<P::log_n, q>(host{}, 2, result[I]);
+            ckks::block_sums_to_coefficients<P::log_n, q>(2, result[I]);
         });
         return result;
     }
     coefficients open(const protected_product<P>& product) const {
         coefficients result;
-        const auto c1 = rns::forward(host{}, product.c1);
+        const auto c1 = rns::forward(product.c1);
         rns::for_each_limb<basis>([&]<int I>() {
             constexpr word q = basis::template prime<I>;
             result[I].assign(product.c0[I].size(), 0);
             rns::limb::add_block_sums(rns::variable_arithmetic<q>, std::span(result[I]),
                                       c1.template limb<I>(), key_.value().template limb<I>());
-            ckks::block_sums_to_coefficients<P::log_n, q>(host{}, 2, result[I]);
+            ckks::block_sums_to_coefficients<P::log_n, q>(2, result[I]);
             for (std::size_t k = 0; k < result[I].size(); ++k) {
                 result[I][k] = (result[I][k] + product.c0[I][k]) % q;
             }
@@ -166,7 +165,7 @@ class laboratory {
     matrix a_;
     tiles server_;
     tensafe::random::seed nonce_;
-    zero_pool<P> zeros_;
+    rerandomization_pool<P> zeros_;
     coefficients weights_;
 };
 
@@ -194,11 +193,11 @@ TEST_CASE(
         for (std::size_t o = 0; o < rank / 4; ++o) {
             bare.push_back(lab.open(products[o]));
             // A flood of four bits: what is left is the noise of the zero.
-            const auto zero = lab.zeros().take(host{});
+            const auto zero = lab.zeros().acquire();
             auto product = products[o];
-            tensafe::rns::add(host{}, product.c1, zero.c1);
+            tensafe::rns::add(product.c1, zero.c1);
             const auto almost_bare =
-                lab.open(protect<P>(host{}, std::move(product), zero, {1}, narrow_seed, lane++, draws));
+                lab.open(protect<P>(std::move(product), zero, {1}, narrow_seed, lane++, draws));
             for (std::size_t k = 0; k < 4; ++k) {
                 of_products.add(laboratory::difference(bare[o], k, exact, 4 * o + k));
                 of_zeros.add(laboratory::difference(almost_bare, k, bare[o], k));
@@ -274,7 +273,7 @@ TEST_CASE_TEMPLATE("the predicted error of calibrated ranges is what is measured
     const matrix a = balanced_rows(2);
     const server_type s(a);
     const auto nonce = tensafe::random::fresh_seed();
-    zero_pool<set> zeros(nonce, c.zero_key(nonce), s.layout().fold_log_n());
+    rerandomization_pool<set> zeros(nonce, c.rerandomization_key(nonce), s.layout().subring_log_n());
     statistics errors;
     for (std::uint64_t token = 0; token < 60; ++token) {
         const std::vector<float> h = random_state(d, 1000 + token);  // not the numbers of A
@@ -328,7 +327,7 @@ TEST_CASE("answers, noises, flood and rounding together stay within half the mod
     }
 }
 
-TEST_CASE("a calibrated range makes replies shorter and floods wider, and adds check rows") {
+TEST_CASE("a calibrated range makes replies shorter and floods wider, and adds checksum rows") {
     constexpr reply_budget wide_range = budget_of<P, protects_adapter_rows<>>(rank, d);
     constexpr reply_budget narrow = budget_of<P, protects_adapter_rows<calibrated<6>>>(rank, d);
     constexpr reply_budget narrower = budget_of<P, protects_adapter_rows<calibrated<3>>>(rank, d);
@@ -338,9 +337,9 @@ TEST_CASE("a calibrated range makes replies shorter and floods wider, and adds c
     CHECK(narrow.typical > 7 * wide_range.typical);  // sqrt(2048) / 6
     CHECK(narrow.weight_norm == wide_range.weight_norm);
     CHECK(narrow.statistical_distance(rank + 4) < wide_range.statistical_distance(rank));
-    CHECK(wide_range.check_bits == 0);
-    CHECK(narrow.check_bits > 0);
-    CHECK(narrow.check_bits < narrow.reply_bits);
+    CHECK(wide_range.checksum_bits == 0);
+    CHECK(narrow.checksum_bits > 0);
+    CHECK(narrow.checksum_bits < narrow.reply_bits);
     // Where no answer can pass the factor, both ranges are one.
     CHECK(budget_of<P, protects_adapter_rows<calibrated<6>>>(rank, 36).reply_bits ==
           budget_of<P, protects_adapter_rows<>>(rank, 36).reply_bits);

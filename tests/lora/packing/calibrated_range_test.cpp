@@ -24,7 +24,7 @@ double wrapped(double x) {
 }
 
 /// Whether the client refuses a reply in which some answers, in units of Q, have these values and the others
-/// are zero, when the noise of the check rows is 6 deviations to one side.
+/// are zero, when the noise of the checksum rows is 6 deviations to one side.
 template <int Rows, int Factor>
 bool is_refused(std::size_t rank, std::size_t d, const std::vector<std::pair<std::size_t, double>>& answers,
                 double noise) {
@@ -36,13 +36,13 @@ bool is_refused(std::size_t rank, std::size_t d, const std::vector<std::pair<std
         coefficients[row] = wrapped(answer) * budget.modulus;
     }
     const double rounding = detail::switch_deviation(static_cast<double>(small::degree)) *
-                            detail::power_of_two(-budget.check_bits);
+                            detail::power_of_two(-budget.checksum_bits);
     const std::size_t row_outputs = (rank + layout_type::rows - 1) / layout_type::rows;
     const std::size_t in_output = std::min<std::size_t>(layout_type::rows, 4);
     for (std::size_t j = 0; j < (rank + 31) / 32 * 4; ++j) {
         double check = noise * rounding;
         for (const auto& [row, answer] : answers) {
-            check += row / 32 == j / 4 ? detail::check_weight(row % 32, j % 4) * answer : 0;
+            check += row / 32 == j / 4 ? detail::checksum_weight(row % 32, j % 4) * answer : 0;
         }
         coefficients[(row_outputs + j / in_output) * layout_type::rows + j % in_output] =
             wrapped(check) * budget.modulus;
@@ -97,7 +97,8 @@ int wrong_verdicts(std::size_t rank, std::size_t d) {
 }  // namespace
 
 TEST_CASE(
-    "an answer that passes a calibrated range is refused, whichever row it is, and with headroom right") {
+    "an answer that passes a calibrated range is refused, whichever row it is, and with overflow margin "
+    "right") {
     session with = session_for<narrow>();
     const std::size_t d = 400;  // a row parallel to h has 20 / 6 times the range
     const matrix a = balanced(random_matrix(40, d, 1));
@@ -145,7 +146,7 @@ TEST_CASE("two answers that pass a calibrated range together never give a wrong 
     CHECK(refused == pairs);  // all are 5.3 times the range
 }
 
-TEST_CASE("what one or two rows lose shows in a check row, and nothing else does, whatever the shape") {
+TEST_CASE("what one or two rows lose shows in a checksum row, and nothing else does, whatever the shape") {
     CHECK(wrong_verdicts<4, 6>(40, 300) == 0);
     CHECK(wrong_verdicts<4, 6>(26, 2048) == 0);
     CHECK(wrong_verdicts<4, 6>(40, 2048) == 0);
@@ -169,20 +170,20 @@ TEST_CASE("usual hidden states pass a calibrated range without an alarm and with
     }
 }
 
-TEST_CASE("what up to two rows lose is far from a multiple of Q in one of their check rows") {
-    // Up to detail::most_wraps multiples each; further than the tolerance on top of the noise of a check row,
-    // which is less than the tolerance.
+TEST_CASE("what up to two rows lose is far from a multiple of Q in one of their checksum rows") {
+    // Up to detail::most_wraps multiples each; further than the tolerance on top of the noise of a checksum
+    // row, which is less than the tolerance.
     const auto distance = [](std::size_t r, int z, std::size_t other, int y) {
         double most = 0;
-        for (std::size_t k = 0; k < detail::checks_per_group; ++k) {
-            const double lost = z * detail::check_weight(r, k) + y * detail::check_weight(other, k);
+        for (std::size_t k = 0; k < detail::checksums_per_group; ++k) {
+            const double lost = z * detail::checksum_weight(r, k) + y * detail::checksum_weight(other, k);
             most = tests::worse(most, std::fabs(wrapped(lost)));
         }
         return most;
     };
     const int most_wraps = static_cast<int>(detail::most_wraps);
     double least = 1;
-    for (std::size_t r = 0; r < detail::rows_per_check; ++r) {
+    for (std::size_t r = 0; r < detail::rows_per_checksum; ++r) {
         for (int z = 1; z <= most_wraps; ++z) {
             least = std::fmin(least, distance(r, z, r, 0));
             for (std::size_t other = 0; other < r; ++other) {
@@ -192,7 +193,7 @@ TEST_CASE("what up to two rows lose is far from a multiple of Q in one of their 
             }
         }
     }
-    CHECK(least > 2 * detail::check_tolerance);
+    CHECK(least > 2 * detail::checksum_tolerance);
 }
 
 TEST_CASE("what many rows lose goes unseen once in a million times, or less") {
@@ -201,19 +202,19 @@ TEST_CASE("what many rows lose goes unseen once in a million times, or less") {
     std::mt19937_64 engine(5);
     int unseen = 0;
     for (int draw = 0; draw < 4'000'000; ++draw) {
-        std::array<double, detail::checks_per_group> lost{};
+        std::array<double, detail::checksums_per_group> lost{};
         const std::size_t rows = 3 + engine() % 6;
         for (std::size_t i = 0; i < rows; ++i) {
-            const std::size_t r = engine() % detail::rows_per_check;
+            const std::size_t r = engine() % detail::rows_per_checksum;
             const double z = engine() % 2 == 0 ? 1 : -1;
             for (std::size_t k = 0; k < lost.size(); ++k) {
-                lost[k] += z * detail::check_weight(r, k);
+                lost[k] += z * detail::checksum_weight(r, k);
             }
         }
         bool seen = false;
         bool any = false;
         for (const double x : lost) {
-            seen |= std::fabs(wrapped(x)) >= detail::check_tolerance;
+            seen |= std::fabs(wrapped(x)) >= detail::checksum_tolerance;
             any |= std::fabs(x) > 1e-9;  // draws of one row with both signs lose nothing
         }
         unseen += !seen && any ? 1 : 0;
@@ -242,8 +243,8 @@ TEST_CASE(
     matrix a(40, 500);
     const std::vector<float> row = random_state(500, 1);
     for (std::size_t r = 0; r < a.rows; ++r) {
-        // Alike up to signs, those with which they count in a check row.
-        const float sign = detail::check_weight(r % 32, 0) < 0 ? -1.0F : 1.0F;
+        // Alike up to signs, those with which they count in a checksum row.
+        const float sign = detail::checksum_weight(r % 32, 0) < 0 ? -1.0F : 1.0F;
         std::transform(row.begin(), row.end(), a.row(r).begin(), [&](float x) { return sign * x; });
     }
     const std::string message = message_of<parameter_error>([&] { narrow s(a); });

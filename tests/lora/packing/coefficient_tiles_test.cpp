@@ -270,8 +270,8 @@ TEST_CASE("entries that are no numbers are refused by their place") {
     CHECK_THROWS_AS(static_cast<void>(c.encrypt(s.plan(), view(h))), shape_error);
     h.push_back(1);
     h[257] = 1;
-    for (const double headroom : {0.5, 0.0, -1.0, 0x1p21, std::numeric_limits<double>::quiet_NaN()}) {
-        CHECK_THROWS_AS(static_cast<void>(c.encrypt(s.plan(), view(h), headroom)), parameter_error);
+    for (const double overflow_margin : {0.5, 0.0, -1.0, 0x1p21, std::numeric_limits<double>::quiet_NaN()}) {
+        CHECK_THROWS_AS(static_cast<void>(c.encrypt(s.plan(), view(h), overflow_margin)), parameter_error);
     }
 }
 

@@ -25,7 +25,6 @@ using tensafe::encoding_error;
 using tensafe::format_error;
 using tensafe::parameter_error;
 using tensafe::shape_error;
-using tensafe::exec::host;
 using namespace tensafe::lora;
 
 namespace {
@@ -51,7 +50,7 @@ std::vector<float> state_of(const matrix& states, std::size_t t) {
 
 class session {
   public:
-    explicit session(int fold_log_n) : session(fold_log_n, tensafe::random::fresh_seed()) {}
+    explicit session(int subring_log_n) : session(subring_log_n, tensafe::random::fresh_seed()) {}
 
     template <class Protection>
     std::vector<std::vector<double>> product(const server<small, column_batched, Protection>& s,
@@ -65,11 +64,11 @@ class session {
     }
 
     client<small> key_holder;
-    zero_pool<small> zeros;
+    rerandomization_pool<small> zeros;
 
   private:
-    session(int fold_log_n, const tensafe::random::seed& nonce)
-        : zeros(nonce, key_holder.zero_key(nonce), fold_log_n) {}
+    session(int subring_log_n, const tensafe::random::seed& nonce)
+        : zeros(nonce, key_holder.rerandomization_key(nonce), subring_log_n) {}
 };
 
 /// The largest error of all answers, each in units of the budget's standard deviation for its own state.
@@ -161,7 +160,7 @@ TEST_CASE("a batch of no states, or of more than N, is refused on both sides") {
     session with(small::log_n);
     const protected_server s(random_matrix(2, 3, 1));
     CHECK(contains(message_of<shape_error>([&] { static_cast<void>(with.product(s, matrix(0, 3))); }),
-                   "got a batch of 0 hidden states, wanted 1 to 1024"));
+                   "got a batch of 0 hidden states, expected 1 to 1024"));
     CHECK(contains(message_of<shape_error>([&] { static_cast<void>(with.product(s, matrix(1025, 3))); }),
                    "got a batch of 1025 hidden states"));
     auto request = with.key_holder.encrypt(s.plan(), random_batch(5, 3, 1)).request;
@@ -216,7 +215,7 @@ TEST_CASE("replies carry the coefficients of their states only, and malformed on
     const auto q = with.key_holder.encrypt(s.plan(), random_batch(5, 3, 1));
     const auto good = s.apply(q.request, with.zeros);
     const int bits = s.layout().budget().reply_bits;
-    CHECK(good.outputs[0].c0.size() == tensafe::wire::packed_bytes(5, bits));
+    CHECK(good.outputs[0].c0.size() == tensafe::memory::packed_bytes(5, bits));
     const auto open = [&](const auto& reply, const query<small>& sent) {
         static_cast<void>(with.key_holder.decrypt(s.plan(), reply, sent));
     };
@@ -276,7 +275,7 @@ TEST_CASE("a server that was given a largest batch refuses a longer one") {
     CHECK_NOTHROW(static_cast<void>(s.apply(five.request, with.zeros)));
     const auto six = with.key_holder.encrypt(s.plan(), random_batch(6, 8, 1));
     CHECK(contains(message_of<shape_error>([&] { static_cast<void>(s.apply(six.request, with.zeros)); }),
-                   "got a request of 6 hidden states, wanted 1 to 5"));
+                   "got a request of 6 hidden states, expected 1 to 5"));
 }
 
 TEST_CASE("integers of A that are longer than a limb are right all the same") {
@@ -288,7 +287,7 @@ TEST_CASE("integers of A that are longer than a limb are right all the same") {
     REQUIRE(s.layout().budget().weight_norm > 0x1p15);
     client<short_limb> c;
     const auto nonce = tensafe::random::fresh_seed();
-    auto zeros = s.rerandomization_pool(nonce, c.zero_key(nonce));
+    auto zeros = s.pool(nonce, c.rerandomization_key(nonce));
     const auto q = c.encrypt(s.plan(), random_batch(3, 1024, 1));
     const auto got = c.decrypt(s.plan(), s.apply(q.request, zeros), q);
     const matrix states = random_batch(3, 1024, 1);

@@ -21,7 +21,6 @@
 namespace ckks = tensafe::ckks;
 using tensafe::parameter_error;
 using tensafe::shape_error;
-using tensafe::exec::host;
 using namespace tensafe::lora;
 
 namespace {
@@ -41,7 +40,7 @@ std::vector<double> encrypted_product(client<P>& c, const server<P, Packing, Pro
                                       const std::vector<Real>& h) {
     const auto q = c.encrypt(s.plan(), view(h));
     const auto nonce = tensafe::random::fresh_seed();
-    zero_pool<P> zeros(nonce, c.zero_key(nonce), s.layout().fold_log_n());
+    rerandomization_pool<P> zeros(nonce, c.rerandomization_key(nonce), s.layout().subring_log_n());
     return c.decrypt(s.plan(), s.apply(q.request, zeros), q);
 }
 
@@ -168,10 +167,10 @@ TEST_CASE("messages for another layout are refused") {
     const paired other(random_matrix(8, 1500, 1));
     const auto q = c.encrypt(s.plan(), view(random_state(300, 1)));
     const auto nonce = tensafe::random::fresh_seed();
-    const auto key = c.zero_key(nonce);
-    zero_pool<small> zeros(nonce, key, s.layout().fold_log_n());
-    zero_pool<small> other_zeros(nonce, key, other.layout().fold_log_n());
-    REQUIRE(s.layout().fold_log_n() != other.layout().fold_log_n());
+    const auto key = c.rerandomization_key(nonce);
+    rerandomization_pool<small> zeros(nonce, key, s.layout().subring_log_n());
+    rerandomization_pool<small> other_zeros(nonce, key, other.layout().subring_log_n());
+    REQUIRE(s.layout().subring_log_n() != other.layout().subring_log_n());
     CHECK_THROWS_AS(static_cast<void>(other.apply(q.request, other_zeros)), shape_error);
     CHECK_THROWS_AS(static_cast<void>(s.apply(q.request, other_zeros)), parameter_error);
     const auto reply = s.apply(q.request, zeros);

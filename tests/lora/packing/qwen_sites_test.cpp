@@ -19,7 +19,6 @@
 
 namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;
-using tensafe::exec::host;
 using tensafe::io::load_peft;
 using tensafe::io::safetensors_file;
 
@@ -90,7 +89,7 @@ result run_protected(const site_data& known) {
     const lora::adapter_site site = lora::balance(known.site);
     const lora::server<P, lora::coefficient_tiles<4>, Protection> server(site.a);
     const auto nonce = tensafe::random::fresh_seed();
-    auto zeros = server.rerandomization_pool(nonce, client.zero_key(nonce));
+    auto zeros = server.pool(nonce, client.rerandomization_key(nonce));
     typename decltype(server)::workspace work;
     typename decltype(server)::reply_type reply;
     result total;

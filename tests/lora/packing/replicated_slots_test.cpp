@@ -129,7 +129,7 @@ TEST_CASE("known layouts come out as worked out by hand") {
         CHECK(layout.inputs == k.inputs);
         CHECK(layout.outputs == k.outputs);
         CHECK(layout.stride == k.g);
-        CHECK((std::size_t{1} << whole.fold_log_n()) == 2 * k.g);
+        CHECK((std::size_t{1} << whole.subring_log_n()) == 2 * k.g);
     }
     CHECK(bare_layout<P, single>::of(32, 2048, 1.0).outputs() == 8);
 }

@@ -13,7 +13,7 @@ namespace {
 
 namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;
-using tensafe::exec::host;
+namespace serving = tensafe::serving;
 using tests::allocations;
 
 template <class P, class Packing, class Protection>
@@ -54,7 +54,8 @@ struct token_path {
     lora::client<P> client;
     lora::matrix h;
     tensafe::random::seed nonce = tensafe::random::fresh_seed();
-    lora::zero_pool<P> zeros{nonce, client.zero_key(nonce), server.layout().fold_log_n()};
+    lora::rerandomization_pool<P> zeros{nonce, client.rerandomization_key(nonce),
+                                        server.layout().subring_log_n()};
     typename server_type::workspace work;
     typename server_type::reply_type reply;
     lora::query<P> query;
@@ -88,7 +89,7 @@ TEST_CASE_TEMPLATE("a second token allocates nothing", Path,
 TEST_CASE("nor does one whose encryptions of zero were made before") {
     token_path<ckks::private_n4096, lora::coefficient_tiles<4>, rigorous> path;
     path.run();
-    path.zeros.fill(host{}, path.server.layout().outputs());
+    path.zeros.fill(path.server.layout().outputs());
     const std::size_t before = allocations;
     path.run();
     CHECK(allocations - before == 0);
@@ -114,7 +115,7 @@ TEST_CASE("making a classic request again allocates nothing") {
 }
 
 TEST_CASE("a meter that knows adapter and client allocates nothing for another record") {
-    lora::meter meter;
+    serving::meter meter;
     meter.record("an adapter with a long name", "a client with a long name", {.tokens = 1});
     const std::size_t before = allocations;
     meter.record("an adapter with a long name", "a client with a long name", {.tokens = 1});

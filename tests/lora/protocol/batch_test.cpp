@@ -26,7 +26,7 @@ struct conversation {
                                  random_source::generator(numbered(static_cast<std::uint8_t>(20 + c))));
             const auto nonce = numbered(static_cast<std::uint8_t>(30 + c));
             pools.push_back(std::make_unique<zeros_of_small>(
-                nonce, clients[c].zero_key(nonce), s.layout().fold_log_n(),
+                nonce, clients[c].rerandomization_key(nonce), s.layout().subring_log_n(),
                 random_source::generator(numbered(static_cast<std::uint8_t>(40 + c)))));
         }
         for (std::size_t t = 0; t < tokens; ++t) {
@@ -85,7 +85,7 @@ TEST_CASE("threads and batches do not change a byte of any reply") {
             CAPTURE(threads);
             const exec::host_parallel parallel(threads);
             conversation<tiles<4>> again(s);
-            again.pools[1]->fill(host{}, 4);  // some made before, some not
+            again.pools[1]->fill(4);  // some made before, some not
             s.apply(parallel, again.tasks(), again.work);
             CHECK(same(again.replies, one_by_one.replies));
         }
@@ -145,8 +145,8 @@ TEST_CASE("one bad request of a batch takes no encryption of zero from anybody")
     const matrix a = random_matrix(8, 300, 2);
     const tiles<4> s(a);
     conversation<tiles<4>> with(s);
-    with.pools[0]->fill(host{}, 3);
-    with.pools[1]->fill(host{}, 3);
+    with.pools[0]->fill(3);
+    with.pools[1]->fill(3);
     auto& bytes = with.queries[3].request.inputs[0];
     const std::vector<std::uint8_t> before = bytes;
     std::fill(bytes.begin(), bytes.end(), std::uint8_t{0xff});
@@ -170,10 +170,10 @@ TEST_CASE("a column batch on two threads gives the bytes of one") {
     const matrix states = random_matrix(7, 40, 6);
     client<small> key_holder(ckks::secret_key<small>(numbered(1)), random_source::generator(numbered(2)));
     const auto query = key_holder.encrypt(s.plan(), states);
-    const auto zero_key = key_holder.zero_key(numbered(3));
+    const auto rerandomization_key = key_holder.rerandomization_key(numbered(3));
     std::vector<columns::reply_type> replies(2);
     for (std::size_t i = 0; i < 2; ++i) {
-        auto pool = s.rerandomization_pool(numbered(3), zero_key, random_source::generator(numbered(4)));
+        auto pool = s.pool(numbered(3), rerandomization_key, random_source::generator(numbered(4)));
         columns::workspace work;
         work.generator = random_source::generator(numbered(5));
         if (i == 0) {
@@ -198,8 +198,8 @@ TEST_CASE("a column batch of a wrong size takes no encryption of zero from the r
     const columns s(random_matrix(2, 20, 5));
     client<small> key_holder;
     const auto nonce = numbered(3);
-    auto pool = s.rerandomization_pool(nonce, key_holder.zero_key(nonce));
-    pool.fill(host{}, 5);
+    auto pool = s.pool(nonce, key_holder.rerandomization_key(nonce));
+    pool.fill(5);
     const matrix states = random_matrix(3, 20, 6);
     const auto good = key_holder.encrypt(s.plan(), states);
     auto bad = key_holder.encrypt(s.plan(), states);

@@ -17,7 +17,6 @@
 #include "../../random_values.hpp"
 
 namespace ckks = tensafe::ckks;
-using tensafe::exec::host;
 using namespace tensafe::lora;
 
 namespace {
@@ -56,7 +55,7 @@ measured run(const matrix& a) {
     client<small> c;
     const server_type s(a);
     const auto nonce = tensafe::random::fresh_seed();
-    zero_pool<small> zeros(nonce, c.zero_key(nonce), s.layout().fold_log_n());
+    rerandomization_pool<small> zeros(nonce, c.rerandomization_key(nonce), s.layout().subring_log_n());
     typename server_type::workspace work;
     typename server_type::reply_type reply;
     request<small> sent;
@@ -80,8 +79,8 @@ measured run(const matrix& a) {
 
 /// What the client transforms: the code counts nothing there, so this follows from what it sends and gets.
 /// ckks::encrypt_c0 makes one transform for each limb of an input. open_output makes one, modulo the first
-/// prime, to multiply c1 by the secret, unless c1 comes in evaluation form or so few coefficients are wanted
-/// that they are inner products; and one back when the whole ring is wanted (modulo each prime if the reply
+/// prime, to multiply c1 by the secret, unless c1 comes in evaluation form or so few coefficients are needed
+/// that they are inner products; and one back when the whole ring is needed (modulo each prime if the reply
 /// is bare).
 template <class With>
 std::size_t client_transforms(const measured& m) {
@@ -137,7 +136,7 @@ TEST_CASE_TEMPLATE("the cost of a site is what its request and its reply then ar
         CHECK(cost.client_transforms == client_transforms<With>(got));
         CHECK(cost.budget.flood.bits == got.budget.flood.bits);
         CHECK(cost.budget.reply_bits == got.budget.reply_bits);
-        CHECK(cost.budget.check_bits == got.budget.check_bits);
+        CHECK(cost.budget.checksum_bits == got.budget.checksum_bits);
         CHECK(cost.budget.weight_norm == got.budget.weight_norm);
         CHECK(cost.budget.range == got.budget.range);
         CHECK(cost.relative_error == got.budget.relative_error);

@@ -27,7 +27,7 @@ TEST_CASE("malformed requests are refused") {
     refused([](auto& r) { r = {}; });
 
     // The first 48 bits one: no residue of 45 or 44 bits is all ones.
-    const std::size_t first_limb = tensafe::wire::packed_bytes(small::degree, 45);
+    const std::size_t first_limb = tensafe::memory::packed_bytes(small::degree, 45);
     for (const auto& [at, limb] :
          {std::pair<std::size_t, const char*>{0, "limb 0"}, {first_limb, "limb 1"}}) {
         request<small> r = good;
@@ -115,18 +115,18 @@ TEST_CASE("malformed bare replies are refused") {
     reply.outputs[1].c0[1] = tensafe::memory::buffer<tensafe::arith::word>(5);
     CHECK(contains(
         message_of<shape_error>([&] { static_cast<void>(with.key_holder.decrypt(s.plan(), reply, q)); }),
-        "got a product of 5 coefficients, wanted 4"));
+        "got a product of 5 coefficients, expected 4"));
     reply.outputs.pop_back();
     CHECK_THROWS_AS(static_cast<void>(with.key_holder.decrypt(s.plan(), reply, q)), shape_error);
 }
 
-TEST_CASE("zeros that are folded to another degree are refused") {
+TEST_CASE("zeros that are traced to another degree are refused") {
     session with(3);
     const tiles<4> s(random_matrix(6, 300, 1));
     const auto q = with.key_holder.encrypt(s.plan(), view(random_state(300, 1)));
     const std::string message =
         message_of<parameter_error>([&] { static_cast<void>(s.apply(q.request, with.zeros)); });
-    CHECK(contains(message, "folded to degree 2^3, wanted 2^2"));
+    CHECK(contains(message, "traced to degree 2^3, expected 2^2"));
 }
 
 TEST_CASE("another client's key, or zeros for another client, open nothing") {

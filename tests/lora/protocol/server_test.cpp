@@ -24,7 +24,7 @@ bool same_replies(const Reply& a, const Reply& b) {
 TEST_CASE("a workspace and a reply that served other tokens and other shapes change no bit") {
     client<small> c;
     const random_source::seed nonce = numbered(1);
-    const auto key = c.zero_key(nonce);
+    const auto key = c.rerandomization_key(nonce);
     zeros_of_small first(nonce, key, 2, random_source::generator(numbered(2)));
     zeros_of_small second(nonce, key, 2, random_source::generator(numbered(2)));
     const std::vector<matrix> weights = {random_matrix(12, 300, 1), random_matrix(3, 1500, 2),
@@ -67,7 +67,7 @@ TEST_CASE("one pool serves two servers in any order, filled or not, and a failur
     const tiles<4> second(b);
     const std::vector<float> g = random_state(300, 3);
     const std::vector<float> h = random_state(1100, 4);
-    with.zeros.fill(host{}, 4);
+    with.zeros.fill(4);
     const auto to_first = with.key_holder.encrypt(first.plan(), view(g));
     const auto to_second = with.key_holder.encrypt(second.plan(), view(h));
     tiles<4>::workspace work;
@@ -93,7 +93,7 @@ TEST_CASE("threads share one server and one pool, each with its own workspace") 
     for (std::size_t token = 0; token < tokens; ++token) {
         queries.push_back(with.key_holder.encrypt(s.plan(), view(random_state(600, token))));
     }
-    with.zeros.fill(host{}, 10);
+    with.zeros.fill(10);
     std::vector<std::vector<tiles<4>::reply_type>> replies(3, std::vector<tiles<4>::reply_type>(tokens));
     std::vector<std::thread> threads;
     for (auto& own : replies) {

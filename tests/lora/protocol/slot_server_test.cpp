@@ -26,7 +26,6 @@
 namespace ckks = tensafe::ckks;
 using tensafe::encoding_error;
 using tensafe::shape_error;
-using tensafe::exec::host;
 using tensafe::lora::adapter_site;
 using tensafe::lora::client;
 using tensafe::lora::matrix;
@@ -76,8 +75,7 @@ std::vector<double> decrypt_slots(const Server& s, const ckks::secret_key<small>
     const std::size_t g = slots_of.stride;
     std::vector<double> answers(s.layout().rank);
     for (std::size_t o = 0; o < r.outputs.size(); ++o) {
-        const auto slots =
-            ckks::decode_slots(host{}, ckks::inverse(host{}, ckks::decrypt(host{}, key, r.outputs[o])));
+        const auto slots = ckks::decode_slots(ckks::inverse(ckks::decrypt(key, r.outputs[o])));
         std::vector<std::complex<double>> sums(g);
         for (std::size_t j = 0; j < slots.size(); ++j) {
             sums[j % g] += slots[j];
@@ -211,7 +209,7 @@ TEST_CASE("rows that select one entry return that entry, wherever it stands") {
     }
 }
 
-TEST_CASE_TEMPLATE("the fold equals decrypting and decoding every slot and summing", With, paired, single,
+TEST_CASE_TEMPLATE("the trace equals decrypting and decoding every slot and summing", With, paired, single,
                    paired_rescaled, single_rescaled) {
     tensafe::random::seed seed;
     seed.bytes[0] = 7;
@@ -306,7 +304,7 @@ TEST_CASE(
     CHECK(contains(message_of<encoding_error>([&] { default_server s(a); }), "is infinite"));
     a.values.pop_back();
     CHECK(contains(message_of<shape_error>([&] { default_server s(a); }),
-                   "got 199 values for a 4 x 50 matrix, wanted 200"));
+                   "got 199 values for a 4 x 50 matrix, expected 200"));
     CHECK_THROWS_AS(default_server(matrix(0, 5)), shape_error);
     CHECK_THROWS_AS(default_server(matrix(5, 0)), shape_error);
 }
@@ -317,17 +315,17 @@ TEST_CASE("hidden states, requests and replies of the wrong size are refused") {
     const default_server two(random_matrix(8, 1500, 1));  // 2 inputs, 4 products
     CHECK(contains(message_of<shape_error>(
                        [&] { static_cast<void>(c.encrypt(one.plan(), view(std::vector<float>(299)))); }),
-                   "got a hidden state of 299 entries, wanted 300"));
+                   "got a hidden state of 299 entries, expected 300"));
     const auto query = c.encrypt(one.plan(), view(random_state(300, 1)));
-    CHECK(contains(
-        message_of<shape_error>([&] { static_cast<void>(two.apply(query.request)); }),
-        "got a request of 300 entries, 512 in each of 1 ciphertexts, wanted 1500 entries, 1024 in each of 2 "
-        "ciphertexts"));
+    CHECK(contains(message_of<shape_error>([&] { static_cast<void>(two.apply(query.request)); }),
+                   "got a request of 300 entries, 512 in each of 1 ciphertexts, expected 1500 entries, 1024 "
+                   "in each of 2 "
+                   "ciphertexts"));
     const auto reply = one.apply(query.request);
-    CHECK(contains(
-        message_of<shape_error>([&] { static_cast<void>(c.decrypt(two.plan(), reply, query)); }),
-        "got a reply for a 8 x 300 matrix and 1 hidden states in 2 products, wanted a 8 x 1500 matrix and 1 "
-        "hidden states in 4 products"));
+    CHECK(contains(message_of<shape_error>([&] { static_cast<void>(c.decrypt(two.plan(), reply, query)); }),
+                   "got a reply for a 8 x 300 matrix and 1 hidden states in 2 products, expected a 8 x 1500 "
+                   "matrix and 1 "
+                   "hidden states in 4 products"));
 }
 
 TEST_CASE("a request for another d is refused, though it has as many ciphertexts") {

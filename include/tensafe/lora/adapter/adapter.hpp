@@ -30,7 +30,7 @@ struct matrix {
                          : values.size() % columns != 0 || values.size() / columns != rows) {
             throw shape_error(std::string(what) + ": got " + std::to_string(values.size()) +
                               " values for a " + std::to_string(rows) + " x " + std::to_string(columns) +
-                              " matrix, wanted " + std::to_string(rows * columns));
+                              " matrix, expected " + std::to_string(rows * columns));
         }
     }
 
@@ -100,9 +100,9 @@ struct adapter {
                 candidates += "\n  " + candidate.name;
             }
         }
-        throw parameter_error("adapter: site \"" + std::string(suffix) + "\" matches " +
-                              std::to_string(matches) +
-                              " sites (whole parts between dots count), wanted exactly one of:" + candidates);
+        throw parameter_error(
+            "adapter: site \"" + std::string(suffix) + "\" matches " + std::to_string(matches) +
+            " sites (whole parts between dots count), expected exactly one of:" + candidates);
     }
     const adapter_site& site(std::string_view suffix) && = delete;  // the adapter must outlive its site
 

@@ -31,7 +31,7 @@ inline adapter_site balance(adapter_site site) {
     site.b.check("balance: B of site " + site.name);
     if (site.b.columns != site.a.rows) {
         throw shape_error("balance: site " + site.name + " has a B of " + std::to_string(site.b.columns) +
-                          " columns, wanted " + std::to_string(site.a.rows) + ", the rank");
+                          " columns, expected " + std::to_string(site.a.rows) + ", the rank");
     }
     for (std::size_t r = 0; r < site.rank(); ++r) {
         double squares = 0;
@@ -66,7 +66,7 @@ inline matrix merge(const adapter_site& site) {
     site.b.check("merge: B of site " + site.name);
     if (site.b.columns != site.a.rows) {
         throw shape_error("merge: site " + site.name + " has a B of " + std::to_string(site.b.columns) +
-                          " columns, wanted " + std::to_string(site.a.rows) + ", the rank");
+                          " columns, expected " + std::to_string(site.a.rows) + ", the rank");
     }
     matrix product(site.d_out(), site.d_in());
     std::vector<double> row(site.d_in());

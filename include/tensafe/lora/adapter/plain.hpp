@@ -43,7 +43,7 @@ std::vector<double> multiply(const char* what, const matrix& m, double scale, st
     m.check(what);
     if (x.size() != m.columns) {
         throw shape_error(std::string(what) + ": got a vector of " + std::to_string(x.size()) +
-                          " entries, wanted " + std::to_string(m.columns));
+                          " entries, expected " + std::to_string(m.columns));
     }
     std::vector<double> result(m.rows);
     multiply(m, scale, x, std::span<double>(result));

@@ -61,7 +61,7 @@ inline void check_finite(const char* what, const matrix& m) {
         if (!std::isfinite(m.values[i])) {
             throw parameter_error(std::string(what) + ": got " + std::to_string(m.values[i]) + " in row " +
                                   std::to_string(i / m.columns) + ", column " +
-                                  std::to_string(i % m.columns) + ", wanted a finite number");
+                                  std::to_string(i % m.columns) + ", expected a finite number");
         }
     }
 }
@@ -69,13 +69,13 @@ inline void check_finite(const char* what, const matrix& m) {
 inline void check_site(const adapter_site& site) {
     if (site.a.rows != site.b.columns || site.a.rows == 0 || site.a.columns == 0 || site.b.rows == 0) {
         throw shape_error("svd: got A " + size_text(site.a) + " and B " + size_text(site.b) +
-                          ", wanted rank x d_in and d_out x rank, none of them 0");
+                          ", expected rank x d_in and d_out x rank, none of them 0");
     }
     check_finite("svd: A", site.a);
     check_finite("svd: B", site.b);
     if (!std::isfinite(site.scale)) {
         throw parameter_error("svd: got the scale " + std::to_string(site.scale) +
-                              ", wanted a finite number");
+                              ", expected a finite number");
     }
 }
 
@@ -112,7 +112,7 @@ class site_svd {
                                 a.r.norm() * b.r.norm();
         if (site.scale == 0 || !(values_(0) > rounding)) {
             throw parameter_error(
-                "svd: got a site whose product scale * B * A is zero, wanted one that does "
+                "svd: got a site whose product scale * B * A is zero, expected one that does "
                 "something");
         }
         constexpr auto float_limit = static_cast<double>(std::numeric_limits<float>::max());
@@ -191,7 +191,7 @@ class site_svd {
 /// differ
 inline svd_truncation truncate_to_rank(const adapter_site& site, std::size_t rank) {
     if (rank == 0 || rank > site.rank()) {
-        throw parameter_error("truncate_to_rank: got rank " + std::to_string(rank) + ", wanted 1 to " +
+        throw parameter_error("truncate_to_rank: got rank " + std::to_string(rank) + ", expected 1 to " +
                               std::to_string(site.rank()));
     }
     const detail::site_svd svd(site);
@@ -209,7 +209,7 @@ inline svd_truncation truncate_to_rank(const adapter_site& site, std::size_t ran
 inline svd_truncation truncate_to_variance(const adapter_site& site, double kept) {
     if (!(kept > 0 && kept <= 1)) {
         throw parameter_error("truncate_to_variance: got " + std::to_string(kept) +
-                              " as the part of the variance to keep, wanted more than 0 and at most 1");
+                              " as the part of the variance to keep, expected more than 0 and at most 1");
     }
     const detail::site_svd svd(site);
     const double wanted = kept * (1 - 16 * std::numeric_limits<double>::epsilon());
@@ -235,13 +235,13 @@ inline activation_report activation_error(const adapter_site& original, const ad
     detail::check_site(truncated);
     if (truncated.d_in() != original.d_in() || truncated.d_out() != original.d_out()) {
         throw shape_error("activation_error: got a truncated site from " + std::to_string(truncated.d_in()) +
-                          " to " + std::to_string(truncated.d_out()) + " entries, wanted from " +
+                          " to " + std::to_string(truncated.d_out()) + " entries, expected from " +
                           std::to_string(original.d_in()) + " to " + std::to_string(original.d_out()) +
                           " as the original");
     }
     if (activations.rows == 0 || activations.columns != original.d_in()) {
         throw shape_error("activation_error: got " + detail::size_text(activations) +
-                          " activations, wanted at least one row of " + std::to_string(original.d_in()));
+                          " activations, expected at least one row of " + std::to_string(original.d_in()));
     }
     detail::check_finite("activation_error: activations", activations);
 

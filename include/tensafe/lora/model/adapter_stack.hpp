@@ -48,25 +48,25 @@ inline stacked_name split_stacked_name(std::string_view name) noexcept {
 ///         name has a '/' or comes twice in one adapter
 inline adapter stack_adapters(std::span<const named_adapter> adapters) {
     if (adapters.empty()) {
-        throw parameter_error("stack_adapters: got no adapter, wanted at least one");
+        throw parameter_error("stack_adapters: got no adapter, expected at least one");
     }
     std::set<std::string_view> names;
     std::size_t sites = 0;
     for (const named_adapter& each : adapters) {
         if (each.name.empty() || each.name.find('/') != each.name.npos) {
             throw parameter_error("stack_adapters: got an adapter called \"" + each.name +
-                                  "\", wanted a name without '/' that is not empty");
+                                  "\", expected a name without '/' that is not empty");
         }
         if (!names.insert(each.name).second) {
             throw parameter_error("stack_adapters: got two adapters called \"" + each.name +
-                                  "\", wanted a name of its own for each");
+                                  "\", expected a name of its own for each");
         }
         std::set<std::string_view> sites_of_adapter;
         for (const adapter_site& site : each.sites.get().sites) {
             if (site.name.find('/') != site.name.npos || !sites_of_adapter.insert(site.name).second) {
                 throw parameter_error(
                     "stack_adapters: adapter \"" + each.name + "\" has a site called \"" + site.name + "\"" +
-                    (site.name.find('/') != site.name.npos ? ", wanted a name without '/'" : " twice"));
+                    (site.name.find('/') != site.name.npos ? ", expected a name without '/'" : " twice"));
             }
         }
         sites += sites_of_adapter.size();
@@ -99,12 +99,12 @@ struct weighted_delta {
 ///         finite
 inline std::vector<double> sum_of_deltas(std::span<const weighted_delta> deltas) {
     if (deltas.empty()) {
-        throw shape_error("sum_of_deltas: got no delta, wanted at least one");
+        throw shape_error("sum_of_deltas: got no delta, expected at least one");
     }
     for (std::size_t i = 0; i < deltas.size(); ++i) {
         if (deltas[i].delta.size() != deltas.front().delta.size()) {
             throw shape_error("sum_of_deltas: delta " + std::to_string(i) + " has " +
-                              std::to_string(deltas[i].delta.size()) + " entries, wanted " +
+                              std::to_string(deltas[i].delta.size()) + " entries, expected " +
                               std::to_string(deltas.front().delta.size()) + " as the first one has");
         }
         if (!std::isfinite(deltas[i].weight)) {

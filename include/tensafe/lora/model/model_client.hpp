@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/ckks/zero.hpp>
+#include <tensafe/ckks/rerandomization.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/adapter/mode.hpp>
@@ -67,14 +67,14 @@ class model_client {
     model_client(std::shared_ptr<client<P>> keys, model_layout layout, adapter held = {})
         : keys_(std::move(keys)), layout_(std::move(layout)) {
         if (!keys_) {
-            throw parameter_error("model_client: got no keys, wanted a lora::client");
+            throw parameter_error("model_client: got no keys, expected a lora::client");
         }
         layout_.check();
         if (layout_.largest_prefill > prefill_plan::largest_batch ||
             (layout_.largest_prefill > 0 && !offers_prefill<P, Protection>)) {
             throw parameter_error(
                 "model_client: got a layout with prefill of " + std::to_string(layout_.largest_prefill) +
-                " hidden states, wanted at most " +
+                " hidden states, expected at most " +
                 std::to_string(offers_prefill<P, Protection> ? prefill_plan::largest_batch : 0));
         }
         for (const auto& group : layout_.groups) {
@@ -102,26 +102,26 @@ class model_client {
     }
 
     /// For the model_session that this server nonce is of: sent once, for all groups and for prefill.
-    ckks::zero_key<P, request_level<P>> zero_key(const random::seed& server_nonce) {
-        return keys_->zero_key(server_nonce);
+    ckks::rerandomization_key<P, request_level<P>> rerandomization_key(const random::seed& server_nonce) {
+        return keys_->rerandomization_key(server_nonce);
     }
 
     /// Encrypts the hidden state that is the input of a group.
     /// @param h         d entries
-    /// @param headroom  as in client::encrypt
+    /// @param overflow margin  as in client::encrypt
     /// @throws as client::encrypt; parameter_error if there is no such group
     template <hidden_state State>
-    query_type encrypt(std::size_t group, const State& h, double headroom = 1) {
+    query_type encrypt(std::size_t group, const State& h, double overflow_margin = 1) {
         query_type result;
-        encrypt(group, h, result, headroom);
+        encrypt(group, h, result, overflow_margin);
         return result;
     }
     /// Into a query of an earlier token: from the second one for this group on, nothing is allocated. Groups
     /// of one d can share it; of slot packings also the number of rows must be one.
     template <hidden_state State>
-    void encrypt(std::size_t group, const State& h, query_type& result, double headroom = 1) {
+    void encrypt(std::size_t group, const State& h, query_type& result, double overflow_margin = 1) {
         detail::naming_input("model_client::encrypt", layout_.at(group),
-                             [&] { keys_->encrypt(decode_[group], h, result, headroom); });
+                             [&] { keys_->encrypt(decode_[group], h, result, overflow_margin); });
     }
 
     /// Encrypts up to layout().largest_prefill hidden states of a group, one in each row.
@@ -132,7 +132,7 @@ class model_client {
             const prefill_plan& plan = prefill_of(group);
             if (states.rows > layout_.largest_prefill) {
                 throw shape_error("got a batch of " + std::to_string(states.rows) +
-                                  " hidden states, wanted at most " +
+                                  " hidden states, expected at most " +
                                   std::to_string(layout_.largest_prefill));
             }
             return keys_->encrypt(plan, states);
@@ -188,7 +188,7 @@ class model_client {
         const model_layout::group& g = layout_.at(group);
         if (product.size() != decode_[group].rank()) {
             throw shape_error("model_client::deltas: input " + g.input + ": got a product of " +
-                              std::to_string(product.size()) + " entries, wanted " +
+                              std::to_string(product.size()) + " entries, expected " +
                               std::to_string(decode_[group].rank()));
         }
         result.resize(g.sites.size());
@@ -272,7 +272,7 @@ class model_client {
             throw shape_error("model_client: site " + site.name +
                               " is not in the layout, so it is applied in the clear: got a B of " +
                               std::to_string(site.b.columns) + " columns for " + std::to_string(site.rank()) +
-                              " rows of A, wanted both matrices");
+                              " rows of A, expected both matrices");
         }
     }
 
@@ -290,13 +290,13 @@ class model_client {
         site.b.check("model_client: B of site " + site.name);
         if (site.b.rows != wanted.d_out || site.b.columns != wanted.rank) {
             throw shape_error("model_client: B of site " + site.name + " is " + std::to_string(site.b.rows) +
-                              " x " + std::to_string(site.b.columns) + ", wanted " +
+                              " x " + std::to_string(site.b.columns) + ", expected " +
                               std::to_string(wanted.d_out) + " x " + std::to_string(wanted.rank) +
                               " as the server's layout says");
         }
         if (site.scale != wanted.scale) {
             throw parameter_error("model_client: site " + site.name + " has the scale " +
-                                  std::to_string(site.scale) + ", wanted " + std::to_string(wanted.scale) +
+                                  std::to_string(site.scale) + ", expected " + std::to_string(wanted.scale) +
                                   " as the server's layout says");
         }
     }

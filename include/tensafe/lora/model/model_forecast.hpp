@@ -95,7 +95,7 @@ struct forecast_totals {
     /// Of the replies to lora::default_replies generated tokens, all groups' together, from replies that are
     /// made of the answers alone: lora::reply_budget::statistical_distance of a whole model. The root of the
     /// sum of squares of the groups' own distances: these come from Hellinger distances of independent
-    /// floods, whose squares add up over draws (privacy::flood), whichever reply the draws belong to. 1 for
+    /// floods, whose squares add up over draws (ckks::flood), whichever reply the draws belong to. 1 for
     /// bare replies. Prefill batches are not in it.
     double statistical_distance = 0;
 
@@ -176,7 +176,7 @@ forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_
     const std::size_t largest = lora::detail::offered_prefill<P, Protection>(options);
     if (prefill_tokens > largest) {
         throw parameter_error("model_forecast: got prefill of " + std::to_string(prefill_tokens) +
-                              " hidden states, wanted at most " + std::to_string(largest));
+                              " hidden states, expected at most " + std::to_string(largest));
     }
     forecast_of_model result;
     result.prefill_tokens = prefill_tokens > 0 ? prefill_tokens : largest;

@@ -69,12 +69,13 @@ inline bool is_scale_of_merged(double scale) noexcept {
 inline void check_name(std::string_view name, const char* what, std::size_t longest) {
     if (name.empty() || name.size() > longest) {
         throw parameter_error("model_layout: got " + std::string(what) + " with a name of " +
-                              std::to_string(name.size()) + " bytes, wanted 1 to " + std::to_string(longest));
+                              std::to_string(name.size()) + " bytes, expected 1 to " +
+                              std::to_string(longest));
     }
     if (!is_printable_utf8(name)) {
         throw parameter_error("model_layout: got " + std::string(what) + " with a name of " +
                               std::to_string(name.size()) +
-                              " bytes that cannot be shown, wanted UTF-8 without control characters");
+                              " bytes that cannot be shown, expected UTF-8 without control characters");
     }
 }
 
@@ -150,10 +151,10 @@ struct model_layout {
         if (!found) {
             std::string some;  // one is enough to see how names look here
             if (!groups.empty() && !groups.front().sites.empty()) {
-                some = ", as " + detail::quoted_name(groups.front().sites.front().name);
+                some = ", as " + quoted_name(groups.front().sites.front().name);
             }
-            throw parameter_error("model_layout: got site " + detail::quoted_name(name) +
-                                  ", wanted the full name of a protected one of the " +
+            throw parameter_error("model_layout: got site " + quoted_name(name) +
+                                  ", expected the full name of a protected one of the " +
                                   std::to_string(groups.size()) + " groups of this model" + some);
         }
         return *found;
@@ -163,7 +164,8 @@ struct model_layout {
     const model_layout::group& at(std::size_t number) const {
         if (number >= groups.size()) {
             throw parameter_error("model_layout: got group " + std::to_string(number) +
-                                  ", wanted one of the " + std::to_string(groups.size()) + " of this model");
+                                  ", expected one of the " + std::to_string(groups.size()) +
+                                  " of this model");
         }
         return groups[number];
     }
@@ -173,7 +175,7 @@ struct model_layout {
     void check() const {
         if (mode != lora::mode::client_held_b && mode != lora::mode::blind) {
             throw parameter_error("model_layout: got mode number " + std::to_string(static_cast<int>(mode)) +
-                                  ", wanted client_held_b or blind");
+                                  ", expected client_held_b or blind");
         }
         std::size_t sites = 0;
         std::set<std::string_view> inputs;
@@ -181,11 +183,10 @@ struct model_layout {
         for (const auto& g : groups) {
             detail::check_name(g.input, "an input", longest_name);
             if (!inputs.insert(g.input).second) {
-                throw parameter_error("model_layout: two groups have the input " +
-                                      detail::quoted_name(g.input));
+                throw parameter_error("model_layout: two groups have the input " + quoted_name(g.input));
             }
             if (g.sites.empty()) {
-                throw shape_error("model_layout: input " + detail::quoted_name(g.input) + " has no site");
+                throw shape_error("model_layout: input " + quoted_name(g.input) + " has no site");
             }
             sites += g.sites.size();
             if (sites > most_sites) {
@@ -199,10 +200,9 @@ struct model_layout {
             try {
                 detail::check_shape(rows, g.d, g.row_norm);
             } catch (const shape_error& e) {
-                throw shape_error("model_layout: input " + detail::quoted_name(g.input) + ": " + e.what());
+                throw shape_error("model_layout: input " + quoted_name(g.input) + ": " + e.what());
             } catch (const parameter_error& e) {
-                throw parameter_error("model_layout: input " + detail::quoted_name(g.input) + ": " +
-                                      e.what());
+                throw parameter_error("model_layout: input " + quoted_name(g.input) + ": " + e.what());
             }
         }
     }
@@ -211,22 +211,22 @@ struct model_layout {
     void check_site(const site& s, std::set<std::string_view>& names) const {
         detail::check_name(s.name, "a site", longest_name);
         if (!names.insert(s.name).second) {
-            throw parameter_error("model_layout: site " + detail::quoted_name(s.name) + " is there twice");
+            throw parameter_error("model_layout: site " + quoted_name(s.name) + " is there twice");
         }
         if (s.rank == 0 || s.d_out == 0 || s.rank > detail::largest_dimension ||
             s.d_out > detail::largest_dimension) {
-            throw shape_error("model_layout: site " + detail::quoted_name(s.name) + " has rank " +
+            throw shape_error("model_layout: site " + quoted_name(s.name) + " has rank " +
                               std::to_string(s.rank) + " and " + std::to_string(s.d_out) +
-                              " outputs, wanted 1 to 2^24 of both");
+                              " outputs, expected 1 to 2^24 of both");
         }
         if (!std::isfinite(s.scale)) {
-            throw parameter_error("model_layout: site " + detail::quoted_name(s.name) +
+            throw parameter_error("model_layout: site " + quoted_name(s.name) +
                                   " has a scale that is no finite number");
         }
         if (mode == lora::mode::blind && !detail::is_scale_of_merged(s.scale)) {
-            throw parameter_error("model_layout: site " + detail::quoted_name(s.name) + " has the scale " +
+            throw parameter_error("model_layout: site " + quoted_name(s.name) + " has the scale " +
                                   std::to_string(s.scale) +
-                                  ", wanted a power of two from 2^-256 to 2^256 in mode blind");
+                                  ", expected a power of two from 2^-256 to 2^256 in mode blind");
         }
     }
 };
@@ -259,7 +259,7 @@ inline grouped_sites group_sites(const adapter& from, const model_options& optio
         check_name(site.name, "a site", model_layout::longest_name);
         if (site.b.columns != site.rank()) {
             throw shape_error("model: site " + site.name + " has a B of " + std::to_string(site.b.columns) +
-                              " columns, wanted " + std::to_string(site.rank()) + ", the rank");
+                              " columns, expected " + std::to_string(site.rank()) + ", the rank");
         }
         if (!std::isfinite(site.scale)) {
             throw parameter_error("model: site " + site.name + " has a scale that is no finite number");
@@ -274,7 +274,7 @@ inline grouped_sites group_sites(const adapter& from, const model_options& optio
         auto& group = result.layout.groups[found->second];
         if (group.d != site.d_in()) {
             throw shape_error("model: site " + site.name + " has " + std::to_string(site.d_in()) +
-                              " inputs, wanted " + std::to_string(group.d) + " as site " +
+                              " inputs, expected " + std::to_string(group.d) + " as site " +
                               group.sites.front().name + ", which shares the input " + input);
         }
         const double scale = options.mode == mode::blind ? 1 : site.scale;

@@ -43,12 +43,12 @@ constexpr std::size_t packed_bytes(const layout<P, Packing, Protection>& l) noex
         return l.rank * l.d * sizeof(std::int64_t);
     } else {
         return l.inputs() * l.outputs() * P::degree *
-               static_cast<std::size_t>(folded_product<P>::basis::limbs) * sizeof(arith::word);
+               static_cast<std::size_t>(traced_product<P>::basis::limbs) * sizeof(arith::word);
     }
 }
 
 /// Hidden states of a prefill request, at most, of a server packed with these options.
-/// @throws parameter_error, naming what was got and wanted, for more than a set has room for
+/// @throws parameter_error, naming what was got and expected, for more than a set has room for
 template <ckks::parameter_set P, class Protection>
 std::size_t offered_prefill(const model_options& options) {
     constexpr std::size_t most =
@@ -57,7 +57,7 @@ std::size_t offered_prefill(const model_options& options) {
             : 0;
     if (options.largest_prefill > most) {
         throw parameter_error("model: got a largest_prefill of " + std::to_string(options.largest_prefill) +
-                              " hidden states, wanted " +
+                              " hidden states, expected " +
                               (most > 0 ? "at most " + std::to_string(most)
                                         : std::string("0: this parameter set has no room for the replies")));
     }
@@ -169,7 +169,7 @@ class model_server {
         detail::grouped_sites groups = detail::group_sites(from, options);
         if (groups.layout.groups.empty()) {
             throw shape_error("model_server: none of the " + std::to_string(from.sites.size()) +
-                              " sites of the adapter is protected, wanted at least one");
+                              " sites of the adapter is protected, expected at least one");
         }
         groups.layout.largest_prefill = detail::offered_prefill<P, Protection>(options);
         return groups;

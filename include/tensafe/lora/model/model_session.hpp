@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/ckks/zero.hpp>
+#include <tensafe/ckks/rerandomization.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/exec/host.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
@@ -23,43 +23,45 @@
 namespace tensafe::lora {
 
 /// What a server keeps for one client: its encryptions of zero for all groups of all models of one parameter
-/// set, from the one zero key that the client sent, and memory to work in.
+/// set, from the one re-randomization key that the client sent, and memory to work in.
 ///
 /// Thread-safe, except for the calls of `apply` that take no workspace: of one session, one at a time.
 /// Neither copyable nor movable: hold it by std::unique_ptr. Wiped on release; copies of the process or the
-/// machine are for empty pools only (ckks::zero_pool).
+/// machine are for empty pools only (ckks::rerandomization_pool).
 template <ckks::parameter_set P>
 class model_session {
   public:
-    using zero_pool = lora::zero_pool<P>;
+    using rerandomization_pool = lora::rerandomization_pool<P>;
     using workspace = server_workspace<P>;
 
     /// @param nonce  random::fresh_seed(), drawn by this server for the session and sent to the client
-    /// @param key    what the client answered: model_client::zero_key
+    /// @param key    what the client answered: model_client::rerandomization_key
     /// @throws parameter_error if the key was made for another nonce; format_error if it is malformed
-    model_session(const random::seed& nonce, ckks::zero_key<P, request_level<P>> key)
+    model_session(const random::seed& nonce, ckks::rerandomization_key<P, request_level<P>> key)
         : nonce_(nonce), key_(std::move(key)) {
         if (key_.server_nonce != nonce) {
-            throw parameter_error("model_session: the client made this zero key for another server nonce");
+            throw parameter_error(
+                "model_session: the client made this re-randomization key for another server nonce");
         }
-        ckks::check_residues(key_.b, "model_session", "the zero key");
+        ckks::check_residues(key_.b, "model_session", "the re-randomization key");
     }
 
     model_session(const model_session&) = delete;  // two copies would hand out the same zeros
     model_session& operator=(const model_session&) = delete;
 
-    /// The zeros for replies that are folded to degree 2^fold_log_n: made when they are first asked for, and
-    /// there as long as the session.
-    /// @throws parameter_error unless 0 <= fold_log_n <= P::log_n
-    zero_pool& zeros(int fold_log_n) {
-        if (fold_log_n < 0 || fold_log_n > P::log_n) {
-            throw parameter_error("model_session::zeros: got a fold_log_n of " + std::to_string(fold_log_n) +
-                                  ", wanted 0 to " + std::to_string(P::log_n));
+    /// The zeros for replies that are traced to degree 2^subring_log_n: made when they are first asked for,
+    /// and there as long as the session.
+    /// @throws parameter_error unless 0 <= subring_log_n <= P::log_n
+    rerandomization_pool& zeros(int subring_log_n) {
+        if (subring_log_n < 0 || subring_log_n > P::log_n) {
+            throw parameter_error("model_session::zeros: got a subring_log_n of " +
+                                  std::to_string(subring_log_n) + ", expected 0 to " +
+                                  std::to_string(P::log_n));
         }
         const std::lock_guard lock(mutex_);
-        auto& pool = pools_[static_cast<std::size_t>(fold_log_n)];
+        auto& pool = pools_[static_cast<std::size_t>(subring_log_n)];
         if (!pool) {
-            pool = std::make_unique<zero_pool>(nonce_, key_, fold_log_n);
+            pool = std::make_unique<rerandomization_pool>(nonce_, key_, subring_log_n);
         }
         return *pool;
     }
@@ -79,7 +81,7 @@ class model_session {
     template <class Packing, class Protection, class Reply>
     void apply(const model_server<P, Packing, Protection>& model, std::size_t group, const request<P>& from,
                Reply& to) {
-        apply(exec::host{}, model, group, from, to);
+        apply(model, group, from, to);
     }
 
     /// In the memory of the calling thread: a server with many sessions needs it once for each of its
@@ -90,7 +92,7 @@ class model_session {
         const auto answer = [&](const auto& s) {
             detail::naming_input("model_session::apply", model.layout().at(group), [&] {
                 if constexpr (Protection::protects) {
-                    s.apply(where, from, zeros(s.plan().fold_log_n()), work, to);
+                    s.apply(where, from, zeros(s.plan().subring_log_n()), work, to);
                 } else {
                     s.apply(where, from, work, to);
                 }
@@ -105,7 +107,7 @@ class model_session {
     template <class Packing, class Protection, class Reply>
     void apply(const model_server<P, Packing, Protection>& model, std::size_t group, const request<P>& from,
                workspace& work, Reply& to) {
-        apply(exec::host{}, model, group, from, work, to);
+        apply(model, group, from, work, to);
     }
 
     /// One hidden state of one client, in a batch over several.
@@ -131,9 +133,10 @@ class model_session {
                 throw parameter_error("model_session::apply: task " + std::to_string(t) +
                                       " has no session (of)");
             }
-            of_server.push_back({tasks[t].from,
-                                 Protection::protects ? &tasks[t].of->zeros(s.plan().fold_log_n()) : nullptr,
-                                 tasks[t].to});
+            of_server.push_back(
+                {tasks[t].from,
+                 Protection::protects ? &tasks[t].of->zeros(s.plan().subring_log_n()) : nullptr,
+                 tasks[t].to});
         }
         detail::naming_input("model_session::apply", model.layout().at(group),
                              [&] { s.apply(where, of_server, work); });
@@ -143,7 +146,7 @@ class model_session {
     /// stored: for while the server is idle. There are model.zeros_per_token() for a token, 70 KB each at N =
     /// 4096. Bare replies need none. Models of one session take from the same pools, and what is stored
     /// already counts: with several, fill for the sum of their tokens.
-    /// @throws as zero_pool::fill
+    /// @throws as rerandomization_pool::fill
     template <exec::host_execution Where, class Packing, class Protection>
     void fill(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t tokens) {
         if constexpr (Protection::protects) {
@@ -155,11 +158,11 @@ class model_session {
     }
     template <class Packing, class Protection>
     void fill(const model_server<P, Packing, Protection>& model, std::size_t tokens) {
-        fill(exec::host{}, model, tokens);
+        fill(model, tokens);
     }
     /// The same for so many prefill batches through all groups: model.zeros_per_prefill() each, of 139 KB at
     /// N = 4096.
-    /// @throws parameter_error if the model has no prefill; as zero_pool::fill
+    /// @throws parameter_error if the model has no prefill; as rerandomization_pool::fill
     template <exec::host_execution Where, class Packing, class Protection>
     void fill_prefill(const Where& where, const model_server<P, Packing, Protection>& model,
                       std::size_t batches) {
@@ -172,7 +175,7 @@ class model_session {
     }
     template <class Packing, class Protection>
     void fill_prefill(const model_server<P, Packing, Protection>& model, std::size_t batches) {
-        fill_prefill(exec::host{}, model, batches);
+        fill_prefill(model, batches);
     }
 
   private:
@@ -183,17 +186,17 @@ class model_session {
     void fill_pools(const Where& where, std::size_t count, std::size_t groups, PlanOf plan_of) {
         std::array<std::size_t, static_cast<std::size_t>(P::log_n) + 1> wanted{};
         for (std::size_t g = 0; g < groups; ++g) {
-            wanted[static_cast<std::size_t>(plan_of(g).fold_log_n())] += plan_of(g).outputs();
+            wanted[static_cast<std::size_t>(plan_of(g).subring_log_n())] += plan_of(g).outputs();
         }
-        for (int fold_log_n = 0; fold_log_n <= P::log_n; ++fold_log_n) {
-            const std::size_t of_one = wanted[static_cast<std::size_t>(fold_log_n)];
+        for (int subring_log_n = 0; subring_log_n <= P::log_n; ++subring_log_n) {
+            const std::size_t of_one = wanted[static_cast<std::size_t>(subring_log_n)];
             if (of_one > 0 && count > most_zeros / of_one) {
                 throw parameter_error("model_session::fill: got " + std::to_string(count) +
                                       " tokens or batches of " + std::to_string(of_one) +
-                                      " encryptions of zero each, wanted at most 2^32 of these");
+                                      " encryptions of zero each, expected at most 2^32 of these");
             }
             if (of_one > 0 && count > 0) {
-                zeros(fold_log_n).fill(where, count * of_one);
+                zeros(subring_log_n).fill(where, count * of_one);
             }
         }
     }
@@ -201,9 +204,9 @@ class model_session {
     static constexpr std::size_t most_zeros = std::size_t{1} << 32;
 
     random::seed nonce_;
-    ckks::zero_key<P, request_level<P>> key_;
+    ckks::rerandomization_key<P, request_level<P>> key_;
     std::mutex mutex_;  // guards the array, not the pools
-    std::array<std::unique_ptr<zero_pool>, static_cast<std::size_t>(P::log_n) + 1> pools_;
+    std::array<std::unique_ptr<rerandomization_pool>, static_cast<std::size_t>(P::log_n) + 1> pools_;
     std::map<std::size_t, workspace> work_;
 };
 

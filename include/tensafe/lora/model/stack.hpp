@@ -33,7 +33,7 @@ class stack_parts {
     std::span<const double> part(std::span<const double> product, std::size_t i) const {
         if (i >= sites() || product.size() != rows()) {
             throw shape_error("stack_parts::part: got site " + std::to_string(i) + " and " +
-                              std::to_string(product.size()) + " entries, wanted a site below " +
+                              std::to_string(product.size()) + " entries, expected a site below " +
                               std::to_string(sites()) + " and " + std::to_string(rows()) + " entries");
         }
         return product.subspan(first_rows_[i], first_rows_[i + 1] - first_rows_[i]);
@@ -57,13 +57,13 @@ class site_stack {
     explicit site_stack(std::span<const std::reference_wrapper<const adapter_site>> sites)
         : parts_(ranks_of(sites)) {
         if (sites.empty()) {
-            throw shape_error("site_stack: got no site, wanted at least one");
+            throw shape_error("site_stack: got no site, expected at least one");
         }
         rows_.columns = sites.front().get().d_in();
         for (const adapter_site& site : sites) {
             if (site.d_in() != rows_.columns) {
                 throw shape_error("site_stack: site " + site.name + " has " + std::to_string(site.d_in()) +
-                                  " inputs, wanted " + std::to_string(rows_.columns) + " as site " +
+                                  " inputs, expected " + std::to_string(rows_.columns) + " as site " +
                                   sites.front().get().name);
             }
             site.a.check("site_stack: site " + site.name);

@@ -97,9 +97,9 @@ unit_times measure_units(std::size_t rows, std::size_t d, std::size_t tokens = 1
     const auto& plan = server.plan();
     const lora::matrix states = ones(tokens, d);
     lora::client<P> client;
-    lora::zero_pool<P> pool = [&] {
+    lora::rerandomization_pool<P> pool = [&] {
         const random::seed nonce = random::fresh_seed();
-        return lora::zero_pool<P>(nonce, client.zero_key(nonce), plan.fold_log_n());
+        return lora::rerandomization_pool<P>(nonce, client.rerandomization_key(nonce), plan.subring_log_n());
     }();
     typename server_type::plan_type::query_type query;
     typename server_type::workspace work;

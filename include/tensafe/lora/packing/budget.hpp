@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/ckks/flood.hpp>
+#include <tensafe/ckks/flooding.hpp>
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/real.hpp>
@@ -43,7 +43,7 @@ struct reply_geometry {
     double rows = 1;           ///< rows of A that share one output
     double entries = 1;        ///< coefficients of all plaintexts of one output that can differ from zero
     double amplification = 1;  ///< largest coefficient, in units of the largest answer that one row can make
-    std::size_t checks = 0;    ///< check rows, for calibrated ranges
+    std::size_t checks = 0;    ///< checksum rows, for calibrated ranges
 };
 
 /// Every number of a protected reply that follows from the parameter set, the packing and the shape; all of
@@ -53,21 +53,21 @@ struct reply_budget {
     double modulus = 0;          ///< Q
     double weight_norm = 0;      ///< the integers that stand for a row of A have this Euclidean norm
     double longest_row = 0;      ///< the same after rounding to integers, at most
-    double noise_deviation = 0;  ///< of e*A in a wanted coefficient: what the flood has to cover
-    double noise_worst = 0;      ///< largest magnitude of it and the rounding of h, in check rows too
+    double noise_deviation = 0;  ///< of e*A in a target coefficient: what the flood has to cover
+    double noise_worst = 0;      ///< largest magnitude of it and the rounding of h, in checksum rows too
     double zero_deviation = 0;   ///< the same for the noise of the encryption of zero
     double zero_worst = 0;
-    privacy::bell_flood flood{};
-    int reply_bits = 0;  ///< bits of a coefficient of the reply
-    int check_bits = 0;  ///< the same for the output of check rows; 0 if the range is rigorous
-    double range = 0;    ///< largest wanted coefficient before noise, so that the sum stays below Q/2
-    double typical = 0;  ///< root mean square of a wanted coefficient when the client fills the range
+    ckks::irwin_hall_smudging flood{};
+    int reply_bits = 0;     ///< bits of a coefficient of the reply
+    int checksum_bits = 0;  ///< the same for the output of checksum rows; 0 if the range is rigorous
+    double range = 0;       ///< largest target coefficient before noise, so that the sum stays below Q/2
+    double typical = 0;     ///< root mean square of a target coefficient when the client fills the range
     double rounding_deviation = 0;  ///< of the switch to `reply_bits`
     double relative_error = 0;      ///< deviation of all errors of an answer, over its root mean square
-    /// Mean square of e*A over wanted coefficients, in units of noise_deviation^2: check rows are longer.
+    /// Mean square of e*A over target coefficients, in units of noise_deviation^2: checksum rows are longer.
     double leak_share = 1;
 
-    /// Root mean square, over wanted coefficients, of everything that the client can measure about A beside
+    /// Root mean square, over target coefficients, of everything that the client can measure about A beside
     /// the answers: e*A and the zero's noise.
     constexpr double leak_deviation() const {
         return detail::square_root(leak_share * noise_deviation * noise_deviation +
@@ -110,10 +110,10 @@ constexpr int width_for(double degree, double largest) {
 // 0.39 of the whole.
 inline constexpr double part_of_weights = 0.45;
 inline constexpr double part_of_rounding = 0.8;
-/// Check rows may be this much longer than rows of A.
-inline constexpr double check_norm = 2.5;
-/// Check rows tell multiples of Q apart from this part of it.
-inline constexpr double check_tolerance = 1.0 / 58;
+/// Checksum rows may be this much longer than rows of A.
+inline constexpr double checksum_norm = 2.5;
+/// Checksum rows tell multiples of Q apart from this part of it.
+inline constexpr double checksum_tolerance = 1.0 / 58;
 /// For up to so many multiples lost by each of two rows it is certain that they do.
 inline constexpr double most_wraps = 11;
 /// A flood below this many times what it hides would hide nothing.
@@ -143,16 +143,16 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
     const double plaintext_norm = square_root(g.rows) * b.weight_norm + square_root(g.entries) / 2;
     b.longest_row = plaintext_norm / square_root(g.rows);
     b.noise_deviation = square_root(eta / 2) * plaintext_norm;
-    const double longest_plaintext = (g.checks > 0 ? check_norm : 1) * plaintext_norm;
+    const double longest_plaintext = (g.checks > 0 ? checksum_norm : 1) * plaintext_norm;
     // With the rounding of h, which is no secret from the client and no leak.
     b.noise_worst = (eta + 0.5) * square_root(g.entries) * longest_plaintext;
     const auto rank = static_cast<double>(g.rank);
     const auto checks = static_cast<double>(g.checks);
-    b.leak_share = (rank + checks * check_norm * check_norm) / (rank + checks);
+    b.leak_share = (rank + checks * checksum_norm * checksum_norm) / (rank + checks);
     b.zero_deviation = square_root(eta / 2 * (4 * degree / 3 + 1));
     b.zero_worst = eta * (2 * degree + 1);
 
-    // Range over root mean square of a wanted coefficient.
+    // Range over root mean square of a target coefficient.
     double ratio = g.amplification * root_d;
     if constexpr (range_policy::can_wrap) {
         ratio = std::min(ratio, static_cast<double>(range_policy::factor));
@@ -176,7 +176,7 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
     }
     b.reply_bits = width_for(degree, part_of_rounding * precision / (2 * ratio));
     if constexpr (range_policy::can_wrap) {
-        b.check_bits = width_for(degree, check_tolerance / 6.5);
+        b.checksum_bits = width_for(degree, checksum_tolerance / 6.5);
     }
     b.rounding_deviation = switch_deviation(degree) * b.modulus * power_of_two(-b.reply_bits);
     // Sums of N products of a reply's coefficients must be exact modulo the first prime.
@@ -192,7 +192,7 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
     // Whole bits round the flood down by up to a half.
     const double flood_deviation = rest * half / ratio;
     if (flood_deviation >= 1) {
-        b.flood = privacy::bell_flood::of_deviation(flood_deviation);
+        b.flood = ckks::irwin_hall_smudging::of_deviation(flood_deviation);
     }
     if (!(b.flood.deviation() >= least_flood_ratio * b.leak_deviation())) {
         return {

@@ -29,17 +29,17 @@ struct coefficient_tiles {
 
 namespace detail {
 
-/// Rows that share check rows, and how many of these they have.
-inline constexpr std::size_t rows_per_check = 32;
-inline constexpr std::size_t checks_per_group = 4;
+/// Rows that share checksum rows, and how many of these they have.
+inline constexpr std::size_t rows_per_checksum = 32;
+inline constexpr std::size_t checksums_per_group = 4;
 
-/// How row r of a group counts in its check row k: a fixed pseudo-random number of magnitude 0.08 to 0.4.
+/// How row r of a group counts in its checksum row k: a fixed pseudo-random number of magnitude 0.08 to 0.4.
 /// With these, what one or two rows lose is never near a multiple of Q in all four sums; a test goes through
 /// them.
-constexpr double check_weight(std::size_t r, std::size_t k) noexcept {
+constexpr double checksum_weight(std::size_t r, std::size_t k) noexcept {
     // splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
     constexpr std::uint64_t start = 86704;  // found by trying: what is said above holds for few
-    std::uint64_t x = start + 0x9e3779b97f4a7c15U * (checks_per_group * r + k + 1);
+    std::uint64_t x = start + 0x9e3779b97f4a7c15U * (checksums_per_group * r + k + 1);
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
     x ^= x >> 31;
@@ -81,12 +81,12 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
     static constexpr std::size_t entries_per_input() noexcept { return block; }
     /// Ciphertexts of a request.
     constexpr std::size_t inputs() const noexcept { return detail::ceil_divide(d, block); }
-    /// Products in a reply, those of check rows included.
+    /// Products in a reply, those of checksum rows included.
     constexpr std::size_t outputs() const noexcept {
-        return row_outputs() + checks(rank) / checks_per_output;
+        return row_outputs() + checks(rank) / checksums_per_output;
     }
     /// log2 of the coefficients of a product that count.
-    static constexpr int fold_log_n() noexcept { return std::countr_zero(rows); }
+    static constexpr int subring_log_n() noexcept { return std::countr_zero(rows); }
 
     static constexpr reply_geometry geometry(std::size_t rank, std::size_t d) noexcept {
         const auto inputs = static_cast<double>(detail::ceil_divide(d, block));
@@ -97,11 +97,11 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
 
     /// Coefficients of c0 that travel in output o: the first ones of the multiples of N/Rows.
     constexpr std::size_t wanted(std::size_t o, std::size_t = 1) const noexcept {
-        return o < row_outputs() ? std::min(rows, rank - o * rows) : checks_per_output;
+        return o < row_outputs() ? std::min(rows, rank - o * rows) : checksums_per_output;
     }
     /// Bits of each coefficient of output o.
     constexpr int reply_bits(const reply_budget& budget, std::size_t o) const noexcept {
-        return o < row_outputs() ? budget.reply_bits : budget.check_bits;
+        return o < row_outputs() ? budget.reply_bits : budget.checksum_bits;
     }
 
     /// The plaintext of output o that meets input i: entry t of the k-th row's block in the coefficient of
@@ -125,28 +125,29 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
             for (std::size_t t = 0; t < count; ++t) {
                 place(t, o < row_outputs()
                              ? static_cast<double>(a.row(o * rows + k)[first + t])
-                             : check_entry(a, (o - row_outputs()) * checks_per_output + k, first + t));
+                             : checksum_entry(a, (o - row_outputs()) * checksums_per_output + k, first + t));
             }
         }
         const double scale = row_norm > 0 ? budget.weight_norm / row_norm : 1;
-        return ckks::encode_coefficients<P, level>(exec::host{}, coefficients.span(), scale);
+        return ckks::encode_coefficients<P, level>(coefficients.span(), scale);
     }
 
     /// What cannot be said by the shape alone about a matrix that is to be packed so.
-    /// @throws parameter_error if a check row is longer than it may be
+    /// @throws parameter_error if a checksum row is longer than it may be
     void check_matrix(const matrix& a) const {
         for (std::size_t j = 0; j < checks(rank); ++j) {
             double sum = 0;
             for (std::size_t t = 0; t < d; ++t) {
-                const double x = check_entry(a, j, t);
+                const double x = checksum_entry(a, j, t);
                 sum += x * x;
             }
-            if (!(std::sqrt(sum) <= detail::check_norm * row_norm)) {
+            if (!(std::sqrt(sum) <= detail::checksum_norm * row_norm)) {
                 throw parameter_error(
                     "server: the rows of this matrix are too much alike for a calibrated range: "
-                    "got a check row of norm " +
-                    std::to_string(std::sqrt(sum)) + ", wanted at most " +
-                    std::to_string(detail::check_norm * row_norm) + "; use the range policy lora::rigorous");
+                    "got a checksum row of norm " +
+                    std::to_string(std::sqrt(sum)) + ", expected at most " +
+                    std::to_string(detail::checksum_norm * row_norm) +
+                    "; use the range policy lora::rigorous");
             }
         }
     }
@@ -169,12 +170,12 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
         const std::span<double> coefficients = work.reals.span().first(std::min(block, d - first));
         std::copy_n(h.begin() + static_cast<std::ptrdiff_t>(first), coefficients.size(),
                     coefficients.begin());
-        encoding::encode_coefficients(exec::host{}, coefficients, scale, work.message);
+        encoding::encode_coefficients(coefficients, scale, work.message);
         memory::wipe(coefficients.data(), coefficients.size_bytes());
     }
 
-    /// A*h from the wanted coefficients of all outputs, `rows` for each.
-    /// @throws range_exceeded_error if check rows show that an answer wrapped around
+    /// A*h from the target coefficients of all outputs, `rows` for each.
+    /// @throws range_exceeded_error if checksum rows show that an answer wrapped around
     void collect(const reply_budget& budget, decryption_workspace<P>& work, double scale,
                  std::span<double> answers) const {
         const std::span<const double> coefficients = work.coefficients.span();
@@ -187,26 +188,27 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
         }
     }
 
-    /// Products that carry rows of A; those of check rows follow.
+    /// Products that carry rows of A; those of checksum rows follow.
     constexpr std::size_t row_outputs() const noexcept { return detail::ceil_divide(rank, rows); }
-    static constexpr std::size_t checks_per_output = std::min(rows, detail::checks_per_group);
-    /// Check rows for so many rows.
+    static constexpr std::size_t checksums_per_output = std::min(rows, detail::checksums_per_group);
+    /// Checksum rows for so many rows.
     static constexpr std::size_t checks(std::size_t rank) noexcept {
-        return can_wrap ? detail::ceil_divide(rank, detail::rows_per_check) * detail::checks_per_group : 0;
+        return can_wrap ? detail::ceil_divide(rank, detail::rows_per_checksum) * detail::checksums_per_group
+                        : 0;
     }
 
   private:
-    /// Calls f(row, weight) for the rows that count in check row j.
+    /// Calls f(row, weight) for the rows that count in checksum row j.
     template <class F>
     void for_rows_of_check(std::size_t j, F f) const {
-        const std::size_t first = j / detail::checks_per_group * detail::rows_per_check;
-        const std::size_t end = std::min(first + detail::rows_per_check, rank);
+        const std::size_t first = j / detail::checksums_per_group * detail::rows_per_checksum;
+        const std::size_t end = std::min(first + detail::rows_per_checksum, rank);
         for (std::size_t r = first; r < end; ++r) {
-            f(r, detail::check_weight(r - first, j % detail::checks_per_group));
+            f(r, detail::checksum_weight(r - first, j % detail::checksums_per_group));
         }
     }
 
-    double check_entry(const matrix& a, std::size_t j, std::size_t t) const {
+    double checksum_entry(const matrix& a, std::size_t j, std::size_t t) const {
         double sum = 0;
         for_rows_of_check(
             j, [&](std::size_t r, double weight) { sum += weight * static_cast<double>(a.row(r)[t]); });
@@ -218,16 +220,18 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
         for (std::size_t j = 0; j < checks(rank); ++j) {
             double sum = 0;
             for_rows_of_check(j, [&](std::size_t r, double weight) { sum += weight * coefficients[r]; });
-            const std::size_t o = row_outputs() + j / checks_per_output;
-            // A check row may wrap around itself: differences count modulo Q.
-            const double multiples = (sum - coefficients[o * rows + j % checks_per_output]) / budget.modulus;
-            fits &= std::fabs(multiples - std::nearbyint(multiples)) < detail::check_tolerance;
+            const std::size_t o = row_outputs() + j / checksums_per_output;
+            // A checksum row may wrap around itself: differences count modulo Q.
+            const double multiples =
+                (sum - coefficients[o * rows + j % checksums_per_output]) / budget.modulus;
+            fits &= std::fabs(multiples - std::nearbyint(multiples)) < detail::checksum_tolerance;
         }
         if (!fits) {
-            throw range_exceeded_error("client::decrypt: an answer passed the calibrated range of " +
-                                       std::to_string(Protection::range::factor) +
-                                       " times its usual size and wrapped around; encrypt this hidden state "
-                                       "again with more headroom, or use the range policy lora::rigorous");
+            throw range_exceeded_error(
+                "client::decrypt: an answer passed the calibrated range of " +
+                std::to_string(Protection::range::factor) +
+                " times its usual size and wrapped around; encrypt this hidden state "
+                "again with more overflow margin, or use the range policy lora::rigorous");
         }
     }
 };

@@ -44,7 +44,7 @@ struct layout<P, column_batched, Protection> {
     static constexpr std::size_t entries_per_input() noexcept { return 1; }
     constexpr std::size_t inputs() const noexcept { return d; }
     constexpr std::size_t outputs() const noexcept { return rank; }
-    static constexpr int fold_log_n() noexcept { return P::log_n; }
+    static constexpr int subring_log_n() noexcept { return P::log_n; }
 
     static constexpr reply_geometry geometry(std::size_t rank, std::size_t d) noexcept {
         return {rank, d, 1, static_cast<double>(d), 1, 0};

@@ -37,12 +37,12 @@ constexpr std::size_t ceil_divide(std::size_t a, std::size_t b) noexcept {
 constexpr void check_shape(std::size_t rank, std::size_t d, double row_norm) {
     if (rank == 0 || d == 0 || rank > largest_dimension || d > largest_dimension) {
         throw shape_error("layout: got a " + std::to_string(rank) + " x " + std::to_string(d) +
-                          " matrix, wanted from 1 to 2^24 rows and columns");
+                          " matrix, expected from 1 to 2^24 rows and columns");
     }
     // Answers are multiplied by it: its square must be finite.
     if (!(row_norm >= 0 && row_norm <= 0x1p100)) {
         throw parameter_error("layout: got " + std::to_string(row_norm) +
-                              " for the largest norm of a row, wanted a number from 0 to 2^100");
+                              " for the largest norm of a row, expected a number from 0 to 2^100");
     }
 }
 
@@ -59,7 +59,7 @@ inline double largest_row_norm(const matrix& a) {
             if (!std::isfinite(x)) {
                 throw encoding_error("server: row " + std::to_string(r) + ", column " + std::to_string(k) +
                                      " of the matrix is " + (std::isnan(x) ? "not a number" : "infinite") +
-                                     ", wanted a finite number");
+                                     ", expected a finite number");
             }
             sum += x * x;
         }
@@ -85,7 +85,7 @@ template <class Real>
 double norm_of_state(std::span<const Real> h, std::size_t d) {
     if (h.size() != d) {
         throw shape_error("client::encrypt: got a hidden state of " + std::to_string(h.size()) +
-                          " entries, wanted " + std::to_string(d));
+                          " entries, expected " + std::to_string(d));
     }
     const double sum = encoding::sum_of_squares(h);
     if (std::isfinite(sum)) {
@@ -95,7 +95,8 @@ double norm_of_state(std::span<const Real> h, std::size_t d) {
         const auto x = static_cast<double>(h[t]);
         if (!std::isfinite(x)) {
             throw encoding_error("client::encrypt: entry " + std::to_string(t) + " of the hidden state is " +
-                                 (std::isnan(x) ? "not a number" : "infinite") + ", wanted a finite number");
+                                 (std::isnan(x) ? "not a number" : "infinite") +
+                                 ", expected a finite number");
         }
     }
     throw encoding_error("client::encrypt: the norm of the hidden state passes the range of double");

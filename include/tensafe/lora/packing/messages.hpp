@@ -98,10 +98,10 @@ struct decryption_workspace {
     memory::secret_buffer<std::complex<double>> slots;  ///< sums of slots, for packings into slots
 };
 
-/// A product as the server computes it, without any protection: c1 in evaluation form and c0 folded to the
-/// coefficients that are wanted. Limb I of c0 holds 2^fold_log_n block sums of the evaluation form.
+/// A product as the server computes it, without any protection: c1 in evaluation form and c0 traced to the
+/// coefficients that are needed. Limb I of c0 holds 2^subring_log_n block sums of the evaluation form.
 template <ckks::parameter_set P>
-struct folded_product {
+struct traced_product {
     using basis = typename P::template basis_at<request_level<P>>;
 
     std::array<memory::buffer<arith::word>, static_cast<std::size_t>(basis::limbs)> c0;
@@ -112,7 +112,7 @@ struct folded_product {
 template <ckks::parameter_set P, class Packing, class Protection>
 struct reply;
 
-/// The protected reply: for each product the wanted coefficients of c0 and all of c1, modulo a small power of
+/// The protected reply: for each product the target coefficients of c0 and all of c1, modulo a small power of
 /// two, bit-packed.
 template <ckks::parameter_set P, class Packing, class Range, class Precision>
 struct reply<P, Packing, protects_adapter_rows<Range, Precision>> {
@@ -141,7 +141,7 @@ struct reply<P, Packing, reveals_adapter_rows> {
     std::size_t rank = 0;
     std::size_t d = 0;
     std::size_t tokens = 1;
-    std::vector<folded_product<P>> outputs;
+    std::vector<traced_product<P>> outputs;
 
     std::size_t bytes() const noexcept {
         std::size_t sum = message_overhead_bytes;

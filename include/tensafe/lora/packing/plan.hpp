@@ -46,7 +46,7 @@ class packing_plan {
           budget_(evaluated(from)),
           inputs_(from.inputs()),
           outputs_(from.outputs()),
-          fold_log_n_(from.fold_log_n()) {}
+          fold_log_n_(from.subring_log_n()) {}
     constexpr packing_plan(std::size_t rank, std::size_t d, double row_norm)
         : packing_plan(layout_type{rank, d, row_norm}) {}
 
@@ -61,9 +61,9 @@ class packing_plan {
     constexpr std::size_t entries_per_input() const noexcept { return layout_.entries_per_input(); }
     /// Products of a reply.
     constexpr std::size_t outputs() const noexcept { return outputs_; }
-    /// Of a product 2^fold_log_n() coefficients count.
-    constexpr int fold_log_n() const noexcept { return fold_log_n_; }
-    constexpr std::size_t folded() const noexcept { return std::size_t{1} << fold_log_n_; }
+    /// Of a product 2^subring_log_n() coefficients count.
+    constexpr int subring_log_n() const noexcept { return fold_log_n_; }
+    constexpr std::size_t subring_degree() const noexcept { return std::size_t{1} << fold_log_n_; }
 
     /// Coefficients of c0 that travel in output o, and the bits of each.
     constexpr std::size_t wanted(std::size_t o, std::size_t tokens = 1) const noexcept {

@@ -13,8 +13,8 @@ struct rigorous {
 
 /// The range is `Factor` times the root mean square of an answer, norm(row) * norm(h) / sqrt(d), which is
 /// less than the rigorous one where d > Factor^2: replies are smaller. An answer that passes it wraps around;
-/// check rows in the reply show that to the client, which then throws range_exceeded_error. They show every
-/// wrap of one or two rows, and all but one in a million of more at once (docs/design/noise.md).
+/// checksum rows in the reply show that to the client, which then throws range_exceeded_error. They show
+/// every wrap of one or two rows, and all but one in a million of more at once (docs/design/noise.md).
 template <int Factor = 6>
 struct calibrated {
     static_assert(Factor >= 3 && Factor <= 64, "lora::calibrated: the range factor must be in [3, 64]");

@@ -35,7 +35,7 @@ struct unrescaled_replies {};
 
 /// The classic zero-rotation layout: h replicated in the slots, several rows of A in one plaintext, the sum
 /// over a row's slots taken after decryption. Rows are *interleaved*: slot r + g*t holds h[t] in the input
-/// and entry t of row r in the plaintext, so that a row's sum depends on 2g coefficients only and the fold
+/// and entry t of row r in the plaintext, so that a row's sum depends on 2g coefficients only and the trace
 /// applies.
 ///
 /// Two kinds of replies. Of the kind `reveals_adapter_rows` they are whole ciphertexts, from which whoever
@@ -168,8 +168,8 @@ struct slot_layout {
     constexpr std::size_t inputs() const noexcept { return slots().inputs; }
     constexpr std::size_t outputs() const noexcept { return slots().outputs; }
     constexpr std::size_t entries_per_input() const noexcept { return slots().entries_per_input(); }
-    /// log2 of the degree of the ring that replies fold to: 2 * stride.
-    constexpr int fold_log_n() const noexcept { return std::countr_zero(slots().stride) + 1; }
+    /// log2 of the degree of the ring that replies trace to: 2 * stride.
+    constexpr int subring_log_n() const noexcept { return std::countr_zero(slots().stride) + 1; }
 
     void check_matrix(const matrix&) const noexcept {}
 
@@ -182,7 +182,7 @@ struct slot_layout {
             work.slots = memory::secret_buffer<std::complex<double>>(P::slots, memory::uninitialized);
         }
         slots().replicate(h, i, work.slots.span());
-        encoding::encode_slots(exec::host{}, work.slots.span(), scale, message, work.reals.span());
+        encoding::encode_slots(work.slots.span(), scale, message, work.reals.span());
         memory::wipe(work.slots.data(), work.slots.span().size_bytes());
         memory::wipe(work.reals.data(), work.reals.span().size_bytes());
     }
@@ -214,12 +214,12 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
 
     constexpr reply_geometry geometry() const noexcept {
         const auto s = this->slots();
-        const auto folded = static_cast<double>(2 * s.stride);
+        const auto trace = static_cast<double>(2 * s.stride);
         return {this->rank,
                 this->d,
                 static_cast<double>(Rows::rows_per_slot * s.stride),
                 static_cast<double>(s.inputs * P::degree),
-                detail::square_root(folded),
+                detail::square_root(trace),
                 0};
     }
     /// @throws parameter_error as budget_for
@@ -240,10 +240,10 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
         // Slots of norm `row_norm` become coefficients of norm `weight_norm`.
         const double scale = (this->row_norm > 0 ? budget.weight_norm / this->row_norm : 1) *
                              std::sqrt(static_cast<double>(P::degree) / 2);
-        return ckks::encode_slots<P, level>(exec::host{}, values.span(), scale);
+        return ckks::encode_slots<P, level>(values.span(), scale);
     }
 
-    /// The scale of the slots of h for which no wanted coefficient passes the range: each is a mean of
+    /// The scale of the slots of h for which no target coefficient passes the range: each is a mean of
     /// rotated sums, below rows_per_slot^(1/2) * stride * 2/N of the largest.
     double message_scale(const reply_budget& budget, double state_norm) const noexcept {
         const auto n = static_cast<double>(P::degree);
@@ -260,7 +260,7 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
         this->encode_slots(h, i, scale, work, work.message);
     }
 
-    /// A*h from the wanted coefficients of all outputs, 2 * stride for each.
+    /// A*h from the target coefficients of all outputs, 2 * stride for each.
     void collect(const reply_budget& budget, decryption_workspace<P>& work, double scale,
                  std::span<double> answers) const {
         const auto s = this->slots();
@@ -276,7 +276,7 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
             for (double& x : of_output) {
                 x *= unit;
             }
-            encoding::shared_slot_transform(this->fold_log_n()).to_slots(of_output, work.slots.span());
+            encoding::shared_slot_transform(this->subring_log_n()).to_slots(of_output, work.slots.span());
             s.collect(o, work.slots.span(), answers);
         }
     }
@@ -329,7 +329,7 @@ struct layout<P, replicated_slots<Rows, Replies>, reveals_adapter_rows>
     bare_slot_budget budget() const {
         if (!(this->row_norm <= largest_row_norm())) {
             throw parameter_error("layout: got " + std::to_string(this->row_norm) +
-                                  " for the largest norm of a row, wanted a number from 0 to " +
+                                  " for the largest norm of a row, expected a number from 0 to " +
                                   std::to_string(largest_row_norm()) + " with this parameter set");
         }
         const double rounding = static_cast<double>(P::degree) / packing::template weight_scale<P>();
@@ -350,7 +350,7 @@ struct layout<P, replicated_slots<Rows, Replies>, reveals_adapter_rows>
                                                              std::size_t o, std::size_t i) const {
         memory::secret_buffer<std::complex<double>> values(P::slots);
         this->slots().fill(a, o, i, values.span());
-        return ckks::encode_slots<P>(exec::host{}, values.span(), packing::template weight_scale<P>());
+        return ckks::encode_slots<P>(values.span(), packing::template weight_scale<P>());
     }
 
     /// The same for every state.

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tensafe/ckks/encrypt.hpp>
-#include <tensafe/ckks/fold.hpp>
+#include <tensafe/ckks/trace.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/lora/protocol/reply_protection.hpp>
@@ -49,34 +49,35 @@ class client {
 
     /// The key with which one server makes encryptions of zero: sent to it once, at the start of a session.
     /// @param server_nonce  fresh, from that server
-    ckks::zero_key<P, request_level<P>> zero_key(const random::seed& server_nonce) {
-        return ckks::make_zero_key<request_level<P>>(exec::host{}, key_, server_nonce, generator_);
+    ckks::rerandomization_key<P, request_level<P>> rerandomization_key(const random::seed& server_nonce) {
+        return ckks::make_rerandomization_key<request_level<P>>(key_, server_nonce, generator_);
     }
 
     /// Encrypts a hidden state for a server with this plan, at the scale at which it fills the range.
     /// @param h         plan.d() entries
-    /// @param headroom  the scale is divided by it: for another try after range_exceeded_error
-    /// @throws shape_error if h has another size; parameter_error for a headroom below 1; encoding_error if
+    /// @param overflow margin  the scale is divided by it: for another try after range_exceeded_error
+    /// @throws shape_error if h has another size; parameter_error for a overflow margin below 1;
+    /// encoding_error if
     ///         an entry is NaN or infinite (it is named), and for bare replicated slots if the norm of h
     ///         passes the budget's largest_norm
     template <class Packing, class Protection, hidden_state State>
     query_for<Packing, Protection> encrypt(const packing_plan<P, Packing, Protection>& plan, const State& h,
-                                           double headroom = 1) {
+                                           double overflow_margin = 1) {
         query_for<Packing, Protection> result;
-        encrypt(plan, h, result, headroom);
+        encrypt(plan, h, result, overflow_margin);
         return result;
     }
     /// Into a query of an earlier token, whose memory is used again: from the second token on nothing is
     /// allocated.
     template <class Packing, class Protection, hidden_state State>
     void encrypt(const packing_plan<P, Packing, Protection>& plan, const State& h,
-                 query_for<Packing, Protection>& result, double headroom = 1) {
+                 query_for<Packing, Protection>& result, double overflow_margin = 1) {
         static_assert(
             !std::is_same_v<Packing, column_batched>,
             "client::encrypt: column_batched takes a lora::matrix with one hidden state in each row");
-        if (!(headroom >= 1 && headroom <= 0x1p20)) {
-            throw parameter_error("client::encrypt: got a headroom of " + std::to_string(headroom) +
-                                  ", wanted 1 to 2^20");
+        if (!(overflow_margin >= 1 && overflow_margin <= 0x1p20)) {
+            throw parameter_error("client::encrypt: got a overflow margin of " +
+                                  std::to_string(overflow_margin) + ", expected 1 to 2^20");
         }
         const std::span<const std::ranges::range_value_t<State>> state(std::ranges::data(h),
                                                                        std::ranges::size(h));
@@ -92,7 +93,7 @@ class client {
                 encrypt_on_whole_chain(plan, state, i, r.inputs[i]);
             }
         } else {
-            result.scales[0] /= headroom;
+            result.scales[0] /= overflow_margin;
             r.seed = generator_.next_seed();
             for (std::size_t i = 0; i < plan.inputs(); ++i) {
                 restore_message();
@@ -117,7 +118,7 @@ class client {
         states.check("client::encrypt");
         if (states.rows == 0 || states.rows > plan.largest_batch) {
             throw shape_error("client::encrypt: got a batch of " + std::to_string(states.rows) +
-                              " hidden states, wanted 1 to " + std::to_string(plan.largest_batch));
+                              " hidden states, expected 1 to " + std::to_string(plan.largest_batch));
         }
         result.scales.resize(states.rows);
         for (std::size_t t = 0; t < states.rows; ++t) {
@@ -136,7 +137,7 @@ class client {
                 column[t] = static_cast<double>(states.row(t)[j]) * result.scales[t];
             }
             restore_message();
-            encoding::encode_coefficients(exec::host{}, column, 1, work_.message);
+            encoding::encode_coefficients(column, 1, work_.message);
             memory::wipe(column.data(), column.size_bytes());
             encrypt_message(r, j);
         }
@@ -185,14 +186,13 @@ class client {
         check(plan, r, q.scales.size());
         if (answers.size() != q.scales.size() * plan.rank()) {
             throw shape_error("client::decrypt: got room for " + std::to_string(answers.size()) +
-                              " answers, wanted " + std::to_string(q.scales.size() * plan.rank()));
+                              " answers, expected " + std::to_string(q.scales.size() * plan.rank()));
         }
         if constexpr (plan.whole_ciphertexts) {
             constexpr int limbs = Packing::template reply_limbs<P>;
             for (std::size_t o = 0; o < plan.outputs(); ++o) {
-                auto sums = ckks::decode_folded(
-                    exec::host{},
-                    ckks::decrypt_folded<limbs>(exec::host{}, key_, r.outputs[o], plan.fold_log_n()));
+                auto sums =
+                    ckks::decode_trace(ckks::decrypt_trace<limbs>(key_, r.outputs[o], plan.subring_log_n()));
                 plan.layout().slots().collect(o, sums, answers);
                 memory::wipe(sums.data(), sums.size() * sizeof(sums[0]));
             }
@@ -206,9 +206,9 @@ class client {
                 }
             }
         } else {
-            const std::span<double> values = coefficients(work, plan.outputs() * plan.folded());
+            const std::span<double> values = coefficients(work, plan.outputs() * plan.subring_degree());
             for (std::size_t o = 0; o < plan.outputs(); ++o) {
-                open(plan, r, o, 1, work, values.subspan(o * plan.folded(), plan.folded()));
+                open(plan, r, o, 1, work, values.subspan(o * plan.subring_degree(), plan.subring_degree()));
             }
             plan.layout().collect(plan.budget(), work, q.scales[0], answers);
         }
@@ -224,16 +224,16 @@ class client {
 
     /// Encrypts the message in the workspace and packs it as input i.
     void encrypt_message(request<P>& r, std::size_t i) {
-        using basis = typename folded_product<P>::basis;
-        auto c0 = ckks::encrypt_c0(exec::host{}, key_, std::move(work_.message), generator_, r.seed,
+        using basis = typename traced_product<P>::basis;
+        auto c0 = ckks::encrypt_c0(key_, std::move(work_.message), generator_, r.seed,
                                    static_cast<std::uint32_t>(i * static_cast<std::size_t>(basis::limbs)),
                                    work_.encryption);
         r.inputs[i].resize(packed_residues_bytes<P>(P::degree));
         std::span<std::uint8_t> rest = r.inputs[i];
         rns::for_each_limb<basis>([&]<int I>() {
             constexpr int bits = std::bit_width(basis::template prime<I>);
-            constexpr std::size_t bytes = wire::packed_bytes(P::degree, bits);
-            wire::pack_bits(std::span<const arith::word>(c0.template limb<I>()), bits, rest.first(bytes));
+            constexpr std::size_t bytes = memory::packed_bytes(P::degree, bits);
+            memory::pack_bits(std::span<const arith::word>(c0.template limb<I>()), bits, rest.first(bytes));
             rest = rest.subspan(bytes);
         });
         work_.message = rns::secret_poly<basis, rns::coefficient_form>(std::move(c0).take());
@@ -251,8 +251,7 @@ class client {
                                                 : form(std::move(input.c0).take().classify());
         plan.layout().encode_message(h, i, P::scale, work_, message);
         input.c0 = rns::poly<typename P::basis, rns::evaluation_form>(
-            ckks::encrypt_c0(exec::host{}, key_, std::move(message), generator_, input.seed, 0,
-                             work_.encryption)
+            ckks::encrypt_c0(key_, std::move(message), generator_, input.seed, 0, work_.encryption)
                 .take()
                 .declassify());
     }
@@ -264,14 +263,14 @@ class client {
         return work.coefficients.span();
     }
 
-    /// The wanted coefficients of output o.
+    /// The target coefficients of output o.
     template <class Plan>
     void open(const Plan& plan, const typename Plan::reply_type& r, std::size_t o, std::size_t tokens,
               decryption_workspace<P>& work, std::span<double> values) const {
         if constexpr (requires { r.outputs[o].c0.front().span(); }) {
-            open_output<P>(exec::host{}, key_, r.outputs[o], plan.fold_log_n(), work, values);
+            open_output<P>(key_, r.outputs[o], plan.subring_log_n(), work, values);
         } else {
-            open_output<P>(exec::host{}, key_, r.outputs[o], plan.fold_log_n(), plan.wanted(o, tokens),
+            open_output<P>(key_, r.outputs[o], plan.subring_log_n(), plan.wanted(o, tokens),
                            plan.reply_bits(o), work, values);
         }
     }
@@ -280,7 +279,7 @@ class client {
     static void check(const Plan& plan, const typename Plan::query_type& q) {
         if (q.scales.empty() || q.scales.size() > plan.largest_batch) {
             throw shape_error("client::decrypt: got a query with the scales of " +
-                              std::to_string(q.scales.size()) + " hidden states, wanted 1 to " +
+                              std::to_string(q.scales.size()) + " hidden states, expected 1 to " +
                               std::to_string(plan.largest_batch));
         }
         for (const double scale : q.scales) {
@@ -290,14 +289,14 @@ class client {
     static void check_scale(double scale) {
         if (!(scale > 0) || !std::isfinite(scale)) {
             throw parameter_error("client::decrypt: got a scale of " + std::to_string(scale) +
-                                  ", wanted that of the query to which this is the reply");
+                                  ", expected that of the query to which this is the reply");
         }
     }
 
     static void check_size(std::size_t got, std::size_t wanted, const char* unit) {
         if (got != wanted) {
             throw shape_error("client::decrypt: got a product of " + std::to_string(got) + " " + unit +
-                              ", wanted " + std::to_string(wanted));
+                              ", expected " + std::to_string(wanted));
         }
     }
 
@@ -311,7 +310,7 @@ class client {
                        std::to_string(states) + " hidden states in " + std::to_string(outputs) + " products";
             };
             throw shape_error("client::decrypt: got a reply for a " +
-                              text(r.rank, r.d, r.tokens, r.outputs.size()) + ", wanted a " +
+                              text(r.rank, r.d, r.tokens, r.outputs.size()) + ", expected a " +
                               text(plan.rank(), plan.d(), tokens, plan.outputs()));
         }
         for (std::size_t o = 0; o < r.outputs.size(); ++o) {
@@ -320,15 +319,17 @@ class client {
                 constexpr double scale = Packing::template reply_scale<P>;
                 if (!(std::fabs(output.scale - scale) <= 1e-12 * scale)) {
                     throw parameter_error("client::decrypt: got a ciphertext of scale " +
-                                          std::to_string(output.scale) + ", wanted " + std::to_string(scale));
+                                          std::to_string(output.scale) + ", expected " +
+                                          std::to_string(scale));
                 }
             } else if constexpr (Protection::protects) {
                 const int bits = plan.reply_bits(o);
-                check_size(output.c0.size(), wire::packed_bytes(plan.wanted(o, tokens), bits), "bytes of c0");
-                check_size(output.c1.size(), wire::packed_bytes(P::degree, bits), "bytes of c1");
+                check_size(output.c0.size(), memory::packed_bytes(plan.wanted(o, tokens), bits),
+                           "bytes of c0");
+                check_size(output.c1.size(), memory::packed_bytes(P::degree, bits), "bytes of c1");
             } else {
                 for (const auto& limb : output.c0) {
-                    check_size(limb.size(), plan.folded(), "coefficients");
+                    check_size(limb.size(), plan.subring_degree(), "coefficients");
                 }
             }
         }

@@ -23,7 +23,8 @@ struct token_cost {
     std::size_t client_transforms = 0;
     std::size_t bytes_up = 0;
     std::size_t bytes_down = 0;
-    std::size_t session_bytes = 0;  ///< once: the server's nonce, and the client's zero key with both nonces
+    std::size_t session_bytes =
+        0;  ///< once: the server's nonce, and the client's re-randomization key with both nonces
     std::size_t hidden_states = 1;  ///< that all this serves
     std::size_t wanted = 0;         ///< coefficients that a reply shows, for budget.statistical_distance
     reply_budget budget{};
@@ -57,9 +58,10 @@ constexpr token_cost cost_of(const packing_plan<P, Packing, Protection>& plan,
             const std::size_t wanted = plan.wanted(o, tokens);
             cost.wanted += wanted;
             cost.client_transforms += wanted > most_inner_products ? (whole_ring ? 2 : 1) : 0;
-            cost.bytes_down += wire::packed_bytes(wanted, bits) + wire::packed_bytes(P::degree, bits);
+            cost.bytes_down += memory::packed_bytes(wanted, bits) + memory::packed_bytes(P::degree, bits);
         } else {
-            cost.bytes_down += packed_residues_bytes<P>(plan.folded()) + packed_residues_bytes<P>(P::degree);
+            cost.bytes_down +=
+                packed_residues_bytes<P>(plan.subring_degree()) + packed_residues_bytes<P>(P::degree);
         }
     }
     const std::size_t whole_inverses = whole_ring ? plan.outputs() : 0;
@@ -187,7 +189,7 @@ decltype(auto) with_tiling(int rows, F&& f) {
             return f(coefficient_tiles<32>{});
     }
     throw parameter_error("with_tiling: got " + std::to_string(rows) +
-                          " rows, wanted a power of two from 1 to 32");
+                          " rows, expected a power of two from 1 to 32");
 }
 
 }  // namespace tensafe::lora

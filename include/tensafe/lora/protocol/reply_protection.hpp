@@ -1,9 +1,9 @@
 #pragma once
 
-#include <tensafe/ckks/flood.hpp>
-#include <tensafe/ckks/fold.hpp>
+#include <tensafe/ckks/flooding.hpp>
 #include <tensafe/ckks/keys.hpp>
-#include <tensafe/ckks/zero.hpp>
+#include <tensafe/ckks/rerandomization.hpp>
+#include <tensafe/ckks/trace.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/packing/messages.hpp>
 #include <tensafe/rns/pointwise.hpp>
@@ -19,11 +19,11 @@
 
 namespace tensafe::lora {
 
-/// A product after protection, still modulo Q: the wanted coefficients of c0, flooded, and all of c1, both
+/// A product after protection, still modulo Q: the target coefficients of c0, flooded, and all of c1, both
 /// hidden under an encryption of zero.
 template <ckks::parameter_set P>
 struct protected_product {
-    using basis = typename folded_product<P>::basis;
+    using basis = typename traced_product<P>::basis;
 
     std::array<memory::buffer<arith::word>, static_cast<std::size_t>(basis::limbs)> c0;
     rns::poly<basis, rns::coefficient_form> c1;
@@ -36,13 +36,12 @@ struct protected_product {
 /// @param flood_seed  secret, fresh for each reply; `lane` counts the products of the reply
 /// @param draws       room for as many floods as c0 has coefficients; the caller wipes it
 template <ckks::parameter_set P>
-protected_product<P> protect(exec::host where, folded_product<P> product,
-                             const ckks::zero<P, request_level<P>>& zero, privacy::bell_flood flood,
-                             const random::seed& flood_seed, std::uint32_t lane,
-                             std::span<arith::wide> draws) {
-    using basis = typename folded_product<P>::basis;
+protected_product<P> protect(traced_product<P> product, const ckks::zero<P, request_level<P>>& zero,
+                             ckks::irwin_hall_smudging flood, const random::seed& flood_seed,
+                             std::uint32_t lane, std::span<arith::wide> draws) {
+    using basis = typename traced_product<P>::basis;
     TENSAFE_PRECONDITION(product.c0.front().size() == zero.e0.size() && draws.size() == zero.e0.size());
-    protected_product<P> result{std::move(product.c0), rns::inverse(where, std::move(product.c1))};
+    protected_product<P> result{std::move(product.c0), rns::inverse(std::move(product.c1))};
     ckks::add_small(zero.e1.span(), result.c1);
 
     flood.sample(flood_seed, lane, draws);
@@ -51,31 +50,31 @@ protected_product<P> protect(exec::host where, folded_product<P> product,
         const std::span<arith::word> c0 = result.c0[I].span();
         rns::limb::add(rns::modulus_of<q>(q), c0, c0, zero.c0[I].span());
         // Before e0 and the flood: times N/n they would be multiples of it, and cover nothing in between.
-        ckks::block_sums_to_coefficients<P::log_n, q>(where, zero.log_n, c0);
+        ckks::block_sums_to_coefficients<P::log_n, q>(zero.log_n, c0);
         rns::limb::add_small(rns::modulus_of<q>(q), c0, zero.e0.span());
         flood.add_to(rns::variable_arithmetic<q>, c0, draws);
     });
     return result;
 }
 
-/// Second step: to the modulus 2^bits, and into bytes; of c0 the first `wanted` coefficients.
+/// Second step: to the modulus 2^bits, and into bytes; of c0 the first `expected` coefficients.
 /// @param switched  room for N of them
 template <ckks::parameter_set P, class Output>
-void pack(exec::host where, const protected_product<P>& product, std::size_t wanted, int bits,
+void pack(const protected_product<P>& product, std::size_t wanted, int bits,
           std::span<std::uint32_t> switched, Output& out) {
-    using basis = typename folded_product<P>::basis;
-    rns::switch_modulus(where, product.c1, bits, switched);
-    out.c1.resize(wire::packed_bytes(P::degree, bits));
-    wire::pack_bits(std::span<const std::uint32_t>(switched), bits, std::span(out.c1));
+    using basis = typename traced_product<P>::basis;
+    rns::switch_modulus(product.c1, bits, switched);
+    out.c1.resize(memory::packed_bytes(P::degree, bits));
+    memory::pack_bits(std::span<const std::uint32_t>(switched), bits, std::span(out.c1));
 
     std::array<std::span<const arith::word>, static_cast<std::size_t>(basis::limbs)> limbs;
     for (std::size_t i = 0; i < limbs.size(); ++i) {
         limbs[i] = product.c0[i].span().first(wanted);
     }
     const std::span<std::uint32_t> c0 = switched.first(wanted);
-    rns::switch_modulus<basis>(where, limbs, bits, c0);
-    out.c0.resize(wire::packed_bytes(wanted, bits));
-    wire::pack_bits(std::span<const std::uint32_t>(c0), bits, std::span(out.c0));
+    rns::switch_modulus<basis>(limbs, bits, c0);
+    out.c0.resize(memory::packed_bytes(wanted, bits));
+    memory::pack_bits(std::span<const std::uint32_t>(c0), bits, std::span(out.c0));
 }
 
 /// Up to so many coefficients of c1*s are inner products with the ternary key; more are read off a transform.
@@ -83,13 +82,13 @@ inline constexpr std::size_t most_inner_products = 16;
 
 namespace detail {
 
-/// out[k] = coefficient k*N/n of c1*s modulo 2^32, n = 2^fold_log_n, for k < out.size(). One NTT modulo the
-/// first prime of the chain if that is cheaper.
+/// out[k] = coefficient k*N/n of c1*s modulo 2^32, n = 2^subring_log_n, for k < out.size(). One NTT modulo
+/// the first prime of the chain if that is cheaper.
 template <ckks::parameter_set P>
-void multiply_by_key(exec::host where, const ckks::secret_key<P>& key, int fold_log_n,
-                     decryption_workspace<P>& work, std::span<arith::word> out) {
-    constexpr arith::word q = folded_product<P>::basis::template prime<0>;
-    const std::size_t n = std::size_t{1} << fold_log_n;
+void multiply_by_key(const ckks::secret_key<P>& key, int subring_log_n, decryption_workspace<P>& work,
+                     std::span<arith::word> out) {
+    constexpr arith::word q = traced_product<P>::basis::template prime<0>;
+    const std::size_t n = std::size_t{1} << subring_log_n;
     if (out.size() <= most_inner_products) {
         for (std::size_t k = 0; k < out.size(); ++k) {
             out[k] = key.window().coefficient_of_product(work.c1.span(), k * (P::degree / n));
@@ -98,12 +97,12 @@ void multiply_by_key(exec::host where, const ckks::secret_key<P>& key, int fold_
     }
     // c1*s over the integers is below N * 2^bits, hence exact modulo q.
     std::copy_n(work.c1.begin(), P::degree, work.words.begin());
-    ntt::forward(where, rns::shared_plan<P::log_n, q>(), work.words.span());
+    ntt::forward(rns::shared_plan<P::log_n, q>(), work.words.span());
     const std::span<arith::word> sums = work.sums.span().first(n);
     std::fill(sums.begin(), sums.end(), 0);
     rns::limb::add_block_sums(rns::variable_arithmetic<q>, sums, work.words.span(),
                               key.value().template limb<0>());
-    ckks::block_sums_to_coefficients<P::log_n, q>(where, fold_log_n, sums);
+    ckks::block_sums_to_coefficients<P::log_n, q>(subring_log_n, sums);
     for (std::size_t k = 0; k < out.size(); ++k) {
         const arith::word negative = arith::word{0} - static_cast<arith::word>(sums[k] > q / 2);
         out[k] = sums[k] - (q & negative);
@@ -112,23 +111,23 @@ void multiply_by_key(exec::host where, const ckks::secret_key<P>& key, int fold_
 
 }  // namespace detail
 
-/// The client's side: wanted coefficient k, in units of the integers modulo Q, with its noise; 2^fold_log_n
-/// of them, those beyond `wanted` zero. Allocates nothing.
+/// The client's side: target coefficient k, in units of the integers modulo Q, with its noise;
+/// 2^subring_log_n of them, those beyond `expected` zero. Allocates nothing.
 /// @throws shape_error or format_error unless the output has the bytes of this many values of this width;
 ///         format_error for a c1 of zeros, which an erased reply has
 template <ckks::parameter_set P, class Output>
-void open_output(exec::host where, const ckks::secret_key<P>& key, const Output& output, int fold_log_n,
-                 std::size_t wanted, int bits, decryption_workspace<P>& work, std::span<double> values) {
-    using basis = typename folded_product<P>::basis;
-    wire::unpack_bits(std::span<const std::uint8_t>(output.c1), bits, work.c1.span());
+void open_output(const ckks::secret_key<P>& key, const Output& output, int subring_log_n, std::size_t wanted,
+                 int bits, decryption_workspace<P>& work, std::span<double> values) {
+    using basis = typename traced_product<P>::basis;
+    memory::unpack_bits(std::span<const std::uint8_t>(output.c1), bits, work.c1.span());
     // Public, and ends at the first word of an honest reply.
     if (std::all_of(work.c1.begin(), work.c1.end(), [](std::uint32_t x) { return x == 0; })) {
         throw format_error("client::decrypt: the c1 of a reply is zero: the server erased it");
     }
     const std::span<std::uint32_t> c0 = work.c0.span().first(wanted);
-    wire::unpack_bits(std::span<const std::uint8_t>(output.c0), bits, c0);
+    memory::unpack_bits(std::span<const std::uint8_t>(output.c0), bits, c0);
     const std::span<arith::word> products = work.sums.span().first(wanted);
-    detail::multiply_by_key<P>(where, key, fold_log_n, work, products);
+    detail::multiply_by_key<P>(key, subring_log_n, work, products);
     const double unit = detail::modulus_of_basis<basis>() * detail::power_of_two(-bits);
     for (std::size_t k = 0; k < wanted; ++k) {
         // The lowest `bits` bits as a signed number.
@@ -137,16 +136,16 @@ void open_output(exec::host where, const ckks::secret_key<P>& key, const Output&
     }
     std::fill(values.begin() + static_cast<std::ptrdiff_t>(wanted), values.end(), 0.0);
     // c1 is public, so c1*s is as secret as s.
-    const std::size_t used = wanted <= most_inner_products ? wanted : std::size_t{1} << fold_log_n;
+    const std::size_t used = wanted <= most_inner_products ? wanted : std::size_t{1} << subring_log_n;
     memory::wipe(work.sums.data(), used * sizeof(arith::word));
 }
 
 /// The same for a bare product.
 template <ckks::parameter_set P>
-void open_output(exec::host where, const ckks::secret_key<P>& key, const folded_product<P>& product,
-                 int fold_log_n, decryption_workspace<P>& work, std::span<double> values) {
-    using basis = typename folded_product<P>::basis;
-    const std::size_t n = std::size_t{1} << fold_log_n;
+void open_output(const ckks::secret_key<P>& key, const traced_product<P>& product, int subring_log_n,
+                 decryption_workspace<P>& work, std::span<double> values) {
+    using basis = typename traced_product<P>::basis;
+    const std::size_t n = std::size_t{1} << subring_log_n;
     std::array<std::span<arith::word>, static_cast<std::size_t>(basis::limbs)> limbs;
     if (work.sums.size() < n * limbs.size()) {
         work.sums = memory::secret_buffer<arith::word>(n * limbs.size(), memory::uninitialized);
@@ -157,7 +156,7 @@ void open_output(exec::host where, const ckks::secret_key<P>& key, const folded_
         std::copy_n(product.c0[I].begin(), n, limbs[I].begin());
         rns::limb::add_block_sums(rns::variable_arithmetic<q>, limbs[I], product.c1.template limb<I>(),
                                   key.value().template limb<I>());
-        ckks::block_sums_to_coefficients<P::log_n, q>(where, fold_log_n, limbs[I]);
+        ckks::block_sums_to_coefficients<P::log_n, q>(subring_log_n, limbs[I]);
     });
     std::array<std::span<const arith::word>, static_cast<std::size_t>(basis::limbs)> residues;
     std::copy(limbs.begin(), limbs.end(), residues.begin());

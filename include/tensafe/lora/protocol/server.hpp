@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/ckks/zero.hpp>
+#include <tensafe/ckks/rerandomization.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/packing/plan.hpp>
@@ -20,9 +20,9 @@
 
 namespace tensafe::lora {
 
-/// A server's supply of encryptions of zero for one client: see ckks::zero_pool.
+/// A server's supply of encryptions of zero for one client: see ckks::rerandomization_pool.
 template <ckks::parameter_set P>
-using zero_pool = ckks::zero_pool<P, request_level<P>>;
+using rerandomization_pool = ckks::rerandomization_pool<P, request_level<P>>;
 
 namespace detail {
 /// For tests that look at what a server never sends.
@@ -70,21 +70,22 @@ class server {
 
     /// The encryptions of zero for one client, in one session. A reply takes plan().outputs() of them; `fill`
     /// makes them beforehand. Other servers of this parameter set can share them, if their plans have the
-    /// same fold_log_n().
+    /// same subring_log_n().
     /// @param nonce  random::fresh_seed(), drawn by this server for the session and sent to the client
-    /// @param key    what the client answered: client::zero_key
+    /// @param key    what the client answered: client::rerandomization_key
     /// @throws parameter_error if the key was made for another nonce; format_error if it is malformed
-    lora::zero_pool<P> rerandomization_pool(const random::seed& nonce,
-                                            ckks::zero_key<P, request_level<P>> key,
-                                            random::generator generator = random::generator()) const {
-        return lora::zero_pool<P>(nonce, std::move(key), plan_.fold_log_n(), std::move(generator));
+    lora::rerandomization_pool<P> pool(const random::seed& nonce,
+                                       ckks::rerandomization_key<P, request_level<P>> key,
+                                       random::generator generator = random::generator()) const {
+        return lora::rerandomization_pool<P>(nonce, std::move(key), plan_.subring_log_n(),
+                                             std::move(generator));
     }
 
     /// One hidden state, or one column batch, of a client with its encryptions of zero. Each task has a reply
     /// of its own.
     struct task {
         const request_type* from = nullptr;
-        lora::zero_pool<P>* zeros = nullptr;  ///< not for replies that reveal A
+        lora::rerandomization_pool<P>* zeros = nullptr;  ///< not for replies that reveal A
         reply_type* to = nullptr;
     };
 
@@ -95,9 +96,9 @@ class server {
     /// from different clients.
     /// @param observe  is told of each phase that begins: see server_phase
     /// @throws shape_error if a request was made for another layout or has a wrong size; parameter_error if a
-    ///         task lacks a part, or a pool folds to another degree; format_error if a request holds anything
-    ///         but residues: before any encryption of zero is used up, but column batches are answered one
-    ///         after the other, and those before the malformed one are done; entropy_error
+    ///         task lacks a part, or a pool traces to another degree; format_error if a request holds
+    ///         anything but residues: before any encryption of zero is used up, but column batches are
+    ///         answered one after the other, and those before the malformed one are done; entropy_error
     template <exec::host_execution Where, class Observer = no_observer>
     void apply(const Where& where, std::span<const task> tasks, workspace& work,
                Observer&& observe = {}) const {
@@ -119,31 +120,32 @@ class server {
     }
     template <class Observer = no_observer>
     void apply(std::span<const task> tasks, workspace& work, Observer&& observe = {}) const {
-        apply(exec::host{}, tasks, work, observe);
+        apply(tasks, work, observe);
     }
 
     /// Answers one request.
     /// @param pool  the client's, of rerandomization_pool
     /// @throws as above
     template <exec::host_execution Where>
-    void apply(const Where& where, const request_type& r, lora::zero_pool<P>& pool, workspace& work,
-               reply_type& to) const requires(Protection::protects) {
+    void apply(const Where& where, const request_type& r, lora::rerandomization_pool<P>& pool,
+               workspace& work, reply_type& to) const requires(Protection::protects) {
         const task one{&r, &pool, &to};
         apply(where, std::span(&one, 1), work);
     }
     template <class Observer = no_observer>
-    void apply(const request_type& r, lora::zero_pool<P>& pool, workspace& work, reply_type& to,
+    void apply(const request_type& r, lora::rerandomization_pool<P>& pool, workspace& work, reply_type& to,
                Observer&& observe = {}) const requires(Protection::protects) {
         const task one{&r, &pool, &to};
-        apply(exec::host{}, std::span(&one, 1), work, observe);
+        apply(std::span(&one, 1), work, observe);
     }
-    reply_type apply(const request_type& r, lora::zero_pool<P>& pool) const requires(Protection::protects) {
+    reply_type apply(const request_type& r, lora::rerandomization_pool<P>& pool) const
+        requires(Protection::protects) {
         workspace work;
         reply_type result;
         apply(r, pool, work, result);
         return result;
     }
-    reply_type apply(const request_type&) const  // protected replies need the client's zero_pool
+    reply_type apply(const request_type&) const  // protected replies need the client's rerandomization_pool
         requires(Protection::protects) = delete;
 
     /// Replies that show A: see `reveals_adapter_rows`.
@@ -157,7 +159,7 @@ class server {
     void apply(const request_type& r, workspace& work, reply_type& to, Observer&& observe = {}) const
         requires(!Protection::protects) {
         const task one{&r, nullptr, &to};
-        apply(exec::host{}, std::span(&one, 1), work, observe);
+        apply(std::span(&one, 1), work, observe);
     }
     reply_type apply(const request_type& r) const requires(!Protection::protects) {
         workspace work;
@@ -177,10 +179,10 @@ class server {
                                                      : "encryptions of zero (zeros)"));
         }
         detail::check_request(plan_, *t.from, largest_batch_);
-        if (Protection::protects && t.zeros->fold_log_n() != plan_.fold_log_n()) {
-            throw parameter_error("server::apply: got encryptions of zero folded to degree 2^" +
-                                  std::to_string(t.zeros->fold_log_n()) + ", wanted 2^" +
-                                  std::to_string(plan_.fold_log_n()) + ", the plan's fold_log_n()");
+        if (Protection::protects && t.zeros->subring_log_n() != plan_.subring_log_n()) {
+            throw parameter_error("server::apply: got encryptions of zero traced to degree 2^" +
+                                  std::to_string(t.zeros->subring_log_n()) + ", expected 2^" +
+                                  std::to_string(plan_.subring_log_n()) + ", the plan's subring_log_n()");
         }
     }
 
@@ -221,7 +223,7 @@ class server {
                 });
             }
         }
-        work.tickets.clear();
+        work.reservations.clear();
         memory::wipe(work.seeds.data(), work.seeds.size() * sizeof(random::seed));
         for (std::size_t t = 0; t < tasks.size(); ++t) {
             count(work);
@@ -233,7 +235,7 @@ class server {
     std::size_t tasks_at_once() const noexcept {
         constexpr std::size_t cached_weights = std::size_t{1} << 19;
         constexpr std::size_t cached_ciphertexts = std::size_t{1} << 20;
-        constexpr std::size_t words = P::degree * static_cast<std::size_t>(folded_product<P>::basis::limbs);
+        constexpr std::size_t words = P::degree * static_cast<std::size_t>(traced_product<P>::basis::limbs);
         if (plan_.inputs() * plan_.outputs() * words <= cached_weights) {
             return 1;
         }
@@ -250,26 +252,27 @@ class server {
     void count(workspace& work) const noexcept {
         work.work.products += plan_.inputs() * plan_.outputs();
         if constexpr (Protection::protects) {
-            constexpr auto limbs = static_cast<std::size_t>(folded_product<P>::basis::limbs);
-            // v of the encryption of zero, and c1; of c0 if all coefficients are wanted.
-            work.work.transforms += plan_.outputs() * limbs * (plan_.fold_log_n() == P::log_n ? 3 : 2);
+            constexpr auto limbs = static_cast<std::size_t>(traced_product<P>::basis::limbs);
+            // v of the encryption of zero, and c1; of c0 if all coefficients are needed.
+            work.work.transforms += plan_.outputs() * limbs * (plan_.subring_log_n() == P::log_n ? 3 : 2);
         }
     }
 
-    /// Seeds of floods and tickets for zeros, drawn in order, so that threads do not decide which hides what.
+    /// Seeds of floods and reservations for zeros, drawn in order, so that threads do not decide which hides
+    /// what.
     void reserve_randomness(std::span<const task> tasks, workspace& work) const {
         if constexpr (Protection::protects) {
             if (work.seeds.size() < tasks.size()) {
                 work.seeds = memory::secret_buffer<random::seed>(tasks.size());
             }
-            work.tickets.clear();
-            work.tickets.reserve(tasks.size() * plan_.outputs());
+            work.reservations.clear();
+            work.reservations.reserve(tasks.size() * plan_.outputs());
             for (std::size_t t = 0; t < tasks.size(); ++t) {
                 random::seed seed = work.generator.next_seed();
                 const memory::wipe_guard guard(seed);
                 work.seeds[t] = seed;
                 for (std::size_t o = 0; o < plan_.outputs(); ++o) {
-                    work.tickets.push_back(tasks[t].zeros->reserve());
+                    work.reservations.push_back(tasks[t].zeros->reserve());
                 }
             }
         }
@@ -286,16 +289,16 @@ class server {
             slot.products.resize(tasks.size() * outputs);
         }
         if constexpr (Protection::protects) {
-            const auto redeem = [&](std::size_t t, std::size_t g) {
-                return tasks[t].zeros->redeem(
-                    exec::host{}, std::move(work.tickets[(first + t) * plan_.outputs() + first_output + g]));
+            const auto acquire = [&](std::size_t t, std::size_t g) {
+                return tasks[t].zeros->acquire(
+                    std::move(work.reservations[(first + t) * plan_.outputs() + first_output + g]));
             };
             // One task: the products start from the zeros' c1. Several: so many zeros would leave the cache.
             slot.zeros.clear();
             const bool alone = tasks.size() == 1;
             observe(server_phase::protect);
             for (std::size_t g = 0; alone && g < outputs; ++g) {
-                slot.zeros.push_back(redeem(0, g));
+                slot.zeros.push_back(acquire(0, g));
             }
             observe(server_phase::multiply);
             weights_.multiply(plan_, p, requests, slot, slot.products, slot.zeros);
@@ -304,14 +307,14 @@ class server {
                     const std::size_t o = first_output + g;
                     auto& product = slot.products[t * outputs + g];
                     observe(server_phase::protect);
-                    auto zero = alone ? std::move(slot.zeros[g]) : redeem(t, g);
+                    auto zero = alone ? std::move(slot.zeros[g]) : acquire(t, g);
                     if (!alone) {
-                        rns::add(exec::host{}, product.c1, zero.c1);
+                        rns::add(product.c1, zero.c1);
                     }
                     hide(product, zero, work.seeds[first + t], o, slot);
                     observe(server_phase::serialize);
                     emit(o, tasks[t].from->tokens, slot, product, tasks[t].to->outputs[o]);
-                    tasks[t].zeros->recycle(std::move(zero));
+                    tasks[t].zeros->release(std::move(zero));
                 }
             }
             slot.zeros.clear();
@@ -334,15 +337,15 @@ class server {
     /// Output o of the one task for which randomness was reserved, from its product.
     template <class Observer>
     void answer_output(const task& t, std::size_t o, workspace& work, product_workspace<P>& slot,
-                       folded_product<P>& product, Observer& observe) const {
+                       traced_product<P>& product, Observer& observe) const {
         if constexpr (Protection::protects) {
             observe(server_phase::protect);
-            auto zero = t.zeros->redeem(exec::host{}, std::move(work.tickets[o]));
-            rns::add(exec::host{}, product.c1, zero.c1);
+            auto zero = t.zeros->acquire(std::move(work.reservations[o]));
+            rns::add(product.c1, zero.c1);
             hide(product, zero, work.seeds[0], o, slot);
             observe(server_phase::serialize);
             emit(o, t.from->tokens, slot, product, t.to->outputs[o]);
-            t.zeros->recycle(std::move(zero));
+            t.zeros->release(std::move(zero));
         } else {
             std::swap(product, t.to->outputs[o]);
         }
@@ -350,25 +353,24 @@ class server {
 
     /// Adds what is left of the encryption of zero, and the flood, to product o. Its memory goes to
     /// slot.hidden.
-    void hide(folded_product<P>& product, const ckks::zero<P, request_level<P>>& zero,
+    void hide(traced_product<P>& product, const ckks::zero<P, request_level<P>>& zero,
               const random::seed& flood_seed, std::size_t o, product_workspace<P>& slot) const
         requires(Protection::protects) {
-        if (slot.floods.size() != plan_.folded()) {
-            slot.floods = memory::secret_buffer<arith::wide>(plan_.folded(), memory::uninitialized);
+        if (slot.floods.size() != plan_.subring_degree()) {
+            slot.floods = memory::secret_buffer<arith::wide>(plan_.subring_degree(), memory::uninitialized);
         }
-        slot.hidden = lora::protect(exec::host{}, std::move(product), zero, plan_.budget().flood, flood_seed,
+        slot.hidden = lora::protect(std::move(product), zero, plan_.budget().flood, flood_seed,
                                     static_cast<std::uint32_t>(o), slot.floods.span());
-        memory::wipe(slot.floods.data(), plan_.folded() * sizeof(arith::wide));
+        memory::wipe(slot.floods.data(), plan_.subring_degree() * sizeof(arith::wide));
     }
 
     /// The bytes of product o, which is in slot.hidden. Its memory goes back to `product`.
     template <class Output>
-    void emit(std::size_t o, std::size_t tokens, product_workspace<P>& slot, folded_product<P>& product,
+    void emit(std::size_t o, std::size_t tokens, product_workspace<P>& slot, traced_product<P>& product,
               Output& out) const {
-        pack(exec::host{}, slot.hidden, plan_.wanted(o, tokens), plan_.reply_bits(o), slot.switched.span(),
-             out);
+        pack(slot.hidden, plan_.wanted(o, tokens), plan_.reply_bits(o), slot.switched.span(), out);
         product.c0 = std::move(slot.hidden.c0);
-        product.c1 = rns::poly<typename folded_product<P>::basis, rns::evaluation_form>(
+        product.c1 = rns::poly<typename traced_product<P>::basis, rns::evaluation_form>(
             std::move(slot.hidden.c1).take());
     }
 

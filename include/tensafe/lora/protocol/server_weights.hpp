@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tensafe/ckks/evaluate.hpp>
-#include <tensafe/ckks/zero.hpp>
+#include <tensafe/ckks/rerandomization.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/exec/host.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
@@ -26,7 +26,7 @@ namespace tensafe::lora {
 /// The inputs of a request as polynomials.
 template <ckks::parameter_set P>
 struct expanded_request {
-    using form = rns::poly<typename folded_product<P>::basis, rns::evaluation_form>;
+    using form = rns::poly<typename traced_product<P>::basis, rns::evaluation_form>;
 
     std::vector<form> c0;
     std::vector<form> c1;
@@ -36,7 +36,7 @@ struct expanded_request {
 /// batch.
 template <ckks::parameter_set P>
 struct product_workspace {
-    std::vector<folded_product<P>> products;
+    std::vector<traced_product<P>> products;
     std::vector<ckks::zero<P, request_level<P>>> zeros;
     protected_product<P> hidden;
     memory::secret_buffer<arith::wide> floods;
@@ -51,10 +51,10 @@ template <ckks::parameter_set P>
 struct server_workspace {
     std::vector<expanded_request<P>> requests;  ///< one; or those of a batch
     std::vector<product_workspace<P>> slots;    ///< one for each thread that works
-    std::vector<folded_product<P>> products;    ///< of a column batch
+    std::vector<traced_product<P>> products;    ///< of a column batch
     random::generator generator;  ///< of flood seeds; to give one that is not the default is for tests
     memory::secret_buffer<random::seed> seeds;  ///< of floods, one for each request
-    std::vector<typename ckks::zero_pool<P, request_level<P>>::ticket> tickets;
+    std::vector<typename ckks::rerandomization_pool<P, request_level<P>>::reservation> reservations;
     work_count work;  ///< added up over calls
 };
 
@@ -79,35 +79,35 @@ void check_request(const packing_plan<P, Packing, Protection>& plan,
     };
     if (r.d != plan.d() || r.block != plan.entries_per_input() || r.inputs.size() != plan.inputs()) {
         throw shape_error("server::apply: got a request of " + text(r.d, r.block, r.inputs.size()) +
-                          ", wanted " + text(plan.d(), plan.entries_per_input(), plan.inputs()));
+                          ", expected " + text(plan.d(), plan.entries_per_input(), plan.inputs()));
     }
     for (const auto& input : r.inputs) {
         if constexpr (plan.whole_ciphertexts) {
             if (input.scale != P::scale) {
                 throw parameter_error("server::apply: got a ciphertext of scale " +
-                                      std::to_string(input.scale) + ", wanted " + std::to_string(P::scale));
+                                      std::to_string(input.scale) + ", expected " + std::to_string(P::scale));
             }
         } else if (input.size() != packed_residues_bytes<P>(P::degree)) {
             throw shape_error("server::apply: got a ciphertext of " + std::to_string(input.size()) +
-                              " bytes, wanted " + std::to_string(packed_residues_bytes<P>(P::degree)));
+                              " bytes, expected " + std::to_string(packed_residues_bytes<P>(P::degree)));
         }
     }
     if (r.tokens == 0 || r.tokens > largest_batch) {
         throw shape_error("server::apply: got a request of " + std::to_string(r.tokens) +
-                          " hidden states, wanted 1 to " + std::to_string(largest_batch));
+                          " hidden states, expected 1 to " + std::to_string(largest_batch));
     }
 }
 
 /// Makes room for a product: c0 zero, c1 to be written.
 template <ckks::parameter_set P>
-void prepare(folded_product<P>& product, std::size_t folded) {
-    using basis = typename folded_product<P>::basis;
+void prepare(traced_product<P>& product, std::size_t trace) {
+    using basis = typename traced_product<P>::basis;
     if (product.c1.words().empty()) {
         product.c1 = rns::poly<basis, rns::evaluation_form>(memory::uninitialized);
     }
     for (auto& limb : product.c0) {
-        if (limb.size() != folded) {
-            limb = memory::buffer<arith::word>(folded, memory::uninitialized);
+        if (limb.size() != trace) {
+            limb = memory::buffer<arith::word>(trace, memory::uninitialized);
         }
         std::fill(limb.begin(), limb.end(), arith::word{0});
     }
@@ -118,14 +118,14 @@ void prepare(folded_product<P>& product, std::size_t folded) {
 /// @throws format_error for a residue that is not below its prime
 template <ckks::parameter_set P, class Poly>
 void expand_input(const request<P>& r, std::size_t i, Poly& c0, Poly& c1) {
-    using basis = typename folded_product<P>::basis;
+    using basis = typename traced_product<P>::basis;
     std::span<const std::uint8_t> rest = r.inputs[i];
     rns::for_each_limb<basis>([&]<int I>() {
         constexpr arith::word q = basis::template prime<I>;
         constexpr int bits = std::bit_width(q);
-        constexpr std::size_t bytes = wire::packed_bytes(P::degree, bits);
+        constexpr std::size_t bytes = memory::packed_bytes(P::degree, bits);
         const std::span<arith::word> limb = c0.template limb<I>();
-        const bool below = wire::unpack_bits_below(rest.first(bytes), bits, q, limb);
+        const bool below = memory::unpack_bits_below(rest.first(bytes), bits, q, limb);
         rest = rest.subspan(bytes);
         if (!below) {
             throw format_error("server::apply: a residue of limb " + std::to_string(I) +
@@ -140,7 +140,7 @@ void expand_input(const request<P>& r, std::size_t i, Poly& c0, Poly& c1) {
 /// outputs.
 template <ckks::parameter_set P, class Packing, class Protection>
 class packed_weights {
-    using basis = typename folded_product<P>::basis;
+    using basis = typename traced_product<P>::basis;
 
   public:
     using plan_type = packing_plan<P, Packing, Protection>;
@@ -158,7 +158,6 @@ class packed_weights {
             for (std::size_t g = 0; g < shape.outputs; ++g) {
                 for (std::size_t i = 0; i < shape.inputs; ++i) {
                     const auto weights = ckks::forward(
-                        exec::host{},
                         plan.layout().encode_weights(a, plan.budget(), p * rns::panel_outputs + g, i));
                     rns::for_each_limb<basis>([&]<int I>() {
                         rns::fill_panel(
@@ -181,28 +180,28 @@ class packed_weights {
     }
 
     /// The outputs of panel p for each request: the sum over inputs of plaintext times ciphertext. c1 takes
-    /// one reduction for each coefficient, c0 one for each wanted coefficient.
+    /// one reduction for each coefficient, c0 one for each target coefficient.
     /// @param to     product g of request r stands at r * shape_of(plan, p).outputs + g
     /// @param zeros  at the same places: their c1 is added; or none
     void multiply(const plan_type& plan, std::size_t p, std::span<const expanded_request<P>> requests,
-                  product_workspace<P>& work, std::span<folded_product<P>> to,
+                  product_workspace<P>& work, std::span<traced_product<P>> to,
                   std::span<const ckks::zero<P, request_level<P>>> zeros) const {
         const rns::panel_shape shape = shape_of(plan, p);
-        const std::size_t folded = plan.folded();
+        const std::size_t trace = plan.subring_degree();
         const std::size_t words = shape.words(P::degree);
         work.c0.resize(shape.inputs);
         work.c1.resize(shape.inputs);
         for (std::size_t r = 0; r < requests.size(); ++r) {
             for (std::size_t g = 0; g < shape.outputs; ++g) {
-                prepare(to[r * shape.outputs + g], folded);
+                prepare(to[r * shape.outputs + g], trace);
             }
         }
         // Blocks of coefficients whose weights all requests find in cache.
-        const std::size_t at_once = std::clamp(cached_words * folded / words, std::size_t{1}, folded);
+        const std::size_t at_once = std::clamp(cached_words * trace / words, std::size_t{1}, trace);
         rns::for_each_limb<basis>([&]<int I>() {
             const rns::panel_view panel{shape, panels_[p].data() + static_cast<std::size_t>(I) * words};
-            for (std::size_t first = 0; first < folded; first += at_once) {
-                const rns::block_range range{first, std::min(first + at_once, folded)};
+            for (std::size_t first = 0; first < trace; first += at_once) {
+                const rns::block_range range{first, std::min(first + at_once, trace)};
                 for (std::size_t r = 0; r < requests.size(); ++r) {
                     multiply_limb<I>(panel, requests[r], work, to.subspan(r * shape.outputs, shape.outputs),
                                      zeros.empty() ? zeros : zeros.subspan(r * shape.outputs, shape.outputs),
@@ -223,7 +222,7 @@ class packed_weights {
 
     template <int I>
     static void multiply_limb(const rns::panel_view& panel, const expanded_request<P>& r,
-                              product_workspace<P>& work, std::span<folded_product<P>> to,
+                              product_workspace<P>& work, std::span<traced_product<P>> to,
                               std::span<const ckks::zero<P, request_level<P>>> zeros,
                               rns::block_range range) {
         for (std::size_t i = 0; i < panel.shape.inputs; ++i) {
@@ -262,8 +261,8 @@ class packed_weights<P, column_batched, Protection> {
     /// Expands a few inputs at a time, so that memory does not grow with d.
     template <exec::host_execution Where, class Observer>
     void multiply(const Where& where, const plan_type& plan, const request<P>& r, expanded_request<P>& inputs,
-                  std::vector<folded_product<P>>& products, Observer& observe) const {
-        using basis = typename folded_product<P>::basis;
+                  std::vector<traced_product<P>>& products, Observer& observe) const {
+        using basis = typename traced_product<P>::basis;
         products.resize(plan.rank());
         for (auto& product : products) {
             prepare(product, P::degree);
@@ -294,7 +293,7 @@ class packed_weights<P, column_batched, Protection> {
     /// Adds the sum of weights times inputs to limb I of a row's product.
     template <class Basis, int I>
     static void add_row(std::span<const std::int64_t> weights, const expanded_request<P>& inputs,
-                        folded_product<P>& product) {
+                        traced_product<P>& product) {
         constexpr arith::word q = Basis::template prime<I>;
         constexpr auto policy = rns::variable_arithmetic<q>;
         std::array<const arith::word*, inputs_at_once> c0{};
@@ -326,8 +325,7 @@ class packed_weights<P, replicated_slots<Rows, Replies>, reveals_adapter_rows> {
     packed_weights(const plan_type& plan, const matrix& a) {
         for (std::size_t o = 0; o < plan.outputs(); ++o) {
             for (std::size_t i = 0; i < plan.inputs(); ++i) {
-                weights_.push_back(
-                    ckks::forward(exec::host{}, plan.layout().encode_weights(a, plan.budget(), o, i)));
+                weights_.push_back(ckks::forward(plan.layout().encode_weights(a, plan.budget(), o, i)));
             }
         }
     }
@@ -338,9 +336,8 @@ class packed_weights<P, replicated_slots<Rows, Replies>, reveals_adapter_rows> {
                 ciphertext_workspace<P>& work, typename plan_type::reply_type& to, Observer& observe) const {
         observe(server_phase::expand);
         work.c1.resize(plan.inputs());
-        where.for_each(plan.inputs(), [&](std::size_t i, std::size_t) {
-            ckks::expand_c1(exec::host{}, r.inputs[i], work.c1[i]);
-        });
+        where.for_each(plan.inputs(),
+                       [&](std::size_t i, std::size_t) { ckks::expand_c1(r.inputs[i], work.c1[i]); });
         observe(server_phase::multiply);
         work.products.resize(plan.outputs());
         where.for_each(plan.outputs(),
@@ -349,7 +346,7 @@ class packed_weights<P, replicated_slots<Rows, Replies>, reveals_adapter_rows> {
         if constexpr (packing::rescales) {
             to.outputs.resize(plan.outputs());
             where.for_each(plan.outputs(), [&](std::size_t o, std::size_t) {
-                to.outputs[o] = ckks::rescale(exec::host{}, work.products[o]);
+                to.outputs[o] = ckks::rescale(work.products[o]);
             });
         } else {
             std::swap(to.outputs, work.products);
@@ -361,14 +358,13 @@ class packed_weights<P, replicated_slots<Rows, Replies>, reveals_adapter_rows> {
     void multiply_output(const typename plan_type::request_type& r,
                          const std::vector<rns::poly<typename P::basis, rns::evaluation_form>>& c1,
                          std::size_t o, ckks::ciphertext<P>& sum) const {
-        const exec::host here;
         const auto* const weights = weights_.data() + o * r.inputs.size();
         sum.scale = P::scale * weights->scale;
-        rns::multiply(here, sum.c0, r.inputs.front().c0, weights->value);
-        rns::multiply(here, sum.c1, c1.front(), weights->value);
+        rns::multiply(sum.c0, r.inputs.front().c0, weights->value);
+        rns::multiply(sum.c1, c1.front(), weights->value);
         for (std::size_t i = 1; i < r.inputs.size(); ++i) {
-            rns::multiply_accumulate(here, sum.c0, r.inputs[i].c0, weights[i].value);
-            rns::multiply_accumulate(here, sum.c1, c1[i], weights[i].value);
+            rns::multiply_accumulate(sum.c0, r.inputs[i].c0, weights[i].value);
+            rns::multiply_accumulate(sum.c1, c1[i], weights[i].value);
         }
     }
 

@@ -284,7 +284,7 @@ class passes {
         }
     }
 
-    /// Stages 1 and 0 with 1/N folded in: docs/design/ntt.md.
+    /// Stages 1 and 0 with 1/N trace in: docs/design/ntt.md.
     TENSAFE_AVX2 static void inverse_radix4_last(const tables& t, word* data) noexcept {
         const Lanes lanes(t);
         const factor scale = Lanes::broadcast(t.scaled_inverse_factor(0));
@@ -305,7 +305,7 @@ class passes {
         }
     }
 
-    /// Stage 0 alone with 1/N folded in.
+    /// Stage 0 alone with 1/N trace in.
     TENSAFE_AVX2 static void inverse_radix2_last(const tables& t, word* data) noexcept {
         const Lanes lanes(t);
         const factor scale = Lanes::broadcast(t.scaled_inverse_factor(0));

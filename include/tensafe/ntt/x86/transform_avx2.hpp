@@ -22,7 +22,7 @@ TENSAFE_AVX2 inline void forward(const wide_tables& t, arith::word* limb) noexce
                        : passes<wide_lanes<false>>::forward(t, limb);
 }
 
-/// Inverse negacyclic NTT of one limb, in place; no allocation. 1/N is folded into the last pass.
+/// Inverse negacyclic NTT of one limb, in place; no allocation. 1/N is trace into the last pass.
 /// @pre  N words in bit-reversed order, each in [0, q)
 /// @post natural order, each in [0, q)
 TENSAFE_AVX2 inline void inverse(const narrow_tables& t, arith::word* limb) noexcept {

@@ -1,0 +1,343 @@
+#pragma once
+
+#include <tensafe/ckks/keys.hpp>
+#include <tensafe/ckks/parameters.hpp>
+#include <tensafe/core/error.hpp>
+#include <tensafe/exec/host.hpp>
+#include <tensafe/memory/buffer.hpp>
+#include <tensafe/memory/wipe.hpp>
+#include <tensafe/random/generator.hpp>
+#include <tensafe/random/joint_seed.hpp>
+#include <tensafe/random/samplers.hpp>
+#include <tensafe/rns/limb.hpp>
+#include <tensafe/rns/poly.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tensafe::ckks {
+
+/// What a client sends once per session so that the server can add encryptions of zero to its replies: the
+/// public key (b, a) with b = e - a*s, without `a`. Both sides expand `a` from the joint seed of their
+/// nonces, so that no client can choose it: with an `a` of its own choice it could take the zeros off again.
+///
+/// Public. Value semantics.
+template <parameter_set P, int Level>
+struct rerandomization_key {
+    static_assert(Level >= 0 && Level <= P::max_level,
+                  "ckks::rerandomization_key: the parameter set has no such level");
+
+    random::seed client_nonce;
+    rns::poly<typename P::template basis_at<Level>, rns::evaluation_form> b;
+    random::seed server_nonce;  ///< for which it was made: lets the server notice a key of another session
+};
+
+/// The client's re-randomization key for the nonce that the server sent. Takes two fresh seeds.
+template <int Level, parameter_set P>
+rerandomization_key<P, Level> make_rerandomization_key(const secret_key<P>& s,
+                                                       const random::seed& server_nonce,
+                                                       random::generator& generator) {
+    const random::seed client_nonce = generator.next_seed();
+    const auto a = detail::expand_public_key<typename P::template basis_at<Level>>(
+        random::joint_seed(client_nonce, server_nonce));
+    return {client_nonce, detail::hide_with_error<Level>(a, s, generator), server_nonce};
+}
+
+/// Refuses a polynomial from outside that holds anything but residues.
+/// @throws format_error, naming who asks, what it is and the limb
+template <class Basis>
+void check_residues(const rns::poly<Basis, rns::evaluation_form>& p, const char* who, const char* what) {
+    rns::for_each_limb<Basis>([&]<int I>() {
+        constexpr arith::word q = Basis::template prime<I>;
+        const auto limb = p.template limb<I>();
+        if (!std::all_of(limb.begin(), limb.end(), [](arith::word x) { return x < q; })) {
+            throw format_error(std::string(who) + ": a residue of limb " + std::to_string(I) + " of " + what +
+                               " is not below its prime " + std::to_string(q));
+        }
+    });
+}
+
+template <parameter_set P, int Level>
+class rerandomization_pool;
+
+/// One encryption of zero, (b*v + e0, a*v + e1), as a server adds it to a traced reply: for one use, because
+/// the difference of two replies with the same zero shows what both should hide.
+///
+/// It comes in four parts, each where the server has the form anyway:
+/// - c1 = a*v, to be added in evaluation form; e1 goes in after the inverse NTT. Without e1 it is as secret
+///   as v.
+/// - c0 = the trace of b*v to the subring of degree n = 2^log_n, as block sums give it: entry j of limb I
+///   adds up the block j of N/n neighbours in evaluation form. That is the evaluation form of the subring,
+///   bit-reversed, and its coefficient i is N/n times the coefficient of X^(i*N/n) of b*v
+///   (docs/design/encoding.md). n = 1 is the single number N times the constant coefficient.
+/// - e0[i] belongs to the coefficient of X^(i*N/n) itself. Beside block sums it counts N/n times; or divide
+///   these by N/n modulo each prime, then add it as it is. With the wrong weight the client reads e0 off its
+///   result modulo N/n, and e0 hides little.
+///
+/// Made by rerandomization_pool. Move-only and wiped on release. Not for use by two threads at the same time.
+template <parameter_set P, int Level>
+struct zero {
+    using basis = typename P::template basis_at<Level>;
+
+    rns::secret_poly<basis, rns::evaluation_form> c1;
+    memory::secret_buffer<std::int8_t> e1;  ///< N of them
+    /// Limb I: 2^log_n residues.
+    std::array<memory::secret_buffer<arith::word>, static_cast<std::size_t>(Level) + 1> c0;
+    memory::secret_buffer<std::int8_t> e0;  ///< 2^log_n of them
+    int log_n;
+
+    zero(zero&&) noexcept = default;
+    zero& operator=(zero&&) noexcept = default;
+    zero(const zero&) = delete;  // one zero hides one reply: move it
+    zero& operator=(const zero&) = delete;
+
+  private:
+    friend class rerandomization_pool<P, Level>;
+
+    /// With everything still to be written.
+    explicit zero(int subring_log_n)
+        : c1(memory::uninitialized),
+          e1(P::degree, memory::uninitialized),
+          e0(std::size_t{1} << subring_log_n, memory::uninitialized),
+          log_n(subring_log_n) {
+        for (auto& limb : c0) {
+            limb = memory::secret_buffer<arith::word>(e0.size(), memory::uninitialized);
+        }
+    }
+};
+
+/// A server's supply of encryptions of zero under one client's key: fill it while idle, take one per reply.
+///
+/// Each zero takes one fresh seed and is handed out once, first made first; docs/design/random-streams.md
+/// fixes what the seed stands for. A zero keeps (Level + 1) * (N + 2^subring_log_n) words and N +
+/// 2^subring_log_n bytes. A copy of the process or the machine (fork, snapshot) copies the stored ones and
+/// would hand them out again: make copies only while the pool is empty.
+///
+/// Thread-safe: the computing goes on outside the lock. Neither copyable nor movable, and wiped on release.
+template <parameter_set P, int Level>
+class rerandomization_pool {
+  public:
+    using basis = typename P::template basis_at<Level>;
+
+    /// @param server_nonce  fresh for each client and session, and drawn by this server, not received
+    /// @param key           what the client made of that nonce
+    /// @param subring_log_n    replies are traced to the subring of degree 2^subring_log_n
+    /// @param generator     to give an explicit one is for tests
+    /// @throws parameter_error unless 0 <= subring_log_n <= P::log_n and the key was made for this nonce;
+    ///         format_error if b holds anything but residues
+    rerandomization_pool(const random::seed& server_nonce, rerandomization_key<P, Level> key,
+                         int subring_log_n, random::generator generator = random::generator())
+        : log_n_(checked(subring_log_n)),
+          a_(detail::expand_public_key<basis>(random::joint_seed(key.client_nonce, server_nonce))),
+          b_(std::move(key.b)),
+          generator_(std::move(generator)) {
+        if (key.server_nonce != server_nonce) {
+            throw parameter_error(
+                "rerandomization_pool: the client made this re-randomization key for another server nonce");
+        }
+        check_residues<basis>(b_, "rerandomization_pool", "the re-randomization key");
+    }
+
+    rerandomization_pool(const rerandomization_pool&) = delete;  // two copies would hand out the same zeros
+    rerandomization_pool& operator=(const rerandomization_pool&) = delete;
+
+    /// Makes zeros until `count` are stored; none if there are as many. Two calls at the same time may store
+    /// a few more. Where it runs may be exec::host_parallel; the zeros do not depend on it. Cost of one: an
+    /// NTT and two products of N words for each limb, and at most 12.5 N bytes of key stream.
+    /// @throws entropy_error if the system gives no entropy; std::bad_alloc. What was stored stays.
+    template <exec::host_execution Where>
+    void fill(const Where& where, std::size_t count) {
+        const std::size_t at_once = where.threads() == 1 ? 1 : 4 * where.threads();
+        memory::secret_buffer<random::seed> seeds(at_once);
+        std::vector<zero<P, Level>> made;
+        for (;;) {
+            made.clear();
+            {
+                const std::lock_guard lock(mutex_);
+                if (stored_.size() >= count) {
+                    return;
+                }
+                while (made.size() < std::min(at_once, count - stored_.size())) {
+                    draw_seed(seeds[made.size()]);
+                    made.push_back(blank());
+                }
+            }
+            where.for_each(made.size(), [&](std::size_t i, std::size_t) { make(seeds[i], made[i]); });
+            const std::lock_guard lock(mutex_);
+            for (auto& zero : made) {
+                stored_.push_back(std::move(zero));
+            }
+            // So that giving them back allocates nothing.
+            spare_.reserve(spare_.size() + stored_.size());
+        }
+    }
+
+    void fill(std::size_t count) { fill<exec::host>({}, count); }
+
+    /// The right to one zero, given out in order: a stored one, or the seed of one that is still to be made.
+    /// Whoever draws reservations in order and redeems them in any, on any threads, gets the same zeros.
+    /// Move-only; one that was moved from is empty. Wiped on release.
+    class reservation {
+      public:
+        reservation(reservation&& other) noexcept { take(other); }
+        reservation& operator=(reservation&& other) noexcept {
+            if (this != &other) {
+                take(other);
+            }
+            return *this;
+        }
+        ~reservation() { memory::wipe(seed_); }
+        reservation(const reservation&) = delete;  // one zero hides one reply: move it
+        reservation& operator=(const reservation&) = delete;
+
+      private:
+        friend class rerandomization_pool;
+        enum class state { empty, stored, seeded };
+
+        reservation() = default;
+        void take(reservation& other) noexcept {
+            stored_ = std::exchange(other.stored_, std::nullopt);
+            seed_ = other.seed_;
+            memory::wipe(other.seed_);
+            state_ = std::exchange(other.state_, state::empty);
+        }
+
+        std::optional<zero<P, Level>> stored_;
+        random::seed seed_;
+        state state_ = state::empty;
+    };
+
+    /// The oldest stored zero, or else a new one.
+    /// @throws entropy_error if the system gives no entropy
+    reservation reserve() {
+        reservation result;
+        const std::lock_guard lock(mutex_);
+        if (!stored_.empty()) {
+            result.stored_ = std::move(stored_.front());
+            stored_.pop_front();
+            result.state_ = reservation::state::stored;
+        } else {
+            draw_seed(result.seed_);
+            result.state_ = reservation::state::seeded;
+        }
+        return result;
+    }
+
+    /// The zero of a reservation of this pool; never the same twice. Allocates only if it is neither stored
+    /// nor was another recycled.
+    /// @throws error for a reservation that was moved from; std::bad_alloc
+    zero<P, Level> acquire(reservation t) {
+        switch (t.state_) {
+            case reservation::state::stored:
+                return std::move(*t.stored_);
+            case reservation::state::seeded:
+                break;
+            case reservation::state::empty:
+                throw error(
+                    "rerandomization_pool::acquire: this reservation was moved from; use the one that took "
+                    "it");
+        }
+        std::unique_lock lock(mutex_);
+        zero<P, Level> made = blank();
+        lock.unlock();
+        make(t.seed_, made);
+        return made;
+    }
+
+    /// Both: the oldest stored zero, or a new one.
+    /// @throws as both
+    zero<P, Level> acquire() { return acquire(reserve()); }
+
+    /// Takes the memory of a used zero for the next one, in which it is overwritten: until then it keeps what
+    /// is no more secret than the matrix beside it.
+    /// @throws parameter_error for a zero of another shape, or one that was moved from
+    void release(zero<P, Level> used) {
+        if (used.log_n != log_n_ || used.e0.size() != std::size_t{1} << log_n_ ||
+            used.e1.size() != P::degree || used.c1.words().empty()) {
+            throw parameter_error(
+                "rerandomization_pool::release: got a zero that was moved from or is not traced to degree "
+                "2^" +
+                std::to_string(log_n_));
+        }
+        const std::lock_guard lock(mutex_);
+        spare_.push_back(std::move(used));
+    }
+
+    /// Replies are traced to the subring of degree 2^subring_log_n().
+    int subring_log_n() const noexcept { return log_n_; }
+
+    /// How many are stored.
+    std::size_t size() const {
+        const std::lock_guard lock(mutex_);
+        return stored_.size();
+    }
+
+  private:
+    static int checked(int subring_log_n) {
+        if (subring_log_n < 0 || subring_log_n > P::log_n) {
+            throw parameter_error("rerandomization_pool: subring_log_n: got " +
+                                  std::to_string(subring_log_n) + ", expected 0 to " +
+                                  std::to_string(P::log_n));
+        }
+        return subring_log_n;
+    }
+
+    /// Leaves no copy on the stack. With the lock held.
+    void draw_seed(random::seed& to) {
+        random::seed drawn = generator_.next_seed();
+        const memory::wipe_guard guard(drawn);
+        to = drawn;
+    }
+
+    /// Memory for one, of a used one if there is any. With the lock held.
+    zero<P, Level> blank() {
+        if (spare_.empty()) {
+            return zero<P, Level>(log_n_);
+        }
+        zero<P, Level> result = std::move(spare_.back());
+        spare_.pop_back();
+        return result;
+    }
+
+    void make(const random::seed& seed, zero<P, Level>& made) const {
+        // e1 holds v at first.
+        random::sample_ternary(seed, random::stream_domain::zero, 0, made.e1.span());
+        rns::secret_poly<basis, rns::coefficient_form> v(std::move(made.c1).take());
+        v.set_zero();
+        add_small(made.e1.span(), v);
+        made.c1 = rns::forward(std::move(v));
+
+        rns::for_each_limb<basis>([&]<int I>() {
+            constexpr auto policy = rns::variable_arithmetic<basis::template prime<I>>;
+            const auto values = made.c1.template limb<I>();
+            const std::span<arith::word> c0 = made.c0[I].span();
+            std::fill(c0.begin(), c0.end(), 0);
+            rns::limb::add_block_sums(policy, c0, b_.template limb<I>(), values);
+            rns::limb::multiply(policy, values, a_.template limb<I>(), values);
+        });
+
+        // The sampler's values come in groups of 64, and a subring may have fewer coefficients.
+        const std::size_t drawn = std::max(made.e0.size(), std::size_t{64});
+        random::sample_centred_binomial(seed, random::stream_domain::error, 0, made.e1.span().first(drawn));
+        std::copy_n(made.e1.begin(), made.e0.size(), made.e0.begin());
+        random::sample_centred_binomial(seed, random::stream_domain::error, 1, made.e1.span());
+    }
+
+    int log_n_;
+    rns::poly<basis, rns::evaluation_form> a_;
+    rns::poly<basis, rns::evaluation_form> b_;
+    mutable std::mutex mutex_;  // guards the generator and both stores
+    random::generator generator_;
+    std::deque<zero<P, Level>> stored_;
+    std::vector<zero<P, Level>> spare_;  ///< used ones, for their memory
+};
+
+}  // namespace tensafe::ckks

@@ -19,9 +19,7 @@
 
 // The classic token on a device against lora::client and lora::server with the same keys and seeds.
 
-namespace block_slots {
-
-using namespace tensafe;
+namespace tests::slot_token_checks {
 
 inline random::seed seed_of(std::uint8_t first) {
     random::seed seed;
@@ -42,11 +40,11 @@ void check_tokens(const Where& where, std::size_t rank, std::size_t d) {
     const ckks::secret_key<P> first(seed_of(1));
     const ckks::secret_key<P> second(seed_of(2));
     const std::vector<const ckks::secret_key<P>*> keys{&first, &second};
-    lora::block_client<P, Where, packing, bare> client(where, layout, keys, random::generator(seed_of(9)));
-    const lora::block_server<P, Where, packing, bare> server(where, a);
+    device::client<P, Where, packing, bare> client(where, layout, keys, random::generator(seed_of(9)));
+    const device::server<P, Where, packing, bare> server(where, a);
     typename decltype(client)::workspace client_work(client, 2);
     typename decltype(server)::workspace server_work(server, 2);
-    lora::slot_request_batch<P, Where> requests(layout, 2);
+    device::slot_request_batch<P, Where> requests(layout, 2);
     auto replies = server.replies_for(2);
 
     const std::vector<float> states = random_state(2 * d, 11);
@@ -58,7 +56,7 @@ void check_tokens(const Where& where, std::size_t rank, std::size_t d) {
     std::vector<double> answers(2 * rank);
     client.collect(client_work, answers);
 
-    std::vector<arith::word> c0(2 * layout.inputs * rns::words_of_poly<typename P::basis>);
+    std::vector<arith::word> c0(2 * layout.inputs * device::words_of_poly<typename P::basis>);
     where.download(requests.c0(), std::span<arith::word>(c0));
     where.wait();
     for (std::size_t t = 0; t < 2; ++t) {
@@ -80,7 +78,7 @@ void check_tokens(const Where& where, std::size_t rank, std::size_t d) {
         const auto reply = host_server.apply(request);
         for (std::size_t o = 0; o < layout.outputs; ++o) {
             CAPTURE(o);
-            const auto product = ckks::download(where, replies, t * layout.outputs + o);
+            const auto product = device::download(where, replies, t * layout.outputs + o);
             CHECK(product.c0 == reply.products[o].c0);
             CHECK(product.c1 == reply.products[o].c1);
         }
@@ -143,4 +141,4 @@ void check_tokens(const Where& where, std::size_t rank, std::size_t d) {
     CHECK(c0 == std::vector<arith::word>(c0.size()));
 }
 
-}  // namespace block_slots
+}  // namespace tests::slot_token_checks

@@ -29,7 +29,7 @@ void pipeline(benchmark::State& state) {
     const std::vector<const lora::server<params>*> groups{&server};
     lora::client<params> client;
     const auto nonce = tensafe::random::fresh_seed();
-    auto zeros = server.zeros_for(nonce, client.rerandomization_key(nonce));
+    auto zeros = server.pool(nonce, client.rerandomization_key(nonce));
     serving::host_engine<params> engine(client, groups, zeros);
     const lora::matrix h = bench::random_matrix(1, 2048, 2);
     constexpr int tokens = 50;

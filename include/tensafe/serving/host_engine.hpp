@@ -97,11 +97,11 @@ class host_engine {
                 throw parameter_error("host_engine: got a null pointer for the server of group " +
                                       std::to_string(g));
             }
-            if (zeros_ != nullptr && zeros_->subring_log_n() != servers_[g]->layout().subring_log_n()) {
+            if (zeros_ != nullptr && zeros_->subring_log_n() != servers_[g]->plan().subring_log_n()) {
                 throw parameter_error("host_engine: group " + std::to_string(g) +
                                       ": got zeros traced to degree 2^" +
                                       std::to_string(zeros_->subring_log_n()) + ", expected 2^" +
-                                      std::to_string(servers_[g]->layout().subring_log_n()));
+                                      std::to_string(servers_[g]->plan().subring_log_n()));
             }
         }
     }
@@ -112,7 +112,7 @@ class host_engine {
         encrypted_.clear();
         for (const std::size_t i : members) {
             try {
-                client_->encrypt(s.layout(), batch[i].hidden, queries_[i], overflow_margin);
+                client_->encrypt(s.plan(), batch[i].hidden, queries_[i], overflow_margin);
                 tasks_.push_back({&queries_[i].request, zeros_, &replies_[i]});
                 encrypted_.push_back(i);
             } catch (const error&) {
@@ -123,8 +123,7 @@ class host_engine {
         where_.for_each(encrypted_.size(), [&](std::size_t k, std::size_t slot) {
             const std::size_t i = encrypted_[k];
             try {
-                client_->decrypt(s.layout(), replies_[i], queries_[i].scale, reading_[slot],
-                                 batch[i].answers);
+                client_->decrypt(s.plan(), replies_[i], queries_[i], reading_[slot], batch[i].answers);
             } catch (const error&) {
                 batch[i].error = std::current_exception();
             }
@@ -155,7 +154,7 @@ class host_engine {
     rerandomization_pool* zeros_;
     detail::batch_dispatcher dispatcher_;
 
-    std::vector<lora::query<P>> queries_;
+    std::vector<typename server_type::plan_type::query_type> queries_;
     std::vector<typename server_type::reply_type> replies_;
     std::vector<task> tasks_;
     std::vector<std::size_t> encrypted_;

@@ -205,7 +205,7 @@ void check_load_of_rows(const Where& where) {
     }
 }
 
-/// Replicated states, transformed and rounded: what slot_layout::replicate and encode_slots give.
+/// Replicated states, transformed and rounded: what slot_geometry::replicate and encode_slots give.
 template <class Basis, class Real, class Where>
 void check_replicated(const Where& where, std::size_t d, int log_stride) {
     constexpr std::size_t states = 2;

@@ -147,7 +147,7 @@ void check_tokens(const Where& where, std::size_t rank, std::size_t d, Run run =
                 ckks::secret_key<P>(seed_of(static_cast<std::uint8_t>(1 + client_of[t]))),
                 generator_after(seed_of(40), drawn));
             drawn += 1 + layout.inputs();
-            const auto query = host_client.encrypt(layout, h);
+            const auto query = host_client.encrypt(sides.server.plan(), h);
             const auto request = requests.get(where, t);
             CHECK(request.seed == query.request.seed);
             CHECK(request.inputs == query.request.inputs);
@@ -161,7 +161,7 @@ void check_tokens(const Where& where, std::size_t rank, std::size_t d, Run run =
                 CHECK(of_device.outputs[o].c0 == reply.outputs[o].c0);
                 CHECK(of_device.outputs[o].c1 == reply.outputs[o].c1);
             }
-            const auto expected = host_client.decrypt(layout, reply, query);
+            const auto expected = host_client.decrypt(sides.server.plan(), reply, query);
             const std::vector<double> got(answers.begin() + static_cast<std::ptrdiff_t>(t * rank),
                                           answers.begin() + static_cast<std::ptrdiff_t>((t + 1) * rank));
             CHECK(got == expected);
@@ -255,7 +255,9 @@ void check_stale_work(const Where& where, std::size_t rank, std::size_t d, Run r
     }
     // Both sides notice that nothing came.
     lora::client<P> host_client(ckks::secret_key<P>(seed_of(1)));
-    CHECK_THROWS_AS(host_client.decrypt(layout, replies.get(where, 0), 1.0), format_error);
+    CHECK_THROWS_AS(
+        host_client.decrypt(sides.server.plan(), replies.get(where, 0), lora::query<P>{{}, {1.0}}),
+        format_error);
     sides.client.decrypt(where, replies, client_work);
     where.wait();
     std::vector<double> answers(rank);

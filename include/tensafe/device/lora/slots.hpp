@@ -19,7 +19,6 @@
 #include <tensafe/device/rns/products.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/packing/replicated_slots.hpp>
-#include <tensafe/lora/protocol/slot_server.hpp>
 #include <tensafe/random/generator.hpp>
 
 #include <algorithm>
@@ -36,15 +35,16 @@
 
 namespace tensafe::device {
 
-/// Requests of the classic layout for several tokens in the memory of a device: what slot_request holds,
+/// Requests of the classic layout for several tokens in the memory of a device: what lora::request holds,
 /// token after token.
 template <ckks::parameter_set P, class Where>
 class slot_request_batch : public batch_size {
   public:
     template <class Packing>
-    slot_request_batch(const lora::slot_layout<P, Packing>& layout, std::size_t largest)
+    slot_request_batch(const lora::layout<P, Packing, lora::reveals_adapter_rows>& layout,
+                       std::size_t largest)
         : batch_size("device::slot_request_batch", largest),
-          inputs_(layout.inputs),
+          inputs_(layout.inputs()),
           c0_(largest * inputs_, memory::uninitialized),
           seeds_(largest * inputs_) {}
 
@@ -60,7 +60,7 @@ class slot_request_batch : public batch_size {
     /// @throws shape_error if it has another shape, or there is no token t; parameter_error for another
     /// scale;
     ///         format_error if it holds anything but residues
-    void put(const Where& where, std::size_t t, const lora::slot_request<P>& r) {
+    void put(const Where& where, std::size_t t, const lora::request<P, ckks::seeded_ciphertext<P>>& r) {
         detail::throw_if<shape_error>(t >= tokens_ || r.inputs.size() != inputs_,
                                       "slot_request_batch::put: got token ", t, " of ", tokens_,
                                       ", a request of ", r.inputs.size(), " ciphertexts, expected ", inputs_);
@@ -78,11 +78,12 @@ class slot_request_batch : public batch_size {
         where.wait();
     }
 
-    /// Token t as a host's request, of hidden states of d entries with this stride.
+    /// Token t as a host's request, of hidden states of d entries, `block` in one ciphertext.
     /// @throws shape_error if there is no token t
-    lora::slot_request<P> get(const Where& where, std::size_t t, std::size_t d, std::size_t stride) const {
+    lora::request<P, ckks::seeded_ciphertext<P>> get(const Where& where, std::size_t t, std::size_t d,
+                                                     std::size_t block) const {
         check_token(t);
-        lora::slot_request<P> r{d, stride, {}};
+        lora::request<P, ckks::seeded_ciphertext<P>> r{d, block, 1, {}};
         for (std::size_t i = 0; i < inputs_; ++i) {
             random::seed seed;
             where.download(seeds_.data() + t * inputs_ + i, std::span<random::seed>(&seed, 1));
@@ -131,7 +132,7 @@ template <ckks::parameter_set P, execution Where, class Rows>
 class client<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, lora::reveals_adapter_rows> {
   public:
     using packing = lora::replicated_slots<Rows, lora::unrescaled_replies>;
-    using layout_type = lora::slot_layout<P, packing>;
+    using layout_type = lora::layout<P, packing, lora::reveals_adapter_rows>;
     using requests = slot_request_batch<P, Where>;
     using replies = ciphertexts<P, typename Where::space>;
     static constexpr int reply_limbs = packing::template reply_limbs<P>;
@@ -142,8 +143,8 @@ class client<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
 
       public:
         workspace(const client& client, std::size_t largest)
-            : workspace(client, largest, largest * client.layout_.inputs,
-                        largest * client.layout_.outputs * 2 * client.layout_.stride) {}
+            : workspace(client, largest, largest * client.layout_.inputs(),
+                        largest * client.layout_.outputs() * 2 * client.layout_.slots().stride) {}
 
         /// Sums over slots on the device: for each token and output `stride` complex numbers, after
         /// `decrypt`.
@@ -169,7 +170,7 @@ class client<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
 
     /// @param keys       of each client, number 0 on; copied to the device
     /// @param generator  to give an explicit one is for tests
-    /// @throws as slot_layout::check; parameter_error without keys, or for a stride above 32
+    /// @throws as layout::check; parameter_error without keys, or for a stride above 32
     client(const Where& where, const layout_type& layout, std::span<const ckks::secret_key<P>* const> keys,
            random::generator generator = random::generator())
         : layout_(checked(layout)),
@@ -190,10 +191,12 @@ class client<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
         work.invalidate();
         const std::size_t tokens = work.count_of(states);
         check(work, tokens);
-        work.for_each_state(states,
-                            [&](std::size_t, std::span<const float> state) { layout_.check_state(state); });
+        work.for_each_state(states, [&](std::size_t, std::span<const float> state) {
+            static_cast<void>(
+                layout_.message_scale(layout_.budget(), lora::detail::norm_of_state(state, layout_.d)));
+        });
         std::copy(states.begin(), states.end(), work.states_.host.begin());
-        work.stage(generator_, tokens, tokens * layout_.inputs, 1, nullptr);
+        work.stage(generator_, tokens, tokens * layout_.inputs(), 1, nullptr);
     }
 
     /// The same for hidden states that are on the device already, whose norms are checked there: what stage()
@@ -204,7 +207,7 @@ class client<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
         detail::throw_if<parameter_error>(
             states == nullptr, "device::client::stage_on_device: got a null pointer for the hidden states");
         check(work, tokens);
-        work.stage(generator_, tokens, tokens * layout_.inputs, 1, states);
+        work.stage(generator_, tokens, tokens * layout_.inputs(), 1, states);
     }
 
     /// Second step: enqueues encoding and encryption of what is staged. One upload, and six launches; eight
@@ -214,20 +217,21 @@ class client<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
     void encrypt(const Where& where, workspace& work, requests& to) const {
         work.check(layout_);
         to.set_tokens(work.tokens_);
-        const std::size_t messages = work.tokens_ * layout_.inputs;
+        const std::size_t messages = work.tokens_ * layout_.inputs();
         const float* const states = work.begin(where);
         where.copy(work.c1_seeds_.device, to.seeds(), messages);
         if (work.device_states_ != nullptr) {
-            const double largest = layout_.largest_norm();
+            const double largest = layout_.budget().largest_norm;
             where.launch(detail::norm_kernel{work.norms_.data(), work.status_.device, largest * largest,
                                              static_cast<std::uint32_t>(work.tokens_)},
                          grid_shape{blocks_for(work.tokens_, detail::norm_kernel::threads)});
         }
         to_coefficients<P::log_n>(
             where, slots_,
-            load_replicated<float>{
-                states, layout_.d, work.scales_.device, static_cast<std::uint32_t>(layout_.inputs),
-                static_cast<std::uint32_t>(layout_.entries_per_input()), std::countr_zero(layout_.stride)},
+            load_replicated<float>{states, layout_.d, work.scales_.device,
+                                   static_cast<std::uint32_t>(layout_.inputs()),
+                                   static_cast<std::uint32_t>(layout_.entries_per_input()),
+                                   std::countr_zero(layout_.slots().stride)},
             work.coefficients_.data(), messages, work.work_.data());
         device::encrypt<P>(where, plan_, keys_,
                            load_rounded<typename P::basis>{work.coefficients_.data(), P::degree, P::degree,
@@ -235,7 +239,7 @@ class client<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
                            messages, {work.error_seeds_.device, work.c1_seeds_.device}, to.c0(),
                            work.c1_.data(), work.encryption_);
         erase(where, work.status_.device, reinterpret_cast<std::uint8_t*>(to.c0()),
-              layout_.inputs * words_of_poly<typename P::basis> * sizeof(arith::word), work.tokens_,
+              layout_.inputs() * words_of_poly<typename P::basis> * sizeof(arith::word), work.tokens_,
               status_stale | status_not_finite);
     }
 
@@ -245,7 +249,7 @@ class client<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
     /// @throws shape_error if there are not as many replies as requests; parameter_error for another scale
     void decrypt(const Where& where, const replies& from, workspace& work, bool download = true) const {
         work.check(layout_);
-        const std::size_t outputs = work.tokens_ * layout_.outputs;
+        const std::size_t outputs = work.tokens_ * layout_.outputs();
         detail::throw_if<shape_error>(from.count() < outputs, "device::client::decrypt: got ", from.count(),
                                       " ciphertexts, expected ", outputs);
         detail::throw_if<parameter_error>(from.scale != packing::template reply_scale<P>,
@@ -255,7 +259,7 @@ class client<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
                                    work.sums_.data());
         decode_trace(where, fold_, work.sums_.data(), from.scale, work.answers_.device, outputs);
         if (download) {
-            work.results_.download_until(where, work.answers_, outputs * 2 * layout_.stride);
+            work.results_.download_until(where, work.answers_, outputs * 2 * layout_.slots().stride);
         }
     }
 
@@ -270,11 +274,12 @@ class client<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
         work.check_room(answers.size());
         std::fill(answers.begin(), answers.end(), std::numeric_limits<double>::quiet_NaN());
         for (std::size_t t = 0; t < work.tokens_; ++t) {
-            for (std::size_t o = 0; work.status_.host[t] == 0 && o < layout_.outputs; ++o) {
+            for (std::size_t o = 0; work.status_.host[t] == 0 && o < layout_.outputs(); ++o) {
                 // The standard lets pairs of reals be read as an array of std::complex.
                 const auto* const sums = reinterpret_cast<const std::complex<double>*>(
-                    work.answers_.host.data() + (t * layout_.outputs + o) * 2 * layout_.stride);
-                layout_.collect(o, {sums, layout_.stride}, answers.subspan(t * layout_.rank, layout_.rank));
+                    work.answers_.host.data() + (t * layout_.outputs() + o) * 2 * layout_.slots().stride);
+                layout_.slots().collect(o, {sums, layout_.slots().stride},
+                                        answers.subspan(t * layout_.rank, layout_.rank));
             }
         }
         work.report();
@@ -284,13 +289,13 @@ class client<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
     static const layout_type& checked(const layout_type& layout) {
         layout.check();
         detail::throw_if<parameter_error>(
-            !(layout.largest_norm() * P::scale <
+            !(layout.budget().largest_norm * P::scale <
               tensafe::detail::power_of_two(magnitude_bits<typename P::basis>)),
             "device::client: hidden states may be longer than the device can encode; use rows of a "
             "larger "
             "norm");
         detail::throw_if<parameter_error>(layout.subring_log_n() > most_subring_log_n,
-                                          "device::client: got a stride of ", layout.stride,
+                                          "device::client: got a stride of ", layout.slots().stride,
                                           ", expected at most 32: rows of more entries, or fewer rows");
         return layout;
     }
@@ -316,7 +321,7 @@ template <ckks::parameter_set P, execution Where, class Rows>
 class server<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, lora::reveals_adapter_rows> {
   public:
     using packing = lora::replicated_slots<Rows, lora::unrescaled_replies>;
-    using layout_type = lora::slot_layout<P, packing>;
+    using layout_type = lora::layout<P, packing, lora::reveals_adapter_rows>;
     using requests = slot_request_batch<P, Where>;
     using replies = ciphertexts<P, typename Where::space>;
 
@@ -324,7 +329,7 @@ class server<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
     class workspace {
       public:
         workspace(const server& server, std::size_t largest)
-            : c1_(largest * server.layout_.inputs, memory::uninitialized) {}
+            : c1_(largest * server.layout_.inputs(), memory::uninitialized) {}
 
       private:
         friend class server;
@@ -334,15 +339,12 @@ class server<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
     /// Packs A (rank x d) on the host, once, and copies it to the device.
     /// @throws as lora::server
     server(const Where& where, const lora::matrix& a)
-        : layout_(layout_type::of(a.rows, a.columns, lora::detail::largest_row_norm(a))),
-          weights_(layout_.outputs * layout_.inputs, memory::uninitialized) {
-        memory::secret_buffer<std::complex<double>> slots(P::slots);
-        for (std::size_t o = 0; o < layout_.outputs; ++o) {
-            for (std::size_t i = 0; i < layout_.inputs; ++i) {
-                layout_.fill(a, o, i, slots.span());
-                const auto weights =
-                    ckks::forward(ckks::encode_slots<P>(slots.span(), packing::template weight_scale<P>()));
-                upload(where, weights.value, weights_, o * layout_.inputs + i);
+        : layout_(layout_type::of(a.rows, a.columns, lora::detail::public_row_norm(a))),
+          weights_(layout_.outputs() * layout_.inputs(), memory::uninitialized) {
+        for (std::size_t o = 0; o < layout_.outputs(); ++o) {
+            for (std::size_t i = 0; i < layout_.inputs(); ++i) {
+                const auto weights = ckks::forward(layout_.encode_weights(a, layout_.budget(), o, i));
+                upload(where, weights.value, weights_, o * layout_.inputs() + i);
                 where.wait();
             }
         }
@@ -355,20 +357,20 @@ class server<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
 
     /// Room for the replies to a batch of so many tokens.
     replies replies_for(std::size_t tokens) const {
-        return replies(tokens * layout_.outputs, packing::template reply_scale<P>);
+        return replies(tokens * layout_.outputs(), packing::template reply_scale<P>);
     }
 
     /// Enqueues the answers to a batch: two launches.
     /// @throws shape_error unless there is room for the replies, and the requests are of this layout and fit
     ///         the workspace
     void apply(const Where& where, const requests& from, workspace& work, replies& to) const {
-        const std::size_t messages = from.tokens() * layout_.inputs;
-        detail::throw_if<shape_error>(from.inputs() != layout_.inputs || messages > work.c1_.count() ||
-                                          to.count() != from.tokens() * layout_.outputs,
+        const std::size_t messages = from.tokens() * layout_.inputs();
+        detail::throw_if<shape_error>(from.inputs() != layout_.inputs() || messages > work.c1_.count() ||
+                                          to.count() != from.tokens() * layout_.outputs(),
                                       "device::server::apply: got ", from.tokens(), " requests of ",
                                       from.inputs(), " ciphertexts and room for ", to.count(),
-                                      " replies, expected up to ", work.c1_.count() / layout_.inputs,
-                                      " requests of ", layout_.inputs, ", and ", layout_.outputs,
+                                      " replies, expected up to ", work.c1_.count() / layout_.inputs(),
+                                      " requests of ", layout_.inputs(), ", and ", layout_.outputs(),
                                       " replies for each");
         const draw_group uniform =
             uniform_polynomials<typename P::basis>(from.seeds(), 1, messages, work.c1_.data());
@@ -381,8 +383,8 @@ class server<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
         products.c0_sums = to.c0();
         products.c1_out = to.c1();
         products.tokens = static_cast<std::uint32_t>(from.tokens());
-        products.inputs = static_cast<std::uint32_t>(layout_.inputs);
-        products.outputs = static_cast<std::uint32_t>(layout_.outputs);
+        products.inputs = static_cast<std::uint32_t>(layout_.inputs());
+        products.outputs = static_cast<std::uint32_t>(layout_.outputs());
         products.blocks = static_cast<std::uint32_t>(P::degree);
         multiply<typename P::basis>(where, products);
     }

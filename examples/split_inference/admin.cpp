@@ -169,7 +169,7 @@ http_response admin::list() const {
     json body;
     body["adapters"] = json::array();
     auto sessions = of_.sessions().count_by_version();
-    for (const shelf_entry& each : of_.adapters().entries()) {
+    for (const store_entry& each : of_.adapters().entries()) {
         body["adapters"].push_back({{"name", each.name},
                                     {"version", each.version},
                                     {"state", each.state},
@@ -218,15 +218,15 @@ std::filesystem::path admin::folder_below_root(const std::string& directory) con
 }
 
 http_response admin::begin_load(const std::string& name, const std::string& body) {
-    const json wanted = tensafe::io::parse_strict_json(body, "body", 8);
-    if (!wanted.is_object() || wanted.size() != 1 || !wanted.contains("directory") ||
-        !wanted["directory"].is_string()) {
+    const json asked = tensafe::io::parse_strict_json(body, "body", 8);
+    if (!asked.is_object() || asked.size() != 1 || !asked.contains("directory") ||
+        !asked["directory"].is_string()) {
         return problem(400, "expected {\"directory\": \"...\"}");
     }
     if (of_.draining()) {
         return problem(503, "this server stops");
     }
-    const std::string directory = wanted["directory"].get<std::string>();
+    const std::string directory = asked["directory"].get<std::string>();
     static_cast<void>(folder_below_root(directory));  // said at once
     const std::lock_guard lock(mutex_);
     if (const auto known = loads_.find(name); known != loads_.end() && known->second.is_pending()) {

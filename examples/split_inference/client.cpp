@@ -102,9 +102,9 @@ double worst_error(const lora::matrix& expected, std::span<const double> deltas,
     double worst = 0;
     for (std::size_t r = 0; r < expected.rows; ++r) {
         const auto row = expected.row(r);
-        const std::vector<double> wanted(row.begin(), row.end());
+        const std::vector<double> plain(row.begin(), row.end());
         worst = std::max(
-            worst, tensafe::ckks::measure_precision(wanted, deltas.subspan(r * d_out, d_out)).relative_error);
+            worst, tensafe::ckks::measure_precision(plain, deltas.subspan(r * d_out, d_out)).relative_error);
     }
     return worst;
 }

@@ -104,8 +104,8 @@ std::optional<std::uint64_t> take_number(std::string_view& text) {
     return value;
 }
 
-bool take(std::string_view& text, char wanted) {
-    const bool is_it = !text.empty() && text.front() == wanted;
+bool take(std::string_view& text, char expected) {
+    const bool is_it = !text.empty() && text.front() == expected;
     text.remove_prefix(is_it ? 1 : 0);
     return is_it;
 }

@@ -202,10 +202,10 @@ void remote_model::refuse(const refusal& said) const {
 }
 
 /// @param expected  for people
-template <class Wanted>
-Wanted remote_model::receive_one(const char* wanted) {
+template <class Expected>
+Expected remote_model::receive_one(const char* expected) {
     control_message got = receive_control();
-    if (auto* const found = std::get_if<Wanted>(&got)) {
+    if (auto* const found = std::get_if<Expected>(&got)) {
         return std::move(*found);
     }
     if (const auto* const said = std::get_if<refusal>(&got)) {
@@ -214,7 +214,7 @@ Wanted remote_model::receive_one(const char* wanted) {
     if (std::holds_alternative<draining>(got)) {
         throw connection_lost("remote_model: the server is going away");
     }
-    throw format_error(std::string("remote_model: got ") + name_of(got) + ", expected " + wanted);
+    throw format_error(std::string("remote_model: got ") + name_of(got) + ", expected " + expected);
 }
 
 std::vector<std::uint8_t> remote_model::receive_message(carried_message::kind what) {

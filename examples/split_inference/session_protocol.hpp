@@ -18,16 +18,17 @@
 
 namespace split {
 
-/// What the server says on one connection: a state machine without a socket. Every error that a peer can
-/// cause is an answer to it; nothing is thrown but what no peer can cause (memory).
-class conversation final : public net::websocket_handler {
+/// The server's side of the protocol on one connection: a state machine without a socket, which opens or
+/// resumes a session and answers its requests; what the session keeps is in session.hpp. Every error that a
+/// peer can cause is an answer to it; nothing is thrown but what no peer can cause (memory).
+class session_protocol final : public net::websocket_handler {
   public:
-    conversation(service& of, std::string address, std::shared_ptr<net::connection_control> control,
-                 std::uint64_t number);
+    session_protocol(service& of, std::string address, std::shared_ptr<net::connection_control> control,
+                     std::uint64_t number);
     /// The session, if it is not over, waits for its client.
-    ~conversation() override;
-    conversation(const conversation&) = delete;
-    conversation& operator=(const conversation&) = delete;
+    ~session_protocol() override;
+    session_protocol(const session_protocol&) = delete;
+    session_protocol& operator=(const session_protocol&) = delete;
 
     void start(net::answer& to) override;
     void on_text(std::string_view text, net::answer& to) override;

@@ -1,4 +1,4 @@
-#include "model_shelf.hpp"
+#include "model_store.hpp"
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/model/model_client.hpp>
@@ -107,10 +107,10 @@ thread_memory& memory_of_this_thread() {
     return memory;
 }
 
-class one_session final : public session_work {
+class evaluator_of_session final : public session_evaluator {
   public:
-    one_session(std::shared_ptr<const one_version> of, const tensafe::random::seed& nonce,
-                std::span<const std::uint8_t> rerandomization_key)
+    evaluator_of_session(std::shared_ptr<const one_version> of, const tensafe::random::seed& nonce,
+                         std::span<const std::uint8_t> rerandomization_key)
         : model_(std::move(of)),
           session_(nonce,
                    wire::read_rerandomization_key<params, lora::request_level<params>>(rerandomization_key)) {
@@ -129,7 +129,7 @@ class one_session final : public session_work {
         return serving::usage_of(memory.request, memory.reply, layout);
     }
 
-    bool make_zero(std::size_t most) override {
+    bool fill_pool(std::size_t most) override {
         const auto& layout = model_->packed().decode(next_group_.load(std::memory_order_relaxed)).layout();
         auto& pool = session_.zeros(layout.subring_log_n());
         const std::size_t stored = pool.size();
@@ -140,7 +140,7 @@ class one_session final : public session_work {
         return true;
     }
 
-    std::size_t zeros_stored() const override {
+    std::size_t pool_size() const override {
         // Every group of one packing traces to the same degree.
         return session_.zeros(model_->packed().decode(0).layout().subring_log_n()).size();
     }
@@ -154,16 +154,16 @@ class one_session final : public session_work {
 
 }  // namespace
 
-struct model_shelf::state {
+struct model_store::state {
     serving::registry<model_type> adapters{serving::pack_with<model_type>()};
     std::mutex mutex;  // an unload takes it for both, so that what is current is in the registry
     std::map<std::string, std::shared_ptr<const one_version>, std::less<>> current;
 };
 
-model_shelf::model_shelf() : state_(std::make_unique<state>()) {}
-model_shelf::~model_shelf() = default;
+model_store::model_store() : state_(std::make_unique<state>()) {}
+model_store::~model_store() = default;
 
-std::uint64_t model_shelf::load(const std::string& name, const std::function<lora::adapter()>& from,
+std::uint64_t model_store::load(const std::string& name, const std::function<lora::adapter()>& from,
                                 const lora::pack_progress& progress) {
     const std::uint64_t version = state_->adapters.load(name, from, progress);
     handle now = state_->adapters.find(name);
@@ -179,7 +179,7 @@ std::uint64_t model_shelf::load(const std::string& name, const std::function<lor
     return version;
 }
 
-bool model_shelf::unload(std::string_view name) {
+bool model_store::unload(std::string_view name) {
     std::shared_ptr<const one_version> dropped;
     const std::lock_guard lock(state_->mutex);
     try {
@@ -194,15 +194,15 @@ bool model_shelf::unload(std::string_view name) {
     return true;
 }
 
-std::shared_ptr<const served_model> model_shelf::find(std::string_view name) const {
+std::shared_ptr<const served_model> model_store::find(std::string_view name) const {
     const std::lock_guard lock(state_->mutex);
     const auto found = state_->current.find(name);
     return found == state_->current.end() ? nullptr : found->second;
 }
 
-std::vector<shelf_entry> model_shelf::entries() const {
+std::vector<store_entry> model_store::entries() const {
     const auto known = state_->adapters.status().entries;
-    std::vector<shelf_entry> result;
+    std::vector<store_entry> result;
     const std::lock_guard lock(state_->mutex);
     for (const auto& each : known) {
         // What was packed just now, but has no messages yet, cannot be found.
@@ -214,12 +214,12 @@ std::vector<shelf_entry> model_shelf::entries() const {
     return result;
 }
 
-std::unique_ptr<session_work> open_session(std::shared_ptr<const served_model> model,
-                                           const tensafe::random::seed& nonce,
-                                           std::span<const std::uint8_t> rerandomization_key) {
+std::unique_ptr<session_evaluator> make_evaluator(std::shared_ptr<const served_model> model,
+                                                  const tensafe::random::seed& nonce,
+                                                  std::span<const std::uint8_t> rerandomization_key) {
     // There is no other kind of served_model.
-    return std::make_unique<one_session>(std::static_pointer_cast<const one_version>(std::move(model)), nonce,
-                                         rerandomization_key);
+    return std::make_unique<evaluator_of_session>(
+        std::static_pointer_cast<const one_version>(std::move(model)), nonce, rerandomization_key);
 }
 
 std::uint64_t parameter_set_id() noexcept {

@@ -1,4 +1,4 @@
-#include "conversation.hpp"
+#include "session_protocol.hpp"
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/io/message.hpp>
@@ -28,6 +28,16 @@ struct refused {
     std::optional<std::uint64_t> retry_after_ms = std::nullopt;
 };
 
+/// Called at the end of a scope, whatever ends it.
+template <class Call>
+struct at_end {
+    explicit at_end(Call c) : call(std::move(c)) {}
+    at_end(const at_end&) = delete;
+    at_end& operator=(const at_end&) = delete;
+    ~at_end() { call(); }
+    Call call;
+};
+
 /// A challenge names as many adapters as stay far below the longest text.
 constexpr std::size_t longest_list = 12 * 1024;
 
@@ -35,10 +45,10 @@ std::string busy_text(const char* what, std::chrono::milliseconds wait) {
     return std::string(what) + ": too many; come again in " + std::to_string(wait.count()) + " ms";
 }
 
-void check_message(const wire::header& header, wire::kind wanted) {
-    if (header.what != wanted) {
+void check_message(const wire::header& header, wire::kind expected) {
+    if (header.what != expected) {
         throw refused{error_code::malformed, "message: got a " + std::string(wire::name(header.what)) +
-                                                 ", expected a " + std::string(wire::name(wanted))};
+                                                 ", expected a " + std::string(wire::name(expected))};
     }
     if (header.set != parameter_set_id()) {
         throw refused{error_code::parameter_mismatch,
@@ -48,8 +58,8 @@ void check_message(const wire::header& header, wire::kind wanted) {
 
 }  // namespace
 
-conversation::conversation(service& of, std::string address, std::shared_ptr<net::connection_control> control,
-                           std::uint64_t number)
+session_protocol::session_protocol(service& of, std::string address,
+                                   std::shared_ptr<net::connection_control> control, std::uint64_t number)
     : of_(of),
       address_(std::move(address)),
       control_(std::move(control)),
@@ -58,7 +68,7 @@ conversation::conversation(service& of, std::string address, std::shared_ptr<net
     of_.counters_.connected();
 }
 
-conversation::~conversation() {
+session_protocol::~session_protocol() {
     of_.counters_.disconnected();
     if (session_) {
         of_.sessions_.lose(*session_, number_, of_.options_.now());
@@ -67,7 +77,7 @@ conversation::~conversation() {
 
 /// Whatever goes wrong in a step becomes an answer.
 template <class Step>
-void conversation::guarded(net::answer& to, Step step) noexcept {
+void session_protocol::guarded(net::answer& to, Step step) noexcept {
     try {
         request_.reset();
         refusal why;
@@ -98,7 +108,7 @@ void conversation::guarded(net::answer& to, Step step) noexcept {
     }
 }
 
-void conversation::refuse(const refusal& r, net::answer& to) {
+void session_protocol::refuse(const refusal& r, net::answer& to) {
     to.clear();
     to.add_text(to_text(r));
     of_.counters_.refused(r.code);
@@ -120,12 +130,12 @@ void conversation::refuse(const refusal& r, net::answer& to) {
     }
 }
 
-void conversation::leave(net::answer& to, const char* reason) {
+void session_protocol::leave(net::answer& to, const char* reason) {
     stage_ = stage::over;
     to.close(net::close_policy, reason);
 }
 
-void conversation::start(net::answer& to) {
+void session_protocol::start(net::answer& to) {
     guarded(to, [&] {
         if (of_.draining()) {
             throw refused{error_code::draining, "this server stops: try another one"};
@@ -134,7 +144,7 @@ void conversation::start(net::answer& to) {
         c.nonce = nonce_;
         c.parameters = parameter_set_name();
         std::size_t listed = 0;
-        for (const shelf_entry& each : of_.adapters_.entries()) {
+        for (const store_entry& each : of_.adapters_.entries()) {
             listed += 2 * each.name.size() + 64;
             if (listed > longest_list) {
                 break;  // an adapter that is not listed can be asked for all the same
@@ -145,7 +155,7 @@ void conversation::start(net::answer& to) {
     });
 }
 
-void conversation::on_text(std::string_view text, net::answer& to) {
+void session_protocol::on_text(std::string_view text, net::answer& to) {
     guarded(to, [&] {
         hear(parse_control(text, stage_ == stage::open ? of_.options_.allowed.largest_message
                                                        : rerandomization_key_bytes()),
@@ -153,32 +163,23 @@ void conversation::on_text(std::string_view text, net::answer& to) {
     });
 }
 
-void conversation::on_binary(std::span<const std::uint8_t> bytes, net::answer& to) {
+void session_protocol::on_binary(std::span<const std::uint8_t> bytes, net::answer& to) {
     guarded(to, [&] {
-        switch (stage_) {
-            case stage::new_client:
-                throw refused{error_code::malformed, "got a binary frame, expected hello or resume first"};
-            case stage::rerandomization_key:
-                if (hello_->frames == frame_form::json) {
-                    throw refused{error_code::malformed,
-                                  "got a binary frame, expected {\"type\":\"rerandomization_key\", ...}"};
-                }
-                take_rerandomization_key(bytes, to);
-                return;
-            case stage::open:
-                if (session_->frames == frame_form::json) {
-                    throw refused{error_code::malformed,
-                                  "got a binary frame, expected {\"type\":\"request\", ...}"};
-                }
-                answer_request(bytes, to);
-                return;
-            case stage::over:
-                throw refused{error_code::malformed, "this connection has no session any more"};
+        if (stage_ == stage::new_client || stage_ == stage::over) {
+            throw refused{error_code::malformed, stage_ == stage::over
+                                                     ? "this connection has no session any more"
+                                                     : "got a binary frame, expected hello or resume first"};
         }
+        const bool is_key = stage_ == stage::rerandomization_key;
+        if ((is_key ? hello_->frames : session_->frames) == frame_form::json) {
+            throw refused{error_code::malformed, std::string("got a binary frame, expected {\"type\":\"") +
+                                                     (is_key ? "zero_key" : "request") + "\", ...}"};
+        }
+        is_key ? take_rerandomization_key(bytes, to) : answer_request(bytes, to);
     });
 }
 
-void conversation::hear(control_message heard, net::answer& to) {
+void session_protocol::hear(control_message heard, net::answer& to) {
     if (auto* const said = std::get_if<hello>(&heard); said != nullptr && stage_ == stage::new_client) {
         greet(std::move(*said));
     } else if (const auto* const old = std::get_if<resume>(&heard);
@@ -217,7 +218,7 @@ void conversation::hear(control_message heard, net::answer& to) {
     }
 }
 
-void conversation::limit_handshakes() const {
+void session_protocol::limit_handshakes() const {
     if (of_.draining()) {
         throw refused{error_code::draining, "this server stops: try another one"};
     }
@@ -228,7 +229,7 @@ void conversation::limit_handshakes() const {
     }
 }
 
-void conversation::greet(hello heard) {
+void session_protocol::greet(hello heard) {
     limit_handshakes();
     if (heard.set != parameter_set_id()) {
         throw refused{error_code::parameter_mismatch,
@@ -251,7 +252,7 @@ void conversation::greet(hello heard) {
     stage_ = stage::rerandomization_key;
 }
 
-void conversation::check_client(std::span<const std::uint8_t> rerandomization_key) const {
+void session_protocol::check_client(std::span<const std::uint8_t> rerandomization_key) const {
     const std::vector<std::byte> text =
         text_to_sign(of_.options_.certificate, nonce_, hello_->set, rerandomization_key, hello_->adapter);
     bool fits = false;
@@ -269,7 +270,7 @@ void conversation::check_client(std::span<const std::uint8_t> rerandomization_ke
     }
 }
 
-void conversation::take_rerandomization_key(std::span<const std::uint8_t> message, net::answer& to) {
+void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> message, net::answer& to) {
     if (message.size() > rerandomization_key_bytes()) {
         throw refused{error_code::too_large, "re-randomization key: got " + std::to_string(message.size()) +
                                                  " bytes, expected at most " +
@@ -280,15 +281,15 @@ void conversation::take_rerandomization_key(std::span<const std::uint8_t> messag
     if (of_.draining()) {
         throw refused{error_code::draining, "this server stops: try another one"};
     }
-    std::shared_ptr<session_work> work;
+    session made;
+    made.client = tensafe::keystore::hex(hello_->client);
+    made.frames = hello_->frames;
     try {
-        work = open_session(model_, nonce_, message);
+        made.evaluator = make_evaluator(model_, nonce_, message);
     } catch (const tensafe::parameter_error& e) {
         throw refused{error_code::not_authorised, e.what()};  // the set is right: it is another nonce's
     }
-    const auto opened =
-        of_.sessions_.open({{}, tensafe::keystore::hex(hello_->client), hello_->frames, std::move(work)},
-                           number_, control_, of_.options_.now());
+    const auto opened = of_.sessions_.open(std::move(made), number_, control_, of_.options_.now());
     if (!opened) {
         throw refused{error_code::rate_limit,
                       "hello: this client has as many sessions as it may have, or the server", 1'000};
@@ -297,7 +298,7 @@ void conversation::take_rerandomization_key(std::span<const std::uint8_t> messag
     welcome_client(*opened, to);
 }
 
-void conversation::welcome_client(const session_table::opened& opened, net::answer& to) {
+void session_protocol::welcome_client(const session_table::opened& opened, net::answer& to) {
     session_ = opened.of;
     const bool held = hello_->held;
     to.add_text(to_text(welcome{tensafe::keystore::from_hex<16>(session_->id), opened.token, model_->name(),
@@ -317,7 +318,7 @@ void conversation::welcome_client(const session_table::opened& opened, net::answ
                           {"version", model_->version()}});
 }
 
-void conversation::resume_session(const resume& heard, net::answer& to) {
+void session_protocol::resume_session(const resume& heard, net::answer& to) {
     limit_handshakes();
     const auto opened =
         of_.sessions_.resume(heard.session, heard.token, number_, control_, of_.options_.now());
@@ -327,7 +328,7 @@ void conversation::resume_session(const resume& heard, net::answer& to) {
     }
     session_ = opened->of;
     // The model of the session lives as long as the session does.
-    model_ = std::shared_ptr<const served_model>(session_->work, &session_->work->model());
+    model_ = std::shared_ptr<const served_model>(session_->evaluator, &session_->evaluator->model());
     stage_ = stage::open;
     of_.counters_.session_resumed();
     to.add_text(to_text(
@@ -338,7 +339,7 @@ void conversation::resume_session(const resume& heard, net::answer& to) {
                           {"client", prefix_of(session_->client)}});
 }
 
-std::optional<std::uint64_t> conversation::queries_left() const {
+std::optional<std::uint64_t> session_protocol::queries_left() const {
     const auto limit = of_.options_.allowed.queries_for(model_->shortest_state());
     if (!limit) {
         return std::nullopt;
@@ -347,24 +348,24 @@ std::optional<std::uint64_t> conversation::queries_left() const {
     return used < *limit ? *limit - used : 0;
 }
 
-void conversation::lost_session() {
+void session_protocol::lost_session() {
     stage_ = stage::over;
     throw refused{error_code::resume_failed, "this connection does not have the session any more"};
 }
 
 /// Another connection may have resumed the session, or the client may be forgotten.
-void conversation::check_held() {
+void session_protocol::check_held() {
     if (!of_.sessions_.holds(*session_, number_)) {
         lost_session();
     }
 }
 
 /// A client that was forgotten stays forgotten.
-void conversation::record(const tensafe::serving::usage& used) const {
+void session_protocol::record(const tensafe::serving::usage& used) const {
     of_.sessions_.while_open(*session_, [&] { of_.used_.record(model_->name(), session_->client, used); });
 }
 
-void conversation::check_number(session_table::number_state state, std::uint64_t number) {
+void session_protocol::check_number(session_table::number_state state, std::uint64_t number) {
     switch (state) {
         case session_table::number_state::fresh:
             return;
@@ -378,7 +379,7 @@ void conversation::check_number(session_table::number_state state, std::uint64_t
     }
 }
 
-void conversation::answer_request(std::span<const std::uint8_t> message, net::answer& to) {
+void session_protocol::answer_request(std::span<const std::uint8_t> message, net::answer& to) {
     if (message.size() > of_.options_.allowed.largest_message) {
         throw refused{error_code::too_large, "request: got " + std::to_string(message.size()) +
                                                  " bytes, expected at most " +
@@ -404,8 +405,8 @@ void conversation::answer_request(std::span<const std::uint8_t> message, net::an
     }
 }
 
-void conversation::compute(const wire::header& header, std::span<const std::uint8_t> message,
-                           net::answer& to) {
+void session_protocol::compute(const wire::header& header, std::span<const std::uint8_t> message,
+                               net::answer& to) {
     if (header.group >= model_->groups()) {
         throw refused{error_code::malformed, "request: got group " + std::to_string(header.group) +
                                                  ", expected one of the " + std::to_string(model_->groups()) +
@@ -423,64 +424,53 @@ void conversation::compute(const wire::header& header, std::span<const std::uint
             of_.options_.to.line(log_level::error, "usage_full", {{"connection", number_}});
             throw refused{error_code::query_limit, "request: this server counts no more clients"};
     }
-    struct give_back {
-        query_counts* from;
-        const session& of;
-        const served_model& model;
-        std::size_t group;
-        ~give_back() {
-            if (from != nullptr) {
-                from->take_back(of.client, model.name(), group);
-            }
+    bool is_answered = false;
+    ++of_.busy_;
+    const at_end done([&] {
+        --of_.busy_;
+        if (!is_answered) {
+            of_.counts_.take_back(session_->client, model_->name(), header.group);
         }
-    } count{&of_.counts_, *session_, *model_, header.group};
-    struct busy {
-        std::atomic<std::size_t>& now;
-        explicit busy(std::atomic<std::size_t>& n) : now(n) { ++now; }
-        ~busy() { --now; }
-        busy(const busy&) = delete;
-        busy& operator=(const busy&) = delete;
-    } const running(of_.busy_);
-
+    });
     check_number(of_.sessions_.accept(*session_, number_, header.number), header.number);
-    const std::size_t zeros_before = session_->work->zeros_stored();
+    const std::size_t pool_before = session_->evaluator->pool_size();
     const auto began = std::chrono::steady_clock::now();
     tensafe::serving::usage used;
     if (session_->frames == frame_form::json) {
-        used = session_->work->answer(message, header, reply_);
+        used = session_->evaluator->answer(message, header, reply_);
         to.add_text(json_reply_text(header.number, header.group, reply_));
     } else {
-        used = session_->work->answer(message, header, to.add(false).bytes);
+        used = session_->evaluator->answer(message, header, to.add(false).bytes);
     }
-    count.from = nullptr;
+    is_answered = true;
     of_.counters_.answered(std::chrono::steady_clock::now() - began);
-    const std::size_t zeros_now = session_->work->zeros_stored();
-    of_.zeros_taken(zeros_before > zeros_now ? zeros_before - zeros_now : 0);
+    const std::size_t pool_now = session_->evaluator->pool_size();
+    of_.pool_taken(pool_before > pool_now ? pool_before - pool_now : 0);
     record(used);
 }
 
-void conversation::on_drain(net::answer& to) {
+void session_protocol::on_drain(net::answer& to) {
     stage_ = stage::over;
     to.add_text(to_text(draining{}));
     to.close(net::close_going_away, "draining");
 }
 
-bool conversation::idle() {
+bool session_protocol::idle() {
     // What is made now is not made while a client waits; while anybody waits, it would be.
     if (stage_ != stage::open || of_.busy_ > 0 || of_.draining() ||
-        of_.zeros_ahead_ >= of_.options_.allowed.zeros) {
+        of_.pooled_ >= of_.options_.allowed.pooled) {
         return false;
     }
     try {
-        const bool made = session_->work->make_zero(of_.options_.allowed.zeros_of_session);
-        of_.zeros_ahead_ += made ? 1 : 0;
+        const bool made = session_->evaluator->fill_pool(of_.options_.allowed.pool_of_session);
+        of_.pooled_ += made ? 1 : 0;
         return made;
     } catch (const std::exception&) {
         return false;  // it is made, or fails, when it is needed
     }
 }
 
-std::size_t conversation::largest_frame() const {
+std::size_t session_protocol::largest_frame() const {
     std::size_t message = 0;
     frame_form frames = frame_form::binary;
     if (stage_ == stage::rerandomization_key) {

@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <span>
@@ -42,11 +41,11 @@ class served_model {
     virtual shared_message held_text() const = 0;
 };
 
-/// What is kept for one session: its re-randomization key, and the encryptions of zero made ahead.
-/// Thread-safe.
-class session_work {
+/// Answers the requests of one session: holds its version of the adapter, its re-randomization key and the
+/// encryptions of zero made ahead. Thread-safe.
+class session_evaluator {
   public:
-    virtual ~session_work() = default;
+    virtual ~session_evaluator() = default;
 
     /// Answers a request in the working memory of the calling thread.
     /// @param message  its bytes
@@ -58,12 +57,12 @@ class session_work {
                                            std::vector<std::uint8_t>& to) = 0;
     /// Makes one encryption of zero for the group that probably comes next, if it has fewer than it needs
     /// and fewer than `most` are stored. Whether one was made.
-    virtual bool make_zero(std::size_t most) = 0;
-    virtual std::size_t zeros_stored() const = 0;
+    virtual bool fill_pool(std::size_t most) = 0;
+    virtual std::size_t pool_size() const = 0;
     virtual const served_model& model() const noexcept = 0;
 };
 
-struct shelf_entry {
+struct store_entry {
     std::string name;
     std::uint64_t version = 0;
     std::string state;
@@ -72,12 +71,12 @@ struct shelf_entry {
 };
 
 /// The adapters that are served. Thread-safe.
-class model_shelf {
+class model_store {
   public:
-    model_shelf();
-    ~model_shelf();
-    model_shelf(const model_shelf&) = delete;
-    model_shelf& operator=(const model_shelf&) = delete;
+    model_store();
+    ~model_store();
+    model_store(const model_store&) = delete;
+    model_store& operator=(const model_store&) = delete;
 
     /// Loads and packs on the calling thread, and makes the messages; later find gives the new version. Until
     /// then, and if this throws, the old one.
@@ -89,7 +88,7 @@ class model_shelf {
     bool unload(std::string_view name);
     /// Null if there is none.
     std::shared_ptr<const served_model> find(std::string_view name) const;
-    std::vector<shelf_entry> entries() const;
+    std::vector<store_entry> entries() const;
 
   private:
     struct state;
@@ -99,9 +98,9 @@ class model_shelf {
 /// @param nonce     drawn by this server for the connection
 /// @param rerandomization_key  the client's message, checked already as far as tensafe::wire::header goes
 /// @throws tensafe::parameter_error for another parameter set or nonce; format_error if it is malformed
-std::unique_ptr<session_work> open_session(std::shared_ptr<const served_model> model,
-                                           const tensafe::random::seed& nonce,
-                                           std::span<const std::uint8_t> rerandomization_key);
+std::unique_ptr<session_evaluator> make_evaluator(std::shared_ptr<const served_model> model,
+                                                  const tensafe::random::seed& nonce,
+                                                  std::span<const std::uint8_t> rerandomization_key);
 
 /// Of the parameter set that this server computes with, for messages to people and for checks.
 std::uint64_t parameter_set_id() noexcept;

@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <mutex>
 #include <new>
 #include <random>
 #include <stdexcept>
@@ -357,7 +356,7 @@ TEST_CASE("registry: readers go on while a replacement is being packed, and see 
     gate closed;
     shop.before = [&](float) { closed.pass(); };
     std::thread administrator([&] { adapters.load("a", from(2)); });
-    closed.wait_until_somebody_is_there();
+    REQUIRE(closed.wait_until_somebody_is_there());
     CHECK(number_of(adapters.find("a")) == 1);  // although both do not fit the budget
     CHECK(adapters.status().bytes_packed == 100);
     CHECK(adapters.names().size() == 1);
@@ -378,7 +377,7 @@ TEST_CASE("registry: threads that find one evicted adapter share one packing") {
     for (float& each : got) {
         readers.emplace_back([&] { each = adapters.at("a").share()->number; });
     }
-    closed.wait_until_somebody_is_there();
+    REQUIRE(closed.wait_until_somebody_is_there());
     closed.open();
     for (auto& thread : readers) {
         thread.join();
@@ -422,7 +421,7 @@ TEST_CASE("registry: of two loads of one name the one that finishes last stays")
     std::uint64_t first = 0;
     std::uint64_t second = 0;
     std::thread slow([&] { first = adapters.load("a", from(1)); });
-    closed.wait_until_somebody_is_there();
+    REQUIRE(closed.wait_until_somebody_is_there());
     std::thread next([&] { second = adapters.load("a", from(2)); });
     closed.open();
     slow.join();

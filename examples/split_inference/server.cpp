@@ -2,10 +2,10 @@
 // docs/split-inference.md
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/io/file.hpp>
-#include <tensafe/io/message.hpp>
 #include <tensafe/io/peft.hpp>
-#include <tensafe/keystore/hex.hpp>
+#include <tensafe/keystore/sha256.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -113,7 +113,7 @@ void add_options(CLI::App& app, arguments& a) {
 std::pair<std::string, std::string> split_at(const std::string& text, char at, const char* wanted) {
     const std::size_t place = text.rfind(at);
     if (place == text.npos || place == 0 || place + 1 == text.size()) {
-        throw tensafe::parameter_error("got " + tensafe::io::quote(text) + ", expected " + wanted);
+        throw tensafe::parameter_error("got " + tensafe::quote(text) + ", expected " + wanted);
     }
     return {text.substr(0, place), text.substr(place + 1)};
 }
@@ -124,7 +124,7 @@ void read_listen(arguments& a) {
         address = address.substr(1, address.size() - 2);
     }
     if (port.size() > 5 || port.find_first_not_of("0123456789") != port.npos || std::stoul(port) > 65'535) {
-        throw tensafe::parameter_error("got the port " + tensafe::io::quote(port) + ", expected 0 to 65535");
+        throw tensafe::parameter_error("got the port " + tensafe::quote(port) + ", expected 0 to 65535");
     }
     if (address == "localhost") {
         address = "127.0.0.1";
@@ -134,7 +134,7 @@ void read_listen(arguments& a) {
     if (::inet_pton(AF_INET, plain.c_str(), &ignored) != 1 &&
         ::inet_pton(AF_INET6, plain.c_str(), &ignored) != 1) {
         throw tensafe::parameter_error(
-            "got --listen " + tensafe::io::quote(address) +
+            "got --listen " + tensafe::quote(address) +
             ", expected an address of this machine, as 0.0.0.0 or [::], or localhost");
     }
     a.net.address = address;
@@ -159,7 +159,7 @@ void read_query_limit(arguments& a) {
         if (a.query_limit.empty() || a.query_limit.size() > 18 ||
             a.query_limit.find_first_not_of("0123456789") != std::string::npos ||
             std::stoull(a.query_limit) == 0) {
-            throw tensafe::parameter_error("got --query-limit " + tensafe::io::quote(a.query_limit) +
+            throw tensafe::parameter_error("got --query-limit " + tensafe::quote(a.query_limit) +
                                            ", expected a number from 1, none or default");
         }
         a.allowed.queries = std::stoull(a.query_limit);
@@ -169,14 +169,14 @@ void read_query_limit(arguments& a) {
 std::set<std::string, std::less<>> read_clients(const std::string& path) {
     std::ifstream file(path);
     if (!file) {
-        throw tensafe::io_error(tensafe::io::quote(path) + ": cannot be opened");
+        throw tensafe::io_error(tensafe::quote(path) + ": cannot be opened");
     }
     std::set<std::string, std::less<>> result;
     std::string line;
     while (std::getline(file, line)) {
         if (!line.empty() && line.front() != '#') {
             static_cast<void>(
-                tensafe::keystore::from_hex<32>(line, tensafe::io::quote(path) + ": a client's key"));
+                tensafe::keystore::from_hex<32>(line, tensafe::quote(path) + ": a client's key"));
             result.insert(line);
         }
     }
@@ -242,7 +242,7 @@ void prepare_state(const std::filesystem::path& folder) {
     }
     const perms open = std::filesystem::status(folder).permissions() & (perms::group_all | perms::others_all);
     if (open != perms::none) {
-        throw tensafe::io_error("--state " + tensafe::io::quote(folder.string()) +
+        throw tensafe::io_error("--state " + tensafe::quote(folder.string()) +
                                 ": others than its owner have access, expected a folder of this server alone "
                                 "(chmod 700)");
     }
@@ -261,7 +261,7 @@ bool load_adapters(const std::vector<std::string>& adapters, split::service& ser
     for (const std::string& each : adapters) {
         const std::size_t equals = each.find('=');
         if (equals == each.npos) {
-            throw tensafe::parameter_error("got --adapter " + tensafe::io::quote(each) +
+            throw tensafe::parameter_error("got --adapter " + tensafe::quote(each) +
                                            ", expected NAME=DIRECTORY");
         }
         try {

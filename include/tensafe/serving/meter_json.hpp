@@ -1,8 +1,8 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/io/json.hpp>
-#include <tensafe/io/message.hpp>
 #include <tensafe/serving/meter.hpp>
 
 #include <nlohmann/json.hpp>

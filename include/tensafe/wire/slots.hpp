@@ -3,16 +3,15 @@
 #include <tensafe/ckks/ciphertext.hpp>
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/core/error.hpp>
-#include <tensafe/core/shortest_text.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/lora/packing/messages.hpp>
 #include <tensafe/lora/packing/protection.hpp>
 #include <tensafe/lora/packing/replicated_slots.hpp>
 #include <tensafe/rns/poly.hpp>
 #include <tensafe/wire/bytes.hpp>
+#include <tensafe/wire/ciphertext.hpp>
 #include <tensafe/wire/fields.hpp>
-#include <tensafe/wire/header.hpp>
 #include <tensafe/wire/message.hpp>
-#include <tensafe/wire/residues.hpp>
 #include <tensafe/wire/scheme.hpp>
 #include <tensafe/wire/set_id.hpp>
 
@@ -59,9 +58,8 @@ template <ckks::parameter_set P, class Packing>
 void check_reply_scale(const char* who, double scale) {
     constexpr double wanted = Packing::template reply_scale<P>;
     if (!(std::fabs(scale - wanted) <= 1e-12 * wanted)) {
-        throw parameter_error(std::string(who) + ": got a ciphertext of scale " +
-                              tensafe::detail::shortest_text(scale) + ", expected " +
-                              tensafe::detail::shortest_text(wanted));
+        throw parameter_error(std::string(who) + ": got a ciphertext of scale " + shortest_text(scale) +
+                              ", expected " + shortest_text(wanted));
     }
 }
 
@@ -81,8 +79,7 @@ void write_slot_request(const lora::slot_request<P>& r, const envelope& from, st
         detail::check_written(who, input.c0);
         if (input.scale != P::scale) {
             throw parameter_error(std::string(who) + ": got a ciphertext of scale " +
-                                  tensafe::detail::shortest_text(input.scale) + ", expected " +
-                                  tensafe::detail::shortest_text(P::scale));
+                                  shortest_text(input.scale) + ", expected " + shortest_text(P::scale));
         }
     }
     const detail::shape_numbers shape{detail::count_field(who, "d", r.d),

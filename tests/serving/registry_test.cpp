@@ -1,5 +1,5 @@
 #include <tensafe/core/error.hpp>
-#include <tensafe/core/quoted_name.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/serving/meter.hpp>
 #include <tensafe/serving/registry.hpp>
 
@@ -630,18 +630,18 @@ TEST_CASE("check_adapter: a message about a hostile site name is short and print
 }
 
 TEST_CASE("a quoted name keeps any script, and is cut between characters") {
-    using tensafe::quoted_name;
-    CHECK(quoted_name("") == "\"\"");
-    CHECK(quoted_name("r\xc3\xa9sum\xc3\xa9") == "\"r\xc3\xa9sum\xc3\xa9\"");
-    CHECK(quoted_name("r\xc3\xa9sum\xc3") == "\"r??sum?\"");  // torn
-    CHECK(quoted_name("a\x7f") == "\"a?\"");
-    CHECK(quoted_name(std::string(80, 'x')) == "\"" + std::string(80, 'x') + "\"");
-    CHECK(quoted_name(std::string(81, 'x')) == "\"" + std::string(80, 'x') + "...\"");
+    using tensafe::quote;
+    CHECK(quote("") == "\"\"");
+    CHECK(quote("r\xc3\xa9sum\xc3\xa9") == "\"r\xc3\xa9sum\xc3\xa9\"");
+    CHECK(quote("r\xc3\xa9sum\xc3") == "\"r??sum?\"");  // torn
+    CHECK(quote("a\x7f") == "\"a?\"");
+    CHECK(quote(std::string(80, 'x')) == "\"" + std::string(80, 'x') + "\"");
+    CHECK(quote(std::string(81, 'x')) == "\"" + std::string(80, 'x') + "...\"");
     const std::string grin = "\xf0\x9f\x98\x80";
-    CHECK(quoted_name(std::string(77, 'x') + grin) == "\"" + std::string(77, 'x') + "...\"");
-    CHECK(quoted_name(std::string(76, 'x') + grin) == "\"" + std::string(76, 'x') + grin + "\"");
-    CHECK(quoted_name(std::string(76, 'x') + grin + "y") == "\"" + std::string(76, 'x') + grin + "...\"");
-    CHECK(quoted_name(std::string(100'000, '\x80')) == "\"...\"");
+    CHECK(quote(std::string(77, 'x') + grin) == "\"" + std::string(77, 'x') + "...\"");
+    CHECK(quote(std::string(76, 'x') + grin) == "\"" + std::string(76, 'x') + grin + "\"");
+    CHECK(quote(std::string(76, 'x') + grin + "y") == "\"" + std::string(76, 'x') + grin + "...\"");
+    CHECK(quote(std::string(100'000, '\x80')) == "\"...\"");
 }
 
 TEST_CASE("check_adapter: matrices that are empty, torn or do not fit are refused by name") {

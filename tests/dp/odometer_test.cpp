@@ -1,6 +1,6 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/dp/ledger.hpp>
-#include <tensafe/dp/release_grant.hpp>
+#include <tensafe/dp/odometer.hpp>
 
 #include <doctest/doctest.h>
 
@@ -11,12 +11,12 @@
 #include <type_traits>
 #include <utility>
 
+namespace {
+
 using tensafe::budget_error;
 using tensafe::dp::ledger;
 using tensafe::dp::release_cost;
 using tensafe::dp::release_grant;
-
-namespace {
 
 const release_cost tenth{0.1, 1e-12};
 

@@ -55,7 +55,7 @@ lora::matrix read_rows(const char* option, const std::string& path, const std::s
         for (std::size_t i = 0; i < std::min(count, most_named); ++i) {
             names += (i == 0 ? " " : ", ") + tensafe::quote(file.tensors()[i].name);
         }
-        throw tensafe::parameter_error(std::string(option) + " " + file.quote() + ": got no tensor " +
+        throw tensafe::parameter_error(std::string(option) + " " + file.quoted_name() + ": got no tensor " +
                                        tensafe::quote(tensor) + ", expected --tensor with one of its " +
                                        std::to_string(count) + ":" + names +
                                        (count > most_named ? ", ..." : ""));

@@ -238,8 +238,8 @@ TEST_CASE("a file that adopts its bytes holds what one that copies them does") {
     safetensors_file adopted = safetensors_file::adopt(bytes, "name");
     const safetensors_file copy = adopted;
     adopted = safetensors_file::adopt(std::vector<std::byte>(bytes), "another");
-    CHECK(adopted.quote() == "\"another\"");
-    CHECK(copy.quote() == parsed.quote());
+    CHECK(adopted.quoted_name() == "\"another\"");
+    CHECK(copy.quoted_name() == parsed.quoted_name());
     for (const safetensors_file& file : {adopted, copy}) {
         CHECK(file.read_matrix("first").values == parsed.read_matrix("first").values);
         CHECK(file.read_doubles("first") == first);

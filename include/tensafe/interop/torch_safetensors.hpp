@@ -88,7 +88,8 @@ inline std::vector<std::pair<std::string, at::Tensor>> named_values(const torch:
 /// @throws format_error if there is none of this name, or a value is not finite; unsupported_error for other
 ///         types; shape_error for a dimension beyond 2^63; std::bad_alloc or c10::Error without memory
 inline at::Tensor to_tensor(const io::safetensors_file& file, std::string_view name) {
-    const detail::stored_form form = detail::form_of(file, name, file.quote() + ": tensor " + quote(name));
+    const detail::stored_form form =
+        detail::form_of(file, name, file.quoted_name() + ": tensor " + quote(name));
     return to_tensor(file.read_doubles(name), form.type).reshape(form.sizes);
 }
 
@@ -130,7 +131,7 @@ inline void add_parameters(io::safetensors_writer& writer, const torch::nn::Modu
 inline void load_parameters(torch::nn::Module& module, const io::safetensors_file& file) {
     const auto values = detail::named_values(module);
     for (const auto& [name, value] : values) {
-        const std::string where = file.quote() + ": tensor " + quote(name);
+        const std::string where = file.quoted_name() + ": tensor " + quote(name);
         detail::check_memory(where.c_str(), value);
         if (at::has_internal_overlap(value) == at::MemOverlap::Yes ||
             (value.is_inference() && !c10::InferenceMode::is_enabled())) {
@@ -157,7 +158,7 @@ inline void load_parameters(torch::nn::Module& module, const io::safetensors_fil
                 is_known = is_known || name == stored.name;
             }
             if (!is_known) {
-                throw format_error(file.quote() + ": tensor " + quote(stored.name) +
+                throw format_error(file.quoted_name() + ": tensor " + quote(stored.name) +
                                    " is no parameter or buffer of the module");
             }
         }

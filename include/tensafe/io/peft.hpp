@@ -269,9 +269,9 @@ inline std::vector<lora_pair> pair_tensors(const safetensors_file& weights) {
     std::map<std::string_view, std::size_t> index;
     std::optional<std::string_view> adapter;
     for (const tensor_info& tensor : weights.tensors()) {
-        const lora_key key = parse_lora_key(tensor.name, weights.quote());
+        const lora_key key = parse_lora_key(tensor.name, weights.quoted_name());
         if (adapter.value_or(key.adapter) != key.adapter) {
-            throw unsupported_error(weights.quote() + ": tensor " + quote(tensor.name) +
+            throw unsupported_error(weights.quoted_name() + ": tensor " + quote(tensor.name) +
                                     ": not supported: several adapters in one file, here " + quote(*adapter) +
                                     " and " + quote(key.adapter));
         }
@@ -332,10 +332,10 @@ inline lora::adapter parse_peft(std::string_view config_text, const safetensors_
     const peft_config config = peft_config::parse(config_text, quote(config_name));
     const std::vector<detail::lora_pair> pairs = detail::pair_tensors(weights);
     if (pairs.empty()) {
-        throw format_error(weights.quote() + ": holds no LoRA matrices");
+        throw format_error(weights.quoted_name() + ": holds no LoRA matrices");
     }
     for (const detail::lora_pair& pair : pairs) {
-        detail::check_pair(pair, config.rank(pair.module), weights.quote());
+        detail::check_pair(pair, config.rank(pair.module), weights.quoted_name());
     }
     lora::adapter result;
     result.sites.reserve(pairs.size());

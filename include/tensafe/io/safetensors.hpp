@@ -90,7 +90,7 @@ class safetensors_file {
     const std::map<std::string, std::string>& metadata() const noexcept { return header_.metadata; }
 
     /// The file's name as messages give it: quoted and escaped.
-    const std::string& quote() const noexcept { return name_; }
+    const std::string& quoted_name() const noexcept { return name_; }
 
     /// The tensor of that name, or nullptr. Cost: logarithmic. The pointer lives as long as this object.
     const tensor_info* find(std::string_view name) const noexcept {

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <tensafe/arith/barrett.hpp>
+#include <tensafe/arith/scalar_lanes.hpp>
 #include <tensafe/arith/word.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/macros.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
-#include <tensafe/rns/limb_portable.hpp>
 
 #include <bit>
 #include <cstddef>
@@ -137,7 +137,7 @@ struct multiply_kernel {
                                       arith::word (&sums)[products][lanes_of_block]) const {
         using modulus = arith::fixed_modulus<Basis::template prime<I>>;
         constexpr arith::barrett<modulus> policy{};
-        constexpr std::uint32_t most = static_cast<std::uint32_t>(rns::limb::lazy_terms<modulus>);
+        constexpr std::uint32_t most = static_cast<std::uint32_t>(arith::scalar::lazy_terms<modulus>);
         const std::uint32_t first_token = tile / output_tiles() * Tokens;
         const std::uint32_t first_output = tile % output_tiles() * Outputs;
 

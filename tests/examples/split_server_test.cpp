@@ -37,6 +37,7 @@
 #include "../../examples/split_inference/net/http_server.hpp"
 #include "../../examples/split_inference/query_counts.hpp"
 #include "../../examples/split_inference/tls_certificate.hpp"
+#include "../io/file_builder.hpp"
 #include "../refusal.hpp"
 
 namespace {
@@ -46,24 +47,7 @@ using tests::refusal;
 using bytes = std::vector<std::uint8_t>;
 namespace net = split::net;
 
-class scratch_folder {
-  public:
-    scratch_folder() {
-        std::string name = (std::filesystem::temp_directory_path() / "split_XXXXXX").string();
-        REQUIRE(::mkdtemp(name.data()) != nullptr);
-        path_ = name;
-    }
-    scratch_folder(const scratch_folder&) = delete;
-    scratch_folder& operator=(const scratch_folder&) = delete;
-    ~scratch_folder() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path_, ignored);
-    }
-    const std::filesystem::path& path() const noexcept { return path_; }
-
-  private:
-    std::filesystem::path path_;
-};
+using scratch_folder = tensafe::test::temporary_directory;
 
 template <class Message>
 void check_round_trip(const Message& m) {

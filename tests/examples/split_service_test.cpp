@@ -34,6 +34,7 @@
 #include "../../examples/split_inference/params.hpp"
 #include "../../examples/split_inference/query_counts.hpp"
 #include "../../examples/split_inference/service.hpp"
+#include "../io/file_builder.hpp"
 #include "../refusal.hpp"
 
 namespace {
@@ -42,25 +43,7 @@ using namespace std::chrono_literals;
 using split::error_code;
 using bytes = std::vector<std::uint8_t>;
 
-/// A folder of its own, removed in the end.
-class scratch_folder {
-  public:
-    scratch_folder() {
-        std::string name = (std::filesystem::temp_directory_path() / "split_XXXXXX").string();
-        REQUIRE(::mkdtemp(name.data()) != nullptr);
-        path_ = name;
-    }
-    scratch_folder(const scratch_folder&) = delete;
-    scratch_folder& operator=(const scratch_folder&) = delete;
-    ~scratch_folder() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path_, ignored);
-    }
-    const std::filesystem::path& path() const noexcept { return path_; }
-
-  private:
-    std::filesystem::path path_;
-};
+using scratch_folder = tensafe::test::temporary_directory;
 
 class control final : public split::net::connection_control {
   public:

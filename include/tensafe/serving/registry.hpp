@@ -4,7 +4,7 @@
 #include <tensafe/core/printable.hpp>
 #include <tensafe/core/quoted_name.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
-#include <tensafe/lora/model/pack_progress.hpp>
+#include <tensafe/lora/model/model_layout.hpp>
 
 #include <algorithm>
 #include <atomic>

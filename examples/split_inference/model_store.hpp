@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tensafe/lora/adapter/adapter.hpp>
-#include <tensafe/lora/model/pack_progress.hpp>
+#include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/random/seed.hpp>
 #include <tensafe/serving/meter.hpp>
 #include <tensafe/wire/message.hpp>

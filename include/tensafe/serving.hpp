@@ -4,11 +4,11 @@
 // adapters, many sequences, counting and predicting. No third-party dependency. Opt-in headers stay outside:
 // io/ has files and signatures; device/lora/engine.hpp is for GPUs.
 
-#include <tensafe/lora/model/adapter_stack.hpp>
+#include <tensafe/lora/model/forecast.hpp>
 #include <tensafe/lora/model/model_client.hpp>
-#include <tensafe/lora/model/model_forecast.hpp>
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/model/model_session.hpp>
+#include <tensafe/lora/model/stack.hpp>
 #include <tensafe/serving/host_engine.hpp>
 #include <tensafe/serving/meter.hpp>
 #include <tensafe/serving/prometheus.hpp>

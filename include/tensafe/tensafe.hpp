@@ -16,10 +16,10 @@
 #include <tensafe/ckks/trace.hpp>
 #include <tensafe/core/version.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
-#include <tensafe/lora/adapter/mode.hpp>
+#include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
+#include <tensafe/lora/model/estimate.hpp>
 #include <tensafe/lora/model/stack.hpp>
-#include <tensafe/lora/model/what_will_i_get.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
 #include <tensafe/lora/protocol/server.hpp>

@@ -16,7 +16,6 @@ namespace {
 namespace lora = tensafe::lora;
 namespace perf = tensafe::perf;
 using params = tensafe::ckks::private_n4096;
-using tensafe::exec::host;
 
 lora::adapter random_adapter(std::size_t layers) {
     perf::transformer_shape shape;
@@ -51,7 +50,6 @@ struct setting {
 };
 
 void token(benchmark::State& state, bool pooled) {
-    const host here;
     setting s(static_cast<std::size_t>(state.range(0)), {});
     lora::query<params> query;
     lora::model_client<params>::reply_type reply;
@@ -62,14 +60,14 @@ void token(benchmark::State& state, bool pooled) {
     for (auto _ : state) {
         if (pooled) {
             state.PauseTiming();
-            s.session.fill(here, s.server, 1);
+            s.session.fill(s.server, 1);
             state.ResumeTiming();
         }
         bytes = 0;
         for (std::size_t g = 0; g < s.states.size(); ++g) {
-            s.client.encrypt(here, g, s.states[g].row(0), query);
-            s.session.apply(here, s.server, g, query.request, reply);
-            s.client.decrypt(here, g, reply, query.scale, reading, product);
+            s.client.encrypt(g, s.states[g].row(0), query);
+            s.session.apply(s.server, g, query.request, reply);
+            s.client.decrypt(g, reply, query, reading, product);
             s.client.deltas(g, product, deltas);
             bytes += query.request.bytes() + reply.bytes();
         }
@@ -80,7 +78,6 @@ void token(benchmark::State& state, bool pooled) {
 }
 
 void prefill(benchmark::State& state) {
-    const host here;
     const auto tokens = static_cast<std::size_t>(state.range(0));
     lora::model_options options;
     options.largest_prefill = tokens;
@@ -92,9 +89,9 @@ void prefill(benchmark::State& state) {
     }
     for (auto _ : state) {
         for (std::size_t g = 0; g < s.states.size(); ++g) {
-            const auto batch = s.client.encrypt(here, g, batches[g]);
-            s.session.apply(here, s.server, g, batch.request, reply);
-            benchmark::DoNotOptimize(s.client.deltas(here, g, reply, batch));
+            const auto batch = s.client.encrypt(g, batches[g]);
+            s.session.apply(s.server, g, batch.request, reply);
+            benchmark::DoNotOptimize(s.client.deltas(g, reply, batch));
         }
     }
     state.SetItemsProcessed(state.iterations() * state.range(0));

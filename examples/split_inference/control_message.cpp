@@ -1,9 +1,8 @@
 #include "control_message.hpp"
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/io/json.hpp>
-#include <tensafe/io/message.hpp>
-#include <tensafe/keystore/hex.hpp>
 #include <tensafe/keystore/sha256.hpp>
 
 #include <nlohmann/json.hpp>
@@ -22,7 +21,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 using tensafe::format_error;
-using tensafe::io::quote;
+using tensafe::quote;
 
 constexpr std::array<const char*, error_codes> code_names = {
     "malformed",       "parameter_mismatch", "unsupported_version",
@@ -95,7 +94,7 @@ class reader {
     }
     template <std::size_t Bytes>
     void operator()(const char* name, std::array<std::byte, Bytes>& to) {
-        to = tensafe::io::from_hex<Bytes>(text(name), where(name));
+        to = tensafe::keystore::from_hex<Bytes>(text(name), where(name));
     }
     void operator()(const char* name, tensafe::random::seed& to) {
         std::array<std::byte, 32> bytes{};
@@ -105,7 +104,7 @@ class reader {
     }
     void set(const char* name, std::uint64_t& to) {
         to = 0;
-        for (const std::byte b : tensafe::io::from_hex<8>(text(name), where(name))) {
+        for (const std::byte b : tensafe::keystore::from_hex<8>(text(name), where(name))) {
             to = to << 8 | std::to_integer<std::uint64_t>(b);
         }
     }
@@ -200,17 +199,17 @@ class writer {
     }
     template <std::size_t Bytes>
     void operator()(const char* name, const std::array<std::byte, Bytes>& bytes) {
-        object_[name] = tensafe::io::hex(bytes);
+        object_[name] = tensafe::keystore::hex(bytes);
     }
     void operator()(const char* name, const tensafe::random::seed& seed) {
-        object_[name] = tensafe::io::hex(std::as_bytes(std::span(seed.bytes)));
+        object_[name] = tensafe::keystore::hex(std::as_bytes(std::span(seed.bytes)));
     }
     void set(const char* name, std::uint64_t set) {
         std::array<std::byte, 8> bytes{};
         for (std::size_t i = 0; i < 8; ++i) {
             bytes[7 - i] = static_cast<std::byte>(set >> (8 * i) & 0xff);
         }
-        object_[name] = tensafe::io::hex(bytes);
+        object_[name] = tensafe::keystore::hex(bytes);
     }
     void operator()(const char* name, frame_form form) {
         object_[name] = form == frame_form::json ? "json" : "binary";
@@ -374,7 +373,7 @@ std::vector<std::byte> text_to_sign(const certificate_digest& certificate, const
     for (int i = 0; i < 8; ++i) {
         text.push_back(static_cast<std::byte>(set >> (8 * i) & 0xff));
     }
-    append(tensafe::io::sha256::of(std::as_bytes(rerandomization_key_message)));
+    append(tensafe::keystore::sha256::of(std::as_bytes(rerandomization_key_message)));
     append(std::as_bytes(std::span(adapter)));
     return text;
 }

@@ -1,7 +1,7 @@
 #include "metrics.hpp"
 
+#include <tensafe/core/text.hpp>
 #include <tensafe/core/version.hpp>
-#include <tensafe/io/message.hpp>
 #include <tensafe/serving/prometheus.hpp>
 
 #include <algorithm>
@@ -59,7 +59,7 @@ std::string metrics::text(const tensafe::serving::meter_snapshot& used, std::siz
     }
     const std::string compute = prefix + "compute_seconds";
     const auto seconds = [](std::uint64_t us) {
-        return tensafe::io::number_text(static_cast<double>(us) / 1e6);
+        return tensafe::shortest_text(static_cast<double>(us) / 1e6);
     };
     family(to, compute, "histogram", "Computing a reply; without waiting for a thread, reading and writing.");
     std::uint64_t sum = 0;

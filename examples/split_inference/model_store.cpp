@@ -4,13 +4,13 @@
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/model/model_session.hpp>
+#include <tensafe/serving/meter.hpp>
 #include <tensafe/serving/registry.hpp>
-#include <tensafe/serving/usage.hpp>
 #include <tensafe/wire/held_adapter.hpp>
+#include <tensafe/wire/keys.hpp>
 #include <tensafe/wire/layout.hpp>
 #include <tensafe/wire/reply.hpp>
 #include <tensafe/wire/request.hpp>
-#include <tensafe/wire/rerandomization_key.hpp>
 #include <tensafe/wire/set_id.hpp>
 
 #include <algorithm>
@@ -56,11 +56,11 @@ class one_version final : public served_model {
             lora::client_part(handle_.matrices(), model_type::options_type{}), layout));
         shortest_state = std::numeric_limits<std::size_t>::max();
         for (std::size_t group = 0; group < groups; ++group) {
-            const auto& of_group = packed().decode(group).layout();
-            shortest_state = std::min(shortest_state, of_group.d);
+            const auto& plan = packed().decode(group).plan();
+            shortest_state = std::min(shortest_state, plan.d());
             largest_request = std::max(
                 largest_request, lora::message_overhead_bytes + tensafe::random::seed_bytes +
-                                     of_group.inputs() * lora::packed_residues_bytes<params>(params::degree));
+                                     plan.inputs() * lora::packed_residues_bytes<params>(params::degree));
         }
     }
     const model_type& packed() const noexcept { return handle_.model(); }
@@ -96,19 +96,19 @@ class evaluator_of_session final : public session_evaluator {
         thread_memory& memory = memory_of_this_thread();
         const model_type& packed = model_->packed();
         const std::size_t group = header.group;
-        const auto& layout = packed.decode(group).layout();
-        wire::read_request(message, layout, memory.request);
+        const auto& plan = packed.decode(group).plan();
+        wire::read_request(message, plan, memory.request);
         session_.apply(packed, group, memory.request, memory.work, memory.reply);
         wire::write_reply(memory.reply, header.envelope(), to);
         next_group_.store((group + 1) % packed.layout().groups.size(), std::memory_order_relaxed);
-        return serving::usage_of(memory.request, memory.reply, layout);
+        return serving::usage_of(memory.request, memory.reply, plan);
     }
 
     bool fill_pool(std::size_t most) override {
-        const auto& layout = model_->packed().decode(next_group_.load(std::memory_order_relaxed)).layout();
-        auto& pool = session_.zeros(layout.subring_log_n());
+        const auto& plan = model_->packed().decode(next_group_.load(std::memory_order_relaxed)).plan();
+        auto& pool = session_.zeros(plan.subring_log_n());
         const std::size_t stored = pool.size();
-        if (stored >= std::min(most, layout.outputs())) {
+        if (stored >= std::min(most, plan.outputs())) {
             return false;
         }
         pool.fill(stored + 1);
@@ -117,7 +117,7 @@ class evaluator_of_session final : public session_evaluator {
 
     std::size_t pool_size() const override {
         // Every group of one packing traces to the same degree.
-        return session_.zeros(model_->packed().decode(0).layout().subring_log_n()).size();
+        return session_.zeros(model_->packed().decode(0).plan().subring_log_n()).size();
     }
     const served_model& model() const noexcept override { return *model_; }
 

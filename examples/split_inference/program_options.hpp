@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/message.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/keystore/key_file.hpp>
 #include <tensafe/keystore/passphrase.hpp>
 #include <tensafe/lora/protocol/client.hpp>
@@ -91,16 +91,16 @@ struct program_options {
         if (key.empty()) {
             return std::make_shared<tensafe::lora::client<params>>();
         }
-        if (passphrase_file.empty() && tensafe::io::read_key_info(key).wrapped) {
-            throw tensafe::io::passphrase_error(
-                "--key " + tensafe::io::quote(key) +
+        if (passphrase_file.empty() && tensafe::keystore::read_key_info(key).wrapped) {
+            throw tensafe::keystore::passphrase_error(
+                "--key " + tensafe::quote(key) +
                 ": has a passphrase, expected --passphrase-file FILE as well");
         }
-        const tensafe::io::passphrase phrase = passphrase_file.empty()
-                                                   ? tensafe::io::passphrase()
-                                                   : tensafe::io::passphrase::read(passphrase_file);
+        const tensafe::keystore::passphrase phrase =
+            passphrase_file.empty() ? tensafe::keystore::passphrase()
+                                    : tensafe::keystore::passphrase::read(passphrase_file);
         return std::make_shared<tensafe::lora::client<params>>(
-            tensafe::io::load_key_file<params>(key, phrase).key);
+            tensafe::keystore::load_key_file<params>(key, phrase).key);
     }
 };
 

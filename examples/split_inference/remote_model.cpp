@@ -1,13 +1,13 @@
 #include "remote_model.hpp"
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/message.hpp>
-#include <tensafe/wire/header.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/wire/held_adapter.hpp>
+#include <tensafe/wire/keys.hpp>
 #include <tensafe/wire/layout.hpp>
+#include <tensafe/wire/message.hpp>
 #include <tensafe/wire/reply.hpp>
 #include <tensafe/wire/request.hpp>
-#include <tensafe/wire/rerandomization_key.hpp>
 #include <tensafe/wire/set_id.hpp>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace {
 namespace lora = tensafe::lora;
 namespace wire = tensafe::wire;
 using tensafe::format_error;
-using tensafe::io::quote;
+using tensafe::quote;
 
 const char* name_of(carried_message::kind what) noexcept {
     return what == carried_message::kind::model_layout ? "a model layout" : "a held adapter";
@@ -78,8 +78,8 @@ lora::token_cost cost_of(const lora::model_layout& layout, std::size_t group) {
         lora::site_shape{g.rows(layout.mode), g.d, g.sites.front().d_out});
 }
 
-tensafe::io::signing_key client_identity(const std::filesystem::path& file) {
-    using tensafe::io::signing_key;
+tensafe::keystore::signing_key client_identity(const std::filesystem::path& file) {
+    using tensafe::keystore::signing_key;
     if (file.empty()) {
         return signing_key::generate();
     }
@@ -104,7 +104,7 @@ tensafe::io::signing_key client_identity(const std::filesystem::path& file) {
     return made;
 }
 
-remote_model::remote_model(connector connect, tensafe::io::signing_key identity,
+remote_model::remote_model(connector connect, tensafe::keystore::signing_key identity,
                            std::shared_ptr<lora::client<params>> keys, remote_options options,
                            std::optional<lora::adapter> held)
     : connect_(std::move(connect)),
@@ -311,10 +311,10 @@ void remote_model::take_adapter(const welcome& from) {
     auto layout = wire::read_model_layout<params, packing, protection>(
         receive_message(carried_message::kind::model_layout));
     std::vector<std::uint8_t> held_message;
-    tensafe::io::sha256_digest digest{};
+    tensafe::keystore::sha256_digest digest{};
     if (asks_for_held_) {
         held_message = receive_message(carried_message::kind::held_adapter);
-        digest = tensafe::io::sha256::of(std::as_bytes(std::span<const std::uint8_t>(held_message)));
+        digest = tensafe::keystore::sha256::of(std::as_bytes(std::span<const std::uint8_t>(held_message)));
     }
     if (client_) {
         // A server that was started again counts its versions anew. Without held values nothing but the
@@ -332,13 +332,7 @@ void remote_model::take_adapter(const welcome& from) {
     lora::adapter held = given_ ? std::move(*given_) : wire::read_held_adapter(held_message);
     given_.reset();
     check_gain(layout, held);
-    auto made = std::make_shared<client_type>(keys_, std::move(layout), std::move(held));
-    std::vector<layout_type> layouts;
-    for (const auto& group : made->layout().groups) {
-        layouts.push_back(layout_type::of(group.rows(made->layout().mode), group.d, group.row_norm));
-    }
-    client_ = std::move(made);
-    layouts_ = std::move(layouts);
+    client_ = std::make_shared<client_type>(keys_, std::move(layout), std::move(held));
     version_ = from.version;
     held_digest_ = digest;
 }
@@ -422,7 +416,7 @@ void remote_model::take_reply(std::span<const std::uint8_t> message, std::uint64
         throw format_error("remote_model: got a reply to " + request_text(head.number, head.group) +
                            ", expected one to " + request_text(number, group));
     }
-    wire::read_reply(message, layouts_[group], 1, reply);
+    wire::read_reply(message, client_->plan(group), 1, reply);
     counts_.message_bytes_down += message.size();
 }
 

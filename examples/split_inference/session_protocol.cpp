@@ -1,9 +1,9 @@
 #include "session_protocol.hpp"
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/message.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/keystore/ed25519.hpp>
-#include <tensafe/keystore/hex.hpp>
+#include <tensafe/keystore/sha256.hpp>
 #include <tensafe/random/entropy.hpp>
 #include <tensafe/wire/set_id.hpp>
 
@@ -235,7 +235,7 @@ void session_protocol::greet(hello heard) {
         throw refused{error_code::parameter_mismatch,
                       "hello: got " + wire::set_name(heard.set) + ", expected " + parameter_set_name()};
     }
-    const std::string client = tensafe::io::hex(heard.client);
+    const std::string client = tensafe::keystore::hex(heard.client);
     if (of_.options_.clients && !of_.options_.clients->contains(client)) {
         of_.options_.to.line(log_level::warning, "client_not_listed",
                              {{"connection", number_}, {"client", prefix_of(client)}});
@@ -244,9 +244,8 @@ void session_protocol::greet(hello heard) {
     }
     model_ = of_.adapters_.find(heard.adapter);
     if (!model_) {
-        throw refused{
-            error_code::unknown_adapter,
-            "hello: got the adapter " + tensafe::io::quote(heard.adapter) + ", expected one that is served"};
+        throw refused{error_code::unknown_adapter, "hello: got the adapter " + tensafe::quote(heard.adapter) +
+                                                       ", expected one that is served"};
     }
     hello_ = std::move(heard);
     stage_ = stage::rerandomization_key;
@@ -257,8 +256,8 @@ void session_protocol::check_client(std::span<const std::uint8_t> rerandomizatio
         text_to_sign(of_.options_.certificate, nonce_, hello_->set, rerandomization_key, hello_->adapter);
     bool fits = false;
     try {
-        fits =
-            tensafe::io::verifying_key(hello_->client, "hello: \"client\"").verifies(text, hello_->signature);
+        fits = tensafe::keystore::verifying_key(hello_->client, "hello: \"client\"")
+                   .verifies(text, hello_->signature);
     } catch (const tensafe::format_error& e) {
         throw refused{error_code::not_authorised, e.what()};
     }
@@ -282,7 +281,7 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
         throw refused{error_code::draining, "this server stops: try another one"};
     }
     session made;
-    made.client = tensafe::io::hex(hello_->client);
+    made.client = tensafe::keystore::hex(hello_->client);
     made.frames = hello_->frames;
     try {
         made.evaluator = make_evaluator(model_, nonce_, message);
@@ -301,7 +300,7 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
 void session_protocol::welcome_client(const session_table::opened& opened, net::answer& to) {
     session_ = opened.of;
     const bool held = hello_->held;
-    to.add_text(to_text(welcome{tensafe::io::from_hex<16>(session_->id), opened.token, model_->name,
+    to.add_text(to_text(welcome{tensafe::keystore::from_hex<16>(session_->id), opened.token, model_->name,
                                 model_->version, queries_left()}));
     const bool json = session_->frames == frame_form::json;
     to.add(json).shared = json ? model_->layout_text() : model_->layout_message;

@@ -1,6 +1,6 @@
 #include "session_table.hpp"
 
-#include <tensafe/keystore/hex.hpp>
+#include <tensafe/keystore/sha256.hpp>
 #include <tensafe/random/entropy.hpp>
 
 #include <openssl/crypto.h>
@@ -43,7 +43,7 @@ session_table::sessions::iterator session_table::oldest_lost_of(std::string_view
 std::optional<session_table::opened> session_table::open(session made, std::uint64_t connection,
                                                          control holder, time_point now) {
     const auto added = std::make_shared<session>(std::move(made));
-    added->id = tensafe::io::hex(random_bytes<16>());
+    added->id = tensafe::keystore::hex(random_bytes<16>());
     added->token_ = random_bytes<32>();
     added->connection_ = connection;
     added->control_ = std::move(holder);
@@ -75,7 +75,7 @@ std::optional<session_table::opened> session_table::resume(const session_id& id,
     opened result;
     {
         const std::lock_guard lock(mutex_);
-        const auto found = sessions_.find(tensafe::io::hex(id));
+        const auto found = sessions_.find(tensafe::keystore::hex(id));
         if (found == sessions_.end() || is_over(*found->second, now) ||
             CRYPTO_memcmp(found->second->token_.data(), token.data(), token.size()) != 0) {
             return std::nullopt;

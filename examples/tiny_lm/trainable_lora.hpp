@@ -1,10 +1,10 @@
 #pragma once
 
+#include <tensafe/core/text.hpp>
 #include <tensafe/interop/torch_safetensors.hpp>
-#include <tensafe/io/dtype.hpp>
 #include <tensafe/io/file.hpp>
-#include <tensafe/io/message.hpp>
 #include <tensafe/io/safetensors.hpp>
+#include <tensafe/io/safetensors_header.hpp>
 
 #include <torch/torch.h>
 
@@ -55,15 +55,15 @@ class trainable_lora : public torch::nn::Module {
         for (const std::string& name : order_) {
             const auto& [a, b] = sites_.at(name);
             const std::string key = "base_model.model." + name;
-            tensafe::libtorch::add_tensor(writer, key + ".lora_A.weight", a, tensafe::io::dtype::f16);
-            tensafe::libtorch::add_tensor(writer, key + ".lora_B.weight", b, tensafe::io::dtype::f16);
+            tensafe::interop::add_tensor(writer, key + ".lora_A.weight", a, tensafe::io::dtype::f16);
+            tensafe::interop::add_tensor(writer, key + ".lora_B.weight", b, tensafe::io::dtype::f16);
         }
         std::filesystem::create_directories(directory);
         writer.write(directory / "adapter_model.safetensors");
         const std::string config =
             "{\n  \"peft_type\": \"LORA\",\n  \"task_type\": \"CAUSAL_LM\",\n"
             "  \"base_model_name_or_path\": \"tiny_lm\",\n  \"r\": " +
-            std::to_string(rank_) + ",\n  \"lora_alpha\": " + tensafe::io::number_text(alpha_) +
+            std::to_string(rank_) + ",\n  \"lora_alpha\": " + tensafe::shortest_text(alpha_) +
             ",\n  \"lora_dropout\": 0.0,\n  \"bias\": \"none\",\n  \"fan_in_fan_out\": false,\n"
             "  \"inference_mode\": true,\n  \"use_rslora\": false,\n  \"use_dora\": false,\n"
             "  \"rank_pattern\": {},\n  \"alpha_pattern\": {},\n  \"modules_to_save\": null,\n"

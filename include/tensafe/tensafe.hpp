@@ -1,7 +1,7 @@
 #pragma once
 
 // The whole library for host programs, with no third-party dependency. Opt-in headers stay outside: io/,
-// adapters/, lora/adapter/svd.hpp.
+// interop/, keystore/, lora/adapter/svd.hpp.
 
 #include <tensafe/arith/fp64.hpp>
 #include <tensafe/arith/montgomery.hpp>
@@ -25,6 +25,5 @@
 #include <tensafe/lora/protocol/server.hpp>
 #include <tensafe/ntt/reference.hpp>
 #include <tensafe/wire/ciphertext.hpp>
-#include <tensafe/wire/public_key.hpp>
-#include <tensafe/wire/rerandomization_key.hpp>
+#include <tensafe/wire/keys.hpp>
 #include <tensafe/wire/wire.hpp>

@@ -1,26 +1,62 @@
 #pragma once
 
-// Data for tests of block kernels that run on the host and on a GPU: the same test body, another `where`.
+// For tests of kernels that run on the host and on a GPU: the same test body, another `where`.
 
-#include <tensafe/device/exec/context.hpp>
+#include <tensafe/arith/word.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/memory/buffer.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <span>
 #include <vector>
 
 namespace tests {
 
+using namespace tensafe;
+using arith::word;
+using device::host_blocks;
+using device::thread_order;
+
+/// Calls f(where) for each order in which the host may take the threads of a block.
+template <class F>
+void in_every_order(F&& f) {
+    for (const auto order : {thread_order::forward, thread_order::reverse, thread_order::shuffled}) {
+        f(host_blocks(order));
+    }
+}
+
+/// Calls f(k) for each k < count, one number to a thread.
+template <class F>
+struct number_kernel {
+    static constexpr int threads = 64;
+    using shared_type = device::no_shared;
+
+    F f;
+    std::uint32_t count;
+
+    template <class Context>
+    TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
+        ctx.last([&](int t) {
+            const std::uint32_t k = ctx.block().x * threads + static_cast<std::uint32_t>(t);
+            if (k < count) {
+                f(k);
+            }
+        });
+    }
+};
+template <class Where, class F>
+void for_each_number(const Where& where, std::size_t count, const F& f) {
+    where.launch(number_kernel<F>{f, static_cast<std::uint32_t>(count)}, {device::blocks_for(count, 64)});
+}
+
 template <class T, class Where>
-using device_buffer = tensafe::memory::buffer<T, typename Where::space>;
+using device_buffer = memory::buffer<T, typename Where::space>;
 
 template <class T, class Where>
 device_buffer<T, Where> to_device(const Where& where, const std::vector<T>& values) {
-    device_buffer<T, Where> result(values.size(), tensafe::memory::uninitialized);
-    where.upload(std::span<const T>(values), result.data());
-    where.wait();
-    return result;
+    return device::uploaded(where, values);
 }
 
 /// Room for results, filled with bytes that no result should show.
@@ -32,7 +68,7 @@ device_buffer<T, Where> poisoned(const Where& where, std::size_t size) {
 }
 
 template <class T, class Where>
-std::vector<T> to_host(const Where& where, const tensafe::memory::buffer<T, typename Where::space>& values) {
+std::vector<T> to_host(const Where& where, const memory::buffer<T, typename Where::space>& values) {
     std::vector<T> result(values.size());
     where.download(values.data(), std::span<T>(result));
     where.wait();

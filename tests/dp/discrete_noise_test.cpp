@@ -1,4 +1,4 @@
-#include <tensafe/dp/discrete_noise.hpp>
+#include <tensafe/dp/gaussian_release.hpp>
 
 #include <doctest/doctest.h>
 
@@ -9,7 +9,7 @@
 
 namespace {
 
-using tensafe::privacy::discrete_noise_slack;
+using tensafe::dp::discrete_noise_slack;
 
 /// The page's bound for one coordinate, by adding up the leaf's probabilities in long double.
 double slack_by_definition(double mu) {

@@ -1,4 +1,4 @@
-#include <tensafe/dp/gaussian_accountant.hpp>
+#include <tensafe/dp/gaussian_mechanism.hpp>
 
 #include <doctest/doctest.h>
 
@@ -10,9 +10,9 @@
 namespace {
 
 using tensafe::parameter_error;
-using tensafe::privacy::gaussian_accountant;
-using tensafe::privacy::gaussian_delta;
-using tensafe::privacy::gaussian_epsilon;
+using tensafe::dp::gaussian_accountant;
+using tensafe::dp::gaussian_delta;
+using tensafe::dp::gaussian_epsilon;
 
 __extension__ typedef unsigned __int128 wide;
 

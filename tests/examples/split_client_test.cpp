@@ -2,15 +2,15 @@
 // breaks it; and TLS against a socket.
 #include <tensafe/core/error.hpp>
 #include <tensafe/keystore/ed25519.hpp>
-#include <tensafe/keystore/hex.hpp>
+#include <tensafe/keystore/sha256.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/memory/bits.hpp>
-#include <tensafe/wire/header.hpp>
 #include <tensafe/wire/held_adapter.hpp>
+#include <tensafe/wire/keys.hpp>
 #include <tensafe/wire/layout.hpp>
+#include <tensafe/wire/message.hpp>
 #include <tensafe/wire/reply.hpp>
-#include <tensafe/wire/rerandomization_key.hpp>
 #include <tensafe/wire/set_id.hpp>
 
 #include <doctest/doctest.h>
@@ -44,6 +44,7 @@ namespace {
 
 using namespace split;
 namespace lora = tensafe::lora;
+namespace memory = tensafe::memory;
 namespace wire = tensafe::wire;
 using std::chrono::milliseconds;
 using tests::check_refusal;
@@ -75,16 +76,15 @@ lora::adapter small_held(float entry = 2) {
 
 /// A reply of the right size.
 remote_model::reply_type reply_of(std::uint8_t filling) {
-    const auto layout = remote_model::layout_type::of(1, 8, 1);
-    const auto budget = layout.budget();
+    const remote_model::plan_type plan(1, 8, 1);
     remote_model::reply_type reply;
     reply.rank = 1;
     reply.d = 8;
-    for (std::size_t o = 0; o < layout.outputs(); ++o) {
-        const int bits = layout.reply_bits(budget, o);
-        octets c0(wire::packed_bytes(layout.wanted(o), bits));
+    for (std::size_t o = 0; o < plan.outputs(); ++o) {
+        const int bits = plan.reply_bits(o);
+        octets c0(memory::packed_bytes(plan.wanted(o), bits));
         c0[0] = static_cast<std::uint8_t>(filling & 1);
-        reply.outputs.push_back({c0, octets(wire::packed_bytes(params::degree, bits), filling)});
+        reply.outputs.push_back({c0, octets(memory::packed_bytes(params::degree, bits), filling)});
     }
     return reply;
 }
@@ -93,7 +93,7 @@ remote_model::reply_type reply_of(std::uint8_t filling) {
 remote_model::request_type request_of(std::uint8_t filling) {
     remote_model::request_type request;
     request.d = 8;
-    request.block = remote_model::layout_type::entries_per_input();
+    request.block = remote_model::plan_type(1, 8, 1).entries_per_input();
     request.seed.bytes.fill(filling);
     request.inputs.emplace_back(lora::packed_residues_bytes<params>(params::degree));
     request.inputs[0][0] = filling;
@@ -216,7 +216,7 @@ class peer_connection final : public tests::memory_connection {
         const hello& m = of_.hellos.back();
         of_.rerandomization_keys.push_back(key);
         of_.signatures.push_back(
-            tensafe::io::verifying_key(m.client).verifies(
+            tensafe::keystore::verifying_key(m.client).verifies(
                 text_to_sign({}, of_.nonces.back(), m.set, key, m.adapter), m.signature) &&
             wire::read_rerandomization_key<params, lora::request_level<params>>(key).server_nonce ==
                 of_.nonces.back());
@@ -785,7 +785,7 @@ TEST_CASE("frames of any length come back whole, over TLS and in the clear, and 
         trust.busy_wait = std::chrono::seconds(tls ? 0 : 3'600);  // limits hold all the same
         const auto connection = connect_websocket(
             server_address::of((tls ? "wss://127.0.0.1:" : "ws://127.0.0.1:") + echo.port()), trust);
-        CHECK(tensafe::io::hex(connection->certificate_sha256()) ==
+        CHECK(tensafe::keystore::hex(connection->certificate_sha256()) ==
               (tls ? files.fingerprint : std::string(64, '0')));
         for (const std::size_t length : {0U, 1U, 125U, 126U, 16'383U, 65'536U, 98'765U, 3'000'000U}) {
             CAPTURE(length);

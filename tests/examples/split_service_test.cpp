@@ -2,11 +2,11 @@
 // Messages are made by hand: a server cannot tell an encryption from residues that somebody made up.
 #include <tensafe/core/error.hpp>
 #include <tensafe/keystore/ed25519.hpp>
-#include <tensafe/keystore/hex.hpp>
+#include <tensafe/keystore/sha256.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/random/entropy.hpp>
 #include <tensafe/wire/checksum.hpp>
-#include <tensafe/wire/header.hpp>
+#include <tensafe/wire/message.hpp>
 #include <tensafe/wire/scheme.hpp>
 
 #include <doctest/doctest.h>
@@ -124,8 +124,8 @@ struct server {
     std::optional<split::service> of;
 };
 
-std::shared_ptr<tensafe::io::signing_key> fresh_key() {
-    return std::make_shared<tensafe::io::signing_key>(tensafe::io::signing_key::generate());
+std::shared_ptr<tensafe::keystore::signing_key> fresh_key() {
+    return std::make_shared<tensafe::keystore::signing_key>(tensafe::keystore::signing_key::generate());
 }
 
 /// A client's side of one connection.
@@ -209,7 +209,7 @@ struct peer {
 
     server& of;
     std::shared_ptr<control> connection = std::make_shared<control>();
-    std::shared_ptr<tensafe::io::signing_key> key = fresh_key();
+    std::shared_ptr<tensafe::keystore::signing_key> key = fresh_key();
     std::unique_ptr<split::net::websocket_handler> side;
     split::net::answer answer;
     tensafe::random::seed nonce;
@@ -240,7 +240,7 @@ TEST_CASE("a server opens a session and answers requests with their number and g
     CHECK(p.asks(1, 1));
     CHECK(p.asks(5));
     CHECK(s.of->used().snapshot().total().requests == 2);
-    CHECK(s.of->counts().most_of(tensafe::io::hex(p.key->verifying().bytes()), "kjv") == 1);
+    CHECK(s.of->counts().most_of(tensafe::keystore::hex(p.key->verifying().bytes()), "kjv") == 1);
 }
 
 TEST_CASE("encryptions of zero are made ahead while nothing waits, as many as a reply needs") {
@@ -311,7 +311,7 @@ TEST_CASE_FIXTURE(
     CHECK(p.refusal_of(bytes(std::size_t{3} << 20)).code == error_code::too_large);
     CHECK(s.of->counts().rows() == 0);
     CHECK_FALSE(p.answer.closing());
-    const std::string client = tensafe::io::hex(p.key->verifying().bytes());
+    const std::string client = tensafe::keystore::hex(p.key->verifying().bytes());
     CHECK(s.of->counts().most_of(client, "kjv") == 0);
     CHECK(p.asks(2));
     CHECK(s.of->counts().most_of(client, "kjv") == 1);
@@ -358,7 +358,7 @@ TEST_CASE(
     };
     constexpr auto not_authorised = error_code::not_authorised;
     attempt(not_authorised, [](peer&, hello& h, bytes&) {
-        h.client = tensafe::io::signing_key::generate().verifying().bytes();
+        h.client = tensafe::keystore::signing_key::generate().verifying().bytes();
     });
     attempt(not_authorised, [](peer&, hello& h, bytes&) { h.client = {}; });
     attempt(not_authorised, [](peer& p, hello& h, bytes& key) {
@@ -504,7 +504,7 @@ TEST_CASE("the query limit holds for a group over sessions, after forgetting, an
     split::limits allowed;
     allowed.queries = 3;
     const scratch_folder folder;
-    std::shared_ptr<tensafe::io::signing_key> key;
+    std::shared_ptr<tensafe::keystore::signing_key> key;
     {
         server s(allowed, folder.path());
         peer p(s);

@@ -5,13 +5,12 @@
 // Run it again when a format changes; tests/fuzz/README.md.
 
 #include <tensafe/io/safetensors.hpp>
-#include <tensafe/keystore/adapter_signature.hpp>
 #include <tensafe/keystore/key_file_format.hpp>
+#include <tensafe/keystore/signed_adapter.hpp>
 #include <tensafe/random/seed.hpp>
 #include <tensafe/wire/ciphertext.hpp>
-#include <tensafe/wire/header.hpp>
-#include <tensafe/wire/public_key.hpp>
-#include <tensafe/wire/rerandomization_key.hpp>
+#include <tensafe/wire/keys.hpp>
+#include <tensafe/wire/message.hpp>
 #include <tensafe/wire/wire.hpp>
 
 #include <algorithm>
@@ -117,16 +116,16 @@ void make_peft(const seed_folder& folder) {
 
 void make_signatures(const seed_folder& folder) {
     const std::array<std::byte, 32> secret{};  // signs nothing but seeds
-    const io::signing_key key = io::signing_key::from_secret(secret);
-    const auto package = io::package_digest::of(bytes_of("config"), bytes_of("weights"));
-    const std::string text = io::adapter_signature::make(package, key, "legal", 7).text();
+    const keystore::signing_key key = keystore::signing_key::from_secret(secret);
+    const auto package = keystore::package_digest::of(bytes_of("config"), bytes_of("weights"));
+    const std::string text = keystore::adapter_signature::make(package, key, "legal", 7).text();
     const auto changed = [&](std::string_view from, std::string_view to) {
         std::string result = text;
         result.replace(result.find(from), from.size(), to);
         return result;
     };
     folder.put("signed", bytes_of(text));
-    folder.put("without_name", bytes_of(io::adapter_signature::make(package, key).text()));
+    folder.put("without_name", bytes_of(keystore::adapter_signature::make(package, key).text()));
     folder.put("upper_case", bytes_of(changed("signature\": \"", "signature\": \"A")));
     folder.put("version_two", bytes_of(changed("\"version\": 1", "\"version\": 2")));
     folder.put("unknown_key", bytes_of(changed("\"name\"", "\"owner\"")));
@@ -138,15 +137,15 @@ void make_signatures(const seed_folder& folder) {
 /// What is mended, and then the file.
 void make_key_files(const seed_folder& folder) {
     constexpr std::size_t file = 1;  // where it begins
-    io::key_info info;
+    keystore::key_info info;
     info.set = 0x1234;
     info.id.fill(std::byte{0x5a});
     info.created = std::chrono::sys_seconds(std::chrono::seconds(1'800'000'000));
     random::seed seed;
     seed.bytes.fill(0xa5);  // of nobody
-    std::vector<std::byte> bytes(file + io::detail::key_file_bytes);
-    const auto as_written = std::span(bytes).subspan(file).first<io::detail::key_file_bytes>();
-    io::detail::write_key_file_bytes(info, seed, {}, {}, as_written);
+    std::vector<std::byte> bytes(file + keystore::detail::key_file_bytes);
+    const auto as_written = std::span(bytes).subspan(file).first<keystore::detail::key_file_bytes>();
+    keystore::detail::write_key_file_bytes(info, seed, {}, {}, as_written);
     const std::vector<std::byte> good = bytes;
     const auto put = [&](const std::string& name, std::size_t at, unsigned value) {
         bytes = good;
@@ -231,29 +230,16 @@ void make_wire(const seed_folder& folder) {
     put_message(folder, "reply_of_columns", column_message);
 
     lora::reply<small, tiles, bare> products;
-    products.rank = of_bare_tiles.rank;
-    products.d = of_bare_tiles.d;
+    products.rank = of_bare_tiles.rank();
+    products.d = of_bare_tiles.d();
     products.outputs.resize(1);
     products.outputs[0].c1 = some_residues<lora::traced_product<small>::basis>();
     for (auto& limb : products.outputs[0].c0) {
-        limb = memory::buffer<arith::word>(std::size_t{1} << of_bare_tiles.subring_log_n());
+        limb = memory::buffer<arith::word>(of_bare_tiles.trace());
     }
     auto bare_reply = wire::write_reply(products, from);
     bare_reply[16] = 4;
     put_message(folder, "bare_reply", bare_reply);
-
-    lora::slot_request<small> slot_request;
-    slot_request.d = of_slots.d;
-    slot_request.stride = of_slots.stride;
-    slot_request.inputs.push_back({some_residues<basis>(), {}, small::scale});
-    put_message(folder, "slot_request", wire::write_slot_request<slots>(slot_request, from));
-    lora::reply<small, slots, bare> slot_reply;
-    using slot_basis = small::basis_at<slots::reply_level<small>>;
-    slot_reply.rank = of_slots.rank;
-    slot_reply.d = of_slots.d;
-    slot_reply.products.push_back(
-        {some_residues<slot_basis>(), some_residues<slot_basis>(), slots::reply_scale<small>});
-    put_message(folder, "slot_reply", wire::write_slot_reply(slot_reply, from));
 
     lora::model_layout layout;
     layout.groups.push_back(

@@ -1,14 +1,14 @@
 #pragma once
 
 #include <tensafe/ckks/precision.hpp>
-#include <tensafe/keystore/hex.hpp>
+#include <tensafe/keystore/sha256.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/protocol/client.hpp>
+#include <tensafe/wire/keys.hpp>
 #include <tensafe/wire/layout.hpp>
 #include <tensafe/wire/reply.hpp>
 #include <tensafe/wire/request.hpp>
-#include <tensafe/wire/rerandomization_key.hpp>
 #include <tensafe/wire/set_id.hpp>
 
 #include <nlohmann/json.hpp>
@@ -158,7 +158,6 @@ class good_client {
 /// A client that keeps to the protocol by hand, so that it can break it anywhere. Its session is of kjv.
 class raw_session {
   public:
-    using layout_type = remote_model::layout_type;
     struct asked {
         std::vector<float> h;
         tensafe::lora::query<params> query;
@@ -211,12 +210,10 @@ class raw_session {
         if (tensafe::wire::read_header(message).number != number) {
             return false;
         }
-        const auto& group = client_->layout().groups[to.group];
         remote_model::reply_type reply;
-        tensafe::wire::read_reply(
-            message, layout_type::of(group.rows(client_->layout().mode), group.d, group.row_norm), 1, reply);
+        tensafe::wire::read_reply(message, client_->plan(to.group), 1, reply);
         try {
-            require_deltas(of_.kjv, group, to.h,
+            require_deltas(of_.kjv, client_->layout().groups[to.group], to.h,
                            client_->deltas(to.group, client_->decrypt(to.group, reply, to.query)));
         } catch (const failure&) {
             return false;
@@ -240,7 +237,7 @@ class raw_session {
     }
 
     /// The public key, as hexadecimal digits.
-    std::string identity() const { return tensafe::io::hex(identity_.verifying().bytes()); }
+    std::string identity() const { return tensafe::keystore::hex(identity_.verifying().bytes()); }
 
     /// A new connection that goes on with the session. Whether the server lets it; else the connection stays.
     bool resume(const resume_token& token) {
@@ -279,7 +276,7 @@ class raw_session {
         mine.signature =
             identity_.sign(text_to_sign(wire_->certificate_sha256(), nonce_, set, key, mine.adapter));
         mine.held = held;
-        of_.secrets.add(tensafe::io::hex(std::as_bytes(std::span(key).subspan(64, 32))));
+        of_.secrets.add(tensafe::keystore::hex(std::as_bytes(std::span(key).subspan(64, 32))));
         return {
             whole_frame(op_text, to_text(mine)),
             whole_frame(op_binary, std::string_view(reinterpret_cast<const char*>(key.data()), key.size()))};
@@ -308,7 +305,7 @@ class raw_session {
     raw_connection::options how_;
     std::unique_ptr<raw_connection> wire_;
     tensafe::random::seed nonce_;
-    tensafe::io::signing_key identity_ = client_identity({});
+    tensafe::keystore::signing_key identity_ = client_identity({});
     std::shared_ptr<tensafe::lora::client<params>> keys_ = std::make_shared<tensafe::lora::client<params>>();
     welcome welcome_;
     std::unique_ptr<remote_model::client_type> client_;

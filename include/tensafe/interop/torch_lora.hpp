@@ -5,9 +5,7 @@
 #include <tensafe/interop/torch.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
-#include <tensafe/lora/packing/coefficient_tiles.hpp>
-#include <tensafe/lora/packing/messages.hpp>
-#include <tensafe/lora/packing/protection.hpp>
+#include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/memory/wipe.hpp>
 
@@ -27,14 +25,14 @@
 #include <utility>
 #include <vector>
 
-namespace tensafe::libtorch {
+namespace tensafe::interop {
 
 /// The deltas of an encrypted adapter, from tensors to tensors: encrypts each row of x, has the request
 /// answered, and decrypts. In one process, with a lora::model_session:
 ///
-///     libtorch::encrypted_lora<params> adapter(
+///     interop::encrypted_lora<params> adapter(
 ///         client, [&](std::size_t group, const auto& request, auto& reply) {
-///             session.apply(here, *server, group, request, reply);
+///             session.apply(*server, group, request, reply);
 ///         });
 ///     const at::Tensor delta = adapter.delta("model.layers.0.self_attn.q_proj", x);
 ///
@@ -141,8 +139,7 @@ class encrypted_lora {
                    [&] { client_->encrypt(group, states.row(i, row_), query, overflow_margin); });
         reply_type reply;  // a new one, so that nothing of an earlier answer can stay in it
         carry_(group, query.request, reply);
-        naming_row(i, states.count(),
-                   [&] { client_->decrypt(group, reply, query.scale, reading_, product_); });
+        naming_row(i, states.count(), [&] { client_->decrypt(group, reply, query, reading_, product_); });
         client_->deltas(group, product_, deltas_);
     }
 
@@ -176,7 +173,8 @@ class encrypted_lora {
                 memory::wipe(work.slots.data(), work.slots.span().size_bytes());
             }
             for (auto& [d, query] : of.queries_) {
-                query.scale = 1;  // follows from the norm of the state
+                // They follow from the norm of the state.
+                memory::wipe(query.scales.data(), query.scales.size() * sizeof(double));
             }
         }
     };
@@ -192,7 +190,7 @@ class encrypted_lora {
 
 /// A linear layer with an adapter that is somewhere else: forward(x) = base(x) + delta(x).
 ///
-///     auto q = std::make_shared<libtorch::encrypted_linear>(
+///     auto q = std::make_shared<interop::encrypted_linear>(
 ///         q_proj, [&](const at::Tensor& x) { return adapter.delta("model.layers.0.self_attn.q_proj", x); });
 ///
 /// In a model, the forward of the module around it has to call it. replace_module does not do that: it
@@ -240,7 +238,7 @@ class encrypted_linear : public torch::nn::Module {
     }
 
     void pretty_print(std::ostream& out) const override {
-        out << "tensafe::libtorch::encrypted_linear(in_features=" << base->options.in_features()
+        out << "tensafe::interop::encrypted_linear(in_features=" << base->options.in_features()
             << ", out_features=" << base->options.out_features() << ")";
     }
 
@@ -250,4 +248,4 @@ class encrypted_linear : public torch::nn::Module {
     delta_function delta_;
 };
 
-}  // namespace tensafe::libtorch
+}  // namespace tensafe::interop

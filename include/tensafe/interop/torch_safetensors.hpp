@@ -1,10 +1,10 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/interop/torch.hpp>
-#include <tensafe/io/dtype.hpp>
-#include <tensafe/io/message.hpp>
 #include <tensafe/io/safetensors.hpp>
+#include <tensafe/io/safetensors_header.hpp>
 
 #include <ATen/MemoryOverlap.h>
 #include <torch/nn/module.h>
@@ -18,7 +18,7 @@
 #include <vector>
 
 // Safetensors files from and to tensors and modules. Values of F64, F32, F16 and BF16; each function copies.
-namespace tensafe::libtorch {
+namespace tensafe::interop {
 
 namespace detail {
 
@@ -89,7 +89,7 @@ inline std::vector<std::pair<std::string, at::Tensor>> named_values(const torch:
 ///         types; shape_error for a dimension beyond 2^63; std::bad_alloc or c10::Error without memory
 inline at::Tensor to_tensor(const io::safetensors_file& file, std::string_view name) {
     const detail::stored_form form =
-        detail::form_of(file, name, file.quoted_name() + ": tensor " + io::quote(name));
+        detail::form_of(file, name, file.quoted_name() + ": tensor " + quote(name));
     return to_tensor(file.read_doubles(name), form.type).reshape(form.sizes);
 }
 
@@ -99,9 +99,9 @@ inline at::Tensor to_tensor(const io::safetensors_file& file, std::string_view n
 ///         safetensors_writer::add, which refuses what is not finite; the writer is then as it was
 inline void add_tensor(io::safetensors_writer& writer, std::string_view name, const at::Tensor& t,
                        io::dtype type) {
-    detail::check_memory("libtorch::add_tensor", t);
+    detail::check_memory("interop::add_tensor", t);
     if (t.scalar_type() != at::kDouble) {
-        detail::check_type("libtorch::add_tensor", t);
+        detail::check_type("interop::add_tensor", t);
     }
     const at::Tensor doubles = t.detach().to(at::kDouble).contiguous();  // exact
     std::vector<std::size_t> shape;
@@ -131,7 +131,7 @@ inline void add_parameters(io::safetensors_writer& writer, const torch::nn::Modu
 inline void load_parameters(torch::nn::Module& module, const io::safetensors_file& file) {
     const auto values = detail::named_values(module);
     for (const auto& [name, value] : values) {
-        const std::string where = file.quoted_name() + ": tensor " + io::quote(name);
+        const std::string where = file.quoted_name() + ": tensor " + quote(name);
         detail::check_memory(where.c_str(), value);
         if (at::has_internal_overlap(value) == at::MemOverlap::Yes ||
             (value.is_inference() && !c10::InferenceMode::is_enabled())) {
@@ -158,7 +158,7 @@ inline void load_parameters(torch::nn::Module& module, const io::safetensors_fil
                 is_known = is_known || name == stored.name;
             }
             if (!is_known) {
-                throw format_error(file.quoted_name() + ": tensor " + io::quote(stored.name) +
+                throw format_error(file.quoted_name() + ": tensor " + quote(stored.name) +
                                    " is no parameter or buffer of the module");
             }
         }
@@ -174,4 +174,4 @@ inline void load_parameters(torch::nn::Module& module, const io::safetensors_fil
     }
 }
 
-}  // namespace tensafe::libtorch
+}  // namespace tensafe::interop

@@ -1,10 +1,8 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/message.hpp>
-#include <tensafe/keystore/hex.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/keystore/passphrase.hpp>
-#include <tensafe/keystore/passphrase_wrap.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/memory/buffer.hpp>
 #include <tensafe/random/entropy.hpp>
@@ -21,7 +19,7 @@
 #include <string>
 #include <string_view>
 
-namespace tensafe::io {
+namespace tensafe::keystore {
 
 /// What a key file says of its key to everybody who can read the file. No secret.
 struct key_info {
@@ -211,4 +209,4 @@ inline void read_key_seed(std::span<const std::byte> bytes, const key_info& info
 
 }  // namespace detail
 
-}  // namespace tensafe::io
+}  // namespace tensafe::keystore

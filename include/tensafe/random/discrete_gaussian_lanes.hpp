@@ -1,7 +1,9 @@
 #pragma once
 
 #include <tensafe/core/macros.hpp>
+#include <tensafe/exec/backend.hpp>
 #include <tensafe/random/discrete_gaussian_table.hpp>
+#include <tensafe/simd/x86/avx2.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -15,9 +17,9 @@ inline constexpr std::size_t gaussian_group = 8;
 inline constexpr std::size_t gaussian_leaves = 16;
 inline constexpr std::size_t gaussian_group_words = 2 * gaussian_leaves * gaussian_group;
 
-/// The four steps that each join two values x and y to a x + (a + 1) y. docs/design/differential-privacy.md says why
-/// these: each sum stays a discrete Gaussian to 2^-89 of every probability, and no leaf carries much of the
-/// result.
+/// The four steps that each join two values x and y to a x + (a + 1) y. docs/design/differential-privacy.md
+/// says why these: each sum stays a discrete Gaussian to 2^-89 of every probability, and no leaf carries much
+/// of the result.
 inline constexpr std::uint64_t gaussian_steps[4] = {2, 9, 128, 16384};
 
 /// What leaf `leaf` is multiplied by: bit s of its number chooses the factor of step s.
@@ -87,12 +89,22 @@ struct gaussian_lanes {
     }
 };
 
-/// `groups` groups from their words to eight coefficients each.
-inline void discrete_gaussian_portable(const std::uint64_t* words, std::size_t groups,
-                                       std::int64_t* out) noexcept {
+/// `groups` groups from their words to eight coefficients each: the body of a kernel.
+template <std::size_t Bytes>
+TENSAFE_INLINE void convert_gaussian_groups(const std::uint64_t* words, std::size_t groups,
+                                            std::int64_t* out) noexcept {
     for (std::size_t g = 0; g < groups; ++g) {
-        gaussian_lanes<16>::convert(words + g * gaussian_group_words, out + g * gaussian_group);
+        gaussian_lanes<Bytes>::convert(words + g * gaussian_group_words, out + g * gaussian_group);
     }
+}
+inline void discrete_gaussian_groups(const std::uint64_t* words, std::size_t groups,
+                                     std::int64_t* out) noexcept {
+#if TENSAFE_X86_64
+    if (exec::active_backend() != exec::backend::portable) {
+        return simd::avx2::kernel<&convert_gaussian_groups<32>>(words, groups, out);
+    }
+#endif
+    convert_gaussian_groups<16>(words, groups, out);
 }
 
 }  // namespace tensafe::random::detail

@@ -40,8 +40,8 @@ lora::request<P> request_of(const Layout& layout, const ckks::secret_key<P>& key
     const auto c0 = ckks::encrypt_c0(key, std::move(m), generator, request.seed, 0, work);
     rns::for_each_limb<basis_of<P>>([&]<int I>() {
         constexpr int bits = std::bit_width(basis_of<P>::prime<I>);
-        std::vector<std::uint8_t> limb(tensafe::wire::packed_bytes(P::degree, bits));
-        tensafe::wire::pack_bits(std::span<const word>(c0.template limb<I>()), bits, std::span(limb));
+        std::vector<std::uint8_t> limb(tensafe::memory::packed_bytes(P::degree, bits));
+        tensafe::memory::pack_bits(std::span<const word>(c0.template limb<I>()), bits, std::span(limb));
         request.inputs[0].insert(request.inputs[0].end(), limb.begin(), limb.end());
     });
     return request;
@@ -113,7 +113,7 @@ TEST_CASE("slots that serve one row each answer two hidden states at once: as re
     random::generator generator = numbered_generator(16);
 
     const std::vector<float> states[2] = {random_state(d, 1), random_state(d, 2)};
-    const auto shape = lora::slot_layout<P, packing>::shape_of(rank, d, layout.row_norm);
+    const auto shape = layout.slots();
     std::vector<std::complex<double>> slots(P::slots);
     std::vector<std::complex<double>> imaginary(P::slots);
     shape.replicate(view(states[0]), 0, std::span(slots));

@@ -2,40 +2,33 @@
 
 #include <tensafe/arith/barrett.hpp>
 #include <tensafe/arith/modulus.hpp>
-#include <tensafe/arith/word.hpp>
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/core/error.hpp>
-#include <tensafe/core/macros.hpp>
-#include <tensafe/device/ckks/keys.hpp>
-#include <tensafe/device/core/with_index.hpp>
-#include <tensafe/device/exec/context.hpp>
+#include <tensafe/device/ckks/ciphertext.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/ntt/transform.hpp>
-#include <tensafe/device/rns/pointwise.hpp>
 #include <tensafe/device/rns/poly_stack.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
-namespace tensafe::ckks {
+namespace tensafe::device {
 
 namespace detail {
 
 /// Reads c0 + c1*s.
 template <class Basis>
 struct load_decrypted {
-    rns::stack_view c0;
-    rns::stack_view c1;
-    rns::stack_view key;
+    stack_view c0;
+    stack_view c1;
+    stack_view key;
 
     template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE ntt::word_pair pair(std::size_t polynomial, std::size_t k) const {
+    TENSAFE_HD_INLINE word_pair pair(std::size_t polynomial, std::size_t k) const {
         constexpr std::size_t start = static_cast<std::size_t>(I) * Basis::degree;
         const auto p = static_cast<std::uint32_t>(polynomial);
-        return rns::detail::apply_to_pairs<Basis::template prime<I>, rns::pointwise::multiply_add>(
-            rns::detail::load_pair(c1.polynomial(p) + start + k),
-            rns::detail::load_pair(key.polynomial(p) + start + k),
-            rns::detail::load_pair(c0.polynomial(p) + start + k));
+        return detail::apply_to_pairs<Basis::template prime<I>, pointwise::multiply_add>(
+            load_pair(c1.polynomial(p) + start + k), load_pair(key.polynomial(p) + start + k),
+            load_pair(c0.polynomial(p) + start + k));
     }
 };
 
@@ -46,13 +39,13 @@ struct fold_kernel {
     static constexpr int threads = 256;
     static constexpr int log_threads = 8;
     struct shared_type {
-        arith::word sums[threads];
+        word sums[threads];
     };
 
-    arith::word* out;  ///< [polynomial][limb][sum]
-    rns::stack_view c0;
-    rns::stack_view c1;
-    rns::stack_view key;
+    word* out;  ///< [polynomial][limb][sum]
+    stack_view c0;
+    stack_view c1;
+    stack_view key;
     std::uint32_t sums;  ///< of a limb
     std::uint32_t blocks_per_polynomial;
     int log_block;  ///< at least 1: words are read in pairs
@@ -64,17 +57,17 @@ struct fold_kernel {
         const std::uint32_t first_sum = ctx.block().x % blocks_per_polynomial
                                         << static_cast<unsigned>(log_threads - log_group);
         with_index<Basis::limbs>(static_cast<int>(ctx.block().y), [&]<int I>() {
-            constexpr arith::word q = Basis::template prime<I>;
+            constexpr word q = Basis::template prime<I>;
             constexpr std::size_t start = static_cast<std::size_t>(I) * Basis::degree;
-            const arith::word* const from_c0 = c0.polynomial(polynomial) + start;
-            const arith::word* const from_c1 = c1.polynomial(polynomial) + start;
-            const arith::word* const from_key = key.polynomial(polynomial) + start;
+            const word* const from_c0 = c0.polynomial(polynomial) + start;
+            const word* const from_c1 = c1.polynomial(polynomial) + start;
+            const word* const from_key = key.polynomial(polynomial) + start;
             const std::uint32_t pairs = 1U << static_cast<unsigned>(log_block - 1 - log_group);
             const std::uint32_t group = 1U << static_cast<unsigned>(log_group);
             ctx.each([&](int t) {
                 const auto thread = static_cast<std::uint32_t>(t);
                 const std::uint32_t sum = first_sum + (thread >> static_cast<unsigned>(log_group));
-                arith::word total = 0;
+                word total = 0;
                 if (sum < sums) {
                     const std::size_t k =
                         (std::size_t{sum} << static_cast<unsigned>(log_block)) + 2 * (thread & (group - 1));
@@ -85,7 +78,7 @@ struct fold_kernel {
             for (std::uint32_t half = group / 2; half != 0; half /= 2) {
                 ctx.each([&](int t) {
                     if ((static_cast<std::uint32_t>(t) & (group - 1)) < half) {
-                        arith::word& mine = ctx.shared().sums[t];
+                        word& mine = ctx.shared().sums[t];
                         mine = arith::subtract_if_not_below(
                             mine + ctx.shared().sums[t + static_cast<int>(half)], q);
                     }
@@ -110,12 +103,9 @@ struct fold_kernel {
             : 4;
 
     /// The sum of c0 + c1*s over `pairs` pairs of words, `stride` words apart, modulo Q.
-    template <arith::word Q>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::word products(const arith::word* c0,
-                                                                   const arith::word* c1,
-                                                                   const arith::word* key,
-                                                                   std::uint32_t stride,
-                                                                   std::uint32_t pairs) {
+    template <word Q>
+    TENSAFE_HD_INLINE static word products(const word* c0, const word* c1, const word* key,
+                                           std::uint32_t stride, std::uint32_t pairs) {
         constexpr arith::barrett<arith::fixed_modulus<Q>> policy{};
         constexpr int bits = arith::fixed_modulus<Q>::bits;
         // Each term adds less than q^2 + q <= 2^(2*bits): this many pairs fit 128 bits, with room for what is
@@ -130,7 +120,7 @@ struct fold_kernel {
                 return policy.reduce_any(sum);
             }
         } else {
-            arith::word total = 0;
+            word total = 0;
             for (std::uint32_t done = 0; done < pairs; done += pairs_at_once) {
                 const std::uint32_t end = done + pairs_at_once < pairs ? done + pairs_at_once : pairs;
                 total = policy.reduce_any(lazy_products(total, c0, c1, key, done, end, stride));
@@ -139,14 +129,14 @@ struct fold_kernel {
         }
     }
 
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::wide lazy_products(
-        arith::wide sum, const arith::word* c0, const arith::word* c1, const arith::word* key,
-        std::uint32_t first, std::uint32_t end, std::uint32_t stride) {
+    TENSAFE_HD_INLINE static arith::wide lazy_products(arith::wide sum, const word* c0, const word* c1,
+                                                       const word* key, std::uint32_t first,
+                                                       std::uint32_t end, std::uint32_t stride) {
         for (std::uint32_t i = first; i < end; ++i) {
             const std::size_t k = std::size_t{i} * stride;
-            const ntt::word_pair x = rns::detail::load_pair(c1 + k);
-            const ntt::word_pair s = rns::detail::load_pair(key + k);
-            const ntt::word_pair y = rns::detail::load_pair(c0 + k);
+            const word_pair x = load_pair(c1 + k);
+            const word_pair s = load_pair(key + k);
+            const word_pair y = load_pair(c0 + k);
             sum += arith::mul_wide(x.first, s.first) + y.first;
             sum += arith::mul_wide(x.second, s.second) + y.second;
         }
@@ -161,29 +151,27 @@ struct fold_kernel {
 /// @param c0, c1  ciphertext p of the launch, in evaluation form
 /// @param out     [ciphertext][limb][N], secret; may be where c0 or c1 is, if these have `Limbs` limbs
 /// @throws shape_error unless there are as many ciphertexts for each key
-template <int Limbs, parameter_set P, class Where>
-void decrypt_blocks(const Where& where, const block_secret_key<P, typename Where::space>& keys,
-                    const rns::stack_view& c0, const rns::stack_view& c1, std::size_t ciphertexts,
-                    arith::word* out) {
+template <int Limbs, ckks::parameter_set P, class Where>
+void decrypt(const Where& where, const secret_keys<P, typename Where::space>& keys, const stack_view& c0,
+             const stack_view& c1, std::size_t ciphertexts, word* out) {
     using basis = rns::prefix<typename P::basis, Limbs>;
-    rns::pointwise_blocks<basis>(where, rns::pointwise::multiply_add{}, ciphertexts, out,
-                                 rns::words_of_poly<basis>, c1, keys.shared_by(ciphertexts), c0);
+    apply_pointwise<basis>(where, pointwise::multiply_add{}, ciphertexts, out, words_of_poly<basis>, c1,
+                           keys.shared_by(ciphertexts), c0);
 }
 
 /// The same in coefficient form: the inverse transform, with c0 + c1*s in front of it.
 /// @param out  [ciphertext][limb][N], secret; 16-byte aligned, none of the operands
 /// @throws shape_error unless there are as many ciphertexts for each key
-template <int Limbs, class Schedule = ntt::tuned, parameter_set P, class Where>
-void decrypt_to_coefficients_blocks(
-    const Where& where,
-    const ntt::block_plan<rns::prefix<typename P::basis, Limbs>, typename Where::space>& plan,
-    const block_secret_key<P, typename Where::space>& keys, const rns::stack_view& c0,
-    const rns::stack_view& c1, std::size_t ciphertexts, arith::word* out) {
+template <int Limbs, class Schedule = schedule::tuned, ckks::parameter_set P, class Where>
+void decrypt_to_coefficients(const Where& where,
+                             const plan<rns::prefix<typename P::basis, Limbs>, typename Where::space>& plan,
+                             const secret_keys<P, typename Where::space>& keys, const stack_view& c0,
+                             const stack_view& c1, std::size_t ciphertexts, word* out) {
     using basis = rns::prefix<typename P::basis, Limbs>;
-    const rns::stack_view key = keys.shared_by(ciphertexts);
+    const stack_view key = keys.shared_by(ciphertexts);
     if (ciphertexts != 0) {
-        ntt::inverse_blocks<basis, Schedule>(where, plan, detail::load_decrypted<basis>{c0, c1, key},
-                                             ntt::store_words<basis>{out}, ciphertexts, out);
+        inverse<basis, Schedule>(where, plan, detail::load_decrypted<basis>{c0, c1, key},
+                                 store_words<basis>{out}, ciphertexts, out);
     }
 }
 
@@ -193,21 +181,19 @@ void decrypt_to_coefficients_blocks(
 /// @param sums  [ciphertext][limb][2^log_n], secret
 /// @throws parameter_error unless 1 <= log_n <= P::log_n; shape_error unless there are as many ciphertexts
 ///         for each key
-template <int Limbs, parameter_set P, class Where>
-void decrypt_trace_blocks(const Where& where, const block_secret_key<P, typename Where::space>& keys,
-                          const rns::stack_view& c0, const rns::stack_view& c1, std::size_t ciphertexts,
-                          int log_n, arith::word* sums) {
+template <int Limbs, ckks::parameter_set P, class Where>
+void decrypt_trace(const Where& where, const secret_keys<P, typename Where::space>& keys,
+                   const stack_view& c0, const stack_view& c1, std::size_t ciphertexts, int log_n,
+                   word* sums) {
     using basis = rns::prefix<typename P::basis, Limbs>;
     using kernel = detail::fold_kernel<basis>;
-    if (log_n < 1 || log_n > P::log_n) {
-        throw parameter_error("decrypt_trace_blocks: log_n: got " + std::to_string(log_n) +
-                              ", expected 1 to " + std::to_string(P::log_n));
-    }
+    detail::throw_if<parameter_error>(log_n < 1 || log_n > P::log_n, "device::decrypt_trace: log_n: got ",
+                                      log_n, ", expected 1 to ", P::log_n);
     if (log_n == P::log_n) {  // sums of one term
-        decrypt_blocks<Limbs>(where, keys, c0, c1, ciphertexts, sums);
+        decrypt<Limbs>(where, keys, c0, c1, ciphertexts, sums);
         return;
     }
-    const rns::stack_view key = keys.shared_by(ciphertexts);
+    const stack_view key = keys.shared_by(ciphertexts);
     const int log_block = P::log_n - log_n;
     // Four pairs of words a thread where that makes whole sums; more threads than a block has, it has not.
     const int log_group = log_block < 3                         ? 0
@@ -215,12 +201,12 @@ void decrypt_trace_blocks(const Where& where, const block_secret_key<P, typename
                                                                 : kernel::log_threads;
     const std::uint32_t count = 1U << static_cast<unsigned>(log_n);
     const std::uint32_t blocks =
-        exec::blocks_for(count, std::size_t{1} << static_cast<unsigned>(kernel::log_threads - log_group));
-    const std::uint32_t grid = rns::detail::checked_grid("decrypt_folded_blocks", ciphertexts, blocks);
+        blocks_for(count, std::size_t{1} << static_cast<unsigned>(kernel::log_threads - log_group));
+    const std::uint32_t grid = detail::checked_grid("device::decrypt_folded", ciphertexts, blocks);
     if (grid != 0) {
         where.launch(kernel{sums, c0, c1, key, count, blocks, log_block, log_group},
-                     exec::grid_shape{grid, static_cast<std::uint32_t>(Limbs), 1});
+                     grid_shape{grid, static_cast<std::uint32_t>(Limbs), 1});
     }
 }
 
-}  // namespace tensafe::ckks
+}  // namespace tensafe::device

@@ -1,11 +1,8 @@
 #pragma once
 
-#include <tensafe/device/core/with_index.hpp>
-#include <tensafe/device/exec/context.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/ntt/plan.hpp>
 #include <tensafe/device/ntt/rounds.hpp>
-#include <tensafe/device/ntt/tile.hpp>
-#include <tensafe/device/ntt/words.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -13,16 +10,16 @@
 // The kernels of the schedules that keep values in registers: one launch is one pass over all limbs of all
 // polynomials. x = polynomial * blocks of a limb + block, y = limb.
 
-namespace tensafe::ntt::detail {
+namespace tensafe::device::detail {
 
 /// Between two launches, entries stand in `work` as bit patterns of the limb's arithmetic,
 /// [polynomial][limb][N].
 template <class Basis>
 struct unfinished {
-    arith::word* work;
+    word* work;
 
     template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE arith::word* limb(std::size_t polynomial) const {
+    TENSAFE_HD_INLINE word* limb(std::size_t polynomial) const {
         return work +
                ((polynomial * static_cast<std::size_t>(Basis::limbs) + std::size_t{I}) << Basis::log_n);
     }
@@ -41,7 +38,7 @@ struct held_entries {
 
     representation values[layout::held];
 
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void read_shared(const arith::word* shared, int t) noexcept {
+    TENSAFE_HD_INLINE void read_shared(const word* shared, int t) noexcept {
         const std::size_t base = Tile::in_shared(layout::base(t));
         if constexpr (layout::has_pairs) {
             TENSAFE_UNROLL
@@ -56,7 +53,7 @@ struct held_entries {
             }
         }
     }
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void write_shared(arith::word* shared, int t) const noexcept {
+    TENSAFE_HD_INLINE void write_shared(word* shared, int t) const noexcept {
         const std::size_t base = Tile::in_shared(layout::base(arith::rematerialized(t)));
         if constexpr (layout::has_pairs) {
             TENSAFE_UNROLL
@@ -67,13 +64,13 @@ struct held_entries {
         } else {
             TENSAFE_UNROLL
             for (int n = 0; n < layout::held; ++n) {
-                shared[layout::in_shared(base, n)] = __builtin_bit_cast(arith::word, values[n]);
+                shared[layout::in_shared(base, n)] = __builtin_bit_cast(word, values[n]);
             }
         }
     }
     /// The same places, residues in [0, q).
     template <int Bound>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void write_canonical(arith::word* shared, int t) const noexcept {
+    TENSAFE_HD_INLINE void write_canonical(word* shared, int t) const noexcept {
         const std::size_t base = Tile::in_shared(layout::base(arith::rematerialized(t)));
         static_assert(layout::has_pairs);
         TENSAFE_UNROLL
@@ -84,8 +81,7 @@ struct held_entries {
     }
 
     /// From and to a limb of `work`.
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void read_limb(const arith::word* limb, std::size_t block,
-                                                      int t) noexcept {
+    TENSAFE_HD_INLINE void read_limb(const word* limb, std::size_t block, int t) noexcept {
         const std::size_t base = layout::base(t);
         if constexpr (layout::has_pairs) {
             TENSAFE_UNROLL
@@ -102,8 +98,7 @@ struct held_entries {
             }
         }
     }
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void write_limb(arith::word* limb, std::size_t block,
-                                                       int t) const noexcept {
+    TENSAFE_HD_INLINE void write_limb(word* limb, std::size_t block, int t) const noexcept {
         const std::size_t base = layout::base(t);
         if constexpr (layout::has_pairs) {
             TENSAFE_UNROLL
@@ -114,16 +109,14 @@ struct held_entries {
         } else {
             TENSAFE_UNROLL
             for (int n = 0; n < layout::held; ++n) {
-                limb[Tile::in_limb(block, base + layout::offset(n))] =
-                    __builtin_bit_cast(arith::word, values[n]);
+                limb[Tile::in_limb(block, base + layout::offset(n))] = __builtin_bit_cast(word, values[n]);
             }
         }
     }
 
     /// From a load functor, by pairs.
     template <int I, class Load>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void load(const Load& from, std::size_t polynomial, std::size_t block,
-                                                 int t) {
+    TENSAFE_HD_INLINE void load(const Load& from, std::size_t polynomial, std::size_t block, int t) {
         static_assert(layout::has_pairs);
         const std::size_t base = layout::base(t);
         TENSAFE_UNROLL
@@ -135,8 +128,7 @@ struct held_entries {
         }
     }
     template <int I, int Bound, class Store>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void store(const Store& to, std::size_t polynomial, std::size_t block,
-                                                  int t) const {
+    TENSAFE_HD_INLINE void store(const Store& to, std::size_t polynomial, std::size_t block, int t) const {
         static_assert(layout::has_pairs);
         const std::size_t base = layout::base(t);
         TENSAFE_UNROLL
@@ -148,8 +140,8 @@ struct held_entries {
     }
 
     /// The stage block of each group.
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static void stage_blocks(
-        std::size_t block, int t, std::size_t (&found)[layout::groups]) noexcept {
+    TENSAFE_HD_INLINE static void stage_blocks(std::size_t block, int t,
+                                               std::size_t (&found)[layout::groups]) noexcept {
         TENSAFE_UNROLL
         for (int g = 0; g < layout::groups; ++g) {
             found[g] = layout::stage_block(block, t, g);
@@ -157,16 +149,16 @@ struct held_entries {
     }
 
   private:
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void set_pair(int p, word_pair words) noexcept {
+    TENSAFE_HD_INLINE void set_pair(int p, word_pair words) noexcept {
         values[layout::first_of_pair(p)] = __builtin_bit_cast(representation, words.first);
         values[layout::second_of_pair(p)] = __builtin_bit_cast(representation, words.second);
     }
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair pair(int p) const noexcept {
-        return {__builtin_bit_cast(arith::word, values[layout::first_of_pair(p)]),
-                __builtin_bit_cast(arith::word, values[layout::second_of_pair(p)])};
+    TENSAFE_HD_INLINE word_pair pair(int p) const noexcept {
+        return {__builtin_bit_cast(word, values[layout::first_of_pair(p)]),
+                __builtin_bit_cast(word, values[layout::second_of_pair(p)])};
     }
     template <int Bound>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair canonical_pair(int p) const noexcept {
+    TENSAFE_HD_INLINE word_pair canonical_pair(int p) const noexcept {
         using bounded = arith::within<Policy, Bound>;
         return {Policy::canonical(bounded{values[layout::first_of_pair(p)]}),
                 Policy::canonical(bounded{values[layout::second_of_pair(p)]})};
@@ -175,13 +167,13 @@ struct held_entries {
 
 /// Pair number p of thread t where all threads go through a run of neighbours together.
 template <class Tile>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE std::size_t pair_of_run(int t, int p) noexcept {
+TENSAFE_HD_INLINE std::size_t pair_of_run(int t, int p) noexcept {
     return 2 * (static_cast<std::size_t>(t) + static_cast<std::size_t>(p) * Tile::threads);
 }
 
 template <class Tile>
 struct tile_memory {
-    alignas(128) arith::word words[Tile::size];
+    alignas(128) word words[Tile::size];
 };
 
 /// The bound with which a pass leaves entries of bound `bound`.
@@ -209,7 +201,7 @@ struct forward_pass {
 
     Source source;
     Sink sink;
-    block_plan_view<Basis> plan;
+    plan_view<Basis> plan;
 
     template <class Context>
     TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
@@ -218,7 +210,7 @@ struct forward_pass {
 
   private:
     template <int I>
-    using policy = block_arithmetic<Basis::template prime<I>>;
+    using policy = arithmetic<Basis::template prime<I>>;
 
     template <int I>
     TENSAFE_HOST_DEVICE static constexpr int bound_at_start() noexcept {
@@ -230,7 +222,7 @@ struct forward_pass {
     }
 
     template <int I, class Context>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void limb(Context& ctx) const {
+    TENSAFE_HD_INLINE void limb(Context& ctx) const {
         const std::size_t polynomial = ctx.block().x >> Tile::log_blocks;
         const std::size_t block = ctx.block().x & ((std::uint32_t{1} << Tile::log_blocks) - 1);
         round<I, 0>(ctx, polynomial, block);
@@ -238,7 +230,7 @@ struct forward_pass {
             // The last round's groups of neighbours would make scattered stores.
             static_assert(Tile::is_last);
             ctx.last([&](int t) {
-                const arith::word* const shared = ctx.shared().words;
+                const word* const shared = ctx.shared().words;
                 TENSAFE_UNROLL
                 for (int p = 0; p < 1 << (Tile::log_held - 1); ++p) {
                     const std::size_t k = pair_of_run<Tile>(t, p);
@@ -250,14 +242,13 @@ struct forward_pass {
     }
 
     template <int I, int Round, class Context>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void round(Context& ctx, std::size_t polynomial,
-                                                  std::size_t block) const {
+    TENSAFE_HD_INLINE void round(Context& ctx, std::size_t polynomial, std::size_t block) const {
         using held = held_entries<policy<I>, Tile, Round>;
         using layout = typename held::layout;
         constexpr int start = forward_bound<policy<I>>(bound_at_start<I>(), Tile::stages_before(Round));
         constexpr bool is_last_round = Round + 1 == Tile::rounds;
         const auto phase = [&](int t) {
-            arith::word* const shared = ctx.shared().words;
+            word* const shared = ctx.shared().words;
             held entries;
             if constexpr (Round > 0) {
                 entries.read_shared(shared, t);
@@ -298,7 +289,7 @@ struct inverse_pass {
 
     Source source;
     Sink sink;
-    block_plan_view<Basis> plan;
+    plan_view<Basis> plan;
 
     template <class Context>
     TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
@@ -307,7 +298,7 @@ struct inverse_pass {
 
   private:
     template <int I>
-    using policy = block_arithmetic<Basis::template prime<I>>;
+    using policy = arithmetic<Basis::template prime<I>>;
 
     template <int I>
     TENSAFE_HOST_DEVICE static constexpr int bound_at_start() noexcept {
@@ -319,13 +310,13 @@ struct inverse_pass {
     }
 
     template <int I, class Context>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void limb(Context& ctx) const {
+    TENSAFE_HD_INLINE void limb(Context& ctx) const {
         const std::size_t polynomial = ctx.block().x >> Tile::log_blocks;
         const std::size_t block = ctx.block().x & ((std::uint32_t{1} << Tile::log_blocks) - 1);
         if constexpr (!is_unfinished<Source>) {
             static_assert(Tile::is_last);
             ctx.each([&](int t) {
-                arith::word* const shared = ctx.shared().words;
+                word* const shared = ctx.shared().words;
                 word_pair words[1 << (Tile::log_held - 1)];
                 TENSAFE_UNROLL
                 for (int p = 0; p < 1 << (Tile::log_held - 1); ++p) {
@@ -343,15 +334,14 @@ struct inverse_pass {
     }
 
     template <int I, int Round, class Context>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void round(Context& ctx, std::size_t polynomial,
-                                                  std::size_t block) const {
+    TENSAFE_HD_INLINE void round(Context& ctx, std::size_t polynomial, std::size_t block) const {
         using held = held_entries<policy<I>, Tile, Round>;
         using layout = typename held::layout;
         constexpr int start = inverse_tile_bound<policy<I>, Tile>(bound_at_start<I>(), Round);
         constexpr bool is_first_round = Round + 1 == Tile::rounds;
         constexpr bool is_end = Round == 0 && Tile::first == 0;
         const auto phase = [&](int t) {
-            arith::word* const shared = ctx.shared().words;
+            word* const shared = ctx.shared().words;
             held entries;
             if constexpr (is_first_round && is_unfinished<Source>) {
                 entries.read_limb(source.template limb<I>(polynomial), block, t);
@@ -361,7 +351,7 @@ struct inverse_pass {
                     TENSAFE_UNROLL
                     for (int n = 0; n < layout::held; ++n) {
                         entries.values[n] =
-                            policy<I>::from_word(__builtin_bit_cast(arith::word, entries.values[n])).value;
+                            policy<I>::from_word(__builtin_bit_cast(word, entries.values[n])).value;
                     }
                 }
             }
@@ -388,4 +378,4 @@ struct inverse_pass {
     }
 };
 
-}  // namespace tensafe::ntt::detail
+}  // namespace tensafe::device::detail

@@ -1,11 +1,9 @@
 #pragma once
 
-#include <tensafe/device/core/with_index.hpp>
-#include <tensafe/device/exec/context.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/ntt/passes.hpp>
 #include <tensafe/device/ntt/plan.hpp>
 #include <tensafe/device/ntt/rounds.hpp>
-#include <tensafe/device/ntt/words.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +11,7 @@
 // The kernels of the schedules that go stage by stage: radix 2, one butterfly after the other. They are what
 // other schedules are compared with.
 
-namespace tensafe::ntt::detail {
+namespace tensafe::device::detail {
 
 /// Entries between two stages keep one bound, whatever the stage: forward, x is reduced before each
 /// butterfly; inverse, sums are reduced after it.
@@ -43,14 +41,11 @@ struct settled {
     using forward_value = arith::within<Policy, settled_forward<Policy>>;
     using inverse_value = arith::within<Policy, settled_inverse<Policy>>;
 
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static representation value(arith::word x) noexcept {
+    TENSAFE_HD_INLINE static representation value(word x) noexcept {
         return __builtin_bit_cast(representation, x);
     }
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::word bits(representation x) noexcept {
-        return __builtin_bit_cast(arith::word, x);
-    }
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static void forward(arith::word& a, arith::word& b,
-                                                           typename Policy::factor w) noexcept {
+    TENSAFE_HD_INLINE static word bits(representation x) noexcept { return __builtin_bit_cast(word, x); }
+    TENSAFE_HD_INLINE static void forward(word& a, word& b, typename Policy::factor w) noexcept {
         const auto x = Policy::reduce(forward_value{value(a)});
         const auto product = Policy::multiply(forward_value{value(b)}, w);
         const forward_value sum{(x + product).value};
@@ -58,17 +53,15 @@ struct settled {
         a = bits(sum.value);
         b = bits(difference.value);
     }
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static void inverse(arith::word& a, arith::word& b,
-                                                           typename Policy::factor w) noexcept {
+    TENSAFE_HD_INLINE static void inverse(word& a, word& b, typename Policy::factor w) noexcept {
         const inverse_value x{value(a)};
         const inverse_value y{value(b)};
         a = bits(Policy::reduce(x + y).value);
         b = bits(Policy::multiply(x - y, w).value);
     }
     /// The last stage, with w/N and 1/N.
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static void inverse_scaled(
-        arith::word& a, arith::word& b, typename Policy::factor w,
-        typename Policy::factor degree_inverse) noexcept {
+    TENSAFE_HD_INLINE static void inverse_scaled(word& a, word& b, typename Policy::factor w,
+                                                 typename Policy::factor degree_inverse) noexcept {
         const inverse_value x{value(a)};
         const inverse_value y{value(b)};
         a = bits(Policy::multiply(x + y, degree_inverse).value);
@@ -78,21 +71,20 @@ struct settled {
 
 /// Pairs from and to wherever a stage finds and leaves them.
 template <int I, class Policy, class Source>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair fetch_pair(const Source& source, std::size_t polynomial,
-                                                        std::size_t k) {
+TENSAFE_HD_INLINE word_pair fetch_pair(const Source& source, std::size_t polynomial, std::size_t k) {
     if constexpr (is_unfinished<Source>) {
-        return *reinterpret_cast<const word_pair*>(source.template limb<I>(polynomial) + k);
+        return load_pair(source.template limb<I>(polynomial) + k);
     } else {
         const word_pair words = source.template pair<I>(polynomial, k);
-        return {__builtin_bit_cast(arith::word, Policy::from_word(words.first).value),
-                __builtin_bit_cast(arith::word, Policy::from_word(words.second).value)};
+        return {__builtin_bit_cast(word, Policy::from_word(words.first).value),
+                __builtin_bit_cast(word, Policy::from_word(words.second).value)};
     }
 }
 template <int I, class Policy, class Sink>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE void leave_pair(const Sink& sink, std::size_t polynomial, std::size_t k,
-                                                   word_pair entries) {
+TENSAFE_HD_INLINE void leave_pair(const Sink& sink, std::size_t polynomial, std::size_t k,
+                                  word_pair entries) {
     if constexpr (is_unfinished<Sink>) {
-        *reinterpret_cast<word_pair*>(sink.template limb<I>(polynomial) + k) = entries;
+        store_pair(sink.template limb<I>(polynomial) + k, entries);
     } else {
         using any = arith::within<Policy, Policy::limit>;
         sink.template pair<I>(polynomial, k,
@@ -107,11 +99,11 @@ template <class Basis, stage_kind Kind, class Source, class Sink>
 struct one_stage {
     static constexpr int threads = 256;
     static constexpr int log_blocks = Basis::log_n - 10;
-    using shared_type = exec::no_shared;
+    using shared_type = no_shared;
 
     Source source;
     Sink sink;
-    block_plan_view<Basis> plan;
+    plan_view<Basis> plan;
     int stage;
 
     template <class Context>
@@ -126,8 +118,8 @@ struct one_stage {
 
   private:
     template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void butterflies(std::size_t polynomial, std::size_t thread) const {
-        using policy = block_arithmetic<Basis::template prime<I>>;
+    TENSAFE_HD_INLINE void butterflies(std::size_t polynomial, std::size_t thread) const {
+        using policy = arithmetic<Basis::template prime<I>>;
         const int log_half = Basis::log_n - 1 - stage;
         if (log_half > 0) {
             // Neighbours with one factor.
@@ -152,18 +144,17 @@ struct one_stage {
         }
     }
     template <int I, class Policy>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE typename Policy::factor factor(std::size_t index) const {
+    TENSAFE_HD_INLINE typename Policy::factor factor(std::size_t index) const {
         if constexpr (Kind == stage_kind::inverse_scaled) {
             return Policy::factor_at(plan.template scaled_inverse<I>(), 1);
         } else {
-            const arith::word* const table =
+            const word* const table =
                 Kind == stage_kind::forward ? plan.template forward<I>() : plan.template inverse<I>();
             return Policy::factor_at(table, factor_position<Basis::log_n>(stage, index));
         }
     }
     template <int I, class Policy>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void butterfly(arith::word& a, arith::word& b,
-                                                      typename Policy::factor w) const {
+    TENSAFE_HD_INLINE void butterfly(word& a, word& b, typename Policy::factor w) const {
         if constexpr (Kind == stage_kind::forward) {
             settled<Policy>::forward(a, b, w);
         } else if constexpr (Kind == stage_kind::inverse) {
@@ -180,12 +171,12 @@ struct eight_stages {
     static constexpr int threads = 256;
     static constexpr int log_blocks = Basis::log_n - 8;
     struct shared_type {
-        alignas(16) arith::word words[256];
+        alignas(16) word words[256];
     };
 
     Source source;
     Sink sink;
-    block_plan_view<Basis> plan;
+    plan_view<Basis> plan;
 
     template <class Context>
     TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
@@ -194,27 +185,27 @@ struct eight_stages {
 
   private:
     template <int I, class Context>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void limb(Context& ctx) const {
-        using policy = block_arithmetic<Basis::template prime<I>>;
+    TENSAFE_HD_INLINE void limb(Context& ctx) const {
+        using policy = arithmetic<Basis::template prime<I>>;
         const std::size_t polynomial = ctx.block().x >> log_blocks;
         const std::size_t block = ctx.block().x & ((std::uint32_t{1} << log_blocks) - 1);
         ctx.each([&](int t) {
             if (t < 128) {
                 const std::size_t k = 2 * static_cast<std::size_t>(t);
-                *reinterpret_cast<word_pair*>(ctx.shared().words + k) =
-                    fetch_pair<I, policy>(source, polynomial, (block << 8) + k);
+                store_pair(ctx.shared().words + k,
+                           fetch_pair<I, policy>(source, polynomial, (block << 8) + k));
             }
         });
         for (int i = 0; i < 8; ++i) {
             const int stage = Forward ? i : 7 - i;
             ctx.each([&](int t) {
                 if (t < 128) {
-                    arith::word* const shared = ctx.shared().words;
+                    word* const shared = ctx.shared().words;
                     const auto thread = static_cast<std::size_t>(t);
                     const std::size_t half = std::size_t{128} >> stage;
                     const std::size_t index = thread >> (7 - stage);
                     const std::size_t k = (index << (8 - stage)) + (thread & (half - 1));
-                    const arith::word* const table =
+                    const word* const table =
                         Forward ? plan.template forward<I>() : plan.template inverse<I>();
                     const auto w = policy::factor_at(
                         table,
@@ -230,8 +221,7 @@ struct eight_stages {
         ctx.last([&](int t) {
             if (t < 128) {
                 const std::size_t k = 2 * static_cast<std::size_t>(t);
-                leave_pair<I, policy>(sink, polynomial, (block << 8) + k,
-                                      *reinterpret_cast<const word_pair*>(ctx.shared().words + k));
+                leave_pair<I, policy>(sink, polynomial, (block << 8) + k, load_pair(ctx.shared().words + k));
             }
         });
     }
@@ -242,16 +232,16 @@ template <class Basis, class Sink>
 struct scale_by_degree {
     static constexpr int threads = 256;
     static constexpr int log_blocks = Basis::log_n - 9;
-    using shared_type = exec::no_shared;
+    using shared_type = no_shared;
 
     unfinished<Basis> source;
     Sink sink;
-    block_plan_view<Basis> plan;
+    plan_view<Basis> plan;
 
     template <class Context>
     TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
         with_index<Basis::limbs>(static_cast<int>(ctx.block().y), [&]<int I>() {
-            using policy = block_arithmetic<Basis::template prime<I>>;
+            using policy = arithmetic<Basis::template prime<I>>;
             using value = typename settled<policy>::inverse_value;
             const std::size_t polynomial = ctx.block().x >> log_blocks;
             const std::size_t block = ctx.block().x & ((std::uint32_t{1} << log_blocks) - 1);
@@ -269,4 +259,4 @@ struct scale_by_degree {
     }
 };
 
-}  // namespace tensafe::ntt::detail
+}  // namespace tensafe::device::detail

@@ -1,15 +1,15 @@
 #pragma once
 
 #include <tensafe/lora/adapter/mode.hpp>
-#include <tensafe/lora/packing/coefficient_tiles.hpp>
-#include <tensafe/lora/packing/column_batched.hpp>
-#include <tensafe/lora/packing/interleaved_slots.hpp>
-#include <tensafe/lora/packing/messages.hpp>
-#include <tensafe/lora/packing/work_count.hpp>
+#include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/lora/protocol/reply_protection.hpp>
 
+#include <array>
 #include <cstddef>
+#include <span>
+#include <string>
 #include <type_traits>
+#include <utility>
 
 namespace tensafe::lora {
 
@@ -36,41 +36,38 @@ struct token_cost {
     constexpr std::size_t bytes() const noexcept { return bytes_up + bytes_down; }
 };
 
-/// The cost of a site of this shape.
 /// @param tokens  hidden states in a request: more than 1 for column_batched only, N unless given
-/// @throws parameter_error if the set cannot hold the replies; in a constant expression, it does not compile
-template <ckks::parameter_set P, class Packing, class Protection = protects_adapter_rows<>>
-constexpr token_cost cost_of(site_shape shape, mode m = mode::client_held_b,
-                             std::size_t tokens = layout<P, Packing, Protection>::largest_batch) {
-    const layout<P, Packing, Protection> l{served_rows(m, shape.rank, shape.d_out), shape.d_in, 1};
+template <ckks::parameter_set P, class Packing, class Protection>
+constexpr token_cost cost_of(const packing_plan<P, Packing, Protection>& plan,
+                             std::size_t tokens = packing_plan<P, Packing, Protection>::largest_batch) {
     constexpr auto limbs = static_cast<std::size_t>(request_level<P>) + 1;
     constexpr bool whole_ring = std::is_same_v<Packing, column_batched>;
     token_cost cost;
-    cost.budget = l.budget();
+    cost.budget = plan.budget();
     cost.relative_error = cost.budget.relative_error;
-    cost.inputs = l.inputs();
-    cost.outputs = l.outputs();
+    cost.inputs = plan.inputs();
+    cost.outputs = plan.outputs();
     cost.server.products = cost.inputs * cost.outputs;
-    cost.client_transforms = l.inputs() * limbs;
+    cost.client_transforms = plan.inputs() * limbs;
     cost.bytes_up =
-        message_overhead_bytes + random::seed_bytes + l.inputs() * packed_residues_bytes<P>(P::degree);
+        message_overhead_bytes + random::seed_bytes + plan.inputs() * packed_residues_bytes<P>(P::degree);
     cost.bytes_down = message_overhead_bytes;
-    for (std::size_t o = 0; o < l.outputs(); ++o) {
+    for (std::size_t o = 0; o < plan.outputs(); ++o) {
         if constexpr (Protection::protects) {
-            const int bits = l.reply_bits(cost.budget, o);
-            const std::size_t wanted = l.wanted(o, tokens);
+            const int bits = plan.reply_bits(o);
+            const std::size_t wanted = plan.wanted(o, tokens);
             cost.wanted += wanted;
             cost.client_transforms += wanted > most_inner_products ? (whole_ring ? 2 : 1) : 0;
-            cost.bytes_down += wire::packed_bytes(wanted, bits) + wire::packed_bytes(P::degree, bits);
+            cost.bytes_down += memory::packed_bytes(wanted, bits) + memory::packed_bytes(P::degree, bits);
         } else {
-            cost.bytes_down += packed_residues_bytes<P>(std::size_t{1} << l.subring_log_n()) +
-                               packed_residues_bytes<P>(P::degree);
+            cost.bytes_down +=
+                packed_residues_bytes<P>(plan.subring_degree()) + packed_residues_bytes<P>(P::degree);
         }
     }
-    const std::size_t whole_inverses = whole_ring ? l.outputs() : 0;
+    const std::size_t whole_inverses = whole_ring ? plan.outputs() : 0;
     if constexpr (Protection::protects) {
-        cost.pooled_transforms = l.outputs() * limbs;
-        cost.server.transforms = cost.pooled_transforms + (l.outputs() + whole_inverses) * limbs;
+        cost.pooled_transforms = plan.outputs() * limbs;
+        cost.server.transforms = cost.pooled_transforms + (plan.outputs() + whole_inverses) * limbs;
         cost.statistical_distance = cost.budget.statistical_distance(cost.wanted);
         cost.session_bytes =
             3 * random::seed_bytes + packed_residues_bytes<P>(P::degree) + 2 * message_overhead_bytes;
@@ -79,13 +76,22 @@ constexpr token_cost cost_of(site_shape shape, mode m = mode::client_held_b,
         cost.statistical_distance = 1;
     }
     cost.hidden_states = tokens;
-    const std::size_t zero_products = Protection::protects ? l.outputs() * 2 * limbs : 0;
+    const std::size_t zero_products = Protection::protects ? plan.outputs() * 2 * limbs : 0;
     cost.word_multiplications = static_cast<double>((2 * cost.server.products * limbs + zero_products +
-                                                     l.outputs() + l.inputs() * limbs) *
+                                                     plan.outputs() + plan.inputs() * limbs) *
                                                     P::degree) +
                                 static_cast<double>((cost.server.transforms + cost.client_transforms) *
                                                     P::degree / 2 * static_cast<std::size_t>(P::log_n));
     return cost;
+}
+
+/// The cost of a site of this shape.
+/// @throws parameter_error if the set cannot hold the replies; in a constant expression, it does not compile
+template <ckks::parameter_set P, class Packing, class Protection = protects_adapter_rows<>>
+constexpr token_cost cost_of(site_shape shape, mode m = mode::client_held_b,
+                             std::size_t tokens = packing_plan<P, Packing, Protection>::largest_batch) {
+    return cost_of(
+        packing_plan<P, Packing, Protection>(served_rows(m, shape.rank, shape.d_out), shape.d_in, 1), tokens);
 }
 
 // What `best_tiling` minimises.
@@ -105,28 +111,32 @@ struct weighted {
 };
 
 namespace detail {
-template <site_shape Shape, ckks::parameter_set P, class Objective, class Protection, mode Mode, int Rows>
-constexpr void try_rows(int& best, double& least) {
+template <ckks::parameter_set P, class Objective, class Protection, int Rows>
+constexpr void try_rows(std::span<const site_shape> shapes, mode m, int& best, double& least) {
     using packing = coefficient_tiles<Rows>;
-    const std::size_t rows = served_rows(Mode, Shape.rank, Shape.d_out);
-    const auto geometry = layout<P, packing, Protection>::geometry(rows, Shape.d_in);
-    if (compute_budget<P, Protection>(geometry).problem == nullptr) {
-        const double value = Objective::of(cost_of<P, packing, Protection>(Shape, Mode));
-        if (best == 0 || value < least) {
-            best = Rows;
-            least = value;
-        }
+    double value = 0;
+    bool fits = true;
+    for (const site_shape& shape : shapes) {
+        const std::size_t rows = served_rows(m, shape.rank, shape.d_out);
+        const auto geometry = layout<P, packing, Protection>::geometry(rows, shape.d_in);
+        fits = fits && compute_budget<P, Protection>(geometry).problem == nullptr;
+        value += fits ? Objective::of(cost_of<P, packing, Protection>(shape, m)) : 0;
     }
-    if constexpr (Rows < 128) {
-        try_rows<Shape, P, Objective, Protection, Mode, 2 * Rows>(best, least);
+    if (fits && (best == 0 || value < least)) {
+        best = Rows;
+        least = value;
     }
 }
 
-template <site_shape Shape, ckks::parameter_set P, class Objective, class Protection, mode Mode>
-constexpr int best_rows() {
+/// Of 1 to 2^MostLog; 0 if none can.
+template <ckks::parameter_set P, class Objective, class Protection, int MostLog>
+constexpr int best_rows(std::span<const site_shape> shapes, mode m) {
     int best = 0;
     double least = 0;
-    try_rows<Shape, P, Objective, Protection, Mode, 1>(best, least);
+    [&]<int... Log>(std::integer_sequence<int, Log...>) {
+        (try_rows<P, Objective, Protection, 1 << Log>(shapes, m, best, least), ...);
+    }
+    (std::make_integer_sequence<int, MostLog + 1>{});
     return best;
 }
 }  // namespace detail
@@ -137,12 +147,49 @@ constexpr int best_rows() {
 template <site_shape Shape, ckks::parameter_set P, class Objective = least_bytes,
           class Protection = protects_adapter_rows<>, mode Mode = mode::client_held_b>
 inline constexpr int best_tiling = [] {
-    constexpr int rows = detail::best_rows<Shape, P, Objective, Protection, Mode>();
+    constexpr int rows =
+        detail::best_rows<P, Objective, Protection, 7>(std::array<site_shape, 1>{Shape}, Mode);
     static_assert(
         rows > 0,
         "lora::best_tiling: this set cannot hold replies of this shape at this protection; use a set "
         "with a longer modulus, lora::calibrated or lora::reduced_precision");
     return rows;
 }();
+
+/// At run time, for shapes that come from a file: the number of rows, 1 to 32, with the least sum over all.
+/// @throws parameter_error if the set can hold the replies of all shapes with no number of rows
+template <ckks::parameter_set P, class Protection = protects_adapter_rows<>, class Objective = least_bytes>
+int best_tiling_of(std::span<const site_shape> shapes, mode m = mode::client_held_b) {
+    const int rows = detail::best_rows<P, Objective, Protection, 5>(shapes, m);
+    if (rows == 0) {
+        throw parameter_error("best_tiling_of: this parameter set, of degree " + std::to_string(P::degree) +
+                              ", cannot hold replies for these " + std::to_string(shapes.size()) +
+                              " shapes with any number of rows from 1 to 32");
+    }
+    return rows;
+}
+
+/// f(coefficient_tiles<rows>{}): rows are part of the type, so f is compiled for each of these numbers.
+/// `with_tiling(best_tiling_of<params>(shapes), [&]<int Rows>(lora::coefficient_tiles<Rows>) {...})`
+/// @throws parameter_error unless rows is a power of two from 1 to 32
+template <class F>
+decltype(auto) with_tiling(int rows, F&& f) {
+    switch (rows) {
+        case 1:
+            return f(coefficient_tiles<1>{});
+        case 2:
+            return f(coefficient_tiles<2>{});
+        case 4:
+            return f(coefficient_tiles<4>{});
+        case 8:
+            return f(coefficient_tiles<8>{});
+        case 16:
+            return f(coefficient_tiles<16>{});
+        case 32:
+            return f(coefficient_tiles<32>{});
+    }
+    throw parameter_error("with_tiling: got " + std::to_string(rows) +
+                          " rows, expected a power of two from 1 to 32");
+}
 
 }  // namespace tensafe::lora

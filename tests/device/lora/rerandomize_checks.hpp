@@ -61,7 +61,6 @@ void check_replies(const Where& where, int subring_log_n, std::uint32_t parts, i
     using basis = typename lora::traced_product<P>::basis;
     constexpr auto limbs = static_cast<std::size_t>(basis::limbs);
     constexpr std::uint32_t tokens = 3;
-    const exec::host here;
     const std::size_t n = std::size_t{1} << subring_log_n;
     std::size_t stride = 0;
     const std::vector<device::output_place> places = place(P::degree, std::move(widths), stride);

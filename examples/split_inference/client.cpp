@@ -7,7 +7,7 @@
 
 #include <tensafe/ckks/precision.hpp>
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/message.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/io/safetensors.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
 
@@ -53,10 +53,10 @@ lora::matrix read_rows(const char* option, const std::string& path, const std::s
         const std::size_t count = file.tensors().size();
         std::string names;
         for (std::size_t i = 0; i < std::min(count, most_named); ++i) {
-            names += (i == 0 ? " " : ", ") + tensafe::io::quote(file.tensors()[i].name);
+            names += (i == 0 ? " " : ", ") + tensafe::quote(file.tensors()[i].name);
         }
         throw tensafe::parameter_error(std::string(option) + " " + file.quoted_name() + ": got no tensor " +
-                                       tensafe::io::quote(tensor) + ", expected --tensor with one of its " +
+                                       tensafe::quote(tensor) + ", expected --tensor with one of its " +
                                        std::to_string(count) + ":" + names +
                                        (count > most_named ? ", ..." : ""));
     }

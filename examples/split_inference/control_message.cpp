@@ -1,9 +1,8 @@
 #include "control_message.hpp"
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/io/json.hpp>
-#include <tensafe/io/message.hpp>
-#include <tensafe/keystore/hex.hpp>
 #include <tensafe/keystore/sha256.hpp>
 
 #include <nlohmann/json.hpp>
@@ -20,7 +19,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 using tensafe::format_error;
-using tensafe::io::quote;
+using tensafe::quote;
 
 constexpr std::array<const char*, error_codes> code_names = {
     "malformed",       "parameter_mismatch", "unsupported_version",

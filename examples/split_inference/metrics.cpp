@@ -1,7 +1,7 @@
 #include "metrics.hpp"
 
+#include <tensafe/core/text.hpp>
 #include <tensafe/core/version.hpp>
-#include <tensafe/io/message.hpp>
 #include <tensafe/serving/prometheus.hpp>
 
 #include <algorithm>
@@ -58,13 +58,13 @@ std::string metrics::text(const tensafe::serving::meter_snapshot& used, std::siz
     for (std::size_t i = 0; i <= bounds.size(); ++i) {
         sum += latencies_[i].load();
         const std::string bound = i < bounds.size()
-                                      ? tensafe::io::number_text(static_cast<double>(bounds[i]) / 1e6)
+                                      ? tensafe::shortest_text(static_cast<double>(bounds[i]) / 1e6)
                                       : std::string("+Inf");
         to.append("tensafe_split_compute_seconds_bucket{le=\"").append(bound).append("\"} ");
         to.append(std::to_string(sum)).append("\n");
     }
     to.append("tensafe_split_compute_seconds_sum ")
-        .append(tensafe::io::number_text(static_cast<double>(microseconds_.load()) / 1e6))
+        .append(tensafe::shortest_text(static_cast<double>(microseconds_.load()) / 1e6))
         .append("\n");
     to.append("tensafe_split_compute_seconds_count ").append(std::to_string(sum)).append("\n");
     family(to, "tensafe_build_info", "gauge", "The library's version.");

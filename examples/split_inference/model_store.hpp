@@ -4,7 +4,7 @@
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/random/seed.hpp>
 #include <tensafe/serving/meter.hpp>
-#include <tensafe/wire/header.hpp>
+#include <tensafe/wire/message.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,13 +1,13 @@
 #include "remote_model.hpp"
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/message.hpp>
-#include <tensafe/wire/header.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/wire/held_adapter.hpp>
+#include <tensafe/wire/keys.hpp>
 #include <tensafe/wire/layout.hpp>
+#include <tensafe/wire/message.hpp>
 #include <tensafe/wire/reply.hpp>
 #include <tensafe/wire/request.hpp>
-#include <tensafe/wire/rerandomization_key.hpp>
 #include <tensafe/wire/set_id.hpp>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ namespace {
 namespace lora = tensafe::lora;
 namespace wire = tensafe::wire;
 using tensafe::format_error;
-using tensafe::io::quote;
+using tensafe::quote;
 
 const char* name_of(carried_message::kind what) noexcept {
     return what == carried_message::kind::model_layout ? "a model layout" : "a held adapter";

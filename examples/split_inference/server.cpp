@@ -2,10 +2,10 @@
 // docs/split-inference.md
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/io/file.hpp>
-#include <tensafe/io/message.hpp>
 #include <tensafe/io/peft.hpp>
-#include <tensafe/keystore/hex.hpp>
+#include <tensafe/keystore/sha256.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -56,7 +56,7 @@ void add_seconds(CLI::App& app, const char* name, std::chrono::milliseconds& tim
     };
     app.add_option_function<double>(name, set, what)
         ->check(CLI::Range(0.01, 86'400.0))
-        ->default_str(tensafe::io::number_text(std::chrono::duration<double>(time).count()));
+        ->default_str(tensafe::number_text(std::chrono::duration<double>(time).count()));
 }
 
 void add_options(CLI::App& app, arguments& a) {
@@ -110,14 +110,14 @@ void read_listen(arguments& a) {
     std::string address = a.listen.substr(0, colon);
     const std::string port = a.listen.substr(std::min(colon + 1, a.listen.size()));
     if (address.empty() || port.empty()) {
-        throw tensafe::parameter_error("got " + tensafe::io::quote(a.listen) +
+        throw tensafe::parameter_error("got " + tensafe::quote(a.listen) +
                                        ", expected --listen ADDRESS:PORT");
     }
     if (address.size() > 2 && address.front() == '[' && address.back() == ']') {
         address = address.substr(1, address.size() - 2);
     }
     if (port.size() > 5 || port.find_first_not_of("0123456789") != port.npos || std::stoul(port) > 65'535) {
-        throw tensafe::parameter_error("got the port " + tensafe::io::quote(port) + ", expected 0 to 65535");
+        throw tensafe::parameter_error("got the port " + tensafe::quote(port) + ", expected 0 to 65535");
     }
     if (address == "localhost") {
         address = "127.0.0.1";
@@ -127,7 +127,7 @@ void read_listen(arguments& a) {
     if (::inet_pton(AF_INET, plain.c_str(), &ignored) != 1 &&
         ::inet_pton(AF_INET6, plain.c_str(), &ignored) != 1) {
         throw tensafe::parameter_error(
-            "got --listen " + tensafe::io::quote(address) +
+            "got --listen " + tensafe::quote(address) +
             ", expected an address of this machine, as 0.0.0.0 or [::], or localhost");
     }
     a.net.address = address;
@@ -141,7 +141,7 @@ void read_query_limit(arguments& a) {
         if (a.query_limit.empty() || a.query_limit.size() > 18 ||
             a.query_limit.find_first_not_of("0123456789") != std::string::npos ||
             std::stoull(a.query_limit) == 0) {
-            throw tensafe::parameter_error("got --query-limit " + tensafe::io::quote(a.query_limit) +
+            throw tensafe::parameter_error("got --query-limit " + tensafe::quote(a.query_limit) +
                                            ", expected a number from 1, none or default");
         }
         a.allowed.queries = std::stoull(a.query_limit);
@@ -151,14 +151,14 @@ void read_query_limit(arguments& a) {
 std::set<std::string, std::less<>> read_clients(const std::string& path) {
     std::ifstream file(path);
     if (!file) {
-        throw tensafe::io_error(tensafe::io::quote(path) + ": cannot be opened");
+        throw tensafe::io_error(tensafe::quote(path) + ": cannot be opened");
     }
     std::set<std::string, std::less<>> result;
     std::string line;
     while (std::getline(file, line)) {
         if (!line.empty() && line.front() != '#') {
             static_cast<void>(
-                tensafe::keystore::from_hex<32>(line, tensafe::io::quote(path) + ": a client's key"));
+                tensafe::keystore::from_hex<32>(line, tensafe::quote(path) + ": a client's key"));
             result.insert(line);
         }
     }
@@ -224,7 +224,7 @@ void prepare_state(const std::filesystem::path& folder) {
     }
     const perms open = std::filesystem::status(folder).permissions() & (perms::group_all | perms::others_all);
     if (open != perms::none) {
-        throw tensafe::io_error("--state " + tensafe::io::quote(folder.string()) +
+        throw tensafe::io_error("--state " + tensafe::quote(folder.string()) +
                                 ": others than its owner have access, expected a folder of this server alone "
                                 "(chmod 700)");
     }
@@ -243,7 +243,7 @@ bool load_adapters(const std::vector<std::string>& adapters, split::service& ser
     for (const std::string& each : adapters) {
         const std::size_t equals = each.find('=');
         if (equals == each.npos) {
-            throw tensafe::parameter_error("got --adapter " + tensafe::io::quote(each) +
+            throw tensafe::parameter_error("got --adapter " + tensafe::quote(each) +
                                            ", expected NAME=DIRECTORY");
         }
         try {

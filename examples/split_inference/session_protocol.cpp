@@ -1,9 +1,9 @@
 #include "session_protocol.hpp"
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/message.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/keystore/ed25519.hpp>
-#include <tensafe/keystore/hex.hpp>
+#include <tensafe/keystore/sha256.hpp>
 #include <tensafe/random/entropy.hpp>
 #include <tensafe/wire/set_id.hpp>
 
@@ -244,9 +244,8 @@ void session_protocol::greet(hello heard) {
     }
     model_ = of_.adapters_.find(heard.adapter);
     if (!model_) {
-        throw refused{
-            error_code::unknown_adapter,
-            "hello: got the adapter " + tensafe::io::quote(heard.adapter) + ", expected one that is served"};
+        throw refused{error_code::unknown_adapter, "hello: got the adapter " + tensafe::quote(heard.adapter) +
+                                                       ", expected one that is served"};
     }
     hello_ = std::move(heard);
     stage_ = stage::rerandomization_key;

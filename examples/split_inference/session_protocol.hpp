@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tensafe/random/seed.hpp>
-#include <tensafe/wire/header.hpp>
+#include <tensafe/wire/message.hpp>
 
 #include <cstddef>
 #include <cstdint>

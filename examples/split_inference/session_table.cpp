@@ -1,6 +1,6 @@
 #include "session_table.hpp"
 
-#include <tensafe/keystore/hex.hpp>
+#include <tensafe/keystore/sha256.hpp>
 #include <tensafe/random/entropy.hpp>
 
 #include <openssl/crypto.h>

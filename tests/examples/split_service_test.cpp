@@ -2,11 +2,11 @@
 // Messages are made by hand: a server cannot tell an encryption from residues that somebody made up.
 #include <tensafe/core/error.hpp>
 #include <tensafe/keystore/ed25519.hpp>
-#include <tensafe/keystore/hex.hpp>
+#include <tensafe/keystore/sha256.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/random/entropy.hpp>
 #include <tensafe/wire/checksum.hpp>
-#include <tensafe/wire/header.hpp>
+#include <tensafe/wire/message.hpp>
 #include <tensafe/wire/scheme.hpp>
 
 #include <doctest/doctest.h>

@@ -5,13 +5,12 @@
 // Run it again when a format changes; tests/fuzz/README.md.
 
 #include <tensafe/io/safetensors.hpp>
-#include <tensafe/keystore/adapter_signature.hpp>
 #include <tensafe/keystore/key_file_format.hpp>
+#include <tensafe/keystore/signed_adapter.hpp>
 #include <tensafe/random/seed.hpp>
 #include <tensafe/wire/ciphertext.hpp>
-#include <tensafe/wire/header.hpp>
-#include <tensafe/wire/public_key.hpp>
-#include <tensafe/wire/rerandomization_key.hpp>
+#include <tensafe/wire/keys.hpp>
+#include <tensafe/wire/message.hpp>
 #include <tensafe/wire/wire.hpp>
 
 #include <algorithm>

@@ -21,7 +21,7 @@ template <int Bits>
 struct width {
     static constexpr int bits = Bits;
     using modulus = runtime_modulus<Bits>;
-    static constexpr std::size_t lazy = limb::lazy_terms<modulus>;
+    static constexpr std::size_t lazy = tensafe::arith::scalar::lazy_terms<modulus>;
     /// The largest modulus of the width, where sums are longest, and the smallest odd one, where what is
     /// reduced comes closest to 2^63 * q.
     static constexpr word moduli[] = {(word{1} << Bits) - 1, (word{1} << (Bits - 1)) + 1};

@@ -1,7 +1,7 @@
 #include "websocket_client.hpp"
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/message.hpp>
+#include <tensafe/core/text.hpp>
 
 #include <openssl/evp.h>
 #include <openssl/x509.h>
@@ -278,7 +278,7 @@ class websocket_connection final : public client_connection {
         if (failed) {
             const bool can_read = ::access(options.trusted_certificates.c_str(), R_OK) == 0;
             throw tensafe::io_error(
-                tensafe::io::quote(options.trusted_certificates.string()) +
+                tensafe::quote(options.trusted_certificates.string()) +
                 ": got no certificates to trust (--trust), expected the server's certificate.pem: " +
                 (can_read ? failed.message() : std::generic_category().message(errno)));
         }
@@ -312,8 +312,8 @@ class websocket_connection final : public client_connection {
         } else if (why == websocket::error::closed) {
             reason = "the server closed the connection, code " + std::to_string(stream_.reason().code);
             if (!stream_.reason().reason.empty()) {
-                reason += ", " + tensafe::io::quote(std::string_view(stream_.reason().reason.data(),
-                                                                     stream_.reason().reason.size()));
+                reason += ", " + tensafe::quote(std::string_view(stream_.reason().reason.data(),
+                                                                 stream_.reason().reason.size()));
             }
         }
         drop();
@@ -357,7 +357,7 @@ class websocket_connection final : public client_connection {
                 if (verdict == X509_V_OK ||
                     verdict == X509_V_ERR_UNSPECIFIED) {  // the name alone was refused
                     throw tensafe::signature_error(address_ + ": its certificate is not for " +
-                                                   tensafe::io::quote(to.host) +
+                                                   tensafe::quote(to.host) +
                                                    ", expected a host that it names, or a server whose "
                                                    "certificate was made with --host " +
                                                    to.host);
@@ -365,7 +365,7 @@ class websocket_connection final : public client_connection {
                 throw tensafe::signature_error(
                     address_ +
                     ": its certificate is not trusted: " + ::X509_verify_cert_error_string(verdict) +
-                    ", expected one of " + tensafe::io::quote(options_.trusted_certificates.string()));
+                    ", expected one of " + tensafe::quote(options_.trusted_certificates.string()));
             }
             fail("agree on TLS", outcome);
         }
@@ -409,7 +409,7 @@ class websocket_connection final : public client_connection {
 
 server_address server_address::of(std::string_view url) {
     const auto refuse = [&] {
-        throw tensafe::parameter_error("server address: got " + tensafe::io::quote(url) +
+        throw tensafe::parameter_error("server address: got " + tensafe::quote(url) +
                                        ", expected wss://host:port, or ws://host:port without TLS" +
                                        (url.starts_with("https://") ? ": write wss:// for https://" : ""));
     };

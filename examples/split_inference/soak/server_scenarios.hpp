@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tensafe/io/safetensors.hpp>
-#include <tensafe/keystore/hex.hpp>
+#include <tensafe/keystore/sha256.hpp>
 
 #include <nlohmann/json.hpp>
 

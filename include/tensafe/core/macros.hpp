@@ -19,6 +19,8 @@
 
 /// For the small functions of inner loops: inlined whatever the compiler's size estimate says.
 #define TENSAFE_INLINE inline __attribute__((always_inline))
+/// Both: the small functions of kernels.
+#define TENSAFE_HD_INLINE TENSAFE_HOST_DEVICE TENSAFE_INLINE
 
 /// Whether the SIMD back-ends can be compiled: they are functions with target attributes, chosen at run time,
 /// so no -m option is needed.

@@ -7,7 +7,9 @@
 #include <array>
 #include <string>
 
-namespace tensafe::keystore::detail {
+namespace tensafe::keystore {
+
+namespace detail {
 
 /// What OpenSSL reports on this thread from construction on. At the end of the scope its queue of reports is
 /// again what it was: the application has the same queue, and what is left there would be taken for the
@@ -51,4 +53,6 @@ struct openssl_release {
     }
 };
 
-}  // namespace tensafe::keystore::detail
+}  // namespace detail
+
+}  // namespace tensafe::keystore

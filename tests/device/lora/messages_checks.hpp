@@ -2,22 +2,18 @@
 
 #include <tensafe/arith/prime.hpp>
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/device/wire/bits.hpp>
+#include <tensafe/device/lora/messages.hpp>
 #include <tensafe/memory/bits.hpp>
 #include <tensafe/rns/basis.hpp>
 
 #include <doctest/doctest.h>
 
 #include <bit>
-#include <cstddef>
-#include <cstdint>
 #include <random>
-#include <span>
-#include <vector>
 
 #include "../device_data.hpp"
 
-namespace tests::bits_checks {
+namespace tests::message_checks {
 
 template <class Basis>
 constexpr std::size_t limb_at(std::size_t polynomial, std::size_t limb) {
@@ -88,4 +84,4 @@ void checksum_bits(const Where& where) {
                    arith::ntt_prime_below(word{1} << 32, 9)>>(where);
 }
 
-}  // namespace tests::bits_checks
+}  // namespace tests::message_checks

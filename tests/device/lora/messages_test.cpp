@@ -1,11 +1,10 @@
-#include <tensafe/device/exec/thread_blocks.hpp>
 
-#include "bits_checks.hpp"
+#include "messages_checks.hpp"
 
 using namespace tests;
 
-TEST_CASE("blocks pack and unpack residues as the host does and report those that are too large") {
-    in_every_order([](const auto& where) { bits_checks::checksum_bits(where); });
+TEST_CASE("kernels pack and unpack residues as the host does and report those that are too large") {
+    in_every_order([](const auto& where) { message_checks::checksum_bits(where); });
 }
 
 TEST_CASE("a whole stack takes one launch, an empty one none") {

@@ -141,8 +141,8 @@ TEST_CASE("a reply of another packing or protection is refused and both are name
         "worst-case, precision 0.00012 (scheme id 0x";
     const std::string of_bare = message(bare_of_six);
     CHECK(of_bare.starts_with(got));
-    CHECK(
-        contains(of_bare, "expected coefficient_tiles 4, reveals_adapter_rows, worst-case, precision 0.00012"));
+    CHECK(contains(of_bare,
+                   "expected coefficient_tiles 4, reveals_adapter_rows, worst-case, precision 0.00012"));
     CHECK(contains(message(plan<tiles, narrow>(6, 300, 1)),
                    "expected coefficient_tiles 4, protects_adapter_rows, average-case 5, precision 0.00027"));
     CHECK(contains(message(plan<columns, protects>(6, 300, 1)), "expected column_batched, protects"));

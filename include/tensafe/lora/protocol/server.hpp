@@ -120,7 +120,7 @@ class server {
     }
     template <class Observer = no_observer>
     void apply(std::span<const task> tasks, workspace& work, Observer&& observe = {}) const {
-        apply(exec::host{}, tasks, work, observe);
+        apply<exec::host>({}, tasks, work, observe);
     }
 
     /// Answers one request.

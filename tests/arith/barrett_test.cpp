@@ -32,9 +32,9 @@ TEST_CASE("conversion to the Barrett representation and back is the identity on 
 }
 
 /// The first wrong reduction; empty if all are right.
-template <int Bits>
+template <class Modulus>
 std::string wrong_reduction(word q) {
-    const barrett<runtime_modulus<Bits>> policy{runtime_modulus<Bits>(q)};
+    const barrett<Modulus> policy{Modulus(q)};
     const wide end = static_cast<wide>(q) << 63;
     for (const wide x :
          {end - 1, end - q, end - q - 1, end / 2, mul_wide(q, q) - 1, wide{q}, wide{q - 1}, wide{0}}) {
@@ -50,8 +50,10 @@ std::string wrong_reduction(word q) {
 
 TEST_CASE("Barrett's reduction is right up to 2^63 * q - 1") {
     for_each_width<61>([]<int Bits>() {
-        expect_none(wrong_reduction<Bits>(least<Bits>));
-        expect_none(wrong_reduction<Bits>(greatest<Bits>));
+        for (const word q : {least<Bits>, greatest<Bits>}) {
+            expect_none(wrong_reduction<runtime_modulus<Bits>>(q));
+            expect_none(wrong_reduction<modulus_class<Bits>>(q));
+        }
     });
 }
 
@@ -65,18 +67,22 @@ std::vector<wide> extreme_numbers(word q) {
     return numbers;
 }
 
-template <int Bits>
+template <class Modulus>
 bool reduces_any(word q) {
-    const barrett<runtime_modulus<Bits>> policy{runtime_modulus<Bits>(q)};
+    const barrett<Modulus> policy{Modulus(q)};
     const std::vector<wide> numbers = extreme_numbers(q);
     return std::all_of(numbers.begin(), numbers.end(),
                        [&](wide x) { return policy.reduce_any(x) == static_cast<word>(x % q); });
 }
 
 TEST_CASE("Barrett's reduce_any is right for every kind of 128-bit number") {
-    CHECK(reduces_any<2>(3));
+    CHECK(reduces_any<runtime_modulus<2>>(3));
+    CHECK(reduces_any<modulus_class<2>>(3));
     for_each_width<61>([]<int Bits>() {
-        const bool right = reduces_any<Bits>(least<Bits>) && reduces_any<Bits>(greatest<Bits>);
+        const bool right = reduces_any<runtime_modulus<Bits>>(least<Bits>) &&
+                           reduces_any<runtime_modulus<Bits>>(greatest<Bits>) &&
+                           reduces_any<modulus_class<Bits>>(least<Bits>) &&
+                           reduces_any<modulus_class<Bits>>(greatest<Bits>);
         expect_none(right ? "" : std::to_string(Bits) + " bits");
     });
 }

@@ -65,10 +65,12 @@ words table(std::size_t size, F f) {
     return values;
 }
 
-template <int Bits>
+/// The widths that share code: one alone, or those of a class.
+template <int Bits, int LeastBits = Bits>
 struct width {
     static constexpr int bits = Bits;
-    using modulus = runtime_modulus<Bits>;
+    static constexpr int least_bits = LeastBits;
+    using modulus = runtime_modulus<Bits, LeastBits>;
 };
 
 /// How far 1/q in double precision is from 1/q, relatively.
@@ -82,7 +84,7 @@ long double reciprocal_error(word q) {
 /// furthest off.
 template <class W>
 std::vector<word> moduli() {
-    const word smallest = (word{1} << (W::bits - 1)) + 1;
+    const word smallest = (word{1} << (W::least_bits - 1)) + 1;
     const word largest = (word{1} << W::bits) - 1;
     std::mt19937_64 random(8);
     word worst = smallest;
@@ -97,7 +99,7 @@ std::vector<word> moduli() {
 /// (narrow).
 #define WIDTHS                                                                                        \
     width<4>, width<15>, width<16>, width<45>, width<47>, width<49>, width<50>, width<51>, width<60>, \
-        width<61>
+        width<61>, width<45, 16>, width<49, 48>, width<58, 56>
 
 std::vector<std::size_t> sizes() {
     std::vector<std::size_t> all;

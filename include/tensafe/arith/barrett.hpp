@@ -2,6 +2,9 @@
 
 #include <tensafe/arith/policy.hpp>
 
+#include <bit>
+#include <type_traits>
+
 namespace tensafe::arith {
 
 /// Multiplication of two variable operands: the 128-bit product, and a quotient estimated from its upper bits
@@ -20,7 +23,9 @@ class barrett : public word_representation {
         largest_multiple<Modulus, word> / 2 > 0 ? largest_multiple<Modulus, word> / 2 : 1;
 
     TENSAFE_HOST_DEVICE constexpr explicit barrett(Modulus m = Modulus()) noexcept
-        : modulus_(m), ratio_(static_cast<word>((wide{1} << (Modulus::bits + 63)) / m.value())) {}
+        : modulus_(m),
+          shift_(static_cast<int>(std::bit_width(m.value())) - 1),
+          ratio_(static_cast<word>((wide{1} << (shift_ + 64)) / m.value())) {}
 
     TENSAFE_HOST_DEVICE constexpr Modulus modulus() const noexcept { return modulus_; }
     TENSAFE_HOST_DEVICE constexpr factor prepare(word w) const noexcept { return w; }
@@ -36,8 +41,7 @@ class barrett : public word_representation {
     /// x mod q, in [0, 3q).  @pre x < 2^63 * q
     TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<product_bound, Modulus> reduce_wide(
         wide x) const noexcept {
-        const word estimate = mul_hi(static_cast<word>(x >> (Modulus::bits - 1)), ratio_);
-        return {static_cast<word>(x) - estimate * modulus_.value()};
+        return {low_word(x) - mul_hi(upper_part(x), ratio_) * modulus_.value()};
     }
 
     /// x mod q, in [0, q).  @pre x < 2^63 * q
@@ -45,7 +49,7 @@ class barrett : public word_representation {
         return arith::reduce<1>(modulus_, reduce_wide(x)).value;
     }
 
-    /// x mod q in [0, q) for any 128-bit x: the upper word is trace in with 2^64 mod q first.
+    /// x mod q in [0, q) for any 128-bit x: the upper word is folded in with 2^64 mod q first.
     TENSAFE_HOST_DEVICE constexpr word reduce_any(wide x) const noexcept {
         const word q = modulus_.value();
         const word upper = reduce_fully(high_word(x));
@@ -55,7 +59,24 @@ class barrett : public word_representation {
     }
 
   private:
+    /// One less than the width of q: known to the compiler where all moduli of the type have one width.
+    struct constant_shift {
+        TENSAFE_HOST_DEVICE constexpr explicit constant_shift(int) noexcept {}
+        TENSAFE_HOST_DEVICE constexpr operator int() const noexcept { return Modulus::bits - 1; }
+    };
+    static constexpr bool one_width = Modulus::least_bits == Modulus::bits;
+
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr word upper_part(wide x) const noexcept {
+        if constexpr (one_width) {
+            return low_word(x >> shift_);
+        } else {
+            // As above; compilers test a variable shift of 128 bits for 64 and more. It is in [1, 60].
+            return low_word(x) >> shift_ | high_word(x) << (64 - shift_);
+        }
+    }
+
     [[no_unique_address]] Modulus modulus_;
+    [[no_unique_address]] std::conditional_t<one_width, constant_shift, int> shift_;
     word ratio_;
 };
 

@@ -282,7 +282,7 @@ class host_passes {
         }
     }
 
-    /// The last two stages, with 1/N trace in: three of the four outputs get it with a twiddle.
+    /// The last two stages, with 1/N folded in: three of the four outputs get it with a twiddle.
     template <unsigned K>
     void inverse_radix4_last(word* data) const noexcept {
         const factor w1 = plan_.inverse_factors()[1];
@@ -323,7 +323,7 @@ class host_passes {
         }
     }
 
-    /// The last stage alone, with 1/N trace in.
+    /// The last stage alone, with 1/N folded in.
     void inverse_radix2_last(word* data) const noexcept {
         constexpr unsigned k = inverse_start;
         const factor scale = plan_.degree_inverse();
@@ -362,7 +362,7 @@ void forward(const plan<Policy>& p, std::span<arith::word> limb) noexcept {
     host_passes<Policy>(p).template forward<Schedule::global_stages>(limb.data());
 }
 
-/// Inverse negacyclic NTT, in place; no allocation. 1/N is trace into the last pass.
+/// Inverse negacyclic NTT, in place; no allocation. 1/N is folded into the last pass.
 /// @pre  limb.size() == N, bit-reversed order, each value in [0, q)
 /// @post natural order, each value in [0, q)
 template <schedule Schedule = default_schedule, class Policy>

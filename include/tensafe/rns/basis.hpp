@@ -96,9 +96,9 @@ constexpr std::size_t packed_bytes(std::size_t count = Basis::degree) noexcept {
     return bytes;
 }
 
-/// The modulus type of host code: one instantiation for all primes of a width.
+/// The modulus type of host code: one instantiation for all primes of a class of widths.
 template <arith::word Q>
-using modulus_of = arith::runtime_modulus<std::bit_width(Q)>;
+using modulus_of = arith::modulus_class<std::bit_width(Q)>;
 
 /// Arithmetic with variable operands modulo Q, on the host.
 template <arith::word Q>

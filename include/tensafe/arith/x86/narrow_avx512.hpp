@@ -3,6 +3,7 @@
 #include <tensafe/arith/modulus.hpp>
 #include <tensafe/arith/x86/vector_avx512.hpp>
 
+#include <bit>
 #include <cstddef>
 
 #if TENSAFE_X86_64
@@ -32,7 +33,9 @@ class narrow {
           fold_quotient_(
               broadcast(static_cast<word>((arith::wide{(word{1} << 52) % m.value()} << 52) / m.value()))),
           one_quotient_(broadcast((word{1} << 52) / m.value())),
-          product_quotient_(broadcast(static_cast<word>((arith::wide{1} << (52 + cut)) / m.value()))),
+          product_quotient_(broadcast(static_cast<word>((arith::wide{1} << (52 + cut(m))) / m.value()))),
+          cut_(broadcast(cut(m))),
+          rest_(broadcast(52 - cut(m))),
           high_quotient_(broadcast((word{1} << 60) / m.value())),
           mask_(broadcast((word{1} << 52) - 1)) {}
 
@@ -44,7 +47,7 @@ class narrow {
         const vector zero = _mm512_setzero_si512();
         const vector low = _mm512_madd52lo_epu64(zero, a, b);
         const vector high = _mm512_madd52hi_epu64(zero, a, b);
-        const vector upper = _mm512_or_si512(shift_left<52 - cut>(high), shift_right<cut>(low));
+        const vector upper = _mm512_or_si512(shift_left(high, rest_), shift_right(low, cut_));
         const vector estimate = _mm512_madd52hi_epu64(zero, upper, product_quotient_);
         vector r = _mm512_and_si512(_mm512_madd52lo_epu64(low, estimate, minus_q_), mask_);
         if constexpr (M::bits == 50) {
@@ -95,10 +98,11 @@ class narrow {
     }
 
   private:
-    /// Bits of a product below the part that its quotient is estimated from.
-    static constexpr unsigned cut = M::bits == 50  ? 48
-                                    : M::bits > 18 ? static_cast<unsigned>((3 * M::bits - 53) / 2)
-                                                   : 0;
+    /// Bits of a product below the part that its quotient is estimated from: for the width of m itself.
+    static constexpr word cut(M m) noexcept {
+        const int bits = static_cast<int>(std::bit_width(m.value()));
+        return static_cast<word>(bits == 50 ? 48 : bits > 18 ? (3 * bits - 53) / 2 : 0);
+    }
 
     /// (high * 2^52 + low mod 2^52) modulo q, in [0, q), for high below 2^52. Two Shoup products, of high
     /// with 2^52 mod q and of low with 1, each below 2q, share the multiplication by q.
@@ -117,7 +121,9 @@ class narrow {
     vector fold_quotient_;
     vector one_quotient_;
     vector product_quotient_;  // floor(2^(52+cut) / q)
-    vector high_quotient_;     // floor(2^60 / q)
+    vector cut_;
+    vector rest_;           // 52 - cut
+    vector high_quotient_;  // floor(2^60 / q)
     vector mask_;
 };
 

@@ -42,6 +42,12 @@ template <unsigned Count>
 TENSAFE_AVX512 TENSAFE_INLINE vector shift_right(vector x) noexcept {
     return _mm512_maskz_srli_epi64(all_lanes, x, Count);
 }
+TENSAFE_AVX512 TENSAFE_INLINE vector shift_left(vector x, vector counts) noexcept {
+    return _mm512_maskz_sllv_epi64(all_lanes, x, counts);
+}
+TENSAFE_AVX512 TENSAFE_INLINE vector shift_right(vector x, vector counts) noexcept {
+    return _mm512_maskz_srlv_epi64(all_lanes, x, counts);
+}
 /// Lane i becomes lane order[i] of x.
 TENSAFE_AVX512 TENSAFE_INLINE vector permute(vector order, vector x) noexcept {
     return _mm512_maskz_permutexvar_epi64(all_lanes, order, x);

@@ -70,12 +70,15 @@ struct narrow {
 
 using narrow_tables = tables<narrow>;
 
-/// Four residues at a time.
+/// Four residues at a time, modulo primes of at most `Bits` bits.
+template <int Bits>
 class narrow_lanes {
   public:
     using tables_type = narrow_tables;
     using vector = __m256d;
-    static constexpr int highest_inverse_level = 2;
+    /// The levels that tables of such primes ask for: docs/design/ntt.md.
+    static constexpr int highest_forward_level = Bits <= 48 ? 0 : 1;
+    static constexpr int highest_inverse_level = Bits <= 49 ? 1 : 2;
 
     struct factor {
         __m256d value;

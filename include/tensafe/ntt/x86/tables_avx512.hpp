@@ -160,10 +160,6 @@ class tables {
     direction_table<Factor> inverse_;
 };
 
-/// For primes below 2^50, and for wider ones.
-using narrow_tables = tables<narrow_factor>;
-using wide_tables = tables<wide_factor>;
-
 }  // namespace tensafe::ntt::avx512
 
 #endif

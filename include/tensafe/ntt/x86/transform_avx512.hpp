@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <immintrin.h>
+#include <type_traits>
 
 // The transforms for AVX-512: passes of eight, four or two blocks over the whole limb, then leaves of 64
 // neighbours that stay in eight registers for their last six stages. docs/design/ntt.md has the schedule.
@@ -371,45 +372,33 @@ class passes {
     pass_plan plan_;
 };
 
-template <class A, class Tables>
-TENSAFE_AVX512 inline void forward_with(const Tables& t, arith::word* limb) noexcept {
-    passes<A>(t.forward(), A(t.q()), t.log_n()).forward(limb, 0, 0, t.log_n());
-}
-template <class A, class Tables>
-TENSAFE_AVX512 inline void inverse_with(const Tables& t, arith::word* limb) noexcept {
-    passes<A>(t.inverse(), A(t.q()), t.log_n()).inverse(limb, 0, 0, t.log_n());
-}
+/// The arithmetic for primes of at most `Bits` bits.
+template <int Bits>
+using lanes_for = std::conditional_t<
+    (Bits <= narrow<128>::max_bits), narrow<128>,
+    std::conditional_t<(Bits <= narrow<8>::max_bits), narrow<8>,
+                       std::conditional_t<(Bits <= narrow_exact::max_bits), narrow_exact, wide>>>;
 
 }  // namespace detail
 
+/// The tables for primes of at most `Bits` bits.
+template <int Bits>
+using tables_for = tables<typename detail::lanes_for<Bits>::factor>;
+
 /// Forward negacyclic NTT, in place, of N words: as ntt::forward.
-/// @pre  the processor runs exec::backend::avx512; values in [0, q)
-inline void forward(const narrow_tables& t, arith::word* limb) noexcept {
-    if (t.q() >> narrow<128>::max_bits == 0) {
-        detail::forward_with<narrow<128>>(t, limb);
-    } else if (t.q() >> narrow<8>::max_bits == 0) {
-        detail::forward_with<narrow<8>>(t, limb);
-    } else {
-        detail::forward_with<narrow_exact>(t, limb);
-    }
-}
-inline void forward(const wide_tables& t, arith::word* limb) noexcept {
-    detail::forward_with<wide>(t, limb);
+/// @pre  the processor runs exec::backend::avx512; values in [0, q), q of at most Bits bits
+template <int Bits>
+TENSAFE_AVX512 void forward(const tables_for<Bits>& t, arith::word* limb) noexcept {
+    using lanes = detail::lanes_for<Bits>;
+    detail::passes<lanes>(t.forward(), lanes(t.q()), t.log_n()).forward(limb, 0, 0, t.log_n());
 }
 
 /// Inverse negacyclic NTT, in place: as ntt::inverse.
 /// @pre  as forward
-inline void inverse(const narrow_tables& t, arith::word* limb) noexcept {
-    if (t.q() >> narrow<128>::max_bits == 0) {
-        detail::inverse_with<narrow<128>>(t, limb);
-    } else if (t.q() >> narrow<8>::max_bits == 0) {
-        detail::inverse_with<narrow<8>>(t, limb);
-    } else {
-        detail::inverse_with<narrow_exact>(t, limb);
-    }
-}
-inline void inverse(const wide_tables& t, arith::word* limb) noexcept {
-    detail::inverse_with<wide>(t, limb);
+template <int Bits>
+TENSAFE_AVX512 void inverse(const tables_for<Bits>& t, arith::word* limb) noexcept {
+    using lanes = detail::lanes_for<Bits>;
+    detail::passes<lanes>(t.inverse(), lanes(t.q()), t.log_n()).inverse(limb, 0, 0, t.log_n());
 }
 
 }  // namespace tensafe::ntt::avx512

@@ -106,6 +106,7 @@ class wide_lanes {
   public:
     using tables_type = wide_tables;
     using vector = __m256i;
+    static constexpr int highest_forward_level = wide::bounds::highest_forward_level;
     static constexpr int highest_inverse_level = Tight ? 3 : 2;
 
     /// The digits of the factor's two words, in the lower halves of the lanes.

@@ -1,0 +1,34 @@
+#include <tensafe/arith/shoup.hpp>
+
+#include <doctest/doctest.h>
+
+#include "transform_checks.hpp"
+
+namespace {
+
+using tensafe::arith::shoup;
+using namespace transform_checks;
+
+TEST_CASE("with Shoup products every schedule equals the definition for degrees up to 512") {
+    check_small_degrees<shoup, 20, 30, 40, 46, 49, 50, 58, 59, 60, 61>();
+}
+
+TEST_CASE("with Shoup products every schedule gives the same residues up to degree 2^17") {
+    // The widest primes that never reduce inside the inverse and the forward transform, and the widest of
+    // all.
+    for (const int log_n : {16, 17}) {
+        check_large_degree(policy<shoup, 45>(), log_n);
+        check_large_degree(policy<shoup, 58>(), log_n);
+        check_large_degree(policy<shoup, 61>(), log_n);
+    }
+}
+
+TEST_CASE("with Shoup products a product with X^k shifts and X^N is -1") {
+    for (const int log_n : {1, 2, 5, 13, 17}) {
+        check_shifts(policy<shoup, 45>(), log_n);
+        check_shifts(policy<shoup, 58>(), log_n);
+        check_shifts(policy<shoup, 61>(), log_n);
+    }
+}
+
+}  // namespace

@@ -13,7 +13,7 @@
 
 namespace {
 
-namespace io = tensafe::io;
+namespace keystore = tensafe::keystore;
 namespace lora = tensafe::lora;
 
 lora::adapter one_site() {
@@ -45,7 +45,7 @@ void pack(benchmark::State& state) {
 void sha256(benchmark::State& state) {
     const std::vector<std::byte> bytes(static_cast<std::size_t>(state.range(0)), std::byte{1});
     for (auto _ : state) {
-        benchmark::DoNotOptimize(io::sha256::of(bytes));
+        benchmark::DoNotOptimize(keystore::sha256::of(bytes));
     }
     state.SetBytesProcessed(state.iterations() * state.range(0));
 }

@@ -19,7 +19,7 @@
 namespace {
 
 namespace exec = tensafe::exec;
-namespace privacy = tensafe::privacy;
+namespace dp = tensafe::dp;
 namespace random = tensafe::random;
 
 std::vector<float> hidden_state(std::size_t d) {
@@ -45,7 +45,7 @@ void clip(benchmark::State& state) {
     const std::vector<float> h = hidden_state(static_cast<std::size_t>(state.range(0)));
     std::vector<std::int64_t> out(h.size());
     for (auto _ : state) {
-        privacy::clip_to_grid(h, 0x1p-30, std::int64_t{1} << 31, out);
+        dp::clip_to_grid(h, 0x1p-30, std::int64_t{1} << 31, out);
         benchmark::ClobberMemory();
     }
     state.SetItemsProcessed(state.iterations() * state.range(0));
@@ -55,9 +55,9 @@ void release(benchmark::State& state, exec::backend backend) {
     const bench::forced_backend forced(backend);
     const std::vector<float> h = hidden_state(static_cast<std::size_t>(state.range(0)));
     std::vector<float> out(h.size());
-    const privacy::gaussian_release with_noise(1, 20, h.size());
-    privacy::ledger ledger({1e12, 0.5});
-    privacy::release_grant grant = ledger.charge("bench", with_noise.cost(), 100'000'000);
+    const dp::gaussian_release with_noise(1, 20, h.size());
+    dp::ledger ledger({1e12, 0.5});
+    dp::release_grant grant = ledger.charge("bench", with_noise.cost(), 100'000'000);
     random::generator generator;
     for (auto _ : state) {
         with_noise(grant, generator, h, out);

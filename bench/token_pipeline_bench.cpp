@@ -43,10 +43,10 @@ void pipeline(benchmark::State& state) {
         for (std::size_t s = 0; s < sequences; ++s) {
             static_cast<void>(running.submit([&, token = 0](std::span<const double>) mutable {
                 if (token++ == tokens) {
-                    return serving::turn::end();
+                    return serving::step::end();
                 }
                 std::this_thread::sleep_for(forward);
-                return serving::turn::ask_last(0, h.row(0));
+                return serving::step::ask_last(0, h.row(0));
             }));
         }
         running.close();

@@ -1,13 +1,12 @@
-# The components, each with: package, its target, the Debian package to suggest, the prefix of its include lines, and
-# if it matters the oldest version.
+# The components, each with: package, its target, the Debian package to suggest, and if it matters the oldest version.
 # The build tree, the installed package and the tests all read this table; a new component is one more entry.
 set(TENSAFE_COMPONENTS io openssl eigen parallel torch cuda)
-set(TENSAFE_COMPONENT_io nlohmann_json nlohmann_json::nlohmann_json nlohmann-json3-dev nlohmann/)
-set(TENSAFE_COMPONENT_openssl OpenSSL OpenSSL::Crypto libssl-dev openssl/ 3.0)
-set(TENSAFE_COMPONENT_eigen Eigen3 Eigen3::Eigen libeigen3-dev Eigen/)
-set(TENSAFE_COMPONENT_parallel TBB TBB::tbb libtbb-dev tbb/)
-set(TENSAFE_COMPONENT_torch Torch torch libtorch-dev torch/)
-set(TENSAFE_COMPONENT_cuda CUDAToolkit CUDA::cudart cuda-toolkit cuda_runtime 12.4)  # Debian's own is older
+set(TENSAFE_COMPONENT_io nlohmann_json nlohmann_json::nlohmann_json nlohmann-json3-dev)
+set(TENSAFE_COMPONENT_openssl OpenSSL OpenSSL::Crypto libssl-dev 3.0)
+set(TENSAFE_COMPONENT_eigen Eigen3 Eigen3::Eigen libeigen3-dev)
+set(TENSAFE_COMPONENT_parallel TBB TBB::tbb libtbb-dev)
+set(TENSAFE_COMPONENT_torch Torch torch libtorch-dev)
+set(TENSAFE_COMPONENT_cuda CUDAToolkit CUDA::cudart cuda-toolkit 12.4)  # Debian's own is older
 # CMake before 3.26 does not know that nvcc has C++20, and takes CUDA_STANDARD 20 without a word.
 set(TENSAFE_COMPONENT_OPTIONS_cuda "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>")
 
@@ -19,8 +18,8 @@ function(tensafe_find_component_dependency component result problem)
     list(GET TENSAFE_COMPONENT_${component} 2 debian)
     set(oldest "")
     list(LENGTH TENSAFE_COMPONENT_${component} count)
-    if(count GREATER 4)
-        list(GET TENSAFE_COMPONENT_${component} 4 oldest)
+    if(count GREATER 3)
+        list(GET TENSAFE_COMPONENT_${component} 3 oldest)
     endif()
     if(component STREQUAL "torch")
         # Its expressions name its targets where the program is linked, which may be another folder.

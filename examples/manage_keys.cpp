@@ -21,14 +21,14 @@
 #include <utility>
 
 namespace ckks = tensafe::ckks;
-namespace io = tensafe::io;
+namespace keystore = tensafe::keystore;
 namespace fs = std::filesystem;
 
 namespace {
 
-void show(const fs::path& path, const io::key_info& info) {
+void show(const fs::path& path, const keystore::key_info& info) {
     const std::time_t made = info.created.time_since_epoch().count();
-    std::cout << "key file        " << path.string() << "\nkey             " << io::hex(info.id)
+    std::cout << "key file        " << path.string() << "\nkey             " << keystore::hex(info.id)
               << ", generation " << info.generation << ", made "
               << std::put_time(std::gmtime(&made), "%Y-%m-%d %H:%M:%S UTC") << "\nparameter set   "
               << tensafe::wire::set_name(info.set) << "\npassphrase      "
@@ -37,9 +37,10 @@ void show(const fs::path& path, const io::key_info& info) {
 
 /// From a file if one is named, else asked for.
 /// @param otherwise  the options that make the question needless
-io::passphrase passphrase_from(const std::string& file, const char* question, const std::string& otherwise) {
+keystore::passphrase passphrase_from(const std::string& file, const char* question,
+                                     const std::string& otherwise) {
     try {
-        return file.empty() ? io::ask_passphrase(question) : io::passphrase::read(file);
+        return file.empty() ? keystore::ask_passphrase(question) : keystore::passphrase::read(file);
     } catch (const tensafe::io_error& error) {
         if (!file.empty()) {
             throw;
@@ -49,27 +50,27 @@ io::passphrase passphrase_from(const std::string& file, const char* question, co
     }
 }
 
-io::passphrase passphrase_of(const fs::path& path, const std::string& file) {
+keystore::passphrase passphrase_of(const fs::path& path, const std::string& file) {
     // With a file named, a key without a passphrase is refused: somebody may have planted it.
-    const bool none = file.empty() && !io::read_key_info(path).wrapped;
-    return none ? io::passphrase() : passphrase_from(file, "Passphrase: ", "--passphrase-file");
+    const bool none = file.empty() && !keystore::read_key_info(path).wrapped;
+    return none ? keystore::passphrase() : passphrase_from(file, "Passphrase: ", "--passphrase-file");
 }
 
-io::passphrase chosen_passphrase(const std::string& file, const std::string& option, bool plain) {
+keystore::passphrase chosen_passphrase(const std::string& file, const std::string& option, bool plain) {
     if (plain) {
         return {};
     }
-    io::passphrase phrase = passphrase_from(file, "New passphrase: ", option + " or --plain");
-    if (file.empty() && io::ask_passphrase("Once more: ").text() != phrase.text()) {
-        throw io::passphrase_error("the two passphrases differ");
+    keystore::passphrase phrase = passphrase_from(file, "New passphrase: ", option + " or --plain");
+    if (file.empty() && keystore::ask_passphrase("Once more: ").text() != phrase.text()) {
+        throw keystore::passphrase_error("the two passphrases differ");
     }
     return phrase;
 }
 
-io::key_info create(const fs::path& path, const std::string& set, const io::passphrase& phrase) {
-    return set == "compact_n4096"   ? io::create_key_file<ckks::compact_n4096>(path, phrase)
-           : set == "minimal_n2048" ? io::create_key_file<ckks::minimal_n2048>(path, phrase)
-                                    : io::create_key_file<ckks::private_n4096>(path, phrase);
+keystore::key_info create(const fs::path& path, const std::string& set, const keystore::passphrase& phrase) {
+    return set == "compact_n4096"   ? keystore::create_key_file<ckks::compact_n4096>(path, phrase)
+           : set == "minimal_n2048" ? keystore::create_key_file<ckks::minimal_n2048>(path, phrase)
+                                    : keystore::create_key_file<ckks::private_n4096>(path, phrase);
 }
 
 template <class Call>
@@ -84,19 +85,20 @@ void must_be_refused(const char* what, Call call) {
 
 void demonstrate(const fs::path& folder) {
     const fs::path path = folder / "key.tsk";
-    const io::passphrase phrase("correct horse battery staple");
-    show(path, io::create_key_file<ckks::private_n4096>(path, phrase));
-    auto stored = io::load_key_file<ckks::private_n4096>(path, phrase);
+    const keystore::passphrase phrase("correct horse battery staple");
+    show(path, keystore::create_key_file<ckks::private_n4096>(path, phrase));
+    auto stored = keystore::load_key_file<ckks::private_n4096>(path, phrase);
     const tensafe::lora::client<ckks::private_n4096> client(std::move(stored.key));  // ready for a session
 
     must_be_refused("A wrong passphrase", [&] {
-        static_cast<void>(io::load_key_file<ckks::private_n4096>(path, io::passphrase("correct horse")));
+        static_cast<void>(
+            keystore::load_key_file<ckks::private_n4096>(path, keystore::passphrase("correct horse")));
     });
     must_be_refused("Another parameter set",
-                    [&] { static_cast<void>(io::load_key_file<ckks::compact_n4096>(path, phrase)); });
-    show(path, io::rotate_key_file<ckks::private_n4096>(path, phrase));
+                    [&] { static_cast<void>(keystore::load_key_file<ckks::compact_n4096>(path, phrase)); });
+    show(path, keystore::rotate_key_file<ckks::private_n4096>(path, phrase));
     fs::permissions(path, fs::perms::others_read, fs::perm_options::add);
-    must_be_refused("A key that others may read", [&] { static_cast<void>(io::read_key_info(path)); });
+    must_be_refused("A key that others may read", [&] { static_cast<void>(keystore::read_key_info(path)); });
 }
 
 /// Goes away with the object, on an error too.
@@ -144,13 +146,13 @@ int main(int argc, char** argv) {
         if (*creating) {
             show(path, create(path, set, chosen_passphrase(phrase_file, "--passphrase-file", plain)));
         } else if (*showing) {
-            show(path, io::read_key_info(path));
+            show(path, keystore::read_key_info(path));
         } else if (*changing) {
             const auto old = passphrase_of(path, phrase_file);
-            show(path, io::change_passphrase(
+            show(path, keystore::change_passphrase(
                            path, old, chosen_passphrase(new_phrase_file, "--new-passphrase-file", plain)));
         } else if (*rotating) {
-            show(path, io::rotate_key_file(path, passphrase_of(path, phrase_file)));
+            show(path, keystore::rotate_key_file(path, passphrase_of(path, phrase_file)));
         } else {
             const temporary_folder folder;
             demonstrate(folder.path);

@@ -23,7 +23,7 @@ namespace {
 
 namespace io = tensafe::io;
 namespace lora = tensafe::lora;
-namespace privacy = tensafe::privacy;
+namespace dp = tensafe::dp;
 
 constexpr double clip_norm = 60;  // of a state; chosen without looking at the states
 /// The 2-norm of the errors over that of what was needed, in percent.
@@ -35,8 +35,8 @@ double error_percent(const Entries& got, const Entries& wanted) {
     return 100 * std::sqrt(wrong / std::inner_product(wanted.begin(), wanted.end(), wanted.begin(), 0.0));
 }
 
-void release_until_refused(privacy::ledger& ledger, const lora::matrix& states) {
-    const auto each = privacy::gaussian_release::of(ledger.budget_of("alice"), clip_norm, states.columns, 20);
+void release_until_refused(dp::ledger& ledger, const lora::matrix& states) {
+    const auto each = dp::gaussian_release::of(ledger.budget_of("alice"), clip_norm, states.columns, 20);
     tensafe::random::generator random;
     std::vector<float> noisy(states.columns);
     std::size_t next = 0;
@@ -53,15 +53,15 @@ void release_until_refused(privacy::ledger& ledger, const lora::matrix& states) 
     }
 }
 
-void show_one_state(privacy::privacy_budget budget, const lora::adapter_site& site, std::vector<float> h) {
+void show_one_state(dp::privacy_budget budget, const lora::adapter_site& site, std::vector<float> h) {
     std::puts(
         "for comparison, one state with budgets of its own:\n  epsilon   noise per entry   error of the "
         "state   error of its LoRA delta");
     tensafe::random::generator random;
     auto noisy = h;
     for (const double epsilon : {0.5, 2.0, 8.0, 32.0, 128.0}) {
-        const auto release = privacy::gaussian_release::of({epsilon, budget.delta}, clip_norm, h.size());
-        auto grant = privacy::ledger({epsilon, budget.delta}).charge("alice", release.cost());  // no file
+        const auto release = dp::gaussian_release::of({epsilon, budget.delta}, clip_norm, h.size());
+        auto grant = dp::ledger({epsilon, budget.delta}).charge("alice", release.cost());  // no file
         release(grant, random, h, noisy);
         std::printf("%9.1f %17.1f %18.0f %% %23.0f %%\n", epsilon, release.deviation(),
                     error_percent(noisy, h),
@@ -70,8 +70,8 @@ void show_one_state(privacy::privacy_budget budget, const lora::adapter_site& si
 }
 
 /// Each device has a ledger of its own, and releases one short vector once: the rows of A times its state.
-void show_averages(privacy::privacy_budget budget, const lora::matrix& a, const lora::matrix& states) {
-    const auto release = privacy::gaussian_release::of(budget, 4, a.rows);
+void show_averages(dp::privacy_budget budget, const lora::matrix& a, const lora::matrix& states) {
+    const auto release = dp::gaussian_release::of(budget, 4, a.rows);
     lora::matrix products(states.rows, a.rows);
     for (std::size_t i = 0; i < products.values.size(); ++i) {
         const auto h = states.row(i / a.rows);
@@ -82,7 +82,7 @@ void show_averages(privacy::privacy_budget budget, const lora::matrix& a, const 
     std::vector<float> noisy(a.rows), exact(a.rows), average(a.rows);
     for (std::size_t device = 1; device <= 100'000; ++device) {
         const auto product = products.row(device % states.rows);
-        auto grant = privacy::ledger(budget).charge("its owner", release.cost());
+        auto grant = dp::ledger(budget).charge("its owner", release.cost());
         release(grant, random, product, noisy);
         std::transform(exact.begin(), exact.end(), product.begin(), exact.begin(), std::plus<>());
         std::transform(average.begin(), average.end(), noisy.begin(), average.begin(), std::plus<>());
@@ -95,7 +95,7 @@ void show_averages(privacy::privacy_budget budget, const lora::matrix& a, const 
 }  // namespace
 
 int main(int argc, char** argv) {
-    privacy::privacy_budget budget{8, 1e-5};
+    dp::privacy_budget budget{8, 1e-5};
     std::string file;
     bool is_new = false;
     CLI::App app("Releases hidden states with differential privacy until a budget is used up");
@@ -104,9 +104,9 @@ int main(int argc, char** argv) {
     app.add_flag("--new", is_new, "Make that ledger: the first time, and never again");
     CLI11_PARSE(app, argc, argv);
     try {
-        const auto missing = is_new ? io::missing_ledger::start_empty : io::missing_ledger::refuse;
-        auto store = file.empty() ? nullptr : std::make_unique<io::ledger_file>(file, missing);
-        privacy::ledger ledger(budget, std::move(store));
+        const auto missing = is_new ? dp::missing_ledger::start_empty : dp::missing_ledger::refuse;
+        auto store = file.empty() ? nullptr : std::make_unique<dp::ledger_file>(file, missing);
+        dp::ledger ledger(budget, std::move(store));
         const std::string data = TENSAFE_EXAMPLE_DATA "/qwen_rank32";
         const lora::adapter adapter = io::load_peft(data);
         const lora::matrix states =

@@ -19,12 +19,13 @@
 #include <system_error>
 
 namespace io = tensafe::io;
+namespace keystore = tensafe::keystore;
 namespace fs = std::filesystem;
 
 namespace {
 
 std::string keygen(const fs::path& key_file) {
-    const io::signing_key key = io::signing_key::generate();
+    const keystore::signing_key key = keystore::signing_key::generate();
     key.write(key_file);  // for its owner alone, and never over an old key
     const std::string text = key.verifying().hex();
     std::printf("signing key     %s (keep it secret)\npublic key      %s\n", key_file.c_str(), text.c_str());
@@ -32,14 +33,14 @@ std::string keygen(const fs::path& key_file) {
 }
 
 void sign(const fs::path& directory, const fs::path& key, const std::string& name, std::uint64_t revision) {
-    io::sign_adapter(directory, io::signing_key::read(key), name, revision);
-    std::printf("signed          %s\n", (directory / io::signature_file_name).c_str());
+    keystore::sign_adapter(directory, keystore::signing_key::read(key), name, revision);
+    std::printf("signed          %s\n", (directory / keystore::signature_file_name).c_str());
 }
 
 void verify(const fs::path& directory, const std::string& trusted, std::uint64_t oldest) {
-    const io::signature_policy policy = {.trusted = {io::verifying_key::from_hex(trusted, "--trust")},
-                                         .oldest_revision = oldest};
-    const auto [adapter, from] = io::load_adapter(directory, policy);
+    const keystore::signature_policy policy = {
+        .trusted = {keystore::verifying_key::from_hex(trusted, "--trust")}, .oldest_revision = oldest};
+    const auto [adapter, from] = keystore::load_adapter(directory, policy);
     std::printf("loaded          %zu sites, name %s, revision %llu\n", adapter.sites.size(),
                 io::quote(from.name).c_str(), from.revision + 0ULL);
 }

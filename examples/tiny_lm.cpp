@@ -46,7 +46,7 @@ generated_text write(const char* title, language_model& model, const generation_
 
 int run(const std::filesystem::path& data, const std::string& way, const generation_options& options) {
     language_model model;
-    tensafe::libtorch::load_parameters(model, tensafe::io::safetensors_file::open(data / "base.safetensors"));
+    tensafe::interop::load_parameters(model, tensafe::io::safetensors_file::open(data / "base.safetensors"));
     const lora::adapter adapter = tensafe::io::load_peft(data / "adapter");
     check_sites(model, adapter);
     const bool all = way == "all";

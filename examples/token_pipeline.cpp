@@ -39,27 +39,45 @@ serving::pipeline_report decode(engine_type& engine, const lora::matrix& hidden,
     serving::pipeline_options options;
     options.forward_threads = forward_threads;
     serving::token_pipeline<engine_type> pipeline(engine, options);
-    std::vector<serving::sequence_ticket> tickets;
+    std::vector<serving::sequence_handle> handles;
     for (std::size_t s = 0; s < sequences; ++s) {
-        tickets.push_back(pipeline.submit([&, s, token = 0](std::span<const double>) mutable {
+        handles.push_back(pipeline.submit([&, s, token = 0](std::span<const double>) mutable {
             if (token++ == tokens) {
-                return serving::turn::end();
+                return serving::step::end();
             }
             // Here the model would take the answers (A*h), apply B, and go on to its next encrypted site.
             std::this_thread::sleep_for(forward_time);
-            return serving::turn::ask_last(0, hidden.row(s % hidden.rows));
+            return serving::step::ask_last(0, hidden.row(s % hidden.rows));
         }));
     }
-    for (const auto& ticket : tickets) {
-        ticket.wait();  // throws what went wrong with this sequence
+    for (const auto& handle : handles) {
+        handle.wait();  // throws what went wrong with this sequence
     }
     return pipeline.report();
+}
+
+/// Times in seconds, of which throughput is made.
+struct load {
+    std::size_t sequences = 1;
+    std::size_t forward_threads = 1;
+    std::size_t batch = 1;  ///< the largest
+    double forward = 0;     ///< one forward, from request to request
+    double alone = 0;       ///< a request in a batch of one
+    double together = 0;    ///< a whole batch of min(batch, sequences)
+};
+
+/// Requests a second that no order of work passes: a sequence waits for its own answers, threads do one
+/// forward at a time, the engine one batch.
+double throughput_bound(const load& of) {
+    const auto batch = static_cast<double>(std::min(of.batch, of.sequences));
+    return std::min({static_cast<double>(of.sequences) / (of.forward + of.alone),
+                     static_cast<double>(of.forward_threads) / of.forward, batch / of.together});
 }
 
 /// The engine alone, for a batch of this size: the best of a few.
 double batch_seconds(engine_type& engine, const lora::matrix& hidden, std::size_t size) {
     std::vector<std::vector<double>> answers(size, std::vector<double>(engine.rows(0)));
-    std::vector<serving::round_trip> batch;
+    std::vector<serving::request> batch;
     for (std::size_t i = 0; i < size; ++i) {
         batch.push_back({0, hidden.row(i % hidden.rows), answers[i], nullptr});
     }
@@ -94,17 +112,17 @@ int main() {
         std::printf("Forwards of %.0f ms. Tokens per second, and milliseconds from token to token:\n",
                     milliseconds(forward_time));
         std::printf("  S threads  bound  measured   p50    p90    p99    max  batch  overlap\n");
-        serving::pipeline_load load;
-        load.forward = std::chrono::duration<double>(forward_time).count();
-        load.alone = batch_seconds(engine, hidden, 1);
+        load of;
+        of.forward = std::chrono::duration<double>(forward_time).count();
+        of.alone = batch_seconds(engine, hidden, 1);
         for (const std::size_t threads : {1U, 4U}) {
             for (const std::size_t sequences : {1U, 2U, 4U, 8U}) {
-                load.sequences = sequences;
-                load.forward_threads = threads;
-                load.batch = serving::pipeline_options{}.largest_batch;
-                load.together = batch_seconds(engine, hidden, std::min(load.batch, sequences));
+                of.sequences = sequences;
+                of.forward_threads = threads;
+                of.batch = serving::pipeline_options{}.largest_batch;
+                of.together = batch_seconds(engine, hidden, std::min(of.batch, sequences));
                 const auto report = decode(engine, hidden, sequences, threads);
-                std::printf("%3zu %7zu %6.0f %9.0f", sequences, threads, serving::throughput_bound(load),
+                std::printf("%3zu %7zu %6.0f %9.0f", sequences, threads, throughput_bound(of),
                             report.tokens_per_second());
                 for (const double percent : {50.0, 90.0, 99.0, 100.0}) {
                     std::printf("  %5.1f", milliseconds(report.token.percentile(percent)));

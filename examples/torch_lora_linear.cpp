@@ -23,7 +23,7 @@
 
 namespace {
 
-namespace libtorch = tensafe::libtorch;
+namespace interop = tensafe::interop;
 namespace lora = tensafe::lora;
 using params = tensafe::ckks::private_n4096;
 constexpr int tokens = 6;
@@ -68,14 +68,14 @@ bool run(const std::string& folder, const std::string& name) {
     const auto carry = [&](std::size_t group, const auto& request, auto& reply) {
         session.apply(server, group, request, reply);
     };
-    libtorch::encrypted_lora<params> encrypted(client, carry);
+    interop::encrypted_lora<params> encrypted(client, carry);
 
     const torch::NoGradGuard no_gradient;
     torch::manual_seed(1);
     torch::nn::Linear layer(static_cast<std::int64_t>(site.d_in()), static_cast<std::int64_t>(site.d_out()));
     const auto delta = [&](const at::Tensor& x) { return encrypted.delta(site.name, x); };
-    libtorch::encrypted_linear module(layer, delta);
-    plain_lora plain{layer, libtorch::as_tensor(site.a), libtorch::as_tensor(site.b), site.scale};
+    interop::encrypted_linear module(layer, delta);
+    plain_lora plain{layer, interop::as_tensor(site.a), interop::as_tensor(site.b), site.scale};
     std::printf("%s, rank %zu, scale %g\n%s\n\n", site.name.c_str(), site.rank(), site.scale,
                 c10::str(module).c_str());
 

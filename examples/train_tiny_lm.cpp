@@ -46,7 +46,7 @@ void train_base(const files& paths, const training_options& options) {
     training.run(reporter(
         [&] {
             tensafe::io::safetensors_writer writer;
-            tensafe::libtorch::add_parameters(writer, *model, tensafe::io::dtype::f16);
+            tensafe::interop::add_parameters(writer, *model, tensafe::io::dtype::f16);
             writer.write(std::filesystem::path(paths.out) / "base.safetensors");
         },
         [&] { return bits_per_character(*model, {}, text.held_out); }));
@@ -56,7 +56,7 @@ void train_lora(const files& paths, const training_options& options, std::int64_
     parts_of_text text(verses(read_text(paths.lora_text)));
     text.held_out.resize(std::min<std::size_t>(text.held_out.size(), 65536));  // enough to measure with
     language_model base;
-    tensafe::libtorch::load_parameters(base, tensafe::io::safetensors_file::open(paths.base));
+    tensafe::interop::load_parameters(base, tensafe::io::safetensors_file::open(paths.base));
     for (auto& parameter : base.parameters()) {
         parameter.set_requires_grad(false);
     }

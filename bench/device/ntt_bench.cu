@@ -41,7 +41,7 @@ memory::device_buffer<arith::word> residues(const exec::cuda& where, std::size_t
     return result;
 }
 
-/// Operations of a butterfly, as docs/design/ntt-blocks.md counts them: 32-bit multiply-adds of a wide prime;
+/// Operations of a butterfly, as docs/design/device.md counts them: 32-bit multiply-adds of a wide prime;
 /// products and sums of doubles of a narrow one.
 constexpr double int_ops_of_wide_butterfly = 7;
 constexpr double fp64_ops_of_narrow_butterfly = 8;

@@ -33,7 +33,7 @@ inline constexpr tensafe::perf::measured_phases recorded_phases{0.063, 0.021, 0.
 /// The same with encryptions of zero from a pool.
 inline constexpr tensafe::perf::measured_phases recorded_pooled_phases{0.063, 0.021, 0.035, 0.094,
                                                                        0.011, 0.016, 0.064};
-/// docs/design/blocks.md, "Predicted, H200": one protected token in a CUDA graph, 40 to 50 us; the worse end.
+/// docs/design/device.md, "Predicted, H200": one protected token in a CUDA graph, 40 to 50 us; the worse end.
 /// Predicted from counted instructions and bytes; no GPU has run it. B stays on the CPU.
 inline constexpr double predicted_gpu_milliseconds = 0.050;
 

@@ -42,23 +42,23 @@ http_response problem(unsigned status, const std::string& what) {
 }
 
 std::string digest_of(std::string_view text) {
-    return tensafe::io::hex(tensafe::io::sha256::of(std::as_bytes(std::span(text))));
+    return tensafe::keystore::hex(tensafe::keystore::sha256::of(std::as_bytes(std::span(text))));
 }
 
 std::string read_or_make_token(const std::filesystem::path& path) {
     if (!std::filesystem::exists(std::filesystem::symlink_status(path))) {
         tensafe::random::seed fresh = tensafe::random::fresh_seed();
-        const std::string text = tensafe::io::hex(std::as_bytes(std::span(fresh.bytes))) + "\n";
+        const std::string text = tensafe::keystore::hex(std::as_bytes(std::span(fresh.bytes))) + "\n";
         tensafe::memory::wipe(fresh);
-        tensafe::io::create_private_file(path, std::as_bytes(std::span<const char>(text)));
+        tensafe::keystore::create_private_file(path, std::as_bytes(std::span<const char>(text)));
     }
-    const auto bytes = tensafe::io::read_private_file(path, token_digits + 1);
+    const auto bytes = tensafe::keystore::read_private_file(path, token_digits + 1);
     std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     if (!text.empty() && text.back() == '\n') {
         text.pop_back();
     }
-    static_cast<void>(
-        tensafe::io::from_hex<token_digits / 2>(text, tensafe::io::quote(path.string()) + ": admin token"));
+    static_cast<void>(tensafe::keystore::from_hex<token_digits / 2>(
+        text, tensafe::io::quote(path.string()) + ": admin token"));
     return text;
 }
 
@@ -159,7 +159,7 @@ http_response admin::administer(const net::http_request& request) {
         if (request.method != "DELETE") {
             return problem(405, "expected DELETE");
         }
-        static_cast<void>(tensafe::io::from_hex<32>(client, "client"));
+        static_cast<void>(tensafe::keystore::from_hex<32>(client, "client"));
         return json_response(200, {{"client", client}, {"sessions", of_.forget(client)}});
     }
     return problem(404, "there is adapters, adapters/NAME, clients/KEY and usage");

@@ -88,7 +88,7 @@ class members {
     }
     template <std::size_t Bytes>
     std::array<std::byte, Bytes> hex(const char* name) {
-        return tensafe::io::from_hex<Bytes>(text(name), where(name));
+        return tensafe::keystore::from_hex<Bytes>(text(name), where(name));
     }
     std::vector<std::uint8_t> message() {
         const std::string& value = text("message");
@@ -130,7 +130,7 @@ tensafe::random::seed seed_from(const std::array<std::byte, 32>& bytes) {
 }
 
 std::string seed_hex(const tensafe::random::seed& seed) {
-    return tensafe::io::hex(std::as_bytes(std::span(seed.bytes)));
+    return tensafe::keystore::hex(std::as_bytes(std::span(seed.bytes)));
 }
 
 std::string set_hex(std::uint64_t set) {
@@ -327,17 +327,17 @@ std::string to_text(const hello& m) {
     return dump({{"type", "hello"},
                  {"protocol", protocol_version},
                  {"adapter", m.adapter},
-                 {"client", tensafe::io::hex(m.client)},
+                 {"client", tensafe::keystore::hex(m.client)},
                  {"set", set_hex(m.set)},
-                 {"signature", tensafe::io::hex(m.signature)},
+                 {"signature", tensafe::keystore::hex(m.signature)},
                  {"frames", m.frames == frame_form::json ? "json" : "binary"},
                  {"held", m.held}});
 }
 
 std::string to_text(const welcome& m) {
     return dump({{"type", "welcome"},
-                 {"session", tensafe::io::hex(m.session)},
-                 {"resume", tensafe::io::hex(m.resume)},
+                 {"session", tensafe::keystore::hex(m.session)},
+                 {"resume", tensafe::keystore::hex(m.resume)},
                  {"adapter", m.adapter},
                  {"version", m.version},
                  {"queries_left", left_json(m.queries_left)}});
@@ -346,14 +346,14 @@ std::string to_text(const welcome& m) {
 std::string to_text(const resume& m) {
     return dump({{"type", "resume"},
                  {"protocol", protocol_version},
-                 {"session", tensafe::io::hex(m.session)},
-                 {"resume", tensafe::io::hex(m.token)}});
+                 {"session", tensafe::keystore::hex(m.session)},
+                 {"resume", tensafe::keystore::hex(m.token)}});
 }
 
 std::string to_text(const resumed& m) {
     return dump({{"type", "resumed"},
-                 {"session", tensafe::io::hex(m.session)},
-                 {"resume", tensafe::io::hex(m.token)},
+                 {"session", tensafe::keystore::hex(m.session)},
+                 {"resume", tensafe::keystore::hex(m.token)},
                  {"next_number", m.next_number},
                  {"version", m.version},
                  {"queries_left", left_json(m.queries_left)}});
@@ -420,7 +420,7 @@ std::vector<std::byte> text_to_sign(const certificate_digest& certificate, const
     for (int i = 0; i < 8; ++i) {
         text.push_back(static_cast<std::byte>(set >> (8 * i) & 0xff));
     }
-    append(tensafe::io::sha256::of(std::as_bytes(rerandomization_key_message)));
+    append(tensafe::keystore::sha256::of(std::as_bytes(rerandomization_key_message)));
     append(std::as_bytes(std::span(adapter)));
     return text;
 }

@@ -234,7 +234,7 @@ void conversation::greet(hello heard) {
         throw refused{error_code::parameter_mismatch,
                       "hello: got " + wire::set_name(heard.set) + ", expected " + parameter_set_name()};
     }
-    const std::string client = tensafe::io::hex(heard.client);
+    const std::string client = tensafe::keystore::hex(heard.client);
     if (of_.options_.clients && !of_.options_.clients->contains(client)) {
         of_.options_.to.line(log_level::warning, "client_not_listed",
                              {{"connection", number_}, {"client", prefix_of(client)}});
@@ -256,8 +256,8 @@ void conversation::check_client(std::span<const std::uint8_t> rerandomization_ke
         text_to_sign(of_.options_.certificate, nonce_, hello_->set, rerandomization_key, hello_->adapter);
     bool fits = false;
     try {
-        fits =
-            tensafe::io::verifying_key(hello_->client, "hello: \"client\"").verifies(text, hello_->signature);
+        fits = tensafe::keystore::verifying_key(hello_->client, "hello: \"client\"")
+                   .verifies(text, hello_->signature);
     } catch (const tensafe::format_error& e) {
         throw refused{error_code::not_authorised, e.what()};
     }
@@ -287,8 +287,8 @@ void conversation::take_rerandomization_key(std::span<const std::uint8_t> messag
         throw refused{error_code::not_authorised, e.what()};  // the set is right: it is another nonce's
     }
     const auto opened =
-        of_.sessions_.open({{}, tensafe::io::hex(hello_->client), hello_->frames, std::move(work)}, number_,
-                           control_, of_.options_.now());
+        of_.sessions_.open({{}, tensafe::keystore::hex(hello_->client), hello_->frames, std::move(work)},
+                           number_, control_, of_.options_.now());
     if (!opened) {
         throw refused{error_code::rate_limit,
                       "hello: this client has as many sessions as it may have, or the server", 1'000};
@@ -300,7 +300,7 @@ void conversation::take_rerandomization_key(std::span<const std::uint8_t> messag
 void conversation::welcome_client(const session_table::opened& opened, net::answer& to) {
     session_ = opened.of;
     const bool held = hello_->held;
-    to.add_text(to_text(welcome{tensafe::io::from_hex<16>(session_->id), opened.token, model_->name(),
+    to.add_text(to_text(welcome{tensafe::keystore::from_hex<16>(session_->id), opened.token, model_->name(),
                                 model_->version(), queries_left()}));
     const bool json = session_->frames == frame_form::json;
     to.add(json).shared = json ? model_->layout_text() : model_->layout_message();

@@ -91,7 +91,8 @@ std::string limited_address(const std::string& address) {
     constexpr std::array<std::byte, 12> of_v4{
         {{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, std::byte{0xff}, std::byte{0xff}}};
     const bool is_v4 = std::equal(of_v4.begin(), of_v4.end(), bytes.begin());
-    return tensafe::io::hex(std::span<const std::byte>(bytes).first(is_v4 ? 16 : 8)) + (is_v4 ? "" : "/64");
+    return tensafe::keystore::hex(std::span<const std::byte>(bytes).first(is_v4 ? 16 : 8)) +
+           (is_v4 ? "" : "/64");
 }
 
 }  // namespace split

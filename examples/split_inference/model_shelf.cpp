@@ -4,8 +4,8 @@
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/model/model_session.hpp>
+#include <tensafe/serving/meter.hpp>
 #include <tensafe/serving/registry.hpp>
-#include <tensafe/serving/usage.hpp>
 #include <tensafe/wire/held_adapter.hpp>
 #include <tensafe/wire/layout.hpp>
 #include <tensafe/wire/reply.hpp>

@@ -3,7 +3,7 @@
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/model/pack_progress.hpp>
 #include <tensafe/random/seed.hpp>
-#include <tensafe/serving/usage.hpp>
+#include <tensafe/serving/meter.hpp>
 #include <tensafe/wire/header.hpp>
 
 #include <cstddef>

@@ -91,16 +91,16 @@ struct program_options {
         if (key.empty()) {
             return std::make_shared<tensafe::lora::client<params>>();
         }
-        if (passphrase_file.empty() && tensafe::io::read_key_info(key).wrapped) {
-            throw tensafe::io::passphrase_error(
+        if (passphrase_file.empty() && tensafe::keystore::read_key_info(key).wrapped) {
+            throw tensafe::keystore::passphrase_error(
                 "--key " + tensafe::io::quote(key) +
                 ": has a passphrase, expected --passphrase-file FILE as well");
         }
-        const tensafe::io::passphrase phrase = passphrase_file.empty()
-                                                   ? tensafe::io::passphrase()
-                                                   : tensafe::io::passphrase::read(passphrase_file);
+        const tensafe::keystore::passphrase phrase =
+            passphrase_file.empty() ? tensafe::keystore::passphrase()
+                                    : tensafe::keystore::passphrase::read(passphrase_file);
         return std::make_shared<tensafe::lora::client<params>>(
-            tensafe::io::load_key_file<params>(key, phrase).key);
+            tensafe::keystore::load_key_file<params>(key, phrase).key);
     }
 };
 

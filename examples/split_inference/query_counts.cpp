@@ -37,10 +37,11 @@ constexpr std::size_t longest_number = 1 + 20 + 1 + 20;
 constexpr std::size_t longest_file = first_line.size() + query_counts::most_rows * (hash_digits + 1) +
                                      query_counts::most_numbers * longest_number;
 
-tensafe::io::detail::owned_descriptor lock_folder(const std::filesystem::path& folder) {
-    tensafe::io::detail::owned_descriptor open(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+tensafe::keystore::detail::owned_descriptor lock_folder(const std::filesystem::path& folder) {
+    tensafe::keystore::detail::owned_descriptor open(
+        ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (open.get() < 0) {
-        tensafe::io::detail::throw_io_error(folder, "open this folder", errno);
+        tensafe::io::throw_io_error(folder, "open this folder", errno);
     }
     while (::flock(open.get(), LOCK_EX | LOCK_NB) != 0) {
         if (errno == EWOULDBLOCK) {
@@ -49,7 +50,7 @@ tensafe::io::detail::owned_descriptor lock_folder(const std::filesystem::path& f
                                     "alone");
         }
         if (errno != EINTR) {
-            tensafe::io::detail::throw_io_error(folder, "lock this folder", errno);
+            tensafe::io::throw_io_error(folder, "lock this folder", errno);
         }
     }
     return open;
@@ -79,12 +80,12 @@ void make_files(const std::filesystem::path& folder) {
         write_usage(usage, first_line);
         tensafe::random::seed fresh = tensafe::random::fresh_seed();
         const tensafe::memory::wipe_guard guard(fresh);
-        tensafe::io::create_private_file(key, std::as_bytes(std::span(fresh.bytes)));
+        tensafe::keystore::create_private_file(key, std::as_bytes(std::span(fresh.bytes)));
     }
 }
 
 tensafe::memory::secret_buffer<std::byte> read_key(const std::filesystem::path& path) {
-    auto key = tensafe::io::read_private_file(path, key_bytes_of_hash);
+    auto key = tensafe::keystore::read_private_file(path, key_bytes_of_hash);
     if (key.size() != key_bytes_of_hash) {
         throw format_error(tensafe::io::quote(path.string()) + ": got " + std::to_string(key.size()) +
                            " bytes, expected a key of " + std::to_string(key_bytes_of_hash));
@@ -153,7 +154,7 @@ void query_counts::read(std::string_view text) {
         text.remove_prefix(end + 1);
         const std::string name(rest.substr(0, hash_digits));
         static_cast<void>(
-            tensafe::io::from_hex<hash_digits / 2>(name, where + ": line " + std::to_string(line)));
+            tensafe::keystore::from_hex<hash_digits / 2>(name, where + ": line " + std::to_string(line)));
         rest.remove_prefix(hash_digits);
         row numbers;
         while (!rest.empty()) {
@@ -189,7 +190,7 @@ std::string query_counts::text() const {
 }
 
 std::string query_counts::name_of(std::string_view client, std::string_view adapter) const {
-    const tensafe::io::detail::openssl_reports reports;
+    const tensafe::keystore::detail::openssl_reports reports;
     std::string both(client);
     both.append(1, '\n').append(adapter);  // a client's name is hexadecimal
     std::array<std::byte, hash_digits / 2> hash{};
@@ -199,7 +200,7 @@ std::string query_counts::name_of(std::string_view client, std::string_view adap
              reinterpret_cast<unsigned char*>(hash.data()), &size) == nullptr) {
         reports.fail("compute HMAC-SHA-256");
     }
-    return tensafe::io::hex(hash);
+    return tensafe::keystore::hex(hash);
 }
 
 query_counts::outcome query_counts::add(std::string_view client, std::string_view adapter, std::size_t group,

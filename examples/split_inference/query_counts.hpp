@@ -68,7 +68,7 @@ class query_counts {
     void evict();
 
     std::filesystem::path folder_;
-    tensafe::io::detail::owned_descriptor lock_;
+    tensafe::keystore::detail::owned_descriptor lock_;
     when_full full_;
     tensafe::memory::secret_buffer<std::byte> key_;
     mutable std::mutex mutex_;

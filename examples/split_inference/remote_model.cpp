@@ -74,8 +74,8 @@ void check_gain(const lora::model_layout& layout, const lora::adapter& held) {
 
 }  // namespace
 
-tensafe::io::signing_key client_identity(const std::filesystem::path& file) {
-    using tensafe::io::signing_key;
+tensafe::keystore::signing_key client_identity(const std::filesystem::path& file) {
+    using tensafe::keystore::signing_key;
     if (file.empty()) {
         return signing_key::generate();
     }
@@ -100,7 +100,7 @@ tensafe::io::signing_key client_identity(const std::filesystem::path& file) {
     return made;
 }
 
-remote_model::remote_model(connector connect, tensafe::io::signing_key identity,
+remote_model::remote_model(connector connect, tensafe::keystore::signing_key identity,
                            std::shared_ptr<lora::client<params>> keys, remote_options options,
                            std::optional<lora::adapter> held)
     : connect_(std::move(connect)),
@@ -321,10 +321,10 @@ void remote_model::take_adapter(const welcome& from) {
     auto layout = wire::read_model_layout<params, packing, protection>(
         receive_message(carried_message::kind::model_layout));
     std::vector<std::uint8_t> held_message;
-    tensafe::io::sha256_digest digest{};
+    tensafe::keystore::sha256_digest digest{};
     if (asks_for_held_) {
         held_message = receive_message(carried_message::kind::held_adapter);
-        digest = tensafe::io::sha256::of(std::as_bytes(std::span<const std::uint8_t>(held_message)));
+        digest = tensafe::keystore::sha256::of(std::as_bytes(std::span<const std::uint8_t>(held_message)));
     }
     if (client_) {
         // A server that was started again counts its versions anew. Without held values nothing but the

@@ -45,8 +45,8 @@ struct remote_options {
 
 /// The identity of a client: the key in this file, which only its owner may read, made if there is none yet.
 /// An empty path: a fresh one that is never stored. Of several first starts at once all get the same key.
-/// @throws io_error, naming the file, if it cannot be looked for; as io::signing_key::read and write
-tensafe::io::signing_key client_identity(const std::filesystem::path& file);
+/// @throws io_error, naming the file, if it cannot be looked for; as keystore::signing_key::read and write
+tensafe::keystore::signing_key client_identity(const std::filesystem::path& file);
 
 /// An adapter on a server that is elsewhere: one session over connections that may break. Has the client's
 /// keys; of the adapter only what the server hands out, which is no A. docs/split-inference.md
@@ -77,7 +77,7 @@ class remote_model {
     /// @throws connection_lost; refused_error if the server says no; format_error, shape_error or
     ///         parameter_error for messages that are none, for a `held` that does not go with the layout, and
     ///         for an adapter that makes numbers of its answers that no float can hold
-    remote_model(connector connect, tensafe::io::signing_key identity,
+    remote_model(connector connect, tensafe::keystore::signing_key identity,
                  std::shared_ptr<tensafe::lora::client<params>> keys, remote_options options,
                  std::optional<tensafe::lora::adapter> held = std::nullopt);
     remote_model(const remote_model&) = delete;
@@ -93,7 +93,7 @@ class remote_model {
     std::optional<std::uint64_t> queries_left() const noexcept { return queries_left_; }
     counts counted() const noexcept;
 
-    /// Sends a request and waits for its reply: the transport of libtorch::encrypted_lora. Each request gets
+    /// Sends a request and waits for its reply: the transport of interop::encrypted_lora. Each request gets
     /// a number of its own, and the reply must have it.
     /// @throws connection_lost; what became of the request is then not known, and it must not be sent again:
     ///         encrypt anew. refused_error, query_limit_error, rate_limit_error: the session goes on.
@@ -170,7 +170,7 @@ class remote_model {
     };
 
     connector connect_;
-    tensafe::io::signing_key identity_;
+    tensafe::keystore::signing_key identity_;
     std::shared_ptr<tensafe::lora::client<params>> keys_;
     remote_options options_;
     std::optional<tensafe::lora::adapter> given_;  ///< by the caller, until there is a client
@@ -182,10 +182,10 @@ class remote_model {
     std::uint64_t version_ = 0;
     std::optional<std::uint64_t> queries_left_;
     std::shared_ptr<client_type> client_;
-    std::vector<layout_type> layouts_;          ///< of each group
-    tensafe::io::sha256_digest held_digest_{};  ///< of what the server sent to hold
-    std::vector<std::uint8_t> message_;         ///< kept from request to request
-    bool closed_ = false;                       ///< by forget or close
+    std::vector<layout_type> layouts_;                ///< of each group
+    tensafe::keystore::sha256_digest held_digest_{};  ///< of what the server sent to hold
+    std::vector<std::uint8_t> message_;               ///< kept from request to request
+    bool closed_ = false;                             ///< by forget or close
     counts counts_;
 };
 

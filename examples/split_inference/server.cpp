@@ -175,7 +175,8 @@ std::set<std::string, std::less<>> read_clients(const std::string& path) {
     std::string line;
     while (std::getline(file, line)) {
         if (!line.empty() && line.front() != '#') {
-            static_cast<void>(tensafe::io::from_hex<32>(line, tensafe::io::quote(path) + ": a client's key"));
+            static_cast<void>(
+                tensafe::keystore::from_hex<32>(line, tensafe::io::quote(path) + ": a client's key"));
             result.insert(line);
         }
     }
@@ -304,7 +305,7 @@ int run(arguments& a) {
     }
     split::service_options options;
     if (!fingerprint.empty()) {
-        options.certificate = tensafe::io::from_hex<32>(fingerprint, "certificate");
+        options.certificate = tensafe::keystore::from_hex<32>(fingerprint, "certificate");
     }
     options.allowed = a.allowed;
     options.state = a.state;

@@ -46,7 +46,7 @@ session_table::entries::iterator session_table::oldest_lost_of(std::string_view 
 std::optional<session_table::opened> session_table::open(session made, std::uint64_t connection,
                                                          control holder, time_point now) {
     const auto id = random_bytes<16>();
-    made.id = tensafe::io::hex(id);
+    made.id = tensafe::keystore::hex(id);
     const auto of = std::make_shared<const session>(std::move(made));
     entry added{of, random_bytes<32>(), 1, connection, std::move(holder), now};
     const opened result{of, added.token, 1};
@@ -76,7 +76,7 @@ std::optional<session_table::opened> session_table::resume(const session_id& id,
     opened result;
     {
         const std::lock_guard lock(mutex_);
-        const auto found = entries_.find(tensafe::io::hex(id));
+        const auto found = entries_.find(tensafe::keystore::hex(id));
         if (found == entries_.end() || is_over(found->second, now) ||
             CRYPTO_memcmp(found->second.token.data(), token.data(), token.size()) != 0) {
             return std::nullopt;

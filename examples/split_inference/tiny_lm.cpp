@@ -62,7 +62,7 @@ lora::token_cost cost_of(const lora::model_layout& layout) {
 int run(const std::filesystem::path& data, const split::program_options& service,
         const generation_options& options) {
     language_model model;
-    tensafe::libtorch::load_parameters(model, tensafe::io::safetensors_file::open(data / "base.safetensors"));
+    tensafe::interop::load_parameters(model, tensafe::io::safetensors_file::open(data / "base.safetensors"));
     split::remote_model remote(service.connector(), split::client_identity(service.identity), service.keys(),
                                service.remote());
     check_sites(model, shapes_of(remote.layout()));

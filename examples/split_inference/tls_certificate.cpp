@@ -29,8 +29,8 @@ namespace split {
 namespace {
 
 using tensafe::io::quote;
-using tensafe::io::detail::openssl_release;
-using tensafe::io::detail::openssl_reports;
+using tensafe::keystore::detail::openssl_release;
+using tensafe::keystore::detail::openssl_reports;
 using key_pointer = std::unique_ptr<EVP_PKEY, openssl_release<&EVP_PKEY_free>>;
 using certificate_pointer = std::unique_ptr<X509, openssl_release<&X509_free>>;
 using bio_pointer = std::unique_ptr<BIO, openssl_release<&BIO_free_all>>;
@@ -124,8 +124,8 @@ void make(const tls_files& files, const std::vector<std::string>& hosts, std::ti
     }
     char* text = nullptr;
     long size = BIO_get_mem_data(key_text.get(), &text);
-    tensafe::io::create_private_file(files.key,
-                                     std::as_bytes(std::span(text, static_cast<std::size_t>(size))));
+    tensafe::keystore::create_private_file(files.key,
+                                           std::as_bytes(std::span(text, static_cast<std::size_t>(size))));
     size = BIO_get_mem_data(certificate_text.get(), &text);
     tensafe::io::replace_file(files.certificate,
                               std::as_bytes(std::span(text, static_cast<std::size_t>(size))));
@@ -160,7 +160,7 @@ void check(tls_files& files, const std::vector<std::string>& hosts, std::time_t 
         throw tensafe::format_error(quote(files.certificate.string()) + ": is no certificate in PEM" +
                                     remedy(files));
     }
-    const auto secret = tensafe::io::read_private_file(files.key, largest_pem);
+    const auto secret = tensafe::keystore::read_private_file(files.key, largest_pem);
     const bio_pointer key_text(BIO_new_mem_buf(secret.data(), static_cast<int>(secret.size())));
     const auto no_passphrase = [](char*, int, int, void*) { return -1; };
     const key_pointer key(key_text == nullptr
@@ -184,7 +184,7 @@ void check(tls_files& files, const std::vector<std::string>& hosts, std::time_t 
     reports.check(
         X509_digest(certificate.get(), EVP_sha256(), reinterpret_cast<unsigned char*>(digest.data()), &size),
         "digest a certificate");
-    files.fingerprint = tensafe::io::hex(digest);
+    files.fingerprint = tensafe::keystore::hex(digest);
 }
 
 }  // namespace

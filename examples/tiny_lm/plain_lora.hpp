@@ -23,8 +23,8 @@ inline adapter_deltas plain_lora(tensafe::lora::adapter adapter) {
         std::vector<at::Tensor> results;
         for (const std::string& name : sites) {
             const auto& site = kept->site(name);
-            const at::Tensor a = tensafe::libtorch::as_tensor(site.a);
-            const at::Tensor b = tensafe::libtorch::as_tensor(site.b);
+            const at::Tensor a = tensafe::interop::as_tensor(site.a);
+            const at::Tensor b = tensafe::interop::as_tensor(site.b);
             results.push_back(torch::matmul(torch::matmul(x, a.t()), b.t()) * site.scale);
         }
         return results;

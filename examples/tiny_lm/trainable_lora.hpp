@@ -55,8 +55,8 @@ class trainable_lora : public torch::nn::Module {
         for (const std::string& name : order_) {
             const auto& [a, b] = sites_.at(name);
             const std::string key = "base_model.model." + name;
-            tensafe::libtorch::add_tensor(writer, key + ".lora_A.weight", a, tensafe::io::dtype::f16);
-            tensafe::libtorch::add_tensor(writer, key + ".lora_B.weight", b, tensafe::io::dtype::f16);
+            tensafe::interop::add_tensor(writer, key + ".lora_A.weight", a, tensafe::io::dtype::f16);
+            tensafe::interop::add_tensor(writer, key + ".lora_B.weight", b, tensafe::io::dtype::f16);
         }
         std::filesystem::create_directories(directory);
         writer.write(directory / "adapter_model.safetensors");

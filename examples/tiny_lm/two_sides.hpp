@@ -85,7 +85,7 @@ class text_side {
   public:
     using client_type = tensafe::lora::model_client<params>;
     /// Has a request answered, wherever the adapter is.
-    using transport = tensafe::libtorch::encrypted_lora<params>::transport;
+    using transport = tensafe::interop::encrypted_lora<params>::transport;
 
     /// For a session that is open.
     text_side(std::shared_ptr<client_type> client, transport carry)
@@ -145,7 +145,7 @@ class text_side {
     std::size_t bytes_down_ = 0;
     double milliseconds_ = 0;
     std::shared_ptr<client_type> client_;
-    tensafe::libtorch::encrypted_lora<params> lora_;
+    tensafe::interop::encrypted_lora<params> lora_;
     std::map<std::string, tensafe::lora::model_layout::place> places_;
 };
 

@@ -1,7 +1,7 @@
 #pragma once
 
 // The whole library for host programs, with no third-party dependency. Opt-in headers stay outside: io/,
-// adapters/, lora/adapter/svd.hpp.
+// interop/, keystore/, lora/adapter/svd.hpp.
 
 #include <tensafe/arith/fp64.hpp>
 #include <tensafe/arith/montgomery.hpp>

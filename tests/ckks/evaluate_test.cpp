@@ -201,10 +201,10 @@ TEST_CASE("A rescale divides value and scale by the prime that it drops") {
     client<four_limbs> c;
     const slot_vector z = random_slots(four_limbs::slots, 80, 1000);
     const auto a = c.encrypt(z, 0x1p90);
-    const auto b = ckks::rescale(a);
+    const auto b = ckks::rescale(a, 0x1p29);
     CHECK(b.scale == 0x1p90 / four_limbs::rescale_factor<3>);
     CHECK(bits(z, c.decrypt(b)) > 17);
-    const auto d = ckks::rescale(c.encrypt<1>(z, 0x1p60));
+    const auto d = ckks::rescale(c.encrypt<1>(z, 0x1p60), 0x1p19);
     CHECK(d.scale == 0x1p60 / four_limbs::rescale_factor<1>);
 }
 
@@ -243,4 +243,89 @@ TEST_CASE("The encrypted product of a random plaintext and a random message is r
     check.operator()<3>();
     check.operator()<2>();
     check.operator()<1>();
+}
+
+TEST_CASE("A rescale that would leave less than half of the set's scale is refused") {
+    using P = ckks::n8192_l4;
+    client<P> c;
+    const slot_vector x = random_slots(P::slots, 70);
+    auto a = c.encrypt(x);
+    ckks::multiply_plain(a, encode<P>(x));  // at 2^40, where the prime that goes has 60 bits
+    CHECK_THROWS_WITH_AS(
+        ckks::rescale(a),
+        "rescale: got a scale of 2^80.0 and a prime of 2^60.0, which leaves 2^20.0, expected at least "
+        "2^39.0: "
+        "encode the factor by encode_factor(), at the prime that this rescale drops, or name a smaller "
+        "least_scale",
+        tensafe::parameter_error);
+    CHECK(ckks::rescale(a, 1).scale < 0x1p21);
+    CHECK_THROWS_AS(ckks::rescale(a, std::numeric_limits<double>::quiet_NaN()), tensafe::parameter_error);
+    auto b = c.encrypt(x);
+    ckks::multiply_plain(b, ckks::encode_factor(b, x));
+    const auto rescaled = ckks::rescale(b);
+    CHECK(rescaled.scale == P::scale);
+    CHECK(bits(combine(x, x, product), ckks::decrypt_slots(c.key, rescaled)) > 20);
+}
+
+TEST_CASE("Factors and addends take level and scale from the ciphertext they are for") {
+    client<four_limbs> c;
+    const slot_vector x = random_slots(four_limbs::slots, 80);
+    const slot_vector y = random_slots(four_limbs::slots, 81);
+    auto a = ckks::level_reduce<2>(c.encrypt(x));
+    ckks::multiply_plain(a, ckks::encode_factor(a, y));
+    auto b = ckks::rescale(a);
+    CHECK(b.scale == four_limbs::scale);
+    ckks::add_plain(b, ckks::encode_like(b, x));
+    CHECK(bits(combine(combine(x, y, product), x, sum), c.decrypt(b)) > 28);
+    ckks::subtract_plain(b, ckks::encode_like(b, x));
+    CHECK(bits(combine(x, y, product), c.decrypt(b)) > 28);
+    CHECK_THROWS_AS(ckks::subtract_plain(b, ckks::encode_constant<four_limbs, 1>(1, 3)),
+                    tensafe::parameter_error);
+}
+
+TEST_CASE("Real slots are complex slots without imaginary parts") {
+    const std::vector<double> reals = {1.5, -2.25, 1e-3};
+    const slot_vector values = {1.5, -2.25, 1e-3};
+    CHECK(ckks::encode_slots<four_limbs>(reals).value == ckks::encode_slots<four_limbs>(values).value);
+    CHECK_THROWS_AS(ckks::encode_slots<four_limbs>(std::vector<double>(four_limbs::slots + 1)),
+                    tensafe::shape_error);
+}
+
+TEST_CASE("A constant in evaluation form is that of equal slots") {
+    const slot_vector equal(four_limbs::slots, -0.75);
+    const auto constant = ckks::encode_constant<four_limbs>(-0.75);
+    CHECK(constant.scale == four_limbs::scale);
+    CHECK(bits(equal, ckks::decode_slots(ckks::inverse(constant))) > 38);
+    CHECK_THROWS_AS(ckks::encode_constant<four_limbs>(std::numeric_limits<double>::infinity()),
+                    tensafe::encoding_error);
+}
+
+TEST_CASE("Negation and scalars are those of the slots") {
+    client<four_limbs> c;
+    const slot_vector x = random_slots(four_limbs::slots, 90);
+    const auto times = [&](double factor, double addend) {
+        slot_vector result = x;
+        for (auto& z : result) {
+            z = z * factor + addend;
+        }
+        return result;
+    };
+    auto a = c.encrypt(x);
+    const auto before = a;
+    ckks::negate(a);
+    CHECK(bits(times(-1, 0), c.decrypt(a)) > 28);
+    ckks::add(a, before);
+    CHECK(equal(a, {{}, {}, a.scale}));  // x + -x is zero in every residue
+    a = before;
+    ckks::add_scalar(a, 2.5);
+    CHECK(bits(times(1, 2.5), c.decrypt(a)) > 28);
+    a = before;
+    ckks::multiply_integer(a, -3);
+    CHECK(a.scale == before.scale);
+    CHECK(bits(times(-3, 0), c.decrypt(a)) > 26);
+    a = before;
+    ckks::multiply_scalar(a, 1.25);
+    const auto rescaled = ckks::rescale(a);
+    CHECK(rescaled.scale == four_limbs::scale);
+    CHECK(bits(times(1.25, 0), c.decrypt(rescaled)) > 28);
 }

@@ -22,9 +22,9 @@ namespace {
 using namespace tensafe;
 using arith::wide;
 using arith::word;
-using privacy::flood;
-using privacy::irwin_hall_smudging;
-using privacy::uniform_smudging;
+using ckks::flood;
+using ckks::irwin_hall_smudging;
+using ckks::uniform_smudging;
 using random::stream_domain;
 using testing::counting_seed;
 __extension__ typedef __int128 signed_wide;
@@ -239,12 +239,12 @@ TEST_CASE_TEMPLATE("residues modulo several primes are those of the centred floo
             }
         }
         std::array<std::vector<word>, 3> after = before;
-        privacy::add_flood<chain>(f, counting_seed(), 9,
-                                  {std::span(after[0]), std::span(after[1]), std::span(after[2])});
+        ckks::add_flood<chain>(f, counting_seed(), 9,
+                               {std::span(after[0]), std::span(after[1]), std::span(after[2])});
         tests::for_each_backend([&](auto) {
             std::array<std::vector<word>, 3> again = before;
-            privacy::add_flood<chain>(f, counting_seed(), 9,
-                                      {std::span(again[0]), std::span(again[1]), std::span(again[2])});
+            ckks::add_flood<chain>(f, counting_seed(), 9,
+                                   {std::span(again[0]), std::span(again[1]), std::span(again[2])});
             CHECK(again == after);
         });
         const std::vector<wide> sums = sums_of(f, counting_seed(), 9, count);
@@ -356,7 +356,7 @@ TEST_CASE("every coefficient gets its own flood, however many there are") {
         const std::vector<wide> sums = sums_of(f, counting_seed(), 8, count);
         f.add_to(rns::variable_arithmetic<q0>, one_by_one[0], sums);
         f.add_to(rns::variable_arithmetic<97>, one_by_one[1], sums);
-        privacy::add_flood<chain>(f, counting_seed(), 8, {std::span(flooded[0]), std::span(flooded[1])});
+        ckks::add_flood<chain>(f, counting_seed(), 8, {std::span(flooded[0]), std::span(flooded[1])});
         CHECK(flooded == one_by_one);
     }
 }
@@ -369,13 +369,13 @@ TEST_CASE("floods refuse wrong widths and sizes") {
     CHECK_THROWS_WITH_AS((uniform_smudging{0}.sample(counting_seed(), 0, sums)),
                          "flood::sample: bits: got 0, expected 1 to 120", parameter_error);
     using chain = rns::basis<4, 97, 193>;
-    CHECK_THROWS_AS((privacy::add_flood<chain>(irwin_hall_smudging{121}, counting_seed(), 0, {})),
+    CHECK_THROWS_AS((ckks::add_flood<chain>(irwin_hall_smudging{121}, counting_seed(), 0, {})),
                     parameter_error);
     std::vector<word> residues(5);
     CHECK_THROWS_WITH_AS((irwin_hall_smudging{20}.add_to(rns::variable_arithmetic<97>, residues, sums)),
                          "flood::add_to: got 5 residues, expected 4", shape_error);
-    CHECK_THROWS_WITH_AS(privacy::add_flood<chain>(irwin_hall_smudging{20}, counting_seed(), 0,
-                                                   {std::span(residues), std::span(residues).first(3)}),
+    CHECK_THROWS_WITH_AS(ckks::add_flood<chain>(irwin_hall_smudging{20}, counting_seed(), 0,
+                                                {std::span(residues), std::span(residues).first(3)}),
                          "add_flood: got 3 residues of a limb, expected 5", shape_error);
 }
 

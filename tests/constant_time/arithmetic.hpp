@@ -103,7 +103,7 @@ bool transforms() {
 
 template <arith::word Q>
 bool flood_operations() {
-    const privacy::irwin_hall_smudging flood{70};
+    const ckks::irwin_hall_smudging flood{70};
     std::vector<arith::wide> sums(77);
     flood.sample(secret_seed(), 0, sums);
     words residues(77);
@@ -160,8 +160,8 @@ template <class Word>
 bool packing(int bits) {
     std::vector<Word> values(200, 7);
     make_secret(values);
-    std::vector<std::uint8_t> bytes(wire::packed_bytes(values.size(), bits));
-    wire::pack_bits(std::span<const Word>(values), bits, bytes);
+    std::vector<std::uint8_t> bytes(memory::packed_bytes(values.size(), bits));
+    memory::pack_bits(std::span<const Word>(values), bits, bytes);
     return all_secret(bytes);
 }
 

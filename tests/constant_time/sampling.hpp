@@ -43,14 +43,14 @@ inline void check_sampling(program& p) {
         std::vector<float> h(77, 0.25F);
         make_secret(h);
         std::vector<std::int64_t> out(h.size());
-        privacy::clip_to_grid(h, 0x1p-20, 1 << 20, out);
+        dp::clip_to_grid(h, 0x1p-20, 1 << 20, out);
         return all_secret(out);
     });
     p.check("clip", [] {
         std::vector<float> h(77, 0.25F);
         make_secret(h);
         std::vector<double> out(h.size());
-        privacy::clip(h, 1, out);
+        dp::clip(h, 1, out);
         return all_secret(out);
     });
 }

@@ -22,7 +22,7 @@ void launch_all(const exec::cuda& where, const rns::block_products& products,
     wire::pack_blocks<basis>(where, products.c0, 1, hiding.replies);
     wire::unpack_blocks<basis>(where, hiding.replies, 1, products.c1_out, nullptr, 1);
     const rns::block_trace<basis, exec::cuda::space> trace(where, 2);
-    lora::hide_c0_blocks<basis>(where, trace, privacy::irwin_hall_smudging{1}, hiding);
+    lora::hide_c0_blocks<basis>(where, trace, ckks::irwin_hall_smudging{1}, hiding);
     lora::hide_c1_blocks<basis>(where, hiding);
     lora::open_blocks<P>(where, hiding.replies, hiding.stride, hiding.places, 1, 1, hiding.e1,
                          products.client_of, 2, values);

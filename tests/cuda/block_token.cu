@@ -92,8 +92,8 @@ void run_pipeline(const exec::cuda& where, const engine_type::group_type& group,
 void run_pipeline(const exec::cuda& where, const engine_type::group_type& group, std::vector<float>& h) {
     engine_type engine(where, std::span<const engine_type::group_type>(&group, 1), 8);
     serving::token_pipeline<engine_type> pipeline(engine);
-    const auto ticket = pipeline.submit([&](std::span<const double> answers) {
-        return answers.empty() ? serving::turn::ask_last(0, h) : serving::turn::end();
+    const auto handle = pipeline.submit([&](std::span<const double> answers) {
+        return answers.empty() ? serving::step::ask_last(0, h) : serving::step::end();
     });
-    ticket.wait();
+    handle.wait();
 }

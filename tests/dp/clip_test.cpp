@@ -15,7 +15,7 @@
 
 namespace {
 
-namespace privacy = tensafe::privacy;
+namespace dp = tensafe::dp;
 
 __extension__ using wide = __int128;
 
@@ -46,7 +46,7 @@ wide square_of(const std::vector<std::int64_t>& v) {
 
 std::vector<std::int64_t> on_grid(const std::vector<float>& h, double step, std::int64_t bound) {
     std::vector<std::int64_t> out(h.size());
-    privacy::clip_to_grid(h, step, bound, out);
+    dp::clip_to_grid(h, step, bound, out);
     return out;
 }
 
@@ -56,7 +56,7 @@ TEST_CASE("inverse_root is right to 2^-48 over the range of sums of squares") {
     for (int exponent = -400; exponent <= 300; ++exponent) {
         for (const double m : {1.0, 1.1, 1.41421356, 1.5, 1.9999999}) {
             const double x = std::ldexp(m, exponent);
-            CHECK(std::abs(privacy::detail::inverse_root(x) * std::sqrt(x) - 1) < 0x1p-48);
+            CHECK(std::abs(dp::detail::inverse_root(x) * std::sqrt(x) - 1) < 0x1p-48);
         }
     }
 }
@@ -65,7 +65,7 @@ TEST_CASE("smaller is the minimum") {
     const double values[] = {0x1p-1022, 1e-30, 0.99999999, 1, 1.00000001, 3e40, 1e300};
     for (const double a : values) {
         for (const double b : values) {
-            CHECK(privacy::detail::smaller(a, b) == (a < b ? a : b));
+            CHECK(dp::detail::smaller(a, b) == (a < b ? a : b));
         }
     }
 }
@@ -78,7 +78,7 @@ TEST_CASE("clip leaves shorter vectors as they are and gives longer ones the nor
             const std::vector<double> exact(h.begin(), h.end());
             const double norm = norm_of(exact);
             std::vector<double> out(d);
-            privacy::clip(h, 1.5, out);
+            dp::clip(h, 1.5, out);
             if (norm <= 1.5) {
                 CHECK(out == exact);
             } else {
@@ -92,7 +92,7 @@ TEST_CASE("clip leaves shorter vectors as they are and gives longer ones the nor
 TEST_CASE("the zero vector and the empty one stay what they are") {
     const std::vector<float> zeros(9);
     std::vector<double> out(9, 5);
-    privacy::clip(zeros, 1e-30, out);
+    dp::clip(zeros, 1e-30, out);
     CHECK(out == std::vector<double>(9));
     CHECK(on_grid(zeros, 1, 100) == std::vector<std::int64_t>(9));
     CHECK(on_grid({}, 1, 100).empty());
@@ -191,7 +191,7 @@ TEST_CASE("enforce_norm lets through what is within the bound, to the last unit"
     };
     for (const example& e : examples) {
         values v = e.v;
-        CHECK(privacy::detail::enforce_norm(v, e.bound) == e.within);
+        CHECK(dp::detail::enforce_norm(v, e.bound) == e.within);
         CHECK(v == (e.within ? e.v : values(e.v.size())));
     }
 }
@@ -207,12 +207,12 @@ TEST_CASE("NaN and infinity are refused, named, and nothing is written") {
             std::vector<double> out(7, 5);
             std::vector<std::int64_t> integers(7, 5);
             const std::string entry = "entry " + std::to_string(place) + ":";
-            CHECK_THROWS_AS(privacy::clip(h, 1, out), tensafe::encoding_error);
-            CHECK_THROWS_AS(privacy::clip_to_grid(h, 1, 100, integers), tensafe::encoding_error);
-            CHECK(tests::refusal<tensafe::error>([&] { privacy::clip(h, 1, out); }).find(entry) !=
+            CHECK_THROWS_AS(dp::clip(h, 1, out), tensafe::encoding_error);
+            CHECK_THROWS_AS(dp::clip_to_grid(h, 1, 100, integers), tensafe::encoding_error);
+            CHECK(tests::refusal<tensafe::error>([&] { dp::clip(h, 1, out); }).find(entry) !=
                   std::string::npos);
             CHECK(tests::refusal<tensafe::error>([&] {
-                      privacy::clip_to_grid(h, 1, 100, integers);
+                      dp::clip_to_grid(h, 1, 100, integers);
                   }).find(entry) != std::string::npos);
             CHECK(out == std::vector<double>(7, 5));
             CHECK(integers == std::vector<std::int64_t>(7, 5));
@@ -228,14 +228,14 @@ TEST_CASE("norms, steps, bounds and sizes that make no sense are refused") {
     std::vector<std::int64_t> longer(5);
     const double nan = std::numeric_limits<double>::quiet_NaN();
     for (const double bad : {0.0, -1.0, nan, 1e-50, 1e50, std::numeric_limits<double>::infinity()}) {
-        CHECK_THROWS_AS(privacy::clip(h, bad, out), tensafe::parameter_error);
-        CHECK_THROWS_AS(privacy::clip_to_grid(h, bad, 100, integers), tensafe::parameter_error);
+        CHECK_THROWS_AS(dp::clip(h, bad, out), tensafe::parameter_error);
+        CHECK_THROWS_AS(dp::clip_to_grid(h, bad, 100, integers), tensafe::parameter_error);
     }
     for (const std::int64_t bad :
          {std::int64_t{-5}, std::int64_t{0}, std::int64_t{1}, std::int64_t{1} << 40}) {
-        CHECK_THROWS_AS(privacy::clip_to_grid(h, 1, bad, integers), tensafe::parameter_error);
+        CHECK_THROWS_AS(dp::clip_to_grid(h, 1, bad, integers), tensafe::parameter_error);
     }
-    CHECK_NOTHROW(privacy::clip_to_grid(h, 1, 2, integers));
-    CHECK_THROWS_AS(privacy::clip(h, 1, shorter), tensafe::shape_error);
-    CHECK_THROWS_AS(privacy::clip_to_grid(h, 1, 100, longer), tensafe::shape_error);
+    CHECK_NOTHROW(dp::clip_to_grid(h, 1, 2, integers));
+    CHECK_THROWS_AS(dp::clip(h, 1, shorter), tensafe::shape_error);
+    CHECK_THROWS_AS(dp::clip_to_grid(h, 1, 100, longer), tensafe::shape_error);
 }

@@ -9,7 +9,7 @@
 
 namespace {
 
-using tensafe::privacy::discrete_noise_slack;
+using tensafe::dp::discrete_noise_slack;
 
 /// The page's bound for one coordinate, by adding up the leaf's probabilities in long double.
 double slack_by_definition(double mu) {

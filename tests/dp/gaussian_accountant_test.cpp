@@ -10,9 +10,9 @@
 namespace {
 
 using tensafe::parameter_error;
-using tensafe::privacy::gaussian_accountant;
-using tensafe::privacy::gaussian_delta;
-using tensafe::privacy::gaussian_epsilon;
+using tensafe::dp::gaussian_accountant;
+using tensafe::dp::gaussian_delta;
+using tensafe::dp::gaussian_epsilon;
 
 __extension__ typedef unsigned __int128 wide;
 

@@ -12,11 +12,11 @@
 namespace {
 
 using namespace tensafe;
-using privacy::gaussian_delta;
-using privacy::gaussian_deviation;
-using privacy::gaussian_epsilon;
-using privacy::largest_mu;
-using privacy::privacy_budget;
+using dp::gaussian_delta;
+using dp::gaussian_deviation;
+using dp::gaussian_epsilon;
+using dp::largest_mu;
+using dp::privacy_budget;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();

@@ -20,10 +20,10 @@
 
 namespace {
 
-namespace privacy = tensafe::privacy;
+namespace dp = tensafe::dp;
 
-using privacy::gaussian_release;
-using privacy::release_grant;
+using dp::gaussian_release;
+using dp::release_grant;
 using tensafe::random::generator;
 using tensafe::random::seed;
 
@@ -37,7 +37,7 @@ seed seed_of(std::uint8_t n) {
 
 /// From a ledger with a budget that these tests cannot use up.
 release_grant grant_for(const gaussian_release& release, std::uint64_t releases = 1) {
-    privacy::ledger ledger({1e9, 0.5});
+    dp::ledger ledger({1e9, 0.5});
     return ledger.charge("alice", release.cost(), releases);
 }
 
@@ -54,9 +54,9 @@ double last_epsilon(const gaussian_release& release, std::uint64_t releases, dou
     const double mu = more * release.mu() * std::sqrt(static_cast<double>(releases));
     const double slack = release.delta_slack() * static_cast<double>(releases);
     double low = 0;
-    double high = privacy::gaussian_epsilon(0.9e-5, mu);
+    double high = dp::gaussian_epsilon(0.9e-5, mu);
     for (double middle = high / 2; low < middle && middle < high; middle = low + (high - low) / 2) {
-        (privacy::gaussian_delta(middle, mu) + slack <= 1e-5 ? high : low) = middle;
+        (dp::gaussian_delta(middle, mu) + slack <= 1e-5 ? high : low) = middle;
     }
     return high;
 }
@@ -69,8 +69,8 @@ TEST_CASE("the cost of a release is 2C / deviation, rounded up, and its slack") 
         CHECK(release.mu() <= 2 / deviation * (1 + 1e-12));
         // A whole number of steps fits into C: up to one is lost.
         CHECK(release.mu() > 2 / deviation - 3 / tensafe::random::discrete_gaussian_deviation);
-        CHECK(release.delta_slack() == privacy::discrete_noise_slack(std::min(release.mu(), 16.0), 2048));
-        CHECK(release.cost() == privacy::release_cost{release.mu(), release.delta_slack()});
+        CHECK(release.delta_slack() == dp::discrete_noise_slack(std::min(release.mu(), 16.0), 2048));
+        CHECK(release.cost() == dp::release_cost{release.mu(), release.delta_slack()});
         CHECK(release.deviation() == deviation);
         CHECK(release.clip_norm() == 1);
         CHECK(release.d() == 2048);
@@ -94,11 +94,11 @@ TEST_CASE("of keeps the budget with its slack, and no noise a millionth smaller 
             if (epsilon > 100 && delta < 1e-5) {
                 continue;  // refused: see below
             }
-            const privacy::privacy_budget each{epsilon, delta};
+            const dp::privacy_budget each{epsilon, delta};
             const gaussian_release release = gaussian_release::of(each, 3, 512);
-            CHECK(privacy::gaussian_delta(epsilon, release.mu()) + release.delta_slack() <= delta);
+            CHECK(dp::gaussian_delta(epsilon, release.mu()) + release.delta_slack() <= delta);
             const gaussian_release smaller(3, release.deviation() * (1 - 1e-6), 512);
-            CHECK(privacy::gaussian_delta(epsilon, smaller.mu()) + smaller.delta_slack() > delta);
+            CHECK(dp::gaussian_delta(epsilon, smaller.mu()) + smaller.delta_slack() > delta);
         }
     }
     // The known answer 3.7306 per unit of sensitivity, here 2C.
@@ -111,48 +111,46 @@ TEST_CASE("releases fit into their budget however they are charged, where it end
     for (int round = 0; round < 200; ++round) {
         const std::uint64_t releases = round % 2 == 0 ? 1 : 2 + source() % 40;
         const gaussian_release ideal(1, std::exp(4 * uniform(source)), 64);
-        const privacy::privacy_budget all{last_epsilon(ideal, releases), 1e-5};
+        const dp::privacy_budget all{last_epsilon(ideal, releases), 1e-5};
         CAPTURE(all.epsilon);
         CAPTURE(releases);
-        const privacy::release_cost cost = gaussian_release::of(all, 1, 64, releases).cost();
-        privacy::ledger at_once(all);
+        const dp::release_cost cost = gaussian_release::of(all, 1, 64, releases).cost();
+        dp::ledger at_once(all);
         CHECK(at_once.left("alice", cost) == releases);
-        privacy::ledger one_by_one(all);
+        dp::ledger one_by_one(all);
         for (std::uint64_t k = 0; k < releases; ++k) {
             CHECK_NOTHROW(std::ignore = one_by_one.charge("alice", cost));
         }
         CHECK_THROWS_AS(std::ignore = one_by_one.charge("alice", cost), tensafe::budget_error);
     }
-    const privacy::privacy_budget found{1.6951185692741961, 1e-5};  // once refused
-    privacy::ledger once(found);
+    const dp::privacy_budget found{1.6951185692741961, 1e-5};  // once refused
+    dp::ledger once(found);
     CHECK_NOTHROW(std::ignore = once.charge("alice", gaussian_release::of(found, 1, 64).cost()));
 
     // So many that their rounding is more than that of delta, which alone would fit.
     constexpr std::uint64_t many = 1'000'000;
-    const privacy::privacy_budget all{last_epsilon(gaussian_release(1, 100.7, 64), many, 1 + 0x1.2p-37),
-                                      1e-5};
-    const privacy::release_cost cost = gaussian_release::of(all, 1, 64, many).cost();
-    privacy::spent_cost sum;
+    const dp::privacy_budget all{last_epsilon(gaussian_release(1, 100.7, 64), many, 1 + 0x1.2p-37), 1e-5};
+    const dp::release_cost cost = gaussian_release::of(all, 1, 64, many).cost();
+    dp::spent_cost sum;
     for (std::uint64_t k = 0; k < many; ++k) {
         sum = sum.plus(cost, 1);
     }
     CHECK(sum.delta(all.epsilon) <= all.delta);
-    CHECK(privacy::ledger(all).left("alice", cost) == many);
+    CHECK(dp::ledger(all).left("alice", cost) == many);
 }
 
 TEST_CASE("a ledger allows as many releases as were asked for, and no more") {
-    for (const privacy::privacy_budget& all :
-         {privacy::privacy_budget{0.3, 1e-9}, privacy::privacy_budget{1, 1e-5},
-          privacy::privacy_budget{40, 1e-6}}) {
+    for (const dp::privacy_budget& all :
+         {dp::privacy_budget{0.3, 1e-9}, dp::privacy_budget{1, 1e-5}, dp::privacy_budget{40, 1e-6}}) {
         for (const std::uint64_t releases : {2U, 3U, 8U, 1000U, 50'000U}) {
             CAPTURE(all.epsilon);
             CAPTURE(releases);
             const gaussian_release release = gaussian_release::of(all, 3, 64, releases);
-            privacy::ledger at_once(all);
+            dp::ledger at_once(all);
             CHECK(at_once.left("alice", release.cost()) == releases);
             CHECK(at_once.charge("alice", release.cost(), releases).left() == releases);
             CHECK_THROWS_AS(std::ignore = at_once.charge("alice", release.cost()), tensafe::budget_error);
-            privacy::ledger one_by_one(all);
+            dp::ledger one_by_one(all);
             for (std::uint64_t k = 0; k < std::min(releases, std::uint64_t{1000}); ++k) {
                 CHECK_NOTHROW(std::ignore = one_by_one.charge("alice", release.cost()));
             }
@@ -162,7 +160,7 @@ TEST_CASE("a ledger allows as many releases as were asked for, and no more") {
     }
     // mu is a whole number of steps, here 10^4: a few more.
     const gaussian_release many = gaussian_release::of({1, 1e-5}, 1, 64, 1'000'000'000);
-    const std::uint64_t left = privacy::ledger({1, 1e-5}).left("alice", many.cost());
+    const std::uint64_t left = dp::ledger({1, 1e-5}).left("alice", many.cost());
     CHECK(left >= 1'000'000'000);
     CHECK(left < 1'001'000'000);
     // A total far beyond what one release may cost.
@@ -173,8 +171,8 @@ TEST_CASE("many releases cost noise by the root of their number, and their slack
     const double one = gaussian_release::of({1, 1e-5}, 1, 64).deviation();
     CHECK(std::abs(gaussian_release::of({1, 1e-5}, 1, 64, 10'000).deviation() / (100 * one) - 1) < 1e-9);
     // Fifty slacks of 2^-77 are a third of this delta, a thousand more than all.
-    const privacy::privacy_budget tight{1, 1e-21};
-    CHECK(privacy::ledger(tight).left("alice", gaussian_release::of(tight, 1, 2048, 50).cost()) == 50);
+    const dp::privacy_budget tight{1, 1e-21};
+    CHECK(dp::ledger(tight).left("alice", gaussian_release::of(tight, 1, 2048, 50).cost()) == 50);
     CHECK(tests::refusal<tensafe::error>([&] {
               gaussian_release::of(tight, 1, 2048, 1000);
           }).find("delta: got 1e-21, expected at least 1.3") != std::string::npos);
@@ -224,7 +222,7 @@ TEST_CASE("a release is the clipped vector plus noise of the deviation that was 
     for (const double clip_norm : {5.0, 100.0}) {
         const gaussian_release release(clip_norm, 12.5, d);
         std::vector<double> clipped(d);
-        privacy::clip(h, clip_norm, clipped);
+        dp::clip(h, clip_norm, clipped);
         generator random(seed_of(1));
         release_grant grant = grant_for(release, releases);
         double sum = 0;
@@ -285,7 +283,7 @@ TEST_CASE("neighbours are told apart as well as delta says, and no better") {
         const double q = second / count;
         const double spread =
             std::sqrt(p * (1 - p) / count) + std::exp(epsilon) * std::sqrt((q * (1 - q) + 1 / count) / count);
-        const double delta = privacy::gaussian_delta(epsilon, release.mu());
+        const double delta = dp::gaussian_delta(epsilon, release.mu());
         CHECK(p - std::exp(epsilon) * q < delta + 5 * spread);
         CHECK(p - std::exp(epsilon) * q > delta - 5 * spread);
     }

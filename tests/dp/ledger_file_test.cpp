@@ -27,19 +27,18 @@
 
 #include "../io/file_builder.hpp"
 
-namespace io = tensafe::io;
-namespace privacy = tensafe::privacy;
-using privacy::ledger;
-using privacy::ledger_state;
-using privacy::release_cost;
-using privacy::spent_cost;
+namespace dp = tensafe::dp;
+using dp::ledger;
+using dp::ledger_state;
+using dp::release_cost;
+using dp::spent_cost;
 using tensafe::format_error;
 using tensafe::io_error;
 using tensafe::test::temporary_directory;
 
 namespace {
 
-const privacy::privacy_budget usual{8, 1e-5};
+const dp::privacy_budget usual{8, 1e-5};
 const release_cost small{0.125, 1e-15};
 
 const std::string one_principal =
@@ -64,15 +63,15 @@ unsigned mode_of(const std::filesystem::path& path) {
     return status.st_mode & 07777;
 }
 
-constexpr auto start_empty = io::missing_ledger::start_empty;
+constexpr auto start_empty = dp::missing_ledger::start_empty;
 
 ledger opened(const std::filesystem::path& path) {
-    return ledger(usual, std::make_unique<io::ledger_file>(path, start_empty));
+    return ledger(usual, std::make_unique<dp::ledger_file>(path, start_empty));
 }
 
 std::string refusal(const std::filesystem::path& path) {
     try {
-        static_cast<void>(io::ledger_file(path, start_empty).load());
+        static_cast<void>(dp::ledger_file(path, start_empty).load());
     } catch (const tensafe::error& error) {
         return error.what();
     }
@@ -109,9 +108,9 @@ int ending_of(pid_t child) {
 TEST_CASE("the JSON of a ledger is this one") {
     ledger_state state;
     state.principals.emplace("ann", spent_cost{0.1, 1e-30, 7});
-    CHECK(io::ledger_json(state) == one_principal);
-    CHECK(io::read_ledger_json(one_principal) == state);
-    CHECK(io::read_ledger_json(io::ledger_json({})) == ledger_state{});
+    CHECK(dp::ledger_json(state) == one_principal);
+    CHECK(dp::read_ledger_json(one_principal) == state);
+    CHECK(dp::read_ledger_json(dp::ledger_json({})) == ledger_state{});
 }
 
 TEST_CASE("every number and every name comes back exactly") {
@@ -137,7 +136,7 @@ TEST_CASE("every number and every name comes back exactly") {
     add("a \"quoted\\ name\"", 1, 0, 1);
     add("Zo\xc3\xab \xf0\x9f\x94\x91", 3, 0, (std::uint64_t{1} << 53) + 1);
     add(std::string(ledger::longest_name, '\\'), 1e22, 0, 1);
-    CHECK(io::read_ledger_json(io::ledger_json(state)) == state);
+    CHECK(dp::read_ledger_json(dp::ledger_json(state)) == state);
 }
 
 TEST_CASE("the largest ledger is not longer than what is read") {
@@ -149,17 +148,17 @@ TEST_CASE("the largest ledger is not longer than what is read") {
             name, spent_cost{-std::numeric_limits<double>::denorm_min(), -std::numeric_limits<double>::max(),
                              std::numeric_limits<std::uint64_t>::max()});
     }
-    CHECK(io::ledger_json(state).size() <= io::detail::longest_ledger_file);
+    CHECK(dp::ledger_json(state).size() <= dp::detail::longest_ledger_file);
     for (auto& [name, spent] : state.principals) {
         spent = {1.2345678901234567e-300, 1.2345678901234567e-300, std::numeric_limits<std::uint64_t>::max()};
     }
-    CHECK(io::read_ledger_json(io::ledger_json(state)) == state);
+    CHECK(dp::read_ledger_json(dp::ledger_json(state)) == state);
 }
 
 TEST_CASE("hostile text is refused and the message says what is wrong") {
     const auto said = [](const std::string& text) -> std::string {
         try {
-            static_cast<void>(io::read_ledger_json(text, "a file"));
+            static_cast<void>(dp::read_ledger_json(text, "a file"));
         } catch (const format_error& error) {
             return error.what();
         }
@@ -170,7 +169,7 @@ TEST_CASE("hostile text is refused and the message says what is wrong") {
     };
     CHECK(said("").find("not valid JSON") != std::string::npos);
     CHECK(said("[]") == "\"a file\": got array, expected an object of 3 members, as a privacy ledger has");
-    CHECK(said(std::string(io::detail::longest_ledger_file + 1, ' ')).find("bytes, expected at most") !=
+    CHECK(said(std::string(dp::detail::longest_ledger_file + 1, ' ')).find("bytes, expected at most") !=
           std::string::npos);
     CHECK(said(one_principal.substr(0, one_principal.size() / 2)).find("not valid JSON") !=
           std::string::npos);
@@ -224,12 +223,12 @@ TEST_CASE("a new ledger file is its owner's alone, and remembers over a restart"
     ledger_state before;
     {
         ledger spent = opened(path);
-        CHECK(contents(path) == io::ledger_json({}));
+        CHECK(contents(path) == dp::ledger_json({}));
         CHECK(mode_of(path) == 0600);
         CHECK(spent.charge("ann", small, 20).left() == 20);
         CHECK(spent.charge("bob", {1e-3, 0}).left() == 1);
         before = spent.state();
-        CHECK(contents(path) == io::ledger_json(before));
+        CHECK(contents(path) == dp::ledger_json(before));
     }
     CHECK(mode_of(path) == 0600);
     CHECK(mode_of(folder.path() / "ledger.lock") == 0600);
@@ -249,17 +248,17 @@ TEST_CASE("a missing ledger is an error that says what to do, unless an empty on
     const auto path = folder.path() / "ledger";
     const std::string shown = '"' + path.string() + '"';
     CHECK_THROWS_WITH_AS(
-        io::ledger_file{path},
+        dp::ledger_file{path},
         (shown + ": there is no ledger; if there was one, find it; to begin with nothing spent, open it once "
-                 "with io::missing_ledger::start_empty")
+                 "with dp::missing_ledger::start_empty")
             .c_str(),
         io_error);
     CHECK_FALSE(std::filesystem::exists(path));
-    { io::ledger_file file(path, start_empty); }
-    CHECK_NOTHROW(io::ledger_file{path});
+    { dp::ledger_file file(path, start_empty); }
+    CHECK_NOTHROW(dp::ledger_file{path});
     static_cast<void>(opened(path).charge("ann", small));
     CHECK(opened(path).spent("ann").releases == 1);  // what is there is not emptied
-    CHECK_THROWS_AS(io::ledger_file(folder.path() / "nowhere" / "ledger", start_empty), io_error);
+    CHECK_THROWS_AS(dp::ledger_file(folder.path() / "nowhere" / "ledger", start_empty), io_error);
     for (const char* const nothing : {"", "/", "ledger/"}) {
         CHECK(refusal(nothing).find("names no file") != std::string::npos);
     }
@@ -302,7 +301,7 @@ TEST_CASE("a ledger stays in its folder, wherever the process or the folder goes
     std::filesystem::create_directory(home);
     CHECK(ending_of(in_child([&] {
               std::filesystem::current_path(home);
-              auto file = std::make_unique<io::ledger_file>("ledger", start_empty);
+              auto file = std::make_unique<dp::ledger_file>("ledger", start_empty);
               const bool named =
                   std::filesystem::equivalent(file->path(), home / "ledger") && file->path().is_absolute();
               ledger spent(usual, std::move(file));
@@ -329,7 +328,7 @@ TEST_CASE("a folder that cannot be opened, and so not be forced to the device, i
                   if (is_root && ::setuid(nobody) != 0) {
                       ::_exit(3);
                   }
-                  io::ledger_file file(path, start_empty);
+                  dp::ledger_file file(path, start_empty);
               })) == 1 << 8);
         CHECK_FALSE(std::filesystem::exists(path));
     } else {
@@ -339,7 +338,7 @@ TEST_CASE("a folder that cannot be opened, and so not be forced to the device, i
 
     // What confirm() forces is the folder that was opened: it notices if that is gone.
     CHECK(ending_of(in_child([&] {
-              io::ledger_file file(folder.put("there", one_principal), start_empty);
+              dp::ledger_file file(folder.put("there", one_principal), start_empty);
               file.confirm();
               struct stat wanted {};
               struct stat found {};
@@ -374,9 +373,9 @@ TEST_CASE("a file that is no ledger, or that others may touch, is refused and st
     REQUIRE(::chmod((folder.path() / "ledger.lock").c_str(), 0600) == 0);
 
     for (const std::string& text : {std::string(), one_principal.substr(0, 40), std::string("{}"),
-                                    std::string(io::detail::longest_ledger_file + 1, ' ')}) {
+                                    std::string(dp::detail::longest_ledger_file + 1, ' ')}) {
         folder.put("ledger", text);
-        io::ledger_file file(path);  // reads nothing: the ledger does
+        dp::ledger_file file(path);  // reads nothing: the ledger does
         CHECK_THROWS_AS(static_cast<void>(file.load()), format_error);
         CHECK(contents(path) == text);
     }
@@ -390,11 +389,11 @@ TEST_CASE("one ledger at a time has a file, in this process and in all") {
     {
         ledger spent = opened(path);
         CHECK(refusal(path).find("is in use by another ledger") != std::string::npos);
-        CHECK(ending_of(in_child([&] { io::ledger_file file(path); })) == 1 << 8);
+        CHECK(ending_of(in_child([&] { dp::ledger_file file(path); })) == 1 << 8);
         CHECK_NOTHROW(static_cast<void>(spent.charge("ann", small)));
         CHECK(refusal(folder.path() / "another") == "nothing was thrown");
     }
-    CHECK(ending_of(in_child([&] { io::ledger_file file(path); })) == 0);
+    CHECK(ending_of(in_child([&] { dp::ledger_file file(path); })) == 0);
     CHECK(refusal(path) == "nothing was thrown");
 }
 
@@ -412,7 +411,7 @@ TEST_CASE("a child of fork cannot spend its parent's budget a second time") {
 TEST_CASE("a child of fork has the lock until it ends") {
     const temporary_directory folder;
     const auto path = folder.path() / "ledger";
-    auto file = std::make_unique<io::ledger_file>(path, start_empty);
+    auto file = std::make_unique<dp::ledger_file>(path, start_empty);
     std::array<int, 2> pipe{};
     REQUIRE(::pipe(pipe.data()) == 0);
     const pid_t child = in_child([&] {
@@ -446,7 +445,7 @@ TEST_CASE("a charge that cannot be written is not granted, and the file stays as
     std::filesystem::create_symlink(folder.put("precious", "precious"), folder.path() / "ledger.partial");
     CHECK_NOTHROW(static_cast<void>(spent.charge("ann", small)));
     CHECK(contents(folder.path() / "precious") == "precious");
-    CHECK(contents(path) == io::ledger_json(spent.state()));
+    CHECK(contents(path) == dp::ledger_json(spent.state()));
 
     std::filesystem::remove(folder.path() / "ledger.lock");
     CHECK_THROWS_AS(static_cast<void>(spent.charge("ann", small)), io_error);
@@ -458,7 +457,7 @@ TEST_CASE("a charge that cannot be written is not granted, and the file stays as
 namespace {
 
 /// Dies between the new file and its confirmation.
-class dying_store final : public privacy::ledger_store {
+class dying_store final : public dp::ledger_store {
   public:
     explicit dying_store(const std::filesystem::path& path) : file_(path, start_empty) {}
     ledger_state load() override { return file_.load(); }
@@ -466,7 +465,7 @@ class dying_store final : public privacy::ledger_store {
     void confirm() override { static_cast<void>(::raise(SIGKILL)); }
 
   private:
-    io::ledger_file file_;
+    dp::ledger_file file_;
 };
 
 }  // namespace
@@ -497,7 +496,7 @@ TEST_CASE("whenever a process is killed, the file has all that it granted and at
             static_cast<void>(::close(pipe[0]));
             ledger spent = opened(path);
             for (;;) {
-                const privacy::release_grant grant = spent.charge("ann", cheap, block);
+                const dp::release_grant grant = spent.charge("ann", cheap, block);
                 const char one = grant.left() == block ? 'g' : '?';
                 if (::write(pipe[1], &one, 1) != 1) {
                     ::_exit(3);

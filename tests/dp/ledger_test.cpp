@@ -18,14 +18,14 @@
 using tensafe::budget_error;
 using tensafe::format_error;
 using tensafe::parameter_error;
-using tensafe::privacy::gaussian_delta;
-using tensafe::privacy::ledger;
-using tensafe::privacy::ledger_state;
-using tensafe::privacy::ledger_store;
-using tensafe::privacy::privacy_budget;
-using tensafe::privacy::release_cost;
-using tensafe::privacy::release_grant;
-using tensafe::privacy::spent_cost;
+using tensafe::dp::gaussian_delta;
+using tensafe::dp::ledger;
+using tensafe::dp::ledger_state;
+using tensafe::dp::ledger_store;
+using tensafe::dp::privacy_budget;
+using tensafe::dp::release_cost;
+using tensafe::dp::release_grant;
+using tensafe::dp::spent_cost;
 
 namespace {
 
@@ -109,7 +109,7 @@ TEST_CASE("a charge is all or nothing, and its refusal says what is left") {
     const std::uint64_t left = spent.left("ann", {0.1, 0});
     CHECK(left > 0);
     CHECK(refusal(spent, "ann", {0.1, 0}, left + 1)
-              .find("privacy::ledger::charge: principal \"ann\": got " + std::to_string(left + 1) +
+              .find("dp::ledger::charge: principal \"ann\": got " + std::to_string(left + 1) +
                     " releases, expected at most " + std::to_string(left) +
                     " of this cost (mu 0.1): 3 earlier ones have spent epsilon ") == 0);
     CHECK(spent.spent("ann").releases == 3);
@@ -130,7 +130,7 @@ TEST_CASE("a name cannot pretend to be a part of a message") {
     disk.stored.principals.emplace("a\"b", spent_cost{-1, 0, 1});
     CHECK_THROWS_WITH(
         ledger(usual, std::make_unique<memory_store>(disk)),
-        R"(privacy::ledger: stored state of "a\"b": mu_squared: got -1, wanted a finite number, 0 or more)");
+        R"(dp::ledger: stored state of "a\"b": mu_squared: got -1, wanted a finite number, 0 or more)");
 }
 
 TEST_CASE("slacks add up, rounded up, and take from delta") {
@@ -246,10 +246,9 @@ TEST_CASE("names that cannot be shown, and nonsense, are refused before anything
         CHECK_THROWS_AS(static_cast<void>(spent.left(name, small)), parameter_error);
         CHECK_FALSE(ledger::is_principal(name));
     }
-    CHECK(
-        refusal(spent, "a\nb", small, 1) ==
-        "privacy::ledger::charge: principal: got a name of 3 bytes that cannot be printed, expected 1 to 128 "
-        "bytes of UTF-8 without control characters");
+    CHECK(refusal(spent, "a\nb", small, 1) ==
+          "dp::ledger::charge: principal: got a name of 3 bytes that cannot be printed, expected 1 to 128 "
+          "bytes of UTF-8 without control characters");
     CHECK_THROWS_AS(static_cast<void>(spent.charge("ann", small, 0)), parameter_error);
     CHECK_THROWS_AS(static_cast<void>(spent.charge("ann", {0, 0})), parameter_error);
     CHECK_THROWS_AS(static_cast<void>(spent.left("ann", {1, 2})), parameter_error);

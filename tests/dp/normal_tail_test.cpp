@@ -6,7 +6,7 @@
 
 namespace {
 
-using namespace tensafe::privacy::detail;
+using namespace tensafe::dp::detail;
 
 struct row {
     double x;

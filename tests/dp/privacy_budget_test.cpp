@@ -8,7 +8,7 @@
 namespace {
 
 using tensafe::parameter_error;
-using tensafe::privacy::privacy_budget;
+using tensafe::dp::privacy_budget;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();

@@ -12,9 +12,9 @@
 #include <utility>
 
 using tensafe::budget_error;
-using tensafe::privacy::ledger;
-using tensafe::privacy::release_cost;
-using tensafe::privacy::release_grant;
+using tensafe::dp::ledger;
+using tensafe::dp::release_cost;
+using tensafe::dp::release_grant;
 
 namespace {
 
@@ -58,8 +58,7 @@ TEST_CASE("a grant is worth as many releases as were charged, and not one more")
 TEST_CASE("a grant is for one cost, to the last bit") {
     release_grant grant = grant_of(2);
     CHECK(refusal(grant, {std::nextafter(0.1, 1), 1e-12}) ==
-          "privacy::release_grant::spend: got a release of mu 0.10000000000000002 and slack 1e-12, expected "
-          "one "
+          "dp::release_grant::spend: got a release of mu 0.10000000000000002 and slack 1e-12, expected one "
           "of the cost that was charged, mu 0.1 and slack 1e-12");
     CHECK_THROWS_AS(grant.spend({std::nextafter(0.1, 0), 1e-12}), budget_error);
     CHECK_THROWS_AS(grant.spend({0.1, 0}), budget_error);
@@ -75,7 +74,7 @@ TEST_CASE("a grant that was moved from is worth nothing, and so is one that no l
     release_grant second = std::move(first);
     CHECK(first.left() == 0);  // NOLINT: that is what is tested
     CHECK(refusal(first, tenth) ==
-          "privacy::release_grant::spend: got a grant with nothing left, expected one release of it; charge "
+          "dp::release_grant::spend: got a grant with nothing left, expected one release of it; charge "
           "the ledger for more");
     CHECK(second.left() == 4);
 
@@ -105,5 +104,5 @@ TEST_CASE("a cost is a finite mu above 0 and a slack from 0 to below 1") {
     CHECK_NOTHROW(release_cost({std::numeric_limits<double>::denorm_min(), 0}).check());
     CHECK_NOTHROW(release_cost({std::numeric_limits<double>::max(), std::nextafter(1.0, 0)}).check());
     CHECK_THROWS_WITH(release_cost({nan, 0}).check(),
-                      "privacy::release_cost: mu: got nan, expected a finite number above 0");
+                      "dp::release_cost: mu: got nan, expected a finite number above 0");
 }

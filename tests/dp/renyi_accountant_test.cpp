@@ -13,9 +13,9 @@ namespace {
 
 using tensafe::parameter_error;
 using tensafe::shape_error;
-using tensafe::privacy::gaussian_delta;
-using tensafe::privacy::gaussian_epsilon;
-using tensafe::privacy::renyi_accountant;
+using tensafe::dp::gaussian_delta;
+using tensafe::dp::gaussian_epsilon;
+using tensafe::dp::renyi_accountant;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();

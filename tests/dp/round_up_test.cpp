@@ -9,7 +9,7 @@
 
 namespace {
 
-using namespace tensafe::detail;
+using namespace tensafe::dp::detail;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double largest = std::numeric_limits<double>::max();

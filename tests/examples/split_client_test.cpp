@@ -55,6 +55,7 @@ namespace {
 
 using namespace split;
 namespace lora = tensafe::lora;
+namespace memory = tensafe::memory;
 namespace wire = tensafe::wire;
 using std::chrono::milliseconds;
 using octets = std::vector<std::uint8_t>;
@@ -89,9 +90,9 @@ remote_model::reply_type reply_of(std::uint8_t filling) {
     reply.d = 8;
     for (std::size_t o = 0; o < layout.outputs(); ++o) {
         const int bits = layout.reply_bits(budget, o);
-        octets c0(wire::packed_bytes(layout.wanted(o), bits));
+        octets c0(memory::packed_bytes(layout.wanted(o), bits));
         c0[0] = static_cast<std::uint8_t>(filling & 1);
-        reply.outputs.push_back({c0, octets(wire::packed_bytes(params::degree, bits), filling)});
+        reply.outputs.push_back({c0, octets(memory::packed_bytes(params::degree, bits), filling)});
     }
     return reply;
 }
@@ -243,7 +244,7 @@ class peer_connection final : public client_connection {
         const hello& m = of_.hellos.back();
         of_.rerandomization_keys.push_back(key);
         of_.signatures.push_back(
-            tensafe::io::verifying_key(m.client).verifies(
+            tensafe::keystore::verifying_key(m.client).verifies(
                 text_to_sign({}, of_.nonces.back(), m.set, key, m.adapter), m.signature) &&
             wire::read_rerandomization_key<params, lora::request_level<params>>(key).server_nonce ==
                 of_.nonces.back());
@@ -1001,7 +1002,7 @@ TEST_CASE("frames of any length come back whole, over TLS and in the clear, and 
             connect_websocket(server_address::of((tls ? "wss://127.0.0.1:" : "ws://127.0.0.1:") +
                                                  std::to_string(server.port())),
                               trust);
-        CHECK(tensafe::io::hex(connection->certificate_sha256()) ==
+        CHECK(tensafe::keystore::hex(connection->certificate_sha256()) ==
               (tls ? files.fingerprint : std::string(64, '0')));
         for (const std::size_t length : {0U, 1U, 125U, 126U, 16'383U, 65'536U, 98'765U, 3'000'000U}) {
             CAPTURE(length);

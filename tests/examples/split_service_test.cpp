@@ -220,8 +220,8 @@ struct peer {
 
     server& of;
     std::shared_ptr<control> connection = std::make_shared<control>();
-    std::shared_ptr<tensafe::io::signing_key> key =
-        std::make_shared<tensafe::io::signing_key>(tensafe::io::signing_key::generate());
+    std::shared_ptr<tensafe::keystore::signing_key> key =
+        std::make_shared<tensafe::keystore::signing_key>(tensafe::keystore::signing_key::generate());
     std::unique_ptr<split::net::websocket_handler> side;
     split::net::answer answer;
     tensafe::random::seed nonce;
@@ -247,7 +247,7 @@ TEST_CASE("a conversation opens a session and answers requests with their number
     p.send(request_message(5));
     CHECK(p.has_reply(5));
     CHECK(s.of->used().snapshot().total().requests == 2);
-    CHECK(s.of->counts().most_of(tensafe::io::hex(p.key->verifying().bytes()), "kjv") == 1);
+    CHECK(s.of->counts().most_of(tensafe::keystore::hex(p.key->verifying().bytes()), "kjv") == 1);
 }
 
 TEST_CASE("zeros are made ahead while nothing waits, as many as a reply needs") {
@@ -338,7 +338,7 @@ TEST_CASE(
     CHECK(p.refused().code == error_code::too_large);
     CHECK(s.of->counts().rows() == 0);
     CHECK_FALSE(p.answer.closing());
-    const std::string client = tensafe::io::hex(p.key->verifying().bytes());
+    const std::string client = tensafe::keystore::hex(p.key->verifying().bytes());
     CHECK(s.of->counts().most_of(client, "kjv") == 0);
     p.send(request_message(2));
     CHECK(p.has_reply(2));
@@ -397,7 +397,7 @@ TEST_CASE(
         return p.refused();
     };
     CHECK(attempt([](peer&, split::hello& h, bytes&) {
-              h.client = tensafe::io::signing_key::generate().verifying().bytes();
+              h.client = tensafe::keystore::signing_key::generate().verifying().bytes();
           }).code == error_code::not_authorised);
     CHECK(attempt([](peer&, split::hello& h, bytes&) { h.client = {}; }).code == error_code::not_authorised);
     CHECK(attempt([](peer& p, split::hello& h, bytes& rerandomization_key) {
@@ -449,7 +449,8 @@ TEST_CASE("another protocol, and a binary frame before hello, end the connection
 }
 
 TEST_CASE("with a list of clients those on it come in, and nobody else") {
-    const auto key = std::make_shared<tensafe::io::signing_key>(tensafe::io::signing_key::generate());
+    const auto key =
+        std::make_shared<tensafe::keystore::signing_key>(tensafe::keystore::signing_key::generate());
     server s({}, {}, std::set<std::string, std::less<>>{key->verifying().hex()});
     peer p(s);
     p.say(to_text(p.hello_for(rerandomization_key_message(p.nonce))));
@@ -563,7 +564,7 @@ TEST_CASE("the query limit holds for a group over sessions, after forgetting, an
     split::limits allowed;
     allowed.queries = 3;
     const scratch_folder folder;
-    std::shared_ptr<tensafe::io::signing_key> key;
+    std::shared_ptr<tensafe::keystore::signing_key> key;
     {
         server s(allowed, folder.path());
         peer p(s);

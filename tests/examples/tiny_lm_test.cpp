@@ -49,8 +49,8 @@ struct committed {
 
     committed() {
         at::set_num_threads(1);
-        tensafe::libtorch::load_parameters(model,
-                                           tensafe::io::safetensors_file::open(data / "base.safetensors"));
+        tensafe::interop::load_parameters(model,
+                                          tensafe::io::safetensors_file::open(data / "base.safetensors"));
     }
 };
 

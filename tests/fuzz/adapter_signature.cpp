@@ -11,7 +11,9 @@
 TENSAFE_FUZZ_TARGET(adapter_signature) {
     using namespace tensafe;
     const fuzz::memory_limit limit(400 * input.size() + 200'000);
-    const auto parse = [](std::string_view text) { return io::adapter_signature::parse(text, "\"file\""); };
+    const auto parse = [](std::string_view text) {
+        return keystore::adapter_signature::parse(text, "\"file\"");
+    };
     const auto signature = fuzz::read_or_refuse([&] { return parse(fuzz::text_of(input)); });
     if (!signature) {
         return;
@@ -19,7 +21,7 @@ TENSAFE_FUZZ_TARGET(adapter_signature) {
     fuzz::took();
     fuzz::holds(is_printable_utf8(signature->name), "a signed name can be shown");
     const std::string text = signature->text();
-    const io::adapter_signature again = parse(text);
+    const keystore::adapter_signature again = parse(text);
     fuzz::holds(again.key == signature->key && again.signature == signature->signature &&
                     again.name == signature->name && again.revision == signature->revision,
                 "a signature that is written again is the same");

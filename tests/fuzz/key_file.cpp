@@ -17,16 +17,17 @@
 
 TENSAFE_FUZZ_TARGET(key_file) {
     using namespace tensafe;
-    using io::detail::key_digest_at;
-    using io::detail::key_file_bytes;
+    using keystore::detail::key_digest_at;
+    using keystore::detail::key_file_bytes;
     const std::span<const std::byte> rest = std::as_bytes(input.subspan(input.empty() ? 0 : 1));
     std::vector<std::byte> bytes(rest.begin(), rest.end());
     if (!input.empty() && (input[0] & 1) != 0 && bytes.size() == key_file_bytes) {
-        const auto digest = io::sha256::of(std::span(bytes).first(key_digest_at));
+        const auto digest = keystore::sha256::of(std::span(bytes).first(key_digest_at));
         std::copy(digest.begin(), digest.end(), bytes.begin() + key_digest_at);
     }
     const fuzz::memory_limit limit(100'000);
-    const auto info = fuzz::read_or_refuse([&] { return io::detail::parse_key_file(bytes, "\"file\""); });
+    const auto info =
+        fuzz::read_or_refuse([&] { return keystore::detail::parse_key_file(bytes, "\"file\""); });
     if (!info) {
         return;
     }
@@ -41,7 +42,7 @@ TENSAFE_FUZZ_TARGET(key_file) {
     fuzz::holds(!info->wrapped || info->cost.allowed(), "a passphrase costs no more than is allowed");
     const auto seed = fuzz::read_or_refuse([&] {
         random::seed result;
-        io::detail::read_key_seed(bytes, *info, {}, "\"file\"", result);
+        keystore::detail::read_key_seed(bytes, *info, {}, "\"file\"", result);
         return result;
     });
     if (!seed) {
@@ -49,7 +50,7 @@ TENSAFE_FUZZ_TARGET(key_file) {
     }
     fuzz::holds(!info->wrapped, "a wrapped key needs its passphrase");
     std::array<std::byte, key_file_bytes> again{};
-    io::detail::write_key_file_bytes(*info, *seed, {}, info->cost, again);
+    keystore::detail::write_key_file_bytes(*info, *seed, {}, info->cost, again);
     fuzz::holds(std::equal(bytes.begin(), bytes.end(), again.begin(), again.end()),
                 "a key that is written again gives the same file");
 }

@@ -117,16 +117,16 @@ void make_peft(const seed_folder& folder) {
 
 void make_signatures(const seed_folder& folder) {
     const std::array<std::byte, 32> secret{};  // signs nothing but seeds
-    const io::signing_key key = io::signing_key::from_secret(secret);
-    const auto package = io::package_digest::of(bytes_of("config"), bytes_of("weights"));
-    const std::string text = io::adapter_signature::make(package, key, "legal", 7).text();
+    const keystore::signing_key key = keystore::signing_key::from_secret(secret);
+    const auto package = keystore::package_digest::of(bytes_of("config"), bytes_of("weights"));
+    const std::string text = keystore::adapter_signature::make(package, key, "legal", 7).text();
     const auto changed = [&](std::string_view from, std::string_view to) {
         std::string result = text;
         result.replace(result.find(from), from.size(), to);
         return result;
     };
     folder.put("signed", bytes_of(text));
-    folder.put("without_name", bytes_of(io::adapter_signature::make(package, key).text()));
+    folder.put("without_name", bytes_of(keystore::adapter_signature::make(package, key).text()));
     folder.put("upper_case", bytes_of(changed("signature\": \"", "signature\": \"A")));
     folder.put("version_two", bytes_of(changed("\"version\": 1", "\"version\": 2")));
     folder.put("unknown_key", bytes_of(changed("\"name\"", "\"owner\"")));
@@ -138,15 +138,15 @@ void make_signatures(const seed_folder& folder) {
 /// What is mended, and then the file.
 void make_key_files(const seed_folder& folder) {
     constexpr std::size_t file = 1;  // where it begins
-    io::key_info info;
+    keystore::key_info info;
     info.set = 0x1234;
     info.id.fill(std::byte{0x5a});
     info.created = std::chrono::sys_seconds(std::chrono::seconds(1'800'000'000));
     random::seed seed;
     seed.bytes.fill(0xa5);  // of nobody
-    std::vector<std::byte> bytes(file + io::detail::key_file_bytes);
-    const auto as_written = std::span(bytes).subspan(file).first<io::detail::key_file_bytes>();
-    io::detail::write_key_file_bytes(info, seed, {}, {}, as_written);
+    std::vector<std::byte> bytes(file + keystore::detail::key_file_bytes);
+    const auto as_written = std::span(bytes).subspan(file).first<keystore::detail::key_file_bytes>();
+    keystore::detail::write_key_file_bytes(info, seed, {}, {}, as_written);
     const std::vector<std::byte> good = bytes;
     const auto put = [&](const std::string& name, std::size_t at, unsigned value) {
         bytes = good;

@@ -45,14 +45,15 @@ tensafe::lora::request<small> some_request(const Layout& layout) {
 template <class Packing>
 tensafe::lora::reply<small, Packing, hidden> some_reply(
     const tensafe::lora::layout<small, Packing, hidden>& layout) {
+    namespace memory = tensafe::memory;
     namespace wire = tensafe::wire;
     tensafe::lora::reply<small, Packing, hidden> reply;
     reply.rank = layout.rank;
     reply.d = layout.d;
     const auto bits = static_cast<int>(layout.reply_bits(layout.budget(), 0));
     reply.outputs.push_back(
-        {std::vector<std::uint8_t>(wire::packed_bytes(layout.wanted(0, 1), bits)),
-         std::vector<std::uint8_t>(wire::packed_bytes(small::degree, bits), std::uint8_t{0x35})});
+        {std::vector<std::uint8_t>(memory::packed_bytes(layout.wanted(0, 1), bits)),
+         std::vector<std::uint8_t>(memory::packed_bytes(small::degree, bits), std::uint8_t{0x35})});
     return reply;
 }
 

@@ -40,7 +40,7 @@
 namespace {
 
 namespace ckks = tensafe::ckks;
-namespace libtorch = tensafe::libtorch;
+namespace interop = tensafe::interop;
 namespace lora = tensafe::lora;
 using tensafe::encoding_error;
 using tensafe::parameter_error;
@@ -51,7 +51,7 @@ using tests::refusal;
 
 using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
 using model_client = lora::model_client<small>;
-using encrypted_lora = libtorch::encrypted_lora<small>;
+using encrypted_lora = interop::encrypted_lora<small>;
 using request = lora::request<small>;
 using reply = encrypted_lora::reply_type;
 
@@ -107,8 +107,8 @@ struct served {
 
 /// scale * (x A^T) B^T by libtorch, in double precision.
 at::Tensor plain(const lora::adapter_site& site, const at::Tensor& x) {
-    const at::Tensor a = libtorch::as_tensor(site.a).to(at::kDouble);
-    const at::Tensor b = libtorch::as_tensor(site.b).to(at::kDouble);
+    const at::Tensor a = interop::as_tensor(site.a).to(at::kDouble);
+    const at::Tensor b = interop::as_tensor(site.b).to(at::kDouble);
     return site.scale * x.detach().to(at::kDouble).matmul(a.t()).matmul(b.t());
 }
 
@@ -382,12 +382,12 @@ DOCTEST_TEST_CASE(
         server.layout(), lora::client_part(adapter));
     const auto nonce = tensafe::random::fresh_seed();
     lora::model_session<small> session(nonce, client->rerandomization_key(nonce));
-    libtorch::encrypted_lora<small, tiles, narrow> encrypted(
+    interop::encrypted_lora<small, tiles, narrow> encrypted(
         client,
         [&](std::size_t group, const request& from, auto& to) { session.apply(server, group, from, to); });
     // Parallel to a row of A: sqrt(70) times the usual answer, where the range is 3 times that.
     const at::Tensor x = torch::randn({2, d});
-    x[1].copy_(libtorch::as_tensor(adapter.sites[0].a)[0] * 20);
+    x[1].copy_(interop::as_tensor(adapter.sites[0].a)[0] * 20);
     const auto place = server.layout().at("layers.0.q_proj");
     const std::string message =
         refusal<range_exceeded_error>([&] { static_cast<void>(encrypted.deltas(place.group, x)); });
@@ -412,7 +412,7 @@ DOCTEST_TEST_CASE("encrypted_linear gives what Linear and plaintext LoRA give to
     served s;
     encrypted_lora encrypted = s.deltas_of();
     const torch::nn::Linear layer(d, 33);
-    libtorch::encrypted_linear module(
+    interop::encrypted_linear module(
         layer, [&](const at::Tensor& x) { return encrypted.delta("layers.0.q_proj", x); });
     const torch::NoGradGuard no_gradient;
     const at::Tensor x = torch::randn({2, 3, d});
@@ -422,7 +422,7 @@ DOCTEST_TEST_CASE("encrypted_linear gives what Linear and plaintext LoRA give to
 
 DOCTEST_TEST_CASE("the Linear is a submodule: parameters, to, save and load see it as base") {
     const torch::nn::Linear layer(4, 3);
-    const auto module = std::make_shared<libtorch::encrypted_linear>(layer, [](const at::Tensor& x) {
+    const auto module = std::make_shared<interop::encrypted_linear>(layer, [](const at::Tensor& x) {
         return torch::ones({x.size(0), 3}, x.options());
     });
     const auto names = module->named_parameters();
@@ -438,7 +438,7 @@ DOCTEST_TEST_CASE("the Linear is a submodule: parameters, to, save and load see 
         archive.save_to(stored);
     }
     const auto other =
-        std::make_shared<libtorch::encrypted_linear>(torch::nn::Linear(4, 3), [](const at::Tensor& x) {
+        std::make_shared<interop::encrypted_linear>(torch::nn::Linear(4, 3), [](const at::Tensor& x) {
             return torch::ones({x.size(0), 3}, x.options());
         });
     torch::serialize::InputArchive archive;
@@ -459,8 +459,8 @@ DOCTEST_TEST_CASE("the Linear is a submodule: parameters, to, save and load see 
 }
 
 DOCTEST_TEST_CASE("an encrypted_linear is not cloned, neither alone nor in a model") {
-    const auto module = std::make_shared<libtorch::encrypted_linear>(torch::nn::Linear(4, 3),
-                                                                     [](const at::Tensor& x) { return x; });
+    const auto module = std::make_shared<interop::encrypted_linear>(torch::nn::Linear(4, 3),
+                                                                    [](const at::Tensor& x) { return x; });
     DOCTEST_CHECK_THROWS_AS(static_cast<void>(module->clone()), c10::Error);
     const torch::nn::Sequential sequence(module, torch::nn::ReLU());
     DOCTEST_CHECK_THROWS_AS(static_cast<void>(sequence->clone()), c10::Error);
@@ -468,8 +468,8 @@ DOCTEST_TEST_CASE("an encrypted_linear is not cloned, neither alone nor in a mod
 
 DOCTEST_TEST_CASE("encrypted_linear refuses a delta that libtorch would broadcast or convert") {
     const auto with = [](const at::Tensor& delta) {
-        libtorch::encrypted_linear module(torch::nn::Linear(4, 3),
-                                          [delta](const at::Tensor&) { return delta; });
+        interop::encrypted_linear module(torch::nn::Linear(4, 3),
+                                         [delta](const at::Tensor&) { return delta; });
         static_cast<void>(module.forward(torch::ones({2, 4})));
     };
     DOCTEST_CHECK(has(refusal<shape_error>([&] { with(torch::ones({3})); }), "shape [3], expected [2, 3]"));
@@ -478,15 +478,15 @@ DOCTEST_TEST_CASE("encrypted_linear refuses a delta that libtorch would broadcas
                           with(torch::ones({2, 3}, at::kHalf));
                       }),
                       "Half, expected Float"));
-    DOCTEST_CHECK_THROWS_AS(libtorch::encrypted_linear(nullptr, [](const at::Tensor& x) { return x; }),
+    DOCTEST_CHECK_THROWS_AS(interop::encrypted_linear(nullptr, [](const at::Tensor& x) { return x; }),
                             parameter_error);
-    DOCTEST_CHECK_THROWS_AS(libtorch::encrypted_linear(torch::nn::Linear(4, 3), nullptr), parameter_error);
+    DOCTEST_CHECK_THROWS_AS(interop::encrypted_linear(torch::nn::Linear(4, 3), nullptr), parameter_error);
 }
 
 DOCTEST_TEST_CASE(
     "an input that does not fit the layer is libtorch's to refuse, before the delta is asked for") {
     bool was_asked = false;
-    libtorch::encrypted_linear module(torch::nn::Linear(4, 3), [&](const at::Tensor& x) {
+    interop::encrypted_linear module(torch::nn::Linear(4, 3), [&](const at::Tensor& x) {
         was_asked = true;
         return x;
     });
@@ -496,7 +496,7 @@ DOCTEST_TEST_CASE(
 
 DOCTEST_TEST_CASE("gradients flow to the layer, and not to the adapter") {
     const torch::nn::Linear layer(4, 3);
-    libtorch::encrypted_linear module(layer, [](const at::Tensor& x) {
+    interop::encrypted_linear module(layer, [](const at::Tensor& x) {
         return torch::ones({x.size(0), 3}, x.options());
     });
     module.forward(torch::ones({2, 4})).sum().backward();

@@ -19,7 +19,7 @@
 namespace {
 
 namespace io = tensafe::io;
-namespace libtorch = tensafe::libtorch;
+namespace interop = tensafe::interop;
 using tensafe::encoding_error;
 using tensafe::format_error;
 using tensafe::unsupported_error;
@@ -56,34 +56,34 @@ DOCTEST_TEST_CASE("tensors come back from a file as they were: type, shape and e
     for (const auto& [type, stored] : types) {
         const at::Tensor t = torch::randn({2, 3, 4}).to(type).transpose(0, 2);
         io::safetensors_writer writer;
-        libtorch::add_tensor(writer, "some", t, stored);
-        libtorch::add_tensor(writer, "one", torch::scalar_tensor(1.5), stored);
-        libtorch::add_tensor(writer, "none", torch::empty({3, 0}), stored);
+        interop::add_tensor(writer, "some", t, stored);
+        interop::add_tensor(writer, "one", torch::scalar_tensor(1.5), stored);
+        interop::add_tensor(writer, "none", torch::empty({3, 0}), stored);
         const io::safetensors_file file = file_of(writer);
         DOCTEST_CHECK(file.find("some")->type == stored);
-        DOCTEST_CHECK((libtorch::to_tensor(file, "some").scalar_type() == type));
-        DOCTEST_CHECK(torch::equal(libtorch::to_tensor(file, "some"), t));
-        DOCTEST_CHECK(libtorch::to_tensor(file, "one").dim() == 0);
-        DOCTEST_CHECK(libtorch::to_tensor(file, "one").item<double>() == 1.5);
-        DOCTEST_CHECK(libtorch::to_tensor(file, "none").sizes() == at::IntArrayRef({3, 0}));
+        DOCTEST_CHECK((interop::to_tensor(file, "some").scalar_type() == type));
+        DOCTEST_CHECK(torch::equal(interop::to_tensor(file, "some"), t));
+        DOCTEST_CHECK(interop::to_tensor(file, "one").dim() == 0);
+        DOCTEST_CHECK(interop::to_tensor(file, "one").item<double>() == 1.5);
+        DOCTEST_CHECK(interop::to_tensor(file, "none").sizes() == at::IntArrayRef({3, 0}));
     }
 }
 
 DOCTEST_TEST_CASE("a tensor is rounded to the type of the file, to nearest, ties to even") {
     io::safetensors_writer writer;
-    libtorch::add_tensor(writer, "w", torch::full({1}, 1 + 3 * 0x1p-11, at::kDouble), io::dtype::f16);
-    DOCTEST_CHECK(libtorch::to_tensor(file_of(writer), "w").item<double>() == 1 + 0x1p-9);
+    interop::add_tensor(writer, "w", torch::full({1}, 1 + 3 * 0x1p-11, at::kDouble), io::dtype::f16);
+    DOCTEST_CHECK(interop::to_tensor(file_of(writer), "w").item<double>() == 1 + 0x1p-9);
 }
 
 DOCTEST_TEST_CASE("what cannot be stored or read is refused") {
     io::safetensors_writer writer;
-    DOCTEST_CHECK_THROWS_AS(libtorch::add_tensor(writer, "w", torch::ones({2}, at::kLong), io::dtype::f32),
+    DOCTEST_CHECK_THROWS_AS(interop::add_tensor(writer, "w", torch::ones({2}, at::kLong), io::dtype::f32),
                             unsupported_error);
-    DOCTEST_CHECK_THROWS_AS(libtorch::add_tensor(writer, "w", torch::full({2}, 1e5), io::dtype::f16),
+    DOCTEST_CHECK_THROWS_AS(interop::add_tensor(writer, "w", torch::full({2}, 1e5), io::dtype::f16),
                             encoding_error);
-    libtorch::add_tensor(writer, "w", torch::ones({2}), io::dtype::f32);  // the name is still free
+    interop::add_tensor(writer, "w", torch::ones({2}), io::dtype::f32);  // the name is still free
     DOCTEST_CHECK(
-        has(refusal<format_error>([&] { static_cast<void>(libtorch::to_tensor(file_of(writer), "v")); }),
+        has(refusal<format_error>([&] { static_cast<void>(interop::to_tensor(file_of(writer), "v")); }),
             "\"v\": is none of its 1"));
 }
 
@@ -92,14 +92,14 @@ DOCTEST_TEST_CASE("a tensor without values but with a dimension that libtorch ca
     const std::string header =
         R"({"w":{"dtype":"F32","shape":[0,9223372036854775808],"data_offsets":[0,0]}})";
     const io::safetensors_file file = file_of_header(header, 0);
-    DOCTEST_CHECK_THROWS_AS(static_cast<void>(libtorch::to_tensor(file, "w")), tensafe::shape_error);
+    DOCTEST_CHECK_THROWS_AS(static_cast<void>(interop::to_tensor(file, "w")), tensafe::shape_error);
 }
 
 DOCTEST_TEST_CASE("a type that is listed only is refused by name") {
     const std::string header = R"({"w":{"dtype":"I64","shape":[0],"data_offsets":[0,0]}})";
     const io::safetensors_file file = file_of_header(header, 0);
     DOCTEST_CHECK(
-        has(refusal<unsupported_error>([&] { static_cast<void>(libtorch::to_tensor(file, "w")); }), "I64"));
+        has(refusal<unsupported_error>([&] { static_cast<void>(interop::to_tensor(file, "w")); }), "I64"));
 }
 
 DOCTEST_TEST_CASE(
@@ -107,14 +107,14 @@ DOCTEST_TEST_CASE(
     const torch::nn::Linear from(5, 3);
     torch::nn::Linear to(5, 3);
     io::safetensors_writer writer;
-    libtorch::add_parameters(writer, *from, io::dtype::f32);
-    libtorch::load_parameters(*to, file_of(writer));
+    interop::add_parameters(writer, *from, io::dtype::f32);
+    interop::load_parameters(*to, file_of(writer));
     DOCTEST_CHECK(torch::equal(to->weight, from->weight));
     DOCTEST_CHECK(torch::equal(to->bias, from->bias));
     DOCTEST_CHECK(to->weight.requires_grad());
     io::safetensors_writer halves;
-    libtorch::add_parameters(halves, *from, io::dtype::f16);
-    libtorch::load_parameters(*to, file_of(halves));
+    interop::add_parameters(halves, *from, io::dtype::f16);
+    interop::load_parameters(*to, file_of(halves));
     DOCTEST_CHECK(torch::equal(to->weight, from->weight.to(at::kHalf).to(at::kFloat)));
 }
 
@@ -126,9 +126,9 @@ DOCTEST_TEST_CASE("a file that is not the module's leaves the module as it was")
     const auto load = [&](const std::vector<std::pair<const char*, at::Tensor>>& tensors) {
         io::safetensors_writer writer;
         for (const auto& [name, t] : tensors) {
-            libtorch::add_tensor(writer, name, t, io::dtype::f32);
+            interop::add_tensor(writer, name, t, io::dtype::f32);
         }
-        libtorch::load_parameters(*module, file_of(writer));
+        interop::load_parameters(*module, file_of(writer));
     };
     DOCTEST_CHECK(has(refusal<format_error>([&] { load({{"weight", fits}}); }), "\"bias\""));
     DOCTEST_CHECK(has(refusal<format_error>([&] {
@@ -151,7 +151,7 @@ DOCTEST_TEST_CASE("a file that is not the module's leaves the module as it was")
 DOCTEST_TEST_CASE("names, shapes and types are compared before a value is decoded") {
     torch::nn::Linear module(torch::nn::LinearOptions(5, 3).bias(false));  // 15 entries
     const auto load = [&](const char* header, std::size_t data_bytes) {
-        libtorch::load_parameters(*module, file_of_header(header, data_bytes));
+        interop::load_parameters(*module, file_of_header(header, data_bytes));
     };
     // All values are NaN: whoever decodes one says so.
     DOCTEST_CHECK(has(refusal<format_error>([&] {
@@ -183,8 +183,8 @@ DOCTEST_TEST_CASE("a module with a tensor that cannot be written is refused, and
         at::Tensor first;
     };
     io::safetensors_writer writer;
-    libtorch::add_tensor(writer, "first", torch::ones({2}), io::dtype::f32);
-    libtorch::add_tensor(writer, "second", torch::ones({3, 2}), io::dtype::f32);
+    interop::add_tensor(writer, "first", torch::ones({2}), io::dtype::f32);
+    interop::add_tensor(writer, "second", torch::ones({3, 2}), io::dtype::f32);
     const io::safetensors_file file = file_of(writer);
     at::Tensor of_inference;
     {
@@ -194,14 +194,14 @@ DOCTEST_TEST_CASE("a module with a tensor that cannot be written is refused, and
     for (const at::Tensor& buffer : {torch::zeros({2}).expand({3, 2}), of_inference}) {
         with_buffer module(buffer);
         DOCTEST_CHECK(
-            has(refusal<unsupported_error>([&] { libtorch::load_parameters(module, file); }), "clone()"));
+            has(refusal<unsupported_error>([&] { interop::load_parameters(module, file); }), "clone()"));
         DOCTEST_CHECK(torch::equal(module.first, torch::zeros({2})));
     }
     with_buffer apart(torch::zeros({2, 6}).t().slice(0, 0, 6, 2));  // strides alone are no reason
-    libtorch::load_parameters(apart, file);
+    interop::load_parameters(apart, file);
     DOCTEST_CHECK(torch::equal(apart.named_buffers()["second"], torch::ones({3, 2})));
     const c10::InferenceMode inference;
     with_buffer there(of_inference);
-    libtorch::load_parameters(there, file);
+    interop::load_parameters(there, file);
     DOCTEST_CHECK(torch::equal(of_inference, torch::ones({3, 2})));
 }

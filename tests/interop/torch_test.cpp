@@ -21,9 +21,9 @@
 
 namespace {
 
-namespace libtorch = tensafe::libtorch;
+namespace interop = tensafe::interop;
 namespace lora = tensafe::lora;
-using libtorch::hidden_states;
+using interop::hidden_states;
 using tensafe::encoding_error;
 using tensafe::parameter_error;
 using tensafe::shape_error;
@@ -38,15 +38,15 @@ bool has(const std::string& text, const char* part) {
 template <class E>
 void check_refused(const at::Tensor& t, const char* part) {
     const std::string messages[] = {
-        refusal<E>([&] { static_cast<void>(libtorch::as_span(t)); }),
-        refusal<E>([&] { static_cast<void>(libtorch::to_vector(t)); }),
-        refusal<E>([&] { static_cast<void>(libtorch::to_matrix(t)); }),
+        refusal<E>([&] { static_cast<void>(interop::as_span(t)); }),
+        refusal<E>([&] { static_cast<void>(interop::to_vector(t)); }),
+        refusal<E>([&] { static_cast<void>(interop::to_matrix(t)); }),
         refusal<E>([&] { static_cast<void>(hidden_states(t)); }),
     };
     for (const std::string& message : messages) {
         DOCTEST_CAPTURE(message);
         DOCTEST_CHECK(has(message, part));
-        DOCTEST_CHECK(has(message, "libtorch::"));
+        DOCTEST_CHECK(has(message, "interop::"));
     }
 }
 
@@ -90,13 +90,13 @@ static_assert(can_show_rows<const hidden_states&> && can_show_rows<hidden_states
 static_assert(!can_show_rows<hidden_states> && !can_show_rows<const hidden_states>);
 template <class T>
 concept can_span = requires(T&& t) {
-    libtorch::as_span(std::forward<T>(t));
+    interop::as_span(std::forward<T>(t));
 };
 static_assert(can_span<const at::Tensor&> && can_span<at::Tensor&>);
 static_assert(!can_span<at::Tensor> && !can_span<const at::Tensor>);
 template <class T>
 concept can_tensor = requires(T&& t) {
-    libtorch::as_tensor(std::forward<T>(t));
+    interop::as_tensor(std::forward<T>(t));
 };
 static_assert(can_tensor<const lora::matrix&> && can_tensor<lora::matrix&> &&
               can_tensor<std::vector<float>&> && can_tensor<std::span<const float>>);
@@ -107,44 +107,44 @@ static_assert(!can_tensor<lora::matrix> && !can_tensor<const lora::matrix> &&
 
 DOCTEST_TEST_CASE("as_span shows a vector's own memory, also that of a row of a batch and of a part") {
     const at::Tensor h = torch::arange(1, 6, at::kFloat);
-    DOCTEST_CHECK(libtorch::as_span(h).data() == h.data_ptr<float>());
-    DOCTEST_CHECK(libtorch::as_span(h).size() == 5);
-    DOCTEST_CHECK(libtorch::as_span(h)[4] == 5);
+    DOCTEST_CHECK(interop::as_span(h).data() == h.data_ptr<float>());
+    DOCTEST_CHECK(interop::as_span(h).size() == 5);
+    DOCTEST_CHECK(interop::as_span(h)[4] == 5);
     const at::Tensor batch = torch::randn({4, 7});
     const at::Tensor row = batch[2];
-    DOCTEST_CHECK(libtorch::as_span(row).data() == batch.data_ptr<float>() + 14);
-    DOCTEST_CHECK(libtorch::as_span(row).size() == 7);
+    DOCTEST_CHECK(interop::as_span(row).data() == batch.data_ptr<float>() + 14);
+    DOCTEST_CHECK(interop::as_span(row).size() == 7);
     const at::Tensor part = row.slice(0, 3, 5);
-    DOCTEST_CHECK(libtorch::as_span(part).data() == batch.data_ptr<float>() + 17);
-    DOCTEST_CHECK(libtorch::as_span(part).size() == 2);
+    DOCTEST_CHECK(interop::as_span(part).data() == batch.data_ptr<float>() + 17);
+    DOCTEST_CHECK(interop::as_span(part).size() == 2);
     const at::Tensor column_of_one = batch.slice(0, 1, 2).select(1, 3);  // stride 7, but nothing to step to
-    DOCTEST_CHECK(libtorch::as_span(column_of_one).data() == batch.data_ptr<float>() + 10);
+    DOCTEST_CHECK(interop::as_span(column_of_one).data() == batch.data_ptr<float>() + 10);
     const at::Tensor nothing = torch::empty({0});
-    DOCTEST_CHECK(libtorch::as_span(nothing).empty());
+    DOCTEST_CHECK(interop::as_span(nothing).empty());
 }
 
 DOCTEST_TEST_CASE("as_span reads a tensor that requires a gradient") {
     const at::Tensor h = torch::randn({5}, at::requires_grad());
-    DOCTEST_CHECK(libtorch::as_span(h).data() == h.data_ptr<float>());
+    DOCTEST_CHECK(interop::as_span(h).data() == h.data_ptr<float>());
 }
 
 DOCTEST_TEST_CASE("as_span refuses entries that are not next to each other, and says what to call") {
     const at::Tensor batch = torch::randn({4, 7});
     const at::Tensor column = batch.select(1, 3);
-    const std::string message = refusal<shape_error>([&] { static_cast<void>(libtorch::as_span(column)); });
+    const std::string message = refusal<shape_error>([&] { static_cast<void>(interop::as_span(column)); });
     DOCTEST_CHECK(
         message ==
-        "libtorch::as_span: got a tensor of Float, shape [4], expected entries next to each other, not 7 "
+        "interop::as_span: got a tensor of Float, shape [4], expected entries next to each other, not 7 "
         "apart; keep x.contiguous() in a variable, or use to_vector(x)");
     const at::Tensor repeated = torch::randn({1}).expand({6});
     DOCTEST_CHECK(
-        has(refusal<shape_error>([&] { static_cast<void>(libtorch::as_span(repeated)); }), "0 apart"));
+        has(refusal<shape_error>([&] { static_cast<void>(interop::as_span(repeated)); }), "0 apart"));
 }
 
 DOCTEST_TEST_CASE("as_span refuses a batch and a single number, and names hidden_states") {
     for (const at::Tensor& t : {torch::randn({1, 5}), torch::randn({2, 3, 5}), torch::scalar_tensor(1.5)}) {
         DOCTEST_CHECK(
-            has(refusal<shape_error>([&] { static_cast<void>(libtorch::as_span(t)); }), "hidden_states"));
+            has(refusal<shape_error>([&] { static_cast<void>(interop::as_span(t)); }), "hidden_states"));
     }
 }
 
@@ -152,7 +152,7 @@ DOCTEST_TEST_CASE("as_span refuses 16-bit numbers instead of copying them, and n
     for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {
         const at::Tensor h = torch::randn({5}).to(type);
         const std::string message =
-            refusal<unsupported_error>([&] { static_cast<void>(libtorch::as_span(h)); });
+            refusal<unsupported_error>([&] { static_cast<void>(interop::as_span(h)); });
         DOCTEST_CAPTURE(message);
         DOCTEST_CHECK(has(message, at::toString(type)));
         DOCTEST_CHECK(has(message, "hidden_states"));
@@ -290,7 +290,7 @@ DOCTEST_TEST_CASE("every half and every bfloat16 is widened to the value that li
         at::Tensor all = torch::arange(65536, at::kInt).to(at::kShort);  // wraps to all patterns
         all = all.view(type);
         const at::Tensor wanted = all.to(at::kFloat);
-        const std::vector<float> widened = libtorch::to_vector(all);
+        const std::vector<float> widened = interop::to_vector(all);
         std::vector<float> space;
         const hidden_states states(all);
         DOCTEST_CHECK(same(widened, states.row(0, space)));
@@ -318,7 +318,7 @@ DOCTEST_TEST_CASE("hidden_states refuses a row that is not there") {
     const hidden_states states(torch::randn({2, 3, 5}));
     DOCTEST_CHECK(
         refusal<shape_error>([&] { static_cast<void>(states.row(6, space)); }) ==
-        "libtorch::hidden_states::row: got row 6, expected one of the 6 of a tensor of shape [2, 3, 5]");
+        "interop::hidden_states::row: got row 6, expected one of the 6 of a tensor of shape [2, 3, 5]");
     DOCTEST_CHECK_THROWS_AS(static_cast<void>(states.row(std::numeric_limits<std::size_t>::max(), space)),
                             shape_error);
     const hidden_states none(torch::empty({0, 5}));
@@ -347,35 +347,35 @@ DOCTEST_TEST_CASE("values that change after hidden_states was made show") {
 DOCTEST_TEST_CASE("to_vector copies, whatever the stride") {
     const at::Tensor x = torch::randn({4, 6});
     const at::Tensor column = x.select(1, 3);
-    const std::vector<float> copy = libtorch::to_vector(column);
+    const std::vector<float> copy = interop::to_vector(column);
     DOCTEST_REQUIRE(copy.size() == 4);
     DOCTEST_CHECK(copy[2] == x[2][3].item<float>());
-    DOCTEST_CHECK(same(libtorch::to_vector(x[1]), row_by_libtorch(x, 1)));
-    DOCTEST_CHECK(libtorch::to_vector(torch::empty({0})).empty());
-    DOCTEST_CHECK_THROWS_AS(static_cast<void>(libtorch::to_vector(x)), shape_error);
+    DOCTEST_CHECK(same(interop::to_vector(x[1]), row_by_libtorch(x, 1)));
+    DOCTEST_CHECK(interop::to_vector(torch::empty({0})).empty());
+    DOCTEST_CHECK_THROWS_AS(static_cast<void>(interop::to_vector(x)), shape_error);
 }
 
 DOCTEST_TEST_CASE("as_tensor shows the memory of values and of a lora matrix, and writes to the matrix") {
     const std::vector<float> values = {1, 2, 3};
-    const at::Tensor view = libtorch::as_tensor(values);
+    const at::Tensor view = interop::as_tensor(values);
     DOCTEST_CHECK(view.data_ptr<float>() == values.data());
     DOCTEST_CHECK(view.sizes() == at::IntArrayRef({3}));
-    DOCTEST_CHECK(libtorch::as_tensor(std::span<const float>()).numel() == 0);
+    DOCTEST_CHECK(interop::as_tensor(std::span<const float>()).numel() == 0);
     lora::matrix m(2, 3);
     m.values = {1, 2, 3, 4, 5, 6};
     const lora::matrix& constant = m;
-    const at::Tensor shown = libtorch::as_tensor(constant);
+    const at::Tensor shown = interop::as_tensor(constant);
     DOCTEST_CHECK(shown.data_ptr<float>() == m.values.data());
     DOCTEST_CHECK(shown.sizes() == at::IntArrayRef({2, 3}));
     DOCTEST_CHECK(shown[1][0].item<float>() == 4);
     DOCTEST_CHECK(!shown.requires_grad());
     const at::Tensor columns = torch::randn({3, 2}).t();  // by place, not by memory
-    libtorch::as_tensor(m).copy_(columns);
+    interop::as_tensor(m).copy_(columns);
     DOCTEST_CHECK(m.row(1)[2] == columns[1][2].item<float>());
     DOCTEST_CHECK(m.row(0)[1] == columns[0][1].item<float>());
     m.values.pop_back();
-    DOCTEST_CHECK_THROWS_AS(static_cast<void>(libtorch::as_tensor(constant)), shape_error);
-    DOCTEST_CHECK_THROWS_AS(static_cast<void>(libtorch::as_tensor(m)), shape_error);
+    DOCTEST_CHECK_THROWS_AS(static_cast<void>(interop::as_tensor(constant)), shape_error);
+    DOCTEST_CHECK_THROWS_AS(static_cast<void>(interop::as_tensor(m)), shape_error);
 }
 
 DOCTEST_TEST_CASE("to_matrix copies two dimensions by place, of all types that widen exactly") {
@@ -383,16 +383,16 @@ DOCTEST_TEST_CASE("to_matrix copies two dimensions by place, of all types that w
     for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
         for (const at::Tensor& t :
              {x.detach().to(type), x.detach().to(type).t(), x.detach().to(type).slice(1, 1, 3)}) {
-            const lora::matrix m = libtorch::to_matrix(t);
+            const lora::matrix m = interop::to_matrix(t);
             DOCTEST_CHECK(m.rows == static_cast<std::size_t>(t.size(0)));
             DOCTEST_CHECK(m.columns == static_cast<std::size_t>(t.size(1)));
-            DOCTEST_CHECK(torch::equal(libtorch::as_tensor(m), t.to(at::kFloat)));
+            DOCTEST_CHECK(torch::equal(interop::as_tensor(m), t.to(at::kFloat)));
         }
     }
-    DOCTEST_CHECK(libtorch::to_matrix(x).values[2 * 4 + 3] == x[2][3].item<float>());
-    DOCTEST_CHECK(libtorch::to_matrix(torch::empty({0, 4})).columns == 4);
-    DOCTEST_CHECK_THROWS_AS(static_cast<void>(libtorch::to_matrix(x[0])), shape_error);
-    DOCTEST_CHECK_THROWS_AS(static_cast<void>(libtorch::to_matrix(x.unsqueeze(0))), shape_error);
+    DOCTEST_CHECK(interop::to_matrix(x).values[2 * 4 + 3] == x[2][3].item<float>());
+    DOCTEST_CHECK(interop::to_matrix(torch::empty({0, 4})).columns == 4);
+    DOCTEST_CHECK_THROWS_AS(static_cast<void>(interop::to_matrix(x[0])), shape_error);
+    DOCTEST_CHECK_THROWS_AS(static_cast<void>(interop::to_matrix(x.unsqueeze(0))), shape_error);
 }
 
 DOCTEST_TEST_CASE("to_tensor rounds a double once, to nearest, ties to even") {
@@ -400,30 +400,30 @@ DOCTEST_TEST_CASE("to_tensor rounds a double once, to nearest, ties to even") {
     // make ties of all three.
     const std::vector<double> halves = {1 + 0x1p-11, 1 + 0x1p-11 + 0x1p-40, 1 + 3 * 0x1p-11,
                                         1 + 3 * 0x1p-11 - 0x1p-40, -65519.99};
-    DOCTEST_CHECK(bits_of(libtorch::to_tensor(halves, at::kHalf)) ==
+    DOCTEST_CHECK(bits_of(interop::to_tensor(halves, at::kHalf)) ==
                   std::vector<std::uint16_t>{0x3c00, 0x3c01, 0x3c02, 0x3c01, 0xfbff});
     const std::vector<double> bfloats = {1 + 0x1p-8, 1 + 0x1p-8 + 0x1p-40, 1 + 3 * 0x1p-8, -0x1p-133};
-    DOCTEST_CHECK(bits_of(libtorch::to_tensor(bfloats, at::kBFloat16)) ==
+    DOCTEST_CHECK(bits_of(interop::to_tensor(bfloats, at::kBFloat16)) ==
                   std::vector<std::uint16_t>{0x3f80, 0x3f81, 0x3f82, 0x8001});
     const std::vector<double> floats = {1 + 0x1p-24, 1 + 0x1p-24 + 0x1p-50, 0.1};
-    const at::Tensor rounded = libtorch::to_tensor(floats);
+    const at::Tensor rounded = interop::to_tensor(floats);
     DOCTEST_CHECK((rounded.scalar_type() == at::kFloat));  // doctest cannot print it
     DOCTEST_CHECK(rounded.sizes() == at::IntArrayRef({3}));
     DOCTEST_CHECK(rounded[0].item<float>() == 1.0F);
     DOCTEST_CHECK(rounded[1].item<float>() == 1.0F + 0x1p-23F);
     DOCTEST_CHECK(rounded[2].item<float>() == 0.1F);
     DOCTEST_CHECK(!rounded.requires_grad());
-    DOCTEST_CHECK(libtorch::to_tensor(floats, at::kDouble)[2].item<double>() == 0.1);
-    DOCTEST_CHECK(libtorch::to_tensor(std::vector<double>(), at::kHalf).numel() == 0);
+    DOCTEST_CHECK(interop::to_tensor(floats, at::kDouble)[2].item<double>() == 0.1);
+    DOCTEST_CHECK(interop::to_tensor(std::vector<double>(), at::kHalf).numel() == 0);
 }
 
 DOCTEST_TEST_CASE("to_tensor refuses what a type cannot hold, and names the entry but not its value") {
     const auto refused = [](double x, at::ScalarType type) {
         return refusal<encoding_error>([&] {
-            static_cast<void>(libtorch::to_tensor(std::vector<double>{1, 2, x, 4}, type));
+            static_cast<void>(interop::to_tensor(std::vector<double>{1, 2, x, 4}, type));
         });
     };
-    DOCTEST_CHECK(refused(65520, at::kHalf) == "libtorch::to_tensor: entry 2 is too large for Half");
+    DOCTEST_CHECK(refused(65520, at::kHalf) == "interop::to_tensor: entry 2 is too large for Half");
     DOCTEST_CHECK(refused(65519, at::kHalf) == "nothing was thrown");
     DOCTEST_CHECK(has(refused(-1e300, at::kFloat), "entry 2"));
     DOCTEST_CHECK(has(refused(3.4e38, at::kBFloat16), "BFloat16"));
@@ -431,11 +431,11 @@ DOCTEST_TEST_CASE("to_tensor refuses what a type cannot hold, and names the entr
     for (const at::ScalarType type : {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble}) {
         for (const double x :
              {std::numeric_limits<double>::quiet_NaN(), -std::numeric_limits<double>::infinity()}) {
-            DOCTEST_CHECK(refused(x, type) == "libtorch::to_tensor: entry 2 is not finite");
+            DOCTEST_CHECK(refused(x, type) == "interop::to_tensor: entry 2 is not finite");
         }
     }
     DOCTEST_CHECK(has(refusal<unsupported_error>(
-                          [&] { static_cast<void>(libtorch::to_tensor(std::vector<double>{1}, at::kInt)); }),
+                          [&] { static_cast<void>(interop::to_tensor(std::vector<double>{1}, at::kInt)); }),
                       "got the type Int"));
 }
 
@@ -449,7 +449,7 @@ DOCTEST_TEST_CASE("several threads read one hidden_states, each with a space of 
             std::vector<float> space;
             sums[t] = torch::zeros({40});
             for (std::size_t i = 0; i < states.count(); ++i) {
-                sums[t] += libtorch::as_tensor(states.row(i, space));
+                sums[t] += interop::as_tensor(states.row(i, space));
             }
         });
     }

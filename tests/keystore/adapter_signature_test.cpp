@@ -16,15 +16,15 @@
 
 #include "../io/file_builder.hpp"
 
-using tensafe::io::adapter_signature;
-using tensafe::io::package_digest;
-using tensafe::io::signing_key;
+using tensafe::keystore::adapter_signature;
+using tensafe::keystore::package_digest;
+using tensafe::keystore::signing_key;
 using tensafe::test::to_bytes;
 
 namespace {
 
 signing_key fixed_key() {
-    return signing_key::from_secret(tensafe::io::from_hex<32>(std::string(62, '0') + "07"));
+    return signing_key::from_secret(tensafe::keystore::from_hex<32>(std::string(62, '0') + "07"));
 }
 
 package_digest fixed_package() {
@@ -44,7 +44,8 @@ std::string with(std::string text, std::string_view from, std::string_view to) {
 }
 
 std::string message_of(const adapter_signature& signature) {
-    return tensafe::io::hex(tensafe::io::signed_message(fixed_package(), signature.name, signature.revision));
+    return tensafe::keystore::hex(
+        tensafe::keystore::signed_message(fixed_package(), signature.name, signature.revision));
 }
 
 }  // namespace
@@ -53,11 +54,12 @@ TEST_CASE("the signed bytes are the documented ones") {
     // By another implementation: hashlib.sha256(b"{}") and of b"weights".
     const std::string config = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
     const std::string weights = "9a129038d9a00aed0cf6a7ea059ca50a813449061ab87848cf1a13eafdf33b2c";
-    const std::string domain = tensafe::io::hex(to_bytes("tensafe adapter package 1\n"));
-    CHECK(tensafe::io::hex(tensafe::io::signed_message(fixed_package(), "ab", 0x0102030405060708)) ==
+    const std::string domain = tensafe::keystore::hex(to_bytes("tensafe adapter package 1\n"));
+    CHECK(tensafe::keystore::hex(
+              tensafe::keystore::signed_message(fixed_package(), "ab", 0x0102030405060708)) ==
           domain + "0200000000000000" + config + "0700000000000000" + weights + "0200000000000000" + "6162" +
               "0807060504030201");
-    CHECK(tensafe::io::hex(tensafe::io::signed_message({}, "", 0)) ==
+    CHECK(tensafe::keystore::hex(tensafe::keystore::signed_message({}, "", 0)) ==
           domain + std::string(2 * (8 + 32 + 8 + 32 + 8 + 8), '0'));
 }
 

@@ -22,11 +22,11 @@
 
 #include "../io/file_builder.hpp"
 
-using tensafe::io::ed25519_signature;
-using tensafe::io::from_hex;
-using tensafe::io::hex;
-using tensafe::io::signing_key;
-using tensafe::io::verifying_key;
+using tensafe::keystore::ed25519_signature;
+using tensafe::keystore::from_hex;
+using tensafe::keystore::hex;
+using tensafe::keystore::signing_key;
+using tensafe::keystore::verifying_key;
 using tensafe::test::temporary_directory;
 using tensafe::test::to_bytes;
 
@@ -257,7 +257,7 @@ TEST_CASE("key files of OpenSSL are read, and ours are the same text") {
     CHECK(verifying_key::read(folder.put("public.pem", "comment\n" + public_pem + "more")) ==
           key_of(0).verifying());
     key_of(0).write(folder.path() / "ours.pem");
-    const auto ours = tensafe::io::read_private_file(folder.path() / "ours.pem", 1000);
+    const auto ours = tensafe::keystore::read_private_file(folder.path() / "ours.pem", 1000);
     CHECK(std::string(reinterpret_cast<const char*>(ours.data()), ours.size()) == private_pem);
 }
 
@@ -313,7 +313,7 @@ TEST_CASE("reports of the application in OpenSSL's queue stay, and none of ours 
         CHECK_THROWS_AS(signing_key::read(put_private(folder, x25519_private_pem)),
                         tensafe::unsupported_error);
         CHECK_THROWS_AS(verifying_key::read(folder.put("public.pem", private_pem)), tensafe::format_error);
-        static_cast<void>(tensafe::io::sha256::of(to_bytes("x")));
+        static_cast<void>(tensafe::keystore::sha256::of(to_bytes("x")));
     };
     ERR_clear_error();
     use_all();
@@ -322,7 +322,7 @@ TEST_CASE("reports of the application in OpenSSL's queue stay, and none of ours 
     ERR_raise(ERR_LIB_USER, 8);
     use_all();
     {
-        const tensafe::io::detail::openssl_reports reports;
+        const tensafe::keystore::detail::openssl_reports reports;
         CHECK_THROWS_WITH(reports.fail("rest"), "OpenSSL: cannot rest: no reason given");
         ERR_raise(ERR_LIB_USER, 9);
         CHECK_THROWS_WITH(reports.check(0, "rest"), doctest::Contains("reason(9)"));

@@ -7,20 +7,20 @@
 #include <cstddef>
 #include <string>
 
-using tensafe::io::from_hex;
+using tensafe::keystore::from_hex;
 
 TEST_CASE("bytes become two lower-case digits each, the high one first, and come back") {
     const std::array<std::byte, 4> bytes = {std::byte{0x00}, std::byte{0x0f}, std::byte{0xf0},
                                             std::byte{0xab}};
-    CHECK(tensafe::io::hex(bytes) == "000ff0ab");
-    CHECK(tensafe::io::hex({}).empty());
+    CHECK(tensafe::keystore::hex(bytes) == "000ff0ab");
+    CHECK(tensafe::keystore::hex({}).empty());
     CHECK(from_hex<4>("000ff0ab") == bytes);
 
     std::array<std::byte, 256> all{};
     for (std::size_t i = 0; i < all.size(); ++i) {
         all[i] = static_cast<std::byte>(i);
     }
-    CHECK(from_hex<256>(tensafe::io::hex(all)) == all);
+    CHECK(from_hex<256>(tensafe::keystore::hex(all)) == all);
 }
 
 TEST_CASE("hexadecimal text of another length or with another character is refused without showing it") {

@@ -18,7 +18,7 @@
 
 #include "../refusal.hpp"
 
-namespace io = tensafe::io;
+namespace keystore = tensafe::keystore;
 using tests::refusal;
 
 namespace {
@@ -42,17 +42,17 @@ constexpr std::string_view its_passphrase = "correct horse battery staple \xc3\x
 constexpr std::uint64_t private_n4096_id = 0x6853'E9E8'5AB7'0BF0U;
 
 file_bytes bytes_of(std::string_view text) {
-    return io::from_hex<176>(text);
+    return keystore::from_hex<176>(text);
 }
 
-io::key_info parse(std::span<const std::byte> bytes) {
-    return io::detail::parse_key_file(bytes, "KEY");
+keystore::key_info parse(std::span<const std::byte> bytes) {
+    return keystore::detail::parse_key_file(bytes, "KEY");
 }
 
-std::string unlock(std::span<const std::byte> bytes, const io::passphrase& phrase = {}) {
+std::string unlock(std::span<const std::byte> bytes, const keystore::passphrase& phrase = {}) {
     tensafe::random::seed seed;
-    io::detail::read_key_seed(bytes, parse(bytes), phrase, "KEY", seed);
-    return io::hex(std::as_bytes(std::span(seed.bytes)));
+    keystore::detail::read_key_seed(bytes, parse(bytes), phrase, "KEY", seed);
+    return keystore::hex(std::as_bytes(std::span(seed.bytes)));
 }
 
 const std::string the_seed = "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20";
@@ -60,7 +60,7 @@ const std::string the_seed = "0102030405060708090a0b0c0d0e0f10111213141516171819
 /// With another byte somewhere, and the checksum that fits it.
 file_bytes with(file_bytes bytes, std::size_t at, std::byte value) {
     bytes[at] = value;
-    const auto digest = io::sha256::of(std::span(bytes).first(144));
+    const auto digest = keystore::sha256::of(std::span(bytes).first(144));
     std::copy(digest.begin(), digest.end(), bytes.begin() + 144);
     return bytes;
 }
@@ -69,48 +69,48 @@ file_bytes with(file_bytes bytes, std::size_t at, std::byte value) {
 
 TEST_CASE("key files of another program are read, with and without a passphrase") {
     const file_bytes plain = bytes_of(plain_file);
-    const io::key_info info = parse(plain);
-    CHECK(io::hex(info.id) == "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf");
+    const keystore::key_info info = parse(plain);
+    CHECK(keystore::hex(info.id) == "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf");
     CHECK(info.generation == 7);
     CHECK(info.set == private_n4096_id);
     CHECK(info.created.time_since_epoch() == std::chrono::seconds(1'700'000'000));
     CHECK_FALSE(info.wrapped);
-    CHECK(info.cost == io::scrypt_cost{});
+    CHECK(info.cost == keystore::scrypt_cost{});
     CHECK(unlock(plain) == the_seed);
 
     const file_bytes wrapped = bytes_of(wrapped_file);
-    io::key_info same = parse(wrapped);
+    keystore::key_info same = parse(wrapped);
     CHECK(same.wrapped);
-    CHECK(same.cost == io::scrypt_cost{10, 8, 1});
-    CHECK(unlock(wrapped, io::passphrase(its_passphrase)) == the_seed);
+    CHECK(same.cost == keystore::scrypt_cost{10, 8, 1});
+    CHECK(unlock(wrapped, keystore::passphrase(its_passphrase)) == the_seed);
     same.wrapped = false;
     same.cost = {};
     CHECK(same == info);
 }
 
 TEST_CASE("a key file without a passphrase is written byte for byte as the other program writes it") {
-    const io::key_info info = parse(bytes_of(plain_file));
+    const keystore::key_info info = parse(bytes_of(plain_file));
     tensafe::random::seed seed;
     for (std::size_t i = 0; i < seed.bytes.size(); ++i) {
         seed.bytes[i] = static_cast<std::uint8_t>(i + 1);
     }
     file_bytes made{};
-    io::detail::write_key_file_bytes(info, seed, {}, {}, made);
-    CHECK(io::hex(made) == plain_file);
+    keystore::detail::write_key_file_bytes(info, seed, {}, {}, made);
+    CHECK(keystore::hex(made) == plain_file);
 
     // Wrapped, all but salt, secret, tag and digest are the same, and no two files have a salt in common.
-    const io::passphrase phrase(its_passphrase);
+    const keystore::passphrase phrase(its_passphrase);
     file_bytes wrapped{};
     file_bytes again{};
-    io::detail::write_key_file_bytes(info, seed, phrase, {10, 8, 1}, wrapped);
-    io::detail::write_key_file_bytes(info, seed, phrase, {10, 8, 1}, again);
-    CHECK(io::hex(wrapped).substr(0, 128) == wrapped_file.substr(0, 128));
+    keystore::detail::write_key_file_bytes(info, seed, phrase, {10, 8, 1}, wrapped);
+    keystore::detail::write_key_file_bytes(info, seed, phrase, {10, 8, 1}, again);
+    CHECK(keystore::hex(wrapped).substr(0, 128) == wrapped_file.substr(0, 128));
     CHECK(unlock(wrapped, phrase) == the_seed);
     for (const auto& [begin, size] : {std::pair{64u, 32u}, {96u, 32u}, {128u, 16u}, {144u, 32u}}) {
         CHECK_FALSE(
             std::equal(wrapped.begin() + begin, wrapped.begin() + begin + size, again.begin() + begin));
     }
-    CHECK(io::hex(wrapped).find(the_seed.substr(0, 16)) == std::string::npos);
+    CHECK(keystore::hex(wrapped).find(the_seed.substr(0, 16)) == std::string::npos);
 }
 
 TEST_CASE("a key file of another length, version or beginning is refused, and the message says which") {
@@ -137,7 +137,7 @@ TEST_CASE("a key file of another length, version or beginning is refused, and th
 }
 
 TEST_CASE("every flipped bit of a key file is noticed") {
-    const io::passphrase phrase(its_passphrase);
+    const keystore::passphrase phrase(its_passphrase);
     for (const std::string_view text : {plain_file, wrapped_file}) {
         file_bytes bytes = bytes_of(text);
         for (std::size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
@@ -156,7 +156,7 @@ TEST_CASE("every flipped bit of a key file is noticed") {
 
 TEST_CASE("with a passphrase nobody else can change what a key file says, fitting checksum or not") {
     const file_bytes wrapped = bytes_of(wrapped_file);
-    const io::passphrase phrase(its_passphrase);
+    const keystore::passphrase phrase(its_passphrase);
     for (std::size_t at = 0; at < 144; ++at) {
         CAPTURE(at);
         const file_bytes changed = with(wrapped, at, wrapped[at] ^ std::byte{1});
@@ -164,7 +164,7 @@ TEST_CASE("with a passphrase nobody else can change what a key file says, fittin
     }
     // Generation, secret, tag: no way to tell from a wrong passphrase.
     for (const std::size_t at : {32u, 100u, 130u}) {
-        CHECK(refusal<tensafe::io::passphrase_error>([&] {
+        CHECK(refusal<tensafe::keystore::passphrase_error>([&] {
                   unlock(with(wrapped, at, wrapped[at] ^ std::byte{1}), phrase);
               }) == "KEY: wrong passphrase, or somebody changed the file and its checksum");
     }
@@ -224,13 +224,13 @@ TEST_CASE("a key file that asks for more memory or work than we give is refused 
 
 TEST_CASE("a wrong, a missing and an unwanted passphrase are told apart") {
     const file_bytes wrapped = bytes_of(wrapped_file);
-    CHECK(refusal<io::passphrase_error>([&] {
-              unlock(wrapped, io::passphrase("Correct horse"));
+    CHECK(refusal<keystore::passphrase_error>([&] {
+              unlock(wrapped, keystore::passphrase("Correct horse"));
           }).find("wrong passphrase") != std::string::npos);
-    CHECK(refusal<io::passphrase_error>([&] { unlock(wrapped); }) ==
+    CHECK(refusal<keystore::passphrase_error>([&] { unlock(wrapped); }) ==
           "KEY: the key is wrapped with a passphrase, and none was given");
-    CHECK(refusal<io::passphrase_error>([&] {
-              unlock(bytes_of(plain_file), io::passphrase(its_passphrase));
+    CHECK(refusal<keystore::passphrase_error>([&] {
+              unlock(bytes_of(plain_file), keystore::passphrase(its_passphrase));
           }).find("a passphrase was given, but the key is not wrapped with one") != std::string::npos);
 }
 
@@ -244,7 +244,7 @@ TEST_CASE("random bytes behind a good beginning and checksum are a key file or a
         }
         bytes = with(bytes, 4, std::byte{1});
         try {
-            const io::key_info info = parse(bytes);
+            const keystore::key_info info = parse(bytes);
             CHECK(info.cost.allowed());
             CHECK(info.generation > 0);
             ++accepted;

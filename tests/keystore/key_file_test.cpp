@@ -29,7 +29,7 @@
 #include "../refusal.hpp"
 
 namespace ckks = tensafe::ckks;
-namespace io = tensafe::io;
+namespace keystore = tensafe::keystore;
 using tensafe::test::temporary_directory;
 using tests::refusal;
 
@@ -39,7 +39,7 @@ using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_f
 /// Other only in its scale: the coefficients would fit.
 using other = ckks::parameters<10, ckks::limb_bits<45, 44>, 31, ckks::insecure_for_tests>;
 
-constexpr io::scrypt_cost cheap{10, 8, 1};
+constexpr keystore::scrypt_cost cheap{10, 8, 1};
 
 std::string text_of(const std::filesystem::path& path) {
     std::ifstream file(path, std::ios::binary);
@@ -64,45 +64,46 @@ TEST_CASE("a key that is created is the one that is loaded, and the seed in the 
     const temporary_directory folder;
     const auto path = folder.path() / "key";
     const auto before = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
-    const io::key_info made = io::create_key_file<small>(path);
+    const keystore::key_info made = keystore::create_key_file<small>(path);
     const auto after = std::chrono::system_clock::now();
     CHECK(made.generation == 1);
     CHECK(made.set == tensafe::wire::set_id<small>);
     CHECK(made.created >= before);
     CHECK(made.created <= after);
     CHECK_FALSE(made.wrapped);
-    CHECK(io::read_key_info(path) == made);
+    CHECK(keystore::read_key_info(path) == made);
     struct stat status {};
     REQUIRE(::stat(path.c_str(), &status) == 0);
     CHECK((status.st_mode & 07777) == 0600);
     CHECK(entries(folder.path()) == 1);
 
-    const io::stored_key<small> first = io::load_key_file<small>(path);
+    const keystore::stored_key<small> first = keystore::load_key_file<small>(path);
     CHECK(first.info == made);
-    CHECK(same(first.key, io::load_key_file<small>(path).key));
+    CHECK(same(first.key, keystore::load_key_file<small>(path).key));
     tensafe::random::seed seed;
     const std::string text = text_of(path);
     REQUIRE(text.size() == 176);
     std::copy_n(text.begin() + 96, 32, seed.bytes.begin());
     CHECK(same(first.key, ckks::secret_key<small>(seed)));
 
-    const io::key_info another = io::create_key_file<small>(folder.path() / "another");
+    const keystore::key_info another = keystore::create_key_file<small>(folder.path() / "another");
     CHECK(another.id != made.id);
-    CHECK_FALSE(same(first.key, io::load_key_file<small>(folder.path() / "another").key));
+    CHECK_FALSE(same(first.key, keystore::load_key_file<small>(folder.path() / "another").key));
 }
 
 TEST_CASE("a key is never written over, and a cost that is not allowed makes none") {
     const temporary_directory folder;
     const auto path = folder.path() / "key";
-    io::create_key_file<small>(path);
+    keystore::create_key_file<small>(path);
     const std::string text = text_of(path);
-    CHECK_THROWS_AS(io::create_key_file<small>(path), tensafe::io_error);
+    CHECK_THROWS_AS(keystore::create_key_file<small>(path), tensafe::io_error);
     CHECK(text_of(path) == text);
     CHECK(refusal<tensafe::parameter_error>([&] {
-              io::create_key_file<small>(folder.path() / "dear", io::passphrase("x"), {30, 8, 1});
+              keystore::create_key_file<small>(folder.path() / "dear", keystore::passphrase("x"), {30, 8, 1});
           }).find("got scrypt with N = 2^30, r = 8, p = 1; expected") != std::string::npos);
-    CHECK_THROWS_AS(io::change_passphrase(path, {}, io::passphrase("x"), io::scrypt_cost{1, 1, 1}),
-                    tensafe::parameter_error);
+    CHECK_THROWS_AS(
+        keystore::change_passphrase(path, {}, keystore::passphrase("x"), keystore::scrypt_cost{1, 1, 1}),
+        tensafe::parameter_error);
     CHECK(text_of(path) == text);
     CHECK(entries(folder.path()) == 1);
 }
@@ -110,62 +111,65 @@ TEST_CASE("a key is never written over, and a cost that is not allowed makes non
 TEST_CASE("a passphrase wraps a key, changes and goes, and the key stays the same") {
     const temporary_directory folder;
     const auto path = folder.path() / "key";
-    const io::passphrase first("first");
-    const io::passphrase second("second");
-    const io::key_info made = io::create_key_file<small>(path, first, cheap);
+    const keystore::passphrase first("first");
+    const keystore::passphrase second("second");
+    const keystore::key_info made = keystore::create_key_file<small>(path, first, cheap);
     CHECK(made.wrapped);
     CHECK(made.cost == cheap);
-    CHECK(io::read_key_info(path) == made);
-    const auto key = io::load_key_file<small>(path, first).key;
-    CHECK_THROWS_AS(io::load_key_file<small>(path), io::passphrase_error);
-    CHECK_THROWS_AS(io::load_key_file<small>(path, second), io::passphrase_error);
+    CHECK(keystore::read_key_info(path) == made);
+    const auto key = keystore::load_key_file<small>(path, first).key;
+    CHECK_THROWS_AS(keystore::load_key_file<small>(path), keystore::passphrase_error);
+    CHECK_THROWS_AS(keystore::load_key_file<small>(path, second), keystore::passphrase_error);
 
     const std::string before = text_of(path);
-    CHECK_THROWS_AS(io::change_passphrase(path, second, first, cheap), io::passphrase_error);
-    CHECK_THROWS_AS(io::change_passphrase(path, {}, first, cheap), io::passphrase_error);
+    CHECK_THROWS_AS(keystore::change_passphrase(path, second, first, cheap), keystore::passphrase_error);
+    CHECK_THROWS_AS(keystore::change_passphrase(path, {}, first, cheap), keystore::passphrase_error);
     CHECK(text_of(path) == before);
 
-    io::key_info changed = io::change_passphrase(path, first, second, io::scrypt_cost{11, 8, 1});
-    CHECK(io::read_key_info(path) == changed);
-    CHECK(changed.cost == io::scrypt_cost{11, 8, 1});
+    keystore::key_info changed =
+        keystore::change_passphrase(path, first, second, keystore::scrypt_cost{11, 8, 1});
+    CHECK(keystore::read_key_info(path) == changed);
+    CHECK(changed.cost == keystore::scrypt_cost{11, 8, 1});
     changed.cost = cheap;
     CHECK(changed == made);  // id, generation, time
-    CHECK_THROWS_AS(io::load_key_file<small>(path, first), io::passphrase_error);
-    CHECK(same(key, io::load_key_file<small>(path, second).key));
+    CHECK_THROWS_AS(keystore::load_key_file<small>(path, first), keystore::passphrase_error);
+    CHECK(same(key, keystore::load_key_file<small>(path, second).key));
 
-    CHECK(io::change_passphrase(path, second, first).cost == io::scrypt_cost{11, 8, 1});  // that of the file
-    CHECK(same(key, io::load_key_file<small>(path, first).key));
+    CHECK(keystore::change_passphrase(path, second, first).cost ==
+          keystore::scrypt_cost{11, 8, 1});  // that of the file
+    CHECK(same(key, keystore::load_key_file<small>(path, first).key));
 
-    CHECK_FALSE(io::change_passphrase(path, first, {}).wrapped);
-    CHECK_THROWS_AS(io::load_key_file<small>(path, second), io::passphrase_error);
-    CHECK(same(key, io::load_key_file<small>(path).key));
-    CHECK(io::change_passphrase(path, {}, first, cheap) == made);
-    CHECK(same(key, io::load_key_file<small>(path, first).key));
+    CHECK_FALSE(keystore::change_passphrase(path, first, {}).wrapped);
+    CHECK_THROWS_AS(keystore::load_key_file<small>(path, second), keystore::passphrase_error);
+    CHECK(same(key, keystore::load_key_file<small>(path).key));
+    CHECK(keystore::change_passphrase(path, {}, first, cheap) == made);
+    CHECK(same(key, keystore::load_key_file<small>(path, first).key));
     CHECK(entries(folder.path()) == 1);
 }
 
 TEST_CASE("rotation gives a fresh key of the next generation with the same id, and the old one is gone") {
     const temporary_directory folder;
     const auto path = folder.path() / "key";
-    const io::passphrase phrase("open sesame");
-    const io::key_info made = io::create_key_file<small>(path, phrase, cheap);
-    const auto old = io::load_key_file<small>(path, phrase).key;
+    const keystore::passphrase phrase("open sesame");
+    const keystore::key_info made = keystore::create_key_file<small>(path, phrase, cheap);
+    const auto old = keystore::load_key_file<small>(path, phrase).key;
     const std::string before = text_of(path);
-    CHECK_THROWS_AS(io::rotate_key_file<small>(path), io::passphrase_error);
-    CHECK_THROWS_AS(io::rotate_key_file(path, io::passphrase("guess")), io::passphrase_error);
+    CHECK_THROWS_AS(keystore::rotate_key_file<small>(path), keystore::passphrase_error);
+    CHECK_THROWS_AS(keystore::rotate_key_file(path, keystore::passphrase("guess")),
+                    keystore::passphrase_error);
     CHECK(text_of(path) == before);
 
-    const io::key_info next = io::rotate_key_file<small>(path, phrase);
+    const keystore::key_info next = keystore::rotate_key_file<small>(path, phrase);
     CHECK(next.id == made.id);
     CHECK(next.set == made.set);
     CHECK(next.generation == 2);
     CHECK(next.created >= made.created);
     CHECK(next.cost == cheap);
-    const io::stored_key<small> fresh = io::load_key_file<small>(path, phrase);
+    const keystore::stored_key<small> fresh = keystore::load_key_file<small>(path, phrase);
     CHECK(fresh.info == next);
     CHECK_FALSE(same(old, fresh.key));
-    CHECK(io::rotate_key_file(path, phrase).generation == 3);
-    CHECK_FALSE(same(fresh.key, io::load_key_file<small>(path, phrase).key));
+    CHECK(keystore::rotate_key_file(path, phrase).generation == 3);
+    CHECK_FALSE(same(fresh.key, keystore::load_key_file<small>(path, phrase).key));
     struct stat status {};
     REQUIRE(::stat(path.c_str(), &status) == 0);
     CHECK((status.st_mode & 07777) == 0600);
@@ -175,58 +179,59 @@ TEST_CASE("rotation gives a fresh key of the next generation with the same id, a
 TEST_CASE("a key of another parameter set is neither loaded nor rotated, and both sets are named") {
     const temporary_directory folder;
     const auto path = folder.path() / "key";
-    io::create_key_file<small>(path);
+    keystore::create_key_file<small>(path);
     const std::string before = text_of(path);
     const std::string message =
-        refusal<tensafe::parameter_error>([&] { static_cast<void>(io::load_key_file<other>(path)); });
+        refusal<tensafe::parameter_error>([&] { static_cast<void>(keystore::load_key_file<other>(path)); });
     CHECK(message.find("got a key for " + tensafe::wire::set_name(tensafe::wire::set_id<small>)) !=
           message.npos);
     CHECK(message.find("expected one for " + tensafe::wire::set_name<other>()) != message.npos);
-    CHECK_THROWS_AS(io::rotate_key_file<other>(path), tensafe::parameter_error);
+    CHECK_THROWS_AS(keystore::rotate_key_file<other>(path), tensafe::parameter_error);
     CHECK(text_of(path) == before);
 }
 
 TEST_CASE("a key file of another mode than 0600 is refused by everything that opens it") {
     const temporary_directory folder;
     const auto path = folder.path() / "key";
-    io::create_key_file<small>(path);
+    keystore::create_key_file<small>(path);
     for (const mode_t mode : {0400u, 0604u, 0620u, 0640u, 0644u, 0666u, 0700u, 04600u, 01600u}) {
         CAPTURE(mode);
         set_mode(path, mode);
-        CHECK_THROWS_AS(io::load_key_file<small>(path), tensafe::io_error);
-        CHECK_THROWS_AS(io::read_key_info(path), tensafe::io_error);
-        CHECK_THROWS_AS(io::rotate_key_file(path), tensafe::io_error);
-        CHECK_THROWS_AS(io::change_passphrase(path, {}, io::passphrase("x"), cheap), tensafe::io_error);
+        CHECK_THROWS_AS(keystore::load_key_file<small>(path), tensafe::io_error);
+        CHECK_THROWS_AS(keystore::read_key_info(path), tensafe::io_error);
+        CHECK_THROWS_AS(keystore::rotate_key_file(path), tensafe::io_error);
+        CHECK_THROWS_AS(keystore::change_passphrase(path, {}, keystore::passphrase("x"), cheap),
+                        tensafe::io_error);
     }
     set_mode(path, 0644);
     CHECK(refusal<tensafe::io_error>([&] {
-              io::read_key_info(path);
+              keystore::read_key_info(path);
           }).find("got mode 0644, expected 0600 (chmod 600)") != std::string::npos);
     set_mode(path, 0600);
-    CHECK_NOTHROW(io::load_key_file<small>(path));
+    CHECK_NOTHROW(keystore::load_key_file<small>(path));
 }
 
 TEST_CASE("a key file of another user is refused") {
     const temporary_directory folder;
     const auto path = folder.path() / "key";
-    io::create_key_file<small>(path);
+    keystore::create_key_file<small>(path);
     if (::geteuid() != 0 || ::chown(path.c_str(), 12345, static_cast<gid_t>(-1)) != 0) {
         MESSAGE("skipped: this user cannot give a file away");
         return;
     }
-    CHECK(refusal<tensafe::io_error>([&] { io::read_key_info(path); }).find("another user owns it") !=
+    CHECK(refusal<tensafe::io_error>([&] { keystore::read_key_info(path); }).find("another user owns it") !=
           std::string::npos);
-    CHECK_THROWS_AS(io::rotate_key_file(path), tensafe::io_error);
+    CHECK_THROWS_AS(keystore::rotate_key_file(path), tensafe::io_error);
 }
 
 TEST_CASE("links, folders, pipes, missing and longer files are no key files") {
     const temporary_directory folder;
     const auto path = folder.path() / "key";
-    io::create_key_file<small>(path);
+    keystore::create_key_file<small>(path);
     const auto refused = [](const std::filesystem::path& place) {
         const std::string loading =
-            refusal<tensafe::error>([&] { static_cast<void>(io::load_key_file<small>(place)); });
-        CHECK(refusal<tensafe::error>([&] { io::rotate_key_file(place); }) != "nothing was thrown");
+            refusal<tensafe::error>([&] { static_cast<void>(keystore::load_key_file<small>(place)); });
+        CHECK(refusal<tensafe::error>([&] { keystore::rotate_key_file(place); }) != "nothing was thrown");
         return loading;
     };
     const auto link = folder.path() / "link";
@@ -250,55 +255,57 @@ TEST_CASE("links, folders, pipes, missing and longer files are no key files") {
     const auto empty = folder.put("empty", "");
     set_mode(empty, 0600);
     CHECK(refused(empty).find("is no key file: got 0 bytes") != std::string::npos);
-    CHECK(io::read_key_info(path).generation == 1);
+    CHECK(keystore::read_key_info(path).generation == 1);
 }
 
 TEST_CASE("a key with a second name is read but not replaced: the old key would stay under the other") {
     const temporary_directory folder;
     const auto path = folder.path() / "key";
-    io::create_key_file<small>(path);
+    keystore::create_key_file<small>(path);
     std::filesystem::create_hard_link(path, folder.path() / "copy");
-    CHECK_NOTHROW(io::load_key_file<small>(path));
-    const std::string message = refusal<tensafe::io_error>([&] { io::rotate_key_file(path); });
+    CHECK_NOTHROW(keystore::load_key_file<small>(path));
+    const std::string message = refusal<tensafe::io_error>([&] { keystore::rotate_key_file(path); });
     CHECK(message.find("with 2 names (hard links)") != std::string::npos);
     CHECK(message.find("key.partial-XXXXXX\")") != std::string::npos);
-    CHECK_THROWS_AS(io::change_passphrase(path, {}, io::passphrase("x"), cheap), tensafe::io_error);
+    CHECK_THROWS_AS(keystore::change_passphrase(path, {}, keystore::passphrase("x"), cheap),
+                    tensafe::io_error);
     std::filesystem::remove(folder.path() / "copy");
-    CHECK(io::rotate_key_file(path).generation == 2);
+    CHECK(keystore::rotate_key_file(path).generation == 2);
 }
 
 TEST_CASE("a key that somebody else is replacing is left alone") {
     const temporary_directory folder;
     const auto path = folder.path() / "key";
-    io::create_key_file<small>(path);
+    keystore::create_key_file<small>(path);
     const std::string before = text_of(path);
     {
-        const io::detail::key_file_lock busy(path);
+        const keystore::detail::key_file_lock busy(path);
         CHECK(refusal<tensafe::io_error>([&] {
-                  io::rotate_key_file(path);
+                  keystore::rotate_key_file(path);
               }).find("is being replaced by somebody else") != std::string::npos);
-        CHECK_THROWS_AS(io::change_passphrase(path, {}, io::passphrase("x"), cheap), tensafe::io_error);
-        CHECK_NOTHROW(io::load_key_file<small>(path));
+        CHECK_THROWS_AS(keystore::change_passphrase(path, {}, keystore::passphrase("x"), cheap),
+                        tensafe::io_error);
+        CHECK_NOTHROW(keystore::load_key_file<small>(path));
     }
     CHECK(text_of(path) == before);
     // One that waited at the door finds another file there than it opened.
     {
-        io::detail::key_file_lock late(path);
+        keystore::detail::key_file_lock late(path);
         std::filesystem::rename(path, folder.path() / "away");
         CHECK_THROWS_AS(late.replace(std::vector<std::byte>(176)), tensafe::io_error);
-        io::create_key_file<small>(path);
+        keystore::create_key_file<small>(path);
         CHECK(refusal<tensafe::io_error>([&] {
                   late.replace(std::vector<std::byte>(176));
               }).find("was replaced by somebody else meanwhile") != std::string::npos);
     }
     CHECK(entries(folder.path()) == 2);
-    CHECK(io::rotate_key_file(path).generation == 2);
+    CHECK(keystore::rotate_key_file(path).generation == 2);
 }
 
 TEST_CASE("of many that rotate at once each makes a generation of its own or gets an error") {
     const temporary_directory folder;
     const auto path = folder.path() / "key";
-    io::create_key_file<small>(path);
+    keystore::create_key_file<small>(path);
     std::vector<std::vector<std::uint64_t>> generations(4);
     {
         std::vector<std::jthread> threads;
@@ -306,7 +313,7 @@ TEST_CASE("of many that rotate at once each makes a generation of its own or get
             threads.emplace_back([&] {
                 for (int i = 0; i < 8; ++i) {
                     try {
-                        mine.push_back(io::rotate_key_file(path).generation);
+                        mine.push_back(keystore::rotate_key_file(path).generation);
                     } catch (const tensafe::io_error&) {
                         continue;
                     }
@@ -322,7 +329,7 @@ TEST_CASE("of many that rotate at once each makes a generation of its own or get
     REQUIRE_FALSE(all.empty());
     CHECK(all.front() == 2);
     CHECK(std::adjacent_find(all.begin(), all.end()) == all.end());
-    CHECK(io::load_key_file<small>(path).info.generation == all.back());
+    CHECK(keystore::load_key_file<small>(path).info.generation == all.back());
     CHECK(all.back() == all.size() + 1);
     CHECK(entries(folder.path()) == 1);
 }
@@ -330,12 +337,12 @@ TEST_CASE("of many that rotate at once each makes a generation of its own or get
 TEST_CASE("whoever reads a key while it is rotated gets the old one or the other, whole") {
     const temporary_directory folder;
     const auto path = folder.path() / "key";
-    io::create_key_file<small>(path);
+    keystore::create_key_file<small>(path);
     std::atomic<bool> done = false;
     std::jthread rotating([&] {
         try {
             for (int i = 0; i < 60; ++i) {
-                io::rotate_key_file(path);
+                keystore::rotate_key_file(path);
             }
         } catch (const tensafe::error&) {
             // Seen below by the generation.
@@ -347,7 +354,7 @@ TEST_CASE("whoever reads a key while it is rotated gets the old one or the other
     bool rising = true;
     do {
         try {
-            const std::uint64_t generation = io::read_key_info(path).generation;
+            const std::uint64_t generation = keystore::read_key_info(path).generation;
             rising = rising && generation >= last;
             last = generation;
         } catch (const tensafe::error& error) {
@@ -357,29 +364,29 @@ TEST_CASE("whoever reads a key while it is rotated gets the old one or the other
     rotating.join();
     CHECK(failure.empty());
     CHECK(rising);
-    CHECK(io::read_key_info(path).generation == 61);
+    CHECK(keystore::read_key_info(path).generation == 61);
 }
 
 TEST_CASE("what a crash left beside a key is in nobody's way and goes with the next replacement") {
     const temporary_directory folder;
     const auto path = folder.path() / "key";
-    io::create_key_file<small>(path);
+    keystore::create_key_file<small>(path);
     folder.put("key.partial", "half a k");
-    CHECK_NOTHROW(io::load_key_file<small>(path));
-    CHECK(io::rotate_key_file(path).generation == 2);
+    CHECK_NOTHROW(keystore::load_key_file<small>(path));
+    CHECK(keystore::rotate_key_file(path).generation == 2);
     CHECK(entries(folder.path()) == 1);
 
     // A link that somebody planted there is not written through.
     const auto victim = folder.put("victim", "untouched");
     std::filesystem::create_symlink(victim, folder.path() / "key.partial");
-    CHECK(io::rotate_key_file(path).generation == 3);
+    CHECK(keystore::rotate_key_file(path).generation == 3);
     CHECK(text_of(victim) == "untouched");
 }
 
 TEST_CASE("a key whose replacement cannot be written stays as it was") {
     const temporary_directory folder;
     const auto path = folder.path() / "key";
-    io::create_key_file<small>(path);
+    keystore::create_key_file<small>(path);
     const std::string before = text_of(path);
     rlimit old{};
     REQUIRE(::getrlimit(RLIMIT_FSIZE, &old) == 0);
@@ -387,9 +394,9 @@ TEST_CASE("a key whose replacement cannot be written stays as it was") {
     full.rlim_cur = 100;
     const auto handler = std::signal(SIGXFSZ, SIG_IGN);
     REQUIRE(::setrlimit(RLIMIT_FSIZE, &full) == 0);
-    const std::string rotating = refusal<tensafe::io_error>([&] { io::rotate_key_file(path); });
+    const std::string rotating = refusal<tensafe::io_error>([&] { keystore::rotate_key_file(path); });
     const std::string creating =
-        refusal<tensafe::io_error>([&] { io::create_key_file<small>(folder.path() / "new"); });
+        refusal<tensafe::io_error>([&] { keystore::create_key_file<small>(folder.path() / "new"); });
     REQUIRE(::setrlimit(RLIMIT_FSIZE, &old) == 0);
     std::signal(SIGXFSZ, handler);
     CHECK(rotating.find("cannot replace: File too large") != rotating.npos);
@@ -401,7 +408,7 @@ TEST_CASE("a key whose replacement cannot be written stays as it was") {
 TEST_CASE("a process that is killed while it rotates leaves a whole key") {
     const temporary_directory folder;
     const auto path = folder.path() / "key";
-    io::create_key_file<small>(path);
+    keystore::create_key_file<small>(path);
     std::uint64_t least = 1;
     for (std::size_t round = 0; round < 8; ++round) {
         int told[2];
@@ -411,7 +418,7 @@ TEST_CASE("a process that is killed while it rotates leaves a whole key") {
         if (child == 0) {
             try {
                 for (;;) {
-                    io::rotate_key_file(path);
+                    keystore::rotate_key_file(path);
                     if (::write(told[1], "r", 1) != 1) {
                         ::_exit(1);
                     }
@@ -431,10 +438,10 @@ TEST_CASE("a process that is killed while it rotates leaves a whole key") {
         REQUIRE(::waitpid(child, &status, 0) == child);
         CHECK(WIFSIGNALED(status));
         ::close(told[0]);
-        const std::uint64_t generation = io::load_key_file<small>(path).info.generation;
+        const std::uint64_t generation = keystore::load_key_file<small>(path).info.generation;
         CHECK(generation >= least);
         least = generation;
     }
-    CHECK(io::rotate_key_file(path).generation == least + 1);
+    CHECK(keystore::rotate_key_file(path).generation == least + 1);
     CHECK(entries(folder.path()) == 1);
 }

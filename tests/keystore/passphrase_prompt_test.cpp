@@ -14,19 +14,19 @@
 
 #include "../refusal.hpp"
 
-namespace io = tensafe::io;
+namespace keystore = tensafe::keystore;
 using tests::refusal;
 
 namespace {
 
 /// A terminal of our own: `keyboard` is what a person has, `line` what a program opens.
 struct pseudo_terminal {
-    io::detail::owned_descriptor keyboard{::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)};
-    io::detail::owned_descriptor line{-1};
+    keystore::detail::owned_descriptor keyboard{::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)};
+    keystore::detail::owned_descriptor line{-1};
 
     pseudo_terminal() {
         if (keyboard.get() >= 0 && ::grantpt(keyboard.get()) == 0 && ::unlockpt(keyboard.get()) == 0) {
-            line = io::detail::owned_descriptor(
+            line = keystore::detail::owned_descriptor(
                 ::open(::ptsname(keyboard.get()), O_RDWR | O_NOCTTY | O_CLOEXEC));
         }
     }
@@ -55,7 +55,7 @@ struct pseudo_terminal {
 /// Types `keys` when the question stands there.  Returns what was taken for the passphrase.
 std::string typed(const pseudo_terminal& terminal, const std::string& keys) {
     auto answer = std::async(std::launch::async,
-                             [&] { return io::detail::ask_on(terminal.line.get(), "Passphrase: "); });
+                             [&] { return keystore::detail::ask_on(terminal.line.get(), "Passphrase: "); });
     CHECK(terminal.shown_until("Passphrase: ") == "Passphrase: ");
     CHECK((terminal.modes() & static_cast<tcflag_t>(ECHO | ISIG | ICANON)) == 0);
     CHECK(::write(terminal.keyboard.get(), keys.data(), keys.size()) == static_cast<ssize_t>(keys.size()));
@@ -102,13 +102,15 @@ TEST_CASE("Ctrl-C, Ctrl-D, an empty and an endless answer give no passphrase and
               }).find("passphrase: got a control character") == 0);
     }
     CHECK_THROWS_AS(typed(terminal, "\n"), tensafe::parameter_error);
-    CHECK(typed(terminal, std::string(io::passphrase::longest, 'x') + '\n').size() ==
-          io::passphrase::longest);
-    CHECK_THROWS_AS(typed(terminal, std::string(io::passphrase::longest + 1, 'x')), tensafe::parameter_error);
+    CHECK(typed(terminal, std::string(keystore::passphrase::longest, 'x') + '\n').size() ==
+          keystore::passphrase::longest);
+    CHECK_THROWS_AS(typed(terminal, std::string(keystore::passphrase::longest + 1, 'x')),
+                    tensafe::parameter_error);
     CHECK(terminal.modes() == before);
 }
 
 TEST_CASE("what is no terminal is not asked") {
-    const io::detail::owned_descriptor file(::open("/dev/null", O_RDWR | O_CLOEXEC));
-    CHECK_THROWS_AS(static_cast<void>(io::detail::ask_on(file.get(), "Passphrase: ")), tensafe::io_error);
+    const keystore::detail::owned_descriptor file(::open("/dev/null", O_RDWR | O_CLOEXEC));
+    CHECK_THROWS_AS(static_cast<void>(keystore::detail::ask_on(file.get(), "Passphrase: ")),
+                    tensafe::io_error);
 }

@@ -9,7 +9,7 @@
 #include "../io/file_builder.hpp"
 #include "../refusal.hpp"
 
-namespace io = tensafe::io;
+namespace keystore = tensafe::keystore;
 using tensafe::test::temporary_directory;
 using tensafe::test::to_bytes;
 using tests::refusal;
@@ -19,27 +19,27 @@ namespace {
 /// What a passphrase file with this text says.
 std::string read(const std::string& text) {
     const temporary_directory folder;
-    io::create_private_file(folder.path() / "phrase", to_bytes(text));
-    return std::string(io::passphrase::read(folder.path() / "phrase").text());
+    keystore::create_private_file(folder.path() / "phrase", to_bytes(text));
+    return std::string(keystore::passphrase::read(folder.path() / "phrase").text());
 }
 
 }  // namespace
 
 TEST_CASE("a passphrase keeps its bytes, and one that was moved from is none") {
-    CHECK(io::passphrase().empty());
-    io::passphrase phrase(std::string_view("with a \0 in it", 14));
+    CHECK(keystore::passphrase().empty());
+    keystore::passphrase phrase(std::string_view("with a \0 in it", 14));
     CHECK_FALSE(phrase.empty());
     CHECK(phrase.text() == std::string_view("with a \0 in it", 14));
-    const io::passphrase taken = std::move(phrase);
+    const keystore::passphrase taken = std::move(phrase);
     CHECK(taken.text().size() == 14);
     CHECK(phrase.empty());  // NOLINT: this is what is tested
 }
 
 TEST_CASE("an empty text and one beyond 1024 bytes are no passphrases") {
-    CHECK(refusal<tensafe::parameter_error>([] { io::passphrase{std::string_view()}; }) ==
+    CHECK(refusal<tensafe::parameter_error>([] { keystore::passphrase{std::string_view()}; }) ==
           "passphrase: got 0 bytes, expected 1 to 1024");
-    CHECK_NOTHROW(io::passphrase(std::string(1024, 'x')));
-    CHECK_THROWS_AS(io::passphrase(std::string(1025, 'x')), tensafe::parameter_error);
+    CHECK_NOTHROW(keystore::passphrase(std::string(1024, 'x')));
+    CHECK_THROWS_AS(keystore::passphrase(std::string(1025, 'x')), tensafe::parameter_error);
 }
 
 TEST_CASE("a passphrase file is one line, and its end belongs to nobody") {
@@ -63,7 +63,7 @@ TEST_CASE("a passphrase file that others may read is refused, and its text is in
     const auto path = folder.put("phrase", "open sesame\n");
     std::filesystem::permissions(path, std::filesystem::perms(0644));
     const std::string message =
-        refusal<tensafe::io_error>([&] { static_cast<void>(io::passphrase::read(path)); });
+        refusal<tensafe::io_error>([&] { static_cast<void>(keystore::passphrase::read(path)); });
     CHECK(message.find("others than its owner have access") != message.npos);
     const std::string lines = refusal<tensafe::format_error>([] { read("open\nsesame\n"); });
     CHECK(lines.find("expected one line of 1 to 1024 bytes") != lines.npos);

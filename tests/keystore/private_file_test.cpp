@@ -22,13 +22,14 @@
 #include "../io/file_builder.hpp"
 
 namespace io = tensafe::io;
+namespace keystore = tensafe::keystore;
 using tensafe::test::temporary_directory;
 using tensafe::test::to_bytes;
 
 namespace {
 
 std::string text_of(const std::filesystem::path& path, std::size_t largest = 1000) {
-    const auto bytes = io::read_private_file(path, largest);
+    const auto bytes = keystore::read_private_file(path, largest);
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
@@ -41,7 +42,7 @@ std::ptrdiff_t entries(const std::filesystem::path& directory) {
 TEST_CASE("a private file comes back as it was written, and only its owner may touch it") {
     const temporary_directory folder;
     const auto path = folder.path() / "key";
-    io::create_private_file(path, to_bytes("a secret"));
+    keystore::create_private_file(path, to_bytes("a secret"));
     CHECK(text_of(path) == "a secret");
     struct stat status {};
     REQUIRE(::stat(path.c_str(), &status) == 0);
@@ -49,7 +50,7 @@ TEST_CASE("a private file comes back as it was written, and only its owner may t
     CHECK(status.st_nlink == 1);
     CHECK(entries(folder.path()) == 1);
 
-    io::create_private_file(folder.path() / "empty", {});
+    keystore::create_private_file(folder.path() / "empty", {});
     CHECK(text_of(folder.path() / "empty").empty());
 }
 
@@ -61,11 +62,11 @@ TEST_CASE("a private file moves to its name, so that whoever is killed meanwhile
         MESSAGE("skipped: this file system does not rename without replacing");
         return;
     }
-    const io::detail::owned_descriptor events(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+    const keystore::detail::owned_descriptor events(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
     REQUIRE(events.get() >= 0);
     REQUIRE(::inotify_add_watch(events.get(), folder.path().c_str(), IN_CREATE | IN_MOVED_TO | IN_DELETE) >=
             0);
-    io::create_private_file(folder.path() / "key", to_bytes("a secret"));
+    keystore::create_private_file(folder.path() / "key", to_bytes("a secret"));
     alignas(inotify_event) std::array<char, 4096> buffer{};
     const ssize_t size = ::read(events.get(), buffer.data(), buffer.size());
     REQUIRE(size > 0);
@@ -83,9 +84,9 @@ TEST_CASE("where files cannot be moved so, hard links give them a name that noth
     const temporary_directory folder;
     const auto from = folder.put("from", "a secret");
     const auto taken = folder.put("taken", "another");
-    CHECK(io::detail::link_to_free_name(from, taken) == EEXIST);
+    CHECK(keystore::detail::link_to_free_name(from, taken) == EEXIST);
     CHECK(entries(folder.path()) == 2);
-    CHECK(io::detail::link_to_free_name(from, folder.path() / "key") == 0);
+    CHECK(keystore::detail::link_to_free_name(from, folder.path() / "key") == 0);
     CHECK(entries(folder.path()) == 2);
     CHECK(std::filesystem::hard_link_count(folder.path() / "key") == 1);
 }
@@ -93,7 +94,7 @@ TEST_CASE("where files cannot be moved so, hard links give them a name that noth
 TEST_CASE("a private file has mode 0600 whatever the process takes away from new files") {
     const temporary_directory folder;
     const mode_t before = ::umask(0277);
-    CHECK_NOTHROW(io::create_private_file(folder.path() / "key", to_bytes("a secret")));
+    CHECK_NOTHROW(keystore::create_private_file(folder.path() / "key", to_bytes("a secret")));
     ::umask(before);
     struct stat status {};
     REQUIRE(::stat((folder.path() / "key").c_str(), &status) == 0);
@@ -103,16 +104,16 @@ TEST_CASE("a private file has mode 0600 whatever the process takes away from new
 TEST_CASE("a private file is never written over, whatever stands there") {
     const temporary_directory folder;
     const auto path = folder.put("key", "the old key");
-    CHECK_THROWS_AS(io::create_private_file(path, to_bytes("another")), tensafe::io_error);
+    CHECK_THROWS_AS(keystore::create_private_file(path, to_bytes("another")), tensafe::io_error);
     std::filesystem::permissions(path, std::filesystem::perms::owner_read);
     CHECK(text_of(path) == "the old key");
 
     const auto link = folder.path() / "link";
     std::filesystem::create_symlink(folder.path() / "nowhere", link);
-    CHECK_THROWS_AS(io::create_private_file(link, to_bytes("another")), tensafe::io_error);
+    CHECK_THROWS_AS(keystore::create_private_file(link, to_bytes("another")), tensafe::io_error);
     CHECK_FALSE(std::filesystem::exists(folder.path() / "nowhere"));
-    CHECK_THROWS_AS(io::create_private_file(folder.path(), to_bytes("another")), tensafe::io_error);
-    CHECK_THROWS_AS(io::create_private_file(folder.path() / "missing" / "key", {}), tensafe::io_error);
+    CHECK_THROWS_AS(keystore::create_private_file(folder.path(), to_bytes("another")), tensafe::io_error);
+    CHECK_THROWS_AS(keystore::create_private_file(folder.path() / "missing" / "key", {}), tensafe::io_error);
     CHECK(entries(folder.path()) == 2);  // no temporary file stays
 }
 
@@ -122,7 +123,7 @@ TEST_CASE("what writers of the same process number left does not keep a private 
         folder.put("key.partial-" + std::to_string(::getpid()) + "-" + std::to_string(i), "left");
     }
     const auto path = folder.path() / "key";
-    io::create_private_file(path, to_bytes("a secret"));
+    keystore::create_private_file(path, to_bytes("a secret"));
     CHECK(text_of(path) == "a secret");
     CHECK(entries(folder.path()) == 101);
 }
@@ -131,7 +132,7 @@ TEST_CASE("a private file is created in the working folder too, by its name alon
     const temporary_directory folder;
     const auto before = std::filesystem::current_path();
     std::filesystem::current_path(folder.path());
-    CHECK_NOTHROW(io::create_private_file("key", to_bytes("a secret")));
+    CHECK_NOTHROW(keystore::create_private_file("key", to_bytes("a secret")));
     std::filesystem::current_path(before);
     CHECK(text_of(folder.path() / "key") == "a secret");
 }
@@ -139,7 +140,7 @@ TEST_CASE("a private file is created in the working folder too, by its name alon
 TEST_CASE("a secret that another user owns is not read, one of this user is") {
     const temporary_directory folder;
     const auto path = folder.path() / "key";
-    io::create_private_file(path, to_bytes("a secret"));
+    keystore::create_private_file(path, to_bytes("a secret"));
     CHECK(text_of(path) == "a secret");
     if (::geteuid() != 0) {
         return;  // only root can give a file away
@@ -167,7 +168,7 @@ TEST_CASE("of several that create the same private file one succeeds") {
         for (std::size_t i = 0; i < succeeded.size(); ++i) {
             threads.emplace_back([&, i] {
                 try {
-                    io::create_private_file(path, to_bytes(std::to_string(i)));
+                    keystore::create_private_file(path, to_bytes(std::to_string(i)));
                     succeeded[i] = 1;
                 } catch (const tensafe::io_error&) {
                     succeeded[i] = 0;
@@ -212,7 +213,7 @@ TEST_CASE("a secret that is missing, no regular file or too long is refused") {
     REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
     CHECK_THROWS_AS(text_of(pipe), tensafe::io_error);
     const auto path = folder.path() / "key";
-    io::create_private_file(path, to_bytes("12345"));
+    keystore::create_private_file(path, to_bytes("12345"));
     CHECK(text_of(path, 5) == "12345");
     CHECK_THROWS_AS(text_of(path, 4), tensafe::format_error);
 }

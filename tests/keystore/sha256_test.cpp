@@ -13,8 +13,8 @@
 #include <type_traits>
 #include <utility>
 
-using tensafe::io::hex;
-using tensafe::io::sha256;
+using tensafe::keystore::hex;
+using tensafe::keystore::sha256;
 
 static_assert(std::is_move_constructible_v<sha256> && !std::is_copy_constructible_v<sha256>);
 

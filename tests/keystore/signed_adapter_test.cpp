@@ -25,6 +25,7 @@
 #include "../io/file_builder.hpp"
 
 namespace io = tensafe::io;
+namespace keystore = tensafe::keystore;
 using tensafe::test::temporary_directory;
 using tensafe::test::to_bytes;
 
@@ -35,8 +36,9 @@ const std::string weights_file = "adapter_model.safetensors";
 const std::string signature_file = "adapter_signature.json";
 const std::string config_text = R"({"peft_type": "LORA", "r": 2, "lora_alpha": 4})";
 
-io::signing_key key_number(int i) {
-    return io::signing_key::from_secret(io::from_hex<32>(std::string(62, '0') + "0" + std::to_string(i)));
+keystore::signing_key key_number(int i) {
+    return keystore::signing_key::from_secret(
+        keystore::from_hex<32>(std::string(62, '0') + "0" + std::to_string(i)));
 }
 
 std::string text_of(const std::filesystem::path& path) {
@@ -59,15 +61,15 @@ float first_value(const tensafe::lora::adapter& adapter) {
     return adapter.site("q").a.values[0];
 }
 
-io::signature_policy trusting(int i) {
+keystore::signature_policy trusting(int i) {
     return {.trusted = {key_number(i).verifying()}};
 }
 
 /// What the loader says about a package that it must refuse with this type of error.
 template <class Error>
-std::string refusal(const std::filesystem::path& directory, const io::signature_policy& policy) {
+std::string refusal(const std::filesystem::path& directory, const keystore::signature_policy& policy) {
     try {
-        static_cast<void>(io::load_adapter(directory, policy));
+        static_cast<void>(keystore::load_adapter(directory, policy));
     } catch (const Error& error) {
         return error.what();
     } catch (const std::exception& error) {
@@ -87,18 +89,20 @@ void check_says(const std::string& message, const std::string& piece) {
 TEST_CASE("a package that a trusted key signed is loaded, with who answers for it") {
     const temporary_directory folder;
     put_adapter(folder, 1);
-    io::sign_adapter(folder.path(), key_number(1), "legal", 7);
-    const io::loaded_adapter loaded = io::load_adapter(folder.path(), trusting(1));
+    keystore::sign_adapter(folder.path(), key_number(1), "legal", 7);
+    const keystore::loaded_adapter loaded = keystore::load_adapter(folder.path(), trusting(1));
     CHECK(first_value(loaded.adapter) == 1);
     CHECK(loaded.adapter.site("q").scale == 2);
     CHECK(loaded.provenance.signer == key_number(1).verifying());
     CHECK(loaded.provenance.trusted);
     CHECK(loaded.provenance.name == "legal");
     CHECK(loaded.provenance.revision == 7);
-    CHECK(loaded.provenance.content ==
-          io::package_digest::of(to_bytes(config_text), to_bytes(text_of(folder.path() / weights_file))));
+    CHECK(
+        loaded.provenance.content ==
+        keystore::package_digest::of(to_bytes(config_text), to_bytes(text_of(folder.path() / weights_file))));
     // One of several trusted keys is enough.
-    CHECK(io::load_adapter(folder.path(), {.trusted = {key_number(2).verifying(), key_number(1).verifying()}})
+    CHECK(keystore::load_adapter(folder.path(),
+                                 {.trusted = {key_number(2).verifying(), key_number(1).verifying()}})
               .provenance.trusted);
 }
 
@@ -106,9 +110,9 @@ TEST_CASE("a policy that trusts nobody loads nothing and says what to do") {
     const temporary_directory folder;
     put_adapter(folder, 1);
     check_says(refusal<tensafe::signature_error>(folder.path(), {}), "is not signed");
-    check_says(refusal<tensafe::signature_error>(folder.path(), {}), "io::sign_adapter");
+    check_says(refusal<tensafe::signature_error>(folder.path(), {}), "keystore::sign_adapter");
     check_says(refusal<tensafe::signature_error>(folder.path(), {}), "allow_unsigned");
-    io::sign_adapter(folder.path(), key_number(1));
+    keystore::sign_adapter(folder.path(), key_number(1));
     const std::string message = refusal<tensafe::signature_error>(folder.path(), {});
     check_says(message, "the policy trusts no key");
     check_says(message, key_number(1).verifying().hex());
@@ -117,7 +121,7 @@ TEST_CASE("a policy that trusts nobody loads nothing and says what to do") {
 TEST_CASE("a package that another key signed is refused by the key's name") {
     const temporary_directory folder;
     put_adapter(folder, 1);
-    io::sign_adapter(folder.path(), key_number(1));
+    keystore::sign_adapter(folder.path(), key_number(1));
     const std::string message = refusal<tensafe::signature_error>(folder.path(), trusting(2));
     check_says(message, key_number(1).verifying().hex());
     check_says(message, "not among the 1 that the policy trusts");
@@ -132,7 +136,7 @@ TEST_CASE("a package that another key signed is refused by the key's name") {
 TEST_CASE("no bit of a signed package can change") {
     const temporary_directory folder;
     put_adapter(folder, 1);
-    io::sign_adapter(folder.path(), key_number(1), "legal", 7);
+    keystore::sign_adapter(folder.path(), key_number(1), "legal", 7);
     std::mt19937 generator(1);
     for (const std::string& name : {config_file, weights_file}) {
         const std::string good = text_of(folder.path() / name);
@@ -151,7 +155,7 @@ TEST_CASE("no bit of a signed package can change") {
         }
         folder.put(name, good);
     }
-    CHECK(io::load_adapter(folder.path(), trusting(1)).provenance.trusted);
+    CHECK(keystore::load_adapter(folder.path(), trusting(1)).provenance.trusted);
 
     // The signature's own file.
     const std::string good = text_of(folder.path() / signature_file);
@@ -161,7 +165,7 @@ TEST_CASE("no bit of a signed package can change") {
         folder.put(signature_file, bad);
         CAPTURE(bad);
         try {
-            static_cast<void>(io::load_adapter(folder.path(), trusting(1)));
+            static_cast<void>(keystore::load_adapter(folder.path(), trusting(1)));
             FAIL_CHECK("was loaded");
         } catch (const tensafe::error& error) {
             CHECK(std::string(error.what()).size() < 1000);
@@ -174,15 +178,15 @@ TEST_CASE("the signature of one package does not carry another") {
     const temporary_directory two;
     put_adapter(one, 1);
     put_adapter(two, 1.5);
-    io::sign_adapter(one.path(), key_number(1), "legal", 7);
-    io::sign_adapter(two.path(), key_number(1), "legal", 8);
+    keystore::sign_adapter(one.path(), key_number(1), "legal", 7);
+    keystore::sign_adapter(two.path(), key_number(1), "legal", 8);
     const std::string of_one = text_of(one.path() / signature_file);
     two.put(signature_file, of_one);
     check_says(refusal<tensafe::signature_error>(two.path(), trusting(1)), "does not fit");
     // Its weights alone, and its weights and signature with a configuration that was not signed with them.
     std::filesystem::copy_file(one.path() / weights_file, two.path() / weights_file,
                                std::filesystem::copy_options::overwrite_existing);
-    CHECK(first_value(io::load_adapter(two.path(), trusting(1)).adapter) == 1);
+    CHECK(first_value(keystore::load_adapter(two.path(), trusting(1)).adapter) == 1);
     two.put(config_file, R"({"peft_type": "LORA", "r": 2, "lora_alpha": 8})");
     check_says(refusal<tensafe::signature_error>(two.path(), trusting(1)), "does not fit");
     // The two files of a package in each other's place.
@@ -195,8 +199,8 @@ TEST_CASE("the signature of one package does not carry another") {
 TEST_CASE("what the files become after they were read changes nothing") {
     const temporary_directory folder;
     put_adapter(folder, 1);
-    io::detail::package_bytes bytes(folder.path(), 1'000'000);
-    const io::package_digest before = bytes.digest();
+    keystore::detail::package_bytes bytes(folder.path(), 1'000'000);
+    const keystore::package_digest before = bytes.digest();
     put_adapter(folder, 1.5);
     folder.put(config_file, "{}");
     CHECK(bytes.digest() == before);
@@ -208,12 +212,12 @@ TEST_CASE("what the files become after they were read changes nothing") {
 TEST_CASE("unsigned packages are loaded when that is spelled out, and only then") {
     const temporary_directory folder;
     put_adapter(folder, 1);
-    const io::signature_policy anything = {.allow_unsigned = true};
-    const io::loaded_adapter loaded = io::load_adapter(folder.path(), anything);
+    const keystore::signature_policy anything = {.allow_unsigned = true};
+    const keystore::loaded_adapter loaded = keystore::load_adapter(folder.path(), anything);
     CHECK(first_value(loaded.adapter) == 1);
     CHECK(loaded.provenance.signer == std::nullopt);
     CHECK_FALSE(loaded.provenance.trusted);
-    CHECK(loaded.provenance.content.config == io::sha256::of(to_bytes(config_text)));
+    CHECK(loaded.provenance.content.config == keystore::sha256::of(to_bytes(config_text)));
     check_says(refusal<tensafe::signature_error>(folder.path(), trusting(1)), "is not signed");
 
     // What the policy asks for cannot be known without a signature.
@@ -227,13 +231,14 @@ TEST_CASE("unsigned packages are loaded when that is spelled out, and only then"
 TEST_CASE("a signature that is there and wrong is an error also where none is needed") {
     const temporary_directory folder;
     put_adapter(folder, 1);
-    io::sign_adapter(folder.path(), key_number(1), "legal", 7);
-    const io::signature_policy anything = {.allow_unsigned = true};
-    const io::adapter_provenance signed_by_somebody = io::load_adapter(folder.path(), anything).provenance;
+    keystore::sign_adapter(folder.path(), key_number(1), "legal", 7);
+    const keystore::signature_policy anything = {.allow_unsigned = true};
+    const keystore::adapter_provenance signed_by_somebody =
+        keystore::load_adapter(folder.path(), anything).provenance;
     CHECK(signed_by_somebody.signer == key_number(1).verifying());
     CHECK_FALSE(signed_by_somebody.trusted);
     CHECK(signed_by_somebody.revision == 7);
-    const io::signature_policy both = {.trusted = {key_number(2).verifying()}, .allow_unsigned = true};
+    const keystore::signature_policy both = {.trusted = {key_number(2).verifying()}, .allow_unsigned = true};
     check_says(refusal<tensafe::signature_error>(folder.path(), both), "not among");
 
     put_adapter(folder, 1.5);
@@ -253,11 +258,11 @@ TEST_CASE("a signature that is there and wrong is an error also where none is ne
 TEST_CASE("an old revision and another name are refused") {
     const temporary_directory folder;
     put_adapter(folder, 1);
-    io::sign_adapter(folder.path(), key_number(1), "legal", 7);
-    io::signature_policy policy = trusting(1);
+    keystore::sign_adapter(folder.path(), key_number(1), "legal", 7);
+    keystore::signature_policy policy = trusting(1);
     policy.oldest_revision = 7;
     policy.name = "legal";
-    CHECK(io::load_adapter(folder.path(), policy).provenance.revision == 7);
+    CHECK(keystore::load_adapter(folder.path(), policy).provenance.revision == 7);
     policy.oldest_revision = 8;
     check_says(refusal<tensafe::signature_error>(folder.path(), policy),
                "is revision 7, expected at least 8");
@@ -275,10 +280,10 @@ TEST_CASE("files that are missing or too long are refused before they are read")
     const std::filesystem::path missing = folder.path() / "missing";
     check_says(refusal<tensafe::io_error>(missing, {.allow_unsigned = true}), "is not a directory");
     put_adapter(folder, 1);
-    io::sign_adapter(folder.path(), key_number(1));
-    io::signature_policy policy = trusting(1);
+    keystore::sign_adapter(folder.path(), key_number(1));
+    keystore::signature_policy policy = trusting(1);
     policy.largest_weights = std::filesystem::file_size(folder.path() / weights_file);
-    CHECK(io::load_adapter(folder.path(), policy).provenance.trusted);
+    CHECK(keystore::load_adapter(folder.path(), policy).provenance.trusted);
     --policy.largest_weights;
     check_says(refusal<tensafe::format_error>(folder.path(), policy), "expected at most");
     folder.put(config_file, std::string(1'000'001, ' '));
@@ -290,7 +295,7 @@ TEST_CASE("files that are missing or too long are refused before they are read")
     folder.put(signature_file, good + std::string(10'001 - good.size(), ' '));
     check_says(refusal<tensafe::format_error>(folder.path(), trusting(1)), "expected at most 10000");
     folder.put(signature_file, good + std::string(10'000 - good.size(), ' '));
-    CHECK(io::load_adapter(folder.path(), trusting(1)).provenance.trusted);
+    CHECK(keystore::load_adapter(folder.path(), trusting(1)).provenance.trusted);
     std::filesystem::remove(folder.path() / weights_file);
     check_says(refusal<tensafe::io_error>(folder.path(), trusting(1)), weights_file);
 }
@@ -299,37 +304,39 @@ TEST_CASE("links count by what they lead to") {
     const temporary_directory folder;
     const temporary_directory elsewhere;
     put_adapter(elsewhere, 1);
-    io::sign_adapter(elsewhere.path(), key_number(1));
+    keystore::sign_adapter(elsewhere.path(), key_number(1));
     for (const std::string& name : {config_file, weights_file, signature_file}) {
         std::filesystem::create_symlink(elsewhere.path() / name, folder.path() / name);
     }
-    CHECK(io::load_adapter(folder.path(), trusting(1)).provenance.trusted);
+    CHECK(keystore::load_adapter(folder.path(), trusting(1)).provenance.trusted);
     put_adapter(elsewhere, 1.5);
     check_says(refusal<tensafe::signature_error>(folder.path(), trusting(1)), "does not fit");
     // Signing replaces a link and leaves alone what it led to.
     const std::string old = text_of(elsewhere.path() / signature_file);
-    io::sign_adapter(folder.path(), key_number(1));
-    CHECK(io::load_adapter(folder.path(), trusting(1)).provenance.trusted);
+    keystore::sign_adapter(folder.path(), key_number(1));
+    CHECK(keystore::load_adapter(folder.path(), trusting(1)).provenance.trusted);
     CHECK(text_of(elsewhere.path() / signature_file) == old);
 }
 
 TEST_CASE("only what can be loaded is signed, and a failure leaves the old signature") {
     const temporary_directory folder;
-    CHECK_THROWS_AS(io::sign_adapter(folder.path(), key_number(1)), tensafe::io_error);
+    CHECK_THROWS_AS(keystore::sign_adapter(folder.path(), key_number(1)), tensafe::io_error);
     put_adapter(folder, 1);
-    io::sign_adapter(folder.path(), key_number(1), "legal", 7);
-    CHECK_THROWS_AS(io::sign_adapter(folder.path(), key_number(1), "le\ngal"), tensafe::parameter_error);
-    CHECK(io::load_adapter(folder.path(), trusting(1)).provenance.revision == 7);
+    keystore::sign_adapter(folder.path(), key_number(1), "legal", 7);
+    CHECK_THROWS_AS(keystore::sign_adapter(folder.path(), key_number(1), "le\ngal"),
+                    tensafe::parameter_error);
+    CHECK(keystore::load_adapter(folder.path(), trusting(1)).provenance.revision == 7);
     const std::string old = text_of(folder.path() / signature_file);
     folder.put(weights_file, "no weights");
-    CHECK_THROWS_AS(io::sign_adapter(folder.path(), key_number(1)), tensafe::format_error);
+    CHECK_THROWS_AS(keystore::sign_adapter(folder.path(), key_number(1)), tensafe::format_error);
     put_adapter(folder, 1);
     folder.put(config_file, R"({"peft_type": "LORA", "r": 2, "lora_alpha": 4, "use_dora": true})");
-    CHECK_THROWS_AS(io::sign_adapter(folder.path(), key_number(1)), tensafe::unsupported_error);
+    CHECK_THROWS_AS(keystore::sign_adapter(folder.path(), key_number(1)), tensafe::unsupported_error);
     CHECK(text_of(folder.path() / signature_file) == old);
     // A package of a hostile signer is verified first and parsed with all checks after that.
-    const io::package_digest content = io::detail::package_bytes(folder.path(), 1'000'000).digest();
-    folder.put(signature_file, io::adapter_signature::make(content, key_number(1)).text());
+    const keystore::package_digest content =
+        keystore::detail::package_bytes(folder.path(), 1'000'000).digest();
+    folder.put(signature_file, keystore::adapter_signature::make(content, key_number(1)).text());
     check_says(refusal<tensafe::unsupported_error>(folder.path(), trusting(1)), "use_dora");
 }
 
@@ -337,20 +344,20 @@ TEST_CASE("weights of any length can be signed if that is asked for") {
     const temporary_directory folder;
     put_adapter(folder, 1);
     const std::size_t bytes = std::filesystem::file_size(folder.path() / weights_file);
-    CHECK_THROWS_AS(io::sign_adapter(folder.path(), key_number(1), "legal", 7, bytes - 1),
+    CHECK_THROWS_AS(keystore::sign_adapter(folder.path(), key_number(1), "legal", 7, bytes - 1),
                     tensafe::format_error);
     CHECK_FALSE(std::filesystem::exists(folder.path() / signature_file));
-    io::sign_adapter(folder.path(), key_number(1), "legal", 7, bytes);
-    CHECK(first_value(io::load_adapter(folder.path(), trusting(1)).adapter) == 1);
+    keystore::sign_adapter(folder.path(), key_number(1), "legal", 7, bytes);
+    CHECK(first_value(keystore::load_adapter(folder.path(), trusting(1)).adapter) == 1);
 }
 
 TEST_CASE("a source loads anew each time, reports where from, and may be refused by the report") {
     const temporary_directory folder;
     put_adapter(folder, 1);
-    io::sign_adapter(folder.path(), key_number(1), "legal", 1);
-    std::vector<io::adapter_provenance> reported;
+    keystore::sign_adapter(folder.path(), key_number(1), "legal", 1);
+    std::vector<keystore::adapter_provenance> reported;
     const auto source =
-        io::adapter_source(folder.path(), trusting(1), [&](const io::adapter_provenance& from) {
+        keystore::adapter_source(folder.path(), trusting(1), [&](const keystore::adapter_provenance& from) {
             reported.push_back(from);
             if (from.revision < reported.front().revision) {
                 throw std::runtime_error("older than what runs");
@@ -361,11 +368,11 @@ TEST_CASE("a source loads anew each time, reports where from, and may be refused
     put_adapter(folder, 1.5);
     CHECK_THROWS_AS(source(), tensafe::signature_error);
     CHECK(reported.size() == 1);
-    io::sign_adapter(folder.path(), key_number(1), "legal", 2);
+    keystore::sign_adapter(folder.path(), key_number(1), "legal", 2);
     CHECK(first_value(source()) == 1.5f);
     REQUIRE(reported.size() == 2);
     CHECK(reported[1].revision == 2);
-    io::sign_adapter(folder.path(), key_number(1), "legal", 0);
+    keystore::sign_adapter(folder.path(), key_number(1), "legal", 0);
     CHECK_THROWS_WITH(source(), "older than what runs");
-    CHECK(first_value(io::adapter_source(folder.path(), trusting(1))()) == 1.5f);
+    CHECK(first_value(keystore::adapter_source(folder.path(), trusting(1))()) == 1.5f);
 }

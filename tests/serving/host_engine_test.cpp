@@ -19,6 +19,7 @@ namespace {
 using namespace tiles_fixture;
 using namespace tensafe::serving;
 using tensafe::exec::host_parallel;
+using tensafe::serving::request;  // not lora::request
 
 /// Group 0: 6 rows of 300 entries; group 1: 3 rows of 500.
 struct two_groups {
@@ -47,10 +48,10 @@ struct two_groups {
 
 template <class Where = host>
 using narrow_engine = host_engine<small, coefficient_tiles<4>, protects_adapter_rows<calibrated<6>>, Where>;
-static_assert(round_trip_engine<narrow_engine<>>);
+static_assert(request_engine<narrow_engine<>>);
 
 /// Which error an item has, as a word.
-std::string error_of(const round_trip& item) {
+std::string error_of(const request& item) {
     if (item.error == nullptr) {
         return "none";
     }
@@ -83,7 +84,7 @@ void check_mixed_batch(Engine& engine, const two_groups& groups) {
         of_item.assign(6, 0.5);
     }
     const auto first3 = [](std::vector<double>& a) { return std::span<double>(a).first(3); };
-    std::vector<round_trip> batch{
+    std::vector<request> batch{
         {0, h0, answers[0], nullptr},         {1, h1, first3(answers[1]), nullptr},
         {0, broken, answers[2], nullptr},     {0, h2, answers[3], nullptr},
         {2, h0, answers[4], nullptr},         {1, h0, first3(answers[5]), nullptr},
@@ -92,7 +93,7 @@ void check_mixed_batch(Engine& engine, const two_groups& groups) {
     for (int repeat = 0; repeat < 2; ++repeat) {
         engine.run(batch);
         std::vector<std::string> errors;
-        for (const round_trip& item : batch) {
+        for (const request& item : batch) {
             errors.push_back(error_of(item));
         }
         CHECK(errors == std::vector<std::string>{"none", "none", "encoding", "none", "parameter", "shape",
@@ -109,8 +110,6 @@ void check_mixed_batch(Engine& engine, const two_groups& groups) {
     CHECK(error_of(batch[2]) == "encoding");
     engine.run({});
 }
-
-}  // namespace
 
 TEST_CASE("a batch over two groups gets A*h each, and what is wrong with one leaves its neighbours alone") {
     two_groups groups;
@@ -138,7 +137,7 @@ TEST_CASE("an answer out of range is tried again with overflow margin only if th
         narrow_engine<> engine(groups.with.key_holder, groups.servers, groups.with.zeros, tries);
         std::vector<double> of_large(6);
         std::vector<double> of_usual(6);
-        std::vector<round_trip> batch{{0, large, of_large, nullptr}, {0, usual, of_usual, nullptr}};
+        std::vector<request> batch{{0, large, of_large, nullptr}, {0, usual, of_usual, nullptr}};
         engine.run(batch);
         CHECK(groups.right(0, usual, of_usual));
         if (tries < 3) {
@@ -159,7 +158,7 @@ TEST_CASE("bare replies need no zeros") {
     host_engine<small, coefficient_tiles<4>, reveals_adapter_rows> engine(key_holder, servers);
     const auto h = random_state(300, 2);
     std::vector<double> answers(5);
-    round_trip one{0, h, answers, nullptr};
+    request one{0, h, answers, nullptr};
     engine.run(std::span(&one, 1));
     CHECK(one.error == nullptr);
     CHECK(largest_difference(answers, product(a, h)) <=
@@ -179,15 +178,15 @@ TEST_CASE("sequences of different lengths all get right answers from an encrypte
     for (std::size_t s = 0; s < sequences; ++s) {
         // A token is a hidden state through group 0, then one through group 1.
         static_cast<void>(pipeline.submit(
-            [&, s, h = std::vector<float>(), step = std::size_t{0}](std::span<const double> answers) mutable {
-                if (step > 0) {
-                    right[s] += groups.right((step - 1) % 2, h, answers);
+            [&, s, h = std::vector<float>(), n = std::size_t{0}](std::span<const double> answers) mutable {
+                if (n > 0) {
+                    right[s] += groups.right((n - 1) % 2, h, answers);
                 }
-                if (step == 2 * (s + 1)) {
-                    return turn::end();
+                if (n == 2 * (s + 1)) {
+                    return step::end();
                 }
-                h = random_state(step % 2 == 0 ? 300 : 500, 1000 + 100 * s + step);
-                return step++ % 2 == 0 ? turn::ask(0, h) : turn::ask_last(1, h);
+                h = random_state(n % 2 == 0 ? 300 : 500, 1000 + 100 * s + n);
+                return n++ % 2 == 0 ? step::ask(0, h) : step::ask_last(1, h);
             }));
     }
     pipeline.close();
@@ -197,7 +196,7 @@ TEST_CASE("sequences of different lengths all get right answers from an encrypte
     const auto report = pipeline.report();
     CHECK(report.finished == sequences);
     CHECK(report.tokens == 15);
-    CHECK(report.round_trips == 30);
+    CHECK(report.requests == 30);
 }
 
 TEST_CASE("an engine without servers, with a null pointer, foreign zeros or too many tries is refused") {
@@ -214,3 +213,5 @@ TEST_CASE("an engine without servers, with a null pointer, foreign zeros or too 
     session other(5);
     CHECK(contains(made(groups.servers, other.zeros, 1), "traced to degree 2^5, expected 2^2"));
 }
+
+}  // namespace

@@ -296,19 +296,19 @@ TEST_CASE("threads record at the same time, and every snapshot holds whole recor
 TEST_CASE("a meter agrees with a map for random records") {
     std::mt19937 generator(8);
     meter m;
-    std::map<std::pair<std::string, std::string>, usage> wanted;
+    std::map<std::pair<std::string, std::string>, usage> expected;
     for (int k = 0; k < 2000; ++k) {
         const std::string adapter = "a" + std::to_string(generator() % 7);
         const std::string client = "c" + std::to_string(generator() % 11);
         const usage used = {generator(), generator(), generator(), generator(), generator(), generator()};
         m.record(adapter, client, used);
-        usage& sum = wanted[{adapter, client}];
+        usage& sum = expected[{adapter, client}];
         sum = {sum.requests + used.requests, sum.refused + used.refused,   sum.tokens + used.tokens,
                sum.products + used.products, sum.bytes_up + used.bytes_up, sum.bytes_down + used.bytes_down};
     }
     const meter_snapshot s = m.snapshot();
-    REQUIRE(s.series.size() == wanted.size());
-    auto at = wanted.begin();
+    REQUIRE(s.series.size() == expected.size());
+    auto at = expected.begin();
     for (const meter_series& each : s.series) {
         CHECK(std::pair(each.adapter, each.client) == at->first);
         CHECK(each.used == at->second);
@@ -320,7 +320,7 @@ TEST_CASE("forgetting agrees with a map that renames, for random records in any 
     std::mt19937 generator(9);
     for (int round = 0; round < 50; ++round) {
         meter m;
-        std::map<std::pair<std::string, std::string>, usage> wanted;
+        std::map<std::pair<std::string, std::string>, usage> expected;
         const auto name = [&](const char* kind) {
             const auto number = generator() % 6;
             return number == 0 ? std::string("other") : kind + std::to_string(number);
@@ -333,12 +333,12 @@ TEST_CASE("forgetting agrees with a map that renames, for random records in any 
             if (choice >= 2) {
                 const usage used = served(generator() % 1000);
                 m.record(adapter, client, used);
-                wanted[{adapter, client}] += used;
+                expected[{adapter, client}] += used;
                 continue;
             }
             usage sum;
             std::map<std::pair<std::string, std::string>, usage> rest;
-            for (const auto& [names_of_series, used] : wanted) {
+            for (const auto& [names_of_series, used] : expected) {
                 auto kept = names_of_series;
                 std::string& part = choice == 0 ? kept.first : kept.second;
                 if (part != "other" && part == (choice == 0 ? adapter : client)) {
@@ -347,11 +347,11 @@ TEST_CASE("forgetting agrees with a map that renames, for random records in any 
                 }
                 rest[kept] += used;
             }
-            wanted = std::move(rest);
+            expected = std::move(rest);
             CHECK((choice == 0 ? m.forget_adapter(adapter) : m.forget_client(client)) == sum);
         }
         std::vector<meter_series> series;
-        for (const auto& [names_of_series, used] : wanted) {
+        for (const auto& [names_of_series, used] : expected) {
             series.push_back({names_of_series.first, names_of_series.second, used});
         }
         CHECK(m.snapshot().series == series);

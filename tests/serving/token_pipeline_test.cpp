@@ -1,6 +1,5 @@
 #include <tensafe/core/error.hpp>
-#include <tensafe/serving/bounded_queue.hpp>
-#include <tensafe/serving/pipeline_stopwatch.hpp>
+#include <tensafe/serving/pipeline_report.hpp>
 #include <tensafe/serving/token_pipeline.hpp>
 
 #include <doctest/doctest.h>
@@ -61,22 +60,22 @@ class gate {
 
 /// Group 0: two numbers and their sum. Group 1: three numbers, their sum and their product.
 struct sums {
-    std::function<void(std::span<round_trip>)> before{};
+    std::function<void(std::span<request>)> before{};
     std::vector<std::vector<float>> batches{};  ///< the first number of each hidden state
-    std::function<void(std::span<round_trip>)> after{};
+    std::function<void(std::span<request>)> after{};
 
     std::size_t groups() const { return 2; }
     std::size_t d(std::size_t group) const { return group + 2; }
     std::size_t rows(std::size_t group) const { return group + 1; }
-    void run(std::span<round_trip> batch) {
+    void run(std::span<request> batch) {
         batches.emplace_back();
-        for (const round_trip& item : batch) {
+        for (const request& item : batch) {
             batches.back().push_back(item.hidden[0]);
         }
         if (before) {
             before(batch);
         }
-        for (round_trip& item : batch) {
+        for (request& item : batch) {
             double sum = 0;
             double product = 1;
             for (const float x : item.hidden) {
@@ -93,8 +92,8 @@ struct sums {
         }
     }
 };
-static_assert(round_trip_engine<sums>);
-static_assert(!round_trip_engine<int>);
+static_assert(request_engine<sums>);
+static_assert(!request_engine<int>);
 
 pipeline_options options(std::size_t threads, std::size_t batch, std::size_t sequences) {
     pipeline_options o;
@@ -104,15 +103,15 @@ pipeline_options options(std::size_t threads, std::size_t batch, std::size_t seq
     return o;
 }
 
-/// Asks `turns` times with {name, turn number} and then ends; calls `at(turn)` first.
-token_sequence asking(float name, int turns, std::function<void(int)> at = {}) {
-    return [h = std::array<float, 2>{name, 0}, turn_number = 0, turns,
+/// Asks `steps` times with {name, step number} and then ends; calls `at(step)` first.
+token_sequence asking(float name, int steps, std::function<void(int)> at = {}) {
+    return [h = std::array<float, 2>{name, 0}, number = 0, steps,
             at = std::move(at)](std::span<const double>) mutable {
         if (at) {
-            at(turn_number);
+            at(number);
         }
-        h[1] = static_cast<float>(turn_number);
-        return turn_number++ == turns ? turn::end() : turn::ask_last(0, h);
+        h[1] = static_cast<float>(number);
+        return number++ == steps ? step::end() : step::ask_last(0, h);
     };
 }
 
@@ -129,6 +128,33 @@ bool waits_for_room(const Pipeline& pipeline) {
     return true;
 }
 
+/// Holds the batch that begins with the sequence 0 until whatever was submitted meanwhile waits for the
+/// engine or is over.
+class held_batch {
+  public:
+    explicit held_batch(sums& engine) {
+        engine.before = [this](std::span<request> batch) {
+            if (batch[0].hidden[0] == 0) {
+                held_.open();
+                static_cast<void>(queued_.pass());
+            }
+        };
+    }
+    sequence_handle start(token_pipeline<sums>& pipeline) {
+        auto first = pipeline.submit(asking(0, 1));
+        REQUIRE(held_.pass());
+        return first;
+    }
+    /// Its forward comes after those of the others, if there is one thread for them.
+    void release(token_pipeline<sums>& pipeline) {
+        static_cast<void>(pipeline.submit(asking(6, 0, [this](int) { queued_.open(); })));
+    }
+
+  private:
+    gate held_;
+    gate queued_;
+};
+
 class clock_of_test {
   public:
     void advance(std::int64_t ticks) { now_ += ticks; }
@@ -142,32 +168,13 @@ class clock_of_test {
 
 }  // namespace
 
-TEST_CASE("a bounded queue gives back what it got in order, around its end") {
-    bounded_queue<int> queue(3);
-    CHECK(queue.capacity() == 3);
-    for (int round = 0; round < 5; ++round) {
-        CHECK(queue.empty());
-        queue.push(10 * round);
-        queue.push(10 * round + 1);
-        CHECK_FALSE(queue.full());
-        queue.push(10 * round + 2);
-        CHECK(queue.full());
-        CHECK(queue.pop() == 10 * round);
-        queue.push(10 * round + 3);
-        CHECK(queue.size() == 3);
-        for (int i = 1; i < 4; ++i) {
-            CHECK(queue.pop() == 10 * round + i);
-        }
-    }
-}
-
-TEST_CASE("a sequence gets the answers to its last request, turn by turn, in memory that stays") {
+TEST_CASE("a sequence gets the answers to its last request, step by step, in memory that stays") {
     sums engine;
     token_pipeline<sums> pipeline(engine);
     std::vector<std::vector<double>> got;
     std::vector<const double*> places;
     std::array<float, 3> h{};
-    const auto ticket = pipeline.submit([&](std::span<const double> answers) {
+    const auto handle = pipeline.submit([&](std::span<const double> answers) {
         got.emplace_back(answers.begin(), answers.end());
         if (!answers.empty()) {
             places.push_back(answers.data());
@@ -175,17 +182,17 @@ TEST_CASE("a sequence gets the answers to its last request, turn by turn, in mem
         const auto n = static_cast<float>(got.size());
         h = {n, 2, 3};
         if (got.size() == 5) {
-            return turn::end();
+            return step::end();
         }
-        return got.size() % 2 == 1 ? turn::ask(1, h) : turn::ask_last(0, std::span(h).first(2));
+        return got.size() % 2 == 1 ? step::ask(1, h) : step::ask_last(0, std::span(h).first(2));
     });
-    ticket.wait();
-    CHECK(ticket.status() == sequence_status::finished);
+    handle.wait();
+    CHECK(handle.status() == sequence_status::finished);
     CHECK(got == std::vector<std::vector<double>>{{}, {6, 6}, {4}, {8, 18}, {6}});
     CHECK(std::all_of(places.begin(), places.end(), [&](const double* p) { return p == places[0]; }));
     const auto report = pipeline.report();
     CHECK(report.forwards == 5);
-    CHECK(report.round_trips == 4);
+    CHECK(report.requests == 4);
     CHECK(report.tokens == 2);
     CHECK(report.token.count() == 2);
     CHECK(report.mean_batch() == 1);
@@ -195,49 +202,49 @@ TEST_CASE("many sequences on many threads each get their own answers, and run on
     sums engine;
     token_pipeline<sums> pipeline(engine, options(3, 4, 64));
     constexpr int sequences = 24;
-    constexpr int turns = 20;
+    constexpr int steps = 20;
     struct stream {
         std::array<float, 2> h{};
         std::atomic<int> inside{0};
-        int turn_number = 0;
+        int number = 0;
         int right = 0;
         bool alone = true;
     };
     std::vector<stream> streams(sequences);
-    std::vector<sequence_ticket> tickets;
+    std::vector<sequence_handle> handles;
     for (int s = 0; s < sequences; ++s) {
         stream& mine = streams[static_cast<std::size_t>(s)];
-        tickets.push_back(pipeline.submit([&mine, s](std::span<const double> answers) {
+        handles.push_back(pipeline.submit([&mine, s](std::span<const double> answers) {
             mine.alone = mine.alone && mine.inside++ == 0;
-            if (mine.turn_number > 0 && answers.size() == 1) {
+            if (mine.number > 0 && answers.size() == 1) {
                 mine.right += answers[0] == static_cast<double>(mine.h[0]) + static_cast<double>(mine.h[1]);
             }
-            mine.h = {static_cast<float>(s), static_cast<float>(mine.turn_number)};
-            const bool last = mine.turn_number++ == turns;
+            mine.h = {static_cast<float>(s), static_cast<float>(mine.number)};
+            const bool last = mine.number++ == steps;
             --mine.inside;
-            return last ? turn::end() : turn::ask_last(0, mine.h);
+            return last ? step::end() : step::ask_last(0, mine.h);
         }));
     }
     pipeline.close();
     for (int s = 0; s < sequences; ++s) {
         CAPTURE(s);
-        CHECK(tickets[static_cast<std::size_t>(s)].status() == sequence_status::finished);
-        CHECK(streams[static_cast<std::size_t>(s)].right == turns);
+        CHECK(handles[static_cast<std::size_t>(s)].status() == sequence_status::finished);
+        CHECK(streams[static_cast<std::size_t>(s)].right == steps);
         CHECK(streams[static_cast<std::size_t>(s)].alone);
     }
     const auto report = pipeline.report();
     CHECK(report.submitted == sequences);
     CHECK(report.finished == sequences);
-    CHECK(report.tokens == sequences * turns);
-    CHECK(report.waiting.count() == sequences * turns);
-    CHECK(report.working.count() == sequences * turns);
-    CHECK(report.batched == sequences * turns);
+    CHECK(report.tokens == sequences * steps);
+    CHECK(report.waiting.count() == sequences * steps);
+    CHECK(report.working.count() == sequences * steps);
+    CHECK(report.batched == sequences * steps);
     for (const auto& batch : engine.batches) {
         CHECK(batch.size() <= 4);
     }
 }
 
-TEST_CASE("the forward of one sequence and the round trip of another overlap, and the report shows it") {
+TEST_CASE("the forward of one sequence and the request of another overlap, and the report shows it") {
     sums engine;
     clock_of_test clock;
     gate engine_began;
@@ -246,7 +253,7 @@ TEST_CASE("the forward of one sequence and the round trip of another overlap, an
     bool engine_met = false;
     bool forward_met = false;
     // Each waits for the other: if they took turns, neither would go on.
-    engine.before = [&](std::span<round_trip> batch) {
+    engine.before = [&](std::span<request> batch) {
         if (batch[0].hidden[0] == 1) {
             engine_began.open();
             engine_met = forward_began.pass() && passed.pass();
@@ -256,8 +263,8 @@ TEST_CASE("the forward of one sequence and the round trip of another overlap, an
     o.clock = clock.reader();
     token_pipeline<sums> pipeline(engine, o);
     const auto first = pipeline.submit(asking(1, 1));
-    const auto second = pipeline.submit(asking(2, 1, [&](int turn_number) {
-        if (turn_number == 0) {
+    const auto second = pipeline.submit(asking(2, 1, [&](int number) {
+        if (number == 0) {
             forward_began.open();
             forward_met = engine_began.pass();
             clock.advance(100);
@@ -280,22 +287,22 @@ TEST_CASE("one sequence alone never overlaps with itself, however many threads t
     clock_of_test clock;
     std::atomic<int> busy{0};
     bool together = false;
-    engine.before = [&](std::span<round_trip>) {
+    engine.before = [&](std::span<request>) {
         together = together || busy++ != 0;
         clock.advance(30);
     };
-    engine.after = [&](std::span<round_trip>) { --busy; };
+    engine.after = [&](std::span<request>) { --busy; };
     auto o = options(4, 8, 8);
     o.clock = clock.reader();
     token_pipeline<sums> pipeline(engine, o);
     std::array<float, 2> h{};
-    int turns = 0;
+    int steps = 0;
     pipeline
         .submit([&](std::span<const double>) {
             together = together || busy++ != 0;
-            clock.advance(turns < 50 ? 10 : 0);
+            clock.advance(steps < 50 ? 10 : 0);
             --busy;
-            return turns++ == 50 ? turn::end() : turn::ask_last(0, h);
+            return steps++ == 50 ? step::end() : step::ask_last(0, h);
         })
         .wait();
     CHECK_FALSE(together);
@@ -314,15 +321,15 @@ TEST_CASE("one sequence alone never overlaps with itself, however many threads t
     CHECK(report.engine_fraction() == doctest::Approx(0.75));
     CHECK(report.forward_fraction() == doctest::Approx(0.25 / 4));  // of four threads
     CHECK(report.tokens_per_second() == doctest::Approx(1e9 / 40));
-    CHECK(report.round_trips_per_second() == doctest::Approx(1e9 / 40));
+    CHECK(report.requests_per_second() == doctest::Approx(1e9 / 40));
 }
 
-TEST_CASE("the time of a round trip is told apart from the time it waits for the engine") {
+TEST_CASE("the time of a request is told apart from the time it waits for the engine") {
     sums engine;
     clock_of_test clock;
     gate held;
     gate queued;
-    engine.before = [&](std::span<round_trip> batch) {
+    engine.before = [&](std::span<request> batch) {
         if (batch[0].hidden[0] == 1) {
             held.open();
             static_cast<void>(queued.pass());
@@ -347,22 +354,13 @@ TEST_CASE("the time of a round trip is told apart from the time it waits for the
 
 TEST_CASE("what waits goes to the engine together, the longest waiting first, up to the largest batch") {
     sums engine;
-    gate held;
-    gate queued;
-    engine.before = [&](std::span<round_trip> batch) {
-        if (batch[0].hidden[0] == 0) {
-            held.open();
-            static_cast<void>(queued.pass());
-        }
-    };
+    held_batch first(engine);
     token_pipeline<sums> pipeline(engine, options(1, 3, 16));
-    static_cast<void>(pipeline.submit(asking(0, 1)));
-    REQUIRE(held.pass());
+    static_cast<void>(first.start(pipeline));
     for (int s = 1; s <= 5; ++s) {
         static_cast<void>(pipeline.submit(asking(static_cast<float>(s), 1)));
     }
-    // Its forward comes after those of the others, by the one thread there is.
-    static_cast<void>(pipeline.submit(asking(6, 0, [&](int) { queued.open(); })));
+    first.release(pipeline);
     pipeline.close();
     CHECK(engine.batches == std::vector<std::vector<float>>{{0}, {1, 2, 3}, {4, 5}});
     CHECK(pipeline.report().mean_batch() == 2);
@@ -372,32 +370,32 @@ TEST_CASE("no sequence starves: all take turns") {
     sums engine;
     gate all_there;
     token_pipeline<sums> pipeline(engine, options(1, 1, 16));
-    constexpr int turns = 30;
+    constexpr int steps = 30;
     for (int s = 0; s < 5; ++s) {
-        static_cast<void>(pipeline.submit(asking(static_cast<float>(s), turns, [&, s](int turn_number) {
-            if (s == 0 && turn_number == 0) {
+        static_cast<void>(pipeline.submit(asking(static_cast<float>(s), steps, [&, s](int number) {
+            if (s == 0 && number == 0) {
                 static_cast<void>(all_there.pass());
             }
         })));
     }
     all_there.open();
     pipeline.close();
-    REQUIRE(engine.batches.size() == 5 * turns);
+    REQUIRE(engine.batches.size() == 5 * steps);
     for (std::size_t i = 0; i < engine.batches.size(); ++i) {
         CHECK(engine.batches[i] == std::vector<float>{static_cast<float>(i % 5)});
     }
 }
 
-TEST_CASE("what a sequence throws comes out of its ticket, and others go on") {
+TEST_CASE("what a sequence throws comes out of its handle, and others go on") {
     sums engine;
     token_pipeline<sums> pipeline(engine, options(2, 4, 16));
     const auto good = pipeline.submit(asking(1, 10));
-    const auto bad = pipeline.submit(asking(2, 10, [](int turn_number) {
-        if (turn_number == 3) {
+    const auto bad = pipeline.submit(asking(2, 10, [](int number) {
+        if (number == 3) {
             throw std::out_of_range("no such token");
         }
     }));
-    const auto odd = pipeline.submit([](std::span<const double>) -> turn { throw 42; });
+    const auto odd = pipeline.submit([](std::span<const double>) -> step { throw 42; });
     CHECK(contains(message_of<std::out_of_range>([&] { bad.wait(); }), "no such token"));
     CHECK(contains(message_of<std::out_of_range>([&] { bad.wait(); }), "no such token"));  // each time
     CHECK_THROWS_AS(odd.wait(), int);
@@ -406,91 +404,78 @@ TEST_CASE("what a sequence throws comes out of its ticket, and others go on") {
     pipeline.submit(asking(3, 1)).wait();
     CHECK(pipeline.report().failed == 2);
     CHECK(pipeline.report().finished == 2);
-    CHECK(pipeline.report().round_trips == 10 + 3 + 1);
+    CHECK(pipeline.report().requests == 10 + 3 + 1);
 }
 
 TEST_CASE("a request of a wrong shape is the sequence's error and never reaches the engine") {
     sums engine;
     token_pipeline<sums> pipeline(engine);
     const std::array<float, 3> h{1, 2, 3};
-    const auto group = pipeline.submit([&](std::span<const double>) { return turn::ask(2, h); });
-    const auto size = pipeline.submit([&](std::span<const double>) { return turn::ask(0, h); });
+    const auto group = pipeline.submit([&](std::span<const double>) { return step::ask(2, h); });
+    const auto size = pipeline.submit([&](std::span<const double>) { return step::ask(0, h); });
     CHECK(contains(message_of<parameter_error>([&] { group.wait(); }), "group 2, expected less than 2"));
     CHECK(contains(message_of<shape_error>([&] { size.wait(); }), "3 entries, expected 2"));
     pipeline.close();
     CHECK(engine.batches.empty());
 }
 
-TEST_CASE("a round trip that fails ends its own sequence, and its neighbours have their answers") {
+TEST_CASE("a request that fails ends its own sequence, and its neighbours have their answers") {
     sums engine;
-    engine.after = [](std::span<round_trip> batch) {
-        for (round_trip& item : batch) {
+    engine.after = [](std::span<request> batch) {
+        for (request& item : batch) {
             if (item.hidden[0] == 2) {
                 item.error = std::make_exception_ptr(tensafe::range_exceeded_error("too large"));
             }
         }
     };
-    gate held;
-    gate queued;
-    engine.before = [&](std::span<round_trip> batch) {
-        if (batch[0].hidden[0] == 0) {
-            held.open();
-            static_cast<void>(queued.pass());
-        }
-    };
+    held_batch first(engine);
     token_pipeline<sums> pipeline(engine, options(1, 4, 16));
-    static_cast<void>(pipeline.submit(asking(0, 1)));
-    REQUIRE(held.pass());
-    std::vector<sequence_ticket> tickets;
+    static_cast<void>(first.start(pipeline));
+    std::vector<sequence_handle> handles;
     for (int s = 1; s <= 3; ++s) {
-        tickets.push_back(pipeline.submit(asking(static_cast<float>(s), 2)));
+        handles.push_back(pipeline.submit(asking(static_cast<float>(s), 2)));
     }
-    static_cast<void>(pipeline.submit(asking(6, 0, [&](int) { queued.open(); })));
-    tickets[0].wait();
-    CHECK(contains(message_of<tensafe::range_exceeded_error>([&] { tickets[1].wait(); }), "too large"));
-    tickets[2].wait();
+    first.release(pipeline);
+    handles[0].wait();
+    CHECK(contains(message_of<tensafe::range_exceeded_error>([&] { handles[1].wait(); }), "too large"));
+    handles[2].wait();
     pipeline.close();
     REQUIRE(engine.batches.size() >= 2);
     CHECK(engine.batches[1] == std::vector<float>{1, 2, 3});  // they were neighbours
     CHECK(pipeline.report().failed == 1);
-    CHECK(pipeline.report().round_trips == 1 + 2 + 2);
+    CHECK(pipeline.report().requests == 1 + 2 + 2);
     CHECK(pipeline.report().tokens == 1 + 2 + 2);
 }
 
 TEST_CASE("an engine that throws ends the sequences of that batch, and no other") {
     sums engine;
-    gate held;
-    gate queued;
-    engine.before = [&](std::span<round_trip> batch) {
-        if (batch[0].hidden[0] == 0) {
-            held.open();
-            static_cast<void>(queued.pass());
-        } else if (batch[0].hidden[0] == 1) {
+    held_batch first(engine);
+    engine.after = [](std::span<request> batch) {
+        if (batch[0].hidden[0] == 1) {
             throw tensafe::device_error("the device is gone");
         }
     };
     token_pipeline<sums> pipeline(engine, options(1, 2, 16));
-    const auto before = pipeline.submit(asking(0, 1));
-    REQUIRE(held.pass());
-    std::vector<sequence_ticket> tickets;
+    const auto before = first.start(pipeline);
+    std::vector<sequence_handle> handles;
     for (int s = 1; s <= 3; ++s) {
-        tickets.push_back(pipeline.submit(asking(static_cast<float>(s), 1)));
+        handles.push_back(pipeline.submit(asking(static_cast<float>(s), 1)));
     }
-    static_cast<void>(pipeline.submit(asking(6, 0, [&](int) { queued.open(); })));
+    first.release(pipeline);
     before.wait();
-    CHECK_THROWS_AS(tickets[0].wait(), tensafe::device_error);
-    CHECK_THROWS_AS(tickets[1].wait(), tensafe::device_error);
-    tickets[2].wait();
+    CHECK_THROWS_AS(handles[0].wait(), tensafe::device_error);
+    CHECK_THROWS_AS(handles[1].wait(), tensafe::device_error);
+    handles[2].wait();
     CHECK(pipeline.report().failed == 2);
 }
 
-TEST_CASE("a sequence that is cancelled before its turn is never called") {
+TEST_CASE("a sequence that is cancelled before its first step is never called") {
     sums engine;
     gate held;
     gate release;
     token_pipeline<sums> pipeline(engine, options(1, 4, 16));
-    const auto first = pipeline.submit(asking(1, 1, [&](int turn_number) {
-        if (turn_number == 0) {
+    const auto first = pipeline.submit(asking(1, 1, [&](int number) {
+        if (number == 0) {
             held.open();
             static_cast<void>(release.pass());
         }
@@ -508,11 +493,11 @@ TEST_CASE("a sequence that is cancelled before its turn is never called") {
     CHECK(pipeline.report().cancelled == 1);
 }
 
-TEST_CASE("cancelling takes effect at a turn boundary: with the engine, waiting for it, or in the forward") {
+TEST_CASE("cancelling takes effect at its next step: with the engine, waiting for it, or in the forward") {
     sums engine;
     gate held;
     gate release;
-    engine.before = [&](std::span<round_trip> batch) {
+    engine.before = [&](std::span<request> batch) {
         if (batch[0].hidden[0] == 1) {
             held.open();
             static_cast<void>(release.pass());
@@ -546,7 +531,7 @@ TEST_CASE("cancelling takes effect at a turn boundary: with the engine, waiting 
     CHECK(calls == 4);
     pipeline.close();
     CHECK(engine.batches == std::vector<std::vector<float>>{{1}});
-    CHECK(pipeline.report().round_trips == 1);
+    CHECK(pipeline.report().requests == 1);
 }
 
 TEST_CASE("no more sequences are in flight than allowed: submissions wait, or are refused") {
@@ -599,8 +584,7 @@ TEST_CASE("several submitters share the room that there is") {
     for (int t = 0; t < 3; ++t) {
         submitters.emplace_back([&] {
             for (int i = 0; i < sequences; ++i) {
-                static_cast<void>(
-                    pipeline.submit(asking(1, 3, [&](int turn_number) { over += turn_number == 3; })));
+                static_cast<void>(pipeline.submit(asking(1, 3, [&](int number) { over += number == 3; })));
                 const int now_accepted = ++accepted;
                 const int live = now_accepted - over.load();
                 int before = most.load();
@@ -642,15 +626,15 @@ TEST_CASE("stopping cancels what is in flight and wakes whoever waits for room")
     CHECK_THROWS_AS(static_cast<void>(pipeline->try_submit(asking(3, 1))), closed_error);
     pipeline->close();
     pipeline.reset();
-    CHECK_THROWS_AS(first.wait(), cancelled_error);  // tickets outlive the pipeline
+    CHECK_THROWS_AS(first.wait(), cancelled_error);  // handles outlive the pipeline
 }
 
-TEST_CASE("closing waits for all sequences and takes no more; dropped tickets change nothing") {
+TEST_CASE("closing waits for all sequences and takes no more; dropped handles change nothing") {
     sums engine;
     token_pipeline<sums> pipeline(engine, options(2, 4, 16));
     std::atomic<int> ended{0};
     for (int s = 0; s < 10; ++s) {
-        static_cast<void>(pipeline.submit(asking(1, 7, [&](int turn_number) { ended += turn_number == 7; })));
+        static_cast<void>(pipeline.submit(asking(1, 7, [&](int number) { ended += number == 7; })));
     }
     pipeline.close();
     CHECK(ended == 10);
@@ -664,12 +648,12 @@ TEST_CASE("a pipeline that is destroyed cancels endless sequences and lets go of
     gate running;
     const auto captured = std::make_shared<int>(0);
     const std::weak_ptr<int> watched = captured;
-    std::vector<sequence_ticket> tickets;
+    std::vector<sequence_handle> handles;
     {
         token_pipeline<sums> pipeline(engine, options(2, 2, 16));
         for (int s = 0; s < 6; ++s) {
-            tickets.push_back(pipeline.submit(asking(1, 1 << 30, [&, captured](int turn_number) {
-                if (turn_number == 3) {
+            handles.push_back(pipeline.submit(asking(1, 1 << 30, [&, captured](int number) {
+                if (number == 3) {
                     running.open();
                 }
             })));
@@ -677,12 +661,12 @@ TEST_CASE("a pipeline that is destroyed cancels endless sequences and lets go of
         REQUIRE(running.pass());
     }
     CHECK(watched.use_count() == 1);
-    for (const auto& t : tickets) {
+    for (const auto& t : handles) {
         CHECK(t.status() == sequence_status::cancelled);
     }
 }
 
-TEST_CASE("when a ticket says that a sequence is over, its code is gone and there is room") {
+TEST_CASE("when a handle says that a sequence is over, its code is gone and there is room") {
     sums engine;
     token_pipeline<sums> pipeline(engine, options(1, 1, 1));
     for (int i = 0; i < 200; ++i) {
@@ -697,7 +681,7 @@ TEST_CASE("when a ticket says that a sequence is over, its code is gone and ther
     }
 }
 
-TEST_CASE("a ticket can be waited for with a limit") {
+TEST_CASE("a handle can be waited for with a limit") {
     sums engine;
     gate release;
     token_pipeline<sums> pipeline(engine);
@@ -707,10 +691,10 @@ TEST_CASE("a ticket can be waited for with a limit") {
     CHECK(t.wait_for(patience));
 }
 
-TEST_CASE("a sequence may submit others, but must not wait for room, tickets or the end") {
+TEST_CASE("a sequence may submit others, but must not wait for room, handles or the end") {
     sums engine;
     token_pipeline<sums> pipeline(engine, options(1, 4, 2));
-    std::optional<sequence_ticket> child;
+    std::optional<sequence_handle> child;
     std::string full;
     std::string waited;
     std::string closed;
@@ -721,7 +705,7 @@ TEST_CASE("a sequence may submit others, but must not wait for room, tickets or 
         full = message_of<error>([&] { static_cast<void>(pipeline.submit(asking(2, 2))); });
         waited = message_of<error>([&] { child->wait(); });
         closed = message_of<error>([&] { pipeline.close(); });
-        return turn::end();
+        return step::end();
     });
     parent.wait();
     REQUIRE(child.has_value());
@@ -739,7 +723,7 @@ TEST_CASE("a sequence may stop its pipeline") {
     const auto endless = pipeline.submit(asking(1, 1 << 30));
     const auto stopping = pipeline.submit([&](std::span<const double>) {
         pipeline.stop();
-        return turn::end();
+        return step::end();
     });
     stopping.wait();
     CHECK_THROWS_AS(endless.wait(), cancelled_error);
@@ -749,7 +733,7 @@ TEST_CASE("a pipeline that is stopped while requests are gathered sends none of 
     sums engine;
     gate held;
     gate queued;
-    engine.before = [&](std::span<round_trip>) {
+    engine.before = [&](std::span<request>) {
         held.open();
         static_cast<void>(queued.pass());
     };
@@ -774,8 +758,8 @@ TEST_CASE("an exception that nobody waits for may call the pipeline when it goes
     struct calling {
         std::shared_ptr<void> when_it_goes;
     };
-    enum class thrown_by { sequence, round_trip, batch };
-    for (const thrown_by where : {thrown_by::sequence, thrown_by::round_trip, thrown_by::batch}) {
+    enum class thrown_by { sequence, request, batch };
+    for (const thrown_by where : {thrown_by::sequence, thrown_by::request, thrown_by::batch}) {
         CAPTURE(static_cast<int>(where));
         sums engine;
         gate dropped;
@@ -787,7 +771,7 @@ TEST_CASE("an exception that nobody waits for may call the pipeline when it goes
                 gone.open();
             })};
         };
-        engine.after = [&](std::span<round_trip> batch) {
+        engine.after = [&](std::span<request> batch) {
             try {
                 raise();
             } catch (...) {
@@ -812,34 +796,35 @@ TEST_CASE("an exception that nobody waits for may call the pipeline when it goes
 
 TEST_CASE("while work is under way no part of a report passes the whole") {
     nanoseconds now{0};
-    detail::pipeline_stopwatch watch([&] { return now; }, 3);
+    detail::pipeline_stopwatch watch([&] { return now; });
+    watch.report.forward_threads = 3;
     watch.submitted();
     const auto first = watch.forward_began();
     now = nanoseconds(2);
     watch.forward_ended(first);
-    CHECK(watch.report().span.count() == 2);
+    CHECK(watch.report.span.count() == 2);
     watch.forward_began();
     watch.forward_began();
     now = nanoseconds(20);
     watch.forward_began();  // counts what has been busy since: two forwards
-    CHECK(watch.report().span.count() == 20);
-    CHECK(watch.report().forward_busy.count() == 38);
-    CHECK(watch.report().forward_fraction() == doctest::Approx(38.0 / 60));
+    CHECK(watch.report.span.count() == 20);
+    CHECK(watch.report.forward_busy.count() == 38);
+    CHECK(watch.report.forward_fraction() == doctest::Approx(38.0 / 60));
     for (int i = 0; i < 3; ++i) {
         watch.forward_ended(first);
     }
     watch.batch_began();
     now = nanoseconds(60);
     watch.forward_began();
-    CHECK(watch.report().span.count() == 60);
-    CHECK(watch.report().engine_busy.count() == 40);
-    CHECK(watch.report().engine_fraction() == doctest::Approx(40.0 / 60));
-    CHECK(watch.report().overlap() == 0);
+    CHECK(watch.report.span.count() == 60);
+    CHECK(watch.report.engine_busy.count() == 40);
+    CHECK(watch.report.engine_fraction() == doctest::Approx(40.0 / 60));
+    CHECK(watch.report.overlap() == 0);
 }
 
 TEST_CASE("a pause without work is not added to the span until work goes on") {
     nanoseconds now{0};
-    detail::pipeline_stopwatch watch([&] { return now; }, 1);
+    detail::pipeline_stopwatch watch([&] { return now; });
     watch.submitted();
     const auto first = watch.forward_began();
     now = nanoseconds(10);
@@ -847,10 +832,10 @@ TEST_CASE("a pause without work is not added to the span until work goes on") {
     now = nanoseconds(50);
     watch.submitted();
     const auto second = watch.forward_began();
-    CHECK(watch.report().span.count() == 10);
+    CHECK(watch.report.span.count() == 10);
     now = nanoseconds(60);
     watch.forward_ended(second);
-    CHECK(watch.report().span.count() == 60);
+    CHECK(watch.report.span.count() == 60);
 }
 
 TEST_CASE("options and engines that cannot work are refused") {
@@ -868,7 +853,7 @@ TEST_CASE("options and engines that cannot work are refused") {
         std::size_t groups() const { return 0; }
         std::size_t d(std::size_t) const { return 0; }
         std::size_t rows(std::size_t) const { return 0; }
-        void run(std::span<round_trip>) {}
+        void run(std::span<request>) {}
     } none;
     CHECK_THROWS_AS(token_pipeline<nothing>{none}, parameter_error);
     token_pipeline<sums> pipeline(engine);

@@ -1,6 +1,6 @@
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
-#include <tensafe/serving/usage.hpp>
+#include <tensafe/serving/meter.hpp>
 
 #include <doctest/doctest.h>
 
@@ -35,8 +35,8 @@ void check_against_the_cost_model(std::size_t tokens) {
     for (std::size_t o = 0; o < layout.outputs(); ++o) {
         const int bits = layout.reply_bits(budget, o);
         reply.outputs.push_back(
-            {std::vector<std::uint8_t>(tensafe::wire::packed_bytes(layout.wanted(o, tokens), bits)),
-             std::vector<std::uint8_t>(tensafe::wire::packed_bytes(small::degree, bits))});
+            {std::vector<std::uint8_t>(tensafe::memory::packed_bytes(layout.wanted(o, tokens), bits)),
+             std::vector<std::uint8_t>(tensafe::memory::packed_bytes(small::degree, bits))});
     }
     const usage used = serving::usage_of(request, reply, layout);
     CHECK(used.requests == 1);

@@ -1,4 +1,4 @@
-// What privacy::ledger promises to several threads; to be compiled with -fsanitize=thread.
+// What dp::ledger promises to several threads; to be compiled with -fsanitize=thread.
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/dp/ledger.hpp>
@@ -18,8 +18,8 @@
 
 namespace {
 
-namespace privacy = tensafe::privacy;
-const privacy::release_cost each{0.25, 1e-15};
+namespace dp = tensafe::dp;
+const dp::release_cost each{0.25, 1e-15};
 
 TEST_CASE("threads that charge one file at once are granted what one thread would be, and the file has it") {
     const tensafe::test::temporary_directory folder;
@@ -27,8 +27,8 @@ TEST_CASE("threads that charge one file at once are granted what one thread woul
     const std::vector<std::string> names = {"ann", "bob", "cid"};
     std::uint64_t most = 0;
     {
-        privacy::ledger spent({8, 1e-5}, std::make_unique<tensafe::io::ledger_file>(
-                                             path, tensafe::io::missing_ledger::start_empty));
+        dp::ledger spent({8, 1e-5}, std::make_unique<tensafe::dp::ledger_file>(
+                                        path, tensafe::dp::missing_ledger::start_empty));
         most = spent.left("ann", each);
         std::atomic<std::uint64_t> granted{0};
         std::atomic<std::uint64_t> wrong{0};
@@ -38,7 +38,7 @@ TEST_CASE("threads that charge one file at once are granted what one thread woul
                 std::size_t refused = 0;
                 for (std::size_t i = t; refused < names.size(); ++i) {
                     try {
-                        privacy::release_grant grant = spent.charge(names[i % names.size()], each, 2);
+                        dp::release_grant grant = spent.charge(names[i % names.size()], each, 2);
                         for (; grant.left() > 0; ++granted) {
                             grant.spend(each);
                         }
@@ -63,7 +63,7 @@ TEST_CASE("threads that charge one file at once are granted what one thread woul
         CHECK(wrong == 0);
         CHECK(granted == names.size() * (most - most % 2));
     }
-    privacy::ledger again({8, 1e-5}, std::make_unique<tensafe::io::ledger_file>(path));
+    dp::ledger again({8, 1e-5}, std::make_unique<tensafe::dp::ledger_file>(path));
     for (const std::string& name : names) {
         CHECK(again.spent(name).releases == most - most % 2);
     }
@@ -71,9 +71,9 @@ TEST_CASE("threads that charge one file at once are granted what one thread woul
 
 TEST_CASE("of two threads that spend the last release of a grant at once, one gets it") {
     constexpr std::size_t rounds = 20'000;
-    constexpr privacy::release_cost little{1e-4, 0};
-    privacy::ledger ledger({8, 1e-5});
-    std::vector<privacy::release_grant> grants;
+    constexpr dp::release_cost little{1e-4, 0};
+    dp::ledger ledger({8, 1e-5});
+    std::vector<dp::release_grant> grants;
     for (std::size_t i = 0; i < rounds; ++i) {
         grants.push_back(ledger.charge("ann", little));
     }
@@ -95,7 +95,7 @@ TEST_CASE("of two threads that spend the last release of a grant at once, one ge
     spend_all();
     other.join();
     CHECK(spent == rounds);
-    for (const privacy::release_grant& grant : grants) {
+    for (const dp::release_grant& grant : grants) {
         CHECK(grant.left() == 0);
     }
 }

@@ -1,5 +1,5 @@
 // Everything at once, for ThreadSanitizer: submitters, cancellations, reports, failures, and a stop in the
-// middle. What comes out of it is in tests/lora/token_pipeline_test.cpp.
+// middle. What comes out of it is in tests/serving/token_pipeline_test.cpp.
 #include <tensafe/core/error.hpp>
 #include <tensafe/serving/token_pipeline.hpp>
 
@@ -26,14 +26,14 @@ struct adder {
     std::size_t groups() const { return 1; }
     std::size_t d(std::size_t) const { return 2; }
     std::size_t rows(std::size_t) const { return 1; }
-    void run(std::span<round_trip> batch) {
+    void run(std::span<request> batch) {
         if (++calls % 97 == 0) {
             throw tensafe::error("a batch that fails");
         }
-        for (round_trip& item : batch) {
+        for (request& item : batch) {
             item.answers[0] = static_cast<double>(item.hidden[0]) + static_cast<double>(item.hidden[1]);
             if (calls % 31 == 0) {
-                item.error = std::make_exception_ptr(tensafe::error("a round trip that fails"));
+                item.error = std::make_exception_ptr(tensafe::error("a request that fails"));
             }
         }
     }
@@ -42,17 +42,17 @@ struct adder {
 /// Memory of a sequence: plain, as one thread at a time has it.
 struct stream {
     std::array<float, 2> h{};
-    int turns = 0;
+    int steps = 0;
     int wrong = 0;
 };
 
-token_sequence sequence_of(const std::shared_ptr<stream>& s, int turns) {
-    return [s, turns](std::span<const double> answers) {
+token_sequence sequence_of(const std::shared_ptr<stream>& s, int steps) {
+    return [s, steps](std::span<const double> answers) {
         if (!answers.empty()) {
             s->wrong += answers[0] != static_cast<double>(s->h[0]) + static_cast<double>(s->h[1]);
         }
-        s->h = {static_cast<float>(s->turns), 1};
-        return s->turns++ == turns ? turn::end() : turn::ask_last(0, s->h);
+        s->h = {static_cast<float>(s->steps), 1};
+        return s->steps++ == steps ? step::end() : step::ask_last(0, s->h);
     };
 }
 
@@ -72,11 +72,11 @@ TEST_CASE("submitting, cancelling, reporting and stopping from several threads i
             for (int i = 0; i < 60; ++i) {
                 const auto mine = std::make_shared<stream>();
                 try {
-                    const auto ticket = pipeline.submit(sequence_of(mine, 4 + u));
+                    const auto handle = pipeline.submit(sequence_of(mine, 4 + u));
                     if (i % 7 == u) {
-                        ticket.cancel();
+                        handle.cancel();
                     }
-                    ticket.wait();
+                    handle.wait();
                 } catch (const tensafe::error&) {
                 }
                 // The sequence is over or was never taken: its memory is the user's again.
@@ -88,8 +88,8 @@ TEST_CASE("submitting, cancelling, reporting and stopping from several threads i
         std::uint64_t before = 0;
         while (pipeline.report().submitted < 120) {
             const auto report = pipeline.report();
-            wrong += report.round_trips < before;
-            before = report.round_trips;
+            wrong += report.requests < before;
+            before = report.requests;
             std::this_thread::yield();
         }
         pipeline.stop();

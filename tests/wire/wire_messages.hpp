@@ -36,8 +36,8 @@ template <class Word>
 std::vector<std::uint8_t> packed(std::mt19937_64& generator, std::size_t count, int bits, word below) {
     std::vector<Word> values(count);
     std::generate(values.begin(), values.end(), [&] { return static_cast<Word>(generator() % below); });
-    std::vector<std::uint8_t> result(tensafe::wire::packed_bytes(count, bits));
-    tensafe::wire::pack_bits(std::span<const Word>(values), bits, std::span(result));
+    std::vector<std::uint8_t> result(tensafe::memory::packed_bytes(count, bits));
+    tensafe::memory::pack_bits(std::span<const Word>(values), bits, std::span(result));
     return result;
 }
 

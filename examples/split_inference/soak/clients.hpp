@@ -252,7 +252,7 @@ class raw_session {
     }
 
     /// The public key, as hexadecimal digits.
-    std::string identity() const { return tensafe::io::hex(identity_.verifying().bytes()); }
+    std::string identity() const { return tensafe::keystore::hex(identity_.verifying().bytes()); }
 
     /// A new connection that goes on with the session. Whether the server lets it; else the connection stays.
     bool resume(const resume_token& token) {
@@ -291,7 +291,7 @@ class raw_session {
         mine.signature =
             identity_.sign(text_to_sign(wire_->certificate_sha256(), nonce_, set, key, mine.adapter));
         mine.held = held;
-        of_.secrets.add(tensafe::io::hex(std::as_bytes(std::span(key).subspan(64, 32))));
+        of_.secrets.add(tensafe::keystore::hex(std::as_bytes(std::span(key).subspan(64, 32))));
         return {
             whole_frame(op_text, to_text(mine)),
             whole_frame(op_binary, std::string_view(reinterpret_cast<const char*>(key.data()), key.size()))};
@@ -320,7 +320,7 @@ class raw_session {
     raw_connection::options how_;
     std::unique_ptr<raw_connection> wire_;
     tensafe::random::seed nonce_;
-    tensafe::io::signing_key identity_ = client_identity({});
+    tensafe::keystore::signing_key identity_ = client_identity({});
     std::shared_ptr<tensafe::lora::client<params>> keys_ = std::make_shared<tensafe::lora::client<params>>();
     welcome welcome_;
     std::unique_ptr<remote_model::client_type> client_;

@@ -6,9 +6,11 @@
 #include <tensafe/random/generator.hpp>
 #include <tensafe/rns/limb.hpp>
 
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 namespace tensafe::ckks {
 
@@ -108,6 +110,12 @@ plaintext<P, rns::evaluation_form, Level> decrypt(const secret_key<P>& key, cons
                                 key.value().template limb<I>(), c.c0.template limb<I>());
     });
     return result;
+}
+
+/// The N/2 slots of a ciphertext: decrypt, inverse and decode_slots in one call.
+template <parameter_set P, int Level>
+std::vector<std::complex<double>> decrypt_slots(const secret_key<P>& key, const ciphertext<P, Level>& c) {
+    return decode_slots(inverse(decrypt(key, c)));
 }
 
 }  // namespace tensafe::ckks

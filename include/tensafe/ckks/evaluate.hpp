@@ -8,12 +8,15 @@
 
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
+#include <span>
 #include <string>
 
 namespace tensafe::ckks {
 
-// Everything a server computes: no key of any kind appears here. Functions without a result work in place, do
+// Everything a server computes: no key of any kind appears here. There are no products of ciphertexts, no
+// relinearization, rotations, conjugation or bootstrapping. Functions without a result work in place, do
 // not allocate, and leave their first argument unchanged when they throw.
 
 namespace detail {
@@ -26,6 +29,20 @@ inline void check_scales(const char* operation, double a, double b) {
         std::snprintf(scales.data(), scales.size(), "2^%.12f and 2^%.12f", std::log2(a), std::log2(b));
         throw parameter_error(std::string(operation) + ": the scales differ, got " + scales.data() +
                               "; encode the plaintext at the ciphertext's scale, or bring both to one level");
+    }
+}
+
+inline void check_rescaled(double scale, double prime, double least_scale) {
+    if (!(scale / prime >= least_scale)) {
+        std::array<char, 128> numbers{};
+        std::snprintf(
+            numbers.data(), numbers.size(),
+            "got a scale of 2^%.1f and a prime of 2^%.1f, which leaves 2^%.1f, expected at least 2^%.1f",
+            std::log2(scale), std::log2(prime), std::log2(scale / prime), std::log2(least_scale));
+        throw parameter_error(
+            std::string("rescale: ") + numbers.data() +
+            ": encode the factor by encode_factor(), at the prime that this rescale drops, or "
+            "name a smaller least_scale");
     }
 }
 }  // namespace detail
@@ -58,6 +75,13 @@ void add_plain(ciphertext<P, Level>& a, const plaintext<P, rns::evaluation_form,
     rns::add(a.c0, p.value);
 }
 
+/// a -= p.  @throws parameter_error if the scales differ
+template <parameter_set P, int Level>
+void subtract_plain(ciphertext<P, Level>& a, const plaintext<P, rns::evaluation_form, Level>& p) {
+    detail::check_scales("subtract_plain", a.scale, p.scale);
+    rns::subtract(a.c0, p.value);
+}
+
 /// a *= p, entry by entry in the slots; the scales multiply. No NTT.
 template <parameter_set P, int Level>
 void multiply_plain(ciphertext<P, Level>& a, const plaintext<P, rns::evaluation_form, Level>& p) noexcept {
@@ -68,16 +92,83 @@ void multiply_plain(ciphertext<P, Level>& a, const plaintext<P, rns::evaluation_
 template <parameter_set P, class F, int L>
 void add_plain(ciphertext<P, L>&, const plaintext<P, F, L>&) = delete;  // forward() it first
 template <parameter_set P, class F, int L>
+void subtract_plain(ciphertext<P, L>&, const plaintext<P, F, L>&) = delete;  // forward() it first
+template <parameter_set P, class F, int L>
 void multiply_plain(ciphertext<P, L>&, const plaintext<P, F, L>&) = delete;  // forward() it first
+template <parameter_set P, class F, int A, int B>
+void add_plain(ciphertext<P, A>&, const plaintext<P, F, B>&) = delete;  // encode_like(c, slots)
+template <parameter_set P, class F, int A, int B>
+void subtract_plain(ciphertext<P, A>&, const plaintext<P, F, B>&) = delete;  // encode_like(c, slots)
+template <parameter_set P, class F, int A, int B>
+void multiply_plain(ciphertext<P, A>&, const plaintext<P, F, B>&) = delete;  // encode_factor(c, slots)
+
+/// a = -a.
+template <parameter_set P, int Level>
+void negate(ciphertext<P, Level>& a) noexcept {
+    rns::for_each_limb<typename P::template basis_at<Level>>([&]<int I>() {
+        constexpr arith::word q = P::basis::template prime<I>;
+        constexpr auto policy = rns::fixed_arithmetic<q>;
+        for (const auto limb : {a.c0.template limb<I>(), a.c1.template limb<I>()}) {
+            rns::limb::scale(policy, limb, limb, policy.prepare(q - 1));
+        }
+    });
+}
+
+/// Adds one real number to every slot, encoded at the ciphertext's scale.
+/// @throws as encode_constant
+template <parameter_set P, int Level>
+void add_scalar(ciphertext<P, Level>& a, double x) {
+    add_plain(a, encode_constant<P, Level>(x, a.scale));
+}
+
+/// Multiplies every slot by an integer, exactly; the scale stays. The noise grows by the same factor.
+template <parameter_set P, int Level>
+void multiply_integer(ciphertext<P, Level>& a, std::int32_t x) {
+    multiply_plain(a, encode_constant<P, Level>(x, 1));
+}
+
+/// Multiplies every slot by one real number, encoded at the prime that the next rescale drops: `rescale`
+/// then brings the scale back to what it was.
+/// @throws as encode_constant
+template <parameter_set P, int Level>
+requires(Level >= 1) void multiply_scalar(ciphertext<P, Level>& a, double x) {
+    multiply_plain(a, encode_constant<P, Level>(x, P::template rescale_factor<Level>));
+}
+template <parameter_set P>
+void multiply_scalar(ciphertext<P, 0>&, double) = delete;  // no level left: use a longer modulus chain
+
+/// Slots, encoded so that they can be added to `c` or subtracted from it: at its level and scale.
+/// @param slots  up to N/2 values, double or std::complex<double>
+/// @throws as encode_slots
+template <parameter_set P, int Level, class Values>
+plaintext<P, rns::evaluation_form, Level> encode_like(const ciphertext<P, Level>& c, const Values& slots) {
+    return forward(encode_slots<P, Level>(std::span(slots), c.scale));
+}
+
+/// Slots, encoded so that `c` can be multiplied by them: at its level, and at the scale of the prime that the
+/// next rescale drops, which then brings the product's scale back to that of `c`.
+/// @param slots  up to N/2 values, double or std::complex<double>
+/// @throws as encode_slots
+template <parameter_set P, int Level, class Values>
+requires(Level >= 1) plaintext<P, rns::evaluation_form, Level> encode_factor(const ciphertext<P, Level>&,
+                                                                             const Values& slots) {
+    return forward(encode_slots<P, Level>(std::span(slots), P::template rescale_factor<Level>));
+}
+template <parameter_set P, class Values>
+void encode_factor(const ciphertext<P, 0>&, const Values&) = delete;  // no level left: use a longer chain
 
 /// Drops the last prime and divides by it, rounding exactly. The scale is divided by the prime: a factor
-/// encoded at `P::rescale_factor<Level>` leaves the scale where it was.
+/// from `encode_factor` leaves the scale where it was.
+/// @param least_scale  what the result must keep: below, precision is lost without notice
+/// @throws parameter_error if the scale would fall below it
 template <parameter_set P, int Level>
-requires(Level >= 1) ciphertext<P, Level - 1> rescale(const ciphertext<P, Level>& c) {
+requires(Level >= 1) ciphertext<P, Level - 1> rescale(const ciphertext<P, Level>& c,
+                                                      double least_scale = P::scale / 2) {
+    detail::check_rescaled(c.scale, P::template rescale_factor<Level>, least_scale);
     return {rns::rescale(c.c0), rns::rescale(c.c1), c.scale / P::template rescale_factor<Level>};
 }
 template <parameter_set P>
-void rescale(const ciphertext<P, 0>&) = delete;  // no level left: use a longer modulus chain
+void rescale(const ciphertext<P, 0>&, double = 0) = delete;  // no level left: use a longer modulus chain
 
 /// Drops primes until `Target` rescales are left; value and scale stay.
 template <int Target, parameter_set P, int Level>

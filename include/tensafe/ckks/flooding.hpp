@@ -23,7 +23,7 @@
 #include <span>
 #include <string>
 
-namespace tensafe::privacy {
+namespace tensafe::ckks {
 
 /// Noise that hides a smaller one: an integer added to a coefficient modulo Q, so that what is left to see
 /// says almost nothing about the noise below it, which depends on a secret. The sum of `Terms` independent
@@ -34,7 +34,7 @@ namespace tensafe::privacy {
 /// @pre  bits in [1, 120]: sums stay below 2^122
 template <int Terms>
 struct flood {
-    static_assert(Terms == 1 || Terms == 4, "privacy::flood: the bounds are proved for 1 and for 4 terms");
+    static_assert(Terms == 1 || Terms == 4, "ckks::flood: the bounds are proved for 1 and for 4 terms");
 
     static constexpr int terms = Terms;
     static constexpr int max_bits = 120;
@@ -217,4 +217,4 @@ void add_flood(flood<Terms> noise, const random::seed& key, std::uint32_t lane,
     } while (done < residues[0].size());
 }
 
-}  // namespace tensafe::privacy
+}  // namespace tensafe::ckks

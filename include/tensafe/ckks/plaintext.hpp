@@ -4,6 +4,7 @@
 #include <tensafe/encoding/slots.hpp>
 #include <tensafe/rns/poly.hpp>
 
+#include <algorithm>
 #include <complex>
 #include <span>
 #include <utility>
@@ -31,6 +32,30 @@ plaintext<P, rns::coefficient_form, Level> encode_slots(std::span<const std::com
     result.scale = scale;
     encoding::encode_slots(slots, scale, result.value);
     return result;
+}
+
+/// Encodes up to N/2 real slots: the same values with imaginary parts of zero.  @throws as above
+template <parameter_set P, int Level = P::max_level>
+plaintext<P, rns::coefficient_form, Level> encode_slots(std::span<const double> slots,
+                                                        double scale = P::scale) {
+    memory::secret_buffer<std::complex<double>> values(slots.size(), memory::uninitialized);
+    std::copy(slots.begin(), slots.end(), values.begin());
+    return encode_slots<P, Level>(std::span<const std::complex<double>>(values.span()), scale);
+}
+
+/// One real number in every slot, ready for a sum or a product: a constant polynomial, which is its own
+/// evaluation form. No NTT.  @throws as encoding::encode_coefficients
+template <parameter_set P, int Level = P::max_level>
+plaintext<P, rns::evaluation_form, Level> encode_constant(double value, double scale = P::scale) {
+    plaintext<P, rns::coefficient_form, Level> constant;
+    encoding::encode_coefficients(std::span<const double>(&value, 1), scale, constant.value);
+    rns::for_each_limb<typename P::template basis_at<Level>>([&]<int I>() {
+        const auto limb = constant.value.template limb<I>();
+        std::fill(limb.begin(), limb.end(), limb[0]);
+    });
+    return {rns::secret_poly<typename P::template basis_at<Level>, rns::evaluation_form>(
+                std::move(constant.value).take()),
+            scale};
 }
 
 /// Encodes up to N coefficients.  @throws as encoding::encode_coefficients

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace tensafe::lora::detail {
+namespace tensafe {
 
 /// A name from outside as error messages show it: short, and without what a terminal or a log would obey.
 inline std::string quoted_name(std::string_view name) {
@@ -27,4 +27,4 @@ inline std::string quoted_name(std::string_view name) {
     return '"' + shown + (kept < name.size() ? "...\"" : "\"");
 }
 
-}  // namespace tensafe::lora::detail
+}  // namespace tensafe

@@ -14,7 +14,7 @@
 // Vectors scaled down to a Euclidean norm: what bounds how much one input can change what is released. The
 // time depends on the number of entries, not on their values (but for subnormal floats, which processors
 // convert more slowly): no branch, and no division or square root of a secret.
-namespace tensafe::privacy {
+namespace tensafe::dp {
 
 namespace detail {
 
@@ -113,14 +113,14 @@ inline bool enforce_norm(std::span<std::int64_t> v, std::int64_t bound) noexcept
 ///         is unchanged then
 inline void clip(std::span<const float> h, double clip_norm, std::span<double> out) {
     if (out.size() != h.size()) {
-        throw shape_error("privacy::clip: out: got " + std::to_string(out.size()) + " entries, expected " +
+        throw shape_error("dp::clip: out: got " + std::to_string(out.size()) + " entries, expected " +
                           std::to_string(h.size()));
     }
     if (!(clip_norm >= 0x1p-100 && clip_norm <= 0x1p100)) {
-        throw parameter_error("privacy::clip: clip_norm: got " + tensafe::detail::shortest_text(clip_norm) +
+        throw parameter_error("dp::clip: clip_norm: got " + tensafe::detail::shortest_text(clip_norm) +
                               ", expected 2^-100 to 2^100");
     }
-    const double sum = detail::finite_square_sum("privacy::clip", h);
+    const double sum = detail::finite_square_sum("dp::clip", h);
     const double factor = detail::smaller(1, clip_norm * detail::inverse_root(sum + detail::nearly_zero));
     for (std::size_t i = 0; i < h.size(); ++i) {
         out[i] = h[i] * factor;
@@ -140,21 +140,21 @@ inline void clip(std::span<const float> h, double clip_norm, std::span<double> o
 inline void clip_to_grid(std::span<const float> h, double step, std::int64_t bound,
                          std::span<std::int64_t> out) {
     if (out.size() != h.size() || h.size() > std::size_t{1} << 30) {
-        throw shape_error("privacy::clip_to_grid: out: got " + std::to_string(out.size()) +
-                          " entries, expected " + std::to_string(h.size()) + ", and at most 2^30");
+        throw shape_error("dp::clip_to_grid: out: got " + std::to_string(out.size()) + " entries, expected " +
+                          std::to_string(h.size()) + ", and at most 2^30");
     }
     if (!(step >= 0x1p-150 && step <= 0x1p150)) {
-        throw parameter_error("privacy::clip_to_grid: step: got " + tensafe::detail::shortest_text(step) +
+        throw parameter_error("dp::clip_to_grid: step: got " + tensafe::detail::shortest_text(step) +
                               ", expected 2^-150 to 2^150");
     }
     const double root = std::sqrt(static_cast<double>(h.size()));
     if (!(bound >= 1 && static_cast<double>(bound) >= root &&
           bound < std::int64_t{1} << detail::largest_grid_bits)) {
-        throw parameter_error("privacy::clip_to_grid: bound: got " + std::to_string(bound) +
+        throw parameter_error("dp::clip_to_grid: bound: got " + std::to_string(bound) +
                               ", expected at least the root of " + std::to_string(h.size()) +
                               " entries, and less than 2^40");
     }
-    const double sum = detail::finite_square_sum("privacy::clip_to_grid", h);
+    const double sum = detail::finite_square_sum("dp::clip_to_grid", h);
     // 2^-40 is more than all that rounding can do to the norm.
     const double limit = (static_cast<double>(bound) - root / 2) * (1 - 0x1p-40);
     const double factor = detail::smaller(1 / step, limit * detail::inverse_root(sum + detail::nearly_zero));
@@ -167,4 +167,4 @@ inline void clip_to_grid(std::span<const float> h, double step, std::int64_t bou
     detail::enforce_norm(out, bound);
 }
 
-}  // namespace tensafe::privacy
+}  // namespace tensafe::dp

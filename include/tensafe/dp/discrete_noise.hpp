@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <string>
 
-namespace tensafe::privacy {
+namespace tensafe::dp {
 
 /// Beyond this mu, noise made of words of 126 bits does not reach far enough to hide a shift.
 inline constexpr double largest_release_mu = 16;
@@ -17,17 +17,18 @@ inline constexpr double largest_release_mu = 16;
 /// mechanism of that mu but for this, added to delta. For every epsilon: no factor e^epsilon belongs to it.
 /// Releases add up. Grows with mu and with d; 2^-76.9 for mu <= 1 and d = 2048.
 ///
-/// Bounds the table's last digits, its end, and the smoothing of the sums: docs/design/private-noise.md.
+/// Bounds the table's last digits, its end, and the smoothing of the sums:
+/// docs/design/differential-privacy.md.
 /// @param mu  in [0, 16];  @param d  at least 1, at most 2^30
 /// @throws parameter_error for anything else
 /// Cost: a few microseconds.
 inline double discrete_noise_slack(double mu, std::size_t d) {
     if (!(mu >= 0 && mu <= largest_release_mu)) {
-        throw parameter_error("privacy::discrete_noise_slack: mu: got " + tensafe::detail::shortest_text(mu) +
+        throw parameter_error("dp::discrete_noise_slack: mu: got " + tensafe::detail::shortest_text(mu) +
                               ", expected 0 to 16");
     }
     if (d < 1 || d > std::size_t{1} << 30) {
-        throw parameter_error("privacy::discrete_noise_slack: d: got " + std::to_string(d) +
+        throw parameter_error("dp::discrete_noise_slack: d: got " + std::to_string(d) +
                               ", expected 1 to 2^30");
     }
     constexpr double leaves = 16;
@@ -47,4 +48,4 @@ inline double discrete_noise_slack(double mu, std::size_t d) {
     return 1.001 * static_cast<double>(d) * one;
 }
 
-}  // namespace tensafe::privacy
+}  // namespace tensafe::dp

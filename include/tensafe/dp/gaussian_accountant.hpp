@@ -10,7 +10,7 @@
 #include <limits>
 #include <string>
 
-namespace tensafe::privacy {
+namespace tensafe::dp {
 
 /// What several releases with Gaussian noise cost together: exactly as much as one whose mu is the root of
 /// the sum of their mu^2, also where later questions depend on earlier answers. No inequality is involved, so
@@ -41,9 +41,9 @@ class gaussian_accountant {
     /// then
     void add(double mu, std::uint64_t times = 1) {
         detail::check_not_negative("gaussian_accountant::add", "mu", mu);
-        const double square = tensafe::detail::multiply_up(mu, mu);
-        const double squares = tensafe::detail::multiply_up(square, tensafe::detail::to_double_up(times));
-        const double sum = tensafe::detail::add_up(mu_squared_, squares);
+        const double square = detail::multiply_up(mu, mu);
+        const double squares = detail::multiply_up(square, detail::to_double_up(times));
+        const double sum = detail::add_up(mu_squared_, squares);
         if (!(sum <= std::numeric_limits<double>::max())) {
             throw parameter_error("gaussian_accountant::add: mu: got " + tensafe::detail::shortest_text(mu) +
                                   ", " + std::to_string(times) +
@@ -56,7 +56,7 @@ class gaussian_accountant {
     double mu_squared() const noexcept { return mu_squared_; }
 
     /// The mu of one release that costs as much as all: never below the true one.
-    double mu() const noexcept { return tensafe::detail::root_up(mu_squared_); }
+    double mu() const noexcept { return detail::root_up(mu_squared_); }
 
     /// The delta that all releases together keep at this epsilon: gaussian_delta(epsilon, mu()).
     /// @throws parameter_error unless epsilon is finite and not negative
@@ -72,4 +72,4 @@ class gaussian_accountant {
     double mu_squared_ = 0;
 };
 
-}  // namespace tensafe::privacy
+}  // namespace tensafe::dp

@@ -18,7 +18,7 @@
 //
 // mu is the sensitivity (the largest distance of what two neighbours release, in the Euclidean norm) divided
 // by the noise's standard deviation: it says all about a release. All functions are thread-safe.
-namespace tensafe::privacy {
+namespace tensafe::dp {
 
 namespace detail {
 
@@ -73,7 +73,7 @@ inline double certain_mu(const privacy_budget& budget) noexcept {
     constexpr double down = 1 - 0x1p-30;
     const double width = std::sqrt(-2 * std::log(budget.delta));
     const double tail = 2 * (budget.epsilon / (std::sqrt(width * width + 2 * budget.epsilon) + width));
-    return tensafe::detail::next_below(down * std::max(tail, 2.5 * budget.delta));
+    return detail::next_below(down * std::max(tail, 2.5 * budget.delta));
 }
 
 }  // namespace detail
@@ -169,7 +169,7 @@ inline double gaussian_deviation(const privacy_budget& budget, double sensitivit
                               tensafe::detail::shortest_text(sensitivity) +
                               ", expected a positive, finite number");
     }
-    const double deviation = tensafe::detail::next_above(sensitivity / largest_mu(budget));
+    const double deviation = detail::next_above(sensitivity / largest_mu(budget));
     if (!std::isfinite(deviation)) {
         throw parameter_error("gaussian_deviation: sensitivity " +
                               tensafe::detail::shortest_text(sensitivity) + " under epsilon " +
@@ -180,4 +180,4 @@ inline double gaussian_deviation(const privacy_budget& budget, double sensitivit
     return deviation;
 }
 
-}  // namespace tensafe::privacy
+}  // namespace tensafe::dp

@@ -23,13 +23,13 @@
 #include <span>
 #include <string>
 
-namespace tensafe::privacy {
+namespace tensafe::dp {
 
 /// Releases vectors with differential privacy: clipped to a Euclidean norm C, then with Gaussian noise on
 /// every entry. Two inputs are neighbours if one vector was replaced by any other, so that the sensitivity is
 /// 2C. The promise is about the bits that are released, not about real numbers: clipped vector and noise are
 /// integers, multiples of a step of deviation / 2^30.4, and the sum is rounded to floats at the end only.
-/// docs/design/private-noise.md has the proof.
+/// docs/design/differential-privacy.md has the proof.
 ///
 /// A plain value; const calls may run at the same time, each with its own grant and generator.
 class gaussian_release {
@@ -38,7 +38,7 @@ class gaussian_release {
     static constexpr std::size_t largest_d = std::size_t{1} << 20;
 
     /// With the least noise for which so many releases together keep the budget `all`, what discretisation
-    /// adds to delta included: a privacy::ledger of this budget allows as many, charged at once or, for a
+    /// adds to delta included: a dp::ledger of this budget allows as many, charged at once or, for a
     /// delta of at most 1/4, in any parts, and no more. (Of very many, from some 10^5, perhaps a few more:
     /// the norm is a whole number of steps.)
     /// @param clip_norm  C, in the units of h; choose it without looking at the secret
@@ -51,19 +51,19 @@ class gaussian_release {
         check_d(d);
         check_magnitude("clip_norm", clip_norm);
         if (releases == 0) {
-            throw parameter_error("privacy::gaussian_release::of: releases: got 0, expected at least 1");
+            throw parameter_error("dp::gaussian_release::of: releases: got 0, expected at least 1");
         }
-        const std::string what = "privacy::gaussian_release::of: epsilon " +
+        const std::string what = "dp::gaussian_release::of: epsilon " +
                                  tensafe::detail::shortest_text(all.epsilon) + " and delta " +
                                  tensafe::detail::shortest_text(all.delta) + " for " +
                                  std::to_string(releases) + " releases";
-        const double count = tensafe::detail::to_double_up(releases);
+        const double count = detail::to_double_up(releases);
         const double most = largest_mu(all) / std::sqrt(count);
         if (most > largest_release_mu) {
             throw parameter_error(what + ": got mu = " + tensafe::detail::shortest_text(most) +
                                   " for each, expected at most 16; ask for less epsilon");
         }
-        const double slack = tensafe::detail::multiply_up(discrete_noise_slack(most, d), count);
+        const double slack = detail::multiply_up(discrete_noise_slack(most, d), count);
         if (slack > all.delta / 2) {
             throw parameter_error(what + ": delta: got " + tensafe::detail::shortest_text(all.delta) +
                                   ", expected at least " + tensafe::detail::shortest_text(2 * slack) +
@@ -95,7 +95,7 @@ class gaussian_release {
         check_magnitude("clip_norm", clip_norm);
         check_magnitude("deviation", deviation);
         if (clip_norm / deviation > largest_release_mu / 2) {
-            throw parameter_error("privacy::gaussian_release: deviation: got " +
+            throw parameter_error("dp::gaussian_release: deviation: got " +
                                   tensafe::detail::shortest_text(deviation) +
                                   ", expected at least an eighth of the clip norm, " +
                                   tensafe::detail::shortest_text(clip_norm / 8) +
@@ -106,7 +106,7 @@ class gaussian_release {
         const double least = 16 * std::sqrt(static_cast<double>(d));
         if (steps < least) {
             throw parameter_error(
-                "privacy::gaussian_release: deviation: got " + tensafe::detail::shortest_text(deviation) +
+                "dp::gaussian_release: deviation: got " + tensafe::detail::shortest_text(deviation) +
                 ", expected at most " +
                 tensafe::detail::shortest_text(clip_norm * random::discrete_gaussian_deviation / least) +
                 " for this clip norm and d: the clipped vector would be rounded away");
@@ -114,8 +114,8 @@ class gaussian_release {
         bound_ = static_cast<std::int64_t>(steps);
         // The integers of the noise have this deviation; rounding the quotient up covers that it is a double,
         // and that the rounded Gaussian's variance is less by 1/12.
-        const double shortest = tensafe::detail::next_below(random::discrete_gaussian_deviation);
-        mu_ = tensafe::detail::next_above(2 * steps / shortest);
+        const double shortest = detail::next_below(random::discrete_gaussian_deviation);
+        mu_ = detail::next_above(2 * steps / shortest);
         slack_ = discrete_noise_slack(std::min(mu_, largest_release_mu), d);
     }
 
@@ -134,8 +134,8 @@ class gaussian_release {
     /// One release: takes one from the grant, then makes the noise, from a seed of its own.
     ///
     /// The same vector released twice costs twice. Time depends on d alone (subnormal entries are slower to
-    /// read). 0.4 ms for d = 2048 with AVX-512: docs/design/private-noise.md.
-    /// @param grant  from privacy::ledger::charge with this object's cost()
+    /// read). 0.4 ms for d = 2048 with AVX-512: docs/design/differential-privacy.md.
+    /// @param grant  from dp::ledger::charge with this object's cost()
     /// @param h      d entries
     /// @param out    d entries, in the units of h; may be the same memory as h
     /// @throws shape_error; encoding_error, naming the entry, if one is NaN or infinite; budget_error if the
@@ -144,7 +144,7 @@ class gaussian_release {
     void operator()(release_grant& grant, random::generator& random, std::span<const float> h,
                     std::span<float> out) const {
         if (h.size() != d_ || out.size() != d_) {
-            throw shape_error("privacy::gaussian_release: got " + std::to_string(h.size()) +
+            throw shape_error("dp::gaussian_release: got " + std::to_string(h.size()) +
                               " entries and room for " + std::to_string(out.size()) + ", expected " +
                               std::to_string(d_));
         }
@@ -167,14 +167,14 @@ class gaussian_release {
   private:
     static void check_d(std::size_t d) {
         if (d < 1 || d > largest_d) {
-            throw parameter_error("privacy::gaussian_release: d: got " + std::to_string(d) +
+            throw parameter_error("dp::gaussian_release: d: got " + std::to_string(d) +
                                   ", expected 1 to 2^20");
         }
     }
 
     static void check_magnitude(const char* what, double x) {
         if (!(x >= 0x1p-100 && x <= 0x1p100)) {
-            throw parameter_error(std::string("privacy::gaussian_release: ") + what + ": got " +
+            throw parameter_error(std::string("dp::gaussian_release: ") + what + ": got " +
                                   tensafe::detail::shortest_text(x) + ", expected 2^-100 to 2^100");
         }
     }
@@ -188,4 +188,4 @@ class gaussian_release {
     double slack_ = 0;
 };
 
-}  // namespace tensafe::privacy
+}  // namespace tensafe::dp

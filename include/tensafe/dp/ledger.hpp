@@ -18,7 +18,7 @@
 #include <string_view>
 #include <utility>
 
-namespace tensafe::privacy {
+namespace tensafe::dp {
 
 /// All that a ledger knows: by principal, as bytes compare.
 struct ledger_state {
@@ -27,7 +27,7 @@ struct ledger_state {
     friend bool operator==(const ledger_state&, const ledger_state&) = default;
 };
 
-/// Where a ledger keeps its state: io::ledger_file, or your own. Called under the ledger's lock, by one
+/// Where a ledger keeps its state: dp::ledger_file, or your own. Called under the ledger's lock, by one
 /// thread at a time.
 class ledger_store {
   public:
@@ -80,7 +80,7 @@ class ledger {
         : each_(each), of_(std::move(of)), store_(std::move(store)) {
         each_.check();
         for (const auto& [name, budget] : of_) {
-            check_principal("privacy::ledger", name);
+            check_principal("dp::ledger", name);
             budget.check();
         }
         if (store_ != nullptr) {
@@ -97,7 +97,7 @@ class ledger {
         return !name.empty() && name.size() <= longest_name && is_printable_utf8(name);
     }
 
-    /// Pays for releases, all of them or none. With io::ledger_file it takes as long as forcing a file to the
+    /// Pays for releases, all of them or none. With dp::ledger_file it takes as long as forcing a file to the
     /// device, milliseconds: charge for many releases at once.
     /// @param releases  at least 1
     /// @returns the right to make them
@@ -107,17 +107,17 @@ class ledger {
     ///         an error of ledger_store::confirm
     [[nodiscard]] release_grant charge(std::string_view principal, const release_cost& cost,
                                        std::uint64_t releases = 1) {
-        check_principal("privacy::ledger::charge", principal);
+        check_principal("dp::ledger::charge", principal);
         cost.check();
         if (releases == 0) {
-            throw parameter_error("privacy::ledger::charge: got 0 releases, expected at least 1");
+            throw parameter_error("dp::ledger::charge: got 0 releases, expected at least 1");
         }
         const std::lock_guard lock(mutex_);
         const auto known = state_.principals.find(principal);
         const bool is_new = known == state_.principals.end();
         if (is_new && state_.principals.size() >= most_principals) {
-            throw budget_error("privacy::ledger::charge: principal " + quoted(principal) +
-                               ": got a ledger with " + std::to_string(most_principals) +
+            throw budget_error("dp::ledger::charge: principal " + quoted(principal) + ": got a ledger with " +
+                               std::to_string(most_principals) +
                                " principals, which is the most; keep another one for more");
         }
         const spent_cost before = is_new ? spent_cost{} : known->second;
@@ -146,7 +146,7 @@ class ledger {
     /// The most releases of this cost that charge would allow now. Cost: up to some 130 evaluations of delta.
     /// @throws parameter_error for a name or a cost that is none
     std::uint64_t left(std::string_view principal, const release_cost& cost) const {
-        check_principal("privacy::ledger::left", principal);
+        check_principal("dp::ledger::left", principal);
         cost.check();
         return left_of(spent(principal), cost, budget_of(principal));
     }
@@ -198,18 +198,18 @@ class ledger {
 
     static void check(const ledger_state& state) {
         if (state.principals.size() > most_principals) {
-            throw format_error("privacy::ledger: got a stored state of " +
+            throw format_error("dp::ledger: got a stored state of " +
                                std::to_string(state.principals.size()) + " principals, expected at most " +
                                std::to_string(most_principals));
         }
         for (const auto& [name, spent] : state.principals) {
             if (!is_principal(name)) {
-                throw format_error("privacy::ledger: got a stored state with a name of " +
+                throw format_error("dp::ledger: got a stored state with a name of " +
                                    std::to_string(name.size()) + " bytes, expected 1 to " +
                                    std::to_string(longest_name) +
                                    " bytes of UTF-8 without control characters");
             }
-            spent.check("privacy::ledger: stored state of " + quoted(name));
+            spent.check("dp::ledger: stored state of " + quoted(name));
         }
     }
 
@@ -252,7 +252,7 @@ class ledger {
     [[noreturn]] static void refuse(std::string_view principal, const spent_cost& before,
                                     const release_cost& cost, std::uint64_t releases,
                                     const privacy_budget& budget) {
-        throw budget_error("privacy::ledger::charge: principal " + quoted(principal) + ": got " +
+        throw budget_error("dp::ledger::charge: principal " + quoted(principal) + ": got " +
                            std::to_string(releases) + " releases, expected at most " +
                            std::to_string(left_of(before, cost, budget)) + " of this cost (mu " +
                            tensafe::detail::shortest_text(cost.mu) + "): " + std::to_string(before.releases) +
@@ -269,4 +269,4 @@ class ledger {
     ledger_state state_;
 };
 
-}  // namespace tensafe::privacy
+}  // namespace tensafe::dp

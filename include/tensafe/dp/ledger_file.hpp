@@ -25,19 +25,19 @@
 #include <unistd.h>
 #include <utility>
 
-namespace tensafe::io {
+namespace tensafe::dp {
 
 namespace detail {
 
 inline constexpr std::string_view ledger_format = "tensafe privacy ledger";
 /// Of one principal: its name, in which a backslash may stand before each byte, four keys and three numbers.
 inline constexpr std::size_t longest_ledger_file =
-    privacy::ledger::most_principals * (2 * privacy::ledger::longest_name + 256) + 1024;
+    ledger::most_principals * (2 * ledger::longest_name + 256) + 1024;
 
 inline double ledger_number(const nlohmann::ordered_json& value, const char* name, const std::string& where) {
     // ledger_json writes a point or an exponent always; a whole number might not fit into a double.
     if (!value.is_number_float()) {
-        throw format_error(where + ": \"" + name + "\" is " + quote(value.dump(-1, ' ', true)) +
+        throw format_error(where + ": \"" + name + "\" is " + io::quote(value.dump(-1, ' ', true)) +
                            ", expected a number with a point or an exponent");
     }
     return value.get<double>();
@@ -67,7 +67,7 @@ inline void check_ledger_object(const nlohmann::ordered_json& value, std::size_t
 inline std::uint64_t ledger_count(const nlohmann::ordered_json& value, const char* name,
                                   const std::string& where) {
     if (!value.is_number_unsigned()) {
-        throw format_error(where + ": \"" + name + "\" is " + quote(value.dump(-1, ' ', true)) +
+        throw format_error(where + ": \"" + name + "\" is " + io::quote(value.dump(-1, ' ', true)) +
                            ", expected a whole number from 0 to 2^64 - 1");
     }
     return value.get<std::uint64_t>();
@@ -78,7 +78,7 @@ inline std::uint64_t ledger_count(const nlohmann::ordered_json& value, const cha
 /// A ledger's state as JSON: {"format": "tensafe privacy ledger", "version": 1, "principals": [{"name",
 /// "mu_squared", "delta_slack", "releases"}, ...]}, a line for each member. Numbers are decimals
 /// that give exactly their values.
-inline std::string ledger_json(const privacy::ledger_state& state) {
+inline std::string ledger_json(const ledger_state& state) {
     nlohmann::ordered_json document;
     document["format"] = detail::ledger_format;
     document["version"] = 1;
@@ -100,19 +100,19 @@ inline std::string ledger_json(const privacy::ledger_state& state) {
 /// @param name  how messages call it
 /// @throws format_error for text that is too long, not JSON or not of this form, a principal that comes twice
 ///         or has no name, and numbers that no ledger comes to
-inline privacy::ledger_state read_ledger_json(std::string_view text, std::string_view name = "ledger JSON") {
-    const std::string file = quote(name);
+inline ledger_state read_ledger_json(std::string_view text, std::string_view name = "ledger JSON") {
+    const std::string file = io::quote(name);
     if (text.size() > detail::longest_ledger_file) {
         throw format_error(file + ": got " + std::to_string(text.size()) + " bytes, expected at most " +
                            std::to_string(detail::longest_ledger_file));
     }
     const nlohmann::ordered_json document =
-        parse_strict_json(text, file, privacy::ledger::most_principals * 5 + 4);
+        io::parse_strict_json(text, file, ledger::most_principals * 5 + 4);
     detail::check_ledger_object(document, 3, file);
     const nlohmann::ordered_json& format = detail::ledger_member(document, "format", file);
     if (format != detail::ledger_format) {
-        throw format_error(file + ": \"format\" is " + quote(format.dump(-1, ' ', true)) + ", expected \"" +
-                           std::string(detail::ledger_format) + '"');
+        throw format_error(file + ": \"format\" is " + io::quote(format.dump(-1, ' ', true)) +
+                           ", expected \"" + std::string(detail::ledger_format) + '"');
     }
     const nlohmann::ordered_json& version = detail::ledger_member(document, "version", file);
     if (detail::ledger_count(version, "version", file) != 1) {
@@ -122,18 +122,17 @@ inline privacy::ledger_state read_ledger_json(std::string_view text, std::string
     if (!principals.is_array()) {
         throw format_error(file + ": \"principals\" is " + principals.type_name() + ", expected an array");
     }
-    privacy::ledger_state state;
+    ledger_state state;
     for (const nlohmann::ordered_json& each : principals) {
         const std::string where = file + ": principal number " + std::to_string(state.principals.size());
         detail::check_ledger_object(each, 4, where);
         const nlohmann::ordered_json& principal = detail::ledger_member(each, "name", where);
-        if (!principal.is_string() ||
-            !privacy::ledger::is_principal(principal.get_ref<const std::string&>())) {
-            throw format_error(where + ": \"name\" is " + quote(principal.dump(-1, ' ', true)) +
-                               ", expected 1 to " + std::to_string(privacy::ledger::longest_name) +
+        if (!principal.is_string() || !ledger::is_principal(principal.get_ref<const std::string&>())) {
+            throw format_error(where + ": \"name\" is " + io::quote(principal.dump(-1, ' ', true)) +
+                               ", expected 1 to " + std::to_string(ledger::longest_name) +
                                " bytes of UTF-8 without control characters");
         }
-        privacy::spent_cost spent;
+        spent_cost spent;
         spent.mu_squared =
             detail::ledger_number(detail::ledger_member(each, "mu_squared", where), "mu_squared", where);
         spent.delta_slack =
@@ -142,7 +141,7 @@ inline privacy::ledger_state read_ledger_json(std::string_view text, std::string
             detail::ledger_count(detail::ledger_member(each, "releases", where), "releases", where);
         spent.check(where);
         if (!state.principals.emplace(principal.get_ref<const std::string&>(), spent).second) {
-            throw format_error(where + ": " + quote(principal.get_ref<const std::string&>()) +
+            throw format_error(where + ": " + io::quote(principal.get_ref<const std::string&>()) +
                                " comes twice");
         }
     }
@@ -153,8 +152,8 @@ inline privacy::ledger_state read_ledger_json(std::string_view text, std::string
 /// file that is not there was moved or mistyped, and an empty one in its place would spend the budget again.
 enum class missing_ledger { start_empty, refuse };
 
-/// Keeps a privacy::ledger in a file: `privacy::ledger spent(budget,
-/// std::make_unique<io::ledger_file>(path))`.
+/// Keeps a ledger in a file: `dp::ledger spent(budget,
+/// std::make_unique<dp::ledger_file>(path))`.
 ///
 /// One process at a time: the file <path>.lock, which stays, is locked (flock) as long as this object lives,
 /// and the system gives the lock back when the process dies, however it dies. A child of fork has the lock
@@ -175,10 +174,10 @@ enum class missing_ledger { start_empty, refuse };
 /// Not copyable. One thread at a time, which the ledger sees to. It does not work in a child of fork: both
 /// processes would spend the same budget. Grants that were given before a fork must be used in one of the two
 /// processes only.
-class ledger_file final : public privacy::ledger_store {
+class ledger_file final : public ledger_store {
   public:
     /// Locks the file; where there is none, an empty one is written if that is needed. What is in it only
-    /// load() sees, which privacy::ledger calls at once.
+    /// load() sees, which ledger calls at once.
     /// @throws io_error if it is in use, is a link or has several names, cannot be locked or written, or is
     ///         missing and must not be, and if its folder cannot be opened
     explicit ledger_file(const std::filesystem::path& path,
@@ -188,9 +187,9 @@ class ledger_file final : public privacy::ledger_store {
             return;
         }
         if (when_missing == missing_ledger::refuse) {
-            throw io_error(quote(path_.string()) +
+            throw io_error(io::quote(path_.string()) +
                            ": there is no ledger; if there was one, find it; to begin with nothing spent, "
-                           "open it once with io::missing_ledger::start_empty");
+                           "open it once with dp::missing_ledger::start_empty");
         }
         replace({});
         confirm();
@@ -198,31 +197,31 @@ class ledger_file final : public privacy::ledger_store {
 
     /// The state in the file.
     /// @throws io_error if it cannot be read or others may; format_error if it is no ledger
-    privacy::ledger_state load() override {
+    ledger_state load() override {
         static_cast<void>(is_there());
-        const auto bytes = detail::read_private(
-            detail::owned_descriptor(::openat(folder_.get(), name_.c_str(),
-                                              O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)),
+        const auto bytes = keystore::detail::read_private(
+            keystore::detail::owned_descriptor(::openat(
+                folder_.get(), name_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)),
             path_, detail::longest_ledger_file);
         return read_ledger_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path_.string());
     }
 
     /// @throws io_error, with the file untouched: the system refused, this is the child of a fork, somebody
     ///         removed the lock file, or the ledger is a link or has several names by now
-    void replace(const privacy::ledger_state& state) override {
+    void replace(const ledger_state& state) override {
         check_lock();
         static_cast<void>(is_there());
         const std::string text = ledger_json(state);
         const std::string partial = name_ + ".partial";
         // What a process that died left there is nobody's: the lock is ours.
         static_cast<void>(::unlinkat(folder_.get(), partial.c_str(), 0));
-        detail::owned_descriptor file(::openat(folder_.get(), partial.c_str(),
-                                               O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
-                                               S_IRUSR | S_IWUSR));
+        keystore::detail::owned_descriptor file(::openat(folder_.get(), partial.c_str(),
+                                                         O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
+                                                         S_IRUSR | S_IWUSR));
         if (file.get() < 0) {
-            detail::throw_io_error(with(".partial"), "create", errno);
+            io::throw_io_error(with(".partial"), "create", errno);
         }
-        int failure = detail::write_and_force(file, std::as_bytes(std::span(text)));
+        int failure = keystore::detail::write_and_force(file, std::as_bytes(std::span(text)));
         if (const int closing = file.close(); failure == 0) {
             failure = closing;
         }
@@ -231,7 +230,7 @@ class ledger_file final : public privacy::ledger_store {
         }
         if (failure != 0) {
             static_cast<void>(::unlinkat(folder_.get(), partial.c_str(), 0));
-            detail::throw_io_error(path_, "write", failure);
+            io::throw_io_error(path_, "write", failure);
         }
     }
 
@@ -239,7 +238,7 @@ class ledger_file final : public privacy::ledger_store {
     void confirm() override {
         // Not every file system can do this.
         if (::fsync(folder_.get()) != 0 && errno != EINVAL && errno != ENOTSUP) {
-            detail::throw_io_error(path_, "force the folder to the device", errno);
+            io::throw_io_error(path_, "force the folder to the device", errno);
         }
     }
 
@@ -251,7 +250,7 @@ class ledger_file final : public privacy::ledger_store {
         std::error_code failure;
         std::filesystem::path result = std::filesystem::absolute(path, failure);
         if (failure || !result.has_filename()) {
-            throw io_error(quote(path.string()) + ": names no file" +
+            throw io_error(io::quote(path.string()) + ": names no file" +
                            (failure ? ": " + failure.message() : std::string()));
         }
         return result;
@@ -263,37 +262,37 @@ class ledger_file final : public privacy::ledger_store {
         return result;
     }
 
-    detail::owned_descriptor open_folder() const {
-        detail::owned_descriptor folder(
+    keystore::detail::owned_descriptor open_folder() const {
+        keystore::detail::owned_descriptor folder(
             ::open(path_.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
         if (folder.get() < 0) {
-            detail::throw_io_error(path_.parent_path(), "open", errno);
+            io::throw_io_error(path_.parent_path(), "open", errno);
         }
         return folder;
     }
 
-    detail::owned_descriptor lock() const {
+    keystore::detail::owned_descriptor lock() const {
         const std::filesystem::path lock_path = with(".lock");
-        detail::owned_descriptor file(
+        keystore::detail::owned_descriptor file(
             ::openat(folder_.get(), (name_ + ".lock").c_str(),
                      O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, S_IRUSR | S_IWUSR));
         if (file.get() < 0) {
-            detail::throw_io_error(lock_path, "open", errno);
+            io::throw_io_error(lock_path, "open", errno);
         }
         struct stat status {};
         if (::fstat(file.get(), &status) != 0) {
-            detail::throw_io_error(lock_path, "read the mode", errno);
+            io::throw_io_error(lock_path, "read the mode", errno);
         }
-        detail::check_owner(lock_path, status);
+        keystore::detail::check_owner(lock_path, status);
         while (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
             if (errno == EWOULDBLOCK) {
                 throw io_error(
-                    quote(path_.string()) +
+                    io::quote(path_.string()) +
                     ": is in use by another ledger, of this process or another, or by a child that "
                     "one forked: one at a time");
             }
             if (errno != EINTR) {
-                detail::throw_io_error(lock_path, "lock", errno);
+                io::throw_io_error(lock_path, "lock", errno);
             }
         }
         return file;
@@ -307,15 +306,15 @@ class ledger_file final : public privacy::ledger_store {
             if (errno == ENOENT) {
                 return false;
             }
-            detail::throw_io_error(path_, "open", errno);
+            io::throw_io_error(path_, "open", errno);
         }
         if (!S_ISREG(status.st_mode)) {
-            throw io_error(quote(path_.string()) +
+            throw io_error(io::quote(path_.string()) +
                            (S_ISLNK(status.st_mode) ? ": is a link; expected the path of the ledger itself"
                                                     : ": is not a regular file"));
         }
         if (status.st_nlink != 1) {
-            throw io_error(quote(path_.string()) + ": is a file with " + std::to_string(status.st_nlink) +
+            throw io_error(io::quote(path_.string()) + ": is a file with " + std::to_string(status.st_nlink) +
                            " names (hard links); expected one, for each has a lock of its own");
         }
         return true;
@@ -324,7 +323,7 @@ class ledger_file final : public privacy::ledger_store {
     /// @throws io_error if somebody else may have locked the file as well
     void check_lock() const {
         if (::getpid() != process_) {
-            throw io_error(quote(path_.string()) +
+            throw io_error(io::quote(path_.string()) +
                            ": was opened before this process was forked: only its parent may use it");
         }
         struct stat ours {};
@@ -332,16 +331,16 @@ class ledger_file final : public privacy::ledger_store {
         if (::fstat(lock_.get(), &ours) != 0 ||
             ::fstatat(folder_.get(), (name_ + ".lock").c_str(), &there, AT_SYMLINK_NOFOLLOW) != 0 ||
             ours.st_dev != there.st_dev || ours.st_ino != there.st_ino) {
-            throw io_error(quote(with(".lock").string()) +
+            throw io_error(io::quote(with(".lock").string()) +
                            ": was removed or replaced while the ledger was in use: start again");
         }
     }
 
     std::filesystem::path path_;
     std::string name_;
-    detail::owned_descriptor folder_;
+    keystore::detail::owned_descriptor folder_;
     pid_t process_ = ::getpid();
-    detail::owned_descriptor lock_;
+    keystore::detail::owned_descriptor lock_;
 };
 
-}  // namespace tensafe::io
+}  // namespace tensafe::dp

@@ -5,7 +5,7 @@
 #include <cmath>
 
 // The tail of the normal distribution, for arguments of any size without underflow: divided by its density.
-namespace tensafe::privacy::detail {
+namespace tensafe::dp::detail {
 
 inline constexpr double root_of_two = 1.41421356237309504880;
 inline constexpr double root_of_half_pi = 1.25331413731550025121;       // sqrt(pi / 2)
@@ -54,4 +54,4 @@ inline double mills_slope(double x) noexcept {
     return 1 - x * mills_ratio(x);
 }
 
-}  // namespace tensafe::privacy::detail
+}  // namespace tensafe::dp::detail

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace tensafe::privacy {
+namespace tensafe::dp {
 
 /// A promise of differential privacy: for any two inputs that count as neighbours, and any set S of outputs,
 /// P(output of the one in S) <= e^epsilon * P(output of the other in S) + delta. Smaller is more private.
@@ -34,4 +34,4 @@ struct privacy_budget {
     friend bool operator==(const privacy_budget&, const privacy_budget&) = default;
 };
 
-}  // namespace tensafe::privacy
+}  // namespace tensafe::dp

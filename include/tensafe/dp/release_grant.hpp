@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-namespace tensafe::privacy {
+namespace tensafe::dp {
 
 /// What one release costs: close to a Gaussian mechanism of this mu, in a sense that adds up.
 ///
@@ -33,18 +33,18 @@ struct release_cost {
     /// @throws parameter_error unless both are in range
     void check() const {
         if (!(mu > 0) || !std::isfinite(mu)) {
-            throw parameter_error("privacy::release_cost: mu: got " + tensafe::detail::shortest_text(mu) +
+            throw parameter_error("dp::release_cost: mu: got " + tensafe::detail::shortest_text(mu) +
                                   ", expected a finite number above 0");
         }
         if (!(delta_slack >= 0 && delta_slack < 1)) {
-            throw parameter_error("privacy::release_cost: delta_slack: got " +
+            throw parameter_error("dp::release_cost: delta_slack: got " +
                                   tensafe::detail::shortest_text(delta_slack) +
                                   ", expected 0 or more, below 1");
         }
     }
 };
 
-/// The right to release something a number of times at one cost, paid for already: what privacy::ledger
+/// The right to release something a number of times at one cost, paid for already: what dp::ledger
 /// gives for a charge, and gaussian_release takes one from before it draws any noise. Only a ledger makes one
 /// that is worth anything. What is left when it is destroyed is spent all the same.
 ///
@@ -83,12 +83,11 @@ class release_grant {
         do {
             if (left == 0) {
                 throw budget_error(
-                    "privacy::release_grant::spend: got a grant with nothing left, expected one release of "
-                    "it; "
+                    "dp::release_grant::spend: got a grant with nothing left, expected one release of it; "
                     "charge the ledger for more");
             }
             if (!(cost == cost_)) {
-                throw budget_error("privacy::release_grant::spend: got a release of " + text(cost) +
+                throw budget_error("dp::release_grant::spend: got a release of " + text(cost) +
                                    ", expected one of the cost that was charged, " + text(cost_));
             }
         } while (!left_.compare_exchange_weak(left, left - 1));
@@ -108,4 +107,4 @@ class release_grant {
     std::atomic<std::uint64_t> left_ = 0;
 };
 
-}  // namespace tensafe::privacy
+}  // namespace tensafe::dp

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace tensafe::privacy {
+namespace tensafe::dp {
 
 /// What several releases of any kind cost together, by their Renyi divergences: for each of some orders
 /// alpha > 1, the divergences of all releases add up, and any one of the sums gives an epsilon or a delta.
@@ -59,10 +59,10 @@ class renyi_accountant {
     /// @throws parameter_error for another mu; nothing is counted then
     void add_gaussian(double mu, std::uint64_t times = 1) {
         detail::check_not_negative("renyi_accountant::add_gaussian", "mu", mu);
-        const double half_square = tensafe::detail::multiply_up(tensafe::detail::multiply_up(mu, mu), 0.5);
+        const double half_square = detail::multiply_up(detail::multiply_up(mu, mu), 0.5);
         std::vector<double> curve(orders_.size());
         std::transform(orders_.begin(), orders_.end(), curve.begin(),
-                       [&](double order) { return tensafe::detail::multiply_up(order, half_square); });
+                       [&](double order) { return detail::multiply_up(order, half_square); });
         add(curve, times);
     }
 
@@ -86,10 +86,9 @@ class renyi_accountant {
         if (times == 0) {
             return;
         }
-        const double count = tensafe::detail::to_double_up(times);
+        const double count = detail::to_double_up(times);
         for (std::size_t i = 0; i < curve.size(); ++i) {
-            divergences_[i] =
-                tensafe::detail::add_up(divergences_[i], tensafe::detail::multiply_up(curve[i], count));
+            divergences_[i] = detail::add_up(divergences_[i], detail::multiply_up(curve[i], count));
         }
     }
 
@@ -161,4 +160,4 @@ class renyi_accountant {
     std::vector<double> divergences_;
 };
 
-}  // namespace tensafe::privacy
+}  // namespace tensafe::dp

@@ -10,7 +10,7 @@
 //
 // Each is the smallest double that is not below the true value; where a product or a root's argument is below
 // 1e-250, that one or the next. They need IEEE doubles rounded to nearest, and no -ffast-math.
-namespace tensafe::detail {
+namespace tensafe::dp::detail {
 
 /// The next double above x.
 inline double next_above(double x) noexcept {
@@ -59,4 +59,4 @@ inline double to_double_up(std::uint64_t x) noexcept {
     return rounded < 0x1p64 && static_cast<std::uint64_t>(rounded) < x ? next_above(rounded) : rounded;
 }
 
-}  // namespace tensafe::detail
+}  // namespace tensafe::dp::detail

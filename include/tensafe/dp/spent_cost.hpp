@@ -12,7 +12,7 @@
 #include <limits>
 #include <string>
 
-namespace tensafe::privacy {
+namespace tensafe::dp {
 
 /// What one principal's releases have cost so far. Sums are rounded up, never down.
 ///
@@ -31,7 +31,7 @@ struct spent_cost {
     double delta(double epsilon) const {
         detail::check_not_negative("spent_cost::delta", "epsilon", epsilon);
         const double gaussian = mu_squared > 0 ? gaussian_accountant(mu_squared).delta(epsilon) : 0.0;
-        return tensafe::detail::add_up(gaussian, delta_slack);
+        return detail::add_up(gaussian, delta_slack);
     }
 
     /// The smallest epsilon for which all of it together is (epsilon, delta) differentially private, rounded
@@ -39,7 +39,7 @@ struct spent_cost {
     /// @throws parameter_error unless delta is in (0, 1)
     double epsilon(double delta) const {
         detail::check_delta("spent_cost::epsilon", delta);
-        const double rest = tensafe::detail::next_below(delta - delta_slack);
+        const double rest = detail::next_below(delta - delta_slack);
         if (!(rest > 0)) {
             return std::numeric_limits<double>::infinity();
         }
@@ -53,14 +53,13 @@ struct spent_cost {
         gaussian_accountant sum(mu_squared);
         sum.add(cost.mu, times);
         result.mu_squared = sum.mu_squared();
-        result.delta_slack = tensafe::detail::add_up(
-            delta_slack,
-            tensafe::detail::multiply_up(cost.delta_slack, tensafe::detail::to_double_up(times)));
+        result.delta_slack =
+            detail::add_up(delta_slack, detail::multiply_up(cost.delta_slack, detail::to_double_up(times)));
         result.releases = releases + times;
         if (result.releases < releases || !std::isfinite(result.mu_squared) ||
             !std::isfinite(result.delta_slack)) {
-            throw budget_error("privacy::spent_cost::plus: got " + std::to_string(times) +
-                               " releases beside " + std::to_string(releases) + ", more than can be counted");
+            throw budget_error("dp::spent_cost::plus: got " + std::to_string(times) + " releases beside " +
+                               std::to_string(releases) + ", more than can be counted");
         }
         return result;
     }
@@ -85,4 +84,4 @@ struct spent_cost {
     }
 };
 
-}  // namespace tensafe::privacy
+}  // namespace tensafe::dp

@@ -4,46 +4,19 @@
 #include <tensafe/encoding/complex_lanes.hpp>
 #include <tensafe/encoding/slot_tables.hpp>
 #include <tensafe/memory/wipe.hpp>
+#include <tensafe/simd/dispatch.hpp>
+#include <tensafe/simd/lanes.hpp>
+#include <tensafe/simd/transpose.hpp>
 
+#include <algorithm>
 #include <array>
 #include <complex>
 #include <cstddef>
-#include <cstring>
+#include <utility>
 
-/// The stages of the slot transform in portable C++. The back-ends beside this file do the same operations on
-/// the same numbers in the same order, on wider vectors, so their results are the same, bit for bit.
-namespace tensafe::encoding::detail::portable {
-
-TENSAFE_INLINE complex_lanes splat(std::complex<double> z) noexcept {
-    return {lanes{z.real(), z.real()}, lanes{z.imag(), z.imag()}};
-}
-TENSAFE_INLINE root_powers start_roots(const slot_tables& tables) noexcept {
-    const auto& roots = tables.start_roots();
-    return {splat(roots[0]), splat(roots[1]), splat(roots[2])};
-}
-
-/// Radix-4 butterflies over one block of 4 * quarter slots.
-template <auto read, auto butterfly, auto write>
-TENSAFE_INLINE void pass(const slot_tables& tables, const double* from, double* to,
-                         std::size_t quarter) noexcept {
-    const double* roots = tables.stage_roots(quarter);
-    const std::size_t width = slot_tables::group(quarter);
-    const std::size_t distance = 2 * quarter;
-    for (std::size_t first = 0; first != distance; first += 2 * width, roots += 6 * width) {
-        for (std::size_t lane = 0; lane != width; lane += 2) {
-            const std::size_t i = first + 2 * lane;
-            const auto out =
-                butterfly(read(from + i), read(from + i + distance), read(from + i + 2 * distance),
-                          read(from + i + 3 * distance), load_roots(roots + lane, width));
-            write(to + i, out[0]);
-            write(to + i + distance, out[1]);
-            write(to + i + 2 * distance, out[2]);
-            write(to + i + 3 * distance, out[3]);
-        }
-    }
-}
-
-// Coefficients to slots
+/// The stages of the slot transform. Every target does the same operations on the same numbers in the same
+/// order, so the results are the same, bit for bit.
+namespace tensafe::encoding::detail {
 
 inline void evaluate_directly(const slot_tables& tables, const double* coefficients, double* slots) noexcept {
     const auto& roots = tables.direct_roots();
@@ -63,75 +36,6 @@ inline void evaluate_directly(const slot_tables& tables, const double* coefficie
     }
 }
 
-/// Reads the coefficients in bit-reversed order and merges them four by four; leaves chunks.
-///
-/// A slot index is cut into three top bits, the middle, and two low bits; one round takes the eight
-/// blocks of four that share a middle, so that whole cache lines are read and written on both sides of
-/// the reversal.
-inline void gather_and_merge(const slot_tables& tables, const double* coefficients, double* work) noexcept {
-    const std::size_t slots = tables.slots();
-    const std::size_t quarter = slots / 4;
-    const root_powers roots = start_roots(tables);
-    for (std::size_t middle = 0; middle < slots / 32; ++middle) {
-        const double* const from = coefficients + 8 * tables.reversed_middle(middle);
-        double* const to = work + 8 * middle;
-        for (std::size_t pair = 0; pair < 4; ++pair) {
-            const auto coefficient = [&](std::size_t c) {
-                const double* const re = from + 2 * pair + c * quarter;
-                return complex_lanes{load(re), load(re + slots)};
-            };
-            const auto z =
-                sum_of_four(coefficient(0), multiply(coefficient(3), roots.third),
-                            multiply(coefficient(2), roots.second), multiply(coefficient(1), roots.first));
-            // Coefficients 2 pair and 2 pair + 1 of the eight differ in the lowest bit, their blocks in the
-            // top one.
-            double* const even = to + reversed_pair[pair] * quarter;
-            double* const odd = even + slots;
-            store(even, lanes{z[0].re[0], z[1].re[0]});
-            store(even + 2, lanes{z[0].im[0], z[1].im[0]});
-            store(even + 4, lanes{z[2].re[0], z[3].re[0]});
-            store(even + 6, lanes{z[2].im[0], z[3].im[0]});
-            store(odd, lanes{z[0].re[1], z[1].re[1]});
-            store(odd + 2, lanes{z[0].im[1], z[1].im[1]});
-            store(odd + 4, lanes{z[2].re[1], z[3].re[1]});
-            store(odd + 6, lanes{z[2].im[1], z[3].im[1]});
-        }
-    }
-}
-
-TENSAFE_INLINE complex_lanes pair_roots(const slot_tables& tables, std::size_t pair) noexcept {
-    return {load(tables.pair_roots() + 2 * pair), load(tables.pair_roots() + 4 + 2 * pair)};
-}
-
-/// Blocks of four to blocks of eight: the one radix-2 stage when log2 of the slots is odd.
-inline void merge_pairs(const slot_tables& tables, double* work) noexcept {
-    for (double* at = work; at != work + tables.degree(); at += 16) {
-        for (std::size_t j = 0; j < 2; ++j) {
-            const auto even = load_chunk(at + 4 * j);
-            const auto odd = multiply(load_chunk(at + 4 * j + 8), pair_roots(tables, j));
-            store_chunk(at + 4 * j, even + odd);
-            store_chunk(at + 4 * j + 8, even - odd);
-        }
-    }
-}
-
-inline void to_slots(const slot_tables& tables, const double* coefficients, double* work) noexcept {
-    const std::size_t slots = tables.slots();
-    gather_and_merge(tables, coefficients, work);
-    if (tables.has_pairs()) {
-        merge_pairs(tables, work);
-    }
-    for (std::size_t quarter = tables.first_quarter(); 4 * quarter < slots; quarter *= 4) {
-        for (double* at = work; at != work + 2 * slots; at += 8 * quarter) {
-            pass<load_chunk, merge_four, store_chunk>(tables, at, at, quarter);
-        }
-    }
-    // The last stage turns chunks into pairs of real and imaginary part on the way.
-    pass<load_chunk, merge_four, store_interleaved>(tables, work, work, slots / 4);
-}
-
-// Slots to coefficients: the same stages backwards
-
 inline void interpolate_directly(const slot_tables& tables, const double* slots,
                                  double* coefficients) noexcept {
     const auto& roots = tables.direct_roots();
@@ -148,77 +52,398 @@ inline void interpolate_directly(const slot_tables& tables, const double* slots,
     }
 }
 
-inline void split_pairs(const slot_tables& tables, double* work) noexcept {
-    for (double* at = work; at != work + tables.degree(); at += 16) {
-        for (std::size_t j = 0; j < 2; ++j) {
-            const auto a = load_chunk(at + 4 * j);
-            const auto b = load_chunk(at + 4 * j + 8);
-            store_chunk(at + 4 * j, a + b);
-            store_chunk(at + 4 * j + 8, multiply_conjugate(a - b, pair_roots(tables, j)));
+/// Butterflies and stages: bodies of kernels.
+template <class Target>
+struct slot_stages : complex_lanes<Target> {
+    using lanes = complex_lanes<Target>;
+    using lanes::width;
+    using typename lanes::complex;
+    using typename lanes::four;
+    using typename lanes::reals;
+    using typename lanes::root_powers;
+
+    /// Slots that stand together at the border to the coefficients: a block of four, or two with eight lanes,
+    /// which do the radix-2 stage at once with the first radix-4 stage.
+    static constexpr std::size_t run = width == 8 ? 8 : 4;
+
+    static TENSAFE_INLINE root_powers start_roots(const slot_tables& tables) noexcept {
+        const auto& x = tables.start_roots();
+        return {lanes::broadcast(x[0].real(), x[0].imag()), lanes::broadcast(x[1].real(), x[1].imag()),
+                lanes::broadcast(x[2].real(), x[2].imag())};
+    }
+    static TENSAFE_INLINE complex pair_root(const slot_tables& tables, std::size_t j) noexcept {
+        return lanes::broadcast(tables.pair_roots()[j], tables.pair_roots()[4 + j]);
+    }
+
+    /// One radix-4 stage, in place unless `from` is another array than `to`: blocks of 4 * quarter slots, of
+    /// `size` reals together.  @param group  that of the table of roots
+    template <auto load_one, auto butterfly, auto store_one>
+    static TENSAFE_INLINE void stage(const slot_tables& tables, const double* from, double* to,
+                                     std::size_t size, std::size_t quarter, std::size_t group) noexcept {
+        const std::size_t distance = 2 * quarter;
+        for (std::size_t block = 0; block != size; block += 4 * distance) {
+            const double* roots = tables.stage_roots(quarter);
+            for (std::size_t at = block; at != block + distance; at += 2 * group, roots += 6 * group) {
+                for (std::size_t lane = 0; lane != group; lane += width) {
+                    const std::size_t i = at + 2 * lane;
+                    lanes::template store_four<store_one>(
+                        to + i, distance,
+                        butterfly(lanes::template load_four<load_one>(from + i, distance),
+                                  lanes::load_roots(roots + lane, group)));
+                }
+            }
         }
+    }
+
+    // Coefficients to slots
+
+    /// Coefficients from their four quarters, merged into blocks of four: block lane by lane.
+    static TENSAFE_INLINE four merge_coefficients(const double* from, std::size_t slots,
+                                                  const root_powers& x) noexcept {
+        const std::size_t quarter = slots / 4;
+        return lanes::sum_of_four(lanes::load(from, slots), lanes::load(from + 3 * quarter, slots) * x.third,
+                                  lanes::load(from + 2 * quarter, slots) * x.second,
+                                  lanes::load(from + quarter, slots) * x.first);
+    }
+
+    /// Chunk number `chunk` of a run, from rows with a lane for each coefficient, `first` and following: to
+    /// the runs whose top bits are the number of the coefficient reversed.
+    template <std::size_t chunk, std::size_t... lane>
+    static TENSAFE_INLINE void scatter_chunk(double* to, std::size_t eighth, std::size_t first, reals* rows,
+                                             std::index_sequence<lane...>) noexcept {
+        simd::transpose(rows + chunk * width);
+        (rows[chunk * width + lane].store(to + reversed_triple[first + lane] * eighth + 2 * chunk * width),
+         ...);
+    }
+    template <std::size_t... chunk>
+    static TENSAFE_INLINE void scatter(double* to, std::size_t eighth, std::size_t first, reals* re,
+                                       reals* im, std::index_sequence<chunk...>) noexcept {
+        constexpr auto each_lane = std::make_index_sequence<width>();
+        (scatter_chunk<chunk>(to, eighth, first, re, each_lane), ...);
+        (scatter_chunk<chunk>(to + width, eighth, first, im, each_lane), ...);
+    }
+
+    /// Reads the coefficients in bit-reversed order and merges them four by four. A slot index is cut into
+    /// three top bits, the middle, and the bits of a run, so that whole cache lines are read and written on
+    /// both sides of the reversal.
+    ///
+    /// Leaves chunks. With eight lanes and `pairs` they have passed the radix-2 stage, too; without, they
+    /// hold two blocks of four, lane by lane in turn, as `merge_sixteens` wants them.
+    template <bool pairs>
+    static TENSAFE_INLINE void gather_and_merge(const slot_tables& tables, const double* coefficients,
+                                                double* work) noexcept {
+        constexpr auto chunks = std::make_index_sequence<run / width>();
+        const std::size_t slots = tables.slots();
+        const std::size_t eighth = slots / 4;  // in reals: an eighth of the slots
+        const root_powers x = start_roots(tables);
+        for (std::size_t middle = 0; middle < slots / (8 * run); ++middle) {
+            for (std::size_t first = 0; first < 8; first += width) {
+                const double* const from =
+                    coefficients + 8 * tables.reversed_middle(run / 4 * middle) + first;
+                double* const to = work + 2 * run * middle;
+                const four a = merge_coefficients(from, slots, x);
+                if constexpr (run == 4) {
+                    reals re[] = {a.c0.re, a.c1.re, a.c2.re, a.c3.re};
+                    reals im[] = {a.c0.im, a.c1.im, a.c2.im, a.c3.im};
+                    scatter(to, eighth, first, re, im, chunks);
+                } else if constexpr (pairs) {
+                    const four y = merge_coefficients(from + slots / 8, slots, x);
+                    const four b{y.c0 * pair_root(tables, 0), y.c1 * pair_root(tables, 1),
+                                 y.c2 * pair_root(tables, 2), y.c3 * pair_root(tables, 3)};
+                    const four s{a.c0 + b.c0, a.c1 + b.c1, a.c2 + b.c2, a.c3 + b.c3};
+                    const four d{a.c0 - b.c0, a.c1 - b.c1, a.c2 - b.c2, a.c3 - b.c3};
+                    reals re[] = {s.c0.re, s.c1.re, s.c2.re, s.c3.re, d.c0.re, d.c1.re, d.c2.re, d.c3.re};
+                    reals im[] = {s.c0.im, s.c1.im, s.c2.im, s.c3.im, d.c0.im, d.c1.im, d.c2.im, d.c3.im};
+                    scatter(to, eighth, first, re, im, chunks);
+                } else {
+                    const four b = merge_coefficients(from + slots / 8, slots, x);
+                    reals re[] = {a.c0.re, b.c0.re, a.c1.re, b.c1.re, a.c2.re, b.c2.re, a.c3.re, b.c3.re};
+                    reals im[] = {a.c0.im, b.c0.im, a.c1.im, b.c1.im, a.c2.im, b.c2.im, a.c3.im, b.c3.im};
+                    scatter(to, eighth, first, re, im, chunks);
+                }
+            }
+        }
+    }
+
+    /// Blocks of four to blocks of eight: the one radix-2 stage when log2 of the slots is odd.
+    static TENSAFE_INLINE void merge_pairs(const slot_tables& tables, double* at, std::size_t size) noexcept {
+        for (const double* const end = at + size; at != end; at += 16) {
+            for (std::size_t j = 0; j < 4; j += width) {
+                const complex a = lanes::load_chunk(at + 2 * j);
+                const complex b = lanes::load_chunk(at + 2 * j + 8) * lanes::load(tables.pair_roots() + j, 4);
+                lanes::store_chunk(at + 2 * j, a + b);
+                lanes::store_chunk(at + 2 * j + 8, a - b);
+            }
+        }
+    }
+    /// Undoes it, up to the factor 2.
+    static TENSAFE_INLINE void split_pairs(const slot_tables& tables, double* at, std::size_t size) noexcept {
+        for (const double* const end = at + size; at != end; at += 16) {
+            for (std::size_t j = 0; j < 4; j += width) {
+                const complex a = lanes::load_chunk(at + 2 * j);
+                const complex b = lanes::load_chunk(at + 2 * j + 8);
+                lanes::store_chunk(at + 2 * j, a + b);
+                lanes::store_chunk(at + 2 * j + 8,
+                                   lanes::multiply_conjugate(a - b, lanes::load(tables.pair_roots() + j, 4)));
+            }
+        }
+    }
+
+    /// The roots of the stage with blocks of four, each twice.
+    static TENSAFE_INLINE root_powers doubled_roots(const slot_tables& tables) noexcept {
+        const double* const x = tables.stage_roots(4);
+        double twice[6 * width];
+        for (std::size_t i = 0; i < 6 * width; ++i) {
+            twice[i] = x[i / 2];
+        }
+        return lanes::load_roots(twice, width);
+    }
+
+    /// Blocks of four to blocks of sixteen, two of them at a time: the one radix-4 stage with fewer roots
+    /// than lanes, when there are eight.
+    static TENSAFE_INLINE void merge_sixteens(const slot_tables& tables, double* at,
+                                              std::size_t size) noexcept {
+        const root_powers x = doubled_roots(tables);
+        for (const double* const end = at + size; at != end; at += 64) {
+            four y = lanes::template load_four<&lanes::load_chunk>(at, 16);
+            unpack(y.c0, y.c2);
+            unpack(y.c1, y.c3);
+            four z = lanes::merge_four({y.c0, y.c2, y.c1, y.c3}, x);
+            separate(z.c0, z.c1);
+            separate(z.c2, z.c3);
+            lanes::template store_four<&lanes::store_chunk>(at, 16, {z.c0, z.c2, z.c1, z.c3});
+        }
+    }
+    static TENSAFE_INLINE void unpack(complex& a, complex& b) noexcept {
+        simd::unpack(a.re, b.re);
+        simd::unpack(a.im, b.im);
+    }
+    static TENSAFE_INLINE void separate(complex& a, complex& b) noexcept {
+        simd::separate(a.re, b.re);
+        simd::separate(a.im, b.im);
+    }
+    static TENSAFE_INLINE void interleave(complex& a, complex& b) noexcept {
+        simd::interleave(a.re, b.re);
+        simd::interleave(a.im, b.im);
+    }
+
+    static TENSAFE_INLINE void merge_stage(const slot_tables& tables, double* at, std::size_t size,
+                                           std::size_t quarter) noexcept {
+        stage<&lanes::load_chunk, &lanes::merge_four, &lanes::store_chunk>(
+            tables, at, at, size, quarter, width == 8 ? 8 : slot_tables::group(quarter));
+    }
+    /// Turns chunks into pairs of real and imaginary part on the way.
+    static TENSAFE_INLINE void last_merge(const slot_tables& tables, double* at) noexcept {
+        stage<&lanes::load_chunk, &lanes::merge_four, &lanes::store_interleaved>(
+            tables, at, at, tables.degree(), tables.slots() / 4, 8);
+    }
+
+    // Slots to coefficients: the same stages backwards
+
+    /// Turns pairs of real and imaginary part into chunks on the way. `slots` may be `work` itself.
+    static TENSAFE_INLINE void first_split(const slot_tables& tables, const double* slots,
+                                           double* work) noexcept {
+        stage<&lanes::load_interleaved, &lanes::split_four, &lanes::store_chunk>(
+            tables, slots, work, tables.degree(), tables.slots() / 4, 8);
+    }
+    static TENSAFE_INLINE void split_stage(const slot_tables& tables, double* at, std::size_t size,
+                                           std::size_t quarter) noexcept {
+        stage<&lanes::load_chunk, &lanes::split_four, &lanes::store_chunk>(
+            tables, at, at, size, quarter, width == 8 ? 8 : slot_tables::group(quarter));
+    }
+    static TENSAFE_INLINE void split_sixteens(const slot_tables& tables, double* at,
+                                              std::size_t size) noexcept {
+        const root_powers x = doubled_roots(tables);
+        for (const double* const end = at + size; at != end; at += 64) {
+            four z = lanes::template load_four<&lanes::load_chunk>(at, 16);
+            interleave(z.c0, z.c2);
+            interleave(z.c1, z.c3);
+            four y = lanes::split_four({z.c0, z.c2, z.c1, z.c3}, x);
+            unpack(y.c0, y.c1);
+            unpack(y.c2, y.c3);
+            lanes::template store_four<&lanes::store_chunk>(at, 16, {y.c0, y.c2, y.c1, y.c3});
+        }
+    }
+
+    /// Undoes scatter_chunk.
+    template <std::size_t chunk, std::size_t... lane>
+    static TENSAFE_INLINE void gather_chunk(const double* from, std::size_t eighth, std::size_t first,
+                                            reals* rows, std::index_sequence<lane...>) noexcept {
+        ((rows[chunk * width + lane] =
+              Target::load(from + reversed_triple[first + lane] * eighth + 2 * chunk * width)),
+         ...);
+        simd::transpose(rows + chunk * width);
+    }
+    template <std::size_t... chunk>
+    static TENSAFE_INLINE void gather(const double* from, std::size_t eighth, std::size_t first, reals* re,
+                                      reals* im, std::index_sequence<chunk...>) noexcept {
+        constexpr auto each_lane = std::make_index_sequence<width>();
+        (gather_chunk<chunk>(from, eighth, first, re, each_lane), ...);
+        (gather_chunk<chunk>(from + width, eighth, first, im, each_lane), ...);
+    }
+
+    /// Blocks of four to single coefficients: those of quarter c to row c of 8 rows, or row 2 c of 16; their
+    /// imaginary parts to the other half of the rows.
+    static TENSAFE_INLINE void split_block(const four& z, const root_powers& x, const reals& factor,
+                                           double* to, std::size_t row) noexcept {
+        const std::size_t quarter = run / 4 * row;
+        const four t = lanes::sum_of_four(z.c0, z.c1, z.c2, z.c3);
+        const complex b1 = lanes::multiply_conjugate(t.c1, x.first);
+        const complex b2 = lanes::multiply_conjugate(t.c2, x.second);
+        const complex b3 = lanes::multiply_conjugate(t.c3, x.third);
+        (t.c0.re * factor).store(to);
+        (b1.re * factor).store(to + quarter);
+        (b2.re * factor).store(to + 2 * quarter);
+        (b3.re * factor).store(to + 3 * quarter);
+        (t.c0.im * factor).store(to + 4 * quarter);
+        (b1.im * factor).store(to + 5 * quarter);
+        (b2.im * factor).store(to + 6 * quarter);
+        (b3.im * factor).store(to + 7 * quarter);
+    }
+
+    /// The runs that share a middle, to 2 * run rows of 2 * run values, `row` values apart. Of 16 rows, odd
+    /// ones are for the second block of the runs.
+    template <bool pairs>
+    static TENSAFE_INLINE void split_set(const slot_tables& tables, const double* from, double* to,
+                                         std::size_t row) noexcept {
+        const std::size_t eighth = tables.slots() / 4;
+        const root_powers x = start_roots(tables);
+        const reals factor = Target::broadcast(1.0 / static_cast<double>(tables.slots()));
+        for (std::size_t first = 0; first < 2 * run; first += width) {
+            reals r[run];
+            reals i[run];
+            gather(from + first / 8 * (eighth / 2), eighth, first % 8, r, i,
+                   std::make_index_sequence<run / width>());
+            if constexpr (run == 4) {
+                split_block({{r[0], i[0]}, {r[1], i[1]}, {r[2], i[2]}, {r[3], i[3]}}, x, factor, to + first,
+                            row);
+            } else if constexpr (pairs) {
+                const four a{{r[0], i[0]}, {r[1], i[1]}, {r[2], i[2]}, {r[3], i[3]}};
+                const four b{{r[4], i[4]}, {r[5], i[5]}, {r[6], i[6]}, {r[7], i[7]}};
+                split_block({a.c0 + b.c0, a.c1 + b.c1, a.c2 + b.c2, a.c3 + b.c3}, x, factor, to + first, row);
+                split_block({lanes::multiply_conjugate(a.c0 - b.c0, pair_root(tables, 0)),
+                             lanes::multiply_conjugate(a.c1 - b.c1, pair_root(tables, 1)),
+                             lanes::multiply_conjugate(a.c2 - b.c2, pair_root(tables, 2)),
+                             lanes::multiply_conjugate(a.c3 - b.c3, pair_root(tables, 3))},
+                            x, factor, to + first + row, row);
+            } else {
+                split_block({{r[0], i[0]}, {r[2], i[2]}, {r[4], i[4]}, {r[6], i[6]}}, x, factor, to + first,
+                            row);
+                split_block({{r[1], i[1]}, {r[3], i[3]}, {r[5], i[5]}, {r[7], i[7]}}, x, factor,
+                            to + first + row, row);
+            }
+        }
+    }
+
+    /// The first stage backwards, the bit reversal and the division by n, in place.
+    ///
+    /// Chunks and the final order differ by a permutation of address bits that maps the values with one
+    /// middle (a slot index is cut into one top bit more than a run has bits, the middle and the run) onto
+    /// those with the reversed middle, so two such sets change places and nothing else is disturbed.
+    template <bool pairs>
+    static TENSAFE_INLINE void split_and_scatter(const slot_tables& tables, double* work) noexcept {
+        constexpr std::size_t rows = 2 * run;
+        alignas(64) std::array<double, rows * rows> kept;
+        const memory::wipe_guard guard(kept);
+        const std::size_t row = tables.slots() / run;
+        for (std::size_t middle = 0; middle < row / rows; ++middle) {
+            const std::size_t partner = tables.reversed_middle(run == 4 ? middle : 4 * middle);
+            if (partner < middle) {
+                continue;
+            }
+            split_set<pairs>(tables, work + rows * middle, kept.data(), rows);
+            if (partner != middle) {
+                split_set<pairs>(tables, work + rows * partner, work + rows * middle, row);
+            }
+            for (std::size_t r = 0; r < rows; ++r) {
+                for (std::size_t i = 0; i < rows; i += width) {
+                    Target::load(kept.data() + rows * r + i).store(work + rows * partner + r * row + i);
+                }
+            }
+        }
+    }
+};
+
+/// Slots whose stages are done together, smallest first: with their roots they fit a cache of 32 KiB.
+inline constexpr std::size_t cached_slots = 1024;
+
+/// @pre at least 32 slots; with eight lanes, 128
+template <class Target>
+void to_slots(const slot_tables& tables, const double* coefficients, double* work) noexcept {
+    using stages = slot_stages<Target>;
+    const std::size_t slots = tables.slots();
+    const std::size_t last = slots / 4;
+    if (stages::run == 4 || tables.has_pairs()) {
+        Target::template kernel<&stages::template gather_and_merge<true>>(tables, coefficients, work);
+    } else {
+        Target::template kernel<&stages::template gather_and_merge<false>>(tables, coefficients, work);
+    }
+    std::size_t cached = tables.first_quarter();
+    while (cached < last && 4 * cached <= cached_slots) {
+        cached *= 4;
+    }
+    for (double* block = work; block != work + 2 * slots; block += 2 * cached) {
+        std::size_t quarter = tables.first_quarter();
+        if constexpr (stages::run == 4) {
+            if (tables.has_pairs()) {
+                Target::template kernel<&stages::merge_pairs>(tables, block, 2 * cached);
+            }
+        } else if (quarter == 4) {
+            Target::template kernel<&stages::merge_sixteens>(tables, block, 2 * cached);
+            quarter = 16;
+        }
+        for (; quarter < cached; quarter *= 4) {
+            Target::template kernel<&stages::merge_stage>(tables, block, 2 * cached, quarter);
+        }
+    }
+    for (std::size_t quarter = cached; quarter < last; quarter *= 4) {
+        Target::template kernel<&stages::merge_stage>(tables, work, 2 * slots, quarter);
+    }
+    Target::template kernel<&stages::last_merge>(tables, work);
+}
+
+/// `slots` may be `work` itself.  @pre at least 32 slots; with eight lanes, 128
+template <class Target>
+void to_coefficients(const slot_tables& tables, const double* values, double* work) noexcept {
+    using stages = slot_stages<Target>;
+    const std::size_t slots = tables.slots();
+    Target::template kernel<&stages::first_split>(tables, values, work);
+    std::size_t quarter = slots / 16;
+    for (; 4 * quarter > cached_slots; quarter /= 4) {
+        Target::template kernel<&stages::split_stage>(tables, work, 2 * slots, quarter);
+    }
+    const std::size_t cached = 4 * quarter;
+    for (double* block = work; block != work + 2 * slots; block += 2 * cached) {
+        std::size_t q = quarter;
+        for (; q >= std::max(tables.first_quarter(), stages::run); q /= 4) {
+            Target::template kernel<&stages::split_stage>(tables, block, 2 * cached, q);
+        }
+        if constexpr (stages::run == 4) {
+            if (tables.has_pairs()) {
+                Target::template kernel<&stages::split_pairs>(tables, block, 2 * cached);
+            }
+        } else if (q == 4) {
+            Target::template kernel<&stages::split_sixteens>(tables, block, 2 * cached);
+        }
+    }
+    if (stages::run == 4 || tables.has_pairs()) {
+        Target::template kernel<&stages::template split_and_scatter<true>>(tables, work);
+    } else {
+        Target::template kernel<&stages::template split_and_scatter<false>>(tables, work);
     }
 }
 
-/// Splits the eight blocks of four that share a middle. Row c of `to` gets the real parts of the eight
-/// coefficients in quarter c of the result, row 4 + c their imaginary parts; rows are `row` values apart.
-inline void split_set(const slot_tables& tables, const double* from, double* to, std::size_t row) noexcept {
-    const lanes factor = lanes{1.0, 1.0} / static_cast<double>(tables.slots());
-    const root_powers roots = start_roots(tables);
-    for (std::size_t pair = 0; pair < 4; ++pair) {
-        const double* const even = from + reversed_pair[pair] * (tables.slots() / 4);
-        const double* const odd = even + tables.slots();
-        const auto across = [&](std::size_t i) {
-            return complex_lanes{lanes{even[i], odd[i]}, lanes{even[i + 2], odd[i + 2]}};
-        };
-        const auto t = sum_of_four(across(0), across(1), across(4), across(5));
-        const std::array<complex_lanes, 4> b{t[0], multiply_conjugate(t[1], roots.first),
-                                             multiply_conjugate(t[2], roots.second),
-                                             multiply_conjugate(t[3], roots.third)};
-        for (std::size_t c = 0; c < 4; ++c) {
-            store(to + 2 * pair + c * row, b[c].re * factor);
-            store(to + 2 * pair + (4 + c) * row, b[c].im * factor);
+/// Calls f with the target of the active back-end, or a narrower one whose blocks the slots fill.
+template <class F>
+void on_target_for(const slot_tables& tables, F f) {
+    simd::on_active_target([&](auto target) {
+        if constexpr (slot_stages<decltype(target)>::run == 8) {
+            if (tables.slots() < 128) {
+                return f(simd::avx2{});
+            }
         }
-    }
+        f(target);
+    });
 }
 
-/// The first stage backwards, the bit reversal and the division by n, in place.
-///
-/// Chunks and the final order differ by a permutation of address bits that maps the 64 values with one
-/// middle onto those with the reversed middle, so two such sets change places and nothing else is
-/// disturbed.
-inline void split_and_scatter(const slot_tables& tables, double* work) noexcept {
-    std::array<double, 64> kept;
-    const memory::wipe_guard guard(kept);
-    const std::size_t row = tables.slots() / 4;
-    for (std::size_t middle = 0; middle < tables.slots() / 32; ++middle) {
-        const std::size_t partner = tables.reversed_middle(middle);
-        if (partner < middle) {
-            continue;
-        }
-        split_set(tables, work + 8 * middle, kept.data(), 8);
-        if (partner != middle) {
-            split_set(tables, work + 8 * partner, work + 8 * middle, row);
-        }
-        for (std::size_t r = 0; r < 8; ++r) {
-            std::memcpy(work + 8 * partner + r * row, kept.data() + 8 * r, 8 * sizeof(double));
-        }
-    }
-}
-
-/// `slots` may be `work` itself.
-inline void to_coefficients(const slot_tables& tables, const double* slots, double* work) noexcept {
-    const std::size_t count = tables.slots();
-    // The last stage backwards turns pairs of real and imaginary part into chunks on the way.
-    pass<load_interleaved, split_four, store_chunk>(tables, slots, work, count / 4);
-    for (std::size_t quarter = count / 16; quarter >= tables.first_quarter(); quarter /= 4) {
-        for (double* at = work; at != work + 2 * count; at += 8 * quarter) {
-            pass<load_chunk, split_four, store_chunk>(tables, at, at, quarter);
-        }
-    }
-    if (tables.has_pairs()) {
-        split_pairs(tables, work);
-    }
-    split_and_scatter(tables, work);
-}
-
-}  // namespace tensafe::encoding::detail::portable
+}  // namespace tensafe::encoding::detail

@@ -4,9 +4,6 @@
 #include <tensafe/core/macros.hpp>
 #include <tensafe/encoding/slot_stages.hpp>
 #include <tensafe/encoding/slot_tables.hpp>
-#include <tensafe/encoding/x86/slot_stages_avx2.hpp>
-#include <tensafe/encoding/x86/slot_stages_avx512.hpp>
-#include <tensafe/exec/backend.hpp>
 #include <tensafe/memory/wipe.hpp>
 
 #include <algorithm>
@@ -64,21 +61,12 @@ class slot_transform {
         // The standard lets an array of std::complex be read and written as pairs of reals.
         double* const work = reinterpret_cast<double*>(slots.data());
         if (tables_.is_direct()) {
-            detail::portable::evaluate_directly(tables_, coefficients.data(), work);
+            detail::evaluate_directly(tables_, coefficients.data(), work);
             return;
         }
-#if TENSAFE_X86_64
-        const exec::backend backend = exec::active_backend();
-        if (backend == exec::backend::avx512 && tables_.slots() >= detail::avx512::least_slots) {
-            detail::avx512::to_slots(tables_, coefficients.data(), work);
-            return;
-        }
-        if (backend != exec::backend::portable) {
-            detail::avx2::to_slots(tables_, coefficients.data(), work);
-            return;
-        }
-#endif
-        detail::portable::to_slots(tables_, coefficients.data(), work);
+        detail::on_target_for(tables_, [&](auto target) {
+            detail::to_slots<decltype(target)>(tables_, coefficients.data(), work);
+        });
     }
 
     /// Interpolates: the one real polynomial of degree below N with the given slots,
@@ -91,7 +79,7 @@ class slot_transform {
         check_sizes("slot_transform::to_coefficients", coefficients.size(), slots.size());
         const double* const values = reinterpret_cast<const double*>(slots.data());
         if (tables_.is_direct()) {
-            detail::portable::interpolate_directly(tables_, values, coefficients.data());
+            detail::interpolate_directly(tables_, values, coefficients.data());
             return;
         }
         interpolate(values, coefficients.data());
@@ -107,7 +95,7 @@ class slot_transform {
             const memory::wipe_guard guard(slots);
             // The smaller of the two, so that compilers see that it fits.
             std::copy_n(values.begin(), std::min(values.size(), slots.size()), slots.begin());
-            detail::portable::interpolate_directly(tables_, slots.data(), values.data());
+            detail::interpolate_directly(tables_, slots.data(), values.data());
             return;
         }
         interpolate(values.data(), values.data());
@@ -141,18 +129,8 @@ class slot_transform {
 
     /// @pre not a direct size; `slots` may be `work` itself
     void interpolate(const double* slots, double* work) const {
-#if TENSAFE_X86_64
-        const exec::backend backend = exec::active_backend();
-        if (backend == exec::backend::avx512 && tables_.slots() >= detail::avx512::least_slots) {
-            detail::avx512::to_coefficients(tables_, slots, work);
-            return;
-        }
-        if (backend != exec::backend::portable) {
-            detail::avx2::to_coefficients(tables_, slots, work);
-            return;
-        }
-#endif
-        detail::portable::to_coefficients(tables_, slots, work);
+        detail::on_target_for(
+            tables_, [&](auto target) { detail::to_coefficients<decltype(target)>(tables_, slots, work); });
     }
 
     detail::slot_tables tables_;

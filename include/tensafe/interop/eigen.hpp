@@ -18,12 +18,12 @@
 /// Eigen at the library's borders. `as_...` and `row_span` are views: no copy, valid while the memory they
 /// show is; `to_...` copies. A whole encrypted token with `Eigen::VectorXf h`:
 ///
-///     const auto request = client.encrypt(where, server.layout(), eigen::as_span(h));
+///     const auto request = client.encrypt(where, server.layout(), interop::as_span(h));
 ///     const auto product = client.decrypt(where, server.layout(), server.apply(where, request));
-///     const Eigen::VectorXd delta = eigen::to_vector(lora::apply_b(site, product));
+///     const Eigen::VectorXd delta = interop::to_vector(lora::apply_b(site, product));
 ///
 /// All functions are thread-safe for reading, as Eigen is, and cost O(1) unless they copy.
-namespace tensafe::eigen {
+namespace tensafe::interop {
 
 /// A row-major batch of single-precision values: the storage of lora::matrix.
 using matrix_rows = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
@@ -47,15 +47,17 @@ inline constexpr bool is_contiguous = static_cast<int>(Derived::InnerStrideAtCom
 template <class Derived>
 std::span<const typename Derived::Scalar> as_span(const Eigen::DenseBase<Derived>& vector) noexcept {
     static_assert(detail::is_real<Derived>,
-                  "eigen::as_span: the entries must be float or double; use cast<float>() "
+                  "interop::as_span: the entries must be float or double; use cast<float>() "
                   "and evaluate into a vector first");
-    static_assert(Derived::IsVectorAtCompileTime,
-                  "eigen::as_span: this is a matrix; for one hidden state of a batch use row_span(batch, i)");
+    static_assert(
+        Derived::IsVectorAtCompileTime,
+        "interop::as_span: this is a matrix; for one hidden state of a batch use row_span(batch, i)");
     static_assert(detail::has_memory<Derived>,
-                  "eigen::as_span: an expression has no memory to show; evaluate it into a vector first");
-    static_assert(!detail::has_memory<Derived> || detail::is_contiguous<Derived>,
-                  "eigen::as_span: the entries are not next to each other in memory (a row of a column-major "
-                  "matrix?); evaluate it into a vector first");
+                  "interop::as_span: an expression has no memory to show; evaluate it into a vector first");
+    static_assert(
+        !detail::has_memory<Derived> || detail::is_contiguous<Derived>,
+        "interop::as_span: the entries are not next to each other in memory (a row of a column-major "
+        "matrix?); evaluate it into a vector first");
     return {vector.derived().data(), static_cast<std::size_t>(vector.size())};
 }
 
@@ -63,15 +65,15 @@ std::span<const typename Derived::Scalar> as_span(const Eigen::DenseBase<Derived
 /// @throws shape_error if there is no such row
 template <class Derived>
 std::span<const typename Derived::Scalar> row_span(const Eigen::DenseBase<Derived>& batch, Eigen::Index i) {
-    static_assert(detail::is_real<Derived>, "eigen::row_span: the entries must be float or double");
+    static_assert(detail::is_real<Derived>, "interop::row_span: the entries must be float or double");
     static_assert(detail::has_memory<Derived>,
-                  "eigen::row_span: an expression has no memory to show; evaluate it into a matrix first");
+                  "interop::row_span: an expression has no memory to show; evaluate it into a matrix first");
     static_assert(!detail::has_memory<Derived> || (Derived::IsRowMajor && detail::is_contiguous<Derived>),
-                  "eigen::row_span: the rows are not contiguous; declare the batch as "
+                  "interop::row_span: the rows are not contiguous; declare the batch as "
                   "Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>");
     if (i < 0 || i >= batch.rows()) {
-        throw shape_error("eigen::row_span: got row " + std::to_string(i) + ", expected one of the batch's " +
-                          std::to_string(batch.rows()));
+        throw shape_error("interop::row_span: got row " + std::to_string(i) +
+                          ", expected one of the batch's " + std::to_string(batch.rows()));
     }
     return {batch.derived().data() + i * batch.derived().outerStride(),
             static_cast<std::size_t>(batch.cols())};
@@ -80,7 +82,7 @@ std::span<const typename Derived::Scalar> row_span(const Eigen::DenseBase<Derive
 /// A lora::matrix as an Eigen matrix, to read or, if it is not const, to write: `as_matrix(site.a) = a;`
 /// @throws shape_error if the number of values is not rows * columns
 inline Eigen::Map<const matrix_rows> as_matrix(const lora::matrix& m) {
-    m.check("eigen::as_matrix");
+    m.check("interop::as_matrix");
     return {m.values.data(), static_cast<Eigen::Index>(m.rows), static_cast<Eigen::Index>(m.columns)};
 }
 inline Eigen::Map<matrix_rows> as_matrix(lora::matrix& m) {
@@ -102,4 +104,4 @@ inline Eigen::VectorXd to_vector(std::span<const double> values) {
     return as_vector(values);
 }
 
-}  // namespace tensafe::eigen
+}  // namespace tensafe::interop

@@ -17,9 +17,9 @@
 /// libtorch at the library's borders. `as_...` are views: no copy, valid while the memory they show is;
 /// `to_...` copy. A whole encrypted token with `at::Tensor h` of shape [d]:
 ///
-///     const auto query = client.encrypt(here, place.group, libtorch::as_span(h));
+///     const auto query = client.encrypt(here, place.group, interop::as_span(h));
 ///     ...
-///     const at::Tensor delta = libtorch::to_tensor(deltas[place.site], h.scalar_type());
+///     const at::Tensor delta = interop::to_tensor(deltas[place.site], h.scalar_type());
 ///
 /// Batches, and tensors of 16 bits: hidden_states. Tensors lie in the CPU's memory; nothing is converted or
 /// copied to there unasked. Reading a tensor that requires a gradient is fine; results carry none.
@@ -27,7 +27,7 @@
 /// The namespace is not called torch, which would hide ::torch from whoever writes `using namespace tensafe`.
 /// All functions are thread-safe for reading, as libtorch is, and cost O(1) unless they copy. A new tensor
 /// for which libtorch finds no memory is a c10::Error.
-namespace tensafe::libtorch {
+namespace tensafe::interop {
 
 namespace detail {
 
@@ -190,7 +190,7 @@ inline at::Tensor view_of(const float* values, at::IntArrayRef sizes) {
 /// the tensor's memory is, and until it is resized.
 /// @throws shape_error, unsupported_error or parameter_error, saying what to call, for any other
 inline std::span<const float> as_span(const at::Tensor& vector) {
-    constexpr const char* who = "libtorch::as_span";
+    constexpr const char* who = "interop::as_span";
     detail::check_memory(who, vector);
     if (vector.scalar_type() != at::kFloat) {
         throw unsupported_error(detail::got(who, vector) + "Float; " +
@@ -217,7 +217,7 @@ void as_span(const at::Tensor&&) = delete;  // keep the tensor in a variable: th
 /// O(size).
 /// @throws shape_error, unsupported_error or parameter_error for any other tensor; std::bad_alloc
 inline std::vector<float> to_vector(const at::Tensor& vector) {
-    constexpr const char* who = "libtorch::to_vector";
+    constexpr const char* who = "interop::to_vector";
     detail::check_memory(who, vector);
     detail::check_type(who, vector);
     if (vector.dim() != 1) {
@@ -238,7 +238,7 @@ class hidden_states {
     /// @throws shape_error for a tensor without dimensions or with a last one of 0, unsupported_error or
     ///         parameter_error for one that cannot be read as it is; the message says what to call
     explicit hidden_states(const at::Tensor& x) {
-        constexpr const char* who = "libtorch::hidden_states";
+        constexpr const char* who = "interop::hidden_states";
         detail::check_memory(who, x);
         detail::check_type(who, x);
         if (x.dim() == 0 || x.size(-1) == 0) {
@@ -258,7 +258,7 @@ class hidden_states {
     /// @throws shape_error if there is no such row; std::bad_alloc
     std::span<const float> row(std::size_t i, std::vector<float>& space) const& {
         if (i >= count_) {
-            throw shape_error("libtorch::hidden_states::row: got row " + std::to_string(i) +
+            throw shape_error("interop::hidden_states::row: got row " + std::to_string(i) +
                               ", expected one of the " + std::to_string(count_) + " of a tensor of shape " +
                               detail::shape_text(x_.sizes()));
         }
@@ -295,7 +295,7 @@ void as_tensor(const std::vector<float>&&) = delete;  // keep the values in a va
 /// `as_tensor(site.a).copy_(a);`
 /// @throws shape_error if the number of values is not rows * columns
 inline at::Tensor as_tensor(const lora::matrix& m) {
-    m.check("libtorch::as_tensor");
+    m.check("interop::as_tensor");
     return detail::view_of(m.values.data(),
                            {static_cast<std::int64_t>(m.rows), static_cast<std::int64_t>(m.columns)});
 }
@@ -308,7 +308,7 @@ void as_tensor(const lora::matrix&&) = delete;  // keep the matrix in a variable
 /// exactly. O(size).
 /// @throws shape_error, unsupported_error or parameter_error for any other tensor; std::bad_alloc
 inline lora::matrix to_matrix(const at::Tensor& t) {
-    constexpr const char* who = "libtorch::to_matrix";
+    constexpr const char* who = "interop::to_matrix";
     detail::check_memory(who, t);
     detail::check_type(who, t);
     if (t.dim() != 2) {
@@ -327,10 +327,10 @@ inline lora::matrix to_matrix(const at::Tensor& t) {
 /// @throws encoding_error, naming the entry, for one that would be infinite or is no number;
 ///         unsupported_error for another type; c10::Error if libtorch finds no memory
 inline at::Tensor to_tensor(std::span<const double> values, at::ScalarType type = at::kFloat) {
-    constexpr const char* who = "libtorch::to_tensor";
+    constexpr const char* who = "interop::to_tensor";
     at::Tensor result = detail::make_tensor(who, {static_cast<std::int64_t>(values.size())}, type);
     detail::write_rounded(who, values, result, 0);
     return result;
 }
 
-}  // namespace tensafe::libtorch
+}  // namespace tensafe::interop

@@ -27,12 +27,12 @@
 #include <utility>
 #include <vector>
 
-namespace tensafe::libtorch {
+namespace tensafe::interop {
 
 /// The deltas of an encrypted adapter, from tensors to tensors: encrypts each row of x, has the request
 /// answered, and decrypts. In one process, with a lora::model_session:
 ///
-///     libtorch::encrypted_lora<params> adapter(
+///     interop::encrypted_lora<params> adapter(
 ///         client, [&](std::size_t group, const auto& request, auto& reply) {
 ///             session.apply(here, *server, group, request, reply);
 ///         });
@@ -192,7 +192,7 @@ class encrypted_lora {
 
 /// A linear layer with an adapter that is somewhere else: forward(x) = base(x) + delta(x).
 ///
-///     auto q = std::make_shared<libtorch::encrypted_linear>(
+///     auto q = std::make_shared<interop::encrypted_linear>(
 ///         q_proj, [&](const at::Tensor& x) { return adapter.delta("model.layers.0.self_attn.q_proj", x); });
 ///
 /// In a model, the forward of the module around it has to call it. replace_module does not do that: it
@@ -240,7 +240,7 @@ class encrypted_linear : public torch::nn::Module {
     }
 
     void pretty_print(std::ostream& out) const override {
-        out << "tensafe::libtorch::encrypted_linear(in_features=" << base->options.in_features()
+        out << "tensafe::interop::encrypted_linear(in_features=" << base->options.in_features()
             << ", out_features=" << base->options.out_features() << ")";
     }
 
@@ -250,4 +250,4 @@ class encrypted_linear : public torch::nn::Module {
     delta_function delta_;
 };
 
-}  // namespace tensafe::libtorch
+}  // namespace tensafe::interop

@@ -18,7 +18,7 @@
 #include <vector>
 
 // Safetensors files from and to tensors and modules. Values of F64, F32, F16 and BF16; each function copies.
-namespace tensafe::libtorch {
+namespace tensafe::interop {
 
 namespace detail {
 
@@ -99,9 +99,9 @@ inline at::Tensor to_tensor(const io::safetensors_file& file, std::string_view n
 ///         safetensors_writer::add, which refuses what is not finite; the writer is then as it was
 inline void add_tensor(io::safetensors_writer& writer, std::string_view name, const at::Tensor& t,
                        io::dtype type) {
-    detail::check_memory("libtorch::add_tensor", t);
+    detail::check_memory("interop::add_tensor", t);
     if (t.scalar_type() != at::kDouble) {
-        detail::check_type("libtorch::add_tensor", t);
+        detail::check_type("interop::add_tensor", t);
     }
     const at::Tensor doubles = t.detach().to(at::kDouble).contiguous();  // exact
     std::vector<std::size_t> shape;
@@ -174,4 +174,4 @@ inline void load_parameters(torch::nn::Module& module, const io::safetensors_fil
     }
 }
 
-}  // namespace tensafe::libtorch
+}  // namespace tensafe::interop

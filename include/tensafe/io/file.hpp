@@ -25,6 +25,10 @@ struct file_closer {
 };
 using file_handle = std::unique_ptr<std::FILE, file_closer>;
 
+}  // namespace detail
+
+/// Throws what the system said of an action on a path.
+/// @param code errno
 [[noreturn]] inline void throw_io_error(const std::filesystem::path& path, const std::string& action,
                                         int code) {
     throw io_error(
@@ -32,8 +36,6 @@ using file_handle = std::unique_ptr<std::FILE, file_closer>;
         (code == EFBIG ? " (limit on file sizes: of the process, see ulimit -f, or of the file system)"
                        : ""));
 }
-
-}  // namespace detail
 
 /// A regular file, read from its beginning to its end. Directories, pipes and devices are refused: their
 /// length says nothing about what reading them yields.
@@ -48,17 +50,17 @@ class input_file {
         // pipe that nobody writes to would be waited for.
         const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
         if (descriptor < 0) {
-            detail::throw_io_error(path, "open", errno);
+            throw_io_error(path, "open", errno);
         }
         file_.reset(::fdopen(descriptor, "rb"));
         if (file_ == nullptr) {
             const int failure = errno;
             static_cast<void>(::close(descriptor));
-            detail::throw_io_error(path, "open", failure);
+            throw_io_error(path, "open", failure);
         }
         struct stat status {};
         if (::fstat(descriptor, &status) != 0) {
-            detail::throw_io_error(path, "read the length", errno);
+            throw_io_error(path, "read the length", errno);
         }
         if (!S_ISREG(status.st_mode)) {
             throw io_error(quote(path.string()) + ": is not a regular file");
@@ -80,7 +82,7 @@ class input_file {
             return;
         }
         if (std::ferror(file_.get()) != 0) {
-            detail::throw_io_error(path_, "read", errno);
+            throw_io_error(path_, "read", errno);
         }
         throw io_error(quote(path_.string()) + ": became shorter while it was read: got " +
                        std::to_string(count) + " bytes, expected " + std::to_string(bytes.size()));
@@ -110,7 +112,7 @@ inline void replace_file(const std::filesystem::path& path, std::span<const std:
         temporary += ".partial-" + std::to_string(::getpid()) + "-" + std::to_string(counter.fetch_add(1));
         file.reset(std::fopen(temporary.c_str(), "wbx"));
         if (file == nullptr && (errno != EEXIST || attempts == 100)) {
-            detail::throw_io_error(temporary, "create", errno);
+            throw_io_error(temporary, "create", errno);
         }
     }
     int failure = 0;
@@ -129,7 +131,7 @@ inline void replace_file(const std::filesystem::path& path, std::span<const std:
     if (failure != 0) {
         std::error_code ignored;  // the first failure is the one to report
         std::filesystem::remove(temporary, ignored);
-        detail::throw_io_error(path, "write", failure);
+        throw_io_error(path, "write", failure);
     }
 }
 

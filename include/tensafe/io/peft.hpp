@@ -19,10 +19,10 @@
 
 namespace tensafe::io {
 
-namespace detail {
-
-/// The longest adapter_config.json that is read.
+/// The longest adapter_config.json that is read, in bytes.
 inline constexpr std::size_t max_config_bytes = 1'000'000;
+
+namespace detail {
 
 /// A tensor's name taken apart: "base_model.model." module ".lora_A." [adapter "."] "weight".
 struct lora_key {
@@ -163,9 +163,9 @@ inline lora::adapter parse_peft(std::string_view config_text, const safetensors_
 inline lora::adapter load_peft(const std::filesystem::path& directory) {
     const std::filesystem::path config_path = directory / "adapter_config.json";
     input_file config(config_path);
-    if (config.size() > detail::max_config_bytes) {
+    if (config.size() > max_config_bytes) {
         throw format_error(quote(config_path.string()) + ": got " + std::to_string(config.size()) +
-                           " bytes, expected at most " + std::to_string(detail::max_config_bytes));
+                           " bytes, expected at most " + std::to_string(max_config_bytes));
     }
     std::string text(config.size(), '\0');
     config.read(std::as_writable_bytes(std::span<char>(text)));

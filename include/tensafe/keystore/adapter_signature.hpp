@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-namespace tensafe::io {
+namespace tensafe::keystore {
 
 /// What an adapter package holds, reduced to what a signature is about.
 struct package_digest {
@@ -50,7 +50,7 @@ inline constexpr std::size_t max_package_name_bytes = 128;  // as in a registry 
 template <class Error>
 void check_package_name(std::string_view name, const std::string& what) {
     if (name.size() > max_package_name_bytes || !is_printable_utf8(name)) {
-        throw Error(what + ": name: got " + quote(name) + ", expected at most " +
+        throw Error(what + ": name: got " + io::quote(name) + ", expected at most " +
                     std::to_string(max_package_name_bytes) + " bytes of UTF-8 without control characters");
     }
 }
@@ -135,7 +135,7 @@ struct adapter_signature {
     /// @throws format_error if it is anything else; unsupported_error for another version of the format
     static adapter_signature parse(std::string_view text, std::string_view file) {
         const std::string what(file);
-        const nlohmann::ordered_json document = parse_strict_json(text, file);
+        const nlohmann::ordered_json document = io::parse_strict_json(text, file);
         if (!document.is_object()) {
             throw format_error(what + ": got " + document.type_name() + ", expected an object");
         }
@@ -144,13 +144,13 @@ struct adapter_signature {
         // What is not signed does not stand there: somebody would believe it.
         for (const auto& [key, value] : document.items()) {
             if (std::find(known.begin(), known.end(), key) == known.end()) {
-                throw format_error(what + ": unknown key " + quote(key) +
+                throw format_error(what + ": unknown key " + io::quote(key) +
                                    ", expected format, version, name, revision, public_key and signature");
             }
         }
         if (string_of(document, "format", what) != detail::signature_format) {
-            throw format_error(what + ": format: got " + quote(string_of(document, "format", what)) +
-                               ", expected " + quote(detail::signature_format));
+            throw format_error(what + ": format: got " + io::quote(string_of(document, "format", what)) +
+                               ", expected " + io::quote(detail::signature_format));
         }
         if (const std::uint64_t version = number_of(document, "version", what); version != 1) {
             throw unsupported_error(what + ": not supported: version " + std::to_string(version) +
@@ -170,7 +170,7 @@ struct adapter_signature {
                                                 const std::string& what) {
         const auto found = document.find(key);
         if (found == document.end()) {
-            throw format_error(what + ": missing key " + quote(key));
+            throw format_error(what + ": missing key " + io::quote(key));
         }
         return *found;
     }
@@ -194,4 +194,4 @@ struct adapter_signature {
     }
 };
 
-}  // namespace tensafe::io
+}  // namespace tensafe::keystore

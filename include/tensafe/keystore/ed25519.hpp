@@ -22,7 +22,7 @@
 #include <string_view>
 #include <utility>
 
-namespace tensafe::io {
+namespace tensafe::keystore {
 
 /// What an Ed25519 key makes of a message.
 using ed25519_signature = std::array<std::byte, 64>;
@@ -59,7 +59,7 @@ inline const char* weakness_of(const std::array<std::byte, 32>& key) {
         "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
         "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
         "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f"};
-    if (std::find(small_order.begin(), small_order.end(), io::hex(y)) != small_order.end()) {
+    if (std::find(small_order.begin(), small_order.end(), keystore::hex(y)) != small_order.end()) {
         return "it is a point of small order, for which anybody can sign";
     }
     return nullptr;
@@ -126,21 +126,21 @@ class verifying_key {
     /// @param what how messages call the text
     /// @throws format_error if the text is anything else, or as the constructor
     static verifying_key from_hex(std::string_view text, std::string_view what = "public key") {
-        return verifying_key(io::from_hex<32>(text, what), what);
+        return verifying_key(keystore::from_hex<32>(text, what), what);
     }
 
     /// From a PEM file with one public key ("openssl pkey -in key.pem -pubout" writes it).
     /// @throws io_error if it cannot be read, format_error if it holds anything else, unsupported_error for
     ///         another kind of key
     static verifying_key read(const std::filesystem::path& path) {
-        input_file file(path);
+        io::input_file file(path);
         if (file.size() > detail::max_key_file_bytes) {
-            throw format_error(quote(path.string()) + ": got " + std::to_string(file.size()) +
+            throw format_error(io::quote(path.string()) + ": got " + std::to_string(file.size()) +
                                " bytes, expected at most " + std::to_string(detail::max_key_file_bytes));
         }
         std::string text(file.size(), '\0');
         file.read(std::as_writable_bytes(std::span<char>(text)));
-        const std::string what = quote(path.string());
+        const std::string what = io::quote(path.string());
         const detail::openssl_reports reports;
         const detail::openssl_bio bio = detail::open_pem(std::as_bytes(std::span<const char>(text)), what);
         const detail::openssl_key key(
@@ -152,7 +152,7 @@ class verifying_key {
     const std::array<std::byte, 32>& bytes() const noexcept { return bytes_; }
 
     /// 64 lower-case digits.
-    std::string hex() const { return io::hex(bytes_); }
+    std::string hex() const { return keystore::hex(bytes_); }
 
     /// Whether `signature` was made of `message` with the other half. Variants of a signature with the same
     /// meaning (S not reduced) are refused. Cost: some 0.1 ms and SHA-512 of the message.
@@ -220,7 +220,7 @@ class signing_key {
     ///         anything else, unsupported_error for another kind of key or one with a passphrase
     static signing_key read(const std::filesystem::path& path) {
         const memory::secret_buffer<std::byte> text = read_private_file(path, detail::max_key_file_bytes);
-        const std::string what = quote(path.string());
+        const std::string what = io::quote(path.string());
         const std::string_view view(reinterpret_cast<const char*>(text.data()), text.size());
         if (view.find("ENCRYPTED") != view.npos) {
             throw unsupported_error(what +
@@ -274,4 +274,4 @@ class signing_key {
     verifying_key verifying_;
 };
 
-}  // namespace tensafe::io
+}  // namespace tensafe::keystore

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace tensafe::io {
+namespace tensafe::keystore {
 
 /// Two lower-case hexadecimal digits for each byte, the first byte first.
 inline std::string hex(std::span<const std::byte> bytes) {
@@ -51,4 +51,4 @@ std::array<std::byte, Bytes> from_hex(std::string_view text, std::string_view wh
     return bytes;
 }
 
-}  // namespace tensafe::io
+}  // namespace tensafe::keystore

@@ -27,7 +27,7 @@
 #include <string>
 #include <utility>
 
-namespace tensafe::io {
+namespace tensafe::keystore {
 
 // A client's secret key in a file: docs/key-life-cycle.md says what is in it and what is promised.
 //
@@ -48,7 +48,7 @@ namespace detail {
 template <ckks::parameter_set P>
 void check_key_set(const key_info& info, const std::filesystem::path& path) {
     if (info.set != wire::set_id<P>) {
-        throw parameter_error(quote(path.string()) + ": got a key for " + wire::set_name(info.set) +
+        throw parameter_error(io::quote(path.string()) + ": got a key for " + wire::set_name(info.set) +
                               ", expected one for " + wire::set_name<P>());
     }
 }
@@ -80,11 +80,11 @@ key_info rotate_checked(const std::filesystem::path& path, const passphrase& phr
         // Who does not know the passphrase must not destroy the key.
         random::seed seed;
         const memory::wipe_guard guard(seed);
-        read_key_seed(old.bytes.span(), old.info, phrase, quote(path.string()), seed);
+        read_key_seed(old.bytes.span(), old.info, phrase, io::quote(path.string()), seed);
     }
     key_info info = old.info;
     if (info.generation == std::numeric_limits<std::uint64_t>::max()) {
-        throw format_error(quote(path.string()) + ": is of the last generation, 2^64 - 1");
+        throw format_error(io::quote(path.string()) + ": is of the last generation, 2^64 - 1");
     }
     ++info.generation;
     info.created = this_second();
@@ -134,7 +134,7 @@ stored_key<P> load_key_file(const std::filesystem::path& path, const passphrase&
     detail::check_key_set<P>(file.info, path);
     random::seed seed;
     const memory::wipe_guard guard(seed);
-    detail::read_key_seed(file.bytes.span(), file.info, phrase, quote(path.string()), seed);
+    detail::read_key_seed(file.bytes.span(), file.info, phrase, io::quote(path.string()), seed);
     return {ckks::secret_key<P>(seed), file.info};
 }
 
@@ -167,7 +167,7 @@ inline key_info change_passphrase(const std::filesystem::path& path, const passp
     const detail::read_key file = detail::read_open_key(lock.file(), path);
     random::seed seed;
     const memory::wipe_guard guard(seed);
-    detail::read_key_seed(file.bytes.span(), file.info, old, quote(path.string()), seed);
+    detail::read_key_seed(file.bytes.span(), file.info, old, io::quote(path.string()), seed);
     key_info info = file.info;
     info.wrapped = !replacement.empty();
     // That of a key without a wrap is the default.
@@ -197,4 +197,4 @@ key_info rotate_key_file(const std::filesystem::path& path, const passphrase& ph
                                   [&](const key_info& info) { detail::check_key_set<P>(info, path); });
 }
 
-}  // namespace tensafe::io
+}  // namespace tensafe::keystore

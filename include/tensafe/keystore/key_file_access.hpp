@@ -21,7 +21,7 @@
 
 // Key files in their folder: opened by one rule, and replaced by one at a time.
 
-namespace tensafe::io::detail {
+namespace tensafe::keystore::detail {
 
 /// Opens a key file, at which nothing else may stand.
 inline owned_descriptor open_key_file(int folder, const std::filesystem::path& name,
@@ -30,16 +30,17 @@ inline owned_descriptor open_key_file(int folder, const std::filesystem::path& n
         ::openat(folder, name.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
     if (file.get() < 0) {
         if (errno == ELOOP) {
-            throw io_error(quote(path.string()) + ": is a link; expected the path of the key file itself");
+            throw io_error(io::quote(path.string()) +
+                           ": is a link; expected the path of the key file itself");
         }
-        throw_io_error(path, "open", errno);
+        io::throw_io_error(path, "open", errno);
     }
     struct stat status {};
     if (::fstat(file.get(), &status) != 0) {
-        throw_io_error(path, "read the mode", errno);
+        io::throw_io_error(path, "read the mode", errno);
     }
     if (S_ISREG(status.st_mode) && (status.st_mode & 07777) != (S_IRUSR | S_IWUSR)) {
-        throw io_error(quote(path.string()) + ": got mode " + octal(status.st_mode) +
+        throw io_error(io::quote(path.string()) + ": got mode " + octal(status.st_mode) +
                        ", expected 0600 (chmod 600): a key is for its owner alone");
     }
     return file;
@@ -53,7 +54,7 @@ struct read_key {
 
 inline read_key read_open_key(const owned_descriptor& file, const std::filesystem::path& path) {
     memory::secret_buffer<std::byte> bytes = read_private(file, path, longest_key_file);
-    const key_info info = parse_key_file(bytes.span(), quote(path.string()));
+    const key_info info = parse_key_file(bytes.span(), io::quote(path.string()));
     return {std::move(bytes), info};
 }
 
@@ -72,10 +73,10 @@ class key_file_lock {
           file_(open_file()) {
         while (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
             if (errno == EWOULDBLOCK) {
-                throw io_error(quote(path_.string()) + ": is being replaced by somebody else");
+                throw io_error(io::quote(path_.string()) + ": is being replaced by somebody else");
             }
             if (errno != EINTR) {
-                throw_io_error(path_, "lock", errno);
+                io::throw_io_error(path_, "lock", errno);
             }
         }
         check_place();
@@ -93,7 +94,7 @@ class key_file_lock {
                                           O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
                                           S_IRUSR | S_IWUSR));
         if (written.get() < 0) {
-            throw_io_error(path_.string() + ".partial", "create", errno);
+            io::throw_io_error(path_.string() + ".partial", "create", errno);
         }
         // An unusual umask may have taken something away.
         int failure = ::fchmod(written.get(), S_IRUSR | S_IWUSR) == 0 ? 0 : errno;
@@ -116,21 +117,22 @@ class key_file_lock {
         }
         if (failure != 0) {
             static_cast<void>(::unlinkat(folder_.get(), partial.c_str(), 0));
-            throw_io_error(path_, "replace", failure);
+            io::throw_io_error(path_, "replace", failure);
         }
         // Not every file system can do this.
         if (::fsync(folder_.get()) != 0 && errno != EINVAL && errno != ENOTSUP) {
-            throw_io_error(path_, "force the folder to the device (the new key file stands there)", errno);
+            io::throw_io_error(path_, "force the folder to the device (the new key file stands there)",
+                               errno);
         }
     }
 
   private:
     owned_descriptor open_file() const {
         if (!path_.has_filename()) {
-            throw io_error(quote(path_.string()) + ": names no file");
+            throw io_error(io::quote(path_.string()) + ": names no file");
         }
         if (folder_.get() < 0) {
-            throw_io_error(path_.parent_path(), "open", errno);
+            io::throw_io_error(path_.parent_path(), "open", errno);
         }
         return open_key_file(folder_.get(), path_.filename(), path_, O_RDWR);
     }
@@ -142,13 +144,13 @@ class key_file_lock {
         if (::fstat(file_.get(), &ours) != 0 ||
             ::fstatat(folder_.get(), path_.filename().c_str(), &there, AT_SYMLINK_NOFOLLOW) != 0 ||
             ours.st_dev != there.st_dev || ours.st_ino != there.st_ino) {
-            throw io_error(quote(path_.string()) + ": was replaced by somebody else meanwhile");
+            throw io_error(io::quote(path_.string()) + ": was replaced by somebody else meanwhile");
         }
         if (ours.st_nlink != 1) {
-            throw io_error(quote(path_.string()) + ": is a file with " + std::to_string(ours.st_nlink) +
+            throw io_error(io::quote(path_.string()) + ": is a file with " + std::to_string(ours.st_nlink) +
                            " names (hard links), and under the others the old key would stay; expected one: "
                            "remove the others (a creation that was killed may have left " +
-                           quote(path_.string() + ".partial-XXXXXX") + ')');
+                           io::quote(path_.string() + ".partial-XXXXXX") + ')');
         }
     }
 
@@ -157,4 +159,4 @@ class key_file_lock {
     owned_descriptor file_;
 };
 
-}  // namespace tensafe::io::detail
+}  // namespace tensafe::keystore::detail

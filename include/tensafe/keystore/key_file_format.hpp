@@ -21,7 +21,7 @@
 #include <string>
 #include <string_view>
 
-namespace tensafe::io {
+namespace tensafe::keystore {
 
 /// What a key file says of its key to everybody who can read the file. No secret.
 struct key_info {
@@ -211,4 +211,4 @@ inline void read_key_seed(std::span<const std::byte> bytes, const key_info& info
 
 }  // namespace detail
 
-}  // namespace tensafe::io
+}  // namespace tensafe::keystore

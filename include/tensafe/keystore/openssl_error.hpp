@@ -7,7 +7,7 @@
 #include <array>
 #include <string>
 
-namespace tensafe::io::detail {
+namespace tensafe::keystore::detail {
 
 /// What OpenSSL reports on this thread from construction on. At the end of the scope its queue of reports is
 /// again what it was: the application has the same queue, and what is left there would be taken for the
@@ -51,4 +51,4 @@ struct openssl_release {
     }
 };
 
-}  // namespace tensafe::io::detail
+}  // namespace tensafe::keystore::detail

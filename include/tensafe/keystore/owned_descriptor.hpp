@@ -15,7 +15,7 @@
 
 // Files that hold something secret: descriptors instead of streams, whose buffers would keep it.
 
-namespace tensafe::io::detail {
+namespace tensafe::keystore::detail {
 
 /// An open file that closes itself.
 class owned_descriptor {
@@ -48,7 +48,7 @@ inline owned_descriptor create_temporary(std::string& name) {
     const int descriptor = ::mkostemp(name.data(), O_CLOEXEC);
     if (descriptor < 0) {
         const int failure = errno;
-        throw_io_error(std::exchange(name, {}), "create", failure);
+        io::throw_io_error(std::exchange(name, {}), "create", failure);
     }
     return owned_descriptor(descriptor);
 }
@@ -56,8 +56,8 @@ inline owned_descriptor create_temporary(std::string& name) {
 /// @throws io_error if anybody but this user, or root, decides what stands there
 inline void check_owner(const std::filesystem::path& path, const struct stat& status) {
     if ((status.st_uid != ::geteuid() && status.st_uid != 0) || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-        throw io_error(quote(path.string()) + ": is not used: another user owns it or may write it");
+        throw io_error(io::quote(path.string()) + ": is not used: another user owns it or may write it");
     }
 }
 
-}  // namespace tensafe::io::detail
+}  // namespace tensafe::keystore::detail

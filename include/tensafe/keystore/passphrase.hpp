@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-namespace tensafe::io {
+namespace tensafe::keystore {
 
 /// A passphrase that is missing where one is needed, given where none is, or wrong.
 class passphrase_error : public error {
@@ -56,7 +56,7 @@ class passphrase {
             }
         }
         if (line.empty() || line.size() > longest || line.find('\n') != line.npos) {
-            throw format_error(quote(path.string()) + ": is no passphrase: expected one line of 1 to " +
+            throw format_error(io::quote(path.string()) + ": is no passphrase: expected one line of 1 to " +
                                std::to_string(longest) + " bytes");
         }
         return passphrase(line);
@@ -79,4 +79,4 @@ class passphrase {
     memory::secret_buffer<char> bytes_;
 };
 
-}  // namespace tensafe::io
+}  // namespace tensafe::keystore

@@ -15,7 +15,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-namespace tensafe::io {
+namespace tensafe::keystore {
 
 namespace detail {
 
@@ -25,7 +25,7 @@ class silent_terminal {
   public:
     explicit silent_terminal(int terminal) : terminal_(terminal) {
         if (::tcgetattr(terminal_, &before_) != 0) {
-            throw_io_error("the terminal", "read its settings", errno);
+            io::throw_io_error("the terminal", "read its settings", errno);
         }
         termios silent = before_;
         silent.c_lflag &= ~static_cast<tcflag_t>(ECHO | ECHONL | ICANON | ISIG | IEXTEN);
@@ -33,7 +33,7 @@ class silent_terminal {
         silent.c_cc[VTIME] = 0;
         // What was typed before the question was shown is no answer to it.
         if (::tcsetattr(terminal_, TCSAFLUSH, &silent) != 0) {
-            throw_io_error("the terminal", "change its settings", errno);
+            io::throw_io_error("the terminal", "change its settings", errno);
         }
     }
     silent_terminal(const silent_terminal&) = delete;
@@ -51,7 +51,7 @@ inline void show(int terminal, std::string_view text) {
         if (count > 0) {
             text.remove_prefix(static_cast<std::size_t>(count));
         } else if (count == 0 || errno != EINTR) {
-            throw_io_error("the terminal", "write", count == 0 ? EIO : errno);
+            io::throw_io_error("the terminal", "write", count == 0 ? EIO : errno);
         }
     }
 }
@@ -116,9 +116,9 @@ inline passphrase ask_on(int terminal, std::string_view question) {
 inline passphrase ask_passphrase(std::string_view question) {
     const detail::owned_descriptor terminal(::open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY));
     if (terminal.get() < 0) {
-        detail::throw_io_error("/dev/tty", "open", errno);
+        io::throw_io_error("/dev/tty", "open", errno);
     }
     return detail::ask_on(terminal.get(), question);
 }
 
-}  // namespace tensafe::io
+}  // namespace tensafe::keystore

@@ -15,7 +15,7 @@
 #include <span>
 #include <string>
 
-namespace tensafe::io {
+namespace tensafe::keystore {
 
 /// What one guess of a passphrase costs: the parameters of scrypt (RFC 7914). The default takes 128 MiB and
 /// about half a second of one core; a smaller one is for tests and very small machines.
@@ -164,4 +164,4 @@ inline void wrap_secret(const passphrase& phrase, std::span<const std::byte, wra
 
 }  // namespace detail
 
-}  // namespace tensafe::io
+}  // namespace tensafe::keystore

@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-namespace tensafe::io {
+namespace tensafe::keystore {
 
 namespace detail {
 
@@ -37,7 +37,7 @@ inline void force_folder_of(const std::filesystem::path& path) {
     // Whoever may write in a folder need not be allowed to read it, and not every file system can do this.
     if (names.get() >= 0 && ::fsync(names.get()) != 0 && errno != EINVAL && errno != ENOTSUP &&
         errno != EROFS) {
-        throw_io_error(path, "force the folder to the device", errno);
+        io::throw_io_error(path, "force the folder to the device", errno);
     }
 }
 
@@ -82,23 +82,23 @@ inline int move_to_free_name(const std::string& from, const std::filesystem::pat
 inline memory::secret_buffer<std::byte> read_private(const owned_descriptor& file,
                                                      const std::filesystem::path& path, std::size_t largest) {
     if (file.get() < 0) {
-        throw_io_error(path, "open", errno);
+        io::throw_io_error(path, "open", errno);
     }
     struct stat status {};
     if (::fstat(file.get(), &status) != 0) {
-        throw_io_error(path, "read the mode", errno);
+        io::throw_io_error(path, "read the mode", errno);
     }
     if (!S_ISREG(status.st_mode)) {
-        throw io_error(quote(path.string()) + ": is not a regular file");
+        throw io_error(io::quote(path.string()) + ": is not a regular file");
     }
     if ((status.st_mode & not_the_owner) != 0) {
-        throw io_error(quote(path.string()) + ": others than its owner have access: got mode " +
+        throw io_error(io::quote(path.string()) + ": others than its owner have access: got mode " +
                        octal(status.st_mode) + ", expected 0600 (chmod 600)");
     }
     check_owner(path, status);
     const auto size = static_cast<std::size_t>(status.st_size);
     if (size > largest) {
-        throw format_error(quote(path.string()) + ": got " + std::to_string(size) +
+        throw format_error(io::quote(path.string()) + ": got " + std::to_string(size) +
                            " bytes, expected at most " + std::to_string(largest));
     }
     memory::secret_buffer<std::byte> bytes(size);
@@ -107,9 +107,9 @@ inline memory::secret_buffer<std::byte> read_private(const owned_descriptor& fil
         if (count > 0) {
             done += static_cast<std::size_t>(count);
         } else if (count == 0) {
-            throw io_error(quote(path.string()) + ": became shorter while it was read");
+            throw io_error(io::quote(path.string()) + ": became shorter while it was read");
         } else if (errno != EINTR) {
-            throw_io_error(path, "read", errno);
+            io::throw_io_error(path, "read", errno);
         }
     }
     return bytes;
@@ -158,9 +158,9 @@ inline void create_private_file(const std::filesystem::path& path, std::span<con
     }
     if (failure != 0) {
         static_cast<void>(::unlink(temporary.c_str()));
-        detail::throw_io_error(path, "create", failure);
+        io::throw_io_error(path, "create", failure);
     }
     detail::force_folder_of(path);
 }
 
-}  // namespace tensafe::io
+}  // namespace tensafe::keystore

@@ -11,7 +11,7 @@
 #include <memory>
 #include <span>
 
-namespace tensafe::io {
+namespace tensafe::keystore {
 
 /// What SHA-256 makes of a message.
 using sha256_digest = std::array<std::byte, 32>;
@@ -65,4 +65,4 @@ class sha256 {
     std::unique_ptr<EVP_MD_CTX, detail::openssl_release<&EVP_MD_CTX_free>> context_;
 };
 
-}  // namespace tensafe::io
+}  // namespace tensafe::keystore

@@ -23,14 +23,14 @@
 #include <utility>
 #include <vector>
 
-namespace tensafe::io {
+namespace tensafe::keystore {
 
 /// The name of the file that makes a PEFT directory a signed package.
 inline constexpr std::string_view signature_file_name = "adapter_signature.json";
 
 /// Which packages may be loaded. The default trusts nobody and refuses all of them.
 ///
-///     io::load_adapter("adapters/legal", {.trusted = {key}, .oldest_revision = 7});
+///     keystore::load_adapter("adapters/legal", {.trusted = {key}, .oldest_revision = 7});
 struct signature_policy {
     /// A package must carry a signature by one of these keys.
     std::vector<verifying_key> trusted = {};
@@ -66,9 +66,9 @@ namespace detail {
 
 template <class Bytes>
 Bytes read_whole(const std::filesystem::path& path, std::size_t largest) {
-    input_file file(path);
+    io::input_file file(path);
     if (file.size() > largest) {
-        throw format_error(quote(path.string()) + ": got " + std::to_string(file.size()) +
+        throw format_error(io::quote(path.string()) + ": got " + std::to_string(file.size()) +
                            " bytes, expected at most " + std::to_string(largest));
     }
     Bytes bytes(file.size(), typename Bytes::value_type{});
@@ -84,7 +84,7 @@ struct package_bytes {
 
     package_bytes(const std::filesystem::path& from, std::size_t largest_weights)
         : directory(from),
-          config(read_whole<std::string>(from / "adapter_config.json", max_config_bytes)),
+          config(read_whole<std::string>(from / "adapter_config.json", io::max_config_bytes)),
           weights(read_whole<std::vector<std::byte>>(from / "adapter_model.safetensors", largest_weights)) {}
 
     package_digest digest() const {
@@ -92,9 +92,9 @@ struct package_bytes {
     }
 
     lora::adapter parse() && {
-        const auto file =
-            safetensors_file::adopt(std::move(weights), (directory / "adapter_model.safetensors").string());
-        return parse_peft(config, file, (directory / "adapter_config.json").string());
+        const auto file = io::safetensors_file::adopt(std::move(weights),
+                                                      (directory / "adapter_model.safetensors").string());
+        return io::parse_peft(config, file, (directory / "adapter_config.json").string());
     }
 };
 
@@ -105,12 +105,12 @@ inline std::optional<adapter_signature> read_signature(const std::filesystem::pa
     const std::filesystem::file_status status = std::filesystem::symlink_status(path, failure);
     if (status.type() == std::filesystem::file_type::not_found) {
         if (!std::filesystem::is_directory(directory, failure)) {
-            throw io_error(quote(directory.string()) + ": is not a directory");
+            throw io_error(io::quote(directory.string()) + ": is not a directory");
         }
         return std::nullopt;
     }
     return adapter_signature::parse(read_whole<std::string>(path, max_signature_file_bytes),
-                                    quote(path.string()));
+                                    io::quote(path.string()));
 }
 
 /// What can be refused before the weights are read.  Returns whether the signer is trusted.
@@ -118,9 +118,10 @@ inline bool check_signer(const std::optional<adapter_signature>& signature, cons
                          const std::string& where) {
     if (!signature) {
         if (!policy.allow_unsigned) {
-            throw signature_error(where + ": is not signed: there is no " + std::string(signature_file_name) +
-                                  ". Sign it with io::sign_adapter, or set signature_policy::allow_unsigned "
-                                  "if whoever can write there may choose the adapter");
+            throw signature_error(
+                where + ": is not signed: there is no " + std::string(signature_file_name) +
+                ". Sign it with keystore::sign_adapter, or set signature_policy::allow_unsigned "
+                "if whoever can write there may choose the adapter");
         }
         if (!policy.name.empty() || policy.oldest_revision != 0) {
             throw signature_error(where +
@@ -150,8 +151,8 @@ inline void check_signed(const adapter_signature& signature, const package_diges
                               "the revision is not what was signed; which of them cannot be told");
     }
     if (!policy.name.empty() && signature.name != policy.name) {
-        throw signature_error(where + ": is signed under the name " + quote(signature.name) + ", expected " +
-                              quote(policy.name));
+        throw signature_error(where + ": is signed under the name " + io::quote(signature.name) +
+                              ", expected " + io::quote(policy.name));
     }
     if (signature.revision < policy.oldest_revision) {
         throw signature_error(where + ": is revision " + std::to_string(signature.revision) +
@@ -169,7 +170,7 @@ inline void check_signed(const adapter_signature& signature, const package_diges
 ///         does not fit, another name, an old revision
 /// @throws io_error if a file cannot be read; format_error for a malformed or too long one; as parse_peft
 inline loaded_adapter load_adapter(const std::filesystem::path& directory, const signature_policy& policy) {
-    const std::string where = quote(directory.string());
+    const std::string where = io::quote(directory.string());
     const std::optional<adapter_signature> signature = detail::read_signature(directory);
     adapter_provenance provenance;
     provenance.trusted = detail::check_signer(signature, policy, where);
@@ -211,7 +212,7 @@ inline void sign_adapter(const std::filesystem::path& directory, const signing_k
     detail::package_bytes bytes(directory, largest_weights);
     const std::string text = adapter_signature::make(bytes.digest(), key, name, revision).text();
     static_cast<void>(std::move(bytes).parse());
-    replace_file(directory / signature_file_name, std::as_bytes(std::span<const char>(text)));
+    io::replace_file(directory / signature_file_name, std::as_bytes(std::span<const char>(text)));
 }
 
-}  // namespace tensafe::io
+}  // namespace tensafe::keystore

@@ -15,10 +15,10 @@
 #include <span>
 #include <string>
 
-namespace tensafe::wire {
+namespace tensafe::memory {
 
 static_assert(std::endian::native == std::endian::little,
-              "wire: the formats are little endian and no byte-swapping path has been written");
+              "memory: the formats are little endian and no byte-swapping path has been written");
 
 /// Bytes of `count` values of `bits` bits each, packed without gaps: ceil(count * bits / 8).
 /// @pre  bits in [0, 64], count <= 2^60: nothing wraps
@@ -179,4 +179,4 @@ inline void unpack_bits(std::span<const std::uint8_t> in, int bits, std::span<st
     return values.empty() || largest < q;
 }
 
-}  // namespace tensafe::wire
+}  // namespace tensafe::memory

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace tensafe::wire::detail {
+namespace tensafe::memory::detail {
 
 /// Where the bits of one round of packed values lie, for vectors that move bytes: `Values` values, a multiple
 /// of 8, so that rounds start at whole bytes. A round is made of pieces of `Piece` values, each moved within
@@ -81,4 +81,4 @@ class bit_layout {
     std::size_t bits_;
 };
 
-}  // namespace tensafe::wire::detail
+}  // namespace tensafe::memory::detail

@@ -15,9 +15,9 @@ inline constexpr std::size_t gaussian_group = 8;
 inline constexpr std::size_t gaussian_leaves = 16;
 inline constexpr std::size_t gaussian_group_words = 2 * gaussian_leaves * gaussian_group;
 
-/// The four steps that each join two values x and y to a x + (a + 1) y. docs/design/private-noise.md says why
-/// these: each sum stays a discrete Gaussian to 2^-89 of every probability, and no leaf carries much of the
-/// result.
+/// The four steps that each join two values x and y to a x + (a + 1) y. docs/design/differential-privacy.md
+/// says why these: each sum stays a discrete Gaussian to 2^-89 of every probability, and no leaf carries much
+/// of the result.
 inline constexpr std::uint64_t gaussian_steps[4] = {2, 9, 128, 16384};
 
 /// What leaf `leaf` is multiplied by: bit s of its number chooses the factor of step s.

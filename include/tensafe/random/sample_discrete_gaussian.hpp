@@ -52,7 +52,8 @@ inline void discrete_gaussian_groups(const std::uint64_t* words, std::size_t gro
 ///
 /// Sixteen narrow values by comparison with a table of 126 bits, joined by Peikert, "An efficient and
 /// parallel Gaussian sampler for lattices" (2010) and Micciancio, Walter, "Gaussian sampling over the
-/// integers" (2017). docs/design/private-noise.md has the proof, docs/design/random-streams.md the bytes.
+/// integers" (2017). docs/design/differential-privacy.md has the proof, docs/design/random-streams.md the
+/// bytes.
 /// @pre  out.size() <= 2^30
 /// Cost: 256 bytes of key stream per value.
 inline void sample_discrete_gaussian(const seed& key, stream_domain domain, std::uint32_t lane,

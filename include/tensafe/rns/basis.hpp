@@ -91,7 +91,7 @@ template <class Basis>
 constexpr std::size_t packed_bytes(std::size_t count = Basis::degree) noexcept {
     std::size_t bytes = 0;
     for (const arith::word q : Basis::primes) {
-        bytes += wire::packed_bytes(count, static_cast<int>(std::bit_width(q)));
+        bytes += memory::packed_bytes(count, static_cast<int>(std::bit_width(q)));
     }
     return bytes;
 }

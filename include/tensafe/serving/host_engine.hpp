@@ -6,7 +6,7 @@
 #include <tensafe/lora/packing/protection.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/server.hpp>
-#include <tensafe/serving/round_trip.hpp>
+#include <tensafe/serving/request.hpp>
 
 #include <cstddef>
 #include <exception>
@@ -17,13 +17,13 @@
 
 namespace tensafe::serving {
 
-/// Round trips by a lora::client and lora::servers in this process: the engine of a token_pipeline. Group g
-/// is servers[g], whose rows may be several stacked sites. A batch is encrypted one hidden state after the
-/// other, because a client's randomness is a sequence; the server's part runs where `Where` says, with all
-/// round trips of a group at once, and so does decryption.
+/// Requests answered by a lora::client and lora::servers in this process: the engine of a token_pipeline.
+/// Group g is servers[g], whose rows may be several stacked sites. A batch is encrypted one hidden state
+/// after the other, because a client's randomness is a sequence; the server's part runs where `Where` says,
+/// with all requests of a group at once, and so does decryption.
 ///
 /// A hidden state that cannot be encrypted, or an answer that passes a calibrated range, is the error of its
-/// own round trip. Such an answer can be tried again with overflow margin doubled each time, up to `tries`
+/// own request. Such an answer can be tried again with overflow margin doubled each time, up to `tries`
 /// tries; the default is one, because a second try tells the server that this hidden state had an answer that
 /// large.
 ///
@@ -34,7 +34,7 @@ template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
           class Protection = lora::protects_adapter_rows<>, exec::host_execution Where = exec::host>
 class host_engine {
     static_assert(!std::is_same_v<Packing, lora::column_batched>,
-                  "serving::host_engine: a round trip is one hidden state; column_batched is for prefill");
+                  "serving::host_engine: a request is one hidden state; column_batched is for prefill");
 
   public:
     using server_type = lora::server<P, Packing, Protection>;
@@ -59,18 +59,18 @@ class host_engine {
     std::size_t d(std::size_t group) const noexcept { return servers_[group]->layout().d; }
     std::size_t rows(std::size_t group) const noexcept { return servers_[group]->layout().rank; }
 
-    /// Answers each round trip of the batch or sets its error: shape_error or parameter_error for a wrong
+    /// Answers each request of the batch or sets its error: shape_error or parameter_error for a wrong
     /// size or group, encoding_error, range_exceeded_error, entropy_error.
-    void run(std::span<round_trip> batch) {
+    void run(std::span<request> batch) {
         if (queries_.size() < batch.size()) {
             queries_.resize(batch.size());
             replies_.resize(batch.size());
         }
-        sorter_.run(*this, batch,
-                    [&](std::size_t group, std::span<const std::size_t> members, double overflow_margin,
-                        std::vector<std::size_t>& again) {
-                        run_group(batch, *servers_[group], members, overflow_margin, again);
-                    });
+        dispatcher_.run(*this, batch,
+                        [&](std::size_t group, std::span<const std::size_t> members, double overflow_margin,
+                            std::vector<std::size_t>& again) {
+                            run_group(batch, *servers_[group], members, overflow_margin, again);
+                        });
     }
 
   private:
@@ -82,7 +82,7 @@ class host_engine {
           client_(&with),
           servers_(servers.begin(), servers.end()),
           zeros_(zeros),
-          sorter_("host_engine", tries),
+          dispatcher_("host_engine", tries),
           reading_(where.threads()) {
         if (servers_.empty()) {
             throw parameter_error("host_engine: got no servers, expected one for each group");
@@ -101,7 +101,7 @@ class host_engine {
         }
     }
 
-    void run_group(std::span<round_trip> batch, const server_type& s, std::span<const std::size_t> members,
+    void run_group(std::span<request> batch, const server_type& s, std::span<const std::size_t> members,
                    double overflow_margin, std::vector<std::size_t>& again) {
         tasks_.clear();
         encrypted_.clear();
@@ -148,7 +148,7 @@ class host_engine {
     lora::client<P>* client_;
     std::vector<const server_type*> servers_;
     rerandomization_pool* zeros_;
-    detail::round_trip_sorter sorter_;
+    detail::batch_dispatcher dispatcher_;
 
     std::vector<lora::query<P>> queries_;
     std::vector<typename server_type::reply_type> replies_;

@@ -126,7 +126,7 @@ inline std::string meter_json(const meter_snapshot& counters, int indent = -1) {
 
 /// Counters that meter_json wrote, to carry them over a restart:
 /// `meter.merge(serving::read_meter_json(text))`.
-/// @param text    taken for hostile
+/// @param text    treated as untrusted input
 /// @param name    how messages call it
 /// @param limits  those of the meter that wrote it: a longer text, or one of more values, than they allow is
 ///                refused before memory is taken for it. With the default ones that memory is some 300 MB at

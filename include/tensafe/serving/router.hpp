@@ -44,17 +44,17 @@ constexpr bool is_word_byte(char c) noexcept {
 
 /// Whether these bytes begin with a space or punctuation beyond ASCII: U+0080..U+00BF, U+2000..U+207F
 /// (quotation marks, dashes), U+3000..U+303F.
-constexpr bool begins_with_wide_punctuation(std::string_view text) noexcept {
+constexpr bool begins_with_unicode_punctuation(std::string_view text) noexcept {
     return text.starts_with("\xC2") || text.starts_with("\xE2\x80") || text.starts_with("\xE2\x81") ||
            text.starts_with("\xE3\x80");
 }
 
 constexpr bool word_begins_at(std::string_view text, std::size_t at) noexcept {
     return at == 0 || !is_word_byte(text[at - 1]) || (at >= 2 && text[at - 2] == '\xC2') ||
-           (at >= 3 && text[at - 3] != '\xC2' && begins_with_wide_punctuation(text.substr(at - 3)));
+           (at >= 3 && text[at - 3] != '\xC2' && begins_with_unicode_punctuation(text.substr(at - 3)));
 }
 constexpr bool word_ends_at(std::string_view text, std::size_t at) noexcept {
-    return at == text.size() || !is_word_byte(text[at]) || begins_with_wide_punctuation(text.substr(at));
+    return at == text.size() || !is_word_byte(text[at]) || begins_with_unicode_punctuation(text.substr(at));
 }
 
 inline bool occurs(std::string_view keyword, std::string_view text, matching how) noexcept {

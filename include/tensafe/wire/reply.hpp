@@ -166,7 +166,9 @@ void read_reply(std::span<const std::uint8_t> message, const lora::layout<P, Pac
         const auto c0_bits = [&](std::size_t o) {
             return l.wanted(o, tokens) * static_cast<std::size_t>(l.reply_bits(budget, o));
         };
-        const auto c1_bytes = [&](std::size_t o) { return packed_bytes(P::degree, l.reply_bits(budget, o)); };
+        const auto c1_bytes = [&](std::size_t o) {
+            return memory::packed_bytes(P::degree, l.reply_bits(budget, o));
+        };
         std::size_t wanted = 0;
         for (std::size_t o = 0; o < outputs; ++o) {
             wanted += (c0_bits(o) + 7) / 8 + c1_bytes(o);

@@ -21,7 +21,7 @@ namespace tensafe::wire {
 /// @throws shape_error if there is no room
 inline void write_limb(std::span<const arith::word> values, arith::word q, byte_writer& to) {
     const int bits = static_cast<int>(std::bit_width(q));
-    pack_bits(values, bits, to.take(packed_bytes(values.size(), bits)));
+    memory::pack_bits(values, bits, to.take(memory::packed_bytes(values.size(), bits)));
 }
 
 /// Reads as many residues modulo q as `values` has room for. After an error some of them are written.
@@ -31,7 +31,7 @@ inline void write_limb(std::span<const arith::word> values, arith::word q, byte_
 inline void read_limb(byte_reader& from, std::string_view which, int index, arith::word q,
                       std::span<arith::word> values) {
     const int bits = static_cast<int>(std::bit_width(q));
-    if (!unpack_bits_below(from.bytes(packed_bytes(values.size(), bits)), bits, q, values)) {
+    if (!memory::unpack_bits_below(from.bytes(memory::packed_bytes(values.size(), bits)), bits, q, values)) {
         const arith::word got =
             *std::find_if(values.begin(), values.end(), [&](arith::word x) { return x >= q; });
         throw format_error(std::string(from.what()) + ": " + std::string(which) + ", limb " +

@@ -34,7 +34,8 @@ int main() {
                                              [&](std::size_t i, std::size_t) { numbers[i] = 1; });
 #endif
 #ifdef CONSUMER_USES_openssl
-    std::printf("SHA-256 of nothing: %s\n", tensafe::io::hex(tensafe::io::sha256().finish()).c_str());
+    std::printf("SHA-256 of nothing: %s\n",
+                tensafe::keystore::hex(tensafe::keystore::sha256().finish()).c_str());
 #endif
 #ifdef CONSUMER_USES_cuda
     int devices = 0;

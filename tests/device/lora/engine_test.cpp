@@ -23,8 +23,8 @@
 namespace {
 
 using namespace tensafe;
-using serving::round_trip;
-using serving::turn;
+using serving::request;
+using serving::step;
 
 using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
 using narrow_range = lora::protects_adapter_rows<lora::calibrated<6>>;
@@ -59,7 +59,7 @@ struct run_recorded {
 using block_server = lora::block_server<small, place, packing, narrow_range>;
 using block_client = lora::block_client<small, place, packing, narrow_range>;
 using block_engine = lora::block_engine<small, place, packing, narrow_range, run_recorded>;
-static_assert(serving::round_trip_engine<block_engine>);
+static_assert(serving::request_engine<block_engine>);
 
 /// Groups 0 and 1 of one shape, group 2 of another; two keys.
 struct three_groups {
@@ -103,7 +103,7 @@ struct three_groups {
 };
 
 template <class E>
-bool failed_with(const round_trip& item) {
+bool failed_with(const request& item) {
     try {
         if (item.error != nullptr) {
             std::rethrow_exception(item.error);
@@ -117,7 +117,7 @@ bool failed_with(const round_trip& item) {
 
 }  // namespace
 
-TEST_CASE("batches over groups that share workspaces get A*h, and errors stay with their round trips") {
+TEST_CASE("batches over groups that share workspaces get A*h, and errors stay with their requests") {
     three_groups g;
     block_engine engine(g.where, g.groups, 2);
     CHECK(engine.groups() == 3);
@@ -133,7 +133,7 @@ TEST_CASE("batches over groups that share workspaces get A*h, and errors stay wi
     for (std::size_t i = 0; i < answers.size(); ++i) {
         answers[i].resize(i == 2 ? 3 : 6);
     }
-    std::vector<round_trip> batch{
+    std::vector<request> batch{
         {0, h0, answers[0], nullptr},    {1, h1, answers[1], nullptr}, {2, h2, answers[2], nullptr},
         {1, large, answers[3], nullptr}, {1, h0, answers[4], nullptr}, {0, broken, answers[5], nullptr},
         {0, h1, answers[6], nullptr},    {3, h0, answers[7], nullptr}, {2, h0, answers[8], nullptr},
@@ -166,7 +166,7 @@ TEST_CASE("on a device, too, an answer out of range is tried again if that was a
     const auto usual = random_state(300, 6);
     std::vector<double> of_large(6);
     std::vector<double> of_usual(6);
-    std::vector<round_trip> batch{{0, large, of_large, nullptr}, {0, usual, of_usual, nullptr}};
+    std::vector<request> batch{{0, large, of_large, nullptr}, {0, usual, of_usual, nullptr}};
     block_engine twice(g.where, g.groups, 4, 2);
     twice.run(batch);
     CHECK(failed_with<range_exceeded_error>(batch[0]));
@@ -183,7 +183,7 @@ TEST_CASE("where enqueuing fails after some launches, the device is waited for b
     block_engine engine(g.where, g.groups, 4, 1, run_recorded{&lost});
     const auto h = random_state(300, 7);
     std::vector<double> answers(6);
-    std::vector<round_trip> batch{{0, h, answers, nullptr}};
+    std::vector<request> batch{{0, h, answers, nullptr}};
     const int before = *g.where.waits;
     engine.run(batch);
     CHECK(failed_with<device_error>(batch[0]));
@@ -202,16 +202,16 @@ TEST_CASE("a pipeline runs over blocks as it does over the host") {
     std::array<int, 3> right{};
     for (std::size_t s = 0; s < 3; ++s) {
         static_cast<void>(pipeline.submit(
-            [&, s, h = std::vector<float>(), step = std::size_t{0}](std::span<const double> answers) mutable {
-                if (step > 0) {
-                    right[s] += g.right((s + step - 1) % 3, h, answers);
+            [&, s, h = std::vector<float>(), n = std::size_t{0}](std::span<const double> answers) mutable {
+                if (n > 0) {
+                    right[s] += g.right((s + n - 1) % 3, h, answers);
                 }
-                if (step == 3) {
-                    return turn::end();
+                if (n == 3) {
+                    return step::end();
                 }
-                const std::size_t group = (s + step++) % 3;
-                h = random_state(engine.d(group), 1000 + 10 * s + step);
-                return turn::ask_last(group, h);
+                const std::size_t group = (s + n++) % 3;
+                h = random_state(engine.d(group), 1000 + 10 * s + n);
+                return step::ask_last(group, h);
             }));
     }
     pipeline.close();

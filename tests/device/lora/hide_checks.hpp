@@ -25,9 +25,8 @@ namespace arith = tensafe::arith;
 namespace ckks = tensafe::ckks;
 namespace exec = tensafe::exec;
 namespace lora = tensafe::lora;
-namespace privacy = tensafe::privacy;
+namespace memory = tensafe::memory;
 namespace rns = tensafe::rns;
-namespace wire = tensafe::wire;
 using arith::word;
 
 struct output {
@@ -45,8 +44,8 @@ inline std::vector<lora::block_output> place(std::size_t degree, std::vector<lor
         return here;
     };
     for (lora::block_output& o : outputs) {
-        o.c0_offset = next(wire::packed_bytes(o.wanted, static_cast<int>(o.bits)));
-        o.c1_offset = next(wire::packed_bytes(degree, static_cast<int>(o.bits)));
+        o.c0_offset = next(memory::packed_bytes(o.wanted, static_cast<int>(o.bits)));
+        o.c1_offset = next(memory::packed_bytes(degree, static_cast<int>(o.bits)));
     }
     return outputs;
 }
@@ -88,7 +87,7 @@ void check_replies(const Where& where, int subring_log_n, std::uint32_t parts, i
     std::vector<arith::wide> floods;
     std::vector<std::uint8_t> wanted(tokens * stride, 0xA5);
     const std::size_t room = n + 3;  // between the small ones of two products
-    const privacy::irwin_hall_smudging flood{flood_bits};
+    const ckks::irwin_hall_smudging flood{flood_bits};
 
     const ckks::secret_key<P> key(generator);
     ckks::rerandomization_pool<P, lora::request_level<P>> pool(
@@ -194,16 +193,16 @@ void check_refusals(const Where& where) {
     CHECK_THROWS_AS(plan(where, 7), tensafe::parameter_error);
     const plan two(where, 2);
     lora::block_hiding p;
-    CHECK_THROWS_AS(lora::hide_c0_blocks<basis>(where, two, privacy::irwin_hall_smudging{5}, p),
+    CHECK_THROWS_AS(lora::hide_c0_blocks<basis>(where, two, ckks::irwin_hall_smudging{5}, p),
                     tensafe::shape_error);
     CHECK_THROWS_AS(lora::hide_c1_blocks<basis>(where, p), tensafe::shape_error);
     p.tokens = p.outputs = 1;
     p.e0_stride = 4;
     p.flood_stride = 3;
-    CHECK_THROWS_AS(lora::hide_c0_blocks<basis>(where, two, privacy::irwin_hall_smudging{5}, p),
+    CHECK_THROWS_AS(lora::hide_c0_blocks<basis>(where, two, ckks::irwin_hall_smudging{5}, p),
                     tensafe::shape_error);
     p.flood_stride = 4;
-    CHECK_THROWS_AS(lora::hide_c0_blocks<basis>(where, two, privacy::irwin_hall_smudging{0}, p),
+    CHECK_THROWS_AS(lora::hide_c0_blocks<basis>(where, two, ckks::irwin_hall_smudging{0}, p),
                     tensafe::parameter_error);
     p.stride = 8;
     CHECK_THROWS_AS(lora::hide_c1_blocks<basis>(where, p), tensafe::shape_error);

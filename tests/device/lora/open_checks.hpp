@@ -22,7 +22,7 @@ namespace block_open_checks {
 namespace ckks = tensafe::ckks;
 namespace exec = tensafe::exec;
 namespace lora = tensafe::lora;
-namespace wire = tensafe::wire;
+namespace memory = tensafe::memory;
 
 struct output {
     std::vector<std::uint8_t> c0;
@@ -39,8 +39,8 @@ inline std::vector<lora::block_output> place(std::size_t degree, std::vector<lor
         return here;
     };
     for (lora::block_output& o : outputs) {
-        o.c1_offset = next(wire::packed_bytes(degree, static_cast<int>(o.bits)));
-        o.c0_offset = next(wire::packed_bytes(o.wanted, static_cast<int>(o.bits)));
+        o.c1_offset = next(memory::packed_bytes(degree, static_cast<int>(o.bits)));
+        o.c0_offset = next(memory::packed_bytes(o.wanted, static_cast<int>(o.bits)));
     }
     return outputs;
 }
@@ -64,8 +64,8 @@ inline std::vector<std::uint8_t> random_bytes(std::mt19937_64& random, std::size
     for (std::uint32_t& x : values) {
         x = extreme ? ~std::uint32_t{0} : static_cast<std::uint32_t>(random());
     }
-    std::vector<std::uint8_t> bytes(wire::packed_bytes(count, bits));
-    wire::pack_bits(std::span<const std::uint32_t>(values), bits, bytes);
+    std::vector<std::uint8_t> bytes(memory::packed_bytes(count, bits));
+    memory::pack_bits(std::span<const std::uint32_t>(values), bits, bytes);
     return bytes;
 }
 

@@ -72,9 +72,9 @@ std::vector<T> host_polynomial(const block_draws& draws, const seed& key, std::u
         random::sample_uniform(key, draws.domain, lane, draws.moduli[lane % draws.moduli_count], out);
     } else if constexpr (std::is_same_v<T, wide>) {
         if (draws.terms == 1) {
-            privacy::flood<1>{draws.bits}.sample(key, lane, out);
+            ckks::flood<1>{draws.bits}.sample(key, lane, out);
         } else {
-            privacy::flood<4>{draws.bits}.sample(key, lane, out);
+            ckks::flood<4>{draws.bits}.sample(key, lane, out);
         }
     } else if (draws.kind == drawn::ternary) {
         random::sample_ternary(key, draws.domain, lane, out);

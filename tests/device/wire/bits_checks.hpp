@@ -20,6 +20,7 @@
 namespace block_bits_checks {
 
 namespace arith = tensafe::arith;
+namespace memory = tensafe::memory;
 namespace rns = tensafe::rns;
 namespace wire = tensafe::wire;
 using arith::word;
@@ -36,9 +37,9 @@ std::vector<std::uint8_t> packed(const std::vector<word>& words, std::size_t pol
     for (std::size_t p = 0; p < polynomials; ++p) {
         for (std::size_t i = 0; i < Basis::primes.size(); ++i) {
             const auto bits = static_cast<int>(std::bit_width(Basis::primes[i]));
-            std::vector<std::uint8_t> limb(wire::packed_bytes(Basis::degree, bits));
-            wire::pack_bits(std::span<const word>(words).subspan(limb_at<Basis>(p, i), Basis::degree), bits,
-                            limb);
+            std::vector<std::uint8_t> limb(memory::packed_bytes(Basis::degree, bits));
+            memory::pack_bits(std::span<const word>(words).subspan(limb_at<Basis>(p, i), Basis::degree), bits,
+                              limb);
             bytes.insert(bytes.end(), limb.begin(), limb.end());
         }
     }

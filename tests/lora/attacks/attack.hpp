@@ -123,7 +123,7 @@ std::vector<std::uint64_t> fractions(
 template <class Output>
 std::vector<std::uint64_t> reply_fractions(const Output& output, std::size_t degree, int bits) {
     std::vector<word> c1(degree);
-    tensafe::wire::unpack_bits(std::span<const std::uint8_t>(output.c1), bits, std::span(c1));
+    tensafe::memory::unpack_bits(std::span<const std::uint8_t>(output.c1), bits, std::span(c1));
     for (word& x : c1) {
         x <<= 64 - bits;
     }

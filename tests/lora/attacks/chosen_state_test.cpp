@@ -40,8 +40,8 @@ lora::request<P> request_of(const Layout& layout, const ckks::secret_key<P>& key
     const auto c0 = ckks::encrypt_c0(key, std::move(m), generator, request.seed, 0, work);
     rns::for_each_limb<basis_of<P>>([&]<int I>() {
         constexpr int bits = std::bit_width(basis_of<P>::prime<I>);
-        std::vector<std::uint8_t> limb(tensafe::wire::packed_bytes(P::degree, bits));
-        tensafe::wire::pack_bits(std::span<const word>(c0.template limb<I>()), bits, std::span(limb));
+        std::vector<std::uint8_t> limb(tensafe::memory::packed_bytes(P::degree, bits));
+        tensafe::memory::pack_bits(std::span<const word>(c0.template limb<I>()), bits, std::span(limb));
         request.inputs[0].insert(request.inputs[0].end(), limb.begin(), limb.end());
     });
     return request;

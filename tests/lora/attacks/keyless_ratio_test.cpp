@@ -119,7 +119,7 @@ std::vector<std::int64_t> plaintext_integers(const Layout& layout, const matrix&
 template <class Output>
 residues reply_residues(const Output& output, int bits) {
     residues c1(P::degree);
-    tensafe::wire::unpack_bits(std::span<const std::uint8_t>(output.c1), bits, std::span(c1));
+    tensafe::memory::unpack_bits(std::span<const std::uint8_t>(output.c1), bits, std::span(c1));
     for (word& x : c1) {
         x = static_cast<word>(((wide{x} * modulus<basis>() + (wide{1} << (bits - 1))) >> bits) % q);
     }

@@ -55,7 +55,7 @@ std::vector<double> divided(const std::vector<std::complex<double>>& slots, cons
 /// c0 is sent.
 std::vector<std::uint64_t> decrypted_c1(const ckks::secret_key<P>& key, const std::vector<std::uint8_t>& c1,
                                         int bits) {
-    output_bytes whole{std::vector<std::uint8_t>(tensafe::wire::packed_bytes(P::degree, bits)), c1};
+    output_bytes whole{std::vector<std::uint8_t>(tensafe::memory::packed_bytes(P::degree, bits)), c1};
     std::vector<double> values(P::degree);
     lora::decryption_workspace<P> work;
     lora::open_output<P>(key, whole, P::log_n, P::degree, bits, work, values);
@@ -123,7 +123,7 @@ TEST_CASE("the same division of a protected reply gives numbers that A has no pa
     const auto division = [&](const std::vector<std::uint8_t>& c0, const std::vector<std::uint8_t>& c1) {
         // c0 where it was sent, zero elsewhere.
         std::vector<word> sent(layout.wanted(0));
-        tensafe::wire::unpack_bits(std::span<const std::uint8_t>(c0), budget.reply_bits, std::span(sent));
+        tensafe::memory::unpack_bits(std::span<const std::uint8_t>(c0), budget.reply_bits, std::span(sent));
         std::vector<std::uint64_t> message = decrypted_c1(s.key, c1, budget.reply_bits);
         const std::size_t step = P::degree / sent.size();
         for (std::size_t k = 0; k < sent.size(); ++k) {

@@ -215,7 +215,7 @@ TEST_CASE("replies carry the coefficients of their states only, and malformed on
     const auto q = with.key_holder.encrypt(s.layout(), random_batch(5, 3, 1));
     const auto good = s.apply(q.request, with.zeros);
     const int bits = s.layout().budget().reply_bits;
-    CHECK(good.outputs[0].c0.size() == tensafe::wire::packed_bytes(5, bits));
+    CHECK(good.outputs[0].c0.size() == tensafe::memory::packed_bytes(5, bits));
     const auto open = [&](const auto& reply, std::span<const double> scales) {
         static_cast<void>(with.key_holder.decrypt(s.layout(), reply, scales));
     };

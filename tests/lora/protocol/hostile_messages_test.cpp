@@ -27,7 +27,7 @@ TEST_CASE("malformed requests are refused") {
     refused([](auto& r) { r = {}; });
 
     // The first 48 bits one: no residue of 45 or 44 bits is all ones.
-    const std::size_t first_limb = tensafe::wire::packed_bytes(small::degree, 45);
+    const std::size_t first_limb = tensafe::memory::packed_bytes(small::degree, 45);
     for (const auto& [at, limb] :
          {std::pair<std::size_t, const char*>{0, "limb 0"}, {first_limb, "limb 1"}}) {
         request<small> r = good;

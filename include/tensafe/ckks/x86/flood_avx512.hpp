@@ -13,7 +13,7 @@
 
 #include <immintrin.h>
 
-namespace tensafe::privacy::detail {
+namespace tensafe::ckks::detail {
 
 /// The loop of flood::add_to for 8 residues at a time.
 template <arith::modulus M>
@@ -103,6 +103,6 @@ class add_sums_avx512 {
     __m512i correction_;
 };
 
-}  // namespace tensafe::privacy::detail
+}  // namespace tensafe::ckks::detail
 
 #endif

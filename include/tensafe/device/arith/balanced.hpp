@@ -17,7 +17,7 @@ namespace tensafe::arith {
 /// have to be reduced much less often than in arith::fp64.
 ///
 /// After van der Hoeven, Lecerf and Quintin, "Modular SIMD arithmetic in Mathemagix" (2016), with balanced
-/// residues; docs/design/ntt-blocks.md proves the bounds. An empty class; all members run on host and device.
+/// residues; docs/design/device.md proves the bounds. An empty class; all members run on host and device.
 template <word Q>
 class balanced {
     static_assert(Q % 2 == 1 && Q > 256 && Q < word{1} << 50,

@@ -16,7 +16,7 @@ namespace tensafe::arith {
 ///
 /// Montgomery's reduction (1985) with a radix of 2^32, of y0 * a + y1 * b, where y = y1 * 2^32 + y0 and the
 /// factor w is stored as a = 2^32 w and b = 2^64 w: the product is y * w without a power of the radix.
-/// docs/design/ntt-blocks.md proves the bounds. An empty class; all members run on host and device.
+/// docs/design/device.md proves the bounds. An empty class; all members run on host and device.
 template <word Q>
 class signed_montgomery {
     static constexpr int bits = std::bit_width(Q);

@@ -9,7 +9,7 @@
 #include <tensafe/lora/packing/layout.hpp>
 #include <tensafe/lora/packing/protection.hpp>
 #include <tensafe/memory/buffer.hpp>
-#include <tensafe/serving/round_trip.hpp>
+#include <tensafe/serving/request.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -96,7 +96,7 @@ class block_engine {
 
     /// Answers each round trip of the batch or sets its error: shape_error or parameter_error for a wrong
     /// size or group, encoding_error, range_exceeded_error, entropy_error, device_error.
-    void run(std::span<serving::round_trip> batch) {
+    void run(std::span<serving::request> batch) {
         sorter_.run(*this, batch,
                     [&](std::size_t group, std::span<const std::size_t> members, double overflow_margin,
                         std::vector<std::size_t>& again) {
@@ -146,7 +146,7 @@ class block_engine {
         return workspaces_.size() - 1;
     }
 
-    void run_group(std::span<serving::round_trip> batch, std::size_t g, std::span<const std::size_t> members,
+    void run_group(std::span<serving::request> batch, std::size_t g, std::span<const std::size_t> members,
                    double overflow_margin, std::vector<std::size_t>& again) {
         const group_type& group = groups_[g];
         workspace& work = *workspaces_[place_of_[g]];
@@ -190,7 +190,7 @@ class block_engine {
             // Of the first that went wrong. All answers are there, and each has its own status.
         }
         for (std::size_t t = 0; t < tokens; ++t) {
-            serving::round_trip& item = batch[staged_[t]];
+            serving::request& item = batch[staged_[t]];
             const std::uint32_t word = group.client->status(work.of_client)[t];
             if (word == 0) {
                 const auto of_token = answers.subspan(t * count, count);
@@ -218,7 +218,7 @@ class block_engine {
     Where where_;
     std::vector<group_type> groups_;
     std::size_t largest_;
-    serving::detail::round_trip_sorter sorter_;
+    serving::detail::batch_dispatcher sorter_;
     Enqueue enqueue_;
     std::vector<std::unique_ptr<workspace>> workspaces_;
     std::vector<std::size_t> place_of_;  ///< of each group, the workspace

@@ -32,8 +32,7 @@ struct block_hiding {
     std::uint32_t zero_parts = 1;
     const std::int8_t* e0 = nullptr;  ///< 2^subring_log_n for each product, the next e0_stride further on
     std::uint32_t e0_stride = 0;
-    const arith::wide* floods =
-        nullptr;  ///< sums as privacy::flood::sample draws them, not centred; likewise
+    const arith::wide* floods = nullptr;  ///< sums as ckks::flood::sample draws them, not centred; likewise
     std::uint32_t flood_stride = 0;
 
     const arith::word* c1 = nullptr;  ///< [product][limb][N], coefficient form, with the zero's a*v
@@ -162,7 +161,7 @@ struct hide_c0_kernel {
             rns::fold_scale<modulus::value()>(word, factors + static_cast<std::uint32_t>(I) * n);
         const arith::word noisy =
             arith::plus_small<modulus::value()>(coefficient, p.e0[product * p.e0_stride + k]);
-        // As privacy::flood::add_to.
+        // As ckks::flood::add_to.
         const arith::wide flood = p.floods[product * p.flood_stride + k];
         const arith::below<4, modulus> sum = fixed.multiply_word(arith::high_word(flood), power) +
                                              fixed.reduce_word(arith::low_word(flood), one);
@@ -252,7 +251,7 @@ inline void check_hiding(const char* who, const block_hiding& p) {
 ///         is in [1, 120]
 template <class Basis, class Where, int Terms>
 void hide_c0_blocks(const Where& where, const rns::block_trace<Basis, typename Where::space>& trace,
-                    privacy::flood<Terms> flood, const block_hiding& p) {
+                    ckks::flood<Terms> flood, const block_hiding& p) {
     detail::check_hiding("hide_c0_blocks", p);
     const std::uint32_t n = std::uint32_t{1} << trace.log_n();
     if (p.c0_parts == 0 || p.zero_parts == 0 || p.e0_stride < n || p.flood_stride < n) {
@@ -261,9 +260,9 @@ void hide_c0_blocks(const Where& where, const rns::block_trace<Basis, typename W
                           std::to_string(p.e0_stride) + " and " + std::to_string(p.flood_stride) +
                           ", expected at least 1, and " + std::to_string(n));
     }
-    if (flood.bits < 1 || flood.bits > privacy::flood<Terms>::max_bits) {
+    if (flood.bits < 1 || flood.bits > ckks::flood<Terms>::max_bits) {
         throw parameter_error("hide_c0_blocks: bits of the flood: got " + std::to_string(flood.bits) +
-                              ", expected 1 to " + std::to_string(privacy::flood<Terms>::max_bits));
+                              ", expected 1 to " + std::to_string(ckks::flood<Terms>::max_bits));
     }
     detail::hide_c0_kernel<Basis> kernel{};
     kernel.p = p;
@@ -277,8 +276,8 @@ void hide_c0_blocks(const Where& where, const rns::block_trace<Basis, typename W
 }
 
 /// c1 of all products into their replies, in one launch: adds e1, switches to the output's width and packs:
-/// the bytes of wire::pack_bits of rns::switch_modulus. 8 * limbs + 1 bytes read for each coefficient, bits /
-/// 8 written. No branch or index depends on a value.
+/// the bytes of memory::pack_bits of rns::switch_modulus. 8 * limbs + 1 bytes read for each coefficient, bits
+/// / 8 written. No branch or index depends on a value.
 /// @throws shape_error if there are no products, or replies are not aligned
 template <class Basis, class Where>
 void hide_c1_blocks(const Where& where, const block_hiding& p) {

@@ -134,8 +134,8 @@ struct block_outputs {
         for (std::size_t o = 0; o < layout.outputs(); ++o) {
             const int bits = layout.reply_bits(budget, o);
             const std::size_t wanted = layout.wanted(o);
-            const std::size_t c1 = next(wire::packed_bytes(degree_of(layout), bits));
-            const std::size_t c0 = next(wire::packed_bytes(wanted, bits));
+            const std::size_t c1 = next(memory::packed_bytes(degree_of(layout), bits));
+            const std::size_t c0 = next(memory::packed_bytes(wanted, bits));
             outputs.push_back({static_cast<std::uint32_t>(bits), static_cast<std::uint32_t>(wanted), c0, c1});
         }
     }
@@ -227,10 +227,10 @@ class reply_batch {
 
   private:
     std::size_t c0_bytes(std::size_t o) const noexcept {
-        return wire::packed_bytes(places_.outputs[o].wanted, static_cast<int>(places_.outputs[o].bits));
+        return memory::packed_bytes(places_.outputs[o].wanted, static_cast<int>(places_.outputs[o].bits));
     }
     std::size_t c1_bytes(std::size_t o) const noexcept {
-        return wire::packed_bytes(P::degree, static_cast<int>(places_.outputs[o].bits));
+        return memory::packed_bytes(P::degree, static_cast<int>(places_.outputs[o].bits));
     }
     std::uint8_t* c0_at(std::size_t t, std::size_t o) noexcept {
         return bytes_.data() + t * places_.stride + places_.outputs[o].c0_offset;

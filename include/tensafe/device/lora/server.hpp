@@ -382,7 +382,7 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
         flood.seeds = work.flood_seeds_.device;
         flood.out = work.floods_.data();
         flood.bits = budget_.flood.bits;
-        flood.terms = privacy::irwin_hall_smudging::terms;
+        flood.terms = ckks::irwin_hall_smudging::terms;
 
         const std::array<random::block_draws, 5> draws{uniform, ternary, e0, e1, flood};
         random::draw_blocks(where, std::span<const random::block_draws>(draws));

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 // What one thread does between two exchanges: several stages on values that it holds in registers. Bounds are
-// template arguments, in units of q / 256; docs/design/ntt-blocks.md follows them.
+// template arguments, in units of q / 256; docs/design/device.md follows them.
 
 namespace tensafe::ntt::detail {
 

@@ -28,7 +28,7 @@ inline constexpr std::uint32_t most_moduli = 8;
 /// | uniform | arith::word in [0, moduli[lane % moduli_count]), public | sample_uniform |
 /// | ternary | std::int8_t in [-1, 1], secret | sample_ternary |
 /// | centred_binomial | std::int8_t in [-21, 21], secret | sample_centred_binomial |
-/// | flood | arith::wide, sums of `terms` draws of `bits` bits, secret | privacy::flood::sample |
+/// | flood | arith::wide, sums of `terms` draws of `bits` bits, secret | ckks::flood::sample |
 ///
 /// Sizes are any: what the host would draw in whole words or groups is drawn so and cut.
 struct block_draws {

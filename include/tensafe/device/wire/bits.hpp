@@ -27,7 +27,7 @@ struct residue_places {
     static constexpr std::size_t offset = [] {
         std::size_t bytes = 0;
         for (int i = 0; i < I; ++i) {
-            bytes += packed_bytes(
+            bytes += memory::packed_bytes(
                 Basis::degree, static_cast<int>(std::bit_width(Basis::primes[static_cast<std::size_t>(i)])));
         }
         return bytes;
@@ -153,7 +153,7 @@ template <class Basis>
 inline constexpr std::size_t residue_bytes = detail::residue_places<Basis>::template offset<Basis::limbs>;
 
 /// Packs a stack of polynomials [polynomial][limb][N] in one launch: residue_bytes<Basis> bytes for each, one
-/// polynomial after the other, the same as wire::pack_bits limb by limb. 8 bytes read and bit_width(q) / 8
+/// polynomial after the other, the same as memory::pack_bits limb by limb. 8 bytes read and bit_width(q) / 8
 /// written for each residue, all of them in whole vectors.
 /// @param bytes  16-byte aligned, as `words`
 /// @pre  words below 2^bit_width(q);  N is a multiple of 512

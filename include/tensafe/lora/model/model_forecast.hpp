@@ -94,7 +94,7 @@ struct forecast_totals {
     /// Of the replies to lora::default_replies generated tokens, all groups' together, from replies that are
     /// made of the answers alone: lora::reply_budget::statistical_distance of a whole model. The root of the
     /// sum of squares of the groups' own distances: these come from Hellinger distances of independent
-    /// floods, whose squares add up over draws (privacy::flood), whichever reply the draws belong to. 1 for
+    /// floods, whose squares add up over draws (ckks::flood), whichever reply the draws belong to. 1 for
     /// bare replies. Prefill batches are not in it.
     double statistical_distance = 0;
 

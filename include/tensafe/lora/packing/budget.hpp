@@ -57,7 +57,7 @@ struct reply_budget {
     double noise_worst = 0;      ///< largest magnitude of it and the rounding of h, in checksum rows too
     double zero_deviation = 0;   ///< the same for the noise of the encryption of zero
     double zero_worst = 0;
-    privacy::irwin_hall_smudging flood{};
+    ckks::irwin_hall_smudging flood{};
     int reply_bits = 0;     ///< bits of a coefficient of the reply
     int checksum_bits = 0;  ///< the same for the output of checksum rows; 0 if the range is rigorous
     double range = 0;       ///< largest target coefficient before noise, so that the sum stays below Q/2
@@ -192,7 +192,7 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
     // Whole bits round the flood down by up to a half.
     const double flood_deviation = rest * half / ratio;
     if (flood_deviation >= 1) {
-        b.flood = privacy::irwin_hall_smudging::of_deviation(flood_deviation);
+        b.flood = ckks::irwin_hall_smudging::of_deviation(flood_deviation);
     }
     if (!(b.flood.deviation() >= least_flood_ratio * b.leak_deviation())) {
         return {

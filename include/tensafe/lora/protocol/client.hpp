@@ -369,8 +369,8 @@ class client {
         std::span<std::uint8_t> rest = r.inputs[i];
         rns::for_each_limb<basis>([&]<int I>() {
             constexpr int bits = std::bit_width(basis::template prime<I>);
-            constexpr std::size_t bytes = wire::packed_bytes(P::degree, bits);
-            wire::pack_bits(std::span<const arith::word>(c0.template limb<I>()), bits, rest.first(bytes));
+            constexpr std::size_t bytes = memory::packed_bytes(P::degree, bits);
+            memory::pack_bits(std::span<const arith::word>(c0.template limb<I>()), bits, rest.first(bytes));
             rest = rest.subspan(bytes);
         });
         work_.message = rns::secret_poly<basis, rns::coefficient_form>(std::move(c0).take());
@@ -406,9 +406,9 @@ class client {
         for (std::size_t o = 0; o < r.outputs.size(); ++o) {
             if constexpr (Protection::protects) {
                 const int bits = l.reply_bits(budget, o);
-                check_size(r.outputs[o].c0.size(), wire::packed_bytes(l.wanted(o, tokens), bits),
+                check_size(r.outputs[o].c0.size(), memory::packed_bytes(l.wanted(o, tokens), bits),
                            "bytes of c0");
-                check_size(r.outputs[o].c1.size(), wire::packed_bytes(P::degree, bits), "bytes of c1");
+                check_size(r.outputs[o].c1.size(), memory::packed_bytes(P::degree, bits), "bytes of c1");
             } else {
                 for (const auto& limb : r.outputs[o].c0) {
                     check_size(limb.size(), std::size_t{1} << l.subring_log_n(), "coefficients");

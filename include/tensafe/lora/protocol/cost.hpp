@@ -61,7 +61,7 @@ constexpr token_cost cost_of(site_shape shape, mode m = mode::client_held_b,
             const std::size_t wanted = l.wanted(o, tokens);
             cost.wanted += wanted;
             cost.client_transforms += wanted > most_inner_products ? (whole_ring ? 2 : 1) : 0;
-            cost.bytes_down += wire::packed_bytes(wanted, bits) + wire::packed_bytes(P::degree, bits);
+            cost.bytes_down += memory::packed_bytes(wanted, bits) + memory::packed_bytes(P::degree, bits);
         } else {
             cost.bytes_down += packed_residues_bytes<P>(std::size_t{1} << l.subring_log_n()) +
                                packed_residues_bytes<P>(P::degree);

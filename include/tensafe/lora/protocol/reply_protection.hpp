@@ -37,7 +37,7 @@ struct protected_product {
 /// @param draws       room for as many floods as c0 has coefficients; the caller wipes it
 template <ckks::parameter_set P>
 protected_product<P> protect(traced_product<P> product, const ckks::zero<P, request_level<P>>& zero,
-                             privacy::irwin_hall_smudging flood, const random::seed& flood_seed,
+                             ckks::irwin_hall_smudging flood, const random::seed& flood_seed,
                              std::uint32_t lane, std::span<arith::wide> draws) {
     using basis = typename traced_product<P>::basis;
     TENSAFE_PRECONDITION(product.c0.front().size() == zero.e0.size() && draws.size() == zero.e0.size());
@@ -64,8 +64,8 @@ void pack(const protected_product<P>& product, std::size_t wanted, int bits,
           std::span<std::uint32_t> switched, Output& out) {
     using basis = typename traced_product<P>::basis;
     rns::switch_modulus(product.c1, bits, switched);
-    out.c1.resize(wire::packed_bytes(P::degree, bits));
-    wire::pack_bits(std::span<const std::uint32_t>(switched), bits, std::span(out.c1));
+    out.c1.resize(memory::packed_bytes(P::degree, bits));
+    memory::pack_bits(std::span<const std::uint32_t>(switched), bits, std::span(out.c1));
 
     std::array<std::span<const arith::word>, static_cast<std::size_t>(basis::limbs)> limbs;
     for (std::size_t i = 0; i < limbs.size(); ++i) {
@@ -73,8 +73,8 @@ void pack(const protected_product<P>& product, std::size_t wanted, int bits,
     }
     const std::span<std::uint32_t> c0 = switched.first(wanted);
     rns::switch_modulus<basis>(limbs, bits, c0);
-    out.c0.resize(wire::packed_bytes(wanted, bits));
-    wire::pack_bits(std::span<const std::uint32_t>(c0), bits, std::span(out.c0));
+    out.c0.resize(memory::packed_bytes(wanted, bits));
+    memory::pack_bits(std::span<const std::uint32_t>(c0), bits, std::span(out.c0));
 }
 
 /// Up to so many coefficients of c1*s are inner products with the ternary key; more are read off a transform.
@@ -119,13 +119,13 @@ template <ckks::parameter_set P, class Output>
 void open_output(const ckks::secret_key<P>& key, const Output& output, int subring_log_n, std::size_t wanted,
                  int bits, decryption_workspace<P>& work, std::span<double> values) {
     using basis = typename traced_product<P>::basis;
-    wire::unpack_bits(std::span<const std::uint8_t>(output.c1), bits, work.c1.span());
+    memory::unpack_bits(std::span<const std::uint8_t>(output.c1), bits, work.c1.span());
     // Public, and ends at the first word of an honest reply.
     if (std::all_of(work.c1.begin(), work.c1.end(), [](std::uint32_t x) { return x == 0; })) {
         throw format_error("client::decrypt: the c1 of a reply is zero: the server erased it");
     }
     const std::span<std::uint32_t> c0 = work.c0.span().first(wanted);
-    wire::unpack_bits(std::span<const std::uint8_t>(output.c0), bits, c0);
+    memory::unpack_bits(std::span<const std::uint8_t>(output.c0), bits, c0);
     const std::span<arith::word> products = work.sums.span().first(wanted);
     detail::multiply_by_key<P>(key, subring_log_n, work, products);
     const double unit = detail::modulus_of_basis<basis>() * detail::power_of_two(-bits);

@@ -114,9 +114,9 @@ void expand_input(const request<P>& r, std::size_t i, Poly& c0, Poly& c1) {
     rns::for_each_limb<basis>([&]<int I>() {
         constexpr arith::word q = basis::template prime<I>;
         constexpr int bits = std::bit_width(q);
-        constexpr std::size_t bytes = wire::packed_bytes(P::degree, bits);
+        constexpr std::size_t bytes = memory::packed_bytes(P::degree, bits);
         const std::span<arith::word> limb = c0.template limb<I>();
-        const bool below = wire::unpack_bits_below(rest.first(bytes), bits, q, limb);
+        const bool below = memory::unpack_bits_below(rest.first(bytes), bits, q, limb);
         rest = rest.subspan(bytes);
         if (!below) {
             throw format_error("server::expand: a residue of limb " + std::to_string(I) +

@@ -17,7 +17,7 @@
 // Nothing outside the spans is read or written, so the last values are left to the caller. bits_layout.hpp
 // says where each bit goes.
 
-namespace tensafe::wire::detail {
+namespace tensafe::memory::detail {
 
 /// What the two widths of values do differently.
 template <class T>
@@ -263,6 +263,6 @@ TENSAFE_AVX2 unpacked_avx2<T> unpack_avx2(std::span<const std::uint8_t> in, int 
                                                      : unpack_rounds_avx2<T, false>(in, bits, values);
 }
 
-}  // namespace tensafe::wire::detail
+}  // namespace tensafe::memory::detail
 
 #endif

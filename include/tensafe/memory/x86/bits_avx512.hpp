@@ -16,7 +16,7 @@
 // Packing by byte permutations: 64 bytes of values, 8 or 16 of them, at a time. Nothing outside the spans is
 // read or written. bits_layout.hpp says where each bit goes.
 
-namespace tensafe::wire::detail {
+namespace tensafe::memory::detail {
 
 /// A mask that changes nothing: g++ 12 warns of an uninitialised operand in most intrinsics without a mask.
 inline constexpr __mmask64 every_byte = ~__mmask64{0};
@@ -293,6 +293,6 @@ TENSAFE_AVX512 T unpack_avx512(std::span<const std::uint8_t> in, int bits, std::
                                                      : unpack_rounds_avx512<T, false>(in, bits, values);
 }
 
-}  // namespace tensafe::wire::detail
+}  // namespace tensafe::memory::detail
 
 #endif

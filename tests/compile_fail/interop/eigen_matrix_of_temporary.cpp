@@ -5,8 +5,8 @@
 
 void use() {
     tensafe::lora::matrix m(3, 4);
-    (void)tensafe::eigen::as_matrix(m);
+    (void)tensafe::interop::as_matrix(m);
 #ifdef TENSAFE_COMPILE_FAIL
-    (void)tensafe::eigen::as_matrix(tensafe::lora::matrix(3, 4));
+    (void)tensafe::interop::as_matrix(tensafe::lora::matrix(3, 4));
 #endif
 }

@@ -1,4 +1,4 @@
-// expect: eigen::as_span: an expression has no memory to show
+// expect: interop::as_span: an expression has no memory to show
 #include <tensafe/interop/eigen.hpp>
 
 #include <vector>
@@ -6,6 +6,6 @@
 void use() {
     Eigen::VectorXf m(4);
 #ifdef TENSAFE_COMPILE_FAIL
-    (void)tensafe::eigen::as_span(m.reverse());
+    (void)tensafe::interop::as_span(m.reverse());
 #endif
 }

@@ -1,4 +1,4 @@
-// expect: eigen::row_span: an expression has no memory to show
+// expect: interop::row_span: an expression has no memory to show
 #include <tensafe/interop/eigen.hpp>
 
 #include <vector>
@@ -6,6 +6,6 @@
 void use() {
     Eigen::MatrixXf m(3, 4);
 #ifdef TENSAFE_COMPILE_FAIL
-    (void)tensafe::eigen::row_span(m * 2.0f, 1);
+    (void)tensafe::interop::row_span(m * 2.0f, 1);
 #endif
 }

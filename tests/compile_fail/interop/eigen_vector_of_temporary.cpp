@@ -5,8 +5,8 @@
 
 void use() {
     std::vector<double> v(3);
-    (void)tensafe::eigen::as_vector(v);
+    (void)tensafe::interop::as_vector(v);
 #ifdef TENSAFE_COMPILE_FAIL
-    auto w = tensafe::eigen::as_vector(std::vector<double>(3));
+    auto w = tensafe::interop::as_vector(std::vector<double>(3));
 #endif
 }

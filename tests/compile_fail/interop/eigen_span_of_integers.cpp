@@ -1,4 +1,4 @@
-// expect: eigen::as_span: the entries must be float or double
+// expect: interop::as_span: the entries must be float or double
 #include <tensafe/interop/eigen.hpp>
 
 #include <vector>
@@ -6,6 +6,6 @@
 void use() {
     Eigen::VectorXi m(3);
 #ifdef TENSAFE_COMPILE_FAIL
-    (void)tensafe::eigen::as_span(m);
+    (void)tensafe::interop::as_span(m);
 #endif
 }

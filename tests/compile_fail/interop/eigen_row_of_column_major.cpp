@@ -1,4 +1,4 @@
-// expect: eigen::as_span: the entries are not next to each other in memory
+// expect: interop::row_span: the rows are not contiguous
 #include <tensafe/interop/eigen.hpp>
 
 #include <vector>
@@ -6,6 +6,6 @@
 void use() {
     Eigen::MatrixXf m(3, 4);
 #ifdef TENSAFE_COMPILE_FAIL
-    (void)tensafe::eigen::as_span(m.row(1));
+    (void)tensafe::interop::row_span(m, 1);
 #endif
 }

@@ -99,7 +99,7 @@ std::vector<word> moduli() {
 /// (narrow).
 #define WIDTHS                                                                                        \
     width<4>, width<15>, width<16>, width<45>, width<47>, width<49>, width<50>, width<51>, width<60>, \
-        width<61>, width<45, 16>, width<49, 48>, width<58, 56>
+        width<61>, width<35, 16>, width<45, 36>, width<49, 48>
 
 std::vector<std::size_t> sizes() {
     std::vector<std::size_t> all;

@@ -2,13 +2,12 @@
 
 #include <tensafe/arith/policy.hpp>
 
-#include <bit>
-#include <type_traits>
+#include <algorithm>
 
 namespace tensafe::arith {
 
 /// Multiplication of two variable operands: the 128-bit product, and a quotient estimated from its upper bits
-/// by one more multiplication with floor(2^(bits+63) / q).
+/// by one more multiplication with floor(2^(least_bits+63) / q).
 ///
 /// Barrett (1986) with single-word precision; docs/design/arithmetic.md proves the bounds. Immutable;
 /// thread-safe.
@@ -18,14 +17,13 @@ class barrett : public word_representation {
     using modulus_type = Modulus;
     using factor = word;  ///< w in [0, q): nothing to precompute
     static constexpr unsigned product_bound = 3;
-    /// The product must stay below 2^63 * q.
+    /// The product must stay below 2^(63 + least_bits).
     static constexpr unsigned max_multiple =
-        largest_multiple<Modulus, word> / 2 > 0 ? largest_multiple<Modulus, word> / 2 : 1;
+        std::clamp(largest_multiple<Modulus, word> / 2, 1U,
+                   1U << std::min(63 + Modulus::least_bits - 2 * Modulus::bits, 30));
 
     TENSAFE_HOST_DEVICE constexpr explicit barrett(Modulus m = Modulus()) noexcept
-        : modulus_(m),
-          shift_(static_cast<int>(std::bit_width(m.value())) - 1),
-          ratio_(static_cast<word>((wide{1} << (shift_ + 64)) / m.value())) {}
+        : modulus_(m), ratio_(static_cast<word>((wide{1} << (shift + 64)) / m.value())) {}
 
     TENSAFE_HOST_DEVICE constexpr Modulus modulus() const noexcept { return modulus_; }
     TENSAFE_HOST_DEVICE constexpr factor prepare(word w) const noexcept { return w; }
@@ -38,13 +36,14 @@ class barrett : public word_representation {
         return reduce_wide(mul_wide(x.value, w));
     }
 
-    /// x mod q, in [0, 3q).  @pre x < 2^63 * q
+    /// x mod q, in [0, 3q).  @pre x < 2^(63 + least_bits)
     TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<product_bound, Modulus> reduce_wide(
         wide x) const noexcept {
-        return {low_word(x) - mul_hi(upper_part(x), ratio_) * modulus_.value()};
+        const word estimate = mul_hi(low_word(x >> shift), ratio_);
+        return {low_word(x) - estimate * modulus_.value()};
     }
 
-    /// x mod q, in [0, q).  @pre x < 2^63 * q
+    /// x mod q, in [0, q).  @pre x < 2^(63 + least_bits)
     TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr word reduce_fully(wide x) const noexcept {
         return arith::reduce<1>(modulus_, reduce_wide(x)).value;
     }
@@ -59,24 +58,11 @@ class barrett : public word_representation {
     }
 
   private:
-    /// One less than the width of q: known to the compiler where all moduli of the type have one width.
-    struct constant_shift {
-        TENSAFE_HOST_DEVICE constexpr explicit constant_shift(int) noexcept {}
-        TENSAFE_HOST_DEVICE constexpr operator int() const noexcept { return Modulus::bits - 1; }
-    };
-    static constexpr bool one_width = Modulus::least_bits == Modulus::bits;
-
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr word upper_part(wide x) const noexcept {
-        if constexpr (one_width) {
-            return low_word(x >> shift_);
-        } else {
-            // As above; compilers test a variable shift of 128 bits for 64 and more. It is in [1, 60].
-            return low_word(x) >> shift_ | high_word(x) << (64 - shift_);
-        }
-    }
+    /// Where 2^63 times the least modulus begins: the upper part of what is below it is a word, and so is the
+    /// ratio of every modulus of the type.
+    static constexpr int shift = Modulus::least_bits - 1;
 
     [[no_unique_address]] Modulus modulus_;
-    [[no_unique_address]] std::conditional_t<one_width, constant_shift, int> shift_;
     word ratio_;
 };
 

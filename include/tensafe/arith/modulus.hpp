@@ -55,15 +55,15 @@ class runtime_modulus {
 
 namespace detail {
 constexpr int class_end(int bits) noexcept {
-    // Where some arithmetic changes: words reduced by doubles (16 bits on), AVX-512 transforms that reduce
-    // nothing (45) or work modulo 2^52 (49), IFMA and doubles (50), portable transforms that reduce nothing
-    // (58), AVX-512 transforms of wide primes (60). 47 and 55 keep lazy sums of narrower primes long.
-    for (const int end : {15, 45, 47, 49, 50, 55, 58, 60}) {
+    // Classes end where arithmetic changes: words reduced by doubles (from 16 bits on), AVX-512 transforms
+    // that reduce nothing (to 45) or work modulo 2^52 (to 49). 35 and 47 keep lazy sums long, which have room
+    // for 2^(63 + least_bits - 2 * bits) products: too little above 50 bits, where each width is for itself.
+    for (const int end : {15, 35, 45, 47, 49}) {
         if (bits <= end) {
             return end;
         }
     }
-    return max_modulus_bits;
+    return bits;
 }
 constexpr int class_begin(int bits) noexcept {
     int begin = bits;

@@ -15,9 +15,10 @@ namespace tensafe::rns::limb {
 using arith::word;
 
 /// Products of residues that can be added up, with one more residue, before `reduce_fully`: their sum stays
-/// below 2^63 * q.
+/// below 2^(63 + least_bits).
 template <arith::modulus M>
-inline constexpr std::size_t lazy_terms = (std::size_t{1} << std::min(63 - M::bits, 20)) - 1;
+inline constexpr std::size_t lazy_terms = (std::size_t{1} << std::min(63 + M::least_bits - 2 * M::bits, 20)) -
+                                          1;
 
 /// The loops of limb.hpp in standard C++; the other back-ends inherit those that they do no better, and leave
 /// to these what is behind their last whole vector (hence `column`, where a loop over columns starts).

@@ -52,7 +52,7 @@ double report(const char* name, const lora::adapter& adapter, int tokens) {
         const lora::server<P, lora::coefficient_tiles<4>, Protection> server(site.a);
         lora::client<P> client;
         const auto nonce = tensafe::random::fresh_seed();
-        auto zeros = server.zeros_for(nonce, client.rerandomization_key(nonce));
+        auto zeros = server.pool(nonce, client.rerandomization_key(nonce));
         typename decltype(server)::workspace work;
         typename decltype(server)::reply_type reply;
         for (const int outliers : {0, 1, 8}) {
@@ -62,10 +62,10 @@ double report(const char* name, const lora::adapter& adapter, int tokens) {
                 const std::vector<float> h = hidden_state(site.d_in(), outliers, engine);
                 std::vector<double> product;
                 for (double overflow_margin = 1; product.empty(); overflow_margin *= 2) {
-                    const auto query = client.encrypt(server.layout(), h, overflow_margin);
+                    const auto query = client.encrypt(server.plan(), h, overflow_margin);
                     server.apply(query.request, zeros, work, reply);
                     try {
-                        product = client.decrypt(server.layout(), reply, query.scale);
+                        product = client.decrypt(server.plan(), reply, query);
                     } catch (const tensafe::range_exceeded_error&) {
                         ++sent_again;
                     }

@@ -67,9 +67,9 @@ void token(benchmark::State& state, bool pooled) {
         }
         bytes = 0;
         for (std::size_t g = 0; g < s.states.size(); ++g) {
-            s.client.encrypt(here, g, s.states[g].row(0), query);
-            s.session.apply(here, s.server, g, query.request, reply);
-            s.client.decrypt(here, g, reply, query.scale, reading, product);
+            s.client.encrypt(g, s.states[g].row(0), query);
+            s.session.apply(s.server, g, query.request, reply);
+            s.client.decrypt(g, reply, query, reading, product);
             s.client.deltas(g, product, deltas);
             bytes += query.request.bytes() + reply.bytes();
         }
@@ -92,9 +92,9 @@ void prefill(benchmark::State& state) {
     }
     for (auto _ : state) {
         for (std::size_t g = 0; g < s.states.size(); ++g) {
-            const auto batch = s.client.encrypt(here, g, batches[g]);
-            s.session.apply(here, s.server, g, batch.request, reply);
-            benchmark::DoNotOptimize(s.client.deltas(here, g, reply, batch));
+            const auto batch = s.client.encrypt(g, batches[g]);
+            s.session.apply(s.server, g, batch.request, reply);
+            benchmark::DoNotOptimize(s.client.deltas(g, reply, batch));
         }
     }
     state.SetItemsProcessed(state.iterations() * state.range(0));

@@ -57,13 +57,13 @@ void token(benchmark::State& state) {
             s.zeros.fill(here, s.server.layout().outputs());
             state.ResumeTiming();
         }
-        s.client.encrypt(here, s.server.layout(), s.h.row(0), s.query);
+        s.client.encrypt(s.server.plan(), s.h.row(0), s.query);
         if constexpr (Protection::protects) {
             s.server.apply(here, s.query.request, s.zeros, s.work, s.reply);
         } else {
             s.server.apply(here, s.query.request, s.work, s.reply);
         }
-        s.client.decrypt(here, s.server.layout(), s.reply, s.query.scale, s.reading, s.answers);
+        s.client.decrypt(s.server.plan(), s.reply, s.query, s.reading, s.answers);
         benchmark::ClobberMemory();
     }
     state.counters["bytes_up"] = static_cast<double>(s.query.request.bytes());
@@ -91,12 +91,11 @@ void time_tokens(benchmark::State& state, const Where& here) {
     std::vector<std::vector<double>> answers(here.threads(), s.answers);
     for (auto _ : state) {
         here.for_each(count, [&](std::size_t t, std::size_t slot) {
-            clients[slot].encrypt(s.server.layout(), s.h.row(0), queries[t]);
+            clients[slot].encrypt(s.server.plan(), s.h.row(0), queries[t]);
         });
         s.server.apply(here, tasks, s.work);
         here.for_each(count, [&](std::size_t t, std::size_t slot) {
-            clients[slot].decrypt(s.server.layout(), replies[t], queries[t].scale, reading[slot],
-                                  answers[slot]);
+            clients[slot].decrypt(s.server.plan(), replies[t], queries[t], reading[slot], answers[slot]);
         });
     }
     state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(count));
@@ -126,9 +125,9 @@ void batch(benchmark::State& state) {
     setting<P, lora::column_batched, rigorous> s(state);
     const lora::matrix states = bench::random_matrix(P::degree, static_cast<std::size_t>(state.range(1)), 3);
     for (auto _ : state) {
-        const auto query = s.client.encrypt(here, s.server.layout(), states);
+        const auto query = s.client.encrypt(s.server.plan(), states);
         s.server.apply(here, query.request, s.zeros, s.work, s.reply);
-        benchmark::DoNotOptimize(s.client.decrypt(here, s.server.layout(), s.reply, query.scales));
+        benchmark::DoNotOptimize(s.client.decrypt(s.server.plan(), s.reply, query));
     }
     state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(P::degree));
 }
@@ -139,13 +138,13 @@ using steps = setting<ckks::private_n4096, lora::coefficient_tiles<4>, rigorous>
 void encrypt(benchmark::State& state) {
     steps s(state);
     for (auto _ : state) {
-        s.client.encrypt(s.server.layout(), s.h.row(0), s.query);
+        s.client.encrypt(s.server.plan(), s.h.row(0), s.query);
         benchmark::ClobberMemory();
     }
 }
 void expand(benchmark::State& state) {
     steps s(state);
-    const auto query = s.client.encrypt(s.server.layout(), s.h.row(0));
+    const auto query = s.client.encrypt(s.server.plan(), s.h.row(0));
     for (auto _ : state) {
         s.server.expand(query.request, s.work);
         benchmark::ClobberMemory();
@@ -153,7 +152,7 @@ void expand(benchmark::State& state) {
 }
 void multiply(benchmark::State& state) {
     steps s(state);
-    const auto query = s.client.encrypt(s.server.layout(), s.h.row(0));
+    const auto query = s.client.encrypt(s.server.plan(), s.h.row(0));
     s.server.expand(query.request, s.work);
     for (auto _ : state) {
         s.server.multiply(query.request, s.work);
@@ -172,7 +171,7 @@ void make_zeros(benchmark::State& state) {
 }
 void protect_pooled(benchmark::State& state) {
     steps s(state);
-    const auto query = s.client.encrypt(s.server.layout(), s.h.row(0));
+    const auto query = s.client.encrypt(s.server.plan(), s.h.row(0));
     s.server.expand(query.request, s.work);
     for (auto _ : state) {
         state.PauseTiming();
@@ -185,7 +184,7 @@ void protect_pooled(benchmark::State& state) {
 }
 void finish(benchmark::State& state) {
     steps s(state);
-    const auto query = s.client.encrypt(s.server.layout(), s.h.row(0));
+    const auto query = s.client.encrypt(s.server.plan(), s.h.row(0));
     s.server.expand(query.request, s.work);
     for (auto _ : state) {
         state.PauseTiming();
@@ -198,10 +197,10 @@ void finish(benchmark::State& state) {
 }
 void decrypt(benchmark::State& state) {
     steps s(state);
-    const auto query = s.client.encrypt(s.server.layout(), s.h.row(0));
+    const auto query = s.client.encrypt(s.server.plan(), s.h.row(0));
     s.server.apply(query.request, s.zeros, s.work, s.reply);
     for (auto _ : state) {
-        s.client.decrypt(s.server.layout(), s.reply, query.scale, s.reading, s.answers);
+        s.client.decrypt(s.server.plan(), s.reply, query, s.reading, s.answers);
         benchmark::ClobberMemory();
     }
 }

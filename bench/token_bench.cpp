@@ -21,9 +21,9 @@ void token(benchmark::State& state) {
     typename lora::slot_server<P, Packing>::reply_type reply;
     lora::slot_request<P> request;
     for (auto _ : state) {
-        client.encrypt(server.layout(), h.row(0), request);
+        client.encrypt(server.plan(), h.row(0), request);
         server.apply(request, work, reply);
-        benchmark::DoNotOptimize(client.decrypt(server.layout(), reply));
+        benchmark::DoNotOptimize(client.decrypt(server.plan(), reply));
     }
     state.counters["bytes_up"] = static_cast<double>(request.bytes());
     state.counters["bytes_down"] = static_cast<double>(reply.bytes());

@@ -21,18 +21,16 @@ namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;
 namespace serving = tensafe::serving;
 using params = ckks::private_n4096;
-using tensafe::exec::host;
 
 void pipeline(benchmark::State& state) {
     const auto sequences = static_cast<std::size_t>(state.range(0));
     const std::chrono::microseconds forward(state.range(1));
-    const host here;
     const lora::server<params> server(bench::random_matrix(32, 2048, 1));
     const std::vector<const lora::server<params>*> groups{&server};
     lora::client<params> client;
     const auto nonce = tensafe::random::fresh_seed();
-    auto zeros = server.zeros_for(nonce, client.rerandomization_key(here, nonce));
-    serving::host_engine<params> engine(here, client, groups, zeros);
+    auto zeros = server.pool(nonce, client.rerandomization_key(nonce));
+    serving::host_engine<params> engine(client, groups, zeros);
     const lora::matrix h = bench::random_matrix(1, 2048, 2);
     constexpr int tokens = 50;
     serving::pipeline_report report;

@@ -24,12 +24,12 @@ int main() {
     // Once per session: the server's nonce, the client's re-randomization key; then the server can hide what
     // it replies.
     const auto nonce = tensafe::random::fresh_seed();
-    auto zeros = server.zeros_for(nonce, client.rerandomization_key(nonce));
+    auto zeros = server.pool(nonce, client.rerandomization_key(nonce));
 
-    const auto query = client.encrypt(server.layout(), h);  // query.request goes up
-    const auto reply = server.apply(query.request, zeros);  // no rotation, no evaluation key
-    const auto product = client.decrypt(server.layout(), reply, query.scale);  // A*h
-    const std::vector<double> delta = lora::apply_b(site, product);            // scale * B * A * h
+    const auto query = client.encrypt(server.plan(), h);               // query.request goes up
+    const auto reply = server.apply(query.request, zeros);             // no rotation, no evaluation key
+    const auto product = client.decrypt(server.plan(), reply, query);  // A*h
+    const std::vector<double> delta = lora::apply_b(site, product);    // scale * B * A * h
 
     const auto plain = lora::plain_delta(site, h);
     std::cout << query.request.bytes() << " bytes up, " << reply.bytes() << " down, "

@@ -2,18 +2,16 @@
 //
 //   1. print the published throughput model, each figure beside what its own formula gives,
 //   2. take phase times: those we recorded, or yours from `scripts/demo --json > run.txt`,
-//   3. predict tokens/s for each GPU of the published tables, as a table, a chart, or JSON.
+//   3. predict tokens/s for each GPU of the published tables, as tables or JSON; scripts/plot_bench draws the
+//   JSON.
 //
-// The formulas are constant expressions in tensafe/perf/roofline.hpp; docs/roofline.md says what they leave
+// The formulas are constant expressions in roofline/roofline.hpp; docs/roofline.md says what they leave
 // out.
-
-#include <tensafe/io/file.hpp>
 
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
 #include <exception>
-#include <span>
 #include <string>
 
 #include "common/phases_file.hpp"
@@ -24,14 +22,13 @@ namespace {
 
 // The model in one line: what an H100 gives at best with our recorded phases at one site, for one sequence
 // and for two. The compiler works it out.
-constexpr auto alone = tensafe::perf::forecast({2.9, examples::recorded_phases, 1, 1});
-constexpr auto two = tensafe::perf::forecast({2.9, examples::recorded_phases, 1, 2});
+constexpr auto alone = roofline::forecast({2.9, examples::recorded_phases, 1, 1});
+constexpr auto two = roofline::forecast({2.9, examples::recorded_phases, 1, 2});
 static_assert(alone.tokens_per_second > 290 && two.tokens_per_second > 340 && two.bound_by_model);
 
 struct options {
     examples::roofline_question question;
     std::string phases;
-    std::string svg;
     bool pooled = false;
     bool json = false;
 };
@@ -59,7 +56,6 @@ void add_options(CLI::App& app, options& o) {
         ->capture_default_str();
     app.add_flag("--predicted-gpu", o.question.predicted_gpu,
                  "also with the kernels of docs/design/device.md: predicted, not measured");
-    app.add_option("--svg", o.svg, "write a chart")->type_name("FILE");
     app.add_flag("--json", o.json, "print one JSON object instead of tables");
 }
 
@@ -77,11 +73,6 @@ void run(options& o) {
     } else {
         examples::print_published();
         examples::print_predictions(o.question, rows);
-    }
-    if (!o.svg.empty()) {
-        const std::string chart = examples::to_svg(examples::chart_of(o.question, rows));
-        tensafe::io::replace_file(o.svg, std::as_bytes(std::span(chart)));
-        std::fprintf(stderr, "wrote %s\n", o.svg.c_str());
     }
 }
 

@@ -27,7 +27,7 @@ struct served {
     served(const lora::matrix& a, lora::client<params>& client)
         : server(a),
           nonce(tensafe::random::fresh_seed()),
-          zeros(server.zeros_for(nonce, client.rerandomization_key(nonce))) {}
+          zeros(server.pool(nonce, client.rerandomization_key(nonce))) {}
 
     lora::server<params> server;
     tensafe::random::seed nonce;
@@ -74,12 +74,12 @@ void run() {
         served& chosen = loaded.at(to.adapter);
         const auto& layout = chosen.server.layout();
         const auto h = states.row(token++);
-        const auto query = client.encrypt(layout, h);
+        const auto query = client.encrypt(server.plan(), h);
         const auto reply = chosen.server.apply(query.request, chosen.zeros);
         meter.record(to.adapter, token % 2 == 0 ? "ann" : "bob",
                      serving::usage_of(query.request, reply, layout));
         const lora::adapter_site& site = sites.at(to.adapter);
-        const auto delta = lora::apply_b(site, client.decrypt(layout, reply, query));
+        const auto delta = lora::apply_b(site, client.decrypt(server.plan(), reply, query));
         const auto precision = tensafe::ckks::measure_precision(lora::plain_delta(site, h), delta);
         std::printf("    %zu entries, relative error %.1e\n", delta.size(), precision.relative_error);
     }

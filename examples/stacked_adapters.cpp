@@ -64,12 +64,12 @@ bool run() {
     const lora::server<params> server(rows.rows());
     lora::client<params> client;
     const auto nonce = tensafe::random::fresh_seed();
-    auto zeros = server.zeros_for(nonce, client.rerandomization_key(nonce));
+    auto zeros = server.pool(nonce, client.rerandomization_key(nonce));
 
     const auto h = states.row(0);
-    const auto query = client.encrypt(server.layout(), h);
+    const auto query = client.encrypt(server.plan(), h);
     const auto reply = server.apply(query.request, zeros);
-    const auto product = client.decrypt(server.layout(), reply, query);
+    const auto product = client.decrypt(server.plan(), reply, query);
 
     // Each site takes its rows of the answer, and its own scale.
     std::vector<std::vector<double>> deltas;

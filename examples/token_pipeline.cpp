@@ -105,7 +105,7 @@ int main() {
         const lora::server<params> server(site.a);
         lora::client<params> client;
         const auto nonce = tensafe::random::fresh_seed();
-        auto zeros = server.zeros_for(nonce, client.rerandomization_key(nonce));
+        auto zeros = server.pool(nonce, client.rerandomization_key(nonce));
         const std::vector<const lora::server<params>*> groups{&server};
         engine_type engine(client, groups, zeros);
 

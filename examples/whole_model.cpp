@@ -60,7 +60,7 @@ void run(const perf::transformer_shape& shape, const lora::model_options& option
             const std::clock_t start = std::clock();
             client.encrypt(g, h, query);                     // query.request goes up
             session.apply(server, g, query.request, reply);  // the server's part
-            client.decrypt(g, reply, query.scale, reading, product);
+            client.decrypt(g, reply, query, reading, product);
             client.deltas(g, product, deltas);  // of each site of the group
             measured[examples::kind_of(group.input)] +=
                 {1, query.request.bytes() + reply.bytes(), examples::milliseconds_since(start)};

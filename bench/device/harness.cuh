@@ -4,7 +4,7 @@
 // is
 //
 //     int main(int argc, char** argv) {
-//         return bench::run(argc, argv, [](const tensafe::exec::cuda& where, bench::table& results) {
+//         return bench::run(argc, argv, [](const tensafe::device::cuda& where, bench::table& results) {
 //             results.report("name", bench::median_microseconds(where, [&] { ... }), bytes, int_ops, goal);
 //         });
 //     }
@@ -14,10 +14,6 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/device/cuda/cuda.cuh>
-#include <tensafe/device/cuda/device.cuh>
-#include <tensafe/device/cuda/device_space.cuh>
-#include <tensafe/device/cuda/event.cuh>
-#include <tensafe/device/cuda/graph.cuh>
 #include <tensafe/device/cuda/stream.cuh>
 
 #include <algorithm>
@@ -37,16 +33,16 @@
 
 namespace bench {
 
-namespace exec = tensafe::exec;
+namespace device = tensafe::device;
 namespace memory = tensafe::memory;
 
 /// Microseconds of the GPU for one f(), which puts work into the stream and does not wait: the median of
 /// `repetitions` runs, each of as many f() as take about 300 microseconds, after one run to warm up. Between
 /// them, launches follow each other without a gap if the host keeps up.
 template <class F>
-double median_microseconds(const exec::cuda& where, F&& f, int repetitions = 15) {
-    exec::event start(exec::event_use::time);
-    exec::event end(exec::event_use::time);
+double median_microseconds(const device::cuda& where, F&& f, int repetitions = 15) {
+    device::event start(device::event_use::time);
+    device::event end(device::event_use::time);
     const auto timed = [&](int times) {
         start.record(where);
         for (int i = 0; i < times; ++i) {
@@ -54,7 +50,7 @@ double median_microseconds(const exec::cuda& where, F&& f, int repetitions = 15)
         }
         end.record(where);
         end.wait();
-        return exec::microseconds_between(start, end) / times;
+        return device::microseconds_between(start, end) / times;
     };
     const double first = timed(1);
     const double warm = std::min(first, timed(2));
@@ -69,10 +65,10 @@ double median_microseconds(const exec::cuda& where, F&& f, int repetitions = 15)
 
 /// As above, with f(where) recorded once and run as a graph: what the host's launches cost is left out.
 template <class F>
-double median_microseconds_in_graph(const exec::cuda& where, F&& f, int repetitions = 15) {
+double median_microseconds_in_graph(const device::cuda& where, F&& f, int repetitions = 15) {
     f(where);  // once outside: what is set up at the first call may wait for the device
     where.wait();
-    const exec::graph recorded = exec::capture(where, f);
+    const device::graph recorded = device::capture(where, f);
     const double result = median_microseconds(
         where, [&] { recorded.launch(where); }, repetitions);
     where.wait();
@@ -82,7 +78,7 @@ double median_microseconds_in_graph(const exec::cuda& where, F&& f, int repetiti
 /// Microseconds on the host's clock from before f() until the stream is done: what a caller waits for one
 /// call.
 template <class F>
-double median_microseconds_of_caller(const exec::cuda& where, F&& f, int repetitions = 51) {
+double median_microseconds_of_caller(const device::cuda& where, F&& f, int repetitions = 51) {
     f();
     where.wait();
     std::vector<double> values;
@@ -205,13 +201,13 @@ int run(int argc, char** argv, F&& f) {
             words.emplace_back(argv[i]);
         }
     }
-    if (exec::device_count() == 0) {
+    if (device::device_count() == 0) {
         std::puts("no device");
         return 0;
     }
     try {
-        const exec::stream stream;
-        const exec::cuda where = stream.where();
+        const device::stream stream;
+        const device::cuda where = stream.where();
         table results(measure_limits(where), std::move(words));
         table::print_head();
         f(where, results);

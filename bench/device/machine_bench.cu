@@ -1,7 +1,7 @@
 // What the GPU at hand can do at most: bytes, multiply-adds, launches. The rates that other benchmarks are
 // measured against, and what one launch costs.
 
-#include <tensafe/device/cuda/device.cuh>
+#include <tensafe/device/cuda/cuda.cuh>
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace {
 
 struct nothing {
     static constexpr int threads = 32;
-    using shared_type = tensafe::exec::no_shared;
+    using shared_type = tensafe::device::no_shared;
     std::uint32_t* to;
 
     template <class Context>
@@ -30,7 +30,7 @@ struct nothing {
 /// Reads and writes 16 bytes a thread.
 struct copy_words {
     static constexpr int threads = 256;
-    using shared_type = tensafe::exec::no_shared;
+    using shared_type = tensafe::device::no_shared;
     struct alignas(16) pair {
         std::uint64_t first;
         std::uint64_t second;
@@ -50,8 +50,8 @@ struct copy_words {
 }  // namespace
 
 int main(int argc, char** argv) {
-    return bench::run(argc, argv, [](const tensafe::exec::cuda& where, bench::table& results) {
-        const auto device = tensafe::exec::properties_of(tensafe::exec::current_device());
+    return bench::run(argc, argv, [](const tensafe::device::cuda& where, bench::table& results) {
+        const auto device = tensafe::device::properties_of(tensafe::device::current_device());
         const bench::machine_limits& limits = results.limits();
         std::printf(
             "%s, sm_%d, %d multiprocessors at %.0f MHz, %.0f MiB of L2, %.0f GB/s to memory by its clock\n",
@@ -78,7 +78,7 @@ int main(int argc, char** argv) {
         {
             bench::memory::device_buffer<copy_words::pair> from(bytes / sizeof(copy_words::pair));
             bench::memory::device_buffer<copy_words::pair> to(bytes / sizeof(copy_words::pair));
-            const auto blocks = tensafe::exec::blocks_for(from.size(), copy_words::threads);
+            const auto blocks = tensafe::device::blocks_for(from.size(), copy_words::threads);
             results.report(
                 "machine/copy_kernel/1GiB_read_and_written",
                 bench::median_microseconds(where,
@@ -103,7 +103,7 @@ int main(int argc, char** argv) {
         results.report("machine/launch/and_wait",
                        bench::median_microseconds_of_caller(where, [&] { where.launch(empty, {1}); }));
         for (const int kernels : {1, 12}) {
-            const auto recorded = tensafe::exec::capture(where, [&](const tensafe::exec::cuda& w) {
+            const auto recorded = tensafe::device::capture(where, [&](const tensafe::device::cuda& w) {
                 for (int i = 0; i < kernels; ++i) {
                     w.launch(empty, {1});
                 }

@@ -5,9 +5,7 @@
 
 #include <tensafe/arith/word.hpp>
 #include <tensafe/device/cuda/cuda.cuh>
-#include <tensafe/device/cuda/device.cuh>
-#include <tensafe/device/cuda/device_space.cuh>
-#include <tensafe/device/cuda/event.cuh>
+#include <tensafe/device/cuda/stream.cuh>
 
 #include <algorithm>
 #include <cmath>
@@ -35,7 +33,7 @@ inline constexpr int rounds = 512;
 
 struct int_chains {
     static constexpr int threads = 256;
-    using shared_type = tensafe::exec::no_shared;
+    using shared_type = tensafe::device::no_shared;
     std::uint32_t factor;
     std::uint32_t addend;
     std::uint32_t* out;
@@ -65,7 +63,7 @@ struct int_chains {
 
 struct mul_hi_chains {
     static constexpr int threads = 256;
-    using shared_type = tensafe::exec::no_shared;
+    using shared_type = tensafe::device::no_shared;
     std::uint64_t factor;
     std::uint64_t* out;
 
@@ -94,7 +92,7 @@ struct mul_hi_chains {
 
 struct fp64_chains {
     static constexpr int threads = 256;
-    using shared_type = tensafe::exec::no_shared;
+    using shared_type = tensafe::device::no_shared;
     double factor;
     double addend;
     double* out;
@@ -124,9 +122,9 @@ struct fp64_chains {
 
 /// Seconds of the best of five runs, after one to warm up: a limit is what the machine can do.
 template <class F>
-double best_seconds(const tensafe::exec::cuda& where, F&& f) {
-    tensafe::exec::event start(tensafe::exec::event_use::time);
-    tensafe::exec::event end(tensafe::exec::event_use::time);
+double best_seconds(const tensafe::device::cuda& where, F&& f) {
+    tensafe::device::event start(tensafe::device::event_use::time);
+    tensafe::device::event end(tensafe::device::event_use::time);
     double best = 1e9;
     for (int i = 0; i < 6; ++i) {
         start.record(where);
@@ -134,7 +132,7 @@ double best_seconds(const tensafe::exec::cuda& where, F&& f) {
         end.record(where);
         end.wait();
         if (i > 0) {
-            best = std::min(best, 1e-6 * tensafe::exec::microseconds_between(start, end));
+            best = std::min(best, 1e-6 * tensafe::device::microseconds_between(start, end));
         }
     }
     return best;
@@ -144,19 +142,19 @@ double best_seconds(const tensafe::exec::cuda& where, F&& f) {
 
 /// Takes some tens of milliseconds and, for that long, 1 GiB of the GPU's memory.
 /// @throws device_error
-inline machine_limits measure_limits(const tensafe::exec::cuda& where) {
+inline machine_limits measure_limits(const tensafe::device::cuda& where) {
     using tensafe::memory::uninitialized;
-    const auto device = tensafe::exec::properties_of(tensafe::exec::current_device());
+    const auto device = tensafe::device::properties_of(tensafe::device::current_device());
     machine_limits limits;
     {
         const std::size_t bytes = std::size_t{512} << 20;  // many times the L2 cache
-        tensafe::memory::device_buffer<std::uint8_t> from(bytes);
-        tensafe::memory::device_buffer<std::uint8_t> to(bytes, uninitialized);
+        tensafe::device::device_buffer<std::uint8_t> from(bytes);
+        tensafe::device::device_buffer<std::uint8_t> to(bytes, uninitialized);
         const double seconds =
             detail::best_seconds(where, [&] { where.copy(from.data(), to.data(), bytes); });
         limits.copy_bytes = 2.0 * static_cast<double>(bytes) / seconds;
     }
-    tensafe::memory::device_buffer<std::uint64_t> out(1);
+    tensafe::device::device_buffer<std::uint64_t> out(1);
     // Blocks of 256 threads, eight at a time on each multiprocessor, several times over.
     const auto blocks = static_cast<std::uint32_t>(device.multiprocessors * 64);
     const double operations = 256.0 * blocks * detail::chains * detail::rounds;

@@ -3,7 +3,7 @@
 
 #include <tensafe/arith/prime.hpp>
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/device/cuda/l2_window.cuh>
+#include <tensafe/device/cuda/stream.cuh>
 #include <tensafe/device/ntt/transform.hpp>
 #include <tensafe/rns/basis.hpp>
 
@@ -18,7 +18,7 @@ namespace {
 
 namespace arith = tensafe::arith;
 namespace ckks = tensafe::ckks;
-namespace exec = tensafe::exec;
+namespace device = tensafe::device;
 namespace memory = tensafe::memory;
 namespace ntt = tensafe::ntt;
 namespace rns = tensafe::rns;
@@ -28,14 +28,14 @@ using one_limb = rns::basis<LogN, arith::ntt_prime_below(arith::word{1} << Bits,
 
 /// Words below every prime of a basis.
 template <class Basis>
-memory::device_buffer<arith::word> residues(const exec::cuda& where, std::size_t polynomials) {
+device::device_buffer<arith::word> residues(const device::cuda& where, std::size_t polynomials) {
     std::vector<arith::word> words(polynomials * static_cast<std::size_t>(Basis::limbs) * Basis::degree);
     std::uint64_t state = 1;
     for (arith::word& w : words) {
         state = state * 6364136223846793005U + 1442695040888963407U;
         w = state >> 30;  // 34 bits
     }
-    memory::device_buffer<arith::word> result(words.size(), memory::uninitialized);
+    device::device_buffer<arith::word> result(words.size(), memory::uninitialized);
     where.upload(std::span<const arith::word>(words), result.data());
     where.wait();
     return result;
@@ -47,21 +47,21 @@ constexpr double int_ops_of_wide_butterfly = 7;
 constexpr double fp64_ops_of_narrow_butterfly = 8;
 
 template <class Basis, class Schedule>
-void measure(const exec::cuda& where, bench::table& results, const std::string& name, std::size_t polynomials,
-             double goal_of_limb = 0, bool keep_in_l2 = false) {
+void measure(const device::cuda& where, bench::table& results, const std::string& name,
+             std::size_t polynomials, double goal_of_limb = 0, bool keep_in_l2 = false) {
     const std::string shape = "/n" + std::to_string(Basis::degree) + "/" +
                               std::to_string(polynomials * static_cast<std::size_t>(Basis::limbs)) + "_limbs";
     if (!results.wants("ntt/forward/" + name + shape) && !results.wants("ntt/inverse/" + name + shape)) {
         return;
     }
-    const ntt::block_plan<Basis, exec::cuda::space> plan(where);
+    const device::plan<Basis, device::cuda::space> plan(where);
     // Belongs to what is recorded below.
-    const exec::l2_window window(where, plan.words().data(), plan.words().size() * sizeof(arith::word),
-                                 keep_in_l2);
+    const device::l2_window window(where, plan.words().data(), plan.words().size() * sizeof(arith::word),
+                                   keep_in_l2);
     const auto from = residues<Basis>(where, polynomials);
-    memory::device_buffer<arith::word> to(from.size());
-    const ntt::load_words<Basis> load{from.data()};
-    const ntt::store_words<Basis> store{to.data()};
+    device::device_buffer<arith::word> to(from.size());
+    const device::load_words<Basis> load{from.data()};
+    const device::store_words<Basis> store{to.data()};
 
     const double words = static_cast<double>(from.size());
     double wide = 0;
@@ -79,39 +79,39 @@ void measure(const exec::cuda& where, bench::table& results, const std::string& 
     // In a graph: one call of a dozen limbs is shorter than its launches take on the host.
     if (results.wants("ntt/forward/" + name + shape)) {
         results.report("ntt/forward/" + name + shape,
-                       bench::median_microseconds_in_graph(where,
-                                                           [&](const exec::cuda& w) {
-                                                               ntt::forward_blocks<Basis, Schedule>(
-                                                                   w, plan, load, store, polynomials,
-                                                                   to.data());
-                                                           }),
+                       bench::median_microseconds_in_graph(
+                           where,
+                           [&](const device::cuda& w) {
+                               device::forward<Basis, Schedule>(w, plan, load, store, polynomials, to.data());
+                           }),
                        16 * words, int_ops, goal, fp64_ops);
     }
     if (results.wants("ntt/inverse/" + name + shape)) {
         results.report("ntt/inverse/" + name + shape,
-                       bench::median_microseconds_in_graph(where,
-                                                           [&](const exec::cuda& w) {
-                                                               ntt::inverse_blocks<Basis, Schedule>(
-                                                                   w, plan, load, store, polynomials,
-                                                                   to.data());
-                                                           }),
+                       bench::median_microseconds_in_graph(
+                           where,
+                           [&](const device::cuda& w) {
+                               device::inverse<Basis, Schedule>(w, plan, load, store, polynomials, to.data());
+                           }),
                        16 * words, int_ops, goal, fp64_ops);
     }
 }
 
 template <class Basis>
-void measure_schedules(const exec::cuda& where, bench::table& results, const std::string& width,
+void measure_schedules(const device::cuda& where, bench::table& results, const std::string& width,
                        std::size_t polynomials, double goal_of_limb) {
-    measure<Basis, ntt::unfused>(where, results, width + "/unfused", polynomials);
-    measure<Basis, ntt::staged>(where, results, width + "/staged", polynomials);
-    measure<Basis, ntt::two_pass>(where, results, width + "/two_pass", polynomials, goal_of_limb);
-    measure<Basis, ntt::single_block>(where, results, width + "/single_block", polynomials, goal_of_limb);
+    measure<Basis, device::schedule::unfused>(where, results, width + "/unfused", polynomials);
+    measure<Basis, device::schedule::staged>(where, results, width + "/staged", polynomials);
+    measure<Basis, device::schedule::two_pass>(where, results, width + "/two_pass", polynomials,
+                                               goal_of_limb);
+    measure<Basis, device::schedule::single_block>(where, results, width + "/single_block", polynomials,
+                                                   goal_of_limb);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    return bench::run(argc, argv, [](const exec::cuda& where, bench::table& results) {
+    return bench::run(argc, argv, [](const device::cuda& where, bench::table& results) {
         // 128 MiB read and 128 MiB written: more than the cache holds.
         constexpr std::size_t many = 1024;
         measure_schedules<one_limb<14, 60>>(where, results, "q60", many, 0.20);
@@ -119,11 +119,13 @@ int main(int argc, char** argv) {
         // One call of 12 limbs: 6 us.
         measure_schedules<ckks::n16384_l4::basis>(where, results, "n16384_l4", 3, 0.5);
         for (const bool keep : {false, true}) {
-            measure<ckks::n16384_l4::basis, ntt::two_pass>(
+            measure<ckks::n16384_l4::basis, device::schedule::two_pass>(
                 where, results, keep ? "l2_window_on" : "l2_window_off", 3, 0, keep);
         }
-        measure<ckks::private_n4096::basis, ntt::tuned>(where, results, "private_n4096/tuned", 1024);
-        measure<ckks::minimal_n2048::basis, ntt::tuned>(where, results, "minimal_n2048/tuned", 2048);
-        measure<one_limb<15, 60>, ntt::tuned>(where, results, "q60/tuned", 512);
+        measure<ckks::private_n4096::basis, device::schedule::tuned>(where, results, "private_n4096/tuned",
+                                                                     1024);
+        measure<ckks::minimal_n2048::basis, device::schedule::tuned>(where, results, "minimal_n2048/tuned",
+                                                                     2048);
+        measure<one_limb<15, 60>, device::schedule::tuned>(where, results, "q60/tuned", 512);
     });
 }

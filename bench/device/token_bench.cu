@@ -2,7 +2,7 @@
 // memory to host memory, and batches with states and answers on the device or on the host.
 
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/device/cuda/l2_window.cuh>
+#include <tensafe/device/cuda/stream.cuh>
 #include <tensafe/device/lora/client.hpp>
 #include <tensafe/device/lora/server.hpp>
 #include <tensafe/device/lora/slots.hpp>
@@ -23,7 +23,7 @@
 namespace {
 
 namespace ckks = tensafe::ckks;
-namespace exec = tensafe::exec;
+namespace device = tensafe::device;
 namespace lora = tensafe::lora;
 namespace memory = tensafe::memory;
 namespace random_source = tensafe::random;
@@ -45,11 +45,11 @@ lora::matrix weights() {
 template <ckks::parameter_set P, class Packing, class Protection>
 class pair_of_sides {
   public:
-    using client_type = lora::block_client<P, exec::cuda, Packing, Protection>;
-    using server_type = lora::block_server<P, exec::cuda, Packing, Protection>;
+    using client_type = device::client<P, device::cuda, Packing, Protection>;
+    using server_type = device::server<P, device::cuda, Packing, Protection>;
     static constexpr bool protects = Protection::protects;
 
-    pair_of_sides(const exec::cuda& where, std::size_t tokens)
+    pair_of_sides(const device::cuda& where, std::size_t tokens)
         : tokens_(tokens),
           key_(random_source::fresh_seed()),
           server_(where, weights()),
@@ -85,7 +85,7 @@ class pair_of_sides {
             server_.stage(server_work_, client_of_);
         }
     }
-    void enqueue(const exec::cuda& where, bool on_device) {
+    void enqueue(const device::cuda& where, bool on_device) {
         client_.encrypt(where, client_work_, requests_);
         server_.apply(where, requests_, server_work_, replies_);
         client_.decrypt(where, replies_, client_work_, !on_device);
@@ -125,14 +125,14 @@ class pair_of_sides {
     typename client_type::requests requests_;
     typename server_type::replies replies_;
     std::vector<float> host_states_;
-    memory::device_buffer<float> states_;
+    device::device_buffer<float> states_;
     std::vector<double> answers_;
     std::vector<std::uint32_t> client_of_;
 };
 
 /// One token as a caller sees it, staging and waiting included: in a graph, or launch by launch.
 template <class Sides>
-void one_token(const exec::cuda& where, bench::table& results, const std::string& name, double goal) {
+void one_token(const device::cuda& where, bench::table& results, const std::string& name, double goal) {
     if (!results.wants("token/" + name)) {
         return;
     }
@@ -146,7 +146,8 @@ void one_token(const exec::cuda& where, bench::table& results, const std::string
         });
     };
     sides.stage(false);
-    const exec::graph graph = exec::capture(where, [&](const exec::cuda& w) { sides.enqueue(w, false); });
+    const device::graph graph =
+        device::capture(where, [&](const device::cuda& w) { sides.enqueue(w, false); });
     results.report("token/" + name + "/graph", token([&] { graph.launch(where); }), 0, 0, goal);
     results.report("token/" + name + "/launches", token([&] { sides.enqueue(where, false); }));
     // The device's part alone: replays without staging run the same kernels, and are erased.
@@ -158,7 +159,7 @@ void one_token(const exec::cuda& where, bench::table& results, const std::string
 /// Microseconds for each token of a batch, staging included, over so many streams that take turns: while the
 /// host stages one batch, the others run.
 template <class Sides>
-void batch(const exec::cuda& where, bench::table& results, const std::string& name, std::size_t tokens,
+void batch(const device::cuda& where, bench::table& results, const std::string& name, std::size_t tokens,
            std::size_t streams, bool on_device, double goal_tokens_per_second, bool keep_in_l2 = false) {
     const std::string full = "batch/" + name + "/" + std::to_string(tokens) + "/streams" +
                              std::to_string(streams) + (on_device ? "/device" : "/host") +
@@ -168,10 +169,10 @@ void batch(const exec::cuda& where, bench::table& results, const std::string& na
     }
     struct lane {
         lane(std::size_t batch_size) : sides(stream.where(), batch_size) {}
-        exec::stream stream;
+        device::stream stream;
         Sides sides;
-        std::unique_ptr<exec::l2_window> window;
-        std::unique_ptr<exec::graph> graph;
+        std::unique_ptr<device::l2_window> window;
+        std::unique_ptr<device::graph> graph;
     };
     std::vector<std::unique_ptr<lane>> lanes;
     for (std::size_t s = 0; s < streams; ++s) {
@@ -180,9 +181,9 @@ void batch(const exec::cuda& where, bench::table& results, const std::string& na
         l.sides.stage(on_device);
         // The window belongs to the stream, and to what is recorded from it.
         const auto [data, bytes] = l.sides.weight_bytes();
-        l.window = std::make_unique<exec::l2_window>(l.stream.where(), data, bytes, keep_in_l2);
-        l.graph = std::make_unique<exec::graph>(
-            exec::capture(l.stream.where(), [&](const exec::cuda& w) { l.sides.enqueue(w, on_device); }));
+        l.window = std::make_unique<device::l2_window>(l.stream.where(), data, bytes, keep_in_l2);
+        l.graph = std::make_unique<device::graph>(
+            device::capture(l.stream.where(), [&](const device::cuda& w) { l.sides.enqueue(w, on_device); }));
     }
     const auto round = [&] {
         for (auto& l : lanes) {
@@ -233,7 +234,7 @@ using minimal = pair_of_sides<ckks::minimal_n2048, lora::coefficient_tiles<4>,
 }  // namespace
 
 int main(int argc, char** argv) {
-    return bench::run(argc, argv, [](const exec::cuda& where, bench::table& results) {
+    return bench::run(argc, argv, [](const device::cuda& where, bench::table& results) {
         one_token<slots>(where, results, "slots_n16384_l4", 30);
         one_token<tiles>(where, results, "tiles_private_n4096", 40);
         one_token<minimal>(where, results, "tiles_minimal_n2048", 0);

@@ -155,9 +155,9 @@ void classic_token(benchmark::State& state) {
     typename lora::slot_server<P, Packing>::reply_type reply;
     std::size_t bytes_up = 0;
     for (auto _ : state) {
-        const auto request = client.encrypt(server.layout(), h.row(0));
+        const auto request = client.encrypt(server.plan(), h.row(0));
         server.apply(request, work, reply);
-        benchmark::DoNotOptimize(client.decrypt(server.layout(), reply));
+        benchmark::DoNotOptimize(client.decrypt(server.plan(), reply));
         bytes_up = request.bytes();
     }
     state.counters["bytes_up"] = static_cast<double>(bytes_up);
@@ -177,9 +177,9 @@ void protected_token(benchmark::State& state) {
     server_type::reply_type reply;
     std::size_t bytes_up = 0;
     for (auto _ : state) {
-        const auto query = client.encrypt(server.layout(), h.row(0));
+        const auto query = client.encrypt(server.plan(), h.row(0));
         server.apply(query.request, zeros, work, reply);
-        benchmark::DoNotOptimize(client.decrypt(server.layout(), reply, query.scale));
+        benchmark::DoNotOptimize(client.decrypt(server.plan(), reply, query));
         bytes_up = query.request.bytes();
     }
     state.counters["bytes_up"] = static_cast<double>(bytes_up);

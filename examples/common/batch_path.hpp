@@ -19,19 +19,18 @@ class batch_path {
         : site_(tensafe::lora::balance(site)),
           server_(site_.a),
           nonce_(tensafe::random::fresh_seed()),
-          zeros_(server_.zeros_for(nonce_, client_.rerandomization_key(nonce_))) {}
+          zeros_(server_.pool(nonce_, client_.rerandomization_key(nonce_))) {}
 
     const auto& layout() const { return server_.layout(); }
     void fill_pool() { zeros_.fill(layout().outputs()); }
 
     /// scale * B * A * h for each row h of `states`.
     std::vector<std::vector<double>> run(const tensafe::lora::matrix& states, stopwatch& watch) {
-        const auto query = watch.time(phase::encrypt, [&] { return client_.encrypt(layout(), states); });
+        const auto query = watch.time(phase::encrypt, [&] { return client_.encrypt(plan(), states); });
         watch.time(phase::multiply, [&] { server_.multiply(query.request, work_); });
         watch.time(phase::protect, [&] { server_.protect(zeros_, work_); });
         watch.time(phase::pack, [&] { server_.finish(work_, reply_); });
-        auto answers =
-            watch.time(phase::decrypt, [&] { return client_.decrypt(layout(), reply_, query.scales); });
+        auto answers = watch.time(phase::decrypt, [&] { return client_.decrypt(plan(), reply_, query); });
         bytes_up_ = query.request.bytes();
         return watch.time(phase::b, [&] {
             for (auto& answer : answers) {

@@ -22,17 +22,17 @@ namespace examples {
 /// Phase times, and where they come from.
 struct phase_times {
     std::string source;
-    tensafe::perf::measured_phases phases;
+    roofline::measured_phases phases;
 };
 
 /// docs/benchmarks.md, "Steps of the first row": private_n4096, rank 32, d = 2048, protected replies, one
 /// core of a Zen 4 virtual machine, AVX-512. `b` is from the README's run of scripts/demo on the same
 /// machine.
-inline constexpr tensafe::perf::measured_phases recorded_phases{0.063, 0.021, 0.035, 0.158 + 0.094,
-                                                                0.011, 0.016, 0.064};
+inline constexpr roofline::measured_phases recorded_phases{0.063, 0.021, 0.035, 0.158 + 0.094,
+                                                           0.011, 0.016, 0.064};
 /// The same with encryptions of zero from a pool.
-inline constexpr tensafe::perf::measured_phases recorded_pooled_phases{0.063, 0.021, 0.035, 0.094,
-                                                                       0.011, 0.016, 0.064};
+inline constexpr roofline::measured_phases recorded_pooled_phases{0.063, 0.021, 0.035, 0.094,
+                                                                  0.011, 0.016, 0.064};
 /// docs/design/device.md, "Predicted, H200": one protected token in a CUDA graph, 40 to 50 us; the worse end.
 /// Predicted from counted instructions and bytes; no GPU has run it. B stays on the CPU.
 inline constexpr double predicted_gpu_milliseconds = 0.050;
@@ -51,7 +51,7 @@ inline double milliseconds_of(const json& value, std::string_view name, const st
     return value.get<double>();
 }
 
-inline double& phase_called(tensafe::perf::measured_phases& phases, std::string_view name,
+inline double& phase_called(roofline::measured_phases& phases, std::string_view name,
                             const std::string& file) {
     const std::array<std::pair<std::string_view, double*>, 7> known{{{"encrypt", &phases.encrypt},
                                                                      {"expand", &phases.expand},

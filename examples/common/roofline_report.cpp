@@ -11,13 +11,13 @@
 #include <utility>
 
 #include "../roofline/published_figures.hpp"
+#include "short_number.hpp"
 
 namespace examples {
 
 namespace {
 
-namespace perf = tensafe::perf;
-namespace published = tensafe::perf::published;
+namespace published = roofline::published;
 
 std::string as_printed(const published::printed_number& number) {
     std::array<char, 32> digits{};
@@ -88,9 +88,9 @@ void print_table(published::table in) {
 
 /// A token whose encryption runs on the GPU of the model; B stays on the cores.
 double on_gpu(const roofline_question& question, double model_milliseconds, std::size_t sequences) {
-    const perf::stage device{model_milliseconds + predicted_gpu_milliseconds};
-    const perf::stage host{question.times.phases.b, question.cores};
-    return perf::tokens_per_second({device, host}, sequences, question.round_trip);
+    const roofline::stage device{model_milliseconds + predicted_gpu_milliseconds};
+    const roofline::stage host{question.times.phases.b, question.cores};
+    return roofline::tokens_per_second({device, host}, sequences, question.round_trip);
 }
 
 std::string sequences_name(const roofline_question& question) {
@@ -103,26 +103,26 @@ std::string cores_name(const roofline_question& question) {
 
 /// The published rates if only the link between GPU and host changed.
 void print_links() {
-    constexpr std::array<std::pair<const char*, perf::interconnect>, 5> links{
-        {{"PCIe 4", perf::interconnect::pcie4},
-         {"PCIe 5", perf::interconnect::pcie5},
-         {"UMA GH200", perf::interconnect::gh200},
-         {"UMA GB200", perf::interconnect::gb200},
-         {"UMA M4 Max", perf::interconnect::m4_max}}};
+    constexpr std::array<std::pair<const char*, roofline::interconnect>, 5> links{
+        {{"PCIe 4", roofline::interconnect::pcie4},
+         {"PCIe 5", roofline::interconnect::pcie5},
+         {"UMA GH200", roofline::interconnect::gh200},
+         {"UMA GB200", roofline::interconnect::gb200},
+         {"UMA M4 Max", roofline::interconnect::m4_max}}};
     constexpr double others = published::h100_phases.total() - published::h100_phases.transfer;
     std::printf("\nTokens/s by the link to the host: T_HE = %.1f ms + its transfer (but see note 4)\n  %-10s",
                 others, "");
     for (const auto& [name, link] : links) {
         const std::string label =
-            std::string(name) + ", " + short_number(perf::published_transfer_milliseconds(link)) + " ms";
+            std::string(name) + ", " + short_number(roofline::published_transfer_milliseconds(link)) + " ms";
         std::printf("%20s", label.c_str());
     }
     std::printf("\n");
     for (const published::rate_row& row : published::rate_table) {
         std::printf("  %-10s", std::string(row.device).c_str());
         for (const auto& [name, link] : links) {
-            const double rate = perf::serial_tokens_per_second(
-                row.model_milliseconds.value, others + perf::published_transfer_milliseconds(link));
+            const double rate = roofline::serial_tokens_per_second(
+                row.model_milliseconds.value, others + roofline::published_transfer_milliseconds(link));
             std::printf("%20s", short_number(rate).c_str());
         }
         std::printf("\n");
@@ -138,20 +138,20 @@ std::vector<roofline_row> predict(const roofline_question& question) {
         row.device = from.device;
         row.model_milliseconds = from.model_milliseconds.value;
         row.plain = 1000 / row.model_milliseconds;
-        row.published_serial = perf::serial_tokens_per_second(row.model_milliseconds,
-                                                              from.improved.encrypted_milliseconds.value);
+        row.published_serial = roofline::serial_tokens_per_second(row.model_milliseconds,
+                                                                  from.improved.encrypted_milliseconds.value);
         row.published_printed = from.all_software.rate.value;
-        row.published_formula = perf::serial_tokens_per_second(
+        row.published_formula = roofline::serial_tokens_per_second(
             row.model_milliseconds, from.all_software.encrypted_milliseconds.value);
-        perf::deployment one{row.model_milliseconds, question.times.phases, 1, 1,
-                             question.cores,         question.round_trip};
-        row.site_serial = perf::forecast(one);
+        roofline::deployment one{row.model_milliseconds, question.times.phases, 1, 1,
+                                 question.cores,         question.round_trip};
+        row.site_serial = roofline::forecast(one);
         one.sites = question.sites();
-        row.model_serial = perf::forecast(one);
+        row.model_serial = roofline::forecast(one);
         one.sequences = question.sequences;
-        row.model_overlapped = perf::forecast(one);
+        row.model_overlapped = roofline::forecast(one);
         one.sites = 1;
-        row.site_overlapped = perf::forecast(one);
+        row.site_overlapped = roofline::forecast(one);
         if (question.predicted_gpu) {
             row.gpu_serial = on_gpu(question, row.model_milliseconds, 1);
             row.gpu_overlapped = on_gpu(question, row.model_milliseconds, question.sequences);
@@ -185,7 +185,7 @@ void print_published() {
 }
 
 void print_predictions(const roofline_question& question, const std::vector<roofline_row>& rows) {
-    const perf::measured_phases& phases = question.times.phases;
+    const roofline::measured_phases& phases = question.times.phases;
     std::printf(
         "\nTokens/s with phases as measured: %.3f ms a site (client %.3f, server %.3f) on %s beside the "
         "GPU\n  from %s\n\n",
@@ -239,7 +239,7 @@ void print_json(const roofline_question& question, const std::vector<roofline_ro
     for (const published::contradiction& one : published::contradictions) {
         notes[std::to_string(one.number)] = one.text;
     }
-    const auto forecast = [](const perf::deployment_forecast& one) {
+    const auto forecast = [](const roofline::deployment_forecast& one) {
         return json{{"tokens_per_second", one.tokens_per_second},
                     {"latency_ms", one.latency},
                     {"encrypted_ms", one.encrypted_milliseconds},
@@ -272,48 +272,6 @@ void print_json(const roofline_question& question, const std::vector<roofline_ro
                       {"published", figures},
                       {"notes", notes}};
     std::printf("%s\n", object.dump().c_str());
-}
-
-bar_chart chart_of(const roofline_question& question, const std::vector<roofline_row>& rows) {
-    const std::string many = sequences_name(question);
-    const std::string sites = std::to_string(question.sites()) + " sites";
-    bar_chart chart;
-    chart.title = "Encrypted LoRA: tokens per second by GPU";
-    chart.subtitle =
-        "Qwen3.5-35B-A3B in BF16, rank 32. Published: worked out on paper. Ours: phases measured on a CPU, "
-        "T_model as published.";
-    chart.axis = "tokens/s";
-    chart.series = {{"published, serial", {}},
-                    {"published best, as printed", {}},
-                    {"published best, by its formula", {}},
-                    {"ours, 1 site, 1 sequence", {}},
-                    {"ours, 1 site, " + many, {}},
-                    {"ours, " + sites + ", " + many, {}}};
-    if (question.predicted_gpu) {
-        chart.series.push_back({"PREDICTED on the GPU, 1 site, " + many, {}});
-    }
-    for (const roofline_row& row : rows) {
-        chart.categories.push_back(row.device);
-        const std::array<double, 7> values{row.published_serial,
-                                           row.published_printed,
-                                           row.published_formula,
-                                           row.site_serial.tokens_per_second,
-                                           row.site_overlapped.tokens_per_second,
-                                           row.model_overlapped.tokens_per_second,
-                                           row.gpu_overlapped};
-        for (std::size_t s = 0; s < chart.series.size(); ++s) {
-            chart.series[s].values.push_back(values[s]);
-        }
-    }
-    chart.notes = {
-        "Published: 1000 / (T_model + T_HE), one adapter a token; the best figures are printed without "
-        "T_model.",
-        "Ours: " + short_number(question.times.phases.total()) + " ms a site, client and server on " +
-            cores_name(question) + "; " + question.times.source};
-    if (question.predicted_gpu) {
-        chart.notes.push_back("Predicted, not measured: no GPU has run this library's kernels yet.");
-    }
-    return chart;
 }
 
 }  // namespace examples

@@ -6,7 +6,6 @@
 
 #include "../roofline/roofline.hpp"
 #include "phases_file.hpp"
-#include "svg_chart.hpp"
 
 namespace examples {
 
@@ -26,15 +25,15 @@ struct roofline_question {
 /// Tokens a second on one GPU.
 struct roofline_row {
     std::string device;
-    double model_milliseconds = 0;                   ///< the published T_model
-    double plain = 0;                                ///< without encryption
-    double published_serial = 0;                     ///< "improved", by the formula
-    double published_printed = 0;                    ///< "all software", as printed
-    double published_formula = 0;                    ///< "all software", by the formula
-    tensafe::perf::deployment_forecast site_serial;  ///< one site, one sequence
-    tensafe::perf::deployment_forecast site_overlapped;
-    tensafe::perf::deployment_forecast model_serial;  ///< all sites, one sequence
-    tensafe::perf::deployment_forecast model_overlapped;
+    double model_milliseconds = 0;              ///< the published T_model
+    double plain = 0;                           ///< without encryption
+    double published_serial = 0;                ///< "improved", by the formula
+    double published_printed = 0;               ///< "all software", as printed
+    double published_formula = 0;               ///< "all software", by the formula
+    roofline::deployment_forecast site_serial;  ///< one site, one sequence
+    roofline::deployment_forecast site_overlapped;
+    roofline::deployment_forecast model_serial;  ///< all sites, one sequence
+    roofline::deployment_forecast model_overlapped;
     double gpu_serial = 0;  ///< one site, encryption on the GPU too: predicted, not measured; 0 unless asked
     double gpu_overlapped = 0;
 };
@@ -47,6 +46,5 @@ void print_published();
 void print_predictions(const roofline_question& question, const std::vector<roofline_row>& rows);
 /// Both as one JSON object on one line.
 void print_json(const roofline_question& question, const std::vector<roofline_row>& rows);
-bar_chart chart_of(const roofline_question& question, const std::vector<roofline_row>& rows);
 
 }  // namespace examples

@@ -20,7 +20,7 @@ class slot_path {
     /// scale * B * A * h, computed under encryption.
     std::vector<double> run(std::span<const float> h, stopwatch& watch) {
         // Client: h is replicated over the slots of a polynomial, then hidden by fresh randomness.
-        const auto request = watch.time(phase::encrypt, [&] { return client_.encrypt(server_.layout(), h); });
+        const auto request = watch.time(phase::encrypt, [&] { return client_.encrypt(server_.plan(), h); });
         bytes_up_ = request.bytes();
         // Server: one product for each packed plaintext of A.
         watch.time(phase::expand, [&] { server_.expand(request, work_); });
@@ -28,7 +28,7 @@ class slot_path {
         watch.time(phase::pack, [&] { server_.finish(work_, reply_); });
         // Client: decryption traces each reply to the few numbers that carry A*h.
         const auto product =
-            watch.time(phase::decrypt, [&] { return client_.decrypt(server_.layout(), reply_); });
+            watch.time(phase::decrypt, [&] { return client_.decrypt(server_.plan(), reply_); });
         return watch.time(phase::b, [&] { return tensafe::lora::apply_b(site_, product); });
     }
 

@@ -25,7 +25,7 @@ class token_path {
           // Once per session: the server draws a nonce, the client answers with its re-randomization key.
           // From then on the server can make encryptions of zero, and hides each product under a fresh one.
           nonce_(tensafe::random::fresh_seed()),
-          zeros_(server_.zeros_for(nonce_, client_.rerandomization_key(nonce_))) {}
+          zeros_(server_.pool(nonce_, client_.rerandomization_key(nonce_))) {}
 
     const auto& layout() const { return server_.layout(); }
 
@@ -54,7 +54,7 @@ class token_path {
     std::vector<double> run_once(std::span<const float> h, stopwatch& watch) {
         // Client: h becomes coefficients of polynomials, hidden by fresh randomness. Only the client has the
         // secret key. The request travels; the scale stays, because it tells the norm of h.
-        watch.time(phase::encrypt, [&] { client_.encrypt(layout(), h, query_, headroom_); });
+        watch.time(phase::encrypt, [&] { client_.encrypt(plan(), h, query_, headroom_); });
 
         // Server: half of the request is seeds to expand; then products with the plaintexts of A. No rotation
         // and no evaluation key. Query, workspaces and reply keep their memory from token to token.
@@ -68,7 +68,7 @@ class token_path {
 
         // Client: A*h, to which it applies B in the clear; from a blind server the delta itself.
         watch.time(phase::decrypt,
-                   [&] { client_.decrypt(layout(), reply_, query_.scale, reading_, answers_); });
+                   [&] { client_.decrypt(plan(), reply_, query_.scale, reading_, answers_); });
         if (blind_) {
             return answers_;
         }

@@ -1,9 +1,8 @@
 // Encrypted LoRA on a GPU, client and server: a batch of hidden states, recorded as a graph the first time
-// and replayed after that. examples/common/block_path.hpp has the steps.
+// and replayed after that. examples/common/device_path.hpp has the steps.
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/device/cuda/device.cuh>
-#include <tensafe/device/cuda/graph.cuh>
+#include <tensafe/device/cuda/cuda.cuh>
 #include <tensafe/device/cuda/stream.cuh>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/io/safetensors.hpp>
@@ -14,24 +13,24 @@
 #include <cstdio>
 #include <string>
 
-#include "../common/block_path.hpp"
+#include "../common/device_path.hpp"
 
 int main() {
-    namespace exec = tensafe::exec;
+    namespace device = tensafe::device;
     try {
         const std::string data = TENSAFE_EXAMPLE_DATA "/qwen_rank32";
         const auto adapter = tensafe::io::load_peft(data);
         const auto site = tensafe::lora::balance(adapter.site("q_proj"));
         const auto hidden = tensafe::io::safetensors_file::open(data + "/hidden_states.safetensors")
                                 .read_matrix("self_attn.q_proj");
-        if (exec::device_count() == 0) {
+        if (device::device_count() == 0) {
             std::puts("no device");
             return 0;
         }
-        const exec::stream stream;
-        const exec::cuda where = stream.where();
+        const device::stream stream;
+        const device::cuda where = stream.where();
         // Recorded anew for each number of tokens; here there is one.
-        exec::graph_cache<std::size_t> graphs;
+        device::graph_cache<std::size_t> graphs;
         const double worst = examples::encrypted_batch(
             where, site, hidden, [&](auto&& enqueue) { graphs.run(where, hidden.rows, enqueue); });
         std::printf("%zu tokens, twice: relative error %.2e against plaintext LoRA (worst token)\n",

@@ -6,7 +6,7 @@
 
 #include "published_throughput.hpp"
 
-namespace tensafe::perf::published {
+namespace roofline::published {
 
 /// The groups in which figures are shown.
 enum class table { decode, decode_rates, rates, steps, future, geometry, claims };
@@ -34,7 +34,7 @@ struct figure {
     /// Whether the printed number is the formula's, as far as its digits tell. The thousandth of a unit is
     /// for halves, which decimal fractions do not meet exactly.
     constexpr bool agrees() const noexcept {
-        return perf::detail::within(printed.value, formula, (units + 1e-3) * printed.unit());
+        return roofline::detail::within(printed.value, formula, (units + 1e-3) * printed.unit());
     }
 };
 
@@ -172,4 +172,4 @@ constexpr std::array<figure, Count> first(const figure_list& list) {
 /// Every printed figure that a formula or another printed figure gives as well, in the order of `table`.
 inline constexpr auto figures = detail::first<detail::collect().count>(detail::collect());
 
-}  // namespace tensafe::perf::published
+}  // namespace roofline::published

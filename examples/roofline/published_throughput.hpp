@@ -12,8 +12,8 @@
 
 // The tables of the published throughput analyses (February 2026) and their performance notes, as they are
 // printed. They are claims to compare with, mostly derived on paper; nothing of them was measured by this
-// project. perf/published_figures.hpp holds each figure against the formulas of its authors.
-namespace tensafe::perf::published {
+// project. published_figures.hpp holds each figure against the formulas of its authors.
+namespace roofline::published {
 
 /// A number as it is printed: its value, and how many of its decimals were printed.
 struct printed_number {
@@ -34,7 +34,7 @@ struct printed_number {
             } else if (*text == '.' && divisor == 0) {
                 divisor = 1;
             } else if (*text != ',') {
-                throw parameter_error(std::string("published: not a number: ") + text);
+                throw tensafe::parameter_error(std::string("published: not a number: ") + text);
             }
         }
         value /= std::max(divisor, 1.0);
@@ -170,7 +170,7 @@ inline constexpr double rtx_a2000_split = 4.85;         ///< the model in two pa
 inline constexpr double rtx_a2000_head_on_host = 1.24;  ///< the last layer on the CPU
 
 /// Where the published figures contradict each other or their formulas. 1 to 10 are this project's list; the
-/// rest was found when it was made executable. Each is a test of perf/published_throughput.
+/// rest was found when it was made executable. Each is a test of examples/published_throughput.
 struct contradiction {
     int number;
     std::string_view text;
@@ -206,4 +206,4 @@ inline constexpr std::array<contradiction, 12> contradictions{{
     {12, "42.7 ms are less than the published phases with no transfer at all, 43.7 ms"},
 }};
 
-}  // namespace tensafe::perf::published
+}  // namespace roofline::published

@@ -11,11 +11,11 @@
 
 // How many tokens a second a language model gives when its adapters are encrypted: the throughput model of
 // the published analyses (February 2026), as constant expressions. Times are milliseconds, sizes bytes, rates
-// tokens a second. The published figures themselves are in perf/published_throughput.hpp.
+// tokens a second. The published figures themselves are in published_throughput.hpp.
 //
 // Errors: parameter_error for a negative, infinite or missing number; in a constant expression it does not
 // compile. Thread safety: no function has a state.
-namespace tensafe::perf {
+namespace roofline {
 
 /// What the model needs to know of a GPU.
 struct gpu {
@@ -46,8 +46,8 @@ namespace detail {
 /// `value`, if it is a number in [least, infinity).  @throws parameter_error naming `what`
 constexpr double checked(double value, double least, const char* what) {
     if (!(value >= least && value <= std::numeric_limits<double>::max())) {
-        throw parameter_error(std::string("roofline: ") + what + ": got " + std::to_string(value) +
-                              ", expected a finite number of at least " + std::to_string(least));
+        throw tensafe::parameter_error(std::string("roofline: ") + what + ": got " + std::to_string(value) +
+                                       ", expected a finite number of at least " + std::to_string(least));
     }
     return value;
 }
@@ -55,14 +55,14 @@ constexpr double checked(double value, double least, const char* what) {
 /// The same, and not 0, by which the caller divides.
 constexpr double divisor(double value, const char* what) {
     if (!(value > 0 && value <= std::numeric_limits<double>::max())) {
-        throw parameter_error(std::string("roofline: ") + what + ": got " + std::to_string(value) +
-                              ", expected a finite number above 0");
+        throw tensafe::parameter_error(std::string("roofline: ") + what + ": got " + std::to_string(value) +
+                                       ", expected a finite number above 0");
     }
     return value;
 }
 
-constexpr bool within(double value, double wanted, double distance) noexcept {
-    return value - wanted <= distance && wanted - value <= distance;
+constexpr bool within(double value, double expected, double distance) noexcept {
+    return value - expected <= distance && expected - value <= distance;
 }
 
 }  // namespace detail
@@ -106,16 +106,17 @@ constexpr double published_transfer_milliseconds(interconnect between) {
         case interconnect::m4_max:
             return 0;
     }
-    throw parameter_error("roofline: interconnect: got number " + std::to_string(static_cast<int>(between)) +
-                          ", expected one that is named");
+    throw tensafe::parameter_error("roofline: interconnect: got number " +
+                                   std::to_string(static_cast<int>(between)) +
+                                   ", expected one that is named");
 }
 
 /// Rows of A in one plaintext of replicated slots, as published: slots / d_model.
 /// (This library rounds it down to a power of two: lora::replicated_slots.)
 constexpr std::size_t columns_per_ciphertext(std::size_t slots, std::size_t d_model) {
     if (d_model == 0 || slots < d_model) {
-        throw parameter_error("roofline: slots: got " + std::to_string(slots) + " for d_model = " +
-                              std::to_string(d_model) + ", expected d_model >= 1 and as many slots");
+        throw tensafe::parameter_error("roofline: slots: got " + std::to_string(slots) + " for d_model = " +
+                                       std::to_string(d_model) + ", expected d_model >= 1 and as many slots");
     }
     return slots / d_model;
 }
@@ -235,9 +236,10 @@ constexpr deployment_forecast forecast(const deployment& what) {
 /// one; `extra` for what stands beside stages, as the inverse's scaling.
 constexpr int transform_launches(int log_n, int fused_stages, int extra = 0) {
     if (log_n < 0 || fused_stages < 0 || fused_stages > log_n || extra < 0) {
-        throw parameter_error("roofline: launches: got " + std::to_string(fused_stages) +
-                              " fused stages of " + std::to_string(log_n) + " and " + std::to_string(extra) +
-                              " more, expected none below 0 and at most all fused");
+        throw tensafe::parameter_error("roofline: launches: got " + std::to_string(fused_stages) +
+                                       " fused stages of " + std::to_string(log_n) + " and " +
+                                       std::to_string(extra) +
+                                       " more, expected none below 0 and at most all fused");
     }
     return log_n - fused_stages + (fused_stages > 0 ? 1 : 0) + extra;
 }
@@ -252,7 +254,8 @@ constexpr int product_launches(int limbs, int forward, int inverse, int pointwis
 /// (the sum of squared singular values).  @pre kept in [0, 1]
 constexpr double relative_error_of_variance(double kept) {
     if (!(kept >= 0 && kept <= 1)) {
-        throw parameter_error("roofline: variance kept: got " + std::to_string(kept) + ", expected 0 to 1");
+        throw tensafe::parameter_error("roofline: variance kept: got " + std::to_string(kept) +
+                                       ", expected 0 to 1");
     }
     return tensafe::detail::square_root(1 - kept);
 }
@@ -269,4 +272,4 @@ static_assert(batches(32, 16384, 2048) == 4 && batches(16, 16384, 2048) == 2 &&
 static_assert(transform_launches(14, 8) == 7 && transform_launches(14, 9, 1) == 7);
 static_assert(product_launches(4, 7, 7, 1) == 116);
 
-}  // namespace tensafe::perf
+}  // namespace roofline

@@ -143,7 +143,7 @@ void run_client(endpoint& at, std::size_t group, const std::vector<float>& h, st
         at.token([&] {
             at.client().encrypt(group, h, query);
             at.carry(group, query.request, reply);
-            at.client().decrypt(group, reply, query.scale, reading, product);
+            at.client().decrypt(group, reply, query, reading, product);
         });
         latencies.push_back(milliseconds(steady::now() - start).count());
     }

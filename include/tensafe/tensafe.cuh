@@ -1,22 +1,16 @@
 #pragma once
 
-// Everything for host programs, the block kernels, and CUDA to run them: for .cu files. Needs the CUDA
+// Everything for host programs, the kernels, and CUDA to run them: for .cu files. Needs the CUDA
 // toolkit, nothing else.
 
 #include <tensafe/device/ckks/ciphertext.hpp>
 #include <tensafe/device/ckks/decrypt.hpp>
 #include <tensafe/device/ckks/encrypt.hpp>
-#include <tensafe/device/cuda/check.cuh>
 #include <tensafe/device/cuda/cuda.cuh>
-#include <tensafe/device/cuda/device.cuh>
-#include <tensafe/device/cuda/device_space.cuh>
-#include <tensafe/device/cuda/event.cuh>
-#include <tensafe/device/cuda/graph.cuh>
-#include <tensafe/device/cuda/l2_window.cuh>
 #include <tensafe/device/cuda/stream.cuh>
 #include <tensafe/device/encoding/decode.hpp>
-#include <tensafe/device/encoding/replicate.hpp>
-#include <tensafe/device/exec/host_blocks.hpp>
+#include <tensafe/device/encoding/slot_transform.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/lora/client.hpp>
 #include <tensafe/device/lora/engine.hpp>
 #include <tensafe/device/lora/server.hpp>

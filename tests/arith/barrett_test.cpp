@@ -14,23 +14,6 @@ namespace {
 using namespace tensafe::arith;
 using namespace policy_checks;
 
-TEST_CASE("lazy Barrett products are right and below their bound for moduli known at run time") {
-    check_runtime_moduli<barrett, 61>();
-}
-
-TEST_CASE("lazy Barrett products are right and below their bound for moduli in the type") {
-    check_fixed_moduli<barrett, 61>();
-}
-
-TEST_CASE("constant evaluation gives the same lazy Barrett products as run time") {
-    check_constant_evaluation<barrett, 61>();
-}
-
-TEST_CASE("conversion to the Barrett representation and back is the identity on residues") {
-    check_conversion<barrett<runtime_modulus<61>>>();
-    check_conversion<barrett<runtime_modulus<20>>>();
-}
-
 /// The first wrong reduction; empty if all are right.
 template <class Modulus>
 std::string wrong_reduction(word q) {

@@ -12,23 +12,6 @@ namespace {
 using namespace tensafe::arith;
 using namespace policy_checks;
 
-TEST_CASE("lazy Shoup products are right and below their bound for moduli known at run time") {
-    check_runtime_moduli<shoup, 61>();
-}
-
-TEST_CASE("lazy Shoup products are right and below their bound for moduli in the type") {
-    check_fixed_moduli<shoup, 61>();
-}
-
-TEST_CASE("constant evaluation gives the same lazy Shoup products as run time") {
-    check_constant_evaluation<shoup, 61>();
-}
-
-TEST_CASE("conversion to the Shoup representation and back is the identity on residues") {
-    check_conversion<shoup<runtime_modulus<61>>>();
-    check_conversion<shoup<runtime_modulus<20>>>();
-}
-
 template <int Bits>
 bool reduces_words(word q) {
     const shoup<runtime_modulus<Bits>> policy{runtime_modulus<Bits>(q)};

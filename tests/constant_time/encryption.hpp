@@ -3,7 +3,7 @@
 #include <tensafe/ckks/encrypt.hpp>
 #include <tensafe/ckks/rerandomization.hpp>
 #include <tensafe/ckks/trace.hpp>
-#include <tensafe/device/encoding/norms.hpp>
+#include <tensafe/encoding/norm.hpp>
 #include <tensafe/encoding/slots.hpp>
 
 #include <array>

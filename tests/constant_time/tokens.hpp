@@ -31,20 +31,20 @@ void check_token(program& p, const std::string& packing, std::size_t rank) {
     auto rerandomization_key = client.rerandomization_key(nonce);
     const bool key_reached = all_secret(rerandomization_key.b.words());
     make_public(rerandomization_key.b.words());
-    auto zeros = server.zeros_for(nonce, std::move(rerandomization_key));
+    auto zeros = server.pool(nonce, std::move(rerandomization_key));
 
     lora::query<lora_params> query;
     p.check("lora::client::encrypt, " + packing, [&] {
         std::vector<float> h(d, 0.5F);
         make_secret(h);
         entropy::next_are_public(1);
-        client.encrypt(server.layout(), h, query);
+        client.encrypt(server.plan(), h, query);
         bool reached = key_reached;
         for (auto& input : query.request.inputs) {
             reached &= all_secret(input);
             make_public(input);
         }
-        return reached && all_secret(std::span(&query.scale, 1));
+        return reached && all_secret(std::span(query.scales));
     });
 
     typename decltype(server)::reply_type reply;
@@ -60,7 +60,7 @@ void check_token(program& p, const std::string& packing, std::size_t rank) {
     });
 
     p.check("lora::client::decrypt, " + packing,
-            [&] { return all_secret(client.decrypt(server.layout(), reply, query.scale)); });
+            [&] { return all_secret(client.decrypt(server.plan(), reply, query)); });
 }
 
 /// The 32 target coefficients of the first product are read off a transform, the 8 of the second are inner

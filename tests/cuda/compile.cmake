@@ -39,8 +39,8 @@ foreach(line IN LISTS lines)
     if(line MATCHES "Compiling entry function '(.*)' for 'sm_([0-9]+)'")
         set(kernel "${CMAKE_MATCH_1}")
         set(architecture "${CMAKE_MATCH_2}")
-        # Most kernels are run_blocks<kernel>(kernel).
-        if(kernel MATCHES "^void tensafe::exec::detail::run_blocks<(.*)>\\(")
+        # Most kernels are run_kernel<kernel>(kernel).
+        if(kernel MATCHES "^void tensafe::device::detail::run_kernel<(.*)>\\(")
             set(kernel "${CMAKE_MATCH_1}")
         else()
             string(REGEX REPLACE ">\\(.*$" ">" kernel "${kernel}")

@@ -1,9 +1,5 @@
 // Streams, events, graphs and windows, and one kernel of each kind that a launch tells apart.
 #include <tensafe/device/cuda/cuda.cuh>
-#include <tensafe/device/cuda/device_space.cuh>
-#include <tensafe/device/cuda/event.cuh>
-#include <tensafe/device/cuda/graph.cuh>
-#include <tensafe/device/cuda/l2_window.cuh>
 #include <tensafe/device/cuda/stream.cuh>
 
 #include <cstddef>
@@ -37,7 +33,7 @@ struct reverse_blocks {
 struct increment {
     static constexpr int threads = 256;
     static constexpr int blocks_per_sm = 8;
-    using shared_type = exec::no_shared;
+    using shared_type = device::no_shared;
     std::uint32_t* count;
 
     template <class Context>
@@ -54,25 +50,25 @@ template <class T>
 constexpr bool moves_only =
     std::is_nothrow_move_constructible_v<T>&& std::is_nothrow_move_assignable_v<T> &&
     !std::is_copy_constructible_v<T> && !std::is_copy_assignable_v<T> && std::is_nothrow_destructible_v<T>;
-static_assert(moves_only<exec::stream> && moves_only<exec::event> && moves_only<exec::graph>);
-static_assert(moves_only<exec::graph_cache<int>>);
-static_assert(!std::is_move_constructible_v<exec::l2_window> &&
-              std::is_nothrow_destructible_v<exec::l2_window>);
+static_assert(moves_only<device::stream> && moves_only<device::event> && moves_only<device::graph>);
+static_assert(moves_only<device::graph_cache<int>>);
+static_assert(!std::is_move_constructible_v<device::l2_window> &&
+              std::is_nothrow_destructible_v<device::l2_window>);
 
 }  // namespace
 
 // Called by nobody: the kernels are compiled because they are named here.
 void use_the_runtime(std::uint64_t* values, std::uint32_t* count);
 void use_the_runtime(std::uint64_t* values, std::uint32_t* count) {
-    const exec::stream first;
-    const exec::stream second;
-    const exec::cuda where = first.where();
-    const exec::l2_window window(where, values, 4096);
-    exec::event done(exec::event_use::time);
+    const device::stream first;
+    const device::stream second;
+    const device::cuda where = first.where();
+    const device::l2_window window(where, values, 4096);
+    device::event done(device::event_use::time);
     done.record(where);
-    exec::wait_for(second.where(), done);
-    exec::graph_cache<std::size_t> graphs;
-    graphs.run(where, 1, [&](const exec::cuda& recorded) {
+    device::wait_for(second.where(), done);
+    device::graph_cache<std::size_t> graphs;
+    graphs.run(where, 1, [&](const device::cuda& recorded) {
         recorded.launch(reverse_blocks<256, 256>{values, values + 256}, {1});
         recorded.launch(reverse_blocks<1024, 8192>{values, values + 8192}, {1});  // more than 48 KiB
         recorded.launch(increment{count}, {1});

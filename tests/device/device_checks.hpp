@@ -1,6 +1,6 @@
 #pragma once
 
-// How checks of block kernels get into the programs that run them on a GPU: one line each, a call that names
+// How checks of kernels get into the programs that run them on a GPU: one line each, a call that names
 // `where` to run, and `launches`, which counts them, if it needs that:
 //
 //     DEVICE_CHECK(tests::check_slots<11>(where, 2))
@@ -10,11 +10,9 @@
 // compiler, and run on the host.
 
 #if defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
-#include <tensafe/device/exec/host_blocks.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 #else
 #include <tensafe/device/cuda/cuda.cuh>
-#include <tensafe/device/cuda/device.cuh>
-#include <tensafe/device/cuda/device_space.cuh>
 #include <tensafe/device/cuda/stream.cuh>
 #endif
 
@@ -26,9 +24,9 @@
 namespace device_tests {
 
 #if defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
-using place = tensafe::exec::host_blocks;
+using place = device::host_blocks;
 #else
-using place = tensafe::exec::cuda;
+using place = device::cuda;
 #endif
 
 struct named_check {

@@ -1,8 +1,9 @@
 #pragma once
 
-// Data for tests of block kernels that run on the host and on a GPU: the same test body, another `where`.
+// For tests of kernels that run on the host and on a GPU: the same test body, another `where`.
 
-#include <tensafe/device/exec/context.hpp>
+#include <tensafe/arith/word.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/memory/buffer.hpp>
 
 #include <cstddef>
@@ -12,12 +13,25 @@
 
 namespace tests {
 
+using namespace tensafe;
+using arith::word;
+using device::host_blocks;
+using device::thread_order;
+
+/// Calls f(where) for each order in which the host may take the threads of a block.
+template <class F>
+void in_every_order(F&& f) {
+    for (const auto order : {thread_order::forward, thread_order::reverse, thread_order::shuffled}) {
+        f(host_blocks(order));
+    }
+}
+
 template <class T, class Where>
-using device_buffer = tensafe::memory::buffer<T, typename Where::space>;
+using device_buffer = memory::buffer<T, typename Where::space>;
 
 template <class T, class Where>
 device_buffer<T, Where> to_device(const Where& where, const std::vector<T>& values) {
-    device_buffer<T, Where> result(values.size(), tensafe::memory::uninitialized);
+    device_buffer<T, Where> result(values.size(), memory::uninitialized);
     where.upload(std::span<const T>(values), result.data());
     where.wait();
     return result;
@@ -32,7 +46,7 @@ device_buffer<T, Where> poisoned(const Where& where, std::size_t size) {
 }
 
 template <class T, class Where>
-std::vector<T> to_host(const Where& where, const tensafe::memory::buffer<T, typename Where::space>& values) {
+std::vector<T> to_host(const Where& where, const memory::buffer<T, typename Where::space>& values) {
     std::vector<T> result(values.size());
     where.download(values.data(), std::span<T>(result));
     where.wait();

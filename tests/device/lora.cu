@@ -1,9 +1,11 @@
 #include "device_checks.hpp"
-#include "lora/hide_checks.hpp"
-#include "lora/open_checks.hpp"
+#include "lora/decrypt_checks.hpp"
+#include "lora/rerandomize_checks.hpp"
 
-DEVICE_CHECK_SMALL(block_hide_checks::check_private(where))
-DEVICE_CHECK(block_hide_checks::check_shapes(where))
-DEVICE_CHECK(block_hide_checks::check_refusals(where))
-DEVICE_CHECK_SMALL(block_open_checks::check_shapes(where))
-DEVICE_CHECK(block_open_checks::check_refusals(where))
+using namespace tests;
+
+DEVICE_CHECK_SMALL(rerandomize_checks::check_private(where))
+DEVICE_CHECK(rerandomize_checks::check_shapes(where))
+DEVICE_CHECK(rerandomize_checks::check_refusals(where))
+DEVICE_CHECK_SMALL(reply_checks::check_shapes(where))
+DEVICE_CHECK(reply_checks::check_refusals(where))

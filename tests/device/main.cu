@@ -1,4 +1,4 @@
-// Runs the checks of block kernels that are linked to it on a GPU. Where there is none it says "no device",
+// Runs the checks of kernels that are linked to it on a GPU. Where there is none it says "no device",
 // succeeds, and has claimed nothing.
 //   x_tests [--list] [--small] [--json FILE] [words...]     only checks whose names contain one of the words
 
@@ -34,9 +34,9 @@ verdict run(const named_check& check) {
     try {
 #if defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
         std::size_t launches = 0;
-        check.run(place(tensafe::exec::thread_order::shuffled, &launches), launches);
+        check.run(place(device::thread_order::shuffled, &launches), launches);
 #else
-        const tensafe::exec::stream stream;
+        const device::stream stream;
         std::size_t launches = 0;
         check.run(stream.where(&launches), launches);
         stream.where().wait();
@@ -140,11 +140,11 @@ int main(int argc, char** argv) {
         return 0;
     }
 #if !defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
-    if (tensafe::exec::device_count() == 0) {
+    if (device::device_count() == 0) {
         std::puts("no device");
         return 0;
     }
-    const auto device = tensafe::exec::properties_of(tensafe::exec::current_device());
+    const auto device = device::properties_of(device::current_device());
     std::printf("%s, sm_%d, %d multiprocessors\n", device.name.c_str(), device.sm, device.multiprocessors);
 #endif
     if (chosen.empty() && words.empty()) {

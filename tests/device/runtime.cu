@@ -1,8 +1,6 @@
 // What only a GPU has: streams beside each other, events, graphs, pinned memory, windows of the L2 cache.
 
-#include <tensafe/device/cuda/event.cuh>
-#include <tensafe/device/cuda/graph.cuh>
-#include <tensafe/device/cuda/l2_window.cuh>
+#include <tensafe/device/cuda/stream.cuh>
 
 #include <atomic>
 #include <cstddef>
@@ -20,12 +18,10 @@
 
 namespace {
 
-using namespace tensafe;
-
 /// to[i] = from[i] + 1, a little late: each thread first counts to `delay`.
 struct increment_late {
     static constexpr int threads = 256;
-    using shared_type = exec::no_shared;
+    using shared_type = device::no_shared;
     const std::uint32_t* from;
     std::uint32_t* to;
     std::uint32_t delay;
@@ -55,10 +51,10 @@ std::vector<std::uint32_t> counted_from(std::uint32_t first) {
     return values;
 }
 
-void check_device_properties(const exec::cuda&) {
-    CHECK(exec::device_count() >= 1);
-    CHECK_NOTHROW(exec::require_device());
-    const exec::device_properties p = exec::properties_of(exec::current_device());
+void check_device_properties(const device::cuda&) {
+    CHECK(device::device_count() >= 1);
+    CHECK_NOTHROW(device::require_device());
+    const device::device_properties p = device::properties_of(device::current_device());
     CHECK_FALSE(p.name.empty());
     CHECK(p.sm >= 80);
     CHECK(p.multiprocessors > 0);
@@ -68,21 +64,21 @@ void check_device_properties(const exec::cuda&) {
     CHECK(p.shared_bytes_of_block > 48 * 1024);
     CHECK(p.shared_bytes_of_processor >= p.shared_bytes_of_block);
     CHECK(p.registers_of_processor == 65536);
-    CHECK_THROWS_AS(exec::properties_of(exec::device_count()), device_error);
+    CHECK_THROWS_AS(device::properties_of(device::device_count()), device_error);
     CHECK(cudaGetLastError() == cudaSuccess);
 }
 
 /// One stream waits for what another one does, without the host.
-void check_events_order_streams(const exec::cuda& where) {
-    const exec::stream other;
+void check_events_order_streams(const device::cuda& where) {
+    const device::stream other;
     auto first = tests::to_device(where, counted_from(1));
     auto second = tests::poisoned<std::uint32_t>(where, count);
     auto third = tests::poisoned<std::uint32_t>(where, count);
     for (int repetition = 0; repetition < 5; ++repetition) {
-        exec::event half;
+        device::event half;
         where.launch(increment_late{first.data(), second.data(), long_delay}, {blocks});
         half.record(where);
-        exec::wait_for(other.where(), half);
+        device::wait_for(other.where(), half);
         other.where().launch(increment_late{second.data(), third.data(), 0}, {blocks});
         CHECK(tests::to_host<std::uint32_t>(other.where(), third) == counted_from(3));
         where.fill_zero(second.data(), count);
@@ -91,10 +87,10 @@ void check_events_order_streams(const exec::cuda& where) {
     }
 }
 
-void check_events_pass_and_measure(const exec::cuda& where) {
+void check_events_pass_and_measure(const device::cuda& where) {
     auto values = tests::to_device(where, counted_from(1));
-    exec::event start(exec::event_use::time);
-    exec::event end(exec::event_use::time);
+    device::event start(device::event_use::time);
+    device::event end(device::event_use::time);
     CHECK(start.passed());  // never recorded
     start.record(where);
     where.launch(increment_late{values.data(), values.data(), 20 * long_delay}, {blocks});
@@ -102,21 +98,21 @@ void check_events_pass_and_measure(const exec::cuda& where) {
     CHECK_FALSE(end.passed());  // some ten milliseconds of work, and nobody waited
     end.wait();
     CHECK(end.passed());
-    const double microseconds = exec::microseconds_between(start, end);
+    const double microseconds = device::microseconds_between(start, end);
     CHECK(microseconds > 100);
     CHECK(microseconds < 1e7);
-    exec::event moved = std::move(end);
+    device::event moved = std::move(end);
     CHECK(moved.passed());
     CHECK(cudaGetLastError() == cudaSuccess);
 }
 
-void check_pinned_copies_return_at_once(const exec::cuda& where) {
-    memory::pinned_buffer<std::uint32_t> from(count);
-    memory::pinned_buffer<std::uint32_t> to(count);
+void check_pinned_copies_return_at_once(const device::cuda& where) {
+    device::pinned_buffer<std::uint32_t> from(count);
+    device::pinned_buffer<std::uint32_t> to(count);
     std::iota(from.begin(), from.end(), 7U);
     auto a = tests::poisoned<std::uint32_t>(where, count);
     auto b = tests::poisoned<std::uint32_t>(where, count);
-    exec::event done;
+    device::event done;
     where.upload(std::span<const std::uint32_t>(from.data(), count), a.data());
     where.launch(increment_late{a.data(), b.data(), 20 * long_delay}, {blocks});
     where.download(b.data(), to.span());
@@ -130,11 +126,11 @@ void check_pinned_copies_return_at_once(const exec::cuda& where) {
     CHECK(wrong == 0);
 }
 
-void check_graph_repeats_what_was_recorded(const exec::cuda& where) {
+void check_graph_repeats_what_was_recorded(const device::cuda& where) {
     auto values = tests::to_device(where, std::vector<std::uint32_t>(count, 5));
     std::size_t launches = 0;
-    const exec::cuda counting{where.stream, &launches};
-    const exec::graph three = exec::capture(counting, [&](const exec::cuda& recorded) {
+    const device::cuda counting{where.stream, &launches};
+    const device::graph three = device::capture(counting, [&](const device::cuda& recorded) {
         for (int i = 0; i < 3; ++i) {
             recorded.launch(increment_late{values.data(), values.data(), 0}, {blocks});
         }
@@ -146,20 +142,20 @@ void check_graph_repeats_what_was_recorded(const exec::cuda& where) {
     three.launch(counting);
     CHECK(launches == 2);
     CHECK(tests::to_host<std::uint32_t>(where, values) == std::vector<std::uint32_t>(count, 11));
-    const exec::stream other;
+    const device::stream other;
     three.launch(other.where());
     CHECK(tests::to_host<std::uint32_t>(other.where(), values) == std::vector<std::uint32_t>(count, 14));
 }
 
 /// Kernels that run for the first time while a graph is recorded, with more shared memory than usual.
-void check_graph_prepares_kernels(const exec::cuda& where) {
+void check_graph_prepares_kernels(const device::cuda& where) {
     constexpr int threads = 512;
     constexpr int shared_values = 20001;  // a size that no other check has
     std::vector<std::uint64_t> values(threads);
     std::iota(values.begin(), values.end(), std::uint64_t{1});
     const auto from = tests::to_device(where, values);
     auto to = tests::poisoned<std::uint64_t>(where, threads);
-    const exec::graph recorded = exec::capture(where, [&](const exec::cuda& w) {
+    const device::graph recorded = device::capture(where, [&](const device::cuda& w) {
         w.launch(tests::reverse_each_block<threads, shared_values>{from.data(), to.data()}, {1});
     });
     recorded.launch(where);
@@ -168,10 +164,10 @@ void check_graph_prepares_kernels(const exec::cuda& where) {
     CHECK(got[threads - 1] == values[0] + (values[threads - 1] << 32));
 }
 
-void check_graph_copies_pinned_memory_when_it_runs(const exec::cuda& where) {
-    memory::pinned_buffer<std::uint32_t> host(count);
+void check_graph_copies_pinned_memory_when_it_runs(const device::cuda& where) {
+    device::pinned_buffer<std::uint32_t> host(count);
     auto device = tests::poisoned<std::uint32_t>(where, count);
-    const exec::graph recorded = exec::capture(where, [&](const exec::cuda& w) {
+    const device::graph recorded = device::capture(where, [&](const device::cuda& w) {
         w.upload(std::span<const std::uint32_t>(host.data(), count), device.data());
         w.launch(increment_late{device.data(), device.data(), 0}, {blocks});
         w.download(device.data(), host.span());
@@ -185,25 +181,25 @@ void check_graph_copies_pinned_memory_when_it_runs(const exec::cuda& where) {
     }
 }
 
-void check_failed_recordings_leave_the_stream_usable(const exec::cuda& where) {
+void check_failed_recordings_leave_the_stream_usable(const device::cuda& where) {
     auto values = tests::to_device(where, std::vector<std::uint32_t>(count, 5));
-    CHECK_THROWS_AS(exec::capture(exec::cuda{}, [](const exec::cuda&) {}), parameter_error);
+    CHECK_THROWS_AS(device::capture(device::cuda{}, [](const device::cuda&) {}), parameter_error);
     CHECK_THROWS_WITH_AS(
-        exec::capture(where,
-                      [&](const exec::cuda& w) {
-                          w.launch(increment_late{values.data(), values.data(), 0}, {blocks});
-                          throw std::runtime_error("half way");
-                      }),
+        device::capture(where,
+                        [&](const device::cuda& w) {
+                            w.launch(increment_late{values.data(), values.data(), 0}, {blocks});
+                            throw std::runtime_error("half way");
+                        }),
         "half way", std::runtime_error);
     // Waiting for a stream that records is an error, and spoils the recording.
-    CHECK_THROWS_AS(exec::capture(where, [&](const exec::cuda& w) { w.wait(); }), device_error);
-    CHECK_THROWS_AS(exec::capture(where,
-                                  [&](const exec::cuda& w) {
-                                      try {
-                                          w.wait();
-                                      } catch (const device_error&) {
-                                      }
-                                  }),
+    CHECK_THROWS_AS(device::capture(where, [&](const device::cuda& w) { w.wait(); }), device_error);
+    CHECK_THROWS_AS(device::capture(where,
+                                    [&](const device::cuda& w) {
+                                        try {
+                                            w.wait();
+                                        } catch (const device_error&) {
+                                        }
+                                    }),
                     device_error);
     CHECK(cudaGetLastError() == cudaSuccess);
     CHECK(tests::to_host<std::uint32_t>(where, values) == std::vector<std::uint32_t>(count, 5));
@@ -211,11 +207,11 @@ void check_failed_recordings_leave_the_stream_usable(const exec::cuda& where) {
     CHECK(tests::to_host<std::uint32_t>(where, values) == std::vector<std::uint32_t>(count, 6));
 }
 
-void check_graph_cache_records_each_shape_once(const exec::cuda& where) {
+void check_graph_cache_records_each_shape_once(const device::cuda& where) {
     auto values = tests::to_device(where, std::vector<std::uint32_t>(count, 0));
-    exec::graph_cache<int> cache(2);
+    device::graph_cache<int> cache(2);
     const auto run = [&](int times) {
-        cache.run(where, times, [&](const exec::cuda& w) {
+        cache.run(where, times, [&](const device::cuda& w) {
             for (int i = 0; i < times; ++i) {
                 w.launch(increment_late{values.data(), values.data(), 0}, {blocks});
             }
@@ -234,24 +230,24 @@ void check_graph_cache_records_each_shape_once(const exec::cuda& where) {
     CHECK(cache.size() == 2);
     CHECK(tests::to_host<std::uint32_t>(where, values) ==
           std::vector<std::uint32_t>(count, 1 + 2 + 1 + 4 + 1 + 2));
-    CHECK_THROWS_AS(cache.run(where, 9, [](const exec::cuda&) { throw std::runtime_error("no"); }),
+    CHECK_THROWS_AS(cache.run(where, 9, [](const device::cuda&) { throw std::runtime_error("no"); }),
                     std::runtime_error);
     CHECK(cache.size() == 2);
-    CHECK_THROWS_AS(exec::graph_cache<int>(0), parameter_error);
+    CHECK_THROWS_AS(device::graph_cache<int>(0), parameter_error);
 }
 
 /// Results do not depend on it, and the part of the cache is given back.
-void check_l2_window(const exec::cuda& where) {
+void check_l2_window(const device::cuda& where) {
     auto values = tests::to_device(where, counted_from(1));
     auto to = tests::poisoned<std::uint32_t>(where, count);
     std::size_t before = 0;
-    exec::check_cuda(cudaDeviceGetLimit(&before, cudaLimitPersistingL2CacheSize), "limit");
+    device::check_cuda(cudaDeviceGetLimit(&before, cudaLimitPersistingL2CacheSize), "limit");
     {
-        const exec::l2_window window(where, values.data(), values.size() * sizeof(std::uint32_t));
+        const device::l2_window window(where, values.data(), values.size() * sizeof(std::uint32_t));
         CHECK(window.active() == (window.kept_bytes() > 0));
         MESSAGE("the L2 window is ", window.active() ? "active" : "not active", ", ", window.kept_bytes(),
                 " bytes");
-        const exec::graph recorded = exec::capture(where, [&](const exec::cuda& w) {
+        const device::graph recorded = device::capture(where, [&](const device::cuda& w) {
             w.launch(increment_late{values.data(), to.data(), 0}, {blocks});
         });
         recorded.launch(where);
@@ -259,17 +255,17 @@ void check_l2_window(const exec::cuda& where) {
         CHECK(tests::to_host<std::uint32_t>(where, values) == counted_from(3));
     }
     std::size_t after = 0;
-    exec::check_cuda(cudaDeviceGetLimit(&after, cudaLimitPersistingL2CacheSize), "limit");
+    device::check_cuda(cudaDeviceGetLimit(&after, cudaLimitPersistingL2CacheSize), "limit");
     CHECK(after == before);
-    const exec::l2_window unwanted(where, values.data(), count, false);
+    const device::l2_window unwanted(where, values.data(), count, false);
     CHECK_FALSE(unwanted.active());
-    const exec::l2_window empty(where, values.data(), 0);
+    const device::l2_window empty(where, values.data(), 0);
     CHECK_FALSE(empty.active());
     CHECK(cudaGetLastError() == cudaSuccess);
 }
 
 /// Several threads use one kernel for the first time.
-void check_threads_prepare_a_kernel_together(const exec::cuda&) {
+void check_threads_prepare_a_kernel_together(const device::cuda&) {
     constexpr int threads = 64;
     constexpr int shared_values = 20003;  // a size that no other check has
     std::atomic<int> right{0};
@@ -277,8 +273,8 @@ void check_threads_prepare_a_kernel_together(const exec::cuda&) {
     for (int i = 0; i < 4; ++i) {
         pool.emplace_back([&] {
             try {
-                const exec::stream own;
-                const exec::cuda where = own.where();
+                const device::stream own;
+                const device::cuda where = own.where();
                 std::vector<std::uint64_t> values(threads);
                 std::iota(values.begin(), values.end(), std::uint64_t{1});
                 const auto from = tests::to_device(where, values);
@@ -298,19 +294,19 @@ void check_threads_prepare_a_kernel_together(const exec::cuda&) {
 }
 
 /// Bad launches are reported where they happen, and not again later.
-void check_errors_are_reported_once(const exec::cuda& where) {
+void check_errors_are_reported_once(const device::cuda& where) {
     CHECK_THROWS_AS(where.launch(tests::write_block_index{{}, nullptr}, {1, 65536, 1}), device_error);
     CHECK(cudaGetLastError() == cudaSuccess);
-    CHECK_THROWS_AS(memory::device_buffer<std::uint8_t>(std::size_t{1} << 50), device_error);
+    CHECK_THROWS_AS(device::device_buffer<std::uint8_t>(std::size_t{1} << 50), device_error);
     CHECK(cudaGetLastError() == cudaSuccess);
     CHECK_NOTHROW(where.wait());
 }
 
 /// Zeros, whatever other streams do to the memory until then.
-void check_secrets_are_wiped(const exec::cuda& where) {
+void check_secrets_are_wiped(const device::cuda& where) {
     auto values = tests::to_device(where, std::vector<std::uint32_t>(count, 5));
     where.launch(increment_late{values.data(), values.data(), 5 * long_delay}, {blocks});
-    memory::device_space::wipe(values.data(), count * sizeof(std::uint32_t));
+    device::device_space::wipe(values.data(), count * sizeof(std::uint32_t));
     CHECK(tests::to_host<std::uint32_t>(where, values) == std::vector<std::uint32_t>(count, 0));
 }
 

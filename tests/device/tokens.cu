@@ -8,33 +8,33 @@
 #include "lora/token_checks.hpp"
 
 #if !defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
-#include <tensafe/device/cuda/graph.cuh>
+#include <tensafe/device/cuda/stream.cuh>
+
+using namespace tests;
 
 namespace {
 /// Records what is enqueued for each key, and replays it.
 struct run_recorded {
-    tensafe::exec::graph_cache<std::size_t> graphs;
+    device::graph_cache<std::size_t> graphs;
 
     template <class F>
-    void operator()(const tensafe::exec::cuda& where, std::size_t key, F&& f) {
+    void operator()(const device::cuda& where, std::size_t key, F&& f) {
         graphs.run(where, key, std::forward<F>(f));
     }
 };
 }  // namespace
 #else
-using run_recorded = block_token::run_directly;
+using run_recorded = token_checks::run_directly;
 #endif
-
-namespace ckks = tensafe::ckks;
-namespace lora = tensafe::lora;
 using private_range = lora::protects_adapter_rows<>;
 
-DEVICE_CHECK_SMALL(block_token::check_tokens<ckks::private_n4096, 4, private_range>(where, 6, 1500))
-DEVICE_CHECK(block_token::check_tokens<ckks::private_n4096, 4, private_range>(where, 32, 4096))
-DEVICE_CHECK(block_token::check_states_on_device<ckks::private_n4096, 4, private_range>(where, 2, 1100))
-DEVICE_CHECK(block_token::check_stale_work<ckks::private_n4096, 4, private_range>(where, 2, 500))
-DEVICE_CHECK(block_token::check_malformed_request<ckks::private_n4096, 4, private_range>(where, 2, 1100))
+DEVICE_CHECK_SMALL(token_checks::check_tokens<ckks::private_n4096, 4, private_range>(where, 6, 1500))
+DEVICE_CHECK(token_checks::check_tokens<ckks::private_n4096, 4, private_range>(where, 32, 4096))
+DEVICE_CHECK(token_checks::check_states_on_device<ckks::private_n4096, 4, private_range>(where, 2, 1100))
+DEVICE_CHECK(token_checks::check_stale_work<ckks::private_n4096, 4, private_range>(where, 2, 500))
+DEVICE_CHECK(token_checks::check_malformed_request<ckks::private_n4096, 4, private_range>(where, 2, 1100))
 // Recorded as graphs and replayed.
-DEVICE_CHECK(block_token::check_tokens<ckks::private_n4096, 4, private_range>(where, 6, 1500, run_recorded()))
-DEVICE_CHECK(block_token::check_stale_work<ckks::private_n4096, 4, private_range>(where, 2, 500,
-                                                                                  run_recorded()))
+DEVICE_CHECK(token_checks::check_tokens<ckks::private_n4096, 4, private_range>(where, 6, 1500,
+                                                                               run_recorded()))
+DEVICE_CHECK(token_checks::check_stale_work<ckks::private_n4096, 4, private_range>(where, 2, 500,
+                                                                                   run_recorded()))

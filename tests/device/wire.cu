@@ -1,4 +1,6 @@
 #include "device_checks.hpp"
 #include "wire/bits_checks.hpp"
 
-DEVICE_CHECK_SMALL(block_bits_checks::checksum_bits(where))
+using namespace tests;
+
+DEVICE_CHECK_SMALL(bits_checks::checksum_bits(where))

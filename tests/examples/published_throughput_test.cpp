@@ -14,8 +14,7 @@
 
 #include "../../examples/roofline/published_figures.hpp"
 
-namespace perf = tensafe::perf;
-namespace published = tensafe::perf::published;
+namespace published = roofline::published;
 using doctest::Approx;
 
 namespace {
@@ -272,15 +271,15 @@ TEST_CASE("3: a product as described takes 116 launches, and 120 with a pointwis
     CHECK(product.printed.value == 60);
     CHECK(product.formula == 116);
     CHECK(product.note == 3);
-    CHECK(perf::product_launches(4, 7, 7, 2) == 120);
+    CHECK(roofline::product_launches(4, 7, 7, 2) == 120);
 }
 
 TEST_CASE("4 and 5: 256 KB need 8 us of wire and 4.4 MB 1.3 us of memory") {
     CHECK(claim("256 KB by PCIe 4 (32 GB/s), ms").formula == Approx(0.0082).epsilon(0.01));
     CHECK(claim("256 KB by PCIe 4 (32 GB/s), ms").printed.value ==
-          perf::published_transfer_milliseconds(perf::interconnect::pcie4));
+          roofline::published_transfer_milliseconds(roofline::interconnect::pcie4));
     CHECK(claim("256 KB by PCIe 5 (64 GB/s), ms").printed.value ==
-          perf::published_transfer_milliseconds(perf::interconnect::pcie5));
+          roofline::published_transfer_milliseconds(roofline::interconnect::pcie5));
     CHECK(claim("4.4 MB through an H100's memory, ms").formula == Approx(0.00131).epsilon(0.01));
     CHECK(claim("4.4 MB through an H100's memory, ms").printed.value == published::transform_milliseconds);
     CHECK(claim("operations a byte, 12 on 40").formula == Approx(0.3));
@@ -310,9 +309,9 @@ TEST_CASE("8 and 10: hidden models are printed as 1000 / T_HE, which takes two s
         const double encrypted = row.all_software.encrypted_milliseconds.value;
         const double model = row.model_milliseconds.value;
         CHECK(row.all_software.rate.value == Approx(1000 / encrypted).epsilon(0.002));
-        CHECK(perf::tokens_per_second({{model}, {encrypted}}, 1) ==
+        CHECK(roofline::tokens_per_second({{model}, {encrypted}}, 1) ==
               Approx(figure_of(published::table::rates, row.device, "all software").formula));
-        CHECK(perf::tokens_per_second({{model}, {encrypted}}, 2) ==
+        CHECK(roofline::tokens_per_second({{model}, {encrypted}}, 2) ==
               Approx(row.all_software.rate.value).epsilon(0.002));
     }
     CHECK(figure_of(published::table::rates, "H100 SXM", "all software").formula ==

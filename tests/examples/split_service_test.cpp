@@ -734,7 +734,7 @@ TEST_CASE("a forgotten client's name does not come back by a frame under way") {
     CHECK(s.of->forget(name) == 1);
     for (const bytes& late : {request_message(2), rerandomization_key_message(p.nonce), bytes{1}}) {
         p.send(late);
-        CHECK(s.of->used().snapshot().of_client(name) == tensafe::lora::usage{});
+        CHECK(s.of->used().snapshot().of_client(name) == tensafe::serving::usage{});
     }
 }
 
@@ -923,7 +923,7 @@ TEST_CASE("two connections that take a session from each other, swaps and forget
             q.send(request_message(n));
         }
         forgets.join();
-        CHECK(s.of->used().snapshot().of_client(name) == tensafe::lora::usage{});
+        CHECK(s.of->used().snapshot().of_client(name) == tensafe::serving::usage{});
     }
     done = true;
     swaps.join();

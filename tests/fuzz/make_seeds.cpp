@@ -242,19 +242,6 @@ void make_wire(const seed_folder& folder) {
     bare_reply[16] = 4;
     put_message(folder, "bare_reply", bare_reply);
 
-    lora::slot_request<small> slot_request;
-    slot_request.d = of_slots.d;
-    slot_request.stride = of_slots.stride;
-    slot_request.inputs.push_back({some_residues<basis>(), {}, small::scale});
-    put_message(folder, "slot_request", wire::write_slot_request<slots>(slot_request, from));
-    lora::reply<small, slots, bare> slot_reply;
-    using slot_basis = small::basis_at<slots::reply_level<small>>;
-    slot_reply.rank = of_slots.rank;
-    slot_reply.d = of_slots.d;
-    slot_reply.products.push_back(
-        {some_residues<slot_basis>(), some_residues<slot_basis>(), slots::reply_scale<small>});
-    put_message(folder, "slot_reply", wire::write_slot_reply(slot_reply, from));
-
     lora::model_layout layout;
     layout.groups.push_back(
         {"layers.0.attention", 200, 1, {{"layers.0.q", 4, 8, 2}, {"layers.0.v", 4, 8, 0.5}}});

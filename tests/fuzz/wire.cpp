@@ -57,9 +57,6 @@ std::uint64_t wanted_scheme(kind what, std::uint64_t got) {
         case kind::request:  // two readers
             return got % 4 == 2 ? wire::scheme_id<fuzz::columns, fuzz::hidden>
                                 : wire::scheme_id<fuzz::tiles, fuzz::hidden>;
-        case kind::slot_request:
-        case kind::slot_reply:
-            return wire::scheme_id<fuzz::slots, fuzz::bare>;
         case kind::model_layout:
             return wire::scheme_id<fuzz::tiles, fuzz::hidden>;
         default:
@@ -137,17 +134,6 @@ void check_residues_of(const Value& value) {
             check_residues(output.c1);
         }
     }
-    if constexpr (requires { value.inputs.front().c0.words(); }) {
-        for (const auto& one : value.inputs) {
-            check_residues(one.c0);
-        }
-    }
-    if constexpr (requires { value.products.front().c1.words(); }) {
-        for (const auto& product : value.products) {
-            check_residues(product.c0);
-            check_residues(product.c1);
-        }
-    }
 }
 
 /// @returns whether it was read
@@ -185,22 +171,22 @@ bool there_and_back_into(std::span<const std::uint8_t> message, const wire::enve
 }
 
 template <class Packing>
-bool read_request_for(const lora::layout<fuzz::small, Packing, fuzz::hidden>& layout,
+bool read_request_for(const lora::packing_plan<fuzz::small, Packing, fuzz::hidden>& plan,
                       std::span<const std::uint8_t> message, const wire::envelope& from) {
-    static const auto used = fuzz::some_request(layout);
+    static const auto used = fuzz::some_request(plan);
     return there_and_back_into(
-        message, from, used, [&](auto& to) { wire::read_request(message, layout, to); },
+        message, from, used, [&](auto& to) { wire::read_request(message, plan, to); },
         [](const auto& value, const auto& e, auto& to) {
             wire::write_request<Packing, fuzz::hidden>(value, e, to);
         });
 }
 
 template <class Packing>
-bool read_reply_for(const lora::layout<fuzz::small, Packing, fuzz::hidden>& layout,
+bool read_reply_for(const lora::packing_plan<fuzz::small, Packing, fuzz::hidden>& plan,
                     std::span<const std::uint8_t> message, const wire::envelope& from) {
-    static const auto used = fuzz::some_reply(layout);
+    static const auto used = fuzz::some_reply(plan);
     return there_and_back_into(
-        message, from, used, [&](auto& to) { wire::read_reply(message, layout, 1, to); },
+        message, from, used, [&](auto& to) { wire::read_reply(message, plan, 1, to); },
         [](const auto& value, const auto& e, auto& to) { wire::write_reply(value, e, to); });
 }
 
@@ -245,16 +231,6 @@ bool read_as(kind what, std::span<const std::uint8_t> message, const wire::envel
                  there_and_back(
                      message, from, [&] { return wire::read_reply(message, fuzz::of_bare_tiles); },
                      [](const auto& value, const auto& e) { return wire::write_reply(value, e); })});
-        case kind::slot_request:
-            return there_and_back(
-                message, from, [&] { return wire::read_slot_request(message, fuzz::of_slots); },
-                [](const auto& value, const auto& e) {
-                    return wire::write_slot_request<fuzz::slots>(value, e);
-                });
-        case kind::slot_reply:
-            return there_and_back(
-                message, from, [&] { return wire::read_slot_reply(message, fuzz::of_slots); },
-                [](const auto& value, const auto& e) { return wire::write_slot_reply(value, e); });
         case kind::model_layout:
             return there_and_back(
                 message, from,
@@ -274,11 +250,9 @@ bool read_as(kind what, std::span<const std::uint8_t> message, const wire::envel
     return false;
 }
 
-constexpr std::array all_kinds = {kind::public_key,   kind::rerandomization_key,
-                                  kind::ciphertext,   kind::seeded_ciphertext,
-                                  kind::request,      kind::reply,
-                                  kind::slot_request, kind::slot_reply,
-                                  kind::model_layout, kind::held_adapter};
+constexpr std::array all_kinds = {
+    kind::public_key, kind::rerandomization_key, kind::ciphertext,  kind::seeded_ciphertext, kind::request,
+    kind::reply,      kind::model_layout,        kind::held_adapter};
 
 }  // namespace
 

@@ -28,30 +28,6 @@ inline constexpr std::array<std::string_view, 2> further_umbrellas = {"tensafe/s
                                                                       "tensafe/dp.hpp"};
 inline constexpr std::string_view cuda_umbrella = "tensafe/tensafe.cuh";
 
-/// Headers whose namespace is not that of their folder yet, by the start of their path. Only ever shorter;
-/// empty and gone in the end.
-inline constexpr std::array<std::string_view, 14> not_yet = {
-    "tensafe/ckks/flooding.hpp",
-    "tensafe/ckks/x86/flood_avx512.hpp",
-    "tensafe/core/quoted_name.hpp",
-    "tensafe/device/",
-    "tensafe/dp/",
-    "tensafe/interop/",
-    "tensafe/keystore/",
-    "tensafe/lora/model/model_forecast.hpp",
-    "tensafe/lora/model/what_will_i_get.hpp",
-    "tensafe/memory/bits.hpp",
-    "tensafe/memory/bits_layout.hpp",
-    "tensafe/memory/x86/bits_avx2.hpp",
-    "tensafe/memory/x86/bits_avx512.hpp",
-    "tensafe/serving/",
-};
-
-inline bool is_excused(std::string_view path) {
-    return std::any_of(not_yet.begin(), not_yet.end(),
-                       [&](std::string_view start) { return path.starts_with(start); });
-}
-
 /// Headers that a user includes by choice: they cost a dependency, threads or nvcc.
 inline bool is_opt_in(std::string_view path) {
     return path.starts_with("tensafe/io/") || path.starts_with("tensafe/keystore/") ||
@@ -244,7 +220,7 @@ inline std::vector<std::string> violations(const tree& headers) {
         }
         const std::string folder = folder_of(path);
         for (const std::string& name : namespaces_of(code)) {
-            if (!is_excused(path) && !is_namespace_of(name, folder)) {
+            if (!is_namespace_of(name, folder)) {
                 found.push_back(path + ": opens namespace " + name + ", expected " +
                                 (folder.empty() ? "none" : "tensafe::" + folder));
             }

@@ -119,21 +119,21 @@ TEST_CASE(
     lora::client<small> client;
     const auto answer = [&](const auto& request) {
         const auto reply = server.apply(request);
-        return client.decrypt(server.layout(), reply);
+        return client.decrypt(server.plan(), reply);
     };
     const batch_type tokens = batch_type::Random(3, 100);
     const Eigen::MatrixXd wanted =
         2.0 * (b.cast<double>() * (a.cast<double>() * tokens.cast<double>().transpose()));
     batch_type deltas(3, 40);
     for (Eigen::Index i = 0; i < tokens.rows(); ++i) {
-        const auto product = answer(client.encrypt(server.layout(), interop::row_span(tokens, i)));
+        const auto product = answer(client.encrypt(server.plan(), interop::row_span(tokens, i)));
         const Eigen::VectorXd delta = interop::to_vector(lora::apply_b(site, product));
         CHECK((delta - wanted.col(i)).norm() < 1e-6 * wanted.col(i).norm());
         deltas.row(i) = delta.cast<float>();
     }
     CHECK((deltas.cast<double>() - wanted.transpose()).norm() < 1e-6 * wanted.norm());
     const Eigen::VectorXd h = tokens.row(1).cast<double>();
-    const auto product = answer(client.encrypt(server.layout(), interop::as_span(h)));
+    const auto product = answer(client.encrypt(server.plan(), interop::as_span(h)));
     CHECK((interop::to_vector(lora::apply_b(site, product)) - wanted.col(1)).norm() <
           1e-6 * wanted.col(1).norm());
 }

@@ -76,11 +76,11 @@ session session_for() {
 template <class Server, class Real>
 std::vector<double> encrypted_product(session& with, const Server& s, const std::vector<Real>& h,
                                       double overflow_margin = 1) {
-    const auto q = with.key_holder.encrypt(s.layout(), view(h), overflow_margin);
+    const auto q = with.key_holder.encrypt(s.plan(), view(h), overflow_margin);
     if constexpr (std::is_same_v<Server, bare>) {
-        return with.key_holder.decrypt(s.layout(), s.apply(q.request), q.scale);
+        return with.key_holder.decrypt(s.plan(), s.apply(q.request), q);
     } else {
-        return with.key_holder.decrypt(s.layout(), s.apply(q.request, with.zeros), q.scale);
+        return with.key_holder.decrypt(s.plan(), s.apply(q.request, with.zeros), q);
     }
 }
 

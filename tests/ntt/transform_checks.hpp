@@ -10,6 +10,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 // What the transforms must do with every policy, whatever the schedule.
@@ -47,22 +48,40 @@ struct schedule_under_test {
     void (*inverse)(const plan&, std::span<word>) noexcept;
 };
 
-template <class Policy>
-std::vector<schedule_under_test<Policy>> every_schedule() {
+template <class Schedule>
+struct named {
+    const char* name;
+};
+/// The two that have least in common.
+inline constexpr std::tuple two_schedules{named<tensafe::ntt::split_stages<0>>{"all fused"},
+                                          named<tensafe::ntt::stage_by_stage>{"stage by stage"}};
+inline constexpr std::tuple all_schedules{named<tensafe::ntt::split_stages<0>>{"all fused"},
+                                          named<tensafe::ntt::split_stages<1>>{"1 global stage"},
+                                          named<tensafe::ntt::split_stages<3>>{"3 global stages"},
+                                          named<tensafe::ntt::split_stages<4>>{"4 global stages"},
+                                          named<tensafe::ntt::stage_by_stage>{"stage by stage"}};
+
+template <class Policy, class... Schedule>
+std::vector<schedule_under_test<Policy>> for_policy(const std::tuple<named<Schedule>...>& schedules) {
     using namespace tensafe::ntt;
     return {
-        {"all fused", forward<split_stages<0>, Policy>, inverse<split_stages<0>, Policy>},
-        {"1 global stage", forward<split_stages<1>, Policy>, inverse<split_stages<1>, Policy>},
-        {"3 global stages", forward<split_stages<3>, Policy>, inverse<split_stages<3>, Policy>},
-        {"4 global stages", forward<split_stages<4>, Policy>, inverse<split_stages<4>, Policy>},
-        {"stage by stage", forward<stage_by_stage, Policy>, inverse<stage_by_stage, Policy>},
-    };
+        {std::get<named<Schedule>>(schedules).name, forward<Schedule, Policy>, inverse<Schedule, Policy>}...};
 }
 
+/// A policy and the widths of its primes.
+template <template <class> class Policy, int... Bits>
+struct on {
+    template <class F>
+    static void for_each(F f) {
+        (f(policy<Policy, Bits>()), ...);
+    }
+};
+
 /// Every schedule gives `values` for `coefficients` and the other way round.
-template <class Policy>
-void check_pair(const tensafe::ntt::plan<Policy>& plan, const words& coefficients, const words& values) {
-    for (const auto& schedule : every_schedule<Policy>()) {
+template <class Policy, class Schedules>
+void check_pair(const tensafe::ntt::plan<Policy>& plan, const Schedules& schedules, const words& coefficients,
+                const words& values) {
+    for (const auto& schedule : for_policy<Policy>(schedules)) {
         CAPTURE(schedule.name);
         words limb = coefficients;
         schedule.forward(plan, limb);
@@ -73,36 +92,36 @@ void check_pair(const tensafe::ntt::plan<Policy>& plan, const words& coefficient
     }
 }
 
-template <class Policy>
-void check_against_reference(const Policy& policy, int log_n, const words& input) {
+template <class Policy, class Schedules>
+void check_against_reference(const Policy& policy, const Schedules& schedules, int log_n,
+                             const words& input) {
     const tensafe::ntt::plan<Policy> plan(policy, log_n);
     const word q = policy.modulus().value();
-    check_pair(plan, input, tensafe::ntt::reference_forward(input, log_n, q, plan.psi()));
+    check_pair(plan, schedules, input, tensafe::ntt::reference_forward(input, log_n, q, plan.psi()));
     // The same numbers as values: what the inverse gives must transform back to them.
     words limb = input;
     tensafe::ntt::inverse(plan, std::span(limb));
     CHECK(tensafe::ntt::reference_forward(limb, log_n, q, plan.psi()) == input);
 }
 
-template <template <class> class Policy, int... Bits>
-void check_small_degrees() {
-    const auto check = [](const auto& policy) {
+template <class Policies, class Schedules>
+void check_small_degrees(const Schedules& schedules) {
+    Policies::for_each([&](const auto& policy) {
         const word q = policy.modulus().value();
         CAPTURE(q);
         for (int log_n = 1; log_n <= 9; ++log_n) {
             CAPTURE(log_n);
             const std::size_t degree = std::size_t{1} << log_n;
-            check_against_reference(policy, log_n, random_residues(degree, q, 1));
-            check_against_reference(policy, log_n, words(degree, q - 1));
+            check_against_reference(policy, schedules, log_n, random_residues(degree, q, 1));
+            check_against_reference(policy, schedules, log_n, words(degree, q - 1));
         }
-    };
-    (check(policy<Policy, Bits>()), ...);
+    });
 }
 
 /// Random residues and the extremes that drive lazy sums furthest, at degrees too large for the reference:
 /// schedules agree, results are residues, the round trip is the identity in both directions.
-template <class Policy>
-void check_large_degree(const Policy& policy, int log_n) {
+template <class Policy, class Schedules>
+void check_large_degree(const Policy& policy, const Schedules& schedules, int log_n) {
     const tensafe::ntt::plan<Policy> plan(policy, log_n);
     const word q = policy.modulus().value();
     const std::size_t degree = plan.degree();
@@ -120,11 +139,11 @@ void check_large_degree(const Policy& policy, int log_n) {
         words values = input;
         tensafe::ntt::forward(plan, std::span(values));
         CHECK(std::all_of(values.begin(), values.end(), [&](word x) { return x < q; }));
-        check_pair(plan, input, values);
+        check_pair(plan, schedules, input, values);
         words coefficients = input;
         tensafe::ntt::inverse(plan, std::span(coefficients));
         CHECK(std::all_of(coefficients.begin(), coefficients.end(), [&](word x) { return x < q; }));
-        check_pair(plan, coefficients, input);
+        check_pair(plan, schedules, coefficients, input);
     }
 }
 

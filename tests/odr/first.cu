@@ -14,7 +14,7 @@ namespace {
 
 std::string launch_here() {
     try {
-        const tensafe::exec::stream stream;
+        const tensafe::device::stream stream;
         stream.where().wait();
         return "";
     } catch (const tensafe::device_error& error) {
@@ -25,13 +25,13 @@ std::string launch_here() {
 }  // namespace
 
 int main() {
-    if (check_seen_by_second_unit() != &tensafe::exec::check_cuda) {
+    if (check_seen_by_second_unit() != &tensafe::device::check_cuda) {
         std::puts("two translation units see different entities under one name");
         return 1;
     }
     const std::string here = launch_here();
     const std::string there = launch_from_second_unit();
-    if (tensafe::exec::device_count() > 0) {
+    if (tensafe::device::device_count() > 0) {
         std::printf("a GPU is there: %s%s\n", here.c_str(), there.c_str());
         return here.empty() && there.empty() ? 0 : 1;
     }

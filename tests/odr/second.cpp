@@ -1,5 +1,6 @@
 #include <tensafe/tensafe.hpp>
 
+#include <all_headers.hpp>
 #include <cstddef>
 
 using wipe_function = void (*)(void*, std::size_t) noexcept;

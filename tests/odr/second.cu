@@ -9,12 +9,12 @@ check_function check_seen_by_second_unit();
 std::string launch_from_second_unit();
 
 check_function check_seen_by_second_unit() {
-    return &tensafe::exec::check_cuda;
+    return &tensafe::device::check_cuda;
 }
 
 std::string launch_from_second_unit() {
     try {
-        const tensafe::exec::event event;
+        const tensafe::device::event event;
         event.wait();
         return "";
     } catch (const tensafe::device_error& error) {

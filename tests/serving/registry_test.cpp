@@ -631,7 +631,7 @@ TEST_CASE("check_adapter: a message about a hostile site name is short and print
 }
 
 TEST_CASE("a quoted name keeps any script, and is cut between characters") {
-    using quoted_name;
+    using tensafe::quoted_name;
     CHECK(quoted_name("") == "\"\"");
     CHECK(quoted_name("r\xc3\xa9sum\xc3\xa9") == "\"r\xc3\xa9sum\xc3\xa9\"");
     CHECK(quoted_name("r\xc3\xa9sum\xc3") == "\"r??sum?\"");  // torn

@@ -18,7 +18,7 @@ namespace {
 /// Allocations of the third of three messages there and back, into memory that is used again.
 template <class Packing, class Protection>
 std::size_t allocations_of_a_message(std::size_t tokens) {
-    const auto l = lora::layout<small, Packing, Protection>::of(6, 300, 1);
+    const lora::packing_plan<small, Packing, Protection> l(6, 300, 1);
     const auto request = some_request(l, tokens, 1);
     const auto reply = some_reply(l, tokens, 1);
     std::vector<std::uint8_t> up;

@@ -202,8 +202,6 @@ TEST_CASE("the folder of golden files has those that tests read, and no others")
                                        "reply_tiles4_protected_n1024_r3_d200",
                                        "request_tiles4_n1024_d200",
                                        "seeded_ciphertext",
-                                       "slot_reply_single_rescaled_n1024_r1_d300",
-                                       "slot_request_single_rescaled_n1024_d300",
                                        "zero_key"};
     std::set<std::string> there;
     for (const auto& entry : std::filesystem::directory_iterator(tests::golden_folder())) {

@@ -60,7 +60,6 @@ TEST_CASE("each kind has a number and a name of its own, and goes through a head
         {kind::public_key, "public key"},     {kind::rerandomization_key, "re-randomization key"},
         {kind::ciphertext, "ciphertext"},     {kind::seeded_ciphertext, "seeded ciphertext"},
         {kind::request, "request"},           {kind::reply, "reply"},
-        {kind::slot_request, "slot request"}, {kind::slot_reply, "slot reply"},
         {kind::model_layout, "model layout"}, {kind::held_adapter, "held adapter"}};
     std::set<kind> seen;
     for (const auto& [what, called] : kinds) {

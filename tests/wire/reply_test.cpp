@@ -31,25 +31,25 @@ using wire_fixture::with_number;
 namespace {
 
 template <class Packing, class Protection>
-using layout = lora::layout<small, Packing, Protection>;
+using plan = lora::packing_plan<small, Packing, Protection>;
 
 // Two products; the last has two coefficients of c0.
-const auto of_six = layout<tiles, protects>::of(6, 300, 1);
-const auto bare_of_six = layout<tiles, bare>::of(6, 300, 1);
+const auto of_six = plan<tiles, protects>(6, 300, 1);
+const auto bare_of_six = plan<tiles, bare>(6, 300, 1);
 
-template <class Layout>
-auto reader(const Layout& l, std::size_t tokens = 1) {
+template <class Plan>
+auto reader(const Plan& l, std::size_t tokens = 1) {
     return
         [&l, tokens](const byte_vector& message) { static_cast<void>(wire::read_reply(message, l, tokens)); };
 }
 
 template <class Packing, class Protection>
-void goes_through(const layout<Packing, Protection>& l, std::size_t tokens) {
-    const auto r = some_reply(l, tokens, l.rank);
+void goes_through(const plan<Packing, Protection>& l, std::size_t tokens) {
+    const auto r = some_reply(l, tokens, l.rank());
     const byte_vector message = wire::write_reply(r, {7, 3});
     CHECK(message.size() == r.bytes());
     const auto cost =
-        lora::cost_of<small, Packing, Protection>({l.rank, l.d, 1}, lora::mode::client_held_b, tokens);
+        lora::cost_of<small, Packing, Protection>({l.rank(), l.d(), 1}, lora::mode::client_held_b, tokens);
     CHECK(message.size() == cost.bytes_down);
     CHECK(wire::write_request<Packing, Protection>(some_request(l, tokens, 1)).size() == cost.bytes_up);
     CHECK(same(wire::read_reply(message, l, tokens), r));
@@ -64,14 +64,14 @@ void goes_through(const layout<Packing, Protection>& l, std::size_t tokens) {
 
 TEST_CASE("a reply comes back bit for bit, in as many bytes as it says: three packings, three protections") {
     for (const std::size_t rank : {1U, 4U, 5U, 32U, 33U}) {
-        goes_through(layout<tiles, protects>::of(rank, 300, 1), 1);
-        goes_through(layout<tiles, narrow>::of(rank, 300, 1), 1);
-        goes_through(layout<tiles, bare>::of(rank, 300, 1), 1);
-        goes_through(layout<lora::replicated_slots<>, protects>::of(rank, 300, 1), 1);
+        goes_through(plan<tiles, protects>(rank, 300, 1), 1);
+        goes_through(plan<tiles, narrow>(rank, 300, 1), 1);
+        goes_through(plan<tiles, bare>(rank, 300, 1), 1);
+        goes_through(plan<lora::replicated_slots<>, protects>(rank, 300, 1), 1);
     }
     for (const std::size_t tokens : {1U, 3U, 1024U}) {
-        goes_through(layout<columns, protects>::of(2, 3, 1), tokens);
-        goes_through(layout<columns, bare>::of(2, 3, 1), tokens);
+        goes_through(plan<columns, protects>(2, 3, 1), tokens);
+        goes_through(plan<columns, bare>(2, 3, 1), tokens);
     }
 }
 
@@ -97,10 +97,10 @@ TEST_CASE("golden replies of version 1 read back, and today's writer gives their
         CHECK(kept == today);
         CHECK(same(wire::read_reply(kept, l, tokens), r));
     };
-    check("reply_tiles4_protected_n1024_r3_d200", layout<tiles, protects>::of(3, 200, 1), 1);
-    check("reply_tiles4_calibrated5_n1024_r3_d200", layout<tiles, narrow>::of(3, 200, 1), 1);
-    check("reply_columns_protected_n1024_r1_d3_t5", layout<columns, protects>::of(1, 3, 1), 5);
-    check("reply_tiles4_bare_n1024_r3_d200", layout<tiles, bare>::of(3, 200, 1), 1);
+    check("reply_tiles4_protected_n1024_r3_d200", plan<tiles, protects>(3, 200, 1), 1);
+    check("reply_tiles4_calibrated5_n1024_r3_d200", plan<tiles, narrow>(3, 200, 1), 1);
+    check("reply_columns_protected_n1024_r1_d3_t5", plan<columns, protects>(1, 3, 1), 5);
+    check("reply_tiles4_bare_n1024_r3_d200", plan<tiles, bare>(3, 200, 1), 1);
 }
 
 TEST_CASE("a reply that is cut, lengthened or changed by one bit is refused") {
@@ -114,11 +114,11 @@ TEST_CASE("a reply that is cut, lengthened or changed by one bit is refused") {
 
 TEST_CASE("a reply to something else is refused and both are named") {
     const byte_vector good = wire::write_reply(some_reply(of_six, 1, 1));
-    CHECK(refusal<shape_error>([&] { reader(layout<tiles, protects>::of(7, 300, 1))(good); }) ==
+    CHECK(refusal<shape_error>([&] { reader(plan<tiles, protects>(7, 300, 1))(good); }) ==
           "read_reply: got a reply for a 6 x 300 matrix and 1 hidden states, expected a 7 x 300 matrix and 1 "
           "hidden "
           "states");
-    const auto batch = layout<columns, protects>::of(2, 3, 1);
+    const auto batch = plan<columns, protects>(2, 3, 1);
     const byte_vector of_five = wire::write_reply(some_reply(batch, 5, 1));
     CHECK(contains(refusal<shape_error>([&] { reader(batch, 4)(of_five); }),
                    "and 5 hidden states, expected a 2 x 3 matrix and 4 hidden states"));
@@ -131,7 +131,6 @@ TEST_CASE("a reply to something else is refused and both are named") {
             CHECK_THROWS_AS(reader(of_six)(with_number<std::uint32_t>(good, at, value)), shape_error);
         }
     }
-    CHECK_THROWS_AS(reader(layout<tiles, protects>{})(good), shape_error);
 }
 
 TEST_CASE("a reply of another packing or protection is refused and both are named") {
@@ -143,10 +142,10 @@ TEST_CASE("a reply of another packing or protection is refused and both are name
     const std::string of_bare = message(bare_of_six);
     CHECK(of_bare.starts_with(got));
     CHECK(contains(of_bare, "target coefficient_tiles 4, reveals_adapter_rows, rigorous, precision 0.00012"));
-    CHECK(contains(message(layout<tiles, narrow>::of(6, 300, 1)),
+    CHECK(contains(message(plan<tiles, narrow>(6, 300, 1)),
                    "target coefficient_tiles 4, protects_adapter_rows, calibrated 5, precision 0.00027"));
-    CHECK(contains(message(layout<columns, protects>::of(6, 300, 1)), "expected column_batched, protects"));
-    CHECK(contains(message(layout<lora::coefficient_tiles<8>, protects>::of(6, 300, 1)),
+    CHECK(contains(message(plan<columns, protects>(6, 300, 1)), "expected column_batched, protects"));
+    CHECK(contains(message(plan<lora::coefficient_tiles<8>, protects>(6, 300, 1)),
                    "target coefficient_tiles 8, protects"));
     const byte_vector unknown = with_number<std::uint64_t>(good, 16, 0x99);
     CHECK(contains(refusal<parameter_error>([&] { reader(of_six)(unknown); }),
@@ -180,7 +179,7 @@ TEST_CASE("an erased c1 and unused bits are refused, in every product, and what 
         erased.outputs[o].c1.back() = 0x80;  // one bit of one coefficient is enough
         CHECK(wire_fixture::takes(reader(of_six), wire::write_reply(erased)) == 1);
     }
-    const int bits = of_six.reply_bits(of_six.budget(), 1);
+    const int bits = of_six.reply_bits(1);
     REQUIRE(2 * bits % 8 != 0);
     auto padded = some_reply(of_six, 1, 2);
     padded.outputs[1].c0.back() |= static_cast<std::uint8_t>(1U << 2 * bits % 8);
@@ -240,7 +239,7 @@ TEST_CASE("what no reader takes is not written") {
 }
 
 TEST_CASE("a reply is read into one of another shape") {
-    const auto large = layout<tiles, bare>::of(12, 300, 1);
+    const auto large = plan<tiles, bare>(12, 300, 1);
     auto r = some_reply(large, 1, 1);
     const auto wanted = some_reply(bare_of_six, 1, 2);
     wire::read_reply(wire::write_reply(wanted), bare_of_six, 1, r);
@@ -255,7 +254,8 @@ TEST_CASE("random bodies with right checksums are refused, or are replies of the
         const std::size_t taken =
             wire_fixture::read_random_bodies(good, 1, 200, [&](const byte_vector& message) {
                 const auto r = wire::read_reply(message, l);
-                REQUIRE((r.rank == l.rank && r.d == l.d && r.tokens == 1 && r.outputs.size() == l.outputs()));
+                REQUIRE(
+                    (r.rank == l.rank() && r.d == l.d() && r.tokens == 1 && r.outputs.size() == l.outputs()));
             });
         CHECK(taken > 0);
     };

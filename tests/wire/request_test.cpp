@@ -1,5 +1,5 @@
 #include <tensafe/core/error.hpp>
-#include <tensafe/lora/packing/interleaved_slots.hpp>
+#include <tensafe/lora/packing/replicated_slots.hpp>
 #include <tensafe/wire/request.hpp>
 
 #include <doctest/doctest.h>
@@ -28,10 +28,10 @@ using wire_fixture::with_number;
 
 namespace {
 
-using tile_layout = lora::layout<small, tiles, protects>;
-using column_layout = lora::layout<small, columns, protects>;
+using tile_plan = lora::packing_plan<small, tiles, protects>;
+using column_plan = lora::packing_plan<small, columns, protects>;
 
-const tile_layout of_300 = tile_layout::of(6, 300, 1);
+const tile_plan of_300(6, 300, 1);
 
 // Where the numbers of the body stand.
 constexpr std::size_t d_at = 48;
@@ -44,7 +44,7 @@ byte_vector write(const lora::request<small>& r, const wire::envelope& from = {}
     return wire::write_request<Packing, Protection>(r, from);
 }
 
-auto reader(const tile_layout& l) {
+auto reader(const tile_plan& l) {
     return [&l](const byte_vector& message) { static_cast<void>(wire::read_request(message, l)); };
 }
 
@@ -52,8 +52,9 @@ auto reader(const tile_layout& l) {
 
 TEST_CASE("a request comes back bit for bit, in as many bytes as it says, whatever its packing") {
     const auto goes_through = []<class Packing, class Protection>(
-                                  const lora::layout<small, Packing, Protection>& l, std::size_t tokens) {
-        const auto r = some_request(l, tokens, l.d);
+                                  const lora::packing_plan<small, Packing, Protection>& l,
+                                  std::size_t tokens) {
+        const auto r = some_request(l, tokens, l.d());
         const byte_vector message = write<Packing, Protection>(r, {7, 3});
         CHECK(message.size() == r.bytes());
         CHECK(same(wire::read_request(message, l), r));
@@ -65,12 +66,12 @@ TEST_CASE("a request comes back bit for bit, in as many bytes as it says, whatev
         CHECK(h.body_bytes == message.size() - 52);
     };
     for (const std::size_t d : {1U, 255U, 256U, 257U, 300U, 1024U}) {
-        goes_through(tile_layout::of(6, d, 1), 1);
+        goes_through(tile_plan(6, d, 1), 1);
     }
-    goes_through(lora::layout<small, tiles, bare>::of(6, 300, 1), 1);
-    goes_through(lora::layout<small, lora::replicated_slots<>, protects>::of(6, 300, 1), 1);
-    goes_through(column_layout::of(6, 5, 1), 1);
-    goes_through(column_layout::of(6, 5, 1), small::degree);
+    goes_through(lora::packing_plan<small, tiles, bare>(6, 300, 1), 1);
+    goes_through(lora::packing_plan<small, lora::replicated_slots<>, protects>(6, 300, 1), 1);
+    goes_through(column_plan(6, 5, 1), 1);
+    goes_through(column_plan(6, 5, 1), small::degree);
 }
 
 TEST_CASE("the body is d, block, tokens, the seed and the packed residues, in this order") {
@@ -85,7 +86,7 @@ TEST_CASE("the body is d, block, tokens, the seed and the packed residues, in th
 }
 
 TEST_CASE("a golden request of version 1 reads back, and today's writer gives its bytes") {
-    const auto l = tile_layout::of(6, 200, 1);
+    const auto l = tile_plan(6, 200, 1);
     const auto r = some_request(l, 1, 2026);
     const byte_vector today = write(r, {0x0102030405060708, 9});
     const byte_vector kept = tests::golden("request_tiles4_n1024_d200", today);
@@ -105,11 +106,11 @@ TEST_CASE("a request for another layout is refused and both are named") {
     const auto message_for = [&](const byte_vector& message, const auto& l) {
         return refusal<shape_error>([&] { static_cast<void>(wire::read_request(message, l)); });
     };
-    CHECK(message_for(good, tile_layout::of(6, 301, 1)) ==
+    CHECK(message_for(good, tile_plan(6, 301, 1)) ==
           "read_request: got a request of 1 hidden states of 300 entries, 256 in a ciphertext, expected 1 "
           "hidden "
           "states of 301 entries, 256 in a ciphertext");
-    CHECK(contains(message_for(write<columns>(some_request(of_300, 1, 1)), column_layout::of(6, 300, 1)),
+    CHECK(contains(message_for(write<columns>(some_request(of_300, 1, 1)), column_plan(6, 300, 1)),
                    "expected 1 to 1024 hidden states of 300 entries, 1 in a ciphertext"));
 }
 
@@ -119,12 +120,12 @@ TEST_CASE("a request for another packing or protection is refused and both are n
         return refusal<parameter_error>([&] { static_cast<void>(wire::read_request(good, l)); });
     };
     const std::string eight =
-        message_for(lora::layout<small, lora::coefficient_tiles<8>, protects>::of(6, 300, 1));
+        message_for(lora::packing_plan<small, lora::coefficient_tiles<8>, protects>(6, 300, 1));
     CHECK(contains(eight, "request: packing and protection: got coefficient_tiles 4, protects_adapter_rows"));
     CHECK(contains(eight, "target coefficient_tiles 8, protects_adapter_rows"));
-    CHECK(contains(message_for(column_layout::of(6, 300, 1)), "expected column_batched, protects"));
+    CHECK(contains(message_for(column_plan(6, 300, 1)), "expected column_batched, protects"));
     // The same length and shape: nothing else would tell.
-    CHECK(contains(message_for(lora::layout<small, tiles, bare>::of(6, 300, 1)),
+    CHECK(contains(message_for(lora::packing_plan<small, tiles, bare>(6, 300, 1)),
                    "target coefficient_tiles 4, reveals_adapter_rows"));
 }
 
@@ -143,7 +144,7 @@ TEST_CASE("shapes that lie are refused before memory is taken for them") {
     refused(d_at, 299);
 
     // Tokens of a column batch, up to N.
-    const auto l = column_layout::of(3, 2, 1);
+    const auto l = column_plan(3, 2, 1);
     const byte_vector batch = write<columns>(some_request(l, 10, 1));
     for (const std::uint32_t tokens : {std::uint32_t{0}, std::uint32_t{1025}, most}) {
         const byte_vector bad = with_number<std::uint32_t>(batch, tokens_at, tokens);
@@ -173,17 +174,17 @@ TEST_CASE("a message of another kind, set or scheme is refused and both are name
     CHECK_THROWS_AS(reader(of_300)(with_number<std::uint64_t>(good, 16, 1)), parameter_error);
 }
 
-TEST_CASE("a layout that no matrix has is refused, whatever the message says") {
-    const byte_vector good = write(some_request(of_300, 1, 1));
-    for (const auto& l : {tile_layout{}, tile_layout{6, 0, 1}, tile_layout{6, ~std::size_t{0}, 1}}) {
-        CHECK_THROWS_AS(reader(l)(good), shape_error);
+TEST_CASE("a layout that no matrix has makes no plan, so that no message is read for it") {
+    using layout = tile_plan::layout_type;
+    for (const auto& l : {layout{}, layout{6, 0, 1}, layout{6, ~std::size_t{0}, 1}}) {
+        CHECK_THROWS_AS(lora::packing_plan{l}, shape_error);
     }
 }
 
 TEST_CASE("a refused request leaves what was there before") {
     const auto before = some_request(of_300, 1, 1);
     auto r = before;
-    const auto other_layout = tile_layout::of(6, 200, 1);
+    const auto other_layout = tile_plan(6, 200, 1);
     const byte_vector other = write(some_request(other_layout, 1, 2));
     CHECK_THROWS_AS(wire::read_request(other, of_300, r), shape_error);
     byte_vector cut = write(some_request(of_300, 1, 3));
@@ -205,7 +206,7 @@ TEST_CASE("what no reader takes is not written") {
 }
 
 TEST_CASE("random bodies with right checksums are refused, or are requests of the right shape") {
-    const auto l = tile_layout::of(6, 200, 1);
+    const auto l = tile_plan(6, 200, 1);
     const byte_vector good = write(some_request(l, 1, 1));
     const std::size_t taken = wire_fixture::read_random_bodies(good, 1, 300, [&](const byte_vector& message) {
         const auto r = wire::read_request(message, l);

@@ -1,4 +1,4 @@
-#include <tensafe/lora/packing/interleaved_slots.hpp>
+#include <tensafe/lora/packing/replicated_slots.hpp>
 #include <tensafe/wire/scheme.hpp>
 
 #include <doctest/doctest.h>

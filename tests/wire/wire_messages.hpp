@@ -41,10 +41,10 @@ std::vector<std::uint8_t> packed(std::mt19937_64& generator, std::size_t count, 
     return result;
 }
 
-template <class Layout>
-lora::request<small> some_request(const Layout& l, std::size_t tokens, std::uint64_t seed) {
+template <class Plan>
+lora::request<small> some_request(const Plan& l, std::size_t tokens, std::uint64_t seed) {
     std::mt19937_64 generator(seed);
-    lora::request<small> r{l.d, l.entries_per_input(), tokens, {}, {}};
+    lora::request<small> r{l.d(), l.entries_per_input(), tokens, {}, {}};
     for (auto& byte : r.seed.bytes) {
         byte = static_cast<std::uint8_t>(generator());
     }
@@ -60,25 +60,24 @@ lora::request<small> some_request(const Layout& l, std::size_t tokens, std::uint
 }
 
 template <class Packing, class Protection>
-lora::reply<small, Packing, Protection> some_reply(const lora::layout<small, Packing, Protection>& l,
+lora::reply<small, Packing, Protection> some_reply(const lora::packing_plan<small, Packing, Protection>& l,
                                                    std::size_t tokens, std::uint64_t seed) {
     std::mt19937_64 generator(seed);
     lora::reply<small, Packing, Protection> r;
-    r.rank = l.rank;
-    r.d = l.d;
+    r.rank = l.rank();
+    r.d = l.d();
     r.tokens = tokens;
     r.outputs.resize(l.outputs());
-    const auto budget = l.budget();
     for (std::size_t o = 0; o < l.outputs(); ++o) {
         if constexpr (Protection::protects) {
-            const int bits = l.reply_bits(budget, o);
+            const int bits = l.reply_bits(o);
             r.outputs[o].c0 = packed<std::uint32_t>(generator, l.wanted(o, tokens), bits, word{1} << bits);
             r.outputs[o].c1 = packed<std::uint32_t>(generator, small::degree, bits, word{1} << bits);
         } else {
             auto& product = r.outputs[o];
             tensafe::rns::for_each_limb<small::basis>([&]<int I>() {
                 constexpr word q = small::basis::prime<I>;
-                product.c0[I] = tensafe::memory::buffer<word>(std::size_t{1} << l.subring_log_n());
+                product.c0[I] = tensafe::memory::buffer<word>(l.subring_degree());
                 std::generate(product.c0[I].begin(), product.c0[I].end(), [&] { return generator() % q; });
                 const auto c1 = product.c1.template limb<I>();
                 std::generate(c1.begin(), c1.end(), [&] { return generator() % q; });

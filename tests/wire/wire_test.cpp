@@ -41,23 +41,9 @@ TEST_CASE("what is decrypted after a way over the wire is what is decrypted with
         return reply;
     };
     const std::vector<float> h = random_state(d, 2);
-    const auto q = client.encrypt(s.layout(), std::span<const float>(h));
+    const auto q = client.encrypt(s.plan(), std::span<const float>(h));
     const auto arrived = wire::read_request(
-        wire::write_request<lora::coefficient_tiles<4>, lora::protects_adapter_rows<>>(q.request),
-        s.layout());
-    const auto returned = wire::read_reply(wire::write_reply(answer(arrived)), s.layout());
-    CHECK(client.decrypt(s.layout(), returned, q.scale) ==
-          client.decrypt(s.layout(), answer(q.request), q.scale));
-}
-
-TEST_CASE("the same holds for the classic packing") {
-    const lora::matrix a = random_matrix(6, d, 1);
-    const lora::slot_server<small> s(a);
-    lora::client<small> client;
-    const std::vector<float> h = random_state(d, 2);
-    const auto q = client.encrypt(s.layout(), std::span<const float>(h));
-    const auto arrived =
-        wire::read_slot_request(wire::write_slot_request<lora::replicated_slots<>>(q), s.layout());
-    const auto returned = wire::read_slot_reply(wire::write_slot_reply(s.apply(arrived)), s.layout());
-    CHECK(client.decrypt(s.layout(), returned) == client.decrypt(s.layout(), s.apply(q)));
+        wire::write_request<lora::coefficient_tiles<4>, lora::protects_adapter_rows<>>(q.request), s.plan());
+    const auto returned = wire::read_reply(wire::write_reply(answer(arrived)), s.plan());
+    CHECK(client.decrypt(s.plan(), returned, q) == client.decrypt(s.plan(), answer(q.request), q));
 }

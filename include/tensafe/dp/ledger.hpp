@@ -68,7 +68,7 @@ class ledger {
 
     /// Principals of one ledger. Each charge stores all of them.
     static constexpr std::size_t most_principals = 10'000;
-    static constexpr std::size_t longest_name = 128;  ///< bytes, as in lora::meter
+    static constexpr std::size_t longest_name = 128;  ///< bytes, as in serving::meter
 
     /// @param each   the budget of every principal that is not named in `of`
     /// @param store  none: what is spent is forgotten with this object

@@ -18,8 +18,8 @@
 /// Eigen at the library's borders. `as_...` and `row_span` are views: no copy, valid while the memory they
 /// show is; `to_...` copies. A whole encrypted token with `Eigen::VectorXf h`:
 ///
-///     const auto request = client.encrypt(where, server.layout(), interop::as_span(h));
-///     const auto product = client.decrypt(where, server.layout(), server.apply(where, request));
+///     const auto query = client.encrypt(plan, interop::as_span(h));
+///     const auto product = client.decrypt(plan, server.apply(query.request, pool), query);
 ///     const Eigen::VectorXd delta = interop::to_vector(lora::apply_b(site, product));
 ///
 /// All functions are thread-safe for reading, as Eigen is, and cost O(1) unless they copy.

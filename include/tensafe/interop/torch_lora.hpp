@@ -5,9 +5,7 @@
 #include <tensafe/interop/torch.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
-#include <tensafe/lora/packing/coefficient_tiles.hpp>
-#include <tensafe/lora/packing/messages.hpp>
-#include <tensafe/lora/packing/protection.hpp>
+#include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/memory/wipe.hpp>
 
@@ -34,7 +32,7 @@ namespace tensafe::interop {
 ///
 ///     interop::encrypted_lora<params> adapter(
 ///         client, [&](std::size_t group, const auto& request, auto& reply) {
-///             session.apply(here, *server, group, request, reply);
+///             session.apply(*server, group, request, reply);
 ///         });
 ///     const at::Tensor delta = adapter.delta("model.layers.0.self_attn.q_proj", x);
 ///
@@ -141,8 +139,7 @@ class encrypted_lora {
                    [&] { client_->encrypt(group, states.row(i, row_), query, overflow_margin); });
         reply_type reply;  // a new one, so that nothing of an earlier answer can stay in it
         carry_(group, query.request, reply);
-        naming_row(i, states.count(),
-                   [&] { client_->decrypt(group, reply, query.scale, reading_, product_); });
+        naming_row(i, states.count(), [&] { client_->decrypt(group, reply, query, reading_, product_); });
         client_->deltas(group, product_, deltas_);
     }
 
@@ -176,7 +173,8 @@ class encrypted_lora {
                 memory::wipe(work.slots.data(), work.slots.span().size_bytes());
             }
             for (auto& [d, query] : of.queries_) {
-                query.scale = 1;  // follows from the norm of the state
+                // They follow from the norm of the state.
+                memory::wipe(query.scales.data(), query.scales.size() * sizeof(double));
             }
         }
     };

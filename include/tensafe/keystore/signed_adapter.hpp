@@ -185,7 +185,7 @@ inline loaded_adapter load_adapter(const std::filesystem::path& directory, const
     return {std::move(bytes).parse(), std::move(provenance)};
 }
 
-/// A function that loads the package anew each time, for lora::registry::load.
+/// A function that loads the package anew each time, for serving::registry::load.
 /// @param report is told where each adapter comes from before it is returned; it may throw to refuse it
 /// Thread safety: that of `report`. Errors: as load_adapter.
 inline std::function<lora::adapter()> adapter_source(

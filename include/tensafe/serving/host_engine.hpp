@@ -40,19 +40,24 @@ class host_engine {
     using server_type = lora::server<P, Packing, Protection>;
     using rerandomization_pool = lora::rerandomization_pool<P>;
 
-    /// @param where    a host_parallel is kept by reference, and outlives the engine
+    /// @param where    a host_parallel is kept by reference, and outlives the engine; left out for one thread
     /// @param with     the key holder; outlives the engine, as do servers and zeros
     /// @param servers  of each group, number 0 on
-    /// @param zeros    of this client, for all servers
+    /// @param zeros    of this client, for all servers; left out for bare replies
     /// @throws parameter_error without servers, for a null pointer, a pool that traces to another degree, or
     ///         tries outside of [1, 21]
     host_engine(const Where& where, lora::client<P>& with, std::span<const server_type* const> servers,
                 rerandomization_pool& zeros, std::size_t tries = 1) requires(Protection::protects)
         : host_engine(where, with, servers, &zeros, tries) {}
-    /// For bare replies.
+    host_engine(lora::client<P>& with, std::span<const server_type* const> servers,
+                rerandomization_pool& zeros, std::size_t tries = 1) requires(Protection::protects)
+        : host_engine(exec::host{}, with, servers, &zeros, tries) {}
     host_engine(const Where& where, lora::client<P>& with, std::span<const server_type* const> servers,
                 std::size_t tries = 1) requires(!Protection::protects)
         : host_engine(where, with, servers, nullptr, tries) {}
+    host_engine(lora::client<P>& with, std::span<const server_type* const> servers,
+                std::size_t tries = 1) requires(!Protection::protects)
+        : host_engine(exec::host{}, with, servers, nullptr, tries) {}
 
     std::size_t groups() const noexcept { return servers_.size(); }
     /// @pre group < groups()
@@ -92,11 +97,11 @@ class host_engine {
                 throw parameter_error("host_engine: got a null pointer for the server of group " +
                                       std::to_string(g));
             }
-            if (zeros_ != nullptr && zeros_->subring_log_n() != servers_[g]->layout().subring_log_n()) {
+            if (zeros_ != nullptr && zeros_->subring_log_n() != servers_[g]->plan().subring_log_n()) {
                 throw parameter_error("host_engine: group " + std::to_string(g) +
                                       ": got zeros traced to degree 2^" +
                                       std::to_string(zeros_->subring_log_n()) + ", expected 2^" +
-                                      std::to_string(servers_[g]->layout().subring_log_n()));
+                                      std::to_string(servers_[g]->plan().subring_log_n()));
             }
         }
     }
@@ -107,7 +112,7 @@ class host_engine {
         encrypted_.clear();
         for (const std::size_t i : members) {
             try {
-                client_->encrypt(s.layout(), batch[i].hidden, queries_[i], overflow_margin);
+                client_->encrypt(s.plan(), batch[i].hidden, queries_[i], overflow_margin);
                 tasks_.push_back({&queries_[i].request, zeros_, &replies_[i]});
                 encrypted_.push_back(i);
             } catch (const error&) {
@@ -118,8 +123,7 @@ class host_engine {
         where_.for_each(encrypted_.size(), [&](std::size_t k, std::size_t slot) {
             const std::size_t i = encrypted_[k];
             try {
-                client_->decrypt(s.layout(), replies_[i], queries_[i].scale, reading_[slot],
-                                 batch[i].answers);
+                client_->decrypt(s.plan(), replies_[i], queries_[i], reading_[slot], batch[i].answers);
             } catch (const error&) {
                 batch[i].error = std::current_exception();
             }
@@ -150,7 +154,7 @@ class host_engine {
     rerandomization_pool* zeros_;
     detail::batch_dispatcher dispatcher_;
 
-    std::vector<lora::query<P>> queries_;
+    std::vector<typename server_type::plan_type::query_type> queries_;
     std::vector<typename server_type::reply_type> replies_;
     std::vector<task> tasks_;
     std::vector<std::size_t> encrypted_;

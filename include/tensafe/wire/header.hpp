@@ -22,8 +22,7 @@ enum class kind : std::uint8_t {
     seeded_ciphertext = 4,
     request = 16,
     reply = 17,
-    slot_request = 18,
-    slot_reply = 19,
+    // 18 and 19 were messages of replies that show A.
     model_layout = 20,
     held_adapter = 21
 };
@@ -43,10 +42,6 @@ constexpr std::string_view name(kind what) noexcept {
             return "request";
         case kind::reply:
             return "reply";
-        case kind::slot_request:
-            return "slot request";
-        case kind::slot_reply:
-            return "slot reply";
         case kind::model_layout:
             return "model layout";
         case kind::held_adapter:

@@ -2,9 +2,7 @@
 
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/core/error.hpp>
-#include <tensafe/lora/packing/interleaved_slots.hpp>
-#include <tensafe/lora/packing/layout.hpp>
-#include <tensafe/lora/packing/messages.hpp>
+#include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/memory/bits.hpp>
 #include <tensafe/rns/basis.hpp>
 #include <tensafe/rns/poly.hpp>
@@ -34,24 +32,23 @@ shape_numbers shape_of(const Reply& r) {
 }
 
 /// The shape that a reply states must be the one that its reader asked for.
-template <class Layout>
-void check_reply_shape(const Layout& l, std::size_t tokens, const shape_numbers& got) {
-    if (got[0] != l.rank || got[1] != l.d || got[2] != tokens) {
+template <class Plan>
+void check_reply_shape(const Plan& plan, std::size_t tokens, const shape_numbers& got) {
+    if (got[0] != plan.rank() || got[1] != plan.d() || got[2] != tokens) {
         const auto text = [](std::size_t rank, std::size_t d, std::size_t states) {
             return std::to_string(rank) + " x " + std::to_string(d) + " matrix and " +
                    std::to_string(states) + " hidden states";
         };
         throw shape_error("read_reply: got a reply for a " + text(got[0], got[1], got[2]) + ", expected a " +
-                          text(l.rank, l.d, tokens));
+                          text(plan.rank(), plan.d(), tokens));
     }
 }
 
-template <class Layout>
-void check_tokens(const Layout& l, std::size_t tokens) {
-    l.check();
-    if (tokens == 0 || tokens > l.largest_batch) {
+template <class Plan>
+void check_tokens(const Plan& plan, std::size_t tokens) {
+    if (tokens == 0 || tokens > plan.largest_batch) {
         throw shape_error("read_reply: asked to read a reply for " + std::to_string(tokens) +
-                          " hidden states, expected 1 to " + std::to_string(l.largest_batch));
+                          " hidden states, expected 1 to " + std::to_string(plan.largest_batch));
     }
 }
 
@@ -106,6 +103,8 @@ void write_reply(const lora::reply<P, Packing, lora::protects_adapter_rows<Range
 template <ckks::parameter_set P, class Packing>
 void write_reply(const lora::reply<P, Packing, lora::reveals_adapter_rows>& r, const envelope& from,
                  std::vector<std::uint8_t>& to) {
+    static_assert(!lora::packing_plan<P, Packing, lora::reveals_adapter_rows>::whole_ciphertexts,
+                  "wire::write_reply: replies that are whole ciphertexts have no network format");
     using basis = typename lora::traced_product<P>::basis;
     const detail::shape_numbers shape = detail::shape_of(r);
     for (const auto& product : r.outputs) {
@@ -144,30 +143,28 @@ std::vector<std::uint8_t> write_reply(const lora::reply<P, Packing, Protection>&
     return message;
 }
 
-/// Reads the reply to a request of so many hidden states. Every length follows from the layout: the message
+/// Reads the reply to a request of so many hidden states. Every length follows from the plan: the message
 /// is only compared with it. Nothing in a reply is believed: any that passes decrypts to numbers.
 /// @param message  of anybody
-/// @param l        the reader's own
-/// @param to       its memory is used again: nothing is allocated if it was a reply for this layout before.
+/// @param plan     the reader's own
+/// @param to       its memory is used again: nothing is allocated if it was a reply for this plan before.
 ///                 If the message is refused, a protected one is unchanged, a bare one has other contents
 /// @throws as open_frame; shape_error for a reply to something else, naming both; format_error for a body of
 ///         another length, unused bits that are not zero, a protected c1 that is zero, a bare residue that is
-///         not below its prime, or a bare c1 that is zero modulo a prime where c0 is not; parameter_error or
-///         shape_error as layout::check
+///         not below its prime, or a bare c1 that is zero modulo a prime where c0 is not
 template <ckks::parameter_set P, class Packing, class Protection>
-void read_reply(std::span<const std::uint8_t> message, const lora::layout<P, Packing, Protection>& l,
+void read_reply(std::span<const std::uint8_t> message, const lora::packing_plan<P, Packing, Protection>& plan,
                 std::size_t tokens, lora::reply<P, Packing, Protection>& to) {
-    detail::check_tokens(l, tokens);
+    detail::check_tokens(plan, tokens);
     byte_reader body = detail::open_scheme<P, Packing, Protection>(message, kind::reply);
-    detail::check_reply_shape(l, tokens, detail::read_shape(body));
-    const std::size_t outputs = l.outputs();
+    detail::check_reply_shape(plan, tokens, detail::read_shape(body));
+    const std::size_t outputs = plan.outputs();
     if constexpr (Protection::protects) {
-        const lora::reply_budget budget = l.budget();
         const auto c0_bits = [&](std::size_t o) {
-            return l.wanted(o, tokens) * static_cast<std::size_t>(l.reply_bits(budget, o));
+            return plan.wanted(o, tokens) * static_cast<std::size_t>(plan.reply_bits(o));
         };
         const auto c1_bytes = [&](std::size_t o) {
-            return memory::packed_bytes(P::degree, l.reply_bits(budget, o));
+            return memory::packed_bytes(P::degree, plan.reply_bits(o));
         };
         std::size_t wanted = 0;
         for (std::size_t o = 0; o < outputs; ++o) {
@@ -188,7 +185,7 @@ void read_reply(std::span<const std::uint8_t> message, const lora::layout<P, Pac
         }
     } else {
         using basis = typename lora::traced_product<P>::basis;
-        const std::size_t trace = std::size_t{1} << l.subring_log_n();
+        const std::size_t trace = plan.subring_degree();
         body.expect(outputs *
                     (lora::packed_residues_bytes<P>(trace) + lora::packed_residues_bytes<P>(P::degree)));
         to.outputs.resize(outputs);
@@ -211,16 +208,16 @@ void read_reply(std::span<const std::uint8_t> message, const lora::layout<P, Pac
             });
         }
     }
-    to.rank = l.rank;
-    to.d = l.d;
+    to.rank = plan.rank();
+    to.d = plan.d();
     to.tokens = tokens;
 }
 template <ckks::parameter_set P, class Packing, class Protection>
 lora::reply<P, Packing, Protection> read_reply(std::span<const std::uint8_t> message,
-                                               const lora::layout<P, Packing, Protection>& l,
+                                               const lora::packing_plan<P, Packing, Protection>& plan,
                                                std::size_t tokens = 1) {
     lora::reply<P, Packing, Protection> result;
-    read_reply(message, l, tokens, result);
+    read_reply(message, plan, tokens, result);
     return result;
 }
 

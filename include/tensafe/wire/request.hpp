@@ -2,9 +2,7 @@
 
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/core/error.hpp>
-#include <tensafe/lora/packing/layout.hpp>
-#include <tensafe/lora/packing/messages.hpp>
-#include <tensafe/lora/packing/protection.hpp>
+#include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/wire/bytes.hpp>
 #include <tensafe/wire/fields.hpp>
 #include <tensafe/wire/header.hpp>
@@ -58,32 +56,31 @@ std::vector<std::uint8_t> write_request(const lora::request<P>& r, const envelop
     return message;
 }
 
-/// Reads a request that was made for this layout. Every length follows from the layout: the message is only
+/// Reads a request that was made for this plan. Every length follows from the plan: the message is only
 /// compared with it. That residues are below their primes is not looked at here: server::apply does that when
 /// it unpacks them, before anything is used up, and names the limb.
 /// @param message  of anybody
-/// @param l        the reader's own
-/// @param to       its memory is used again: nothing is allocated if it was a request for this layout before.
+/// @param plan     the reader's own
+/// @param to       its memory is used again: nothing is allocated if it was a request for this plan before.
 ///                 Unchanged if the message is refused
 /// @throws as open_frame; shape_error for a request that was made for another layout, naming both;
-///         format_error for a body of another length; parameter_error or shape_error as layout::check
+///         format_error for a body of another length
 template <ckks::parameter_set P, class Packing, class Protection>
-void read_request(std::span<const std::uint8_t> message, const lora::layout<P, Packing, Protection>& l,
-                  lora::request<P>& to) {
+void read_request(std::span<const std::uint8_t> message,
+                  const lora::packing_plan<P, Packing, Protection>& plan, lora::request<P>& to) {
     constexpr std::size_t input_bytes = lora::packed_residues_bytes<P>(P::degree);
-    l.check();
     byte_reader body = detail::open_scheme<P, Packing, Protection>(message, kind::request);
     const auto [d, block, tokens] = detail::read_shape(body);
-    if (d != l.d || block != l.entries_per_input() || tokens == 0 || tokens > l.largest_batch) {
-        throw shape_error(
-            "read_request: got a request of " + std::to_string(tokens) + " hidden states of " +
-            std::to_string(d) + " entries, " + std::to_string(block) + " in a ciphertext, expected " +
-            (l.largest_batch > 1 ? "1 to " + std::to_string(l.largest_batch) : "1") + " hidden states of " +
-            std::to_string(l.d) + " entries, " + std::to_string(l.entries_per_input()) + " in a ciphertext");
+    if (d != plan.d() || block != plan.entries_per_input() || tokens == 0 || tokens > plan.largest_batch) {
+        throw shape_error("read_request: got a request of " + std::to_string(tokens) + " hidden states of " +
+                          std::to_string(d) + " entries, " + std::to_string(block) +
+                          " in a ciphertext, expected " +
+                          (plan.largest_batch > 1 ? "1 to " + std::to_string(plan.largest_batch) : "1") +
+                          " hidden states of " + std::to_string(plan.d()) + " entries, " +
+                          std::to_string(plan.entries_per_input()) + " in a ciphertext");
     }
-    const std::size_t inputs = l.inputs();
-    body.expect(random::seed_bytes + inputs * input_bytes);
-    to.inputs.resize(inputs);
+    body.expect(random::seed_bytes + plan.inputs() * input_bytes);
+    to.inputs.resize(plan.inputs());
     to.d = d;
     to.block = block;
     to.tokens = tokens;
@@ -95,9 +92,9 @@ void read_request(std::span<const std::uint8_t> message, const lora::layout<P, P
 }
 template <ckks::parameter_set P, class Packing, class Protection>
 lora::request<P> read_request(std::span<const std::uint8_t> message,
-                              const lora::layout<P, Packing, Protection>& l) {
+                              const lora::packing_plan<P, Packing, Protection>& plan) {
     lora::request<P> result;
-    read_request(message, l, result);
+    read_request(message, plan, result);
     return result;
 }
 

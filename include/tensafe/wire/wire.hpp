@@ -7,4 +7,3 @@
 #include <tensafe/wire/reply.hpp>
 #include <tensafe/wire/request.hpp>
 #include <tensafe/wire/scheme.hpp>
-#include <tensafe/wire/slots.hpp>

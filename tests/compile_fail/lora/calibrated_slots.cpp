@@ -1,5 +1,5 @@
 // expect: lora::replicated_slots: calibrated ranges are for coefficient_tiles; use lora::rigorous
-#include <tensafe/lora/packing/interleaved_slots.hpp>
+#include <tensafe/lora/packing/replicated_slots.hpp>
 
 namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;

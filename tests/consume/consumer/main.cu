@@ -1,16 +1,15 @@
-#include <tensafe/device/cuda/device.cuh>
-#include <tensafe/device/cuda/device_space.cuh>
+#include <tensafe/device/cuda/cuda.cuh>
 #include <tensafe/device/cuda/stream.cuh>
 
 #include <cstdio>
 #include <span>
 
-namespace exec = tensafe::exec;
+namespace device = tensafe::device;
 
 /// A kernel of a user's own.
 struct fill {
     static constexpr int threads = 32;
-    using shared_type = exec::no_shared;
+    using shared_type = device::no_shared;
     int* to;
 
     template <class Context>
@@ -20,12 +19,12 @@ struct fill {
 };
 
 int main() {
-    if (exec::device_count() == 0) {
+    if (device::device_count() == 0) {
         std::puts("no device");
         return 0;
     }
-    const exec::stream stream;
-    tensafe::memory::device_buffer<int> numbers(32);
+    const device::stream stream;
+    tensafe::device::device_buffer<int> numbers(32);
     stream.where().launch(fill{numbers.data()}, {1});
     int last = 0;
     stream.where().download(numbers.data() + 31, std::span<int, 1>(&last, 1));

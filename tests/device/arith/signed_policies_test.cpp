@@ -1,6 +1,5 @@
 #include <tensafe/arith/prime.hpp>
-#include <tensafe/device/arith/balanced.hpp>
-#include <tensafe/device/arith/signed_montgomery.hpp>
+#include <tensafe/device/arith/signed_policies.hpp>
 
 #include <doctest/doctest.h>
 
@@ -14,6 +13,7 @@
 
 namespace {
 
+using namespace tensafe;
 using namespace tensafe::arith;
 __extension__ typedef __int128 signed_wide;
 
@@ -113,27 +113,27 @@ template <int Bits>
 inline constexpr word prime = ntt_prime_below(word{1} << Bits, 14);
 
 TEST_CASE("products and reductions of balanced doubles are right and within their bounds up to 50 bits") {
-    check_moduli<balanced, greatest<50>, least<50>, prime<50>, greatest<49>, prime<45>, greatest<40>,
+    check_moduli<device::balanced, greatest<50>, least<50>, prime<50>, greatest<49>, prime<45>, greatest<40>,
                  least<35>, prime<20>, 257>();
 }
 
 TEST_CASE("products and reductions in signed digits are right and within their bounds from 51 to 61 bits") {
-    check_moduli<signed_montgomery, greatest<61>, least<61>, prime<61>, greatest<60>, prime<60>, least<60>,
-                 greatest<51>, least<51>, prime<55>>();
+    check_moduli<device::signed_montgomery, greatest<61>, least<61>, prime<61>, greatest<60>, prime<60>,
+                 least<60>, greatest<51>, least<51>, prime<55>>();
 }
 
 /// Digits of q at the edges: the lower one nearly -2^31, nearly 2^31, 1 and -1.
 TEST_CASE("products in signed digits do not overflow for the worst lower digits of the modulus") {
-    check_moduli<signed_montgomery, (word{1} << 60) + 0x80000001, (word{1} << 60) + 0x7FFFFFFF,
+    check_moduli<device::signed_montgomery, (word{1} << 60) + 0x80000001, (word{1} << 60) + 0x7FFFFFFF,
                  (word{1} << 60) + 1, (word{1} << 60) - 1, (word{1} << 61) - 0x80000001,
                  (word{1} << 61) - 0x7FFFFFFF>();
 }
 
 TEST_CASE("a prime of 50 bits can hold four multiples of itself and one of 61 bits almost four") {
-    static_assert(balanced<greatest<50>>::limit == 4 * bound_of_q);
-    static_assert(signed_montgomery<greatest<61>>::limit == 4 * bound_of_q - 1);
+    static_assert(device::balanced<greatest<50>>::limit == 4 * bound_of_q);
+    static_assert(device::signed_montgomery<greatest<61>>::limit == 4 * bound_of_q - 1);
     // Rounded quotients: a sum of four balanced products fits, which four of arith::fp64 (below 3q) do not.
-    static_assert(4 * balanced<greatest<45>>::product(bound_of_q) <= 3 * bound_of_q);
+    static_assert(4 * device::balanced<greatest<45>>::product(bound_of_q) <= 3 * bound_of_q);
 }
 
 }  // namespace

@@ -16,20 +16,16 @@
 
 namespace tests {
 
-namespace ckks = tensafe::ckks;
-namespace rns = tensafe::rns;
-using tensafe::arith::word;
-
-inline tensafe::random::generator repeating_generator(std::uint8_t number) {
-    tensafe::random::seed start;
+inline random::generator repeating_generator(std::uint8_t number) {
+    random::seed start;
     start.bytes[0] = number;
-    return tensafe::random::generator(start);
+    return random::generator(start);
 }
 
 /// The next seeds of a generator that starts like that one.
-inline std::vector<tensafe::random::seed> seeds_of(std::uint8_t number, std::size_t count) {
+inline std::vector<random::seed> seeds_of(std::uint8_t number, std::size_t count) {
     auto source = repeating_generator(number);
-    std::vector<tensafe::random::seed> seeds(count);
+    std::vector<random::seed> seeds(count);
     for (auto& seed : seeds) {
         seed = source.next_seed();
     }
@@ -63,7 +59,7 @@ rns::secret_poly<typename P::template basis_at<Level>, rns::coefficient_form> en
 template <class Basis>
 bool equal_words(const std::vector<word>& stack, std::size_t p, std::span<const word> wanted) {
     return std::equal(wanted.begin(), wanted.end(),
-                      stack.begin() + static_cast<std::ptrdiff_t>(p * rns::words_of_poly<Basis>));
+                      stack.begin() + static_cast<std::ptrdiff_t>(p * device::words_of_poly<Basis>));
 }
 
 }  // namespace tests

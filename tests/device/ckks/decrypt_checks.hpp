@@ -44,12 +44,12 @@ std::vector<ckks::ciphertext<P, Level>> random_ciphertexts(std::size_t count, st
 }
 
 template <class Where, class P, int Level>
-ckks::block_ciphertexts<P, typename Where::space, Level> to_device(
+device::ciphertexts<P, typename Where::space, Level> to_device(
     const Where& where, const std::vector<ckks::ciphertext<P, Level>>& ciphertexts) {
-    ckks::block_ciphertexts<P, typename Where::space, Level> result(ciphertexts.size(),
-                                                                    ciphertexts.front().scale);
+    device::ciphertexts<P, typename Where::space, Level> result(ciphertexts.size(),
+                                                                ciphertexts.front().scale);
     for (std::size_t i = 0; i < ciphertexts.size(); ++i) {
-        ckks::upload(where, ciphertexts[i], result, i);
+        device::upload(where, ciphertexts[i], result, i);
     }
     where.wait();
     return result;
@@ -66,28 +66,28 @@ struct decryption_case {
     const ckks::secret_key<P>& key_of(std::size_t i) const { return i < count / 2 ? first : second; }
 
     const Where& where;
-    tensafe::random::generator source;
+    random::generator source;
     ckks::secret_key<P> first;
     ckks::secret_key<P> second;
     std::array<const ckks::secret_key<P>*, 2> pointers{&first, &second};
-    ckks::block_secret_key<P, typename Where::space> keys{where, std::span(pointers)};
+    device::secret_keys<P, typename Where::space> keys{where, std::span(pointers)};
     std::vector<ckks::ciphertext<P, Level>> ciphertexts = random_ciphertexts<P, Level>(count, 2);
-    ckks::block_ciphertexts<P, typename Where::space, Level> on_device = to_device(where, ciphertexts);
+    device::ciphertexts<P, typename Where::space, Level> on_device = to_device(where, ciphertexts);
 };
 
 /// c0 + c1*s in both forms, modulo the whole chain of the ciphertexts and modulo its first primes.
 template <class P, int Level, int Limbs, class Where>
 void check_decryption(const Where& where) {
     using basis = rns::prefix<typename P::basis, Limbs>;
-    const tensafe::exec::host host;
+    const exec::host host;
     const decryption_case<P, Level, Where> data(where);
     const auto& device = data.on_device;
-    auto values = poisoned<word>(where, data.count * rns::words_of_poly<basis>);
-    auto coefficients = poisoned<word>(where, data.count * rns::words_of_poly<basis>);
-    const tensafe::ntt::block_plan<basis, typename Where::space> plan(where);
-    ckks::decrypt_blocks<Limbs>(where, data.keys, device.c0(), device.c1(), data.count, values.data());
-    ckks::decrypt_to_coefficients_blocks<Limbs>(where, plan, data.keys, device.c0(), device.c1(), data.count,
-                                                coefficients.data());
+    auto values = poisoned<word>(where, data.count * device::words_of_poly<basis>);
+    auto coefficients = poisoned<word>(where, data.count * device::words_of_poly<basis>);
+    const device::plan<basis, typename Where::space> plan(where);
+    device::decrypt<Limbs>(where, data.keys, device.c0(), device.c1(), data.count, values.data());
+    device::decrypt_to_coefficients<Limbs>(where, plan, data.keys, device.c0(), device.c1(), data.count,
+                                           coefficients.data());
     const auto got_values = to_host<word>(where, values);
     const auto got_coefficients = to_host<word>(where, coefficients);
     for (std::size_t i = 0; i < data.count; ++i) {
@@ -101,15 +101,15 @@ void check_decryption(const Where& where) {
 /// Folds to the degrees 2^first to 2^last: one sum for many threads, many sums for a block, single terms.
 template <class P, int Level, int Limbs, class Where>
 void check_traces(const Where& where, int first = 1, int last = P::log_n) {
-    const tensafe::exec::host host;
+    const exec::host host;
     const decryption_case<P, Level, Where> data(where);
     const auto& device = data.on_device;
     for (int log_n = first; log_n <= last; ++log_n) {
         CAPTURE(log_n);
         const std::size_t n = std::size_t{1} << log_n;
         auto sums = poisoned<word>(where, data.count * Limbs * n);
-        ckks::decrypt_trace_blocks<Limbs>(where, data.keys, device.c0(), device.c1(), data.count, log_n,
-                                          sums.data());
+        device::decrypt_trace<Limbs>(where, data.keys, device.c0(), device.c1(), data.count, log_n,
+                                     sums.data());
         const auto got = to_host<word>(where, sums);
         for (std::size_t i = 0; i < data.count; ++i) {
             CAPTURE(i);
@@ -126,10 +126,10 @@ void check_traces(const Where& where, int first = 1, int last = P::log_n) {
         const std::string message =
             "log_n: got " + std::to_string(log_n) + ", expected 1 to " + std::to_string(P::log_n);
         const auto trace = [&] {
-            ckks::decrypt_trace_blocks<Limbs>(where, data.keys, device.c0(), device.c1(), data.count, log_n,
-                                              static_cast<word*>(nullptr));
+            device::decrypt_trace<Limbs>(where, data.keys, device.c0(), device.c1(), data.count, log_n,
+                                         static_cast<word*>(nullptr));
         };
-        CHECK_THROWS_WITH_AS(trace(), doctest::Contains(message.c_str()), tensafe::parameter_error);
+        CHECK_THROWS_WITH_AS(trace(), doctest::Contains(message.c_str()), parameter_error);
     }
 }
 
@@ -137,7 +137,7 @@ void check_traces(const Where& where, int first = 1, int last = P::log_n) {
 template <class P, int Level, class Where>
 void check_ciphertext_operations(const Where& where) {
     using form = rns::evaluation_form;
-    const tensafe::exec::host host;
+    const exec::host host;
     constexpr std::size_t count = 3;
     const auto a = random_ciphertexts<P, Level>(count, 3);
     const auto b = random_ciphertexts<P, Level>(count, 4);
@@ -148,21 +148,21 @@ void check_ciphertext_operations(const Where& where) {
         for (std::size_t i = 0; i < count; ++i) {
             CAPTURE(i);
             const auto wanted = on_host(i);
-            const auto one = ckks::download(where, got, i);
+            const auto one = device::download(where, got, i);
             CHECK(one.c0 == wanted.c0);
             CHECK(one.c1 == wanted.c1);
             CHECK(one.scale == wanted.scale);
         }
     };
     auto sum = to_device(where, a);
-    ckks::add(where, sum, device_b);
+    device::add(where, sum, device_b);
     check(sum, [&](std::size_t i) {
         auto c = a[i];
         ckks::add(c, b[i]);
         return c;
     });
     auto difference = to_device(where, a);
-    ckks::subtract(where, difference, device_b);
+    device::subtract(where, difference, device_b);
     check(difference, [&](std::size_t i) {
         auto c = a[i];
         ckks::subtract(c, b[i]);
@@ -176,15 +176,15 @@ void check_ciphertext_operations(const Where& where) {
         return p;
     };
     const auto check_product = [&](const std::vector<ckks::plaintext<P, form, Level>>& plain) {
-        ckks::block_plaintexts<P, form, typename Where::space, Level> device_plain{
-            rns::secret_poly_stack<typename P::template basis_at<Level>, form, typename Where::space>(
+        device::plaintexts<P, form, typename Where::space, Level> device_plain{
+            device::secret_poly_stack<typename P::template basis_at<Level>, form, typename Where::space>(
                 plain.size()),
             0x1p35};
         for (std::size_t i = 0; i < plain.size(); ++i) {
-            rns::upload(where, plain[i].value, device_plain.values, i);
+            device::upload(where, plain[i].value, device_plain.values, i);
         }
         auto product = to_device(where, a);
-        ckks::multiply_plain(where, product, device_plain);
+        device::multiply_plain(where, product, device_plain);
         check(product, [&](std::size_t i) {
             auto c = a[i];
             ckks::multiply_plain(c, plain[i % plain.size()]);
@@ -194,16 +194,17 @@ void check_ciphertext_operations(const Where& where) {
     check_product({plaintext_of(factors[0].c0)});
     check_product({plaintext_of(factors[0].c0), plaintext_of(factors[0].c1), plaintext_of(b[0].c0)});
 
-    const rns::rescale_plans<typename P::template basis_at<Level>, typename Where::space> plans(where);
-    check(ckks::rescale(where, plans, device_b), [&](std::size_t i) { return ckks::rescale(b[i]); });
-    check(ckks::level_reduce<0>(where, device_b), [&](std::size_t i) { return ckks::level_reduce<0>(b[i]); });
+    const device::rescale_plans<typename P::template basis_at<Level>, typename Where::space> plans(where);
+    check(device::rescale(where, plans, device_b), [&](std::size_t i) { return ckks::rescale(b[i]); });
+    check(device::level_reduce<0>(where, device_b),
+          [&](std::size_t i) { return ckks::level_reduce<0>(b[i]); });
 
     auto other_scale = to_device(where, b);
     other_scale.scale *= 2;
-    CHECK_THROWS_AS(ckks::add(where, sum, other_scale), tensafe::parameter_error);
-    const ckks::block_ciphertexts<P, typename Where::space, Level> fewer(1, a[0].scale);
-    CHECK_THROWS_AS(ckks::subtract(where, sum, fewer), tensafe::shape_error);
-    CHECK_THROWS_AS(static_cast<void>(ckks::download(where, sum, count)), tensafe::shape_error);
+    CHECK_THROWS_AS(device::add(where, sum, other_scale), parameter_error);
+    const device::ciphertexts<P, typename Where::space, Level> fewer(1, a[0].scale);
+    CHECK_THROWS_AS(device::subtract(where, sum, fewer), shape_error);
+    CHECK_THROWS_AS(static_cast<void>(device::download(where, sum, count)), shape_error);
 }
 
 }  // namespace tests

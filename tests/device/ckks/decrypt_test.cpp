@@ -1,4 +1,4 @@
-#include <tensafe/device/exec/host_blocks.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 
 #include <doctest/doctest.h>
 
@@ -6,35 +6,27 @@
 
 #include "decrypt_checks.hpp"
 
-using tensafe::exec::host_blocks;
-using tensafe::exec::thread_order;
-namespace ckks = tensafe::ckks;
+using namespace tests;
 
 TEST_CASE("decryption gives the words of the host's, in both forms, for two keys") {
-    for (const auto order : {thread_order::forward, thread_order::reverse, thread_order::shuffled}) {
-        tests::check_decryption<ckks::private_n4096, 1, 2>(host_blocks(order));
-    }
-    tests::check_decryption<ckks::n8192_l4, 2, 2>(host_blocks(thread_order::shuffled));
+    in_every_order([](const auto& where) { check_decryption<ckks::private_n4096, 1, 2>(where); });
+    check_decryption<ckks::n8192_l4, 2, 2>(host_blocks(thread_order::shuffled));
 }
 
 TEST_CASE("traced decryption gives the block sums of the host's for every degree of a subring") {
-    for (const auto order : {thread_order::forward, thread_order::reverse, thread_order::shuffled}) {
-        tests::check_traces<ckks::private_n4096, 1, 2>(host_blocks(order));
-    }
-    tests::check_traces<ckks::n16384_l4, 2, 1>(host_blocks(thread_order::shuffled));
+    in_every_order([](const auto& where) { check_traces<ckks::private_n4096, 1, 2>(where); });
+    check_traces<ckks::n16384_l4, 2, 1>(host_blocks(thread_order::shuffled));
 }
 
 TEST_CASE("traces of rings smaller than a block, and of primes so wide that sums are reduced in between") {
     using small = ckks::parameters<10, ckks::limb_bits<60, 40>, 40, ckks::insecure_for_tests>;
-    tests::check_traces<small, 1, 2>(host_blocks(thread_order::shuffled));
+    check_traces<small, 1, 2>(host_blocks(thread_order::shuffled));
     using narrow_ring = ckks::parameters<10, ckks::limb_bits<61>, 40, ckks::insecure_for_tests>;
-    tests::check_traces<narrow_ring, 0, 1>(host_blocks(thread_order::forward));
+    check_traces<narrow_ring, 0, 1>(host_blocks(thread_order::forward));
     using wide = ckks::parameters<17, ckks::limb_bits<61>, 40, ckks::insecure_for_tests>;
-    tests::check_traces<wide, 0, 1>(host_blocks(thread_order::forward), 1, 2);
+    check_traces<wide, 0, 1>(host_blocks(thread_order::forward), 1, 2);
 }
 
 TEST_CASE("operations on stacks of ciphertexts give those of single ones") {
-    for (const auto order : {thread_order::forward, thread_order::reverse, thread_order::shuffled}) {
-        tests::check_ciphertext_operations<ckks::private_n4096, 1>(host_blocks(order));
-    }
+    in_every_order([](const auto& where) { check_ciphertext_operations<ckks::private_n4096, 1>(where); });
 }

@@ -20,8 +20,6 @@
 
 namespace tests {
 
-using tensafe::arith::word;
-
 inline std::size_t different_bits(const std::vector<double>& got, std::size_t at,
                                   const std::vector<std::complex<double>>& wanted) {
     std::size_t different = 0;
@@ -37,7 +35,6 @@ inline std::size_t different_bits(const std::vector<double>& got, std::size_t at
 /// Any sums at all, edges of the residues among them.
 template <class P, int Limbs, class Where>
 void check_traces(const Where& where) {
-    using namespace tensafe;
     using basis = rns::prefix<typename P::basis, Limbs>;
     constexpr std::size_t outputs = 3;
     const double scale = 0x1p40 / 3;
@@ -45,7 +42,7 @@ void check_traces(const Where& where) {
     for (int log_n = 1; log_n <= 6; ++log_n) {
         CAPTURE(log_n);
         const std::size_t n = std::size_t{1} << log_n;
-        const encoding::block_trace_tables<basis, typename Where::space> tables(where, log_n);
+        const device::folded_slot_tables<basis, typename Where::space> tables(where, log_n);
         std::vector<word> sums;
         std::vector<std::vector<std::complex<double>>> wanted;
         for (std::size_t o = 0; o < outputs; ++o) {
@@ -64,7 +61,7 @@ void check_traces(const Where& where) {
         }
         const auto device_sums = to_device(where, sums);
         auto slots = poisoned<double>(where, outputs * n);
-        encoding::decode_trace_blocks<basis>(where, tables, device_sums.data(), scale, slots.data(), outputs);
+        device::decode_trace<basis>(where, tables, device_sums.data(), scale, slots.data(), outputs);
         const auto got = to_host(where, slots);
         for (std::size_t o = 0; o < outputs; ++o) {
             CHECK(different_bits(got, o * n, wanted[o]) == 0);
@@ -74,7 +71,6 @@ void check_traces(const Where& where) {
 
 template <class Basis, class Where>
 void check_decode_slots(const Where& where) {
-    using namespace tensafe;
     constexpr std::size_t count = 2;
     const double scale = 0x1p40 / 3;
     std::mt19937_64 generator(7);
@@ -89,11 +85,10 @@ void check_decode_slots(const Where& where) {
         words.insert(words.end(), p.words().begin(), p.words().end());
     }
     const auto device_words = to_device(where, words);
-    const encoding::block_slot_tables<typename Where::space> tables(where, Basis::log_n);
+    const device::slot_tables<typename Where::space> tables(where, Basis::log_n);
     auto work = poisoned<double>(where, count * Basis::degree);
     auto slots = poisoned<double>(where, count * Basis::degree);
-    encoding::decode_slots_blocks<Basis>(where, tables, device_words.data(), scale, work.data(), slots.data(),
-                                         count);
+    device::decode_slots<Basis>(where, tables, device_words.data(), scale, work.data(), slots.data(), count);
     const auto got = to_host(where, slots);
     for (std::size_t p = 0; p < count; ++p) {
         std::vector<std::complex<double>> wanted(Basis::degree / 2);

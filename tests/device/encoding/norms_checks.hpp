@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/device/encoding/norms.hpp>
+#include <tensafe/device/encoding/reals.hpp>
 
 #include <doctest/doctest.h>
 
@@ -29,12 +29,12 @@ void check_norms(const Where& where, std::size_t d) {
     }
     const auto device_values = to_device(where, values);
     auto norms = poisoned<double>(where, rows);
-    tensafe::encoding::squared_norms_blocks(where, device_values.data(), d, rows, norms.data());
+    device::squared_norms(where, device_values.data(), d, rows, norms.data());
     const auto got = to_host(where, norms);
     for (std::size_t r = 0; r < rows; ++r) {
         const auto row = std::span<const Real>(values).subspan(r * d, d);
         CHECK(std::bit_cast<std::uint64_t>(got[r]) ==
-              std::bit_cast<std::uint64_t>(tensafe::encoding::sum_of_squares(row)));
+              std::bit_cast<std::uint64_t>(encoding::sum_of_squares(row)));
         // The documented order, step by step.
         std::vector<double> sums(256);
         long double exact = 0;
@@ -61,7 +61,7 @@ void check_norms_of_strange_values(const Where& where) {
     values[600] = std::numeric_limits<float>::quiet_NaN();
     const auto device_values = to_device(where, values);
     auto norms = poisoned<double>(where, 3);
-    tensafe::encoding::squared_norms_blocks(where, device_values.data(), 300, 3, norms.data());
+    device::squared_norms(where, device_values.data(), 300, 3, norms.data());
     const auto got = to_host(where, norms);
     CHECK(std::isinf(got[0]));
     CHECK(got[1] == 300);

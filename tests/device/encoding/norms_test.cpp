@@ -1,19 +1,18 @@
-#include <tensafe/device/exec/host_blocks.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 
 #include <doctest/doctest.h>
 
 #include "norms_checks.hpp"
 
-using tensafe::exec::host_blocks;
-using tensafe::exec::thread_order;
+using namespace tests;
 
 TEST_CASE("squared norms are summed in the documented order, on host and in blocks") {
     for (const auto order : {thread_order::forward, thread_order::reverse, thread_order::shuffled}) {
         const host_blocks where(order);
         for (const std::size_t d : {1U, 3U, 256U, 257U, 4096U, 5000U}) {
-            tests::check_norms<float>(where, d);
-            tests::check_norms<double>(where, d);
+            check_norms<float>(where, d);
+            check_norms<double>(where, d);
         }
-        tests::check_norms_of_strange_values(where);
+        check_norms_of_strange_values(where);
     }
 }

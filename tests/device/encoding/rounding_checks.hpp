@@ -1,11 +1,8 @@
 #pragma once
 
-#include <tensafe/device/core/with_index.hpp>
-#include <tensafe/device/encoding/load_rounded.hpp>
-#include <tensafe/device/encoding/replicate.hpp>
-#include <tensafe/device/encoding/rounding.hpp>
-#include <tensafe/device/encoding/slots.hpp>
-#include <tensafe/device/exec/context.hpp>
+#include <tensafe/device/encoding/reals.hpp>
+#include <tensafe/device/encoding/slot_transform.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/encoding/coefficients.hpp>
 #include <tensafe/encoding/slots.hpp>
 #include <tensafe/rns/basis.hpp>
@@ -27,13 +24,11 @@
 
 namespace tests {
 
-using tensafe::arith::word;
-
 /// Modulo one prime, one number to a thread.
 template <word Q, int Bits>
 struct rounding_kernel {
     static constexpr int threads = 64;
-    using shared_type = tensafe::exec::no_shared;
+    using shared_type = device::no_shared;
 
     const double* reals;
     word* out;
@@ -44,7 +39,7 @@ struct rounding_kernel {
         ctx.last([&](int t) {
             const std::uint32_t k = ctx.block().x * threads + static_cast<std::uint32_t>(t);
             if (k < count) {
-                out[k] = tensafe::encoding::residue_of_real<Q, Bits>(reals[k]);
+                out[k] = device::residue_of_real<Q, Bits>(reals[k]);
             }
         });
     }
@@ -69,7 +64,7 @@ void check_any_double(const Where& where) {
     auto out = poisoned<word>(where, reals.size());
     using kernel = rounding_kernel<Q, Bits>;
     where.launch(kernel{there.data(), out.data(), static_cast<std::uint32_t>(reals.size())},
-                 {tensafe::exec::blocks_for(reals.size(), kernel::threads)});
+                 {device::blocks_for(reals.size(), kernel::threads)});
     const auto words = to_host(where, out);
     CHECK(std::all_of(words.begin(), words.end(), [](word w) { return w < Q; }));
 }
@@ -79,7 +74,7 @@ void check_any_double(const Where& where) {
 template <class Basis, class Load>
 struct store_kernel {
     static constexpr int threads = 128;
-    using shared_type = tensafe::exec::no_shared;
+    using shared_type = device::no_shared;
     static constexpr auto blocks = static_cast<std::uint32_t>(Basis::degree / (2 * threads));
 
     Load load;
@@ -87,11 +82,11 @@ struct store_kernel {
 
     template <class Context>
     TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
-        tensafe::with_index<Basis::limbs>(static_cast<int>(ctx.block().y), [&]<int I>() {
+        device::with_index<Basis::limbs>(static_cast<int>(ctx.block().y), [&]<int I>() {
             ctx.last([&](int t) {
                 const std::size_t polynomial = ctx.block().x / blocks;
                 const std::size_t k = 2 * (ctx.block().x % blocks * threads + static_cast<std::uint32_t>(t));
-                const tensafe::ntt::word_pair pair = load.template pair<I>(polynomial, k);
+                const device::word_pair pair = load.template pair<I>(polynomial, k);
                 word* const to = out + (polynomial * Basis::limbs + std::size_t{I}) * Basis::degree + k;
                 to[0] = pair.first;
                 to[1] = pair.second;
@@ -146,9 +141,9 @@ void check_residues(const Where& where) {
     const auto device_reals = to_device(where, reals);
     auto out = poisoned<word>(where, count);
     where.launch(rounding_kernel<Q, Bits>{device_reals.data(), out.data(), count},
-                 {tensafe::exec::blocks_for(count, 64)});
+                 {device::blocks_for(count, 64)});
     std::vector<word> wanted(count);
-    tensafe::rns::limb::round_reals(tensafe::rns::fixed_arithmetic<Q>, wanted, reals);
+    rns::limb::round_reals(rns::fixed_arithmetic<Q>, wanted, reals);
     CHECK(to_host(where, out) == wanted);
 }
 
@@ -167,7 +162,6 @@ void check_residues(const Where& where) {
 /// encode_coefficients and add_small give.
 template <class Basis, class Where>
 void check_load_of_rows(const Where& where) {
-    using namespace tensafe;
     constexpr std::size_t rows = 2;
     constexpr std::uint32_t inputs = 3;
     constexpr std::size_t block = Basis::degree / 2 + 3;
@@ -184,7 +178,7 @@ void check_load_of_rows(const Where& where) {
     const auto device_values = to_device(where, values);
     const auto device_scales = to_device(where, scales);
     const auto device_errors = to_device(where, errors);
-    const encoding::load_rounded<Basis, float> with_errors{
+    const device::load_rounded<Basis, float> with_errors{
         device_values.data(), stride, count, device_scales.data(), device_errors.data(), inputs, block};
     auto without_errors = with_errors;
     without_errors.errors = nullptr;
@@ -211,10 +205,9 @@ void check_load_of_rows(const Where& where) {
     }
 }
 
-/// Replicated states, transformed and rounded: what slot_layout::replicate and encode_slots give.
+/// Replicated states, transformed and rounded: what slot_geometry::replicate and encode_slots give.
 template <class Basis, class Real, class Where>
 void check_replicated(const Where& where, std::size_t d, int log_stride) {
-    using namespace tensafe;
     constexpr std::size_t states = 2;
     constexpr std::size_t slots = Basis::degree / 2;
     const std::size_t entries = slots >> log_stride;
@@ -227,18 +220,18 @@ void check_replicated(const Where& where, std::size_t d, int log_stride) {
     const std::vector<double> scales{0x1p40, 0x1p33 / 7};
     const auto device_values = to_device(where, values);
     const auto device_scales = to_device(where, scales);
-    const encoding::block_slot_tables<typename Where::space> tables(where, Basis::log_n);
+    const device::slot_tables<typename Where::space> tables(where, Basis::log_n);
     const std::size_t polynomials = states * inputs;
     auto coefficients = poisoned<double>(where, polynomials * Basis::degree);
-    encoding::to_coefficients_blocks<Basis::log_n>(
+    device::to_coefficients<Basis::log_n>(
         where, tables,
-        encoding::load_replicated<Real>{device_values.data(), d, device_scales.data(),
-                                        static_cast<std::uint32_t>(inputs),
-                                        static_cast<std::uint32_t>(entries), log_stride},
+        device::load_replicated<Real>{device_values.data(), d, device_scales.data(),
+                                      static_cast<std::uint32_t>(inputs), static_cast<std::uint32_t>(entries),
+                                      log_stride},
         coefficients.data(), polynomials);
     const auto got = loaded<Basis>(
         where,
-        encoding::load_rounded<Basis>{coefficients.data(), Basis::degree, Basis::degree, nullptr, nullptr},
+        device::load_rounded<Basis>{coefficients.data(), Basis::degree, Basis::degree, nullptr, nullptr},
         polynomials);
     std::size_t at = 0;
     for (std::size_t p = 0; p < polynomials; ++p) {

@@ -1,46 +1,44 @@
 #include <tensafe/arith/prime.hpp>
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/device/exec/host_blocks.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 
 #include <doctest/doctest.h>
 
 #include "rounding_checks.hpp"
 
-namespace ckks = tensafe::ckks;
-using tensafe::exec::host_blocks;
-using tensafe::exec::thread_order;
+using namespace tests;
 
 TEST_CASE("reals of every size get the residues that the host gives them, however many steps it takes") {
     const host_blocks where;
-    tests::check_residues<17>(where);
-    tests::check_residues<ckks::minimal_n2048::basis::prime<0>>(where);
-    tests::check_residues<ckks::private_n4096::basis::prime<1>>(where);
-    tests::check_residues<ckks::n16384_l4::basis::prime<0>>(where);
-    tests::check_residues<tensafe::arith::ntt_prime_below(tensafe::arith::word{1} << 61, 14)>(where);
+    check_residues<17>(where);
+    check_residues<ckks::minimal_n2048::basis::prime<0>>(where);
+    check_residues<ckks::private_n4096::basis::prime<1>>(where);
+    check_residues<ckks::n16384_l4::basis::prime<0>>(where);
+    check_residues<arith::ntt_prime_below(arith::word{1} << 61, 14)>(where);
 }
 
 TEST_CASE("any double becomes a residue, numbers that are too large and NaN among them") {
     const host_blocks where;
     using primes = ckks::n16384_l4::basis;
-    tests::check_any_double<primes::prime<0>, 89>(where);
-    tests::check_any_double<primes::prime<1>, 89>(where);
-    tests::check_any_double<primes::prime<1>, 112>(where);
-    tests::check_any_double<ckks::minimal_n2048::basis::prime<0>, 41>(where);
+    check_any_double<primes::prime<0>, 89>(where);
+    check_any_double<primes::prime<1>, 89>(where);
+    check_any_double<primes::prime<1>, 112>(where);
+    check_any_double<ckks::minimal_n2048::basis::prime<0>, 41>(where);
 }
 
 TEST_CASE("rows that a transform loads are the host's encodings, with errors and without") {
     for (const auto order : {thread_order::forward, thread_order::reverse, thread_order::shuffled}) {
         const host_blocks where(order);
-        tests::check_load_of_rows<ckks::private_n4096::basis>(where);
-        tests::check_load_of_rows<ckks::minimal_n2048::basis>(where);
+        check_load_of_rows<ckks::private_n4096::basis>(where);
+        check_load_of_rows<ckks::minimal_n2048::basis>(where);
     }
 }
 
 TEST_CASE("replicated states become the residues of the host's slot encoding") {
     for (const auto order : {thread_order::forward, thread_order::reverse, thread_order::shuffled}) {
         const host_blocks where(order);
-        tests::check_replicated<ckks::private_n4096::basis, float>(where, 500, 2);
-        tests::check_replicated<ckks::private_n4096::basis, double>(where, 5000, 0);
-        tests::check_replicated<ckks::n16384_l4::basis, float>(where, 4096, 1);
+        check_replicated<ckks::private_n4096::basis, float>(where, 500, 2);
+        check_replicated<ckks::private_n4096::basis, double>(where, 5000, 0);
+        check_replicated<ckks::n16384_l4::basis, float>(where, 4096, 1);
     }
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/device/encoding/slots.hpp>
+#include <tensafe/device/encoding/slot_transform.hpp>
 #include <tensafe/encoding/slot_transform.hpp>
 
 #include <doctest/doctest.h>
@@ -44,14 +44,14 @@ void check_slots(const Where& where, std::size_t count) {
     CAPTURE(LogN);
     constexpr std::size_t degree = std::size_t{1} << LogN;
     const slot_transform& host = shared_slot_transform(LogN);
-    const block_slot_tables<typename Where::space> tables(where, LogN);
+    const device::slot_tables<typename Where::space> tables(where, LogN);
     const auto values = uneven_reals(count * degree, 100 + LogN);
     const auto device_values = to_device(where, values);
     auto device_out = poisoned<double>(where, count * degree);
     std::vector<double> wanted(count * degree);
     std::vector<std::complex<double>> slots(degree / 2);
 
-    to_slots_blocks<LogN>(where, tables, device_values.data(), device_out.data(), count);
+    device::to_slots<LogN>(where, tables, device_values.data(), device_out.data(), count);
     for (std::size_t p = 0; p < count; ++p) {
         host.to_slots(std::span(values).subspan(p * degree, degree), slots);
         for (std::size_t j = 0; j < degree / 2; ++j) {
@@ -63,8 +63,8 @@ void check_slots(const Where& where, std::size_t count) {
 
     device_out = poisoned<double>(where, count * degree);
     auto work = poisoned<double>(where, LogN > 14 ? count * degree : 1);
-    to_coefficients_blocks<LogN>(where, tables, load_slots{LogN, device_values.data()}, device_out.data(),
-                                 count, work.data());
+    device::to_coefficients<LogN>(where, tables, device::load_slots{LogN, device_values.data()},
+                                  device_out.data(), count, work.data());
     for (std::size_t p = 0; p < count; ++p) {
         for (std::size_t j = 0; j < degree / 2; ++j) {
             slots[j] = {values[p * degree + 2 * j], values[p * degree + 2 * j + 1]};

@@ -1,55 +1,53 @@
 #include <tensafe/core/error.hpp>
-#include <tensafe/device/encoding/slots.hpp>
-#include <tensafe/device/exec/host_blocks.hpp>
+#include <tensafe/device/encoding/slot_transform.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 
 #include <doctest/doctest.h>
 
 #include "slots_checks.hpp"
 
-using tensafe::exec::host_blocks;
-using tensafe::exec::thread_order;
+using namespace tests;
 
 TEST_CASE("the slot transform in blocks gives the bits of the host's, both ways") {
     for (const auto order : {thread_order::forward, thread_order::reverse, thread_order::shuffled}) {
         const host_blocks where(order);
-        tests::check_slots<1>(where, 3);
-        tests::check_slots<5>(where, 3);
-        tests::check_slots<6>(where, 3);
-        tests::check_slots<7>(where, 3);
-        tests::check_slots<11>(where, 2);
-        tests::check_slots<12>(where, 2);
-        tests::check_slots<14>(where, 2);
-        tests::check_slots<15>(where, 2);
-        tests::check_slots<17>(where, 1);
+        check_slots<1>(where, 3);
+        check_slots<5>(where, 3);
+        check_slots<6>(where, 3);
+        check_slots<7>(where, 3);
+        check_slots<11>(where, 2);
+        check_slots<12>(where, 2);
+        check_slots<14>(where, 2);
+        check_slots<15>(where, 2);
+        check_slots<17>(where, 1);
     }
 }
 
 TEST_CASE("a degree known at run time takes the same way") {
     const host_blocks where;
-    const tensafe::encoding::block_slot_tables<tensafe::memory::host_space> tables(where, 8);
-    const auto coefficients = tests::uneven_reals(256, 8);
+    const device::slot_tables<memory::host_space> tables(where, 8);
+    const auto coefficients = uneven_reals(256, 8);
     alignas(64) double slots[256];
-    tensafe::encoding::to_slots_blocks(where, tables, coefficients.data(), slots, 1);
+    device::to_slots(where, tables, coefficients.data(), slots, 1);
     std::vector<std::complex<double>> wanted(128);
-    tensafe::encoding::shared_slot_transform(8).to_slots(coefficients, wanted);
+    encoding::shared_slot_transform(8).to_slots(coefficients, wanted);
     CHECK(slots[2 * 77] == wanted[77].real());
     CHECK(slots[2 * 77 + 1] == wanted[77].imag());
 }
 
 TEST_CASE("tables of another degree and missing work space are refused") {
     const host_blocks where;
-    const tensafe::encoding::block_slot_tables<tensafe::memory::host_space> tables(where, 11);
+    const device::slot_tables<memory::host_space> tables(where, 11);
     double* const none = nullptr;
-    CHECK_THROWS_WITH_AS(tensafe::encoding::to_slots_blocks<12>(where, tables, none, none, 1),
-                         "to_slots_blocks: got tables for log_n = 11, expected 12", tensafe::parameter_error);
-    const tensafe::encoding::block_slot_tables<tensafe::memory::host_space> large(where, 15);
+    CHECK_THROWS_WITH_AS(device::to_slots<12>(where, tables, none, none, 1),
+                         "device::to_slots: got tables for log_n = 11, expected 12", parameter_error);
+    const device::slot_tables<memory::host_space> large(where, 15);
     CHECK_THROWS_WITH_AS(
-        tensafe::encoding::to_coefficients_blocks<15>(where, large, tensafe::encoding::load_slots{15, none},
-                                                      none, 3),
-        "to_coefficients_blocks: got no work space, expected N words for each of 3 polynomials, since N is "
+        device::to_coefficients<15>(where, large, device::load_slots{15, none}, none, 3),
+        "device::to_coefficients: got no work space, expected N words for each of 3 polynomials, since N is "
         "above 2^14",
-        tensafe::parameter_error);
-    using host_tables = tensafe::encoding::block_slot_tables<tensafe::memory::host_space>;
-    CHECK_THROWS_WITH_AS(host_tables(where, 18), "block_slot_tables: log_n: got 18, expected 1 to 17",
-                         tensafe::parameter_error);
+        parameter_error);
+    using host_tables = device::slot_tables<memory::host_space>;
+    CHECK_THROWS_WITH_AS(host_tables(where, 18), "device::slot_tables: log_n: got 18, expected 1 to 17",
+                         parameter_error);
 }

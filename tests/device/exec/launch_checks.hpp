@@ -1,8 +1,8 @@
 #pragma once
 
-// What every place that runs block kernels must do: the same checks for the host and for a GPU.
+// What every place that runs kernels must do: the same checks for the host and for a GPU.
 
-#include <tensafe/device/exec/context.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/memory/buffer.hpp>
 
 #include <doctest/doctest.h>
@@ -45,8 +45,8 @@ struct reverse_each_block {
 /// Each block writes its place at its place.
 struct write_block_index {
     static constexpr int threads = 32;
-    using shared_type = tensafe::exec::no_shared;
-    tensafe::exec::grid_shape grid;
+    using shared_type = device::no_shared;
+    device::grid_shape grid;
     std::uint32_t* to;
 
     template <class Context>
@@ -65,7 +65,7 @@ struct write_block_index {
 struct count_and_mark {
     static constexpr int threads = 64;
     static constexpr int blocks_per_sm = 4;
-    using shared_type = tensafe::exec::no_shared;
+    using shared_type = device::no_shared;
     std::uint64_t* sum;
     std::uint32_t* bits;
 
@@ -108,7 +108,7 @@ void check_shared_memory(const Where& where) {
 
 template <class Where>
 void check_block_indices(const Where& where) {
-    const tensafe::exec::grid_shape grid{7, 3, 2};
+    const device::grid_shape grid{7, 3, 2};
     auto to = poisoned<std::uint32_t>(where, 3 * 7 * 3 * 2);
     where.launch(write_block_index{grid, to.data()}, grid);
     const std::vector<std::uint32_t> got = to_host<std::uint32_t>(where, to);
@@ -135,7 +135,7 @@ void check_copies(const Where& where) {
     where.copy(a.data() + 1, b.data(), 3);
     where.fill_zero(b.data() + 3, 1);
     CHECK(to_host<std::uint16_t>(where, b) == std::vector<std::uint16_t>{2, 3, 4, 0, 0xA5A5});
-    tensafe::memory::buffer<std::uint16_t, typename Where::space> zeros(3);
+    memory::buffer<std::uint16_t, typename Where::space> zeros(3);
     CHECK(to_host<std::uint16_t>(where, zeros) == std::vector<std::uint16_t>(3));
     const auto copied = a;
     where.fill_zero(a.data(), 5);

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/device/exec/host_blocks.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 
 #include <cstddef>
 #include <functional>
@@ -9,20 +9,22 @@
 #include <utility>
 #include <vector>
 
+#include "../device_data.hpp"
+
 namespace tests {
 
-/// exec::host_blocks that can record what is enqueued instead of doing it, as a stream does while a CUDA
+/// device::host_blocks that can record what is enqueued instead of doing it, as a stream does while a CUDA
 /// graph is made of it: arguments and addresses as they were, memory as it will be.
 struct recording_blocks {
-    using space = tensafe::exec::host_blocks::space;
-    using staging_space = tensafe::exec::host_blocks::staging_space;
+    using space = device::host_blocks::space;
+    using staging_space = device::host_blocks::staging_space;
     using recording = std::vector<std::function<void()>>;
 
-    tensafe::exec::host_blocks inner;
+    device::host_blocks inner;
     recording* into = nullptr;
 
     template <class Kernel>
-    void launch(const Kernel& kernel, tensafe::exec::grid_shape grid) const {
+    void launch(const Kernel& kernel, device::grid_shape grid) const {
         put([=, where = inner] { where.launch(kernel, grid); });
     }
     template <class T, std::size_t Extent>
@@ -54,7 +56,7 @@ struct recording_blocks {
     }
 };
 
-/// Records what f enqueues for each key once, and replays it: exec::graph_cache on the host.
+/// Records what f enqueues for each key once, and replays it: device::graph_cache on the host.
 struct run_recorded {
     std::map<std::size_t, recording_blocks::recording> recordings;
 

@@ -1,4 +1,4 @@
-#include <tensafe/device/exec/host_blocks.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/lora/engine.hpp>
 #include <tensafe/lora/adapter/mode.hpp>
 #include <tensafe/serving/token_pipeline.hpp>
@@ -20,9 +20,9 @@
 #include "../../random_values.hpp"
 #include "../exec/recording_blocks.hpp"
 
-namespace {
+using namespace tests;
 
-using namespace tensafe;
+namespace {
 using serving::request;
 using serving::step;
 
@@ -31,19 +31,19 @@ using narrow_range = lora::protects_adapter_rows<lora::calibrated<6>>;
 using packing = lora::coefficient_tiles<4>;
 
 /// Counts who waits for it.
-struct place : tests::recording_blocks {
+struct place : recording_blocks {
     std::shared_ptr<int> waits = std::make_shared<int>(0);
 
-    place() : tests::recording_blocks{exec::host_blocks(), nullptr} {}
-    place(const tests::recording_blocks& inner_blocks, std::shared_ptr<int> counter)
-        : tests::recording_blocks(inner_blocks), waits(std::move(counter)) {}
+    place() : recording_blocks{device::host_blocks(), nullptr} {}
+    place(const recording_blocks& inner_blocks, std::shared_ptr<int> counter)
+        : recording_blocks(inner_blocks), waits(std::move(counter)) {}
     void wait() const { ++*waits; }
 };
 
 /// Replays what it recorded, or is lost after some launches.
-struct run_recorded {
+struct replay_or_fail {
     const bool* lost = nullptr;
-    tests::run_recorded recorded{};
+    run_recorded recorded{};
 
     template <class F>
     void operator()(const place& where, std::size_t key, F&& f) {
@@ -51,24 +51,23 @@ struct run_recorded {
             f(where);
             throw device_error("lost");
         }
-        recorded(where, key,
-                 [&](const tests::recording_blocks& recording) { f(place(recording, where.waits)); });
+        recorded(where, key, [&](const recording_blocks& recording) { f(place(recording, where.waits)); });
     }
 };
 
-using block_server = lora::block_server<small, place, packing, narrow_range>;
-using block_client = lora::block_client<small, place, packing, narrow_range>;
-using block_engine = lora::block_engine<small, place, packing, narrow_range, run_recorded>;
-static_assert(serving::request_engine<block_engine>);
+using server_type = device::server<small, place, packing, narrow_range>;
+using client_type = device::client<small, place, packing, narrow_range>;
+using engine_type = device::engine<small, place, packing, narrow_range, replay_or_fail>;
+static_assert(serving::request_engine<engine_type>);
 
 /// Groups 0 and 1 of one shape, group 2 of another; two keys.
 struct three_groups {
     place where;
     std::array<lora::matrix, 3> a;
     std::vector<ckks::secret_key<small>> keys;
-    std::vector<std::unique_ptr<block_server>> servers;
-    std::vector<std::unique_ptr<block_client>> clients;
-    std::vector<block_engine::group_type> groups;
+    std::vector<std::unique_ptr<server_type>> servers;
+    std::vector<std::unique_ptr<client_type>> clients;
+    std::vector<engine_type::group_type> groups;
 
     three_groups() {
         for (std::size_t g = 0; g < 3; ++g) {
@@ -79,11 +78,11 @@ struct three_groups {
         keys.emplace_back(random::fresh_seed());
         const std::array<const ckks::secret_key<small>*, 2> pointers{&keys[0], &keys[1]};
         for (std::size_t g = 0; g < 3; ++g) {
-            servers.push_back(std::make_unique<block_server>(where, a[g]));
-            clients.push_back(std::make_unique<block_client>(where, servers[g]->layout(), pointers));
+            servers.push_back(std::make_unique<server_type>(where, a[g]));
+            clients.push_back(std::make_unique<client_type>(where, servers[g]->layout(), pointers));
             const auto nonce = random::fresh_seed();
             const std::uint32_t number =
-                servers[g]->add_client(where, nonce, lora::make_rerandomization_key(keys[1], nonce));
+                servers[g]->add_client(where, nonce, device::make_rerandomization_key(keys[1], nonce));
             groups.push_back({clients[g].get(), servers[g].get(), 1, number});
         }
     }
@@ -119,7 +118,7 @@ bool failed_with(const request& item) {
 
 TEST_CASE("batches over groups that share workspaces get A*h, and errors stay with their requests") {
     three_groups g;
-    block_engine engine(g.where, g.groups, 2);
+    engine_type engine(g.where, g.groups, 2);
     CHECK(engine.groups() == 3);
     CHECK(engine.d(2) == 500);
     CHECK(engine.rows(0) == 6);
@@ -167,10 +166,10 @@ TEST_CASE("on a device, too, an answer out of range is tried again if that was a
     std::vector<double> of_large(6);
     std::vector<double> of_usual(6);
     std::vector<request> batch{{0, large, of_large, nullptr}, {0, usual, of_usual, nullptr}};
-    block_engine twice(g.where, g.groups, 4, 2);
+    engine_type twice(g.where, g.groups, 4, 2);
     twice.run(batch);
     CHECK(failed_with<range_exceeded_error>(batch[0]));
-    block_engine thrice(g.where, g.groups, 4, 3);
+    engine_type thrice(g.where, g.groups, 4, 3);
     thrice.run(batch);
     CHECK(batch[0].error == nullptr);
     CHECK(of_large[0] == doctest::Approx(1).epsilon(0.01));
@@ -180,7 +179,7 @@ TEST_CASE("on a device, too, an answer out of range is tried again if that was a
 TEST_CASE("where enqueuing fails after some launches, the device is waited for before the batch goes") {
     three_groups g;
     bool lost = true;
-    block_engine engine(g.where, g.groups, 4, 1, run_recorded{&lost});
+    engine_type engine(g.where, g.groups, 4, 1, replay_or_fail{&lost});
     const auto h = random_state(300, 7);
     std::vector<double> answers(6);
     std::vector<request> batch{{0, h, answers, nullptr}};
@@ -197,8 +196,8 @@ TEST_CASE("where enqueuing fails after some launches, the device is waited for b
 
 TEST_CASE("a pipeline runs over blocks as it does over the host") {
     three_groups g;
-    block_engine engine(g.where, g.groups, 4);
-    serving::token_pipeline<block_engine> pipeline(engine);
+    engine_type engine(g.where, g.groups, 4);
+    serving::token_pipeline<engine_type> pipeline(engine);
     std::array<int, 3> right{};
     for (std::size_t s = 0; s < 3; ++s) {
         static_cast<void>(pipeline.submit(
@@ -221,9 +220,9 @@ TEST_CASE("a pipeline runs over blocks as it does over the host") {
 
 TEST_CASE("a block engine refuses groups that do not fit together") {
     three_groups g;
-    const auto refused = [&](std::vector<block_engine::group_type> groups, std::size_t largest,
+    const auto refused = [&](std::vector<engine_type::group_type> groups, std::size_t largest,
                              std::size_t tries) {
-        return message_of<error>([&] { block_engine engine(g.where, groups, largest, tries); });
+        return message_of<error>([&] { engine_type engine(g.where, groups, largest, tries); });
     };
     CHECK(contains(refused({}, 1, 1), "no groups"));
     CHECK(contains(refused(g.groups, 0, 1), "room for 0"));

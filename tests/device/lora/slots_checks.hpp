@@ -19,9 +19,7 @@
 
 // The classic token on a device against lora::client and lora::server with the same keys and seeds.
 
-namespace block_slots {
-
-using namespace tensafe;
+namespace tests::slot_token_checks {
 
 inline random::seed seed_of(std::uint8_t first) {
     random::seed seed;
@@ -38,15 +36,16 @@ void check_tokens(const Where& where, std::size_t rank, std::size_t d) {
     using bare = lora::reveals_adapter_rows;
     const lora::matrix a = random_matrix(rank, d, 3);
     const lora::server<P, packing, bare> host_server(a);
-    const auto& layout = host_server.layout();
+    const auto& plan = host_server.plan();
+    const auto& layout = plan.layout();
     const ckks::secret_key<P> first(seed_of(1));
     const ckks::secret_key<P> second(seed_of(2));
     const std::vector<const ckks::secret_key<P>*> keys{&first, &second};
-    lora::block_client<P, Where, packing, bare> client(where, layout, keys, random::generator(seed_of(9)));
-    const lora::block_server<P, Where, packing, bare> server(where, a);
+    device::client<P, Where, packing, bare> client(where, layout, keys, random::generator(seed_of(9)));
+    const device::server<P, Where, packing, bare> server(where, a);
     typename decltype(client)::workspace client_work(client, 2);
     typename decltype(server)::workspace server_work(server, 2);
-    lora::slot_request_batch<P, Where> requests(layout, 2);
+    device::slot_request_batch<P, Where> requests(layout, 2);
     auto replies = server.replies_for(2);
 
     const std::vector<float> states = random_state(2 * d, 11);
@@ -58,33 +57,34 @@ void check_tokens(const Where& where, std::size_t rank, std::size_t d) {
     std::vector<double> answers(2 * rank);
     client.collect(client_work, answers);
 
-    std::vector<arith::word> c0(2 * layout.inputs * rns::words_of_poly<typename P::basis>);
+    std::vector<arith::word> c0(2 * layout.inputs() * device::words_of_poly<typename P::basis>);
     where.download(requests.c0(), std::span<arith::word>(c0));
     where.wait();
     for (std::size_t t = 0; t < 2; ++t) {
         CAPTURE(t);
         random::generator generator(seed_of(9));
-        for (std::size_t i = 0; i < 2 * t * layout.inputs; ++i) {
+        for (std::size_t i = 0; i < 2 * t * layout.inputs(); ++i) {
             static_cast<void>(generator.next_seed());
         }
         lora::client<P> host_client(ckks::secret_key<P>(seed_of(static_cast<std::uint8_t>(1 + t))),
                                     std::move(generator));
         const std::span<const float> h = std::span<const float>(states).subspan(t * d, d);
-        const auto request = host_client.encrypt(layout, h);
-        for (std::size_t i = 0; i < layout.inputs; ++i) {
+        const auto query = host_client.encrypt(plan, h);
+        const auto& request = query.request;
+        for (std::size_t i = 0; i < layout.inputs(); ++i) {
             const auto words = request.inputs[i].c0.words();
-            CHECK(
-                std::equal(words.begin(), words.end(),
-                           c0.begin() + static_cast<std::ptrdiff_t>((t * layout.inputs + i) * words.size())));
+            CHECK(std::equal(
+                words.begin(), words.end(),
+                c0.begin() + static_cast<std::ptrdiff_t>((t * layout.inputs() + i) * words.size())));
         }
         const auto reply = host_server.apply(request);
-        for (std::size_t o = 0; o < layout.outputs; ++o) {
+        for (std::size_t o = 0; o < layout.outputs(); ++o) {
             CAPTURE(o);
-            const auto product = ckks::download(where, replies, t * layout.outputs + o);
-            CHECK(product.c0 == reply.products[o].c0);
-            CHECK(product.c1 == reply.products[o].c1);
+            const auto product = device::download(where, replies, t * layout.outputs() + o);
+            CHECK(product.c0 == reply.outputs[o].c0);
+            CHECK(product.c1 == reply.outputs[o].c1);
         }
-        const auto expected = host_client.decrypt(layout, reply);
+        const auto expected = host_client.decrypt(plan, reply, query);
         const auto exact = product(a, std::vector<float>(h.begin(), h.end()));
         for (std::size_t r = 0; r < rank; ++r) {
             CHECK(answers[t * rank + r] == expected[r]);
@@ -93,9 +93,9 @@ void check_tokens(const Where& where, std::size_t rank, std::size_t d) {
     }
 
     // Requests go both ways between host and device.
-    const auto first_request = requests.get(where, 0, d, layout.stride);
+    const auto first_request = requests.get(where, 0, d, layout.entries_per_input());
     requests.put(where, 1, first_request);
-    CHECK(requests.get(where, 1, d, layout.stride).inputs[0].c0 == first_request.inputs[0].c0);
+    CHECK(requests.get(where, 1, d, layout.entries_per_input()).inputs[0].c0 == first_request.inputs[0].c0);
     auto malformed = first_request;
     malformed.inputs[0].c0.template limb<1>()[5] = P::basis::template prime<1>;
     CHECK_THROWS_AS(requests.put(where, 1, malformed), format_error);
@@ -114,7 +114,7 @@ void check_tokens(const Where& where, std::size_t rank, std::size_t d) {
         server.apply(where, requests, server_work, replies);
         client.decrypt(where, replies, client_work);
         where.wait();
-        const auto sent = requests.get(where, 1, d, layout.stride);
+        const auto sent = requests.get(where, 1, d, layout.entries_per_input());
         if (bad == 0) {
             client.collect(client_work, answers);
             const auto exact = product(
@@ -143,4 +143,4 @@ void check_tokens(const Where& where, std::size_t rank, std::size_t d) {
     CHECK(c0 == std::vector<arith::word>(c0.size()));
 }
 
-}  // namespace block_slots
+}  // namespace tests::slot_token_checks

@@ -24,9 +24,7 @@
 
 // Whole tokens on a device against lora::client and lora::server with the same keys and seeds.
 
-namespace block_token {
-
-using namespace tensafe;
+namespace tests::token_checks {
 
 inline random::seed seed_of(std::uint8_t first) {
     random::seed seed;
@@ -50,8 +48,8 @@ template <ckks::parameter_set P, int Rows, class Protection, class Where>
 struct both_sides {
     using packing = lora::coefficient_tiles<Rows>;
     using host_server = lora::server<P, packing, Protection>;
-    using device_client = lora::block_client<P, Where, packing, Protection>;
-    using device_server = lora::block_server<P, Where, packing, Protection>;
+    using device_client = device::client<P, Where, packing, Protection>;
+    using device_server = device::server<P, Where, packing, Protection>;
 
     Where where;
     lora::matrix a;
@@ -116,7 +114,7 @@ void check_tokens(const Where& where, std::size_t rank, std::size_t d, Run run =
     const auto& layout = sides.server.layout();
     typename decltype(sides.client)::workspace client_work(sides.client, 3);
     typename decltype(sides.on_device)::workspace server_work(sides.on_device, 3);
-    lora::request_batch<P, Where> requests(layout, 3);
+    device::request_batch<P, Where> requests(layout, 3);
     typename decltype(sides.on_device)::replies replies(layout, 3);
 
     // Batches of different sizes through the same memory, one of them again.
@@ -149,7 +147,7 @@ void check_tokens(const Where& where, std::size_t rank, std::size_t d, Run run =
                 ckks::secret_key<P>(seed_of(static_cast<std::uint8_t>(1 + client_of[t]))),
                 generator_after(seed_of(40), drawn));
             drawn += 1 + layout.inputs();
-            const auto query = host_client.encrypt(layout, h);
+            const auto query = host_client.encrypt(sides.server.plan(), h);
             const auto request = requests.get(where, t);
             CHECK(request.seed == query.request.seed);
             CHECK(request.inputs == query.request.inputs);
@@ -163,7 +161,7 @@ void check_tokens(const Where& where, std::size_t rank, std::size_t d, Run run =
                 CHECK(of_device.outputs[o].c0 == reply.outputs[o].c0);
                 CHECK(of_device.outputs[o].c1 == reply.outputs[o].c1);
             }
-            const auto expected = host_client.decrypt(layout, reply, query);
+            const auto expected = host_client.decrypt(sides.server.plan(), reply, query);
             const std::vector<double> got(answers.begin() + static_cast<std::ptrdiff_t>(t * rank),
                                           answers.begin() + static_cast<std::ptrdiff_t>((t + 1) * rank));
             CHECK(got == expected);
@@ -185,8 +183,8 @@ void check_states_on_device(const Where& where, std::size_t rank, std::size_t d)
     both_sides<P, Rows, Protection, Where> on_device(where, rank, d);
     const auto& layout = on_host.server.layout();
     const std::vector<float> states = random_state(2 * d, 7);
-    lora::request_batch<P, Where> from_host(layout, 2);
-    lora::request_batch<P, Where> from_device(layout, 2);
+    device::request_batch<P, Where> from_host(layout, 2);
+    device::request_batch<P, Where> from_device(layout, 2);
     typename decltype(on_host.client)::workspace host_work(on_host.client, 2);
     typename decltype(on_device.client)::workspace device_work(on_device.client, 2);
 
@@ -212,7 +210,7 @@ void check_states_on_device(const Where& where, std::size_t rank, std::size_t d)
         where.wait();
         CHECK_THROWS_AS(on_device.client.check(where, device_work), encoding_error);
         CHECK(on_device.client.status(device_work)[0] == 0);
-        CHECK(on_device.client.status(device_work)[1] == lora::status_not_finite);
+        CHECK(on_device.client.status(device_work)[1] == device::status_not_finite);
         for (const auto& input : from_device.get(where, 1).inputs) {
             CHECK(input == std::vector<std::uint8_t>(input.size()));
         }
@@ -227,7 +225,7 @@ void check_stale_work(const Where& where, std::size_t rank, std::size_t d, Run r
     const auto& layout = sides.server.layout();
     typename decltype(sides.client)::workspace client_work(sides.client, 1);
     typename decltype(sides.on_device)::workspace server_work(sides.on_device, 1);
-    lora::request_batch<P, Where> requests(layout, 1);
+    device::request_batch<P, Where> requests(layout, 1);
     typename decltype(sides.on_device)::replies replies(layout, 1);
     const std::vector<float> h = random_state(d, 8);
     const std::uint32_t number = 0;
@@ -257,7 +255,9 @@ void check_stale_work(const Where& where, std::size_t rank, std::size_t d, Run r
     }
     // Both sides notice that nothing came.
     lora::client<P> host_client(ckks::secret_key<P>(seed_of(1)));
-    CHECK_THROWS_AS(host_client.decrypt(layout, replies.get(where, 0), 1.0), format_error);
+    CHECK_THROWS_AS(
+        host_client.decrypt(sides.server.plan(), replies.get(where, 0), lora::query<P>{{}, {1.0}}),
+        format_error);
     sides.client.decrypt(where, replies, client_work);
     where.wait();
     std::vector<double> answers(rank);
@@ -276,7 +276,7 @@ void check_stale_work(const Where& where, std::size_t rank, std::size_t d, Run r
     const std::vector<float> two = random_state(2 * d, 9);
     const std::vector<std::uint32_t> both_clients{0, 1};
     typename decltype(sides.client)::workspace roomy(sides.client, 2);
-    lora::request_batch<P, Where> two_requests(layout, 2);
+    device::request_batch<P, Where> two_requests(layout, 2);
     const auto encrypt_roomy = [&](const Where& w) { sides.client.encrypt(w, roomy, two_requests); };
     sides.client.stage(roomy, h, client_of);
     run(where, 2, encrypt_roomy);
@@ -316,7 +316,7 @@ void check_misuse(const Where& where) {
     typename decltype(sides.on_device)::workspace server_work(sides.on_device, 2);
     typename decltype(sides.client)::workspace small_client_work(others.client, 2);
     typename decltype(sides.on_device)::workspace small_server_work(others.on_device, 2);
-    lora::request_batch<P, Where> requests(sides.server.layout(), 2);
+    device::request_batch<P, Where> requests(sides.server.layout(), 2);
     typename decltype(sides.on_device)::replies replies(sides.server.layout(), 2);
     typename decltype(sides.on_device)::replies other_replies(others.server.layout(), 2);
     const std::vector<std::uint32_t> client_of{0, 1};
@@ -329,7 +329,7 @@ void check_misuse(const Where& where) {
     CHECK_THROWS_AS(sides.client.encrypt(where, client_work, requests), error);
     CHECK_THROWS_AS(typename decltype(sides.client)::workspace(sides.client, 0), shape_error);
     CHECK_THROWS_AS(typename decltype(sides.on_device)::workspace(sides.on_device, 0), shape_error);
-    CHECK_THROWS_AS((lora::request_batch<P, Where>(sides.server.layout(), 0)), shape_error);
+    CHECK_THROWS_AS((device::request_batch<P, Where>(sides.server.layout(), 0)), shape_error);
 
     sides.client.stage(client_work, states, client_of);
     sides.client.encrypt(where, client_work, requests);
@@ -362,7 +362,7 @@ std::array<std::size_t, 3> launches_of_token(const Where& where, const std::size
     both_sides<P, Rows, Protection, Where> sides(where, 2, 500);
     typename decltype(sides.client)::workspace client_work(sides.client, 1);
     typename decltype(sides.on_device)::workspace server_work(sides.on_device, 1);
-    lora::request_batch<P, Where> requests(sides.server.layout(), 1);
+    device::request_batch<P, Where> requests(sides.server.layout(), 1);
     typename decltype(sides.on_device)::replies replies(sides.server.layout(), 1);
     const std::uint32_t number = 0;
     const std::span<const std::uint32_t> client_of(&number, 1);
@@ -385,7 +385,7 @@ void check_malformed_request(const Where& where, std::size_t rank, std::size_t d
     const auto& layout = sides.server.layout();
     typename decltype(sides.client)::workspace client_work(sides.client, 2);
     typename decltype(sides.on_device)::workspace server_work(sides.on_device, 2);
-    lora::request_batch<P, Where> requests(layout, 2);
+    device::request_batch<P, Where> requests(layout, 2);
     typename decltype(sides.on_device)::replies replies(layout, 2);
     const std::vector<float> states = random_state(2 * d, 7);
     const std::vector<std::uint32_t> client_of{0, 1};
@@ -421,4 +421,4 @@ void check_malformed_request(const Where& where, std::size_t rank, std::size_t d
     }
 }
 
-}  // namespace block_token
+}  // namespace tests::token_checks

@@ -1,4 +1,4 @@
-#include <tensafe/device/exec/host_blocks.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 
 #include <array>
 #include <cstddef>
@@ -6,12 +6,10 @@
 #include "../exec/recording_blocks.hpp"
 #include "token_checks.hpp"
 
-using namespace tensafe;
+using namespace tests;
 
 namespace {
 
-using exec::host_blocks;
-using exec::thread_order;
 using private_range = lora::protects_adapter_rows<>;
 using narrow_range = lora::protects_adapter_rows<lora::calibrated<6>>;
 
@@ -19,42 +17,41 @@ using narrow_range = lora::protects_adapter_rows<lora::calibrated<6>>;
 
 TEST_CASE("a batch of two clients gives the host's requests, replies and answers") {
     for (const thread_order order : {thread_order::forward, thread_order::shuffled}) {
-        block_token::check_tokens<ckks::private_n4096, 4, private_range>(host_blocks(order), 6, 1500);
+        token_checks::check_tokens<ckks::private_n4096, 4, private_range>(host_blocks(order), 6, 1500);
     }
 }
 
 TEST_CASE("a calibrated range gives the host's requests, replies and answers") {
-    block_token::check_tokens<ckks::compact_n4096, 4, narrow_range>(host_blocks(thread_order::reverse), 5,
-                                                                    1100);
+    token_checks::check_tokens<ckks::compact_n4096, 4, narrow_range>(host_blocks(thread_order::reverse), 5,
+                                                                     1100);
 }
 
 TEST_CASE(
     "hidden states on the device are encrypted like those of the host, and refused if they are no numbers") {
-    block_token::check_states_on_device<ckks::private_n4096, 4, private_range>(host_blocks(), 2, 1100);
+    token_checks::check_states_on_device<ckks::private_n4096, 4, private_range>(host_blocks(), 2, 1100);
 }
 
 TEST_CASE("work that is enqueued again without staging is erased") {
-    block_token::check_stale_work<ckks::private_n4096, 4, private_range>(host_blocks(), 2, 500);
+    token_checks::check_stale_work<ckks::private_n4096, 4, private_range>(host_blocks(), 2, 500);
 }
 
 TEST_CASE("a malformed request spoils its own reply only") {
-    block_token::check_malformed_request<ckks::private_n4096, 4, private_range>(host_blocks(), 2, 1100);
+    token_checks::check_malformed_request<ckks::private_n4096, 4, private_range>(host_blocks(), 2, 1100);
 }
 
 TEST_CASE("a recording that is replayed answers each batch, and erases what was not staged for it") {
-    const tests::recording_blocks where{host_blocks(), nullptr};
-    block_token::check_tokens<ckks::private_n4096, 4, private_range>(where, 2, 1100, tests::run_recorded());
-    block_token::check_stale_work<ckks::private_n4096, 4, private_range>(where, 2, 500,
-                                                                         tests::run_recorded());
+    const recording_blocks where{host_blocks(), nullptr};
+    token_checks::check_tokens<ckks::private_n4096, 4, private_range>(where, 2, 1100, run_recorded());
+    token_checks::check_stale_work<ckks::private_n4096, 4, private_range>(where, 2, 500, run_recorded());
 }
 
 TEST_CASE("workspaces of another matrix, missing steps and answers of an earlier batch are refused") {
-    block_token::check_misuse<ckks::private_n4096, 4, private_range>(host_blocks());
+    token_checks::check_misuse<ckks::private_n4096, 4, private_range>(host_blocks());
 }
 
 TEST_CASE("a token takes the launches that docs/design/device.md counts") {
     std::size_t launches = 0;
     const host_blocks where(thread_order::forward, &launches);
-    CHECK(block_token::launches_of_token<ckks::private_n4096, 4, private_range>(where, launches) ==
+    CHECK(token_checks::launches_of_token<ckks::private_n4096, 4, private_range>(where, launches) ==
           std::array<std::size_t, 3>{5, 9, 2});
 }

@@ -1,4 +1,4 @@
-#include <tensafe/device/ntt/schedule.hpp>
+#include <tensafe/device/ntt/transform.hpp>
 
 #include <doctest/doctest.h>
 
@@ -11,7 +11,7 @@
 
 namespace {
 
-using namespace tensafe::ntt::detail;
+using namespace tensafe::device::detail;
 
 /// Whether threads that are served together (a quarter of a warp for pairs, half a warp for words) reach
 /// different banks: 16 words wide.

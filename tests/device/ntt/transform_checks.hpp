@@ -14,13 +14,10 @@
 
 #include "../device_data.hpp"
 
-// What the transforms by block kernels must do with every schedule, wherever they run.
+// What the transforms by kernels must do with every schedule, wherever they run.
 
-namespace block_transform_checks {
-
-using tensafe::arith::word;
+namespace tests::transform_checks {
 using words = std::vector<word>;
-namespace ntt = tensafe::ntt;
 
 template <class Basis>
 std::size_t at(std::size_t polynomial, int limb, std::size_t k) {
@@ -36,7 +33,7 @@ words some_stack(std::size_t polynomials, word seed) {
     std::mt19937_64 random(seed);
     words stack(polynomials * static_cast<std::size_t>(Basis::limbs) * Basis::degree);
     for (std::size_t p = 0; p < polynomials; ++p) {
-        tensafe::rns::for_each_limb<Basis>([&]<int I>() {
+        rns::for_each_limb<Basis>([&]<int I>() {
             constexpr word q = Basis::template prime<I>;
             for (std::size_t k = 0; k < Basis::degree; ++k) {
                 word& value = stack[at<Basis>(p, I, k)];
@@ -64,8 +61,8 @@ template <class Basis>
 words transformed(words stack, bool forward) {
     const std::size_t polynomials = stack.size() / at<Basis>(1, 0, 0);
     for (std::size_t p = 0; p < polynomials; ++p) {
-        tensafe::rns::for_each_limb<Basis>([&]<int I>() {
-            const auto& plan = tensafe::rns::shared_plan<Basis::log_n, Basis::template prime<I>>();
+        rns::for_each_limb<Basis>([&]<int I>() {
+            const auto& plan = rns::shared_plan<Basis::log_n, Basis::template prime<I>>();
             const std::span<word> limb(stack.data() + at<Basis>(p, I, 0), Basis::degree);
             if (forward) {
                 ntt::forward(plan, limb);
@@ -84,12 +81,12 @@ struct load_sum {
     const word* b;
 
     template <int I>
-    TENSAFE_HOST_DEVICE ntt::word_pair pair(std::size_t polynomial, std::size_t k) const {
+    TENSAFE_HOST_DEVICE device::word_pair pair(std::size_t polynomial, std::size_t k) const {
         constexpr word q = Basis::template prime<I>;
-        const ntt::word_pair x = ntt::load_words<Basis>{a}.template pair<I>(polynomial, k);
-        const ntt::word_pair y = ntt::load_words<Basis>{b}.template pair<I>(polynomial, k);
-        return {tensafe::arith::subtract_if_not_below(x.first + y.first, q),
-                tensafe::arith::subtract_if_not_below(x.second + y.second, q)};
+        const device::word_pair x = device::load_words<Basis>{a}.template pair<I>(polynomial, k);
+        const device::word_pair y = device::load_words<Basis>{b}.template pair<I>(polynomial, k);
+        return {arith::subtract_if_not_below(x.first + y.first, q),
+                arith::subtract_if_not_below(x.second + y.second, q)};
     }
 };
 
@@ -103,12 +100,12 @@ struct store_shifted {
         return 5 * polynomial + 3 * static_cast<word>(limb) + k;
     }
     template <int I>
-    TENSAFE_HOST_DEVICE void pair(std::size_t polynomial, std::size_t k, ntt::word_pair values) const {
+    TENSAFE_HOST_DEVICE void pair(std::size_t polynomial, std::size_t k, device::word_pair values) const {
         constexpr word q = Basis::template prime<I>;
-        ntt::store_words<Basis>{to}.template pair<I>(
+        device::store_words<Basis>{to}.template pair<I>(
             polynomials - 1 - polynomial, k,
-            {tensafe::arith::subtract_if_not_below(values.first + shift(polynomial, I, k), q),
-             tensafe::arith::subtract_if_not_below(values.second + shift(polynomial, I, k + 1), q)});
+            {arith::subtract_if_not_below(values.first + shift(polynomial, I, k), q),
+             arith::subtract_if_not_below(values.second + shift(polynomial, I, k + 1), q)});
     }
 };
 
@@ -118,7 +115,7 @@ words expected_with_functors(const words& a, const words& b, bool forward) {
     words sum = a;
     const std::size_t polynomials = a.size() / at<Basis>(1, 0, 0);
     for (std::size_t p = 0; p < polynomials; ++p) {
-        tensafe::rns::for_each_limb<Basis>([&]<int I>() {
+        rns::for_each_limb<Basis>([&]<int I>() {
             for (std::size_t k = 0; k < Basis::degree; ++k) {
                 const std::size_t i = at<Basis>(p, I, k);
                 sum[i] = (a[i] + b[i]) % Basis::template prime<I>;
@@ -128,7 +125,7 @@ words expected_with_functors(const words& a, const words& b, bool forward) {
     const words values = transformed<Basis>(sum, forward);
     words shifted(values.size());
     for (std::size_t p = 0; p < polynomials; ++p) {
-        tensafe::rns::for_each_limb<Basis>([&]<int I>() {
+        rns::for_each_limb<Basis>([&]<int I>() {
             for (std::size_t k = 0; k < Basis::degree; ++k) {
                 shifted[at<Basis>(polynomials - 1 - p, I, k)] =
                     (values[at<Basis>(p, I, k)] + store_shifted<Basis>::shift(p, I, k)) %
@@ -143,20 +140,20 @@ words expected_with_functors(const words& a, const words& b, bool forward) {
 /// entries.
 template <class Basis, class Schedule, class Where>
 void check_schedule(const Where& where, std::size_t polynomials) {
-    const ntt::block_plan<Basis, typename Where::space> plan(where);
+    const device::plan<Basis, typename Where::space> plan(where);
     const words a = some_stack<Basis>(polynomials, 1);
     const words b = some_stack<Basis>(polynomials, 2);
-    constexpr bool needs_work = !std::is_same_v<Schedule, ntt::single_block>;
+    constexpr bool needs_work = !std::is_same_v<Schedule, device::schedule::single_block>;
 
     auto stack = tests::to_device(where, a);
-    const ntt::load_words<Basis> load{stack.data()};
-    const ntt::store_words<Basis> store{stack.data()};
-    ntt::forward_blocks<Basis, Schedule>(where, plan, load, store, polynomials, stack.data());
+    const device::load_words<Basis> load{stack.data()};
+    const device::store_words<Basis> store{stack.data()};
+    device::forward<Basis, Schedule>(where, plan, load, store, polynomials, stack.data());
     CHECK(tests::to_host(where, stack) == transformed<Basis>(a, true));
     where.upload(std::span<const word>(a), stack.data());
-    ntt::inverse_blocks<Basis, Schedule>(where, plan, load, store, polynomials, stack.data());
+    device::inverse<Basis, Schedule>(where, plan, load, store, polynomials, stack.data());
     CHECK(tests::to_host(where, stack) == transformed<Basis>(a, false));
-    ntt::forward_blocks<Basis, Schedule>(where, plan, load, store, polynomials, stack.data());
+    device::forward<Basis, Schedule>(where, plan, load, store, polynomials, stack.data());
     CHECK(tests::to_host(where, stack) == a);
 
     const auto device_a = tests::to_device(where, a);
@@ -166,26 +163,26 @@ void check_schedule(const Where& where, std::size_t polynomials) {
     word* const unfinished = needs_work ? work.data() : nullptr;
     const load_sum<Basis> sum{device_a.data(), device_b.data()};
     const store_shifted<Basis> shifted{results.data(), polynomials};
-    ntt::forward_blocks<Basis, Schedule>(where, plan, sum, shifted, polynomials, unfinished);
+    device::forward<Basis, Schedule>(where, plan, sum, shifted, polynomials, unfinished);
     CHECK(tests::to_host(where, results) == expected_with_functors<Basis>(a, b, true));
-    ntt::inverse_blocks<Basis, Schedule>(where, plan, sum, shifted, polynomials, unfinished);
+    device::inverse<Basis, Schedule>(where, plan, sum, shifted, polynomials, unfinished);
     CHECK(tests::to_host(where, results) == expected_with_functors<Basis>(a, b, false));
 }
 
 /// `where` adds the launches to `count`.
 template <class Basis, class Schedule, class Where>
 void check_launches(const Where& where, const std::size_t& count, std::size_t forward, std::size_t inverse) {
-    const ntt::block_plan<Basis, typename Where::space> plan(where);
+    const device::plan<Basis, typename Where::space> plan(where);
     auto stack = tests::to_device(where, some_stack<Basis>(1, 3));
-    const ntt::load_words<Basis> load{stack.data()};
-    const ntt::store_words<Basis> store{stack.data()};
+    const device::load_words<Basis> load{stack.data()};
+    const device::store_words<Basis> store{stack.data()};
     const std::size_t before = count;
-    ntt::forward_blocks<Basis, Schedule>(where, plan, load, store, 1, stack.data());
+    device::forward<Basis, Schedule>(where, plan, load, store, 1, stack.data());
     CHECK(count - before == forward);
-    ntt::inverse_blocks<Basis, Schedule>(where, plan, load, store, 1, stack.data());
+    device::inverse<Basis, Schedule>(where, plan, load, store, 1, stack.data());
     CHECK(count - before == forward + inverse);
-    ntt::forward_blocks<Basis, Schedule>(where, plan, load, store, 0, stack.data());
+    device::forward<Basis, Schedule>(where, plan, load, store, 0, stack.data());
     CHECK(count - before == forward + inverse);
 }
 
-}  // namespace block_transform_checks
+}  // namespace tests::transform_checks

@@ -1,15 +1,14 @@
 #include <tensafe/arith/prime.hpp>
-#include <tensafe/device/exec/host_blocks.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 
 #include "transform_checks.hpp"
+
+using namespace tests;
 
 // The parameter sets: rns layer types of ckks::n16384_l4, private_n4096 and minimal_n2048, without the layer.
 
 namespace {
-
-using namespace tensafe;
-using namespace block_transform_checks;
-using exec::thread_order;
+using namespace tests::transform_checks;
 
 constexpr arith::word p60a = arith::ntt_prime_below(word{1} << 60, 14);
 constexpr arith::word p60b = arith::ntt_prime_below(p60a, 14);
@@ -22,51 +21,49 @@ using n2048 = rns::basis<11, arith::ntt_prime_below(word{1} << 41, 11)>;
 
 template <class Basis, class Schedule>
 void check_in_every_order(std::size_t polynomials) {
-    for (const thread_order order : {thread_order::forward, thread_order::reverse, thread_order::shuffled}) {
-        check_schedule<Basis, Schedule>(exec::host_blocks(order), polynomials);
-    }
+    in_every_order([&](const auto& where) { check_schedule<Basis, Schedule>(where, polynomials); });
 }
 
 TEST_CASE("one launch with a limb in each block gives the host's transforms at N = 16384") {
-    check_in_every_order<n16384, ntt::single_block>(3);
+    check_in_every_order<n16384, device::schedule::single_block>(3);
 }
 
 TEST_CASE("two launches give the host's transforms at N = 16384") {
-    check_in_every_order<n16384, ntt::two_pass>(3);
+    check_in_every_order<n16384, device::schedule::two_pass>(3);
 }
 
 TEST_CASE("one launch with a limb in each block gives the host's transforms at N = 4096 and 2048") {
-    check_in_every_order<n4096, ntt::single_block>(4);
-    check_in_every_order<n2048, ntt::single_block>(4);
+    check_in_every_order<n4096, device::schedule::single_block>(4);
+    check_in_every_order<n2048, device::schedule::single_block>(4);
 }
 
 TEST_CASE("the number of launches is that of the schedule") {
     std::size_t launches = 0;
-    const exec::host_blocks where(thread_order::forward, &launches);
-    check_launches<n16384, ntt::single_block>(where, launches, 1, 1);
-    check_launches<n16384, ntt::two_pass>(where, launches, 2, 2);
-    check_launches<n16384, ntt::tuned>(where, launches, 2, 2);
-    check_launches<n2048, ntt::tuned>(where, launches, 1, 1);
+    const device::host_blocks where(thread_order::forward, &launches);
+    check_launches<n16384, device::schedule::single_block>(where, launches, 1, 1);
+    check_launches<n16384, device::schedule::two_pass>(where, launches, 2, 2);
+    check_launches<n16384, device::schedule::tuned>(where, launches, 2, 2);
+    check_launches<n2048, device::schedule::tuned>(where, launches, 1, 1);
 }
 
 TEST_CASE("a launch of more blocks than a grid has is refused") {
-    const exec::host_blocks where;
-    const ntt::block_plan<n2048, memory::host_space> plan(where);
-    const ntt::load_words<n2048> load{nullptr};
-    const ntt::store_words<n2048> store{nullptr};
-    CHECK_THROWS_AS((ntt::forward_blocks<n2048>(where, plan, load, store, std::size_t{1} << 31, nullptr)),
+    const device::host_blocks where;
+    const device::plan<n2048, memory::host_space> plan(where);
+    const device::load_words<n2048> load{nullptr};
+    const device::store_words<n2048> store{nullptr};
+    CHECK_THROWS_AS((device::forward<n2048>(where, plan, load, store, std::size_t{1} << 31, nullptr)),
                     parameter_error);
-    CHECK_THROWS_AS((ntt::inverse_blocks<n2048>(where, plan, load, store, std::size_t{1} << 40, nullptr)),
+    CHECK_THROWS_AS((device::inverse<n2048>(where, plan, load, store, std::size_t{1} << 40, nullptr)),
                     parameter_error);
 }
 
 TEST_CASE("the tuning table keeps small limbs whole and cuts those that do not fit") {
-    static_assert(ntt::tune_blocks(11, 41, 90, 1).use_single_block);
-    static_assert(ntt::tune_blocks(12, 45, 80, 1).use_single_block);
-    static_assert(!ntt::tune_blocks(14, 60, 90, 4).use_single_block);
-    static_assert(!ntt::tune_blocks(14, 60, 90, 4096).use_single_block);
-    static_assert(!ntt::tune_blocks(15, 60, 90, 1).use_single_block);
-    static_assert(!ntt::tune_blocks(15, 60, 90, 4096).use_single_block);
+    static_assert(device::schedule::tune(11, 41, 90, 1).use_single_block);
+    static_assert(device::schedule::tune(12, 45, 80, 1).use_single_block);
+    static_assert(!device::schedule::tune(14, 60, 90, 4).use_single_block);
+    static_assert(!device::schedule::tune(14, 60, 90, 4096).use_single_block);
+    static_assert(!device::schedule::tune(15, 60, 90, 1).use_single_block);
+    static_assert(!device::schedule::tune(15, 60, 90, 4096).use_single_block);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
 
-// What random::draw_blocks must do wherever it runs: the host's samplers say which values are right.
+// What device::draw must do wherever it runs: the host's samplers say which values are right.
 
 #include <tensafe/arith/word.hpp>
 #include <tensafe/ckks/flooding.hpp>
@@ -23,23 +23,21 @@
 
 namespace tests {
 
-using tensafe::arith::wide;
-using tensafe::arith::word;
-using tensafe::random::block_draws;
-using tensafe::random::drawn;
-using tensafe::random::seed;
-using tensafe::random::stream_domain;
+using arith::wide;
+using random::seed;
+using random::stream_domain;
 
 inline std::vector<seed> some_seeds(std::size_t count) {
     std::vector<seed> seeds(count);
     for (std::size_t i = 0; i < count; ++i) {
-        seeds[i] = tensafe::testing::counting_seed(static_cast<std::uint8_t>(37 * i));
+        seeds[i] = testing::counting_seed(static_cast<std::uint8_t>(37 * i));
     }
     return seeds;
 }
 
-inline block_draws of_kind(drawn kind, stream_domain domain, std::uint32_t polynomials, std::uint32_t size) {
-    block_draws draws;
+inline device::draw_group of_kind(device::distribution kind, stream_domain domain, std::uint32_t polynomials,
+                                  std::uint32_t size) {
+    device::draw_group draws;
     draws.kind = kind;
     draws.domain = domain;
     draws.polynomials = polynomials;
@@ -49,15 +47,17 @@ inline block_draws of_kind(drawn kind, stream_domain domain, std::uint32_t polyn
     return draws;
 }
 
-inline block_draws uniform_below(std::vector<word> moduli, std::uint32_t polynomials, std::uint32_t size) {
-    block_draws draws = of_kind(drawn::uniform, stream_domain::uplink, polynomials, size);
+inline device::draw_group uniform_below(std::vector<word> moduli, std::uint32_t polynomials,
+                                        std::uint32_t size) {
+    device::draw_group draws =
+        of_kind(device::distribution::uniform, stream_domain::uplink, polynomials, size);
     draws.moduli_count = static_cast<std::uint32_t>(moduli.size());
     std::copy(moduli.begin(), moduli.end(), draws.moduli);
     return draws;
 }
 
-inline block_draws floods(int terms, int bits, std::uint32_t polynomials, std::uint32_t size) {
-    block_draws draws = of_kind(drawn::flood, stream_domain::flood, polynomials, size);
+inline device::draw_group floods(int terms, int bits, std::uint32_t polynomials, std::uint32_t size) {
+    device::draw_group draws = of_kind(device::distribution::flood, stream_domain::flood, polynomials, size);
     draws.terms = terms;
     draws.bits = bits;
     return draws;
@@ -65,8 +65,7 @@ inline block_draws floods(int terms, int bits, std::uint32_t polynomials, std::u
 
 /// One polynomial of the host's samplers. They draw whole words and groups: of these, the first `size`.
 template <class T>
-std::vector<T> host_polynomial(const block_draws& draws, const seed& key, std::uint32_t lane) {
-    using namespace tensafe;
+std::vector<T> host_polynomial(const device::draw_group& draws, const seed& key, std::uint32_t lane) {
     std::vector<T> out((draws.size + std::size_t{63}) / 64 * 64);
     if constexpr (std::is_same_v<T, word>) {
         random::sample_uniform(key, draws.domain, lane, draws.moduli[lane % draws.moduli_count], out);
@@ -76,7 +75,7 @@ std::vector<T> host_polynomial(const block_draws& draws, const seed& key, std::u
         } else {
             ckks::flood<4>{draws.bits}.sample(key, lane, out);
         }
-    } else if (draws.kind == drawn::ternary) {
+    } else if (draws.kind == device::distribution::ternary) {
         random::sample_ternary(key, draws.domain, lane, out);
     } else {
         random::sample_centred_binomial(key, draws.domain, lane, out);
@@ -91,7 +90,7 @@ template <class Where, class T>
 class drawn_group {
   public:
     /// @param before  values in front: another alignment
-    drawn_group(const Where& where, block_draws draws, std::size_t before = 0)
+    drawn_group(const Where& where, device::draw_group draws, std::size_t before = 0)
         : draws_(draws),
           before_(before),
           keys_(some_seeds(draws.polynomials / draws.lanes + 1)),
@@ -102,7 +101,7 @@ class drawn_group {
         draws_.out = out_.data() + before;
     }
 
-    const block_draws& draws() const { return draws_; }
+    const device::draw_group& draws() const { return draws_; }
 
     std::vector<T> values(const Where& where) const {
         const std::vector<T> all = to_host(where, out_);
@@ -136,7 +135,7 @@ class drawn_group {
         return bytes;
     }
 
-    block_draws draws_;
+    device::draw_group draws_;
     std::size_t before_;
     std::vector<seed> keys_;
     device_buffer<std::uint8_t, Where> seeds_;
@@ -144,27 +143,27 @@ class drawn_group {
 };
 
 template <class Where>
-void draw(const Where& where, const std::vector<block_draws>& groups) {
-    tensafe::random::draw_blocks(where, std::span<const block_draws>(groups));
+void draw(const Where& where, const std::vector<device::draw_group>& groups) {
+    device::draw(where, std::span<const device::draw_group>(groups));
     where.wait();
 }
 
 /// Draws one group and compares it with the host's.
 template <class T, class Where>
-void check_group(const Where& where, const block_draws& draws, std::size_t before = 0) {
+void check_group(const Where& where, const device::draw_group& draws, std::size_t before = 0) {
     const drawn_group<Where, T> group(where, draws, before);
-    draw(where, {group.draws()});
+    tests::draw(where, {group.draws()});
     group.check(where);
 }
 
 template <class T, class Where>
-void check_vector(const Where& where, block_draws draws, std::uint32_t lane, const std::vector<T>& first,
-                  T last, std::uint64_t digest) {
+void check_vector(const Where& where, device::draw_group draws, std::uint32_t lane,
+                  const std::vector<T>& first, T last, std::uint64_t digest) {
     draws.first_lane = lane;
     const drawn_group<Where, T> group(where, draws);
-    draw(where, {group.draws()});
+    tests::draw(where, {group.draws()});
     std::vector<T> values = group.values(where);
-    CHECK(digest == tensafe::testing::digest(values));
+    CHECK(digest == testing::digest(values));
     CHECK(last == values.back());
     values.resize(first.size());
     CHECK(first == values);
@@ -176,7 +175,7 @@ void check_vectors_of_the_page(const Where& where) {
     constexpr std::uint32_t n = 4096;
     const auto uniform = [&](word q, std::uint32_t lane, const std::vector<word>& first, word last,
                              std::uint64_t digest, stream_domain domain = stream_domain::uplink) {
-        block_draws draws = uniform_below({q}, 1, n);
+        device::draw_group draws = uniform_below({q}, 1, n);
         draws.domain = domain;
         check_vector(where, draws, lane, first, last, digest);
     };
@@ -191,33 +190,33 @@ void check_vectors_of_the_page(const Where& where) {
     uniform(~word{0} - 58, 4,
             {5889288020324685746U, 7088882865257478177U, 10051960471748029221U, 16863261218850516813U},
             17490436649534306478U, 0x46b6ebe9b63012df, stream_domain::public_key);
-    check_vector<std::int8_t>(where, of_kind(drawn::centred_binomial, stream_domain::error, 1, n), 0,
-                              {3, 3, 3, -6, -4, 1, 5, 0, -3, 0, -3, -7, 7, -6, 3, -6}, -1,
-                              0x930f71602b32df10U);
-    check_vector<std::int8_t>(where, of_kind(drawn::ternary, stream_domain::secret_key, 1, n), 0,
-                              {1, 1, 1, 1, 0, 1, 1, 0, -1, 0, 0, 1, 1, -1, 1, -1}, 0, 0x52abef90ee5723abU);
+    check_vector<std::int8_t>(
+        where, of_kind(device::distribution::centred_binomial, stream_domain::error, 1, n), 0,
+        {3, 3, 3, -6, -4, 1, 5, 0, -3, 0, -3, -7, 7, -6, 3, -6}, -1, 0x930f71602b32df10U);
+    check_vector<std::int8_t>(where, of_kind(device::distribution::ternary, stream_domain::secret_key, 1, n),
+                              0, {1, 1, 1, 1, 0, 1, 1, 0, -1, 0, 0, 1, 1, -1, 1, -1}, 0, 0x52abef90ee5723abU);
 
     const drawn_group<Where, wide> one(where, floods(1, 70, 1, n));
-    block_draws lane_1 = floods(4, 100, 1, n);
+    device::draw_group lane_1 = floods(4, 100, 1, n);
     lane_1.first_lane = 1;
     const drawn_group<Where, wide> four(where, lane_1);
-    draw(where, {one.draws(), four.draws()});
+    tests::draw(where, {one.draws(), four.draws()});
     const auto words_of = [&](const drawn_group<Where, wide>& group) {
         std::vector<word> words;
         for (const wide value : group.values(where)) {
-            words.push_back(tensafe::arith::low_word(value));
-            words.push_back(tensafe::arith::high_word(value));
+            words.push_back(arith::low_word(value));
+            words.push_back(arith::high_word(value));
         }
         return words;
     };
     const std::vector<word> ones = words_of(one);
     CHECK(ones[0] == 0x3daafb235219a8abU);
     CHECK(ones[1] == 0x3eU);
-    CHECK(tensafe::testing::digest(ones) == 0xa873c682e80da8b0U);
+    CHECK(testing::digest(ones) == 0xa873c682e80da8b0U);
     const std::vector<word> fours = words_of(four);
     CHECK(fours[0] == 0xc4c939ed5d300b54U);
     CHECK(fours[1] == 0xcb800df4fU);
-    CHECK(tensafe::testing::digest(fours) == 0x87b97f6bf428a0a8U);
+    CHECK(testing::digest(fours) == 0x87b97f6bf428a0a8U);
 }
 
 /// Uniform values of every width, rarely and often rejected, for sizes around chunks and blocks.
@@ -243,21 +242,21 @@ void check_uniform_moduli(const Where& where) {
     const word q_60 = (word{1} << 60) - 98303;
     const word q_40 = (word{1} << 40) - 1572863;
     const word q_44 = (word{1} << 43) + 9;
-    block_draws inputs = uniform_below({q_60, q_40, q_44, q_60}, 19, 2048);
+    device::draw_group inputs = uniform_below({q_60, q_40, q_44, q_60}, 19, 2048);
     inputs.lanes = 8;
     inputs.first_lane = 3;
     check_group<word>(where, inputs);
 
-    block_draws out_of_step = uniform_below({q_40, 12289, q_44}, 11, 1700);
+    device::draw_group out_of_step = uniform_below({q_40, 12289, q_44}, 11, 1700);
     out_of_step.lanes = 4;
     out_of_step.first_lane = 5;
     check_group<word>(where, out_of_step);
 
-    block_draws single = uniform_below({q_60, q_40, q_44, q_60}, 3, 1700);
+    device::draw_group single = uniform_below({q_60, q_40, q_44, q_60}, 3, 1700);
     single.first_lane = 2;
     check_group<word>(where, single);
 
-    block_draws last_lanes = uniform_below({q_40, q_60}, 2, 100);
+    device::draw_group last_lanes = uniform_below({q_40, q_60}, 2, 100);
     last_lanes.lanes = 2;
     last_lanes.first_lane = ~std::uint32_t{0} - 1;
     check_group<word>(where, last_lanes);
@@ -265,10 +264,11 @@ void check_uniform_moduli(const Where& where) {
 
 template <class Where>
 void check_small_values(const Where& where) {
-    for (const drawn kind : {drawn::ternary, drawn::centred_binomial}) {
+    for (const device::distribution kind :
+         {device::distribution::ternary, device::distribution::centred_binomial}) {
         for (const std::uint32_t size :
              {1U, 3U, 4U, 31U, 63U, 64U, 65U, 250U, 1535U, 1536U, 1537U, 4096U, 4097U, 9216U}) {
-            block_draws draws = of_kind(kind, stream_domain::zero, 3, size);
+            device::draw_group draws = of_kind(kind, stream_domain::zero, 3, size);
             draws.lanes = 2;
             draws.first_lane = 7;
             check_group<std::int8_t>(where, draws, size % 16 == 0 ? 0 : size % 3);
@@ -284,7 +284,7 @@ void check_floods(const Where& where) {
             check_group<wide>(where, floods(terms, bits, 2, 130));
         }
         for (const std::uint32_t size : {1U, 4U, 5U, 127U, 128U, 511U, 512U, 513U, 2051U}) {
-            block_draws draws = floods(terms, 101, 3, size);
+            device::draw_group draws = floods(terms, 101, 3, size);
             draws.lanes = 3;
             check_group<wide>(where, draws, 1);
         }
@@ -297,30 +297,33 @@ template <class Where>
 void check_groups(const Where& where, const std::size_t& launches) {
     const word q_60 = (word{1} << 60) - 98303;
     const word q_40 = (word{1} << 40) - 1572863;
-    block_draws uplink = uniform_below({q_60, q_40, q_60}, 6, 3000);
+    device::draw_group uplink = uniform_below({q_60, q_40, q_60}, 6, 3000);
     uplink.lanes = 6;
-    block_draws errors = of_kind(drawn::centred_binomial, stream_domain::error, 5, 3000);
+    device::draw_group errors =
+        of_kind(device::distribution::centred_binomial, stream_domain::error, 5, 3000);
     errors.lanes = 2;
     const drawn_group<Where, word> a(where, uplink);
     const drawn_group<Where, std::int8_t> b(where, errors);
-    const drawn_group<Where, std::int8_t> c(where, of_kind(drawn::ternary, stream_domain::zero, 3, 5000));
+    const drawn_group<Where, std::int8_t> c(
+        where, of_kind(device::distribution::ternary, stream_domain::zero, 3, 5000));
     const drawn_group<Where, wide> d(where, floods(4, 90, 3, 300));
     const drawn_group<Where, wide> e(where, floods(1, 80, 1, 4));
     const drawn_group<Where, word> f(where, uniform_below({12289}, 1, 9000));
-    const drawn_group<Where, std::int8_t> g(where,
-                                            of_kind(drawn::centred_binomial, stream_domain::error, 4, 4));
-    const drawn_group<Where, std::int8_t> h(where, of_kind(drawn::ternary, stream_domain::zero, 2, 1));
+    const drawn_group<Where, std::int8_t> g(
+        where, of_kind(device::distribution::centred_binomial, stream_domain::error, 4, 4));
+    const drawn_group<Where, std::int8_t> h(
+        where, of_kind(device::distribution::ternary, stream_domain::zero, 2, 1));
     const drawn_group<Where, word> i(where, uniform_below({q_40}, 1, 2));
     const auto check_all = [&] {
         a.check(where), b.check(where), c.check(where), d.check(where);
         e.check(where), f.check(where), g.check(where), h.check(where);
     };
 
-    const block_draws empty = uniform_below({q_40}, 0, 10);
-    const block_draws of_nothing = of_kind(drawn::ternary, stream_domain::zero, 10, 0);
+    const device::draw_group empty = uniform_below({q_40}, 0, 10);
+    const device::draw_group of_nothing = of_kind(device::distribution::ternary, stream_domain::zero, 10, 0);
     std::size_t before = launches;
-    draw(where, {a.draws(), b.draws(), empty, c.draws(), d.draws(), e.draws(), f.draws(), g.draws(),
-                 of_nothing, h.draws()});
+    tests::draw(where, {a.draws(), b.draws(), empty, c.draws(), d.draws(), e.draws(), f.draws(), g.draws(),
+                        of_nothing, h.draws()});
     CHECK(launches == before + 1);
     check_all();
 
@@ -332,8 +335,8 @@ void check_groups(const Where& where, const std::size_t& launches) {
     i.check(where);
 
     before = launches;
-    draw(where, {empty, of_nothing});
-    draw(where, {});
+    tests::draw(where, {empty, of_nothing});
+    tests::draw(where, {});
     CHECK(launches == before);
 }
 
@@ -343,27 +346,27 @@ void check_refusals(const Where& where, const std::size_t& launches) {
     const drawn_group<Where, word> good(where, uniform_below({12289, 97}, 1, 9));
     const drawn_group<Where, wide> good_flood(where, floods(4, 100, 1, 9));
     const std::size_t before = launches;
-    const auto refused = [&](const block_draws& draws) {
-        CHECK_THROWS_AS(draw(where, {good.draws(), draws}), tensafe::parameter_error);
+    const auto refused = [&](const device::draw_group& draws) {
+        CHECK_THROWS_AS(tests::draw(where, {good.draws(), draws}), parameter_error);
     };
-    const auto with = [&](block_draws draws, auto change) {
+    const auto with = [&](device::draw_group draws, auto change) {
         change(draws);
         refused(draws);
     };
-    with(good.draws(), [](block_draws& d) { d.lanes = 0; });
-    with(good.draws(), [](block_draws& d) { d.lanes = 2, d.first_lane = ~std::uint32_t{0}; });
-    with(good.draws(), [](block_draws& d) { d.seeds = nullptr; });
-    with(good.draws(), [](block_draws& d) { d.out = nullptr; });
-    with(good.draws(), [](block_draws& d) { d.out = static_cast<std::uint8_t*>(d.out) + 4; });
-    with(good.draws(), [](block_draws& d) { d.moduli_count = 0; });
-    with(good.draws(), [](block_draws& d) { d.moduli_count = 9; });
-    with(good.draws(), [](block_draws& d) { d.moduli[1] = 0; });
-    with(good.draws(), [](block_draws& d) { d.kind = static_cast<drawn>(4); });
-    with(good.draws(), [](block_draws& d) { d.polynomials = d.size = ~std::uint32_t{0}; });
-    with(good_flood.draws(), [](block_draws& d) { d.out = static_cast<std::uint8_t*>(d.out) + 8; });
-    with(good_flood.draws(), [](block_draws& d) { d.bits = 0; });
-    with(good_flood.draws(), [](block_draws& d) { d.bits = 121; });
-    with(good_flood.draws(), [](block_draws& d) { d.terms = 2; });
+    with(good.draws(), [](device::draw_group& d) { d.lanes = 0; });
+    with(good.draws(), [](device::draw_group& d) { d.lanes = 2, d.first_lane = ~std::uint32_t{0}; });
+    with(good.draws(), [](device::draw_group& d) { d.seeds = nullptr; });
+    with(good.draws(), [](device::draw_group& d) { d.out = nullptr; });
+    with(good.draws(), [](device::draw_group& d) { d.out = static_cast<std::uint8_t*>(d.out) + 4; });
+    with(good.draws(), [](device::draw_group& d) { d.moduli_count = 0; });
+    with(good.draws(), [](device::draw_group& d) { d.moduli_count = 9; });
+    with(good.draws(), [](device::draw_group& d) { d.moduli[1] = 0; });
+    with(good.draws(), [](device::draw_group& d) { d.kind = static_cast<device::distribution>(4); });
+    with(good.draws(), [](device::draw_group& d) { d.polynomials = d.size = ~std::uint32_t{0}; });
+    with(good_flood.draws(), [](device::draw_group& d) { d.out = static_cast<std::uint8_t*>(d.out) + 8; });
+    with(good_flood.draws(), [](device::draw_group& d) { d.bits = 0; });
+    with(good_flood.draws(), [](device::draw_group& d) { d.bits = 121; });
+    with(good_flood.draws(), [](device::draw_group& d) { d.terms = 2; });
     CHECK(launches == before);
 }
 

@@ -1,4 +1,4 @@
-#include <tensafe/device/exec/host_blocks.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/memory/buffer.hpp>
 
 #include <doctest/doctest.h>
@@ -12,10 +12,9 @@
 
 #include "samplers_checks.hpp"
 
-namespace {
+using namespace tests;
 
-using tensafe::exec::host_blocks;
-using tensafe::exec::thread_order;
+namespace {
 
 /// Calls f(where, launches) for each order of threads.
 template <class F>
@@ -29,18 +28,18 @@ void in_each_order(F f) {
 
 /// Runs blocks, and keeps what each left in shared memory.
 struct looking_blocks {
-    using space = tensafe::memory::host_space;
+    using space = memory::host_space;
 
     std::vector<unsigned char>* left;
 
     template <class Kernel>
-    void launch(const Kernel& kernel, tensafe::exec::grid_shape grid) const {
+    void launch(const Kernel& kernel, device::grid_shape grid) const {
         using shared_type = typename Kernel::shared_type;
-        tensafe::exec::detail::turns turns(static_cast<std::size_t>(Kernel::threads), thread_order::forward);
+        device::detail::turns turns(static_cast<std::size_t>(Kernel::threads), thread_order::forward);
         const auto shared = std::make_unique<shared_type>();
         for (std::uint32_t x = 0; x < grid.x; ++x) {
             std::memset(static_cast<void*>(shared.get()), 0xA5, sizeof(shared_type));
-            tensafe::exec::host_block<Kernel> context({x, 0, 0}, *shared, turns);
+            device::host_thread_block<Kernel> context({x, 0, 0}, *shared, turns);
             kernel(context);
             const auto keep = [&](const auto& member) {
                 const auto* bytes = reinterpret_cast<const unsigned char*>(&member);
@@ -56,44 +55,45 @@ struct looking_blocks {
 }  // namespace
 
 TEST_CASE("blocks draw the values of the page") {
-    in_each_order([](const auto& where, auto&) { tests::check_vectors_of_the_page(where); });
+    in_each_order([](const auto& where, auto&) { check_vectors_of_the_page(where); });
 }
 
 TEST_CASE("blocks draw uniform values of every width as the host does") {
-    in_each_order([](const auto& where, auto&) { tests::check_uniform_widths(where); });
+    in_each_order([](const auto& where, auto&) { check_uniform_widths(where); });
 }
 
 TEST_CASE("blocks draw limbs of different widths as the host does") {
-    in_each_order([](const auto& where, auto&) { tests::check_uniform_moduli(where); });
+    in_each_order([](const auto& where, auto&) { check_uniform_moduli(where); });
 }
 
 TEST_CASE("blocks draw ternary and centred binomial values of any number as the host does") {
-    in_each_order([](const auto& where, auto&) { tests::check_small_values(where); });
+    in_each_order([](const auto& where, auto&) { check_small_values(where); });
 }
 
 TEST_CASE("blocks draw floods as the host does") {
-    in_each_order([](const auto& where, auto&) { tests::check_floods(where); });
+    in_each_order([](const auto& where, auto&) { check_floods(where); });
 }
 
 TEST_CASE("eight groups of draws are one launch and do not depend on each other") {
-    in_each_order([](const auto& where, auto& launches) { tests::check_groups(where, launches); });
+    in_each_order([](const auto& where, auto& launches) { check_groups(where, launches); });
 }
 
 TEST_CASE("draws that cannot be are refused before a launch") {
-    in_each_order([](const auto& where, auto& launches) { tests::check_refusals(where, launches); });
+    in_each_order([](const auto& where, auto& launches) { check_refusals(where, launches); });
 }
 
 TEST_CASE("blocks leave no secret stream in shared memory") {
-    const std::vector<tests::seed> seeds = tests::some_seeds(2);
-    std::vector<tests::wide> out(20000);
-    for (const tests::drawn kind :
-         {tests::drawn::ternary, tests::drawn::centred_binomial, tests::drawn::flood}) {
+    const std::vector<seed> seeds = some_seeds(2);
+    std::vector<wide> out(20000);
+    for (const device::distribution kind :
+         {device::distribution::ternary, device::distribution::centred_binomial,
+          device::distribution::flood}) {
         for (const std::uint32_t size : {5U, 10000U}) {
-            tests::block_draws draws = tests::of_kind(kind, tests::stream_domain::flood, 2, size);
+            device::draw_group draws = of_kind(kind, stream_domain::flood, 2, size);
             draws.seeds = seeds.data();
             draws.out = out.data();
             std::vector<unsigned char> left;
-            tensafe::random::draw_blocks(looking_blocks{&left}, std::vector{draws});
+            device::draw(looking_blocks{&left}, std::vector{draws});
             REQUIRE(!left.empty());
             // The four words behind the stream were never written.
             const auto unknown = [](unsigned char byte) { return byte != 0 && byte != 0xA5; };

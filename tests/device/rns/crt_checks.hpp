@@ -1,8 +1,8 @@
 #pragma once
 
 #include <tensafe/arith/prime.hpp>
-#include <tensafe/device/exec/context.hpp>
-#include <tensafe/device/rns/crt.hpp>
+#include <tensafe/device/encoding/decode.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/rns/basis.hpp>
 #include <tensafe/rns/crt.hpp>
 
@@ -20,17 +20,16 @@
 namespace tests {
 
 /// A narrow prime before and after wide ones: offsets of several multiples.
-using uneven_basis =
-    tensafe::rns::basis<3, 17, tensafe::arith::ntt_prime_below(tensafe::arith::word{1} << 60, 3), 97,
-                        tensafe::arith::ntt_prime_below(tensafe::arith::word{1} << 50, 3)>;
+using uneven_basis = rns::basis<3, 17, arith::ntt_prime_below(arith::word{1} << 60, 3), 97,
+                                arith::ntt_prime_below(arith::word{1} << 50, 3)>;
 
 /// One number for each thread: residues at limb * count + k.
 template <class Basis>
 struct crt_kernel {
     static constexpr int threads = 64;
-    using shared_type = tensafe::exec::no_shared;
+    using shared_type = device::no_shared;
 
-    const tensafe::arith::word* residues;
+    const arith::word* residues;
     double* out;
     std::uint32_t count;
 
@@ -39,11 +38,11 @@ struct crt_kernel {
         ctx.last([&](int t) {
             const std::uint32_t k = ctx.block().x * threads + static_cast<std::uint32_t>(t);
             if (k < count) {
-                tensafe::arith::word of_one[Basis::limbs];
+                arith::word of_one[Basis::limbs];
                 for (int i = 0; i < Basis::limbs; ++i) {
                     of_one[i] = residues[static_cast<std::uint32_t>(i) * count + k];
                 }
-                out[k] = tensafe::rns::to_double_of<Basis>(of_one);
+                out[k] = device::to_double_of<Basis>(of_one);
             }
         });
     }
@@ -51,7 +50,6 @@ struct crt_kernel {
 
 template <class Basis, class Where>
 void check_crt(const Where& where) {
-    using tensafe::arith::word;
     constexpr std::size_t count = 1500;
     constexpr auto limbs = static_cast<std::size_t>(Basis::limbs);
     std::mt19937_64 generator(1);
@@ -74,7 +72,7 @@ void check_crt(const Where& where) {
     const auto device_residues = to_device(where, residues);
     auto device_out = poisoned<double>(where, count);
     where.launch(crt_kernel<Basis>{device_residues.data(), device_out.data(), count},
-                 {tensafe::exec::blocks_for(count, 64)});
+                 {device::blocks_for(count, 64)});
     const auto out = to_host(where, device_out);
     std::size_t wrong = 0;
     for (std::size_t k = 0; k < count; ++k) {
@@ -82,7 +80,7 @@ void check_crt(const Where& where) {
         for (std::size_t i = 0; i < limbs; ++i) {
             of_one[i] = residues[i * count + k];
         }
-        const double wanted = tensafe::rns::to_double<Basis>(of_one);
+        const double wanted = rns::to_double<Basis>(of_one);
         wrong += std::bit_cast<word>(out[k]) != std::bit_cast<word>(wanted) ? 1U : 0U;
     }
     CHECK(wrong == 0);

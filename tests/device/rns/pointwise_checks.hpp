@@ -2,7 +2,6 @@
 
 #include <tensafe/arith/prime.hpp>
 #include <tensafe/core/error.hpp>
-#include <tensafe/device/rns/pointwise.hpp>
 #include <tensafe/device/rns/poly_stack.hpp>
 #include <tensafe/exec/host.hpp>
 #include <tensafe/rns/pointwise.hpp>
@@ -19,16 +18,14 @@
 
 namespace tests {
 
-using tensafe::arith::word;
-
 /// Several blocks for each limb, and the widest and narrowest primes that a chain may have.
-using long_basis = tensafe::rns::basis<12, tensafe::arith::ntt_prime_below(word{1} << 61, 12),
-                                       tensafe::arith::ntt_prime_below(word{1} << 40, 12), 40961>;
+using long_basis = rns::basis<12, arith::ntt_prime_below(word{1} << 61, 12),
+                              arith::ntt_prime_below(word{1} << 40, 12), 40961>;
 /// Less than one block.
-using short_basis = tensafe::rns::basis<4, 97, tensafe::arith::ntt_prime_below(word{1} << 60, 4)>;
+using short_basis = rns::basis<4, 97, arith::ntt_prime_below(word{1} << 60, 4)>;
 
 template <class Basis, class Form>
-using host_polys = std::vector<tensafe::rns::poly<Basis, Form>>;
+using host_polys = std::vector<rns::poly<Basis, Form>>;
 
 /// Random residues; every seventh is 0, every eleventh q - 1.
 template <class Basis, class Form>
@@ -36,7 +33,7 @@ host_polys<Basis, Form> random_polys(std::size_t count, std::uint64_t seed) {
     std::mt19937_64 generator(seed);
     host_polys<Basis, Form> result(count);
     for (auto& p : result) {
-        tensafe::rns::for_each_limb<Basis>([&]<int I>() {
+        rns::for_each_limb<Basis>([&]<int I>() {
             constexpr word q = Basis::template prime<I>;
             for (word& x : p.template limb<I>()) {
                 const std::uint64_t draw = generator();
@@ -48,33 +45,30 @@ host_polys<Basis, Form> random_polys(std::size_t count, std::uint64_t seed) {
 }
 
 template <class Where, class Basis, class Form>
-tensafe::rns::poly_stack<Basis, Form, typename Where::space> stack_of(const Where& where,
-                                                                      const host_polys<Basis, Form>& polys) {
-    tensafe::rns::poly_stack<Basis, Form, typename Where::space> result(polys.size(),
-                                                                        tensafe::memory::uninitialized);
+device::poly_stack<Basis, Form, typename Where::space> stack_of(const Where& where,
+                                                                const host_polys<Basis, Form>& polys) {
+    device::poly_stack<Basis, Form, typename Where::space> result(polys.size(), memory::uninitialized);
     for (std::size_t p = 0; p < polys.size(); ++p) {
-        tensafe::rns::upload(where, polys[p], result, p);
+        device::upload(where, polys[p], result, p);
     }
     where.wait();
     return result;
 }
 
 template <class Where, class Basis, class Form, class R>
-void check_stack(const Where& where,
-                 const tensafe::rns::poly_stack<Basis, Form, typename Where::space, R>& stack,
+void check_stack(const Where& where, const device::poly_stack<Basis, Form, typename Where::space, R>& stack,
                  const host_polys<Basis, Form>& wanted) {
     REQUIRE(stack.count() == wanted.size());
     for (std::size_t p = 0; p < wanted.size(); ++p) {
         CAPTURE(p);
-        CHECK(tensafe::rns::download(where, stack, p) == wanted[p]);
+        CHECK(device::download(where, stack, p) == wanted[p]);
     }
 }
 
 /// In-place operations of stacks, the second one shorter: polynomial p goes with p modulo its count.
 template <class Basis, class Where>
 void check_stack_operations(const Where& where) {
-    namespace rns = tensafe::rns;
-    const tensafe::exec::host host;
+    const exec::host host;
     const auto a = random_polys<Basis, rns::evaluation_form>(6, 1);
     const auto b = random_polys<Basis, rns::evaluation_form>(3, 2);
     const auto c = random_polys<Basis, rns::evaluation_form>(6, 3);
@@ -89,32 +83,31 @@ void check_stack_operations(const Where& where) {
         check_stack(where, stack, wanted);
     };
     check([&](auto& x, std::size_t p) { rns::add(x, b[p % 3]); },
-          [&](auto& x) { rns::add(where, x, on_device_b); });
+          [&](auto& x) { device::add(where, x, on_device_b); });
     check([&](auto& x, std::size_t p) { rns::subtract(x, b[p % 3]); },
-          [&](auto& x) { rns::subtract(where, x, on_device_b); });
+          [&](auto& x) { device::subtract(where, x, on_device_b); });
     check([&](auto& x, std::size_t p) { rns::multiply(x, x, b[p % 3]); },
-          [&](auto& x) { rns::multiply(where, x, on_device_b); });
+          [&](auto& x) { device::multiply(where, x, on_device_b); });
     check([&](auto& x, std::size_t p) { rns::multiply_accumulate(x, c[p], b[p % 3]); },
-          [&](auto& x) { rns::multiply_accumulate(where, x, stack_of(where, c), on_device_b); });
+          [&](auto& x) { device::multiply_accumulate(where, x, stack_of(where, c), on_device_b); });
     check(
         [&](auto& x, std::size_t) {
             rns::poly<Basis, rns::evaluation_form> zero;
             rns::subtract(zero, x);
             x = zero;
         },
-        [&](auto& x) { rns::negate(where, x); });
+        [&](auto& x) { device::negate(where, x); });
 }
 
 /// Views: several neighbours share one polynomial, few come again, longer chains serve shorter launches, and
 /// nothing but the result is written.
 template <class Basis, class Where>
 void check_views(const Where& where) {
-    namespace rns = tensafe::rns;
-    const tensafe::exec::host host;
+    const exec::host host;
     using shorter = rns::prefix<Basis, Basis::limbs - 1>;
     constexpr std::size_t count = 8;
     constexpr std::size_t gap = 6;  // words between the results
-    constexpr std::size_t stride = rns::words_of_poly<shorter> + gap;
+    constexpr std::size_t stride = device::words_of_poly<shorter> + gap;
     const auto a = random_polys<Basis, rns::evaluation_form>(2, 4);  // (p / 2) % 2
     const auto b = random_polys<Basis, rns::evaluation_form>(8, 5);  // p
     const auto c = random_polys<Basis, rns::evaluation_form>(4, 6);  // p % 4
@@ -123,8 +116,9 @@ void check_views(const Where& where) {
     const auto stack_c = stack_of(where, c);
     auto out = poisoned<word>(where, count * stride);
     const word garbage = to_host<word>(where, out)[0];
-    rns::pointwise_blocks<shorter>(where, rns::pointwise::subtract_product{}, count, out.data(), stride,
-                                   rns::view_of(stack_a, 2), rns::view_of(stack_b), rns::view_of(stack_c));
+    device::apply_pointwise<shorter>(where, device::pointwise::subtract_product{}, count, out.data(), stride,
+                                     device::view_of(stack_a, 2), device::view_of(stack_b),
+                                     device::view_of(stack_c));
     const auto words = to_host<word>(where, out);
     bool untouched = true;
     for (std::size_t p = 0; p < count; ++p) {
@@ -135,7 +129,7 @@ void check_views(const Where& where) {
         rns::subtract(wanted, product);
         const word* const got = words.data() + p * stride;
         CHECK(std::equal(wanted.words().begin(), wanted.words().end(), got));
-        for (std::size_t i = rns::words_of_poly<shorter>; i < stride; ++i) {
+        for (std::size_t i = device::words_of_poly<shorter>; i < stride; ++i) {
             untouched &= got[i] == garbage;
         }
     }
@@ -145,29 +139,28 @@ void check_views(const Where& where) {
     for (const auto& p : b) {
         first_limbs.push_back(rns::level_reduce<shorter::limbs>(p));
     }
-    check_stack(where, rns::level_reduce<shorter::limbs>(where, stack_b), first_limbs);
+    check_stack(where, device::level_reduce<shorter::limbs>(where, stack_b), first_limbs);
 }
 
 /// Counts that do not fit are refused, empty stacks are no work, and a place that is not there is named.
 template <class Where>
 void check_stack_shapes(const Where& where) {
-    namespace rns = tensafe::rns;
-    using stack = rns::poly_stack<short_basis, rns::evaluation_form, typename Where::space>;
+    using stack = device::poly_stack<short_basis, rns::evaluation_form, typename Where::space>;
     stack four(4);
     const stack three(3);
     const stack none;
-    CHECK_THROWS_AS(rns::add(where, four, three), tensafe::shape_error);
-    CHECK_THROWS_AS(rns::multiply(where, four, none), tensafe::shape_error);
-    CHECK_THROWS_AS(rns::multiply_accumulate(where, four, three, three), tensafe::shape_error);
+    CHECK_THROWS_AS(device::add(where, four, three), shape_error);
+    CHECK_THROWS_AS(device::multiply(where, four, none), shape_error);
+    CHECK_THROWS_AS(device::multiply_accumulate(where, four, three, three), shape_error);
     stack empty;
-    CHECK_NOTHROW(rns::add(where, empty, three));
-    CHECK(rns::level_reduce<1>(where, empty).count() == 0);
-    CHECK_THROWS_WITH_AS(static_cast<void>(rns::download(where, four, 4)),
-                         "rns::download: got place 4, expected one below the stack's count 4",
-                         tensafe::shape_error);
+    CHECK_NOTHROW(device::add(where, empty, three));
+    CHECK(device::level_reduce<1>(where, empty).count() == 0);
+    CHECK_THROWS_WITH_AS(static_cast<void>(device::download(where, four, 4)),
+                         "device::download: got place 4, expected one below the stack's count 4",
+                         shape_error);
     const rns::poly<short_basis, rns::evaluation_form> p;
-    CHECK_THROWS_AS(rns::upload(where, p, four, 4), tensafe::shape_error);
-    CHECK(rns::download(where, four, 3) == p);  // stacks start as zeros
+    CHECK_THROWS_AS(device::upload(where, p, four, 4), shape_error);
+    CHECK(device::download(where, four, 3) == p);  // stacks start as zeros
 }
 
 }  // namespace tests

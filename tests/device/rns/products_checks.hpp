@@ -15,11 +15,7 @@
 
 #include "../device_data.hpp"
 
-namespace block_products_checks {
-
-namespace arith = tensafe::arith;
-namespace rns = tensafe::rns;
-using arith::word;
+namespace tests::product_checks {
 using words = std::vector<word>;
 
 struct shape {
@@ -117,7 +113,7 @@ void check_shape(const Where& where, const shape& s) {
     auto sums = tests::poisoned<word>(where, wanted.c0.size());
     auto c1 = tests::poisoned<word>(where, wanted.c1.size());
 
-    rns::block_products p;
+    device::product_batch p;
     p.weights = device_w.data();
     p.c0 = device_c0.data();
     p.c1 = device_c1.data();
@@ -135,7 +131,7 @@ void check_shape(const Where& where, const shape& s) {
     p.inputs = s.inputs;
     p.outputs = s.outputs;
     p.blocks = s.blocks;
-    rns::multiply_blocks<Basis>(where, p);
+    device::multiply<Basis>(where, p);
     CHECK(tests::to_host<word>(where, sums) == wanted.c0);
     CHECK(tests::to_host<word>(where, target) == wanted.c1);
 }
@@ -158,21 +154,21 @@ void check_products(const Where& where) {
     check_shape<mixed>(where, {2, 3, 9, 2, true, false, false, true});
     // 61 bits hold three products, and the sums go over several steps.
     check_shape<mixed>(where, {2, 1, 3, 1, true, true, true});
-    using basis = tensafe::ckks::private_n4096::basis;
-    check_shape<basis>(where, {3, 2, 3, rns::product_blocks<basis>(3, 3, 4)});
-    check_shape<tensafe::ckks::minimal_n2048::basis>(where, {3, 2, 3, 32, false, true});
+    using basis = ckks::private_n4096::basis;
+    check_shape<basis>(where, {3, 2, 3, device::product_sums<basis>(3, 3, 4)});
+    check_shape<ckks::minimal_n2048::basis>(where, {3, 2, 3, 32, false, true});
 }
 
 template <class Where>
 void check_refusals(const Where& where) {
-    rns::block_products p;
+    device::product_batch p;
     p.blocks = 1;
-    CHECK_THROWS_AS(rns::multiply_blocks<mixed>(where, p), tensafe::shape_error);
+    CHECK_THROWS_AS(device::multiply<mixed>(where, p), shape_error);
     p.tokens = p.inputs = p.outputs = 1;
     for (const std::uint32_t blocks : {0U, 3U, 256U}) {
         p.blocks = blocks;
-        CHECK_THROWS_AS(rns::multiply_blocks<mixed>(where, p), tensafe::shape_error);
+        CHECK_THROWS_AS(device::multiply<mixed>(where, p), shape_error);
     }
 }
 
-}  // namespace block_products_checks
+}  // namespace tests::product_checks

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 
+#include "../device_data.hpp"
 #include "pointwise_checks.hpp"
 
 namespace tests {
@@ -16,25 +17,23 @@ namespace tests {
 /// A stack of three against rns::rescale of each.
 template <class Basis, class Where>
 void check_rescale(const Where& where) {
-    namespace rns = tensafe::rns;
     using shorter = rns::prefix<Basis, Basis::limbs - 1>;
-    const rns::rescale_plans<Basis, typename Where::space> plans(where);
+    const device::rescale_plans<Basis, typename Where::space> plans(where);
     const auto p = random_polys<Basis, rns::evaluation_form>(3, 1);
     host_polys<shorter, rns::evaluation_form> wanted;
     for (const auto& one : p) {
         wanted.push_back(rns::rescale(one));
     }
-    check_stack(where, rns::rescale(where, plans, stack_of(where, p)), wanted);
+    check_stack(where, device::rescale(where, plans, stack_of(where, p)), wanted);
 }
 
 /// Remainders next to half the dropped prime, where the rounding turns: coefficients, transformed on the
 /// host.
 template <class Basis, class Where>
 void check_rescale_at_ties(const Where& where) {
-    namespace rns = tensafe::rns;
     using shorter = rns::prefix<Basis, Basis::limbs - 1>;
     constexpr word dropped = Basis::template prime<Basis::limbs - 1>;
-    const tensafe::exec::host host;
+    const exec::host host;
     rns::poly<Basis, rns::coefficient_form> p;
     rns::for_each_limb<Basis>([&]<int I>() {
         constexpr word q = Basis::template prime<I>;
@@ -46,14 +45,15 @@ void check_rescale_at_ties(const Where& where) {
         }
     });
     const auto values = rns::forward(p);
-    const rns::rescale_plans<Basis, typename Where::space> plans(where);
-    check_stack(where,
-                rns::rescale(where, plans, stack_of(where, host_polys<Basis, rns::evaluation_form>{values})),
-                host_polys<shorter, rns::evaluation_form>{rns::rescale(values)});
+    const device::rescale_plans<Basis, typename Where::space> plans(where);
+    check_stack(
+        where,
+        device::rescale(where, plans, stack_of(where, host_polys<Basis, rns::evaluation_form>{values})),
+        host_polys<shorter, rns::evaluation_form>{rns::rescale(values)});
     // 0 or 1, as half the dropped prime says.
-    auto rounded = rns::download(
-        where, rns::rescale(where, plans, stack_of(where, host_polys<Basis, rns::evaluation_form>{values})),
-        0);
+    auto rounded = device::download(
+        where,
+        device::rescale(where, plans, stack_of(where, host_polys<Basis, rns::evaluation_form>{values})), 0);
     const auto coefficients = rns::inverse(rounded);
     const word turned[] = {0, 0, 0, 0, 1, 1, 1};
     bool right = true;

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <tensafe/arith/prime.hpp>
-#include <tensafe/device/exec/context.hpp>
-#include <tensafe/device/rns/switch.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
+#include <tensafe/device/rns/rescale.hpp>
 #include <tensafe/rns/basis.hpp>
 #include <tensafe/rns/switch_modulus.hpp>
 
@@ -17,18 +17,13 @@
 
 #include "../device_data.hpp"
 
-namespace block_switch_checks {
-
-namespace arith = tensafe::arith;
-namespace exec = tensafe::exec;
-namespace rns = tensafe::rns;
-using arith::word;
+namespace tests::switch_checks {
 
 /// Switches coefficient k of a polynomial with `count` coefficients, [limb][count].
 template <class Basis>
 struct switch_kernel {
     static constexpr int threads = 64;
-    using shared_type = exec::no_shared;
+    using shared_type = device::no_shared;
 
     const word* residues;
     std::uint32_t* out;
@@ -44,7 +39,7 @@ struct switch_kernel {
                 for (int i = 0; i < Basis::limbs; ++i) {
                     p[i] = residues[static_cast<std::uint32_t>(i) * count + k];
                 }
-                out[k] = rns::switched_to<Basis>(p, bits);
+                out[k] = device::switched_to<Basis>(p, bits);
             }
         });
     }
@@ -74,7 +69,7 @@ void check_basis(const Where& where) {
         auto got = tests::poisoned<std::uint32_t>(where, count);
         where.launch(
             switch_kernel<Basis>{residues.data(), got.data(), count, static_cast<std::uint32_t>(bits)},
-            exec::grid_shape{exec::blocks_for(count, 64)});
+            device::grid_shape{device::blocks_for(count, 64)});
         CHECK(tests::to_host<std::uint32_t>(where, got) == wanted);
     }
 }
@@ -90,4 +85,4 @@ void check_switch(const Where& where) {
                    arith::ntt_prime_below(word{1} << 61, 6)>>(where);
 }
 
-}  // namespace block_switch_checks
+}  // namespace tests::switch_checks

@@ -1,10 +1,12 @@
-#include <tensafe/device/exec/host_blocks.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 
 #include "switch_checks.hpp"
 
+using namespace tests;
+
 TEST_CASE("a kernel switches a coefficient to a power of two as the host does") {
-    for (const auto order : {tensafe::exec::thread_order::forward, tensafe::exec::thread_order::reverse,
-                             tensafe::exec::thread_order::shuffled}) {
-        block_switch_checks::check_switch(tensafe::exec::host_blocks(order));
+    for (const auto order :
+         {device::thread_order::forward, device::thread_order::reverse, device::thread_order::shuffled}) {
+        switch_checks::check_switch(device::host_blocks(order));
     }
 }

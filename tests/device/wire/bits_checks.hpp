@@ -17,13 +17,7 @@
 
 #include "../device_data.hpp"
 
-namespace block_bits_checks {
-
-namespace arith = tensafe::arith;
-namespace memory = tensafe::memory;
-namespace rns = tensafe::rns;
-namespace wire = tensafe::wire;
-using arith::word;
+namespace tests::bits_checks {
 
 template <class Basis>
 constexpr std::size_t limb_at(std::size_t polynomial, std::size_t limb) {
@@ -58,17 +52,17 @@ void check_basis(const Where& where) {
         words[k] = k % 37 == 0 ? q - 1 : random() % q;
     }
     const std::vector<std::uint8_t> bytes = packed<Basis>(words, polynomials);
-    REQUIRE(bytes.size() == polynomials * wire::residue_bytes<Basis>);
+    REQUIRE(bytes.size() == polynomials * device::residue_bytes<Basis>);
 
     const auto device_words = tests::to_device(where, words);
     auto got_bytes = tests::poisoned<std::uint8_t>(where, bytes.size());
-    wire::pack_blocks<Basis>(where, device_words.data(), polynomials, got_bytes.data());
+    device::pack<Basis>(where, device_words.data(), polynomials, got_bytes.data());
     CHECK(tests::to_host<std::uint8_t>(where, got_bytes) == bytes);
 
     const auto device_bytes = tests::to_device(where, bytes);
     auto got_words = tests::poisoned<word>(where, size);
     auto status = tests::to_device(where, std::vector<std::uint32_t>(3));
-    wire::unpack_blocks<Basis>(where, device_bytes.data(), polynomials, got_words.data(), status.data(), 2);
+    device::unpack<Basis>(where, device_bytes.data(), polynomials, got_words.data(), status.data(), 2);
     CHECK(tests::to_host<word>(where, got_words) == words);
     CHECK(tests::to_host<std::uint32_t>(where, status) == std::vector<std::uint32_t>(3));
 
@@ -78,7 +72,7 @@ void check_basis(const Where& where) {
     wrong[limb_at<Basis>(2, last) + Basis::degree - 1] = Basis::primes[last];
     wrong[limb_at<Basis>(4, 0) + 6] = ~word{0} >> (64 - std::bit_width(Basis::primes[0]));
     const auto wrong_bytes = tests::to_device(where, packed<Basis>(wrong, polynomials));
-    wire::unpack_blocks<Basis>(where, wrong_bytes.data(), polynomials, got_words.data(), status.data(), 2);
+    device::unpack<Basis>(where, wrong_bytes.data(), polynomials, got_words.data(), status.data(), 2);
     CHECK(tests::to_host<word>(where, got_words) == wrong);
     CHECK(tests::to_host<std::uint32_t>(where, status) ==
           std::vector<std::uint32_t>{0, std::uint32_t{1} << last, 1});
@@ -86,12 +80,12 @@ void check_basis(const Where& where) {
 
 template <class Where>
 void checksum_bits(const Where& where) {
-    check_basis<tensafe::ckks::private_n4096::basis>(where);
-    check_basis<tensafe::ckks::minimal_n2048::basis>(where);
+    check_basis<ckks::private_n4096::basis>(where);
+    check_basis<ckks::minimal_n2048::basis>(where);
     // Several residues in a word, and nearly a word for each.
     check_basis<
         rns::basis<9, arith::ntt_prime_below(word{1} << 15, 9), arith::ntt_prime_below(word{1} << 61, 9),
                    arith::ntt_prime_below(word{1} << 32, 9)>>(where);
 }
 
-}  // namespace block_bits_checks
+}  // namespace tests::bits_checks

@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <numbers>
 #include <span>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace attacks {
@@ -160,8 +162,59 @@ rns::poly<Basis, rns::coefficient_form> lifted(const std::vector<std::int64_t>& 
     return result;
 }
 
-// --- A server without one of its steps
-// ----------------------------------------------------------------------
+// --- What a server never sends, and a server without one of its steps
+// ------------------------------------------
+
+/// Those of polynomials that need not be a request's.
+template <class Server, ckks::parameter_set P>
+std::vector<lora::traced_product<P>> products_of(const Server& server,
+                                                 const lora::expanded_request<P>& expanded) {
+    const auto& weights = lora::detail::server_internals::weights(server);
+    const auto& plan = server.plan();
+    std::vector<lora::traced_product<P>> products(plan.outputs());
+    lora::product_workspace<P> work;
+    for (std::size_t p = 0; p < weights.panels(); ++p) {
+        weights.multiply(
+            plan, p, std::span(&expanded, 1), work,
+            std::span(products).subspan(p * rns::panel_outputs, weights.shape_of(plan, p).outputs), {});
+    }
+    return products;
+}
+
+/// The products of a request, before protection.
+template <class Server, ckks::parameter_set P>
+std::vector<lora::traced_product<P>> bare_products(const Server& server, const lora::request<P>& r) {
+    const auto& weights = lora::detail::server_internals::weights(server);
+    using weights_type = std::remove_cvref_t<decltype(weights)>;
+    lora::expanded_request<P> expanded;
+    if constexpr (weights_type::by_panel) {
+        weights.expand(server.plan(), r, expanded);
+        return products_of(server, expanded);
+    } else {
+        std::vector<lora::traced_product<P>> products;
+        lora::no_observer nobody;
+        weights.multiply(server.plan(), r, expanded, products, nobody);
+        return products;
+    }
+}
+
+/// Products as a server protects them, before they become bytes.
+template <class Server, ckks::parameter_set P>
+std::vector<lora::protected_product<P>> protected_products(const Server& server,
+                                                           std::vector<lora::traced_product<P>> products,
+                                                           lora::rerandomization_pool<P>& pool,
+                                                           random::generator& generator) {
+    const random::seed seed = generator.next_seed();
+    std::vector<lora::protected_product<P>> result;
+    for (std::size_t o = 0; o < products.size(); ++o) {
+        const auto zero = pool.acquire();
+        rns::add(products[o].c1, zero.c1);
+        std::vector<wide> draws(server.plan().subring_degree());
+        result.push_back(lora::protect<P>(std::move(products[o]), zero, server.plan().budget().flood, seed,
+                                          static_cast<std::uint32_t>(o), draws));
+    }
+    return result;
+}
 
 /// A product as `protect` leaves it, but without the encryption of zero and the floods: then `pack` rounds it
 /// as it rounds a protected one.

@@ -113,7 +113,7 @@ TEST_CASE("slots that serve one row each answer two hidden states at once: as re
     random::generator generator = numbered_generator(16);
 
     const std::vector<float> states[2] = {random_state(d, 1), random_state(d, 2)};
-    const auto shape = lora::slot_layout<P, packing>::shape_of(rank, d, layout.row_norm);
+    const auto shape = layout.slots();
     std::vector<std::complex<double>> slots(P::slots);
     std::vector<std::complex<double>> imaginary(P::slots);
     shape.replicate(view(states[0]), 0, std::span(slots));

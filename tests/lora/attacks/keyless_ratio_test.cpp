@@ -162,7 +162,7 @@ template <class Server, class Apply, class C1>
 observed_tokens observe(const Server& server, session<P>& s, Apply apply, C1 c1_of) {
     observed_tokens seen;
     for (std::size_t t = 0; t < server.layout().inputs(); ++t) {
-        const auto query = s.client.encrypt(server.layout(), view(random_state(server.layout().d, 10 + t)));
+        const auto query = s.client.encrypt(server.plan(), view(random_state(server.layout().d, 10 + t)));
         std::vector<residues> c1;
         for (std::size_t i = 0; i < server.layout().inputs(); ++i) {
             c1.push_back(limb_of(uniform_half<P>(query.request, i)));
@@ -183,15 +183,10 @@ void check_packing(std::size_t rank, std::size_t d) {
     const int bits = layout.budget().reply_bits;
     session<P> s(2, layout.subring_log_n());
     std::vector<lora::traced_product<P>> bare;
-    std::vector<lora::request<P>> requests;
     const auto protected_apply = [&](const lora::request<P>& r) {
-        server.expand(r, s.work);
-        server.multiply(r, s.work);
-        bare.push_back(s.work.products[0]);
-        requests.push_back(r);
-        server.protect(s.pool, s.work);
+        bare.push_back(bare_products(server, r)[0]);
         lora::reply<P, Packing, lora::protects_adapter_rows<>> result;
-        server.finish(s.work, result);
+        server.apply(r, s.pool, s.work, result);
         return result;
     };
     std::vector<output_bytes> outputs;
@@ -252,13 +247,13 @@ TEST_CASE("a bare reply of replicated slots shows A to its encoding's precision,
     constexpr std::size_t rank = 8;
     constexpr std::size_t d = 100;
     const matrix a = random_matrix(rank, d, 1);
-    const lora::slot_server<P> server(a);
+    const lora::server<P, lora::replicated_slots<>, lora::reveals_adapter_rows> server(a);
     lora::client<P> client(ckks::secret_key<P>(numbered_seed(1)), numbered_generator(2));
-    const auto request = client.encrypt(server.layout(), view(random_state(d, 2)));
+    const auto request = client.encrypt(server.plan(), view(random_state(d, 2))).request;
     const auto reply = server.apply(request);
     evaluation_poly<P> c1(memory::uninitialized);
     ckks::expand_c1(request.inputs[0], c1);
-    residues ratio = limb_of(reply.products[0].c1);
+    residues ratio = limb_of(reply.outputs[0].c1);
     for (std::size_t k = 0; k < P::degree; ++k) {
         ratio[k] = arith::multiply_mod(ratio[k], arith::inverse_mod(c1.limb<0>()[k], q), q);
     }
@@ -268,7 +263,7 @@ TEST_CASE("a bare reply of replicated slots shows A to its encoding's precision,
         [&]<int I>() { std::ranges::copy(coefficients.limb<I>(), plaintext.value.limb<I>().begin()); });
     const auto slots = ckks::decode_slots(plaintext);
     double worst = 0;
-    const auto& layout = server.layout();
+    const auto layout = server.layout().slots();
     for (std::size_t r = 0; r < layout.stride; ++r) {
         for (std::size_t t = 0; t < d; ++t) {
             const std::complex<double> slot = slots[r + layout.stride * t];
@@ -290,12 +285,10 @@ TEST_CASE("columns: d entries of one reply are d equations for a row of A, and o
     const auto& layout = server.layout();
     const lora::reply_budget budget = layout.budget();
     session<P> s(4, layout.subring_log_n());
-    const auto query = s.client.encrypt(layout, random_matrix(20, d, 2));
-    server.multiply(query.request, s.work);
-    const auto bare = s.work.products;
-    server.protect(s.pool, s.work);
+    const auto query = s.client.encrypt(server.plan(), random_matrix(20, d, 2));
+    const auto bare = bare_products(server, query.request);
     lora::reply<P, lora::column_batched, lora::protects_adapter_rows<>> reply;
-    server.finish(s.work, reply);
+    server.apply(query.request, s.pool, s.work, reply);
 
     std::vector<residues> c1;
     for (std::size_t j = 0; j < d; ++j) {
@@ -358,13 +351,10 @@ TEST_CASE("zeros are for one use: with the same zero under two replies, their di
             // A pool that starts anew is what a restored snapshot of a filled one would be.
             lora::rerandomization_pool<P> pool(s.server_nonce, s.open, layout.subring_log_n(),
                                                numbered_generator(t == 0 ? first : second));
-            const auto query = s.client.encrypt(layout, view(random_state(200, t)));
-            server.expand(query.request, s.work);
-            server.multiply(query.request, s.work);
-            guesses[t] = fractions(rns::inverse(s.work.products[0].c1));
-            server.protect(pool, s.work);
+            const auto query = s.client.encrypt(server.plan(), view(random_state(200, t)));
+            guesses[t] = fractions(rns::inverse(bare_products(server, query.request)[0].c1));
             lora::server<P, tiles>::reply_type reply;
-            server.finish(s.work, reply);
+            server.apply(query.request, pool, s.work, reply);
             replies[t] = reply_fractions(reply.outputs[0], P::degree, bits);
         }
         return concentration(

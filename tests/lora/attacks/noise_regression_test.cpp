@@ -85,32 +85,28 @@ regression regress(std::size_t rank, std::size_t d, std::size_t replies) {
     static_cast<void>(mirror.next_seed());  // and its error
 
     regression result{std::vector<double>(rank * d), std::vector<double>(rank * d), {}, 0, 0};
-    lora::server_workspace<P> plain;
     std::vector<std::int8_t> e(P::degree);
     constexpr std::size_t block = P::degree / Rows;
     for (std::size_t t = 0; t < replies; ++t) {
         const std::vector<float> h = random_state(d, 1000 + t);
-        const auto query = s.client.encrypt(layout, view(h));
+        const auto query = s.client.encrypt(server.plan(), view(h));
         REQUIRE(mirror.next_seed() == query.request.seed);
         random::sample_centred_binomial(mirror.next_seed(), random::stream_domain::error, 0, e);
 
-        server.expand(query.request, s.work);
-        server.multiply(query.request, s.work);
-        const auto bare = s.work.products;
-        server.protect(s.pool, s.work);
+        const auto bare = bare_products(server, query.request);
+        const auto protected_ones = protected_products(server, bare, s.pool, s.work.generator);
         // W*x: the product of a ciphertext without c1 and without noise.
         lora::message_workspace<P> message;
-        layout.encode_message(view(h), 0, query.scale, message);
-        plain.requests.resize(1);
-        plain.requests[0].c1.assign(1, evaluation_poly<P>());
-        plain.requests[0].c0.clear();
-        plain.requests[0].c0.emplace_back(rns::forward(std::move(message.message)).take().declassify());
-        server.multiply(query.request, plain);
+        layout.encode_message(view(h), 0, query.scales[0], message);
+        lora::expanded_request<P> plain;
+        plain.c1.resize(1);
+        plain.c0.emplace_back(rns::forward(std::move(message.message)).take().declassify());
+        const auto plain_products = products_of(server, plain);
 
         for (std::size_t o = 0; o < layout.outputs(); ++o) {
-            const auto& x = plain.products[o].c0;
+            const auto& x = plain_products[o].c0;
             const auto before = noise_of<P>(s.key, bare[o].c0, false, bare[o].c1, x, layout.subring_log_n());
-            const auto& hidden = s.work.protected_products[o];
+            const auto& hidden = protected_ones[o];
             const auto after =
                 noise_of<P>(s.key, hidden.c0, true, rns::forward(hidden.c1), x, layout.subring_log_n());
             for (std::size_t k = 0; k < layout.wanted(o); ++k) {

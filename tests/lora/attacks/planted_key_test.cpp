@@ -121,10 +121,8 @@ TEST_CASE("with an `a` of the client's choice the zeros hide nothing: a = 0 show
     const tile_server server(a);
     const auto& layout = server.layout();
     session<P> s(7, layout.subring_log_n());
-    const auto query = s.client.encrypt(layout, view(random_state(d, 2)));
-    server.expand(query.request, s.work);
-    server.multiply(query.request, s.work);
-    const lora::traced_product<P> bare = s.work.products[0];
+    const auto query = s.client.encrypt(server.plan(), view(random_state(d, 2)));
+    const lora::traced_product<P> bare = bare_products(server, query.request)[0];
 
     // The server of this client computes c1*W + a*v + e1 with a = 0. One request, sent 2000 times, averages
     // e1 (deviation 3.24) out to 0.07: no coefficient of 1024 is then off by 1/2, six deviations and more.
@@ -169,7 +167,7 @@ TEST_CASE(
     const tile_server server(a);
     const auto& layout = server.layout();
     session<P> s(8, layout.subring_log_n());
-    const auto query = s.client.encrypt(layout, view(random_state(d, 2)));
+    const auto query = s.client.encrypt(server.plan(), view(random_state(d, 2)));
     const auto c1_under = [&](const evaluation_poly<P>& b) {
         // The same randomness of zeros, so that nothing but b can differ.
         lora::rerandomization_pool<P> pool(s.server_nonce, {s.open.client_nonce, b, s.server_nonce},
@@ -200,12 +198,9 @@ TEST_CASE(
     const auto v = true_v(mirror);
 
     const auto request = empty_request(layout, 1, 3);
-    server.expand(request, s.work);
-    server.multiply(request, s.work);
-    const auto expected = fractions(rns::inverse(s.work.products[0].c1));
-    server.protect(pool, s.work);
+    const auto expected = fractions(rns::inverse(bare_products(server, request)[0].c1));
     tile_server::reply_type reply;
-    server.finish(s.work, reply);
+    server.apply(request, pool, s.work, reply);
 
     std::vector<std::int64_t> known(P::degree);
     const auto c0 = sent_c0(reply.outputs[0].c0, layout.wanted(0), bits);
@@ -344,7 +339,7 @@ TEST_CASE("two sessions with the same client nonce and b have different zeros: t
     const tile_server server(random_matrix(rank, d, 1));
     const auto& layout = server.layout();
     session<P> s(11, layout.subring_log_n());
-    const auto query = s.client.encrypt(layout, view(random_state(d, 2)));
+    const auto query = s.client.encrypt(server.plan(), view(random_state(d, 2)));
     const auto c1_of = [&](const random::seed& server_nonce) {
         // The same randomness of zeros, so that nothing but `a` can differ.
         auto open = s.open;

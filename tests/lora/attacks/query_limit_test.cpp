@@ -48,10 +48,10 @@ tokens ask(const matrix& a, std::size_t count) {
     tokens result{Eigen::MatrixXd(d, count), Eigen::MatrixXd(a.rows, count)};
     for (std::size_t t = 0; t < count; ++t) {
         const std::vector<float> h = random_state(d, 500 + t);
-        const auto query = s.client.encrypt(server.layout(), view(h));
+        const auto query = s.client.encrypt(server.plan(), view(h));
         tile_server::reply_type reply;
         server.apply(query.request, s.pool, s.work, reply);
-        const auto answers = s.client.decrypt(server.layout(), reply, query.scale);
+        const auto answers = s.client.decrypt(server.plan(), reply, query);
         for (std::size_t k = 0; k < d; ++k) {
             result.states(static_cast<Eigen::Index>(k), static_cast<Eigen::Index>(t)) =
                 static_cast<double>(h[k]);

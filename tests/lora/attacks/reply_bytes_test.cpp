@@ -45,20 +45,19 @@ histogram count_bytes(const matrix& a, std::uint64_t session_number, bool with_z
     histogram counts{};
     tile_server::reply_type reply;
     for (std::uint64_t t = 0; total(counts) < bytes_wanted; ++t) {
-        const auto query = s.client.encrypt(layout, view(random_state(d, 100 * session_number + t)));
-        server.expand(query.request, s.work);
-        server.multiply(query.request, s.work);
+        const auto query = s.client.encrypt(server.plan(), view(random_state(d, 100 * session_number + t)));
         if (with_zeros) {
-            server.protect(s.pool, s.work);
+            server.apply(query.request, s.pool, s.work, reply);
         } else {
-            s.work.protected_products.clear();
-            for (auto& product : s.work.products) {
-                s.work.protected_products.push_back(
-                    without_zero<P>(std::move(product), layout.subring_log_n()));
+            auto products = bare_products(server, query.request);
+            reply.outputs.resize(products.size());
+            for (std::size_t o = 0; o < products.size(); ++o) {
+                output_bytes bytes;
+                pack_alone(without_zero<P>(std::move(products[o]), layout.subring_log_n()), layout.wanted(o),
+                           server.plan().reply_bits(o), bytes);
+                reply.outputs[o] = {bytes.c0, bytes.c1};
             }
-            s.work.done = tile_server::workspace::step::hidden;
         }
-        server.finish(s.work, reply);
         for (const auto& output : reply.outputs) {
             for (const std::uint8_t byte : output.c1) {
                 counts[byte] += 1;

@@ -39,7 +39,7 @@ std::vector<float> state() {
 
 /// All slots of a product over h, at the places of A's entries.
 std::vector<double> divided(const std::vector<std::complex<double>>& slots, const std::vector<float>& h) {
-    const auto layout = lora::slot_layout<P, packing>::shape_of(rank, d, 1);
+    const lora::detail::slot_geometry<P, packing> layout(rank, d);
     std::vector<double> a(rank * d);
     for (std::size_t r = 0; r < layout.stride; ++r) {
         for (std::size_t t = 0; t < d; ++t) {
@@ -84,13 +84,13 @@ std::vector<double> reals(const std::vector<std::uint64_t>& x) {
 TEST_CASE("the key owner divides the slots of a bare reply by h and has A, to six decimals") {
     const matrix a = random_matrix(rank, d, 1);
     const std::vector<float> h = state();
-    const lora::slot_server<P> server(a);
+    const lora::server<P, packing, lora::reveals_adapter_rows> server(a);
     const ckks::secret_key<P> key(numbered_seed(1));
     lora::client<P> client(ckks::secret_key<P>(numbered_seed(1)), numbered_generator(2));
-    const auto reply = server.apply(client.encrypt(server.layout(), view(h)));
-    REQUIRE(reply.products.size() == 1);
+    const auto reply = server.apply(client.encrypt(server.plan(), view(h)).request);
+    REQUIRE(reply.outputs.size() == 1);
     const std::vector<double> found =
-        divided(ckks::decode_slots(ckks::inverse(ckks::decrypt(key, reply.products[0]))), h);
+        divided(ckks::decode_slots(ckks::inverse(ckks::decrypt(key, reply.outputs[0]))), h);
     double worst = 0;
     for (std::size_t k = 0; k < found.size(); ++k) {
         worst = tests::worse(worst, std::fabs(found[k] - static_cast<double>(a.values[k])));
@@ -107,17 +107,14 @@ TEST_CASE("the same division of a protected reply gives numbers that A has no pa
     const auto& layout = server.layout();
     const lora::reply_budget budget = layout.budget();
     session<P> s(1, layout.subring_log_n());
-    const auto query = s.client.encrypt(layout, view(h));
-    server.expand(query.request, s.work);
-    server.multiply(query.request, s.work);
+    const auto query = s.client.encrypt(server.plan(), view(h));
     REQUIRE(layout.outputs() == 1);
-    const lora::traced_product<P> bare = s.work.products[0];
-    server.protect(s.pool, s.work);
+    const lora::traced_product<P> bare = bare_products(server, query.request)[0];
     protected_server::reply_type reply;
-    server.finish(s.work, reply);
+    server.apply(query.request, s.pool, s.work, reply);
 
     // The reply is a good one: it carries the answers.
-    const std::vector<double> answers = s.client.decrypt(layout, reply, query.scale);
+    const std::vector<double> answers = s.client.decrypt(server.plan(), reply, query);
     CHECK(correlation(answers, product(a, h)) > 0.9999);
 
     const auto division = [&](const std::vector<std::uint8_t>& c0, const std::vector<std::uint8_t>& c1) {

@@ -68,14 +68,14 @@ std::vector<std::vector<double>> encrypted_deltas(const adapter& stacked, const 
         fixture::ckks::secret_key<fixture::small>(random_source::seed{{1}}),
         random_source::generator(random_source::seed{{2}}));
     const random_source::seed nonce{{3}};
-    auto zeros = server.zeros_for(nonce, client.rerandomization_key(fixture::host{}, nonce),
-                                  random_source::generator(random_source::seed{{4}}));
-    const auto query = client.encrypt(fixture::host{}, server.layout(), fixture::view(h));
+    auto zeros = server.pool(nonce, client.rerandomization_key(nonce),
+                             random_source::generator(random_source::seed{{4}}));
+    const auto query = client.encrypt(server.plan(), fixture::view(h));
     server_type::workspace work;
     work.generator = random_source::generator(random_source::seed{{5}});
     server_type::reply_type reply;
-    server.apply(fixture::host{}, query.request, zeros, work, reply);
-    const auto product = client.decrypt(fixture::host{}, server.layout(), reply, query);
+    server.apply(query.request, zeros, work, reply);
+    const auto product = client.decrypt(server.plan(), reply, query);
     std::vector<std::vector<double>> deltas;
     for (std::size_t i = 0; i < stacked.sites.size(); ++i) {
         deltas.push_back(apply_b(stacked.sites[i], rows.part(product, i)));

@@ -91,7 +91,7 @@ struct served {
         : server(from, options),
           client(server.layout(), lora::client_part(from, options)),
           nonce(tensafe::random::fresh_seed()),
-          session(nonce, client.rerandomization_key(here, nonce)) {}
+          session(nonce, client.rerandomization_key(nonce)) {}
 
     server_type server;
     client_type client;
@@ -156,16 +156,16 @@ void check_decode_and_prefill(Served& s, const lora::adapter& from) {
     for (std::size_t g = 0; g < s.server.layout().groups.size(); ++g) {
         const std::size_t d = s.server.layout().groups[g].d;
         const auto h = random_state(d, g);
-        const auto query = s.client.encrypt(here, g, h);
+        const auto query = s.client.encrypt(g, h);
         typename Served::client_type::reply_type reply;
-        s.session.apply(here, s.server, g, query.request, reply);
-        check_deltas(s, from, g, s.server.decode(g).layout(), s.client.deltas(here, g, reply, query), h);
+        s.session.apply(s.server, g, query.request, reply);
+        check_deltas(s, from, g, s.server.decode(g).layout(), s.client.deltas(g, reply, query), h);
 
         const auto states = random_states(3, d);
-        const auto batch = s.client.encrypt(here, g, states);
+        const auto batch = s.client.encrypt(g, states);
         typename Served::client_type::prefill_reply_type answers;
-        s.session.apply(here, s.server, g, batch.request, answers);
-        const auto deltas = s.client.deltas(here, g, answers, batch);
+        s.session.apply(s.server, g, batch.request, answers);
+        const auto deltas = s.client.deltas(g, answers, batch);
         REQUIRE(deltas.size() == 3);
         for (std::size_t t = 0; t < 3; ++t) {
             const std::vector<float> row(states.row(t).begin(), states.row(t).end());
@@ -237,15 +237,15 @@ TEST_CASE("a calibrated range serves a model too, with a rigorous one in prefill
     // A hidden state along a row of A makes one answer as large as it can be: with overflow margin it fits.
     const auto& row = attention.sites[0].a.row(0);
     const std::vector<float> h(row.begin(), row.end());
-    auto query = s.client.encrypt(here, 0, h, 1);
+    auto query = s.client.encrypt(0, h, 1);
     lora::reply<small, lora::coefficient_tiles<4>, calibrated> reply;
-    s.session.apply(here, s.server, 0, query.request, reply);
+    s.session.apply(s.server, 0, query.request, reply);
     CHECK(contains(message_of<tensafe::range_exceeded_error>(
-                       [&] { static_cast<void>(s.client.deltas(here, 0, reply, query)); }),
+                       [&] { static_cast<void>(s.client.deltas(0, reply, query)); }),
                    "model_client::decrypt: input model.layers.0.self_attn.input: "));
-    query = s.client.encrypt(here, 0, h, 2);
-    s.session.apply(here, s.server, 0, query.request, reply);
-    const auto deltas = s.client.deltas(here, 0, reply, query);
+    query = s.client.encrypt(0, h, 2);
+    s.session.apply(s.server, 0, query.request, reply);
+    const auto deltas = s.client.deltas(0, reply, query);
     const auto wanted = lora::plain_delta(attention.sites[0], h);
     for (std::size_t k = 0; k < wanted.size(); ++k) {
         CHECK(deltas[0][k] == doctest::Approx(wanted[k]).epsilon(0.01).scale(1));
@@ -435,36 +435,34 @@ TEST_CASE("messages that do not fit a group are refused by both sides, name its 
     auto& pool = s.session.zeros(2);
     CHECK(pool.size() == s.server.zeros_per_token());
     model_client::reply_type reply;
-    auto query = s.client.encrypt(here, 0, random_state(70, 1));
-    CHECK(contains(message_of<shape_error>([&] { s.session.apply(here, s.server, 1, query.request, reply); }),
+    auto query = s.client.encrypt(0, random_state(70, 1));
+    CHECK(contains(message_of<shape_error>([&] { s.session.apply(s.server, 1, query.request, reply); }),
                    "model_session::apply: input model.layers.0.self_attn.o_proj: server::"));
-    CHECK_THROWS_AS(s.session.apply(here, s.server, 4, query.request, reply), parameter_error);
+    CHECK_THROWS_AS(s.session.apply(s.server, 4, query.request, reply), parameter_error);
     query.request.inputs[0].assign(query.request.inputs[0].size(), 0xff);
-    CHECK(
-        contains(message_of<format_error>([&] { s.session.apply(here, s.server, 0, query.request, reply); }),
-                 "input model.layers.0.self_attn.input: "));
+    CHECK(contains(message_of<format_error>([&] { s.session.apply(s.server, 0, query.request, reply); }),
+                   "input model.layers.0.self_attn.input: "));
     CHECK(pool.size() == s.server.zeros_per_token());
 
-    query = s.client.encrypt(here, 0, random_state(70, 1));
-    s.session.apply(here, s.server, 0, query.request, reply);
+    query = s.client.encrypt(0, random_state(70, 1));
+    s.session.apply(s.server, 0, query.request, reply);
     CHECK(pool.size() == s.server.zeros_per_token() - 3);
-    CHECK(
-        contains(message_of<shape_error>([&] { static_cast<void>(s.client.decrypt(here, 1, reply, query)); }),
-                 "model_client::decrypt: input model.layers.0.self_attn.o_proj: "));
+    CHECK(contains(message_of<shape_error>([&] { static_cast<void>(s.client.decrypt(1, reply, query)); }),
+                   "model_client::decrypt: input model.layers.0.self_attn.o_proj: "));
     reply.outputs[0].c0.pop_back();
-    CHECK_THROWS_AS(static_cast<void>(s.client.deltas(here, 0, reply, query)), shape_error);
+    CHECK_THROWS_AS(static_cast<void>(s.client.deltas(0, reply, query)), shape_error);
     CHECK(contains(
-        message_of<shape_error>([&] { static_cast<void>(s.client.encrypt(here, 1, random_state(70, 1))); }),
+        message_of<shape_error>([&] { static_cast<void>(s.client.encrypt(1, random_state(70, 1))); }),
         "input model.layers.0.self_attn.o_proj: client::encrypt: got a hidden state of 70"));
-    CHECK_THROWS_AS(static_cast<void>(s.client.encrypt(here, 4, random_state(70, 1))), parameter_error);
+    CHECK_THROWS_AS(static_cast<void>(s.client.encrypt(4, random_state(70, 1))), parameter_error);
     CHECK(contains(
-        message_of<shape_error>([&] { static_cast<void>(s.client.encrypt(here, 0, lora::matrix(129, 70))); }),
+        message_of<shape_error>([&] { static_cast<void>(s.client.encrypt(0, lora::matrix(129, 70))); }),
         "got a batch of 129 hidden states, expected at most 128"));
     // The server does not rely on clients for the length of batches.
     lora::client<small> longer;
-    const auto batch = longer.encrypt(here, s.server.prefill(3).layout(), lora::matrix(129, 11));
+    const auto batch = longer.encrypt(s.server.prefill(3).plan(), lora::matrix(129, 11));
     model_client::prefill_reply_type answers;
-    CHECK_THROWS_AS(s.session.apply(here, s.server, 3, batch.request, answers), shape_error);
+    CHECK_THROWS_AS(s.session.apply(s.server, 3, batch.request, answers), shape_error);
 }
 
 TEST_CASE("no call of either side takes a group that the model has not, with prefill or without") {
@@ -472,7 +470,7 @@ TEST_CASE("no call of either side takes a group that the model has not, with pre
         lora::model_options options;
         options.largest_prefill = largest_prefill;
         served_small s(random_adapter(1), options);
-        const auto query = s.client.encrypt(here, 0, random_state(70, 1));
+        const auto query = s.client.encrypt(0, random_state(70, 1));
         model_client::reply_type reply;
         model_client::prefill_reply_type answers;
         model_session::workspace work;
@@ -481,27 +479,27 @@ TEST_CASE("no call of either side takes a group that the model has not, with pre
         using task = model_session::task<lora::coefficient_tiles<4>, lora::protects_adapter_rows<>>;
         const std::vector<task> tasks{{&s.session, &query.request, &reply}};
         const std::span<const task> one(tasks);
-        const lora::batch_query<small> batch{query.request, {1}};
+        const lora::query<small>& batch = query;
         for (const std::size_t group : {std::size_t{4}, ~std::size_t{0}}) {
             const std::string wanted = "got group " + std::to_string(group);
             const auto refused = [&](auto call) {
                 return contains(message_of<parameter_error>(call), wanted);
             };
-            CHECK(refused([&] { s.session.apply(here, s.server, group, query.request, reply); }));
-            CHECK(refused([&] { s.session.apply(here, s.server, group, query.request, answers); }));
-            CHECK(refused([&] { s.session.apply(here, s.server, group, query.request, work, reply); }));
-            CHECK(refused([&] { s.session.apply(here, s.server, group, query.request, work, answers); }));
+            CHECK(refused([&] { s.session.apply(s.server, group, query.request, reply); }));
+            CHECK(refused([&] { s.session.apply(s.server, group, query.request, answers); }));
+            CHECK(refused([&] { s.session.apply(s.server, group, query.request, work, reply); }));
+            CHECK(refused([&] { s.session.apply(s.server, group, query.request, work, answers); }));
             CHECK(refused([&] { model_session::apply(here, s.server, group, one, work); }));
             CHECK(refused([&] { static_cast<void>(s.server.decode(group)); }));
             CHECK(refused([&] { static_cast<void>(s.server.prefill(group)); }));
-            CHECK(refused([&] { static_cast<void>(s.client.encrypt(here, group, random_state(70, 1))); }));
-            CHECK(refused([&] { static_cast<void>(s.client.encrypt(here, group, lora::matrix(2, 70))); }));
-            CHECK(refused([&] { static_cast<void>(s.client.decrypt(here, group, reply, query)); }));
-            CHECK(refused([&] { static_cast<void>(s.client.decrypt(here, group, answers, batch)); }));
-            CHECK(refused([&] { s.client.decrypt(here, group, reply, 1, reading, product); }));
+            CHECK(refused([&] { static_cast<void>(s.client.encrypt(group, random_state(70, 1))); }));
+            CHECK(refused([&] { static_cast<void>(s.client.encrypt(group, lora::matrix(2, 70))); }));
+            CHECK(refused([&] { static_cast<void>(s.client.decrypt(group, reply, query)); }));
+            CHECK(refused([&] { static_cast<void>(s.client.decrypt(group, answers, batch)); }));
+            CHECK(refused([&] { s.client.decrypt(group, reply, query, reading, product); }));
             CHECK(refused([&] { static_cast<void>(s.client.deltas(group, product)); }));
-            CHECK(refused([&] { static_cast<void>(s.client.deltas(here, group, reply, query)); }));
-            CHECK(refused([&] { static_cast<void>(s.client.deltas(here, group, answers, batch)); }));
+            CHECK(refused([&] { static_cast<void>(s.client.deltas(group, reply, query)); }));
+            CHECK(refused([&] { static_cast<void>(s.client.deltas(group, answers, batch)); }));
         }
     }
 }
@@ -509,7 +507,7 @@ TEST_CASE("no call of either side takes a group that the model has not, with pre
 TEST_CASE("a session makes a pool when it is asked for, not before") {
     const tensafe::random::seed nonce = tensafe::random::fresh_seed();
     lora::client<small> keys;
-    model_session session(nonce, keys.rerandomization_key(here, nonce));
+    model_session session(nonce, keys.rerandomization_key(nonce));
     for (const int subring_log_n : {0, 2, 10}) {
         const std::size_t before = allocations;
         session.zeros(subring_log_n);
@@ -525,8 +523,8 @@ TEST_CASE(
     const lora::adapter from = random_adapter(1);
     served_small s(from);
     const auto other = tensafe::random::fresh_seed();
-    CHECK_THROWS_AS(model_session(other, s.client.rerandomization_key(here, s.nonce)), parameter_error);
-    auto malformed = s.client.rerandomization_key(here, s.nonce);
+    CHECK_THROWS_AS(model_session(other, s.client.rerandomization_key(s.nonce)), parameter_error);
+    auto malformed = s.client.rerandomization_key(s.nonce);
     malformed.b.limb<1>()[5] = ~tensafe::arith::word{0};
     CHECK(contains(message_of<format_error>([&] { model_session(s.nonce, std::move(malformed)); }),
                    "model_session: a residue of limb 1 of the re-randomization key"));
@@ -551,10 +549,10 @@ TEST_CASE("one key serves two models, and one batch the sessions of two clients"
     const model_server other_model(second);
     model_client of_other(s.client.keys(), other_model.layout(), lora::client_part(second));
     const auto h = random_state(70, 9);
-    auto query = of_other.encrypt(here, 0, h);
+    auto query = of_other.encrypt(0, h);
     model_client::reply_type reply;
-    s.session.apply(here, other_model, 0, query.request, reply);  // the session of the first model's key
-    const auto theirs = of_other.deltas(here, 0, reply, query);
+    s.session.apply(other_model, 0, query.request, reply);  // the session of the first model's key
+    const auto theirs = of_other.deltas(0, reply, query);
     const auto wanted = lora::plain_delta(second.sites[0], h);
     for (std::size_t k = 0; k < wanted.size(); ++k) {
         CHECK(theirs[0][k] == doctest::Approx(wanted[k]).epsilon(0.01).scale(1));
@@ -562,19 +560,19 @@ TEST_CASE("one key serves two models, and one batch the sessions of two clients"
 
     model_client another(s.server.layout(), lora::client_part(first));
     const auto nonce = tensafe::random::fresh_seed();
-    model_session of_another(nonce, another.rerandomization_key(here, nonce));
+    model_session of_another(nonce, another.rerandomization_key(nonce));
     const auto g = random_state(70, 10);
-    const auto query_of_another = another.encrypt(here, 0, g);
-    query = s.client.encrypt(here, 0, h);
+    const auto query_of_another = another.encrypt(0, g);
+    query = s.client.encrypt(0, h);
     std::vector<model_client::reply_type> replies(2);
     using task = model_session::task<lora::coefficient_tiles<4>, lora::protects_adapter_rows<>>;
     std::vector<task> tasks{{&s.session, &query.request, &replies[0]},
                             {&of_another, &query_of_another.request, &replies[1]}};
     model_session::workspace work;
     model_session::apply(here, s.server, 0, std::span<const task>(tasks), work);
-    check_deltas(s, first, 0, s.server.decode(0).layout(), s.client.deltas(here, 0, replies[0], query), h);
-    check_deltas(s, first, 0, s.server.decode(0).layout(),
-                 another.deltas(here, 0, replies[1], query_of_another), g);
+    check_deltas(s, first, 0, s.server.decode(0).layout(), s.client.deltas(0, replies[0], query), h);
+    check_deltas(s, first, 0, s.server.decode(0).layout(), another.deltas(0, replies[1], query_of_another),
+                 g);
     tasks[1].of = nullptr;
     CHECK(contains(message_of<parameter_error>(
                        [&] { model_session::apply(here, s.server, 0, std::span<const task>(tasks), work); }),
@@ -596,9 +594,9 @@ TEST_CASE("a loop that keeps its memory allocates nothing from the second token 
     }
     const auto token = [&] {
         for (std::size_t g = 0; g < groups; ++g) {
-            s.client.encrypt(here, g, states[g], queries[g]);
-            s.session.apply(here, s.server, g, queries[g].request, replies[g]);
-            s.client.decrypt(here, g, replies[g], queries[g].scale, reading, products[g]);
+            s.client.encrypt(g, states[g], queries[g]);
+            s.session.apply(s.server, g, queries[g].request, replies[g]);
+            s.client.decrypt(g, replies[g], queries[g], reading, products[g]);
             s.client.deltas(g, products[g], deltas[g]);
         }
     };
@@ -617,14 +615,14 @@ TEST_CASE("threads with a workspace each can serve one session at once") {
     std::vector<std::vector<float>> states;
     for (std::size_t t = 0; t < threads; ++t) {
         states.push_back(random_state(70, 50 + t));
-        queries.push_back(s.client.encrypt(here, 0, states[t]));
+        queries.push_back(s.client.encrypt(0, states[t]));
     }
     std::vector<model_client::reply_type> replies(threads);
     std::vector<std::thread> running;
     for (std::size_t t = 0; t < threads; ++t) {
         running.emplace_back([&, t] {
             model_session::workspace work;
-            s.session.apply(here, s.server, 0, queries[t].request, work, replies[t]);
+            s.session.apply(s.server, 0, queries[t].request, work, replies[t]);
         });
     }
     s.session.fill(here, s.server, 1);
@@ -632,7 +630,7 @@ TEST_CASE("threads with a workspace each can serve one session at once") {
         thread.join();
     }
     for (std::size_t t = 0; t < threads; ++t) {
-        check_deltas(s, from, 0, s.server.decode(0).layout(),
-                     s.client.deltas(here, 0, replies[t], queries[t]), states[t]);
+        check_deltas(s, from, 0, s.server.decode(0).layout(), s.client.deltas(0, replies[t], queries[t]),
+                     states[t]);
     }
 }

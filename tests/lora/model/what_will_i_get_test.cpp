@@ -65,7 +65,7 @@ TEST_CASE("the forecast has the bytes of the cost model, an error that comes tru
         const lora::server<set> server(site.a);
         lora::client<set> client;
         const auto nonce = tensafe::random::fresh_seed();
-        auto zeros = server.zeros_for(nonce, client.rerandomization_key(nonce));
+        auto zeros = server.pool(nonce, client.rerandomization_key(nonce));
         double errors = 0;
         double values = 0;
         std::mt19937_64 engine(i);
@@ -75,9 +75,8 @@ TEST_CASE("the forecast has the bytes of the cost model, an error that comes tru
             for (float& x : h) {
                 x = normal(engine);
             }
-            const auto query = client.encrypt(server.layout(), h);
-            const auto answers =
-                client.decrypt(server.layout(), server.apply(query.request, zeros), query.scale);
+            const auto query = client.encrypt(server.plan(), h);
+            const auto answers = client.decrypt(server.plan(), server.apply(query.request, zeros), query);
             for (std::size_t r = 0; r < site.rank(); ++r) {
                 double exact = 0;
                 for (std::size_t t = 0; t < h.size(); ++t) {

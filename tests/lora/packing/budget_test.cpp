@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "../../random_values.hpp"
+#include "../attacks/attack.hpp"
 
 namespace ckks = tensafe::ckks;
 namespace rns = tensafe::rns;
@@ -184,17 +185,16 @@ TEST_CASE(
     std::uint32_t lane = 0;
     for (std::uint64_t token = 0; token < 200; ++token) {
         const std::vector<float> h = random_state(d, 1000 + token);  // not the numbers of A
-        const auto q = lab.key_holder().encrypt(lab.of_rows().layout(), std::span<const float>(h));
-        const coefficients exact = lab.exact(h, q.scale);
-        lab.of_rows().expand(q.request, work);
-        lab.of_rows().multiply(q.request, work);
+        const auto q = lab.key_holder().encrypt(lab.of_rows().plan(), std::span<const float>(h));
+        const coefficients exact = lab.exact(h, q.scales[0]);
+        const auto products = attacks::bare_products(lab.of_rows(), q.request);
         std::vector<coefficients> bare;
         std::vector<tensafe::arith::wide> draws(4);
         for (std::size_t o = 0; o < rank / 4; ++o) {
-            bare.push_back(lab.open(work.products[o]));
+            bare.push_back(lab.open(products[o]));
             // A flood of four bits: what is left is the noise of the zero.
             const auto zero = lab.zeros().acquire();
-            auto product = work.products[o];
+            auto product = products[o];
             tensafe::rns::add(product.c1, zero.c1);
             const auto almost_bare =
                 lab.open(protect<P>(std::move(product), zero, {1}, narrow_seed, lane++, draws));
@@ -203,15 +203,16 @@ TEST_CASE(
                 of_zeros.add(laboratory::difference(almost_bare, k, bare[o], k));
             }
         }
-        lab.of_rows().protect(lab.zeros(), work);
+        const auto flooded_products =
+            attacks::protected_products(lab.of_rows(), products, lab.zeros(), work.generator);
         for (std::size_t o = 0; o < rank / 4; ++o) {
-            const coefficients flooded = lab.open(work.protected_products[o]);
+            const coefficients flooded = lab.open(flooded_products[o]);
             for (std::size_t k = 0; k < 4; ++k) {
                 of_replies.add(laboratory::difference(flooded, k, exact, 4 * o + k));
             }
         }
-        lab.of_rows().finish(work, reply);
-        const std::vector<double> got = lab.key_holder().decrypt(lab.of_rows().layout(), reply, q.scale);
+        lab.of_rows().apply(q.request, lab.zeros(), work, reply);
+        const std::vector<double> got = lab.key_holder().decrypt(lab.of_rows().plan(), reply, q);
         const std::vector<double> wanted = product(lab.a(), h);
         const double typical = lab.of_rows().layout().row_norm * norm(std::span<const float>(h)) /
                                std::sqrt(static_cast<double>(d));
@@ -276,8 +277,8 @@ TEST_CASE_TEMPLATE("the predicted error of calibrated ranges is what is measured
     statistics errors;
     for (std::uint64_t token = 0; token < 60; ++token) {
         const std::vector<float> h = random_state(d, 1000 + token);  // not the numbers of A
-        const auto q = c.encrypt(s.layout(), std::span<const float>(h));
-        const std::vector<double> got = c.decrypt(s.layout(), s.apply(q.request, zeros), q.scale);
+        const auto q = c.encrypt(s.plan(), std::span<const float>(h));
+        const std::vector<double> got = c.decrypt(s.plan(), s.apply(q.request, zeros), q);
         const std::vector<double> wanted = product(a, h);
         const double typical = norm(std::span<const float>(h)) / std::sqrt(static_cast<double>(d));
         for (std::size_t r = 0; r < rank; ++r) {

@@ -261,17 +261,17 @@ TEST_CASE("entries that are no numbers are refused by their place") {
     const tiles<4> s(random_matrix(4, 300, 1));
     std::vector<double> h(300, 1);
     h[257] = std::numeric_limits<double>::infinity();
-    CHECK(contains(message_of<encoding_error>([&] { static_cast<void>(c.encrypt(s.layout(), view(h))); }),
+    CHECK(contains(message_of<encoding_error>([&] { static_cast<void>(c.encrypt(s.plan(), view(h))); }),
                    "entry 257 of the hidden state is infinite"));
     h[257] = 1e200;
-    CHECK(contains(message_of<encoding_error>([&] { static_cast<void>(c.encrypt(s.layout(), view(h))); }),
+    CHECK(contains(message_of<encoding_error>([&] { static_cast<void>(c.encrypt(s.plan(), view(h))); }),
                    "passes the range of double"));
     h.pop_back();
-    CHECK_THROWS_AS(static_cast<void>(c.encrypt(s.layout(), view(h))), shape_error);
+    CHECK_THROWS_AS(static_cast<void>(c.encrypt(s.plan(), view(h))), shape_error);
     h.push_back(1);
     h[257] = 1;
     for (const double overflow_margin : {0.5, 0.0, -1.0, 0x1p21, std::numeric_limits<double>::quiet_NaN()}) {
-        CHECK_THROWS_AS(static_cast<void>(c.encrypt(s.layout(), view(h), overflow_margin)), parameter_error);
+        CHECK_THROWS_AS(static_cast<void>(c.encrypt(s.plan(), view(h), overflow_margin)), parameter_error);
     }
 }
 

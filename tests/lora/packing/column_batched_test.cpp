@@ -55,11 +55,11 @@ class session {
     template <class Protection>
     std::vector<std::vector<double>> product(const server<small, column_batched, Protection>& s,
                                              const matrix& states) {
-        const auto q = key_holder.encrypt(s.layout(), states);
+        const auto q = key_holder.encrypt(s.plan(), states);
         if constexpr (Protection::protects) {
-            return key_holder.decrypt(s.layout(), s.apply(q.request, zeros), q.scales);
+            return key_holder.decrypt(s.plan(), s.apply(q.request, zeros), q);
         } else {
-            return key_holder.decrypt(s.layout(), s.apply(q.request), q.scales);
+            return key_holder.decrypt(s.plan(), s.apply(q.request), q);
         }
     }
 
@@ -163,7 +163,7 @@ TEST_CASE("a batch of no states, or of more than N, is refused on both sides") {
                    "got a batch of 0 hidden states, expected 1 to 1024"));
     CHECK(contains(message_of<shape_error>([&] { static_cast<void>(with.product(s, matrix(1025, 3))); }),
                    "got a batch of 1025 hidden states"));
-    auto request = with.key_holder.encrypt(s.layout(), random_batch(5, 3, 1)).request;
+    auto request = with.key_holder.encrypt(s.plan(), random_batch(5, 3, 1)).request;
     for (const std::size_t tokens :
          {std::size_t{0}, std::size_t{1025}, std::numeric_limits<std::size_t>::max()}) {
         request.tokens = tokens;
@@ -174,7 +174,7 @@ TEST_CASE("a batch of no states, or of more than N, is refused on both sides") {
 TEST_CASE("states of another length, or with entries that are no numbers, are refused") {
     client<small> c;
     const protected_server s(random_matrix(2, 3, 1));
-    const auto encrypt = [&](const matrix& states) { static_cast<void>(c.encrypt(s.layout(), states)); };
+    const auto encrypt = [&](const matrix& states) { static_cast<void>(c.encrypt(s.plan(), states)); };
     CHECK_THROWS_AS(encrypt(matrix(2, 4)), shape_error);
     matrix states = random_batch(4, 3, 1);
     states.row(2)[1] = std::numeric_limits<float>::quiet_NaN();
@@ -190,7 +190,7 @@ TEST_CASE("states of another length, or with entries that are no numbers, are re
 TEST_CASE("malformed requests of a batch are refused") {
     session with(small::log_n);
     const protected_server s(random_matrix(2, 3, 1));
-    const auto good = with.key_holder.encrypt(s.layout(), random_batch(5, 3, 1)).request;
+    const auto good = with.key_holder.encrypt(s.plan(), random_batch(5, 3, 1)).request;
     const auto refused = [&](auto change) {
         auto r = good;
         change(r);
@@ -212,17 +212,17 @@ TEST_CASE("malformed requests of a batch are refused") {
 TEST_CASE("replies carry the coefficients of their states only, and malformed ones are refused") {
     session with(small::log_n);
     const protected_server s(random_matrix(2, 3, 1));
-    const auto q = with.key_holder.encrypt(s.layout(), random_batch(5, 3, 1));
+    const auto q = with.key_holder.encrypt(s.plan(), random_batch(5, 3, 1));
     const auto good = s.apply(q.request, with.zeros);
     const int bits = s.layout().budget().reply_bits;
     CHECK(good.outputs[0].c0.size() == tensafe::memory::packed_bytes(5, bits));
-    const auto open = [&](const auto& reply, std::span<const double> scales) {
-        static_cast<void>(with.key_holder.decrypt(s.layout(), reply, scales));
+    const auto open = [&](const auto& reply, const query<small>& sent) {
+        static_cast<void>(with.key_holder.decrypt(s.plan(), reply, sent));
     };
     const auto refused = [&](auto change) {
         auto r = good;
         change(r);
-        CHECK_THROWS_AS(open(r, q.scales), shape_error);
+        CHECK_THROWS_AS(open(r, q), shape_error);
     };
     refused([](auto& r) { r.rank = 1; });
     refused([](auto& r) { r.d = 2; });
@@ -231,11 +231,13 @@ TEST_CASE("replies carry the coefficients of their states only, and malformed on
     refused([](auto& r) { r.outputs[1].c0.push_back(0); });
     refused([](auto& r) { r.outputs[1].c1.pop_back(); });
     refused([](auto& r) { r = {}; });
-    CHECK_THROWS_AS(open(good, std::span(q.scales).first(4)), shape_error);
+    auto of_four = q;
+    of_four.scales.pop_back();
+    CHECK_THROWS_AS(open(good, of_four), shape_error);
     auto padded = good;
     REQUIRE(5 * bits % 8 != 0);
     padded.outputs[1].c0.back() |= 0x80U;
-    CHECK_THROWS_AS(open(padded, q.scales), format_error);
+    CHECK_THROWS_AS(open(padded, q), format_error);
 }
 
 TEST_CASE("a kept workspace gives the answers of a fresh one, also for other shapes and smaller batches") {
@@ -245,12 +247,12 @@ TEST_CASE("a kept workspace gives the answers of a fresh one, also for other sha
         const matrix a = random_matrix(4, d, d);
         const protected_server s(a);
         for (const std::size_t tokens : {20UL, 3UL}) {
-            const auto q = with.key_holder.encrypt(s.layout(), random_batch(tokens, d, tokens));
+            const auto q = with.key_holder.encrypt(s.plan(), random_batch(tokens, d, tokens));
             protected_server::reply_type kept;
             s.apply(q.request, with.zeros, work, kept);
             const auto fresh = s.apply(q.request, with.zeros);
-            const auto got = with.key_holder.decrypt(s.layout(), kept, q.scales);
-            const auto wanted = with.key_holder.decrypt(s.layout(), fresh, q.scales);
+            const auto got = with.key_holder.decrypt(s.plan(), kept, q);
+            const auto wanted = with.key_holder.decrypt(s.plan(), fresh, q);
             // Two floods: sqrt(2) of one reply's deviation, at most.
             const double unit =
                 s.layout().budget().relative_error * s.layout().row_norm / std::sqrt(static_cast<double>(d));
@@ -269,9 +271,9 @@ TEST_CASE("a kept workspace gives the answers of a fresh one, also for other sha
 TEST_CASE("a server that was given a largest batch refuses a longer one") {
     session with(small::log_n);
     const protected_server s(random_matrix(2, 8, 1), 5);
-    const auto five = with.key_holder.encrypt(s.layout(), random_batch(5, 8, 1));
+    const auto five = with.key_holder.encrypt(s.plan(), random_batch(5, 8, 1));
     CHECK_NOTHROW(static_cast<void>(s.apply(five.request, with.zeros)));
-    const auto six = with.key_holder.encrypt(s.layout(), random_batch(6, 8, 1));
+    const auto six = with.key_holder.encrypt(s.plan(), random_batch(6, 8, 1));
     CHECK(contains(message_of<shape_error>([&] { static_cast<void>(s.apply(six.request, with.zeros)); }),
                    "got a request of 6 hidden states, expected 1 to 5"));
 }
@@ -285,9 +287,9 @@ TEST_CASE("integers of A that are longer than a limb are right all the same") {
     REQUIRE(s.layout().budget().weight_norm > 0x1p15);
     client<short_limb> c;
     const auto nonce = tensafe::random::fresh_seed();
-    auto zeros = s.zeros_for(nonce, c.rerandomization_key(nonce));
-    const auto q = c.encrypt(s.layout(), random_batch(3, 1024, 1));
-    const auto got = c.decrypt(s.layout(), s.apply(q.request, zeros), q.scales);
+    auto zeros = s.pool(nonce, c.rerandomization_key(nonce));
+    const auto q = c.encrypt(s.plan(), random_batch(3, 1024, 1));
+    const auto got = c.decrypt(s.plan(), s.apply(q.request, zeros), q);
     const matrix states = random_batch(3, 1024, 1);
     for (std::size_t t = 0; t < 3; ++t) {
         CHECK(std::fabs(got[t][0] + static_cast<double>(states.row(t)[0])) < 0.05);

@@ -1,6 +1,6 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
-#include <tensafe/lora/packing/interleaved_slots.hpp>
+#include <tensafe/lora/packing/replicated_slots.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/server.hpp>
 #include <tensafe/random/entropy.hpp>
@@ -38,10 +38,10 @@ std::span<const Real> view(const std::vector<Real>& h) {
 template <class P, class Packing, class Protection, class Real>
 std::vector<double> encrypted_product(client<P>& c, const server<P, Packing, Protection>& s,
                                       const std::vector<Real>& h) {
-    const auto q = c.encrypt(s.layout(), view(h));
+    const auto q = c.encrypt(s.plan(), view(h));
     const auto nonce = tensafe::random::fresh_seed();
     rerandomization_pool<P> zeros(nonce, c.rerandomization_key(nonce), s.layout().subring_log_n());
-    return c.decrypt(s.layout(), s.apply(q.request, zeros), q.scale);
+    return c.decrypt(s.plan(), s.apply(q.request, zeros), q);
 }
 
 double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
@@ -140,7 +140,7 @@ TEST_CASE("a set of four limbs serves protected slots with requests of two") {
     const matrix a = random_matrix(32, 1536, 3);
     const std::vector<float> h = random_state(1536, 4);
     const server_type s(a);
-    CHECK(c.encrypt(s.layout(), view(h)).request.bytes() == 64 + 32 + 8192 / 8 * (60 + 40));
+    CHECK(c.encrypt(s.plan(), view(h)).request.bytes() == 64 + 32 + 8192 / 8 * (60 + 40));
     CHECK(largest_difference(encrypted_product(c, s, h), product(a, h)) <
           most_deviations * deviation(s.layout(), norm(view(h))));
 }
@@ -165,7 +165,7 @@ TEST_CASE("messages for another layout are refused") {
     client<small> c;
     const paired s(random_matrix(8, 300, 1));
     const paired other(random_matrix(8, 1500, 1));
-    const auto q = c.encrypt(s.layout(), view(random_state(300, 1)));
+    const auto q = c.encrypt(s.plan(), view(random_state(300, 1)));
     const auto nonce = tensafe::random::fresh_seed();
     const auto key = c.rerandomization_key(nonce);
     rerandomization_pool<small> zeros(nonce, key, s.layout().subring_log_n());
@@ -174,10 +174,10 @@ TEST_CASE("messages for another layout are refused") {
     CHECK_THROWS_AS(static_cast<void>(other.apply(q.request, other_zeros)), shape_error);
     CHECK_THROWS_AS(static_cast<void>(s.apply(q.request, other_zeros)), parameter_error);
     const auto reply = s.apply(q.request, zeros);
-    CHECK_THROWS_AS(static_cast<void>(c.decrypt(other.layout(), reply, q.scale)), shape_error);
+    CHECK_THROWS_AS(static_cast<void>(c.decrypt(other.plan(), reply, q)), shape_error);
     auto layout = s.layout();
     layout.row_norm = -1;
-    CHECK_THROWS_AS(static_cast<void>(c.decrypt(layout, reply, q.scale)), parameter_error);
+    CHECK_THROWS_AS(packing_plan{layout}, parameter_error);
     layout.rank = 0;
-    CHECK_THROWS_AS(static_cast<void>(c.decrypt(layout, reply, q.scale)), shape_error);
+    CHECK_THROWS_AS(packing_plan{layout}, shape_error);
 }

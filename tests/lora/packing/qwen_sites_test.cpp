@@ -70,14 +70,14 @@ struct site_data {
 template <class P>
 result run_slots(const site_data& known) {
     static lora::client<P> client;
-    const lora::slot_server<P, packing> server(known.site.a);
-    const auto& layout = server.layout();
-    typename lora::slot_server<P, packing>::workspace work;
-    typename lora::slot_server<P, packing>::reply_type reply;
+    const lora::server<P, packing, lora::reveals_adapter_rows> server(known.site.a);
+    typename decltype(server)::workspace work;
+    typename decltype(server)::reply_type reply;
     result total;
     for (std::size_t token = 0; token < known.tokens.rows; ++token) {
-        server.apply(client.encrypt(layout, known.tokens.row(token)), work, reply);
-        known.compare(total, token, lora::apply_b(known.site, client.decrypt(layout, reply)));
+        const auto query = client.encrypt(server.plan(), known.tokens.row(token));
+        server.apply(query.request, work, reply);
+        known.compare(total, token, lora::apply_b(known.site, client.decrypt(server.plan(), reply, query)));
     }
     return total;
 }
@@ -88,16 +88,15 @@ result run_protected(const site_data& known) {
     static lora::client<P> client;
     const lora::adapter_site site = lora::balance(known.site);
     const lora::server<P, lora::coefficient_tiles<4>, Protection> server(site.a);
-    const auto& layout = server.layout();
     const auto nonce = tensafe::random::fresh_seed();
-    auto zeros = server.zeros_for(nonce, client.rerandomization_key(nonce));
+    auto zeros = server.pool(nonce, client.rerandomization_key(nonce));
     typename decltype(server)::workspace work;
     typename decltype(server)::reply_type reply;
     result total;
     for (std::size_t token = 0; token < known.tokens.rows; ++token) {
-        const auto query = client.encrypt(layout, known.tokens.row(token));
+        const auto query = client.encrypt(server.plan(), known.tokens.row(token));
         server.apply(query.request, zeros, work, reply);
-        known.compare(total, token, lora::apply_b(site, client.decrypt(layout, reply, query.scale)));
+        known.compare(total, token, lora::apply_b(site, client.decrypt(server.plan(), reply, query)));
     }
     return total;
 }

@@ -21,10 +21,12 @@ using tensafe::lora::paired_rows;
 using tensafe::lora::replicated_slots;
 using tensafe::lora::rescaled_replies;
 using tensafe::lora::single_rows;
-using tensafe::lora::slot_layout;
 using tensafe::lora::unrescaled_replies;
 
 namespace {
+
+template <class P, class Packing>
+using bare_layout = tensafe::lora::layout<P, Packing, tensafe::lora::reveals_adapter_rows>;
 
 /// 1024 slots.
 using small = ckks::parameters<11, ckks::limb_bits<60, 40, 40, 60>, 40, ckks::insecure_for_tests>;
@@ -40,7 +42,7 @@ template <class P, class Packing, class Check>
 std::string first_failure(Check check) {
     for (const std::size_t rank : ranks) {
         for (std::size_t d = 1; d <= largest_d; ++d) {
-            if (!check(slot_layout<P, Packing>::of(rank, d, 1.0), rank, d)) {
+            if (!check(bare_layout<P, Packing>::of(rank, d, 1.0).slots(), rank, d)) {
                 return "rank " + std::to_string(rank) + ", d " + std::to_string(d);
             }
         }
@@ -120,22 +122,23 @@ TEST_CASE("known layouts come out as worked out by hand") {
          {known{32, 2048, 1, 4, 4}, known{32, 4096, 1, 8, 2}, known{32, 512, 1, 1, 16},
           known{96, 2048, 1, 12, 4}, known{32, 5120, 1, 16, 1}, known{16, 1536, 1, 2, 4},
           known{8, 8192, 1, 4, 1}, known{8, 8193, 2, 4, 1}, known{7, 17920, 3, 4, 1}, known{1, 1, 1, 1, 1}}) {
-        const auto layout = slot_layout<P, paired>::of(k.rank, k.d, 1.0);
+        const auto whole = bare_layout<P, paired>::of(k.rank, k.d, 1.0);
+        const auto layout = whole.slots();
         CAPTURE(k.rank);
         CAPTURE(k.d);
         CHECK(layout.inputs == k.inputs);
         CHECK(layout.outputs == k.outputs);
         CHECK(layout.stride == k.g);
-        CHECK((std::size_t{1} << layout.subring_log_n()) == 2 * k.g);
+        CHECK((std::size_t{1} << whole.subring_log_n()) == 2 * k.g);
     }
-    CHECK(slot_layout<P, single>::of(32, 2048, 1.0).outputs == 8);
+    CHECK(bare_layout<P, single>::of(32, 2048, 1.0).outputs() == 8);
 }
 
 TEST_CASE("rows are interleaved: slot r + g*t holds entry t for every r, and zeros follow the last entry") {
     for (const std::size_t d :
          {1U, 2U, 3U, 100U, 255U, 256U, 257U, 512U, 1000U, 1024U, 1025U, 2048U, 2500U}) {
         CAPTURE(d);
-        const auto layout = slot_layout<small, paired>::of(32, d, 1.0);
+        const auto layout = bare_layout<small, paired>::of(32, d, 1.0).slots();
         std::vector<float> h(d);
         for (std::size_t t = 0; t < d; ++t) {
             h[t] = static_cast<float>(t + 1);
@@ -181,23 +184,23 @@ TEST_CASE_TEMPLATE(
         modulus *= static_cast<double>(small::basis::primes[static_cast<std::size_t>(i)]);
     }
     for (const double row_norm : {1e-6, 1.0, 30.0}) {
-        const auto layout = slot_layout<small, packing>::of(4, 300, row_norm);
+        const auto layout = bare_layout<small, packing>::of(4, 300, row_norm);
         const double largest =
-            std::sqrt(2.0) * row_norm * layout.largest_norm() * packing::template reply_scale<small>;
+            std::sqrt(2.0) * row_norm * layout.budget().largest_norm * packing::template reply_scale<small>;
         CHECK(largest <= modulus / 2 * (63.0 / 64));
         CHECK(largest >= modulus / 2 * (62.0 / 64));
     }
 }
 
 TEST_CASE("rows that are zero or tiny still bound the norm, because rounding lengthens them") {
-    const double zero = slot_layout<small, paired>::of(4, 300, 0.0).largest_norm();
+    const double zero = bare_layout<small, paired>::of(4, 300, 0.0).budget().largest_norm;
     CHECK(zero > 0x1p40);
     CHECK(zero < 0x1p60);
-    CHECK(slot_layout<small, paired>::of(4, 300, 1e-30).largest_norm() <= zero);
+    CHECK(bare_layout<small, paired>::of(4, 300, 1e-30).budget().largest_norm <= zero);
 }
 
 TEST_CASE("an empty matrix and a norm that is none are refused") {
-    using layout = slot_layout<small, paired>;
+    using layout = bare_layout<small, paired>;
     CHECK_THROWS_AS(static_cast<void>(layout::of(0, 5, 1.0)), shape_error);
     CHECK_THROWS_AS(static_cast<void>(layout::of(5, 0, 1.0)), shape_error);
     CHECK_THROWS_AS(static_cast<void>(layout::of(5, 5, -1.0)), parameter_error);

@@ -33,13 +33,13 @@ struct token_path {
     }
 
     void run() {
-        client.encrypt(server.layout(), h.row(0), query);
+        client.encrypt(server.plan(), h.row(0), query);
         if constexpr (Protection::protects) {
             server.apply(query.request, zeros, work, reply);
         } else {
             server.apply(query.request, work, reply);
         }
-        client.decrypt(server.layout(), reply, query.scale, reading, answers);
+        client.decrypt(server.plan(), reply, query, reading, answers);
     }
 
     /// Allocations of a token after another.
@@ -98,17 +98,18 @@ TEST_CASE("nor does one whose encryptions of zero were made before") {
 TEST_CASE("making a classic request again allocates nothing") {
     using P = ckks::n8192_l4;
     using path = token_path<ckks::private_n4096, lora::coefficient_tiles<4>, rigorous>;
-    const lora::slot_server<P> server(path::random_matrix(32, 512, 1));
+    const lora::server<P, lora::replicated_slots<>, lora::reveals_adapter_rows> server(
+        path::random_matrix(32, 512, 1));
     const lora::matrix h = path::random_matrix(1, 512, 2);
     lora::client<P> client;
-    lora::slot_server<P>::workspace work;
-    lora::reply<P, lora::replicated_slots<>, lora::reveals_adapter_rows> reply;
-    lora::slot_request<P> request;
+    decltype(server)::workspace work;
+    decltype(server)::reply_type reply;
+    decltype(server)::plan_type::query_type query;
     std::size_t before = 0;
     for (int token = 0; token < 3; ++token) {
         before = allocations;
-        client.encrypt(server.layout(), h.row(0), request);
-        server.apply(request, work, reply);
+        client.encrypt(server.plan(), h.row(0), query);
+        server.apply(query.request, work, reply);
     }
     CHECK(allocations - before == 0);
 }

@@ -31,7 +31,7 @@ struct conversation {
         }
         for (std::size_t t = 0; t < tokens; ++t) {
             states.push_back(random_state(s.layout().d, t));
-            queries.push_back(clients[t % 2].encrypt(s.layout(), view(states[t])));
+            queries.push_back(clients[t % 2].encrypt(s.plan(), view(states[t])));
         }
         work.generator = random_source::generator(numbered(50));
         replies.resize(tokens);
@@ -73,7 +73,7 @@ TEST_CASE("threads and batches do not change a byte of any reply") {
     }
     for (std::size_t t = 0; t < one_by_one.tokens; ++t) {
         const auto answers =
-            one_by_one.clients[t % 2].decrypt(s.layout(), one_by_one.replies[t], one_by_one.queries[t].scale);
+            one_by_one.clients[t % 2].decrypt(s.plan(), one_by_one.replies[t], one_by_one.queries[t]);
         CHECK(largest_difference(answers, product(a, one_by_one.states[t])) <
               most_deviations * deviation(s.layout(), norm(view(one_by_one.states[t]))));
     }
@@ -107,7 +107,7 @@ TEST_CASE("requests that go through a large matrix together get the bytes of req
     conversation<tiles<4>> threaded(s);
     s.apply(exec::host_parallel(2), threaded.tasks(), threaded.work);
     CHECK(same(threaded.replies, one_by_one.replies));
-    const auto answers = batch.clients[0].decrypt(s.layout(), batch.replies[4], batch.queries[4].scale);
+    const auto answers = batch.clients[0].decrypt(s.plan(), batch.replies[4], batch.queries[4]);
     CHECK(largest_difference(answers, product(a, batch.states[4])) <
           most_deviations * deviation(s.layout(), norm(view(batch.states[4]))));
 }
@@ -158,7 +158,7 @@ TEST_CASE("one bad request of a batch takes no encryption of zero from anybody")
     CHECK(with.pools[1]->size() == 3);
     bytes = before;
     s.apply(with.tasks(), with.work);
-    CHECK(largest_difference(with.clients[1].decrypt(s.layout(), with.replies[3], with.queries[3].scale),
+    CHECK(largest_difference(with.clients[1].decrypt(s.plan(), with.replies[3], with.queries[3]),
                              product(a, with.states[3])) <
           most_deviations * deviation(s.layout(), norm(view(with.states[3]))));
 }
@@ -169,11 +169,11 @@ TEST_CASE("a column batch on two threads gives the bytes of one") {
     const columns s(a);
     const matrix states = random_matrix(7, 40, 6);
     client<small> key_holder(ckks::secret_key<small>(numbered(1)), random_source::generator(numbered(2)));
-    const auto query = key_holder.encrypt(s.layout(), states);
+    const auto query = key_holder.encrypt(s.plan(), states);
     const auto rerandomization_key = key_holder.rerandomization_key(numbered(3));
     std::vector<columns::reply_type> replies(2);
     for (std::size_t i = 0; i < 2; ++i) {
-        auto pool = s.zeros_for(numbered(3), rerandomization_key, random_source::generator(numbered(4)));
+        auto pool = s.pool(numbered(3), rerandomization_key, random_source::generator(numbered(4)));
         columns::workspace work;
         work.generator = random_source::generator(numbered(5));
         if (i == 0) {
@@ -187,7 +187,7 @@ TEST_CASE("a column batch on two threads gives the bytes of one") {
         CHECK(replies[0].outputs[o].c0 == replies[1].outputs[o].c0);
         CHECK(replies[0].outputs[o].c1 == replies[1].outputs[o].c1);
     }
-    const auto answers = key_holder.decrypt(s.layout(), replies[1], query.scales);
+    const auto answers = key_holder.decrypt(s.plan(), replies[1], query);
     for (std::size_t t = 0; t < states.rows; ++t) {
         CHECK(largest_difference(answers[t], product(a, row_of(states, t))) < 1e-2);
     }
@@ -198,11 +198,11 @@ TEST_CASE("a column batch of a wrong size takes no encryption of zero from the r
     const columns s(random_matrix(2, 20, 5));
     client<small> key_holder;
     const auto nonce = numbered(3);
-    auto pool = s.zeros_for(nonce, key_holder.rerandomization_key(nonce));
+    auto pool = s.pool(nonce, key_holder.rerandomization_key(nonce));
     pool.fill(5);
     const matrix states = random_matrix(3, 20, 6);
-    const auto good = key_holder.encrypt(s.layout(), states);
-    auto bad = key_holder.encrypt(s.layout(), states);
+    const auto good = key_holder.encrypt(s.plan(), states);
+    auto bad = key_holder.encrypt(s.plan(), states);
     bad.request.inputs[19].pop_back();
     std::vector<columns::reply_type> replies(2);
     const std::vector<columns::task> tasks{{&good.request, &pool, &replies[0]},
@@ -237,12 +237,10 @@ TEST_CASE("one workspace serves protected and bare servers of any shape in turn"
     for (int round = 0; round < 2; ++round) {
         hidden.apply(with.queries[0].request, *with.pools[0], with.work, with.replies[0]);
         open.apply(beside.queries[0].request, with.work, beside.replies[0]);
-        CHECK(largest_difference(
-                  with.clients[0].decrypt(hidden.layout(), with.replies[0], with.queries[0].scale),
-                  product(a, with.states[0])) <
+        CHECK(largest_difference(with.clients[0].decrypt(hidden.plan(), with.replies[0], with.queries[0]),
+                                 product(a, with.states[0])) <
               most_deviations * deviation(hidden.layout(), norm(view(with.states[0]))));
-        CHECK(largest_difference(
-                  beside.clients[0].decrypt(open.layout(), beside.replies[0], beside.queries[0].scale),
-                  product(b, beside.states[0])) < 1e-2);
+        CHECK(largest_difference(beside.clients[0].decrypt(open.plan(), beside.replies[0], beside.queries[0]),
+                                 product(b, beside.states[0])) < 1e-2);
     }
 }

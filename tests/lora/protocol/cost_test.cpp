@@ -60,20 +60,14 @@ measured run(const matrix& a) {
     typename server_type::reply_type reply;
     request<small> sent;
     if constexpr (batched) {
-        sent = c.encrypt(s.layout(), random_matrix(small::degree, a.columns, 1)).request;
-        s.multiply(sent, work);
-        if constexpr (protects) {
-            s.protect(zeros, work);
-        }
-        s.finish(work, reply);
+        sent = c.encrypt(s.plan(), random_matrix(small::degree, a.columns, 1)).request;
     } else {
-        const std::vector<float> h = random_state(a.columns, 1);
-        sent = c.encrypt(s.layout(), std::span<const float>(h)).request;
-        if constexpr (protects) {
-            s.apply(sent, zeros, work, reply);
-        } else {
-            s.apply(sent, work, reply);
-        }
+        sent = c.encrypt(s.plan(), random_state(a.columns, 1)).request;
+    }
+    if constexpr (protects) {
+        s.apply(sent, zeros, work, reply);
+    } else {
+        s.apply(sent, work, reply);
     }
     std::size_t transformed = 0;
     for (std::size_t o = 0; o < reply.outputs.size(); ++o) {

@@ -7,7 +7,7 @@ using namespace tiles_fixture;
 TEST_CASE("malformed requests are refused") {
     session with = session_for<tiles<4>>();
     const tiles<4> s(random_matrix(6, 300, 1));
-    const request<small> good = with.key_holder.encrypt(s.layout(), view(random_state(300, 1))).request;
+    const request<small> good = with.key_holder.encrypt(s.plan(), view(random_state(300, 1))).request;
     const auto refused = [&](auto change) {
         request<small> r = good;
         change(r);
@@ -52,10 +52,10 @@ TEST_CASE("malformed replies and layouts are refused, and any bytes of the right
     session with = session_for<tiles<4>>();
     const matrix a = random_matrix(6, 300, 1);
     const tiles<4> s(a);
-    const auto q = with.key_holder.encrypt(s.layout(), view(random_state(300, 1)));
+    const auto q = with.key_holder.encrypt(s.plan(), view(random_state(300, 1)));
     const auto good = s.apply(q.request, with.zeros);
     const auto open = [&](const auto& layout, const auto& reply) {
-        return with.key_holder.decrypt(layout, reply, q.scale);
+        return with.key_holder.decrypt(packing_plan(layout), reply, q);
     };
     const auto refused = [&](auto change) {
         auto r = good;
@@ -84,9 +84,7 @@ TEST_CASE("malformed replies and layouts are refused, and any bytes of the right
     const auto bad_layout = [&](auto change) {
         auto l = s.layout();
         change(l);
-        CHECK_THROWS_AS(static_cast<void>(open(l, good)), tensafe::error);
-        CHECK_THROWS_AS(static_cast<void>(with.key_holder.encrypt(l, view(random_state(300, 1)))),
-                        tensafe::error);
+        CHECK_THROWS_AS(packing_plan{l}, tensafe::error);
     };
     bad_layout([](auto& l) { l.rank = 0; });
     bad_layout([](auto& l) { l.rank = std::numeric_limits<std::size_t>::max(); });
@@ -111,21 +109,21 @@ TEST_CASE("malformed replies and layouts are refused, and any bytes of the right
 TEST_CASE("malformed bare replies are refused") {
     session with = session_for<bare>();
     const bare s(random_matrix(6, 300, 1));
-    const auto q = with.key_holder.encrypt(s.layout(), view(random_state(300, 1)));
+    const auto q = with.key_holder.encrypt(s.plan(), view(random_state(300, 1)));
     auto reply = s.apply(q.request);
     CHECK(reply.bytes() == 64 + 2 * (23 + 22 + 1024 / 8 * (45 + 44)));
     reply.outputs[1].c0[1] = tensafe::memory::buffer<tensafe::arith::word>(5);
-    CHECK(contains(message_of<shape_error>(
-                       [&] { static_cast<void>(with.key_holder.decrypt(s.layout(), reply, q.scale)); }),
-                   "got a product of 5 coefficients, expected 4"));
+    CHECK(contains(
+        message_of<shape_error>([&] { static_cast<void>(with.key_holder.decrypt(s.plan(), reply, q)); }),
+        "got a product of 5 coefficients, expected 4"));
     reply.outputs.pop_back();
-    CHECK_THROWS_AS(static_cast<void>(with.key_holder.decrypt(s.layout(), reply, q.scale)), shape_error);
+    CHECK_THROWS_AS(static_cast<void>(with.key_holder.decrypt(s.plan(), reply, q)), shape_error);
 }
 
 TEST_CASE("zeros that are traced to another degree are refused") {
     session with(3);
     const tiles<4> s(random_matrix(6, 300, 1));
-    const auto q = with.key_holder.encrypt(s.layout(), view(random_state(300, 1)));
+    const auto q = with.key_holder.encrypt(s.plan(), view(random_state(300, 1)));
     const std::string message =
         message_of<parameter_error>([&] { static_cast<void>(s.apply(q.request, with.zeros)); });
     CHECK(contains(message, "traced to degree 2^3, expected 2^2"));
@@ -137,24 +135,23 @@ TEST_CASE("another client's key, or zeros for another client, open nothing") {
     const matrix a = random_matrix(6, 300, 1);
     const tiles<4> s(a);
     const std::vector<float> h = random_state(300, 1);
-    const auto q = with.key_holder.encrypt(s.layout(), view(h));
+    const auto q = with.key_holder.encrypt(s.plan(), view(h));
     const double unit = deviation(s.layout(), norm(view(h)));
     const auto reply = s.apply(q.request, with.zeros);
-    CHECK(largest_difference(other.key_holder.decrypt(s.layout(), reply, q.scale), product(a, h)) >
-          1000 * unit);
+    CHECK(largest_difference(other.key_holder.decrypt(s.plan(), reply, q), product(a, h)) > 1000 * unit);
     const auto wrong_zeros = s.apply(q.request, other.zeros);
-    CHECK(largest_difference(with.key_holder.decrypt(s.layout(), wrong_zeros, q.scale), product(a, h)) >
-          1000 * unit);
+    CHECK(largest_difference(with.key_holder.decrypt(s.plan(), wrong_zeros, q), product(a, h)) > 1000 * unit);
 }
 
 TEST_CASE("a scale that no query has is refused") {
     session with = session_for<narrow>();
     const narrow s(random_matrix(4, 300, 1));
-    const auto query = with.key_holder.encrypt(s.layout(), view(random_state(300, 1)));
+    const auto query = with.key_holder.encrypt(s.plan(), view(random_state(300, 1)));
     const auto reply = s.apply(query.request, with.zeros);
     for (const double scale :
          {0.0, -1.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
-        CHECK_THROWS_AS(static_cast<void>(with.key_holder.decrypt(s.layout(), reply, scale)),
-                        parameter_error);
+        auto other = query;
+        other.scales[0] = scale;
+        CHECK_THROWS_AS(static_cast<void>(with.key_holder.decrypt(s.plan(), reply, other)), parameter_error);
     }
 }

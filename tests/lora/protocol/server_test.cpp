@@ -36,7 +36,7 @@ TEST_CASE("a workspace and a reply that served other tokens and other shapes cha
         for (const matrix& a : weights) {
             const tiles<4> s(a);
             for (std::uint64_t token = 0; token < 2; ++token) {
-                const auto q = c.encrypt(s.layout(), view(random_state(a.columns, token)));
+                const auto q = c.encrypt(s.plan(), view(random_state(a.columns, token)));
                 tiles<4>::workspace fresh;
                 tiles<4>::reply_type fresh_reply;
                 fresh.generator = random_source::generator(numbered(number));
@@ -52,7 +52,7 @@ TEST_CASE("a workspace and a reply that served other tokens and other shapes cha
 TEST_CASE("two replies to one request share neither c1 nor c0") {
     session with = session_for<tiles<4>>();
     const tiles<4> s(random_matrix(4, 300, 1));
-    const auto q = with.key_holder.encrypt(s.layout(), view(random_state(300, 1)));
+    const auto q = with.key_holder.encrypt(s.plan(), view(random_state(300, 1)));
     const auto first = s.apply(q.request, with.zeros);
     const auto second = s.apply(q.request, with.zeros);
     CHECK(first.outputs[0].c0 != second.outputs[0].c0);
@@ -68,8 +68,8 @@ TEST_CASE("one pool serves two servers in any order, filled or not, and a failur
     const std::vector<float> g = random_state(300, 3);
     const std::vector<float> h = random_state(1100, 4);
     with.zeros.fill(4);
-    const auto to_first = with.key_holder.encrypt(first.layout(), view(g));
-    const auto to_second = with.key_holder.encrypt(second.layout(), view(h));
+    const auto to_first = with.key_holder.encrypt(first.plan(), view(g));
+    const auto to_second = with.key_holder.encrypt(second.plan(), view(h));
     tiles<4>::workspace work;
     tiles<4>::reply_type from_second;
     tiles<4>::reply_type from_first;
@@ -78,10 +78,10 @@ TEST_CASE("one pool serves two servers in any order, filled or not, and a failur
     CHECK_THROWS_AS(first.apply(to_second.request, with.zeros, work, from_first), shape_error);
     first.apply(to_first.request, with.zeros, work, from_first);
     CHECK(with.zeros.size() == 0);
-    CHECK(largest_difference(with.key_holder.decrypt(first.layout(), from_first, to_first.scale),
-                             product(a, g)) < most_deviations * deviation(first.layout(), norm(view(g))));
-    CHECK(largest_difference(with.key_holder.decrypt(second.layout(), from_second, to_second.scale),
-                             product(b, h)) < most_deviations * deviation(second.layout(), norm(view(h))));
+    CHECK(largest_difference(with.key_holder.decrypt(first.plan(), from_first, to_first), product(a, g)) <
+          most_deviations * deviation(first.layout(), norm(view(g))));
+    CHECK(largest_difference(with.key_holder.decrypt(second.plan(), from_second, to_second), product(b, h)) <
+          most_deviations * deviation(second.layout(), norm(view(h))));
 }
 
 TEST_CASE("threads share one server and one pool, each with its own workspace") {
@@ -91,7 +91,7 @@ TEST_CASE("threads share one server and one pool, each with its own workspace") 
     constexpr std::size_t tokens = 12;
     std::vector<query<small>> queries;
     for (std::size_t token = 0; token < tokens; ++token) {
-        queries.push_back(with.key_holder.encrypt(s.layout(), view(random_state(600, token))));
+        queries.push_back(with.key_holder.encrypt(s.plan(), view(random_state(600, token))));
     }
     with.zeros.fill(10);
     std::vector<std::vector<tiles<4>::reply_type>> replies(3, std::vector<tiles<4>::reply_type>(tokens));
@@ -110,49 +110,51 @@ TEST_CASE("threads share one server and one pool, each with its own workspace") 
     for (const auto& own : replies) {
         for (std::size_t token = 0; token < tokens; ++token) {
             const std::vector<float> h = random_state(600, token);
-            CHECK(largest_difference(with.key_holder.decrypt(s.layout(), own[token], queries[token].scale),
+            CHECK(largest_difference(with.key_holder.decrypt(s.plan(), own[token], queries[token]),
                                      product(a, h)) < most_deviations * deviation(s.layout(), norm(view(h))));
         }
     }
 }
 
-TEST_CASE("steps out of order, or of another server's workspace, are refused") {
+TEST_CASE("a reply that failed can be started again with the same workspace") {
     session with = session_for<narrow>();
     const matrix a = random_matrix(9, 300, 1);
     const narrow s(a);
-    const narrow other(random_matrix(3, 900, 2));
-    const auto query = with.key_holder.encrypt(s.layout(), view(random_state(300, 1)));
-    const auto other_query = with.key_holder.encrypt(other.layout(), view(random_state(900, 1)));
+    const std::vector<float> h = random_state(300, 1);
+    const auto query = with.key_holder.encrypt(s.plan(), view(h));
     narrow::workspace work;
     narrow::reply_type reply;
-    CHECK(contains(message_of<shape_error>([&] { s.finish(work, reply); }), "call protect()"));
-    CHECK(contains(message_of<shape_error>([&] { s.protect(with.zeros, work); }), "call multiply()"));
-    CHECK(contains(message_of<shape_error>([&] { s.multiply(query.request, work); }), "call expand()"));
-    other.expand(other_query.request, work);
-    CHECK_THROWS_AS(s.multiply(query.request, work), shape_error);
-    s.expand(query.request, work);
-    CHECK_THROWS_AS(s.multiply(other_query.request, work), shape_error);
-    s.multiply(query.request, work);
-    CHECK_THROWS_AS(other.protect(with.zeros, work), shape_error);
-    s.protect(with.zeros, work);
-    CHECK_THROWS_AS(s.protect(with.zeros, work), shape_error);
-    s.finish(work, reply);
-    CHECK_THROWS_AS(s.finish(work, reply), shape_error);
-}
-
-TEST_CASE("a protect that failed can be started again from multiply") {
-    session with = session_for<narrow>();
-    const narrow s(random_matrix(9, 300, 1));
-    const auto query = with.key_holder.encrypt(s.layout(), view(random_state(300, 1)));
-    narrow::workspace work;
-    s.expand(query.request, work);
-    s.multiply(query.request, work);
     // A generator that was moved from throws.
     const tensafe::random::generator taken = std::move(work.generator);
-    CHECK_THROWS_AS(s.protect(with.zeros, work), tensafe::error);
+    CHECK_THROWS_AS(s.apply(query.request, with.zeros, work, reply), tensafe::error);
     work.generator = tensafe::random::generator();
-    s.multiply(query.request, work);
-    s.protect(with.zeros, work);
+    s.apply(query.request, with.zeros, work, reply);
+    CHECK(largest_difference(with.key_holder.decrypt(s.plan(), reply, query), product(a, h)) <
+          most_deviations * deviation(s.layout(), norm(view(h))));
+}
+
+TEST_CASE("an observer sees the phases in their order, and each of them has taken time") {
+    session with = session_for<narrow>();
+    const narrow s(random_matrix(9, 300, 1));
+    const auto query = with.key_holder.encrypt(s.plan(), random_state(300, 1));
+    narrow::workspace work;
     narrow::reply_type reply;
-    CHECK_NOTHROW(s.finish(work, reply));
+    std::vector<server_phase> seen;
+    s.apply(query.request, with.zeros, work, reply, [&](server_phase p) { seen.push_back(p); });
+    REQUIRE(seen.size() > 4);
+    CHECK(seen.front() == server_phase::expand);
+    CHECK(seen.back() == server_phase::serialize);
+    CHECK(std::count(seen.begin(), seen.end(), server_phase::expand) == 1);
+    // One panel of products for each four outputs; a serialize for each output.
+    const auto outputs = static_cast<std::ptrdiff_t>(s.plan().outputs());
+    CHECK(std::count(seen.begin(), seen.end(), server_phase::multiply) == (outputs + 3) / 4);
+    CHECK(std::count(seen.begin(), seen.end(), server_phase::serialize) == outputs);
+
+    phase_clock clock;
+    s.apply(query.request, with.zeros, work, reply, clock);
+    clock.stop();
+    for (const server_phase p :
+         {server_phase::expand, server_phase::multiply, server_phase::protect, server_phase::serialize}) {
+        CHECK(clock.milliseconds(p) > 0);
+    }
 }

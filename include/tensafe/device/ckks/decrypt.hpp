@@ -6,36 +6,33 @@
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/macros.hpp>
-#include <tensafe/device/ckks/keys.hpp>
-#include <tensafe/device/core/with_index.hpp>
-#include <tensafe/device/exec/context.hpp>
+#include <tensafe/device/ckks/ciphertext.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/ntt/transform.hpp>
-#include <tensafe/device/rns/pointwise.hpp>
 #include <tensafe/device/rns/poly_stack.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
-namespace tensafe::ckks {
+namespace tensafe::device {
 
 namespace detail {
 
 /// Reads c0 + c1*s.
 template <class Basis>
 struct load_decrypted {
-    rns::stack_view c0;
-    rns::stack_view c1;
-    rns::stack_view key;
+    stack_view c0;
+    stack_view c1;
+    stack_view key;
 
     template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE ntt::word_pair pair(std::size_t polynomial, std::size_t k) const {
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair pair(std::size_t polynomial, std::size_t k) const {
         constexpr std::size_t start = static_cast<std::size_t>(I) * Basis::degree;
         const auto p = static_cast<std::uint32_t>(polynomial);
-        return rns::detail::apply_to_pairs<Basis::template prime<I>, rns::pointwise::multiply_add>(
-            rns::detail::load_pair(c1.polynomial(p) + start + k),
-            rns::detail::load_pair(key.polynomial(p) + start + k),
-            rns::detail::load_pair(c0.polynomial(p) + start + k));
+        return detail::apply_to_pairs<Basis::template prime<I>, pointwise::multiply_add>(
+            load_pair(c1.polynomial(p) + start + k), load_pair(key.polynomial(p) + start + k),
+            load_pair(c0.polynomial(p) + start + k));
     }
 };
 
@@ -50,9 +47,9 @@ struct fold_kernel {
     };
 
     arith::word* out;  ///< [polynomial][limb][sum]
-    rns::stack_view c0;
-    rns::stack_view c1;
-    rns::stack_view key;
+    stack_view c0;
+    stack_view c1;
+    stack_view key;
     std::uint32_t sums;  ///< of a limb
     std::uint32_t blocks_per_polynomial;
     int log_block;  ///< at least 1: words are read in pairs
@@ -144,9 +141,9 @@ struct fold_kernel {
         std::uint32_t first, std::uint32_t end, std::uint32_t stride) {
         for (std::uint32_t i = first; i < end; ++i) {
             const std::size_t k = std::size_t{i} * stride;
-            const ntt::word_pair x = rns::detail::load_pair(c1 + k);
-            const ntt::word_pair s = rns::detail::load_pair(key + k);
-            const ntt::word_pair y = rns::detail::load_pair(c0 + k);
+            const word_pair x = load_pair(c1 + k);
+            const word_pair s = load_pair(key + k);
+            const word_pair y = load_pair(c0 + k);
             sum += arith::mul_wide(x.first, s.first) + y.first;
             sum += arith::mul_wide(x.second, s.second) + y.second;
         }
@@ -161,29 +158,27 @@ struct fold_kernel {
 /// @param c0, c1  ciphertext p of the launch, in evaluation form
 /// @param out     [ciphertext][limb][N], secret; may be where c0 or c1 is, if these have `Limbs` limbs
 /// @throws shape_error unless there are as many ciphertexts for each key
-template <int Limbs, parameter_set P, class Where>
-void decrypt_blocks(const Where& where, const block_secret_key<P, typename Where::space>& keys,
-                    const rns::stack_view& c0, const rns::stack_view& c1, std::size_t ciphertexts,
-                    arith::word* out) {
+template <int Limbs, ckks::parameter_set P, class Where>
+void decrypt(const Where& where, const secret_keys<P, typename Where::space>& keys, const stack_view& c0,
+             const stack_view& c1, std::size_t ciphertexts, arith::word* out) {
     using basis = rns::prefix<typename P::basis, Limbs>;
-    rns::pointwise_blocks<basis>(where, rns::pointwise::multiply_add{}, ciphertexts, out,
-                                 rns::words_of_poly<basis>, c1, keys.shared_by(ciphertexts), c0);
+    apply_pointwise<basis>(where, pointwise::multiply_add{}, ciphertexts, out, words_of_poly<basis>, c1,
+                           keys.shared_by(ciphertexts), c0);
 }
 
 /// The same in coefficient form: the inverse transform, with c0 + c1*s in front of it.
 /// @param out  [ciphertext][limb][N], secret; 16-byte aligned, none of the operands
 /// @throws shape_error unless there are as many ciphertexts for each key
-template <int Limbs, class Schedule = ntt::tuned, parameter_set P, class Where>
-void decrypt_to_coefficients_blocks(
-    const Where& where,
-    const ntt::block_plan<rns::prefix<typename P::basis, Limbs>, typename Where::space>& plan,
-    const block_secret_key<P, typename Where::space>& keys, const rns::stack_view& c0,
-    const rns::stack_view& c1, std::size_t ciphertexts, arith::word* out) {
+template <int Limbs, class Schedule = schedule::tuned, ckks::parameter_set P, class Where>
+void decrypt_to_coefficients(const Where& where,
+                             const plan<rns::prefix<typename P::basis, Limbs>, typename Where::space>& plan,
+                             const secret_keys<P, typename Where::space>& keys, const stack_view& c0,
+                             const stack_view& c1, std::size_t ciphertexts, arith::word* out) {
     using basis = rns::prefix<typename P::basis, Limbs>;
-    const rns::stack_view key = keys.shared_by(ciphertexts);
+    const stack_view key = keys.shared_by(ciphertexts);
     if (ciphertexts != 0) {
-        ntt::inverse_blocks<basis, Schedule>(where, plan, detail::load_decrypted<basis>{c0, c1, key},
-                                             ntt::store_words<basis>{out}, ciphertexts, out);
+        inverse<basis, Schedule>(where, plan, detail::load_decrypted<basis>{c0, c1, key},
+                                 store_words<basis>{out}, ciphertexts, out);
     }
 }
 
@@ -193,21 +188,19 @@ void decrypt_to_coefficients_blocks(
 /// @param sums  [ciphertext][limb][2^log_n], secret
 /// @throws parameter_error unless 1 <= log_n <= P::log_n; shape_error unless there are as many ciphertexts
 ///         for each key
-template <int Limbs, parameter_set P, class Where>
-void decrypt_trace_blocks(const Where& where, const block_secret_key<P, typename Where::space>& keys,
-                          const rns::stack_view& c0, const rns::stack_view& c1, std::size_t ciphertexts,
-                          int log_n, arith::word* sums) {
+template <int Limbs, ckks::parameter_set P, class Where>
+void decrypt_trace(const Where& where, const secret_keys<P, typename Where::space>& keys,
+                   const stack_view& c0, const stack_view& c1, std::size_t ciphertexts, int log_n,
+                   arith::word* sums) {
     using basis = rns::prefix<typename P::basis, Limbs>;
     using kernel = detail::fold_kernel<basis>;
-    if (log_n < 1 || log_n > P::log_n) {
-        throw parameter_error("decrypt_trace_blocks: log_n: got " + std::to_string(log_n) +
-                              ", expected 1 to " + std::to_string(P::log_n));
-    }
+    detail::throw_if<parameter_error>(log_n < 1 || log_n > P::log_n, "device::decrypt_trace: log_n: got ",
+                                      log_n, ", expected 1 to ", P::log_n);
     if (log_n == P::log_n) {  // sums of one term
-        decrypt_blocks<Limbs>(where, keys, c0, c1, ciphertexts, sums);
+        decrypt<Limbs>(where, keys, c0, c1, ciphertexts, sums);
         return;
     }
-    const rns::stack_view key = keys.shared_by(ciphertexts);
+    const stack_view key = keys.shared_by(ciphertexts);
     const int log_block = P::log_n - log_n;
     // Four pairs of words a thread where that makes whole sums; more threads than a block has, it has not.
     const int log_group = log_block < 3                         ? 0
@@ -215,12 +208,12 @@ void decrypt_trace_blocks(const Where& where, const block_secret_key<P, typename
                                                                 : kernel::log_threads;
     const std::uint32_t count = 1U << static_cast<unsigned>(log_n);
     const std::uint32_t blocks =
-        exec::blocks_for(count, std::size_t{1} << static_cast<unsigned>(kernel::log_threads - log_group));
-    const std::uint32_t grid = rns::detail::checked_grid("decrypt_folded_blocks", ciphertexts, blocks);
+        blocks_for(count, std::size_t{1} << static_cast<unsigned>(kernel::log_threads - log_group));
+    const std::uint32_t grid = detail::checked_grid("device::decrypt_folded", ciphertexts, blocks);
     if (grid != 0) {
         where.launch(kernel{sums, c0, c1, key, count, blocks, log_block, log_group},
-                     exec::grid_shape{grid, static_cast<std::uint32_t>(Limbs), 1});
+                     grid_shape{grid, static_cast<std::uint32_t>(Limbs), 1});
     }
 }
 
-}  // namespace tensafe::ckks
+}  // namespace tensafe::device

@@ -1,28 +1,215 @@
 #pragma once
 
-#include <tensafe/device/cuda/check.cuh>
-#include <tensafe/device/exec/context.hpp>
+#include <tensafe/core/error.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
+#include <tensafe/memory/buffer.hpp>
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cuda_runtime_api.h>
+#include <mutex>
+#include <shared_mutex>
 #include <span>
+#include <string>
 #include <type_traits>
 
-namespace tensafe::memory {
-struct pinned_space;
+namespace tensafe::device {
+
+/// @throws device_error, with the name and the text of the error, unless the call succeeded
+inline void check_cuda(cudaError_t result, const char* what) {
+    if (result != cudaSuccess) {
+        static_cast<void>(cudaGetLastError());  // so that the next check does not report it again
+        throw device_error(
+            detail::text(what, ": ", cudaGetErrorName(result), ": ", cudaGetErrorString(result)));
+    }
 }
 
-namespace tensafe::exec {
+namespace detail {
+
+/// Waiting for the whole GPU spoils what any thread is recording there, so the two keep out of each other's
+/// way.
+inline std::shared_mutex& recording_mutex() {
+    static std::shared_mutex mutex;
+    return mutex;
+}
+/// Whether the calling thread records: then waiting is an error, and is to stay one rather than hang.
+inline bool& this_thread_records() noexcept {
+    static thread_local bool records = false;
+    return records;
+}
+
+/// While it lives no other thread records.
+class no_recordings {
+  public:
+    no_recordings() {
+        if (!this_thread_records()) {
+            lock_ = std::unique_lock(recording_mutex());
+        }
+    }
+
+  private:
+    std::unique_lock<std::shared_mutex> lock_;
+};
+
+}  // namespace detail
+
+/// GPUs that this process may use; 0 without a driver. Never fails.
+inline int device_count() noexcept {
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess) {
+        static_cast<void>(cudaGetLastError());  // a later check must not report it
+        return 0;
+    }
+    return count;
+}
+
+/// @throws device_error that says why, if there is no GPU to use
+inline void require_device() {
+    int count = 0;
+    const cudaError_t result = cudaGetDeviceCount(&count);
+    if (result != cudaSuccess) {
+        check_cuda(result, "no CUDA device");
+    }
+    if (count == 0) {
+        throw device_error("no CUDA device: the driver is there, but shows none to this process");
+    }
+}
+
+/// The number of the GPU that the calling thread uses.
+/// @throws device_error
+inline int current_device() {
+    int device = 0;
+    check_cuda(cudaGetDevice(&device), "current device");
+    return device;
+}
+
+/// What a GPU is and has.
+struct device_properties {
+    std::string name;
+    int sm = 0;  ///< compute capability as nvcc writes it: 90 for sm_90
+    int multiprocessors = 0;
+    double clock_hertz = 0;         ///< of the multiprocessors, at most
+    double memory_clock_hertz = 0;  ///< 0 where the driver does not tell
+    int memory_bus_bits = 0;
+    std::size_t memory_bytes = 0;
+    std::size_t l2_bytes = 0;
+    std::size_t l2_persisting_bytes = 0;        ///< that a window may reserve at most; 0 where there is none
+    std::size_t l2_window_bytes = 0;            ///< that a window may cover at most
+    std::size_t shared_bytes_of_block = 0;      ///< at most
+    std::size_t shared_bytes_of_processor = 0;  ///< for all blocks that run on it at a time
+    int registers_of_processor = 0;             ///< of 32 bits
+
+    /// Bytes a second between the GPU and its memory, if every clock edge carried data.
+    double peak_memory_rate() const noexcept { return 2 * memory_clock_hertz * memory_bus_bits / 8; }
+};
+
+/// One attribute of a GPU.
+/// @throws device_error
+inline int device_attribute(cudaDeviceAttr attribute, int device) {
+    int value = 0;
+    check_cuda(cudaDeviceGetAttribute(&value, attribute, device), "device attribute");
+    return value;
+}
+
+/// @throws device_error
+inline device_properties properties_of(int device) {
+    cudaDeviceProp described{};
+    check_cuda(cudaGetDeviceProperties(&described, device), "device properties");
+    const auto bytes = [device](cudaDeviceAttr attribute) {
+        return static_cast<std::size_t>(device_attribute(attribute, device));
+    };
+    device_properties p;
+    p.name = described.name;
+    p.sm = described.major * 10 + described.minor;
+    p.multiprocessors = described.multiProcessorCount;
+    // As attributes: the structure lost the clocks in CUDA 13.
+    p.clock_hertz = 1e3 * device_attribute(cudaDevAttrClockRate, device);
+    p.memory_clock_hertz = 1e3 * device_attribute(cudaDevAttrMemoryClockRate, device);
+    p.memory_bus_bits = device_attribute(cudaDevAttrGlobalMemoryBusWidth, device);
+    p.memory_bytes = described.totalGlobalMem;
+    p.l2_bytes = bytes(cudaDevAttrL2CacheSize);
+    p.l2_persisting_bytes = bytes(cudaDevAttrMaxPersistingL2CacheSize);
+    p.l2_window_bytes = bytes(cudaDevAttrMaxAccessPolicyWindowSize);
+    p.shared_bytes_of_block = bytes(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    p.shared_bytes_of_processor = bytes(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+    p.registers_of_processor = device_attribute(cudaDevAttrMaxRegistersPerMultiprocessor, device);
+    return p;
+}
+
+/// Memory of the current GPU, 256-byte aligned. Getting and giving back waits for the device: buffers are
+/// made once and kept. They are released, wiped and copied while the GPU that they were made on is current.
+struct device_space {
+    static constexpr bool host_accessible = false;
+
+    /// @throws device_error
+    static void* allocate(std::size_t bytes) {
+        void* data = nullptr;
+        check_cuda(cudaMalloc(&data, bytes), "device memory");
+        return data;
+    }
+    // Each of the following waits before and after: streams of ours do not wait for the default stream, where
+    // these run.
+    // Nothing can be done about errors here: the process may be past the end of the CUDA runtime.
+    static void release(void* data) noexcept { static_cast<void>(cudaFree(data)); }
+    static void wipe(void* data, std::size_t bytes) noexcept {
+        const detail::no_recordings lock;
+        static_cast<void>(cudaDeviceSynchronize());
+        static_cast<void>(cudaMemset(data, 0, bytes));
+        static_cast<void>(cudaDeviceSynchronize());
+    }
+    /// @throws device_error
+    static void fill_zero(void* data, std::size_t bytes) {
+        const detail::no_recordings lock;
+        check_cuda(cudaDeviceSynchronize(), "device memory");
+        check_cuda(cudaMemset(data, 0, bytes), "device memory");
+        check_cuda(cudaDeviceSynchronize(), "device memory");
+    }
+    /// @throws device_error
+    static void copy(void* to, const void* from, std::size_t bytes) {
+        const detail::no_recordings lock;
+        check_cuda(cudaDeviceSynchronize(), "device memory");
+        check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice), "device memory");
+        check_cuda(cudaDeviceSynchronize(), "device memory");
+    }
+};
+
+/// Host memory that a GPU reads and writes by itself: for everything that is uploaded or downloaded.
+struct pinned_space {
+    static constexpr bool host_accessible = true;
+
+    /// @throws device_error
+    static void* allocate(std::size_t bytes) {
+        void* data = nullptr;
+        check_cuda(cudaMallocHost(&data, bytes), "pinned memory");
+        return data;
+    }
+    static void release(void* data) noexcept { static_cast<void>(cudaFreeHost(data)); }
+    static void wipe(void* data, std::size_t bytes) noexcept { memory::wipe(data, bytes); }
+    static void fill_zero(void* data, std::size_t bytes) noexcept {
+        memory::host_space::fill_zero(data, bytes);
+    }
+    static void copy(void* to, const void* from, std::size_t bytes) noexcept {
+        memory::host_space::copy(to, from, bytes);
+    }
+};
+
+template <class T>
+using device_buffer = memory::buffer<T, device_space>;
+template <class T>
+using secret_device_buffer = memory::buffer<T, device_space, memory::wipe_on_release>;
+template <class T>
+using pinned_buffer = memory::buffer<T, pinned_space>;
+template <class T>
+using secret_pinned_buffer = memory::buffer<T, pinned_space, memory::wipe_on_release>;
 
 /// The context of one block on a GPU: each CUDA thread is one thread of the algorithm.
 template <class Kernel>
-class cuda_block {
+class cuda_thread_block {
   public:
     using shared_type = typename Kernel::shared_type;
 
-    __device__ block_index block() const { return {blockIdx.x, blockIdx.y, blockIdx.z}; }
+    __device__ thread_block_index block() const { return {blockIdx.x, blockIdx.y, blockIdx.z}; }
 
     __device__ shared_type& shared() const {
         extern __shared__ __align__(128) unsigned char tensafe_shared_memory[];
@@ -67,18 +254,18 @@ template <class Kernel>
 constexpr int blocks_per_sm() noexcept {
     if constexpr (requires { Kernel::blocks_per_sm; }) {
         static_assert(Kernel::blocks_per_sm >= 1 && Kernel::blocks_per_sm * Kernel::threads <= 2048,
-                      "block kernel: a multiprocessor holds at most 2048 threads");
+                      "kernel: a multiprocessor holds at most 2048 threads");
         return Kernel::blocks_per_sm;
     } else {
         return 0;
     }
 }
 
-/// The one __global__ function: any block kernel.
+/// The one __global__ function: any kernel.
 template <class Kernel>
 __global__ void __launch_bounds__(Kernel::threads, blocks_per_sm<Kernel>())
-    run_blocks(const __grid_constant__ Kernel kernel) {
-    cuda_block<Kernel> context;
+    run_kernel(const __grid_constant__ Kernel kernel) {
+    cuda_thread_block<Kernel> context;
     kernel(context);
 }
 
@@ -106,48 +293,48 @@ template <class Kernel>
 void prepare_kernel() {
     static std::atomic<std::uint64_t> prepared{0};  // one bit for each GPU
     int device = 0;
-    check_cuda(cudaGetDevice(&device), "block kernel: current device");
+    check_cuda(cudaGetDevice(&device), "kernel: current device");
     const std::uint64_t bit = device < 64 ? std::uint64_t{1} << device : 0;  // beyond 64: every time
     if ((prepared.load(std::memory_order_acquire) & bit) != 0) {
         return;
     }
     const capture_allows_everything allowed;
     cudaFuncAttributes attributes;  // asking for them loads the kernel
-    check_cuda(cudaFuncGetAttributes(&attributes, run_blocks<Kernel>), "block kernel: load");
+    check_cuda(cudaFuncGetAttributes(&attributes, run_kernel<Kernel>), "kernel: load");
     constexpr std::size_t shared = shared_bytes<Kernel>;
     if constexpr (shared > 48 * 1024) {
-        check_cuda(cudaFuncSetAttribute(run_blocks<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+        check_cuda(cudaFuncSetAttribute(run_kernel<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                         static_cast<int>(shared)),
-                   "block kernel: shared memory");
+                   "kernel: shared memory");
     }
     prepared.fetch_or(bit, std::memory_order_release);
 }
 
 }  // namespace detail
 
-/// Runs block kernels on the current GPU, in the order of one stream. A plain value that does not own the
-/// stream: exec::stream does. Calls are checked; errors of kernels themselves show at a later call, at `wait`
-/// at the latest.
+/// Runs kernels on the current GPU, in the order of one stream. A plain value that does not own the
+/// stream: device::stream does. Calls are checked; errors of kernels themselves show at a later call, at
+/// `wait` at the latest.
 ///
-/// Uploads and downloads return at once only if the host's memory is pinned (memory::pinned_space), which
+/// Uploads and downloads return at once only if the host's memory is pinned (device::pinned_space), which
 /// must stay untouched until `wait`.
 ///
 /// Thread safety: calls from several threads are safe; with one stream their order is then up to chance, and
 /// `launches` must not be shared.
 struct cuda {
-    using space = memory::device_space;
-    using staging_space = memory::pinned_space;  ///< host memory that uploads come from
+    using space = device_space;
+    using staging_space = pinned_space;  ///< host memory that uploads come from
 
     cudaStream_t stream = nullptr;    ///< null: the default stream, which waits for all ordinary streams
     std::size_t* launches = nullptr;  ///< counts kernel launches and graph launches, if given
 
     /// Nothing runs for a grid without blocks.  @throws device_error
-    template <block_kernel Kernel>
+    template <kernel Kernel>
     void launch(const Kernel& kernel, grid_shape grid) const {
         constexpr std::size_t shared = detail::shared_bytes<Kernel>;
-        static_assert(shared <= 227 * 1024, "block kernel: a block has at most 227 KiB of shared memory");
+        static_assert(shared <= 227 * 1024, "kernel: a block has at most 227 KiB of shared memory");
         static_assert(Kernel::threads > 0 && Kernel::threads % 32 == 0 && Kernel::threads <= 1024,
-                      "block kernel: a block has whole warps, and at most 1024 threads");
+                      "kernel: a block has whole warps, and at most 1024 threads");
         if (launches != nullptr) {
             ++*launches;
         }
@@ -155,8 +342,8 @@ struct cuda {
             return;
         }
         detail::prepare_kernel<Kernel>();
-        detail::run_blocks<Kernel><<<dim3(grid.x, grid.y, grid.z), Kernel::threads, shared, stream>>>(kernel);
-        check_cuda(cudaGetLastError(), "block kernel: launch");
+        detail::run_kernel<Kernel><<<dim3(grid.x, grid.y, grid.z), Kernel::threads, shared, stream>>>(kernel);
+        check_cuda(cudaGetLastError(), "kernel: launch");
     }
 
     template <class T, std::size_t Extent>
@@ -182,4 +369,6 @@ struct cuda {
     void wait() const { check_cuda(cudaStreamSynchronize(stream), "wait"); }
 };
 
-}  // namespace tensafe::exec
+static_assert(execution<cuda>);
+
+}  // namespace tensafe::device

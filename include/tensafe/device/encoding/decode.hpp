@@ -5,24 +5,80 @@
 #include <tensafe/arith/word.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/macros.hpp>
-#include <tensafe/device/core/with_index.hpp>
-#include <tensafe/device/encoding/slot_tables.hpp>
-#include <tensafe/device/encoding/slots.hpp>
-#include <tensafe/device/exec/context.hpp>
-#include <tensafe/device/rns/crt.hpp>
-#include <tensafe/memory/buffer.hpp>
-#include <tensafe/ntt/butterfly.hpp>
+#include <tensafe/device/encoding/slot_passes.hpp>
+#include <tensafe/device/encoding/slot_transform.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
+#include <tensafe/device/rns/trace.hpp>
 #include <tensafe/rns/basis.hpp>
+#include <tensafe/rns/crt_garner.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <span>
-#include <string>
 #include <utility>
-#include <vector>
 
-namespace tensafe::encoding {
+namespace tensafe::device {
+
+namespace detail {
+
+/// A signed word, rounded once to double: two exact sums and a rounded one, since conversions of words run
+/// at a quarter of the rate of additions on GPUs.
+TENSAFE_HOST_DEVICE TENSAFE_INLINE double double_of_signed(arith::word x) noexcept {
+    // Halves in the mantissas of 2^84 (units of 2^32, made positive by 2^31 of them) and of 2^52.
+    const arith::word upper = (x >> 32) ^ 0x80000000U ^ 0x4530000000000000U;
+    const arith::word lower = (x & 0xFFFFFFFFU) | 0x4330000000000000U;
+    constexpr double offset = 0x1p84 + 0x1p63 + 0x1p52;
+    return (__builtin_bit_cast(double, upper) - offset) + __builtin_bit_cast(double, lower);
+}
+
+/// One step of Garner's algorithm: digit I after digit J is known.
+template <class Basis, int I, int J>
+TENSAFE_HOST_DEVICE TENSAFE_INLINE arith::word garner_step(arith::word digit, arith::word of_j) noexcept {
+    constexpr arith::word q = Basis::template prime<I>;
+    constexpr arith::shoup<arith::fixed_modulus<q>> p{};
+    constexpr auto inverse = p.prepare(rns::detail::garner_inverse<Basis, I, J>);
+    constexpr arith::word offset = rns::detail::garner_offset<Basis, I, J>;
+    return arith::reduce<1>(p.modulus(), p.multiply_word(digit + offset - of_j, inverse)).value;
+}
+
+/// Digit I, from x modulo prime I and the digits before.
+template <class Basis, int I, int... J>
+TENSAFE_HOST_DEVICE TENSAFE_INLINE arith::word garner_digit(arith::word residue, const arith::word* digits,
+                                                            std::integer_sequence<int, J...>) noexcept {
+    constexpr arith::word q = Basis::template prime<I>;
+    arith::word digit = arith::subtract_if_not_below(residue + (q - 1) / 2, q);
+    ((digit = garner_step<Basis, I, J>(digit, digits[J])), ...);
+    return digit;
+}
+
+/// value * q + the centred digit: one step of the sum, from the last prime to the first.
+template <arith::word Q>
+TENSAFE_HOST_DEVICE TENSAFE_INLINE double add_digit(double value, arith::word digit) noexcept {
+    constexpr auto q = static_cast<double>(Q);
+    return arith::rounded_product(value, q) + double_of_signed(digit - (Q - 1) / 2);
+}
+
+template <class Basis, int... I>
+TENSAFE_HOST_DEVICE TENSAFE_INLINE double garner_to_double(const arith::word* residues,
+                                                           std::integer_sequence<int, I...>) noexcept {
+    arith::word digits[sizeof...(I)];
+    ((digits[I] = garner_digit<Basis, I>(residues[I], digits, std::make_integer_sequence<int, I>{})), ...);
+    double value = 0;
+    ((value = add_digit<Basis::template prime<Basis::limbs - 1 - I>>(value, digits[Basis::limbs - 1 - I])),
+     ...);
+    return value;
+}
+
+}  // namespace detail
+
+/// rns::to_double for kernels: the same integer in (-Q/2, Q/2), rounded by the same steps to the same
+/// bits. No branch, no index depends on a residue.  @pre residues[i] in [0, q_i)
+template <class Basis>
+TENSAFE_HOST_DEVICE TENSAFE_INLINE double to_double_of(const arith::word (&residues)[Basis::limbs]) noexcept {
+    static_assert(
+        rns::modulus_bits<Basis> <= 1023,
+        "device::to_double_of: the modulus must be below 2^1023, the range of double; use fewer limbs");
+    return detail::garner_to_double<Basis>(residues, std::make_integer_sequence<int, Basis::limbs>{});
+}
 
 namespace detail {
 
@@ -38,7 +94,7 @@ template <class Basis>
 struct decode_coefficients_kernel {
     static constexpr int threads = Basis::degree < 256 ? 32 : 256;
     static constexpr auto blocks = static_cast<std::uint32_t>((Basis::degree + threads - 1) / threads);
-    using shared_type = exec::no_shared;
+    using shared_type = no_shared;
 
     const arith::word* words;
     double scale;
@@ -57,7 +113,7 @@ struct decode_coefficients_kernel {
                         words[(polynomial * Basis::limbs + static_cast<std::size_t>(i)) * Basis::degree + k];
                 }
                 coefficients[polynomial * Basis::degree + k] =
-                    divided_by_scale(rns::to_double_of<Basis>(residues), scale);
+                    divided_by_scale(to_double_of<Basis>(residues), scale);
             }
         });
     }
@@ -69,8 +125,8 @@ struct decode_coefficients_kernel {
 /// @param words [count][limb][N], coefficient form, each in [0, q)
 /// @param coefficients [count][N]
 template <class Basis, class Where>
-void decode_coefficients_blocks(const Where& where, const arith::word* words, double scale,
-                                double* coefficients, std::size_t count) {
+void decode_coefficients(const Where& where, const arith::word* words, double scale, double* coefficients,
+                         std::size_t count) {
     using kernel = detail::decode_coefficients_kernel<Basis>;
     if (count != 0) {
         where.launch(kernel{words, scale, coefficients},
@@ -84,37 +140,27 @@ void decode_coefficients_blocks(const Where& where, const arith::word* words, do
 /// @param slots [count][N/2], real and imaginary part in turn, 16-byte aligned
 /// @throws parameter_error unless the tables are for this degree
 template <class Basis, class Where>
-void decode_slots_blocks(const Where& where, const block_slot_tables<typename Where::space>& tables,
-                         const arith::word* words, double scale, double* work, double* slots,
-                         std::size_t count) {
-    detail::check_tables("decode_slots_blocks", tables.log_n(), Basis::log_n);
-    decode_coefficients_blocks<Basis>(where, words, scale, work, count);
-    to_slots_blocks<Basis::log_n>(where, tables, work, slots, count);
+void decode_slots(const Where& where, const slot_tables<typename Where::space>& tables,
+                  const arith::word* words, double scale, double* work, double* slots, std::size_t count) {
+    detail::check_tables("device::decode_slots", tables.log_n(), Basis::log_n);
+    decode_coefficients<Basis>(where, words, scale, work, count);
+    to_slots<Basis::log_n>(where, tables, work, slots, count);
 }
 
 namespace detail {
-
-/// The largest subring that one block of threads decodes: 64 coefficients.
-inline constexpr int largest_subring_log_n = 6;
-
-/// A factor of arith::shoup.
-struct trace_factor {
-    arith::word value;
-    arith::word quotient;
-};
 
 /// One output to a block, one limb to a warp.
 template <class Basis>
 struct decode_folded_kernel {
     static constexpr int threads = 32 * Basis::limbs;
-    static constexpr std::uint32_t largest = 1U << largest_subring_log_n;
+    static constexpr std::uint32_t largest = 1U << most_subring_log_n;
     struct shared_type {
         arith::word words[Basis::limbs][largest];
         double coefficients[largest];
-        slot_memory<largest_subring_log_n - 1> slots;
+        slot_memory<most_subring_log_n - 1> slots;
     };
 
-    block_slot_view tables;
+    slot_view tables;
     const trace_factor* factors;  ///< [limb][n]: the inverse factors, 1/n at 0
     int log_n;
     const arith::word* sums;
@@ -136,7 +182,11 @@ struct decode_folded_kernel {
             ctx.each([&](int t) {
                 const std::uint32_t lane = static_cast<std::uint32_t>(t) % 32;
                 if (lane < n / 2) {
-                    with_index<Basis::limbs>(t / 32, [&]<int I>() { butterfly<I>(shared, lane, log_half); });
+                    with_index<Basis::limbs>(t / 32, [&]<int I>() {
+                        fold_butterfly<Basis::template prime<I>>(shared.words[I],
+                                                                 factors + (std::uint32_t{I} << log_n), lane,
+                                                                 static_cast<std::uint32_t>(log_half), n);
+                    });
                 }
             });
         }
@@ -147,7 +197,7 @@ struct decode_folded_kernel {
             }
         });
         double* const to = slots + output * n;
-        if (log_n < largest_subring_log_n) {
+        if (log_n < most_subring_log_n) {
             ctx.last([&](int t) {
                 const auto i = static_cast<std::uint32_t>(t);
                 if (i < n) {
@@ -155,94 +205,35 @@ struct decode_folded_kernel {
                 }
             });
         } else {
-            evaluate_block<largest_subring_log_n - 1>(ctx, shared.slots, tables, 0, shared.coefficients, to);
+            evaluate_block<most_subring_log_n - 1>(ctx, shared.slots, tables, 0, shared.coefficients, to);
         }
     }
 
   private:
-    template <int I>
-    using policy = arith::shoup<arith::fixed_modulus<Basis::template prime<I>>>;
-
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE trace_factor factor(int limb, std::uint32_t i) const noexcept {
-        return factors[(static_cast<std::uint32_t>(limb) << log_n) + i];
-    }
-
-    template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void butterfly(shared_type& shared, std::uint32_t lane,
-                                                      int log_half) const noexcept {
-        constexpr policy<I> p{};
-        using value = ntt::residue<policy<I>, 1>;
-        const std::uint32_t block = lane >> log_half;
-        const std::uint32_t x = (block << (log_half + 1)) | (lane & ((1U << log_half) - 1));
-        const std::uint32_t y = x + (1U << log_half);
-        const trace_factor w = factor(I, (1U << (log_n - 1 - log_half)) + block);
-        const auto pair = ntt::inverse_butterfly(p, value{shared.words[I][x]}, value{shared.words[I][y]},
-                                                 typename policy<I>::factor{w.value, w.quotient});
-        shared.words[I][x] = arith::reduce<1>(p.modulus(), pair.first).value;
-        shared.words[I][y] = arith::reduce<1>(p.modulus(), pair.second).value;
-    }
-
     /// Divides by n and reconstructs.
     template <int... I>
     TENSAFE_HOST_DEVICE TENSAFE_INLINE double reconstruct(const shared_type& shared, std::uint32_t k,
                                                           std::integer_sequence<int, I...>) const noexcept {
-        const arith::word residues[Basis::limbs] = {divided<I>(shared.words[I][k])...};
-        return rns::to_double_of<Basis>(residues);
-    }
-    template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE arith::word divided(arith::word x) const noexcept {
-        constexpr policy<I> p{};
-        const trace_factor w = factor(I, 0);
-        return arith::reduce<1>(p.modulus(),
-                                p.multiply_word(x, typename policy<I>::factor{w.value, w.quotient}))
-            .value;
+        const arith::word residues[Basis::limbs] = {fold_scale<Basis::template prime<I>>(
+            shared.words[I][k], factors + (std::uint32_t{I} << log_n))...};
+        return device::to_double_of<Basis>(residues);
     }
 };
 
 }  // namespace detail
 
-/// The tables that decode_trace_blocks reads, for a subring of degree 2^log_n <= 64: inverse transforms
+/// The tables that device::decode_trace reads, for a subring of degree 2^log_n <= 64: inverse transforms
 /// modulo the primes of the basis with the points of rns::shared_subring_plan, and the slot transform. Some
 /// KiB. Immutable; shared by any number of launches while it exists.
 template <class Basis, class Space>
-class block_trace_tables {
-  public:
-    static constexpr int max_log_n = std::min(detail::largest_subring_log_n, Basis::log_n);
-
+struct folded_slot_tables {
     /// Builds the tables and waits until they are uploaded.
-    /// @throws parameter_error unless 1 <= log_n <= max_log_n
+    /// @throws parameter_error unless log_n is in [1, 6] and at most the ring's
     template <class Where>
-    block_trace_tables(const Where& where, int log_n) : slots_(where, checked(log_n)) {
-        std::vector<detail::trace_factor> factors;
-        rns::for_each_limb<Basis>([&]<int I>() {
-            const auto& plan = rns::shared_subring_plan<Basis::log_n, Basis::template prime<I>>(log_n);
-            const auto first = plan.degree_inverse();
-            factors.push_back({first.value, first.quotient});
-            for (std::size_t i = 1; i < plan.degree(); ++i) {
-                const auto factor = plan.inverse_factors()[i];
-                factors.push_back({factor.value, factor.quotient});
-            }
-        });
-        factors_ = memory::buffer<detail::trace_factor, Space>(factors.size(), memory::uninitialized);
-        where.upload(std::span<const detail::trace_factor>(factors), factors_.data());
-        where.wait();
-    }
+    folded_slot_tables(const Where& where, int log_n) : slots(where, log_n), traces(where, log_n, false) {}
 
-    int log_n() const noexcept { return slots_.log_n(); }
-    const detail::trace_factor* factors() const noexcept { return factors_.data(); }
-    const block_slot_tables<Space>& slots() const noexcept { return slots_; }
-
-  private:
-    static int checked(int log_n) {
-        if (log_n < 1 || log_n > max_log_n) {
-            throw parameter_error("block_trace_tables: log_n: got " + std::to_string(log_n) +
-                                  ", expected 1 to " + std::to_string(max_log_n));
-        }
-        return log_n;
-    }
-
-    block_slot_tables<Space> slots_;
-    memory::buffer<detail::trace_factor, Space> factors_;
+    slot_tables<Space> slots;
+    trace_tables<Basis, Space> traces;
 };
 
 /// ckks::decode_trace for `outputs` traced messages, with the same bits: inverse transform of the subring,
@@ -251,13 +242,13 @@ class block_trace_tables {
 /// @param sums [output][limb][n], n = 2^tables.log_n(): evaluation form of the subring, in [0, q)
 /// @param slots [output][n/2], real and imaginary part in turn, 16-byte aligned
 template <class Basis, class Where>
-void decode_trace_blocks(const Where& where, const block_trace_tables<Basis, typename Where::space>& tables,
-                         const arith::word* sums, double scale, double* slots, std::size_t outputs) {
+void decode_trace(const Where& where, const folded_slot_tables<Basis, typename Where::space>& tables,
+                  const arith::word* sums, double scale, double* slots, std::size_t outputs) {
     if (outputs != 0) {
-        where.launch(detail::decode_folded_kernel<Basis>{tables.slots().view(), tables.factors(),
-                                                         tables.log_n(), sums, scale, slots},
+        where.launch(detail::decode_folded_kernel<Basis>{tables.slots.view(), tables.traces.factors(),
+                                                         tables.traces.log_n(), sums, scale, slots},
                      {static_cast<std::uint32_t>(outputs)});
     }
 }
 
-}  // namespace tensafe::encoding
+}  // namespace tensafe::device

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/device/exec/context.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/lora/client.hpp>
-#include <tensafe/device/lora/guard.hpp>
 #include <tensafe/device/lora/server.hpp>
+#include <tensafe/device/lora/staging.hpp>
 #include <tensafe/lora/packing/coefficient_tiles.hpp>
 #include <tensafe/lora/packing/layout.hpp>
 #include <tensafe/lora/packing/protection.hpp>
@@ -21,9 +21,9 @@
 #include <utility>
 #include <vector>
 
-namespace tensafe::lora {
+namespace tensafe::device {
 
-/// Puts the work of a batch into the stream at once. What records it instead, as an exec::graph_cache does,
+/// Puts the work of a batch into the stream at once. What records it instead, as an device::graph_cache does,
 /// is called in the same way: f(where) enqueues the same for an equal key.
 struct enqueue_directly {
     template <class Where, class F>
@@ -32,9 +32,9 @@ struct enqueue_directly {
     }
 };
 
-/// Round trips by block_clients and block_servers on a device: the engine of a token_pipeline on a GPU, or on
-/// exec::host_blocks in tests. A batch takes, for each group in it, one staging, one stream of launches for
-/// all its round trips, and one wait, during which the processor is free.
+/// Round trips by device::clients and device::servers on a device: the engine of a token_pipeline on a GPU,
+/// or on device::host_blocks in tests. A batch takes, for each group in it, one staging, one stream of
+/// launches for all its round trips, and one wait, during which the processor is free.
 ///
 /// Groups of one shape share a workspace. A hidden state that cannot be encrypted, or an answer that passes a
 /// calibrated range, is the error of its own round trip. The latter can be tried again with overflow margin
@@ -43,12 +43,12 @@ struct enqueue_directly {
 ///
 /// Stages with clients and servers, so nobody else may stage with them meanwhile. One thread at a time.
 /// Hidden states and answers are wiped with the engine.
-template <ckks::parameter_set P, exec::block_execution Where, class Packing = coefficient_tiles<4>,
-          class Protection = protects_adapter_rows<>, class Enqueue = enqueue_directly>
-class block_engine {
+template <ckks::parameter_set P, execution Where, class Packing = lora::coefficient_tiles<4>,
+          class Protection = lora::protects_adapter_rows<>, class Enqueue = enqueue_directly>
+class engine {
   public:
-    using client_type = block_client<P, Where, Packing, Protection>;
-    using server_type = block_server<P, Where, Packing, Protection>;
+    using client_type = client<P, Where, Packing, Protection>;
+    using server_type = server<P, Where, Packing, Protection>;
 
     /// One group of sites: both sides of it, on the same device; they outlive the engine.
     struct group_type {
@@ -62,19 +62,17 @@ class block_engine {
     /// @param enqueue        called with a key that belongs to group and number of round trips
     /// @throws parameter_error without groups, for a null pointer, a client or key that does not exist, or
     ///         tries outside of [1, 21]; shape_error for two sides of different layouts, or room for none
-    block_engine(const Where& where, std::span<const group_type> groups, std::size_t largest_batch,
-                 std::size_t tries = 1, Enqueue enqueue = {})
+    engine(const Where& where, std::span<const group_type> groups, std::size_t largest_batch,
+           std::size_t tries = 1, Enqueue enqueue = {})
         : where_(where),
           groups_(groups.begin(), groups.end()),
           largest_(largest_batch),
-          sorter_("block_engine", tries, largest_batch),
+          sorter_("device::engine", tries, largest_batch),
           enqueue_(std::move(enqueue)) {
-        if (groups_.empty()) {
-            throw parameter_error("block_engine: got no groups, expected one or more");
-        }
-        if (largest_ == 0) {
-            throw shape_error("block_engine: got room for 0 round trips, expected 1 or more");
-        }
+        detail::throw_if<parameter_error>(groups_.empty(),
+                                          "device::engine: got no groups, expected one or more");
+        detail::throw_if<shape_error>(largest_ == 0,
+                                      "device::engine: got room for 0 round trips, expected 1 or more");
         std::size_t most_d = 0;
         std::size_t most_rows = 0;
         for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -120,19 +118,15 @@ class block_engine {
 
     void check(std::size_t g) const {
         const group_type& group = groups_[g];
-        const std::string where = "block_engine: group " + std::to_string(g);
-        if (group.client == nullptr || group.server == nullptr) {
-            throw parameter_error(where + " has no " + (group.client == nullptr ? "client" : "server"));
-        }
-        if (!(group.client->layout() == group.server->layout())) {
-            throw shape_error(where + ": client and server have different layouts");
-        }
-        if (group.key >= group.client->clients() || group.number >= group.server->clients()) {
-            throw parameter_error(where + ": got key " + std::to_string(group.key) + " and client number " +
-                                  std::to_string(group.number) + ", expected less than " +
-                                  std::to_string(group.client->clients()) + " and " +
-                                  std::to_string(group.server->clients()));
-        }
+        const std::string where = "device::engine: group " + std::to_string(g);
+        detail::throw_if<parameter_error>(group.client == nullptr || group.server == nullptr, where,
+                                          " has no ", (group.client == nullptr ? "client" : "server"));
+        detail::throw_if<shape_error>(!(group.client->layout() == group.server->layout()), where,
+                                      ": client and server have different layouts");
+        detail::throw_if<parameter_error>(
+            group.key >= group.client->clients() || group.number >= group.server->clients(), where,
+            ": got key ", group.key, " and client number ", group.number, ", expected less than ",
+            group.client->clients(), " and ", group.server->clients());
     }
 
     /// That of an earlier group with this layout, or else a new one.
@@ -155,7 +149,7 @@ class block_engine {
         staged_.clear();
         for (const std::size_t i : members) {
             try {
-                static_cast<void>(detail::norm_of_state(batch[i].hidden, entries));
+                static_cast<void>(lora::detail::norm_of_state(batch[i].hidden, entries));
                 std::copy(batch[i].hidden.begin(), batch[i].hidden.end(),
                           states_.data() + staged_.size() * entries);
                 staged_.push_back(i);
@@ -207,12 +201,12 @@ class block_engine {
     static std::exception_ptr error_of(std::uint32_t client, std::uint32_t server) {
         if (client == status_range_exceeded) {
             return std::make_exception_ptr(range_exceeded_error(
-                "block_engine: an answer passed the calibrated range and wrapped around; allow more tries, "
+                "device::engine: an answer passed the calibrated range and wrapped around; allow more tries, "
                 "or use the range policy lora::rigorous"));
         }
         return std::make_exception_ptr(
-            error("block_engine: a round trip failed on the device: status " + std::to_string(client) +
-                  " of the client, " + std::to_string(server) + " of the server (device/lora/guard.hpp)"));
+            error(detail::text("device::engine: a round trip failed on the device: status ", client,
+                               " of the client, ", server, " of the server (device/lora/guard.hpp)")));
     }
 
     Where where_;
@@ -229,4 +223,4 @@ class block_engine {
     memory::secret_buffer<double> answers_;
 };
 
-}  // namespace tensafe::lora
+}  // namespace tensafe::device

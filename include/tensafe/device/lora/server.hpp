@@ -2,11 +2,10 @@
 
 #include <tensafe/ckks/rerandomization.hpp>
 #include <tensafe/core/error.hpp>
-#include <tensafe/device/exec/context.hpp>
-#include <tensafe/device/lora/guard.hpp>
-#include <tensafe/device/lora/hide.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/lora/messages.hpp>
-#include <tensafe/device/memory/staging.hpp>
+#include <tensafe/device/lora/rerandomize.hpp>
+#include <tensafe/device/lora/staging.hpp>
 #include <tensafe/device/ntt/transform.hpp>
 #include <tensafe/device/random/samplers.hpp>
 #include <tensafe/device/rns/products.hpp>
@@ -25,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-namespace tensafe::lora {
+namespace tensafe::device {
 
 /// The server's side of encrypted LoRA on a device: a packed matrix, stacked adapters being simply more rows,
 /// and the re-randomization keys of its clients. Replies are what lora::server makes of the same requests and
@@ -39,34 +38,33 @@ namespace tensafe::lora {
 ///
 /// Weights lie in device memory, wiped on release. `apply` is const: several streams may share a server, each
 /// with its own workspace. Staging and adding clients take one thread at a time.
-/// Packings: coefficient_tiles with protected replies, and replicated_slots with bare ones (block_slots.hpp).
-template <ckks::parameter_set P, exec::block_execution Where, class Packing = coefficient_tiles<4>,
-          class Protection = protects_adapter_rows<>>
-class block_server {
-    static_assert(
-        sizeof(P) == 0,
-        "lora::block_server: this packing with this protection is not on the device; use lora::server");
+/// Packings: coefficient_tiles with protected replies, and replicated_slots with bare ones (lora/slots.hpp).
+template <ckks::parameter_set P, execution Where, class Packing = lora::coefficient_tiles<4>,
+          class Protection = lora::protects_adapter_rows<>>
+class server {
+    static_assert(sizeof(P) == 0,
+                  "device::server: this packing with this protection is not on the device; use lora::server");
 };
 
-template <ckks::parameter_set P, exec::block_execution Where, int Rows, class Protection>
-class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
-    static_assert(Protection::protects, "lora::block_server: replies of coefficient_tiles are protected");
+template <ckks::parameter_set P, execution Where, int Rows, class Protection>
+class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
+    static_assert(Protection::protects, "device::server: replies of coefficient_tiles are protected");
 
   public:
-    using packing = coefficient_tiles<Rows>;
+    using packing = lora::coefficient_tiles<Rows>;
     using layout_type = lora::layout<P, packing, Protection>;
-    using basis = typename traced_product<P>::basis;
+    using basis = typename lora::traced_product<P>::basis;
     using requests = request_batch<P, Where>;
     using replies = reply_batch<P, Where, packing, Protection>;
-    using rerandomization_key = ckks::rerandomization_key<P, request_level<P>>;
+    using rerandomization_key = ckks::rerandomization_key<P, lora::request_level<P>>;
 
     /// Memory of one stream of batches of up to `largest` tokens: wiped on release, since it holds products
     /// that are not hidden yet.
-    class workspace {
+    class workspace : public batch_size {
       public:
-        workspace(const block_server& server, std::size_t largest)
-            : layout_(server.layout_),
-              largest_(checked_room("block_server::workspace", largest)),
+        workspace(const server& server, std::size_t largest)
+            : batch_size("device::server", largest),
+              layout_(server.layout_),
               inputs_(largest * server.layout_.inputs()),
               outputs_(largest * server.layout_.outputs()),
               host_status_(largest),
@@ -85,26 +83,21 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
               e0_(outputs_ * trace_, memory::uninitialized),
               floods_(outputs_ * trace_, memory::uninitialized),
               product_c1_(outputs_ * words_, memory::uninitialized),
-              product_c0_(outputs_ * limbs_ * rns::most_product_blocks<basis>(trace_), memory::uninitialized),
+              product_c0_(outputs_ * limbs_ * most_product_sums<basis>(trace_), memory::uninitialized),
               seen_(1),
               status_(largest) {}
 
-        std::size_t tokens() const noexcept { return tokens_; }
-        std::size_t largest() const noexcept { return largest_; }
-
       private:
-        friend class block_server;
-        using area = memory::staging_area<Where>;
+        friend class server;
+        using area = staging_area<Where>;
         template <class T>
         using secret = memory::buffer<T, typename Where::space, memory::wipe_on_release>;
         template <class T>
         using open = memory::buffer<T, typename Where::space>;
 
         layout_type layout_;
-        std::size_t largest_;
         std::size_t inputs_;
         std::size_t outputs_;
-        std::size_t tokens_ = 0;
         // Released last: the release of device memory waits for downloads that are under way.
         memory::buffer<std::uint32_t, typename Where::staging_space> host_status_;
         area staging_;
@@ -128,9 +121,9 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
     /// @param largest_clients  clients that there is room for
     /// @param generator        of flood seeds; to give an explicit one is for tests
     /// @throws as lora::server
-    block_server(const Where& where, const matrix& a, std::size_t largest_clients = 1,
-                 random::generator generator = random::generator())
-        : layout_(layout_type::of(a.rows, a.columns, detail::public_row_norm(a))),
+    server(const Where& where, const lora::matrix& a, std::size_t largest_clients = 1,
+           random::generator generator = random::generator())
+        : layout_(layout_type::of(a.rows, a.columns, lora::detail::public_row_norm(a))),
           budget_(layout_.budget()),
           generator_(std::move(generator)),
           plan_(where),
@@ -138,12 +131,11 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
           weights_(layout_.outputs() * layout_.inputs() * words_, memory::uninitialized),
           zero_a_(largest_clients * words_),
           zero_b_(largest_clients * words_),
-          outputs_(layout_.outputs(), memory::uninitialized),
-          stride_(block_outputs(layout_).stride),
+          places_(layout_),
+          outputs_(uploaded(where, places_.outputs)),
           largest_clients_(largest_clients) {
-        if (largest_clients == 0) {
-            throw parameter_error("block_server: got room for 0 clients, expected 1 or more");
-        }
+        detail::throw_if<parameter_error>(largest_clients == 0,
+                                          "device::server: got room for 0 clients, expected 1 or more");
         layout_.check_matrix(a);
         for (std::size_t o = 0; o < layout_.outputs(); ++o) {
             for (std::size_t i = 0; i < layout_.inputs(); ++i) {
@@ -152,14 +144,11 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
                 where.wait();
             }
         }
-        const block_outputs places(layout_);
-        where.upload(std::span<const block_output>(places.outputs), outputs_.data());
-        where.wait();
     }
-    block_server(const Where&, const matrix&, const ckks::secret_key<P>&) = delete;  // never holds one
+    server(const Where&, const lora::matrix&, const ckks::secret_key<P>&) = delete;  // never holds one
 
     const layout_type& layout() const noexcept { return layout_; }
-    /// In the memory of Where: what every batch reads, for an exec::l2_window.
+    /// In the memory of Where: what every batch reads, for an device::l2_window.
     const auto& weights() const noexcept { return weights_; }
     std::size_t clients() const noexcept { return zero_generators_.size(); }
 
@@ -171,16 +160,13 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
     ///         key is malformed
     std::uint32_t add_client(const Where& where, const random::seed& nonce, const rerandomization_key& key,
                              random::generator generator = random::generator()) {
-        if (clients() == largest_clients_) {
-            throw parameter_error("block_server::add_client: got one client more than the " +
-                                  std::to_string(largest_clients_) + " there is room for");
-        }
-        if (key.server_nonce != nonce) {
-            throw parameter_error(
-                "block_server::add_client: the client made this re-randomization key for another server "
-                "nonce");
-        }
-        ckks::check_residues<basis>(key.b, "block_server::add_client", "the re-randomization key");
+        detail::throw_if<parameter_error>(clients() == largest_clients_,
+                                          "device::server::add_client: got one client more than the ",
+                                          largest_clients_, " there is room for");
+        detail::throw_if<parameter_error>(
+            key.server_nonce != nonce,
+            "device::server::add_client: the client made this re-randomization key for another server nonce");
+        ckks::check_residues<basis>(key.b, "device::server::add_client", "the re-randomization key");
         const auto a = ckks::detail::expand_public_key<basis>(random::joint_seed(key.client_nonce, nonce));
         zero_generators_.reserve(clients() + 1);
         where.upload(a.words(), zero_a_.data() + clients() * words_);
@@ -195,17 +181,16 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
     /// @throws shape_error for no tokens, more than the workspace has room for, or a workspace of another
     ///         matrix; parameter_error for a client that was not added; entropy_error. Nothing is staged then
     void stage(workspace& work, std::span<const std::uint32_t> client_of) {
-        withdraw(work.record_.host[0], work.tokens_);
-        check_workspace("block_server::stage", work.layout_, layout_);
-        if (client_of.empty() || client_of.size() > work.largest_) {
-            throw shape_error("block_server::stage: got " + std::to_string(client_of.size()) +
-                              " tokens, expected 1 to " + std::to_string(work.largest_));
-        }
+        work.tokens_ = 0;  // what is staged by halves when this fails must never be enqueued, nor replayed
+        work.record_.host[0].tokens = 0;
+        check_workspace("device::server::stage", work.layout_, layout_);
+        detail::throw_if<shape_error>(client_of.empty() || client_of.size() > work.largest_,
+                                      "device::server::stage: got ", client_of.size(),
+                                      " tokens, expected 1 to ", work.largest_);
         for (const std::uint32_t client : client_of) {
-            if (client >= clients()) {
-                throw parameter_error("block_server::stage: got client number " + std::to_string(client) +
-                                      ", expected less than " + std::to_string(clients()));
-            }
+            detail::throw_if<parameter_error>(client >= clients(),
+                                              "device::server::stage: got client number ", client,
+                                              ", expected less than ", clients());
         }
         std::copy(client_of.begin(), client_of.end(), work.client_of_.host.begin());
         generator_.next_seeds(work.flood_seeds_.host.first(client_of.size()));
@@ -227,37 +212,31 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
     /// @throws shape_error unless workspace, requests and replies are of this layout, and requests as many as
     ///         are staged; error if nothing is staged; device_error
     void apply(const Where& where, const requests& from, workspace& work, replies& to) const {
-        check_workspace("block_server::apply", work.layout_, layout_);
-        check_staged("block_server::apply", work.tokens_);
-        if (from.d() != layout_.d || from.block() != layout_type::block ||
-            from.inputs() != layout_.inputs() || from.tokens() != work.tokens_) {
-            throw shape_error("block_server::apply: got " + std::to_string(from.tokens()) + " requests of " +
-                              std::to_string(from.d()) + " entries, expected the " +
-                              std::to_string(work.tokens_) + " that are staged, of " +
-                              std::to_string(layout_.d));
-        }
-        if (!(to.layout() == layout_)) {
-            throw shape_error("block_server::apply: got room for replies of a " +
-                              std::to_string(to.layout().rank) + " x " + std::to_string(to.layout().d) +
-                              " matrix, expected that of this one, " + std::to_string(layout_.rank) + " x " +
-                              std::to_string(layout_.d));
-        }
+        check_workspace("device::server::apply", work.layout_, layout_);
+        work.check_staged();
+        detail::throw_if<shape_error>(from.d() != layout_.d || from.block() != layout_type::block ||
+                                          from.inputs() != layout_.inputs() || from.tokens() != work.tokens_,
+                                      "device::server::apply: got ", from.tokens(), " requests of ", from.d(),
+                                      " entries, expected the ", work.tokens_, " that are staged, of ",
+                                      layout_.d);
+        detail::throw_if<shape_error>(
+            !(to.layout() == layout_), "device::server::apply: got room for replies of a ", to.layout().rank,
+            " x ", to.layout().d, " matrix, expected that of this one, ", layout_.rank, " x ", layout_.d);
         to.set_tokens(work.tokens_);
         work.staging_.upload(where);
-        claim(where, work.record_.device, work.seen_.data(), work.status_.data(), work.tokens_);
+        begin_batch(where, work.record_.device, work.seen_.data(), work.status_.data(), work.tokens_);
         draw(where, from, work);
 
         const auto tokens = static_cast<std::uint32_t>(work.tokens_);
         const auto inputs = static_cast<std::uint32_t>(layout_.inputs());
         const auto outputs = static_cast<std::uint32_t>(layout_.outputs());
         const std::size_t polynomials = work.tokens_ * layout_.outputs();
-        wire::unpack_blocks<basis>(where, from.bytes(), work.tokens_ * layout_.inputs(), work.c0_.data(),
-                                   work.status_.data(), inputs);
+        unpack<basis>(where, from.bytes(), work.tokens_ * layout_.inputs(), work.c0_.data(),
+                      work.status_.data(), inputs);
         // v of the zeros.
-        ntt::forward_blocks<basis>(where, plan_, load_small<basis>{work.ternary_.data()},
-                                   ntt::store_words<basis>{work.product_c1_.data()}, polynomials,
-                                   work.product_c1_.data());
-        rns::block_products products;
+        forward<basis>(where, plan_, load_small<basis>{work.ternary_.data()},
+                       store_words<basis>{work.product_c1_.data()}, polynomials, work.product_c1_.data());
+        product_batch products;
         products.weights = weights_.data();
         products.c0 = work.c0_.data();
         products.c1 = work.c1_.data();
@@ -270,12 +249,11 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
         products.tokens = tokens;
         products.inputs = inputs;
         products.outputs = outputs;
-        products.blocks = rns::product_blocks<basis>(tokens, outputs, trace_);
-        rns::multiply_blocks<basis>(where, products);
-        ntt::inverse_blocks<basis>(where, plan_, ntt::load_words<basis>{work.product_c1_.data()},
-                                   ntt::store_words<basis>{work.product_c1_.data()}, polynomials,
-                                   work.product_c1_.data());
-        block_hiding hiding;
+        products.blocks = product_sums<basis>(tokens, outputs, trace_);
+        multiply<basis>(where, products);
+        inverse<basis>(where, plan_, load_words<basis>{work.product_c1_.data()},
+                       store_words<basis>{work.product_c1_.data()}, polynomials, work.product_c1_.data());
+        rerandomization hiding;
         hiding.c0_sums = work.product_c0_.data();
         hiding.c0_parts = products.blocks / trace_;
         hiding.e0 = work.e0_.data();
@@ -288,10 +266,10 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
         hiding.tokens = tokens;
         hiding.outputs = outputs;
         hiding.replies = to.bytes();
-        hiding.stride = stride_;
-        hide_c0_blocks<basis>(where, fold_, budget_.flood, hiding);
-        hide_c1_blocks<basis>(where, hiding);
-        seal(where, work.status_.data(), to.bytes(), stride_, work.tokens_, ~std::uint32_t{0});
+        hiding.stride = places_.stride;
+        rerandomize_c0<basis>(where, fold_, budget_.flood, hiding);
+        rerandomize_c1<basis>(where, hiding);
+        erase(where, work.status_.data(), to.bytes(), places_.stride, work.tokens_, ~std::uint32_t{0});
         where.download(work.status_.data(), std::span<std::uint32_t>(work.host_status_.data(), work.tokens_));
     }
 
@@ -307,29 +285,25 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
     void check(const workspace& work) const {
         for (std::size_t t = 0; t < work.tokens_; ++t) {
             const std::uint32_t word = status(work)[t];
-            if ((word & status_pending) != 0) {
-                throw error("block_server: the batch is not answered yet; call apply() and where.wait()");
-            }
-            if ((word & status_stale) != 0) {
-                throw error(
-                    "block_server::apply: this batch was applied before, or recorded for another number of "
-                    "tokens; call "
-                    "stage() each time, and keep a graph for each batch size");
-            }
+            detail::throw_if<error>(
+                (word & status_pending) != 0,
+                "device::server: the batch is not answered yet; call apply() and where.wait()");
+            detail::throw_if<error>(
+                (word & status_stale) != 0,
+                "device::server::apply: this batch was applied before, or recorded for another number of "
+                "tokens; call "
+                "stage() each time, and keep a graph for each batch size");
             for (int limb = 0; limb < basis::limbs; ++limb) {
-                if ((word >> limb & 1) != 0) {
-                    throw format_error("block_server::apply: token " + std::to_string(t) +
-                                       ": a residue of limb " + std::to_string(limb) +
-                                       " is not below its prime " +
-                                       std::to_string(basis::primes[static_cast<std::size_t>(limb)]));
-                }
+                detail::throw_if<format_error>((word >> limb & 1) != 0, "device::server::apply: token ", t,
+                                               ": a residue of limb ", limb, " is not below its prime ",
+                                               basis::primes[static_cast<std::size_t>(limb)]);
             }
         }
     }
 
   private:
-    static_assert(layout_type::subring_log_n() <= rns::most_subring_log_n,
-                  "lora::block_server: at most 64 rows in a plaintext");
+    static_assert(layout_type::subring_log_n() <= most_subring_log_n,
+                  "device::server: at most 64 rows in a plaintext");
     static constexpr auto limbs_ = static_cast<std::size_t>(basis::limbs);
     static constexpr std::size_t words_ = P::degree * limbs_;
     static constexpr auto trace_ = static_cast<std::uint32_t>(Rows);
@@ -338,68 +312,41 @@ class block_server<P, Where, coefficient_tiles<Rows>, Protection> {
     void draw(const Where& where, const requests& from, workspace& work) const {
         const auto inputs = static_cast<std::uint32_t>(layout_.inputs());
         const auto outputs = static_cast<std::uint32_t>(layout_.outputs());
-        const auto tokens = static_cast<std::uint32_t>(work.tokens_);
-        constexpr auto limbs = static_cast<std::uint32_t>(basis::limbs);
-        constexpr auto degree = static_cast<std::uint32_t>(P::degree);
-
-        random::block_draws uniform{};
-        uniform.kind = random::drawn::uniform;
-        uniform.domain = random::stream_domain::uplink;
-        uniform.lanes = inputs * limbs;
-        uniform.polynomials = tokens * inputs * limbs;
-        uniform.size = degree;
-        uniform.seeds = from.seeds();
-        uniform.out = work.c1_.data();
-        uniform.moduli_count = limbs;
-        std::copy(basis::primes.begin(), basis::primes.end(), uniform.moduli);
-
-        random::block_draws ternary{};
-        ternary.kind = random::drawn::ternary;
-        ternary.domain = random::stream_domain::zero;
-        ternary.lanes = 1;
-        ternary.polynomials = tokens * outputs;
-        ternary.size = degree;
-        ternary.seeds = work.zero_seeds_.device;
-        ternary.out = work.ternary_.data();
-
-        random::block_draws e0 = ternary;
-        e0.kind = random::drawn::centred_binomial;
-        e0.domain = random::stream_domain::error;
-        e0.size = trace_;
-        e0.out = work.e0_.data();
-
-        random::block_draws e1 = e0;
-        e1.first_lane = 1;
-        e1.size = degree;
-        e1.out = work.e1_.data();
-
-        random::block_draws flood{};
-        flood.kind = random::drawn::flood;
-        flood.domain = random::stream_domain::flood;
-        flood.lanes = outputs;
-        flood.polynomials = tokens * outputs;
+        const std::size_t products = work.tokens_ * layout_.outputs();
+        const auto small = [&](distribution kind, random::stream_domain domain, std::uint32_t lane,
+                               std::size_t size, std::int8_t* out) {
+            return small_polynomials(kind, domain, lane, work.zero_seeds_.device, products, size, out);
+        };
+        draw_group flood{distribution::flood, random::stream_domain::flood, 0, outputs};
+        flood.polynomials = static_cast<std::uint32_t>(products);
         flood.size = trace_;
         flood.seeds = work.flood_seeds_.device;
         flood.out = work.floods_.data();
         flood.bits = budget_.flood.bits;
         flood.terms = ckks::irwin_hall_smudging::terms;
 
-        const std::array<random::block_draws, 5> draws{uniform, ternary, e0, e1, flood};
-        random::draw_blocks(where, std::span<const random::block_draws>(draws));
+        constexpr auto binomial = distribution::centred_binomial;
+        constexpr auto error = random::stream_domain::error;
+        const std::array<draw_group, 5> draws{
+            uniform_polynomials<basis>(from.seeds(), inputs, work.tokens_ * inputs, work.c1_.data()),
+            small(distribution::ternary, random::stream_domain::zero, 0, P::degree, work.ternary_.data()),
+            small(binomial, error, 0, trace_, work.e0_.data()),
+            small(binomial, error, 1, P::degree, work.e1_.data()), flood};
+        device::draw(where, std::span<const draw_group>(draws));
     }
 
     layout_type layout_;
-    reply_budget budget_;
+    lora::reply_budget budget_;
     random::generator generator_;
-    ntt::block_plan<basis, typename Where::space> plan_;
-    rns::block_trace<basis, typename Where::space> fold_;
+    plan<basis, typename Where::space> plan_;
+    trace_tables<basis, typename Where::space> fold_;
     memory::buffer<arith::word, typename Where::space, memory::wipe_on_release> weights_;
     memory::buffer<arith::word, typename Where::space> zero_a_;
     memory::buffer<arith::word, typename Where::space> zero_b_;
-    memory::buffer<block_output, typename Where::space> outputs_;
-    std::size_t stride_;
+    output_places places_;
+    memory::buffer<output_place, typename Where::space> outputs_;
     std::size_t largest_clients_;
     std::vector<random::generator> zero_generators_;
 };
 
-}  // namespace tensafe::lora
+}  // namespace tensafe::device

@@ -1,11 +1,8 @@
 #pragma once
 
-#include <tensafe/device/core/with_index.hpp>
-#include <tensafe/device/exec/context.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/ntt/plan.hpp>
 #include <tensafe/device/ntt/rounds.hpp>
-#include <tensafe/device/ntt/tile.hpp>
-#include <tensafe/device/ntt/words.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +10,7 @@
 // The kernels of the schedules that keep values in registers: one launch is one pass over all limbs of all
 // polynomials. x = polynomial * blocks of a limb + block, y = limb.
 
-namespace tensafe::ntt::detail {
+namespace tensafe::device::detail {
 
 /// Between two launches, entries stand in `work` as bit patterns of the limb's arithmetic,
 /// [polynomial][limb][N].
@@ -41,109 +38,88 @@ struct held_entries {
 
     representation values[layout::held];
 
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void read_shared(const arith::word* shared, int t) noexcept {
-        const std::size_t base = Tile::in_shared(layout::base(t));
+    /// Register n's place in shared memory, and in a limb.
+    struct shared_place {
+        std::size_t base;
+        TENSAFE_HOST_DEVICE TENSAFE_INLINE std::size_t operator()(int n) const noexcept {
+            return layout::in_shared(base, n);
+        }
+    };
+    struct limb_place {
+        std::size_t block;
+        std::size_t base;
+        TENSAFE_HOST_DEVICE TENSAFE_INLINE std::size_t operator()(int n) const noexcept {
+            return Tile::in_limb(block, base + layout::offset(n));
+        }
+    };
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE static shared_place in_shared(int t) noexcept {
+        return {Tile::in_shared(layout::base(t))};
+    }
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE static limb_place in_limb(std::size_t block, int t) noexcept {
+        return {block, layout::base(t)};
+    }
+
+    template <class Place>
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE void read(const arith::word* from, Place place) noexcept {
         if constexpr (layout::has_pairs) {
             TENSAFE_UNROLL
             for (int p = 0; p < layout::held / 2; ++p) {
-                set_pair(p, *reinterpret_cast<const word_pair*>(
-                                shared + layout::in_shared(base, layout::first_of_pair(p))));
+                const word_pair words = load_pair(from + place(layout::first_of_pair(p)));
+                values[layout::first_of_pair(p)] = __builtin_bit_cast(representation, words.first);
+                values[layout::second_of_pair(p)] = __builtin_bit_cast(representation, words.second);
             }
         } else {
             TENSAFE_UNROLL
             for (int n = 0; n < layout::held; ++n) {
-                values[n] = __builtin_bit_cast(representation, shared[layout::in_shared(base, n)]);
+                values[n] = __builtin_bit_cast(representation, from[place(n)]);
             }
         }
     }
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void write_shared(arith::word* shared, int t) const noexcept {
-        const std::size_t base = Tile::in_shared(layout::base(arith::rematerialized(t)));
+    template <class Place>
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE void write(arith::word* to, Place place) const noexcept {
         if constexpr (layout::has_pairs) {
             TENSAFE_UNROLL
             for (int p = 0; p < layout::held / 2; ++p) {
-                *reinterpret_cast<word_pair*>(shared + layout::in_shared(base, layout::first_of_pair(p))) =
-                    pair(p);
+                store_pair(to + place(layout::first_of_pair(p)),
+                           {__builtin_bit_cast(arith::word, values[layout::first_of_pair(p)]),
+                            __builtin_bit_cast(arith::word, values[layout::second_of_pair(p)])});
             }
         } else {
             TENSAFE_UNROLL
             for (int n = 0; n < layout::held; ++n) {
-                shared[layout::in_shared(base, n)] = __builtin_bit_cast(arith::word, values[n]);
+                to[place(n)] = __builtin_bit_cast(arith::word, values[n]);
             }
         }
     }
     /// The same places, residues in [0, q).
     template <int Bound>
     TENSAFE_HOST_DEVICE TENSAFE_INLINE void write_canonical(arith::word* shared, int t) const noexcept {
-        const std::size_t base = Tile::in_shared(layout::base(arith::rematerialized(t)));
         static_assert(layout::has_pairs);
+        const shared_place place = in_shared(arith::rematerialized(t));
         TENSAFE_UNROLL
         for (int p = 0; p < layout::held / 2; ++p) {
-            *reinterpret_cast<word_pair*>(shared + layout::in_shared(base, layout::first_of_pair(p))) =
-                canonical_pair<Bound>(p);
+            store_pair(shared + place(layout::first_of_pair(p)), canonical_pair<Bound>(p));
         }
     }
 
-    /// From and to a limb of `work`.
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void read_limb(const arith::word* limb, std::size_t block,
-                                                      int t) noexcept {
-        const std::size_t base = layout::base(t);
-        if constexpr (layout::has_pairs) {
-            TENSAFE_UNROLL
-            for (int p = 0; p < layout::held / 2; ++p) {
-                set_pair(p,
-                         *reinterpret_cast<const word_pair*>(
-                             limb + Tile::in_limb(block, base + layout::offset(layout::first_of_pair(p)))));
-            }
-        } else {
-            TENSAFE_UNROLL
-            for (int n = 0; n < layout::held; ++n) {
-                values[n] =
-                    __builtin_bit_cast(representation, limb[Tile::in_limb(block, base + layout::offset(n))]);
-            }
-        }
-    }
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void write_limb(arith::word* limb, std::size_t block,
-                                                       int t) const noexcept {
-        const std::size_t base = layout::base(t);
-        if constexpr (layout::has_pairs) {
-            TENSAFE_UNROLL
-            for (int p = 0; p < layout::held / 2; ++p) {
-                *reinterpret_cast<word_pair*>(
-                    limb + Tile::in_limb(block, base + layout::offset(layout::first_of_pair(p)))) = pair(p);
-            }
-        } else {
-            TENSAFE_UNROLL
-            for (int n = 0; n < layout::held; ++n) {
-                limb[Tile::in_limb(block, base + layout::offset(n))] =
-                    __builtin_bit_cast(arith::word, values[n]);
-            }
-        }
-    }
-
-    /// From a load functor, by pairs.
+    /// From a load functor and to a store functor, by pairs.
     template <int I, class Load>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void load(const Load& from, std::size_t polynomial, std::size_t block,
-                                                 int t) {
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE void load(const Load& from, std::size_t polynomial, limb_place place) {
         static_assert(layout::has_pairs);
-        const std::size_t base = layout::base(t);
         TENSAFE_UNROLL
         for (int p = 0; p < layout::held / 2; ++p) {
-            const word_pair words = from.template pair<I>(
-                polynomial, Tile::in_limb(block, base + layout::offset(layout::first_of_pair(p))));
+            const word_pair words = from.template pair<I>(polynomial, place(layout::first_of_pair(p)));
             values[layout::first_of_pair(p)] = Policy::from_word(words.first).value;
             values[layout::second_of_pair(p)] = Policy::from_word(words.second).value;
         }
     }
     template <int I, int Bound, class Store>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void store(const Store& to, std::size_t polynomial, std::size_t block,
-                                                  int t) const {
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE void store(const Store& to, std::size_t polynomial,
+                                                  limb_place place) const {
         static_assert(layout::has_pairs);
-        const std::size_t base = layout::base(t);
         TENSAFE_UNROLL
         for (int p = 0; p < layout::held / 2; ++p) {
-            to.template pair<I>(polynomial,
-                                Tile::in_limb(block, base + layout::offset(layout::first_of_pair(p))),
-                                canonical_pair<Bound>(p));
+            to.template pair<I>(polynomial, place(layout::first_of_pair(p)), canonical_pair<Bound>(p));
         }
     }
 
@@ -157,14 +133,6 @@ struct held_entries {
     }
 
   private:
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void set_pair(int p, word_pair words) noexcept {
-        values[layout::first_of_pair(p)] = __builtin_bit_cast(representation, words.first);
-        values[layout::second_of_pair(p)] = __builtin_bit_cast(representation, words.second);
-    }
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair pair(int p) const noexcept {
-        return {__builtin_bit_cast(arith::word, values[layout::first_of_pair(p)]),
-                __builtin_bit_cast(arith::word, values[layout::second_of_pair(p)])};
-    }
     template <int Bound>
     TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair canonical_pair(int p) const noexcept {
         using bounded = arith::within<Policy, Bound>;
@@ -209,7 +177,7 @@ struct forward_pass {
 
     Source source;
     Sink sink;
-    block_plan_view<Basis> plan;
+    plan_view<Basis> plan;
 
     template <class Context>
     TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
@@ -218,7 +186,7 @@ struct forward_pass {
 
   private:
     template <int I>
-    using policy = block_arithmetic<Basis::template prime<I>>;
+    using policy = arithmetic<Basis::template prime<I>>;
 
     template <int I>
     TENSAFE_HOST_DEVICE static constexpr int bound_at_start() noexcept {
@@ -243,7 +211,7 @@ struct forward_pass {
                 for (int p = 0; p < 1 << (Tile::log_held - 1); ++p) {
                     const std::size_t k = pair_of_run<Tile>(t, p);
                     sink.template pair<I>(polynomial, Tile::in_limb(block, k),
-                                          *reinterpret_cast<const word_pair*>(shared + Tile::in_shared(k)));
+                                          load_pair(shared + Tile::in_shared(k)));
                 }
             });
         }
@@ -260,20 +228,20 @@ struct forward_pass {
             arith::word* const shared = ctx.shared().words;
             held entries;
             if constexpr (Round > 0) {
-                entries.read_shared(shared, t);
+                entries.read(shared, held::in_shared(t));
             } else if constexpr (is_unfinished<Source>) {
-                entries.read_limb(source.template limb<I>(polynomial), block, t);
+                entries.read(source.template limb<I>(polynomial), held::in_limb(block, t));
             } else {
-                entries.template load<I>(source, polynomial, block, t);
+                entries.template load<I>(source, polynomial, held::in_limb(block, t));
             }
             std::size_t blocks[layout::groups];
             held::stage_blocks(block, t, blocks);
             forward_round<policy<I>, Tile::log_n, Tile::first + Tile::stages_before(Round), layout::radix,
                           layout::groups, start>(entries.values, plan.template forward<I>(), blocks);
             if constexpr (!is_last_round) {
-                entries.write_shared(shared, t);
+                entries.write(shared, held::in_shared(arith::rematerialized(t)));
             } else if constexpr (is_unfinished<Sink>) {
-                entries.write_limb(sink.template limb<I>(polynomial), block, t);
+                entries.write(sink.template limb<I>(polynomial), held::in_limb(block, t));
             } else {
                 constexpr int end = forward_bound<policy<I>>(start, Tile::radix(Round));
                 entries.template write_canonical<end>(shared, t);
@@ -298,7 +266,7 @@ struct inverse_pass {
 
     Source source;
     Sink sink;
-    block_plan_view<Basis> plan;
+    plan_view<Basis> plan;
 
     template <class Context>
     TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
@@ -307,7 +275,7 @@ struct inverse_pass {
 
   private:
     template <int I>
-    using policy = block_arithmetic<Basis::template prime<I>>;
+    using policy = arithmetic<Basis::template prime<I>>;
 
     template <int I>
     TENSAFE_HOST_DEVICE static constexpr int bound_at_start() noexcept {
@@ -334,8 +302,7 @@ struct inverse_pass {
                 }
                 TENSAFE_UNROLL
                 for (int p = 0; p < 1 << (Tile::log_held - 1); ++p) {
-                    *reinterpret_cast<word_pair*>(shared + Tile::in_shared(pair_of_run<Tile>(t, p))) =
-                        words[p];
+                    store_pair(shared + Tile::in_shared(pair_of_run<Tile>(t, p)), words[p]);
                 }
             });
         }
@@ -354,9 +321,9 @@ struct inverse_pass {
             arith::word* const shared = ctx.shared().words;
             held entries;
             if constexpr (is_first_round && is_unfinished<Source>) {
-                entries.read_limb(source.template limb<I>(polynomial), block, t);
+                entries.read(source.template limb<I>(polynomial), held::in_limb(block, t));
             } else {
-                entries.read_shared(shared, t);
+                entries.read(shared, held::in_shared(t));
                 if constexpr (is_first_round) {
                     TENSAFE_UNROLL
                     for (int n = 0; n < layout::held; ++n) {
@@ -371,12 +338,12 @@ struct inverse_pass {
                           layout::groups, start, is_end>(entries.values, plan.template inverse<I>(),
                                                          plan.template scaled_inverse<I>(), blocks);
             if constexpr (Round > 0) {
-                entries.write_shared(shared, t);
+                entries.write(shared, held::in_shared(arith::rematerialized(t)));
             } else if constexpr (is_unfinished<Sink>) {
-                entries.write_limb(sink.template limb<I>(polynomial), block, t);
+                entries.write(sink.template limb<I>(polynomial), held::in_limb(block, t));
             } else {
                 static_assert(is_end);
-                entries.template store<I, policy<I>::limit>(sink, polynomial, block, t);
+                entries.template store<I, policy<I>::limit>(sink, polynomial, held::in_limb(block, t));
             }
         };
         if constexpr (Round > 0) {
@@ -388,4 +355,4 @@ struct inverse_pass {
     }
 };
 
-}  // namespace tensafe::ntt::detail
+}  // namespace tensafe::device::detail

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <tensafe/arith/prime.hpp>
-#include <tensafe/device/exec/context.hpp>
-#include <tensafe/device/ntt/arithmetic.hpp>
+#include <tensafe/arith/word.hpp>
+#include <tensafe/core/macros.hpp>
+#include <tensafe/device/arith/signed_policies.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/memory/buffer.hpp>
 #include <tensafe/ntt/order.hpp>
 
@@ -13,15 +15,44 @@
 #include <utility>
 #include <vector>
 
-namespace tensafe::ntt {
+namespace tensafe::device {
+
+/// Where a transform gets its entries: any type with this member gives entries k and k + 1, k even, of a
+/// limb, each in [0, q). `polynomial` counts from 0 within the launch.
+///
+/// This one reads a stack of polynomials, [polynomial][limb][N]; 16-byte aligned.
+template <class Basis>
+struct load_words {
+    const arith::word* words;
+
+    template <int I>
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair pair(std::size_t polynomial, std::size_t k) const {
+        const std::size_t limb = polynomial * static_cast<std::size_t>(Basis::limbs) + std::size_t{I};
+        return load_pair(words + (limb << Basis::log_n) + k);
+    }
+};
+
+/// Where a transform puts its results: the mirror image, values in [0, q). This one writes a stack of
+/// polynomials, which may be the one that the same transform reads.
+template <class Basis>
+struct store_words {
+    arith::word* words;
+
+    template <int I>
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE void pair(std::size_t polynomial, std::size_t k,
+                                                 word_pair values) const {
+        const std::size_t limb = polynomial * static_cast<std::size_t>(Basis::limbs) + std::size_t{I};
+        store_pair(words + (limb << Basis::log_n) + k, values);
+    }
+};
 
 /// Stages at the end of a forward transform whose factors lie in the order in which neighbouring threads read
 /// them.
 inline constexpr int leaf_stages = 4;
 
-/// Smallest and largest log2 of the degree that block transforms are for.
-inline constexpr int min_block_log_n = 10;
-inline constexpr int max_block_log_n = 17;
+/// Smallest and largest log2 of the degree that transforms are for.
+inline constexpr int min_ntt_log_n = 10;
+inline constexpr int max_ntt_log_n = 17;
 
 namespace detail {
 
@@ -44,11 +75,11 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr std::size_t factor_position(int sta
 /// forward factors, N inverse ones, and sixteen for the end of the inverse: 1/N, then inverse factors 1 to
 /// 15 times 1/N.
 template <class Basis>
-struct block_tables {
+struct plan_tables {
     static constexpr std::size_t scaled_factors = 16;
 
     template <int I>
-    using policy = block_arithmetic<Basis::template prime<I>>;
+    using policy = arithmetic<Basis::template prime<I>>;
 
     template <int I>
     static constexpr std::size_t words_of = (2 * Basis::degree + scaled_factors) *
@@ -69,12 +100,12 @@ struct block_tables {
 
 /// The tables as kernels see them. Trivially copyable; valid while the plan lives.
 template <class Basis>
-class block_plan_view {
-    using tables = detail::block_tables<Basis>;
+class plan_view {
+    using tables = detail::plan_tables<Basis>;
 
   public:
-    block_plan_view() noexcept = default;
-    explicit block_plan_view(const arith::word* words) noexcept : words_(words) {}
+    plan_view() noexcept = default;
+    explicit plan_view(const arith::word* words) noexcept : words_(words) {}
 
     /// Of limb I; detail::factor_position says which is where.
     template <int I>
@@ -100,7 +131,7 @@ class block_plan_view {
     const arith::word* words_ = nullptr;
 };
 
-/// The tables of the negacyclic NTT for all limbs of a basis, where block kernels run: natural order in,
+/// The tables of the negacyclic NTT for all limbs of a basis, where kernels run: natural order in,
 /// bit-reversed order out, psi the smallest primitive 2N-th root of unity, as in ntt::plan.
 ///
 /// Immutable once built; safe to share between threads. Built on the host: about 3N modular products for each
@@ -108,22 +139,22 @@ class block_plan_view {
 ///
 /// @tparam Basis  any type with log_n in [10, 17], degree, limbs and prime<I>, such as rns::basis
 template <class Basis, class Space>
-class block_plan {
-    static_assert(Basis::log_n >= min_block_log_n && Basis::log_n <= max_block_log_n,
-                  "ntt::block_plan: log_n must be in [10, 17]");
-    using tables = detail::block_tables<Basis>;
+class plan {
+    static_assert(Basis::log_n >= min_ntt_log_n && Basis::log_n <= max_ntt_log_n,
+                  "device::plan: log_n must be in [10, 17]");
+    using tables = detail::plan_tables<Basis>;
 
   public:
     using basis = Basis;
-    using view_type = block_plan_view<Basis>;
+    using view_type = plan_view<Basis>;
 
     /// Returns when the tables have arrived.
     /// @throws parameter_error if a modulus is not a prime that is 1 modulo 2N; std::bad_alloc; device_error
-    template <exec::block_execution Where>
-    explicit block_plan(const Where& where)
+    template <execution Where>
+    explicit plan(const Where& where)
         : words_(tables::template offset<Basis::limbs>(), memory::uninitialized) {
         static_assert(std::is_same_v<Space, typename Where::space>,
-                      "ntt::block_plan: the plan's memory is not where the kernels run");
+                      "device::plan: the plan's memory is not where the kernels run");
         std::vector<arith::word> words(words_.size());
         [&]<int... I>(std::integer_sequence<int, I...>) {
             (fill<I>(words.data() + tables::template offset<I>()), ...);
@@ -134,7 +165,7 @@ class block_plan {
     }
 
     view_type view() const noexcept { return view_type(words_.data()); }
-    /// All tables, in the memory of the device: what every transform reads, for an exec::l2_window.
+    /// All tables, in the memory of the device: what every transform reads, for an device::l2_window.
     const memory::buffer<arith::word, Space>& words() const noexcept { return words_; }
 
   private:
@@ -153,7 +184,7 @@ class block_plan {
         arith::word inverse_power = 1;
         for (std::size_t i = 0; i < Basis::degree; ++i) {
             // Factor 2^stage + index of ntt::plan; number 0 is used by no stage.
-            const std::size_t number = bit_reverse(i, Basis::log_n);
+            const std::size_t number = ntt::bit_reverse(i, Basis::log_n);
             std::size_t position = 0;
             if (number != 0) {
                 const int stage = static_cast<int>(std::bit_width(number)) - 1;
@@ -173,4 +204,4 @@ class block_plan {
     memory::buffer<arith::word, Space> words_;
 };
 
-}  // namespace tensafe::ntt
+}  // namespace tensafe::device

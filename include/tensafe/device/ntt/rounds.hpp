@@ -7,10 +7,141 @@
 #include <cstddef>
 #include <cstdint>
 
+// Which entries of a limb a block holds, and which of them each of its threads, round by round.
+
+namespace tensafe::device::detail {
+
+/// The part of a transform that one launch does: stages First .. First + the sum of Rounds of a limb of
+/// 2^LogN entries, each block a tile of 2^LogTile entries, each thread 2^LogHeld of them. Between two rounds
+/// the entries go through shared memory.
+///
+/// If the stages are the last ones, a tile is a run of neighbours. Otherwise they are the first ones, and a
+/// tile is all entries of some neighbouring columns: entries that lie 2^(LogN - stages) apart.
+template <int LogN, int First, int LogTile, int LogHeld, int... Rounds>
+struct tile {
+    static constexpr int log_n = LogN;
+    static constexpr int first = First;
+    static constexpr int log_tile = LogTile;
+    static constexpr int log_held = LogHeld;
+    static constexpr int rounds = static_cast<int>(sizeof...(Rounds));
+    static constexpr int stages = (Rounds + ...);
+    static constexpr int threads = 1 << (LogTile - LogHeld);
+    static constexpr std::size_t size = std::size_t{1} << LogTile;
+    static constexpr int log_blocks = LogN - LogTile;
+
+    static constexpr bool is_last = First + stages == LogN;
+    static constexpr int log_columns = is_last ? 0 : LogTile - stages;
+    static constexpr int log_runs = is_last ? LogTile - stages : 0;
+
+    static_assert(is_last || First == 0, "tile: neither the first nor the last stages");
+    static_assert(LogTile >= stages && LogTile <= LogN && threads % 32 == 0 && threads <= 1024);
+
+    TENSAFE_HOST_DEVICE static constexpr int radix(int round) noexcept {
+        constexpr int all[] = {Rounds...};
+        return all[round];
+    }
+    TENSAFE_HOST_DEVICE static constexpr int stages_before(int round) noexcept {
+        constexpr int all[] = {Rounds...};
+        int sum = 0;
+        for (int i = 0; i < round; ++i) {
+            sum += all[i];
+        }
+        return sum;
+    }
+    static_assert(!is_last || radix(rounds - 1) >= 4,
+                  "tile: the last round must have the stages whose factors lie apart");
+
+    /// Entry i of the tile as an entry of the limb.
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE static std::size_t in_limb(std::size_t block, std::size_t i) noexcept {
+        if constexpr (is_last) {
+            return (block << LogTile) + i;
+        } else {
+            constexpr std::size_t columns = std::size_t{1} << log_columns;
+            return ((i >> log_columns) << (LogN - stages)) + (block << log_columns) + (i & (columns - 1));
+        }
+    }
+
+    /// Entry i's place in shared memory. Exchanging neighbouring pairs by the number of the last round's
+    /// group lets eight threads of neighbouring groups read pairs from eight different sets of banks, and
+    /// leaves runs of 16 entries, which the other rounds access, on all banks. Pairs stay together.
+    static constexpr int swizzle_from = is_last ? radix(rounds - 1) : 4;
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE static constexpr std::size_t in_shared(std::size_t i) noexcept {
+        return i ^ (((i >> swizzle_from) & 7) << 1);
+    }
+};
+
+/// Who holds what in one round. An entry's number in the tile consists of the bits of `above` earlier stages,
+/// the `radix` bits of this round's, and `below` lower ones. A thread holds all values of the middle bits,
+/// and of so many other bits that it has 2^log_held entries: of the lowest bit if it can, for access by
+/// pairs; then of the highest ones. The other bits are the thread's number.
+template <class Tile, int Round>
+struct round_layout {
+    static constexpr int radix = Tile::radix(Round);
+    static constexpr int above = Tile::log_runs + Tile::stages_before(Round);
+    static constexpr int below = Tile::log_tile - above - radix;
+    static constexpr int extra = Tile::log_held - radix;
+    static_assert(extra >= 0 && below >= 0, "round_layout: the round needs more entries than a thread has");
+
+    /// Lower bits: bit 0, and then the highest ones if there are too few above.
+    static constexpr int paired = below >= 1 && extra >= 1 ? 1 : 0;
+    static constexpr int extra_above = extra - paired <= above ? extra - paired : above;
+    static constexpr int extra_below = extra - paired - extra_above;
+    static constexpr int free_below = below - paired - extra_below;
+    static_assert(free_below >= 0, "round_layout: a thread would need more entries than there are");
+    static constexpr int free_above = above - extra_above;
+
+    static constexpr int held = 1 << Tile::log_held;
+    static constexpr int groups = 1 << extra;
+    static constexpr bool has_pairs = paired == 1 || below == 0;
+
+    /// The bits of the thread.
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE static std::size_t base(int t) noexcept {
+        const auto thread = static_cast<std::size_t>(t);
+        const std::size_t low = thread & ((std::size_t{1} << free_below) - 1);
+        const std::size_t high = thread >> free_below;
+        return (high << (radix + below)) + (low << paired);
+    }
+    /// The bits of register n = group << radix | value.
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE static constexpr std::size_t offset(int n) noexcept {
+        const auto value = static_cast<std::size_t>(n & ((1 << radix) - 1));
+        const auto group = static_cast<std::size_t>(n >> radix);
+        const std::size_t pair = group & ((std::size_t{1} << paired) - 1);
+        const std::size_t lower = (group >> paired) & ((std::size_t{1} << extra_below) - 1);
+        const std::size_t upper = group >> (paired + extra_below);
+        return (upper << (free_above + radix + below)) + (value << below) + (lower << (free_below + paired)) +
+               pair;
+    }
+    /// Registers by pairs of neighbours.
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE static constexpr int first_of_pair(int p) noexcept {
+        return paired == 1 ? ((p >> radix) << (radix + 1)) + (p & ((1 << radix) - 1)) : 2 * p;
+    }
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE static constexpr int second_of_pair(int p) noexcept {
+        return first_of_pair(p) + (paired == 1 ? 1 << radix : 1);
+    }
+
+    /// The block of the round's first stage in which group g lies.
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE static std::size_t stage_block(std::size_t tile_block, int t,
+                                                                      int group) noexcept {
+        const std::size_t high = static_cast<std::size_t>(t) >> free_below;
+        const auto upper = static_cast<std::size_t>(group >> (paired + extra_below)) << free_above;
+        return (Tile::is_last ? tile_block << above : 0) + upper + high;
+    }
+
+    /// The place in shared memory of register n, from that of the thread's base: the bits that the exchange
+    /// of pairs touches are combined without a carry, and the others are added, which is a constant in the
+    /// instruction.
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE static std::size_t in_shared(std::size_t shared_base, int n) noexcept {
+        const std::size_t whole = Tile::in_shared(offset(n));
+        return (shared_base ^ (whole & 15)) + (whole & ~std::size_t{15});
+    }
+};
+
+}  // namespace tensafe::device::detail
+
 // What one thread does between two exchanges: several stages on values that it holds in registers. Bounds are
 // template arguments, in units of q / 256; docs/design/device.md follows them.
 
-namespace tensafe::ntt::detail {
+namespace tensafe::device::detail {
 
 /// The bound after `Stages` forward stages on values of bound `Bound`. In each stage the operand that is not
 /// multiplied is reduced if its sum with a product would pass the limit.
@@ -134,7 +265,8 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE void inverse_step(typename Policy::representa
 
 /// The same stages of the inverse, the last first.
 ///
-/// @param scaled  null; or block_plan_view::scaled_inverse, where these are the last stages of the transform:
+/// @param scaled  null; or device::plan_view::scaled_inverse, where these are the last stages of the
+/// transform:
 ///                whatever has not met a factor times 1/N does so, which takes one more product in all
 template <class Policy, int LogN, int First, int Radix, int Groups, int Bound, bool Scaled,
           int Stage = Radix - 1>
@@ -187,4 +319,4 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE void inverse_round(typename Policy::represent
     }
 }
 
-}  // namespace tensafe::ntt::detail
+}  // namespace tensafe::device::detail

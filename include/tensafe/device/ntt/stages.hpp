@@ -1,11 +1,9 @@
 #pragma once
 
-#include <tensafe/device/core/with_index.hpp>
-#include <tensafe/device/exec/context.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/ntt/passes.hpp>
 #include <tensafe/device/ntt/plan.hpp>
 #include <tensafe/device/ntt/rounds.hpp>
-#include <tensafe/device/ntt/words.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +11,7 @@
 // The kernels of the schedules that go stage by stage: radix 2, one butterfly after the other. They are what
 // other schedules are compared with.
 
-namespace tensafe::ntt::detail {
+namespace tensafe::device::detail {
 
 /// Entries between two stages keep one bound, whatever the stage: forward, x is reduced before each
 /// butterfly; inverse, sums are reduced after it.
@@ -81,7 +79,7 @@ template <int I, class Policy, class Source>
 TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair fetch_pair(const Source& source, std::size_t polynomial,
                                                         std::size_t k) {
     if constexpr (is_unfinished<Source>) {
-        return *reinterpret_cast<const word_pair*>(source.template limb<I>(polynomial) + k);
+        return load_pair(source.template limb<I>(polynomial) + k);
     } else {
         const word_pair words = source.template pair<I>(polynomial, k);
         return {__builtin_bit_cast(arith::word, Policy::from_word(words.first).value),
@@ -92,7 +90,7 @@ template <int I, class Policy, class Sink>
 TENSAFE_HOST_DEVICE TENSAFE_INLINE void leave_pair(const Sink& sink, std::size_t polynomial, std::size_t k,
                                                    word_pair entries) {
     if constexpr (is_unfinished<Sink>) {
-        *reinterpret_cast<word_pair*>(sink.template limb<I>(polynomial) + k) = entries;
+        store_pair(sink.template limb<I>(polynomial) + k, entries);
     } else {
         using any = arith::within<Policy, Policy::limit>;
         sink.template pair<I>(polynomial, k,
@@ -107,11 +105,11 @@ template <class Basis, stage_kind Kind, class Source, class Sink>
 struct one_stage {
     static constexpr int threads = 256;
     static constexpr int log_blocks = Basis::log_n - 10;
-    using shared_type = exec::no_shared;
+    using shared_type = no_shared;
 
     Source source;
     Sink sink;
-    block_plan_view<Basis> plan;
+    plan_view<Basis> plan;
     int stage;
 
     template <class Context>
@@ -127,7 +125,7 @@ struct one_stage {
   private:
     template <int I>
     TENSAFE_HOST_DEVICE TENSAFE_INLINE void butterflies(std::size_t polynomial, std::size_t thread) const {
-        using policy = block_arithmetic<Basis::template prime<I>>;
+        using policy = arithmetic<Basis::template prime<I>>;
         const int log_half = Basis::log_n - 1 - stage;
         if (log_half > 0) {
             // Neighbours with one factor.
@@ -185,7 +183,7 @@ struct eight_stages {
 
     Source source;
     Sink sink;
-    block_plan_view<Basis> plan;
+    plan_view<Basis> plan;
 
     template <class Context>
     TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
@@ -195,14 +193,14 @@ struct eight_stages {
   private:
     template <int I, class Context>
     TENSAFE_HOST_DEVICE TENSAFE_INLINE void limb(Context& ctx) const {
-        using policy = block_arithmetic<Basis::template prime<I>>;
+        using policy = arithmetic<Basis::template prime<I>>;
         const std::size_t polynomial = ctx.block().x >> log_blocks;
         const std::size_t block = ctx.block().x & ((std::uint32_t{1} << log_blocks) - 1);
         ctx.each([&](int t) {
             if (t < 128) {
                 const std::size_t k = 2 * static_cast<std::size_t>(t);
-                *reinterpret_cast<word_pair*>(ctx.shared().words + k) =
-                    fetch_pair<I, policy>(source, polynomial, (block << 8) + k);
+                store_pair(ctx.shared().words + k,
+                           fetch_pair<I, policy>(source, polynomial, (block << 8) + k));
             }
         });
         for (int i = 0; i < 8; ++i) {
@@ -230,8 +228,7 @@ struct eight_stages {
         ctx.last([&](int t) {
             if (t < 128) {
                 const std::size_t k = 2 * static_cast<std::size_t>(t);
-                leave_pair<I, policy>(sink, polynomial, (block << 8) + k,
-                                      *reinterpret_cast<const word_pair*>(ctx.shared().words + k));
+                leave_pair<I, policy>(sink, polynomial, (block << 8) + k, load_pair(ctx.shared().words + k));
             }
         });
     }
@@ -242,16 +239,16 @@ template <class Basis, class Sink>
 struct scale_by_degree {
     static constexpr int threads = 256;
     static constexpr int log_blocks = Basis::log_n - 9;
-    using shared_type = exec::no_shared;
+    using shared_type = no_shared;
 
     unfinished<Basis> source;
     Sink sink;
-    block_plan_view<Basis> plan;
+    plan_view<Basis> plan;
 
     template <class Context>
     TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
         with_index<Basis::limbs>(static_cast<int>(ctx.block().y), [&]<int I>() {
-            using policy = block_arithmetic<Basis::template prime<I>>;
+            using policy = arithmetic<Basis::template prime<I>>;
             using value = typename settled<policy>::inverse_value;
             const std::size_t polynomial = ctx.block().x >> log_blocks;
             const std::size_t block = ctx.block().x & ((std::uint32_t{1} << log_blocks) - 1);
@@ -269,4 +266,4 @@ struct scale_by_degree {
     }
 };
 
-}  // namespace tensafe::ntt::detail
+}  // namespace tensafe::device::detail

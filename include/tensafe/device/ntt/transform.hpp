@@ -1,47 +1,282 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/device/exec/context.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
+#include <tensafe/device/ntt/passes.hpp>
 #include <tensafe/device/ntt/plan.hpp>
-#include <tensafe/device/ntt/schedule.hpp>
-#include <tensafe/device/ntt/words.hpp>
+#include <tensafe/device/ntt/stages.hpp>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
-namespace tensafe::ntt {
+namespace tensafe::device {
 
 namespace detail {
 
-/// x of a grid has at most 2^31 - 1 blocks, and a limb at most 2^9 of them.
-inline void check_polynomials(const char* what, std::size_t polynomials, int log_n) {
-    const std::size_t most = (std::size_t{1} << 31 >> (log_n - 8)) - 1;
-    if (polynomials > most) {
-        throw parameter_error(std::string(what) + ": got " + std::to_string(polynomials) +
-                              " polynomials, expected at most " + std::to_string(most));
+/// A transform on its way into launches: all limbs of some polynomials.
+template <class Basis, class Where>
+struct transform_launches {
+    using middle_type = unfinished<Basis>;
+
+    const Where& where;
+    plan_view<Basis> plan;
+    std::size_t polynomials;
+    middle_type middle;
+
+    /// A kernel with 2^log_blocks thread blocks for each limb.
+    template <class Kernel>
+    void launch(const Kernel& kernel, int log_blocks) const {
+        where.launch(kernel, grid_shape{static_cast<std::uint32_t>(polynomials << log_blocks),
+                                        static_cast<std::uint32_t>(Basis::limbs)});
     }
+    template <stage_kind Kind, class Source, class Sink>
+    void stage(const Source& source, const Sink& sink, int number) const {
+        using kernel = one_stage<Basis, Kind, Source, Sink>;
+        launch(kernel{source, sink, plan, number}, kernel::log_blocks);
+    }
+    template <bool Forward, class Source, class Sink>
+    void last_eight_stages(const Source& source, const Sink& sink) const {
+        using kernel = eight_stages<Basis, Forward, Source, Sink>;
+        launch(kernel{source, sink, plan}, kernel::log_blocks);
+    }
+    template <class Tile, class Previous = void, class Source, class Sink>
+    void forward(const Source& source, const Sink& sink) const {
+        launch(forward_pass<Basis, Tile, Source, Sink, Previous>{source, sink, plan}, Tile::log_blocks);
+    }
+    template <class Tile, class Previous = void, class Source, class Sink>
+    void inverse(const Source& source, const Sink& sink) const {
+        launch(inverse_pass<Basis, Tile, Source, Sink, Previous>{source, sink, plan}, Tile::log_blocks);
+    }
+};
+
+/// The one tile of schedule `single_block`: the limb. 16 or 32 entries a thread, so that a multiprocessor
+/// holds several thread blocks where N <= 8192.
+template <int LogN>
+struct whole_limb {
+    static_assert(LogN <= 14,
+                  "schedule::single_block: a limb of more than 2^14 entries does not fit; use "
+                  "schedule::two_pass");
+};
+template <>
+struct whole_limb<10> : std::type_identity<tile<10, 0, 10, 4, 3, 3, 4>> {};
+template <>
+struct whole_limb<11> : std::type_identity<tile<11, 0, 11, 4, 3, 4, 4>> {};
+template <>
+struct whole_limb<12> : std::type_identity<tile<12, 0, 12, 5, 4, 4, 4>> {};
+template <>
+struct whole_limb<13> : std::type_identity<tile<13, 0, 13, 5, 4, 5, 4>> {};
+template <>
+struct whole_limb<14> : std::type_identity<tile<14, 0, 14, 5, 4, 5, 5>> {};
+
+/// The two tiles of schedule `two_pass`: 16 entries a thread up to N = 2^14, 32 beyond; thread blocks of 128.
+template <int LogN>
+struct two_tiles {
+    static constexpr int log_held = LogN <= 14 ? 4 : 5;
+    static constexpr int log_tile = std::min(LogN, 7 + log_held);
+    static constexpr int columns_stages = std::max(LogN - (LogN <= 12 ? 6 : LogN - LogN / 2), 4);
+    static constexpr int runs_stages = LogN - columns_stages;
+    static constexpr int first_radix(int stages) noexcept { return std::min(stages / 2, log_held - 1); }
+    using columns = tile<LogN, 0, log_tile, log_held, first_radix(columns_stages),
+                         columns_stages - first_radix(columns_stages)>;
+    static constexpr int runs_radix = std::max(runs_stages - first_radix(runs_stages), 4);
+    using runs = tile<LogN, columns_stages, log_tile, log_held, runs_stages - runs_radix, runs_radix>;
+};
+
+}  // namespace detail
+
+/// How a transform of all limbs of some polynomials is cut into launches. All schedules give the same
+/// residues.
+namespace schedule {
+
+/// A launch for each stage in radix 2, and 1/N as one more: log_n launches forward, log_n + 1 inverse. What a
+/// first port to a GPU does; for comparison.
+struct unfused {
+    template <class Basis>
+    static constexpr bool needs_work(std::size_t) noexcept {
+        return true;
+    }
+    template <class Basis, class Run, class Load, class Store>
+    static void forward(const Run& run, const Load& load, const Store& store) {
+        using kind = detail::stage_kind;
+        run.template stage<kind::forward>(load, run.middle, 0);
+        for (int stage = 1; stage < Basis::log_n - 1; ++stage) {
+            run.template stage<kind::forward>(run.middle, run.middle, stage);
+        }
+        run.template stage<kind::forward>(run.middle, store, Basis::log_n - 1);
+    }
+    template <class Basis, class Run, class Load, class Store>
+    static void inverse(const Run& run, const Load& load, const Store& store) {
+        using kind = detail::stage_kind;
+        run.template stage<kind::inverse>(load, run.middle, Basis::log_n - 1);
+        for (int stage = Basis::log_n - 2; stage >= 0; --stage) {
+            run.template stage<kind::inverse>(run.middle, run.middle, stage);
+        }
+        using scale = detail::scale_by_degree<Basis, Store>;
+        run.launch(scale{run.middle, store, run.plan}, scale::log_blocks);
+    }
+};
+
+/// A launch for each of the first log_n - 8 stages in radix 2, and one for the last eight, in shared memory:
+/// log_n - 7 launches either way; 7 at N = 16384. The published schedule that others are compared with.
+struct staged {
+    template <class Basis>
+    static constexpr bool needs_work(std::size_t) noexcept {
+        return true;
+    }
+    template <class Basis, class Run, class Load, class Store>
+    static void forward(const Run& run, const Load& load, const Store& store) {
+        using kind = detail::stage_kind;
+        run.template stage<kind::forward>(load, run.middle, 0);
+        for (int stage = 1; stage < Basis::log_n - 8; ++stage) {
+            run.template stage<kind::forward>(run.middle, run.middle, stage);
+        }
+        run.template last_eight_stages<true>(run.middle, store);
+    }
+    template <class Basis, class Run, class Load, class Store>
+    static void inverse(const Run& run, const Load& load, const Store& store) {
+        using kind = detail::stage_kind;
+        run.template last_eight_stages<false>(load, run.middle);
+        for (int stage = Basis::log_n - 9; stage > 0; --stage) {
+            run.template stage<kind::inverse>(run.middle, run.middle, stage);
+        }
+        run.template stage<kind::inverse_scaled>(run.middle, store, 0);
+    }
+};
+
+/// Two launches: half of the stages on columns, the others on runs of neighbours, in radix 16, 8 and 4 in
+/// registers with one exchange between two radices. Many small thread blocks: for few polynomials, and for
+/// limbs that do not fit one. N = 2^10 to 2^17.
+struct two_pass {
+    template <class Basis>
+    static constexpr bool needs_work(std::size_t) noexcept {
+        return true;
+    }
+    template <class Basis, class Run, class Load, class Store>
+    static void forward(const Run& run, const Load& load, const Store& store) {
+        using tiles = detail::two_tiles<Basis::log_n>;
+        run.template forward<typename tiles::columns>(load, run.middle);
+        run.template forward<typename tiles::runs, typename tiles::columns>(run.middle, store);
+    }
+    template <class Basis, class Run, class Load, class Store>
+    static void inverse(const Run& run, const Load& load, const Store& store) {
+        using tiles = detail::two_tiles<Basis::log_n>;
+        run.template inverse<typename tiles::runs>(load, run.middle);
+        run.template inverse<typename tiles::columns, typename tiles::runs>(run.middle, store);
+    }
+};
+
+/// One launch: each thread block holds a whole limb in shared memory, 8 N bytes. Every entry is read and
+/// written once. N = 2^10 to 2^14; `work` is not used.
+struct single_block {
+    template <class Basis>
+    static constexpr bool needs_work(std::size_t) noexcept {
+        return false;
+    }
+    template <class Basis, class Run, class Load, class Store>
+    static void forward(const Run& run, const Load& load, const Store& store) {
+        run.template forward<typename detail::whole_limb<Basis::log_n>::type>(load, store);
+    }
+    template <class Basis, class Run, class Load, class Store>
+    static void inverse(const Run& run, const Load& load, const Store& store) {
+        run.template inverse<typename detail::whole_limb<Basis::log_n>::type>(load, store);
+    }
+};
+
+/// What `tuned` runs for one launch of `limbs` limbs in all (limbs of the basis times polynomials).
+struct tuning {
+    bool use_single_block;
+};
+
+/// The table of schedules: by degree, width of the widest prime, compute capability (90: 9.0) and limbs of a
+/// launch. From counted instructions and bytes (docs/design/ntt-blocks.md), not measured yet, and so far the
+/// degree decides alone: a limb of up to 4096 entries is too small to be cut; of larger ones one thread block
+/// fills a multiprocessor, so that its memory and arithmetic cannot overlap, and two passes are predicted to
+/// win.
+constexpr tuning tune(int log_n, int /*widest*/, int /*sm*/, std::size_t /*limbs*/) noexcept {
+    return {log_n <= 12};
 }
 
-/// A kernel that writes to null takes the GPU away from the whole process.
-template <class Basis, class Schedule>
-void check_work(const char* what, std::size_t polynomials, const arith::word* work) {
-    if (work == nullptr && polynomials != 0 && Schedule::template needs_work<Basis>(polynomials)) {
-        throw parameter_error(
-            std::string(what) +
-            ": got no work memory, expected polynomials * limbs * N words for a schedule of "
-            "several launches");
+/// The schedule that a tuning function names: a type with `static constexpr tuning tune(log_n, widest prime's
+/// bits, limbs)`. Where both schedules can occur both are compiled.
+template <class Tuning>
+struct tuned_by {
+    template <class Basis>
+    static bool needs_work(std::size_t polynomials) {
+        bool result = false;
+        choose<Basis>(polynomials, [&]<class Schedule>(Schedule) {
+            result = Schedule::template needs_work<Basis>(polynomials);
+        });
+        return result;
     }
+    template <class Basis, class Run, class Load, class Store>
+    static void forward(const Run& run, const Load& load, const Store& store) {
+        choose<Basis>(run.polynomials,
+                      [&]<class Schedule>(Schedule) { Schedule::template forward<Basis>(run, load, store); });
+    }
+    template <class Basis, class Run, class Load, class Store>
+    static void inverse(const Run& run, const Load& load, const Store& store) {
+        choose<Basis>(run.polynomials,
+                      [&]<class Schedule>(Schedule) { Schedule::template inverse<Basis>(run, load, store); });
+    }
+
+  private:
+    template <class Basis, class F>
+    static void choose(std::size_t polynomials, F f) {
+        constexpr int bits = []<int... I>(std::integer_sequence<int, I...>) {
+            return std::max({static_cast<int>(std::bit_width(Basis::template prime<I>))...});
+        }
+        (std::make_integer_sequence<int, Basis::limbs>{});
+        constexpr auto limbs = static_cast<std::size_t>(Basis::limbs);
+        constexpr bool one = Tuning::tune(Basis::log_n, bits, limbs).use_single_block;
+        constexpr bool many = Tuning::tune(Basis::log_n, bits, ~std::size_t{0}).use_single_block;
+        if constexpr (one == many) {
+            f(std::conditional_t<one, single_block, two_pass>{});
+        } else if (Tuning::tune(Basis::log_n, bits, limbs * polynomials).use_single_block) {
+            f(single_block{});
+        } else {
+            f(two_pass{});
+        }
+    }
+};
+
+struct tuned_for_h200 {
+    static constexpr tuning tune(int log_n, int bits, std::size_t limbs) noexcept {
+        return schedule::tune(log_n, bits, 90, limbs);
+    }
+};
+
+/// The default.
+using tuned = tuned_by<tuned_for_h200>;
+
+}  // namespace schedule
+
+namespace detail {
+
+/// @throws parameter_error for more polynomials than a grid has room for (x has at most 2^31 - 1 thread
+/// blocks,
+///         a limb at most 2^9), or without work memory that is needed: a kernel that writes to null takes the
+///         GPU away from the whole process
+template <class Basis, class Schedule>
+void check_transform(const char* what, std::size_t polynomials, const arith::word* work) {
+    constexpr std::size_t most = (std::size_t{1} << 31 >> (Basis::log_n - 8)) - 1;
+    detail::throw_if<parameter_error>(polynomials > most, what, ": got ", polynomials,
+                                      " polynomials, expected at most ", most);
+    detail::throw_if<parameter_error>(
+        work == nullptr && polynomials != 0 && Schedule::template needs_work<Basis>(polynomials), what,
+        ": got no work memory, expected polynomials * limbs * N words for a schedule of several launches");
 }
 
 }  // namespace detail
 
-/// The forward negacyclic NTT of all limbs of some polynomials by block kernels. Gives the same residues as
-/// ntt::forward, whatever the schedule. Harvey, "Faster arithmetic for number-theoretic transforms" (2014),
-/// with the arithmetic of block_arithmetic.
+/// The forward negacyclic NTT of all limbs of some polynomials. Gives the same residues as ntt::forward,
+/// whatever the schedule. Harvey, "Faster arithmetic for number-theoretic transforms" (2014), with the
+/// arithmetic of device::arithmetic.
 ///
 /// Returns at once, takes effect in order. All pointers are to where the kernels run. 8 N bytes read and
 /// written for each limb by each launch. Secrets steer neither branches nor addresses.
-/// @tparam Schedule  tuned, single_block, two_pass, staged or unfused
+/// @tparam Schedule  schedule::tuned, single_block, two_pass, staged or unfused
 /// @param load   gives pairs of entries in [0, q), natural order: load_words, or one that makes them on the
 ///               way. Asked once for each.
 /// @param store  gets pairs of values in [0, q), bit-reversed order
@@ -49,26 +284,26 @@ void check_work(const char* what, std::size_t polynomials, const arith::word* wo
 ///               what load reads and store writes in the order of load_words. Null is allowed for
 ///               single_block.
 /// @throws parameter_error if there are too many polynomials for a launch, or `work` is missing; device_error
-template <class Basis, class Schedule = tuned, exec::block_execution Where, class Load, class Store>
-void forward_blocks(const Where& where, const block_plan<Basis, typename Where::space>& plan,
-                    const Load& load, const Store& store, std::size_t polynomials, arith::word* work) {
-    detail::check_polynomials("ntt::forward_blocks", polynomials, Basis::log_n);
-    detail::check_work<Basis, Schedule>("ntt::forward_blocks", polynomials, work);
+template <class Basis, class Schedule = schedule::tuned, execution Where, class Load, class Store>
+void forward(const Where& where, const plan<Basis, typename Where::space>& plan, const Load& load,
+             const Store& store, std::size_t polynomials, arith::word* work) {
+    detail::check_transform<Basis, Schedule>("device::forward", polynomials, work);
     if (polynomials != 0) {
-        Schedule::template forward<Basis>(where, plan.view(), load, store, polynomials, work);
+        const detail::transform_launches<Basis, Where> run{where, plan.view(), polynomials, {work}};
+        Schedule::template forward<Basis>(run, load, store);
     }
 }
 
-/// The inverse, 1/N included: bit-reversed order in, natural order out. As forward_blocks.
+/// The inverse, 1/N included: bit-reversed order in, natural order out. As `forward`.
 /// @throws parameter_error if there are too many polynomials for a launch, or `work` is missing; device_error
-template <class Basis, class Schedule = tuned, exec::block_execution Where, class Load, class Store>
-void inverse_blocks(const Where& where, const block_plan<Basis, typename Where::space>& plan,
-                    const Load& load, const Store& store, std::size_t polynomials, arith::word* work) {
-    detail::check_polynomials("ntt::inverse_blocks", polynomials, Basis::log_n);
-    detail::check_work<Basis, Schedule>("ntt::inverse_blocks", polynomials, work);
+template <class Basis, class Schedule = schedule::tuned, execution Where, class Load, class Store>
+void inverse(const Where& where, const plan<Basis, typename Where::space>& plan, const Load& load,
+             const Store& store, std::size_t polynomials, arith::word* work) {
+    detail::check_transform<Basis, Schedule>("device::inverse", polynomials, work);
     if (polynomials != 0) {
-        Schedule::template inverse<Basis>(where, plan.view(), load, store, polynomials, work);
+        const detail::transform_launches<Basis, Where> run{where, plan.view(), polynomials, {work}};
+        Schedule::template inverse<Basis>(run, load, store);
     }
 }
 
-}  // namespace tensafe::ntt
+}  // namespace tensafe::device

@@ -3,6 +3,7 @@
 #include <tensafe/arith/word.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/macros.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/random/centred_binomial_groups.hpp>
 #include <tensafe/random/chacha20_block.hpp>
 #include <tensafe/random/seed.hpp>
@@ -10,16 +11,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 
-namespace tensafe::random {
+namespace tensafe::device {
 
 /// The distributions of docs/design/random-streams.md.
-enum class drawn { uniform, ternary, centred_binomial, flood };
+enum class distribution { uniform, ternary, centred_binomial, flood };
 
 inline constexpr std::uint32_t most_moduli = 8;
 
-/// What random::draw_blocks draws: `polynomials` polynomials of `size` values of one kind. Polynomial p takes
+/// What device::draw draws: `polynomials` polynomials of `size` values of one kind. Polynomial p takes
 /// its bytes from seeds[p / lanes], lane first_lane + p % lanes of `domain`, and its values lie in `out` from
 /// number p * size on. A plain value; the pointers are into the memory of the place that draws.
 ///
@@ -31,15 +33,15 @@ inline constexpr std::uint32_t most_moduli = 8;
 /// | flood | arith::wide, sums of `terms` draws of `bits` bits, secret | ckks::flood::sample |
 ///
 /// Sizes are any: what the host would draw in whole words or groups is drawn so and cut.
-struct block_draws {
-    drawn kind = drawn::uniform;
-    stream_domain domain = stream_domain::uplink;
+struct draw_group {
+    distribution kind = distribution::uniform;
+    random::stream_domain domain = random::stream_domain::uplink;
     std::uint32_t first_lane = 0;
     std::uint32_t lanes = 1;  ///< polynomials per seed
     std::uint32_t polynomials = 0;
-    std::uint32_t size = 0;       ///< values of each
-    const seed* seeds = nullptr;  ///< at least polynomials / lanes of them, rounded up
-    void* out = nullptr;          ///< polynomials * size values
+    std::uint32_t size = 0;               ///< values of each
+    const random::seed* seeds = nullptr;  ///< at least polynomials / lanes of them, rounded up
+    void* out = nullptr;                  ///< polynomials * size values
     // uniform
     std::uint32_t moduli_count = 0;
     arith::word moduli[most_moduli] = {};
@@ -47,6 +49,37 @@ struct block_draws {
     int bits = 0;
     int terms = 0;
 };
+
+/// Uniform polynomials modulo all primes of a chain, [polynomial][limb][N]: c1 of seeded ciphertexts.
+/// @param of_each_seed  polynomials in a row that one seed gives
+template <class Basis>
+draw_group uniform_polynomials(const random::seed* seeds, std::uint32_t of_each_seed, std::size_t polynomials,
+                               arith::word* out) noexcept {
+    static_assert(Basis::limbs <= most_moduli, "device::draw: at most eight limbs");
+    constexpr auto limbs = static_cast<std::uint32_t>(Basis::limbs);
+    draw_group draws{distribution::uniform, random::stream_domain::uplink, 0, of_each_seed * limbs};
+    draws.polynomials = static_cast<std::uint32_t>(polynomials) * limbs;
+    draws.size = static_cast<std::uint32_t>(Basis::degree);
+    draws.seeds = seeds;
+    draws.out = out;
+    draws.moduli_count = limbs;
+    for (std::uint32_t i = 0; i < limbs; ++i) {
+        draws.moduli[i] = Basis::primes[i];
+    }
+    return draws;
+}
+
+/// Ternary or centred binomial polynomials, [polynomial][size], each from this lane of a seed of its own.
+inline draw_group small_polynomials(distribution kind, random::stream_domain domain, std::uint32_t lane,
+                                    const random::seed* seeds, std::size_t polynomials, std::size_t size,
+                                    std::int8_t* out) noexcept {
+    draw_group draws{kind, domain, lane, 1};
+    draws.polynomials = static_cast<std::uint32_t>(polynomials);
+    draws.size = static_cast<std::uint32_t>(size);
+    draws.seeds = seeds;
+    draws.out = out;
+    return draws;
+}
 
 namespace detail {
 
@@ -63,7 +96,7 @@ TENSAFE_HOST_DEVICE constexpr std::uint32_t uniform_width(arith::word q) noexcep
     return width;
 }
 
-/// Values that one block of threads draws: as many as begin and end with a block of the stream. A multiple of
+/// Values that one thread block draws: as many as begin and end with a block of the stream. A multiple of
 /// 64 for every width, so that chunks of a width other than the modulus' own start with a block too.
 TENSAFE_HOST_DEVICE constexpr std::uint32_t uniform_chunk_values(std::uint32_t width) noexcept {
     std::uint32_t odd = width;
@@ -75,12 +108,12 @@ TENSAFE_HOST_DEVICE constexpr std::uint32_t uniform_chunk_values(std::uint32_t w
 
 inline constexpr std::uint32_t ternary_chunk_values = draw_bytes / 8 * 4;
 /// Four groups of centred binomials are 21 blocks.
-inline constexpr std::uint32_t binomial_chunk_values = draw_threads / 21 * 4 * binomial_group;
+inline constexpr std::uint32_t binomial_chunk_values = draw_threads / 21 * 4 * random::detail::binomial_group;
 
-/// Draws, and how they are dealt out to blocks of threads: polynomial p is cut in chunks of
+/// Draws, and how they are dealt out to thread blocks: polynomial p is cut in chunks of
 /// chunk_values[p % period], and a period has chunks_before[period] chunks.
 struct dealt_draws {
-    block_draws draws;
+    draw_group draws;
     std::uint32_t first_block;  ///< of the launch
     std::uint32_t period;
     std::uint32_t chunk_values[most_moduli];
@@ -88,24 +121,22 @@ struct dealt_draws {
 };
 
 [[noreturn]] inline void reject_draws(const char* what, std::uint64_t got, const char* wanted) {
-    throw parameter_error(std::string("draw_blocks: ") + what + ": got " + std::to_string(got) +
-                          ", expected " + wanted);
+    throw parameter_error(detail::text("device::draw: ", what, ": got ", got, ", expected ", wanted));
 }
 
 /// @throws parameter_error
-inline void check_draws(const block_draws& draws) {
+inline void check_draws(const draw_group& draws) {
     if (draws.lanes == 0) {
         reject_draws("lanes", 0, "at least one polynomial per seed");
     }
     if (draws.lanes - 1 > ~draws.first_lane) {
         reject_draws("first_lane", draws.first_lane, "lanes below 2^32");
     }
-    if (draws.seeds == nullptr || draws.out == nullptr) {
-        throw parameter_error("draw_blocks: no seeds, or no room for values");
-    }
+    detail::throw_if<parameter_error>(draws.seeds == nullptr || draws.out == nullptr,
+                                      "device::draw: no seeds, or no room for values");
     std::size_t alignment = 1;
     switch (draws.kind) {
-        case drawn::uniform:
+        case distribution::uniform:
             alignment = alignof(arith::word);
             if (draws.moduli_count == 0 || draws.moduli_count > most_moduli) {
                 reject_draws("moduli", draws.moduli_count, "1 to 8");
@@ -116,36 +147,31 @@ inline void check_draws(const block_draws& draws) {
                 }
             }
             break;
-        case drawn::ternary:
-        case drawn::centred_binomial:
+        case distribution::ternary:
+        case distribution::centred_binomial:
             break;
-        case drawn::flood:
+        case distribution::flood:
             alignment = alignof(arith::wide);
-            if (draws.terms != 1 && draws.terms != 4) {
-                throw parameter_error("draw_blocks: terms: got " + std::to_string(draws.terms) +
-                                      ", expected 1 or 4");
-            }
-            if (draws.bits < 1 || draws.bits > 120) {
-                throw parameter_error("draw_blocks: bits: got " + std::to_string(draws.bits) +
-                                      ", expected 1 to 120");
-            }
+            detail::throw_if<parameter_error>(draws.terms != 1 && draws.terms != 4,
+                                              "device::draw: terms: got ", draws.terms, ", expected 1 or 4");
+            detail::throw_if<parameter_error>(draws.bits < 1 || draws.bits > 120, "device::draw: bits: got ",
+                                              draws.bits, ", expected 1 to 120");
             break;
         default:
-            throw parameter_error("draw_blocks: no such kind");
+            throw parameter_error("device::draw: no such kind");
     }
-    if (reinterpret_cast<std::uintptr_t>(draws.out) % alignment != 0) {
-        throw parameter_error("draw_blocks: room for values: not aligned");
-    }
+    detail::throw_if<parameter_error>(reinterpret_cast<std::uintptr_t>(draws.out) % alignment != 0,
+                                      "device::draw: room for values: not aligned");
 }
 
 /// Deals out draws that are checked and not empty. `first_block` is left alone.
-/// @param blocks  receives how many blocks of threads they take
-inline dealt_draws deal_draws(const block_draws& draws, std::uint64_t& blocks) noexcept {
+/// @param blocks  receives how many thread blocks they take
+inline dealt_draws deal_draws(const draw_group& draws, std::uint64_t& blocks) noexcept {
     dealt_draws dealt{};
     dealt.draws = draws;
     dealt.period = 1;
     switch (draws.kind) {
-        case drawn::uniform: {
+        case distribution::uniform: {
             std::uint32_t widest = 0;
             for (std::uint32_t i = 0; i < draws.moduli_count; ++i) {
                 widest = uniform_width(draws.moduli[i]) > widest ? uniform_width(draws.moduli[i]) : widest;
@@ -163,13 +189,13 @@ inline dealt_draws deal_draws(const block_draws& draws, std::uint64_t& blocks) n
             }
             break;
         }
-        case drawn::ternary:
+        case distribution::ternary:
             dealt.chunk_values[0] = ternary_chunk_values;
             break;
-        case drawn::centred_binomial:
+        case distribution::centred_binomial:
             dealt.chunk_values[0] = binomial_chunk_values;
             break;
-        case drawn::flood:
+        case distribution::flood:
             dealt.chunk_values[0] = draw_bytes / 16 / static_cast<std::uint32_t>(draws.terms);
             break;
     }
@@ -186,4 +212,154 @@ inline dealt_draws deal_draws(const block_draws& draws, std::uint64_t& blocks) n
 
 }  // namespace detail
 
-}  // namespace tensafe::random
+}  // namespace tensafe::device
+
+namespace tensafe::device::detail {
+
+// How one thread turns words of a stream into values. What is written here for 32-bit words and without
+// wide products agrees bit for bit with the samplers of the host.
+
+TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr arith::word word_of(std::uint32_t lower,
+                                                                 std::uint32_t upper) noexcept {
+    return (static_cast<arith::word>(upper) << 32) | lower;
+}
+
+/// The 64-bit word at byte `position` of a stream, of which `first`, `second` and `third` are the 32-bit
+/// words from number position / 4 on.
+TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr arith::word cut_word(std::uint32_t first, std::uint32_t second,
+                                                                  std::uint32_t third,
+                                                                  std::uint32_t position) noexcept {
+    const std::uint32_t shift = 8 * position % 32;
+    return word_of(static_cast<std::uint32_t>(word_of(first, second) >> shift),
+                   static_cast<std::uint32_t>(word_of(second, third) >> shift));
+}
+
+/// The words that hold 2 Width bytes from a multiple of 2 Width on.
+template <int Width>
+inline constexpr int pair_words = (2 * Width + 3) / 4;
+
+/// Values 2 i and 2 i + 1 of Width bytes each, in stream order, with garbage above: the caller knows the
+/// bits.
+template <int Width>
+TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair cut_pair(const std::uint32_t* stream, std::uint32_t i) noexcept {
+    constexpr int count = pair_words<Width>;
+    const std::uint32_t position = i * (2 * Width);
+    std::uint32_t words[7] = {};
+    for (int j = 0; j < count; ++j) {
+        words[j] = stream[position / 4 + static_cast<std::uint32_t>(j)];
+    }
+    if constexpr (Width % 2 != 0) {
+        for (int j = 0; j < count; ++j) {
+            words[j] = static_cast<std::uint32_t>(word_of(words[j], words[j + 1]) >> (8 * (position % 4)));
+        }
+    }
+    constexpr int second = Width / 4;
+    return {word_of(words[0], words[1]),
+            cut_word(words[second], words[second + 1], words[second + 2], Width)};
+}
+
+/// The bits up to the highest one of q.
+TENSAFE_HOST_DEVICE constexpr arith::word bits_of(arith::word q) noexcept {
+    for (int shift = 1; shift < 64; shift *= 2) {
+        q |= q >> shift;
+    }
+    return q;
+}
+
+/// Four bytes, each a small number in [0, 64), less the same number of [0, 64): in two's complement, byte by
+/// byte. The top bit of each, set for the while, lends to its own byte and to no other.
+TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr std::uint32_t subtract_from_bytes(
+    std::uint32_t bytes, std::uint32_t number) noexcept {
+    return ((bytes | 0x80808080U) - 0x01010101U * number) ^ 0x80808080U;
+}
+
+/// The four ternary values of a 64-bit word of the stream, in order, a byte each.
+TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr std::uint32_t ternary_bytes(std::uint32_t lower,
+                                                                         std::uint32_t upper) noexcept {
+    std::uint32_t digits = 0;
+    for (int i = 0; i < 4; ++i) {
+        const arith::word low_product = static_cast<arith::word>(lower) * 3;
+        const arith::word product = static_cast<arith::word>(upper) * 3 + (low_product >> 32);
+        digits |= static_cast<std::uint32_t>(product >> 32) << (8 * i);
+        lower = static_cast<std::uint32_t>(low_product);
+        upper = static_cast<std::uint32_t>(product);
+    }
+    return subtract_from_bytes(digits, 1);
+}
+
+/// Exchanges the bits of `a` under mask << Shift with the bits of `b` under mask.
+template <int Shift, std::uint32_t Mask>
+TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr void exchange_bits_32(std::uint32_t& a,
+                                                                   std::uint32_t& b) noexcept {
+    const std::uint32_t difference = ((a >> Shift) ^ b) & Mask;
+    a ^= difference << Shift;
+    b ^= difference;
+}
+
+/// add_bits of the host, for halves of groups: leaves the lowest bit of each sum in `sum`, and Count / 2
+/// carries in words[0 .. Count / 2). Written again because nvcc refuses the host's vectors in a function for
+/// both machines.
+template <int Count>
+TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr void add_bits_32(std::uint32_t* words,
+                                                              std::uint32_t& sum) noexcept {
+    for (int i = 1; i + 1 < Count; i += 2) {
+        const std::uint32_t either = words[i] ^ words[i + 1];
+        words[i / 2] = (words[i] & words[i + 1]) | (either & sum);
+        sum ^= either;
+    }
+    if constexpr (Count % 2 == 0) {
+        const std::uint32_t carry = words[Count - 1] & sum;
+        sum ^= words[Count - 1];
+        words[Count / 2 - 1] = carry;
+    }
+}
+
+/// Half a group of centred binomial values, 32 of them, from the same halves of the group's 42 words; four
+/// values to a word of `values`. `halves` is used up.
+TENSAFE_HOST_DEVICE TENSAFE_INLINE void centred_binomial_half(
+    std::uint32_t (&halves)[random::detail::binomial_words], std::uint32_t (&values)[8]) noexcept {
+    // The complement of a subtracted bit adds eta in all and keeps the sums positive.
+    for (int i = random::centred_binomial_eta; i < random::detail::binomial_words; ++i) {
+        halves[i] = ~halves[i];
+    }
+    // Word i: bit i of the sums, each in [0, 42].
+    std::uint32_t sums[8];
+    sums[0] = halves[0];
+    add_bits_32<42>(halves, sums[0]);
+    sums[1] = halves[0];
+    add_bits_32<21>(halves, sums[1]);
+    sums[2] = halves[0];
+    add_bits_32<10>(halves, sums[2]);
+    sums[3] = halves[0];
+    add_bits_32<5>(halves, sums[3]);
+    sums[4] = halves[0];
+    add_bits_32<2>(halves, sums[4]);
+    sums[5] = halves[0];
+    sums[6] = 0;
+    sums[7] = 0;
+    // Four transpositions of 8 x 8 bits at once: byte b of word i becomes the sum of value 8 b + i.
+    for (int i = 0; i < 4; ++i) {
+        exchange_bits_32<4, 0x0f0f0f0fU>(sums[i], sums[i + 4]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        exchange_bits_32<2, 0x33333333U>(sums[i], sums[i + 2]);
+        exchange_bits_32<2, 0x33333333U>(sums[i + 1], sums[i + 3]);
+    }
+    for (int i = 0; i < 8; i += 2) {
+        exchange_bits_32<1, 0x55555555U>(sums[i], sums[i + 1]);
+    }
+    // Two transpositions of 4 x 4 bytes: byte b of word 4 h + i becomes value 8 i + 4 h + b.
+    for (int h = 0; h < 8; h += 4) {
+        exchange_bits_32<16, 0x0000ffffU>(sums[h], sums[h + 2]);
+        exchange_bits_32<16, 0x0000ffffU>(sums[h + 1], sums[h + 3]);
+        exchange_bits_32<8, 0x00ff00ffU>(sums[h], sums[h + 1]);
+        exchange_bits_32<8, 0x00ff00ffU>(sums[h + 2], sums[h + 3]);
+    }
+    for (int i = 0; i < 4; ++i) {
+        for (int h = 0; h < 2; ++h) {
+            values[2 * i + h] = subtract_from_bytes(sums[4 * h + i], random::centred_binomial_eta);
+        }
+    }
+}
+
+}  // namespace tensafe::device::detail

@@ -3,10 +3,8 @@
 #include <tensafe/arith/word.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/macros.hpp>
-#include <tensafe/device/core/with_index.hpp>
-#include <tensafe/device/exec/context.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/random/draws.hpp>
-#include <tensafe/device/random/values.hpp>
 #include <tensafe/random/chacha20_block.hpp>
 #include <tensafe/random/seed.hpp>
 
@@ -14,7 +12,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tensafe::random {
+namespace tensafe::device {
 
 /// Draws of one launch.
 inline constexpr std::size_t most_draws = 8;
@@ -30,12 +28,12 @@ struct alignas(8) stream_pair {
     std::uint32_t upper;
 };
 
-/// What one block of threads draws: `count` values of a polynomial from number `first` on.
+/// What one thread block draws: `count` values of a polynomial from number `first` on.
 struct draw_part {
     std::uint8_t* out;  ///< of the first of them
     arith::word q;      ///< uniform
     arith::word mask;   ///< the bits of q
-    drawn kind;
+    distribution kind;
     std::uint32_t domain;
     std::uint32_t lane;
     std::uint32_t count;
@@ -86,7 +84,7 @@ struct draw_kernel {
             if (thread < shared.part.stream_blocks) {
                 const std::uint32_t nonce[3] = {shared.part.domain, shared.part.lane, 0};
                 std::uint32_t words[16];
-                chacha20_block(shared.key, shared.part.stream_block + thread, nonce, words);
+                random::chacha20_block(shared.key, shared.part.stream_block + thread, nonce, words);
                 for (int i = 0; i < 4; ++i) {
                     const stream_quad quad{
                         {words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]}};
@@ -98,28 +96,28 @@ struct draw_kernel {
             auto& shared = ctx.shared();
             const std::uint32_t thread = static_cast<std::uint32_t>(t);
             switch (shared.part.kind) {
-                case drawn::uniform:
+                case distribution::uniform:
                     cut_uniform(shared, thread);
                     break;
-                case drawn::ternary:
+                case distribution::ternary:
                     cut_ternary(shared, thread);
                     break;
-                case drawn::centred_binomial:
+                case distribution::centred_binomial:
                     cut_centred_binomial(shared, thread);
                     break;
-                case drawn::flood:
+                case distribution::flood:
                     cut_flood(shared, thread);
                     break;
             }
         });
         ctx.each([&](int t) {
-            const drawn kind = ctx.shared().part.kind;
-            if (kind == drawn::ternary || kind == drawn::centred_binomial) {
+            const distribution kind = ctx.shared().part.kind;
+            if (kind == distribution::ternary || kind == distribution::centred_binomial) {
                 copy_small_values(ctx.shared(), static_cast<std::uint32_t>(t));
             }
         });
         ctx.last([&](int t) {
-            if (ctx.shared().part.kind != drawn::uniform) {
+            if (ctx.shared().part.kind != distribution::uniform) {
                 wipe(ctx.shared(), static_cast<std::uint32_t>(t));
             }
         });
@@ -145,7 +143,7 @@ struct draw_kernel {
             ++group;
         }
         const dealt_draws& of = dealt[group];
-        const block_draws& draws = of.draws;
+        const draw_group& draws = of.draws;
         block -= of.first_block;
         const std::uint32_t turn = block / of.chunks_before[of.period];
         block -= turn * of.chunks_before[of.period];
@@ -168,7 +166,7 @@ struct draw_kernel {
         std::uint32_t value_bytes = 1;
         std::uint32_t bytes = 0;  // of the stream
         switch (draws.kind) {
-            case drawn::uniform:
+            case distribution::uniform:
                 part.q = draws.moduli[part.lane % draws.moduli_count];
                 part.mask = bits_of(part.q);
                 part.width = uniform_width(part.q);
@@ -176,15 +174,15 @@ struct draw_kernel {
                 part.stream_block = first / 64 * part.width;
                 bytes = part.count * part.width;
                 break;
-            case drawn::ternary:
+            case distribution::ternary:
                 part.stream_block = first / 32;
                 bytes = (part.count + 3) / 4 * 8;
                 break;
-            case drawn::centred_binomial:
+            case distribution::centred_binomial:
                 part.stream_block = first / 256 * 21;
                 bytes = (part.count + 63) / 64 * 336;
                 break;
-            case drawn::flood:
+            case distribution::flood:
                 value_bytes = sizeof(arith::wide);
                 part.stream_block = first / 4 * part.terms;
                 bytes = part.count * 16 * part.terms;
@@ -202,7 +200,7 @@ struct draw_kernel {
         arith::word* out = reinterpret_cast<arith::word*>(shared.part.out);
         bool rejected = false;
         std::uint32_t k = 2 * thread;
-        if (reinterpret_cast<std::uintptr_t>(out) % sizeof(value_pair) == 0) {
+        if (reinterpret_cast<std::uintptr_t>(out) % sizeof(word_pair) == 0) {
             with_index<9, 1>(static_cast<int>(shared.part.width), [&]<int Width>() {
                 rejected = cut_uniform_pairs<Width>(shared, thread, count / 2);
             });
@@ -226,10 +224,10 @@ struct draw_kernel {
                                                       std::uint32_t pairs) {
         const arith::word q = shared.part.q;
         const arith::word mask = shared.part.mask;
-        value_pair* out = reinterpret_cast<value_pair*>(shared.part.out);
+        word_pair* out = reinterpret_cast<word_pair*>(shared.part.out);
         bool rejected = false;
         for (std::uint32_t i = thread; i < pairs; i += draw_threads) {
-            value_pair pair = cut_pair<Width>(shared.stream, i);
+            word_pair pair = cut_pair<Width>(shared.stream, i);
             pair.first &= mask;
             pair.second &= mask;
             out[i].first = pair.first;
@@ -283,7 +281,7 @@ struct draw_kernel {
         std::uint32_t number = position / 64 * 16;  // of the words of the block at hand, in the part
         do {
             std::uint32_t words[16];
-            chacha20_block(shared.key, shared.part.stream_block + number / 16, nonce, words);
+            random::chacha20_block(shared.key, shared.part.stream_block + number / 16, nonce, words);
             // Selects, since registers have no index.
             for (std::uint32_t i = 0; i < 16; ++i) {
                 for (std::uint32_t j = 0; j < 3; ++j) {
@@ -306,9 +304,10 @@ struct draw_kernel {
     TENSAFE_HOST_DEVICE static void cut_centred_binomial(shared_type& shared, std::uint32_t thread) {
         static_assert(binomial_chunk_values / 32 <= draw_threads);
         if (thread < (shared.part.count + 63) / 64 * 2) {
-            const std::uint32_t* group = shared.stream + thread / 2 * (2 * binomial_words) + thread % 2;
-            std::uint32_t halves[binomial_words];
-            for (int i = 0; i < binomial_words; ++i) {
+            const std::uint32_t* group =
+                shared.stream + thread / 2 * (2 * random::detail::binomial_words) + thread % 2;
+            std::uint32_t halves[random::detail::binomial_words];
+            for (int i = 0; i < random::detail::binomial_words; ++i) {
                 halves[i] = group[2 * i];
             }
             std::uint32_t values[8];
@@ -375,24 +374,24 @@ struct draw_kernel {
 /// @pre  seeds and out point into memory of `where`, large enough; they stay until the draws are done
 /// @throws parameter_error, before any launch, if a group is impossible: no lane, a lane past 2^32, no or
 ///         more than eight moduli, a modulus of 0, terms other than 1 or 4, bits outside [1, 120], a null or
-///         misaligned pointer, more than 2^31 - 1 blocks of threads
+///         misaligned pointer, more than 2^31 - 1 thread blocks
 /// Cost: one block of the key stream for each 64 bytes: w bytes a uniform value below 2^(8 w), 2 a ternary
 /// one, 5.25 a binomial one, 16 a draw of a flood; a rejected uniform value is one or two blocks more for
-/// its thread, which is much where half of the values are rejected. Every polynomial takes a block of threads
+/// its thread, which is much where half of the values are rejected. Every polynomial takes a thread block
 /// at least.
 template <class Where>
-void draw_blocks(const Where& where, std::span<const block_draws> groups) {
+void draw(const Where& where, std::span<const draw_group> groups) {
     for (int pass = 0; pass < 2; ++pass) {  // checks, then launches
         detail::draw_kernel kernel{};
         std::uint64_t blocks = 0;
         const auto launch = [&] {
             if (pass == 1 && kernel.groups != 0) {
-                where.launch(kernel, exec::grid_shape{static_cast<std::uint32_t>(blocks), 1, 1});
+                where.launch(kernel, grid_shape{static_cast<std::uint32_t>(blocks), 1, 1});
             }
             kernel.groups = 0;
             blocks = 0;
         };
-        for (const block_draws& draws : groups) {
+        for (const draw_group& draws : groups) {
             if (draws.polynomials == 0 || draws.size == 0) {
                 continue;
             }
@@ -401,7 +400,7 @@ void draw_blocks(const Where& where, std::span<const block_draws> groups) {
             detail::dealt_draws dealt = detail::deal_draws(draws, more);
             constexpr std::uint64_t most_blocks = 0x7fffffff;
             if (more > most_blocks) {
-                detail::reject_draws("blocks of threads", more, "below 2^31");
+                detail::reject_draws("thread blocks", more, "below 2^31");
             }
             if (kernel.groups == most_draws || blocks + more > most_blocks) {
                 launch();
@@ -414,4 +413,4 @@ void draw_blocks(const Where& where, std::span<const block_draws> groups) {
     }
 }
 
-}  // namespace tensafe::random
+}  // namespace tensafe::device

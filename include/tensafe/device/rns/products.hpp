@@ -4,8 +4,7 @@
 #include <tensafe/arith/word.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/macros.hpp>
-#include <tensafe/device/core/with_index.hpp>
-#include <tensafe/device/exec/context.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/rns/limb_portable.hpp>
 
 #include <bit>
@@ -13,11 +12,11 @@
 #include <cstdint>
 #include <string>
 
-namespace tensafe::rns {
+namespace tensafe::device {
 
-/// Products of plaintexts with the ciphertexts of several tokens: what multiply_blocks reads and writes.
+/// Products of plaintexts with the ciphertexts of several tokens: what device::multiply reads and writes.
 /// Polynomials are in evaluation form, [limb][N] words in [0, q); pointers are into the memory of the device.
-struct block_products {
+struct product_batch {
     const arith::word* weights = nullptr;  ///< [output][input]
     const arith::word* c0 = nullptr;       ///< [token][input]
     const arith::word* c1 = nullptr;       ///< [token][input]
@@ -53,7 +52,7 @@ namespace detail {
 inline constexpr product_tile product_tiles[] = {{1, 1}, {1, 4}, {2, 4}};
 
 constexpr std::uint32_t tiles_of(product_tile tile, std::uint32_t tokens, std::uint32_t outputs) noexcept {
-    return exec::blocks_for(tokens, tile.tokens) * exec::blocks_for(outputs, tile.outputs);
+    return blocks_for(tokens, tile.tokens) * blocks_for(outputs, tile.outputs);
 }
 
 /// Few products need many threads, many products few loads.
@@ -75,7 +74,7 @@ struct multiply_kernel {
         arith::word sums[products][lanes_of_block];
     };
 
-    block_products p;
+    product_batch p;
     std::uint32_t tiles;        ///< for all tokens and outputs
     std::uint32_t tile_groups;  ///< tiles / tiles_at_once, rounded up
     std::uint32_t steps;        ///< coefficients of a lane
@@ -138,7 +137,7 @@ struct multiply_kernel {
                                       arith::word (&sums)[products][lanes_of_block]) const {
         using modulus = arith::fixed_modulus<Basis::template prime<I>>;
         constexpr arith::barrett<modulus> policy{};
-        constexpr std::uint32_t most = static_cast<std::uint32_t>(limb::lazy_terms<modulus>);
+        constexpr std::uint32_t most = static_cast<std::uint32_t>(rns::limb::lazy_terms<modulus>);
         const std::uint32_t first_token = tile / output_tiles() * Tokens;
         const std::uint32_t first_output = tile % output_tiles() * Outputs;
 
@@ -260,18 +259,18 @@ struct multiply_kernel {
 };
 
 template <class Basis, std::uint32_t Tokens, std::uint32_t Outputs, class Where>
-void launch_products(const Where& where, const block_products& p) {
+void launch_products(const Where& where, const product_batch& p) {
     using kernel = multiply_kernel<Basis, Tokens, Outputs>;
     const std::uint32_t span = static_cast<std::uint32_t>(Basis::degree) / p.blocks;
     const std::uint32_t tiles = tiles_of({Tokens, Outputs}, p.tokens, p.outputs);
     kernel k{};
     k.p = p;
     k.tiles = tiles;
-    k.tile_groups = exec::blocks_for(tiles, kernel::tiles_at_once);
+    k.tile_groups = blocks_for(tiles, kernel::tiles_at_once);
     k.segment = span < kernel::lanes ? span : kernel::lanes;
     k.steps = span / k.segment;
     const std::uint32_t chunks = static_cast<std::uint32_t>(Basis::degree) / (kernel::lanes * k.steps);
-    where.launch(k, exec::grid_shape{chunks * k.tile_groups, static_cast<std::uint32_t>(Basis::limbs)});
+    where.launch(k, grid_shape{chunks * k.tile_groups, static_cast<std::uint32_t>(Basis::limbs)});
 }
 
 }  // namespace detail
@@ -280,12 +279,12 @@ void launch_products(const Where& where, const block_products& p) {
 /// and whoever reads c0 adds up neighbours. Finer sums give more blocks, coarser ones fewer words.
 /// @param traced  a power of two up to N
 template <class Basis>
-constexpr std::uint32_t product_blocks(std::uint32_t tokens, std::uint32_t outputs, std::uint32_t trace) {
+constexpr std::uint32_t product_sums(std::uint32_t tokens, std::uint32_t outputs, std::uint32_t trace) {
     constexpr std::uint32_t wanted_blocks = 264;  // two for each of 132 multiprocessors
     constexpr std::uint32_t most_at_once = 256;   // coefficients of a sum
     const std::size_t tile = detail::choose_tile(tokens, outputs);
     const std::uint32_t groups =
-        exec::blocks_for(detail::tiles_of(detail::product_tiles[tile], tokens, outputs), tile == 0 ? 4 : 8);
+        blocks_for(detail::tiles_of(detail::product_tiles[tile], tokens, outputs), tile == 0 ? 4 : 8);
     const auto degree = static_cast<std::uint32_t>(Basis::degree);
     std::uint32_t span = degree / trace;
     while (span > 32 && (span > most_at_once ||
@@ -298,7 +297,7 @@ constexpr std::uint32_t product_blocks(std::uint32_t tokens, std::uint32_t outpu
 
 /// No more than so many are ever advised: room for c0_sums of any number of tokens.
 template <class Basis>
-constexpr std::uint32_t most_product_blocks(std::uint32_t trace) {
+constexpr std::uint32_t most_product_sums(std::uint32_t trace) {
     const auto finest = static_cast<std::uint32_t>(Basis::degree / 32);
     return trace > finest ? trace : finest;
 }
@@ -321,18 +320,14 @@ constexpr std::uint32_t most_product_blocks(std::uint32_t trace) {
 /// @throws shape_error if there are no tokens or outputs, or neither inputs nor a v, or if `blocks` is
 ///         no power of two up to N
 template <class Basis, class Where>
-void multiply_blocks(const Where& where, const block_products& p) {
-    static_assert(Basis::degree >= 32, "rns::multiply_blocks: the degree must be at least 32");
-    if (p.tokens == 0 || p.outputs == 0 || (p.inputs == 0 && p.v == nullptr)) {
-        throw shape_error("multiply_blocks: got " + std::to_string(p.tokens) + " tokens, " +
-                          std::to_string(p.inputs) + " inputs and " + std::to_string(p.outputs) +
-                          " outputs, expected at least one of each");
-    }
-    if (!std::has_single_bit(p.blocks) || p.blocks > Basis::degree) {
-        throw shape_error("multiply_blocks: got " + std::to_string(p.blocks) +
-                          " blocks of c0, expected a power of two up to the degree " +
-                          std::to_string(Basis::degree));
-    }
+void multiply(const Where& where, const product_batch& p) {
+    static_assert(Basis::degree >= 32, "device::multiply: the degree must be at least 32");
+    detail::throw_if<shape_error>(p.tokens == 0 || p.outputs == 0 || (p.inputs == 0 && p.v == nullptr),
+                                  "device::multiply: got ", p.tokens, " tokens, ", p.inputs, " inputs and ",
+                                  p.outputs, " outputs, expected at least one of each");
+    detail::throw_if<shape_error>(!std::has_single_bit(p.blocks) || p.blocks > Basis::degree,
+                                  "device::multiply: got ", p.blocks,
+                                  " blocks of c0, expected a power of two up to the degree ", Basis::degree);
     switch (detail::choose_tile(p.tokens, p.outputs)) {
         case 0:
             return detail::launch_products<Basis, 1, 1>(where, p);
@@ -343,4 +338,4 @@ void multiply_blocks(const Where& where, const block_products& p) {
     }
 }
 
-}  // namespace tensafe::rns
+}  // namespace tensafe::device

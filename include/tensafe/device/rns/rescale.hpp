@@ -6,19 +6,19 @@
 #include <tensafe/arith/word.hpp>
 #include <tensafe/core/macros.hpp>
 #include <tensafe/device/ntt/transform.hpp>
-#include <tensafe/device/rns/pointwise.hpp>
 #include <tensafe/device/rns/poly_stack.hpp>
 #include <tensafe/memory/buffer.hpp>
 #include <tensafe/rns/basis.hpp>
+#include <tensafe/rns/switch_modulus_share.hpp>
 
 #include <cstddef>
 #include <cstdint>
 
-namespace tensafe::rns {
+namespace tensafe::device {
 
 /// The last prime of a chain alone: the one that a rescale drops.
 template <class Basis>
-using last_limb = basis<Basis::log_n, Basis::template prime<Basis::limbs - 1>>;
+using last_limb = rns::basis<Basis::log_n, Basis::template prime<Basis::limbs - 1>>;
 
 namespace detail {
 
@@ -32,7 +32,7 @@ struct load_dropped_limb {
     stack_view from;
 
     template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE ntt::word_pair pair(std::size_t polynomial, std::size_t k) const {
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair pair(std::size_t polynomial, std::size_t k) const {
         constexpr std::size_t start = static_cast<std::size_t>(Basis::limbs - 1) * Basis::degree;
         return load_pair(from.polynomial(static_cast<std::uint32_t>(polynomial)) + start + k);
     }
@@ -46,7 +46,7 @@ struct store_shifted {
 
     template <int I>
     TENSAFE_HOST_DEVICE TENSAFE_INLINE void pair(std::size_t polynomial, std::size_t k,
-                                                 ntt::word_pair values) const {
+                                                 word_pair values) const {
         constexpr arith::word dropped = Basis::template prime<Basis::limbs - 1>;
         constexpr arith::word half = dropped / 2;
         store_pair(remainders + polynomial * Basis::degree + k,
@@ -61,8 +61,8 @@ struct load_remainder {
     const arith::word* remainders;
 
     template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE ntt::word_pair pair(std::size_t polynomial, std::size_t k) const {
-        const ntt::word_pair shifted = load_pair(remainders + polynomial * Basis::degree + k);
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair pair(std::size_t polynomial, std::size_t k) const {
+        const word_pair shifted = load_pair(remainders + polynomial * Basis::degree + k);
         return {lifted<I>(shifted.first), lifted<I>(shifted.second)};
     }
 
@@ -91,11 +91,10 @@ struct store_quotient {
 
     template <int I>
     TENSAFE_HOST_DEVICE TENSAFE_INLINE void pair(std::size_t polynomial, std::size_t k,
-                                                 ntt::word_pair remainder) const {
+                                                 word_pair remainder) const {
         constexpr std::size_t start = static_cast<std::size_t>(I) * Basis::degree;
-        constexpr std::size_t stride = words_of_poly<prefix<Basis, Basis::limbs - 1>>;
-        const ntt::word_pair p =
-            load_pair(from.polynomial(static_cast<std::uint32_t>(polynomial)) + start + k);
+        constexpr std::size_t stride = words_of_poly<rns::prefix<Basis, Basis::limbs - 1>>;
+        const word_pair p = load_pair(from.polynomial(static_cast<std::uint32_t>(polynomial)) + start + k);
         store_pair(out + polynomial * stride + start + k,
                    {quotient<I>(p.first, remainder.first), quotient<I>(p.second, remainder.second)});
     }
@@ -116,13 +115,13 @@ struct store_quotient {
 /// The tables of a rescale that drops the last prime of a chain. Immutable; shared by any number of calls.
 template <class Basis, class Space>
 struct rescale_plans {
-    static_assert(Basis::limbs >= 2, "rns::rescale_plans: the chain has no level left");
+    static_assert(Basis::limbs >= 2, "device::rescale_plans: the chain has no level left");
 
     template <class Where>
     explicit rescale_plans(const Where& where) : dropped(where), kept(where) {}
 
-    ntt::block_plan<last_limb<Basis>, Space> dropped;
-    ntt::block_plan<prefix<Basis, Basis::limbs - 1>, Space> kept;
+    plan<last_limb<Basis>, Space> dropped;
+    plan<rns::prefix<Basis, Basis::limbs - 1>, Space> kept;
 };
 
 /// round(p / q_last) modulo the shorter chain for each of `polynomials` polynomials, in evaluation form on
@@ -134,36 +133,68 @@ struct rescale_plans {
 /// @param remainders polynomials * N words of work; keeps the dropped limbs' coefficients
 /// @pre  pointers are 16-byte aligned; words in [0, q)
 /// @throws shape_error if there are more polynomials than a grid has room for
-template <class Basis, class Schedule = ntt::tuned, class Where>
-requires(Basis::limbs >= 2) void rescale_blocks(const Where& where,
-                                                const rescale_plans<Basis, typename Where::space>& plans,
-                                                const stack_view& p, arith::word* out,
-                                                std::size_t polynomials, arith::word* remainders) {
+template <class Basis, class Schedule = schedule::tuned, class Where>
+requires(Basis::limbs >= 2) void rescale(const Where& where,
+                                         const rescale_plans<Basis, typename Where::space>& plans,
+                                         const stack_view& p, arith::word* out, std::size_t polynomials,
+                                         arith::word* remainders) {
     if (polynomials == 0) {
         return;
     }
-    ntt::inverse_blocks<last_limb<Basis>, Schedule>(where, plans.dropped, detail::load_dropped_limb<Basis>{p},
-                                                    detail::store_shifted<Basis>{remainders}, polynomials,
-                                                    remainders);
-    ntt::forward_blocks<prefix<Basis, Basis::limbs - 1>, Schedule>(
+    inverse<last_limb<Basis>, Schedule>(where, plans.dropped, detail::load_dropped_limb<Basis>{p},
+                                        detail::store_shifted<Basis>{remainders}, polynomials, remainders);
+    forward<rns::prefix<Basis, Basis::limbs - 1>, Schedule>(
         where, plans.kept, detail::load_remainder<Basis>{remainders}, detail::store_quotient<Basis>{p, out},
         polynomials, out);
 }
 
 /// The same for a whole stack. Allocates the result and, for the time of the call, N words for each
 /// polynomial.
-template <class Schedule = ntt::tuned, class Where, class Basis, class R>
-requires(Basis::limbs >= 2) poly_stack < prefix<Basis, Basis::limbs - 1>, evaluation_form,
+template <class Schedule = schedule::tuned, class Where, class Basis, class R>
+requires(Basis::limbs >= 2) poly_stack < rns::prefix<Basis, Basis::limbs - 1>, rns::evaluation_form,
 typename Where::space,
     R > rescale(const Where& where, const rescale_plans<Basis, typename Where::space>& plans,
-                const poly_stack<Basis, evaluation_form, typename Where::space, R>& p) {
-    using shorter = prefix<Basis, Basis::limbs - 1>;
+                const poly_stack<Basis, rns::evaluation_form, typename Where::space, R>& p) {
+    using shorter = rns::prefix<Basis, Basis::limbs - 1>;
     memory::buffer<arith::word, typename Where::space, R> remainders(p.count() * Basis::degree,
                                                                      memory::uninitialized);
-    poly_stack<shorter, evaluation_form, typename Where::space, R> result(p.count(), memory::uninitialized);
-    rescale_blocks<Basis, Schedule>(where, plans, view_of(p), result.data(), p.count(), remainders.data());
+    poly_stack<shorter, rns::evaluation_form, typename Where::space, R> result(p.count(),
+                                                                               memory::uninitialized);
+    rescale<Basis, Schedule>(where, plans, view_of(p), result.data(), p.count(), remainders.data());
     where.wait();  // the remainders go back
     return result;
 }
 
-}  // namespace tensafe::rns
+namespace detail {
+
+/// The sum of the shares of limbs I and up.
+template <class Basis, int I = 0>
+TENSAFE_HOST_DEVICE TENSAFE_INLINE arith::word shares_of(
+    const arith::word (&residues)[Basis::limbs]) noexcept {
+    if constexpr (I + 1 < Basis::limbs) {
+        return rns::detail::share_of<Basis, I>(residues[I]) + shares_of<Basis, I + 1>(residues);
+    } else {
+        return rns::detail::share_of<Basis, I>(residues[I]);
+    }
+}
+
+}  // namespace detail
+
+/// A sum of shares as an integer of [0, 2^bits): the last step of switch_modulus, which rounds.
+/// @pre  bits in [1, 32]
+TENSAFE_HOST_DEVICE TENSAFE_INLINE std::uint32_t round_shares(arith::word shares,
+                                                              std::uint32_t bits) noexcept {
+    const std::uint32_t dropped = 64 - bits;
+    return static_cast<std::uint32_t>((shares + (arith::word{1} << (dropped - 1))) >> dropped);
+}
+
+/// rns::switch_modulus of one coefficient, for kernels: round(2^bits * p / Q) modulo 2^bits, the same
+/// integer. Two word products for each limb; no branch on the residues.
+/// @param residues  of p, limb after limb, in [0, q_i);  @pre  bits in [1, 32]
+template <class Basis>
+TENSAFE_HOST_DEVICE TENSAFE_INLINE std::uint32_t switched_to(const arith::word (&residues)[Basis::limbs],
+                                                             std::uint32_t bits) noexcept {
+    return round_shares(detail::shares_of<Basis>(residues), bits);
+}
+
+}  // namespace tensafe::device

@@ -5,18 +5,18 @@
 #include <tensafe/arith/word.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/macros.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/memory/buffer.hpp>
 #include <tensafe/rns/basis.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
-namespace tensafe::rns {
+namespace tensafe::device {
 
-/// Largest subring to which block kernels trace: 2^6 coefficients, two for each thread of a warp.
+/// Largest subring to which kernels trace: 2^6 coefficients, two for each thread of a warp.
 inline constexpr int most_subring_log_n = 6;
 
 /// A factor with its quotient, as arith::shoup has it.
@@ -25,34 +25,33 @@ struct alignas(16) trace_factor {
     arith::word quotient;
 };
 
-/// The tables with which kernels take block sums of an evaluation form to coefficients, all limbs: those of
-/// the inverse transform of the subring of degree n = 2^log_n. Immutable; outlives what was launched with it.
+/// Tables with which kernels take evaluation forms of a subring of degree n = 2^log_n to coefficients, all
+/// limbs: those of its inverse transform. Immutable; outlives what was launched with it.
 template <class Basis, class Space>
-class block_trace {
+class trace_tables {
   public:
+    /// @param of_block_sums  divides by N, for sums over blocks of N/n values of the ring; else by n
     /// @throws parameter_error unless log_n is in [0, 6] and below the ring's
     template <class Where>
-    block_trace(const Where& where, int log_n) : log_n_(log_n) {
-        if (log_n < 0 || log_n > most_subring_log_n || log_n >= Basis::log_n) {
-            throw parameter_error("block_trace: log_n: got " + std::to_string(log_n) + ", expected 0 to " +
-                                  std::to_string(most_subring_log_n) + " for a ring of degree 2^" +
-                                  std::to_string(Basis::log_n));
-        }
+    trace_tables(const Where& where, int log_n, bool of_block_sums = true) : log_n_(log_n) {
+        detail::throw_if<parameter_error>(
+            log_n < 0 || log_n > most_subring_log_n || log_n > Basis::log_n - (of_block_sums ? 1 : 0),
+            "device::trace_tables: log_n: got ", log_n, ", expected 0 to ", most_subring_log_n,
+            " for a ring of degree 2^", Basis::log_n);
         const std::size_t n = std::size_t{1} << log_n;
         std::vector<trace_factor> factors;
-        for_each_limb<Basis>([&]<int I>() {
+        rns::for_each_limb<Basis>([&]<int I>() {
             constexpr arith::word q = Basis::template prime<I>;
-            // Entry 0 is free in such tables: 1/n of the transform times n/N of the trace.
-            const auto scale = fixed_arithmetic<q>.prepare(arith::inverse_mod(Basis::degree % q, q));
+            // Entry 0 is free in such tables: 1/n of the transform, times n/N of the sums.
+            const arith::word divisor = of_block_sums ? Basis::degree : n;
+            const auto scale = rns::fixed_arithmetic<q>.prepare(arith::inverse_mod(divisor % q, q));
             factors.push_back({scale.value, scale.quotient});
             for (std::size_t i = 1; i < n; ++i) {
-                const auto& w = shared_subring_plan<Basis::log_n, q>(log_n).inverse_factors()[i];
+                const auto& w = rns::shared_subring_plan<Basis::log_n, q>(log_n).inverse_factors()[i];
                 factors.push_back({w.value, w.quotient});
             }
         });
-        factors_ = memory::buffer<trace_factor, Space>(factors.size(), memory::uninitialized);
-        where.upload(std::span<const trace_factor>(factors), factors_.data());
-        where.wait();
+        factors_ = uploaded(where, factors);
     }
 
     int log_n() const noexcept { return log_n_; }
@@ -84,7 +83,7 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE void fold_butterfly(arith::word* words, const
         arith::reduce<1>(modulus{}, policy.multiply_word(x + Q - y, {w.value, w.quotient})).value;
 }
 
-/// The last step: divides a word by N.
+/// The last step: divides a word.
 template <arith::word Q>
 TENSAFE_HOST_DEVICE TENSAFE_INLINE arith::word fold_scale(arith::word word,
                                                           const trace_factor* factors) noexcept {
@@ -94,4 +93,4 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE arith::word fold_scale(arith::word word,
     return arith::reduce<1>(modulus{}, policy.multiply_word(word, {scale.value, scale.quotient})).value;
 }
 
-}  // namespace tensafe::rns
+}  // namespace tensafe::device

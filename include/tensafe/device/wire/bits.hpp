@@ -2,16 +2,15 @@
 
 #include <tensafe/arith/word.hpp>
 #include <tensafe/core/macros.hpp>
-#include <tensafe/device/core/with_index.hpp>
-#include <tensafe/device/exec/context.hpp>
-#include <tensafe/device/ntt/words.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
+#include <tensafe/device/ntt/plan.hpp>
 #include <tensafe/memory/bits.hpp>
 
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 
-namespace tensafe::wire {
+namespace tensafe::device {
 
 namespace detail {
 
@@ -33,7 +32,7 @@ struct residue_places {
         return bytes;
     }();
 
-    /// Residues of one block of threads: two for each. Their packed bytes are whole words.
+    /// Residues of one thread block: two for each. Their packed bytes are whole words.
     static constexpr int threads = 256;
     static constexpr std::uint32_t at_once = 2 * threads;
     static constexpr std::uint32_t blocks = static_cast<std::uint32_t>(Basis::degree / at_once);
@@ -65,8 +64,7 @@ struct pack_kernel {
                                          static_cast<std::size_t>(I);
                 const arith::word* const from =
                     words + limb * Basis::degree + block * places::at_once + 2 * static_cast<std::size_t>(t);
-                *reinterpret_cast<ntt::word_pair*>(values + 2 * t) =
-                    *reinterpret_cast<const ntt::word_pair*>(from);
+                store_pair(values + 2 * t, load_pair(from));
             });
             ctx.last([&](int t) {
                 auto* const to = reinterpret_cast<arith::word*>(bytes + polynomial * stride + offset) +
@@ -119,11 +117,10 @@ struct unpack_kernel {
             });
             ctx.last([&](int t) {
                 const std::uint32_t k = 2 * static_cast<std::uint32_t>(t);
-                const ntt::word_pair pair{value<bits>(packed, k), value<bits>(packed, k + 1)};
+                const word_pair pair{value<bits>(packed, k), value<bits>(packed, k + 1)};
                 const std::size_t limb = std::size_t{polynomial} * static_cast<std::size_t>(Basis::limbs) +
                                          static_cast<std::size_t>(I);
-                *reinterpret_cast<ntt::word_pair*>(words + limb * Basis::degree + block * places::at_once +
-                                                   k) = pair;
+                store_pair(words + limb * Basis::degree + block * places::at_once + k, pair);
                 if (pair.first >= q || pair.second >= q) {  // what came from outside is public
                     ctx.atomic_or(status + polynomial / per_status, std::uint32_t{1} << I);
                 }
@@ -158,14 +155,14 @@ inline constexpr std::size_t residue_bytes = detail::residue_places<Basis>::temp
 /// @param bytes  16-byte aligned, as `words`
 /// @pre  words below 2^bit_width(q);  N is a multiple of 512
 template <class Basis, class Where>
-void pack_blocks(const Where& where, const arith::word* words, std::size_t polynomials, std::uint8_t* bytes) {
+void pack(const Where& where, const arith::word* words, std::size_t polynomials, std::uint8_t* bytes) {
     if (polynomials == 0) {
         return;
     }
     using places = detail::residue_places<Basis>;
     where.launch(detail::pack_kernel<Basis>{words, bytes},
-                 exec::grid_shape{static_cast<std::uint32_t>(polynomials) * places::blocks,
-                                  static_cast<std::uint32_t>(Basis::limbs)});
+                 grid_shape{static_cast<std::uint32_t>(polynomials) * places::blocks,
+                            static_cast<std::uint32_t>(Basis::limbs)});
 }
 
 /// The way back, of bytes from outside. Residues that are not below their prime are written as they are, and
@@ -175,19 +172,18 @@ void pack_blocks(const Where& where, const arith::word* words, std::size_t polyn
 /// @param per_status  polynomials that share a status word, those of one request
 /// @throws shape_error if per_status is 0
 template <class Basis, class Where>
-void unpack_blocks(const Where& where, const std::uint8_t* bytes, std::size_t polynomials, arith::word* words,
-                   std::uint32_t* status, std::uint32_t per_status) {
-    static_assert(Basis::limbs <= 32, "wire::unpack_blocks: a status word has a bit for each of 32 limbs");
-    if (per_status == 0) {
-        throw shape_error("unpack_blocks: got 0 polynomials that share a status word, expected at least 1");
-    }
+void unpack(const Where& where, const std::uint8_t* bytes, std::size_t polynomials, arith::word* words,
+            std::uint32_t* status, std::uint32_t per_status) {
+    static_assert(Basis::limbs <= 32, "device::unpack: a status word has a bit for each of 32 limbs");
+    detail::throw_if<shape_error>(
+        per_status == 0, "device::unpack: got 0 polynomials that share a status word, expected at least 1");
     if (polynomials == 0) {
         return;
     }
     using places = detail::residue_places<Basis>;
     where.launch(detail::unpack_kernel<Basis>{bytes, words, status, per_status},
-                 exec::grid_shape{static_cast<std::uint32_t>(polynomials) * places::blocks,
-                                  static_cast<std::uint32_t>(Basis::limbs)});
+                 grid_shape{static_cast<std::uint32_t>(polynomials) * places::blocks,
+                            static_cast<std::uint32_t>(Basis::limbs)});
 }
 
-}  // namespace tensafe::wire
+}  // namespace tensafe::device

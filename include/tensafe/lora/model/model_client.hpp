@@ -7,9 +7,7 @@
 #include <tensafe/lora/adapter/plain.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/lora/model/model_server.hpp>
-#include <tensafe/lora/packing/column_batched.hpp>
-#include <tensafe/lora/packing/layout.hpp>
-#include <tensafe/lora/packing/messages.hpp>
+#include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 
 #include <cstddef>
@@ -41,34 +39,6 @@ inline adapter client_part(const adapter& from, const model_options& options = {
     return held;
 }
 
-namespace detail {
-/// out = scale * b * x, each entry as apply_b has it. Four rows at a time: the sums of one wait for each
-/// other.
-inline void apply_b_into(const matrix& b, double scale, std::span<const double> x,
-                         std::span<double> out) noexcept {
-    std::size_t k = 0;
-    for (; k + 4 <= b.rows; k += 4) {
-        const float* const rows = b.values.data() + k * b.columns;
-        double sums[4] = {};
-        for (std::size_t r = 0; r < x.size(); ++r) {
-            for (std::size_t i = 0; i < 4; ++i) {
-                sums[i] += static_cast<double>(rows[i * b.columns + r]) * x[r];
-            }
-        }
-        for (std::size_t i = 0; i < 4; ++i) {
-            out[k + i] = sums[i] * scale;
-        }
-    }
-    for (; k < b.rows; ++k) {
-        double sum = 0;
-        for (std::size_t r = 0; r < x.size(); ++r) {
-            sum += static_cast<double>(b.row(k)[r]) * x[r];
-        }
-        out[k] = sum * scale;
-    }
-}
-}  // namespace detail
-
 /// The client of a whole model: encrypts the input of a group once for all its sites, and makes their deltas
 /// of the reply. One key serves any number of models and groups: it is shared with other clients of models.
 ///
@@ -79,10 +49,12 @@ template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
           class Protection = protects_adapter_rows<>>
 class model_client {
   public:
-    using decode_layout = lora::layout<P, Packing, Protection>;
-    using prefill_layout = lora::layout<P, column_batched, prefill_protection<Protection>>;
-    using reply_type = reply<P, Packing, Protection>;
-    using prefill_reply_type = reply<P, column_batched, prefill_protection<Protection>>;
+    using decode_plan = packing_plan<P, Packing, Protection>;
+    using prefill_plan = packing_plan<P, column_batched, prefill_protection<Protection>>;
+    using query_type = typename decode_plan::query_type;
+    using reply_type = typename decode_plan::reply_type;
+    using prefill_query_type = typename prefill_plan::query_type;
+    using prefill_reply_type = typename prefill_plan::reply_type;
     /// One vector for each site of a group, in the order of layout().groups[group].sites: d_out entries each.
     using site_deltas = std::vector<std::vector<double>>;
 
@@ -98,19 +70,19 @@ class model_client {
             throw parameter_error("model_client: got no keys, expected a lora::client");
         }
         layout_.check();
-        if (layout_.largest_prefill > prefill_layout::largest_batch ||
+        if (layout_.largest_prefill > prefill_plan::largest_batch ||
             (layout_.largest_prefill > 0 && !offers_prefill<P, Protection>)) {
             throw parameter_error(
                 "model_client: got a layout with prefill of " + std::to_string(layout_.largest_prefill) +
                 " hidden states, expected at most " +
-                std::to_string(offers_prefill<P, Protection> ? prefill_layout::largest_batch : 0));
+                std::to_string(offers_prefill<P, Protection> ? prefill_plan::largest_batch : 0));
         }
         for (const auto& group : layout_.groups) {
             detail::naming_input("model_client", group, [&] {
                 const std::size_t rows = group.rows(layout_.mode);
-                decode_.push_back(decode_layout::of(rows, group.d, group.row_norm));
+                decode_.emplace_back(rows, group.d, group.row_norm);
                 if (layout_.largest_prefill > 0) {
-                    prefill_.push_back(prefill_layout::of(rows, group.d, group.row_norm));
+                    prefill_.emplace_back(rows, group.d, group.row_norm);
                 }
             });
         }
@@ -132,37 +104,32 @@ class model_client {
     /// @param h         d entries
     /// @param overflow margin  as in client::encrypt
     /// @throws as client::encrypt; parameter_error if there is no such group
-    query<P> encrypt(std::size_t group, std::span<const float> h, double overflow_margin = 1) {
-        query<P> result;
+    template <hidden_state State>
+    query_type encrypt(std::size_t group, const State& h, double overflow_margin = 1) {
+        query_type result;
         encrypt(group, h, result, overflow_margin);
         return result;
     }
-    query<P> encrypt(std::size_t group, std::span<const double> h, double overflow_margin = 1) {
-        query<P> result;
-        encrypt(group, h, result, overflow_margin);
-        return result;
-    }
-    /// The same into a query of an earlier token: from the second one for this group on, nothing is
-    /// allocated. Groups of one d can share it; of slot packings also the number of rows must be one.
-    void encrypt(std::size_t group, std::span<const float> h, query<P>& result, double overflow_margin = 1) {
-        encrypt_reals(group, h, result, overflow_margin);
-    }
-    void encrypt(std::size_t group, std::span<const double> h, query<P>& result, double overflow_margin = 1) {
-        encrypt_reals(group, h, result, overflow_margin);
+    /// Into a query of an earlier token: from the second one for this group on, nothing is allocated. Groups
+    /// of one d can share it; of slot packings also the number of rows must be one.
+    template <hidden_state State>
+    void encrypt(std::size_t group, const State& h, query_type& result, double overflow_margin = 1) {
+        detail::naming_input("model_client::encrypt", layout_.at(group),
+                             [&] { keys_->encrypt(decode_[group], h, result, overflow_margin); });
     }
 
     /// Encrypts up to layout().largest_prefill hidden states of a group, one in each row.
     /// @throws as client::encrypt; parameter_error if there is no such group, or no prefill; shape_error for
     ///         a longer batch
-    batch_query<P> encrypt(std::size_t group, const matrix& states) {
+    prefill_query_type encrypt(std::size_t group, const matrix& states) {
         return detail::naming_input("model_client::encrypt", layout_.at(group), [&] {
-            const prefill_layout& l = prefill_of(group);
+            const prefill_plan& plan = prefill_of(group);
             if (states.rows > layout_.largest_prefill) {
                 throw shape_error("got a batch of " + std::to_string(states.rows) +
                                   " hidden states, expected at most " +
                                   std::to_string(layout_.largest_prefill));
             }
-            return keys_->encrypt(l, states);
+            return keys_->encrypt(plan, states);
         });
     }
 
@@ -175,32 +142,32 @@ class model_client {
     /// The product of the group's stacked rows with h: rows(mode) entries. The warnings of client::decrypt
     /// hold.
     /// @throws as client::decrypt; parameter_error if there is no such group
-    std::vector<double> decrypt(std::size_t group, const reply_type& r, const query<P>& q) const {
+    std::vector<double> decrypt(std::size_t group, const reply_type& r, const query_type& q) const {
         decryption_workspace<P> work;
         std::vector<double> product;
-        decrypt(group, r, q.scale, work, product);
+        decrypt(group, r, q, work, product);
         return product;
     }
-    /// The same into a vector of an earlier token: from the second one of each group on nothing is allocated,
-    /// if the vector is that of the group or has had its largest size.
-    void decrypt(std::size_t group, const reply_type& r, double scale, workspace& work,
+    /// Into a vector of an earlier token: from the second one of each group on nothing is allocated, if the
+    /// vector is that of the group or has had its largest size.
+    void decrypt(std::size_t group, const reply_type& r, const query_type& q, workspace& work,
                  std::vector<double>& product) const {
         static_cast<void>(layout_.at(group));
-        decrypt(group, r, scale, work.of_products[decode_[group].outputs()], product);
+        decrypt(group, r, q, work.of_products[decode_[group].outputs()], product);
     }
-    /// The same for those who keep a workspace for each number of products themselves.
-    void decrypt(std::size_t group, const reply_type& r, double scale, decryption_workspace<P>& work,
+    /// For those who keep a workspace for each number of products themselves.
+    void decrypt(std::size_t group, const reply_type& r, const query_type& q, decryption_workspace<P>& work,
                  std::vector<double>& product) const {
         detail::naming_input("model_client::decrypt", layout_.at(group), [&] {
-            product.resize(decode_[group].rank);
-            keys_->decrypt(decode_[group], r, scale, work, product);
+            product.resize(decode_[group].rank());
+            keys_->decrypt(decode_[group], r, q, work, product);
         });
     }
     /// The products of a batch.
     std::vector<std::vector<double>> decrypt(std::size_t group, const prefill_reply_type& r,
-                                             const batch_query<P>& q) const {
+                                             const prefill_query_type& q) const {
         return detail::naming_input("model_client::decrypt", layout_.at(group),
-                                    [&] { return keys_->decrypt(prefill_of(group), r, q.scales); });
+                                    [&] { return keys_->decrypt(prefill_of(group), r, q); });
     }
 
     /// The deltas of a group's sites from the product of their rows.
@@ -213,10 +180,10 @@ class model_client {
     /// The same into those of an earlier token: from the second one on, nothing is allocated.
     void deltas(std::size_t group, std::span<const double> product, site_deltas& result) const {
         const model_layout::group& g = layout_.at(group);
-        if (product.size() != decode_[group].rank) {
+        if (product.size() != decode_[group].rank()) {
             throw shape_error("model_client::deltas: input " + g.input + ": got a product of " +
                               std::to_string(product.size()) + " entries, expected " +
-                              std::to_string(decode_[group].rank));
+                              std::to_string(decode_[group].rank()));
         }
         result.resize(g.sites.size());
         for (std::size_t s = 0; s < g.sites.size(); ++s) {
@@ -226,7 +193,7 @@ class model_client {
             product = product.subspan(rows);
             result[s].resize(site.d_out);
             if (layout_.mode == lora::mode::client_held_b) {
-                detail::apply_b_into(b_[group][s], site.scale, part, result[s]);
+                detail::multiply(b_[group][s], site.scale, part, result[s]);
             } else {
                 for (std::size_t k = 0; k < part.size(); ++k) {
                     result[s][k] = part[k] * site.scale;
@@ -237,12 +204,12 @@ class model_client {
 
     /// Both steps: the deltas of a group's sites from the reply to a query.
     /// @throws as both
-    site_deltas deltas(std::size_t group, const reply_type& r, const query<P>& q) const {
+    site_deltas deltas(std::size_t group, const reply_type& r, const query_type& q) const {
         return deltas(group, decrypt(group, r, q));
     }
     /// For each hidden state of a batch.
     std::vector<site_deltas> deltas(std::size_t group, const prefill_reply_type& r,
-                                    const batch_query<P>& q) const {
+                                    const prefill_query_type& q) const {
         std::vector<site_deltas> result;
         for (const auto& product : decrypt(group, r, q)) {
             result.push_back(deltas(group, product));
@@ -328,23 +295,17 @@ class model_client {
         }
     }
 
-    const prefill_layout& prefill_of(std::size_t group) const {
+    const prefill_plan& prefill_of(std::size_t group) const {
         if (prefill_.empty()) {
             throw parameter_error("this model has no prefill (model_options::largest_prefill of its server)");
         }
         return prefill_[group];
     }
 
-    template <class Real>
-    void encrypt_reals(std::size_t group, std::span<const Real> h, query<P>& result, double overflow_margin) {
-        detail::naming_input("model_client::encrypt", layout_.at(group),
-                             [&] { keys_->encrypt(decode_[group], h, result, overflow_margin); });
-    }
-
     std::shared_ptr<client<P>> keys_;
     model_layout layout_;
-    std::vector<decode_layout> decode_;
-    std::vector<prefill_layout> prefill_;
+    std::vector<decode_plan> decode_;
+    std::vector<prefill_plan> prefill_;
     std::vector<std::vector<matrix>> b_;  ///< of each site of each group
     std::vector<adapter_site> clear_;
 };

@@ -6,7 +6,7 @@
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/model/what_will_i_get.hpp>
-#include <tensafe/lora/packing/column_batched.hpp>
+#include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
 #include <tensafe/lora/protocol/server.hpp>
@@ -15,6 +15,7 @@
 #include <cmath>
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <span>
@@ -140,60 +141,19 @@ inline double milliseconds_of(const lora::token_cost& cost, const unit_times& un
     return inputs * units.input + inputs * outputs * units.product + outputs * units.output;
 }
 
-/// A product with B takes so many milliseconds for each of its entries.
+/// A product with B takes so many milliseconds for each of its entries: the best of a few runs.
 inline double measure_delta() {
     const lora::matrix b(512, 32);
     const std::vector<double> product(b.columns, 1.0);
     std::vector<double> delta(b.rows);
-    const double whole = milliseconds([&] { lora::detail::apply_b_into(b, 1, product, delta); });
-    return whole / static_cast<double>(b.values.size());
-}
-
-/// Units of column batches of so many hidden states: with one row and with several, which tells the products
-/// from the expansion of the inputs.
-template <ckks::parameter_set P, class Protection>
-unit_times measure_columns(std::size_t tokens) {
-    using server_type = lora::server<P, lora::column_batched, Protection>;
-    constexpr std::size_t d = 32;
-    constexpr std::size_t several = 9;
-    const lora::matrix states = [&] {
-        lora::matrix m(tokens, d);
-        std::fill(m.values.begin(), m.values.end(), 1.0F);
-        return m;
-    }();
-    lora::client<P> client;
-    typename server_type::workspace work;
-    typename server_type::reply_type reply;
-    unit_times units;
-    double of_one_row = 0;
-    for (const std::size_t rows : {std::size_t{1}, several}) {
-        lora::matrix a(rows, d);
-        std::fill(a.values.begin(), a.values.end(), 1.0F);
-        const server_type server(a);
-        const auto sent = client.encrypt(server.layout(), states);
-        const auto multiply = [&] { server.multiply(sent.request, work); };
-        const double multiplied = milliseconds(multiply);
-        if (rows == 1) {
-            of_one_row = multiplied;
-            units.input = milliseconds([&] { static_cast<void>(client.encrypt(server.layout(), states)); });
-            continue;
-        }
-        units.product = std::fmax(multiplied - of_one_row, 0) / static_cast<double>((several - 1) * d);
-        const random::seed nonce = random::fresh_seed();
-        auto zeros = server.zeros_for(nonce, client.rerandomization_key(nonce));
-        const double answered = milliseconds([&] {
-            multiply();
-            if constexpr (Protection::protects) {
-                server.protect(zeros, work);
-            }
-            server.finish(work, reply);
-            static_cast<void>(client.decrypt(server.layout(), reply, sent.scales));
-        });
-        units.output = std::fmax(answered - multiplied, 0) / static_cast<double>(several);
+    double best = std::numeric_limits<double>::infinity();
+    for (int run = 0; run < 5; ++run) {
+        best = std::fmin(best, milliseconds([&] {
+                             lora::detail::multiply(b, 1, std::span<const double>(product),
+                                                    std::span<double>(delta));
+                         }));
     }
-    units.input += std::fmax(of_one_row - static_cast<double>(d) * units.product, 0);
-    units.input /= static_cast<double>(d);
-    return units;
+    return best / static_cast<double>(b.values.size());
 }
 
 }  // namespace detail
@@ -222,6 +182,9 @@ forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_
     result.prefill_tokens = prefill_tokens > 0 ? prefill_tokens : largest;
     std::map<std::size_t, detail::unit_times> units;
     std::optional<detail::unit_times> column_units;
+    const std::size_t held = lora::packing_plan<P, Packing, Protection>(1, 1, 1).entries_per_input();
+    constexpr std::size_t columns_rows = 9;  // enough to divide by
+    constexpr std::size_t columns_d = 32;
     const double delta_unit = detail::measure_delta();
     for (const auto& group : model.groups) {
         lora::detail::naming_input("model_forecast", group, [&] {
@@ -238,17 +201,17 @@ forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_
             const lora::site_shape stacked{rows, group.d, rows};
             forecast.decode = lora::cost_of<P, Packing, Protection>(stacked);
             forecast.packed_bytes = lora::detail::packed_bytes(decode_layout{rows, group.d, 1});
-            const auto [found, is_first] =
-                units.try_emplace(std::min(group.d, decode_layout::of(1, 1, 1).entries_per_input()));
+            const auto [found, is_first] = units.try_emplace(std::min(group.d, held));
             if (is_first) {
-                found->second = detail::measure_units<P, Packing, Protection>(group.d);
+                found->second = detail::measure_units<P, Packing, Protection>(1, found->first);
             }
             forecast.milliseconds = detail::milliseconds_of(forecast.decode, found->second);
             forecast.delta_milliseconds =
                 options.mode == lora::mode::client_held_b ? delta_products * delta_unit : 0;
             if (result.prefill_tokens > 0) {
                 if (!column_units) {
-                    column_units = detail::measure_columns<P, prefill_protection>(result.prefill_tokens);
+                    column_units = detail::measure_units<P, lora::column_batched, prefill_protection>(
+                        columns_rows, columns_d, result.prefill_tokens);
                 }
                 forecast.prefill = lora::cost_of<P, lora::column_batched, prefill_protection>(
                     stacked, lora::mode::client_held_b, result.prefill_tokens);

@@ -5,10 +5,7 @@
 #include <tensafe/lora/adapter/mode.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/lora/model/pack_progress.hpp>
-#include <tensafe/lora/packing/budget.hpp>
-#include <tensafe/lora/packing/column_batched.hpp>
-#include <tensafe/lora/packing/layout.hpp>
-#include <tensafe/lora/packing/protection.hpp>
+#include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/lora/protocol/server.hpp>
 
 #include <cmath>
@@ -89,6 +86,7 @@ class model_server {
     using options_type = model_options;
     using decode_server = server<P, Packing, Protection>;
     using prefill_server = server<P, column_batched, prefill_protection<Protection>>;
+    using request_type = typename decode_server::request_type;
 
     /// Packs all sites that the options protect.
     /// @param progress  called after each group
@@ -150,7 +148,7 @@ class model_server {
     std::size_t zeros_per_token() const noexcept {
         std::size_t sum = 0;
         for (const decode_server& s : decode_) {
-            sum += Protection::protects ? s.layout().outputs() : 0;
+            sum += Protection::protects ? s.plan().outputs() : 0;
         }
         return sum;
     }
@@ -158,7 +156,7 @@ class model_server {
     std::size_t zeros_per_prefill() const noexcept {
         std::size_t sum = 0;
         for (const prefill_server& s : prefill_) {
-            sum += Protection::protects ? s.layout().outputs() : 0;
+            sum += Protection::protects ? s.plan().outputs() : 0;
         }
         return sum;
     }

@@ -5,7 +5,6 @@
 #include <tensafe/exec/host.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/lora/model/model_server.hpp>
-#include <tensafe/lora/packing/messages.hpp>
 #include <tensafe/lora/protocol/server.hpp>
 #include <tensafe/random/generator.hpp>
 #include <tensafe/random/seed.hpp>
@@ -17,6 +16,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -66,32 +66,48 @@ class model_session {
         return *pool;
     }
 
-    /// Answers one hidden state of a group. From the second token of each group on nothing is allocated.
+    // Where to run comes first where there is a choice; without it, on the calling thread.
+
+    /// Answers one hidden state of a group, or in prefill a batch of them: the type of the reply says which.
+    /// From the second token of each group on nothing is allocated.
     /// @throws as server::apply, the message naming the group's input; parameter_error for no such group
-    template <exec::host_execution Where, class Packing, class Protection>
+    template <exec::host_execution Where, class Packing, class Protection, class Reply>
     void apply(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t group,
-               const request<P>& from, reply<P, Packing, Protection>& to) {
-        apply(where, model, group, from, own_workspace(model.decode(group).layout().inputs()), to);
+               const request<P>& from, Reply& to) {
+        // One for each number of ciphertexts, so that going round the groups of a model allocates nothing.
+        const bool prefill = std::is_same_v<Reply, prefill_reply<Protection>>;
+        apply(where, model, group, from, work_[prefill ? 0 : model.decode(group).plan().inputs()], to);
     }
-    /// Answers a batch of hidden states of a group, in prefill.
-    template <exec::host_execution Where, class Packing, class Protection>
-    void apply(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t group,
-               const request<P>& from, reply<P, column_batched, prefill_protection<Protection>>& to) {
-        apply(where, model, group, from, own_workspace(0), to);
+    template <class Packing, class Protection, class Reply>
+    void apply(const model_server<P, Packing, Protection>& model, std::size_t group, const request<P>& from,
+               Reply& to) {
+        apply(model, group, from, to);
     }
 
-    /// The same in the memory of the calling thread: a server with many sessions needs it once for each of
-    /// its threads. Nothing is allocated as long as requests of as many ciphertexts as the last one come.
-    template <exec::host_execution Where, class Packing, class Protection>
+    /// In the memory of the calling thread: a server with many sessions needs it once for each of its
+    /// threads. Nothing is allocated as long as requests of as many ciphertexts as the last one come.
+    template <exec::host_execution Where, class Packing, class Protection, class Reply>
     void apply(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t group,
-               const request<P>& from, workspace& work, reply<P, Packing, Protection>& to) {
-        answer<Protection::protects>(where, model.decode(group), model.layout().at(group), from, work, to);
+               const request<P>& from, workspace& work, Reply& to) {
+        const auto answer = [&](const auto& s) {
+            detail::naming_input("model_session::apply", model.layout().at(group), [&] {
+                if constexpr (Protection::protects) {
+                    s.apply(where, from, zeros(s.plan().subring_log_n()), work, to);
+                } else {
+                    s.apply(where, from, work, to);
+                }
+            });
+        };
+        if constexpr (std::is_same_v<Reply, prefill_reply<Protection>>) {
+            answer(model.prefill(group));
+        } else {
+            answer(model.decode(group));
+        }
     }
-    template <exec::host_execution Where, class Packing, class Protection>
-    void apply(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t group,
-               const request<P>& from, workspace& work,
-               reply<P, column_batched, prefill_protection<Protection>>& to) {
-        answer<Protection::protects>(where, model.prefill(group), model.layout().at(group), from, work, to);
+    template <class Packing, class Protection, class Reply>
+    void apply(const model_server<P, Packing, Protection>& model, std::size_t group, const request<P>& from,
+               workspace& work, Reply& to) {
+        apply(model, group, from, work, to);
     }
 
     /// One hidden state of one client, in a batch over several.
@@ -119,7 +135,7 @@ class model_session {
             }
             of_server.push_back(
                 {tasks[t].from,
-                 Protection::protects ? &tasks[t].of->zeros(s.layout().subring_log_n()) : nullptr,
+                 Protection::protects ? &tasks[t].of->zeros(s.plan().subring_log_n()) : nullptr,
                  tasks[t].to});
         }
         detail::naming_input("model_session::apply", model.layout().at(group),
@@ -136,9 +152,13 @@ class model_session {
         if constexpr (Protection::protects) {
             fill_pools(
                 where, tokens, model.layout().groups.size(), [&](std::size_t g) -> const auto& {
-                    return model.decode(g).layout();
+                    return model.decode(g).plan();
                 });
         }
+    }
+    template <class Packing, class Protection>
+    void fill(const model_server<P, Packing, Protection>& model, std::size_t tokens) {
+        fill(model, tokens);
     }
     /// The same for so many prefill batches through all groups: model.zeros_per_prefill() each, of 139 KB at
     /// N = 4096.
@@ -149,32 +169,24 @@ class model_session {
         if constexpr (Protection::protects) {
             fill_pools(
                 where, batches, model.layout().groups.size(), [&](std::size_t g) -> const auto& {
-                    return model.prefill(g).layout();
+                    return model.prefill(g).plan();
                 });
         }
     }
-
-  private:
-    template <bool Protects, class Where, class Server, class Reply>
-    void answer(const Where& where, const Server& s, const model_layout::group& group, const request<P>& from,
-                workspace& work, Reply& to) {
-        detail::naming_input("model_session::apply", group, [&] {
-            if constexpr (Protects) {
-                s.apply(where, from, zeros(s.layout().subring_log_n()), work, to);
-            } else {
-                s.apply(where, from, work, to);
-            }
-        });
+    template <class Packing, class Protection>
+    void fill_prefill(const model_server<P, Packing, Protection>& model, std::size_t batches) {
+        fill_prefill(model, batches);
     }
 
-    /// One for each number of ciphertexts, so that going round the groups of a model allocates nothing.
-    workspace& own_workspace(std::size_t inputs) { return work_[inputs]; }
+  private:
+    template <class Protection>
+    using prefill_reply = reply<P, column_batched, prefill_protection<Protection>>;
 
-    template <class Where, class LayoutOf>
-    void fill_pools(const Where& where, std::size_t count, std::size_t groups, LayoutOf layout_of) {
+    template <class Where, class PlanOf>
+    void fill_pools(const Where& where, std::size_t count, std::size_t groups, PlanOf plan_of) {
         std::array<std::size_t, static_cast<std::size_t>(P::log_n) + 1> wanted{};
         for (std::size_t g = 0; g < groups; ++g) {
-            wanted[static_cast<std::size_t>(layout_of(g).subring_log_n())] += layout_of(g).outputs();
+            wanted[static_cast<std::size_t>(plan_of(g).subring_log_n())] += plan_of(g).outputs();
         }
         for (int subring_log_n = 0; subring_log_n <= P::log_n; ++subring_log_n) {
             const std::size_t of_one = wanted[static_cast<std::size_t>(subring_log_n)];

@@ -69,17 +69,11 @@ inline row_statistics statistics_of(const lora::matrix& a) {
 
 namespace detail {
 
-/// The best of a few runs.
 template <class F>
 double milliseconds(F f) {
-    double best = std::numeric_limits<double>::infinity();
-    for (int run = 0; run < 5; ++run) {
-        const auto start = std::chrono::steady_clock::now();
-        f();
-        const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
-        best = std::fmin(best, elapsed.count());
-    }
-    return best;
+    const auto start = std::chrono::steady_clock::now();
+    f();
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
 /// Milliseconds of one input, one product and one output on this machine.
@@ -89,59 +83,65 @@ struct unit_times {
     double output = 0;
 };
 
-/// Runs a request with one row and as many entries of a site's as one input holds.
+/// Measures requests for a small matrix of ones.
+/// @param tokens  hidden states in a request
 template <ckks::parameter_set P, class Packing, class Protection>
-unit_times measure_units(std::size_t d_in) {
+unit_times measure_units(std::size_t rows, std::size_t d, std::size_t tokens = 1) {
     using server_type = lora::server<P, Packing, Protection>;
-    constexpr bool batched = std::is_same_v<Packing, lora::column_batched>;
-    const std::size_t d =
-        std::min(d_in, batched ? std::size_t{32} : server_type::layout_type::of(1, 1, 1).entries_per_input());
-    lora::matrix a(1, d);
-    std::fill(a.values.begin(), a.values.end(), 1.0F);
-    const server_type server(a);
+    const auto ones = [](std::size_t height, std::size_t width) {
+        lora::matrix m(height, width);
+        std::fill(m.values.begin(), m.values.end(), 1.0F);
+        return m;
+    };
+    const server_type server(ones(rows, d));
+    const auto& plan = server.plan();
+    const lora::matrix states = ones(tokens, d);
     lora::client<P> client;
-    const random::seed nonce = random::fresh_seed();
-    auto zeros = server.zeros_for(nonce, client.rerandomization_key(nonce));
+    lora::rerandomization_pool<P> pool = [&] {
+        const random::seed nonce = random::fresh_seed();
+        return lora::rerandomization_pool<P>(nonce, client.rerandomization_key(nonce), plan.subring_log_n());
+    }();
+    typename server_type::plan_type::query_type query;
     typename server_type::workspace work;
     typename server_type::reply_type reply;
-    const auto query = [&] {
-        if constexpr (batched) {
-            return client.encrypt(server.layout(), a);
-        } else {
-            return client.encrypt(server.layout(), a.row(0));
-        }
-    };
-    const auto sent = query();
-    const auto multiply = [&] {
-        server.expand(sent.request, work);
-        server.multiply(sent.request, work);
-    };
-    const auto finish = [&] {
+    // The best of a few runs, for each step by itself.
+    constexpr double longest = std::numeric_limits<double>::infinity();
+    double encrypted = longest;
+    double expanded = longest;
+    double multiplied = longest;
+    double rest = longest;
+    for (int run = 0; run < 5; ++run) {
+        lora::phase_clock clock;
+        encrypted = std::fmin(encrypted, milliseconds([&] {
+                                  if constexpr (std::is_same_v<Packing, lora::column_batched>) {
+                                      client.encrypt(plan, states, query);
+                                  } else {
+                                      client.encrypt(plan, states.row(0), query);
+                                  }
+                              }));
         if constexpr (Protection::protects) {
-            server.protect(zeros, work);
-        }
-        server.finish(work, reply);
-        if constexpr (batched) {
-            static_cast<void>(client.decrypt(server.layout(), reply, sent.scales));
+            server.apply(query.request, pool, work, reply, clock);
         } else {
-            static_cast<void>(client.decrypt(server.layout(), reply, sent.scale));
+            server.apply(query.request, work, reply, clock);
         }
-    };
-    const auto inputs = static_cast<double>(server.layout().inputs());
-    unit_times units;
-    const double expanded_and_multiplied = milliseconds(multiply);
-    const double multiplied = milliseconds([&] { server.multiply(sent.request, work); });
-    units.input = (milliseconds([&] { static_cast<void>(query()); }) +
-                   std::fmax(expanded_and_multiplied - multiplied, 0)) /
-                  inputs;
-    units.product = multiplied / (inputs * static_cast<double>(server.layout().outputs()));
-    units.output = milliseconds([&] {
-                       multiply();
-                       finish();
-                   }) -
-                   expanded_and_multiplied;
-    units.output = std::fmax(units.output, 0) / static_cast<double>(server.layout().outputs());
-    return units;
+        clock.stop();
+        const double decrypted = milliseconds([&] { static_cast<void>(client.decrypt(plan, reply, query)); });
+        expanded = std::fmin(expanded, clock.milliseconds(lora::server_phase::expand));
+        multiplied = std::fmin(multiplied, clock.milliseconds(lora::server_phase::multiply));
+        rest = std::fmin(rest, clock.milliseconds(lora::server_phase::protect) +
+                                   clock.milliseconds(lora::server_phase::serialize) + decrypted);
+    }
+    const auto inputs = static_cast<double>(plan.inputs());
+    const auto outputs = static_cast<double>(plan.outputs());
+    return {(encrypted + expanded) / inputs, multiplied / (inputs * outputs), rest / outputs};
+}
+
+/// For a site with hidden states of d_in entries: of one row, and as many entries as one input holds.
+template <ckks::parameter_set P, class Packing, class Protection>
+unit_times measure_site(std::size_t d_in) {
+    constexpr bool batched = std::is_same_v<Packing, lora::column_batched>;
+    const std::size_t held = lora::packing_plan<P, Packing, Protection>(1, 1, 1).entries_per_input();
+    return measure_units<P, Packing, Protection>(1, std::min(d_in, batched ? 32 : held));
 }
 
 }  // namespace detail
@@ -158,7 +158,7 @@ site_forecast what_will_i_get(const lora::adapter_site& site, lora::mode mode = 
     detail::unit_times units;
     try {
         forecast.cost = lora::cost_of<P, Packing, Protection>(site.shape(), mode);
-        units = detail::measure_units<P, Packing, Protection>(site.d_in());
+        units = detail::measure_site<P, Packing, Protection>(site.d_in());
     } catch (const parameter_error& e) {
         throw parameter_error("what_will_i_get: site " + site.name + ": " + e.what());
     }

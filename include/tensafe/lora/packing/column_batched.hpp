@@ -21,6 +21,7 @@ struct layout<P, column_batched, Protection> {
     static_assert(!Protection::range::can_wrap,
                   "lora::column_batched: calibrated ranges are for coefficient_tiles; use lora::rigorous");
     static constexpr int level = request_level<P>;
+    static constexpr bool can_wrap = false;
     /// Hidden states in one request, at most.
     static constexpr std::size_t largest_batch = P::degree;
 
@@ -72,6 +73,8 @@ struct layout<P, column_batched, Protection> {
     double answer(const reply_budget& budget, double coefficient, double scale) const noexcept {
         return coefficient * row_norm / (budget.weight_norm * scale);
     }
+
+    void check_matrix(const matrix&) const noexcept {}
 };
 
 }  // namespace tensafe::lora

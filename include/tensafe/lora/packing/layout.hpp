@@ -26,11 +26,6 @@ struct layout;
 template <int Rows>
 struct coefficient_tiles;
 
-/// What applies a matrix to encrypted hidden states: one specialisation for each way to pack.
-template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
-          class Protection = protects_adapter_rows<>>
-class server;
-
 namespace detail {
 
 inline constexpr std::size_t largest_dimension = std::size_t{1} << 24;
@@ -39,7 +34,7 @@ constexpr std::size_t ceil_divide(std::size_t a, std::size_t b) noexcept {
     return a / b + (a % b != 0 ? 1 : 0);
 }
 
-inline void check_shape(std::size_t rank, std::size_t d, double row_norm) {
+constexpr void check_shape(std::size_t rank, std::size_t d, double row_norm) {
     if (rank == 0 || d == 0 || rank > largest_dimension || d > largest_dimension) {
         throw shape_error("layout: got a " + std::to_string(rank) + " x " + std::to_string(d) +
                           " matrix, expected from 1 to 2^24 rows and columns");
@@ -82,7 +77,7 @@ inline double public_row_norm(const matrix& a) {
     return norm > 0 ? std::ldexp(std::ceil(mantissa * 0x1p10), exponent - 10) : 0;
 }
 
-/// Norm of a hidden state.
+/// Norm of a hidden state of d entries.
 /// @throws shape_error unless h.size() == d; encoding_error, naming the entry, for NaN and infinity, or if
 /// the
 ///         norm passes the range of double

@@ -4,7 +4,6 @@
 #include <tensafe/ckks/encrypt.hpp>
 #include <tensafe/lora/packing/budget.hpp>
 #include <tensafe/lora/packing/protection.hpp>
-#include <tensafe/lora/packing/replicated_slots.hpp>
 #include <tensafe/memory/bits.hpp>
 
 #include <array>
@@ -25,15 +24,24 @@ constexpr std::size_t packed_residues_bytes(std::size_t count) {
     return rns::packed_bytes<typename P::template basis_at<request_level<P>>>(count);
 }
 
+/// What was done, to compare with what the cost model says.
+struct work_count {
+    std::size_t products = 0;    ///< of a plaintext, or a number, with a ciphertext
+    std::size_t transforms = 0;  ///< NTTs of N points modulo one prime, either direction
+
+    friend constexpr bool operator==(const work_count&, const work_count&) = default;
+};
+
 /// What a client sends for one hidden state, or one batch: fresh encryptions, the uniform halves as one seed,
 /// the other halves bit-packed, limb after limb. Value semantics.
-template <ckks::parameter_set P>
+/// @tparam Input  one ciphertext
+template <ckks::parameter_set P, class Input = std::vector<std::uint8_t>>
 struct request {
-    std::size_t d = 0;                              ///< entries of a hidden state
-    std::size_t block = 0;                          ///< entries in one ciphertext
-    std::size_t tokens = 1;                         ///< hidden states in the batch
-    random::seed seed;                              ///< lane i * limbs + I gives limb I of c1 of input i
-    std::vector<std::vector<std::uint8_t>> inputs;  ///< c0 of each: packed_residues_bytes<P>(N) bytes
+    std::size_t d = 0;          ///< entries of a hidden state
+    std::size_t block = 0;      ///< entries in one ciphertext
+    std::size_t tokens = 1;     ///< hidden states in the batch
+    random::seed seed;          ///< lane i * limbs + I gives limb I of c1 of input i
+    std::vector<Input> inputs;  ///< c0 of each: packed_residues_bytes<P>(N) bytes
 
     std::size_t bytes() const noexcept {
         std::size_t sum = message_overhead_bytes + sizeof(seed.bytes);
@@ -42,6 +50,29 @@ struct request {
         }
         return sum;
     }
+};
+
+/// For replies that are whole ciphertexts: fresh encryptions on the whole chain, with a seed each.
+template <ckks::parameter_set P>
+struct request<P, ckks::seeded_ciphertext<P>> {
+    std::size_t d = 0;
+    std::size_t block = 0;
+    std::size_t tokens = 1;
+    std::vector<ckks::seeded_ciphertext<P>> inputs;
+
+    std::size_t bytes() const noexcept {
+        return message_overhead_bytes +
+               inputs.size() * (sizeof(random::seed::bytes) + rns::packed_bytes<typename P::basis>());
+    }
+};
+
+/// A hidden state, or a batch, on its way. The request goes to the server; the scales stay with the client,
+/// which needs them to read the reply: they follow from the norms of the states, which nobody else should
+/// know.
+template <ckks::parameter_set P, class Input = std::vector<std::uint8_t>>
+struct query {
+    lora::request<P, Input> request;
+    std::vector<double> scales;  ///< of each hidden state
 };
 
 /// Memory for making requests. Holds no secret between calls; wiped on release, as an exception may leave
@@ -118,36 +149,6 @@ struct reply<P, Packing, reveals_adapter_rows> {
             sum += packed_residues_bytes<P>(o.c0.front().size()) + packed_residues_bytes<P>(P::degree);
         }
         return sum;
-    }
-};
-
-/// What a client sends for `replicated_slots` without protection: fresh seeded encryptions of the slots, and
-/// for which layout they were made. Value semantics.
-template <ckks::parameter_set P>
-struct slot_request {
-    std::size_t d = 0;       ///< entries of the hidden state
-    std::size_t stride = 0;  ///< slots from one entry to the next: how often h stands there
-    std::vector<ckks::seeded_ciphertext<P>> inputs;
-
-    std::size_t bytes() const noexcept {
-        return message_overhead_bytes +
-               inputs.size() * (sizeof(random::seed::bytes) + rns::packed_bytes<typename P::basis>());
-    }
-};
-
-/// The reply to it: whole ciphertexts.
-template <ckks::parameter_set P, class Rows, class Replies>
-struct reply<P, replicated_slots<Rows, Replies>, reveals_adapter_rows> {
-    static constexpr int level = replicated_slots<Rows, Replies>::template reply_level<P>;
-
-    std::size_t rank = 0;
-    std::size_t d = 0;
-    std::vector<ckks::ciphertext<P, level>> products;
-
-    std::size_t bytes() const noexcept {
-        return message_overhead_bytes +
-               products.size() *
-                   (sizeof(double) + 2 * rns::packed_bytes<typename P::template basis_at<level>>());
     }
 };
 

@@ -1,8 +1,11 @@
 #pragma once
 
-#include <tensafe/ckks/parameters.hpp>
+#include <tensafe/ckks/plaintext.hpp>
 #include <tensafe/core/error.hpp>
+#include <tensafe/encoding/slot_transform.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
+#include <tensafe/lora/packing/layout.hpp>
+#include <tensafe/lora/packing/messages.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -13,6 +16,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 namespace tensafe::lora {
 
@@ -34,8 +38,9 @@ struct unrescaled_replies {};
 /// and entry t of row r in the plaintext, so that a row's sum depends on 2g coefficients only and the trace
 /// applies.
 ///
-/// Replies of this packing let whoever decrypts them compute A from h: they are of the kind
-/// `reveals_adapter_rows`.
+/// Two kinds of replies. Of the kind `reveals_adapter_rows` they are whole ciphertexts, from which whoever
+/// decrypts them computes A if h is known; requests then use the whole chain. Protected ones have of each
+/// product the 2g coefficients alone on which the sums depend.
 template <class Rows = paired_rows, class Replies = unrescaled_replies>
 struct replicated_slots {
     static constexpr std::size_t rows_per_slot = Rows::rows_per_slot;
@@ -71,114 +76,31 @@ struct replicated_slots {
     }();
 };
 
-/// Where everything stands when a rank x d matrix is packed: public, and all that a client needs to know of a
-/// server. A plain value type.
+namespace detail {
+
+/// How the rows of a rank x d matrix and the entries of h stand in slots.
 template <ckks::parameter_set P, class Packing>
-struct slot_layout {
-    std::size_t rank = 0;     ///< rows of A
-    std::size_t d = 0;        ///< entries of h
-    std::size_t inputs = 0;   ///< ciphertexts of a request: ceil(d / slots)
-    std::size_t outputs = 0;  ///< ciphertexts of a reply
-    std::size_t stride = 0;   ///< slots from one entry of a row to the next: a power of two
-    double row_norm = 0;      ///< at least the Euclidean norm of every row of A
+struct slot_geometry {
+    std::size_t rank = 0;
+    std::size_t d = 0;
+    std::size_t inputs = 1;   ///< ciphertexts of a request: ceil(d / slots)
+    std::size_t outputs = 1;  ///< products of a reply
+    std::size_t stride = 1;   ///< slots from one entry of a row to the next: a power of two
 
-    friend bool operator==(const slot_layout&, const slot_layout&) = default;
-
-    /// The one layout for a matrix of this shape whose rows have at most this norm.
-    /// @throws shape_error if rank or d is 0; parameter_error if row_norm is not in [0, largest_row_norm()]
-    static slot_layout of(std::size_t rank, std::size_t d, double row_norm) {
-        if (rank == 0 || d == 0) {
-            throw shape_error("slot_layout: got a " + std::to_string(rank) + " x " + std::to_string(d) +
-                              " matrix, expected at least one row and one column");
-        }
-        if (!(row_norm >= 0 && row_norm <= largest_row_norm())) {
-            throw parameter_error("slot_layout: got " + std::to_string(row_norm) +
-                                  " for the largest norm of a row, expected a number from 0 to " +
-                                  std::to_string(largest_row_norm()) + " with this parameter set");
-        }
-        return shape_of(rank, d, row_norm);
-    }
-
-    /// The same without the checks: for rank, d >= 1.
-    static constexpr slot_layout shape_of(std::size_t rank, std::size_t d, double row_norm) noexcept {
-        slot_layout layout{rank, d, 1, 1, 1, row_norm};
-        const std::size_t wanted = ceil_divide(rank, Packing::rows_per_slot);
+    /// @pre rank, d >= 1
+    constexpr slot_geometry(std::size_t rows, std::size_t columns) noexcept : rank(rows), d(columns) {
+        const std::size_t positions = ceil_divide(rank, Packing::rows_per_slot);
         if (d <= P::slots) {
             const std::size_t fit = std::bit_floor(P::slots / d);
-            layout.stride = wanted >= fit ? fit : std::bit_ceil(wanted);
+            stride = positions >= fit ? fit : std::bit_ceil(positions);
         } else {
-            layout.inputs = ceil_divide(d, P::slots);
+            inputs = ceil_divide(d, P::slots);
         }
-        layout.outputs = ceil_divide(wanted, layout.stride);
-        return layout;
-    }
-
-    /// Checks a layout that came from somebody else.
-    /// @throws shape_error or parameter_error unless it is what `of` gives for its rank, d and row_norm
-    void check() const {
-        if (*this != of(rank, d, row_norm)) {
-            throw parameter_error("slot_layout: got " + std::to_string(inputs) + " inputs, " +
-                                  std::to_string(outputs) + " outputs and stride " + std::to_string(stride) +
-                                  ", which is not the layout of a " + std::to_string(rank) + " x " +
-                                  std::to_string(d) + " matrix");
-        }
+        outputs = ceil_divide(positions, stride);
     }
 
     /// Entries of h that one input ciphertext carries.
     constexpr std::size_t entries_per_input() const noexcept { return P::slots / stride; }
-    /// log2 of the degree of the ring that replies trace to: 2g.
-    constexpr int subring_log_n() const noexcept { return std::countr_zero(stride) + 1; }
-
-    /// The noise of an answer stays within its reserve, a 64th of the room, for rows up to this norm.
-    static double largest_row_norm() noexcept {
-        constexpr auto degree = static_cast<double>(P::degree);
-        // Worst case: rounding of both halves of a rescaled ciphertext, summed over the slots of an answer.
-        const double rescaling = Packing::rescales ? degree * (degree + 1) / (4 * P::scale) : 0;
-        // Encryption error and rounding of h: 21 + 1/2 for each coefficient, seen through a pair of rows.
-        const double encryption = std::numbers::sqrt2 * 21.5 * degree / P::scale;
-        return (room() / 64 - rescaling) / encryption;
-    }
-
-    /// Largest Euclidean norm of h with which no answer can pass the primes that hold replies: by
-    /// Cauchy-Schwarz |A_r h| <= row_norm * |h|, a pair of rows makes sqrt(2) of that, encoding lengthens a
-    /// row by less than N / weight_scale, and a 64th of the room is left for noise (docs/design/lora.md).
-    double largest_norm() const noexcept {
-        const double rounding = static_cast<double>(P::degree) / Packing::template weight_scale<P>();
-        return room() * (63.0 / 64) / std::numbers::sqrt2 / (row_norm + rounding);
-    }
-
-    /// Refuses a hidden state that cannot be encrypted for this layout.
-    /// @throws shape_error unless h.size() == d; encoding_error, naming the entry, for NaN and infinity, or
-    /// if
-    ///         the norm passes largest_norm()
-    template <class Real>
-    void check_state(std::span<const Real> h) const {
-        if (h.size() != d) {
-            throw shape_error("client::encode: got a hidden state of " + std::to_string(h.size()) +
-                              " entries, expected " + std::to_string(d));
-        }
-        double sum = 0;
-        for (const Real x : h) {
-            sum += static_cast<double>(x) * static_cast<double>(x);
-        }
-        if (!std::isfinite(sum)) {
-            for (std::size_t t = 0; t < h.size(); ++t) {
-                const double x = static_cast<double>(h[t]);
-                if (!std::isfinite(x)) {
-                    throw encoding_error(
-                        "client::encode: entry " + std::to_string(t) + " of the hidden state is " +
-                        (std::isnan(x) ? "not a number" : "infinite") + ", expected a finite number");
-                }
-            }
-        }
-        if (!(std::sqrt(sum) <= largest_norm())) {
-            throw encoding_error("client::encode: the norm of the hidden state passes " +
-                                 std::to_string(largest_norm()) +
-                                 ", the largest for which every answer fits the reply's modulus with rows of "
-                                 "norm " +
-                                 std::to_string(row_norm));
-        }
-    }
 
     /// Slots of input i for the hidden state h: slot r + g*t holds h[i * entries_per_input() + t], zero
     /// beyond d.
@@ -227,16 +149,233 @@ struct slot_layout {
             }
         }
     }
+};
 
-  private:
-    static constexpr std::size_t ceil_divide(std::size_t a, std::size_t b) noexcept {
-        return a / b + (a % b != 0 ? 1 : 0);
+/// What both layouts of replicated slots share.
+template <ckks::parameter_set P, class Packing>
+struct slot_layout {
+    static constexpr bool can_wrap = false;
+    /// Hidden states in one request, at most.
+    static constexpr std::size_t largest_batch = 1;
+
+    std::size_t rank = 0;
+    std::size_t d = 0;
+    double row_norm = 0;
+
+    friend bool operator==(const slot_layout&, const slot_layout&) = default;
+
+    constexpr slot_geometry<P, Packing> slots() const noexcept { return {rank, d}; }
+    constexpr std::size_t inputs() const noexcept { return slots().inputs; }
+    constexpr std::size_t outputs() const noexcept { return slots().outputs; }
+    constexpr std::size_t entries_per_input() const noexcept { return slots().entries_per_input(); }
+    /// log2 of the degree of the ring that replies trace to: 2 * stride.
+    constexpr int subring_log_n() const noexcept { return std::countr_zero(slots().stride) + 1; }
+
+    void check_matrix(const matrix&) const noexcept {}
+
+  protected:
+    /// Input i of the request for h.
+    template <class Real, class Message>
+    void encode_slots(std::span<const Real> h, std::size_t i, double scale, message_workspace<P>& work,
+                      Message& message) const {
+        if (work.slots.empty()) {
+            work.slots = memory::secret_buffer<std::complex<double>>(P::slots, memory::uninitialized);
+        }
+        slots().replicate(h, i, work.slots.span());
+        encoding::encode_slots(work.slots.span(), scale, message, work.reals.span());
+        memory::wipe(work.slots.data(), work.slots.span().size_bytes());
+        memory::wipe(work.reals.data(), work.reals.span().size_bytes());
+    }
+};
+
+}  // namespace detail
+
+template <ckks::parameter_set P, class Rows, class Replies, class Range, class Precision>
+struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, Precision>>
+    : detail::slot_layout<P, replicated_slots<Rows, Replies>> {
+    static_assert(!Range::can_wrap,
+                  "lora::replicated_slots: calibrated ranges are for coefficient_tiles; use lora::rigorous");
+    static_assert(
+        !replicated_slots<Rows, Replies>::rescales,
+        "lora::replicated_slots: protected replies are switched to a small modulus, not rescaled; use "
+        "lora::unrescaled_replies");
+    using protection = protects_adapter_rows<Range, Precision>;
+    static constexpr int level = request_level<P>;
+
+    static layout of(std::size_t rank, std::size_t d, double row_norm) {
+        const layout result{{rank, d, row_norm}};
+        result.check();
+        return result;
+    }
+    void check() const {
+        detail::check_shape(this->rank, this->d, this->row_norm);
+        static_cast<void>(budget());
     }
 
+    constexpr reply_geometry geometry() const noexcept {
+        const auto s = this->slots();
+        const auto trace = static_cast<double>(2 * s.stride);
+        return {this->rank,
+                this->d,
+                static_cast<double>(Rows::rows_per_slot * s.stride),
+                static_cast<double>(s.inputs * P::degree),
+                detail::square_root(trace),
+                0};
+    }
+    /// @throws parameter_error as budget_for
+    constexpr reply_budget budget() const { return budget_for<P, protection>(geometry()); }
+    /// Coefficients of c0 that travel in output o.
+    constexpr std::size_t wanted(std::size_t, std::size_t = 1) const noexcept {
+        return 2 * this->slots().stride;
+    }
+    constexpr int reply_bits(const reply_budget& budget, std::size_t) const noexcept {
+        return budget.reply_bits;
+    }
+
+    ckks::plaintext<P, rns::coefficient_form, level> encode_weights(const matrix& a,
+                                                                    const reply_budget& budget, std::size_t o,
+                                                                    std::size_t i) const {
+        memory::secret_buffer<std::complex<double>> values(P::slots);
+        this->slots().fill(a, o, i, values.span());
+        // Slots of norm `row_norm` become coefficients of norm `weight_norm`.
+        const double scale = (this->row_norm > 0 ? budget.weight_norm / this->row_norm : 1) *
+                             std::sqrt(static_cast<double>(P::degree) / 2);
+        return ckks::encode_slots<P, level>(values.span(), scale);
+    }
+
+    /// The scale of the slots of h for which no target coefficient passes the range: each is a mean of
+    /// rotated sums, below rows_per_slot^(1/2) * stride * 2/N of the largest.
+    double message_scale(const reply_budget& budget, double state_norm) const noexcept {
+        const auto n = static_cast<double>(P::degree);
+        const auto g = static_cast<double>(this->slots().stride);
+        const double coefficient =
+            2 * g / n * std::sqrt(static_cast<double>(Rows::rows_per_slot) * n / 2) * budget.longest_row;
+        return detail::scale_for(budget.range / coefficient, state_norm);
+    }
+
+    /// Input i of the request for h, into work.message.
+    template <class Real>
+    void encode_message(std::span<const Real> h, std::size_t i, double scale,
+                        message_workspace<P>& work) const {
+        this->encode_slots(h, i, scale, work, work.message);
+    }
+
+    /// A*h from the target coefficients of all outputs, 2 * stride for each.
+    void collect(const reply_budget& budget, decryption_workspace<P>& work, double scale,
+                 std::span<double> answers) const {
+        const auto s = this->slots();
+        if (work.slots.size() != s.stride) {
+            work.slots = memory::secret_buffer<std::complex<double>>(s.stride, memory::uninitialized);
+        }
+        // A matrix of zeros has the row_norm 0, and its answers are 0 rather than the flood.
+        const double unit = static_cast<double>(P::degree / (2 * s.stride)) * this->row_norm /
+                            (budget.weight_norm * std::sqrt(static_cast<double>(P::degree) / 2) * scale);
+        for (std::size_t o = 0; o < s.outputs; ++o) {
+            const std::span<double> of_output =
+                work.coefficients.span().subspan(o * 2 * s.stride, 2 * s.stride);
+            for (double& x : of_output) {
+                x *= unit;
+            }
+            encoding::shared_slot_transform(this->subring_log_n()).to_slots(of_output, work.slots.span());
+            s.collect(o, work.slots.span(), answers);
+        }
+    }
+};
+
+/// What follows from the layout of replies that show A.
+struct bare_slot_budget {
+    /// Largest Euclidean norm of h with which no answer can pass the primes that hold replies: by
+    /// Cauchy-Schwarz |A_r h| <= row_norm * |h|, a pair of rows makes sqrt(2) of that, encoding lengthens a
+    /// row by less than N / weight_scale, and a 64th of the room is left for noise (docs/design/lora.md).
+    double largest_norm = 0;
+};
+
+/// Whole ciphertexts.
+template <ckks::parameter_set P, class Rows, class Replies>
+struct reply<P, replicated_slots<Rows, Replies>, reveals_adapter_rows> {
+    static constexpr int level = replicated_slots<Rows, Replies>::template reply_level<P>;
+
+    std::size_t rank = 0;
+    std::size_t d = 0;
+    std::size_t tokens = 1;
+    std::vector<ckks::ciphertext<P, level>> outputs;
+
+    std::size_t bytes() const noexcept {
+        return message_overhead_bytes +
+               outputs.size() *
+                   (sizeof(double) + 2 * rns::packed_bytes<typename P::template basis_at<level>>());
+    }
+};
+
+/// Replies are whole ciphertexts, and requests use the whole chain: for measurements, and for adapters that
+/// are no secret.
+template <ckks::parameter_set P, class Rows, class Replies>
+struct layout<P, replicated_slots<Rows, Replies>, reveals_adapter_rows>
+    : detail::slot_layout<P, replicated_slots<Rows, Replies>> {
+    using packing = replicated_slots<Rows, Replies>;
+    static constexpr int level = P::max_level;
+
+    static layout of(std::size_t rank, std::size_t d, double row_norm) {
+        const layout result{{rank, d, row_norm}};
+        result.check();
+        return result;
+    }
+    void check() const {
+        detail::check_shape(this->rank, this->d, this->row_norm);
+        static_cast<void>(budget());
+    }
+
+    /// @throws parameter_error if row_norm passes largest_row_norm()
+    bare_slot_budget budget() const {
+        if (!(this->row_norm <= largest_row_norm())) {
+            throw parameter_error("layout: got " + std::to_string(this->row_norm) +
+                                  " for the largest norm of a row, expected a number from 0 to " +
+                                  std::to_string(largest_row_norm()) + " with this parameter set");
+        }
+        const double rounding = static_cast<double>(P::degree) / packing::template weight_scale<P>();
+        return {room() * (63.0 / 64) / std::numbers::sqrt2 / (this->row_norm + rounding)};
+    }
+
+    /// The noise of an answer stays within its reserve, a 64th of the room, for rows up to this norm.
+    static double largest_row_norm() noexcept {
+        constexpr auto degree = static_cast<double>(P::degree);
+        // Worst case: rounding of both halves of a rescaled ciphertext, summed over the slots of an answer.
+        const double rescaling = packing::rescales ? degree * (degree + 1) / (4 * P::scale) : 0;
+        // Encryption error and rounding of h: 21 + 1/2 for each coefficient, seen through a pair of rows.
+        const double encryption = std::numbers::sqrt2 * 21.5 * degree / P::scale;
+        return (room() / 64 - rescaling) / encryption;
+    }
+
+    ckks::plaintext<P, rns::coefficient_form> encode_weights(const matrix& a, const bare_slot_budget&,
+                                                             std::size_t o, std::size_t i) const {
+        memory::secret_buffer<std::complex<double>> values(P::slots);
+        this->slots().fill(a, o, i, values.span());
+        return ckks::encode_slots<P>(values.span(), packing::template weight_scale<P>());
+    }
+
+    /// The same for every state.
+    /// @throws encoding_error if the norm passes the budget's largest_norm
+    static double message_scale(const bare_slot_budget& budget, double state_norm) {
+        if (!(state_norm <= budget.largest_norm)) {
+            throw encoding_error("client::encrypt: the norm of the hidden state passes " +
+                                 std::to_string(budget.largest_norm) +
+                                 ", the largest for which every answer fits the reply's modulus");
+        }
+        return P::scale;
+    }
+
+    /// Input i of the request for h.
+    template <class Real, class Message>
+    void encode_message(std::span<const Real> h, std::size_t i, double scale, message_workspace<P>& work,
+                        Message& message) const {
+        this->encode_slots(h, i, scale, work, message);
+    }
+
+  private:
     /// The largest magnitude, in units of an answer, that the limbs used for decryption hold.
     static double room() noexcept {
-        using basis = rns::prefix<typename P::basis, Packing::template reply_limbs<P>>;
-        return std::exp2(basis::log2_modulus() - 1) / Packing::template reply_scale<P>;
+        using basis = rns::prefix<typename P::basis, packing::template reply_limbs<P>>;
+        return std::exp2(basis::log2_modulus() - 1) / packing::template reply_scale<P>;
     }
 };
 

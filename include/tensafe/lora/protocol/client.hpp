@@ -3,17 +3,17 @@
 #include <tensafe/ckks/encrypt.hpp>
 #include <tensafe/ckks/trace.hpp>
 #include <tensafe/core/error.hpp>
-#include <tensafe/lora/packing/coefficient_tiles.hpp>
-#include <tensafe/lora/packing/column_batched.hpp>
-#include <tensafe/lora/packing/interleaved_slots.hpp>
-#include <tensafe/lora/packing/messages.hpp>
-#include <tensafe/lora/packing/replicated_slots.hpp>
+#include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/lora/protocol/reply_protection.hpp>
 #include <tensafe/random/generator.hpp>
 
+#include <bit>
 #include <cmath>
 #include <complex>
+#include <concepts>
 #include <cstddef>
+#include <cstdint>
+#include <ranges>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -22,36 +22,22 @@
 
 namespace tensafe::lora {
 
-/// A hidden state on its way. The request goes to the server; the scale stays with the client, which needs it
-/// to read the reply: it follows from the norm of the state, which nobody else should know.
-template <ckks::parameter_set P>
-struct query {
-    lora::request<P> request;
-    double scale = 1;
-};
-
-/// The same for a batch: one scale for each hidden state.
-template <ckks::parameter_set P>
-struct batch_query {
-    lora::request<P> request;
-    std::vector<double> scales;
-};
+/// A hidden state: a std::vector, array or span of float or double, or any other contiguous range of them.
+template <class T>
+concept hidden_state = std::ranges::contiguous_range<T> && std::ranges::sized_range<T> &&
+    std::floating_point<std::ranges::range_value_t<T>>;
 
 /// Owns the secret key: encrypts hidden states for servers and decrypts their replies.
 ///
 /// Encryption advances the random generator, so it needs one thread at a time; decryption is const and
-/// thread-safe. Exception safety: strong, but for the contents of workspaces and of requests
-/// that are written again.
+/// thread-safe. Exception safety: strong, but for the contents of workspaces and of queries that are written
+/// again.
 template <ckks::parameter_set P>
 class client {
-  public:
-    /// A hidden state, encoded for one layout: a plaintext for each ciphertext of the request.
-    struct encoded_state {
-        std::size_t d = 0;
-        std::size_t stride = 0;
-        std::vector<ckks::plaintext<P, rns::coefficient_form>> inputs;
-    };
+    template <class Packing, class Protection>
+    using query_for = typename packing_plan<P, Packing, Protection>::query_type;
 
+  public:
     /// A fresh secret key.
     client() : key_(generator_) {}
 
@@ -67,291 +53,168 @@ class client {
         return ckks::make_rerandomization_key<request_level<P>>(key_, server_nonce, generator_);
     }
 
-    /// Encrypts a hidden state for a server with this layout, at the scale at which it fills the range.
-    /// @param h         d entries; a std::vector, array or span will do
+    /// Encrypts a hidden state for a server with this plan, at the scale at which it fills the range.
+    /// @param h         plan.d() entries
     /// @param overflow margin  the scale is divided by it: for another try after range_exceeded_error
-    /// @throws shape_error if h.size() != d; parameter_error for a layout that layout::of does not give, or a
-    ///         overflow margin below 1; encoding_error if an entry is NaN or infinite (it is named)
-    template <class Packing, class Protection>
-    query<P> encrypt(const layout<P, Packing, Protection>& l, std::span<const float> h,
-                     double overflow_margin = 1) {
-        query<P> result;
-        encrypt_reals(l, h, overflow_margin, result);
+    /// @throws shape_error if h has another size; parameter_error for a overflow margin below 1;
+    /// encoding_error if
+    ///         an entry is NaN or infinite (it is named), and for bare replicated slots if the norm of h
+    ///         passes the budget's largest_norm
+    template <class Packing, class Protection, hidden_state State>
+    query_for<Packing, Protection> encrypt(const packing_plan<P, Packing, Protection>& plan, const State& h,
+                                           double overflow_margin = 1) {
+        query_for<Packing, Protection> result;
+        encrypt(plan, h, result, overflow_margin);
         return result;
     }
-    template <class Packing, class Protection>
-    query<P> encrypt(const layout<P, Packing, Protection>& l, std::span<const double> h,
-                     double overflow_margin = 1) {
-        query<P> result;
-        encrypt_reals(l, h, overflow_margin, result);
-        return result;
-    }
-
-    /// The same into a query of an earlier token, whose memory is used again: from the second token on
-    /// nothing is allocated.
-    template <class Packing, class Protection>
-    void encrypt(const layout<P, Packing, Protection>& l, std::span<const float> h, query<P>& result,
-                 double overflow_margin = 1) {
-        encrypt_reals(l, h, overflow_margin, result);
-    }
-    template <class Packing, class Protection>
-    void encrypt(const layout<P, Packing, Protection>& l, std::span<const double> h, query<P>& result,
-                 double overflow_margin = 1) {
-        encrypt_reals(l, h, overflow_margin, result);
-    }
-
-    /// A*h, rank entries, from the reply to a request that was encrypted at this scale. The warnings of the
-    /// other `decrypt` hold here too: answers of a server that is not trusted must never get back to it.
-    /// @throws shape_error or format_error if the reply is for another layout or malformed;
-    ///         range_exceeded_error if an answer passed a calibrated range
-    template <class Packing, class Protection>
-    std::vector<double> decrypt(const layout<P, Packing, Protection>& l,
-                                const reply<P, Packing, Protection>& r, double scale) const {
-        l.check();
-        std::vector<double> answers(l.rank);
-        decryption_workspace<P> work;
-        decrypt(l, r, scale, work, answers);
-        return answers;
-    }
-
-    /// The same for the query that it answers, so that scales cannot be mixed up.
-    template <class Packing, class Protection>
-    std::vector<double> decrypt(const layout<P, Packing, Protection>& l,
-                                const reply<P, Packing, Protection>& r, const query<P>& q) const {
-        return decrypt(l, r, q.scale);
-    }
-
-    /// The same, allocating nothing from the second token on.
-    /// @param answers  rank entries, to be written
-    /// @throws as above; shape_error also unless answers.size() == rank
-    template <class Packing, class Protection>
-    void decrypt(const layout<P, Packing, Protection>& l, const reply<P, Packing, Protection>& r,
-                 double scale, decryption_workspace<P>& work, std::span<double> answers) const {
-        check_scale(scale);
-        const reply_budget budget = checked_budget(l, r, 1);
-        if (answers.size() != l.rank) {
-            throw shape_error("client::decrypt: got room for " + std::to_string(answers.size()) +
-                              " answers, expected " + std::to_string(l.rank));
+    /// Into a query of an earlier token, whose memory is used again: from the second token on nothing is
+    /// allocated.
+    template <class Packing, class Protection, hidden_state State>
+    void encrypt(const packing_plan<P, Packing, Protection>& plan, const State& h,
+                 query_for<Packing, Protection>& result, double overflow_margin = 1) {
+        static_assert(
+            !std::is_same_v<Packing, column_batched>,
+            "client::encrypt: column_batched takes a lora::matrix with one hidden state in each row");
+        if (!(overflow_margin >= 1 && overflow_margin <= 0x1p20)) {
+            throw parameter_error("client::encrypt: got a overflow margin of " +
+                                  std::to_string(overflow_margin) + ", expected 1 to 2^20");
         }
-        const std::size_t trace = std::size_t{1} << l.subring_log_n();
-        if (work.coefficients.size() != l.outputs() * trace) {
-            work.coefficients = memory::secret_buffer<double>(l.outputs() * trace, memory::uninitialized);
-        }
-        for (std::size_t o = 0; o < l.outputs(); ++o) {
-            const std::span<double> values = work.coefficients.span().subspan(o * trace, trace);
-            if constexpr (Protection::protects) {
-                open_output<P>(key_, r.outputs[o], l.subring_log_n(), l.wanted(o), l.reply_bits(budget, o),
-                               work, values);
-            } else {
-                open_output<P>(key_, r.outputs[o], l.subring_log_n(), work, values);
+        const std::span<const std::ranges::range_value_t<State>> state(std::ranges::data(h),
+                                                                       std::ranges::size(h));
+        const double norm = detail::norm_of_state(state, plan.d());
+        result.scales.assign(1, plan.layout().message_scale(plan.budget(), norm));
+        auto& r = result.request;
+        r.d = plan.d();
+        r.block = plan.entries_per_input();
+        r.tokens = 1;
+        r.inputs.resize(plan.inputs());
+        if constexpr (plan.whole_ciphertexts) {
+            for (std::size_t i = 0; i < plan.inputs(); ++i) {
+                encrypt_on_whole_chain(plan, state, i, r.inputs[i]);
+            }
+        } else {
+            result.scales[0] /= overflow_margin;
+            r.seed = generator_.next_seed();
+            for (std::size_t i = 0; i < plan.inputs(); ++i) {
+                restore_message();
+                plan.layout().encode_message(state, i, result.scales[0], work_);
+                encrypt_message(r, i);
             }
         }
-        l.collect(budget, work, scale, answers);
     }
 
     /// Encrypts up to N hidden states, one in each row.
     /// @throws as above; shape_error also for no rows or more than N
     template <class Protection>
-    batch_query<P> encrypt(const layout<P, column_batched, Protection>& l, const matrix& states) {
-        l.check();
+    query_for<column_batched, Protection> encrypt(const packing_plan<P, column_batched, Protection>& plan,
+                                                  const matrix& states) {
+        query_for<column_batched, Protection> result;
+        encrypt(plan, states, result);
+        return result;
+    }
+    template <class Protection>
+    void encrypt(const packing_plan<P, column_batched, Protection>& plan, const matrix& states,
+                 query_for<column_batched, Protection>& result) {
         states.check("client::encrypt");
-        if (states.rows == 0 || states.rows > l.largest_batch) {
+        if (states.rows == 0 || states.rows > plan.largest_batch) {
             throw shape_error("client::encrypt: got a batch of " + std::to_string(states.rows) +
-                              " hidden states, expected 1 to " + std::to_string(l.largest_batch));
+                              " hidden states, expected 1 to " + std::to_string(plan.largest_batch));
         }
-        batch_query<P> result{{l.d, l.entries_per_input(), states.rows, generator_.next_seed(), {}}, {}};
-        const reply_budget budget = l.budget();
+        result.scales.resize(states.rows);
         for (std::size_t t = 0; t < states.rows; ++t) {
-            result.scales.push_back(l.message_scale(budget, detail::norm_of_state(states.row(t), l.d)));
+            result.scales[t] =
+                plan.layout().message_scale(plan.budget(), detail::norm_of_state(states.row(t), plan.d()));
         }
-        result.request.inputs.resize(l.d);
+        auto& r = result.request;
+        r.d = plan.d();
+        r.block = plan.entries_per_input();
+        r.tokens = states.rows;
+        r.seed = generator_.next_seed();
+        r.inputs.resize(plan.inputs());
         const std::span<double> column = work_.reals.span().first(states.rows);
-        for (std::size_t j = 0; j < l.d; ++j) {
+        for (std::size_t j = 0; j < plan.d(); ++j) {
             for (std::size_t t = 0; t < states.rows; ++t) {
                 column[t] = static_cast<double>(states.row(t)[j]) * result.scales[t];
             }
             restore_message();
             encoding::encode_coefficients(column, 1, work_.message);
             memory::wipe(column.data(), column.size_bytes());
-            encrypt_message(result.request, j);
+            encrypt_message(r, j);
         }
-        return result;
     }
 
-    /// A*h for each hidden state of the batch, rank entries each.
-    /// @throws shape_error or format_error if the reply is for another layout or batch, or malformed
-    template <class Protection>
-    std::vector<std::vector<double>> decrypt(const layout<P, column_batched, Protection>& l,
-                                             const reply<P, column_batched, Protection>& r,
-                                             std::span<const double> scales) const {
-        if (scales.size() > l.largest_batch) {
-            throw shape_error("client::decrypt: got " + std::to_string(scales.size()) +
-                              " scales, expected at most " + std::to_string(l.largest_batch));
-        }
-        for (const double scale : scales) {
-            check_scale(scale);
-        }
-        const reply_budget budget = checked_budget(l, r, scales.size());
-        std::vector<std::vector<double>> answers(scales.size(), std::vector<double>(l.rank));
-        memory::secret_buffer<double> values(P::degree);
+    /// A*h, rank entries, from the reply to this query. A server that follows the protocol makes it A*h;
+    /// another can make it any linear function of the secret key, so answers of a server that is not trusted
+    /// must never get back to it, not even through what the client does next. A reply made for another key,
+    /// for another query of the same shape, or by another server of the same shape, is not detected: the
+    /// answers are noise, or the other server's.
+    /// @throws shape_error or format_error if the reply is for another layout or malformed; parameter_error
+    ///         for a query without its scales; range_exceeded_error if an answer passed a calibrated range
+    template <class Packing, class Protection>
+    std::vector<double> decrypt(const packing_plan<P, Packing, Protection>& plan,
+                                const reply<P, Packing, Protection>& r,
+                                const query_for<Packing, Protection>& q) const {
+        std::vector<double> answers(plan.rank());
         decryption_workspace<P> work;
-        for (std::size_t o = 0; o < l.rank; ++o) {
-            if constexpr (Protection::protects) {
-                open_output<P>(key_, r.outputs[o], l.subring_log_n(), scales.size(), budget.reply_bits, work,
-                               values.span());
-            } else {
-                open_output<P>(key_, r.outputs[o], l.subring_log_n(), work, values.span());
-            }
-            for (std::size_t t = 0; t < scales.size(); ++t) {
-                answers[t][o] = l.answer(budget, values[t], scales[t]);
-            }
-        }
+        decrypt(plan, r, q, work, answers);
         return answers;
     }
-
-    // The rest is for `replicated_slots` with replies of the kind reveals_adapter_rows.
-
-    /// Encodes a hidden state for a server with this layout.
-    /// @param h  d entries; a std::vector, array or span will do
-    /// @throws shape_error if h.size() != d; parameter_error if the layout is none that slot_layout::of
-    /// gives;
-    ///         encoding_error if an entry is NaN or infinite (it is named), or
-    ///         if the norm of h passes layout.largest_norm(): an answer might not fit the reply's modulus
-    template <class Packing>
-    encoded_state encode(const slot_layout<P, Packing>& layout, std::span<const float> h) const {
-        return encode_reals(layout, h);
-    }
-    template <class Packing>
-    encoded_state encode(const slot_layout<P, Packing>& layout, std::span<const double> h) const {
-        return encode_reals(layout, h);
-    }
-
-    /// Encrypts an encoded hidden state under the secret key, each ciphertext with fresh randomness.
-    slot_request<P> encrypt(encoded_state encoded) {
-        slot_request<P> result{encoded.d, encoded.stride, {}};
-        for (auto& plaintext : encoded.inputs) {
-            result.inputs.push_back(ckks::encrypt(key_, std::move(plaintext), generator_));
+    /// Of a batch: A*h for each hidden state.
+    template <class Protection>
+    std::vector<std::vector<double>> decrypt(const packing_plan<P, column_batched, Protection>& plan,
+                                             const reply<P, column_batched, Protection>& r,
+                                             const query_for<column_batched, Protection>& q) const {
+        memory::secret_buffer<double> answers(q.scales.size() * plan.rank());
+        decryption_workspace<P> work;
+        decrypt(plan, r, q, work, answers.span());
+        std::vector<std::vector<double>> result;
+        for (std::size_t t = 0; t < q.scales.size(); ++t) {
+            const auto of_state = answers.span().subspan(t * plan.rank(), plan.rank());
+            result.emplace_back(of_state.begin(), of_state.end());
         }
         return result;
     }
 
-    /// Both of them.
-    template <class Packing>
-    slot_request<P> encrypt(const slot_layout<P, Packing>& layout, std::span<const float> h) {
-        slot_request<P> result;
-        encrypt_slots(layout, h, result);
-        return result;
-    }
-    template <class Packing>
-    slot_request<P> encrypt(const slot_layout<P, Packing>& layout, std::span<const double> h) {
-        slot_request<P> result;
-        encrypt_slots(layout, h, result);
-        return result;
-    }
-    /// The same into a request of an earlier token, whose memory is used again: from the second token on
-    /// nothing is allocated.
-    template <class Packing>
-    void encrypt(const slot_layout<P, Packing>& layout, std::span<const float> h, slot_request<P>& result) {
-        encrypt_slots(layout, h, result);
-    }
-    template <class Packing>
-    void encrypt(const slot_layout<P, Packing>& layout, std::span<const double> h, slot_request<P>& result) {
-        encrypt_slots(layout, h, result);
-    }
-
-    /// First step of `decrypt`: a reply, decrypted and traced to the coefficients that carry the answers.
-    template <class Packing>
-    using traced_reply = std::vector<ckks::trace<P, Packing::template reply_limbs<P>>>;
-
-    /// @throws shape_error if the reply is for another layout; parameter_error if its scale is not the
-    /// packing's
+    /// Allocates nothing from the second token on.
+    /// @param answers  rank entries for each hidden state of the query, to be written
+    /// @throws as above; shape_error also unless answers has this size
     template <class Packing, class Protection>
-    traced_reply<Packing> decrypt_trace(const slot_layout<P, Packing>& layout,
-                                        const reply<P, Packing, Protection>& r) const {
-        check(layout, r);
-        traced_reply<Packing> result;
-        for (const auto& product : r.products) {
-            result.push_back(
-                ckks::decrypt_trace<Packing::template reply_limbs<P>>(key_, product, layout.subring_log_n()));
+    void decrypt(const packing_plan<P, Packing, Protection>& plan, const reply<P, Packing, Protection>& r,
+                 const query_for<Packing, Protection>& q, decryption_workspace<P>& work,
+                 std::span<double> answers) const {
+        check(plan, q);
+        check(plan, r, q.scales.size());
+        if (answers.size() != q.scales.size() * plan.rank()) {
+            throw shape_error("client::decrypt: got room for " + std::to_string(answers.size()) +
+                              " answers, expected " + std::to_string(q.scales.size() * plan.rank()));
         }
-        return result;
-    }
-
-    /// Second step of `decrypt`: A*h, rank entries.
-    /// @throws shape_error if the reply was not decrypted for this layout
-    template <class Packing, int Limbs>
-    std::vector<double> trace(const slot_layout<P, Packing>& layout,
-                              std::vector<ckks::trace<P, Limbs>> reply) const {
-        check(layout, reply);
-        std::vector<double> answers(layout.rank);
-        for (std::size_t o = 0; o < reply.size(); ++o) {
-            auto sums = ckks::decode_trace(std::move(reply[o]));
-            layout.collect(o, sums, answers);
-            wipe(sums);
-        }
-        return answers;
-    }
-
-    /// A*h, rank entries: both steps. A server that follows the protocol makes it A*h; another can make it
-    /// any linear function of the secret key, so answers of a server that is not trusted must never get back
-    /// to it, not even through what the client does next. A reply made for another key, or by another server
-    /// of the same shape, is not detected: the answers are noise, or the other server's.
-    /// @throws shape_error if the reply is for another layout; parameter_error if its scale is not the
-    /// packing's
-    template <class Packing, class Protection>
-    std::vector<double> decrypt(const slot_layout<P, Packing>& layout,
-                                const reply<P, Packing, Protection>& r) const {
-        return trace(layout, decrypt_trace(layout, r));
-    }
-
-    /// A*h by decrypting and decoding every slot and summing: the long way, with the same result as the
-    /// trace.
-    template <class Packing, class Protection>
-    std::vector<double> decrypt_slots(const slot_layout<P, Packing>& layout,
-                                      const reply<P, Packing, Protection>& r) const {
-        check(layout, r);
-        const std::size_t g = layout.stride;
-        std::vector<double> answers(layout.rank);
-        for (std::size_t o = 0; o < r.products.size(); ++o) {
-            auto slots = ckks::decode_slots(ckks::inverse(ckks::decrypt(key_, r.products[o])));
-            std::vector<std::complex<double>> sums(g);
-            for (std::size_t j = 0; j < slots.size(); ++j) {
-                sums[j % g] += slots[j];
+        if constexpr (plan.whole_ciphertexts) {
+            constexpr int limbs = Packing::template reply_limbs<P>;
+            for (std::size_t o = 0; o < plan.outputs(); ++o) {
+                auto sums =
+                    ckks::decode_trace(ckks::decrypt_trace<limbs>(key_, r.outputs[o], plan.subring_log_n()));
+                plan.layout().slots().collect(o, sums, answers);
+                memory::wipe(sums.data(), sums.size() * sizeof(sums[0]));
             }
-            layout.collect(o, sums, answers);
-            wipe(slots);
-            wipe(sums);
+        } else if constexpr (std::is_same_v<Packing, column_batched>) {
+            const std::span<double> values = coefficients(work, P::degree);
+            for (std::size_t o = 0; o < plan.outputs(); ++o) {
+                open(plan, r, o, q.scales.size(), work, values);
+                for (std::size_t t = 0; t < q.scales.size(); ++t) {
+                    answers[t * plan.rank() + o] =
+                        plan.layout().answer(plan.budget(), values[t], q.scales[t]);
+                }
+            }
+        } else {
+            const std::span<double> values = coefficients(work, plan.outputs() * plan.subring_degree());
+            for (std::size_t o = 0; o < plan.outputs(); ++o) {
+                open(plan, r, o, 1, work, values.subspan(o * plan.subring_degree(), plan.subring_degree()));
+            }
+            plan.layout().collect(plan.budget(), work, q.scales[0], answers);
         }
-        return answers;
     }
 
   private:
-    template <class Packing, class Protection, class Real>
-    void encrypt_reals(const layout<P, Packing, Protection>& l, std::span<const Real> h,
-                       double overflow_margin, query<P>& result) {
-        static_assert(
-            !std::is_same_v<Packing, column_batched>,
-            "client::encrypt: column_batched takes a lora::matrix with one hidden state in each row");
-        l.check();
-        if (!(overflow_margin >= 1 && overflow_margin <= 0x1p20)) {
-            throw parameter_error("client::encrypt: got a overflow margin of " +
-                                  std::to_string(overflow_margin) + ", expected 1 to 2^20");
-        }
-        const double scale = l.message_scale(l.budget(), detail::norm_of_state(h, l.d)) / overflow_margin;
-        request<P>& r = result.request;
-        r.d = l.d;
-        r.block = l.entries_per_input();
-        r.tokens = 1;
-        r.seed = generator_.next_seed();
-        r.inputs.resize(l.inputs());
-        result.scale = scale;
-        for (std::size_t i = 0; i < l.inputs(); ++i) {
-            restore_message();
-            l.encode_message(h, i, scale, work_);
-            encrypt_message(r, i);
-        }
-    }
-
     /// Room for a message: none is left after an exception.
     void restore_message() {
         if (work_.message.words().empty()) {
@@ -376,10 +239,51 @@ class client {
         work_.message = rns::secret_poly<basis, rns::coefficient_form>(std::move(c0).take());
     }
 
-    static void check_size(std::size_t got, std::size_t wanted, const char* unit) {
-        if (got != wanted) {
-            throw shape_error("client::decrypt: got a product of " + std::to_string(got) + " " + unit +
-                              ", expected " + std::to_string(wanted));
+    /// A fresh seeded ciphertext of all limbs, in the memory of an earlier one.
+    template <class Plan, class Real>
+    void encrypt_on_whole_chain(const Plan& plan, std::span<const Real> h, std::size_t i,
+                                ckks::seeded_ciphertext<P>& input) {
+        using form = rns::secret_poly<typename P::basis, rns::coefficient_form>;
+        input.seed = generator_.next_seed();
+        input.scale = P::scale;
+        // Empty after an exception.
+        form message = input.c0.words().empty() ? form(memory::uninitialized)
+                                                : form(std::move(input.c0).take().classify());
+        plan.layout().encode_message(h, i, P::scale, work_, message);
+        input.c0 = rns::poly<typename P::basis, rns::evaluation_form>(
+            ckks::encrypt_c0(key_, std::move(message), generator_, input.seed, 0, work_.encryption)
+                .take()
+                .declassify());
+    }
+
+    static std::span<double> coefficients(decryption_workspace<P>& work, std::size_t count) {
+        if (work.coefficients.size() != count) {
+            work.coefficients = memory::secret_buffer<double>(count, memory::uninitialized);
+        }
+        return work.coefficients.span();
+    }
+
+    /// The target coefficients of output o.
+    template <class Plan>
+    void open(const Plan& plan, const typename Plan::reply_type& r, std::size_t o, std::size_t tokens,
+              decryption_workspace<P>& work, std::span<double> values) const {
+        if constexpr (requires { r.outputs[o].c0.front().span(); }) {
+            open_output<P>(key_, r.outputs[o], plan.subring_log_n(), work, values);
+        } else {
+            open_output<P>(key_, r.outputs[o], plan.subring_log_n(), plan.wanted(o, tokens),
+                           plan.reply_bits(o), work, values);
+        }
+    }
+
+    template <class Plan>
+    static void check(const Plan& plan, const typename Plan::query_type& q) {
+        if (q.scales.empty() || q.scales.size() > plan.largest_batch) {
+            throw shape_error("client::decrypt: got a query with the scales of " +
+                              std::to_string(q.scales.size()) + " hidden states, expected 1 to " +
+                              std::to_string(plan.largest_batch));
+        }
+        for (const double scale : q.scales) {
+            check_scale(scale);
         }
     }
     static void check_scale(double scale) {
@@ -389,115 +293,44 @@ class client {
         }
     }
 
+    static void check_size(std::size_t got, std::size_t wanted, const char* unit) {
+        if (got != wanted) {
+            throw shape_error("client::decrypt: got a product of " + std::to_string(got) + " " + unit +
+                              ", expected " + std::to_string(wanted));
+        }
+    }
+
     template <class Packing, class Protection>
-    static reply_budget checked_budget(const layout<P, Packing, Protection>& l,
-                                       const reply<P, Packing, Protection>& r, std::size_t tokens) {
-        l.check();
-        if (r.rank != l.rank || r.d != l.d || r.tokens != tokens || r.outputs.size() != l.outputs()) {
+    static void check(const packing_plan<P, Packing, Protection>& plan,
+                      const reply<P, Packing, Protection>& r, std::size_t tokens) {
+        if (r.rank != plan.rank() || r.d != plan.d() || r.tokens != tokens ||
+            r.outputs.size() != plan.outputs()) {
             const auto text = [](std::size_t rank, std::size_t d, std::size_t states, std::size_t outputs) {
                 return std::to_string(rank) + " x " + std::to_string(d) + " matrix and " +
                        std::to_string(states) + " hidden states in " + std::to_string(outputs) + " products";
             };
             throw shape_error("client::decrypt: got a reply for a " +
                               text(r.rank, r.d, r.tokens, r.outputs.size()) + ", expected a " +
-                              text(l.rank, l.d, tokens, l.outputs()));
+                              text(plan.rank(), plan.d(), tokens, plan.outputs()));
         }
-        const reply_budget budget = l.budget();
         for (std::size_t o = 0; o < r.outputs.size(); ++o) {
-            if constexpr (Protection::protects) {
-                const int bits = l.reply_bits(budget, o);
-                check_size(r.outputs[o].c0.size(), memory::packed_bytes(l.wanted(o, tokens), bits),
-                           "bytes of c0");
-                check_size(r.outputs[o].c1.size(), memory::packed_bytes(P::degree, bits), "bytes of c1");
-            } else {
-                for (const auto& limb : r.outputs[o].c0) {
-                    check_size(limb.size(), std::size_t{1} << l.subring_log_n(), "coefficients");
+            const auto& output = r.outputs[o];
+            if constexpr (plan.whole_ciphertexts) {
+                constexpr double scale = Packing::template reply_scale<P>;
+                if (!(std::fabs(output.scale - scale) <= 1e-12 * scale)) {
+                    throw parameter_error("client::decrypt: got a ciphertext of scale " +
+                                          std::to_string(output.scale) + ", expected " +
+                                          std::to_string(scale));
                 }
-            }
-        }
-        return budget;
-    }
-
-    static void wipe(std::vector<std::complex<double>>& values) noexcept {
-        memory::wipe(values.data(), values.size() * sizeof(values[0]));
-    }
-
-    template <class Packing, class Real>
-    encoded_state encode_reals(const slot_layout<P, Packing>& layout, std::span<const Real> h) const {
-        layout.check();
-        layout.check_state(h);
-        memory::secret_buffer<std::complex<double>> slots(P::slots, memory::uninitialized);
-        encoded_state encoded{layout.d, layout.stride, {}};
-        for (std::size_t i = 0; i < layout.inputs; ++i) {
-            layout.replicate(h, i, slots.span());
-            encoded.inputs.push_back(ckks::encode_slots<P>(slots.span()));
-        }
-        return encoded;
-    }
-
-    template <class Packing, class Real>
-    void encrypt_slots(const slot_layout<P, Packing>& layout, std::span<const Real> h,
-                       slot_request<P>& result) {
-        layout.check();
-        layout.check_state(h);
-        if (work_.slots.empty()) {
-            work_.slots = memory::secret_buffer<std::complex<double>>(P::slots, memory::uninitialized);
-        }
-        result.d = layout.d;
-        result.stride = layout.stride;
-        result.inputs.resize(layout.inputs);
-        for (std::size_t i = 0; i < layout.inputs; ++i) {
-            auto& input = result.inputs[i];
-            input.seed = generator_.next_seed();
-            input.scale = P::scale;
-            using form = rns::secret_poly<typename P::basis, rns::coefficient_form>;
-            // Empty after an exception.
-            form message = input.c0.words().empty() ? form(memory::uninitialized)
-                                                    : form(std::move(input.c0).take().classify());
-            layout.replicate(h, i, work_.slots.span());
-            encoding::encode_slots(work_.slots.span(), P::scale, message, work_.reals.span());
-            memory::wipe(work_.slots.data(), work_.slots.span().size_bytes());
-            memory::wipe(work_.reals.data(), work_.reals.span().size_bytes());
-            input.c0 = rns::poly<typename P::basis, rns::evaluation_form>(
-                ckks::encrypt_c0(key_, std::move(message), generator_, input.seed, 0, work_.encryption)
-                    .take()
-                    .declassify());
-        }
-    }
-
-    template <class Packing, class Protection>
-    static void check(const slot_layout<P, Packing>& layout, const reply<P, Packing, Protection>& r) {
-        layout.check();
-        if (r.rank != layout.rank || r.d != layout.d || r.products.size() != layout.outputs) {
-            const auto text = [](std::size_t rank, std::size_t d, std::size_t outputs) {
-                return std::to_string(rank) + " x " + std::to_string(d) + " matrix in " +
-                       std::to_string(outputs) + " ciphertexts";
-            };
-            throw shape_error("client::decrypt: got a reply for a " + text(r.rank, r.d, r.products.size()) +
-                              ", expected a " + text(layout.rank, layout.d, layout.outputs));
-        }
-        constexpr double scale = Packing::template reply_scale<P>;
-        for (const auto& product : r.products) {
-            if (!(std::fabs(product.scale - scale) <= 1e-12 * scale)) {
-                throw parameter_error("client::decrypt: got a ciphertext of scale " +
-                                      std::to_string(product.scale) + ", expected " + std::to_string(scale));
-            }
-        }
-    }
-
-    template <class Packing, int Limbs>
-    static void check(const slot_layout<P, Packing>& layout,
-                      const std::vector<ckks::trace<P, Limbs>>& reply) {
-        layout.check();
-        if (reply.size() != layout.outputs) {
-            throw shape_error("client::trace: got a reply of " + std::to_string(reply.size()) +
-                              " ciphertexts, expected " + std::to_string(layout.outputs));
-        }
-        for (const auto& product : reply) {
-            if (product.log_n != layout.subring_log_n()) {
-                throw shape_error("client::trace: got a product traced to degree 2^" +
-                                  std::to_string(product.log_n) + ", expected 2^" +
-                                  std::to_string(layout.subring_log_n()));
+            } else if constexpr (Protection::protects) {
+                const int bits = plan.reply_bits(o);
+                check_size(output.c0.size(), memory::packed_bytes(plan.wanted(o, tokens), bits),
+                           "bytes of c0");
+                check_size(output.c1.size(), memory::packed_bytes(P::degree, bits), "bytes of c1");
+            } else {
+                for (const auto& limb : output.c0) {
+                    check_size(limb.size(), plan.subring_degree(), "coefficients");
+                }
             }
         }
     }

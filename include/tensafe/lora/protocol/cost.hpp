@@ -1,11 +1,7 @@
 #pragma once
 
 #include <tensafe/lora/adapter/mode.hpp>
-#include <tensafe/lora/packing/coefficient_tiles.hpp>
-#include <tensafe/lora/packing/column_batched.hpp>
-#include <tensafe/lora/packing/interleaved_slots.hpp>
-#include <tensafe/lora/packing/messages.hpp>
-#include <tensafe/lora/packing/work_count.hpp>
+#include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/lora/protocol/reply_protection.hpp>
 
 #include <cstddef>
@@ -36,41 +32,38 @@ struct token_cost {
     constexpr std::size_t bytes() const noexcept { return bytes_up + bytes_down; }
 };
 
-/// The cost of a site of this shape.
 /// @param tokens  hidden states in a request: more than 1 for column_batched only, N unless given
-/// @throws parameter_error if the set cannot hold the replies; in a constant expression, it does not compile
-template <ckks::parameter_set P, class Packing, class Protection = protects_adapter_rows<>>
-constexpr token_cost cost_of(site_shape shape, mode m = mode::client_held_b,
-                             std::size_t tokens = layout<P, Packing, Protection>::largest_batch) {
-    const layout<P, Packing, Protection> l{served_rows(m, shape.rank, shape.d_out), shape.d_in, 1};
+template <ckks::parameter_set P, class Packing, class Protection>
+constexpr token_cost cost_of(const packing_plan<P, Packing, Protection>& plan,
+                             std::size_t tokens = packing_plan<P, Packing, Protection>::largest_batch) {
     constexpr auto limbs = static_cast<std::size_t>(request_level<P>) + 1;
     constexpr bool whole_ring = std::is_same_v<Packing, column_batched>;
     token_cost cost;
-    cost.budget = l.budget();
+    cost.budget = plan.budget();
     cost.relative_error = cost.budget.relative_error;
-    cost.inputs = l.inputs();
-    cost.outputs = l.outputs();
+    cost.inputs = plan.inputs();
+    cost.outputs = plan.outputs();
     cost.server.products = cost.inputs * cost.outputs;
-    cost.client_transforms = l.inputs() * limbs;
+    cost.client_transforms = plan.inputs() * limbs;
     cost.bytes_up =
-        message_overhead_bytes + random::seed_bytes + l.inputs() * packed_residues_bytes<P>(P::degree);
+        message_overhead_bytes + random::seed_bytes + plan.inputs() * packed_residues_bytes<P>(P::degree);
     cost.bytes_down = message_overhead_bytes;
-    for (std::size_t o = 0; o < l.outputs(); ++o) {
+    for (std::size_t o = 0; o < plan.outputs(); ++o) {
         if constexpr (Protection::protects) {
-            const int bits = l.reply_bits(cost.budget, o);
-            const std::size_t wanted = l.wanted(o, tokens);
+            const int bits = plan.reply_bits(o);
+            const std::size_t wanted = plan.wanted(o, tokens);
             cost.wanted += wanted;
             cost.client_transforms += wanted > most_inner_products ? (whole_ring ? 2 : 1) : 0;
             cost.bytes_down += memory::packed_bytes(wanted, bits) + memory::packed_bytes(P::degree, bits);
         } else {
-            cost.bytes_down += packed_residues_bytes<P>(std::size_t{1} << l.subring_log_n()) +
-                               packed_residues_bytes<P>(P::degree);
+            cost.bytes_down +=
+                packed_residues_bytes<P>(plan.subring_degree()) + packed_residues_bytes<P>(P::degree);
         }
     }
-    const std::size_t whole_inverses = whole_ring ? l.outputs() : 0;
+    const std::size_t whole_inverses = whole_ring ? plan.outputs() : 0;
     if constexpr (Protection::protects) {
-        cost.pooled_transforms = l.outputs() * limbs;
-        cost.server.transforms = cost.pooled_transforms + (l.outputs() + whole_inverses) * limbs;
+        cost.pooled_transforms = plan.outputs() * limbs;
+        cost.server.transforms = cost.pooled_transforms + (plan.outputs() + whole_inverses) * limbs;
         cost.statistical_distance = cost.budget.statistical_distance(cost.wanted);
         cost.session_bytes =
             3 * random::seed_bytes + packed_residues_bytes<P>(P::degree) + 2 * message_overhead_bytes;
@@ -79,13 +72,22 @@ constexpr token_cost cost_of(site_shape shape, mode m = mode::client_held_b,
         cost.statistical_distance = 1;
     }
     cost.hidden_states = tokens;
-    const std::size_t zero_products = Protection::protects ? l.outputs() * 2 * limbs : 0;
+    const std::size_t zero_products = Protection::protects ? plan.outputs() * 2 * limbs : 0;
     cost.word_multiplications = static_cast<double>((2 * cost.server.products * limbs + zero_products +
-                                                     l.outputs() + l.inputs() * limbs) *
+                                                     plan.outputs() + plan.inputs() * limbs) *
                                                     P::degree) +
                                 static_cast<double>((cost.server.transforms + cost.client_transforms) *
                                                     P::degree / 2 * static_cast<std::size_t>(P::log_n));
     return cost;
+}
+
+/// The cost of a site of this shape.
+/// @throws parameter_error if the set cannot hold the replies; in a constant expression, it does not compile
+template <ckks::parameter_set P, class Packing, class Protection = protects_adapter_rows<>>
+constexpr token_cost cost_of(site_shape shape, mode m = mode::client_held_b,
+                             std::size_t tokens = packing_plan<P, Packing, Protection>::largest_batch) {
+    return cost_of(
+        packing_plan<P, Packing, Protection>(served_rows(m, shape.rank, shape.d_out), shape.d_in, 1), tokens);
 }
 
 // What `best_tiling` minimises.

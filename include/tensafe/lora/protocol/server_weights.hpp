@@ -1,13 +1,12 @@
 #pragma once
 
+#include <tensafe/ckks/evaluate.hpp>
 #include <tensafe/ckks/rerandomization.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/exec/host.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
-#include <tensafe/lora/packing/column_batched.hpp>
-#include <tensafe/lora/packing/layout.hpp>
-#include <tensafe/lora/packing/messages.hpp>
-#include <tensafe/lora/packing/work_count.hpp>
+#include <tensafe/lora/packing/plan.hpp>
+#include <tensafe/lora/protocol/phases.hpp>
 #include <tensafe/lora/protocol/reply_protection.hpp>
 #include <tensafe/random/generator.hpp>
 #include <tensafe/rns/limb.hpp>
@@ -50,41 +49,51 @@ struct product_workspace {
 /// allocated. One for each thread that calls a server.
 template <ckks::parameter_set P>
 struct server_workspace {
-    /// The last step that ran to its end.
-    enum class step { none, expanded, multiplied, hidden };
-
-    std::vector<expanded_request<P>> requests;             ///< one; or those of a batch
-    std::vector<product_workspace<P>> slots;               ///< one for each thread that works
-    std::vector<traced_product<P>> products;               ///< after multiply
-    std::vector<protected_product<P>> protected_products;  ///< after protect
+    std::vector<expanded_request<P>> requests;  ///< one; or those of a batch
+    std::vector<product_workspace<P>> slots;    ///< one for each thread that works
+    std::vector<traced_product<P>> products;    ///< of a column batch
     random::generator generator;  ///< of flood seeds; to give one that is not the default is for tests
     memory::secret_buffer<random::seed> seeds;  ///< of floods, one for each request
     std::vector<typename ckks::rerandomization_pool<P, request_level<P>>::reservation> reservations;
-    step done = step::none;
-    std::size_t tokens = 0;  ///< of the request that was multiplied
-    work_count work;         ///< added up over calls
+    work_count work;  ///< added up over calls
+};
+
+/// The same for replies that are whole ciphertexts.
+template <ckks::parameter_set P>
+struct ciphertext_workspace {
+    std::vector<rns::poly<typename P::basis, rns::evaluation_form>> c1;  ///< uniform halves of the request
+    std::vector<ckks::ciphertext<P>> products;
+    work_count work;  ///< added up over calls
 };
 
 namespace detail {
 
-template <class Layout, ckks::parameter_set P>
-void check_request(const Layout& layout, const request<P>& r, std::size_t largest_batch) {
+/// @throws shape_error or parameter_error unless the request was made for this plan
+template <ckks::parameter_set P, class Packing, class Protection>
+void check_request(const packing_plan<P, Packing, Protection>& plan,
+                   const typename packing_plan<P, Packing, Protection>::request_type& r,
+                   std::size_t largest_batch) {
     const auto text = [](std::size_t d, std::size_t block, std::size_t inputs) {
         return std::to_string(d) + " entries, " + std::to_string(block) + " in each of " +
                std::to_string(inputs) + " ciphertexts";
     };
-    if (r.d != layout.d || r.block != layout.entries_per_input() || r.inputs.size() != layout.inputs()) {
-        throw shape_error("server::expand: got a request of " + text(r.d, r.block, r.inputs.size()) +
-                          ", expected " + text(layout.d, layout.entries_per_input(), layout.inputs()));
+    if (r.d != plan.d() || r.block != plan.entries_per_input() || r.inputs.size() != plan.inputs()) {
+        throw shape_error("server::apply: got a request of " + text(r.d, r.block, r.inputs.size()) +
+                          ", expected " + text(plan.d(), plan.entries_per_input(), plan.inputs()));
     }
     for (const auto& input : r.inputs) {
-        if (input.size() != packed_residues_bytes<P>(P::degree)) {
-            throw shape_error("server::expand: got a ciphertext of " + std::to_string(input.size()) +
+        if constexpr (plan.whole_ciphertexts) {
+            if (input.scale != P::scale) {
+                throw parameter_error("server::apply: got a ciphertext of scale " +
+                                      std::to_string(input.scale) + ", expected " + std::to_string(P::scale));
+            }
+        } else if (input.size() != packed_residues_bytes<P>(P::degree)) {
+            throw shape_error("server::apply: got a ciphertext of " + std::to_string(input.size()) +
                               " bytes, expected " + std::to_string(packed_residues_bytes<P>(P::degree)));
         }
     }
     if (r.tokens == 0 || r.tokens > largest_batch) {
-        throw shape_error("server::expand: got a request of " + std::to_string(r.tokens) +
+        throw shape_error("server::apply: got a request of " + std::to_string(r.tokens) +
                           " hidden states, expected 1 to " + std::to_string(largest_batch));
     }
 }
@@ -119,7 +128,7 @@ void expand_input(const request<P>& r, std::size_t i, Poly& c0, Poly& c1) {
         const bool below = memory::unpack_bits_below(rest.first(bytes), bits, q, limb);
         rest = rest.subspan(bytes);
         if (!below) {
-            throw format_error("server::expand: a residue of limb " + std::to_string(I) +
+            throw format_error("server::apply: a residue of limb " + std::to_string(I) +
                                " is not below its prime " + std::to_string(q));
         }
     });
@@ -129,27 +138,27 @@ void expand_input(const request<P>& r, std::size_t i, Poly& c0, Poly& c1) {
 
 /// A as plaintexts: inputs * outputs of them, encoded and transformed once, and packed into panels of four
 /// outputs.
-template <ckks::parameter_set P, class Packing>
+template <ckks::parameter_set P, class Packing, class Protection>
 class packed_weights {
     using basis = typename traced_product<P>::basis;
 
   public:
+    using plan_type = packing_plan<P, Packing, Protection>;
     /// Each panel of outputs is computed by itself.
     static constexpr bool by_panel = true;
 
-    template <class Layout>
-    packed_weights(const Layout& layout, const reply_budget& budget, const matrix& a)
-        : panels_(ceil_divide(layout.outputs(), rns::panel_outputs)) {
-        layout.check_matrix(a);
+    packed_weights(const plan_type& plan, const matrix& a)
+        : panels_(ceil_divide(plan.outputs(), rns::panel_outputs)) {
+        plan.layout().check_matrix(a);
         for (std::size_t p = 0; p < panels_.size(); ++p) {
-            const rns::panel_shape shape = shape_of(layout, p);
+            const rns::panel_shape shape = shape_of(plan, p);
             const std::size_t words = shape.words(P::degree);
             panels_[p] = memory::secret_buffer<arith::word>(words * static_cast<std::size_t>(basis::limbs),
                                                             memory::uninitialized);
             for (std::size_t g = 0; g < shape.outputs; ++g) {
                 for (std::size_t i = 0; i < shape.inputs; ++i) {
-                    const auto weights =
-                        ckks::forward(layout.encode_weights(a, budget, p * rns::panel_outputs + g, i));
+                    const auto weights = ckks::forward(
+                        plan.layout().encode_weights(a, plan.budget(), p * rns::panel_outputs + g, i));
                     rns::for_each_limb<basis>([&]<int I>() {
                         rns::fill_panel(
                             shape, weights.value.template limb<I>(), i, g,
@@ -162,25 +171,23 @@ class packed_weights {
 
     std::size_t panels() const noexcept { return panels_.size(); }
 
-    template <class Layout>
-    void expand(const Layout& layout, const request<P>& r, expanded_request<P>& to) const {
-        to.c0.resize(layout.inputs());
-        to.c1.resize(layout.inputs());
-        for (std::size_t i = 0; i < layout.inputs(); ++i) {
+    void expand(const plan_type& plan, const request<P>& r, expanded_request<P>& to) const {
+        to.c0.resize(plan.inputs());
+        to.c1.resize(plan.inputs());
+        for (std::size_t i = 0; i < plan.inputs(); ++i) {
             expand_input(r, i, to.c0[i], to.c1[i]);
         }
     }
 
     /// The outputs of panel p for each request: the sum over inputs of plaintext times ciphertext. c1 takes
     /// one reduction for each coefficient, c0 one for each target coefficient.
-    /// @param to     product g of request r stands at r * shape_of(layout, p).outputs + g
+    /// @param to     product g of request r stands at r * shape_of(plan, p).outputs + g
     /// @param zeros  at the same places: their c1 is added; or none
-    template <class Layout>
-    void multiply(const Layout& layout, std::size_t p, std::span<const expanded_request<P>> requests,
+    void multiply(const plan_type& plan, std::size_t p, std::span<const expanded_request<P>> requests,
                   product_workspace<P>& work, std::span<traced_product<P>> to,
                   std::span<const ckks::zero<P, request_level<P>>> zeros) const {
-        const rns::panel_shape shape = shape_of(layout, p);
-        const std::size_t trace = std::size_t{1} << layout.subring_log_n();
+        const rns::panel_shape shape = shape_of(plan, p);
+        const std::size_t trace = plan.subring_degree();
         const std::size_t words = shape.words(P::degree);
         work.c0.resize(shape.inputs);
         work.c1.resize(shape.inputs);
@@ -204,9 +211,8 @@ class packed_weights {
         });
     }
 
-    template <class Layout>
-    static rns::panel_shape shape_of(const Layout& layout, std::size_t p) noexcept {
-        return {layout.inputs(), std::min(rns::panel_outputs, layout.outputs() - p * rns::panel_outputs)};
+    static rns::panel_shape shape_of(const plan_type& plan, std::size_t p) noexcept {
+        return {plan.inputs(), std::min(rns::panel_outputs, plan.outputs() - p * rns::panel_outputs)};
     }
 
   private:
@@ -238,43 +244,42 @@ class packed_weights {
 };
 
 /// A as integers, for column batches: a product is a number times a ciphertext.
-template <ckks::parameter_set P>
-class packed_weights<P, column_batched> {
+template <ckks::parameter_set P, class Protection>
+class packed_weights<P, column_batched, Protection> {
   public:
+    using plan_type = packing_plan<P, column_batched, Protection>;
     static constexpr bool by_panel = false;
 
-    template <class Layout>
-    packed_weights(const Layout& layout, const reply_budget& budget, const matrix& a) {
+    packed_weights(const plan_type& plan, const matrix& a) {
         integers_ = memory::secret_buffer<std::int64_t>(a.values.size(), memory::uninitialized);
         for (std::size_t k = 0; k < integers_.size(); ++k) {
-            integers_[k] =
-                static_cast<std::int64_t>(layout.integer_weight(budget, static_cast<double>(a.values[k])));
+            integers_[k] = static_cast<std::int64_t>(
+                plan.layout().integer_weight(plan.budget(), static_cast<double>(a.values[k])));
         }
     }
 
-    /// Nothing: `multiply` expands a few inputs at a time, so that memory does not grow with d.
-    template <class Layout>
-    void expand(const Layout&, const request<P>&, expanded_request<P>&) const noexcept {}
-
-    template <exec::host_execution Where, class Layout>
-    void multiply(const Where& where, const Layout& layout, const request<P>& r, expanded_request<P>& inputs,
-                  std::vector<traced_product<P>>& products) const {
+    /// Expands a few inputs at a time, so that memory does not grow with d.
+    template <exec::host_execution Where, class Observer>
+    void multiply(const Where& where, const plan_type& plan, const request<P>& r, expanded_request<P>& inputs,
+                  std::vector<traced_product<P>>& products, Observer& observe) const {
         using basis = typename traced_product<P>::basis;
-        products.resize(layout.rank);
+        products.resize(plan.rank());
         for (auto& product : products) {
             prepare(product, P::degree);
             product.c1.set_zero();
         }
         inputs.c0.resize(inputs_at_once);
         inputs.c1.resize(inputs_at_once);
-        for (std::size_t first = 0; first < layout.d; first += inputs_at_once) {
-            const std::size_t count = std::min(inputs_at_once, layout.d - first);
+        for (std::size_t first = 0; first < plan.d(); first += inputs_at_once) {
+            const std::size_t count = std::min(inputs_at_once, plan.d() - first);
+            observe(server_phase::expand);
             where.for_each(count, [&](std::size_t j, std::size_t) {
                 expand_input(r, first + j, inputs.c0[j], inputs.c1[j]);
             });
-            where.for_each(layout.rank, [&](std::size_t row, std::size_t) {
+            observe(server_phase::multiply);
+            where.for_each(plan.rank(), [&](std::size_t row, std::size_t) {
                 const std::span<const std::int64_t> weights =
-                    integers_.span().subspan(row * layout.d + first, count);
+                    integers_.span().subspan(row * plan.d() + first, count);
                 rns::for_each_limb<basis>(
                     [&]<int I>() { add_row<basis, I>(weights, inputs, products[row]); });
             });
@@ -308,6 +313,62 @@ class packed_weights<P, column_batched> {
     }
 
     memory::secret_buffer<std::int64_t> integers_;
+};
+
+/// A as plaintexts of the whole chain, for replies that are whole ciphertexts.
+template <ckks::parameter_set P, class Rows, class Replies>
+class packed_weights<P, replicated_slots<Rows, Replies>, reveals_adapter_rows> {
+  public:
+    using packing = replicated_slots<Rows, Replies>;
+    using plan_type = packing_plan<P, packing, reveals_adapter_rows>;
+
+    packed_weights(const plan_type& plan, const matrix& a) {
+        for (std::size_t o = 0; o < plan.outputs(); ++o) {
+            for (std::size_t i = 0; i < plan.inputs(); ++i) {
+                weights_.push_back(ckks::forward(plan.layout().encode_weights(a, plan.budget(), o, i)));
+            }
+        }
+    }
+
+    /// The whole reply. Its old memory goes to the workspace.
+    template <exec::host_execution Where, class Observer>
+    void answer(const Where& where, const plan_type& plan, const typename plan_type::request_type& r,
+                ciphertext_workspace<P>& work, typename plan_type::reply_type& to, Observer& observe) const {
+        observe(server_phase::expand);
+        work.c1.resize(plan.inputs());
+        where.for_each(plan.inputs(),
+                       [&](std::size_t i, std::size_t) { ckks::expand_c1(r.inputs[i], work.c1[i]); });
+        observe(server_phase::multiply);
+        work.products.resize(plan.outputs());
+        where.for_each(plan.outputs(),
+                       [&](std::size_t o, std::size_t) { multiply_output(r, work.c1, o, work.products[o]); });
+        observe(server_phase::serialize);
+        if constexpr (packing::rescales) {
+            to.outputs.resize(plan.outputs());
+            where.for_each(plan.outputs(), [&](std::size_t o, std::size_t) {
+                to.outputs[o] = ckks::rescale(work.products[o]);
+            });
+        } else {
+            std::swap(to.outputs, work.products);
+        }
+    }
+
+  private:
+    /// The sum over inputs of plaintext times ciphertext.
+    void multiply_output(const typename plan_type::request_type& r,
+                         const std::vector<rns::poly<typename P::basis, rns::evaluation_form>>& c1,
+                         std::size_t o, ckks::ciphertext<P>& sum) const {
+        const auto* const weights = weights_.data() + o * r.inputs.size();
+        sum.scale = P::scale * weights->scale;
+        rns::multiply(sum.c0, r.inputs.front().c0, weights->value);
+        rns::multiply(sum.c1, c1.front(), weights->value);
+        for (std::size_t i = 1; i < r.inputs.size(); ++i) {
+            rns::multiply_accumulate(sum.c0, r.inputs[i].c0, weights[i].value);
+            rns::multiply_accumulate(sum.c1, c1[i], weights[i].value);
+        }
+    }
+
+    std::vector<ckks::plaintext<P, rns::evaluation_form>> weights_;
 };
 
 }  // namespace detail

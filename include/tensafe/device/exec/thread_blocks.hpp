@@ -1,0 +1,344 @@
+#pragma once
+
+#include <tensafe/arith/word.hpp>
+#include <tensafe/core/error.hpp>
+#include <tensafe/core/macros.hpp>
+#include <tensafe/core/precondition.hpp>
+#include <tensafe/memory/buffer.hpp>
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <numeric>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace tensafe::device {
+
+namespace detail {
+
+/// A message from strings and numbers.
+template <class... Parts>
+std::string text(const Parts&... parts) {
+    std::string result;
+    const auto append = [&](const auto& part) {
+        if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(part)>>) {
+            result += std::to_string(part);
+        } else {
+            result += part;
+        }
+    };
+    (append(parts), ...);
+    return result;
+}
+
+/// @throws Error  with such a message, if `wrong`
+template <class Error, class... Parts>
+void throw_if(bool wrong, const Parts&... message) {
+    if (wrong) {
+        throw Error(text(message...));
+    }
+}
+
+}  // namespace detail
+
+/// How many blocks a launch has; a block's own place among them.
+struct grid_shape {
+    std::uint32_t x = 1;
+    std::uint32_t y = 1;
+    std::uint32_t z = 1;
+};
+struct thread_block_index {
+    std::uint32_t x = 0;
+    std::uint32_t y = 0;
+    std::uint32_t z = 0;
+};
+
+/// The shared memory of a kernel that needs none.
+struct no_shared {};
+
+// A block algorithm, here called a kernel, is a trivially copyable struct: its members are the arguments of a
+// launch, and
+//
+//     static constexpr int threads;        // of a block
+//     using shared_type = ...;             // a trivial struct, or no_shared
+//     template <class Context>
+//     TENSAFE_HOST_DEVICE void operator()(Context& ctx) const;
+//
+// does the work of one block. The same source runs on a GPU, where it compiles to what a hand-written kernel
+// would, and on the host, block by block, which is how it is tested. Its rules:
+//
+// - All code for single threads stands in ctx.each([&](int t) {...}), or ctx.last for the last phase of the
+//   kernel. `each` ends with a barrier: what one phase wrote to shared memory, the next may read. Within a
+//   phase no thread reads what another one writes.
+// - What a thread keeps from one phase to the next is in `auto r = ctx.template make_private<T>()`, used as
+//   r[t]; T is trivial. Local variables of the kernel itself must be the same for all threads.
+// - No control flow outside of a phase depends on t; it may depend on ctx.block().
+// - Shared memory and private values are garbage at first; on the host they are filled with 0xA5.
+// - Blocks run in any order and share nothing but what atomics of the context touch.
+
+/// Where a kernel finds itself: what a kernel may call. device::cuda_thread_block is the GPU's,
+/// device::host_thread_block the host's.
+template <class C>
+concept context = requires(C& ctx, void (*phase)(int), std::uint32_t* number, std::uint32_t value) {
+    { ctx.block() } -> std::same_as<thread_block_index>;
+    ctx.shared();
+    ctx.each(phase);
+    ctx.last(phase);
+    ctx.template make_private<int>();
+    ctx.atomic_or(number, value);
+};
+
+/// What every kernel has, whatever the context.
+template <class K>
+concept kernel = std::is_trivially_copyable_v<K> && requires {
+    { K::threads } -> std::convertible_to<int>;
+    typename K::shared_type;
+};
+
+/// Where kernels run: device::cuda{stream}, or device::host_blocks for tests and machines without a GPU.
+/// Memory that kernels work on is memory::buffer<T, typename Where::space>. All calls return at once and take
+/// effect in order; `wait` returns when everything is done. Kernels get plain pointers into that memory.
+template <class Where>
+concept execution = requires(const Where& where, std::span<const int> from, std::span<int> to,
+                             const int* device_from, int* device_to) {
+    typename Where::space;
+    where.upload(from, device_to);
+    where.download(device_from, to);
+    where.fill_zero(device_to, std::size_t{1});
+    where.wait();
+};
+
+/// A table, copied once to where kernels run; waits until it is there.
+template <class T, execution Where>
+memory::buffer<T, typename Where::space> uploaded(const Where& where, const std::vector<T>& values) {
+    memory::buffer<T, typename Where::space> result(values.size(), memory::uninitialized);
+    where.upload(std::span<const T>(values), result.data());
+    where.wait();
+    return result;
+}
+
+/// Thread blocks that cover `count` items.
+constexpr std::uint32_t blocks_for(std::size_t count, std::size_t items_per_block) noexcept {
+    return static_cast<std::uint32_t>((count + items_per_block - 1) / items_per_block);
+}
+
+/// Two neighbouring words: the unit in which kernels touch memory.
+struct alignas(16) word_pair {
+    arith::word first;
+    arith::word second;
+};
+/// @pre `words` is 16-byte aligned
+TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair load_pair(const arith::word* words) noexcept {
+    return *reinterpret_cast<const word_pair*>(words);
+}
+TENSAFE_HOST_DEVICE TENSAFE_INLINE void store_pair(arith::word* words, word_pair values) noexcept {
+    *reinterpret_cast<word_pair*>(words) = values;
+}
+
+/// Calls f.template operator()<I>() for the I in [First, Count) that equals `index`: from a number known at
+/// run time, the same for all threads of a block, to one that the compiler knows. Nothing for any other
+/// index.
+template <int Count, int First = 0, class F>
+TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr void with_index(int index, F&& f) {
+    if constexpr (First + 1 == Count) {
+        if (index == First) {
+            f.template operator()<First>();
+        }
+    } else if constexpr (First < Count) {
+        if (index == First) {
+            f.template operator()<First>();
+        } else {
+            with_index<Count, First + 1>(index, f);
+        }
+    }
+}
+
+/// In which order the threads of a block, and the blocks of a launch, take their turn on the host.
+enum class thread_order { forward, reverse, shuffled };
+
+namespace detail {
+
+/// What garbage looks like on the host.
+inline constexpr int poison = 0xA5;
+
+/// A permutation of [0, count), another one at each call of `next` if shuffled.
+class turns {
+  public:
+    turns(std::size_t count, thread_order order) : order_(count), kind_(order) {
+        std::iota(order_.begin(), order_.end(), std::size_t{0});
+        if (kind_ == thread_order::reverse) {
+            std::reverse(order_.begin(), order_.end());
+        }
+    }
+
+    const std::vector<std::size_t>& next() {
+        if (kind_ == thread_order::shuffled) {
+            for (std::size_t i = order_.size(); i > 1; --i) {
+                state_ = state_ * 6364136223846793005U + 1442695040888963407U;  // Knuth's MMIX generator
+                std::swap(order_[i - 1], order_[static_cast<std::size_t>((state_ >> 33) % i)]);
+            }
+        }
+        return order_;
+    }
+
+  private:
+    std::vector<std::size_t> order_;
+    thread_order kind_;
+    std::uint64_t state_ = 20240229;
+};
+
+}  // namespace detail
+
+/// The context of one block on the host: its threads take turns, phase by phase.
+template <class Kernel>
+class host_thread_block {
+  public:
+    using shared_type = typename Kernel::shared_type;
+
+    host_thread_block(thread_block_index index, shared_type& shared, detail::turns& turns)
+        : index_(index), shared_(shared), turns_(turns) {}
+    host_thread_block(const host_thread_block&) = delete;
+    host_thread_block& operator=(const host_thread_block&) = delete;
+
+    thread_block_index block() const noexcept { return index_; }
+    shared_type& shared() const noexcept { return shared_; }
+
+    template <class Phase>
+    void each(Phase&& phase) {
+        detail::throw_if<error>(
+            finished_,
+            "device::host_blocks: a phase after ctx.last: on a GPU there is no barrier between them");
+        for (const std::size_t t : turns_.next()) {
+            phase(static_cast<int>(t));
+        }
+    }
+    template <class Phase>
+    void last(Phase&& phase) {
+        each(std::forward<Phase>(phase));
+        finished_ = true;
+    }
+
+    /// One T for each thread.
+    template <class T>
+    class privates {
+        static_assert(std::is_trivially_copyable_v<T>, "make_private: registers hold trivial types only");
+
+      public:
+        privates() : values_(static_cast<std::size_t>(Kernel::threads)) {
+            std::memset(static_cast<void*>(values_.data()), detail::poison, values_.size() * sizeof(T));
+        }
+        T& operator[](int t) noexcept {
+            TENSAFE_PRECONDITION(t >= 0 && t < Kernel::threads);
+            return values_[static_cast<std::size_t>(t)];
+        }
+
+      private:
+        std::vector<T> values_;
+    };
+    template <class T>
+    privates<T> make_private() const {
+        return {};
+    }
+
+    template <class T>
+    void atomic_or(T* to, T value) const noexcept {
+        *to |= value;
+    }
+    template <class T>
+    void atomic_add(T* to, T value) const noexcept {
+        *to += value;
+    }
+
+  private:
+    thread_block_index index_;
+    shared_type& shared_;
+    detail::turns& turns_;
+    bool finished_ = false;
+};
+
+/// Runs kernels on the calling thread, block by block, on ordinary memory: for tests, and to step
+/// through device code in a debugger. Slow. Thread orders and poisoned memory bring out missing barriers,
+/// races within a phase and reads of what was never written: run all three orders, as some races show in one
+/// of them only. What a GPU would refuse is refused here.
+///
+/// A plain value; thread-safe for disjoint data.
+class host_blocks {
+  public:
+    using space = memory::host_space;
+    using staging_space = memory::host_space;  ///< host memory that uploads come from
+
+    /// @param launches  counts the launches, if given; outlives this
+    explicit host_blocks(thread_order order = thread_order::forward, std::size_t* launches = nullptr) noexcept
+        : order_(order), launches_(launches) {}
+
+    template <kernel Kernel>
+    void launch(const Kernel& kernel, grid_shape grid) const {
+        using shared_type = typename Kernel::shared_type;
+        static_assert(std::is_trivially_copyable_v<shared_type>, "kernel: shared memory is not constructed");
+        // What a GPU would refuse.
+        static_assert(Kernel::threads % 32 == 0 && Kernel::threads >= 32 && Kernel::threads <= 1024,
+                      "kernel: a block has whole warps, and at most 1024 threads");
+        static_assert(sizeof(shared_type) <= 227 * 1024,
+                      "kernel: a block has at most 227 KiB of shared memory");
+        detail::throw_if<parameter_error>(grid.x > 0x7fffffffU || grid.y > 65535 || grid.z > 65535,
+                                          "device::host_blocks: got a grid of ", grid.x, " x ", grid.y, " x ",
+                                          grid.z, " blocks, expected at most 2^31 - 1 x 65535 x 65535");
+        if (launches_ != nullptr) {
+            ++*launches_;
+        }
+        const std::size_t count = std::size_t{grid.x} * grid.y * grid.z;
+        detail::turns blocks(count, order_);
+        detail::turns threads(static_cast<std::size_t>(Kernel::threads), order_);
+        // Of exactly this size, so that address sanitizers see what is beyond.
+        constexpr std::align_val_t alignment{64};
+        void* const memory = ::operator new(sizeof(shared_type), alignment);
+        const auto release = [](void* p) { ::operator delete (p, std::align_val_t{64}); };
+        struct guard {
+            void* memory;
+            void (*release)(void*);
+            ~guard() { release(memory); }
+        } const owner{memory, +release};
+        for (const std::size_t b : blocks.next()) {
+            std::memset(memory, detail::poison, sizeof(shared_type));
+            const thread_block_index index{static_cast<std::uint32_t>(b % grid.x),
+                                           static_cast<std::uint32_t>(b / grid.x % grid.y),
+                                           static_cast<std::uint32_t>(b / grid.x / grid.y)};
+            host_thread_block<Kernel> context(index, *static_cast<shared_type*>(memory), threads);
+            kernel(context);
+        }
+    }
+
+    template <class T, std::size_t Extent>
+    void upload(std::span<const T, Extent> from, T* to) const noexcept {
+        std::copy(from.begin(), from.end(), to);
+    }
+    template <class T, std::size_t Extent>
+    void download(const T* from, std::span<T, Extent> to) const noexcept {
+        std::copy_n(from, to.size(), to.begin());
+    }
+    /// From one place of the space to another.
+    template <class T>
+    void copy(const T* from, T* to, std::size_t count) const noexcept {
+        std::copy_n(from, count, to);
+    }
+    template <class T>
+    void fill_zero(T* to, std::size_t count) const noexcept {
+        std::memset(static_cast<void*>(to), 0, count * sizeof(T));
+    }
+    void wait() const noexcept {}
+
+  private:
+    thread_order order_;
+    std::size_t* launches_;
+};
+
+static_assert(execution<host_blocks>);
+
+}  // namespace tensafe::device

@@ -1,0 +1,295 @@
+#pragma once
+
+#include <tensafe/arith/barrett.hpp>
+#include <tensafe/arith/shoup.hpp>
+#include <tensafe/arith/small.hpp>
+#include <tensafe/arith/word.hpp>
+#include <tensafe/ckks/flooding.hpp>
+#include <tensafe/core/error.hpp>
+#include <tensafe/core/macros.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
+#include <tensafe/device/lora/messages.hpp>
+#include <tensafe/device/ntt/plan.hpp>
+#include <tensafe/device/rns/rescale.hpp>
+#include <tensafe/device/rns/trace.hpp>
+#include <tensafe/rns/basis.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace tensafe::device {
+
+/// Products on their way into replies; product t * outputs + o is output o of token t. Pointers are into the
+/// memory of the device. What device::rerandomize_c0 reads is secret until it is hidden: e0, e1 and floods
+/// are the caller's to wipe.
+struct rerandomization {
+    const arith::word* c0_sums = nullptr;  ///< [product][limb][2^subring_log_n][c0_parts], evaluation form
+    std::uint32_t c0_parts = 1;            ///< neighbours that add up to one block sum
+    /// The same of the encryptions of zero, unless c0_sums has them in it already.
+    const arith::word* zero_sums = nullptr;
+    std::uint32_t zero_parts = 1;
+    const std::int8_t* e0 = nullptr;  ///< 2^subring_log_n for each product, the next e0_stride further on
+    std::uint32_t e0_stride = 0;
+    const arith::wide* floods = nullptr;  ///< sums as ckks::flood::sample draws them, not centred; likewise
+    std::uint32_t flood_stride = 0;
+
+    const arith::word* c1 = nullptr;  ///< [product][limb][N], coefficient form, with the zero's a*v
+    const std::int8_t* e1 = nullptr;  ///< [product][N]
+
+    const output_place* places = nullptr;  ///< of each output
+    std::uint32_t tokens = 0;
+    std::uint32_t outputs = 0;
+    std::uint8_t* replies = nullptr;  ///< one for each token, 16-byte aligned
+    std::size_t stride = 0;           ///< from one reply to the next, a multiple of 16
+};
+
+namespace detail {
+
+/// c0 of one product in each block: a warp for each limb.
+template <class Basis>
+struct rerandomize_c0_kernel {
+    static constexpr int threads = 32 * Basis::limbs;
+    static_assert(threads <= 1024);
+    static constexpr std::uint32_t most = std::uint32_t{1} << most_subring_log_n;
+    struct shared_type {
+        arith::word words[Basis::limbs][most];
+        std::uint32_t values[most];
+    };
+
+    rerandomization p;
+    const trace_factor* factors;
+    arith::word minus_centre[Basis::limbs];
+    std::uint32_t log_n;
+
+    template <class Context>
+    TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
+        const std::size_t product = ctx.block().x;
+        const std::uint32_t n = std::uint32_t{1} << log_n;
+        auto& shared = ctx.shared();
+        // Calls f with limb and lane: all lanes of a warp have one limb.
+        const auto each_lane = [&](int t, auto f) {
+            with_index<Basis::limbs>(
+                t / 32, [&]<int I>() { f.template operator()<I>(static_cast<std::uint32_t>(t % 32)); });
+        };
+        ctx.each([&](int t) {
+            each_lane(t, [&]<int I>(std::uint32_t lane) {
+                for (std::uint32_t k = lane; k < n; k += 32) {
+                    shared.words[I][k] = load<I>(product, k, n);
+                }
+            });
+        });
+        // Gentleman-Sande stages: blocks of 2, 4, ... n words.
+        for (std::uint32_t log_half = 0; log_half < log_n; ++log_half) {
+            ctx.each([&](int t) {
+                each_lane(t, [&]<int I>(std::uint32_t lane) {
+                    if (lane < n / 2) {
+                        fold_butterfly<Basis::template prime<I>>(
+                            shared.words[I], factors + static_cast<std::uint32_t>(I) * n, lane, log_half, n);
+                    }
+                });
+            });
+        }
+        ctx.each([&](int t) {
+            each_lane(t, [&]<int I>(std::uint32_t lane) {
+                for (std::uint32_t k = lane; k < n; k += 32) {
+                    shared.words[I][k] =
+                        rns::detail::share_of<Basis, I>(hide<I>(shared.words[I][k], product, k, n));
+                }
+            });
+        });
+        const auto o = static_cast<std::uint32_t>(product % p.outputs);
+        const std::uint32_t bits = p.places[o].bits;
+        ctx.each([&](int t) {
+            for (std::uint32_t k = static_cast<std::uint32_t>(t); k < n; k += threads) {
+                arith::word sum = 0;
+                for (int i = 0; i < Basis::limbs; ++i) {
+                    sum += shared.words[i][k];
+                }
+                shared.values[k] = round_shares(sum, bits);
+            }
+        });
+        ctx.last([&](int t) {
+            std::uint8_t* const to = p.replies + product / p.outputs * p.stride + p.places[o].c0_offset;
+            const std::uint32_t wanted = p.places[o].wanted;
+            const std::uint32_t bytes = (wanted * bits + 7) / 8;
+            for (std::uint32_t i = static_cast<std::uint32_t>(t); i < bytes; i += threads) {
+                std::uint32_t k = 8 * i / bits;
+                std::uint32_t byte = shared.values[k] >> (8 * i - k * bits);
+                for (std::uint32_t filled = (k + 1) * bits - 8 * i; filled < 8 && ++k < wanted;
+                     filled += bits) {
+                    byte |= shared.values[k] << filled;
+                }
+                to[i] = static_cast<std::uint8_t>(byte);
+            }
+        });
+    }
+
+  private:
+    template <int I>
+    TENSAFE_HOST_DEVICE static arith::word sum_of(const arith::word* parts, std::uint32_t count) {
+        arith::word sum = parts[0];
+        for (std::uint32_t i = 1; i < count; ++i) {
+            sum = arith::subtract_if_not_below(sum + parts[i], Basis::template prime<I>);
+        }
+        return sum;
+    }
+
+    template <int I>
+    TENSAFE_HOST_DEVICE arith::word load(std::size_t product, std::uint32_t k, std::uint32_t n) const {
+        const std::size_t place =
+            (product * static_cast<std::size_t>(Basis::limbs) + static_cast<std::size_t>(I)) * n + k;
+        arith::word sum = sum_of<I>(p.c0_sums + place * p.c0_parts, p.c0_parts);
+        if (p.zero_sums != nullptr) {
+            sum = arith::subtract_if_not_below(
+                sum + sum_of<I>(p.zero_sums + place * p.zero_parts, p.zero_parts), Basis::template prime<I>);
+        }
+        return sum;
+    }
+
+    /// The coefficient with e0 and the flood.
+    template <int I>
+    TENSAFE_HOST_DEVICE arith::word hide(arith::word word, std::size_t product, std::uint32_t k,
+                                         std::uint32_t n) const {
+        using modulus = arith::fixed_modulus<Basis::template prime<I>>;
+        constexpr modulus m{};
+        constexpr arith::shoup<modulus> fixed{};
+        constexpr auto one = fixed.prepare(1);
+        constexpr auto power = fixed.prepare(arith::barrett<modulus>{}.reduce_any(arith::wide{1} << 64));
+        const arith::word coefficient =
+            fold_scale<modulus::value()>(word, factors + static_cast<std::uint32_t>(I) * n);
+        const arith::word noisy =
+            arith::plus_small<modulus::value()>(coefficient, p.e0[product * p.e0_stride + k]);
+        // As ckks::flood::add_to.
+        const arith::wide flood = p.floods[product * p.flood_stride + k];
+        const arith::below<4, modulus> sum = fixed.multiply_word(arith::high_word(flood), power) +
+                                             fixed.reduce_word(arith::low_word(flood), one);
+        const arith::below<2, modulus> shifted{noisy + minus_centre[I]};
+        return arith::reduce<1>(m, shifted + sum).value;
+    }
+};
+
+/// c1 of all products: 512 coefficients in each block.
+template <class Basis>
+struct rerandomize_c1_kernel {
+    static constexpr int threads = 256;
+    static constexpr std::uint32_t at_once = 2 * threads;
+    static constexpr std::uint32_t blocks = static_cast<std::uint32_t>(Basis::degree / at_once);
+    static_assert(Basis::degree % at_once == 0, "lora: blocks pack replies of degree 512 and more");
+    struct shared_type {
+        std::uint32_t values[at_once];
+    };
+
+    rerandomization p;
+
+    template <class Context>
+    TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
+        const std::uint32_t product = ctx.block().x / blocks;
+        const std::uint32_t block = ctx.block().x % blocks;
+        const std::uint32_t token = product / p.outputs;
+        const std::uint32_t o = product - token * p.outputs;
+        const std::uint32_t bits = p.places[o].bits;
+        auto& values = ctx.shared().values;
+        ctx.each([&](int t) {
+            const std::size_t k = block * at_once + 2 * static_cast<std::size_t>(t);
+            const std::int8_t* const e1 = p.e1 + std::size_t{product} * Basis::degree + k;
+            arith::word first = 0;
+            arith::word second = 0;
+            add_shares<0>(product, k, e1[0], e1[1], first, second);
+            values[2 * t] = round_shares(first, bits);
+            values[2 * t + 1] = round_shares(second, bits);
+        });
+        ctx.last([&](int t) {
+            auto* const to =
+                reinterpret_cast<std::uint32_t*>(p.replies + token * p.stride + p.places[o].c1_offset) +
+                block * (at_once / 32 * bits);
+            for (std::uint32_t w = static_cast<std::uint32_t>(t); w < at_once / 32 * bits; w += threads) {
+                std::uint32_t k = 32 * w / bits;
+                std::uint32_t word = values[k] >> (32 * w - k * bits);
+                for (std::uint32_t filled = (k + 1) * bits - 32 * w; filled < 32; filled += bits) {
+                    word |= values[++k] << filled;
+                }
+                to[w] = word;
+            }
+        });
+    }
+
+  private:
+    template <int I>
+    TENSAFE_HOST_DEVICE void add_shares(std::size_t product, std::size_t k, std::int8_t e_first,
+                                        std::int8_t e_second, arith::word& first, arith::word& second) const {
+        constexpr arith::word q = Basis::template prime<I>;
+        const std::size_t limb =
+            product * static_cast<std::size_t>(Basis::limbs) + static_cast<std::size_t>(I);
+        const word_pair c1 = load_pair(p.c1 + limb * Basis::degree + k);
+        first += rns::detail::share_of<Basis, I>(arith::plus_small<q>(c1.first, e_first));
+        second += rns::detail::share_of<Basis, I>(arith::plus_small<q>(c1.second, e_second));
+        if constexpr (I + 1 < Basis::limbs) {
+            add_shares<I + 1>(product, k, e_first, e_second, first, second);
+        }
+    }
+};
+
+inline void check_rerandomization(const char* who, const rerandomization& p) {
+    detail::throw_if<shape_error>(p.tokens == 0 || p.outputs == 0, who, ": got ", p.tokens, " tokens and ",
+                                  p.outputs, " outputs, expected at least one of each");
+    detail::throw_if<shape_error>(p.stride % 16 != 0, who, ": got replies of ", p.stride,
+                                  " bytes, expected a multiple of 16");
+}
+
+}  // namespace detail
+
+/// c0 of all products into their replies, in one launch: adds block sums of products and zeros, takes them to
+/// coefficients, adds e0 and the flood, switches to the output's width and packs the first `expected`
+/// coefficients: the bytes of lora::protect and lora::pack. No branch or index depends on a value.
+/// @throws shape_error if there are no products or strides are too small; parameter_error unless flood.bits
+///         is in [1, 120]
+template <class Basis, class Where, int Terms>
+void rerandomize_c0(const Where& where, const trace_tables<Basis, typename Where::space>& trace,
+                    ckks::flood<Terms> flood, const rerandomization& p) {
+    detail::check_rerandomization("device::rerandomize_c0", p);
+    const std::uint32_t n = std::uint32_t{1} << trace.log_n();
+    detail::throw_if<shape_error>(
+        p.c0_parts == 0 || p.zero_parts == 0 || p.e0_stride < n || p.flood_stride < n,
+        "device::rerandomize_c0: got ", p.c0_parts, " and ", p.zero_parts, " parts, and strides of ",
+        p.e0_stride, " and ", p.flood_stride, ", expected at least 1, and ", n);
+    detail::throw_if<parameter_error>(flood.bits < 1 || flood.bits > ckks::flood<Terms>::max_bits,
+                                      "device::rerandomize_c0: bits of the flood: got ", flood.bits,
+                                      ", expected 1 to ", ckks::flood<Terms>::max_bits);
+    detail::rerandomize_c0_kernel<Basis> kernel{};
+    kernel.p = p;
+    kernel.factors = trace.factors();
+    kernel.log_n = static_cast<std::uint32_t>(trace.log_n());
+    rns::for_each_limb<Basis>([&]<int I>() {
+        constexpr arith::word q = Basis::template prime<I>;
+        kernel.minus_centre[I] = q - rns::variable_arithmetic<q>.reduce_any(flood.centre());
+    });
+    where.launch(kernel, grid_shape{p.tokens * p.outputs});
+}
+
+/// c1 of all products into their replies, in one launch: adds e1, switches to the output's width and packs:
+/// the bytes of memory::pack_bits of rns::switch_modulus. 8 * limbs + 1 bytes read for each coefficient, bits
+/// / 8 written. No branch or index depends on a value.
+/// @throws shape_error if there are no products, or replies are not aligned
+template <class Basis, class Where>
+void rerandomize_c1(const Where& where, const rerandomization& p) {
+    detail::check_rerandomization("device::rerandomize_c1", p);
+    using kernel = detail::rerandomize_c1_kernel<Basis>;
+    where.launch(kernel{p}, grid_shape{p.tokens * p.outputs * kernel::blocks});
+}
+
+/// Small integers as residues, for transforms on a device: coefficient k of polynomial p is values[p * N +
+/// k].
+template <class Basis>
+struct load_small {
+    const std::int8_t* values;  ///< [polynomial][N]
+
+    template <int I>
+    TENSAFE_HOST_DEVICE word_pair pair(std::size_t polynomial, std::size_t k) const {
+        constexpr arith::word q = Basis::template prime<I>;
+        const std::int8_t* const x = values + polynomial * Basis::degree + k;
+        return {arith::residue_of_small<q>(x[0]), arith::residue_of_small<q>(x[1])};
+    }
+};
+
+}  // namespace tensafe::device

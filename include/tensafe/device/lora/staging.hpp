@@ -1,0 +1,383 @@
+#pragma once
+
+#include <tensafe/ckks/parameters.hpp>
+#include <tensafe/core/error.hpp>
+#include <tensafe/core/macros.hpp>
+#include <tensafe/core/precondition.hpp>
+#include <tensafe/device/ckks/encrypt.hpp>
+#include <tensafe/device/encoding/reals.hpp>
+#include <tensafe/device/exec/thread_blocks.hpp>
+#include <tensafe/memory/buffer.hpp>
+#include <tensafe/random/generator.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+namespace tensafe::device {
+
+/// Host memory that Where copies from without waiting: pinned for a GPU.
+template <class Where>
+using staging_buffer = memory::buffer<std::uint8_t, typename Where::staging_space, memory::wipe_on_release>;
+
+/// Everything that one operation takes from the host, or gives back to it: pieces on both sides, brought over
+/// in one copy. Both sides are allocated once, and wiped on release, which waits for the device.
+///
+/// Move-only in effect: pieces point into it, and stay valid when it is moved.
+template <class Where>
+class staging_area {
+  public:
+    /// A piece of it, on both sides.
+    template <class T>
+    struct piece {
+        std::span<T> host;
+        T* device = nullptr;
+    };
+
+    /// Bytes that a piece takes.
+    template <class T>
+    static constexpr std::size_t bytes_for(std::size_t count) noexcept {
+        return (count * sizeof(T) + memory::alignment - 1) / memory::alignment * memory::alignment;
+    }
+
+    staging_area() noexcept = default;
+    /// @param bytes  the sum of bytes_for over all pieces
+    explicit staging_area(std::size_t bytes) : host_(bytes), device_(bytes) {}
+    staging_area(staging_area&&) noexcept = default;
+    staging_area& operator=(staging_area&&) noexcept = default;
+    staging_area(const staging_area&) = delete;  // pieces would point into the other one
+    staging_area& operator=(const staging_area&) = delete;
+
+    /// The next piece.  @pre  there is room for it
+    template <class T>
+    piece<T> take(std::size_t count) noexcept {
+        static_assert(std::is_trivially_copyable_v<T>, "staging_area: pieces are copied as bytes");
+        TENSAFE_PRECONDITION(used_ + bytes_for<T>(count) <= host_.size());
+        const piece<T> result{{reinterpret_cast<T*>(host_.data() + used_), count},
+                              reinterpret_cast<T*>(device_.data() + used_)};
+        used_ += bytes_for<T>(count);
+        return result;
+    }
+
+    /// Brings all pieces over. The host's side must stay as it is until that is done.
+    void upload(const Where& where) const { upload_bytes(where, used_); }
+
+    /// The same up to the first `count` elements of a piece: for one that is larger than what it holds now.
+    template <class T>
+    void upload_until(const Where& where, const piece<T>& last, std::size_t count) const {
+        const auto* const end = reinterpret_cast<const std::uint8_t*>(last.host.data() + count);
+        upload_bytes(where, static_cast<std::size_t>(end - host_.data()));
+    }
+
+    /// Brings pieces back, up to the first `count` elements of one: there when `where.wait()` returns.
+    template <class T>
+    void download_until(const Where& where, const piece<T>& last, std::size_t count) {
+        const auto* const end = reinterpret_cast<const std::uint8_t*>(last.host.data() + count);
+        where.download(std::as_const(device_).data(),
+                       std::span<std::uint8_t>(host_.data(), static_cast<std::size_t>(end - host_.data())));
+    }
+
+  private:
+    void upload_bytes(const Where& where, std::size_t bytes) const {
+        where.upload(std::span<const std::uint8_t>(host_.data(), bytes),
+                     const_cast<std::uint8_t*>(device_.data()));
+    }
+
+    staging_buffer<Where> host_;  // released after the other, which waits for copies that are under way
+    memory::buffer<std::uint8_t, typename Where::space, memory::wipe_on_release> device_;
+    std::size_t used_ = 0;
+};
+
+// What may have gone wrong with a token on the device: bits of its status word. Bits 0 to 7 of a server's
+// words say which limb of the request held something that is no residue.
+
+/// Of a client: the hidden state holds what is no finite number, or its norm passes what can be encoded.
+inline constexpr std::uint32_t status_not_finite = 1;
+/// Of a client: an answer passed the calibrated range.
+inline constexpr std::uint32_t status_range_exceeded = 2;
+/// Of a client: the reply is no packing of coefficients, or was erased.
+inline constexpr std::uint32_t status_malformed_reply = 4;
+/// Staged, and not answered: work was not enqueued, or is under way.
+inline constexpr std::uint32_t status_pending = std::uint32_t{1} << 30;
+/// Work that was replayed without staging: its randomness has been used before.
+inline constexpr std::uint32_t status_stale = std::uint32_t{1} << 31;
+
+/// What a staging says about its batch.
+struct batch_record {
+    std::uint64_t number = 0;  ///< of the staging: no two have the same
+    std::uint64_t tokens = 0;
+    const void* states = nullptr;  ///< hidden states that are on the device already
+    double overflow_margin = 1;
+};
+
+/// Starts a batch: sets its status words to 0, or to status_stale if the staging was seen before or is of
+/// another batch than the one that was enqueued. So a graph that is replayed once too often hides nothing
+/// twice with the same randomness: erase_kernel then overwrites what would have left the device.
+struct begin_batch_kernel {
+    static constexpr int threads = 256;
+    using shared_type = no_shared;
+
+    const batch_record* staged;
+    std::uint64_t* seen;  ///< number of the last staging
+    std::uint32_t* status;
+    const void* states;
+    std::uint32_t tokens;
+
+    /// One block.
+    template <class Context>
+    TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
+        ctx.each([&](int t) {
+            const bool fresh =
+                staged->number != *seen && staged->tokens == tokens && staged->states == states;
+            const std::uint32_t start = fresh ? 0 : status_stale;
+            for (auto token = static_cast<std::uint32_t>(t); token < tokens; token += threads) {
+                status[token] = start;
+            }
+        });
+        ctx.last([&](int t) {
+            if (t == 0) {
+                *seen = staged->number;
+            }
+        });
+    }
+};
+
+/// Ends a batch: overwrites the messages of tokens whose status has one of these bits with zeros.
+struct erase_kernel {
+    static constexpr int threads = 256;
+    static constexpr std::size_t bytes_per_block = 16 * threads;
+    using shared_type = no_shared;
+
+    const std::uint32_t* status;
+    std::uint8_t* messages;
+    std::size_t stride;    ///< bytes of a token's message, a multiple of 4
+    std::uint32_t blocks;  ///< for one token
+    std::uint32_t bits;
+
+    template <class Context>
+    TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
+        const std::uint32_t token = ctx.block().x / blocks;
+        if ((status[token] & bits) == 0) {
+            return;
+        }
+        const std::size_t first = std::size_t{ctx.block().x % blocks} * bytes_per_block;
+        ctx.last([&](int t) {
+            for (std::size_t word = 0; word < 4; ++word) {
+                const std::size_t at = first + (word * threads + static_cast<std::size_t>(t)) * 4;
+                if (at < stride) {
+                    *reinterpret_cast<std::uint32_t*>(messages + token * stride + at) = 0;
+                }
+            }
+        });
+    }
+};
+
+/// @throws shape_error unless a workspace was made for this layout: its memory would be too small
+template <class Layout>
+void check_workspace(const char* who, const Layout& of_workspace, const Layout& wanted) {
+    detail::throw_if<shape_error>(!(of_workspace == wanted), who, ": got a workspace made for a ",
+                                  of_workspace.rank, " x ", of_workspace.d, " matrix, expected one for this ",
+                                  wanted.rank, " x ", wanted.d, " matrix");
+}
+
+template <class Where>
+void begin_batch(const Where& where, const batch_record* staged, std::uint64_t* seen, std::uint32_t* status,
+                 std::size_t tokens, const void* states = nullptr) {
+    where.launch(begin_batch_kernel{staged, seen, status, states, static_cast<std::uint32_t>(tokens)},
+                 grid_shape{});
+}
+
+template <class Where>
+void erase(const Where& where, const std::uint32_t* status, std::uint8_t* messages, std::size_t stride,
+           std::size_t tokens, std::uint32_t bits) {
+    const std::uint32_t blocks = blocks_for(stride, erase_kernel::bytes_per_block);
+    where.launch(erase_kernel{status, messages, stride, blocks, bits},
+                 grid_shape{static_cast<std::uint32_t>(tokens) * blocks});
+}
+
+/// How many tokens a batch holds, and how many it has room for.
+class batch_size {
+  public:
+    /// @throws shape_error unless there is room for a token
+    batch_size(const char* who, std::size_t largest) : who_(who), largest_(largest) {
+        detail::throw_if<shape_error>(largest == 0, who, ": got room for 0 tokens, expected 1 or more");
+    }
+
+    /// What was staged, or what encrypt(), apply() or set_tokens() said last. A graph that is replayed does
+    /// not change it: set_tokens() before put() or get().
+    std::size_t tokens() const noexcept { return tokens_; }
+    std::size_t largest() const noexcept { return largest_; }
+
+    /// @throws shape_error if there is no room for so many
+    void set_tokens(std::size_t tokens) {
+        detail::throw_if<shape_error>(tokens == 0 || tokens > largest_, who_, ": got ", tokens,
+                                      " tokens, expected 1 to the ", largest_, " it was made for");
+        tokens_ = tokens;
+    }
+
+  protected:
+    /// @throws shape_error if there is no token t
+    void check_token(std::size_t t) const {
+        detail::throw_if<shape_error>(t >= tokens_, who_, ": got token ", t, " of ", tokens_);
+    }
+    /// @throws error unless something is staged
+    void check_staged() const {
+        detail::throw_if<error>(tokens_ == 0, who_, ": nothing is staged; call stage() first");
+    }
+
+    const char* who_;
+    std::size_t largest_;
+    std::size_t tokens_ = 0;
+};
+
+namespace detail {
+
+/// A batch on its way through a client: what the workspaces of all packings have. Holds hidden states, errors
+/// and answers: wiped on release.
+template <ckks::parameter_set P, class Where, class Layout>
+class client_batch : public batch_size {
+  protected:
+    using area = staging_area<Where>;
+    template <class T>
+    using piece = typename area::template piece<T>;
+    template <class T>
+    using secret = memory::buffer<T, typename Where::space, memory::wipe_on_release>;
+    template <class T>
+    using open = memory::buffer<T, typename Where::space>;
+
+    /// @param groups   of messages that share the seed of their c1
+    /// @param results  numbers that come back
+    client_batch(const Layout& layout, std::size_t largest, std::size_t groups, std::size_t messages,
+                 std::size_t results)
+        : batch_size("device::client", largest),
+          layout_(layout),
+          results_(area::template bytes_for<std::uint32_t>(largest) +
+                   area::template bytes_for<double>(results)),
+          status_(results_.template take<std::uint32_t>(largest)),
+          answers_(results_.template take<double>(results)),
+          staging_(
+              area::template bytes_for<random::seed>(groups) +
+              area::template bytes_for<random::seed>(messages) + area::template bytes_for<double>(largest) +
+              area::template bytes_for<std::uint32_t>(largest) + area::template bytes_for<batch_record>(1) +
+              area::template bytes_for<float>(largest * layout.d)),
+          c1_seeds_(staging_.template take<random::seed>(groups)),
+          error_seeds_(staging_.template take<random::seed>(messages)),
+          scales_(staging_.template take<double>(largest)),
+          client_of_(staging_.template take<std::uint32_t>(largest)),
+          record_(staging_.template take<batch_record>(1)),
+          states_(staging_.template take<float>(largest * layout.d)),
+          drawn_(groups + messages),
+          encryption_(messages),
+          norms_(largest),
+          seen_(1) {}
+
+    void check(const Layout& layout) const {
+        check_workspace("device::client", layout_, layout);
+        check_staged();
+    }
+    /// Before a new staging touches anything: what is staged by halves when it fails must never be enqueued,
+    /// nor replayed.
+    void invalidate() noexcept {
+        tokens_ = 0;
+        record_.host[0].tokens = 0;
+    }
+    /// The number of hidden states.
+    std::size_t count_of(std::span<const float> states) const {
+        throw_if<shape_error>(states.size() % layout_.d != 0, "device::client::stage: got ", states.size(),
+                              " entries, expected whole hidden states of ", layout_.d);
+        return states.size() / layout_.d;
+    }
+    /// Calls f(token, state) for each.
+    template <class F>
+    void for_each_state(std::span<const float> states, F&& f) const {
+        for (std::size_t t = 0; t < states.size() / layout_.d; ++t) {
+            try {
+                f(t, states.subspan(t * layout_.d, layout_.d));
+            } catch (const encoding_error& e) {
+                throw encoding_error(text("device::client::stage: token ", t, ": ", e.what()));
+            }
+        }
+    }
+
+    /// Draws seeds in the order of lora::client, for each group that of its c1, then those of its errors; and
+    /// the batch is staged.
+    void stage(random::generator& source, std::size_t tokens, std::size_t groups,
+               std::size_t messages_of_each, const float* device_states, double overflow_margin = 1) {
+        const std::span<random::seed> drawn = drawn_.span().first(groups * (1 + messages_of_each));
+        source.next_seeds(drawn);
+        for (std::size_t g = 0; g < groups; ++g) {
+            const auto of_group = drawn.subspan(g * (1 + messages_of_each), 1 + messages_of_each);
+            c1_seeds_.host[g] = of_group[0];
+            std::copy(of_group.begin() + 1, of_group.end(),
+                      error_seeds_.host.begin() + static_cast<std::ptrdiff_t>(g * messages_of_each));
+        }
+        memory::wipe(drawn.data(), drawn.size_bytes());
+        device_states_ = device_states;
+        record_.host[0] = {record_.host[0].number + 1, tokens, device_states, overflow_margin};
+        std::fill(status_.host.begin(), status_.host.end(), status_pending);
+        tokens_ = tokens;
+    }
+    /// Enqueues the upload, and the check that it is fresh. Returns the hidden states on the device, and
+    /// takes their norms if they were not on the host.
+    const float* begin(const Where& where) {
+        staging_.upload_until(where, states_, device_states_ == nullptr ? tokens_ * layout_.d : 0);
+        begin_batch(where, record_.device, seen_.data(), status_.device, tokens_, device_states_);
+        if (device_states_ == nullptr) {
+            return states_.device;
+        }
+        squared_norms(where, device_states_, layout_.d, tokens_, norms_.data());
+        return device_states_;
+    }
+
+    void check_room(std::size_t answers) const {
+        throw_if<shape_error>(answers != tokens_ * layout_.rank, "device::client::collect: got room for ",
+                              answers, " answers, expected ", tokens_ * layout_.rank);
+    }
+    /// @throws what the status of the first token that went wrong says
+    void report() const {
+        for (std::size_t t = 0; t < tokens_; ++t) {
+            const auto refuse = [&]<class Error>(std::type_identity<Error>, std::uint32_t bit,
+                                                 const char* why) {
+                throw_if<Error>((status_.host[t] & bit) != 0, "device::client: token ", t, ": ", why);
+            };
+            refuse(std::type_identity<error>(), status_pending,
+                   "not answered yet; call decrypt() with download, or check(), and where.wait()");
+            refuse(std::type_identity<error>(), status_stale,
+                   "enqueued twice after one staging, or recorded for other tokens or another pointer; call "
+                   "stage() each time, and keep a graph for each batch size and pointer");
+            refuse(
+                std::type_identity<encoding_error>(), status_not_finite,
+                "an entry of the hidden state is no finite number, or its norm passes what can be encoded");
+            refuse(std::type_identity<format_error>(), status_malformed_reply,
+                   "the reply has unused bits set, or was erased by the server");
+            refuse(
+                std::type_identity<range_exceeded_error>(), status_range_exceeded,
+                "an answer passed the calibrated range and wrapped around; encrypt this hidden state again "
+                "with more overflow margin, or use the range policy lora::rigorous");
+        }
+    }
+
+    Layout layout_;
+    const float* device_states_ = nullptr;  ///< instead of states_, if the caller has them there
+    area results_;
+    piece<std::uint32_t> status_;
+    piece<double> answers_;
+    area staging_;
+    piece<random::seed> c1_seeds_;
+    piece<random::seed> error_seeds_;
+    piece<double> scales_;
+    piece<std::uint32_t> client_of_;
+    piece<batch_record> record_;
+    piece<float> states_;  ///< the last, since it is not always used
+    memory::secret_buffer<random::seed> drawn_;
+    encryption_workspace<P, typename Where::space> encryption_;
+    secret<double> norms_;
+    open<std::uint64_t> seen_;
+};
+
+}  // namespace detail
+
+}  // namespace tensafe::device

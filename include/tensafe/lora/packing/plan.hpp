@@ -1,0 +1,87 @@
+#pragma once
+
+#include <tensafe/lora/packing/coefficient_tiles.hpp>
+#include <tensafe/lora/packing/column_batched.hpp>
+#include <tensafe/lora/packing/layout.hpp>
+#include <tensafe/lora/packing/messages.hpp>
+#include <tensafe/lora/packing/replicated_slots.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace tensafe::lora {
+
+/// A layout, checked and evaluated once: what client and server compute with. The layout is what travels;
+/// whoever gets one makes a plan of it.
+///
+/// Immutable, a few hundred bytes to copy, safe to share between threads.
+template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
+          class Protection = protects_adapter_rows<>>
+class packing_plan {
+    static_assert(
+        reply_protection<Protection>,
+        "lora::packing_plan: the third argument is the protection of replies: for a calibrated range write "
+        "protects_adapter_rows<calibrated<6>>");
+
+  public:
+    using layout_type = lora::layout<P, Packing, Protection>;
+    using budget_type = decltype(std::declval<const layout_type&>().budget());
+    using reply_type = lora::reply<P, Packing, Protection>;
+    /// Whether requests and replies are ciphertexts of the whole chain, as those of bare replicated slots.
+    static constexpr bool whole_ciphertexts = !std::is_same_v<budget_type, reply_budget>;
+    using input_type =
+        std::conditional_t<whole_ciphertexts, ckks::seeded_ciphertext<P>, std::vector<std::uint8_t>>;
+    using request_type = lora::request<P, input_type>;
+    using query_type = lora::query<P, input_type>;
+    /// Hidden states in one request, at most.
+    static constexpr std::size_t largest_batch = layout_type::largest_batch;
+
+    /// @throws shape_error or parameter_error for a layout that layout::of does not give: a shape or a norm
+    ///         that no matrix has, or replies that the parameter set cannot hold
+    constexpr explicit packing_plan(const lora::layout<P, Packing, Protection>& from)
+        : layout_(from),
+          budget_(evaluated(from)),
+          inputs_(from.inputs()),
+          outputs_(from.outputs()),
+          fold_log_n_(from.subring_log_n()) {}
+    constexpr packing_plan(std::size_t rank, std::size_t d, double row_norm)
+        : packing_plan(layout_type{rank, d, row_norm}) {}
+
+    friend bool operator==(const packing_plan& a, const packing_plan& b) { return a.layout_ == b.layout_; }
+
+    constexpr const layout_type& layout() const noexcept { return layout_; }
+    constexpr const budget_type& budget() const noexcept { return budget_; }
+    constexpr std::size_t rank() const noexcept { return layout_.rank; }
+    constexpr std::size_t d() const noexcept { return layout_.d; }
+    /// Ciphertexts of a request, and entries of a hidden state in each.
+    constexpr std::size_t inputs() const noexcept { return inputs_; }
+    constexpr std::size_t entries_per_input() const noexcept { return layout_.entries_per_input(); }
+    /// Products of a reply.
+    constexpr std::size_t outputs() const noexcept { return outputs_; }
+    /// Of a product 2^subring_log_n() coefficients count.
+    constexpr int subring_log_n() const noexcept { return fold_log_n_; }
+    constexpr std::size_t subring_degree() const noexcept { return std::size_t{1} << fold_log_n_; }
+
+    /// Coefficients of c0 that travel in output o, and the bits of each.
+    constexpr std::size_t wanted(std::size_t o, std::size_t tokens = 1) const noexcept {
+        return layout_.wanted(o, tokens);
+    }
+    constexpr int reply_bits(std::size_t o) const noexcept { return layout_.reply_bits(budget_, o); }
+
+  private:
+    static constexpr budget_type evaluated(const layout_type& from) {
+        detail::check_shape(from.rank, from.d, from.row_norm);
+        return from.budget();
+    }
+
+    layout_type layout_;
+    budget_type budget_;
+    std::size_t inputs_;
+    std::size_t outputs_;
+    int fold_log_n_;
+};
+
+}  // namespace tensafe::lora

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <optional>
+
+namespace tensafe::lora {
+
+/// What server::apply does, in this order; of a reply of several products it does the last three for a few
+/// products at a time.
+enum class server_phase : std::size_t {
+    expand,     ///< polynomials from a request's bytes and seed
+    multiply,   ///< products with the packed matrix
+    protect,    ///< encryptions of zero and floods; none of bare replies
+    serialize,  ///< to the small modulus and into bytes
+};
+
+/// An observer is called as observer(server_phase) when a phase begins, on the calling thread. This one is
+/// for those who do not look: nothing is left of it.
+struct no_observer {
+    constexpr void operator()(server_phase) const noexcept {}
+};
+
+/// An observer that adds up milliseconds; `stop` ends the last phase.
+class phase_clock {
+  public:
+    void operator()(server_phase begins) noexcept {
+        stop();
+        running_ = begins;
+    }
+    void stop() noexcept {
+        const auto now = std::chrono::steady_clock::now();
+        if (running_) {
+            sums_[static_cast<std::size_t>(*running_)] +=
+                std::chrono::duration<double, std::milli>(now - since_).count();
+        }
+        running_.reset();
+        since_ = now;
+    }
+    /// Of this phase, since the clock was made.
+    double milliseconds(server_phase of) const noexcept { return sums_[static_cast<std::size_t>(of)]; }
+
+  private:
+    std::array<double, 4> sums_{};
+    std::optional<server_phase> running_;
+    std::chrono::steady_clock::time_point since_;
+};
+
+}  // namespace tensafe::lora

@@ -28,3 +28,7 @@
 #include <tensafe/wire/public_key.hpp>
 #include <tensafe/wire/rerandomization_key.hpp>
 #include <tensafe/wire/wire.hpp>
+
+#if defined(TENSAFE_COMPILED)
+#include <tensafe/compiled.hpp>
+#endif

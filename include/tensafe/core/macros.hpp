@@ -20,6 +20,19 @@
 /// For the small functions of inner loops: inlined whatever the compiler's size estimate says.
 #define TENSAFE_INLINE inline __attribute__((always_inline))
 
+/// A function, and a member of a template that compiled.hpp lists, which the component `compiled` holds: a
+/// program that links it (CMake then sets TENSAFE_COMPILED) calls the library's and compiles none.
+#if defined(TENSAFE_COMPILED_LIBRARY)
+#define TENSAFE_COMPILED_INLINE inline __attribute__((used))
+#define TENSAFE_COMPILED_MEMBER
+#elif defined(TENSAFE_COMPILED)
+#define TENSAFE_COMPILED_INLINE extern inline __attribute__((gnu_inline, noinline))
+#define TENSAFE_COMPILED_MEMBER __attribute__((noinline))
+#else
+#define TENSAFE_COMPILED_INLINE inline
+#define TENSAFE_COMPILED_MEMBER
+#endif
+
 /// Whether the SIMD back-ends can be compiled: they are functions with target attributes, chosen at run time,
 /// so no -m option is needed.
 #if defined(__x86_64__)

@@ -39,7 +39,7 @@ class client {
 
   public:
     /// A fresh secret key.
-    client() : key_(generator_) {}
+    TENSAFE_COMPILED_MEMBER client() : key_(generator_) {}
 
     /// An existing key: ckks::secret_key from a stored seed, for example. Encryption draws from the operating
     /// system unless another generator is given, which only tests should do: a client that encrypts two
@@ -49,7 +49,7 @@ class client {
 
     /// The key with which one server makes encryptions of zero: sent to it once, at the start of a session.
     /// @param server_nonce  fresh, from that server
-    ckks::rerandomization_key<P, request_level<P>> rerandomization_key(const random::seed& server_nonce) {
+    TENSAFE_COMPILED_MEMBER ckks::rerandomization_key<P, request_level<P>> rerandomization_key(const random::seed& server_nonce) {
         return ckks::make_rerandomization_key<request_level<P>>(key_, server_nonce, generator_);
     }
 
@@ -61,7 +61,7 @@ class client {
     ///         an entry is NaN or infinite (it is named), and for bare replicated slots if the norm of h
     ///         passes the budget's largest_norm
     template <class Packing, class Protection, hidden_state State>
-    query_for<Packing, Protection> encrypt(const packing_plan<P, Packing, Protection>& plan, const State& h,
+    TENSAFE_COMPILED_MEMBER query_for<Packing, Protection> encrypt(const packing_plan<P, Packing, Protection>& plan, const State& h,
                                            double overflow_margin = 1) {
         query_for<Packing, Protection> result;
         encrypt(plan, h, result, overflow_margin);
@@ -70,7 +70,7 @@ class client {
     /// Into a query of an earlier token, whose memory is used again: from the second token on nothing is
     /// allocated.
     template <class Packing, class Protection, hidden_state State>
-    void encrypt(const packing_plan<P, Packing, Protection>& plan, const State& h,
+    TENSAFE_COMPILED_MEMBER void encrypt(const packing_plan<P, Packing, Protection>& plan, const State& h,
                  query_for<Packing, Protection>& result, double overflow_margin = 1) {
         static_assert(
             !std::is_same_v<Packing, column_batched>,
@@ -151,7 +151,7 @@ class client {
     /// @throws shape_error or format_error if the reply is for another layout or malformed; parameter_error
     ///         for a query without its scales; range_exceeded_error if an answer passed a calibrated range
     template <class Packing, class Protection>
-    std::vector<double> decrypt(const packing_plan<P, Packing, Protection>& plan,
+    TENSAFE_COMPILED_MEMBER std::vector<double> decrypt(const packing_plan<P, Packing, Protection>& plan,
                                 const reply<P, Packing, Protection>& r,
                                 const query_for<Packing, Protection>& q) const {
         std::vector<double> answers(plan.rank());
@@ -179,7 +179,7 @@ class client {
     /// @param answers  rank entries for each hidden state of the query, to be written
     /// @throws as above; shape_error also unless answers has this size
     template <class Packing, class Protection>
-    void decrypt(const packing_plan<P, Packing, Protection>& plan, const reply<P, Packing, Protection>& r,
+    TENSAFE_COMPILED_MEMBER void decrypt(const packing_plan<P, Packing, Protection>& plan, const reply<P, Packing, Protection>& r,
                  const query_for<Packing, Protection>& q, decryption_workspace<P>& work,
                  std::span<double> answers) const {
         check(plan, q);

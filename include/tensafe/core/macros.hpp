@@ -20,17 +20,24 @@
 /// For the small functions of inner loops: inlined whatever the compiler's size estimate says.
 #define TENSAFE_INLINE inline __attribute__((always_inline))
 
-/// A function, and a member of a template that compiled.hpp lists, which the component `compiled` holds: a
-/// program that links it (CMake then sets TENSAFE_COMPILED) calls the library's and compiles none.
+/// What the component `compiled` holds: a program that links it (CMake then sets TENSAFE_COMPILED) calls the
+/// library's and compiles none of it. INLINE marks functions, MEMBER those of templates that compiled.hpp
+/// lists, API the declarations of functions whose definitions stand where TENSAFE_COMPILED_BODIES is 1.
 #if defined(TENSAFE_COMPILED_LIBRARY)
 #define TENSAFE_COMPILED_INLINE inline __attribute__((used))
 #define TENSAFE_COMPILED_MEMBER
+#define TENSAFE_COMPILED_API TENSAFE_COMPILED_INLINE
+#define TENSAFE_COMPILED_BODIES 1
 #elif defined(TENSAFE_COMPILED)
-#define TENSAFE_COMPILED_INLINE extern inline __attribute__((gnu_inline, noinline))
+#define TENSAFE_COMPILED_INLINE extern inline __attribute__((gnu_inline))
 #define TENSAFE_COMPILED_MEMBER __attribute__((noinline))
+#define TENSAFE_COMPILED_API
+#define TENSAFE_COMPILED_BODIES 0
 #else
 #define TENSAFE_COMPILED_INLINE inline
 #define TENSAFE_COMPILED_MEMBER
+#define TENSAFE_COMPILED_API inline
+#define TENSAFE_COMPILED_BODIES 1
 #endif
 
 /// Whether the SIMD back-ends can be compiled: they are functions with target attributes, chosen at run time,

@@ -1,6 +1,10 @@
 #pragma once
 
+#include <tensafe/core/macros.hpp>
+
+#if TENSAFE_COMPILED_BODIES
 #include <nlohmann/json.hpp>
+#endif
 
 #include <algorithm>
 #include <array>
@@ -15,6 +19,9 @@ namespace tensafe::io {
 
 /// `text` in double quotes, fit for an error message whoever wrote it: plain ASCII, control characters and
 /// everything else escaped, bytes that are not UTF-8 replaced, cut after about 200 characters.
+TENSAFE_COMPILED_API std::string quote(std::string_view text);
+
+#if TENSAFE_COMPILED_BODIES
 inline std::string quote(std::string_view text) {
     constexpr std::size_t longest = 200;
     const nlohmann::ordered_json head(std::string(text.substr(0, longest)));
@@ -25,6 +32,7 @@ inline std::string quote(std::string_view text) {
     }
     return escaped;
 }
+#endif
 
 /// The shortest decimal that stands for exactly this value; "nan" and "inf" too.
 inline std::string number_text(double value) {

@@ -1,11 +1,15 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/macros.hpp>
 #include <tensafe/io/file.hpp>
 #include <tensafe/io/message.hpp>
-#include <tensafe/io/peft_config.hpp>
 #include <tensafe/io/safetensors.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
+
+#if TENSAFE_COMPILED_BODIES
+#include <tensafe/io/peft_config.hpp>
+#endif
 
 #include <cstddef>
 #include <filesystem>
@@ -22,6 +26,26 @@ namespace tensafe::io {
 /// The longest adapter_config.json that is read, in bytes.
 inline constexpr std::size_t max_config_bytes = 1'000'000;
 
+/// Combines a PEFT configuration (the text of adapter_config.json) and its weights.
+///
+/// Site names are module paths without "base_model.model."; sites stand in the order of the file's bytes.
+/// Everything about shapes and ranks is checked before values are decoded. Thread safety: a pure function of
+/// its arguments.
+/// @throws format_error if the files are malformed or contradict each other, or a value is not finite
+/// @throws unsupported_error ("... not supported: ...") for anything but plain LoRA on linear layers: other
+/// methods,
+///         DoRA, bias, embeddings, fully trained modules, regular-expression patterns, several adapters in
+///         one file
+TENSAFE_COMPILED_API lora::adapter parse_peft(std::string_view config_text, const safetensors_file& weights,
+                                              std::string_view config_name = "adapter_config.json");
+
+/// Loads a LoRA adapter in the layout of Hugging Face PEFT: adapter_config.json and adapter_model.safetensors
+/// in one directory. See parse_peft for what is accepted.
+/// @throws io_error if a file cannot be read; format_error also if the configuration is longer than 1 MB;
+///         otherwise as parse_peft
+TENSAFE_COMPILED_API lora::adapter load_peft(const std::filesystem::path& directory);
+
+#if TENSAFE_COMPILED_BODIES
 namespace detail {
 
 /// A tensor's name taken apart: "base_model.model." module ".lora_A." [adapter "."] "weight".
@@ -123,18 +147,8 @@ inline void check_pair(const lora_pair& pair, std::size_t wanted_rank, const std
 
 }  // namespace detail
 
-/// Combines a PEFT configuration (the text of adapter_config.json) and its weights.
-///
-/// Site names are module paths without "base_model.model."; sites stand in the order of the file's bytes.
-/// Everything about shapes and ranks is checked before values are decoded. Thread safety: a pure function of
-/// its arguments.
-/// @throws format_error if the files are malformed or contradict each other, or a value is not finite
-/// @throws unsupported_error ("... not supported: ...") for anything but plain LoRA on linear layers: other
-/// methods,
-///         DoRA, bias, embeddings, fully trained modules, regular-expression patterns, several adapters in
-///         one file
 inline lora::adapter parse_peft(std::string_view config_text, const safetensors_file& weights,
-                                std::string_view config_name = "adapter_config.json") {
+                                std::string_view config_name) {
     const peft_config config = peft_config::parse(config_text, quote(config_name));
     const std::vector<detail::lora_pair> pairs = detail::pair_tensors(weights);
     if (pairs.empty()) {
@@ -156,10 +170,6 @@ inline lora::adapter parse_peft(std::string_view config_text, const safetensors_
     return result;
 }
 
-/// Loads a LoRA adapter in the layout of Hugging Face PEFT: adapter_config.json and adapter_model.safetensors
-/// in one directory. See parse_peft for what is accepted.
-/// @throws io_error if a file cannot be read; format_error also if the configuration is longer than 1 MB;
-///         otherwise as parse_peft
 inline lora::adapter load_peft(const std::filesystem::path& directory) {
     const std::filesystem::path config_path = directory / "adapter_config.json";
     input_file config(config_path);
@@ -172,5 +182,6 @@ inline lora::adapter load_peft(const std::filesystem::path& directory) {
     return parse_peft(text, safetensors_file::open(directory / "adapter_model.safetensors"),
                       config_path.string());
 }
+#endif
 
 }  // namespace tensafe::io

@@ -49,7 +49,8 @@ class client {
 
     /// The key with which one server makes encryptions of zero: sent to it once, at the start of a session.
     /// @param server_nonce  fresh, from that server
-    TENSAFE_COMPILED_MEMBER ckks::rerandomization_key<P, request_level<P>> rerandomization_key(const random::seed& server_nonce) {
+    TENSAFE_COMPILED_MEMBER ckks::rerandomization_key<P, request_level<P>> rerandomization_key(
+        const random::seed& server_nonce) {
         return ckks::make_rerandomization_key<request_level<P>>(key_, server_nonce, generator_);
     }
 
@@ -61,8 +62,8 @@ class client {
     ///         an entry is NaN or infinite (it is named), and for bare replicated slots if the norm of h
     ///         passes the budget's largest_norm
     template <class Packing, class Protection, hidden_state State>
-    TENSAFE_COMPILED_MEMBER query_for<Packing, Protection> encrypt(const packing_plan<P, Packing, Protection>& plan, const State& h,
-                                           double overflow_margin = 1) {
+    TENSAFE_COMPILED_MEMBER query_for<Packing, Protection> encrypt(
+        const packing_plan<P, Packing, Protection>& plan, const State& h, double overflow_margin = 1) {
         query_for<Packing, Protection> result;
         encrypt(plan, h, result, overflow_margin);
         return result;
@@ -71,7 +72,7 @@ class client {
     /// allocated.
     template <class Packing, class Protection, hidden_state State>
     TENSAFE_COMPILED_MEMBER void encrypt(const packing_plan<P, Packing, Protection>& plan, const State& h,
-                 query_for<Packing, Protection>& result, double overflow_margin = 1) {
+                                         query_for<Packing, Protection>& result, double overflow_margin = 1) {
         static_assert(
             !std::is_same_v<Packing, column_batched>,
             "client::encrypt: column_batched takes a lora::matrix with one hidden state in each row");
@@ -152,8 +153,8 @@ class client {
     ///         for a query without its scales; range_exceeded_error if an answer passed a calibrated range
     template <class Packing, class Protection>
     TENSAFE_COMPILED_MEMBER std::vector<double> decrypt(const packing_plan<P, Packing, Protection>& plan,
-                                const reply<P, Packing, Protection>& r,
-                                const query_for<Packing, Protection>& q) const {
+                                                        const reply<P, Packing, Protection>& r,
+                                                        const query_for<Packing, Protection>& q) const {
         std::vector<double> answers(plan.rank());
         decryption_workspace<P> work;
         decrypt(plan, r, q, work, answers);
@@ -179,9 +180,10 @@ class client {
     /// @param answers  rank entries for each hidden state of the query, to be written
     /// @throws as above; shape_error also unless answers has this size
     template <class Packing, class Protection>
-    TENSAFE_COMPILED_MEMBER void decrypt(const packing_plan<P, Packing, Protection>& plan, const reply<P, Packing, Protection>& r,
-                 const query_for<Packing, Protection>& q, decryption_workspace<P>& work,
-                 std::span<double> answers) const {
+    TENSAFE_COMPILED_MEMBER void decrypt(const packing_plan<P, Packing, Protection>& plan,
+                                         const reply<P, Packing, Protection>& r,
+                                         const query_for<Packing, Protection>& q,
+                                         decryption_workspace<P>& work, std::span<double> answers) const {
         check(plan, q);
         check(plan, r, q.scales.size());
         if (answers.size() != q.scales.size() * plan.rank()) {

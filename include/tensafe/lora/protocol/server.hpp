@@ -58,7 +58,8 @@ class server {
     /// @throws shape_error for an empty matrix or one whose values are not rows * columns; encoding_error for
     ///         an entry that is NaN or infinite (its row and column are named); parameter_error if the
     ///         parameter set cannot hold replies of this shape, or the matrix does not suit the packing
-    TENSAFE_COMPILED_MEMBER explicit server(const matrix& a, std::size_t largest_batch = plan_type::largest_batch)
+    TENSAFE_COMPILED_MEMBER explicit server(const matrix& a,
+                                            std::size_t largest_batch = plan_type::largest_batch)
         : plan_(a.rows, a.columns, detail::public_row_norm(a)),
           largest_batch_(std::min(largest_batch, plan_type::largest_batch)),
           weights_(plan_, a) {}
@@ -74,10 +75,9 @@ class server {
     /// @param nonce  random::fresh_seed(), drawn by this server for the session and sent to the client
     /// @param key    what the client answered: client::rerandomization_key
     /// @throws parameter_error if the key was made for another nonce; format_error if it is malformed
-    TENSAFE_COMPILED_MEMBER lora::rerandomization_pool<P> pool(const random::seed& nonce,
-                                       ckks::rerandomization_key<P, request_level<P>> key,
-                                       random::generator generator = random::generator()) const
-        requires(Protection::protects) {
+    TENSAFE_COMPILED_MEMBER lora::rerandomization_pool<P> pool(
+        const random::seed& nonce, ckks::rerandomization_key<P, request_level<P>> key,
+        random::generator generator = random::generator()) const requires(Protection::protects) {
         return lora::rerandomization_pool<P>(nonce, std::move(key), plan_.subring_log_n(),
                                              std::move(generator));
     }
@@ -102,7 +102,7 @@ class server {
     ///         answered one after the other, and those before the malformed one are done; entropy_error
     template <exec::host_execution Where, class Observer = no_observer>
     TENSAFE_COMPILED_MEMBER void apply(const Where& where, std::span<const task> tasks, workspace& work,
-               Observer&& observe = {}) const {
+                                       Observer&& observe = {}) const {
         static_assert(
             std::is_same_v<Where, exec::host> || std::is_same_v<std::remove_cvref_t<Observer>, no_observer>,
             "lora::server::apply: phases overlap when several threads work: observe them on one");

@@ -9,6 +9,7 @@
 #include <tensafe/lora/model/model_forecast.hpp>
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/model/model_session.hpp>
+#include <tensafe/lora/model/stack.hpp>
 #include <tensafe/serving/host_engine.hpp>
 #include <tensafe/serving/meter.hpp>
 #include <tensafe/serving/prometheus.hpp>

@@ -2,12 +2,10 @@
 
 #include <tensafe/arith/shoup.hpp>
 #include <tensafe/arith/word.hpp>
+#include <tensafe/core/built_once.hpp>
 #include <tensafe/exec/backend.hpp>
 #include <tensafe/ntt/x86/transform_avx2.hpp>
 #include <tensafe/ntt/x86/transform_avx512.hpp>
-
-#include <atomic>
-#include <memory>
 
 namespace tensafe::ntt {
 
@@ -63,47 +61,22 @@ class vector_tables {
     }
 
   private:
-    /// Tables that are built when they are first asked for.
-    template <class Tables>
-    class lazy {
-      public:
-        lazy() = default;
-        lazy(const lazy&) = delete;
-        lazy& operator=(const lazy&) = delete;
-        ~lazy() { delete built_.load(std::memory_order_relaxed); }
-
-        /// Of threads that come at once each builds its own, and all take the first.
-        const Tables* get(arith::word q, int log_n, arith::word psi) const {
-            const Tables* tables = built_.load(std::memory_order_acquire);
-            if (tables == nullptr) {
-                auto fresh = std::make_unique<const Tables>(q, log_n, psi);
-                if (built_.compare_exchange_strong(tables, fresh.get(), std::memory_order_acq_rel)) {
-                    tables = fresh.release();
-                }
-            }
-            return tables;
-        }
-
-      private:
-        mutable std::atomic<const Tables*> built_ = nullptr;
-    };
-
     arith::word q_;
     int log_n_;
     arith::word psi_;
 #if TENSAFE_X86_64
     const avx2::tables_for<Bits>* active_avx2() const {
         const bool used = exec::active_backend() != exec::backend::portable && log_n_ >= avx2::min_log_n;
-        return used ? avx2_.get(q_, log_n_, psi_) : nullptr;
+        return used ? &avx2_.get([this] { return avx2::tables_for<Bits>(q_, log_n_, psi_); }) : nullptr;
     }
     const avx512::tables_for<Bits>* active_avx512() const {
         const bool used = exec::active_backend() == exec::backend::avx512 && log_n_ >= avx512::min_log_n &&
                           Bits <= avx512::max_bits;
-        return used ? avx512_.get(q_, log_n_, psi_) : nullptr;
+        return used ? &avx512_.get([this] { return avx512::tables_for<Bits>(q_, log_n_, psi_); }) : nullptr;
     }
 
-    lazy<avx2::tables_for<Bits>> avx2_;
-    lazy<avx512::tables_for<Bits>> avx512_;
+    built_once<avx2::tables_for<Bits>> avx2_;
+    built_once<avx512::tables_for<Bits>> avx512_;
 #endif
 };
 

@@ -13,7 +13,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <ranges>
+#include <iterator>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -24,8 +24,10 @@ namespace tensafe::lora {
 
 /// A hidden state: a std::vector, array or span of float or double, or any other contiguous range of them.
 template <class T>
-concept hidden_state = std::ranges::contiguous_range<T> && std::ranges::sized_range<T> &&
-    std::floating_point<std::ranges::range_value_t<T>>;
+concept hidden_state = requires(const T& h) {
+    { std::size(h) } -> std::convertible_to<std::size_t>;
+    requires std::floating_point<std::remove_cvref_t<decltype(*std::data(h))>>;
+};
 
 /// Owns the secret key: encrypts hidden states for servers and decrypts their replies.
 ///
@@ -80,8 +82,7 @@ class client {
             throw parameter_error("client::encrypt: got a overflow margin of " +
                                   std::to_string(overflow_margin) + ", expected 1 to 2^20");
         }
-        const std::span<const std::ranges::range_value_t<State>> state(std::ranges::data(h),
-                                                                       std::ranges::size(h));
+        const std::span<const std::remove_cvref_t<decltype(*std::data(h))>> state(std::data(h), std::size(h));
         const double norm = detail::norm_of_state(state, plan.d());
         result.scales.assign(1, plan.layout().message_scale(plan.budget(), norm));
         auto& r = result.request;

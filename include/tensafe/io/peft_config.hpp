@@ -82,7 +82,7 @@ class peft_config {
         if (!type.is_string()) {
             wrong_type("peft_type", type, "a string");
         }
-        if (type != "LORA") {
+        if (!is_text(type, "LORA")) {
             refuse("peft_type " + quote(type.get_ref<const std::string&>()) + ", only \"LORA\"");
         }
         refuse_variants(document);
@@ -95,10 +95,12 @@ class peft_config {
     /// transposed (as GPT-2's Conv1D does) and matters when an adapter is merged into it. lora_A and lora_B
     /// are weights of ordinary linear layers, rank x d_in and d_out x rank, whatever it says.
     void refuse_variants(const json& document) const {
-        for (const auto& [key, value] : document.items()) {
+        for (const auto& [key, value] : document.get_ref<const json::object_t&>()) {
             // use_dora, use_qalora and whatever comes next: each changes what is done with A and B.
             const bool variant_flag = key.starts_with("use_") && key != "use_rslora";
-            if ((variant_flag || key == "lora_bias") && value != false && !value.is_null()) {
+            const auto* const flag = value.get_ptr<const json::boolean_t*>();
+            const bool is_set = flag != nullptr ? *flag : !value.is_null();
+            if ((variant_flag || key == "lora_bias") && is_set) {
                 refuse(quote(key) + " set");
             }
         }
@@ -109,17 +111,22 @@ class peft_config {
                 refuse(quote(key) + " that is not empty");
             }
         }
-        if (const auto bias = document.find("bias"); bias != document.end() && *bias != "none") {
+        if (const auto bias = document.find("bias"); bias != document.end() && !is_text(*bias, "none")) {
             refuse("\"bias\" other than \"none\"");
         }
         // PiSSA, OLoRA, CorDA, LoftQ and their like replace the base weights: B * A is relative to those, not
         // to the published model.
         const auto initial = document.find("init_lora_weights");
-        if (initial != document.end() && initial->is_string() && *initial != "gaussian" &&
-            *initial != "orthogonal" && *initial != "eva") {
+        if (initial != document.end() && initial->is_string() && !is_text(*initial, "gaussian") &&
+            !is_text(*initial, "orthogonal") && !is_text(*initial, "eva")) {
             refuse("\"init_lora_weights\" " + quote(initial->get_ref<const std::string&>()) +
                    " (the base weights were changed as well)");
         }
+    }
+
+    static bool is_text(const json& value, std::string_view text) {
+        const auto* const found = value.get_ptr<const std::string*>();
+        return found != nullptr && *found == text;
     }
 
     bool flag(const json& document, const char* key) const {
@@ -130,14 +137,14 @@ class peft_config {
         if (!found->is_boolean()) {
             wrong_type(key, *found, "true or false");
         }
-        return found->get<bool>();
+        return found->get_ref<const json::boolean_t&>();
     }
 
     std::size_t read_rank(const std::string& key, const json& value) const {
         if (!value.is_number_unsigned()) {
             wrong_type(key, value, "a positive integer");
         }
-        const std::size_t rank = value.get<std::size_t>();
+        const std::size_t rank = value.get_ref<const json::number_unsigned_t&>();
         if (rank == 0) {
             throw format_error(file_ + ": " + key + ": got rank 0, expected a positive integer");
         }
@@ -148,7 +155,10 @@ class peft_config {
         if (!value.is_number()) {
             wrong_type(key, value, "a finite number");
         }
-        const double alpha = value.get<double>();
+        const double alpha = value.is_number_float() ? value.get_ref<const json::number_float_t&>()
+                             : value.is_number_unsigned()
+                                 ? static_cast<double>(value.get_ref<const json::number_unsigned_t&>())
+                                 : static_cast<double>(value.get_ref<const json::number_integer_t&>());
         if (!std::isfinite(alpha)) {
             throw format_error(file_ + ": " + key + ": got " + number_text(alpha) +
                                ", expected a finite number");
@@ -168,7 +178,7 @@ class peft_config {
         if (!patterns->is_object()) {
             wrong_type(pattern_key, *patterns, "an object");
         }
-        for (const auto& [pattern, value] : patterns->items()) {
+        for (const auto& [pattern, value] : patterns->get_ref<const json::object_t&>()) {
             const std::string where = std::string(pattern_key) + " " + quote(pattern);
             if (pattern.empty() || pattern.find_first_of("\\^$*+?()[]{}|") != pattern.npos) {
                 refuse(where + ": a regular expression, only a module path or its last components");

@@ -16,7 +16,6 @@ namespace {
 namespace lora = tensafe::lora;
 namespace perf = tensafe::perf;
 using params = tensafe::ckks::private_n4096;
-using tensafe::exec::host;
 
 lora::adapter random_adapter(std::size_t layers) {
     perf::transformer_shape shape;
@@ -51,7 +50,6 @@ struct setting {
 };
 
 void token(benchmark::State& state, bool pooled) {
-    const host here;
     setting s(static_cast<std::size_t>(state.range(0)), {});
     lora::query<params> query;
     lora::model_client<params>::reply_type reply;
@@ -62,7 +60,7 @@ void token(benchmark::State& state, bool pooled) {
     for (auto _ : state) {
         if (pooled) {
             state.PauseTiming();
-            s.session.fill(here, s.server, 1);
+            s.session.fill(s.server, 1);
             state.ResumeTiming();
         }
         bytes = 0;
@@ -80,7 +78,6 @@ void token(benchmark::State& state, bool pooled) {
 }
 
 void prefill(benchmark::State& state) {
-    const host here;
     const auto tokens = static_cast<std::size_t>(state.range(0));
     lora::model_options options;
     options.largest_prefill = tokens;

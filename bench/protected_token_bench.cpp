@@ -49,27 +49,25 @@ struct setting {
 
 template <class P, class Packing, class Protection, bool Pooled = false>
 void token(benchmark::State& state) {
-    const host here;
     setting<P, Packing, Protection> s(state);
     for (auto _ : state) {
         if constexpr (Pooled) {
             state.PauseTiming();
-            s.zeros.fill(here, s.server.layout().outputs());
+            s.zeros.fill(s.server.plan().outputs());
             state.ResumeTiming();
         }
         s.client.encrypt(s.server.plan(), s.h.row(0), s.query);
         if constexpr (Protection::protects) {
-            s.server.apply(here, s.query.request, s.zeros, s.work, s.reply);
+            s.server.apply(s.query.request, s.zeros, s.work, s.reply);
         } else {
-            s.server.apply(here, s.query.request, s.work, s.reply);
+            s.server.apply(s.query.request, s.work, s.reply);
         }
         s.client.decrypt(s.server.plan(), s.reply, s.query, s.reading, s.answers);
         benchmark::ClobberMemory();
     }
     state.counters["bytes_up"] = static_cast<double>(s.query.request.bytes());
     state.counters["bytes_down"] = static_cast<double>(s.reply.bytes());
-    state.counters["products"] =
-        static_cast<double>(s.server.layout().inputs() * s.server.layout().outputs());
+    state.counters["products"] = static_cast<double>(s.server.plan().inputs() * s.server.plan().outputs());
 }
 
 /// As many tokens at once as the third argument says, client and server.
@@ -121,12 +119,11 @@ void scaling(benchmark::State& state) {
 
 template <class P>
 void batch(benchmark::State& state) {
-    const host here;
     setting<P, lora::column_batched, rigorous> s(state);
     const lora::matrix states = bench::random_matrix(P::degree, static_cast<std::size_t>(state.range(1)), 3);
     for (auto _ : state) {
         const auto query = s.client.encrypt(s.server.plan(), states);
-        s.server.apply(here, query.request, s.zeros, s.work, s.reply);
+        s.server.apply(query.request, s.zeros, s.work, s.reply);
         benchmark::DoNotOptimize(s.client.decrypt(s.server.plan(), s.reply, query));
     }
     state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(P::degree));
@@ -142,22 +139,30 @@ void encrypt(benchmark::State& state) {
         benchmark::ClobberMemory();
     }
 }
-void expand(benchmark::State& state) {
+/// A phase of whole replies, from a filled pool: only it is timed.
+template <lora::server_phase Phase>
+void server_step(benchmark::State& state) {
     steps s(state);
-    const auto query = s.client.encrypt(s.server.plan(), s.h.row(0));
+    s.client.encrypt(s.server.plan(), s.h.row(0), s.query);
     for (auto _ : state) {
-        s.server.expand(query.request, s.work);
-        benchmark::ClobberMemory();
+        s.zeros.fill(s.server.plan().outputs());
+        lora::phase_clock clock;
+        s.server.apply(s.query.request, s.zeros, s.work, s.reply, clock);
+        clock.stop();
+        state.SetIterationTime(clock.milliseconds(Phase) * 1e-3);
     }
 }
+void expand(benchmark::State& state) {
+    server_step<lora::server_phase::expand>(state);
+}
 void multiply(benchmark::State& state) {
-    steps s(state);
-    const auto query = s.client.encrypt(s.server.plan(), s.h.row(0));
-    s.server.expand(query.request, s.work);
-    for (auto _ : state) {
-        s.server.multiply(query.request, s.work);
-        benchmark::ClobberMemory();
-    }
+    server_step<lora::server_phase::multiply>(state);
+}
+void protect_pooled(benchmark::State& state) {
+    server_step<lora::server_phase::protect>(state);
+}
+void finish(benchmark::State& state) {
+    server_step<lora::server_phase::serialize>(state);
 }
 void make_zeros(benchmark::State& state) {
     steps s(state);
@@ -167,32 +172,6 @@ void make_zeros(benchmark::State& state) {
             benchmark::DoNotOptimize(zero);
             s.zeros.release(std::move(zero));
         }
-    }
-}
-void protect_pooled(benchmark::State& state) {
-    steps s(state);
-    const auto query = s.client.encrypt(s.server.plan(), s.h.row(0));
-    s.server.expand(query.request, s.work);
-    for (auto _ : state) {
-        state.PauseTiming();
-        s.server.multiply(query.request, s.work);
-        s.zeros.fill(s.server.layout().outputs());
-        state.ResumeTiming();
-        s.server.protect(s.zeros, s.work);
-        benchmark::ClobberMemory();
-    }
-}
-void finish(benchmark::State& state) {
-    steps s(state);
-    const auto query = s.client.encrypt(s.server.plan(), s.h.row(0));
-    s.server.expand(query.request, s.work);
-    for (auto _ : state) {
-        state.PauseTiming();
-        s.server.multiply(query.request, s.work);
-        s.server.protect(s.zeros, s.work);
-        state.ResumeTiming();
-        s.server.finish(s.work, s.reply);
-        benchmark::ClobberMemory();
     }
 }
 void decrypt(benchmark::State& state) {
@@ -285,11 +264,11 @@ BENCHMARK(batch<ckks::private_n4096>)
         ->Args({32, 2048})
 
 TENSAFE_BENCH_STEP(encrypt);
-TENSAFE_BENCH_STEP(expand);
-TENSAFE_BENCH_STEP(multiply);
+TENSAFE_BENCH_STEP(expand)->UseManualTime();
+TENSAFE_BENCH_STEP(multiply)->UseManualTime();
 TENSAFE_BENCH_STEP(make_zeros);
-TENSAFE_BENCH_STEP(protect_pooled);
-TENSAFE_BENCH_STEP(finish);
+TENSAFE_BENCH_STEP(protect_pooled)->UseManualTime();
+TENSAFE_BENCH_STEP(finish)->UseManualTime();
 TENSAFE_BENCH_STEP(decrypt);
 
 }  // namespace

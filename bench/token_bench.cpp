@@ -14,20 +14,20 @@ template <class P, class Packing>
 void token(benchmark::State& state) {
     const auto rank = static_cast<std::size_t>(state.range(0));
     const auto d = static_cast<std::size_t>(state.range(1));
-    const lora::slot_server<P, Packing> server(bench::random_matrix(rank, d, 2));
+    const lora::server<P, Packing, lora::reveals_adapter_rows> server(bench::random_matrix(rank, d, 2));
     lora::client<P> client;
     const lora::matrix h = bench::random_matrix(1, d, 3);
-    typename lora::slot_server<P, Packing>::workspace work;
-    typename lora::slot_server<P, Packing>::reply_type reply;
-    lora::slot_request<P> request;
+    typename decltype(server)::workspace work;
+    typename decltype(server)::reply_type reply;
+    typename decltype(server)::plan_type::query_type query;
     for (auto _ : state) {
-        client.encrypt(server.plan(), h.row(0), request);
-        server.apply(request, work, reply);
-        benchmark::DoNotOptimize(client.decrypt(server.plan(), reply));
+        client.encrypt(server.plan(), h.row(0), query);
+        server.apply(query.request, work, reply);
+        benchmark::DoNotOptimize(client.decrypt(server.plan(), reply, query));
     }
-    state.counters["bytes_up"] = static_cast<double>(request.bytes());
+    state.counters["bytes_up"] = static_cast<double>(query.request.bytes());
     state.counters["bytes_down"] = static_cast<double>(reply.bytes());
-    state.counters["products"] = static_cast<double>(server.layout().inputs * server.layout().outputs);
+    state.counters["products"] = static_cast<double>(server.plan().inputs() * server.plan().outputs());
 }
 
 using pairs = lora::replicated_slots<lora::paired_rows>;

@@ -2,10 +2,9 @@
 //   manage_keys [create FILE | show FILE | passphrase FILE | rotate FILE]
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/keystore/hex.hpp>
 #include <tensafe/keystore/key_file.hpp>
 #include <tensafe/keystore/passphrase.hpp>
-#include <tensafe/keystore/passphrase_prompt.hpp>
+#include <tensafe/keystore/sha256.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 
 #include <CLI/CLI.hpp>

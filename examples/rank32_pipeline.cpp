@@ -5,17 +5,19 @@
 //   3. for each token the client encrypts h, the server multiplies, the client decrypts A*h and applies B,
 //   4. compare with plaintext LoRA.
 //
-// Steps 2 and 3 stand in common/token_path.hpp, phase by phase.
+// Steps 2 and 3 stand in common/pipeline.hpp.
 
 #include <tensafe/io/peft.hpp>
 
 #include <cstdio>
 #include <exception>
 
+#include "common/arguments.hpp"
+#include "common/hidden_states.hpp"
 #include "common/pipeline.hpp"
 
 int main(int argc, char** argv) {
-    examples::arguments args;
+    examples::arguments args(examples::set_name);
     if (const auto status = examples::parse(argc, argv, "Applies a LoRA adapter to encrypted hidden states",
                                             examples::adapter_options::as_it_is, args)) {
         return *status;

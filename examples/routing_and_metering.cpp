@@ -72,14 +72,14 @@ void run() {
         std::printf("%s\n", to.adapter == to.chosen ? "" : (" instead of " + to.chosen).c_str());
 
         served& chosen = loaded.at(to.adapter);
-        const auto& layout = chosen.server.layout();
+        const auto& plan = chosen.server.plan();
         const auto h = states.row(token++);
-        const auto query = client.encrypt(server.plan(), h);
+        const auto query = client.encrypt(chosen.server.plan(), h);
         const auto reply = chosen.server.apply(query.request, chosen.zeros);
         meter.record(to.adapter, token % 2 == 0 ? "ann" : "bob",
-                     serving::usage_of(query.request, reply, layout));
+                     serving::usage_of(query.request, reply, plan));
         const lora::adapter_site& site = sites.at(to.adapter);
-        const auto delta = lora::apply_b(site, client.decrypt(server.plan(), reply, query));
+        const auto delta = lora::apply_b(site, client.decrypt(chosen.server.plan(), reply, query));
         const auto precision = tensafe::ckks::measure_precision(lora::plain_delta(site, h), delta);
         std::printf("    %zu entries, relative error %.1e\n", delta.size(), precision.relative_error);
     }

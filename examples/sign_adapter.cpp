@@ -3,7 +3,7 @@
 //   sign_adapter [keygen KEYFILE | sign DIRECTORY KEYFILE | verify DIRECTORY --trust HEX]
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/message.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/keystore/ed25519.hpp>
 #include <tensafe/keystore/signed_adapter.hpp>
 
@@ -42,7 +42,7 @@ void verify(const fs::path& directory, const std::string& trusted, std::uint64_t
         .trusted = {keystore::verifying_key::from_hex(trusted, "--trust")}, .oldest_revision = oldest};
     const auto [adapter, from] = keystore::load_adapter(directory, policy);
     std::printf("loaded          %zu sites, name %s, revision %llu\n", adapter.sites.size(),
-                io::quote(from.name).c_str(), from.revision + 0ULL);
+                tensafe::quote(from.name).c_str(), from.revision + 0ULL);
 }
 
 void must_be_refused(const char* what, const fs::path& directory, const std::string& trusted,

@@ -12,10 +12,12 @@
 #include <cstdio>
 #include <exception>
 
+#include "common/arguments.hpp"
+#include "common/hidden_states.hpp"
 #include "common/pipeline.hpp"
 
 int main(int argc, char** argv) {
-    examples::arguments args;
+    examples::arguments args(examples::set_name);
     if (const auto status =
             examples::parse(argc, argv, "Truncates a LoRA adapter and applies it to encrypted hidden states",
                             examples::adapter_options::truncated, args)) {

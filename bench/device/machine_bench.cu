@@ -76,8 +76,8 @@ int main(int argc, char** argv) {
                        count);
 
         {
-            bench::memory::device_buffer<copy_words::pair> from(bytes / sizeof(copy_words::pair));
-            bench::memory::device_buffer<copy_words::pair> to(bytes / sizeof(copy_words::pair));
+            bench::device::device_buffer<copy_words::pair> from(bytes / sizeof(copy_words::pair));
+            bench::device::device_buffer<copy_words::pair> to(bytes / sizeof(copy_words::pair));
             const auto blocks = tensafe::device::blocks_for(from.size(), copy_words::threads);
             results.report(
                 "machine/copy_kernel/1GiB_read_and_written",

@@ -148,11 +148,11 @@ void peer_token(benchmark::State& state, int log_n, const std::vector<int>& chai
 
 template <class P, class Packing>
 void classic_token(benchmark::State& state) {
-    const lora::slot_server<P, Packing> server(bench::random_matrix(rank, d, 2));
+    const lora::server<P, Packing, lora::reveals_adapter_rows> server(bench::random_matrix(rank, d, 2));
     lora::client<P> client;
     const lora::matrix h = bench::random_matrix(1, d, 3);
-    typename lora::slot_server<P, Packing>::workspace work;
-    typename lora::slot_server<P, Packing>::reply_type reply;
+    typename decltype(server)::workspace work;
+    typename decltype(server)::reply_type reply;
     std::size_t bytes_up = 0;
     for (auto _ : state) {
         const auto request = client.encrypt(server.plan(), h.row(0));

@@ -4,15 +4,20 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace examples {
 
 /// What the pipelines take on the command line.
 struct arguments {
+    /// @param set  the parameter set that is compiled in
+    explicit arguments(std::string set = {}) : built_for(std::move(set)), params(built_for) {}
+
     std::string adapter = TENSAFE_EXAMPLE_DATA "/qwen_rank32";
     std::string hidden;  ///< empty: random hidden states
     std::string site = "q_proj";
-    std::string params = "private_n4096";
+    std::string built_for;
+    std::string params;
     std::string packing = "coefficient_tiles";
     std::string mode = "client_held_b";
     std::string protection = "protected";

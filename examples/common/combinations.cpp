@@ -9,7 +9,7 @@ namespace examples {
 
 namespace {
 
-/// A row says what goes with a parameter set. sets/ has the code.
+/// A row says what goes with a parameter set. pipeline.hpp has the code.
 struct combination {
     std::string_view params;
     std::string_view packing;
@@ -36,6 +36,11 @@ bool of_set(const combination& c, std::string_view params) {
 }  // namespace
 
 void check_combination(const arguments& args) {
+    if (args.params != args.built_for) {
+        throw usage_error("this program was built for --params " + args.built_for +
+                          "; scripts/demo builds it for " + args.params + " (target rank32_pipeline_" +
+                          args.params + ")");
+    }
     const auto fits = [&](const combination& c) {
         return of_set(c, args.params) && c.packing == args.packing && c.protection == args.protection &&
                (c.blind || !args.blind());

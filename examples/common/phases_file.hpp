@@ -1,10 +1,9 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/core/printable.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/io/file.hpp>
 #include <tensafe/io/json.hpp>
-#include <tensafe/io/message.hpp>
 
 #include <algorithm>
 #include <array>
@@ -44,9 +43,8 @@ using json = nlohmann::ordered_json;
 inline double milliseconds_of(const json& value, std::string_view name, const std::string& file) {
     // More than an hour for a token is no measurement.
     if (!value.is_number() || !(value.get<double>() >= 0 && value.get<double>() <= 3.6e6)) {
-        throw tensafe::format_error(file + ": phase " + tensafe::io::quote(name) + ": got " +
-                                    tensafe::io::quote(value.dump()) +
-                                    ", expected milliseconds, 0 to 3600000");
+        throw tensafe::format_error(file + ": phase " + tensafe::quote(name) + ": got " +
+                                    tensafe::quote(value.dump()) + ", expected milliseconds, 0 to 3600000");
     }
     return value.get<double>();
 }
@@ -66,7 +64,7 @@ inline double& phase_called(roofline::measured_phases& phases, std::string_view 
         }
     }
     throw tensafe::format_error(
-        file + ": phase " + tensafe::io::quote(name) +
+        file + ": phase " + tensafe::quote(name) +
         " is not known, expected encrypt, expand, multiply, protect, pack, decrypt or b");
 }
 
@@ -77,7 +75,7 @@ inline std::string head_of(const std::string& text) {
         --end;
     }
     const std::string head = text.substr(0, end);
-    return tensafe::is_printable_utf8(head) ? head : tensafe::io::quote(head);
+    return tensafe::is_printable_utf8(head) ? head : tensafe::quote(head);
 }
 
 /// {"phases": {"encrypt": ms, ...}, "parameter_set": ..., ...}: what the pipelines print with --json.
@@ -133,7 +131,7 @@ inline phase_times from_benchmark(const json& rows, const std::string& file) {
         const std::string unit = text_of(*best, "time_unit");
         const double scale = unit == "ns" ? 1e-6 : unit == "us" ? 1e-3 : unit == "ms" ? 1 : 0;
         if (scale == 0) {
-            throw tensafe::format_error(file + ": " + name + ": got time_unit " + tensafe::io::quote(unit) +
+            throw tensafe::format_error(file + ": " + name + ": got time_unit " + tensafe::quote(unit) +
                                         ", expected ns, us or ms");
         }
         phase_called(result.phases, phase, file) += scale * milliseconds_of((*best)["real_time"], step, file);
@@ -174,7 +172,7 @@ inline phase_times parse_phases(std::string_view text, const std::string& file) 
 inline phase_times read_phases(const std::filesystem::path& path) {
     constexpr std::size_t largest = std::size_t{4} << 20;
     tensafe::io::input_file file(path);
-    const std::string name = tensafe::io::quote(path.string());
+    const std::string name = tensafe::quote(path.string());
     if (file.size() > largest) {
         throw tensafe::format_error(name + ": got " + std::to_string(file.size()) +
                                     " bytes, expected at most " + std::to_string(largest));
@@ -183,7 +181,7 @@ inline phase_times read_phases(const std::filesystem::path& path) {
     file.read(std::as_writable_bytes(std::span(text.data(), text.size())));
     phase_times result = parse_phases(text, name);
     result.source =
-        tensafe::io::quote(path.filename().string()) + (result.source.empty() ? "" : ": " + result.source);
+        tensafe::quote(path.filename().string()) + (result.source.empty() ? "" : ": " + result.source);
     return result;
 }
 

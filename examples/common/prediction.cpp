@@ -18,6 +18,17 @@ std::string power_of_two(double x) {
 
 }  // namespace
 
+prediction prediction_of(const tensafe::lora::token_cost& cost, std::size_t d, bool calibrated) {
+    prediction result;
+    result.d = d;
+    result.session_bytes = cost.session_bytes;
+    result.distance = cost.statistical_distance;
+    result.distance_of_one = cost.budget.statistical_distance(cost.wanted, 1);
+    result.flood_ratio = cost.budget.flood.deviation() / cost.budget.leak_deviation();
+    result.calibrated = calibrated;
+    return result;
+}
+
 knowledge what_each_side_learns(const arguments& args, const prediction& predicted) {
     knowledge result;
     result.server = predicted.calibrated

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <tensafe/lora/protocol/cost.hpp>
+
 #include <cstddef>
 #include <string>
 
@@ -12,12 +14,14 @@ struct prediction {
     std::size_t d = 0;              ///< entries of a hidden state
     std::size_t rows = 0;           ///< rows of A in a plaintext, for coefficient_tiles
     std::size_t session_bytes = 0;  ///< once: nonces and re-randomization key
-    double relative_error = 0;      ///< of an answer of the usual size
     double distance = 1;            ///< statistical, of 2^20 replies from replies made of the answers alone
     double distance_of_one = 1;     ///< the same for a single reply
     double flood_ratio = 0;         ///< the flood is this many times what it hides
     bool calibrated = false;        ///< answers can wrap around; then the token is sent again
 };
+
+/// @param d  entries of a hidden state;  @param calibrated  whether answers can wrap around
+prediction prediction_of(const tensafe::lora::token_cost& cost, std::size_t d, bool calibrated);
 
 /// What each side learns if both follow the protocol, in a sentence each.
 struct knowledge {

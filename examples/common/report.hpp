@@ -1,6 +1,10 @@
 #pragma once
 
+#include <tensafe/lora/adapter/adapter.hpp>
+
+#include <cmath>
 #include <cstddef>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -28,8 +32,17 @@ class progress_bar {
     bool visible_;
 };
 
+/// Euclidean.
+template <class Values>
+double norm_of(const Values& x) {
+    return std::sqrt(std::inner_product(x.begin(), x.end(), x.begin(), 0.0));
+}
+
 /// The results of a run: times, sizes, errors.
 struct report {
+    report(const tensafe::lora::adapter_site& of, const arguments& with)
+        : args(with), site(of.name), rank(of.rank()) {}
+
     arguments args;
     std::string site;
     std::size_t rank = 0;
@@ -59,5 +72,9 @@ struct report {
     void print_table() const;
     void print_json() const;
 };
+
+/// Errors of replies that reveal A are about 1e-9 of a delta, 1e-7 if rescaled: no flood. This much would be
+/// wrong.
+inline constexpr double bare_error = 1e-5 / report::tolerance;
 
 }  // namespace examples

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <tensafe/lora/protocol/phases.hpp>
+
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -34,6 +36,17 @@ class stopwatch {
             }
         } entry{times_[static_cast<std::size_t>(p)].back()};
         return f();
+    }
+    /// Books what the server's phases took.
+    void add(const tensafe::lora::phase_clock& clock) {
+        using tensafe::lora::server_phase;
+        const auto book = [&](phase p, server_phase from) {
+            times_[static_cast<std::size_t>(p)].back() += clock.milliseconds(from);
+        };
+        book(phase::expand, server_phase::expand);
+        book(phase::multiply, server_phase::multiply);
+        book(phase::protect, server_phase::protect);
+        book(phase::pack, server_phase::serialize);
     }
     /// One entry for each token; zeros if the phase did not occur.
     const std::vector<double>& times(std::size_t p) const { return times_[p]; }

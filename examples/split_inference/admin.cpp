@@ -1,10 +1,9 @@
 #include "admin.hpp"
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/io/json.hpp>
-#include <tensafe/io/message.hpp>
 #include <tensafe/io/peft.hpp>
-#include <tensafe/keystore/hex.hpp>
 #include <tensafe/keystore/private_file.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/random/entropy.hpp>
@@ -57,8 +56,8 @@ std::string read_or_make_token(const std::filesystem::path& path) {
     if (!text.empty() && text.back() == '\n') {
         text.pop_back();
     }
-    static_cast<void>(tensafe::keystore::from_hex<token_digits / 2>(
-        text, tensafe::io::quote(path.string()) + ": admin token"));
+    static_cast<void>(
+        tensafe::keystore::from_hex<token_digits / 2>(text, tensafe::quote(path.string()) + ": admin token"));
     return text;
 }
 
@@ -169,7 +168,7 @@ http_response admin::list() const {
     json body;
     body["adapters"] = json::array();
     auto sessions = of_.sessions().count_by_version();
-    for (const shelf_entry& each : of_.adapters().entries()) {
+    for (const store_entry& each : of_.adapters().entries()) {
         body["adapters"].push_back({{"name", each.name},
                                     {"version", each.version},
                                     {"state", each.state},
@@ -211,26 +210,26 @@ std::filesystem::path admin::folder_below_root(const std::string& directory) con
         const bool none = failure == std::errc::no_such_file_or_directory &&
                           is_below((root_ / directory).lexically_normal());
         throw tensafe::parameter_error(
-            "directory: got " + tensafe::io::quote(directory) + (none ? ", which does not exist" : "") +
-            ", expected a folder below the adapter root " + tensafe::io::quote(root_.string()));
+            "directory: got " + tensafe::quote(directory) + (none ? ", which does not exist" : "") +
+            ", expected a folder below the adapter root " + tensafe::quote(root_.string()));
     }
     return folder;
 }
 
 http_response admin::begin_load(const std::string& name, const std::string& body) {
-    const json wanted = tensafe::io::parse_strict_json(body, "body", 8);
-    if (!wanted.is_object() || wanted.size() != 1 || !wanted.contains("directory") ||
-        !wanted["directory"].is_string()) {
+    const json asked = tensafe::io::parse_strict_json(body, "body", 8);
+    if (!asked.is_object() || asked.size() != 1 || !asked.contains("directory") ||
+        !asked["directory"].is_string()) {
         return problem(400, "expected {\"directory\": \"...\"}");
     }
     if (of_.draining()) {
         return problem(503, "this server stops");
     }
-    const std::string directory = wanted["directory"].get<std::string>();
+    const std::string directory = asked["directory"].get<std::string>();
     static_cast<void>(folder_below_root(directory));  // said at once
     const std::lock_guard lock(mutex_);
     if (const auto known = loads_.find(name); known != loads_.end() && known->second.is_pending()) {
-        return problem(409, tensafe::io::quote(name) + " is " + known->second.state + " already");
+        return problem(409, tensafe::quote(name) + " is " + known->second.state + " already");
     }
     if (waiting_.size() >= most_waiting) {
         return problem(429, "too many adapters wait to be loaded");
@@ -249,7 +248,7 @@ http_response admin::remove(const std::string& name) {
     const std::lock_guard lock(mutex_);
     const auto told = loads_.find(name);
     if (told != loads_.end() && told->second.state == "packing") {
-        return problem(409, tensafe::io::quote(name) + " is packing: remove it when that is done");
+        return problem(409, tensafe::quote(name) + " is packing: remove it when that is done");
     }
     const bool was_told = told != loads_.end();
     if (was_told) {
@@ -259,7 +258,7 @@ http_response admin::remove(const std::string& name) {
     }
     return of_.adapters().unload(name) || was_told
                ? json_response(200, {{"name", name}, {"state", "removed"}})
-               : problem(404, "no adapter has the name " + tensafe::io::quote(name));
+               : problem(404, "no adapter has the name " + tensafe::quote(name));
 }
 
 void admin::work() {

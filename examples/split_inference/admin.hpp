@@ -2,7 +2,6 @@
 
 #include <condition_variable>
 #include <cstddef>
-#include <cstdint>
 #include <deque>
 #include <filesystem>
 #include <map>
@@ -11,7 +10,7 @@
 #include <string_view>
 #include <thread>
 
-#include "net/http_message.hpp"
+#include "net/connection.hpp"
 #include "service.hpp"
 
 namespace split {

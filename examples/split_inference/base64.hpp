@@ -14,6 +14,7 @@ std::string base64(std::span<const std::uint8_t> bytes);
 /// The bytes that `base64` would write as `text`, and nothing else: no spaces, no missing padding, no bits
 /// that stand for nothing. A value then has one text.
 /// @param what  how messages call the text
+/// @pre  text.size() < 2^31
 /// @throws tensafe::format_error otherwise, before anything is allocated if the length is wrong
 std::vector<std::uint8_t> from_base64(std::string_view text, std::string_view what = "base64 text");
 

@@ -7,7 +7,7 @@
 
 #include <tensafe/ckks/precision.hpp>
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/message.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/io/safetensors.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
 
@@ -53,10 +53,10 @@ lora::matrix read_rows(const char* option, const std::string& path, const std::s
         const std::size_t count = file.tensors().size();
         std::string names;
         for (std::size_t i = 0; i < std::min(count, most_named); ++i) {
-            names += (i == 0 ? " " : ", ") + tensafe::io::quote(file.tensors()[i].name);
+            names += (i == 0 ? " " : ", ") + tensafe::quote(file.tensors()[i].name);
         }
         throw tensafe::parameter_error(std::string(option) + " " + file.quoted_name() + ": got no tensor " +
-                                       tensafe::io::quote(tensor) + ", expected --tensor with one of its " +
+                                       tensafe::quote(tensor) + ", expected --tensor with one of its " +
                                        std::to_string(count) + ":" + names +
                                        (count > most_named ? ", ..." : ""));
     }
@@ -102,9 +102,9 @@ double worst_error(const lora::matrix& expected, std::span<const double> deltas,
     double worst = 0;
     for (std::size_t r = 0; r < expected.rows; ++r) {
         const auto row = expected.row(r);
-        const std::vector<double> wanted(row.begin(), row.end());
+        const std::vector<double> plain(row.begin(), row.end());
         worst = std::max(
-            worst, tensafe::ckks::measure_precision(wanted, deltas.subspan(r * d_out, d_out)).relative_error);
+            worst, tensafe::ckks::measure_precision(plain, deltas.subspan(r * d_out, d_out)).relative_error);
     }
     return worst;
 }

@@ -1,9 +1,8 @@
 #include "control_message.hpp"
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/io/json.hpp>
-#include <tensafe/io/message.hpp>
-#include <tensafe/keystore/hex.hpp>
 #include <tensafe/keystore/sha256.hpp>
 
 #include <nlohmann/json.hpp>
@@ -20,7 +19,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 using tensafe::format_error;
-using tensafe::io::quote;
+using tensafe::quote;
 
 constexpr std::array<const char*, error_codes> code_names = {
     "malformed",       "parameter_mismatch", "unsupported_version",
@@ -109,11 +108,11 @@ class members {
     std::string where(const char* name) const { return "control message " + what_ + ": \"" + name + "\""; }
 
   private:
-    [[noreturn]] void wrong(const char* name, const json& value, const std::string& wanted) const {
+    [[noreturn]] void wrong(const char* name, const json& value, const std::string& expected) const {
         throw format_error(
             where(name) + " is " +
             (value.is_number() ? "a number that does not fit" : std::string(value.type_name())) +
-            ", expected " + wanted);
+            ", expected " + expected);
     }
 
     const json& object_;
@@ -277,6 +276,88 @@ std::string numbered(const char* type, std::uint64_t number, std::uint32_t group
            ",\"group\":" + std::to_string(group) + ",\"message\":\"" + base64(message) + "\"}";
 }
 
+std::string text_of(const challenge& m) {
+    json adapters = json::array();
+    for (const offered_adapter& each : m.adapters) {
+        adapters.push_back({{"name", each.name}, {"version", each.version}});
+    }
+    return dump({{"type", "challenge"},
+                 {"protocol", protocol_version},
+                 {"nonce", seed_hex(m.nonce)},
+                 {"parameters", m.parameters},
+                 {"adapters", std::move(adapters)}});
+}
+
+std::string text_of(const hello& m) {
+    return dump({{"type", "hello"},
+                 {"protocol", protocol_version},
+                 {"adapter", m.adapter},
+                 {"client", tensafe::keystore::hex(m.client)},
+                 {"set", set_hex(m.set)},
+                 {"signature", tensafe::keystore::hex(m.signature)},
+                 {"frames", m.frames == frame_form::json ? "json" : "binary"},
+                 {"held", m.held}});
+}
+
+std::string text_of(const welcome& m) {
+    return dump({{"type", "welcome"},
+                 {"session", tensafe::keystore::hex(m.session)},
+                 {"resume", tensafe::keystore::hex(m.resume)},
+                 {"adapter", m.adapter},
+                 {"version", m.version},
+                 {"queries_left", left_json(m.queries_left)}});
+}
+
+std::string text_of(const resume& m) {
+    return dump({{"type", "resume"},
+                 {"protocol", protocol_version},
+                 {"session", tensafe::keystore::hex(m.session)},
+                 {"resume", tensafe::keystore::hex(m.token)}});
+}
+
+std::string text_of(const resumed& m) {
+    return dump({{"type", "resumed"},
+                 {"session", tensafe::keystore::hex(m.session)},
+                 {"resume", tensafe::keystore::hex(m.token)},
+                 {"next_number", m.next_number},
+                 {"version", m.version},
+                 {"queries_left", left_json(m.queries_left)}});
+}
+
+std::string text_of(const carried_message& m) {
+    return carried_text(m.what, m.message);
+}
+std::string text_of(const json_request& m) {
+    return json_request_text(m.number, m.group, m.message);
+}
+std::string text_of(const json_reply& m) {
+    return json_reply_text(m.number, m.group, m.message);
+}
+
+std::string text_of(const refusal& m) {
+    json object = {{"type", "error"}, {"code", to_string(m.code)}, {"message", m.message}};
+    if (m.number) {
+        object["number"] = *m.number;
+    }
+    if (m.retry_after_ms) {
+        object["retry_after_ms"] = *m.retry_after_ms;
+    }
+    return dump(object);
+}
+
+std::string text_of(const forget&) {
+    return R"({"type":"forget"})";
+}
+std::string text_of(const forgotten&) {
+    return R"({"type":"forgotten"})";
+}
+std::string text_of(const bye&) {
+    return R"({"type":"bye"})";
+}
+std::string text_of(const draining&) {
+    return R"({"type":"draining"})";
+}
+
 }  // namespace
 
 const char* to_string(error_code code) noexcept {
@@ -311,86 +392,8 @@ control_message parse_control(std::string_view text, std::size_t largest_message
     return result;
 }
 
-std::string to_text(const challenge& m) {
-    json adapters = json::array();
-    for (const offered_adapter& each : m.adapters) {
-        adapters.push_back({{"name", each.name}, {"version", each.version}});
-    }
-    return dump({{"type", "challenge"},
-                 {"protocol", protocol_version},
-                 {"nonce", seed_hex(m.nonce)},
-                 {"parameters", m.parameters},
-                 {"adapters", std::move(adapters)}});
-}
-
-std::string to_text(const hello& m) {
-    return dump({{"type", "hello"},
-                 {"protocol", protocol_version},
-                 {"adapter", m.adapter},
-                 {"client", tensafe::keystore::hex(m.client)},
-                 {"set", set_hex(m.set)},
-                 {"signature", tensafe::keystore::hex(m.signature)},
-                 {"frames", m.frames == frame_form::json ? "json" : "binary"},
-                 {"held", m.held}});
-}
-
-std::string to_text(const welcome& m) {
-    return dump({{"type", "welcome"},
-                 {"session", tensafe::keystore::hex(m.session)},
-                 {"resume", tensafe::keystore::hex(m.resume)},
-                 {"adapter", m.adapter},
-                 {"version", m.version},
-                 {"queries_left", left_json(m.queries_left)}});
-}
-
-std::string to_text(const resume& m) {
-    return dump({{"type", "resume"},
-                 {"protocol", protocol_version},
-                 {"session", tensafe::keystore::hex(m.session)},
-                 {"resume", tensafe::keystore::hex(m.token)}});
-}
-
-std::string to_text(const resumed& m) {
-    return dump({{"type", "resumed"},
-                 {"session", tensafe::keystore::hex(m.session)},
-                 {"resume", tensafe::keystore::hex(m.token)},
-                 {"next_number", m.next_number},
-                 {"version", m.version},
-                 {"queries_left", left_json(m.queries_left)}});
-}
-
-std::string to_text(const carried_message& m) {
-    return carried_text(m.what, m.message);
-}
-std::string to_text(const json_request& m) {
-    return json_request_text(m.number, m.group, m.message);
-}
-std::string to_text(const json_reply& m) {
-    return json_reply_text(m.number, m.group, m.message);
-}
-
-std::string to_text(const refusal& m) {
-    json object = {{"type", "error"}, {"code", to_string(m.code)}, {"message", m.message}};
-    if (m.number) {
-        object["number"] = *m.number;
-    }
-    if (m.retry_after_ms) {
-        object["retry_after_ms"] = *m.retry_after_ms;
-    }
-    return dump(object);
-}
-
-std::string to_text(const forget&) {
-    return R"({"type":"forget"})";
-}
-std::string to_text(const forgotten&) {
-    return R"({"type":"forgotten"})";
-}
-std::string to_text(const bye&) {
-    return R"({"type":"bye"})";
-}
-std::string to_text(const draining&) {
-    return R"({"type":"draining"})";
+std::string to_text(const control_message& m) {
+    return std::visit([](const auto& each) { return text_of(each); }, m);
 }
 
 std::string json_request_text(std::uint64_t number, std::uint32_t group,

@@ -46,8 +46,7 @@ const char* to_string(error_code code) noexcept;
 struct offered_adapter {
     std::string name;
     std::uint64_t version = 0;
-
-    friend bool operator==(const offered_adapter&, const offered_adapter&) = default;
+    bool operator==(const offered_adapter&) const = default;
 };
 
 /// server -> client, first on a connection: the server's half of the randomness, and what is served.
@@ -55,8 +54,7 @@ struct challenge {
     tensafe::random::seed nonce;  ///< drawn for this connection
     std::string parameters;       ///< wire::set_name, for people
     std::vector<offered_adapter> adapters;
-
-    friend bool operator==(const challenge&, const challenge&) = default;
+    bool operator==(const challenge&) const = default;
 };
 
 /// What messages come in: binary frames, or base64 in JSON.
@@ -70,8 +68,7 @@ struct hello {
     std::array<std::byte, 64> signature{};  ///< of `text_to_sign`, by the client's key
     frame_form frames = frame_form::binary;
     bool held = true;  ///< whether the client wants what it has to hold of the adapter
-
-    friend bool operator==(const hello&, const hello&) = default;
+    bool operator==(const hello&) const = default;
 };
 
 /// server -> client: the session is there. The layout, and what the client holds if asked for, come next.
@@ -81,16 +78,14 @@ struct welcome {
     std::string adapter;
     std::uint64_t version = 0;
     std::optional<std::uint64_t> queries_left;  ///< nothing: no limit
-
-    friend bool operator==(const welcome&, const welcome&) = default;
+    bool operator==(const welcome&) const = default;
 };
 
 /// client -> server, instead of hello: a session whose connection was lost.
 struct resume {
     session_id session{};
     resume_token token{};
-
-    friend bool operator==(const resume&, const resume&) = default;
+    bool operator==(const resume&) const = default;
 };
 
 struct resumed {
@@ -99,8 +94,7 @@ struct resumed {
     std::uint64_t next_number = 1;  ///< the smallest that a request may have
     std::uint64_t version = 0;
     std::optional<std::uint64_t> queries_left;
-
-    friend bool operator==(const resumed&, const resumed&) = default;
+    bool operator==(const resumed&) const = default;
 };
 
 /// The one message of a JSON frame {"type": ..., "message": base64}, where type is a name of `what`.
@@ -108,8 +102,7 @@ struct carried_message {
     enum class kind { rerandomization_key, model_layout, held_adapter };
     kind what = kind::rerandomization_key;
     std::vector<std::uint8_t> message;
-
-    friend bool operator==(const carried_message&, const carried_message&) = default;
+    bool operator==(const carried_message&) const = default;
 };
 
 /// client -> server in JSON frames. Number and group are those of the message.
@@ -117,16 +110,14 @@ struct json_request {
     std::uint64_t number = 0;
     std::uint32_t group = 0;
     std::vector<std::uint8_t> message;
-
-    friend bool operator==(const json_request&, const json_request&) = default;
+    bool operator==(const json_request&) const = default;
 };
 /// server -> client in JSON frames.
 struct json_reply {
     std::uint64_t number = 0;
     std::uint32_t group = 0;
     std::vector<std::uint8_t> message;
-
-    friend bool operator==(const json_reply&, const json_reply&) = default;
+    bool operator==(const json_reply&) const = default;
 };
 
 /// server -> client: {"type": "error", ...}.
@@ -135,24 +126,23 @@ struct refusal {
     std::string message;
     std::optional<std::uint64_t> number;  ///< of the request that it answers
     std::optional<std::uint64_t> retry_after_ms;
-
-    friend bool operator==(const refusal&, const refusal&) = default;
+    bool operator==(const refusal&) const = default;
 };
 
 /// client -> server: drop what is known of this client; and the answer.
 struct forget {
-    friend bool operator==(const forget&, const forget&) = default;
+    bool operator==(const forget&) const = default;
 };
 struct forgotten {
-    friend bool operator==(const forgotten&, const forgotten&) = default;
+    bool operator==(const forgotten&) const = default;
 };
 /// client -> server: the session ends.
 struct bye {
-    friend bool operator==(const bye&, const bye&) = default;
+    bool operator==(const bye&) const = default;
 };
 /// server -> client: the server stops; the connection closes.
 struct draining {
-    friend bool operator==(const draining&, const draining&) = default;
+    bool operator==(const draining&) const = default;
 };
 
 using control_message = std::variant<challenge, hello, welcome, resume, resumed, carried_message,
@@ -173,21 +163,9 @@ constexpr std::size_t longest_carrying_text(std::size_t message_bytes) noexcept 
 ///         is too long. tensafe::unsupported_error for another protocol, naming both
 control_message parse_control(std::string_view text, std::size_t largest_message);
 
-std::string to_text(const challenge& m);
-std::string to_text(const hello& m);
-std::string to_text(const welcome& m);
-std::string to_text(const resume& m);
-std::string to_text(const resumed& m);
-std::string to_text(const carried_message& m);
-std::string to_text(const json_request& m);
-std::string to_text(const json_reply& m);
-std::string to_text(const refusal& m);
-std::string to_text(const forget& m);
-std::string to_text(const forgotten& m);
-std::string to_text(const bye& m);
-std::string to_text(const draining& m);
+std::string to_text(const control_message& m);
 
-/// The same without a copy of the message.
+/// As to_text, without a copy of the message.
 std::string json_request_text(std::uint64_t number, std::uint32_t group,
                               std::span<const std::uint8_t> message);
 std::string json_reply_text(std::uint64_t number, std::uint32_t group, std::span<const std::uint8_t> message);

@@ -1,6 +1,6 @@
 #include "limits.hpp"
 
-#include <tensafe/keystore/hex.hpp>
+#include <tensafe/keystore/sha256.hpp>
 
 #include <algorithm>
 #include <arpa/inet.h>

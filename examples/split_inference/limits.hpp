@@ -21,7 +21,7 @@ struct limits {
     /// Hidden states that one client may ask about a group of an adapter. Nothing: a quarter of the entries
     /// of the adapter's shortest hidden state, since as many answers as it has entries are A. See also
     /// `unlimited`.
-    std::optional<std::uint64_t> queries;
+    std::optional<std::uint64_t> queries{};
     bool unlimited_queries = false;
     double requests_per_second = 5'000;  ///< of one client; as many at once
     double handshakes_per_second = 20;   ///< of one address, or of the first 64 bits of one of IPv6
@@ -32,8 +32,8 @@ struct limits {
     std::size_t largest_message = std::size_t{2} << 20;                ///< bytes
     int refused_in_a_row = 64;                                         ///< then the connection closes
     /// Encryptions of zero that are made ahead, of 70 KB: for one session, and for all together.
-    std::size_t zeros_of_session = 16;
-    std::size_t zeros = 1'024;
+    std::size_t pool_of_session = 16;
+    std::size_t pooled = 1'024;
 
     /// The queries limit of an adapter whose shortest hidden state has d entries.
     std::optional<std::uint64_t> queries_for(std::size_t d) const noexcept;

@@ -19,21 +19,18 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <fstream>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <random>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
 #include "program_options.hpp"
 #include "remote_model.hpp"
+#include "soak/check.hpp"
 
 namespace {
 
@@ -53,86 +50,58 @@ struct load_options {
     std::string json;
 };
 
-/// What one round of some clients took.
-struct measurement {
-    std::vector<double> latencies;  ///< ms of each token, sorted
-    double seconds = 0;
+/// What one round of some clients took, or the medians of several.
+struct figures {
+    double tokens_per_second = 0;
+    double p50_ms = 0;  ///< of a token
+    double p99_ms = 0;
     double bytes_up = 0;  ///< on the wire, for a token
     double bytes_down = 0;
-    std::uint64_t reconnections = 0;
-    std::uint64_t rate_waits = 0;
-
-    double tokens_per_second() const { return static_cast<double>(latencies.size()) / seconds; }
-    double quantile(double part) const {
-        if (latencies.empty()) {
-            return 0;
-        }
-        const auto place = static_cast<std::size_t>(part * static_cast<double>(latencies.size() - 1) + 0.5);
-        return latencies[place];
-    }
+    double reconnections = 0;
+    double rate_waits = 0;
 };
 
-/// Sends requests and fetches replies, over a network or not.
-class endpoint {
-  public:
-    virtual ~endpoint() = default;
-    virtual lora::model_client<params>& client() = 0;
-    virtual void token(const std::function<void()>& whole) = 0;
-    virtual void carry(std::size_t group, const lora::request<params>& request,
-                       remote_model::reply_type& reply) = 0;
-    virtual remote_model::counts counted() const { return {}; }
+constexpr std::pair<const char*, double figures::*> medians[] = {
+    {"tokens_per_second", &figures::tokens_per_second},
+    {"p50_ms", &figures::p50_ms},
+    {"p99_ms", &figures::p99_ms},
+    {"bytes_up", &figures::bytes_up},
+    {"bytes_down", &figures::bytes_down}};
+constexpr std::pair<const char*, double figures::*> sums[] = {{"reconnections", &figures::reconnections},
+                                                              {"rate_waits", &figures::rate_waits}};
+
+/// A client that sends requests and fetches replies, over a network or not.
+struct endpoint {
+    std::shared_ptr<lora::model_client<params>> client;
+    std::function<void(const std::function<void()>& whole)> token;
+    std::function<void(std::size_t group, const lora::request<params>&, remote_model::reply_type&)> carry;
+    std::function<remote_model::counts()> counted;
 };
 
-class over_network final : public endpoint {
-  public:
-    explicit over_network(const program_options& options)
-        : remote_(options.connector(), client_identity({}), std::make_shared<lora::client<params>>(),
-                  options.remote()) {}
+endpoint over_network(const program_options& options) {
+    const auto remote = std::make_shared<remote_model>(
+        options.connector(), client_identity({}), std::make_shared<lora::client<params>>(), options.remote());
+    return {remote->client(), [remote](const auto& whole) { remote->with_retry(whole); },
+            [remote](std::size_t group, const auto& request, auto& reply) {
+                remote->carry(group, request, reply);
+            },
+            [remote] { return remote->counted(); }};
+}
 
-    lora::model_client<params>& client() override { return *remote_.client(); }
-    void token(const std::function<void()>& whole) override { remote_.with_retry(whole); }
-    void carry(std::size_t group, const lora::request<params>& request,
-               remote_model::reply_type& reply) override {
-        remote_.carry(group, request, reply);
-    }
-    remote_model::counts counted() const override { return remote_.counted(); }
-
-  private:
-    remote_model remote_;
-};
-
-class in_this_process final : public endpoint {
-  public:
-    in_this_process(const lora::model_server<params>& server, const lora::adapter& held)
-        : server_(server),
-          client_(server.layout(), held),
-          nonce_(tensafe::random::fresh_seed()),
-          session_(nonce_, client_.rerandomization_key(nonce_)) {}
-
-    lora::model_client<params>& client() override { return client_; }
-    void token(const std::function<void()>& whole) override { whole(); }
-    void carry(std::size_t group, const lora::request<params>& request,
-               remote_model::reply_type& reply) override {
-        session_.apply(server_, group, request, reply);
-    }
-
-  private:
-    const lora::model_server<params>& server_;
-    lora::model_client<params> client_;
-    tensafe::random::seed nonce_;
-    lora::model_session<params> session_;
-};
-
-std::vector<float> random_state(std::size_t d) {
-    std::mt19937 generator(std::random_device{}());
-    std::normal_distribution<float> normal;
-    std::vector<float> h(d);
-    std::generate(h.begin(), h.end(), [&] { return normal(generator); });
-    return h;
+endpoint in_this_process(const lora::model_server<params>& server, const lora::adapter& held) {
+    const auto client = std::make_shared<lora::model_client<params>>(server.layout(), held);
+    const tensafe::random::seed nonce = tensafe::random::fresh_seed();
+    const auto session =
+        std::make_shared<lora::model_session<params>>(nonce, client->rerandomization_key(nonce));
+    return {client, [](const auto& whole) { whole(); },
+            [session, &server](std::size_t group, const auto& request, auto& reply) {
+                session->apply(server, group, request, reply);
+            },
+            [] { return remote_model::counts(); }};
 }
 
 /// One client's loop, until `until`; milliseconds of each token are added to `latencies`.
-void run_client(endpoint& at, std::size_t group, const std::vector<float>& h, steady::time_point until,
+void run_client(const endpoint& at, std::size_t group, const std::vector<float>& h, steady::time_point until,
                 std::vector<double>& latencies) {
     lora::query<params> query;
     remote_model::reply_type reply;
@@ -141,22 +110,20 @@ void run_client(endpoint& at, std::size_t group, const std::vector<float>& h, st
     while (steady::now() < until) {
         const auto start = steady::now();
         at.token([&] {
-            at.client().encrypt(group, h, query);
+            at.client->encrypt(group, h, query);
             at.carry(group, query.request, reply);
-            at.client().decrypt(group, reply, query, reading, product);
+            at.client->decrypt(group, reply, query, reading, product);
         });
         latencies.push_back(milliseconds(steady::now() - start).count());
     }
 }
 
-measurement run_round(std::vector<std::unique_ptr<endpoint>>& clients, std::size_t group, double seconds) {
-    std::vector<std::vector<double>> latencies(clients.size());
-    const std::vector<float> h = random_state(clients.front()->client().layout().at(group).d);
+figures run_round(const std::vector<endpoint>& clients, std::size_t group, double seconds) {
+    const std::vector<float> h = soak::random_state(clients.front().client->layout().at(group).d);
     const auto total = [&] {
         remote_model::counts sum;
-        for (const auto& client : clients) {
-            const auto one = client->counted();
-            sum.replies += one.replies;
+        for (const endpoint& client : clients) {
+            const auto one = client.counted();
             sum.resumed += one.resumed + one.sessions;
             sum.rate_waits += one.rate_waits;
             sum.wire.up += one.wire.up;
@@ -165,99 +132,69 @@ measurement run_round(std::vector<std::unique_ptr<endpoint>>& clients, std::size
         return sum;
     };
     const auto before = total();
-    std::mutex mutex;
-    std::exception_ptr failure;
+    std::vector<std::vector<double>> of_clients(clients.size());
     const auto start = steady::now();
     const auto until =
         start + std::chrono::duration_cast<steady::duration>(std::chrono::duration<double>(seconds));
-    {
-        std::vector<std::jthread> threads;
-        for (std::size_t c = 0; c < clients.size(); ++c) {
-            threads.emplace_back([&, c] {
-                try {
-                    run_client(*clients[c], group, h, until, latencies[c]);
-                } catch (...) {
-                    const std::lock_guard lock(mutex);
-                    failure = std::current_exception();
-                }
-            });
+    soak::at_once(clients.size(),
+                  [&](std::size_t c) { run_client(clients[c], group, h, until, of_clients[c]); });
+    const double passed = std::chrono::duration<double>(steady::now() - start).count();
+    const auto after = total();
+    std::vector<double> latencies;
+    for (const auto& each : of_clients) {
+        latencies.insert(latencies.end(), each.begin(), each.end());
+    }
+    std::sort(latencies.begin(), latencies.end());
+    const auto quantile = [&](double part) {
+        const double place = part * static_cast<double>(latencies.size() - 1) + 0.5;
+        return latencies.empty() ? 0.0 : latencies[static_cast<std::size_t>(place)];
+    };
+    const auto tokens = static_cast<double>(std::max<std::size_t>(latencies.size(), 1));
+    return {static_cast<double>(latencies.size()) / passed,
+            quantile(0.5),
+            quantile(0.99),
+            static_cast<double>(after.wire.up - before.wire.up) / tokens,
+            static_cast<double>(after.wire.down - before.wire.down) / tokens,
+            static_cast<double>(after.resumed - before.resumed),
+            static_cast<double>(after.rate_waits - before.rate_waits)};
+}
+
+figures summary(const std::vector<figures>& rounds) {
+    figures result;
+    for (const auto& [name, member] : medians) {
+        std::vector<double> values;
+        for (const figures& round : rounds) {
+            values.push_back(round.*member);
+        }
+        std::sort(values.begin(), values.end());
+        const std::size_t n = values.size();
+        result.*member = (values[(n - 1) / 2] + values[n / 2]) / 2;
+    }
+    for (const auto& [name, member] : sums) {
+        for (const figures& round : rounds) {
+            result.*member += round.*member;
         }
     }
-    measurement result;
-    result.seconds = std::chrono::duration<double>(steady::now() - start).count();
-    if (failure) {
-        std::rethrow_exception(failure);
-    }
-    for (const auto& of_client : latencies) {
-        result.latencies.insert(result.latencies.end(), of_client.begin(), of_client.end());
-    }
-    std::sort(result.latencies.begin(), result.latencies.end());
-    const auto after = total();
-    const auto tokens = static_cast<double>(std::max<std::size_t>(result.latencies.size(), 1));
-    result.bytes_up = static_cast<double>(after.wire.up - before.wire.up) / tokens;
-    result.bytes_down = static_cast<double>(after.wire.down - before.wire.down) / tokens;
-    result.reconnections = after.resumed - before.resumed;
-    result.rate_waits = after.rate_waits - before.rate_waits;
     return result;
 }
 
-template <class Of>
-double median(const std::vector<measurement>& rounds, Of of) {
-    std::vector<double> values;
-    for (const auto& round : rounds) {
-        values.push_back(of(round));
-    }
-    std::sort(values.begin(), values.end());
-    const std::size_t n = values.size();
-    return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
-struct row {
-    std::string where;
-    std::size_t clients = 0;
-    double tokens_per_second = 0;
-    double p50 = 0;
-    double p99 = 0;
-    double bytes_up = 0;
-    double bytes_down = 0;
-    double reconnections = 0;
-    double rate_waits = 0;
-
-    row(std::string name, std::size_t count, const std::vector<measurement>& rounds)
-        : where(std::move(name)),
-          clients(count),
-          tokens_per_second(median(rounds, [](const auto& m) { return m.tokens_per_second(); })),
-          p50(median(rounds, [](const auto& m) { return m.quantile(0.5); })),
-          p99(median(rounds, [](const auto& m) { return m.quantile(0.99); })),
-          bytes_up(median(rounds, [](const auto& m) { return m.bytes_up; })),
-          bytes_down(median(rounds, [](const auto& m) { return m.bytes_down; })) {
-        for (const auto& m : rounds) {
-            reconnections += static_cast<double>(m.reconnections);
-            rate_waits += static_cast<double>(m.rate_waits);
-        }
-    }
-};
-
-void print(const row& r) {
-    std::printf("%-12s %7zu %9.1f %9.3f %9.3f %12.0f %12.0f", r.where.c_str(), r.clients, r.tokens_per_second,
-                r.p50, r.p99, r.bytes_up, r.bytes_down);
-    if (r.reconnections > 0 || r.rate_waits > 0) {
-        std::printf("  %.0f reconnections, %.0f waits for the rate limit", r.reconnections, r.rate_waits);
+/// Prints a row of the table. @return it for the report
+nlohmann::ordered_json print(const std::string& where, std::size_t clients, const figures& f) {
+    std::printf("%-12s %7zu %9.1f %9.3f %9.3f %12.0f %12.0f", where.c_str(), clients, f.tokens_per_second,
+                f.p50_ms, f.p99_ms, f.bytes_up, f.bytes_down);
+    if (f.reconnections > 0 || f.rate_waits > 0) {
+        std::printf("  %.0f reconnections, %.0f waits for the rate limit", f.reconnections, f.rate_waits);
     }
     std::printf("\n");
     std::fflush(stdout);
-}
-
-nlohmann::ordered_json to_json(const row& r) {
-    return {{"where", r.where},
-            {"clients", r.clients},
-            {"tokens_per_second", r.tokens_per_second},
-            {"p50_ms", r.p50},
-            {"p99_ms", r.p99},
-            {"bytes_up", r.bytes_up},
-            {"bytes_down", r.bytes_down},
-            {"reconnections", r.reconnections},
-            {"rate_waits", r.rate_waits}};
+    nlohmann::ordered_json row{{"where", where}, {"clients", clients}};
+    for (const auto& [name, member] : medians) {
+        row[name] = f.*member;
+    }
+    for (const auto& [name, member] : sums) {
+        row[name] = f.*member;
+    }
+    return row;
 }
 
 std::size_t largest_group(const lora::model_layout& layout) {
@@ -277,62 +214,56 @@ void run(const load_options& options) {
         server.emplace(adapter);
         held = lora::client_part(adapter);
     }
-    std::vector<row> rows;
     nlohmann::ordered_json report;
     const std::string wire_name = options.service.json_frames ? "wire, json" : "wire, binary";
-    std::optional<lora::token_cost> cost;
     for (const std::size_t count : options.clients) {
-        std::vector<std::unique_ptr<endpoint>> remote;
-        std::vector<std::unique_ptr<endpoint>> local;
+        std::vector<endpoint> remote;
+        std::vector<endpoint> local;
         for (std::size_t c = 0; c < count; ++c) {
-            remote.push_back(std::make_unique<over_network>(options.service));
+            remote.push_back(over_network(options.service));
             if (server) {
-                local.push_back(std::make_unique<in_this_process>(*server, held));
+                local.push_back(in_this_process(*server, held));
             }
         }
-        const lora::model_layout& layout = remote.front()->client().layout();
+        const lora::model_layout& layout = remote.front().client->layout();
         const std::size_t group = options.group ? *options.group : largest_group(layout);
         const auto& g = layout.at(group);
-        if (!cost) {
-            cost = lora::cost_of<params, packing, protection>(
+        if (report.empty()) {
+            const auto cost = lora::cost_of<params, packing, protection>(
                 lora::site_shape{g.rows(layout.mode), g.d, g.sites.front().d_out}, lora::mode::client_held_b);
             std::printf("group %zu: input %s, %zu rows of A, %zu entries; %zu rounds of %.3g s, medians\n",
                         group, g.input.c_str(), g.rows(layout.mode), g.d, options.rounds, options.seconds);
             std::printf("%-12s %7s %9s %9s %9s %12s %12s\n", "where", "clients", "tokens/s", "p50 ms",
                         "p99 ms", "bytes up", "bytes down");
-            std::printf("%-12s %7s %9s %9s %9s %12zu %12zu\n", "cost model", "", "", "", "", cost->bytes_up,
-                        cost->bytes_down);
+            std::printf("%-12s %7s %9s %9s %9s %12zu %12zu\n", "cost model", "", "", "", "", cost.bytes_up,
+                        cost.bytes_down);
             report["group"] = {{"input", g.input}, {"rows", g.rows(layout.mode)}, {"d", g.d}};
-            report["cost_model"] = {{"bytes_up", cost->bytes_up}, {"bytes_down", cost->bytes_down}};
+            report["cost_model"] = {{"bytes_up", cost.bytes_up}, {"bytes_down", cost.bytes_down}};
         }
-        run_round(remote, group, std::min(0.3, options.seconds));  // memory, caches, clocks
-        if (server) {
-            run_round(local, group, std::min(0.3, options.seconds));
-        }
-        std::vector<measurement> of_wire;
-        std::vector<measurement> of_process;
-        for (std::size_t r = 0; r < options.rounds; ++r) {  // in turn, so that a slow minute hits both
-            of_wire.push_back(run_round(remote, group, options.seconds));
+        std::vector<figures> of_wire;
+        std::vector<figures> of_process;
+        for (std::size_t r = 0; r <= options.rounds; ++r) {  // in turn, so that a slow minute hits both
+            // The first warms up memory, caches and clocks, and does not count.
+            const double seconds = r == 0 ? std::min(0.3, options.seconds) : options.seconds;
+            of_wire.push_back(run_round(remote, group, seconds));
             if (server) {
-                of_process.push_back(run_round(local, group, options.seconds));
+                of_process.push_back(run_round(local, group, seconds));
             }
         }
-        if (server) {
-            rows.emplace_back("in process", count, of_process);
-            print(rows.back());
+        of_wire.erase(of_wire.begin());
+        const figures wire = summary(of_wire);
+        if (!server) {
+            report["rows"].push_back(print(wire_name, count, wire));
+            continue;
         }
-        rows.emplace_back(wire_name, count, of_wire);
-        print(rows.back());
-        if (server) {
-            const row& process = rows[rows.size() - 2];
-            const double overhead = rows.back().p50 / process.p50 - 1;
-            std::printf("%-12s %7zu %8.1f%% of the median latency in process\n", "overhead", count,
-                        100 * overhead);
-            report["overhead"].push_back({{"clients", count}, {"of_median_latency", overhead}});
-        }
-    }
-    for (const row& r : rows) {
-        report["rows"].push_back(to_json(r));
+        of_process.erase(of_process.begin());
+        const figures process = summary(of_process);
+        report["rows"].push_back(print("in process", count, process));
+        report["rows"].push_back(print(wire_name, count, wire));
+        const double overhead = wire.p50_ms / process.p50_ms - 1;
+        std::printf("%-12s %7zu %8.1f%% of the median latency in process\n", "overhead", count,
+                    100 * overhead);
+        report["overhead"].push_back({{"clients", count}, {"of_median_latency", overhead}});
     }
     if (!options.json.empty()) {
         std::ofstream out(options.json);

@@ -1,7 +1,7 @@
 #include "metrics.hpp"
 
+#include <tensafe/core/text.hpp>
 #include <tensafe/core/version.hpp>
-#include <tensafe/io/message.hpp>
 #include <tensafe/serving/prometheus.hpp>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ void metrics::answered(std::chrono::steady_clock::duration computing) noexcept {
 }
 
 std::string metrics::text(const tensafe::serving::meter_snapshot& used, std::size_t sessions,
-                          std::size_t zeros_stored, bool draining) const {
+                          std::size_t pool_size, bool draining) const {
     std::string to = tensafe::serving::prometheus_text(used, tensafe::serving::metric_labels::adapter);
     single(to, "tensafe_split_connections", "gauge", "WebSocket connections.", connections_);
     single(to, "tensafe_split_connections_refused_total", "counter",
@@ -42,7 +42,7 @@ std::string metrics::text(const tensafe::serving::meter_snapshot& used, std::siz
     single(to, "tensafe_split_sessions_opened_total", "counter", "Sessions opened.", opened_);
     single(to, "tensafe_split_sessions_resumed_total", "counter", "Sessions resumed.", resumed_);
     single(to, "tensafe_split_zeros_stored", "gauge", "Encryptions of zero made ahead, of 70 KB each.",
-           zeros_stored);
+           pool_size);
     single(to, "tensafe_split_draining", "gauge", "1 while the server stops.", draining ? 1 : 0);
     family(to, "tensafe_split_refusals_total", "counter", "Errors sent to clients.");
     for (std::size_t code = 0; code < error_codes; ++code) {
@@ -58,13 +58,13 @@ std::string metrics::text(const tensafe::serving::meter_snapshot& used, std::siz
     for (std::size_t i = 0; i <= bounds.size(); ++i) {
         sum += latencies_[i].load();
         const std::string bound = i < bounds.size()
-                                      ? tensafe::io::number_text(static_cast<double>(bounds[i]) / 1e6)
+                                      ? tensafe::shortest_text(static_cast<double>(bounds[i]) / 1e6)
                                       : std::string("+Inf");
         to.append("tensafe_split_compute_seconds_bucket{le=\"").append(bound).append("\"} ");
         to.append(std::to_string(sum)).append("\n");
     }
     to.append("tensafe_split_compute_seconds_sum ")
-        .append(tensafe::io::number_text(static_cast<double>(microseconds_.load()) / 1e6))
+        .append(tensafe::shortest_text(static_cast<double>(microseconds_.load()) / 1e6))
         .append("\n");
     to.append("tensafe_split_compute_seconds_count ").append(std::to_string(sum)).append("\n");
     family(to, "tensafe_build_info", "gauge", "The library's version.");

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/message.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/keystore/key_file.hpp>
 #include <tensafe/keystore/passphrase.hpp>
 #include <tensafe/lora/protocol/client.hpp>
@@ -93,7 +93,7 @@ struct program_options {
         }
         if (passphrase_file.empty() && tensafe::keystore::read_key_info(key).wrapped) {
             throw tensafe::keystore::passphrase_error(
-                "--key " + tensafe::io::quote(key) +
+                "--key " + tensafe::quote(key) +
                 ": has a passphrase, expected --passphrase-file FILE as well");
         }
         const tensafe::keystore::passphrase phrase =

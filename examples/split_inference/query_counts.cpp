@@ -1,12 +1,11 @@
 #include "query_counts.hpp"
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/io/file.hpp>
-#include <tensafe/io/message.hpp>
-#include <tensafe/keystore/hex.hpp>
-#include <tensafe/keystore/openssl_error.hpp>
-#include <tensafe/keystore/owned_descriptor.hpp>
+#include <tensafe/keystore/openssl.hpp>
 #include <tensafe/keystore/private_file.hpp>
+#include <tensafe/keystore/sha256.hpp>
 #include <tensafe/random/entropy.hpp>
 
 #include <openssl/evp.h>
@@ -45,7 +44,7 @@ tensafe::keystore::detail::owned_descriptor lock_folder(const std::filesystem::p
     }
     while (::flock(open.get(), LOCK_EX | LOCK_NB) != 0) {
         if (errno == EWOULDBLOCK) {
-            throw tensafe::io_error(tensafe::io::quote(folder.string()) +
+            throw tensafe::io_error(tensafe::quote(folder.string()) +
                                     ": another server uses this state folder, expected one of this server "
                                     "alone");
         }
@@ -71,8 +70,8 @@ void make_files(const std::filesystem::path& folder) {
     const std::filesystem::path usage = folder / "usage";
     const bool has_key = is_there(key);
     if (has_key != is_there(usage)) {
-        throw format_error(tensafe::io::quote((has_key ? usage : key).string()) + ": is missing, but " +
-                           tensafe::io::quote((has_key ? key : usage).string()) +
+        throw format_error(tensafe::quote((has_key ? usage : key).string()) + ": is missing, but " +
+                           tensafe::quote((has_key ? key : usage).string()) +
                            " is there: expected both or neither. Bring it back, or remove the other one to "
                            "begin every query limit anew");
     }
@@ -87,7 +86,7 @@ void make_files(const std::filesystem::path& folder) {
 tensafe::memory::secret_buffer<std::byte> read_key(const std::filesystem::path& path) {
     auto key = tensafe::keystore::read_private_file(path, key_bytes_of_hash);
     if (key.size() != key_bytes_of_hash) {
-        throw format_error(tensafe::io::quote(path.string()) + ": got " + std::to_string(key.size()) +
+        throw format_error(tensafe::quote(path.string()) + ": got " + std::to_string(key.size()) +
                            " bytes, expected a key of " + std::to_string(key_bytes_of_hash));
     }
     return key;
@@ -104,8 +103,8 @@ std::optional<std::uint64_t> take_number(std::string_view& text) {
     return value;
 }
 
-bool take(std::string_view& text, char wanted) {
-    const bool is_it = !text.empty() && text.front() == wanted;
+bool take(std::string_view& text, char expected) {
+    const bool is_it = !text.empty() && text.front() == expected;
     text.remove_prefix(is_it ? 1 : 0);
     return is_it;
 }
@@ -127,7 +126,7 @@ query_counts::query_counts(std::filesystem::path folder, when_full full)
     const std::filesystem::path path = folder_ / "usage";
     tensafe::io::input_file file(path);
     if (file.size() > longest_file) {
-        throw format_error(tensafe::io::quote(path.string()) + ": got " + std::to_string(file.size()) +
+        throw format_error(tensafe::quote(path.string()) + ": got " + std::to_string(file.size()) +
                            " bytes, expected at most " + std::to_string(longest_file));
     }
     std::string all(file.size(), '\0');
@@ -136,7 +135,7 @@ query_counts::query_counts(std::filesystem::path folder, when_full full)
 }
 
 void query_counts::read(std::string_view text) {
-    const std::string where = tensafe::io::quote((folder_ / "usage").string());
+    const std::string where = tensafe::quote((folder_ / "usage").string());
     const auto refuse = [&](std::size_t line, const char* what) {
         throw format_error(where + ": line " + std::to_string(line) + ": " + what +
                            ". Move it away to begin with no counts");

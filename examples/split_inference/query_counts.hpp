@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/keystore/owned_descriptor.hpp>
+#include <tensafe/keystore/private_file.hpp>
 #include <tensafe/memory/buffer.hpp>
 
 #include <cstddef>

@@ -1,13 +1,13 @@
 #include "remote_model.hpp"
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/message.hpp>
-#include <tensafe/wire/header.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/wire/held_adapter.hpp>
+#include <tensafe/wire/keys.hpp>
 #include <tensafe/wire/layout.hpp>
+#include <tensafe/wire/message.hpp>
 #include <tensafe/wire/reply.hpp>
 #include <tensafe/wire/request.hpp>
-#include <tensafe/wire/rerandomization_key.hpp>
 #include <tensafe/wire/set_id.hpp>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ namespace {
 namespace lora = tensafe::lora;
 namespace wire = tensafe::wire;
 using tensafe::format_error;
-using tensafe::io::quote;
+using tensafe::quote;
 
 const char* name_of(carried_message::kind what) noexcept {
     return what == carried_message::kind::model_layout ? "a model layout" : "a held adapter";
@@ -202,10 +202,10 @@ void remote_model::refuse(const refusal& said) const {
 }
 
 /// @param expected  for people
-template <class Wanted>
-Wanted remote_model::receive_one(const char* wanted) {
+template <class Expected>
+Expected remote_model::receive_one(const char* expected) {
     control_message got = receive_control();
-    if (auto* const found = std::get_if<Wanted>(&got)) {
+    if (auto* const found = std::get_if<Expected>(&got)) {
         return std::move(*found);
     }
     if (const auto* const said = std::get_if<refusal>(&got)) {
@@ -214,7 +214,7 @@ Wanted remote_model::receive_one(const char* wanted) {
     if (std::holds_alternative<draining>(got)) {
         throw connection_lost("remote_model: the server is going away");
     }
-    throw format_error(std::string("remote_model: got ") + name_of(got) + ", expected " + wanted);
+    throw format_error(std::string("remote_model: got ") + name_of(got) + ", expected " + expected);
 }
 
 std::vector<std::uint8_t> remote_model::receive_message(carried_message::kind what) {
@@ -342,13 +342,7 @@ void remote_model::take_adapter(const welcome& from) {
     lora::adapter held = given_ ? std::move(*given_) : wire::read_held_adapter(held_message);
     given_.reset();
     check_gain(layout, held);
-    auto made = std::make_shared<client_type>(keys_, std::move(layout), std::move(held));
-    std::vector<layout_type> layouts;
-    for (const auto& group : made->layout().groups) {
-        layouts.push_back(layout_type::of(group.rows(made->layout().mode), group.d, group.row_norm));
-    }
-    client_ = std::move(made);
-    layouts_ = std::move(layouts);
+    client_ = std::make_shared<client_type>(keys_, std::move(layout), std::move(held));
     version_ = from.version;
     held_digest_ = digest;
 }
@@ -432,7 +426,7 @@ void remote_model::take_reply(std::span<const std::uint8_t> message, std::uint64
         throw format_error("remote_model: got a reply to " + request_text(head.number, head.group) +
                            ", expected one to " + request_text(number, group));
     }
-    wire::read_reply(message, layouts_[group], 1, reply);
+    wire::read_reply(message, client_->plan(group), 1, reply);
     counts_.message_bytes_down += message.size();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tensafe/core/error.hpp>
 #include <tensafe/keystore/ed25519.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
@@ -9,6 +10,7 @@
 #include <tensafe/lora/packing/messages.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -19,13 +21,78 @@
 #include <string>
 #include <vector>
 
-#include "backoff.hpp"
 #include "control_message.hpp"
-#include "net/client_connection.hpp"
+#include "net/websocket_client.hpp"
 #include "params.hpp"
-#include "remote_error.hpp"
 
 namespace split {
+
+/// The server said no. The session goes on, if there was one.
+class refused_error : public tensafe::error {
+  public:
+    refused_error(const std::string& message, error_code code,
+                  std::optional<std::chrono::milliseconds> retry_after = std::nullopt)
+        : tensafe::error(message), code_(code), retry_after_(retry_after) {}
+
+    error_code code() const noexcept { return code_; }
+    /// When to ask again, if the server said so.
+    std::optional<std::chrono::milliseconds> retry_after() const noexcept { return retry_after_; }
+
+  private:
+    error_code code_;
+    std::optional<std::chrono::milliseconds> retry_after_;
+};
+
+/// Too many requests in too short a time; later ones are answered.
+class rate_limit_error : public refused_error {
+  public:
+    using refused_error::refused_error;
+};
+
+/// The client's key has had all the answers that it gets of this adapter. Waiting does not help.
+class query_limit_error : public refused_error {
+  public:
+    using refused_error::refused_error;
+};
+
+/// After a reconnection the server has another adapter under this name. What was computed with the earlier
+/// one does not go with it: begin again, with a new remote_model.
+class adapter_changed_error : public tensafe::error {
+  public:
+    using tensafe::error::error;
+};
+
+/// The session was ended by this program, with forget or close. reconnect begins another.
+class closed_error : public tensafe::error {
+  public:
+    using tensafe::error::error;
+};
+
+struct backoff_options {
+    std::chrono::milliseconds first{100};
+    std::chrono::milliseconds largest{10'000};
+    std::size_t attempts = 10;  ///< before a client gives up: 21 to 43 s of waiting with these
+};
+
+/// How long to wait before the next attempt: the first time, then twice as long each time up to the largest,
+/// of which a random half is left out, so that the clients of a server that was away do not all come back at
+/// once.
+class backoff {
+  public:
+    explicit backoff(const backoff_options& options) : options_(options), step_(options.first) {}
+
+    /// @param draw  uniform in [0, 1)
+    std::chrono::milliseconds next(double draw) {
+        const std::chrono::milliseconds step = std::min(step_, options_.largest);
+        step_ = step < options_.largest / 2 ? 2 * step : options_.largest;
+        const auto half = static_cast<double>(step.count()) / 2;
+        return std::chrono::milliseconds(static_cast<std::chrono::milliseconds::rep>(half + half * draw));
+    }
+
+  private:
+    backoff_options options_;
+    std::chrono::milliseconds step_;
+};
 
 struct remote_options {
     std::string adapter;  ///< by its name on the server
@@ -57,7 +124,7 @@ class remote_model {
     using client_type = tensafe::lora::model_client<params, packing, protection>;
     using request_type = tensafe::lora::request<params>;
     using reply_type = client_type::reply_type;
-    using layout_type = client_type::decode_layout;
+    using plan_type = client_type::decode_plan;
     /// Makes a new connection each time.
     using connector = std::function<std::unique_ptr<client_connection>()>;
 
@@ -155,8 +222,8 @@ class remote_model {
     client_connection& connected();
     std::size_t largest_carried(const client_connection::frame& in) const noexcept;
     control_message receive_control();
-    template <class Wanted>
-    Wanted receive_one(const char* wanted);
+    template <class Expected>
+    Expected receive_one(const char* expected);
     std::vector<std::uint8_t> receive_message(carried_message::kind what);
     [[noreturn]] void refuse(const refusal& said) const;
     void send_request(std::uint64_t number, std::uint32_t group);
@@ -182,7 +249,6 @@ class remote_model {
     std::uint64_t version_ = 0;
     std::optional<std::uint64_t> queries_left_;
     std::shared_ptr<client_type> client_;
-    std::vector<layout_type> layouts_;                ///< of each group
     tensafe::keystore::sha256_digest held_digest_{};  ///< of what the server sent to hold
     std::vector<std::uint8_t> message_;               ///< kept from request to request
     bool closed_ = false;                             ///< by forget or close

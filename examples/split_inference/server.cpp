@@ -2,13 +2,14 @@
 // docs/split-inference.md
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/io/file.hpp>
-#include <tensafe/io/message.hpp>
 #include <tensafe/io/peft.hpp>
-#include <tensafe/keystore/hex.hpp>
+#include <tensafe/keystore/sha256.hpp>
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <array>
 #include <chrono>
@@ -20,7 +21,6 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -46,14 +46,18 @@ struct arguments {
     std::string query_limit = "default";
     bool insecure_plaintext = false;
     unsigned drain_seconds = 10;
-    double handshake_seconds = 10;
-    double idle_seconds = 60;
-    double frame_seconds = 30;
-    double write_seconds = 30;
-    double session_seconds = 120;
     split::limits allowed;
     split::net::http_server_options net;
 };
+
+void add_seconds(CLI::App& app, const char* name, std::chrono::milliseconds& time, const char* what) {
+    const auto set = [&time](double seconds) {
+        time = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+    };
+    app.add_option_function<double>(name, set, what)
+        ->check(CLI::Range(0.01, 86'400.0))
+        ->default_str(tensafe::number_text(std::chrono::duration<double>(time).count()));
+}
 
 void add_options(CLI::App& app, arguments& a) {
     app.add_option("--listen", a.listen, "address:port, also localhost; port 0 is any")
@@ -84,47 +88,36 @@ void add_options(CLI::App& app, arguments& a) {
     app.add_option("--largest-message", a.allowed.largest_message, "bytes")
         ->check(CLI::Range(std::size_t{65'536}, std::size_t{1} << 30))
         ->capture_default_str();
-    app.add_option("--zeros-ahead", a.allowed.zeros_of_session,
+    app.add_option("--zeros-ahead", a.allowed.pool_of_session,
                    "encryptions of zero made ahead for one session")
         ->capture_default_str();
-    const auto seconds = CLI::Range(0.01, 86'400.0);
-    app.add_option("--handshake-seconds", a.handshake_seconds,
-                   "for TLS, a whole HTTP request, from a WebSocket to its session, a close")
-        ->check(seconds)
-        ->capture_default_str();
-    app.add_option("--idle-seconds", a.idle_seconds, "of silence, pings included")
-        ->check(seconds)
-        ->capture_default_str();
-    app.add_option("--frame-seconds", a.frame_seconds, "for a frame that was begun to be there whole")
-        ->check(seconds)
-        ->capture_default_str();
-    app.add_option("--write-seconds", a.write_seconds, "for a frame, or each MB of a longer one, to be taken")
-        ->check(seconds)
-        ->capture_default_str();
-    app.add_option("--session-seconds", a.session_seconds, "of a session after its connection is lost")
-        ->check(seconds)
-        ->capture_default_str();
+    add_seconds(app, "--handshake-seconds", a.net.handshake_time,
+                "for TLS, a whole HTTP request, from a WebSocket to its session, a close");
+    add_seconds(app, "--idle-seconds", a.net.idle_time, "of silence, pings included");
+    add_seconds(app, "--frame-seconds", a.net.frame_time, "for a frame that was begun to be there whole");
+    add_seconds(app, "--write-seconds", a.net.write_time,
+                "for a frame, or each MB of a longer one, to be taken");
+    add_seconds(app, "--session-seconds", a.allowed.session_life,
+                "of a session after its connection is lost");
     app.add_option("--threads", a.net.threads, "")->check(CLI::Range(1, 256))->capture_default_str();
     app.add_option("--drain-seconds", a.drain_seconds, "for clients to leave after SIGTERM")
         ->capture_default_str();
     app.add_flag("--insecure-plaintext", a.insecure_plaintext, "no TLS: for measurements on one machine");
 }
 
-std::pair<std::string, std::string> split_at(const std::string& text, char at, const char* wanted) {
-    const std::size_t place = text.rfind(at);
-    if (place == text.npos || place == 0 || place + 1 == text.size()) {
-        throw tensafe::parameter_error("got " + tensafe::io::quote(text) + ", expected " + wanted);
-    }
-    return {text.substr(0, place), text.substr(place + 1)};
-}
-
 void read_listen(arguments& a) {
-    auto [address, port] = split_at(a.listen, ':', "--listen ADDRESS:PORT");
+    const std::size_t colon = std::min(a.listen.rfind(':'), a.listen.size());
+    std::string address = a.listen.substr(0, colon);
+    const std::string port = a.listen.substr(std::min(colon + 1, a.listen.size()));
+    if (address.empty() || port.empty()) {
+        throw tensafe::parameter_error("got " + tensafe::quote(a.listen) +
+                                       ", expected --listen ADDRESS:PORT");
+    }
     if (address.size() > 2 && address.front() == '[' && address.back() == ']') {
         address = address.substr(1, address.size() - 2);
     }
     if (port.size() > 5 || port.find_first_not_of("0123456789") != port.npos || std::stoul(port) > 65'535) {
-        throw tensafe::parameter_error("got the port " + tensafe::io::quote(port) + ", expected 0 to 65535");
+        throw tensafe::parameter_error("got the port " + tensafe::quote(port) + ", expected 0 to 65535");
     }
     if (address == "localhost") {
         address = "127.0.0.1";
@@ -134,22 +127,11 @@ void read_listen(arguments& a) {
     if (::inet_pton(AF_INET, plain.c_str(), &ignored) != 1 &&
         ::inet_pton(AF_INET6, plain.c_str(), &ignored) != 1) {
         throw tensafe::parameter_error(
-            "got --listen " + tensafe::io::quote(address) +
+            "got --listen " + tensafe::quote(address) +
             ", expected an address of this machine, as 0.0.0.0 or [::], or localhost");
     }
     a.net.address = address;
     a.net.port = static_cast<std::uint16_t>(std::stoul(port));
-}
-
-void read_times(arguments& a) {
-    const auto of = [](double seconds) {
-        return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
-    };
-    a.net.handshake_time = of(a.handshake_seconds);
-    a.net.idle_time = of(a.idle_seconds);
-    a.net.frame_time = of(a.frame_seconds);
-    a.net.write_time = of(a.write_seconds);
-    a.allowed.session_life = of(a.session_seconds);
 }
 
 void read_query_limit(arguments& a) {
@@ -159,7 +141,7 @@ void read_query_limit(arguments& a) {
         if (a.query_limit.empty() || a.query_limit.size() > 18 ||
             a.query_limit.find_first_not_of("0123456789") != std::string::npos ||
             std::stoull(a.query_limit) == 0) {
-            throw tensafe::parameter_error("got --query-limit " + tensafe::io::quote(a.query_limit) +
+            throw tensafe::parameter_error("got --query-limit " + tensafe::quote(a.query_limit) +
                                            ", expected a number from 1, none or default");
         }
         a.allowed.queries = std::stoull(a.query_limit);
@@ -169,14 +151,14 @@ void read_query_limit(arguments& a) {
 std::set<std::string, std::less<>> read_clients(const std::string& path) {
     std::ifstream file(path);
     if (!file) {
-        throw tensafe::io_error(tensafe::io::quote(path) + ": cannot be opened");
+        throw tensafe::io_error(tensafe::quote(path) + ": cannot be opened");
     }
     std::set<std::string, std::less<>> result;
     std::string line;
     while (std::getline(file, line)) {
         if (!line.empty() && line.front() != '#') {
             static_cast<void>(
-                tensafe::keystore::from_hex<32>(line, tensafe::io::quote(path) + ": a client's key"));
+                tensafe::keystore::from_hex<32>(line, tensafe::quote(path) + ": a client's key"));
             result.insert(line);
         }
     }
@@ -242,7 +224,7 @@ void prepare_state(const std::filesystem::path& folder) {
     }
     const perms open = std::filesystem::status(folder).permissions() & (perms::group_all | perms::others_all);
     if (open != perms::none) {
-        throw tensafe::io_error("--state " + tensafe::io::quote(folder.string()) +
+        throw tensafe::io_error("--state " + tensafe::quote(folder.string()) +
                                 ": others than its owner have access, expected a folder of this server alone "
                                 "(chmod 700)");
     }
@@ -261,7 +243,7 @@ bool load_adapters(const std::vector<std::string>& adapters, split::service& ser
     for (const std::string& each : adapters) {
         const std::size_t equals = each.find('=');
         if (equals == each.npos) {
-            throw tensafe::parameter_error("got --adapter " + tensafe::io::quote(each) +
+            throw tensafe::parameter_error("got --adapter " + tensafe::quote(each) +
                                            ", expected NAME=DIRECTORY");
         }
         try {
@@ -289,7 +271,6 @@ int run(arguments& a) {
     }
     read_listen(a);
     read_query_limit(a);
-    read_times(a);
     prepare_state(a.state);
 
     std::string fingerprint;
@@ -322,7 +303,7 @@ int run(arguments& a) {
     split::net::http_server server(
         a.net, {[&](const split::net::http_request& request) { return admin.answer(request); },
                 [&](const std::string& address, std::shared_ptr<split::net::connection_control> control) {
-                    return service.converse(address, std::move(control));
+                    return service.connect(address, std::move(control));
                 },
                 [&](const std::string& address) { service.connection_refused(address); }});
     server.run();

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "conversation.hpp"
+#include "session_protocol.hpp"
 
 namespace split {
 
@@ -16,11 +16,11 @@ service::service(service_options options)
       requests_(options_.allowed.requests_per_second, options_.allowed.requests_per_second),
       handshakes_(options_.allowed.handshakes_per_second, options_.allowed.handshakes_at_once) {}
 
-std::unique_ptr<net::websocket_handler> service::converse(const std::string& address,
-                                                          std::shared_ptr<net::connection_control> control) {
+std::unique_ptr<net::websocket_handler> service::connect(const std::string& address,
+                                                         std::shared_ptr<net::connection_control> control) {
     const std::uint64_t number = ++connections_made_;
     options_.to.line(log_level::info, "connected", {{"connection", number}, {"address", address}});
-    return std::make_unique<conversation>(*this, address, std::move(control), number);
+    return std::make_unique<session_protocol>(*this, address, std::move(control), number);
 }
 
 void service::connection_refused(const std::string& address) {
@@ -35,15 +35,15 @@ void service::expire_sessions() {
     if (expired > 0) {
         options_.to.line(log_level::info, "sessions_expired", {{"count", std::uint64_t{expired}}});
     }
-    zeros_ahead_ = sessions_.zeros_stored();
+    pooled_ = sessions_.pool_size();
     requests_.sweep(options_.now());
     handshakes_.sweep(options_.now());
 }
 
 /// A look at all sessions may have set the number to less meanwhile.
-void service::zeros_taken(std::size_t count) noexcept {
-    std::size_t before = zeros_ahead_;
-    while (!zeros_ahead_.compare_exchange_weak(before, before - std::min(before, count))) {
+void service::pool_taken(std::size_t count) noexcept {
+    std::size_t before = pooled_;
+    while (!pooled_.compare_exchange_weak(before, before - std::min(before, count))) {
     }
 }
 
@@ -60,7 +60,7 @@ std::size_t service::forget(std::string_view client, std::uint64_t but_for) {
 }
 
 std::string service::metrics_text() const {
-    return counters_.text(used_.snapshot(), sessions_.size(), sessions_.zeros_stored(), draining_);
+    return counters_.text(used_.snapshot(), sessions_.size(), sessions_.pool_size(), draining_);
 }
 
 }  // namespace split

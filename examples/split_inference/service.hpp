@@ -3,15 +3,11 @@
 #include <tensafe/lora/model/pack_progress.hpp>
 #include <tensafe/serving/meter.hpp>
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -20,7 +16,7 @@
 #include "limits.hpp"
 #include "log.hpp"
 #include "metrics.hpp"
-#include "model_shelf.hpp"
+#include "model_store.hpp"
 #include "net/connection.hpp"
 #include "query_counts.hpp"
 #include "session_table.hpp"
@@ -39,10 +35,10 @@ struct service_options {
     log to;
 };
 
-/// What all conversations of a server share: the adapters, the sessions, the limits and the counters. Has no
+/// What all connections of a server share: the adapters, the sessions, the limits and the counters. Has no
 /// socket, and cannot hold a secret key or a hidden state: no type here can.
 ///
-/// Thread-safe. Must outlive its conversations.
+/// Thread-safe. Must outlive its connections.
 class service {
   public:
     /// @throws as query_counts
@@ -52,13 +48,13 @@ class service {
 
     /// One side of a connection that just began; never null. Its calls come one at a time.
     /// @param address  of the peer: handshakes are limited by it
-    std::unique_ptr<net::websocket_handler> converse(const std::string& address,
-                                                     std::shared_ptr<net::connection_control> control);
+    std::unique_ptr<net::websocket_handler> connect(const std::string& address,
+                                                    std::shared_ptr<net::connection_control> control);
 
     /// A connection of this address was closed as it came. It is counted; the log has one a second.
     void connection_refused(const std::string& address);
 
-    /// From now on nothing begins: conversations refuse hello and resume.
+    /// From now on nothing begins: hello and resume are refused and resume.
     void drain() noexcept { draining_ = true; }
     bool draining() const noexcept { return draining_; }
 
@@ -76,7 +72,7 @@ class service {
     /// The page for Prometheus.
     std::string metrics_text() const;
 
-    model_shelf& adapters() noexcept { return adapters_; }
+    model_store& adapters() noexcept { return adapters_; }
     query_counts& counts() noexcept { return counts_; }
     tensafe::serving::meter& used() noexcept { return used_; }
     const log& to_log() const noexcept { return options_.to; }
@@ -84,12 +80,12 @@ class service {
     const metrics& counters() const noexcept { return counters_; }
 
   private:
-    friend class conversation;
+    friend class session_protocol;
 
-    void zeros_taken(std::size_t count) noexcept;
+    void pool_taken(std::size_t count) noexcept;
 
     service_options options_;
-    model_shelf adapters_;
+    model_store adapters_;
     session_table sessions_;
     query_counts counts_;
     rate_limiter requests_;
@@ -99,8 +95,8 @@ class service {
     metrics counters_;
     std::atomic<bool> draining_{false};
     std::atomic<std::uint64_t> connections_made_{0};
-    std::atomic<std::size_t> zeros_ahead_{0};  ///< as of the last look, and what was made and taken since
-    std::atomic<std::size_t> busy_{0};         ///< requests being answered
+    std::atomic<std::size_t> pooled_{0};  ///< as of the last look, and what was made and taken since
+    std::atomic<std::size_t> busy_{0};    ///< requests being answered
 };
 
 }  // namespace split

@@ -1,17 +1,15 @@
 #include "session_table.hpp"
 
-#include <tensafe/keystore/hex.hpp>
+#include <tensafe/keystore/sha256.hpp>
 #include <tensafe/random/entropy.hpp>
 
 #include <openssl/crypto.h>
 
 #include <algorithm>
 #include <limits>
-#include <span>
 #include <utility>
-#include <vector>
 
-#include "model_shelf.hpp"
+#include "model_store.hpp"
 
 namespace split {
 
@@ -19,24 +17,23 @@ namespace {
 
 template <std::size_t Bytes>
 std::array<std::byte, Bytes> random_bytes() {
-    std::array<std::uint8_t, Bytes> drawn{};
-    tensafe::random::os_entropy(drawn);
     std::array<std::byte, Bytes> result{};
-    std::transform(drawn.begin(), drawn.end(), result.begin(), [](std::uint8_t x) { return std::byte{x}; });
+    tensafe::random::os_entropy({reinterpret_cast<std::uint8_t*>(result.data()), Bytes});
     return result;
 }
 
 }  // namespace
 
-bool session_table::is_over(const entry& e, time_point now) const noexcept {
-    return e.connection == 0 && now - e.lost >= limits_.session_life;
+bool session_table::is_over(const session& s, time_point now) const noexcept {
+    return s.connection_ == 0 && now - s.lost_ >= limits_.session_life;
 }
 
-session_table::entries::iterator session_table::oldest_lost_of(std::string_view client, bool anybody) {
-    auto oldest = entries_.end();
-    for (auto each = entries_.begin(); each != entries_.end(); ++each) {
-        if (each->second.connection == 0 && (anybody || each->second.of->client == client) &&
-            (oldest == entries_.end() || each->second.lost < oldest->second.lost)) {
+session_table::sessions::iterator session_table::oldest_lost_of(std::string_view client, bool anybody) {
+    auto oldest = sessions_.end();
+    for (auto each = sessions_.begin(); each != sessions_.end(); ++each) {
+        const session& s = *each->second;
+        if (s.connection_ == 0 && (anybody || s.client == client) &&
+            (oldest == sessions_.end() || s.lost_ < oldest->second->lost_)) {
             oldest = each;
         }
     }
@@ -45,26 +42,28 @@ session_table::entries::iterator session_table::oldest_lost_of(std::string_view 
 
 std::optional<session_table::opened> session_table::open(session made, std::uint64_t connection,
                                                          control holder, time_point now) {
-    const auto id = random_bytes<16>();
-    made.id = tensafe::keystore::hex(id);
-    const auto of = std::make_shared<const session>(std::move(made));
-    entry added{of, random_bytes<32>(), 1, connection, std::move(holder), now};
-    const opened result{of, added.token, 1};
-    std::shared_ptr<const session> dropped;  // given back outside the lock
+    const auto added = std::make_shared<session>(std::move(made));
+    added->id = tensafe::keystore::hex(random_bytes<16>());
+    added->token_ = random_bytes<32>();
+    added->connection_ = connection;
+    added->control_ = std::move(holder);
+    added->lost_ = now;
+    const opened result{added, added->token_, 1};
+    pointer dropped;  // given back outside the lock
     const std::lock_guard lock(mutex_);
     const auto of_client =
-        static_cast<std::size_t>(std::count_if(entries_.begin(), entries_.end(), [&](const auto& each) {
-            return each.second.of->client == of->client;
+        static_cast<std::size_t>(std::count_if(sessions_.begin(), sessions_.end(), [&](const auto& each) {
+            return each.second->client == added->client;
         }));
-    if (of_client >= limits_.sessions_of_client || entries_.size() >= limits_.sessions) {
-        const auto oldest = oldest_lost_of(of->client, of_client < limits_.sessions_of_client);
-        if (oldest == entries_.end()) {
+    if (of_client >= limits_.sessions_of_client || sessions_.size() >= limits_.sessions) {
+        const auto oldest = oldest_lost_of(added->client, of_client < limits_.sessions_of_client);
+        if (oldest == sessions_.end()) {
             return std::nullopt;
         }
-        dropped = oldest->second.of;
-        entries_.erase(oldest);
+        dropped = oldest->second;
+        sessions_.erase(oldest);
     }
-    entries_.emplace(of->id, std::move(added));
+    sessions_.emplace(added->id, added);
     return result;
 }
 
@@ -76,16 +75,16 @@ std::optional<session_table::opened> session_table::resume(const session_id& id,
     opened result;
     {
         const std::lock_guard lock(mutex_);
-        const auto found = entries_.find(tensafe::keystore::hex(id));
-        if (found == entries_.end() || is_over(found->second, now) ||
-            CRYPTO_memcmp(found->second.token.data(), token.data(), token.size()) != 0) {
+        const auto found = sessions_.find(tensafe::keystore::hex(id));
+        if (found == sessions_.end() || is_over(*found->second, now) ||
+            CRYPTO_memcmp(found->second->token_.data(), token.data(), token.size()) != 0) {
             return std::nullopt;
         }
-        entry& e = found->second;
-        e.token = fresh;
-        e.connection = connection;
-        before = std::exchange(e.holder, std::move(holder));
-        result = {e.of, fresh, e.next_number};
+        session& s = *found->second;
+        s.token_ = fresh;
+        s.connection_ = connection;
+        before = std::exchange(s.control_, std::move(holder));
+        result = {found->second, fresh, s.next_number_};
     }
     if (before) {
         before->end(net::close_normal, "the session goes on elsewhere");
@@ -93,124 +92,117 @@ std::optional<session_table::opened> session_table::resume(const session_id& id,
     return result;
 }
 
-session_table::number_state session_table::state_of(const session& of, std::uint64_t connection,
-                                                    std::uint64_t number) const {
-    const auto found = entries_.find(of.id);
-    if (found == entries_.end() || found->second.connection != connection) {
+session_table::pointer session_table::held(const session& of, std::uint64_t connection) const {
+    const auto found = sessions_.find(of.id);
+    return found != sessions_.end() && found->second->connection_ == connection ? found->second : nullptr;
+}
+
+session_table::number_state session_table::state_of(const pointer& held, std::uint64_t number) const {
+    if (!held) {
         return number_state::not_held;
     }
     // The largest number would leave none for later.
-    return number >= found->second.next_number && number != std::numeric_limits<std::uint64_t>::max()
+    return number >= held->next_number_ && number != std::numeric_limits<std::uint64_t>::max()
                ? number_state::fresh
                : number_state::replayed;
 }
 
 bool session_table::holds(const session& of, std::uint64_t connection) const {
     const std::lock_guard lock(mutex_);
-    const auto found = entries_.find(of.id);
-    return found != entries_.end() && found->second.connection == connection;
+    return held(of, connection) != nullptr;
 }
 
 session_table::number_state session_table::look(const session& of, std::uint64_t connection,
                                                 std::uint64_t number) const {
     const std::lock_guard lock(mutex_);
-    return state_of(of, connection, number);
+    return state_of(held(of, connection), number);
 }
 
 session_table::number_state session_table::accept(const session& of, std::uint64_t connection,
                                                   std::uint64_t number) {
     const std::lock_guard lock(mutex_);
-    const number_state state = state_of(of, connection, number);
+    const pointer s = held(of, connection);
+    const number_state state = state_of(s, number);
     if (state == number_state::fresh) {
-        entries_.find(of.id)->second.next_number = number + 1;
+        s->next_number_ = number + 1;
     }
     return state;
 }
 
 void session_table::lose(const session& of, std::uint64_t connection, time_point now) {
-    control dropped;
+    control dropped;  // given back outside the lock
     const std::lock_guard lock(mutex_);
-    const auto found = entries_.find(of.id);
-    if (found != entries_.end() && found->second.connection == connection) {
-        found->second.connection = 0;
-        found->second.lost = now;
-        dropped = std::exchange(found->second.holder, nullptr);
+    if (const pointer s = held(of, connection)) {
+        s->connection_ = 0;
+        s->lost_ = now;
+        dropped = std::exchange(s->control_, nullptr);
     }
 }
 
 void session_table::end(const session& of, std::uint64_t connection) {
-    entry dropped;
+    pointer dropped;  // given back outside the lock
     const std::lock_guard lock(mutex_);
-    const auto found = entries_.find(of.id);
-    if (found != entries_.end() && found->second.connection == connection) {
-        dropped = std::move(found->second);
-        entries_.erase(found);
+    if ((dropped = held(of, connection)) != nullptr) {
+        sessions_.erase(of.id);
     }
+}
+
+template <class Condition>
+std::vector<session_table::pointer> session_table::take_out(Condition condition) {
+    std::vector<pointer> taken;
+    const std::lock_guard lock(mutex_);
+    for (auto each = sessions_.begin(); each != sessions_.end();) {
+        const auto next = std::next(each);
+        if (condition(*each->second)) {
+            taken.push_back(std::move(each->second));
+            sessions_.erase(each);
+        }
+        each = next;
+    }
+    return taken;
 }
 
 std::size_t session_table::forget(std::string_view client, std::uint64_t but_for) {
-    std::vector<entry> dropped;
-    {
-        const std::lock_guard lock(mutex_);
-        for (auto each = entries_.begin(); each != entries_.end();) {
-            const auto next = std::next(each);
-            if (each->second.of->client == client) {
-                dropped.push_back(std::move(each->second));
-                entries_.erase(each);
-            }
-            each = next;
+    const auto forgotten = take_out([&](const session& s) { return s.client == client; });
+    for (const pointer& s : forgotten) {
+        if (s->control_ && s->connection_ != but_for) {
+            s->control_->end(net::close_normal, "this client was forgotten");
         }
     }
-    for (const entry& e : dropped) {
-        if (e.holder && e.connection != but_for) {
-            e.holder->end(net::close_normal, "this client was forgotten");
-        }
-    }
-    return dropped.size();
+    return forgotten.size();
 }
 
 std::size_t session_table::expire(time_point now) {
-    std::vector<entry> dropped;
-    {
-        const std::lock_guard lock(mutex_);
-        for (auto each = entries_.begin(); each != entries_.end();) {
-            const auto next = std::next(each);
-            if (is_over(each->second, now)) {
-                dropped.push_back(std::move(each->second));
-                entries_.erase(each);
-            }
-            each = next;
-        }
-    }
-    return dropped.size();
+    return take_out([&](const session& s) { return is_over(s, now); }).size();
 }
 
 std::size_t session_table::size() const {
     const std::lock_guard lock(mutex_);
-    return entries_.size();
+    return sessions_.size();
+}
+
+std::vector<session_table::pointer> session_table::all() const {
+    std::vector<pointer> result;
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, s] : sessions_) {
+        result.push_back(s);
+    }
+    return result;
 }
 
 std::map<std::pair<std::string, std::uint64_t>, std::size_t> session_table::count_by_version() const {
     std::map<std::pair<std::string, std::uint64_t>, std::size_t> result;
-    const std::lock_guard lock(mutex_);
-    for (const auto& [id, e] : entries_) {
-        const served_model& model = e.of->work->model();
+    for (const pointer& s : all()) {
+        const served_model& model = s->evaluator->model();
         ++result[{model.name(), model.version()}];
     }
     return result;
 }
 
-std::size_t session_table::zeros_stored() const {
-    std::vector<std::shared_ptr<const session>> all;
-    {
-        const std::lock_guard lock(mutex_);
-        for (const auto& [id, e] : entries_) {
-            all.push_back(e.of);
-        }
-    }
+std::size_t session_table::pool_size() const {
     std::size_t sum = 0;
-    for (const auto& each : all) {
-        sum += each->work ? each->work->zeros_stored() : 0;
+    for (const pointer& s : all()) {
+        sum += s->evaluator->pool_size();
     }
     return sum;
 }

@@ -9,22 +9,11 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
-#include "control_message.hpp"
-#include "limits.hpp"
-#include "net/connection.hpp"
+#include "session.hpp"
 
 namespace split {
-
-class session_work;
-
-/// A client's session: who it is, and what is kept for it. What changes is the table's.
-struct session {
-    std::string id;      ///< 32 digits
-    std::string client;  ///< the public key, 64 digits
-    frame_form frames = frame_form::binary;
-    std::shared_ptr<session_work> work;
-};
 
 /// The sessions of a server. Each is held by one connection, or by none for a while after that was lost. A
 /// connection is a number that no other one has.
@@ -43,6 +32,7 @@ class session_table {
 
     /// A new session. A client that has as many as it may have loses the one that is without a connection for
     /// longest.
+    /// @param made  client, frames and evaluator
     /// @return nothing if all that it may have are held, or the table is full
     std::optional<opened> open(session made, std::uint64_t connection, control holder, time_point now);
 
@@ -55,7 +45,7 @@ class session_table {
     enum class number_state { fresh, replayed, not_held };
     /// Whether a request of this number may come on this connection.
     number_state look(const session& of, std::uint64_t connection, std::uint64_t number) const;
-    /// The same, and from now on only larger ones may.
+    /// As look; if it may, only larger ones may from now on.
     number_state accept(const session& of, std::uint64_t connection, std::uint64_t number);
 
     /// Whether this connection has the session.
@@ -65,7 +55,7 @@ class session_table {
     template <class Step>
     void while_open(const session& of, Step step) const {
         const std::lock_guard lock(mutex_);
-        if (entries_.contains(of.id)) {
+        if (sessions_.contains(of.id)) {
             step();
         }
     }
@@ -83,27 +73,27 @@ class session_table {
     std::size_t size() const;
     /// Sessions of each adapter's name and version.
     std::map<std::pair<std::string, std::uint64_t>, std::size_t> count_by_version() const;
-    std::size_t zeros_stored() const;
+    /// Encryptions of zero made ahead, of all sessions.
+    std::size_t pool_size() const;
 
   private:
-    struct entry {
-        std::shared_ptr<const session> of;
-        resume_token token{};
-        std::uint64_t next_number = 1;
-        std::uint64_t connection = 0;  ///< 0: none
-        control holder;
-        time_point lost{};
-    };
-    using entries = std::map<std::string, entry, std::less<>>;
+    using pointer = std::shared_ptr<session>;
+    using sessions = std::map<std::string, pointer, std::less<>>;  // by id
 
-    bool is_over(const entry& e, time_point now) const noexcept;
-    /// The client's oldest session without a connection.
-    entries::iterator oldest_lost_of(std::string_view client, bool anybody);
-    number_state state_of(const session& of, std::uint64_t connection, std::uint64_t number) const;
+    bool is_over(const session& s, time_point now) const noexcept;
+    /// The client's, or anybody's, oldest session without a connection.
+    sessions::iterator oldest_lost_of(std::string_view client, bool anybody);
+    /// The session, if this connection has it; else null.
+    pointer held(const session& of, std::uint64_t connection) const;
+    number_state state_of(const pointer& held, std::uint64_t number) const;
+    /// Takes out all that `condition` holds for, so that they are given back outside the lock.
+    template <class Condition>
+    std::vector<pointer> take_out(Condition condition);
+    std::vector<pointer> all() const;
 
     const limits limits_;
     mutable std::mutex mutex_;
-    entries entries_;
+    sessions sessions_;
 };
 
 }  // namespace split

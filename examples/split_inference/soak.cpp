@@ -18,22 +18,20 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
 #include "soak/check.hpp"
 #include "soak/clients.hpp"
+#include "soak/fixture.hpp"
 #include "soak/frame_scenarios.hpp"
 #include "soak/message_scenarios.hpp"
 #include "soak/server_process.hpp"
 #include "soak/server_scenarios.hpp"
-#include "soak/world.hpp"
 
 namespace {
 
@@ -70,7 +68,7 @@ struct outcome {
 
 struct soak_options {
     std::string server;
-    std::vector<std::string> wanted;
+    std::vector<std::string> only;  ///< scenarios; empty: all
     std::string scale = "small";
     double seconds = 0;
     bool tls = false;
@@ -102,24 +100,24 @@ process_figures settle(const server_process& server, const std::optional<process
 class soak {
   public:
     explicit soak(const soak_options& o) : options_(o) {
-        world_.program = std::filesystem::absolute(o.server);
+        fixture_.program = std::filesystem::absolute(o.server);
         std::string folder = (std::filesystem::temp_directory_path() / "split_soak_XXXXXX").string();
         require(::mkdtemp(folder.data()) != nullptr, "temporary folder", "none", "one");
-        world_.folder = folder;
-        world_.tls = o.tls;
+        fixture_.folder = folder;
+        fixture_.tls = o.tls;
         if (o.scale == "full") {
-            world_.amount = {10'000, 20, 10, 1'000};
+            fixture_.amount = {10'000, 20, 10, 1'000};
         }
-        world_.kjv = tensafe::io::load_peft(TENSAFE_EXAMPLE_DATA "/tiny_lm/adapter");
-        world_.qwen = tensafe::io::load_peft(TENSAFE_EXAMPLE_DATA "/qwen_rank32");
+        fixture_.kjv = tensafe::io::load_peft(TENSAFE_EXAMPLE_DATA "/tiny_lm/adapter");
+        fixture_.qwen = tensafe::io::load_peft(TENSAFE_EXAMPLE_DATA "/qwen_rank32");
     }
     soak(const soak&) = delete;
     soak& operator=(const soak&) = delete;
     ~soak() {
-        world_.server.reset();
+        fixture_.server.reset();
         shared_.reset();
         std::error_code ignored;
-        std::filesystem::remove_all(world_.folder, ignored);
+        std::filesystem::remove_all(fixture_.folder, ignored);
     }
 
     /// Whether nothing failed.
@@ -127,18 +125,18 @@ class soak {
         const auto end = steady::now() + std::chrono::duration<double>(options_.seconds);
         do {
             for (const scenario& each : scenarios) {
-                if (options_.wanted.empty() || std::find(options_.wanted.begin(), options_.wanted.end(),
-                                                         each.name) != options_.wanted.end()) {
+                if (options_.only.empty() ||
+                    std::find(options_.only.begin(), options_.only.end(), each.name) != options_.only.end()) {
                     run_one(each);
                 }
             }
         } while (steady::now() < end);
         if (shared_) {
             attempt("the end", [&] {
-                world_.server = std::move(shared_);
-                world_.server->send_signal(SIGTERM);
-                require_equal("exit status", world_.server->wait(raw_connection::patience), 0);
-                check_log(world_.server->take_log(), world_.secrets);
+                fixture_.server = std::move(shared_);
+                fixture_.server->send_signal(SIGTERM);
+                require_equal("exit status", fixture_.server->wait(raw_connection::patience), 0);
+                check_log(fixture_.server->take_log(), fixture_.secrets);
             });
         }
         if (options_.seconds > 0) {
@@ -157,9 +155,9 @@ class soak {
             failed_ = true;
             std::printf("FAILED %s: %s\n", name, e.what());
             static_cast<void>(std::fflush(stdout));
-            if (world_.server) {
+            if (fixture_.server) {
                 constexpr std::size_t most = 2000;
-                const std::string log = world_.server->take_log();
+                const std::string log = fixture_.server->take_log();
                 std::printf("the end of the server's log:\n%s",
                             log.substr(log.size() - std::min(log.size(), most)).c_str());
             }
@@ -171,37 +169,37 @@ class soak {
     void warm_up() {
         for (int round = 0; round < 2; ++round) {
             at_once(6, [&](std::size_t i) {
-                good_client client(world_, i % 3 == 0 ? "qwen" : "kjv",
+                good_client client(fixture_, i % 3 == 0 ? "qwen" : "kjv",
                                    i % 2 == 0 ? split::frame_form::binary : split::frame_form::json);
                 for (int k = 0; k < 6; ++k) {
                     client.ask();
                 }
             });
         }
-        before_ = settle(*world_.server, std::nullopt);
+        before_ = settle(*fixture_.server, std::nullopt);
     }
 
     void run_one(const scenario& each) {
         outcome& row = table_[each.name];
         const auto began = steady::now();
-        const std::size_t answers_before = world_.answers;
+        const std::size_t answers_before = fixture_.answers;
         if (each.own_server) {
-            shared_ = std::move(world_.server);
-        } else if (!world_.server && shared_) {
-            world_.server = std::move(shared_);
+            shared_ = std::move(fixture_.server);
+        } else if (!fixture_.server && shared_) {
+            fixture_.server = std::move(shared_);
         }
         std::string done;
         const bool fine = attempt(each.name, [&] {
-            if (!each.own_server && !world_.server) {
-                world_.start();
+            if (!each.own_server && !fixture_.server) {
+                fixture_.start();
                 warm_up();
             }
-            done = each.run(world_);
-            if (!world_.server || world_.server->id() < 0) {
+            done = each.run(fixture_);
+            if (!fixture_.server || fixture_.server->id() < 0) {
                 return;  // it ended, as it had to
             }
-            require_equal("GET /healthz", world_.server->http("GET", "/healthz").status, 200);
-            const process_figures now = settle(*world_.server, each.own_server ? std::nullopt : before_);
+            require_equal("GET /healthz", fixture_.server->http("GET", "/healthz").status, 200);
+            const process_figures now = settle(*fixture_.server, each.own_server ? std::nullopt : before_);
             if (!each.own_server) {
                 const std::size_t allowed = before_->resident_kb + options_.growth_mb * 1024;
                 require(now.resident_kb <= allowed, "resident memory, KB", now.resident_kb,
@@ -209,24 +207,24 @@ class soak {
             }
             row.first = row.first.value_or(now);
             row.last = now;
-            check_log(world_.server->take_log(), world_.secrets);
+            check_log(fixture_.server->take_log(), fixture_.secrets);
         });
         if (each.own_server || !fine) {
-            world_.server.reset();
+            fixture_.server.reset();
             if (!fine && !each.own_server) {
                 before_.reset();  // the next one gets a fresh server
             }
         }
-        world_.secrets.clear();
+        fixture_.secrets.clear();
         if (shared_) {
-            world_.secrets.add(shared_->admin_token());
-            world_.server = std::move(shared_);
-        } else if (world_.server) {
-            world_.secrets.add(world_.server->admin_token());
+            fixture_.secrets.add(shared_->admin_token());
+            fixture_.server = std::move(shared_);
+        } else if (fixture_.server) {
+            fixture_.secrets.add(fixture_.server->admin_token());
         }
         const double seconds = std::chrono::duration<double>(steady::now() - began).count();
         ++row.rounds;
-        row.answers += world_.answers - answers_before;
+        row.answers += fixture_.answers - answers_before;
         row.failures += fine ? 0 : 1;
         row.seconds += seconds;
         if (fine) {
@@ -250,7 +248,7 @@ class soak {
     }
 
     soak_options options_;
-    world world_;
+    fixture fixture_;
     std::unique_ptr<server_process> shared_;  ///< while a scenario has its own
     std::optional<process_figures> before_;   ///< of the shared one, after the warm-up
     std::map<std::string, outcome> table_;
@@ -267,7 +265,7 @@ int main(int argc, char** argv) {
     for (const scenario& each : scenarios) {
         names.emplace_back(each.name);
     }
-    app.add_option("--scenario", options.wanted, "these only; default: all")->check(CLI::IsMember(names));
+    app.add_option("--scenario", options.only, "these only; default: all")->check(CLI::IsMember(names));
     app.add_option("--scale", options.scale, "small: seconds; full: 10,000 requests and minutes")
         ->check(CLI::IsMember({"small", "full"}))
         ->capture_default_str();

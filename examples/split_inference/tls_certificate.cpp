@@ -1,11 +1,11 @@
 #include "tls_certificate.hpp"
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/io/file.hpp>
-#include <tensafe/io/message.hpp>
-#include <tensafe/keystore/hex.hpp>
-#include <tensafe/keystore/openssl_error.hpp>
+#include <tensafe/keystore/openssl.hpp>
 #include <tensafe/keystore/private_file.hpp>
+#include <tensafe/keystore/sha256.hpp>
 #include <tensafe/random/entropy.hpp>
 
 #include <openssl/bio.h>
@@ -28,7 +28,7 @@ namespace split {
 
 namespace {
 
-using tensafe::io::quote;
+using tensafe::quote;
 using tensafe::keystore::detail::openssl_release;
 using tensafe::keystore::detail::openssl_reports;
 using key_pointer = std::unique_ptr<EVP_PKEY, openssl_release<&EVP_PKEY_free>>;

@@ -33,10 +33,10 @@ inline void check_sites(const language_model& model, const tensafe::lora::adapte
             throw tensafe::parameter_error("check_sites: the adapter has site \"" + site.name +
                                            "\", expected a linear of the model, each once");
         }
-        const std::string wanted = size(found->second.size(0), found->second.size(1));
-        if (const std::string got = size(site.d_out(), site.d_in()); got != wanted) {
+        const std::string expected = size(found->second.size(0), found->second.size(1));
+        if (const std::string got = size(site.d_out(), site.d_in()); got != expected) {
             throw tensafe::shape_error("check_sites: site \"" + site.name + "\" of the adapter: got " + got +
-                                       ", expected the linear's " + wanted);
+                                       ", expected the linear's " + expected);
         }
         weights.erase(found);
     }

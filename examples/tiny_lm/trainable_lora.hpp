@@ -1,10 +1,10 @@
 #pragma once
 
+#include <tensafe/core/text.hpp>
 #include <tensafe/interop/torch_safetensors.hpp>
-#include <tensafe/io/dtype.hpp>
 #include <tensafe/io/file.hpp>
-#include <tensafe/io/message.hpp>
 #include <tensafe/io/safetensors.hpp>
+#include <tensafe/io/safetensors_header.hpp>
 
 #include <torch/torch.h>
 
@@ -63,7 +63,7 @@ class trainable_lora : public torch::nn::Module {
         const std::string config =
             "{\n  \"peft_type\": \"LORA\",\n  \"task_type\": \"CAUSAL_LM\",\n"
             "  \"base_model_name_or_path\": \"tiny_lm\",\n  \"r\": " +
-            std::to_string(rank_) + ",\n  \"lora_alpha\": " + tensafe::io::number_text(alpha_) +
+            std::to_string(rank_) + ",\n  \"lora_alpha\": " + tensafe::shortest_text(alpha_) +
             ",\n  \"lora_dropout\": 0.0,\n  \"bias\": \"none\",\n  \"fan_in_fan_out\": false,\n"
             "  \"inference_mode\": true,\n  \"use_rslora\": false,\n  \"use_dora\": false,\n"
             "  \"rank_pattern\": {},\n  \"alpha_pattern\": {},\n  \"modules_to_save\": null,\n"

@@ -23,8 +23,7 @@
 #include <tensafe/lora/protocol/server.hpp>
 #include <tensafe/ntt/reference.hpp>
 #include <tensafe/wire/ciphertext.hpp>
-#include <tensafe/wire/public_key.hpp>
-#include <tensafe/wire/rerandomization_key.hpp>
+#include <tensafe/wire/keys.hpp>
 #include <tensafe/wire/wire.hpp>
 
 #if defined(TENSAFE_COMPILED)

@@ -2,9 +2,9 @@
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/device/cuda/cuda.cuh>
 #include <tensafe/device/lora/decrypt.hpp>
+#include <tensafe/device/lora/messages.hpp>
 #include <tensafe/device/lora/rerandomize.hpp>
 #include <tensafe/device/rns/products.hpp>
-#include <tensafe/device/wire/bits.hpp>
 
 #include <cstddef>
 #include <cstdint>

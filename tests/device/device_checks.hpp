@@ -12,7 +12,6 @@
 #if defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
 #include <tensafe/device/exec/thread_blocks.hpp>
 #else
-#include <tensafe/device/cuda/cuda.cuh>
 #include <tensafe/device/cuda/stream.cuh>
 #endif
 
@@ -24,9 +23,9 @@
 namespace device_tests {
 
 #if defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
-using place = device::host_blocks;
+using place = tensafe::device::host_blocks;
 #else
-using place = device::cuda;
+using place = tensafe::device::cuda;
 #endif
 
 struct named_check {

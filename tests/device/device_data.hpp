@@ -7,6 +7,7 @@
 #include <tensafe/memory/buffer.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <span>
 #include <vector>
@@ -26,15 +27,36 @@ void in_every_order(F&& f) {
     }
 }
 
+/// Calls f(k) for each k < count, one number to a thread.
+template <class F>
+struct number_kernel {
+    static constexpr int threads = 64;
+    using shared_type = device::no_shared;
+
+    F f;
+    std::uint32_t count;
+
+    template <class Context>
+    TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
+        ctx.last([&](int t) {
+            const std::uint32_t k = ctx.block().x * threads + static_cast<std::uint32_t>(t);
+            if (k < count) {
+                f(k);
+            }
+        });
+    }
+};
+template <class Where, class F>
+void for_each_number(const Where& where, std::size_t count, const F& f) {
+    where.launch(number_kernel<F>{f, static_cast<std::uint32_t>(count)}, {device::blocks_for(count, 64)});
+}
+
 template <class T, class Where>
 using device_buffer = memory::buffer<T, typename Where::space>;
 
 template <class T, class Where>
 device_buffer<T, Where> to_device(const Where& where, const std::vector<T>& values) {
-    device_buffer<T, Where> result(values.size(), memory::uninitialized);
-    where.upload(std::span<const T>(values), result.data());
-    where.wait();
-    return result;
+    return device::uploaded(where, values);
 }
 
 /// Room for results, filled with bytes that no result should show.

@@ -1,5 +1,6 @@
 #include "device_checks.hpp"
 #include "lora/decrypt_checks.hpp"
+#include "lora/messages_checks.hpp"
 #include "lora/rerandomize_checks.hpp"
 
 using namespace tests;
@@ -9,3 +10,4 @@ DEVICE_CHECK(rerandomize_checks::check_shapes(where))
 DEVICE_CHECK(rerandomize_checks::check_refusals(where))
 DEVICE_CHECK_SMALL(reply_checks::check_shapes(where))
 DEVICE_CHECK(reply_checks::check_refusals(where))
+DEVICE_CHECK_SMALL(message_checks::checksum_bits(where))

@@ -16,6 +16,7 @@
 namespace {
 
 using namespace device_tests;
+using namespace tensafe;
 
 struct verdict {
     std::string name;

@@ -4,8 +4,6 @@
 #include "device_checks.hpp"
 #include "ntt/transform_checks.hpp"
 
-using namespace tests;
-
 using namespace tests::transform_checks;
 using n16384 = ckks::n16384_l4::basis;
 using n4096 = ckks::private_n4096::basis;

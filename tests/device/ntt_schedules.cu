@@ -3,8 +3,6 @@
 #include "device_checks.hpp"
 #include "ntt/transform_checks.hpp"
 
-using namespace tests;
-
 using namespace tests::transform_checks;
 
 template <int LogN, int... Bits>

@@ -16,6 +16,8 @@
 #include "device_data.hpp"
 #include "exec/launch_checks.hpp"
 
+using namespace tests;
+
 namespace {
 
 /// to[i] = from[i] + 1, a little late: each thread first counts to `delay`.

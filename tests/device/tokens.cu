@@ -7,11 +7,9 @@
 #include "device_checks.hpp"
 #include "lora/token_checks.hpp"
 
-#if !defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
-#include <tensafe/device/cuda/stream.cuh>
-
 using namespace tests;
 
+#if !defined(TENSAFE_DEVICE_CHECKS_ON_HOST)
 namespace {
 /// Records what is enqueued for each key, and replays it.
 struct run_recorded {

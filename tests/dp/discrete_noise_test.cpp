@@ -1,4 +1,4 @@
-#include <tensafe/dp/discrete_noise.hpp>
+#include <tensafe/dp/gaussian_release.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include <tensafe/dp/gaussian_accountant.hpp>
+#include <tensafe/dp/gaussian_mechanism.hpp>
 
 #include <doctest/doctest.h>
 

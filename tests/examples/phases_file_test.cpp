@@ -1,7 +1,7 @@
 #include "../../examples/common/phases_file.hpp"
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/core/printable.hpp>
+#include <tensafe/core/text.hpp>
 
 #include <doctest/doctest.h>
 

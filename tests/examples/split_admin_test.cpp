@@ -4,19 +4,17 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
 #include "../../examples/split_inference/admin.hpp"
 #include "../../examples/split_inference/service.hpp"
+#include "split_helpers.hpp"
 
 namespace {
 
@@ -25,11 +23,6 @@ using namespace std::chrono_literals;
 /// A server's state and adapter root, with the adapter `kjv` in the latter.
 struct administered {
     explicit administered(bool with_root = true, bool token_stays_secret = true) {
-        std::string name = (std::filesystem::temp_directory_path() / "admin_XXXXXX").string();
-        REQUIRE(::mkdtemp(name.data()) != nullptr);
-        folder = name;
-        state = folder / "state";
-        root = folder / "root";
         std::filesystem::create_directories(state);
         std::filesystem::create_directories(root);
         std::filesystem::copy(std::filesystem::path(TENSAFE_TEST_DATA) / "qwen_rank32", root / "kjv");
@@ -44,14 +37,6 @@ struct administered {
         of.emplace(std::move(options));
         admin.emplace(*of, state, with_root ? root : std::filesystem::path(), token_stays_secret);
         std::ifstream(state / "admin_token") >> token;
-    }
-    administered(const administered&) = delete;
-    administered& operator=(const administered&) = delete;
-    ~administered() {
-        admin.reset();
-        of.reset();
-        std::error_code ignored;
-        std::filesystem::remove_all(folder, ignored);
     }
 
     split::net::http_response ask(const std::string& method, const std::string& target,
@@ -72,9 +57,10 @@ struct administered {
         return found;
     }
 
-    std::filesystem::path folder;
-    std::filesystem::path state;
-    std::filesystem::path root;
+    tests::scratch_folder scratch;
+    std::filesystem::path folder = scratch.path();
+    std::filesystem::path state = folder / "state";
+    std::filesystem::path root = folder / "root";
     std::string token;
     std::mutex mutex;
     std::vector<std::string> lines;

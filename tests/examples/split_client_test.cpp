@@ -2,54 +2,43 @@
 // breaks it; and TLS against a socket.
 #include <tensafe/core/error.hpp>
 #include <tensafe/keystore/ed25519.hpp>
-#include <tensafe/keystore/hex.hpp>
+#include <tensafe/keystore/sha256.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/memory/bits.hpp>
-#include <tensafe/wire/header.hpp>
 #include <tensafe/wire/held_adapter.hpp>
+#include <tensafe/wire/keys.hpp>
 #include <tensafe/wire/layout.hpp>
+#include <tensafe/wire/message.hpp>
 #include <tensafe/wire/reply.hpp>
-#include <tensafe/wire/rerandomization_key.hpp>
 #include <tensafe/wire/set_id.hpp>
 
 #include <doctest/doctest.h>
-#include <openssl/sha.h>
-#include <openssl/ssl.h>
 
 #include <algorithm>
-#include <arpa/inet.h>
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <exception>
 #include <filesystem>
-#include <functional>
 #include <latch>
 #include <memory>
-#include <netinet/in.h>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <sys/socket.h>
 #include <thread>
-#include <unistd.h>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "../../examples/split_inference/backoff.hpp"
-#include "../../examples/split_inference/base64.hpp"
 #include "../../examples/split_inference/control_message.hpp"
-#include "../../examples/split_inference/net/http_server.hpp"
-#include "../../examples/split_inference/net/websocket_client.hpp"
 #include "../../examples/split_inference/params.hpp"
 #include "../../examples/split_inference/remote_model.hpp"
+#include "../../examples/split_inference/soak/check.hpp"
 #include "../../examples/split_inference/tls_certificate.hpp"
-#include "../refusal.hpp"
+#include "split_helpers.hpp"
 
 namespace {
 
@@ -58,7 +47,11 @@ namespace lora = tensafe::lora;
 namespace memory = tensafe::memory;
 namespace wire = tensafe::wire;
 using std::chrono::milliseconds;
-using octets = std::vector<std::uint8_t>;
+using tests::check_refusal;
+using tests::has;
+using octets = tests::bytes;
+using numbers = std::vector<std::uint64_t>;
+using times = std::vector<milliseconds::rep>;
 
 /// Two groups of one site each; of one row, so that messages are short.
 lora::model_layout small_layout() {
@@ -83,14 +76,13 @@ lora::adapter small_held(float entry = 2) {
 
 /// A reply of the right size.
 remote_model::reply_type reply_of(std::uint8_t filling) {
-    const auto layout = remote_model::layout_type::of(1, 8, 1);
-    const auto budget = layout.budget();
+    const remote_model::plan_type plan(1, 8, 1);
     remote_model::reply_type reply;
     reply.rank = 1;
     reply.d = 8;
-    for (std::size_t o = 0; o < layout.outputs(); ++o) {
-        const int bits = layout.reply_bits(budget, o);
-        octets c0(memory::packed_bytes(layout.wanted(o), bits));
+    for (std::size_t o = 0; o < plan.outputs(); ++o) {
+        const int bits = plan.reply_bits(o);
+        octets c0(memory::packed_bytes(plan.wanted(o), bits));
         c0[0] = static_cast<std::uint8_t>(filling & 1);
         reply.outputs.push_back({c0, octets(memory::packed_bytes(params::degree, bits), filling)});
     }
@@ -101,7 +93,7 @@ remote_model::reply_type reply_of(std::uint8_t filling) {
 remote_model::request_type request_of(std::uint8_t filling) {
     remote_model::request_type request;
     request.d = 8;
-    request.block = remote_model::layout_type::entries_per_input();
+    request.block = remote_model::plan_type(1, 8, 1).entries_per_input();
     request.seed.bytes.fill(filling);
     request.inputs.emplace_back(lora::packed_residues_bytes<params>(params::degree));
     request.inputs[0][0] = filling;
@@ -146,7 +138,7 @@ struct peer {
     remote_model::connector connector();
 };
 
-class peer_connection final : public client_connection {
+class peer_connection final : public tests::memory_connection {
   public:
     explicit peer_connection(peer& of) : of_(of) {
         ++of_.open;
@@ -172,36 +164,19 @@ class peer_connection final : public client_connection {
     }
     frame receive(milliseconds limit) override {
         of_.last_limit = limit;
-        check_open();
-        if (frames_.empty()) {
-            cut_ = true;
-            check_open();
-        }
-        last_ = std::move(frames_.front());
-        frames_.pop_front();
+        const frame next = memory_connection::receive(limit);
         if (slow_ > 0) {
             --slow_;
             std::this_thread::sleep_for(of_.slow_draining);
         }
-        traffic_.down += last_.second.size();
-        return {last_.first, last_.second};
+        return next;
     }
-    void close() noexcept override { cut_ = true; }
-    traffic bytes() const noexcept override { return traffic_; }
 
   private:
-    void check_open() const {
-        if (cut_) {
-            throw connection_lost("cut");
-        }
-    }
-    void say(const std::string& text) { frames_.push_back({true, octets(text.begin(), text.end())}); }
+    using memory_connection::say;
+    void say(const std::string& text) { say(true, octets(text.begin(), text.end())); }
     void say_message(carried_message::kind what, const octets& message) {
-        if (json_) {
-            say(carried_text(what, message));
-        } else {
-            frames_.push_back({false, message});
-        }
+        json_ ? say(carried_text(what, message)) : say(false, message);
     }
 
     void take(const hello& m) {
@@ -232,11 +207,8 @@ class peer_connection final : public client_connection {
     }
 
     void take_message(const octets& message) {
-        if (wire::read_header(message).what == wire::kind::rerandomization_key) {
-            open_session(message);
-        } else {
-            answer(message);
-        }
+        const bool is_key = wire::read_header(message).what == wire::kind::rerandomization_key;
+        is_key ? open_session(message) : answer(message);
     }
 
     void open_session(const octets& key) {
@@ -269,7 +241,7 @@ class peer_connection final : public client_connection {
         of_.requests.push_back(message);
         of_.numbers.push_back(head.number);
         if (std::exchange(of_.cut_replies, false)) {
-            cut_ = true;
+            cut();
             return;
         }
         if (!of_.refusals.empty()) {
@@ -282,7 +254,7 @@ class peer_connection final : public client_connection {
             return;
         }
         if (of_.answers_until_cut != 0 && ++answers_ > of_.answers_until_cut) {
-            cut_ = true;
+            cut();
             return;
         }
         slow_ = of_.draining_first;
@@ -291,21 +263,14 @@ class peer_connection final : public client_connection {
         }
         const wire::envelope envelope{head.number + of_.number_of_reply, head.group + of_.group_of_reply};
         const octets reply = wire::write_reply(reply_of(++of_.filling), envelope);
-        if (json_) {
-            say(json_reply_text(envelope.number + of_.number_in_json, envelope.group, reply));
-        } else {
-            frames_.push_back({false, reply});
-        }
+        json_ ? say(json_reply_text(envelope.number + of_.number_in_json, envelope.group, reply))
+              : say(false, reply);
     }
 
     peer& of_;
-    std::deque<std::pair<bool, octets>> frames_;
-    std::pair<bool, octets> last_;
-    traffic traffic_;
     std::size_t answers_ = 0;
     std::size_t slow_ = 0;
     bool json_ = false;
-    bool cut_ = false;
 };
 
 remote_model::connector peer::connector() {
@@ -321,7 +286,7 @@ remote_model::connector peer::connector() {
 
 /// Options of clients that do not sleep.
 struct patient {
-    std::vector<milliseconds::rep> waited;
+    times waited;
     double draw = 0;
 
     remote_options options(frame_form frames = frame_form::binary) {
@@ -345,10 +310,29 @@ remote_model remote_to(peer& server, const remote_options& options) {
     return remote_model(server.connector(), client_identity({}), keys(), options);
 }
 
-void ask(remote_model& remote, remote_model::reply_type& reply, std::uint8_t filling = 7,
-         std::size_t group = 0) {
-    remote.carry(group, request_of(filling), reply);
-}
+/// A client with a session.
+struct connected {
+    explicit connected(frame_form frames = frame_form::binary, std::size_t losses = 5,
+                       std::size_t waits = 100)
+        : remote(server.connector(), client_identity({}), keys(), [&] {
+              remote_options options = calm.options(frames);
+              options.most_losses = losses;
+              options.most_waits = waits;
+              return options;
+          }()) {}
+    void ask(std::uint8_t filling = 7, std::size_t group = 0) {
+        remote.carry(group, request_of(filling), reply);
+    }
+
+    peer server;
+    patient calm;
+    remote_model::reply_type reply;
+    remote_model remote;
+};
+
+struct impatient : connected {
+    impatient() : connected(frame_form::binary, 3, 2) {}
+};
 
 refusal said(error_code code, std::optional<std::uint64_t> retry_after = {}) {
     return {code, "because", 0, retry_after};
@@ -390,99 +374,85 @@ TEST_CASE("a client that was given its part asks for none, and one that does not
 
     auto wrong = small_held();
     wrong.sites.pop_back();
-    const auto message = tests::refusal<tensafe::parameter_error>(
-        [&] { remote_model(server.connector(), client_identity({}), keys(), calm.options(), wrong); });
-    CHECK(message.find("second.site") != message.npos);
+    check_refusal<tensafe::parameter_error>("second.site", [&] {
+        remote_model(server.connector(), client_identity({}), keys(), calm.options(), wrong);
+    });
     CHECK(server.open == 1);
 }
 
-TEST_CASE("requests have rising numbers, their group, and get their own reply") {
-    peer server;
-    patient calm;
-    remote_model remote(server.connector(), client_identity({}), keys(), calm.options());
-    remote_model::reply_type reply;
+TEST_CASE_FIXTURE(connected, "requests have rising numbers, their group, and get their own reply") {
     for (const std::size_t group : {0U, 1U, 0U}) {
-        ask(remote, reply, 9, group);
+        ask(9, group);
         CHECK(reply.outputs.at(0).c1 == reply_of(server.filling).outputs[0].c1);
         CHECK(wire::read_header(server.requests.back()).group == group);
     }
-    CHECK(server.numbers == std::vector<std::uint64_t>{1, 2, 3});
+    CHECK(server.numbers == numbers{1, 2, 3});
     CHECK(remote.counted().replies == 3);
-    const auto message = tests::refusal<tensafe::parameter_error>([&] { ask(remote, reply, 9, 2); });
-    CHECK(message.find("group 2") != message.npos);
+    check_refusal<tensafe::parameter_error>("group 2", [&] { ask(9, 2); });
     CHECK(server.requests.size() == 3);
 }
 
 TEST_CASE("JSON frames carry the bytes of binary frames, both ways, and no binary frame") {
-    std::array<peer, 2> servers;
-    patient calm;
-    std::array<remote_model::reply_type, 2> replies;
-    for (std::size_t i = 0; i < 2; ++i) {
-        remote_model remote(servers[i].connector(), client_identity({}), keys(),
-                            calm.options(i == 0 ? frame_form::binary : frame_form::json));
-        ask(remote, replies[i], 4, 1);
-        CHECK(servers[i].signatures == std::vector<bool>{true});
-        CHECK(remote.counted().message_bytes_up == servers[i].requests.at(0).size());
+    connected binary;
+    connected json(frame_form::json);
+    for (connected* each : {&binary, &json}) {
+        each->ask(4, 1);
+        CHECK(each->server.signatures == std::vector<bool>{true});
+        CHECK(each->remote.counted().message_bytes_up == each->server.requests.at(0).size());
     }
-    CHECK(servers[0].requests == servers[1].requests);
-    REQUIRE(replies[0].outputs.size() == replies[1].outputs.size());
-    CHECK(replies[0].outputs[0].c0 == replies[1].outputs[0].c0);
-    CHECK(replies[0].outputs[0].c1 == replies[1].outputs[0].c1);
-    CHECK(servers[0].binary_frames == 2);
-    CHECK(servers[1].binary_frames == 0);
+    CHECK(binary.server.requests == json.server.requests);
+    REQUIRE(binary.reply.outputs.size() == json.reply.outputs.size());
+    CHECK(binary.reply.outputs[0].c0 == json.reply.outputs[0].c0);
+    CHECK(binary.reply.outputs[0].c1 == json.reply.outputs[0].c1);
+    CHECK(binary.server.binary_frames == 2);
+    CHECK(json.server.binary_frames == 0);
 }
 
-TEST_CASE("a reply of another number or group is refused, and the connection closed") {
+TEST_CASE("a reply of another number or group, or JSON that says another number, closes the connection") {
+    struct wrong {
+        std::uint64_t number;
+        std::uint32_t group;
+        std::uint64_t number_in_json;
+        const char* got;
+    };
     for (const auto frames : {frame_form::binary, frame_form::json}) {
-        for (const bool number : {true, false}) {
-            peer server;
-            patient calm;
-            remote_model remote(server.connector(), client_identity({}), keys(), calm.options(frames));
-            server.number_of_reply = number ? 1 : 0;
-            server.group_of_reply = number ? 0 : 1;
-            remote_model::reply_type reply;
-            const auto message = tests::refusal<tensafe::format_error>([&] { ask(remote, reply); });
-            CHECK(message.find(number ? "request 2 of group 0" : "request 1 of group 1") != message.npos);
-            CHECK(message.find("expected one to request 1 of group 0") != message.npos);
-            CHECK(server.open == 0);
-            CHECK(tests::refusal<connection_lost>([&] { ask(remote, reply); }).find("no connection") !=
-                  std::string::npos);
+        for (const wrong& each :
+             {wrong{1, 0, 0, "request 2 of group 0"}, wrong{0, 1, 0, "request 1 of group 1"},
+              wrong{0, 0, 3, "request 4 of group 0"}}) {
+            if (each.number_in_json != 0 && frames == frame_form::binary) {
+                continue;
+            }
+            connected c(frames);
+            c.server.number_of_reply = each.number;
+            c.server.group_of_reply = each.group;
+            c.server.number_in_json = each.number_in_json;
+            check_refusal<tensafe::format_error>(
+                std::string("got a reply to ") + each.got + ", expected one to request 1 of group 0",
+                [&] { c.ask(); });
+            CHECK(c.server.open == 0);
+            check_refusal<connection_lost>("no connection", [&] { c.ask(); });
         }
     }
 }
 
-TEST_CASE("JSON around a reply that says another number than the reply is refused") {
-    peer server;
-    patient calm;
-    remote_model remote(server.connector(), client_identity({}), keys(), calm.options(frame_form::json));
-    server.number_in_json = 3;
-    remote_model::reply_type reply;
-    CHECK(tests::refusal<tensafe::format_error>([&] { ask(remote, reply); }).find("request 4 of group 0") !=
-          std::string::npos);
-    CHECK(server.open == 0);
-}
-
-TEST_CASE("a request whose reply was lost is made anew, in the same session, with a number of its own") {
-    peer server;
-    patient calm;
-    remote_model remote(server.connector(), client_identity({}), keys(), calm.options());
-    remote_model::reply_type reply;
-    ask(remote, reply);
+TEST_CASE_FIXTURE(
+    connected, "a request whose reply was lost is made anew, in the same session, with a number of its own") {
+    ask();
     server.cut_replies = true;
     std::uint8_t made = 20;
-    remote.with_retry([&] { ask(remote, reply, ++made); });
+    remote.with_retry([&] { ask(++made); });
     CHECK(made == 22);
-    CHECK(server.numbers == std::vector<std::uint64_t>{1, 2, 3});
+    CHECK(server.numbers == numbers{1, 2, 3});
     CHECK(server.requests[1] != server.requests[2]);
     CHECK(server.hellos.size() == 1);
     REQUIRE(server.resumes.size() == 1);
-    CHECK(calm.waited == std::vector<milliseconds::rep>{50});
+    CHECK(calm.waited == times{50});
     CHECK(remote.counted().resumed == 1);
 
     // The next time with the token that the resume brought.
     const auto token = server.token;
     server.cut_replies = true;
-    remote.with_retry([&] { ask(remote, reply); });
+    remote.with_retry([&] { ask(); });
     REQUIRE(server.resumes.size() == 2);
     CHECK(server.resumes[1].token == token);
     CHECK(server.resumes[0].token != token);
@@ -490,47 +460,36 @@ TEST_CASE("a request whose reply was lost is made anew, in the same session, wit
 
 TEST_CASE("no number comes again, whatever the server says is next") {
     for (const std::uint64_t next : {1U, 50U}) {
-        peer server;
-        patient calm;
-        remote_model remote(server.connector(), client_identity({}), keys(), calm.options());
-        remote_model::reply_type reply;
-        ask(remote, reply);
-        server.next_number = next;
-        remote.reconnect();
-        ask(remote, reply);
-        CHECK(server.numbers.back() == std::max<std::uint64_t>(next, 2));
+        connected c;
+        c.ask();
+        c.server.next_number = next;
+        c.remote.reconnect();
+        c.ask();
+        CHECK(c.server.numbers.back() == std::max<std::uint64_t>(next, 2));
     }
 }
 
-TEST_CASE("where the numbers of a session are used up, the next one begins with 1") {
-    peer server;
-    patient calm;
-    remote_model remote(server.connector(), client_identity({}), keys(), calm.options());
+TEST_CASE_FIXTURE(connected, "where the numbers of a session are used up, the next one begins with 1") {
     server.next_number = ~std::uint64_t{0};
     remote.reconnect();
-    remote_model::reply_type reply;
-    CHECK(tests::refusal<connection_lost>([&] { ask(remote, reply); }).find("used up") != std::string::npos);
+    check_refusal<connection_lost>("used up", [&] { ask(); });
     CHECK(server.open == 0);
-    remote.with_retry([&] { ask(remote, reply); });
-    CHECK(server.numbers == std::vector<std::uint64_t>{1});
+    remote.with_retry([&] { ask(); });
+    CHECK(server.numbers == numbers{1});
     CHECK(remote.counted().sessions == 2);
 }
 
-TEST_CASE("where the session is gone, a fresh one is opened on the same connection") {
-    peer server;
-    patient calm;
-    remote_model remote(server.connector(), client_identity({}), keys(), calm.options());
+TEST_CASE_FIXTURE(connected, "where the session is gone, a fresh one is opened on the same connection") {
     const auto* const client = remote.client().get();
-    remote_model::reply_type reply;
-    ask(remote, reply);
+    ask();
     server.has_session = false;
     server.cut_replies = true;
-    remote.with_retry([&] { ask(remote, reply); });
+    remote.with_retry([&] { ask(); });
     CHECK(server.connections == 2);
     CHECK(server.hellos.size() == 2);
     CHECK(server.signatures == std::vector<bool>{true, true});  // over the second nonce
     CHECK(server.rerandomization_keys[0] != server.rerandomization_keys[1]);
-    CHECK(server.numbers == std::vector<std::uint64_t>{1});
+    CHECK(server.numbers == numbers{1});
     CHECK(remote.client().get() == client);
     CHECK(remote.counted().sessions == 2);
 }
@@ -539,11 +498,9 @@ TEST_CASE("another layout or B after a reconnection is an error, and so is a ses
     for (int what = 0; what < 4; ++what) {
         peer server;
         patient calm;
-        std::optional<lora::adapter> given;
-        if (what == 0) {  // the server sends none to compare
-            given = small_held();
-        }
-        remote_model remote(server.connector(), client_identity({}), keys(), calm.options(), given);
+        remote_model remote(
+            server.connector(), client_identity({}), keys(), calm.options(),
+            what == 0 ? std::optional(small_held()) : std::nullopt);  // or the server sends it
         server.has_session = what == 3;
         if (what == 0 || what == 3) {
             ++server.version;
@@ -552,20 +509,16 @@ TEST_CASE("another layout or B after a reconnection is an error, and so is a ses
         } else {
             server.held = small_held(3);
         }
-        CHECK(tests::refusal<adapter_changed_error>([&] { remote.reconnect(); }).find("kjv") !=
-              std::string::npos);
+        check_refusal<adapter_changed_error>("kjv", [&] { remote.reconnect(); });
         CHECK(server.open == 0);
     }
 }
 
-TEST_CASE(
+TEST_CASE_FIXTURE(
+    connected,
     "the same adapter in a fresh session goes on whatever its version, as after a restart of the server") {
-    peer server;
-    patient calm;
-    server.version = 3;
-    remote_model remote(server.connector(), client_identity({}), keys(), calm.options());
     server.has_session = false;
-    server.version = 1;
+    server.version = 1;  // not 3 any more
     remote.reconnect();
     CHECK(remote.version() == 1);
     server.has_session = true;
@@ -573,73 +526,57 @@ TEST_CASE(
     CHECK(remote.counted().resumed == 1);
 }
 
-TEST_CASE("waits between attempts double up to the cap, and half of each is random") {
+TEST_CASE_FIXTURE(connected, "waits between attempts double up to the cap, and half of each is random") {
     const auto sequence = [](double draw) {
         backoff waits({milliseconds(100), milliseconds(900), 0});
-        std::vector<milliseconds::rep> result;
+        times result;
         for (int i = 0; i < 6; ++i) {
             result.push_back(waits.next(draw).count());
         }
         return result;
     };
-    CHECK(sequence(0) == std::vector<milliseconds::rep>{50, 100, 200, 400, 450, 450});
-    CHECK(sequence(0.5) == std::vector<milliseconds::rep>{75, 150, 300, 600, 675, 675});
+    CHECK(sequence(0) == times{50, 100, 200, 400, 450, 450});
+    CHECK(sequence(0.5) == times{75, 150, 300, 600, 675, 675});
 
-    peer server;
-    patient calm;
     calm.draw = 0.5;
-    remote_model remote(server.connector(), client_identity({}), keys(), calm.options());
     server.unreachable = 3;
     remote.reconnect();
-    CHECK(calm.waited == std::vector<milliseconds::rep>{75, 150, 300, 600});
+    CHECK(calm.waited == times{75, 150, 300, 600});
     CHECK(server.connections == 5);
     server.unreachable = 100;
-    const auto message = tests::refusal<connection_lost>([&] { remote.reconnect(); });
-    CHECK(message.find("gave up after 6 attempts: nobody there") != message.npos);
+    check_refusal<connection_lost>("gave up after 6 attempts: nobody there", [&] { remote.reconnect(); });
     CHECK(server.connections == 11);
 }
 
-TEST_CASE("a server that cuts every request is not asked for ever") {
-    peer server;
-    patient calm;
-    auto options = calm.options();
-    options.most_losses = 3;
-    remote_model remote(server.connector(), client_identity({}), keys(), options);
-    remote_model::reply_type reply;
+TEST_CASE_FIXTURE(impatient, "a server that cuts every request is not asked for ever") {
     std::size_t tries = 0;
     CHECK(tests::refusal<connection_lost>([&] {
               remote.with_retry([&] {
                   ++tries;
                   server.cut_replies = true;
-                  ask(remote, reply);
+                  ask();
               });
           }) == "cut");
     CHECK(tries == 4);
 
     // Losses with replies in between are another matter.
     for (int i = 0; i < 5; ++i) {
-        remote.with_retry([&] { ask(remote, reply); });
+        remote.with_retry([&] { ask(); });
         server.cut_replies = true;
     }
     CHECK(remote.counted().replies == 5);
 }
 
-TEST_CASE("a step of several requests ends, too, if its server never answers more than the first") {
-    peer server;
+TEST_CASE_FIXTURE(impatient,
+                  "a step of several requests ends, too, if its server never answers more than the first") {
     server.answers_until_cut = 1;
-    patient calm;
-    auto options = calm.options();
-    options.most_losses = 3;
-    options.most_waits = 2;
-    remote_model remote(server.connector(), client_identity({}), keys(), options);
-    remote_model::reply_type reply;
     std::size_t tries = 0;
     const auto step = [&] {
         if (++tries > 10) {
             throw tensafe::parameter_error("still trying");
         }
-        ask(remote, reply, 1, 0);
-        ask(remote, reply, 2, 1);
+        ask(1, 0);
+        ask(2, 1);
     };
     CHECK(tests::refusal<connection_lost>([&] { remote.with_retry(step); }) == "cut");
     CHECK(tries == 4);
@@ -649,20 +586,17 @@ TEST_CASE("a step of several requests ends, too, if its server never answers mor
     tries = 0;
     const auto limited = [&] {
         server.refusals.clear();
-        ask(remote, reply, 1, 0);
+        ask(1, 0);
         server.refusals = {said(error_code::rate_limit, 5)};
         step();
     };
-    CHECK(tests::refusal<rate_limit_error>([&] { remote.with_retry(limited); }).find("rate_limit") !=
-          std::string::npos);
+    check_refusal<rate_limit_error>("rate_limit", [&] { remote.with_retry(limited); });
     CHECK(tries == 3);
 }
 
-TEST_CASE("each error of the server becomes an exception that carries its code, and the session goes on") {
-    peer server;
-    patient calm;
-    remote_model remote(server.connector(), client_identity({}), keys(), calm.options());
-    remote_model::reply_type reply;
+TEST_CASE_FIXTURE(
+    connected,
+    "each error of the server becomes an exception that carries its code, and the session goes on") {
     for (std::size_t c = 0; c < error_codes; ++c) {
         const auto code = static_cast<error_code>(c);
         if (code == error_code::draining) {
@@ -670,102 +604,78 @@ TEST_CASE("each error of the server becomes an exception that carries its code, 
         }
         server.refusals.push_back(said(code, 70));
         try {
-            ask(remote, reply);
+            ask();
             FAIL("nothing was thrown");
         } catch (const refused_error& e) {
             CHECK(e.code() == code);
             CHECK(e.retry_after() == milliseconds(70));
-            CHECK(std::string(e.what()).find(std::string(to_string(code)) + "): \"because\"") !=
-                  std::string::npos);
+            CHECK(has(std::string(e.what()), std::string(to_string(code)) + "): \"because\""));
             CHECK((dynamic_cast<const rate_limit_error*>(&e) != nullptr) == (code == error_code::rate_limit));
             CHECK((dynamic_cast<const query_limit_error*>(&e) != nullptr) ==
                   (code == error_code::query_limit));
         }
         CHECK(server.connections == 1);
     }
-    ask(remote, reply);
+    ask();
     server.refusals.push_back(said(error_code::draining));
-    CHECK(tests::refusal<connection_lost>([&] { ask(remote, reply); }).find("draining") != std::string::npos);
+    check_refusal<connection_lost>("draining", [&] { ask(); });
     CHECK(server.open == 0);
 
     peer strict;
     strict.at_hello = refusal{error_code::unknown_adapter, "no", {}, {}};
-    CHECK(tests::refusal<refused_error>([&] { remote_to(strict, calm.options()); }).find("unknown_adapter") !=
-          std::string::npos);
+    check_refusal<refused_error>("unknown_adapter", [&] { remote_to(strict, calm.options()); });
     CHECK(strict.open == 0);
 }
 
-TEST_CASE("an error for another request is refused") {
-    peer server;
-    patient calm;
-    remote_model remote(server.connector(), client_identity({}), keys(), calm.options());
-    remote_model::reply_type reply;
+TEST_CASE_FIXTURE(connected, "an error for another request is refused") {
     auto late = said(error_code::malformed);
     late.number = 5;
     server.refusals.push_back(late);
-    CHECK(tests::refusal<tensafe::format_error>([&] { ask(remote, reply); }).find("request 6") !=
-          std::string::npos);
+    check_refusal<tensafe::format_error>("request 6", [&] { ask(); });
     CHECK(server.open == 0);
 }
 
-TEST_CASE("after a rate limit the client waits as long as the server says, and encrypts anew") {
-    peer server;
-    patient calm;
-    remote_model remote(server.connector(), client_identity({}), keys(), calm.options());
-    remote_model::reply_type reply;
+TEST_CASE_FIXTURE(connected,
+                  "after a rate limit the client waits as long as the server says, and encrypts anew") {
     server.refusals = {said(error_code::rate_limit, 250), said(error_code::rate_limit),
                        said(error_code::rate_limit, std::uint64_t{1} << 63)};
     std::uint8_t made = 0;
-    remote.with_retry([&] { ask(remote, reply, ++made); });
-    CHECK(calm.waited == std::vector<milliseconds::rep>{250, 100, 60'000});
+    remote.with_retry([&] { ask(++made); });
+    CHECK(calm.waited == times{250, 100, 60'000});
     CHECK(made == 4);
     CHECK(server.connections == 1);
     CHECK(remote.counted().rate_waits == 3);
 
     server.refusals = {said(error_code::query_limit)};
-    CHECK(tests::refusal<query_limit_error>([&] {
-              remote.with_retry([&] { ask(remote, reply); });
-          }).find("query_limit") != std::string::npos);
+    check_refusal<query_limit_error>("query_limit", [&] { remote.with_retry([&] { ask(); }); });
     CHECK(calm.waited.size() == 3);
 }
 
-TEST_CASE("a server that goes away still gives its last reply") {
-    peer server;
-    patient calm;
-    remote_model remote(server.connector(), client_identity({}), keys(), calm.options());
-    remote_model::reply_type reply;
+TEST_CASE_FIXTURE(connected, "a server that goes away still gives its last reply") {
     server.draining_first = 1;
     server.slow_draining = milliseconds(30);
-    ask(remote, reply);
+    ask();
     CHECK(reply.outputs.size() == reply_of(0).outputs.size());
     CHECK(remote.counted().replies == 1);
     CHECK(server.last_limit <= milliseconds(60'000 - 29));  // of one time for the whole answer
 
     server.draining_first = 2;
-    CHECK(tests::refusal<tensafe::format_error>([&] { ask(remote, reply); }).find("got draining") !=
-          std::string::npos);
+    check_refusal<tensafe::format_error>("got draining", [&] { ask(); });
     CHECK(server.open == 0);
 }
 
 TEST_CASE("a client that asked to be forgotten, or closed, has no session until it connects again") {
     for (const bool forgets : {true, false}) {
-        peer server;
-        patient calm;
-        remote_model remote(server.connector(), client_identity({}), keys(), calm.options());
-        if (forgets) {
-            remote.forget();
-        } else {
-            remote.close();
-        }
+        connected c;
+        peer& server = c.server;
+        remote_model& remote = c.remote;
+        forgets ? remote.forget() : remote.close();
         CHECK(server.others == std::vector<std::string>{forgets ? "forget" : "bye"});
         CHECK(server.open == 0);
-        remote_model::reply_type reply;
-        CHECK(tests::refusal<closed_error>([&] {
-                  remote.with_retry([&] { ask(remote, reply); });
-              }).find("expected reconnect") != std::string::npos);
+        check_refusal<closed_error>("expected reconnect", [&] { remote.with_retry([&] { c.ask(); }); });
         CHECK(server.connections == 1);
         remote.reconnect();
-        ask(remote, reply);
+        c.ask();
         CHECK(server.resumes.empty());
         CHECK(server.hellos.size() == 2);
     }
@@ -783,45 +693,32 @@ TEST_CASE("an adapter whose deltas no float could hold is refused before a state
         } else {
             server.layout.groups[1].row_norm = 0x1p70;
         }
-        const auto message =
-            tests::refusal<tensafe::parameter_error>([&] { remote_to(server, calm.options()); });
-        CHECK(message.find("\"second.site\": got ") != message.npos);
-        CHECK(message.find("expected at most 2^64") != message.npos);
+        const auto refused = [&] { remote_to(server, calm.options()); };
+        check_refusal<tensafe::parameter_error>("\"second.site\": got ", refused);
+        check_refusal<tensafe::parameter_error>("expected at most 2^64", refused);
         CHECK(server.open == 0);
     }
 }
 
 TEST_CASE("an identity is made once for a file, and is the same afterwards") {
-    const auto folder =
-        std::filesystem::temp_directory_path() / ("split_client_" + std::to_string(::getpid()));
-    std::filesystem::create_directory(folder);
+    const tests::scratch_folder scratch;
+    const auto& folder = scratch.path();
     const auto first = client_identity(folder / "identity.pem");
     CHECK(client_identity(folder / "identity.pem").verifying() == first.verifying());
     CHECK(!(client_identity({}).verifying() == first.verifying()));
-    CHECK(tests::refusal<tensafe::io_error>([&] {
-              client_identity(folder / std::string(300, 'x'));
-          }).find("cannot look for the key of this client: ") != std::string::npos);
+    check_refusal<tensafe::io_error>("cannot look for the key of this client: ",
+                                     [&] { client_identity(folder / std::string(300, 'x')); });
 
     // Of several starts at once the first makes it, and the others find it there.
     constexpr std::size_t starts = 8;
     std::array<std::string, starts> got;
-    {
-        std::latch all(starts);
-        std::vector<std::jthread> threads;
-        for (std::string& mine : got) {
-            threads.emplace_back([&] {
-                all.arrive_and_wait();
-                try {
-                    mine = client_identity(folder / "shared.pem").verifying().hex();
-                } catch (const std::exception& e) {
-                    mine = e.what();
-                }
-            });
-        }
-    }
+    std::latch all(starts);
+    soak::at_once(starts, [&](std::size_t i) {
+        all.arrive_and_wait();
+        got[i] = client_identity(folder / "shared.pem").verifying().hex();
+    });
     const auto made = client_identity(folder / "shared.pem").verifying().hex();
     CHECK(std::count(got.begin(), got.end(), made) == starts);
-    std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("server addresses are taken apart, and others refused") {
@@ -837,171 +734,57 @@ TEST_CASE("server addresses are taken apart, and others refused") {
          {"", "localhost:1", "https://a:1", "wss://", "wss://:1", "wss://a:0", "wss://a:65536", "wss://a:1x",
           "wss://a:", "wss://[::1", "wss://a b:1", "wss://a/b:1", "wss://[::1]9"}) {
         CAPTURE(bad);
-        CHECK(tests::refusal<tensafe::parameter_error>([&] {
-                  server_address::of(bad);
-              }).find("expected wss://host:port") != std::string::npos);
+        check_refusal<tensafe::parameter_error>("expected wss://host:port", [&] { server_address::of(bad); });
     }
-    CHECK(tests::refusal<tensafe::parameter_error>([] {
-              server_address::of("https://a:1");
-          }).find("write wss://") != std::string::npos);
+    check_refusal<tensafe::parameter_error>("write wss://", [] { server_address::of("https://a:1"); });
 }
-
-namespace {
-
-/// Listens on a free port of this machine; takes one connection, gives it to `talk`, and closes it.
-class listener {
-  public:
-    explicit listener(std::function<void(int)> talk, const std::string& host = "127.0.0.1")
-        : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
-        ::sockaddr_in address{};
-        address.sin_family = AF_INET;
-        REQUIRE(::inet_pton(AF_INET, host.c_str(), &address.sin_addr) == 1);
-        ::socklen_t size = sizeof(address);
-        auto* const any = reinterpret_cast<::sockaddr*>(&address);
-        REQUIRE(::bind(socket_, any, size) == 0);
-        REQUIRE(::listen(socket_, 4) == 0);
-        REQUIRE(::getsockname(socket_, any, &size) == 0);
-        port_ = ::ntohs(address.sin_port);
-        thread_ = std::jthread([socket = socket_, talk = std::move(talk)] {
-            const int taken = ::accept(socket, nullptr, nullptr);
-            if (taken >= 0) {
-                talk(taken);
-                ::close(taken);
-            }
-        });
-    }
-    listener(const listener&) = delete;
-    listener& operator=(const listener&) = delete;
-    ~listener() {
-        ::shutdown(socket_, SHUT_RDWR);  // an accept that waits returns
-        thread_.join();
-        ::close(socket_);
-    }
-    std::string port() const { return std::to_string(port_); }
-
-  private:
-    int socket_;
-    std::uint16_t port_ = 0;
-    std::jthread thread_;
-};
-
-/// A TLS handshake by OpenSSL itself, and then whatever comes is read and nothing said.
-void shake_hands(int socket, const tls_files& files) {
-    const std::unique_ptr<::SSL_CTX, decltype(&::SSL_CTX_free)> context(::SSL_CTX_new(::TLS_server_method()),
-                                                                        ::SSL_CTX_free);
-    ::SSL_CTX_use_certificate_chain_file(context.get(), files.certificate.c_str());
-    ::SSL_CTX_use_PrivateKey_file(context.get(), files.key.c_str(), SSL_FILETYPE_PEM);
-    const std::unique_ptr<::SSL, decltype(&::SSL_free)> tls(::SSL_new(context.get()), ::SSL_free);
-    ::SSL_set_fd(tls.get(), socket);
-    if (::SSL_accept(tls.get()) == 1) {
-        std::array<char, 4096> text{};
-        ::SSL_read(tls.get(), text.data(), static_cast<int>(text.size()));
-        constexpr std::string_view answer = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
-        ::SSL_write(tls.get(), answer.data(), static_cast<int>(answer.size()));
-    }
-}
-
-}  // namespace
 
 TEST_CASE("only the certificate that was given is trusted, and only for its host") {
-    const auto folder = std::filesystem::temp_directory_path() / ("split_tls_" + std::to_string(::getpid()));
-    std::filesystem::create_directories(folder / "a");
-    std::filesystem::create_directories(folder / "b");
-    const tls_files ours = prepare_certificate(folder / "a");
-    const tls_files others = prepare_certificate(folder / "b");
+    const tests::scratch_folder folder;
+    const tests::scratch_folder folder_of_others;
+    const tls_files ours = prepare_certificate(folder.path());
+    const tls_files others = prepare_certificate(folder_of_others.path());
     const auto connect = [&](const std::string& host, const std::filesystem::path& trusted) {
-        const listener server([&](int socket) { shake_hands(socket, ours); }, host);
-        websocket_options options;
-        options.trusted_certificates = trusted;
-        connect_websocket(server_address::of("wss://" + host + ":" + server.port()), options);
+        net::http_server_options options{.address = host, .websocket_path = "/elsewhere"};
+        options.secure = {ours.certificate, ours.key};
+        const tests::echo_server echo(options);
+        connect_websocket(server_address::of("wss://" + host + ":" + echo.port()),
+                          {.trusted_certificates = trusted});
     };
-    // The right one gets as far as the WebSocket, of which this server knows nothing.
-    CHECK(tests::refusal<connection_lost>([&] {
-              connect("127.0.0.1", ours.certificate);
-          }).find("open a WebSocket") != std::string::npos);
-    CHECK(tests::refusal<tensafe::signature_error>([&] {
-              connect("127.0.0.1", others.certificate);
-          }).find("is not trusted: self") != std::string::npos);
+    // The right one gets as far as the WebSocket, which this server has elsewhere.
+    check_refusal<connection_lost>("open a WebSocket", [&] { connect("127.0.0.1", ours.certificate); });
+    check_refusal<tensafe::signature_error>("is not trusted: self",
+                                            [&] { connect("127.0.0.1", others.certificate); });
     // This machine too, but the certificate does not say so.
-    CHECK(tests::refusal<tensafe::signature_error>([&] {
-              connect("127.0.0.2", ours.certificate);
-          }).find("its certificate is not for \"127.0.0.2\"") != std::string::npos);
-    const auto missing =
-        tests::refusal<tensafe::io_error>([&] { connect("127.0.0.1", folder / "none.pem"); });
-    CHECK(missing.find("none.pem") != std::string::npos);
-    CHECK(missing.find("--trust") != std::string::npos);
-    CHECK(missing.find("No such file") != std::string::npos);
-    std::filesystem::remove_all(folder);
+    check_refusal<tensafe::signature_error>("its certificate is not for \"127.0.0.2\"",
+                                            [&] { connect("127.0.0.2", ours.certificate); });
+    for (const char* part : {"none.pem", "--trust", "No such file"}) {
+        check_refusal<tensafe::io_error>(part, [&] { connect("127.0.0.1", folder.path() / "none.pem"); });
+    }
 }
 
 TEST_CASE("a frame beyond the limit is an error that no other connection would mend") {
-    const listener server([](int socket) {
-        std::string request;
-        for (char c = 0; !request.ends_with("\r\n\r\n") && ::read(socket, &c, 1) == 1;) {
-            request += c;
-        }
-        constexpr std::string_view name = "Sec-WebSocket-Key: ";
-        const std::size_t key = request.find(name) + name.size();
-        const std::string text = request.substr(key, request.find("\r\n", key) - key) +
-                                 "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";  // RFC 6455
-        std::array<std::uint8_t, 20> digest{};
-        ::SHA1(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
-        const std::string answer =
-            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            "Sec-WebSocket-Accept: " +
-            base64(digest) + "\r\n\r\n" + "\x82\x7e\x04" + std::string(1025, '\0');
-        static_cast<void>(::write(socket, answer.data(), answer.size()));
-        std::array<char, 4096> rest{};
-        while (::read(socket, rest.data(), rest.size()) > 0) {
-        }
-    });
-    websocket_options options;
-    options.largest_frame = 1000;
-    const auto client = connect_websocket(server_address::of("ws://127.0.0.1:" + server.port()), options);
-    CHECK(tests::refusal<tensafe::format_error>([&] {
-              client->receive(milliseconds(10'000));
-          }).find("got a frame of more than 1000 bytes") != std::string::npos);
+    const tests::echo_server echo({}, std::string(1001, 'x'));
+    const auto client =
+        connect_websocket(server_address::of("ws://127.0.0.1:" + echo.port()), {.largest_frame = 1000});
+    check_refusal<tensafe::format_error>("got a frame of more than 1000 bytes",
+                                         [&] { client->receive(milliseconds(10'000)); });
 }
 
-namespace {
-
-/// Says back what it hears.
-class echo final : public net::websocket_handler {
-  public:
-    void start(net::answer&) override {}
-    void on_text(std::string_view text, net::answer& to) override { to.add_text(text); }
-    void on_binary(std::span<const std::uint8_t> bytes, net::answer& to) override {
-        to.add(false).bytes.assign(bytes.begin(), bytes.end());
-    }
-    void on_drain(net::answer&) override {}
-    bool established() const override { return true; }
-    std::size_t largest_frame() const override { return std::size_t{4} << 20; }
-};
-
-}  // namespace
-
 TEST_CASE("frames of any length come back whole, over TLS and in the clear, and the certificate is known") {
-    const auto folder = std::filesystem::temp_directory_path() / ("split_echo_" + std::to_string(::getpid()));
-    std::filesystem::create_directories(folder);
-    const tls_files files = prepare_certificate(folder);
+    const tests::scratch_folder folder;
+    const tls_files files = prepare_certificate(folder.path());
     for (const bool tls : {false, true}) {
         net::http_server_options options;
-        options.websocket_path = websocket_path;
         if (tls) {
             options.secure = {files.certificate, files.key};
         }
-        net::http_server server(options, {[](const net::http_request&) { return net::http_response(); },
-                                          [](const std::string&, std::shared_ptr<net::connection_control>) {
-                                              return std::make_unique<echo>();
-                                          }});
-        server.run();
+        tests::echo_server echo(options, "", std::size_t{4} << 20);
         websocket_options trust;
         trust.trusted_certificates = files.certificate;
         trust.busy_wait = std::chrono::seconds(tls ? 0 : 3'600);  // limits hold all the same
-        const auto connection =
-            connect_websocket(server_address::of((tls ? "wss://127.0.0.1:" : "ws://127.0.0.1:") +
-                                                 std::to_string(server.port())),
-                              trust);
+        const auto connection = connect_websocket(
+            server_address::of((tls ? "wss://127.0.0.1:" : "ws://127.0.0.1:") + echo.port()), trust);
         CHECK(tensafe::keystore::hex(connection->certificate_sha256()) ==
               (tls ? files.fingerprint : std::string(64, '0')));
         for (const std::size_t length : {0U, 1U, 125U, 126U, 16'383U, 65'536U, 98'765U, 3'000'000U}) {
@@ -1020,41 +803,26 @@ TEST_CASE("frames of any length come back whole, over TLS and in the clear, and 
         }
         connection->send_text("text");
         CHECK(connection->receive(milliseconds(20'000)).text() == "text");
-        CHECK(tests::refusal<connection_lost>([&] {
-                  static_cast<void>(connection->receive(milliseconds(10)));
-              }).find("cannot receive: not done in time") != std::string::npos);
-        CHECK(tests::refusal<connection_lost>([&] {
-                  connection->send_text("more");
-              }).find("the connection is closed") != std::string::npos);
+        check_refusal<connection_lost>("cannot receive: not done in time",
+                                       [&] { static_cast<void>(connection->receive(milliseconds(10))); });
+        check_refusal<connection_lost>("the connection is closed", [&] { connection->send_text("more"); });
     }
-    std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("connections that cannot be made are lost ones, within the limit, and say where") {
-    websocket_options options;
-    options.connect_limit = milliseconds(1000);
-    CHECK(tests::refusal<tensafe::parameter_error>([&] {
-              connect_websocket(server_address::of("wss://127.0.0.1:1"), options);
-          }).find("--trust") != std::string::npos);
-    CHECK(tests::refusal<connection_lost>([&] {
-              connect_websocket(server_address::of("ws://127.0.0.1:1"), options);
-          }).find("ws://127.0.0.1:1: cannot connect") != std::string::npos);
-    // As a port of TLS does.
-    const listener other([](int socket) {
-        std::array<char, 4096> text{};
-        static_cast<void>(::read(socket, text.data(), text.size()));
-    });
-    CHECK(tests::refusal<connection_lost>([&] {
-              connect_websocket(server_address::of("ws://127.0.0.1:" + other.port()), options);
-          }).find("a port with TLS?") != std::string::npos);
-
-    // Takes the connection and says nothing until the client has gone.
-    const listener silent([](int socket) {
-        std::array<char, 4096> text{};
-        while (::read(socket, text.data(), text.size()) > 0) {
-        }
-    });
-    CHECK(tests::refusal<connection_lost>([&] {
-              connect_websocket(server_address::of("ws://127.0.0.1:" + silent.port()), options);
-          }).find("not done in time") != std::string::npos);
+    const auto connect = [](const std::string& address) {
+        connect_websocket(server_address::of(address), {.connect_limit = milliseconds(1000)});
+    };
+    check_refusal<tensafe::parameter_error>("--trust", [&] { connect("wss://127.0.0.1:1"); });
+    check_refusal<connection_lost>("ws://127.0.0.1:1: cannot connect", [&] { connect("ws://127.0.0.1:1"); });
+    const tests::scratch_folder folder;
+    const tls_files files = prepare_certificate(folder.path());
+    net::http_server_options with_tls;
+    with_tls.secure = {files.certificate, files.key};
+    const tests::echo_server other(with_tls);
+    check_refusal<connection_lost>("a port with TLS?", [&] { connect("ws://127.0.0.1:" + other.port()); });
+    // It listens, and takes nobody.
+    const net::http_server silent({}, {});
+    check_refusal<connection_lost>("not done in time",
+                                   [&] { connect("ws://127.0.0.1:" + std::to_string(silent.port())); });
 }

@@ -10,141 +10,78 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <filesystem>
 #include <memory>
-#include <random>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unistd.h>
 #include <utility>
-#include <vector>
 
-#include "../../examples/split_inference/net/client_connection.hpp"
 #include "../../examples/split_inference/net/connection.hpp"
 #include "../../examples/split_inference/remote_model.hpp"
 #include "../../examples/split_inference/service.hpp"
-#include "../refusal.hpp"
+#include "../random_values.hpp"
+#include "split_helpers.hpp"
 
 namespace {
 
 namespace lora = tensafe::lora;
 
-/// Frames go straight to a conversation of a service, and its answers wait to be received.
-class direct_connection final : public split::client_connection {
+/// Frames go straight to a service, and its answers wait to be received.
+class direct_connection final : public tests::memory_connection {
   public:
     explicit direct_connection(split::service& to)
-        : ended_(std::make_shared<control>()), other_(to.converse("test", ended_)) {
+        : other_(to.connect("test", std::make_shared<control>(*this))) {
         hear([&](auto& answer) { other_->start(answer); });
     }
-
     void send_text(std::string_view text) override {
-        up_ += text.size();
+        traffic_.up += text.size();
         hear([&](auto& answer) { other_->on_text(text, answer); });
     }
     void send_binary(std::span<const std::uint8_t> message) override {
-        up_ += message.size();
+        traffic_.up += message.size();
         hear([&](auto& answer) { other_->on_binary(message, answer); });
     }
-    frame receive(std::chrono::milliseconds) override {
-        check_open();
-        if (frames_.empty()) {
-            throw split::connection_lost("the server says nothing");
-        }
-        last_ = std::move(frames_.front());
-        frames_.pop_front();
-        down_ += last_.second.size();
-        return {last_.first, last_.second};
-    }
-    void close() noexcept override { ended_->ended = true; }
-    traffic bytes() const noexcept override { return {up_, down_}; }
-
-    /// Without a word, as a network does it. Answers that wait are lost.
-    void cut() noexcept { ended_->ended = true; }
 
   private:
     struct control final : split::net::connection_control {
-        bool ended = false;
-        void end(std::uint16_t, const std::string&) override { ended = true; }
+        explicit control(direct_connection& c) : of(c) {}
+        void end(std::uint16_t, const std::string&) override { of.cut(); }
+        direct_connection& of;
     };
-
-    void check_open() const {
-        if (ended_->ended) {
-            throw split::connection_lost("cut");
-        }
-    }
     template <class Say>
-    void hear(Say say) {
+    void hear(Say call) {
         check_open();
         split::net::answer answer;
-        say(answer);
+        call(answer);
         for (const auto& said : answer.frames()) {
-            frames_.emplace_back(said.is_text,
-                                 std::vector<std::uint8_t>(said.data().begin(), said.data().end()));
+            say(said.is_text, tests::bytes(said.data().begin(), said.data().end()));
         }
     }
 
-    std::shared_ptr<control> ended_;
     std::unique_ptr<split::net::websocket_handler> other_;
-    std::deque<std::pair<bool, std::vector<std::uint8_t>>> frames_;
-    std::pair<bool, std::vector<std::uint8_t>> last_;
-    std::uint64_t up_ = 0;
-    std::uint64_t down_ = 0;
 };
 
 /// Two sites with an input of their own each.
 lora::adapter random_adapter(unsigned seed) {
-    std::mt19937 generator(seed);
-    std::normal_distribution<float> normal;
     lora::adapter result;
-    for (const char* name : {"layer.0.q_proj", "layer.0.down_proj"}) {
-        lora::adapter_site site;
-        site.name = name;
-        site.a = lora::matrix(4, 64);
-        site.b = lora::matrix(16, 4);
-        site.scale = 2;
-        for (auto* m : {&site.a, &site.b}) {
-            for (float& x : m->values) {
-                x = normal(generator);
-            }
-        }
-        result.sites.push_back(site);
-    }
+    result.sites = {random_site(16, 4, 64, seed), random_site(16, 4, 64, seed + 2)};
+    result.sites[0].name = "layer.0.q_proj";
+    result.sites[1].name = "layer.0.down_proj";
     return result;
 }
 
-std::vector<float> random_state(unsigned seed) {
-    std::mt19937 generator(seed);
-    std::normal_distribution<float> normal;
-    std::vector<float> h(64);
-    for (float& x : h) {
-        x = normal(generator);
-    }
-    return h;
-}
-
 struct both_sides {
-    std::filesystem::path folder =
-        std::filesystem::temp_directory_path() / ("split_round_trip_" + std::to_string(::getpid()));
+    tests::scratch_folder folder;
     lora::adapter adapter = random_adapter(1);
     std::unique_ptr<split::service> service;
     direct_connection* last = nullptr;
 
     explicit both_sides(std::uint64_t queries = 1000) {
-        std::filesystem::remove_all(folder);
-        std::filesystem::create_directory(folder);
         split::service_options options;
         options.allowed.queries = queries;
-        options.state = folder;
+        options.state = folder.path();
         service = std::make_unique<split::service>(std::move(options));
         service->adapters().load("small", [this] { return adapter; });
-    }
-    both_sides(const both_sides&) = delete;
-    both_sides& operator=(const both_sides&) = delete;
-    ~both_sides() {
-        service.reset();
-        std::filesystem::remove_all(folder);
     }
 
     split::remote_model::connector connector() {
@@ -154,18 +91,21 @@ struct both_sides {
             return made;
         };
     }
-    static split::remote_options options(split::frame_form frames = split::frame_form::binary) {
-        split::remote_options result;
-        result.adapter = "small";
-        result.frames = frames;
-        result.wait = [](std::chrono::milliseconds) {};
-        return result;
+    /// A client with a session.
+    split::remote_model client(split::frame_form frames = split::frame_form::binary,
+                               tensafe::io::signing_key identity = split::client_identity({})) {
+        split::remote_options options;
+        options.adapter = "small";
+        options.frames = frames;
+        options.wait = [](std::chrono::milliseconds) {};
+        return split::remote_model(connector(), std::move(identity),
+                                   std::make_shared<lora::client<split::params>>(), options);
     }
 };
 
 /// The relative error of the delta of a group's site against plaintext LoRA.
 double error_of(split::remote_model& remote, const lora::adapter& adapter, std::size_t group, unsigned seed) {
-    const auto h = random_state(seed);
+    const auto h = random_state(64, seed);
     lora::query<split::params> query;
     split::remote_model::reply_type reply;
     const auto deltas = remote.with_retry([&] {
@@ -182,9 +122,7 @@ double error_of(split::remote_model& remote, const lora::adapter& adapter, std::
 TEST_CASE("a client of the service gets the deltas of plaintext LoRA, in binary and in JSON frames") {
     both_sides both;
     for (const auto frames : {split::frame_form::binary, split::frame_form::json}) {
-        split::remote_model remote(both.connector(), split::client_identity({}),
-                                   std::make_shared<lora::client<split::params>>(),
-                                   both_sides::options(frames));
+        auto remote = both.client(frames);
         for (std::size_t group = 0; group < 2; ++group) {
             CHECK(error_of(remote, both.adapter, group, 3) < 2e-3);
         }
@@ -194,8 +132,7 @@ TEST_CASE("a client of the service gets the deltas of plaintext LoRA, in binary 
 
 TEST_CASE("a session goes on after a cut, and after being forgotten there is a fresh one") {
     both_sides both;
-    split::remote_model remote(both.connector(), split::client_identity({}),
-                               std::make_shared<lora::client<split::params>>(), both_sides::options());
+    auto remote = both.client();
     CHECK(error_of(remote, both.adapter, 0, 4) < 2e-3);
     both.last->cut();
     CHECK(error_of(remote, both.adapter, 1, 5) < 2e-3);
@@ -213,38 +150,33 @@ TEST_CASE("a session goes on after a cut, and after being forgotten there is a f
 
 TEST_CASE("a session keeps its version of an adapter, and a fresh one with another is an error") {
     both_sides both;
-    split::remote_model remote(both.connector(), split::client_identity({}),
-                               std::make_shared<lora::client<split::params>>(), both_sides::options());
+    auto remote = both.client();
     both.service->adapters().load("small", [] { return random_adapter(9); });
     CHECK(error_of(remote, both.adapter, 0, 8) < 2e-3);
     both.last->cut();
     CHECK(error_of(remote, both.adapter, 1, 9) < 2e-3);
     remote.forget();
-    CHECK(tests::refusal<split::adapter_changed_error>([&] {
-              remote.reconnect();
-          }).find("got version 2, whose layout or values are others, expected those of version 1") !=
-          std::string::npos);
+    tests::check_refusal<split::adapter_changed_error>(
+        "got version 2, whose layout or values are others, expected those of version 1",
+        [&] { remote.reconnect(); });
 }
 
 TEST_CASE("the limit of queries is the client's, whatever session it opens, and not another client's") {
     both_sides both(2);
-    auto identity = split::client_identity(both.folder / "identity.pem");
-    const auto keys = std::make_shared<lora::client<split::params>>();
+    const auto frames = split::frame_form::binary;
+    const auto identity = [&] { return split::client_identity(both.folder.path() / "identity.pem"); };
     {
-        split::remote_model remote(both.connector(), std::move(identity), keys, both_sides::options());
+        auto remote = both.client(frames, identity());
         CHECK(remote.queries_left() == 2);
         CHECK(error_of(remote, both.adapter, 0, 11) < 2e-3);
         CHECK(error_of(remote, both.adapter, 0, 12) < 2e-3);
-        CHECK(tests::refusal<split::query_limit_error>([&] {
-                  error_of(remote, both.adapter, 0, 13);
-              }).find("query_limit") != std::string::npos);
+        tests::check_refusal<split::query_limit_error>("query_limit",
+                                                       [&] { error_of(remote, both.adapter, 0, 13); });
         remote.forget();
     }
-    split::remote_model again(both.connector(), split::client_identity(both.folder / "identity.pem"), keys,
-                              both_sides::options());
-    CHECK(tests::refusal<split::query_limit_error>([&] {
-              error_of(again, both.adapter, 0, 14);
-          }).find("query_limit") != std::string::npos);
-    split::remote_model other(both.connector(), split::client_identity({}), keys, both_sides::options());
+    auto again = both.client(frames, identity());
+    tests::check_refusal<split::query_limit_error>("query_limit",
+                                                   [&] { error_of(again, both.adapter, 0, 14); });
+    auto other = both.client();
     CHECK(error_of(other, both.adapter, 0, 15) < 2e-3);
 }

@@ -175,16 +175,16 @@ DOCTEST_TEST_CASE("along given verses, logits of encrypted LoRA are within 2e-3 
     double without = 0;
     std::size_t clear = 0;
     for (const std::int64_t token : tokens_of(verses_unseen.substr(0, 320))) {
-        const at::Tensor wanted = c.model.step(token, plain_memory, plain);
+        const at::Tensor expected = c.model.step(token, plain_memory, plain);
         const at::Tensor got = c.model.step(token, encrypted_memory, encrypted);
-        error = std::max(error, largest_difference(got, wanted));
-        const at::Tensor best = std::get<0>(wanted.topk(2));
+        error = std::max(error, largest_difference(got, expected));
+        const at::Tensor best = std::get<0>(expected.topk(2));
         if ((best[0] - best[1]).item<double>() > 2 * largest_error) {
-            DOCTEST_CHECK(got.argmax().item<std::int64_t>() == wanted.argmax().item<std::int64_t>());
+            DOCTEST_CHECK(got.argmax().item<std::int64_t>() == expected.argmax().item<std::int64_t>());
             ++clear;
         }
         if (base_memory.position < 20) {  // what the adapter adds is not small
-            without = std::max(without, largest_difference(c.model.step(token, base_memory), wanted));
+            without = std::max(without, largest_difference(c.model.step(token, base_memory), expected));
         }
     }
     DOCTEST_INFO("error ", error, ", clear at ", clear, ", base model differs by ", without);
@@ -574,16 +574,16 @@ DOCTEST_TEST_CASE("threads together have the gradient of the mean loss, at each 
     auto tokens = tokens_of(text);
     const at::Tensor all = torch::from_blob(tokens.data(), {1, 25}, at::kLong);
     (loss_of(model.forward(all.narrow(1, 0, 24)), all.narrow(1, 1, 24)) * factor).backward();
-    std::vector<at::Tensor> wanted;
+    std::vector<at::Tensor> expected;
     for (const at::Tensor& parameter : model.parameters()) {
-        wanted.push_back(parameter.grad().clone());
+        expected.push_back(parameter.grad().clone());
     }
     for (const unsigned threads : {1U, 2U, 5U}) {
         options.threads = threads;
         train(model, options, text, factor);
-        for (std::size_t i = 0; i < wanted.size(); ++i) {
-            const double largest = wanted[i].abs().max().item<double>();
-            DOCTEST_CHECK(largest_difference(model.parameters()[i].grad(), wanted[i]) < 1e-4 * largest);
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+            const double largest = expected[i].abs().max().item<double>();
+            DOCTEST_CHECK(largest_difference(model.parameters()[i].grad(), expected[i]) < 1e-4 * largest);
         }
     }
 }

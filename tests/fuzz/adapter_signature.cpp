@@ -1,7 +1,7 @@
 // keystore/adapter_signature.hpp: adapter_signature.json.
 
-#include <tensafe/core/printable.hpp>
-#include <tensafe/keystore/adapter_signature.hpp>
+#include <tensafe/core/text.hpp>
+#include <tensafe/keystore/signed_adapter.hpp>
 
 #include <optional>
 #include <string>

@@ -5,13 +5,12 @@
 // Run it again when a format changes; tests/fuzz/README.md.
 
 #include <tensafe/io/safetensors.hpp>
-#include <tensafe/keystore/adapter_signature.hpp>
 #include <tensafe/keystore/key_file_format.hpp>
+#include <tensafe/keystore/signed_adapter.hpp>
 #include <tensafe/random/seed.hpp>
 #include <tensafe/wire/ciphertext.hpp>
-#include <tensafe/wire/header.hpp>
-#include <tensafe/wire/public_key.hpp>
-#include <tensafe/wire/rerandomization_key.hpp>
+#include <tensafe/wire/keys.hpp>
+#include <tensafe/wire/message.hpp>
 #include <tensafe/wire/wire.hpp>
 
 #include <algorithm>
@@ -231,12 +230,12 @@ void make_wire(const seed_folder& folder) {
     put_message(folder, "reply_of_columns", column_message);
 
     lora::reply<small, tiles, bare> products;
-    products.rank = of_bare_tiles.rank;
-    products.d = of_bare_tiles.d;
+    products.rank = of_bare_tiles.rank();
+    products.d = of_bare_tiles.d();
     products.outputs.resize(1);
     products.outputs[0].c1 = some_residues<lora::traced_product<small>::basis>();
     for (auto& limb : products.outputs[0].c0) {
-        limb = memory::buffer<arith::word>(std::size_t{1} << of_bare_tiles.subring_log_n());
+        limb = memory::buffer<arith::word>(of_bare_tiles.trace());
     }
     auto bare_reply = wire::write_reply(products, from);
     bare_reply[16] = 4;

@@ -3,7 +3,6 @@
 
 #include <tensafe/io/json.hpp>
 #include <tensafe/io/peft.hpp>
-#include <tensafe/io/peft_config.hpp>
 #include <tensafe/io/safetensors.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/core/printable.hpp>
+#include <tensafe/core/text.hpp>
 
 #include <array>
 #include <cstddef>

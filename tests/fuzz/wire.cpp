@@ -4,9 +4,8 @@
 
 #include <tensafe/wire/checksum.hpp>
 #include <tensafe/wire/ciphertext.hpp>
-#include <tensafe/wire/header.hpp>
-#include <tensafe/wire/public_key.hpp>
-#include <tensafe/wire/rerandomization_key.hpp>
+#include <tensafe/wire/keys.hpp>
+#include <tensafe/wire/message.hpp>
 #include <tensafe/wire/set_id.hpp>
 #include <tensafe/wire/wire.hpp>
 

@@ -115,11 +115,10 @@ TEST_CASE(
     lora::adapter_site site{"q_proj", lora::matrix(6, 100), lora::matrix(40, 6), 2.0};
     interop::as_matrix(site.a) = a;
     interop::as_matrix(site.b) = b;
-    const lora::slot_server<small> server(site.a);
+    const lora::server<small, lora::replicated_slots<>, lora::reveals_adapter_rows> server(site.a);
     lora::client<small> client;
-    const auto answer = [&](const auto& request) {
-        const auto reply = server.apply(request);
-        return client.decrypt(server.plan(), reply);
+    const auto answer = [&](const auto& query) {
+        return client.decrypt(server.plan(), server.apply(query.request), query);
     };
     const batch_type tokens = batch_type::Random(3, 100);
     const Eigen::MatrixXd wanted =

@@ -1,8 +1,8 @@
 // libtorch's CHECK replaces doctest's, so that names here are the long ones.
 #include <tensafe/core/error.hpp>
 #include <tensafe/interop/torch_safetensors.hpp>
-#include <tensafe/io/dtype.hpp>
 #include <tensafe/io/safetensors.hpp>
+#include <tensafe/io/safetensors_header.hpp>
 
 #include <doctest/doctest.h>
 #include <torch/nn/modules/linear.h>

@@ -2,7 +2,7 @@
 // the error's type and a piece of its text.
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/message.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/io/safetensors.hpp>
 
@@ -523,14 +523,4 @@ TEST_CASE("random changes of a PEFT configuration end in a result or one of our 
     }
     CHECK(refused > 3000);
     CHECK(refused < 6000);
-}
-
-TEST_CASE("text from outside is quoted as short plain ASCII") {
-    using tensafe::io::quote;
-    CHECK(quote("plain") == "\"plain\"");
-    CHECK(quote("a\"b\\\n\x1b\x7f") == R"("a\"b\\\n\u001b\u007f")");
-    CHECK(quote("\xff") == R"("\ufffd")");
-    CHECK(quote(std::string(200, 'a')) == "\"" + std::string(200, 'a') + "\"");
-    CHECK(quote(std::string(201, 'a')) == "\"" + std::string(199, 'a') + "...\"");
-    CHECK(quote(std::string(100'000, '\x01')).size() < 210);
 }

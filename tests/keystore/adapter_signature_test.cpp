@@ -1,9 +1,9 @@
 // The bytes that are signed and the file that carries the signature.
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/keystore/adapter_signature.hpp>
 #include <tensafe/keystore/ed25519.hpp>
-#include <tensafe/keystore/hex.hpp>
+#include <tensafe/keystore/sha256.hpp>
+#include <tensafe/keystore/signed_adapter.hpp>
 
 #include <doctest/doctest.h>
 

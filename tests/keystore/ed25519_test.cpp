@@ -2,8 +2,7 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/keystore/ed25519.hpp>
-#include <tensafe/keystore/hex.hpp>
-#include <tensafe/keystore/openssl_error.hpp>
+#include <tensafe/keystore/openssl.hpp>
 #include <tensafe/keystore/sha256.hpp>
 
 #include <doctest/doctest.h>

@@ -1,6 +1,6 @@
 #include <tensafe/core/error.hpp>
-#include <tensafe/keystore/hex.hpp>
 #include <tensafe/keystore/key_file_format.hpp>
+#include <tensafe/keystore/sha256.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,8 +1,8 @@
 #include <tensafe/ckks/keys.hpp>
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/core/error.hpp>
-#include <tensafe/keystore/hex.hpp>
 #include <tensafe/keystore/key_file.hpp>
+#include <tensafe/keystore/sha256.hpp>
 
 #include <doctest/doctest.h>
 

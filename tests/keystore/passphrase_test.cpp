@@ -1,26 +1,110 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/keystore/passphrase.hpp>
+#include <tensafe/keystore/sha256.hpp>
 
 #include <doctest/doctest.h>
+#include <openssl/err.h>
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <fcntl.h>
+#include <future>
+#include <poll.h>
 #include <string>
+#include <string_view>
+#include <termios.h>
+#include <unistd.h>
 #include <utility>
 
 #include "../io/file_builder.hpp"
 #include "../refusal.hpp"
+
+namespace {
 
 namespace keystore = tensafe::keystore;
 using tensafe::test::temporary_directory;
 using tensafe::test::to_bytes;
 using tests::refusal;
 
-namespace {
-
 /// What a passphrase file with this text says.
 std::string read(const std::string& text) {
     const temporary_directory folder;
     keystore::create_private_file(folder.path() / "phrase", to_bytes(text));
     return std::string(keystore::passphrase::read(folder.path() / "phrase").text());
+}
+
+/// A terminal of our own: `keyboard` is what a person has, `line` what a program opens.
+struct pseudo_terminal {
+    keystore::detail::owned_descriptor keyboard{::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)};
+    keystore::detail::owned_descriptor line{-1};
+
+    pseudo_terminal() {
+        if (keyboard.get() >= 0 && ::grantpt(keyboard.get()) == 0 && ::unlockpt(keyboard.get()) == 0) {
+            line = keystore::detail::owned_descriptor(
+                ::open(::ptsname(keyboard.get()), O_RDWR | O_NOCTTY | O_CLOEXEC));
+        }
+    }
+    bool works() const { return line.get() >= 0; }
+
+    /// What the terminal shows, up to the end of `last`; all there is if that does not come.
+    std::string shown_until(const std::string& last) const {
+        std::string text;
+        while (!text.ends_with(last)) {
+            pollfd ready{keyboard.get(), POLLIN, 0};
+            char c = 0;
+            if (::poll(&ready, 1, 5000) != 1 || ::read(keyboard.get(), &c, 1) != 1) {
+                return text;
+            }
+            text += c;
+        }
+        return text;
+    }
+    tcflag_t modes() const {
+        termios now{};
+        REQUIRE(::tcgetattr(line.get(), &now) == 0);
+        return now.c_lflag;
+    }
+};
+
+/// Types `keys` when the question stands there.  Returns what was taken for the passphrase.
+std::string typed(const pseudo_terminal& terminal, const std::string& keys) {
+    auto answer = std::async(std::launch::async,
+                             [&] { return keystore::detail::ask_on(terminal.line.get(), "Passphrase: "); });
+    CHECK(terminal.shown_until("Passphrase: ") == "Passphrase: ");
+    CHECK((terminal.modes() & static_cast<tcflag_t>(ECHO | ISIG | ICANON)) == 0);
+    CHECK(::write(terminal.keyboard.get(), keys.data(), keys.size()) == static_cast<ssize_t>(keys.size()));
+    const std::string rest = terminal.shown_until("\n");
+    CHECK(rest == "\r\n");  // and nothing of the answer
+    return std::string(answer.get().text());
+}
+
+using bytes32 = std::array<std::byte, 32>;
+
+constexpr keystore::scrypt_cost cheap{10, 8, 1};
+
+bytes32 salt_of(std::string_view text) {
+    bytes32 salt{};
+    std::transform(text.begin(), text.end(), salt.begin(), [](char c) { return static_cast<std::byte>(c); });
+    return salt;
+}
+
+struct wrapped {
+    std::array<std::uint8_t, 32> secret{};
+    bytes32 sealed{};
+    std::array<std::byte, 16> tag{};
+};
+
+wrapped wrap(const keystore::passphrase& phrase, const bytes32& salt) {
+    wrapped made;
+    for (std::size_t i = 0; i < made.secret.size(); ++i) {
+        made.secret[i] = static_cast<std::uint8_t>(i + 1);
+    }
+    keystore::detail::wrap_secret(phrase, salt, cheap, to_bytes("header"), made.secret, made.sealed,
+                                  made.tag);
+    return made;
 }
 
 }  // namespace
@@ -68,4 +152,121 @@ TEST_CASE("a passphrase file that others may read is refused, and its text is in
     const std::string lines = refusal<tensafe::format_error>([] { read("open\nsesame\n"); });
     CHECK(lines.find("expected one line of 1 to 1024 bytes") != lines.npos);
     CHECK(lines.find("sesame") == lines.npos);
+}
+
+TEST_CASE("a passphrase is asked for without showing it, and the terminal is as it was before") {
+    const pseudo_terminal terminal;
+    if (!terminal.works()) {
+        MESSAGE("skipped: this system gives no pseudo terminal");
+        return;
+    }
+    const tcflag_t before = terminal.modes();
+    CHECK((before & ECHO) != 0);
+    CHECK(typed(terminal, "open sesame\n") == "open sesame");
+    CHECK(typed(terminal, "wrong\x15right\r") == "right");
+    CHECK(typed(terminal,
+                "abd\x7f"
+                "c\b\b\b\b\b"
+                "x\n") == "x");
+    CHECK(typed(terminal, "tsch\xc3\xa4\x7fo\n") == "tscho");
+    CHECK(typed(terminal, "\xe2\x82\xac\n") == "\xe2\x82\xac");
+    CHECK(terminal.modes() == before);
+}
+
+TEST_CASE("Ctrl-C, Ctrl-D, an empty and an endless answer give no passphrase and restore the terminal") {
+    const pseudo_terminal terminal;
+    if (!terminal.works()) {
+        MESSAGE("skipped: this system gives no pseudo terminal");
+        return;
+    }
+    const tcflag_t before = terminal.modes();
+    CHECK(refusal<tensafe::cancelled_error>([&] { typed(terminal, "abc\x03"); }) ==
+          "the question for a passphrase was cancelled");
+    CHECK_THROWS_AS(typed(terminal, "\x04"), tensafe::cancelled_error);
+    CHECK_THROWS_AS(typed(terminal, "abc\x04"), tensafe::cancelled_error);
+    for (const char* const keys : {"ab\tc\n", "\x1b[A\n", "\x01\n"}) {
+        CHECK(refusal<tensafe::parameter_error>([&] {
+                  typed(terminal, keys);
+              }).find("passphrase: got a control character") == 0);
+    }
+    CHECK_THROWS_AS(typed(terminal, "\n"), tensafe::parameter_error);
+    CHECK(typed(terminal, std::string(keystore::passphrase::longest, 'x') + '\n').size() ==
+          keystore::passphrase::longest);
+    CHECK_THROWS_AS(typed(terminal, std::string(keystore::passphrase::longest + 1, 'x')),
+                    tensafe::parameter_error);
+    CHECK(terminal.modes() == before);
+}
+
+TEST_CASE("what is no terminal is not asked") {
+    const keystore::detail::owned_descriptor file(::open("/dev/null", O_RDWR | O_CLOEXEC));
+    CHECK_THROWS_AS(static_cast<void>(keystore::detail::ask_on(file.get(), "Passphrase: ")),
+                    tensafe::io_error);
+}
+
+TEST_CASE("keys of passphrases are those of another implementation of scrypt") {
+    // hashlib.scrypt of Python, on a salt of 32 bytes padded with zeros.
+    bytes32 key{};
+    keystore::detail::derive_wrap_key(keystore::passphrase("pleaseletmein"), salt_of("SodiumChloride"),
+                                      {14, 8, 1}, key);
+    CHECK(keystore::hex(key) == "708e73101bafc2427465b15ac71a52f9048f8e31f016e9f5dcac618c6af5902e");
+    keystore::detail::derive_wrap_key(keystore::passphrase("pleaseletmein"), salt_of("SodiumChloride"),
+                                      {10, 16, 3}, key);
+    CHECK(keystore::hex(key) == "7df08d574d0530468f413ece98450c19a20adef87d9b94ef19c343bfe41d0396");
+}
+
+TEST_CASE("costs that a hostile file could ask for are not allowed, from 1 MiB to 256 they are") {
+    CHECK(keystore::scrypt_cost{}.allowed());
+    CHECK(keystore::scrypt_cost{}.memory_bytes() == 128u << 20);
+    CHECK(cheap.allowed());
+    CHECK(cheap.memory_bytes() == 1u << 20);
+    CHECK(keystore::scrypt_cost{18, 8, 2}.allowed());
+    CHECK(keystore::scrypt_cost{17, 8, 4}.allowed());
+    CHECK(keystore::scrypt_cost{20, 2, 1}.allowed());
+    CHECK(keystore::scrypt_cost{15, 64, 1}.allowed());
+    CHECK(keystore::scrypt_cost{15, 1, 1}.allowed());
+    for (const keystore::scrypt_cost& cost :
+         {keystore::scrypt_cost{0, 8, 1}, keystore::scrypt_cost{9, 64, 1}, keystore::scrypt_cost{10, 4, 1},
+          keystore::scrypt_cost{21, 1, 1}, keystore::scrypt_cost{63, 8, 1}, keystore::scrypt_cost{64, 8, 1},
+          keystore::scrypt_cost{~0u, ~0u, ~0u}, keystore::scrypt_cost{17, 0, 1},
+          keystore::scrypt_cost{17, 8, 0}, keystore::scrypt_cost{19, 8, 1}, keystore::scrypt_cost{18, 8, 3},
+          keystore::scrypt_cost{17, 8, 5}, keystore::scrypt_cost{16, 1, 1}, keystore::scrypt_cost{20, 1, 1},
+          keystore::scrypt_cost{10, 8, 17}, keystore::scrypt_cost{10, 65, 1},
+          keystore::scrypt_cost{10, ~0u, 1}}) {
+        CAPTURE(cost.text());
+        CHECK_FALSE(cost.allowed());
+    }
+}
+
+TEST_CASE("a wrapped secret opens with its passphrase, salt, cost and header, and with nothing else") {
+    const keystore::passphrase phrase("open sesame");
+    const bytes32 salt = salt_of("salt");
+    const wrapped made = wrap(phrase, salt);
+    const auto header = to_bytes("header");
+    const auto opens = [&](const keystore::passphrase& with, const bytes32& with_salt,
+                           const keystore::scrypt_cost& cost, std::string_view with_header,
+                           const wrapped& from) {
+        std::array<std::uint8_t, 32> secret;
+        secret.fill(0xee);
+        const bool open = keystore::detail::unwrap_secret(with, with_salt, cost, to_bytes(with_header),
+                                                          from.sealed, from.tag, secret);
+        CHECK(secret == (open ? made.secret : std::array<std::uint8_t, 32>{}));  // nothing half open
+        return open;
+    };
+    CHECK(std::as_bytes(std::span(made.secret)).front() != made.sealed.front());
+    CHECK(opens(phrase, salt, cheap, "header", made));
+    CHECK_FALSE(opens(keystore::passphrase("open sesamf"), salt, cheap, "header", made));
+    CHECK_FALSE(opens(keystore::passphrase("open sesame "), salt, cheap, "header", made));
+    CHECK_FALSE(opens(phrase, salt_of("sals"), cheap, "header", made));
+    CHECK_FALSE(opens(phrase, salt, {11, 8, 1}, "header", made));
+    CHECK_FALSE(opens(phrase, salt, {10, 9, 1}, "header", made));
+    CHECK_FALSE(opens(phrase, salt, {10, 8, 2}, "header", made));
+    CHECK_FALSE(opens(phrase, salt, cheap, "headers", made));
+    CHECK_FALSE(opens(phrase, salt, cheap, "", made));
+    wrapped changed = made;
+    changed.sealed[31] ^= std::byte{1};
+    CHECK_FALSE(opens(phrase, salt, cheap, "header", changed));
+    changed = made;
+    changed.tag[0] ^= std::byte{1};
+    CHECK_FALSE(opens(phrase, salt, cheap, "header", changed));
+    CHECK(ERR_peek_error() == 0);  // a wrong passphrase leaves no report in OpenSSL's queue
 }

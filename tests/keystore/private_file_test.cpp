@@ -196,7 +196,7 @@ TEST_CASE("a file to which others than its owner have any access is not read as 
         CHECK_THROWS_AS(text_of(path), tensafe::io_error);
     }
     CHECK_THROWS_WITH(text_of(path),
-                      (io::quote(path.string()) +
+                      (tensafe::quote(path.string()) +
                        ": others than its owner have access: got mode 0644, expected 0600 (chmod 600)")
                           .c_str());
     for (const unsigned mode : {0600u, 0400u, 0700u}) {

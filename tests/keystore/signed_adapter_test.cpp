@@ -3,7 +3,6 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/io/safetensors.hpp>
 #include <tensafe/keystore/ed25519.hpp>
-#include <tensafe/keystore/hex.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/keystore/signed_adapter.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>

@@ -22,7 +22,7 @@ struct width {
     static constexpr int bits = Bits;
     static constexpr int least_bits = LeastBits;
     using modulus = runtime_modulus<Bits, LeastBits>;
-    static constexpr std::size_t lazy = limb::lazy_terms<modulus>;
+    static constexpr std::size_t lazy = tensafe::arith::scalar::lazy_terms<modulus>;
     /// The largest modulus of the widths, where sums are longest, and the smallest odd one.
     static constexpr word moduli[] = {(word{1} << Bits) - 1, (word{1} << (LeastBits - 1)) + 1};
 };

@@ -5,13 +5,12 @@
 #include <tensafe/serving/registry.hpp>
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
+
+#include "../gate.hpp"
 
 // What tests of the registry share: adapters that are told by one number, a packed form that costs nothing,
 // and a loader that can be stopped at a gate.
@@ -59,32 +58,7 @@ struct packed_number {
 
 using registry = serving::registry<packed_number>;
 using handle = registry::handle;
-
-/// Lets threads through once it is open, and tells when one waits.
-class gate {
-  public:
-    void pass() {
-        std::unique_lock lock(mutex_);
-        ++arrived_;
-        changed_.notify_all();
-        changed_.wait(lock, [&] { return open_; });
-    }
-    void wait_until_somebody_is_there(int count = 1) {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return arrived_ >= count; });
-    }
-    void open() {
-        const std::lock_guard lock(mutex_);
-        open_ = true;
-        changed_.notify_all();
-    }
-
-  private:
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    int arrived_ = 0;
-    bool open_ = false;
-};
+using tests::gate;
 
 /// Counts packings, and runs `before` in each: a gate, or an exception.
 struct workshop {

@@ -1,5 +1,5 @@
 #include <tensafe/core/error.hpp>
-#include <tensafe/core/quoted_name.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/serving/meter.hpp>
 #include <tensafe/serving/registry.hpp>
 
@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <mutex>
 #include <new>
 #include <random>
 #include <stdexcept>
@@ -357,7 +356,7 @@ TEST_CASE("registry: readers go on while a replacement is being packed, and see 
     gate closed;
     shop.before = [&](float) { closed.pass(); };
     std::thread administrator([&] { adapters.load("a", from(2)); });
-    closed.wait_until_somebody_is_there();
+    REQUIRE(closed.wait_until_somebody_is_there());
     CHECK(number_of(adapters.find("a")) == 1);  // although both do not fit the budget
     CHECK(adapters.status().bytes_packed == 100);
     CHECK(adapters.names().size() == 1);
@@ -378,7 +377,7 @@ TEST_CASE("registry: threads that find one evicted adapter share one packing") {
     for (float& each : got) {
         readers.emplace_back([&] { each = adapters.at("a").share()->number; });
     }
-    closed.wait_until_somebody_is_there();
+    REQUIRE(closed.wait_until_somebody_is_there());
     closed.open();
     for (auto& thread : readers) {
         thread.join();
@@ -422,7 +421,7 @@ TEST_CASE("registry: of two loads of one name the one that finishes last stays")
     std::uint64_t first = 0;
     std::uint64_t second = 0;
     std::thread slow([&] { first = adapters.load("a", from(1)); });
-    closed.wait_until_somebody_is_there();
+    REQUIRE(closed.wait_until_somebody_is_there());
     std::thread next([&] { second = adapters.load("a", from(2)); });
     closed.open();
     slow.join();
@@ -631,18 +630,18 @@ TEST_CASE("check_adapter: a message about a hostile site name is short and print
 }
 
 TEST_CASE("a quoted name keeps any script, and is cut between characters") {
-    using tensafe::quoted_name;
-    CHECK(quoted_name("") == "\"\"");
-    CHECK(quoted_name("r\xc3\xa9sum\xc3\xa9") == "\"r\xc3\xa9sum\xc3\xa9\"");
-    CHECK(quoted_name("r\xc3\xa9sum\xc3") == "\"r??sum?\"");  // torn
-    CHECK(quoted_name("a\x7f") == "\"a?\"");
-    CHECK(quoted_name(std::string(80, 'x')) == "\"" + std::string(80, 'x') + "\"");
-    CHECK(quoted_name(std::string(81, 'x')) == "\"" + std::string(80, 'x') + "...\"");
+    using tensafe::quote;
+    CHECK(quote("") == "\"\"");
+    CHECK(quote("r\xc3\xa9sum\xc3\xa9") == "\"r\xc3\xa9sum\xc3\xa9\"");
+    CHECK(quote("r\xc3\xa9sum\xc3") == "\"r??sum?\"");  // torn
+    CHECK(quote("a\x7f") == "\"a?\"");
+    CHECK(quote(std::string(80, 'x')) == "\"" + std::string(80, 'x') + "\"");
+    CHECK(quote(std::string(81, 'x')) == "\"" + std::string(80, 'x') + "...\"");
     const std::string grin = "\xf0\x9f\x98\x80";
-    CHECK(quoted_name(std::string(77, 'x') + grin) == "\"" + std::string(77, 'x') + "...\"");
-    CHECK(quoted_name(std::string(76, 'x') + grin) == "\"" + std::string(76, 'x') + grin + "\"");
-    CHECK(quoted_name(std::string(76, 'x') + grin + "y") == "\"" + std::string(76, 'x') + grin + "...\"");
-    CHECK(quoted_name(std::string(100'000, '\x80')) == "\"...\"");
+    CHECK(quote(std::string(77, 'x') + grin) == "\"" + std::string(77, 'x') + "...\"");
+    CHECK(quote(std::string(76, 'x') + grin) == "\"" + std::string(76, 'x') + grin + "\"");
+    CHECK(quote(std::string(76, 'x') + grin + "y") == "\"" + std::string(76, 'x') + grin + "...\"");
+    CHECK(quote(std::string(100'000, '\x80')) == "\"...\"");
 }
 
 TEST_CASE("check_adapter: matrices that are empty, torn or do not fit are refused by name") {

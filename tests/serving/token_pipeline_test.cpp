@@ -8,13 +8,11 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -23,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "../gate.hpp"
 #include "../random_values.hpp"
 
 namespace {
@@ -34,29 +33,9 @@ using tensafe::closed_error;
 using tensafe::error;
 using tensafe::parameter_error;
 using tensafe::shape_error;
+using tests::gate;
 
-/// One that waits long enough for a slow machine under a sanitizer has failed.
-constexpr std::chrono::seconds patience{60};
-
-/// Opened once; whoever passes waits for that.
-class gate {
-  public:
-    void open() {
-        const std::lock_guard lock(mutex_);
-        open_ = true;
-        opened_.notify_all();
-    }
-    /// Whether it was opened in time.
-    bool pass() {
-        std::unique_lock lock(mutex_);
-        return opened_.wait_for(lock, patience, [&] { return open_; });
-    }
-
-  private:
-    std::mutex mutex_;
-    std::condition_variable opened_;
-    bool open_ = false;
-};
+constexpr auto patience = gate::patience;
 
 /// Group 0: two numbers and their sum. Group 1: three numbers, their sum and their product.
 struct sums {

@@ -21,7 +21,6 @@ namespace {
 
 namespace lora = tensafe::lora;
 namespace serving = tensafe::serving;
-using tiles_fixture::host;
 using server = tiles_fixture::tiles<4>;
 
 constexpr std::size_t rank = 4;

@@ -1,6 +1,5 @@
 #include <tensafe/wire/ciphertext.hpp>
-#include <tensafe/wire/public_key.hpp>
-#include <tensafe/wire/rerandomization_key.hpp>
+#include <tensafe/wire/keys.hpp>
 
 #include <doctest/doctest.h>
 

@@ -11,6 +11,7 @@
 
 namespace {
 
+using tensafe::wire::identifier;
 namespace ckks = tensafe::ckks;
 namespace wire = tensafe::wire;
 
@@ -33,6 +34,25 @@ using named = sets<ckks::n16384_l4, ckks::n16384_l5, ckks::n32768_l4, ckks::n327
                    ckks::private_n4096, ckks::compact_n4096, ckks::minimal_n2048>;
 
 }  // namespace
+
+TEST_CASE("identifiers are FNV-1a of 64 bits, as its authors list them") {
+    CHECK(identifier().value() == 0xCBF29CE484222325U);
+    CHECK(identifier().add("a").value() == 0xAF63DC4C8601EC8CU);
+    CHECK(identifier().add("foobar").value() == 0x85944171F73967E8U);
+    static_assert(identifier().add("foo").add("bar").value() == 0x85944171F73967E8U);
+}
+
+TEST_CASE("a number is its bytes, the lowest first") {
+    // "foob" and "ar" as numbers.
+    CHECK(identifier().add(std::uint32_t{0x626F6F66}).add(std::uint16_t{0x7261}).value() ==
+          0x85944171F73967E8U);
+    CHECK(identifier().add(std::uint64_t{0x61}).value() != identifier().add("a").value());
+}
+
+TEST_CASE("an identifier is shown with all its digits") {
+    CHECK(tensafe::wire::identifier_text(0) == "0x0000000000000000");
+    CHECK(tensafe::wire::identifier_text(0x0123456789ABCDEFU) == "0x0123456789abcdef");
+}
 
 TEST_CASE("the identifier of a set is FNV-1a of its numbers") {
     // log_n, the number of primes, the prime, scale_bits: worked out by another program.

@@ -5,7 +5,7 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/wire/checksum.hpp>
-#include <tensafe/wire/header.hpp>
+#include <tensafe/wire/message.hpp>
 
 #include <doctest/doctest.h>
 

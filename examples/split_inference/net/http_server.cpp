@@ -42,27 +42,16 @@ namespace websocket = beast::websocket;
 using asio::ip::tcp;
 using steady = std::chrono::steady_clock;
 
-/// What the server asks of a connection, from any thread.
-class open_connection {
-  public:
-    virtual ~open_connection() = default;
-    virtual void begin() = 0;
-    virtual void drain() = 0;
-    virtual void end(std::uint16_t code, const std::string& reason) = 0;
-};
+class connection;
 
 /// A handler keeps this, and not the connection, so that a socket never outlives its server.
 class weak_control final : public connection_control {
   public:
-    explicit weak_control(std::weak_ptr<open_connection> of) : of_(std::move(of)) {}
-    void end(std::uint16_t code, const std::string& reason) override {
-        if (const auto still = of_.lock()) {
-            still->end(code, reason);
-        }
-    }
+    explicit weak_control(std::weak_ptr<connection> of) : of_(std::move(of)) {}
+    void end(std::uint16_t code, const std::string& reason) override;
 
   private:
-    std::weak_ptr<open_connection> of_;
+    std::weak_ptr<connection> of_;
 };
 
 /// Who is there.
@@ -94,17 +83,17 @@ class places {
         return taken_;
     }
 
-    void add_websocket(const std::shared_ptr<open_connection>& one) {
+    void add_websocket(const std::shared_ptr<connection>& one) {
         const std::lock_guard lock(mutex_);
         websockets_[one.get()] = one;
     }
-    void remove_websocket(open_connection* one) {
+    void remove_websocket(connection* one) {
         const std::lock_guard lock(mutex_);
         websockets_.erase(one);
         changed_.notify_all();
     }
-    std::vector<std::shared_ptr<open_connection>> websockets() const {
-        std::vector<std::shared_ptr<open_connection>> result;
+    std::vector<std::shared_ptr<connection>> websockets() const {
+        std::vector<std::shared_ptr<connection>> result;
         const std::lock_guard lock(mutex_);
         for (const auto& [address, one] : websockets_) {
             if (auto still = one.lock()) {
@@ -123,7 +112,7 @@ class places {
     std::condition_variable changed_;
     std::size_t taken_ = 0;
     std::map<std::string, std::size_t> by_address_;
-    std::map<open_connection*, std::weak_ptr<open_connection>> websockets_;
+    std::map<connection*, std::weak_ptr<connection>> websockets_;
 };
 
 /// The last page that may be given to others.
@@ -156,13 +145,17 @@ struct shared_parts {
     const std::atomic<bool>& draining;
 };
 
-/// A place among the connections, for as long as it lives.
+/// A place among the connections, of all and of a thread, for as long as it lives.
 class place {
   public:
-    place(places& of, std::string address) : of_(of), address_(std::move(address)) {}
+    place(places& of, std::string address, std::atomic<std::size_t>& of_thread)
+        : of_(of), address_(std::move(address)), of_thread_(of_thread) {
+        ++of_thread_;
+    }
     place(const place&) = delete;
     place& operator=(const place&) = delete;
     ~place() {
+        --of_thread_;
         if (is_taken_) {
             of_.give_back(address_);
         }
@@ -177,6 +170,7 @@ class place {
   private:
     places& of_;
     std::string address_;
+    std::atomic<std::size_t>& of_thread_;
     bool is_taken_ = false;
 };
 
@@ -192,7 +186,7 @@ enum class wait_for : std::size_t {
 };
 
 /// One connection: TLS, HTTP requests, and after an upgrade frames. All of it on one thread.
-class connection final : public open_connection, public std::enable_shared_from_this<connection> {
+class connection : public std::enable_shared_from_this<connection> {
   public:
     connection(const shared_parts& of, std::unique_ptr<place> seat, tcp::socket&& socket,
                asio::ssl::context* secure)
@@ -205,7 +199,7 @@ class connection final : public open_connection, public std::enable_shared_from_
         socket_.next_layer().when_finishing([this] { limit(wait_for::the_end, of_.options.handshake_time); });
     }
 
-    ~connection() override {
+    ~connection() {
         // The handler first: it may want to know that its connection is over before others do.
         handler_.reset();
         if (is_websocket_) {
@@ -213,7 +207,7 @@ class connection final : public open_connection, public std::enable_shared_from_
         }
     }
 
-    void begin() override {
+    void begin() {
         asio::post(socket_.get_executor(), [self = shared_from_this()] {
             self->limit(wait_for::http, self->of_.options.handshake_time);
             self->socket_.next_layer().async_handshake(server_stream::then([self](beast::error_code failure) {
@@ -224,14 +218,14 @@ class connection final : public open_connection, public std::enable_shared_from_
         });
     }
 
-    void drain() override {
+    void drain() {
         asio::post(socket_.get_executor(), [self = shared_from_this()] {
             self->must_drain_ = true;
             self->say_last_words();
         });
     }
 
-    void end(std::uint16_t code, const std::string& reason) override {
+    void end(std::uint16_t code, const std::string& reason) {
         asio::post(socket_.get_executor(), [self = shared_from_this(), code, reason] {
             self->must_end_ = std::pair(code, reason);
             self->say_last_words();
@@ -432,7 +426,7 @@ class connection final : public open_connection, public std::enable_shared_from_
         of_.who.add_websocket(shared_from_this());
         call([&] {
             handler_ =
-                of_.handlers.converse(seat_->address(), std::make_shared<weak_control>(weak_from_this()));
+                of_.handlers.connect(seat_->address(), std::make_shared<weak_control>(weak_from_this()));
             handler_->start(answer_);
         });
         if (of_.draining) {
@@ -599,6 +593,12 @@ class connection final : public open_connection, public std::enable_shared_from_
     std::optional<std::pair<std::uint16_t, std::string>> must_end_;
 };
 
+void weak_control::end(std::uint16_t code, const std::string& reason) {
+    if (const auto still = of_.lock()) {
+        still->end(code, reason);
+    }
+}
+
 asio::ssl::context tls_context(const http_server_options::tls& files) {
     asio::ssl::context context(asio::ssl::context::tls_server);
     SSL_CTX_set_min_proto_version(context.native_handle(), TLS1_2_VERSION);
@@ -613,19 +613,6 @@ struct worker {
     static constexpr int one_thread = 1;
     std::atomic<std::size_t> connections{0};
     asio::io_context io{one_thread};
-};
-
-/// Counts a connection among those of its thread for as long as it lives.
-class counted {
-  public:
-    explicit counted(std::atomic<std::size_t>& in) : in_(&in) { ++in; }
-    void operator()(open_connection* one) const {
-        delete one;
-        --*in_;
-    }
-
-  private:
-    std::atomic<std::size_t>* in_;
 };
 
 }  // namespace
@@ -695,7 +682,7 @@ struct http_server::state {
             if (failure) {
                 return;
             }
-            auto seat = std::make_unique<place>(who, peer.address().to_string());
+            auto seat = std::make_unique<place>(who, peer.address().to_string(), by.connections);
             if (!seat->take(options.connections, options.connections_of_address)) {
                 if (handlers.refused) {
                     handlers.refused(seat->address());
@@ -704,9 +691,9 @@ struct http_server::state {
             }
             socket.set_option(tcp::no_delay(true), failure);
             const shared_parts parts{options, handlers, who, page, draining};
-            auto made = std::make_unique<connection>(parts, std::move(seat), std::move(socket),
-                                                     secure ? &*secure : nullptr);
-            std::shared_ptr<connection>(made.release(), counted(by.connections))->begin();
+            std::make_shared<connection>(parts, std::move(seat), std::move(socket),
+                                         secure ? &*secure : nullptr)
+                ->begin();
         } catch (const std::exception&) {
             return;  // no memory for one more: it is closed
         }

@@ -10,7 +10,6 @@
 #include <string>
 
 #include "connection.hpp"
-#include "http_message.hpp"
 
 namespace split::net {
 
@@ -23,7 +22,7 @@ struct http_server_options {
         std::filesystem::path certificate;
         std::filesystem::path key;
     };
-    std::optional<net::http_server_options::tls> secure;
+    std::optional<net::http_server_options::tls> secure{};
     std::string websocket_path = "/";
     std::size_t connections = 512;             ///< at once; more are closed as they come
     std::size_t connections_of_address = 256;  ///< of one address
@@ -46,7 +45,7 @@ struct http_server_handlers {
     /// One side of a WebSocket connection from this address. It is destroyed when the connection is over.
     std::function<std::unique_ptr<websocket_handler>(const std::string& address,
                                                      std::shared_ptr<connection_control> control)>
-        converse;
+        connect;
     /// A connection from this address was closed as it came: there are as many as there may be. May be empty.
     std::function<void(const std::string& address)> refused = {};
 };

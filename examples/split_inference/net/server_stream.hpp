@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -152,28 +151,23 @@ class server_stream {
         std::size_t count = 0;
     };
 
-    void read(const parts<boost::asio::mutable_buffer>& to, then done) {
-        auto counted = [this, done = std::move(done)](error_code failure, std::size_t n) mutable {
-            bytes_in_ += n;
+    /// `done`, which is told how many bytes passed; they are added to `sum`.
+    static then counted(std::uint64_t& sum, then done) {
+        return then([&sum, done = std::move(done)](error_code failure, std::size_t n) mutable {
+            sum += n;
             done(failure, n);
-        };
-        if (tls_) {
-            tls_->async_read_some(to, then(std::move(counted)));
-        } else {
-            socket_.async_read_some(to, then(std::move(counted)));
-        }
+        });
+    }
+
+    void read(const parts<boost::asio::mutable_buffer>& to, then done) {
+        then last = counted(bytes_in_, std::move(done));
+        tls_ ? tls_->async_read_some(to, std::move(last)) : socket_.async_read_some(to, std::move(last));
     }
 
     void write(const parts<boost::asio::const_buffer>& from, then done) {
-        auto counted = [this, done = std::move(done)](error_code failure, std::size_t n) mutable {
-            bytes_out_ += n;
-            done(failure, n);
-        };
-        if (tls_) {
-            tls_->async_write_some(from, then(std::move(counted)));
-        } else {
-            socket_.async_write_some(from, then(std::move(counted)));
-        }
+        then last = counted(bytes_out_, std::move(done));
+        tls_ ? tls_->async_write_some(from, std::move(last))
+             : socket_.async_write_some(from, std::move(last));
     }
 
     void end_sending(then done) {

@@ -1,7 +1,7 @@
 #include "websocket_client.hpp"
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/message.hpp>
+#include <tensafe/core/text.hpp>
 
 #include <openssl/evp.h>
 #include <openssl/x509.h>
@@ -23,10 +23,10 @@
 #include <charconv>
 #include <optional>
 #include <poll.h>
+#include <stdexcept>
 #include <sys/socket.h>
 #include <system_error>
 #include <unistd.h>
-#include <utility>
 #include <vector>
 
 #include "../params.hpp"
@@ -178,20 +178,14 @@ class client_stream {
         const std::size_t n = asio::buffer_copy(asio::buffer(record_), from);
         return tls->write_some(asio::buffer(record_.data(), n), failure);
     }
-    // Beast wants the forms that throw to be there.
+    // Beast wants the forms that throw to be there; it calls none of them.
     template <class Buffers>
-    std::size_t read_some(const Buffers& to) {
-        error_code failure;
-        const std::size_t n = read_some(to, failure);
-        asio::detail::throw_error(failure, "read_some");
-        return n;
+    std::size_t read_some(const Buffers&) {
+        throw std::logic_error("client_stream: read_some without an error code");
     }
     template <class Buffers>
-    std::size_t write_some(const Buffers& from) {
-        error_code failure;
-        const std::size_t n = write_some(from, failure);
-        asio::detail::throw_error(failure, "write_some");
-        return n;
+    std::size_t write_some(const Buffers&) {
+        throw std::logic_error("client_stream: write_some without an error code");
     }
 
     timed_socket socket;
@@ -273,8 +267,8 @@ class websocket_connection final : public client_connection {
     std::array<std::byte, 32> certificate_sha256() const override { return certificate_; }
 
   private:
-    static std::optional<asio::ssl::context> make_tls(bool wanted, const websocket_options& options) {
-        if (!wanted) {
+    static std::optional<asio::ssl::context> make_tls(bool with_tls, const websocket_options& options) {
+        if (!with_tls) {
             return std::nullopt;
         }
         std::optional<asio::ssl::context> context(std::in_place, asio::ssl::context::tls_client);
@@ -284,7 +278,7 @@ class websocket_connection final : public client_connection {
         if (failed) {
             const bool can_read = ::access(options.trusted_certificates.c_str(), R_OK) == 0;
             throw tensafe::io_error(
-                tensafe::io::quote(options.trusted_certificates.string()) +
+                tensafe::quote(options.trusted_certificates.string()) +
                 ": got no certificates to trust (--trust), expected the server's certificate.pem: " +
                 (can_read ? failed.message() : std::generic_category().message(errno)));
         }
@@ -318,8 +312,8 @@ class websocket_connection final : public client_connection {
         } else if (why == websocket::error::closed) {
             reason = "the server closed the connection, code " + std::to_string(stream_.reason().code);
             if (!stream_.reason().reason.empty()) {
-                reason += ", " + tensafe::io::quote(std::string_view(stream_.reason().reason.data(),
-                                                                     stream_.reason().reason.size()));
+                reason += ", " + tensafe::quote(std::string_view(stream_.reason().reason.data(),
+                                                                 stream_.reason().reason.size()));
             }
         }
         drop();
@@ -363,7 +357,7 @@ class websocket_connection final : public client_connection {
                 if (verdict == X509_V_OK ||
                     verdict == X509_V_ERR_UNSPECIFIED) {  // the name alone was refused
                     throw tensafe::signature_error(address_ + ": its certificate is not for " +
-                                                   tensafe::io::quote(to.host) +
+                                                   tensafe::quote(to.host) +
                                                    ", expected a host that it names, or a server whose "
                                                    "certificate was made with --host " +
                                                    to.host);
@@ -371,7 +365,7 @@ class websocket_connection final : public client_connection {
                 throw tensafe::signature_error(
                     address_ +
                     ": its certificate is not trusted: " + ::X509_verify_cert_error_string(verdict) +
-                    ", expected one of " + tensafe::io::quote(options_.trusted_certificates.string()));
+                    ", expected one of " + tensafe::quote(options_.trusted_certificates.string()));
             }
             fail("agree on TLS", outcome);
         }
@@ -415,7 +409,7 @@ class websocket_connection final : public client_connection {
 
 server_address server_address::of(std::string_view url) {
     const auto refuse = [&] {
-        throw tensafe::parameter_error("server address: got " + tensafe::io::quote(url) +
+        throw tensafe::parameter_error("server address: got " + tensafe::quote(url) +
                                        ", expected wss://host:port, or ws://host:port without TLS" +
                                        (url.starts_with("https://") ? ": write wss:// for https://" : ""));
     };

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <exception>
 #include <mutex>
+#include <random>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -25,21 +27,32 @@ std::string text_of(const Value& value) {
 }
 
 /// @throws failure
-template <class Got, class Wanted>
-void require(bool holds, std::string_view what, const Got& got, const Wanted& wanted) {
+template <class Got, class Expected>
+void require(bool holds, std::string_view what, const Got& got, const Expected& expected) {
     if (!holds) {
-        throw failure(std::string(what) + ": got " + text_of(got) + ", expected " + text_of(wanted));
+        throw failure(std::string(what) + ": got " + text_of(got) + ", expected " + text_of(expected));
     }
 }
 
-template <class Got, class Wanted>
-void require_equal(std::string_view what, const Got& got, const Wanted& wanted) {
-    require(got == wanted, what, got, wanted);
+template <class Got, class Expected>
+void require_equal(std::string_view what, const Got& got, const Expected& expected) {
+    require(got == expected, what, got, expected);
 }
 
 inline void require_contains(std::string_view what, const std::string& text, std::string_view part) {
     require(text.find(part) != std::string::npos, what, "\"" + text + "\"",
             "\"" + std::string(part) + "\" in it");
+}
+
+/// A hidden state of normal entries.
+inline std::vector<float> random_state(std::size_t d) {
+    thread_local std::mt19937 generator(std::random_device{}());
+    std::normal_distribution<float> normal;
+    std::vector<float> h(d);
+    for (float& x : h) {
+        x = normal(generator);
+    }
+    return h;
 }
 
 /// f(0), ..., f(count - 1), each in a thread of its own. @throws what the first of them threw that did

@@ -1,14 +1,14 @@
 #pragma once
 
 #include <tensafe/ckks/precision.hpp>
-#include <tensafe/keystore/hex.hpp>
+#include <tensafe/keystore/sha256.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/protocol/client.hpp>
+#include <tensafe/wire/keys.hpp>
 #include <tensafe/wire/layout.hpp>
 #include <tensafe/wire/reply.hpp>
 #include <tensafe/wire/request.hpp>
-#include <tensafe/wire/rerandomization_key.hpp>
 #include <tensafe/wire/set_id.hpp>
 
 #include <nlohmann/json.hpp>
@@ -17,8 +17,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <random>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,23 +27,13 @@
 #include "../control_message.hpp"
 #include "../net/websocket_client.hpp"
 #include "../remote_model.hpp"
+#include "fixture.hpp"
 #include "raw_connection.hpp"
-#include "world.hpp"
 
 namespace split::soak {
 
 /// Of the relative error of a delta against plaintext LoRA.
 inline constexpr double tolerance = 2e-3;
-
-inline std::vector<float> random_state(std::size_t d) {
-    thread_local std::mt19937 generator(std::random_device{}());
-    std::normal_distribution<float> normal;
-    std::vector<float> h(d);
-    for (float& x : h) {
-        x = normal(generator);
-    }
-    return h;
-}
 
 /// The deltas of a group's sites are those of the adapter. @throws failure
 inline void require_deltas(const tensafe::lora::adapter& adapter,
@@ -105,11 +93,11 @@ class watched_connection final : public client_connection {
 /// A client as users have it, whose answers are compared with plaintext LoRA. For one thread.
 class good_client {
   public:
-    good_client(world& of, const std::string& name, frame_form frames = frame_form::binary,
+    good_client(fixture& of, const std::string& name, frame_form frames = frame_form::binary,
                 std::size_t attempts = 10)
         : good_client(of, name, name == "qwen" ? of.qwen : of.kjv, frames, attempts) {}
     /// @param expected  what the server has under this name
-    good_client(world& of, const std::string& name, const tensafe::lora::adapter& expected,
+    good_client(fixture& of, const std::string& name, const tensafe::lora::adapter& expected,
                 frame_form frames = frame_form::binary, std::size_t attempts = 10)
         : of_(of),
           adapter_(expected),
@@ -137,7 +125,7 @@ class good_client {
     std::size_t tries() const noexcept { return tries_; }
 
   private:
-    static remote_model::connector connector(world& of) {
+    static remote_model::connector connector(fixture& of) {
         websocket_options trust;
         if (of.tls) {
             trust.trusted_certificates = of.trusted();
@@ -157,7 +145,7 @@ class good_client {
         return result;
     }
 
-    world& of_;
+    fixture& of_;
     const tensafe::lora::adapter& adapter_;
     remote_model remote_;
     tensafe::lora::query<params> query_;
@@ -170,7 +158,6 @@ class good_client {
 /// A client that keeps to the protocol by hand, so that it can break it anywhere. Its session is of kjv.
 class raw_session {
   public:
-    using layout_type = remote_model::layout_type;
     struct asked {
         std::vector<float> h;
         tensafe::lora::query<params> query;
@@ -179,7 +166,7 @@ class raw_session {
     };
 
     /// @param greets  else it stands where the server waits for its hello
-    explicit raw_session(world& of, bool greets = true, raw_connection::options how = {})
+    explicit raw_session(fixture& of, bool greets = true, raw_connection::options how = {})
         : of_(of), how_(how) {
         connect();
         if (greets) {
@@ -223,12 +210,10 @@ class raw_session {
         if (tensafe::wire::read_header(message).number != number) {
             return false;
         }
-        const auto& group = client_->layout().groups[to.group];
         remote_model::reply_type reply;
-        tensafe::wire::read_reply(
-            message, layout_type::of(group.rows(client_->layout().mode), group.d, group.row_norm), 1, reply);
+        tensafe::wire::read_reply(message, client_->plan(to.group), 1, reply);
         try {
-            require_deltas(of_.kjv, group, to.h,
+            require_deltas(of_.kjv, client_->layout().groups[to.group], to.h,
                            client_->deltas(to.group, client_->decrypt(to.group, reply, to.query)));
         } catch (const failure&) {
             return false;
@@ -316,7 +301,7 @@ class raw_session {
             tensafe::lora::client_part(of_.kjv));
     }
 
-    world& of_;
+    fixture& of_;
     raw_connection::options how_;
     std::unique_ptr<raw_connection> wire_;
     tensafe::random::seed nonce_;

@@ -10,8 +10,8 @@
 
 #include "check.hpp"
 #include "clients.hpp"
+#include "fixture.hpp"
 #include "raw_connection.hpp"
-#include "world.hpp"
 
 // Peers that break the rules below the messages: sockets, TLS, HTTP, WebSocket frames.
 
@@ -26,7 +26,7 @@ inline std::string random_text(std::mt19937& generator, std::size_t most) {
     return result;
 }
 
-inline std::string killed_mid_frame(world& w) {
+inline std::string killed_mid_frame(fixture& w) {
     std::size_t cut = 0;
     for (std::size_t r = 0; r < w.amount.repetitions; ++r) {
         for (const bool by_reset : {false, true}) {
@@ -71,7 +71,7 @@ inline std::string killed_mid_frame(world& w) {
            " clients gone in the middle of a frame; each session resumed, half a request not counted";
 }
 
-inline std::string half_open(world& w) {
+inline std::string half_open(fixture& w) {
     // A peer that is gone says nothing, no matter what it is asked.
     raw_session silent(w);
     silent.ask();
@@ -86,7 +86,7 @@ inline std::string half_open(world& w) {
         others.push_back(std::make_unique<raw_connection>(w.where()));  // between two requests
         others.back()->secure();
         others.back()->send("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        require_contains("/healthz", others.back()->receive_until("ok\n", raw_connection::patience), " 200 ");
+        require_contains("/healthz", others.back()->receive_until("ok\n"), " 200 ");
     }
     // The client is back before the server knows that it was gone: its old connection is closed.
     const std::unique_ptr<raw_connection> old = moving.leave_wire();
@@ -100,7 +100,7 @@ inline std::string half_open(world& w) {
     }
     require(pings > 0, "pings before the server let a silent session go", pings, "one or more");
     for (const auto& each : others) {
-        each->receive_all(raw_connection::patience);  // throws if there is no end
+        each->receive_all();  // throws if there is no end
     }
     good_client fine(w, "kjv");
     fine.ask();
@@ -108,7 +108,7 @@ inline std::string half_open(world& w) {
            " pings; a session taken over from a half-open connection";
 }
 
-inline std::string slow_reader(world& w) {
+inline std::string slow_reader(fixture& w) {
     // More of them than the server has threads. What an opened session is told does not fit the buffers.
     constexpr std::size_t readers = 4;
     raw_connection::options small;
@@ -134,7 +134,7 @@ inline std::string slow_reader(world& w) {
         if (steady::now() >= next_byte) {
             next_byte += std::chrono::seconds(1);
             for (const auto& each : slow) {
-                bytes += each->wire().receive_more(raw_connection::patience, 1) ? 1u : 0u;
+                bytes += each->wire().receive_more(raw_connection::patience, 1);
             }
         }
         for (int i = 0; i < 5; ++i) {
@@ -199,7 +199,7 @@ inline std::vector<forbidden_frame> forbidden_frames() {
     };
 }
 
-inline std::string announced_4_gigabytes(world& w) {
+inline std::string announced_4_gigabytes(fixture& w) {
     // Peaks count from here: what is announced must not be allocated.
     w.server->forget_peak();
     const std::size_t before = w.server->figures().peak_kb;
@@ -257,7 +257,7 @@ inline std::string announced_4_gigabytes(world& w) {
            text_of(after / 1024) + " MB; requests in fragments answered";
 }
 
-inline std::string random_bytes(world& w) {
+inline std::string random_bytes(fixture& w) {
     std::mt19937 generator(8);
     const std::vector<std::string> openings = {
         "",
@@ -278,7 +278,7 @@ inline std::string random_bytes(world& w) {
                     c.secure();
                 }
                 c.send(opening + random_text(generator, 3000) + "\r\n\r\n");
-                c.receive_all(raw_connection::patience);  // throws if it does not end
+                c.receive_all();  // throws if it does not end
                 ++sent;
             }
         }
@@ -318,7 +318,7 @@ inline std::string random_bytes(world& w) {
 }
 
 /// Peers that take their time with everything before a session. A good client beside them is served.
-inline std::string slow_handshake(world& w) {
+inline std::string slow_handshake(fixture& w) {
     const std::size_t peers = 8 * w.amount.repetitions;
     const std::string opening =
         w.tls ? std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11) : std::string("GET /v1/sp");
@@ -343,9 +343,9 @@ inline std::string slow_handshake(world& w) {
         if (each + 1 == slow.rend()) {
             break;
         }
-        (*each)->receive_all(raw_connection::patience);  // throws if there is no end
+        (*each)->receive_all();  // throws if there is no end
     }
-    slow.front()->receive_all(raw_connection::patience);
+    slow.front()->receive_all();
     over = true;
     return text_of(peers) + " handshakes that never ended cut off, " + text_of(answers) +
            " answers meanwhile";

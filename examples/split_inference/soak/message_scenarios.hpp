@@ -11,13 +11,12 @@
 #include <random>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "check.hpp"
 #include "clients.hpp"
+#include "fixture.hpp"
 #include "frame_scenarios.hpp"
-#include "world.hpp"
 
 // Peers that keep to the rules of frames and break those of messages.
 
@@ -134,7 +133,7 @@ inline std::vector<bad_frame> bad_frames(const std::string& good, std::uint64_t 
     return all;
 }
 
-inline std::string malformed_among_good(world& w) {
+inline std::string malformed_among_good(fixture& w) {
     constexpr std::size_t connections = 4;
     const std::size_t of_each = w.amount.requests / connections;
     const auto before = w.server->fresh_metrics();
@@ -183,7 +182,7 @@ inline std::string malformed_among_good(world& w) {
            " good ones, all answered right; /metrics has the same numbers";
 }
 
-inline std::string replayed_frames(world& w) {
+inline std::string replayed_frames(fixture& w) {
     std::size_t refused = 0;
     for (std::size_t r = 0; r < w.amount.repetitions; ++r) {
         raw_session one(w);
@@ -236,7 +235,7 @@ inline std::string replayed_frames(world& w) {
     return text_of(refused) + " replayed frames, tokens and handshakes refused";
 }
 
-inline std::string wrong_parameter_set(world& w) {
+inline std::string wrong_parameter_set(fixture& w) {
     using other_set = tensafe::ckks::compact_n4096;
     const auto require_both = [](const std::string& text) {
         require_contains("the refusal", text, "private_n4096");

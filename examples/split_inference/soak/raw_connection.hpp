@@ -150,9 +150,10 @@ class raw_connection {
         return true;
     }
 
-    /// At least one byte more of what the server says; false if it has ended the connection.
+    /// Takes at least one byte more of what the server says. @return how many; 0 if it has ended the
+    /// connection
     /// @throws failure if neither happens in time
-    bool receive_more(milliseconds limit, std::size_t most = 4096) {
+    std::size_t receive_more(milliseconds limit, std::size_t most = 4096) {
         std::array<char, 4096> data{};
         most = std::min(most, data.size());
         if (!ssl_ || SSL_pending(ssl_.get()) == 0) {
@@ -162,18 +163,16 @@ class raw_connection {
         }
         const auto got = ssl_ ? SSL_read(ssl_.get(), data.data(), static_cast<int>(most))
                               : ::recv(socket_, data.data(), most, 0);
-        if (got <= 0) {
-            return false;
-        }
-        received_.append(data.data(), static_cast<std::size_t>(got));
-        return true;
+        const std::size_t count = got > 0 ? static_cast<std::size_t>(got) : 0;
+        received_.append(data.data(), count);
+        return count;
     }
 
     /// What comes until `end` is in it, or the connection ends.
-    std::string receive_until(std::string_view end, milliseconds limit) {
+    std::string receive_until(std::string_view end, milliseconds limit = patience) {
         std::size_t place = 0;
         while ((place = received_.find(end)) == std::string::npos) {
-            if (!receive_more(limit)) {
+            if (receive_more(limit) == 0) {
                 return std::exchange(received_, {});
             }
         }
@@ -182,8 +181,8 @@ class raw_connection {
         return result;
     }
     /// All that comes until the connection ends.
-    std::string receive_all(milliseconds limit) {
-        while (receive_more(limit)) {
+    std::string receive_all(milliseconds limit = patience) {
+        while (receive_more(limit) > 0) {
         }
         return std::exchange(received_, {});
     }
@@ -194,14 +193,14 @@ class raw_connection {
         send(
             "GET /v1/split HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n");
-        require_contains("upgrade", receive_until("\r\n\r\n", patience), " 101 ");
+        require_contains("upgrade", receive_until("\r\n\r\n"), " 101 ");
     }
 
     /// The next frame, pings among them; nothing if the connection ends before it is whole.
     std::optional<frame> receive_any_frame(milliseconds limit = patience) {
         const auto wait_for = [&](std::size_t bytes) {
             while (received_.size() < bytes) {
-                if (!receive_more(limit)) {
+                if (receive_more(limit) == 0) {
                     return false;
                 }
             }

@@ -15,14 +15,12 @@
 #include <sched.h>
 #include <sstream>
 #include <string>
-#include <string_view>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
-#include <utility>
 #include <vector>
 
 #include "check.hpp"
@@ -215,7 +213,7 @@ class server_process {
         }
         request += "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
         to.send(request);
-        const std::string all = to.receive_all(raw_connection::patience);
+        const std::string all = to.receive_all();
         http_answer result;
         if (all.rfind("HTTP/1.1 ", 0) == 0) {
             result.status = std::atoi(all.c_str() + 9);

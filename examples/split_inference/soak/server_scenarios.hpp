@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tensafe/io/safetensors.hpp>
-#include <tensafe/keystore/hex.hpp>
+#include <tensafe/keystore/sha256.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -21,7 +21,7 @@
 
 #include "check.hpp"
 #include "clients.hpp"
-#include "world.hpp"
+#include "fixture.hpp"
 
 // What happens to the server itself: it is killed, stopped, flooded, administered, or has no room on its
 // disk.
@@ -92,10 +92,10 @@ adapter_state wait_for_adapter(const server_process& server, const std::string& 
 }
 
 inline void put_adapter(const server_process& server, const std::string& name, const std::string& folder,
-                        int wanted = 202) {
+                        int expected = 202) {
     const http_answer said = server.http("PUT", "/admin/adapters/" + name, server.admin_token(),
                                          R"({"directory":")" + folder + "\"}");
-    require_equal("PUT /admin/adapters/" + name + ": " + said.body, said.status, wanted);
+    require_equal("PUT /admin/adapters/" + name + ": " + said.body, said.status, expected);
 }
 
 /// The numbers of the file of usage counts, added up.
@@ -116,13 +116,13 @@ inline std::size_t sum_of_counts(const std::filesystem::path& file) {
     return sum;
 }
 
-inline std::string killed_during_swap(world& w) {
+inline std::string killed_during_swap(fixture& w) {
     const std::filesystem::path root = w.folder / "adapters";
     write_large_adapter(root / "large", 16);
     std::filesystem::copy(
         TENSAFE_EXAMPLE_DATA "/qwen_rank32", root / "other",
         std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
-    const world::arguments arguments = {{"--adapter-root", root.string()}, {"--query-limit", "1000000"}};
+    const fixture::arguments arguments = {{"--adapter-root", root.string()}, {"--query-limit", "1000000"}};
     w.start(arguments, "swap_state");
     const std::uint16_t port = w.where().port;
     good_client client(w, "kjv");
@@ -179,7 +179,7 @@ inline std::string killed_during_swap(world& w) {
 }
 
 /// Its state is on a disk of its own without room, or the system lets the server write no file at all.
-inline std::string write_nothing(world& w, bool has_disk) {
+inline std::string write_nothing(fixture& w, bool has_disk) {
     constexpr std::size_t disk_kb = 1024;
     const std::filesystem::path root = w.folder / "full_adapters";
     write_large_adapter(root / "large", 2);
@@ -247,17 +247,17 @@ inline std::string write_nothing(world& w, bool has_disk) {
     return "answers go on, an adapter is packed and served, the log says so";
 }
 
-inline std::string disk_full(world& w) {
+inline std::string disk_full(fixture& w) {
     return can_mount() ? "disk full (a tmpfs of 1 MB): " + write_nothing(w, true)
                        : "not run: this process may mount no disk; file_limit runs without one";
 }
 
 /// What a full disk is to the server of a user without privileges.
-inline std::string file_limit(world& w) {
+inline std::string file_limit(fixture& w) {
     return "file size limit 0: " + write_nothing(w, false);
 }
 
-inline std::string drain(world& w) {
+inline std::string drain(fixture& w) {
     std::size_t answered = 0;
     std::size_t tried = 0;
     const std::size_t rounds = w.amount.repetitions > 3 ? w.amount.repetitions : 1;
@@ -306,7 +306,7 @@ inline std::string drain(world& w) {
            text_of(tried - answered) + " that came too late were not begun; exit status 0";
 }
 
-inline std::string connection_limits(world& w) {
+inline std::string connection_limits(fixture& w) {
     constexpr std::size_t most = 8;
     w.start({{"--connections", text_of(most)}, {"--idle-seconds", "60"}, {"--handshake-seconds", "20"}},
             "limit_state");
@@ -317,7 +317,7 @@ inline std::string connection_limits(world& w) {
         }
         for (std::size_t i = 0; i < 4 * most; ++i) {
             raw_connection c(w.where());
-            require_equal("what one beyond the limit hears", c.receive_all(raw_connection::patience), "");
+            require_equal("what one beyond the limit hears", c.receive_all(), "");
         }
         for (const auto& each : all) {
             each->ask();
@@ -329,7 +329,7 @@ inline std::string connection_limits(world& w) {
             raw_connection c(w.where());
             c.secure();
             c.send("GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-            in = c.receive_all(raw_connection::patience).find("ok\n") != std::string::npos;
+            in = c.receive_all().find("ok\n") != std::string::npos;
             require(in || steady::now() < end, "a free place", "none in 20 s", "one");
         }
         while (!all.empty()) {
@@ -342,7 +342,7 @@ inline std::string connection_limits(world& w) {
            " closed without a word, those within it served";
 }
 
-inline std::string handshake_flood(world& w) {
+inline std::string handshake_flood(fixture& w) {
     w.start({{"--handshake-rate", "0.01"}}, "flood_state");
     const std::string greeting =
         whole_frame(op_text, to_text(hello{"nothing of this name", {}, tensafe::wire::set_id<params>, {}}));
@@ -369,7 +369,7 @@ inline std::string handshake_flood(world& w) {
            " handshakes of a flood refused; a client of another address is served";
 }
 
-inline std::string admin_requests(world& w) {
+inline std::string admin_requests(fixture& w) {
     const std::filesystem::path root = w.folder / "admin_adapters";
     std::filesystem::create_directories(root / "empty");
     write_large_adapter(root / "good", 1);
@@ -382,10 +382,10 @@ inline std::string admin_requests(world& w) {
         return server.http(method, target, with, body).status;
     };
     std::size_t refused = 0;
-    const auto refuses = [&](int wanted, const char* method, const std::string& target,
+    const auto refuses = [&](int expected, const char* method, const std::string& target,
                              const std::string& with, const std::string& body = {}) {
         require_equal(std::string(method) + " " + target.substr(0, 60), status(method, target, with, body),
-                      wanted);
+                      expected);
         ++refused;
     };
     good_client client(w, "kjv");

@@ -3,12 +3,9 @@
 #include <tensafe/arith/barrett.hpp>
 #include <tensafe/arith/shoup.hpp>
 #include <tensafe/arith/word.hpp>
-#include <tensafe/ckks/x86/flood_avx512.hpp>
 #include <tensafe/core/error.hpp>
-#include <tensafe/core/macros.hpp>
 #include <tensafe/core/precondition.hpp>
 #include <tensafe/core/real.hpp>
-#include <tensafe/exec/backend.hpp>
 #include <tensafe/memory/wipe.hpp>
 #include <tensafe/random/chacha20.hpp>
 #include <tensafe/random/seed.hpp>
@@ -159,12 +156,6 @@ struct flood {
         const arith::shoup<M> fixed(modulus);
         const auto one = fixed.prepare(1);
         const auto power = fixed.prepare(policy.reduce_any(arith::wide{1} << 64));
-#if TENSAFE_X86_64
-        if (exec::active_backend() == exec::backend::avx512) {
-            detail::add_sums_avx512<M>(modulus, one, power, minus_centre).run(residues, sums);
-            return;
-        }
-#endif
         for (std::size_t k = 0; k < residues.size(); ++k) {
             const arith::below<4, M> sum = fixed.multiply_word(arith::high_word(sums[k]), power) +
                                            fixed.reduce_word(arith::low_word(sums[k]), one);
@@ -178,9 +169,7 @@ struct flood {
     /// Gaussian has 1, the least possible.
     static constexpr double irwin_hall_fisher = 1.0386;
 
-    static constexpr double power(int exponent) noexcept {
-        return tensafe::detail::power_of_two(exponent);
-    }
+    static constexpr double power(int exponent) noexcept { return tensafe::detail::power_of_two(exponent); }
 };
 
 /// One term: the shortest range of a given deviation, but the distance grows with the number of draws.

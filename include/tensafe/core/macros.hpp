@@ -19,6 +19,8 @@
 
 /// For the small functions of inner loops: inlined whatever the compiler's size estimate says.
 #define TENSAFE_INLINE inline __attribute__((always_inline))
+/// Both: the small functions of kernels.
+#define TENSAFE_HD_INLINE TENSAFE_HOST_DEVICE TENSAFE_INLINE
 
 /// What the component `compiled` holds: a program that links it (CMake then sets TENSAFE_COMPILED) calls the
 /// library's and compiles none of it. INLINE marks functions, MEMBER those of templates that compiled.hpp

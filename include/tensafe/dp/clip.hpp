@@ -2,7 +2,7 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/precondition.hpp>
-#include <tensafe/core/shortest_text.hpp>
+#include <tensafe/core/text.hpp>
 
 #include <bit>
 #include <cmath>
@@ -40,7 +40,7 @@ inline double finite_square_sum(const char* where, std::span<const float> h) {
             ++entry;
         }
         throw encoding_error(std::string(where) + ": entry " + std::to_string(entry) + ": got " +
-                             tensafe::detail::shortest_text(h[entry]) + ", expected a finite number");
+                             shortest_text(h[entry]) + ", expected a finite number");
     }
     return sum;
 }
@@ -117,7 +117,7 @@ inline void clip(std::span<const float> h, double clip_norm, std::span<double> o
                           std::to_string(h.size()));
     }
     if (!(clip_norm >= 0x1p-100 && clip_norm <= 0x1p100)) {
-        throw parameter_error("dp::clip: clip_norm: got " + tensafe::detail::shortest_text(clip_norm) +
+        throw parameter_error("dp::clip: clip_norm: got " + shortest_text(clip_norm) +
                               ", expected 2^-100 to 2^100");
     }
     const double sum = detail::finite_square_sum("dp::clip", h);
@@ -144,7 +144,7 @@ inline void clip_to_grid(std::span<const float> h, double step, std::int64_t bou
                           std::to_string(h.size()) + ", and at most 2^30");
     }
     if (!(step >= 0x1p-150 && step <= 0x1p150)) {
-        throw parameter_error("dp::clip_to_grid: step: got " + tensafe::detail::shortest_text(step) +
+        throw parameter_error("dp::clip_to_grid: step: got " + shortest_text(step) +
                               ", expected 2^-150 to 2^150");
     }
     const double root = std::sqrt(static_cast<double>(h.size()));

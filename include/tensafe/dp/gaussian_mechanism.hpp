@@ -1,15 +1,97 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/core/shortest_text.hpp>
-#include <tensafe/dp/normal_tail.hpp>
-#include <tensafe/dp/privacy_budget.hpp>
+#include <tensafe/core/precondition.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/dp/round_up.hpp>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <string>
+
+namespace tensafe::dp {
+
+/// A promise of differential privacy: for any two inputs that count as neighbours, and any set S of outputs,
+/// P(output of the one in S) <= e^epsilon * P(output of the other in S) + delta. Smaller is more private.
+/// Dwork, Roth, "The algorithmic foundations of differential privacy" (2014), definition 2.4.
+///
+/// A plain value. docs/design/differential-privacy.md says what counts as a neighbour here.
+struct privacy_budget {
+    /// Positive and finite. 1 is a strong promise, 10 a weak one.
+    double epsilon;
+    /// In (0, 1). A chance that the promise fails altogether is within it: choose it far below one over the
+    /// number of people.
+    double delta;
+
+    /// @throws parameter_error unless epsilon > 0 is finite and 0 < delta < 1
+    void check() const {
+        if (!(epsilon > 0) || !std::isfinite(epsilon)) {
+            throw parameter_error("privacy_budget: epsilon: got " + shortest_text(epsilon) +
+                                  ", expected a positive, finite number");
+        }
+        if (!(delta > 0 && delta < 1)) {
+            throw parameter_error("privacy_budget: delta: got " + shortest_text(delta) +
+                                  ", expected a number above 0 and below 1");
+        }
+    }
+
+    friend bool operator==(const privacy_budget&, const privacy_budget&) = default;
+};
+
+// The tail of the normal distribution, for arguments of any size without underflow: divided by its density.
+
+namespace detail {
+
+inline constexpr double root_of_two = 1.41421356237309504880;
+inline constexpr double root_of_half_pi = 1.25331413731550025121;       // sqrt(pi / 2)
+inline constexpr double one_over_root_two_pi = 0.39894228040143267794;  // density at 0
+
+/// The density of the normal distribution.
+inline double normal_density(double x) noexcept {
+    return one_over_root_two_pi * std::exp(-x * x / 2);
+}
+
+/// 1/(x + 2/(x + 3/(x + ...))), Laplace's continued fraction: what mills_ratio(x) = 1/(x + it) needs.
+/// Every term is positive, so that rounding errors shrink on their way. Relative error below 2^-51.
+/// @pre  x >= 2
+inline double laplace_fraction(double x) noexcept {
+    TENSAFE_PRECONDITION(x >= 2);
+    // What is left out behind `depth` terms changes the value by less than 2^-52: the design page.
+    const int depth = x < 4 ? 96 : 40;
+    double tail = (std::sqrt(x * x + 4.0 * (depth + 1)) - x) / 2;
+    for (int k = depth; k >= 1; --k) {
+        tail = k / (x + tail);
+    }
+    return tail;
+}
+
+/// Mills' ratio R(x): the upper tail of the normal distribution beyond x, divided by its density at x.
+/// Positive and falling; like 1/x for large x. Relative error below 2^-48, if std::exp is within
+/// two units in the last place and std::erfc within five.
+/// @pre  x >= -1
+inline double mills_ratio(double x) noexcept {
+    TENSAFE_PRECONDITION(x >= -1);
+    if (x >= 2) {
+        return 1 / (x + laplace_fraction(x));
+    }
+    return root_of_half_pi * std::exp(x * x / 2) * std::erfc(x / root_of_two);
+}
+
+/// How quickly Mills' ratio falls: -R'(x) = 1 - x R(x), positive; like 1/x^2 for large x. Relative error
+/// below 2^-45, under the same condition.
+/// @pre  x >= -1
+inline double mills_slope(double x) noexcept {
+    TENSAFE_PRECONDITION(x >= -1);
+    if (x >= 2) {
+        const double fraction = laplace_fraction(x);
+        return fraction / (x + fraction);
+    }
+    return 1 - x * mills_ratio(x);
+}
+
+}  // namespace detail
 
 // What adding Gaussian noise promises. Balle, Wang, "Improving the Gaussian mechanism for differential
 // privacy: analytical calibration and optimal denoising" (2018), theorem 8: necessary and sufficient, so
@@ -18,7 +100,6 @@
 //
 // mu is the sensitivity (the largest distance of what two neighbours release, in the Euclidean norm) divided
 // by the noise's standard deviation: it says all about a release. All functions are thread-safe.
-namespace tensafe::dp {
 
 namespace detail {
 
@@ -29,15 +110,14 @@ inline constexpr double largest_computed_mu = 0x1p40;
 
 inline void check_not_negative(const char* where, const char* what, double x) {
     if (!(x >= 0) || !std::isfinite(x)) {
-        throw parameter_error(std::string(where) + ": " + what + ": got " +
-                              tensafe::detail::shortest_text(x) +
+        throw parameter_error(std::string(where) + ": " + what + ": got " + shortest_text(x) +
                               ", expected a finite number that is not negative");
     }
 }
 
 inline void check_delta(const char* where, double delta) {
     if (!(delta > 0 && delta < 1)) {
-        throw parameter_error(std::string(where) + ": delta: got " + tensafe::detail::shortest_text(delta) +
+        throw parameter_error(std::string(where) + ": delta: got " + shortest_text(delta) +
                               ", expected a number above 0 and below 1");
     }
 }
@@ -165,19 +245,77 @@ inline double largest_mu(const privacy_budget& budget) {
 /// @throws parameter_error for anything else, and if no double is large enough
 inline double gaussian_deviation(const privacy_budget& budget, double sensitivity) {
     if (!(sensitivity > 0) || !std::isfinite(sensitivity)) {
-        throw parameter_error("gaussian_deviation: sensitivity: got " +
-                              tensafe::detail::shortest_text(sensitivity) +
+        throw parameter_error("gaussian_deviation: sensitivity: got " + shortest_text(sensitivity) +
                               ", expected a positive, finite number");
     }
     const double deviation = detail::next_above(sensitivity / largest_mu(budget));
     if (!std::isfinite(deviation)) {
-        throw parameter_error("gaussian_deviation: sensitivity " +
-                              tensafe::detail::shortest_text(sensitivity) + " under epsilon " +
-                              tensafe::detail::shortest_text(budget.epsilon) + " and delta " +
-                              tensafe::detail::shortest_text(budget.delta) +
+        throw parameter_error("gaussian_deviation: sensitivity " + shortest_text(sensitivity) +
+                              " under epsilon " + shortest_text(budget.epsilon) + " and delta " +
+                              shortest_text(budget.delta) +
                               ": got a deviation beyond the largest double, expected a larger budget");
     }
     return deviation;
 }
+
+/// What several releases with Gaussian noise cost together: exactly as much as one whose mu is the root of
+/// the sum of their mu^2, also where later questions depend on earlier answers. No inequality is involved, so
+/// that nothing is lost. Dong, Roth, Su, "Gaussian differential privacy" (2019), corollary 3.3.
+///
+/// The sum is one double, rounded up wherever it is rounded: it never counts too little, and n additions
+/// count at most (n + 3) * 2^-52 of it too much, unless a square is below 1e-250. It is all there is to save:
+/// gaussian_accountant(a.mu_squared()) goes on exactly like a.
+///
+/// If the number or the costs of releases were chosen by earlier answers, delta and epsilon of what was added
+/// are not promised afterwards: only what was a limit beforehand is (docs/design/differential-privacy.md).
+///
+/// A plain value; two threads may read one, but not while another adds.
+class gaussian_accountant {
+  public:
+    /// Nothing released yet.
+    gaussian_accountant() noexcept = default;
+
+    /// Goes on from a saved mu_squared().
+    /// @throws parameter_error unless it is finite and not negative
+    explicit gaussian_accountant(double mu_squared) : mu_squared_(mu_squared) {
+        detail::check_not_negative("gaussian_accountant", "mu_squared", mu_squared);
+    }
+
+    /// Counts `times` releases.
+    /// @param mu  the sensitivity over the noise's standard deviation; finite, not negative
+    /// @throws parameter_error for another mu, or if the sum is beyond the largest double: nothing is counted
+    /// then
+    void add(double mu, std::uint64_t times = 1) {
+        detail::check_not_negative("gaussian_accountant::add", "mu", mu);
+        const double square = detail::multiply_up(mu, mu);
+        const double squares = detail::multiply_up(square, detail::to_double_up(times));
+        const double sum = detail::add_up(mu_squared_, squares);
+        if (!(sum <= std::numeric_limits<double>::max())) {
+            throw parameter_error("gaussian_accountant::add: mu: got " + shortest_text(mu) + ", " +
+                                  std::to_string(times) +
+                                  " times, expected a sum of mu^2 that a double can hold");
+        }
+        mu_squared_ = sum;
+    }
+
+    /// The sum of all mu^2: never below the true one.
+    double mu_squared() const noexcept { return mu_squared_; }
+
+    /// The mu of one release that costs as much as all: never below the true one.
+    double mu() const noexcept { return detail::root_up(mu_squared_); }
+
+    /// The delta that all releases together keep at this epsilon: gaussian_delta(epsilon, mu()).
+    /// @throws parameter_error unless epsilon is finite and not negative
+    double delta(double epsilon) const { return gaussian_delta(epsilon, mu()); }
+
+    /// The epsilon that all releases together keep at this delta: gaussian_epsilon(delta, mu()).
+    /// @throws parameter_error unless delta is in (0, 1)
+    double epsilon(double delta) const { return gaussian_epsilon(delta, mu()); }
+
+    friend bool operator==(const gaussian_accountant&, const gaussian_accountant&) = default;
+
+  private:
+    double mu_squared_ = 0;
+};
 
 }  // namespace tensafe::dp

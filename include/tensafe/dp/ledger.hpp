@@ -1,11 +1,9 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/core/printable.hpp>
-#include <tensafe/core/shortest_text.hpp>
-#include <tensafe/dp/privacy_budget.hpp>
-#include <tensafe/dp/release_grant.hpp>
-#include <tensafe/dp/spent_cost.hpp>
+#include <tensafe/core/text.hpp>
+#include <tensafe/dp/gaussian_mechanism.hpp>
+#include <tensafe/dp/odometer.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -116,7 +114,7 @@ class ledger {
         const auto known = state_.principals.find(principal);
         const bool is_new = known == state_.principals.end();
         if (is_new && state_.principals.size() >= most_principals) {
-            throw budget_error("dp::ledger::charge: principal " + quoted(principal) + ": got a ledger with " +
+            throw budget_error("dp::ledger::charge: principal " + quote(principal) + ": got a ledger with " +
                                std::to_string(most_principals) +
                                " principals, which is the most; keep another one for more");
         }
@@ -171,21 +169,6 @@ class ledger {
     }
 
   private:
-    /// A principal's name in messages: plain ASCII, which nobody takes for a part of the message.
-    static std::string quoted(std::string_view name) {
-        constexpr std::string_view digits = "0123456789abcdef";
-        std::string shown = "\"";
-        for (const char c : name) {
-            const auto byte = static_cast<unsigned char>(c);
-            if (byte >= 0x80) {
-                shown += {'\\', 'x', digits[byte >> 4], digits[byte & 15]};
-            } else {
-                shown += c == '"' || c == '\\' ? std::string{'\\', c} : std::string{c};
-            }
-        }
-        return shown + '"';
-    }
-
     static void check_principal(const char* what, std::string_view name) {
         if (!is_principal(name)) {
             const bool fits = !name.empty() && name.size() <= longest_name;
@@ -209,7 +192,7 @@ class ledger {
                                    std::to_string(longest_name) +
                                    " bytes of UTF-8 without control characters");
             }
-            spent.check("dp::ledger: stored state of " + quoted(name));
+            spent.check("dp::ledger: stored state of " + quote(name));
         }
     }
 
@@ -252,14 +235,13 @@ class ledger {
     [[noreturn]] static void refuse(std::string_view principal, const spent_cost& before,
                                     const release_cost& cost, std::uint64_t releases,
                                     const privacy_budget& budget) {
-        throw budget_error("dp::ledger::charge: principal " + quoted(principal) + ": got " +
+        throw budget_error("dp::ledger::charge: principal " + quote(principal) + ": got " +
                            std::to_string(releases) + " releases, expected at most " +
                            std::to_string(left_of(before, cost, budget)) + " of this cost (mu " +
-                           tensafe::detail::shortest_text(cost.mu) + "): " + std::to_string(before.releases) +
-                           " earlier ones have spent epsilon " +
-                           tensafe::detail::shortest_text(before.epsilon(budget.delta)) + " of " +
-                           tensafe::detail::shortest_text(budget.epsilon) + " at delta " +
-                           tensafe::detail::shortest_text(budget.delta) + "; this charge spent nothing");
+                           shortest_text(cost.mu) + "): " + std::to_string(before.releases) +
+                           " earlier ones have spent epsilon " + shortest_text(before.epsilon(budget.delta)) +
+                           " of " + shortest_text(budget.epsilon) + " at delta " +
+                           shortest_text(budget.delta) + "; this charge spent nothing");
     }
 
     privacy_budget each_;

@@ -1,11 +1,10 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/dp/ledger.hpp>
 #include <tensafe/io/file.hpp>
 #include <tensafe/io/json.hpp>
-#include <tensafe/io/message.hpp>
-#include <tensafe/keystore/owned_descriptor.hpp>
 #include <tensafe/keystore/private_file.hpp>
 #include <tensafe/memory/buffer.hpp>
 
@@ -37,7 +36,7 @@ inline constexpr std::size_t longest_ledger_file =
 inline double ledger_number(const nlohmann::ordered_json& value, const char* name, const std::string& where) {
     // ledger_json writes a point or an exponent always; a whole number might not fit into a double.
     if (!value.is_number_float()) {
-        throw format_error(where + ": \"" + name + "\" is " + io::quote(value.dump(-1, ' ', true)) +
+        throw format_error(where + ": \"" + name + "\" is " + quote(value.dump(-1, ' ', true)) +
                            ", expected a number with a point or an exponent");
     }
     return value.get<double>();
@@ -67,7 +66,7 @@ inline void check_ledger_object(const nlohmann::ordered_json& value, std::size_t
 inline std::uint64_t ledger_count(const nlohmann::ordered_json& value, const char* name,
                                   const std::string& where) {
     if (!value.is_number_unsigned()) {
-        throw format_error(where + ": \"" + name + "\" is " + io::quote(value.dump(-1, ' ', true)) +
+        throw format_error(where + ": \"" + name + "\" is " + quote(value.dump(-1, ' ', true)) +
                            ", expected a whole number from 0 to 2^64 - 1");
     }
     return value.get<std::uint64_t>();
@@ -101,7 +100,7 @@ inline std::string ledger_json(const ledger_state& state) {
 /// @throws format_error for text that is too long, not JSON or not of this form, a principal that comes twice
 ///         or has no name, and numbers that no ledger comes to
 inline ledger_state read_ledger_json(std::string_view text, std::string_view name = "ledger JSON") {
-    const std::string file = io::quote(name);
+    const std::string file = quote(name);
     if (text.size() > detail::longest_ledger_file) {
         throw format_error(file + ": got " + std::to_string(text.size()) + " bytes, expected at most " +
                            std::to_string(detail::longest_ledger_file));
@@ -111,8 +110,8 @@ inline ledger_state read_ledger_json(std::string_view text, std::string_view nam
     detail::check_ledger_object(document, 3, file);
     const nlohmann::ordered_json& format = detail::ledger_member(document, "format", file);
     if (format != detail::ledger_format) {
-        throw format_error(file + ": \"format\" is " + io::quote(format.dump(-1, ' ', true)) +
-                           ", expected \"" + std::string(detail::ledger_format) + '"');
+        throw format_error(file + ": \"format\" is " + quote(format.dump(-1, ' ', true)) + ", expected \"" +
+                           std::string(detail::ledger_format) + '"');
     }
     const nlohmann::ordered_json& version = detail::ledger_member(document, "version", file);
     if (detail::ledger_count(version, "version", file) != 1) {
@@ -128,7 +127,7 @@ inline ledger_state read_ledger_json(std::string_view text, std::string_view nam
         detail::check_ledger_object(each, 4, where);
         const nlohmann::ordered_json& principal = detail::ledger_member(each, "name", where);
         if (!principal.is_string() || !ledger::is_principal(principal.get_ref<const std::string&>())) {
-            throw format_error(where + ": \"name\" is " + io::quote(principal.dump(-1, ' ', true)) +
+            throw format_error(where + ": \"name\" is " + quote(principal.dump(-1, ' ', true)) +
                                ", expected 1 to " + std::to_string(ledger::longest_name) +
                                " bytes of UTF-8 without control characters");
         }
@@ -141,7 +140,7 @@ inline ledger_state read_ledger_json(std::string_view text, std::string_view nam
             detail::ledger_count(detail::ledger_member(each, "releases", where), "releases", where);
         spent.check(where);
         if (!state.principals.emplace(principal.get_ref<const std::string&>(), spent).second) {
-            throw format_error(where + ": " + io::quote(principal.get_ref<const std::string&>()) +
+            throw format_error(where + ": " + quote(principal.get_ref<const std::string&>()) +
                                " comes twice");
         }
     }
@@ -187,7 +186,7 @@ class ledger_file final : public ledger_store {
             return;
         }
         if (when_missing == missing_ledger::refuse) {
-            throw io_error(io::quote(path_.string()) +
+            throw io_error(quote(path_.string()) +
                            ": there is no ledger; if there was one, find it; to begin with nothing spent, "
                            "open it once with dp::missing_ledger::start_empty");
         }
@@ -250,7 +249,7 @@ class ledger_file final : public ledger_store {
         std::error_code failure;
         std::filesystem::path result = std::filesystem::absolute(path, failure);
         if (failure || !result.has_filename()) {
-            throw io_error(io::quote(path.string()) + ": names no file" +
+            throw io_error(quote(path.string()) + ": names no file" +
                            (failure ? ": " + failure.message() : std::string()));
         }
         return result;
@@ -287,7 +286,7 @@ class ledger_file final : public ledger_store {
         while (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
             if (errno == EWOULDBLOCK) {
                 throw io_error(
-                    io::quote(path_.string()) +
+                    quote(path_.string()) +
                     ": is in use by another ledger, of this process or another, or by a child that "
                     "one forked: one at a time");
             }
@@ -309,12 +308,12 @@ class ledger_file final : public ledger_store {
             io::throw_io_error(path_, "open", errno);
         }
         if (!S_ISREG(status.st_mode)) {
-            throw io_error(io::quote(path_.string()) +
+            throw io_error(quote(path_.string()) +
                            (S_ISLNK(status.st_mode) ? ": is a link; expected the path of the ledger itself"
                                                     : ": is not a regular file"));
         }
         if (status.st_nlink != 1) {
-            throw io_error(io::quote(path_.string()) + ": is a file with " + std::to_string(status.st_nlink) +
+            throw io_error(quote(path_.string()) + ": is a file with " + std::to_string(status.st_nlink) +
                            " names (hard links); expected one, for each has a lock of its own");
         }
         return true;
@@ -323,7 +322,7 @@ class ledger_file final : public ledger_store {
     /// @throws io_error if somebody else may have locked the file as well
     void check_lock() const {
         if (::getpid() != process_) {
-            throw io_error(io::quote(path_.string()) +
+            throw io_error(quote(path_.string()) +
                            ": was opened before this process was forked: only its parent may use it");
         }
         struct stat ours {};
@@ -331,7 +330,7 @@ class ledger_file final : public ledger_store {
         if (::fstat(lock_.get(), &ours) != 0 ||
             ::fstatat(folder_.get(), (name_ + ".lock").c_str(), &there, AT_SYMLINK_NOFOLLOW) != 0 ||
             ours.st_dev != there.st_dev || ours.st_ino != there.st_ino) {
-            throw io_error(io::quote(with(".lock").string()) +
+            throw io_error(quote(with(".lock").string()) +
                            ": was removed or replaced while the ledger was in use: start again");
         }
     }

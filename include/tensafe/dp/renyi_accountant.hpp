@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/core/shortest_text.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/dp/gaussian_mechanism.hpp>
 #include <tensafe/dp/round_up.hpp>
 
@@ -41,8 +41,7 @@ class renyi_accountant {
         for (std::size_t i = 0; i < orders_.size(); ++i) {
             if (!(orders_[i] > 1) || !std::isfinite(orders_[i])) {
                 throw parameter_error("renyi_accountant: order " + std::to_string(i) + ": got " +
-                                      tensafe::detail::shortest_text(orders_[i]) +
-                                      ", expected a finite number above 1");
+                                      shortest_text(orders_[i]) + ", expected a finite number above 1");
             }
         }
         divergences_.assign(orders_.size(), 0.0);
@@ -79,8 +78,7 @@ class renyi_accountant {
         for (std::size_t i = 0; i < curve.size(); ++i) {
             if (!(curve[i] >= 0)) {
                 throw parameter_error("renyi_accountant::add: divergence " + std::to_string(i) + ": got " +
-                                      tensafe::detail::shortest_text(curve[i]) +
-                                      ", expected a number that is not negative");
+                                      shortest_text(curve[i]) + ", expected a number that is not negative");
             }
         }
         if (times == 0) {

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/interop/torch.hpp>
-#include <tensafe/io/dtype.hpp>
-#include <tensafe/io/message.hpp>
 #include <tensafe/io/safetensors.hpp>
+#include <tensafe/io/safetensors_header.hpp>
 
 #include <ATen/MemoryOverlap.h>
 #include <torch/nn/module.h>
@@ -89,7 +89,7 @@ inline std::vector<std::pair<std::string, at::Tensor>> named_values(const torch:
 ///         types; shape_error for a dimension beyond 2^63; std::bad_alloc or c10::Error without memory
 inline at::Tensor to_tensor(const io::safetensors_file& file, std::string_view name) {
     const detail::stored_form form =
-        detail::form_of(file, name, file.quoted_name() + ": tensor " + io::quote(name));
+        detail::form_of(file, name, file.quoted_name() + ": tensor " + quote(name));
     return to_tensor(file.read_doubles(name), form.type).reshape(form.sizes);
 }
 
@@ -131,7 +131,7 @@ inline void add_parameters(io::safetensors_writer& writer, const torch::nn::Modu
 inline void load_parameters(torch::nn::Module& module, const io::safetensors_file& file) {
     const auto values = detail::named_values(module);
     for (const auto& [name, value] : values) {
-        const std::string where = file.quoted_name() + ": tensor " + io::quote(name);
+        const std::string where = file.quoted_name() + ": tensor " + quote(name);
         detail::check_memory(where.c_str(), value);
         if (at::has_internal_overlap(value) == at::MemOverlap::Yes ||
             (value.is_inference() && !c10::InferenceMode::is_enabled())) {
@@ -158,7 +158,7 @@ inline void load_parameters(torch::nn::Module& module, const io::safetensors_fil
                 is_known = is_known || name == stored.name;
             }
             if (!is_known) {
-                throw format_error(file.quoted_name() + ": tensor " + io::quote(stored.name) +
+                throw format_error(file.quoted_name() + ": tensor " + quote(stored.name) +
                                    " is no parameter or buffer of the module");
             }
         }

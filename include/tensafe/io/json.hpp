@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/message.hpp>
+#include <tensafe/core/text.hpp>
 
 #include <nlohmann/json.hpp>
 

@@ -1,10 +1,9 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/dtype.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/io/file.hpp>
 #include <tensafe/io/half.hpp>
-#include <tensafe/io/message.hpp>
 #include <tensafe/io/safetensors_header.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 
@@ -179,7 +178,7 @@ class safetensors_file {
             values[i] = static_cast<Real>(stored);
             if (!std::isfinite(values[i])) {
                 throw format_error(name_ + ": tensor " + quote(tensor.name) + ": value " + std::to_string(i) +
-                                   " is " + number_text(stored) + ", expected a finite " +
+                                   " is " + shortest_text(stored) + ", expected a finite " +
                                    (sizeof(Real) == sizeof(float) ? "float" : "double"));
             }
         }
@@ -300,7 +299,7 @@ class safetensors_writer {
             const auto bits = narrow(values[i]);
             if (!std::isfinite(widen(bits))) {
                 throw encoding_error("safetensors_writer: tensor " + quote(tensor.name) + ": value " +
-                                     std::to_string(i) + " is " + number_text(values[i]) +
+                                     std::to_string(i) + " is " + shortest_text(values[i]) +
                                      ", expected one within the range of " +
                                      std::string(dtype_name(tensor.type)));
             }

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/io/file.hpp>
-#include <tensafe/io/message.hpp>
-#include <tensafe/keystore/hex.hpp>
-#include <tensafe/keystore/openssl_error.hpp>
+#include <tensafe/keystore/openssl.hpp>
 #include <tensafe/keystore/private_file.hpp>
+#include <tensafe/keystore/sha256.hpp>
 #include <tensafe/memory/buffer.hpp>
 
 #include <openssl/bio.h>
@@ -135,12 +135,12 @@ class verifying_key {
     static verifying_key read(const std::filesystem::path& path) {
         io::input_file file(path);
         if (file.size() > detail::max_key_file_bytes) {
-            throw format_error(io::quote(path.string()) + ": got " + std::to_string(file.size()) +
+            throw format_error(quote(path.string()) + ": got " + std::to_string(file.size()) +
                                " bytes, expected at most " + std::to_string(detail::max_key_file_bytes));
         }
         std::string text(file.size(), '\0');
         file.read(std::as_writable_bytes(std::span<char>(text)));
-        const std::string what = io::quote(path.string());
+        const std::string what = quote(path.string());
         const detail::openssl_reports reports;
         const detail::openssl_bio bio = detail::open_pem(std::as_bytes(std::span<const char>(text)), what);
         const detail::openssl_key key(
@@ -220,7 +220,7 @@ class signing_key {
     ///         anything else, unsupported_error for another kind of key or one with a passphrase
     static signing_key read(const std::filesystem::path& path) {
         const memory::secret_buffer<std::byte> text = read_private_file(path, detail::max_key_file_bytes);
-        const std::string what = io::quote(path.string());
+        const std::string what = quote(path.string());
         const std::string_view view(reinterpret_cast<const char*>(text.data()), text.size());
         if (view.find("ENCRYPTED") != view.npos) {
             throw unsupported_error(what +

@@ -3,11 +3,10 @@
 #include <tensafe/ckks/keys.hpp>
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/message.hpp>
-#include <tensafe/keystore/key_file_access.hpp>
+#include <tensafe/core/text.hpp>
+#include <tensafe/io/file.hpp>
 #include <tensafe/keystore/key_file_format.hpp>
 #include <tensafe/keystore/passphrase.hpp>
-#include <tensafe/keystore/passphrase_wrap.hpp>
 #include <tensafe/keystore/private_file.hpp>
 #include <tensafe/memory/buffer.hpp>
 #include <tensafe/memory/wipe.hpp>
@@ -17,17 +16,163 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <fcntl.h>
 #include <filesystem>
 #include <limits>
 #include <optional>
 #include <span>
 #include <string>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <utility>
 
+// Key files in their folder: opened by one rule, and replaced by one at a time.
+
 namespace tensafe::keystore {
+
+namespace detail {
+
+/// Opens a key file, at which nothing else may stand.
+inline owned_descriptor open_key_file(int folder, const std::filesystem::path& name,
+                                      const std::filesystem::path& path, int access) {
+    owned_descriptor file(
+        ::openat(folder, name.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
+    if (file.get() < 0) {
+        if (errno == ELOOP) {
+            throw io_error(quote(path.string()) + ": is a link; expected the path of the key file itself");
+        }
+        io::throw_io_error(path, "open", errno);
+    }
+    struct stat status {};
+    if (::fstat(file.get(), &status) != 0) {
+        io::throw_io_error(path, "read the mode", errno);
+    }
+    if (S_ISREG(status.st_mode) && (status.st_mode & 07777) != (S_IRUSR | S_IWUSR)) {
+        throw io_error(quote(path.string()) + ": got mode " + octal(status.st_mode) +
+                       ", expected 0600 (chmod 600): a key is for its owner alone");
+    }
+    return file;
+}
+
+/// The bytes of a key file, and what they say.
+struct read_key {
+    memory::secret_buffer<std::byte> bytes;
+    key_info info;
+};
+
+inline read_key read_open_key(const owned_descriptor& file, const std::filesystem::path& path) {
+    memory::secret_buffer<std::byte> bytes = read_private(file, path, longest_key_file);
+    const key_info info = parse_key_file(bytes.span(), quote(path.string()));
+    return {std::move(bytes), info};
+}
+
+inline read_key read_key_at(const std::filesystem::path& path) {
+    return read_open_key(open_key_file(AT_FDCWD, path, path, O_RDONLY), path);
+}
+
+/// The right to replace a key file: nobody else has it as long as this object lives. The lock (flock) is on
+/// the file itself, so that none stays behind; what replaces it is another file, with a lock of its own.
+class key_file_lock {
+  public:
+    explicit key_file_lock(const std::filesystem::path& path)
+        : path_(path),
+          folder_(::open(path.has_parent_path() ? path.parent_path().c_str() : ".",
+                         O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
+          file_(open_file()) {
+        while (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
+            if (errno == EWOULDBLOCK) {
+                throw io_error(quote(path_.string()) + ": is being replaced by somebody else");
+            }
+            if (errno != EINTR) {
+                io::throw_io_error(path_, "lock", errno);
+            }
+        }
+        check_place();
+    }
+
+    const owned_descriptor& file() const noexcept { return file_; }
+
+    /// Puts other bytes in the place of the file, as in docs/key-life-cycle.md.
+    void replace(std::span<const std::byte> bytes) {
+        const std::filesystem::path name = path_.filename();
+        const std::string partial = name.string() + ".partial";
+        // What a process that died left there is nobody's: the lock is ours.
+        static_cast<void>(::unlinkat(folder_.get(), partial.c_str(), 0));
+        owned_descriptor written(::openat(folder_.get(), partial.c_str(),
+                                          O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
+                                          S_IRUSR | S_IWUSR));
+        if (written.get() < 0) {
+            io::throw_io_error(path_.string() + ".partial", "create", errno);
+        }
+        // An unusual umask may have taken something away.
+        int failure = ::fchmod(written.get(), S_IRUSR | S_IWUSR) == 0 ? 0 : errno;
+        if (failure == 0) {
+            failure = write_and_force(written, bytes);
+        }
+        if (const int closing = written.close(); failure == 0) {
+            failure = closing;
+        }
+        if (failure == 0) {
+            try {
+                check_place();
+            } catch (...) {
+                static_cast<void>(::unlinkat(folder_.get(), partial.c_str(), 0));
+                throw;
+            }
+            if (::renameat(folder_.get(), partial.c_str(), folder_.get(), name.c_str()) != 0) {
+                failure = errno;
+            }
+        }
+        if (failure != 0) {
+            static_cast<void>(::unlinkat(folder_.get(), partial.c_str(), 0));
+            io::throw_io_error(path_, "replace", failure);
+        }
+        // Not every file system can do this.
+        if (::fsync(folder_.get()) != 0 && errno != EINVAL && errno != ENOTSUP) {
+            io::throw_io_error(path_, "force the folder to the device (the new key file stands there)",
+                               errno);
+        }
+    }
+
+  private:
+    owned_descriptor open_file() const {
+        if (!path_.has_filename()) {
+            throw io_error(quote(path_.string()) + ": names no file");
+        }
+        if (folder_.get() < 0) {
+            io::throw_io_error(path_.parent_path(), "open", errno);
+        }
+        return open_key_file(folder_.get(), path_.filename(), path_, O_RDWR);
+    }
+
+    /// @throws io_error unless the file that we have locked is the one that has this name, and no other
+    void check_place() const {
+        struct stat ours {};
+        struct stat there {};
+        if (::fstat(file_.get(), &ours) != 0 ||
+            ::fstatat(folder_.get(), path_.filename().c_str(), &there, AT_SYMLINK_NOFOLLOW) != 0 ||
+            ours.st_dev != there.st_dev || ours.st_ino != there.st_ino) {
+            throw io_error(quote(path_.string()) + ": was replaced by somebody else meanwhile");
+        }
+        if (ours.st_nlink != 1) {
+            throw io_error(quote(path_.string()) + ": is a file with " + std::to_string(ours.st_nlink) +
+                           " names (hard links), and under the others the old key would stay; expected one: "
+                           "remove the others (a creation that was killed may have left " +
+                           quote(path_.string() + ".partial-XXXXXX") + ')');
+        }
+    }
+
+    std::filesystem::path path_;
+    owned_descriptor folder_;
+    owned_descriptor file_;
+};
+
+}  // namespace detail
 
 // A client's secret key in a file: docs/key-life-cycle.md says what is in it and what is promised.
 //
@@ -48,7 +193,7 @@ namespace detail {
 template <ckks::parameter_set P>
 void check_key_set(const key_info& info, const std::filesystem::path& path) {
     if (info.set != wire::set_id<P>) {
-        throw parameter_error(io::quote(path.string()) + ": got a key for " + wire::set_name(info.set) +
+        throw parameter_error(quote(path.string()) + ": got a key for " + wire::set_name(info.set) +
                               ", expected one for " + wire::set_name<P>());
     }
 }
@@ -80,11 +225,11 @@ key_info rotate_checked(const std::filesystem::path& path, const passphrase& phr
         // Who does not know the passphrase must not destroy the key.
         random::seed seed;
         const memory::wipe_guard guard(seed);
-        read_key_seed(old.bytes.span(), old.info, phrase, io::quote(path.string()), seed);
+        read_key_seed(old.bytes.span(), old.info, phrase, quote(path.string()), seed);
     }
     key_info info = old.info;
     if (info.generation == std::numeric_limits<std::uint64_t>::max()) {
-        throw format_error(io::quote(path.string()) + ": is of the last generation, 2^64 - 1");
+        throw format_error(quote(path.string()) + ": is of the last generation, 2^64 - 1");
     }
     ++info.generation;
     info.created = this_second();
@@ -134,7 +279,7 @@ stored_key<P> load_key_file(const std::filesystem::path& path, const passphrase&
     detail::check_key_set<P>(file.info, path);
     random::seed seed;
     const memory::wipe_guard guard(seed);
-    detail::read_key_seed(file.bytes.span(), file.info, phrase, io::quote(path.string()), seed);
+    detail::read_key_seed(file.bytes.span(), file.info, phrase, quote(path.string()), seed);
     return {ckks::secret_key<P>(seed), file.info};
 }
 
@@ -167,7 +312,7 @@ inline key_info change_passphrase(const std::filesystem::path& path, const passp
     const detail::read_key file = detail::read_open_key(lock.file(), path);
     random::seed seed;
     const memory::wipe_guard guard(seed);
-    detail::read_key_seed(file.bytes.span(), file.info, old, io::quote(path.string()), seed);
+    detail::read_key_seed(file.bytes.span(), file.info, old, quote(path.string()), seed);
     key_info info = file.info;
     info.wrapped = !replacement.empty();
     // That of a key without a wrap is the default.

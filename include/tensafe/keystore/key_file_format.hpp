@@ -1,10 +1,8 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/message.hpp>
-#include <tensafe/keystore/hex.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/keystore/passphrase.hpp>
-#include <tensafe/keystore/passphrase_wrap.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/memory/buffer.hpp>
 #include <tensafe/random/entropy.hpp>

@@ -1,15 +1,28 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/io/message.hpp>
+#include <tensafe/core/text.hpp>
+#include <tensafe/io/file.hpp>
+#include <tensafe/keystore/openssl.hpp>
 #include <tensafe/keystore/private_file.hpp>
 #include <tensafe/memory/buffer.hpp>
+#include <tensafe/memory/wipe.hpp>
+
+#include <openssl/evp.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cstddef>
+#include <cstdint>
+#include <fcntl.h>
 #include <filesystem>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <termios.h>
+#include <unistd.h>
 
 namespace tensafe::keystore {
 
@@ -56,7 +69,7 @@ class passphrase {
             }
         }
         if (line.empty() || line.size() > longest || line.find('\n') != line.npos) {
-            throw format_error(io::quote(path.string()) + ": is no passphrase: expected one line of 1 to " +
+            throw format_error(quote(path.string()) + ": is no passphrase: expected one line of 1 to " +
                                std::to_string(longest) + " bytes");
         }
         return passphrase(line);
@@ -78,5 +91,256 @@ class passphrase {
 
     memory::secret_buffer<char> bytes_;
 };
+
+namespace detail {
+
+/// A terminal that shows nothing of what is typed and gives each key at once, until the end of the scope.
+/// Ctrl-C comes as a key: a signal would end the program with the terminal left silent.
+class silent_terminal {
+  public:
+    explicit silent_terminal(int terminal) : terminal_(terminal) {
+        if (::tcgetattr(terminal_, &before_) != 0) {
+            io::throw_io_error("the terminal", "read its settings", errno);
+        }
+        termios silent = before_;
+        silent.c_lflag &= ~static_cast<tcflag_t>(ECHO | ECHONL | ICANON | ISIG | IEXTEN);
+        silent.c_cc[VMIN] = 1;
+        silent.c_cc[VTIME] = 0;
+        // What was typed before the question was shown is no answer to it.
+        if (::tcsetattr(terminal_, TCSAFLUSH, &silent) != 0) {
+            io::throw_io_error("the terminal", "change its settings", errno);
+        }
+    }
+    silent_terminal(const silent_terminal&) = delete;
+    silent_terminal& operator=(const silent_terminal&) = delete;
+    ~silent_terminal() { static_cast<void>(::tcsetattr(terminal_, TCSAFLUSH, &before_)); }
+
+  private:
+    int terminal_;
+    termios before_{};
+};
+
+inline void show(int terminal, std::string_view text) {
+    while (!text.empty()) {
+        const ssize_t count = ::write(terminal, text.data(), text.size());
+        if (count > 0) {
+            text.remove_prefix(static_cast<std::size_t>(count));
+        } else if (count == 0 || errno != EINTR) {
+            io::throw_io_error("the terminal", "write", count == 0 ? EIO : errno);
+        }
+    }
+}
+
+/// ask_passphrase on an open terminal
+inline passphrase ask_on(int terminal, std::string_view question) {
+    memory::secret_buffer<char> typed(passphrase::longest);
+    std::size_t size = 0;
+    {
+        const silent_terminal silent(terminal);
+        show(terminal, question);
+        char key = 0;
+        const memory::wipe_guard guard(key);
+        for (;;) {
+            const ssize_t count = ::read(terminal, &key, 1);
+            if (count < 0 && errno == EINTR) {
+                continue;
+            }
+            constexpr char interrupt = 0x03;
+            constexpr char end_of_input = 0x04;
+            constexpr char backspace = 0x08;
+            constexpr char erase_line = 0x15;
+            constexpr char erase = 0x7f;
+            if (count <= 0 || key == interrupt || key == end_of_input) {
+                show(terminal, "\n");
+                throw cancelled_error("the question for a passphrase was cancelled");
+            }
+            if (key == '\n' || key == '\r') {
+                break;
+            }
+            if (key == erase_line) {
+                size = 0;
+            } else if (key == backspace || key == erase) {
+                // All bytes of one character of UTF-8.
+                while (size > 0 && (static_cast<unsigned char>(typed[--size]) & 0xc0u) == 0x80u) {
+                }
+            } else if (static_cast<unsigned char>(key) < 0x20) {
+                show(terminal, "\n");
+                throw parameter_error(
+                    "passphrase: got a control character, as Tab or an arrow key gives; "
+                    "expected letters, digits and signs");
+            } else if (size == typed.size()) {
+                show(terminal, "\n");
+                throw parameter_error("passphrase: got more than " + std::to_string(passphrase::longest) +
+                                      " bytes");
+            } else {
+                typed[size++] = key;
+            }
+        }
+        show(terminal, "\n");
+    }
+    return passphrase(std::string_view(typed.data(), size));
+}
+
+}  // namespace detail
+
+/// Asks whoever sits at the terminal of this process, /dev/tty, and shows nothing of the answer. Backspace
+/// and Ctrl-U work; Ctrl-C and Ctrl-D cancel. A process that is killed meanwhile leaves the terminal silent
+/// ("stty sane" helps).
+/// @throws io_error without a terminal; cancelled_error; parameter_error for an empty answer, one that is too
+///         long, or another control character
+inline passphrase ask_passphrase(std::string_view question) {
+    const detail::owned_descriptor terminal(::open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY));
+    if (terminal.get() < 0) {
+        io::throw_io_error("/dev/tty", "open", errno);
+    }
+    return detail::ask_on(terminal.get(), question);
+}
+
+/// What one guess of a passphrase costs: the parameters of scrypt (RFC 7914). The default takes 128 MiB and
+/// about half a second of one core; a smaller one is for tests and very small machines.
+struct scrypt_cost {
+    std::uint32_t log_n = 17;       ///< log2 of the cost parameter N
+    std::uint32_t block_size = 8;   ///< r
+    std::uint32_t parallelism = 1;  ///< p; computed one after the other
+
+    /// About how much memory a derivation takes, in bytes.
+    std::uint64_t memory_bytes() const noexcept { return (std::uint64_t{128} * block_size) << log_n; }
+
+    /// Whether this library computes it: log_n 10 to 20 and below 16 r (RFC 7914), r 1 to 64, p 1 to 16, 1 to
+    /// 256 MiB, and at most four times the work of the default. A file from outside cannot ask for more.
+    bool allowed() const noexcept {
+        return log_n >= 10 && log_n <= 20 && block_size >= 1 && block_size <= 64 && log_n < 16 * block_size &&
+               parallelism >= 1 && parallelism <= 16 && memory_bytes() >= std::uint64_t{1} << 20 &&
+               memory_bytes() <= std::uint64_t{1} << 28 &&
+               memory_bytes() * parallelism <= std::uint64_t{1} << 29;
+    }
+
+    /// As messages call it.
+    std::string text() const {
+        return "scrypt with N = 2^" + std::to_string(log_n) + ", r = " + std::to_string(block_size) +
+               ", p = " + std::to_string(parallelism);
+    }
+
+    friend bool operator==(const scrypt_cost&, const scrypt_cost&) = default;
+};
+
+namespace detail {
+
+inline constexpr std::size_t wrap_salt_bytes = 32;
+inline constexpr std::size_t wrap_tag_bytes = 16;
+
+using openssl_cipher = std::unique_ptr<EVP_CIPHER_CTX, openssl_release<&EVP_CIPHER_CTX_free>>;
+
+inline unsigned char* octets_of(std::byte* bytes) noexcept {
+    return reinterpret_cast<unsigned char*>(bytes);
+}
+inline const unsigned char* octets_of(const std::byte* bytes) noexcept {
+    return reinterpret_cast<const unsigned char*>(bytes);
+}
+
+/// A 32-byte key of a passphrase and a salt; the caller wipes it.
+/// @pre cost.allowed()
+/// @throws error with OpenSSL's reason, such as memory
+inline void derive_wrap_key(const passphrase& phrase, std::span<const std::byte, wrap_salt_bytes> salt,
+                            const scrypt_cost& cost, std::array<std::byte, 32>& key) {
+    const openssl_reports reports;
+    constexpr std::uint64_t most_memory = std::uint64_t{1} << 29;
+    reports.check(EVP_PBE_scrypt(phrase.text().data(), phrase.text().size(), octets_of(salt.data()),
+                                 salt.size(), std::uint64_t{1} << cost.log_n, cost.block_size,
+                                 cost.parallelism, most_memory, octets_of(key.data()), key.size()),
+                  "derive a key of a passphrase by scrypt");
+}
+
+/// ChaCha20-Poly1305 (RFC 8439) under a key that is used once, so with a nonce of zeros, in one direction.
+class wrap_cipher {
+  public:
+    enum class direction { seal, open };
+
+    wrap_cipher(direction way, const std::array<std::byte, 32>& key, std::span<const std::byte> header)
+        : context_(EVP_CIPHER_CTX_new()) {
+        if (context_ == nullptr) {
+            reports_.fail("make a cipher");
+        }
+        constexpr std::array<unsigned char, 12> nonce{};
+        int count = 0;
+        reports_.check(EVP_CipherInit_ex(context_.get(), EVP_chacha20_poly1305(), nullptr,
+                                         octets_of(key.data()), nonce.data(), way == direction::seal ? 1 : 0),
+                       "begin ChaCha20-Poly1305");
+        reports_.check(EVP_CipherUpdate(context_.get(), nullptr, &count, octets_of(header.data()),
+                                        static_cast<int>(header.size())),
+                       "authenticate a header");
+    }
+    wrap_cipher(const wrap_cipher&) = delete;
+    wrap_cipher& operator=(const wrap_cipher&) = delete;
+
+    /// @param to  as many bytes
+    void update(std::span<const std::byte> from, std::byte* to) {
+        int count = 0;
+        reports_.check(EVP_CipherUpdate(context_.get(), octets_of(to), &count, octets_of(from.data()),
+                                        static_cast<int>(from.size())),
+                       "go on with ChaCha20-Poly1305");
+    }
+    void finish(std::span<std::byte, wrap_tag_bytes> tag) {
+        reports_.check(finish_any(), "finish ChaCha20-Poly1305");
+        reports_.check(EVP_CIPHER_CTX_ctrl(context_.get(), EVP_CTRL_AEAD_GET_TAG,
+                                           static_cast<int>(tag.size()), tag.data()),
+                       "read a tag");
+    }
+    /// Whether all of it is what was sealed under this key.
+    [[nodiscard]] bool finish_if(std::span<const std::byte, wrap_tag_bytes> tag) {
+        std::array<std::byte, wrap_tag_bytes> wanted{};
+        std::copy(tag.begin(), tag.end(), wanted.begin());
+        reports_.check(EVP_CIPHER_CTX_ctrl(context_.get(), EVP_CTRL_AEAD_SET_TAG,
+                                           static_cast<int>(wanted.size()), wanted.data()),
+                       "set a tag");
+        return finish_any() == 1;
+    }
+
+  private:
+    int finish_any() {
+        std::array<unsigned char, 16> nothing{};
+        int count = 0;
+        return EVP_CipherFinal_ex(context_.get(), nothing.data(), &count);
+    }
+
+    openssl_reports reports_;
+    openssl_cipher context_;
+};
+
+/// Wraps 32 secret bytes with a passphrase.
+/// @param header  what cannot be changed either; the salt, fresh for each call, is in it
+inline void wrap_secret(const passphrase& phrase, std::span<const std::byte, wrap_salt_bytes> salt,
+                        const scrypt_cost& cost, std::span<const std::byte> header,
+                        std::span<const std::uint8_t, 32> secret, std::span<std::byte, 32> sealed,
+                        std::span<std::byte, wrap_tag_bytes> tag) {
+    std::array<std::byte, 32> key;
+    const memory::wipe_guard guard(key);
+    derive_wrap_key(phrase, salt, cost, key);
+    wrap_cipher cipher(wrap_cipher::direction::seal, key, header);
+    cipher.update(std::as_bytes(secret), sealed.data());
+    cipher.finish(tag);
+}
+
+/// Takes the wrap off. Returns whether passphrase and bytes are those of wrap_secret; `secret` is zeros if
+/// not.
+[[nodiscard]] inline bool unwrap_secret(const passphrase& phrase,
+                                        std::span<const std::byte, wrap_salt_bytes> salt,
+                                        const scrypt_cost& cost, std::span<const std::byte> header,
+                                        std::span<const std::byte, 32> sealed,
+                                        std::span<const std::byte, wrap_tag_bytes> tag,
+                                        std::span<std::uint8_t, 32> secret) {
+    std::array<std::byte, 32> key;
+    const memory::wipe_guard guard(key);
+    derive_wrap_key(phrase, salt, cost, key);
+    wrap_cipher cipher(wrap_cipher::direction::open, key, header);
+    cipher.update(sealed, std::as_writable_bytes(secret).data());
+    if (cipher.finish_if(tag)) {
+        return true;
+    }
+    memory::wipe(secret.data(), secret.size());
+    return false;
+}
+
+}  // namespace detail
 
 }  // namespace tensafe::keystore

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <tensafe/core/macros.hpp>
+#include <tensafe/exec/backend.hpp>
 #include <tensafe/random/discrete_gaussian_table.hpp>
+#include <tensafe/simd/x86/avx2.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -87,12 +89,22 @@ struct gaussian_lanes {
     }
 };
 
-/// `groups` groups from their words to eight coefficients each.
-inline void discrete_gaussian_portable(const std::uint64_t* words, std::size_t groups,
-                                       std::int64_t* out) noexcept {
+/// `groups` groups from their words to eight coefficients each: the body of a kernel.
+template <std::size_t Bytes>
+TENSAFE_INLINE void convert_gaussian_groups(const std::uint64_t* words, std::size_t groups,
+                                            std::int64_t* out) noexcept {
     for (std::size_t g = 0; g < groups; ++g) {
-        gaussian_lanes<16>::convert(words + g * gaussian_group_words, out + g * gaussian_group);
+        gaussian_lanes<Bytes>::convert(words + g * gaussian_group_words, out + g * gaussian_group);
     }
+}
+inline void discrete_gaussian_groups(const std::uint64_t* words, std::size_t groups,
+                                     std::int64_t* out) noexcept {
+#if TENSAFE_X86_64
+    if (exec::active_backend() != exec::backend::portable) {
+        return simd::avx2::kernel<&convert_gaussian_groups<32>>(words, groups, out);
+    }
+#endif
+    convert_gaussian_groups<16>(words, groups, out);
 }
 
 }  // namespace tensafe::random::detail

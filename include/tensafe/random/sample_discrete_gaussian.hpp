@@ -1,15 +1,11 @@
 #pragma once
 
-#include <tensafe/core/macros.hpp>
 #include <tensafe/core/precondition.hpp>
-#include <tensafe/exec/backend.hpp>
 #include <tensafe/memory/wipe.hpp>
 #include <tensafe/random/chacha20.hpp>
 #include <tensafe/random/discrete_gaussian_lanes.hpp>
 #include <tensafe/random/seed.hpp>
 #include <tensafe/random/stream_domain.hpp>
-#include <tensafe/random/x86/discrete_gaussian_avx2.hpp>
-#include <tensafe/random/x86/discrete_gaussian_avx512.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -24,26 +20,6 @@ inline constexpr double discrete_gaussian_deviation = 1387850947.0970407;
 
 /// No value of sample_discrete_gaussian is larger: 51 deviations, less than 2^37.
 inline constexpr std::int64_t discrete_gaussian_largest = 89 * (5LL * 19 * 257 * 32769);
-
-namespace detail {
-
-/// `groups` groups from their words to eight coefficients each.
-inline void discrete_gaussian_groups(const std::uint64_t* words, std::size_t groups,
-                                     std::int64_t* out) noexcept {
-#if TENSAFE_X86_64
-    switch (exec::active_backend()) {
-        case exec::backend::avx512:
-            return discrete_gaussian_avx512(words, groups, out);
-        case exec::backend::avx2:
-            return discrete_gaussian_avx2(words, groups, out);
-        case exec::backend::portable:
-            break;
-    }
-#endif
-    discrete_gaussian_portable(words, groups, out);
-}
-
-}  // namespace detail
 
 /// Fills `out` with independent values of the discrete Gaussian on the integers with the deviation
 /// discrete_gaussian_deviation and mean 0: P(x) proportional to exp(-x^2 / (2 deviation^2)), up to a

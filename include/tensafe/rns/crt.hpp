@@ -2,18 +2,18 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/macros.hpp>
-#include <tensafe/exec/backend.hpp>
 #include <tensafe/memory/wipe.hpp>
 #include <tensafe/rns/basis.hpp>
 #include <tensafe/rns/crt_garner.hpp>
-#include <tensafe/rns/x86/crt_avx2.hpp>
-#include <tensafe/rns/x86/crt_avx512.hpp>
+#include <tensafe/rns/crt_lanes.hpp>
+#include <tensafe/simd/dispatch.hpp>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace tensafe::rns {
@@ -78,21 +78,17 @@ void to_doubles(
                               " residues of a limb, expected " + std::to_string(out.size()));
         }
     }
-#if TENSAFE_X86_64
-    switch (exec::active_backend()) {
-        case exec::backend::avx512:
-            detail::to_doubles_avx512<Basis>::run(residues, out);
-            return;
-        case exec::backend::avx2:
-            detail::to_doubles_avx2<Basis>::run(residues, out);
-            return;
-        case exec::backend::portable:
-            break;
-    }
-#endif
+    const std::size_t whole = simd::on_active_target([&](auto target) -> std::size_t {
+        using vectors = decltype(target);
+        if constexpr (std::is_same_v<vectors, simd::portable>) {
+            return 0;  // its lanes have no products
+        } else {
+            return vectors::template kernel<&detail::crt_lanes<vectors, Basis>::run>(residues, out);
+        }
+    });
     std::array<arith::word, static_cast<std::size_t>(Basis::limbs)> of_one{};
     memory::wipe_guard guard(of_one);
-    for (std::size_t k = 0; k < out.size(); ++k) {
+    for (std::size_t k = whole; k < out.size(); ++k) {
         for (std::size_t i = 0; i < of_one.size(); ++i) {
             of_one[i] = residues[i][k];
         }

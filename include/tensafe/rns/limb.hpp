@@ -4,9 +4,8 @@
 #include <tensafe/arith/shoup.hpp>
 #include <tensafe/arith/word.hpp>
 #include <tensafe/exec/backend.hpp>
-#include <tensafe/rns/limb_portable.hpp>
-#include <tensafe/rns/x86/limb_avx2.hpp>
-#include <tensafe/rns/x86/limb_avx512.hpp>
+#include <tensafe/rns/limb_loops.hpp>
+#include <tensafe/simd/dispatch.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -17,22 +16,16 @@
 /// one of the inputs. No branch and no index depends on a value. All back-ends give the same words.
 namespace tensafe::rns::limb {
 
+using arith::word;
+
 namespace detail {
 
-/// Calls f with the loops of the active back-end.
-template <class F>
-TENSAFE_INLINE void on_active_backend(F f) noexcept {
-#if TENSAFE_X86_64
-    switch (exec::active_backend()) {
-        case exec::backend::avx512:
-            return f(avx512_loops{});
-        case exec::backend::avx2:
-            return f(avx2_loops{});
-        case exec::backend::portable:
-            break;
-    }
-#endif
-    f(portable_loops{});
+/// Applies the step with the target of the active back-end.
+template <class Step, class M, class Policy, class... Args>
+TENSAFE_INLINE void run(Policy p, std::span<word> out, Args... args) noexcept {
+    simd::on_active_target([&](auto target) {
+        target.template kernel<&apply<decltype(target), Step, M, Policy, Args...>>(p, out, args...);
+    });
 }
 
 }  // namespace detail
@@ -40,34 +33,34 @@ TENSAFE_INLINE void on_active_backend(F f) noexcept {
 /// out = a + b.
 template <arith::modulus M>
 void add(M m, std::span<word> out, std::span<const word> a, std::span<const word> b) noexcept {
-    detail::on_active_backend([&](auto loops) { loops.add(m, out, a, b); });
+    detail::run<detail::add, M>(m, out, a.data(), b.data());
 }
 
 /// out = a - b.
 template <arith::modulus M>
 void subtract(M m, std::span<word> out, std::span<const word> a, std::span<const word> b) noexcept {
-    detail::on_active_backend([&](auto loops) { loops.subtract(m, out, a, b); });
+    detail::run<detail::subtract, M>(m, out, a.data(), b.data());
 }
 
 /// out = a * b.
 template <arith::modulus M>
 void multiply(arith::barrett<M> p, std::span<word> out, std::span<const word> a,
               std::span<const word> b) noexcept {
-    detail::on_active_backend([&](auto loops) { loops.multiply(p, out, a, b); });
+    detail::run<detail::multiply, M>(p, out, a.data(), b.data());
 }
 
 /// out = a * b + c.
 template <arith::modulus M>
 void multiply_add(arith::barrett<M> p, std::span<word> out, std::span<const word> a, std::span<const word> b,
                   std::span<const word> c) noexcept {
-    detail::on_active_backend([&](auto loops) { loops.multiply_add(p, out, a, b, c); });
+    detail::run<detail::multiply_add, M>(p, out, a.data(), b.data(), c.data());
 }
 
 /// out = c - a * b.
 template <arith::modulus M>
 void subtract_product(arith::barrett<M> p, std::span<word> out, std::span<const word> a,
                       std::span<const word> b, std::span<const word> c) noexcept {
-    detail::on_active_backend([&](auto loops) { loops.subtract_product(p, out, a, b, c); });
+    detail::run<detail::subtract_product, M>(p, out, a.data(), b.data(), c.data());
 }
 
 /// sums[i] = the sum over block i of a * b + c, for sums.size() blocks of equal length; sums of many products
@@ -76,7 +69,13 @@ void subtract_product(arith::barrett<M> p, std::span<word> out, std::span<const 
 template <arith::modulus M>
 void block_sums(arith::barrett<M> p, std::span<word> sums, std::span<const word> a, std::span<const word> b,
                 std::span<const word> c) noexcept {
-    detail::on_active_backend([&](auto loops) { loops.block_sums(p, sums, a, b, c); });
+    if (a.size() == sums.size()) {
+        return multiply_add(p, sums, a, b, c);
+    }
+    simd::on_active_target([&](auto target) {
+        target.template kernel<&detail::sum_blocks<decltype(target), false, true, M>>(
+            p, sums, a.size() / sums.size(), a.data(), b.data(), c.data());
+    });
 }
 
 /// sums[i] += the sum over block i of a * b, for sums.size() blocks of equal length.
@@ -84,7 +83,13 @@ void block_sums(arith::barrett<M> p, std::span<word> sums, std::span<const word>
 template <arith::modulus M>
 void add_block_sums(arith::barrett<M> p, std::span<word> sums, std::span<const word> a,
                     std::span<const word> b) noexcept {
-    detail::on_active_backend([&](auto loops) { loops.add_block_sums(p, sums, a, b); });
+    if (a.size() == sums.size()) {
+        return multiply_add(p, sums, a, b, std::span<const word>(sums));
+    }
+    simd::on_active_target([&](auto target) {
+        target.template kernel<&detail::sum_blocks<decltype(target), true, false, M>>(
+            p, sums, a.size() / sums.size(), a.data(), b.data(), nullptr);
+    });
 }
 
 /// out[k] = the sum over i of a[i][k] * b[i][k], of out.size() residues each: products are added up without
@@ -93,60 +98,65 @@ void add_block_sums(arith::barrett<M> p, std::span<word> sums, std::span<const w
 template <arith::modulus M>
 void sum_products(arith::barrett<M> p, std::span<word> out, std::span<const word* const> a,
                   std::span<const word* const> b) noexcept {
-    detail::on_active_backend([&](auto loops) { loops.sum_products(p, out, a, b); });
+    simd::on_active_target([&](auto target) {
+        target.template kernel<&detail::sum_columns<decltype(target), false, M, detail::rows>>(
+            p, out, a, detail::rows{b.data()});
+    });
 }
 
 /// out[k] += the sum over i of a[i][k] * factors[i], reduced like sum_products.
 template <arith::modulus M>
 void add_scaled(arith::barrett<M> p, std::span<word> out, std::span<const word* const> a,
                 std::span<const word> factors) noexcept {
-    detail::on_active_backend([&](auto loops) { loops.add_scaled(p, out, a, factors); });
+    simd::on_active_target([&](auto target) {
+        target.template kernel<&detail::sum_columns<decltype(target), true, M, detail::constants>>(
+            p, out, a, detail::constants{factors.data()});
+    });
 }
 
 /// out += small, for small signed integers of magnitude below q.
 template <arith::modulus M>
 void add_small(M m, std::span<word> out, std::span<const std::int8_t> small) noexcept {
-    detail::on_active_backend([&](auto loops) { loops.add_small(m, out, small); });
+    detail::run<detail::add_small, M>(m, out, out.data(), small.data());
 }
 
 /// out = round(real), ties away from zero, for |real| < 2^112: two words hold the integer part.
 template <arith::modulus M>
 void round_reals(arith::shoup<M> p, std::span<word> out, std::span<const double> reals) noexcept {
-    detail::on_active_backend([&](auto loops) { loops.round_reals(p, out, reals); });
+    detail::run<detail::round_reals, M>(p, out, reals.data());
 }
 
 /// out = words - shift, for any words and shift in [0, q).
 template <arith::modulus M>
 void reduce_shifted(arith::shoup<M> p, std::span<word> out, std::span<const word> words,
                     word shift) noexcept {
-    detail::on_active_backend([&](auto loops) { loops.reduce_shifted(p, out, words, shift); });
+    detail::run<detail::reduce_shifted, M>(p, out, words.data(), shift);
 }
 
 /// out = (a - b) * w.
 template <arith::modulus M>
 void scale_difference(arith::shoup<M> p, std::span<word> out, std::span<const word> a,
                       std::span<const word> b, typename arith::shoup<M>::factor w) noexcept {
-    detail::on_active_backend([&](auto loops) { loops.scale_difference(p, out, a, b, w); });
+    detail::run<detail::scale_difference, M>(p, out, a.data(), b.data(), w);
 }
 
 /// out = a + c, for c in [0, q).
 template <arith::modulus M>
 void add_constant(M m, std::span<word> out, std::span<const word> a, word c) noexcept {
-    detail::on_active_backend([&](auto loops) { loops.add_constant(m, out, a, c); });
+    detail::run<detail::add_constant, M>(m, out, a.data(), c);
 }
 
 /// out = a * w.
 template <arith::modulus M>
 void scale(arith::shoup<M> p, std::span<word> out, std::span<const word> a,
            typename arith::shoup<M>::factor w) noexcept {
-    detail::on_active_backend([&](auto loops) { loops.scale(p, out, a, w); });
+    detail::run<detail::scale, M>(p, out, a.data(), w);
 }
 
 /// Whether all words, of any size, are below q. Looks at all of them, whatever it finds.  @pre q > 0
 inline bool all_below(word q, std::span<const word> words) noexcept {
-    bool below = false;
-    detail::on_active_backend([&](auto loops) { below = loops.all_below(q, words); });
-    return below;
+    return simd::on_active_target(
+        [&](auto target) { return target.template kernel<&detail::all_below<decltype(target)>>(q, words); });
 }
 
 }  // namespace tensafe::rns::limb

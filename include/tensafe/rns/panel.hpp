@@ -3,11 +3,9 @@
 #include <tensafe/arith/barrett.hpp>
 #include <tensafe/arith/word.hpp>
 #include <tensafe/core/precondition.hpp>
-#include <tensafe/exec/backend.hpp>
-#include <tensafe/rns/panel_portable.hpp>
+#include <tensafe/rns/panel_loops.hpp>
 #include <tensafe/rns/panel_view.hpp>
-#include <tensafe/rns/x86/panel_avx2.hpp>
-#include <tensafe/rns/x86/panel_avx512.hpp>
+#include <tensafe/simd/dispatch.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -39,23 +37,15 @@ void multiply_panel(arith::barrett<M> p, const panel_view& panel, const cipherte
                     const panel_results& out, block_range range) noexcept {
     TENSAFE_PRECONDITION(panel.shape.inputs >= 1 && panel.shape.outputs >= 1 &&
                          panel.shape.outputs <= panel_outputs);
-#if TENSAFE_X86_64
-    // Blocks that are not whole vectors are for portable code.
-    if (in.degree / out.blocks % panel_lanes == 0) {
-        switch (exec::active_backend()) {
-            case exec::backend::avx512:
-                return avx512::multiply_panel(p.modulus(), panel, in, out, range);
-            case exec::backend::avx2:
-                if constexpr (M::bits <= avx2::most_panel_bits) {
-                    return avx2::multiply_panel(p.modulus(), panel, in, out, range);
-                }
-                break;
-            case exec::backend::portable:
-                break;
+    simd::on_active_target([&](auto target) {
+        using vectors = decltype(target);
+        // Blocks that are not whole vectors are summed one residue at a time.
+        if (in.degree / out.blocks % panel_lanes == 0) {
+            vectors::template kernel<&detail::multiply_panel<vectors, M>>(p, panel, in, out, range);
+        } else {
+            detail::multiply_panel<simd::scalar>(p, panel, in, out, range);
         }
-    }
-#endif
-    portable::multiply_panel(p, panel, in, out, range);
+    });
 }
 
 }  // namespace tensafe::rns

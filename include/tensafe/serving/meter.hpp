@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/core/printable.hpp>
+#include <tensafe/core/text.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/io/json.hpp>
-#include <tensafe/io/message.hpp>
 #include <tensafe/serving/meter.hpp>
 
 #include <nlohmann/json.hpp>
@@ -71,7 +71,7 @@ inline usage usage_from(const nlohmann::ordered_json& object, const std::string&
         if (!value.is_number_unsigned()) {
             throw format_error(
                 where + ": \"" + member.name + "\" is " +
-                io::quote(value.is_number() ? "a number below 0 or not whole" : value.type_name()) +
+                quote(value.is_number() ? "a number below 0 or not whole" : value.type_name()) +
                 ", expected a whole number from 0 to 2^64 - 1");
         }
         used.*member.counter = value.get<std::uint64_t>();
@@ -135,7 +135,7 @@ inline std::string meter_json(const meter_snapshot& counters, int indent = -1) {
 ///         a total that is not the sum of the series
 inline meter_snapshot read_meter_json(std::string_view text, std::string_view name = "meter JSON",
                                       const meter_limits& limits = {}) {
-    const std::string file = io::quote(name);
+    const std::string file = quote(name);
     if (text.size() > longest_meter_json(limits)) {
         throw format_error(file + ": got " + std::to_string(text.size()) + " bytes, expected at most " +
                            std::to_string(longest_meter_json(limits)));
@@ -144,13 +144,12 @@ inline meter_snapshot read_meter_json(std::string_view text, std::string_view na
         io::parse_strict_json(text, file, detail::most_meter_values(limits));
     detail::check_object(document, 4, file);
     if (detail::name_from(document, "format", file) != "tensafe meter") {
-        throw format_error(file + ": \"format\" is " +
-                           io::quote(detail::name_from(document, "format", file)) +
+        throw format_error(file + ": \"format\" is " + quote(detail::name_from(document, "format", file)) +
                            ", expected \"tensafe meter\"");
     }
     const nlohmann::ordered_json& version = detail::member_of(document, "version", file);
     if (!version.is_number_unsigned() || version.get<std::uint64_t>() != 1) {
-        throw format_error(file + ": got version " + io::quote(version.dump(-1, ' ', true)) + ", expected 1");
+        throw format_error(file + ": got version " + quote(version.dump(-1, ' ', true)) + ", expected 1");
     }
     const nlohmann::ordered_json& series = detail::member_of(document, "series", file);
     if (!series.is_array()) {
@@ -165,8 +164,8 @@ inline meter_snapshot read_meter_json(std::string_view text, std::string_view na
         meter_series one{detail::name_from(each, "adapter", where), detail::name_from(each, "client", where),
                          detail::usage_from(each, where)};
         if (!pairs.emplace(one.adapter, one.client).second) {
-            throw format_error(where + ": adapter " + io::quote(one.adapter) + " and client " +
-                               io::quote(one.client) + " come twice");
+            throw format_error(where + ": adapter " + quote(one.adapter) + " and client " +
+                               quote(one.client) + " come twice");
         }
         counters.series.push_back(std::move(one));
     }

@@ -1,8 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/core/printable.hpp>
-#include <tensafe/core/quoted_name.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/model/pack_progress.hpp>
 
@@ -64,7 +63,7 @@ inline void check_adapter(const lora::adapter& matrices) {
     }
     std::set<std::string_view> names;
     for (const lora::adapter_site& site : matrices.sites) {
-        const auto where = [&] { return "adapter: site " + quoted_name(site.name) + ": "; };
+        const auto where = [&] { return "adapter: site " + quote(site.name) + ": "; };
         if (site.name.empty() || !names.insert(site.name).second) {
             throw parameter_error(where() + (site.name.empty() ? "it has no name" : "the name occurs twice"));
         }
@@ -265,7 +264,7 @@ class registry {
                        const lora::pack_progress& progress = {}) {
         check_name(name);
         if (!from) {
-            throw parameter_error("registry::load: " + quoted_name(name) + " has no source");
+            throw parameter_error("registry::load: " + quote(name) + " has no source");
         }
         entry made;
         made.name = name;
@@ -352,7 +351,7 @@ class registry {
         exchange([&](snapshot& next) { make_room(next, made.bytes, made.name); });
         made.model = loader_.pack(*made.matrices, progress);
         if (!made.model) {
-            throw error("registry: the loader made nothing of " + quoted_name(made.name));
+            throw error("registry: the loader made nothing of " + quote(made.name));
         }
         made.bytes = checked(made.name, made.model->bytes());
         *accounted_ += made.bytes;
@@ -402,7 +401,7 @@ class registry {
 
     std::size_t checked(std::string_view name, std::size_t bytes) const {
         if (bytes > budget_) {
-            throw parameter_error("registry: " + quoted_name(name) + " takes " + std::to_string(bytes) +
+            throw parameter_error("registry: " + quote(name) + " takes " + std::to_string(bytes) +
                                   " bytes packed, expected at most the memory budget, " +
                                   std::to_string(budget_));
         }
@@ -411,7 +410,7 @@ class registry {
 
     static void check_name(std::string_view name) {
         if (name.empty() || name.size() > longest_name || !is_printable_utf8(name)) {
-            throw parameter_error("registry::load: got the name " + quoted_name(name) + " of " +
+            throw parameter_error("registry::load: got the name " + quote(name) + " of " +
                                   std::to_string(name.size()) + " bytes, expected 1 to " +
                                   std::to_string(longest_name) +
                                   " bytes of UTF-8 without control characters");
@@ -421,9 +420,9 @@ class registry {
     [[noreturn]] void refuse_unknown(std::string_view name) const {
         constexpr std::size_t most_names = 20;
         const std::vector<std::string> known = names();
-        std::string message = "registry: no adapter " + quoted_name(name) + ", expected one of:";
+        std::string message = "registry: no adapter " + quote(name) + ", expected one of:";
         for (std::size_t i = 0; i < std::min(known.size(), most_names); ++i) {
-            message += " " + quoted_name(known[i]);
+            message += " " + quote(known[i]);
         }
         if (known.size() > most_names) {
             message += " and " + std::to_string(known.size() - most_names) + " more";

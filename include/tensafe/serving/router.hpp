@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/core/fold_case.hpp>
+#include <tensafe/core/text.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -57,10 +57,19 @@ TENSAFE_INLINE auto bit_cast(const lanes<From, W>& x) noexcept {
     return result{__builtin_bit_cast(typename result::native, x.v)};
 }
 
-/// Lane i of the result is lane Index[i] of a and b one after the other.
-template <std::size_t... Index, class T, std::size_t W>
-TENSAFE_INLINE lanes<T, W> shuffle(const lanes<T, W>& a, const lanes<T, W>& b) noexcept {
-    return {__builtin_shufflevector(a.v, b.v, static_cast<int>(Index)...)};
+/// Lane i of the result is lane number i of the list of a and b one after the other. (nvcc expands no pack in
+/// the builtin.)
+template <int i0, int i1, class T>
+TENSAFE_INLINE lanes<T, 2> shuffle(const lanes<T, 2>& a, const lanes<T, 2>& b) noexcept {
+    return {__builtin_shufflevector(a.v, b.v, i0, i1)};
+}
+template <int i0, int i1, int i2, int i3, class T>
+TENSAFE_INLINE lanes<T, 4> shuffle(const lanes<T, 4>& a, const lanes<T, 4>& b) noexcept {
+    return {__builtin_shufflevector(a.v, b.v, i0, i1, i2, i3)};
+}
+template <int i0, int i1, int i2, int i3, int i4, int i5, int i6, int i7, class T>
+TENSAFE_INLINE lanes<T, 8> shuffle(const lanes<T, 8>& a, const lanes<T, 8>& b) noexcept {
+    return {__builtin_shufflevector(a.v, b.v, i0, i1, i2, i3, i4, i5, i6, i7)};
 }
 
 /// How many T a vector of so many bytes holds, at least one.

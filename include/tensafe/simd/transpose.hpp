@@ -108,4 +108,50 @@ TENSAFE_INLINE void transpose(lanes<T, W>* r) noexcept {
     }
 }
 
+/// a0+a1, b0+b1, a2+a3, b2+b3, ...
+template <class T, std::size_t W>
+TENSAFE_INLINE lanes<T, W> add_neighbours(const lanes<T, W>& a, const lanes<T, W>& b) noexcept {
+    lanes<T, W> x = a;
+    lanes<T, W> y = b;
+    unpack(x, y);
+    return x + y;
+}
+/// Neighbouring pairs of lanes added to each other, those of a first.
+template <class T, std::size_t W>
+TENSAFE_INLINE lanes<T, W> add_pairs(const lanes<T, W>& a, const lanes<T, W>& b) noexcept {
+    lanes<T, W> x = a;
+    lanes<T, W> y = b;
+    separate_units<2>(x, y);
+    return x + y;
+}
+/// a0+a1, a2+a3, ..., then those of b.
+template <class T, std::size_t W>
+TENSAFE_INLINE lanes<T, W> halve(const lanes<T, W>& a, const lanes<T, W>& b) noexcept {
+    if constexpr (W == 4) {
+        const lanes<T, W> sums = add_neighbours(a, b);
+        return shuffle<0, 2, 1, 3>(sums, sums);
+    } else {
+        lanes<T, W> x = a;
+        lanes<T, W> y = b;
+        separate(x, y);
+        return x + y;
+    }
+}
+
+namespace detail {
+template <class T, std::size_t W, std::size_t... I>
+TENSAFE_INLINE T add_lanes(const lanes<T, W>& x, std::index_sequence<I...>) noexcept {
+    return (x.v[I] + ...);
+}
+}  // namespace detail
+/// The sum of all lanes.
+template <class T, std::size_t W>
+TENSAFE_INLINE T add_lanes(const lanes<T, W>& x) noexcept {
+    if constexpr (W == 1) {
+        return x.v;
+    } else {
+        return detail::add_lanes(x, std::make_index_sequence<W>());
+    }
+}
+
 }  // namespace tensafe::simd

@@ -4,7 +4,7 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/wire/bytes.hpp>
-#include <tensafe/wire/header.hpp>
+#include <tensafe/wire/message.hpp>
 
 #include <algorithm>
 #include <array>

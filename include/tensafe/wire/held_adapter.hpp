@@ -1,13 +1,12 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/core/quoted_name.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/lora/packing/layout.hpp>
 #include <tensafe/wire/bytes.hpp>
 #include <tensafe/wire/fields.hpp>
-#include <tensafe/wire/header.hpp>
 #include <tensafe/wire/message.hpp>
 
 #include <algorithm>
@@ -28,7 +27,7 @@ namespace detail {
 
 /// Refuses what no client_part gives: a site has B alone, or A and B that fit.
 inline void check_held_site(const char* who, const lora::adapter_site& site, std::set<std::string>& names) {
-    const auto where = [&] { return std::string(who) + ": site " + quoted_name(site.name) + ": "; };
+    const auto where = [&] { return std::string(who) + ": site " + quote(site.name) + ": "; };
     lora::detail::check_name(site.name, "a site", lora::model_layout::longest_name);
     if (!names.insert(site.name).second) {
         throw parameter_error(where() + "the name occurs twice");
@@ -54,7 +53,7 @@ inline void check_held_values(const char* who, const lora::adapter_site& site) {
             std::find_if_not(m->values.begin(), m->values.end(), [](float x) { return std::isfinite(x); });
         if (bad != m->values.end()) {
             const auto entry = static_cast<std::size_t>(bad - m->values.begin());
-            throw encoding_error(std::string(who) + ": site " + quoted_name(site.name) + ": " +
+            throw encoding_error(std::string(who) + ": site " + quote(site.name) + ": " +
                                  (m == &site.a ? "A" : "B") + "[" + std::to_string(entry / m->columns) +
                                  "][" + std::to_string(entry % m->columns) + "] is not a finite number");
         }
@@ -88,7 +87,7 @@ inline std::vector<std::uint8_t> write_whole_adapter(const lora::adapter& held, 
     std::set<std::string> names;
     for (const auto& site : held.sites) {
         detail::check_held_site(who, site, names);
-        const std::string of_site = " of site " + quoted_name(site.name);
+        const std::string of_site = " of site " + quote(site.name);
         site.a.check(std::string(who) + ": A" + of_site);
         site.b.check(std::string(who) + ": B" + of_site);
         detail::check_held_values(who, site);
@@ -126,7 +125,7 @@ inline std::vector<std::uint8_t> write_held_adapter(const lora::adapter& held, c
     for (const auto& site : held.sites) {
         const bool blind = of.mode == lora::mode::blind;
         if ((blind || !site.a.values.empty()) && served.contains(site.name)) {
-            throw parameter_error("write_held_adapter: site " + quoted_name(site.name) +
+            throw parameter_error("write_held_adapter: site " + quote(site.name) +
                                   (blind ? " is there in mode blind" : " has an A") +
                                   ", which the server keeps to itself; give what client_part makes");
         }

@@ -7,10 +7,9 @@
 #include <tensafe/rns/basis.hpp>
 #include <tensafe/rns/poly.hpp>
 #include <tensafe/wire/bytes.hpp>
+#include <tensafe/wire/ciphertext.hpp>
 #include <tensafe/wire/fields.hpp>
-#include <tensafe/wire/header.hpp>
 #include <tensafe/wire/message.hpp>
-#include <tensafe/wire/residues.hpp>
 #include <tensafe/wire/scheme.hpp>
 #include <tensafe/wire/set_id.hpp>
 

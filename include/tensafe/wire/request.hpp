@@ -5,7 +5,6 @@
 #include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/wire/bytes.hpp>
 #include <tensafe/wire/fields.hpp>
-#include <tensafe/wire/header.hpp>
 #include <tensafe/wire/message.hpp>
 #include <tensafe/wire/scheme.hpp>
 #include <tensafe/wire/set_id.hpp>

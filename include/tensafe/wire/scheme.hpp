@@ -5,7 +5,6 @@
 #include <tensafe/lora/packing/column_batched.hpp>
 #include <tensafe/lora/packing/protection.hpp>
 #include <tensafe/lora/packing/replicated_slots.hpp>
-#include <tensafe/wire/identifier.hpp>
 #include <tensafe/wire/message.hpp>
 #include <tensafe/wire/set_id.hpp>
 

@@ -6,11 +6,7 @@
 #include <tensafe/random/generator.hpp>
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <random>
-#include <span>
-#include <vector>
 
 #include "../device_data.hpp"
 

@@ -5,19 +5,14 @@
 #include <tensafe/ckks/trace.hpp>
 #include <tensafe/device/ckks/ciphertext.hpp>
 #include <tensafe/device/ckks/decrypt.hpp>
-#include <tensafe/exec/host.hpp>
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <array>
-#include <cstddef>
-#include <cstdint>
 #include <random>
-#include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "ckks_data.hpp"
 

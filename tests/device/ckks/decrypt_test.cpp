@@ -1,8 +1,5 @@
-#include <tensafe/device/exec/thread_blocks.hpp>
 
 #include <doctest/doctest.h>
-
-#include <cstddef>
 
 #include "decrypt_checks.hpp"
 
@@ -18,7 +15,8 @@ TEST_CASE("traced decryption gives the block sums of the host's for every degree
     check_traces<ckks::n16384_l4, 2, 1>(host_blocks(thread_order::shuffled));
 }
 
-TEST_CASE("traces of rings smaller than a block, and of primes so wide that sums are reduced in between") {
+TEST_CASE(
+    "traces of rings smaller than a thread block, and of primes so wide that sums are reduced in between") {
     using small = ckks::parameters<10, ckks::limb_bits<60, 40>, 40, ckks::insecure_for_tests>;
     check_traces<small, 1, 2>(host_blocks(thread_order::shuffled));
     using narrow_ring = ckks::parameters<10, ckks::limb_bits<61>, 40, ckks::insecure_for_tests>;

@@ -3,14 +3,10 @@
 #include <tensafe/ckks/encrypt.hpp>
 #include <tensafe/device/ckks/encrypt.hpp>
 #include <tensafe/device/encoding/reals.hpp>
-#include <tensafe/exec/host.hpp>
 
 #include <doctest/doctest.h>
 
 #include <array>
-#include <cstddef>
-#include <cstdint>
-#include <vector>
 
 #include "ckks_data.hpp"
 

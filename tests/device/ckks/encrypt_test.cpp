@@ -1,8 +1,5 @@
-#include <tensafe/device/exec/thread_blocks.hpp>
 
 #include <doctest/doctest.h>
-
-#include <cstddef>
 
 #include "encrypt_checks.hpp"
 

@@ -1,7 +1,7 @@
 #pragma once
 
 // The assertions of doctest that checks of block kernels use, with the same names: the headers
-// tests/*/block_*_checks.hpp include <doctest/doctest.h>, and in the program for GPUs they get this one. The
+// tests/device/*/*_checks.hpp include <doctest/doctest.h>, and in the program for GPUs they get this one. The
 // machines that have a GPU often lack the package, and nvcc takes seconds longer over it in every unit.
 // No subcases, and `CHECK(a && b)` is to be written as two checks, as with doctest.
 

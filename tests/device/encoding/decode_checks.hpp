@@ -8,13 +8,9 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <bit>
 #include <complex>
-#include <cstddef>
-#include <cstdint>
 #include <random>
-#include <vector>
 
 #include "../device_data.hpp"
 

@@ -1,10 +1,6 @@
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/core/error.hpp>
-#include <tensafe/device/exec/thread_blocks.hpp>
 
 #include <doctest/doctest.h>
-
-#include <cstddef>
 
 #include "decode_checks.hpp"
 

@@ -5,13 +5,8 @@
 #include <doctest/doctest.h>
 
 #include <bit>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <limits>
 #include <random>
-#include <span>
-#include <vector>
 
 #include "../device_data.hpp"
 

@@ -2,7 +2,6 @@
 
 #include <tensafe/device/encoding/reals.hpp>
 #include <tensafe/device/encoding/slot_transform.hpp>
-#include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/encoding/coefficients.hpp>
 #include <tensafe/encoding/slots.hpp>
 #include <tensafe/rns/basis.hpp>
@@ -14,34 +13,20 @@
 #include <algorithm>
 #include <cmath>
 #include <complex>
-#include <cstddef>
-#include <cstdint>
 #include <random>
-#include <span>
-#include <vector>
 
 #include "../device_data.hpp"
 
 namespace tests {
 
-/// Modulo one prime, one number to a thread.
+/// Modulo one prime.
 template <word Q, int Bits>
-struct rounding_kernel {
-    static constexpr int threads = 64;
-    using shared_type = device::no_shared;
-
+struct round_number {
     const double* reals;
     word* out;
-    std::uint32_t count;
 
-    template <class Context>
-    TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
-        ctx.last([&](int t) {
-            const std::uint32_t k = ctx.block().x * threads + static_cast<std::uint32_t>(t);
-            if (k < count) {
-                out[k] = device::residue_of_real<Q, Bits>(reals[k]);
-            }
-        });
+    TENSAFE_HOST_DEVICE void operator()(std::uint32_t k) const {
+        out[k] = device::residue_of_real<Q, Bits>(reals[k]);
     }
 };
 
@@ -62,9 +47,7 @@ void check_any_double(const Where& where) {
     }
     const auto there = to_device(where, reals);
     auto out = poisoned<word>(where, reals.size());
-    using kernel = rounding_kernel<Q, Bits>;
-    where.launch(kernel{there.data(), out.data(), static_cast<std::uint32_t>(reals.size())},
-                 {device::blocks_for(reals.size(), kernel::threads)});
+    for_each_number(where, reals.size(), round_number<Q, Bits>{there.data(), out.data()});
     const auto words = to_host(where, out);
     CHECK(std::all_of(words.begin(), words.end(), [](word w) { return w < Q; }));
 }
@@ -140,8 +123,7 @@ void check_residues(const Where& where) {
     const auto count = static_cast<std::uint32_t>(reals.size());
     const auto device_reals = to_device(where, reals);
     auto out = poisoned<word>(where, count);
-    where.launch(rounding_kernel<Q, Bits>{device_reals.data(), out.data(), count},
-                 {device::blocks_for(count, 64)});
+    for_each_number(where, count, round_number<Q, Bits>{device_reals.data(), out.data()});
     std::vector<word> wanted(count);
     rns::limb::round_reals(rns::fixed_arithmetic<Q>, wanted, reals);
     CHECK(to_host(where, out) == wanted);

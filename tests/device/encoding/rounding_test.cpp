@@ -1,6 +1,5 @@
 #include <tensafe/arith/prime.hpp>
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/device/exec/thread_blocks.hpp>
 
 #include <doctest/doctest.h>
 
@@ -27,18 +26,16 @@ TEST_CASE("any double becomes a residue, numbers that are too large and NaN amon
 }
 
 TEST_CASE("rows that a transform loads are the host's encodings, with errors and without") {
-    for (const auto order : {thread_order::forward, thread_order::reverse, thread_order::shuffled}) {
-        const host_blocks where(order);
+    in_every_order([&](const auto& where) {
         check_load_of_rows<ckks::private_n4096::basis>(where);
         check_load_of_rows<ckks::minimal_n2048::basis>(where);
-    }
+    });
 }
 
 TEST_CASE("replicated states become the residues of the host's slot encoding") {
-    for (const auto order : {thread_order::forward, thread_order::reverse, thread_order::shuffled}) {
-        const host_blocks where(order);
+    in_every_order([&](const auto& where) {
         check_replicated<ckks::private_n4096::basis, float>(where, 500, 2);
         check_replicated<ckks::private_n4096::basis, double>(where, 5000, 0);
         check_replicated<ckks::n16384_l4::basis, float>(where, 4096, 1);
-    }
+    });
 }

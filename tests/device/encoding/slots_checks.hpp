@@ -7,10 +7,7 @@
 
 #include <bit>
 #include <complex>
-#include <cstddef>
-#include <cstdint>
 #include <random>
-#include <vector>
 
 #include "../device_data.hpp"
 

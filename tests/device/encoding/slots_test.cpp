@@ -1,6 +1,4 @@
-#include <tensafe/core/error.hpp>
 #include <tensafe/device/encoding/slot_transform.hpp>
-#include <tensafe/device/exec/thread_blocks.hpp>
 
 #include <doctest/doctest.h>
 
@@ -8,9 +6,8 @@
 
 using namespace tests;
 
-TEST_CASE("the slot transform in blocks gives the bits of the host's, both ways") {
-    for (const auto order : {thread_order::forward, thread_order::reverse, thread_order::shuffled}) {
-        const host_blocks where(order);
+TEST_CASE("the slot transform of kernels gives the bits of the host's, both ways") {
+    in_every_order([&](const auto& where) {
         check_slots<1>(where, 3);
         check_slots<5>(where, 3);
         check_slots<6>(where, 3);
@@ -20,7 +17,7 @@ TEST_CASE("the slot transform in blocks gives the bits of the host's, both ways"
         check_slots<14>(where, 2);
         check_slots<15>(where, 2);
         check_slots<17>(where, 1);
-    }
+    });
 }
 
 TEST_CASE("a degree known at run time takes the same way") {

@@ -2,15 +2,9 @@
 
 // What every place that runs kernels must do: the same checks for the host and for a GPU.
 
-#include <tensafe/device/exec/thread_blocks.hpp>
-#include <tensafe/memory/buffer.hpp>
-
 #include <doctest/doctest.h>
 
-#include <cstddef>
-#include <cstdint>
 #include <numeric>
-#include <vector>
 
 #include "../device_data.hpp"
 

@@ -1,13 +1,9 @@
-#include <tensafe/device/exec/thread_blocks.hpp>
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <array>
-#include <cstddef>
-#include <cstdint>
 #include <set>
-#include <vector>
 
 #include "launch_checks.hpp"
 
@@ -78,7 +74,7 @@ std::vector<std::uint32_t> turns_of(device::thread_order order, std::uint32_t bl
 
 }  // namespace
 
-TEST_CASE("kernels give the same results in every order of threads and blocks") {
+TEST_CASE("kernels give the same results in every order of threads and thread blocks") {
     for (const device::thread_order order : all_orders) {
         const device::host_blocks where(order);
         check_shared_memory(where);
@@ -104,7 +100,7 @@ TEST_CASE("a missing barrier gives different results in different orders") {
     CHECK(results.size() == 3);
 }
 
-TEST_CASE("shared memory and private values are garbage at the start of each block") {
+TEST_CASE("shared memory and private values are garbage at the start of each thread block") {
     for (const device::thread_order order : all_orders) {
         std::vector<std::uint32_t> got(3 * 64);
         device::host_blocks(order).launch(read_garbage{got.data()}, {3});
@@ -112,7 +108,7 @@ TEST_CASE("shared memory and private values are garbage at the start of each blo
     }
 }
 
-TEST_CASE("each thread of each block takes exactly one turn in a phase, in the order asked for") {
+TEST_CASE("each thread of each thread block takes exactly one turn in a phase, in the order asked for") {
     const std::vector<std::uint32_t> forward = turns_of(device::thread_order::forward, 3);
     REQUIRE(forward.size() == 3 * 2 * 32);
     for (std::size_t i = 0; i < forward.size(); ++i) {

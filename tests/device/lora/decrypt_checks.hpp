@@ -1,7 +1,6 @@
 #pragma once
 
 #include <tensafe/ckks/keys.hpp>
-#include <tensafe/core/error.hpp>
 #include <tensafe/device/lora/decrypt.hpp>
 #include <tensafe/lora/protocol/reply_protection.hpp>
 #include <tensafe/memory/bits.hpp>
@@ -9,36 +8,11 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <random>
-#include <span>
-#include <vector>
 
-#include "../device_data.hpp"
+#include "reply_data.hpp"
 
 namespace tests::reply_checks {
-
-struct output {
-    std::vector<std::uint8_t> c0;
-    std::vector<std::uint8_t> c1;
-};
-
-/// Where the outputs of a reply stand, with gaps between them.
-inline std::vector<device::output_place> place(std::size_t degree, std::vector<device::output_place> outputs,
-                                               std::size_t& stride) {
-    stride = 16;
-    const auto next = [&](std::size_t bytes) {
-        const std::size_t here = stride;
-        stride += (bytes + 15) / 16 * 16 + 16;
-        return here;
-    };
-    for (device::output_place& o : outputs) {
-        o.c1_offset = next(memory::packed_bytes(degree, static_cast<int>(o.bits)));
-        o.c0_offset = next(memory::packed_bytes(o.wanted, static_cast<int>(o.bits)));
-    }
-    return outputs;
-}
 
 /// As ckks::toeplitz_row describes it: entry N + j - p meets coefficient j in coefficient p of the product.
 inline void append_window(const std::vector<std::int8_t>& s, std::vector<std::int8_t>& windows) {

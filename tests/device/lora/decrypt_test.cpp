@@ -1,10 +1,9 @@
-#include <tensafe/device/exec/thread_blocks.hpp>
 
 #include "decrypt_checks.hpp"
 
 using namespace tests;
 
-TEST_CASE("blocks open replies to the host's values, bit for bit") {
+TEST_CASE("kernels decrypt replies to the host's values, bit for bit") {
     in_every_order([](const auto& where) { reply_checks::check_shapes(where); });
 }
 

@@ -5,7 +5,6 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -13,7 +12,6 @@
 #include <limits>
 #include <memory>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -194,7 +192,7 @@ TEST_CASE("where enqueuing fails after some launches, the device is waited for b
     CHECK(g.right(0, h, answers));
 }
 
-TEST_CASE("a pipeline runs over blocks as it does over the host") {
+TEST_CASE("a pipeline runs over the device half as it does over the host") {
     three_groups g;
     engine_type engine(g.where, g.groups, 4);
     serving::token_pipeline<engine_type> pipeline(engine);
@@ -218,7 +216,7 @@ TEST_CASE("a pipeline runs over blocks as it does over the host") {
     CHECK(pipeline.report().tokens == 9);
 }
 
-TEST_CASE("a block engine refuses groups that do not fit together") {
+TEST_CASE("an engine refuses groups that do not fit together") {
     three_groups g;
     const auto refused = [&](std::vector<engine_type::group_type> groups, std::size_t largest,
                              std::size_t tries) {

@@ -2,7 +2,6 @@
 
 #include <tensafe/ckks/keys.hpp>
 #include <tensafe/ckks/rerandomization.hpp>
-#include <tensafe/core/error.hpp>
 #include <tensafe/device/lora/rerandomize.hpp>
 #include <tensafe/lora/protocol/reply_protection.hpp>
 #include <tensafe/memory/bits.hpp>
@@ -11,36 +10,11 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <random>
-#include <span>
-#include <vector>
 
-#include "../device_data.hpp"
+#include "reply_data.hpp"
 
 namespace tests::rerandomize_checks {
-
-struct output {
-    std::vector<std::uint8_t> c0;
-    std::vector<std::uint8_t> c1;
-};
-
-/// Outputs of a reply, with a gap between them that nobody writes to.
-inline std::vector<device::output_place> place(std::size_t degree, std::vector<device::output_place> outputs,
-                                               std::size_t& stride) {
-    stride = 16;
-    const auto next = [&](std::size_t bytes) {
-        const std::size_t here = stride;
-        stride += (bytes + 15) / 16 * 16 + 16;
-        return here;
-    };
-    for (device::output_place& o : outputs) {
-        o.c0_offset = next(memory::packed_bytes(o.wanted, static_cast<int>(o.bits)));
-        o.c1_offset = next(memory::packed_bytes(degree, static_cast<int>(o.bits)));
-    }
-    return outputs;
-}
 
 /// Splits x into random residues that add up to it.
 inline void split(std::mt19937_64& random, word x, word q, std::uint32_t parts, std::vector<word>& to) {
@@ -61,7 +35,6 @@ void check_replies(const Where& where, int subring_log_n, std::uint32_t parts, i
     using basis = typename lora::traced_product<P>::basis;
     constexpr auto limbs = static_cast<std::size_t>(basis::limbs);
     constexpr std::uint32_t tokens = 3;
-    const exec::host here;
     const std::size_t n = std::size_t{1} << subring_log_n;
     std::size_t stride = 0;
     const std::vector<device::output_place> places = place(P::degree, std::move(widths), stride);

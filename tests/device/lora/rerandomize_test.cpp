@@ -1,4 +1,3 @@
-#include <tensafe/device/exec/thread_blocks.hpp>
 
 #include "rerandomize_checks.hpp"
 
@@ -8,7 +7,7 @@ namespace {
 constexpr thread_order orders[] = {thread_order::forward, thread_order::reverse, thread_order::shuffled};
 }
 
-TEST_CASE("replies that blocks hide and pack are the host's, byte for byte") {
+TEST_CASE("replies that kernels re-randomize and pack are the host's, byte for byte") {
     for (const auto order : orders) {
         rerandomize_checks::check_private(host_blocks(order));
         rerandomize_checks::check_shapes(host_blocks(order));

@@ -1,4 +1,3 @@
-#include <tensafe/device/exec/thread_blocks.hpp>
 
 #include "slots_checks.hpp"
 

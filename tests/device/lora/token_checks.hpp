@@ -1,6 +1,5 @@
 #pragma once
 
-#include <tensafe/core/error.hpp>
 #include <tensafe/device/lora/client.hpp>
 #include <tensafe/device/lora/server.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
@@ -11,13 +10,9 @@
 
 #include <array>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <limits>
-#include <span>
 #include <string>
 #include <type_traits>
-#include <vector>
 
 #include "../../random_values.hpp"
 #include "../device_data.hpp"

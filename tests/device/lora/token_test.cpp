@@ -1,7 +1,5 @@
-#include <tensafe/device/exec/thread_blocks.hpp>
 
 #include <array>
-#include <cstddef>
 
 #include "../exec/recording_blocks.hpp"
 #include "token_checks.hpp"

@@ -1,5 +1,4 @@
 #include <tensafe/arith/prime.hpp>
-#include <tensafe/device/exec/thread_blocks.hpp>
 
 #include "transform_checks.hpp"
 
@@ -34,7 +33,7 @@ TEST_CASE("seven and fourteen launches at N = 16384 for the schedules stage by s
     check_schedule<basis, device::schedule::unfused>(where, 1);
 }
 
-TEST_CASE("every degree whose limbs fit a block gives the host's transforms in one launch") {
+TEST_CASE("every degree whose limbs fit a thread block gives the host's transforms in one launch") {
     check_in_every_order<basis<10, 50, 61>, device::schedule::single_block>(3);
     check_schedule<basis<12, 61>, device::schedule::single_block>(device::host_blocks(thread_order::shuffled),
                                                                   3);

@@ -6,11 +6,8 @@
 
 #include <doctest/doctest.h>
 
-#include <cstddef>
 #include <random>
-#include <span>
 #include <type_traits>
-#include <vector>
 
 #include "../device_data.hpp"
 

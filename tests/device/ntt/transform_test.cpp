@@ -1,5 +1,4 @@
 #include <tensafe/arith/prime.hpp>
-#include <tensafe/device/exec/thread_blocks.hpp>
 
 #include "transform_checks.hpp"
 
@@ -24,7 +23,7 @@ void check_in_every_order(std::size_t polynomials) {
     in_every_order([&](const auto& where) { check_schedule<Basis, Schedule>(where, polynomials); });
 }
 
-TEST_CASE("one launch with a limb in each block gives the host's transforms at N = 16384") {
+TEST_CASE("one launch with a limb in each thread block gives the host's transforms at N = 16384") {
     check_in_every_order<n16384, device::schedule::single_block>(3);
 }
 
@@ -32,7 +31,7 @@ TEST_CASE("two launches give the host's transforms at N = 16384") {
     check_in_every_order<n16384, device::schedule::two_pass>(3);
 }
 
-TEST_CASE("one launch with a limb in each block gives the host's transforms at N = 4096 and 2048") {
+TEST_CASE("one launch with a limb in each thread block gives the host's transforms at N = 4096 and 2048") {
     check_in_every_order<n4096, device::schedule::single_block>(4);
     check_in_every_order<n2048, device::schedule::single_block>(4);
 }
@@ -46,7 +45,7 @@ TEST_CASE("the number of launches is that of the schedule") {
     check_launches<n2048, device::schedule::tuned>(where, launches, 1, 1);
 }
 
-TEST_CASE("a launch of more blocks than a grid has is refused") {
+TEST_CASE("a launch of more thread blocks than a grid has is refused") {
     const device::host_blocks where;
     const device::plan<n2048, memory::host_space> plan(where);
     const device::load_words<n2048> load{nullptr};

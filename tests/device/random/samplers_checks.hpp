@@ -2,21 +2,15 @@
 
 // What device::draw must do wherever it runs: the host's samplers say which values are right.
 
-#include <tensafe/arith/word.hpp>
 #include <tensafe/ckks/flooding.hpp>
-#include <tensafe/core/error.hpp>
 #include <tensafe/device/random/samplers.hpp>
 #include <tensafe/random/samplers.hpp>
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
-#include <span>
 #include <type_traits>
-#include <vector>
 
 #include "../../random/stream_reference.hpp"
 #include "../device_data.hpp"

@@ -1,14 +1,8 @@
-#include <tensafe/device/exec/thread_blocks.hpp>
-#include <tensafe/memory/buffer.hpp>
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <memory>
-#include <vector>
 
 #include "samplers_checks.hpp"
 
@@ -54,23 +48,23 @@ struct looking_blocks {
 
 }  // namespace
 
-TEST_CASE("blocks draw the values of the page") {
+TEST_CASE("kernels draw the values of the page") {
     in_each_order([](const auto& where, auto&) { check_vectors_of_the_page(where); });
 }
 
-TEST_CASE("blocks draw uniform values of every width as the host does") {
+TEST_CASE("kernels draw uniform values of every width as the host does") {
     in_each_order([](const auto& where, auto&) { check_uniform_widths(where); });
 }
 
-TEST_CASE("blocks draw limbs of different widths as the host does") {
+TEST_CASE("kernels draw limbs of different widths as the host does") {
     in_each_order([](const auto& where, auto&) { check_uniform_moduli(where); });
 }
 
-TEST_CASE("blocks draw ternary and centred binomial values of any number as the host does") {
+TEST_CASE("kernels draw ternary and centred binomial values of any number as the host does") {
     in_each_order([](const auto& where, auto&) { check_small_values(where); });
 }
 
-TEST_CASE("blocks draw floods as the host does") {
+TEST_CASE("kernels draw floods as the host does") {
     in_each_order([](const auto& where, auto&) { check_floods(where); });
 }
 
@@ -82,7 +76,7 @@ TEST_CASE("draws that cannot be are refused before a launch") {
     in_each_order([](const auto& where, auto& launches) { check_refusals(where, launches); });
 }
 
-TEST_CASE("blocks leave no secret stream in shared memory") {
+TEST_CASE("kernels leave no secret stream in shared memory") {
     const std::vector<seed> seeds = some_seeds(2);
     std::vector<wide> out(20000);
     for (const device::distribution kind :

@@ -2,7 +2,6 @@
 
 #include <tensafe/arith/prime.hpp>
 #include <tensafe/device/encoding/decode.hpp>
-#include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/rns/basis.hpp>
 #include <tensafe/rns/crt.hpp>
 
@@ -10,10 +9,7 @@
 
 #include <array>
 #include <bit>
-#include <cstddef>
-#include <cstdint>
 #include <random>
-#include <vector>
 
 #include "../device_data.hpp"
 
@@ -23,28 +19,19 @@ namespace tests {
 using uneven_basis = rns::basis<3, 17, arith::ntt_prime_below(arith::word{1} << 60, 3), 97,
                                 arith::ntt_prime_below(arith::word{1} << 50, 3)>;
 
-/// One number for each thread: residues at limb * count + k.
+/// Residues at limb * count + k.
 template <class Basis>
-struct crt_kernel {
-    static constexpr int threads = 64;
-    using shared_type = device::no_shared;
-
-    const arith::word* residues;
+struct reconstruct_number {
+    const word* residues;
     double* out;
     std::uint32_t count;
 
-    template <class Context>
-    TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
-        ctx.last([&](int t) {
-            const std::uint32_t k = ctx.block().x * threads + static_cast<std::uint32_t>(t);
-            if (k < count) {
-                arith::word of_one[Basis::limbs];
-                for (int i = 0; i < Basis::limbs; ++i) {
-                    of_one[i] = residues[static_cast<std::uint32_t>(i) * count + k];
-                }
-                out[k] = device::to_double_of<Basis>(of_one);
-            }
-        });
+    TENSAFE_HOST_DEVICE void operator()(std::uint32_t k) const {
+        word of_one[Basis::limbs];
+        for (int i = 0; i < Basis::limbs; ++i) {
+            of_one[i] = residues[static_cast<std::uint32_t>(i) * count + k];
+        }
+        out[k] = device::to_double_of<Basis>(of_one);
     }
 };
 
@@ -71,8 +58,8 @@ void check_crt(const Where& where) {
     }
     const auto device_residues = to_device(where, residues);
     auto device_out = poisoned<double>(where, count);
-    where.launch(crt_kernel<Basis>{device_residues.data(), device_out.data(), count},
-                 {device::blocks_for(count, 64)});
+    for_each_number(where, count,
+                    reconstruct_number<Basis>{device_residues.data(), device_out.data(), count});
     const auto out = to_host(where, device_out);
     std::size_t wrong = 0;
     for (std::size_t k = 0; k < count; ++k) {

@@ -1,18 +1,13 @@
 #pragma once
 
 #include <tensafe/arith/prime.hpp>
-#include <tensafe/core/error.hpp>
 #include <tensafe/device/rns/poly_stack.hpp>
-#include <tensafe/exec/host.hpp>
 #include <tensafe/rns/pointwise.hpp>
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <random>
-#include <vector>
 
 #include "../device_data.hpp"
 

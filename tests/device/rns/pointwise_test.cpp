@@ -1,9 +1,5 @@
-#include <tensafe/device/exec/thread_blocks.hpp>
 
 #include <doctest/doctest.h>
-
-#include <concepts>
-#include <cstddef>
 
 #include "pointwise_checks.hpp"
 
@@ -23,11 +19,10 @@ concept can_add = requires(host_blocks where, A& a, const B& b) {
 }  // namespace
 
 TEST_CASE("operations on stacks give the words of those on polynomials") {
-    for (const auto order : {thread_order::forward, thread_order::reverse, thread_order::shuffled}) {
-        const host_blocks where(order);
+    in_every_order([&](const auto& where) {
         check_stack_operations<long_basis>(where);
         check_stack_operations<short_basis>(where);
-    }
+    });
 }
 
 TEST_CASE("operands are shared and come again as their view says") {

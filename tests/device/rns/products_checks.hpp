@@ -2,16 +2,12 @@
 
 #include <tensafe/arith/prime.hpp>
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/core/error.hpp>
 #include <tensafe/device/rns/products.hpp>
 #include <tensafe/rns/basis.hpp>
 
 #include <doctest/doctest.h>
 
-#include <cstddef>
-#include <cstdint>
 #include <random>
-#include <vector>
 
 #include "../device_data.hpp"
 

@@ -1,4 +1,3 @@
-#include <tensafe/device/exec/thread_blocks.hpp>
 
 #include "products_checks.hpp"
 
@@ -8,7 +7,7 @@ TEST_CASE("products of a batch are the sums of their terms, whatever the order o
     in_every_order([](const auto& where) { product_checks::check_products(where); });
 }
 
-TEST_CASE("products without terms or with a strange number of blocks are refused") {
+TEST_CASE("products without terms or with a strange number of sums are refused") {
     product_checks::check_refusals(host_blocks());
 }
 

@@ -2,12 +2,9 @@
 
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/device/rns/rescale.hpp>
-#include <tensafe/exec/host.hpp>
 #include <tensafe/rns/rescale.hpp>
 
 #include <doctest/doctest.h>
-
-#include <cstddef>
 
 #include "../device_data.hpp"
 #include "pointwise_checks.hpp"
@@ -33,7 +30,6 @@ template <class Basis, class Where>
 void check_rescale_at_ties(const Where& where) {
     using shorter = rns::prefix<Basis, Basis::limbs - 1>;
     constexpr word dropped = Basis::template prime<Basis::limbs - 1>;
-    const exec::host host;
     rns::poly<Basis, rns::coefficient_form> p;
     rns::for_each_limb<Basis>([&]<int I>() {
         constexpr word q = Basis::template prime<I>;

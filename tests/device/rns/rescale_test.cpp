@@ -1,4 +1,3 @@
-#include <tensafe/device/exec/thread_blocks.hpp>
 
 #include <doctest/doctest.h>
 
@@ -7,11 +6,10 @@
 using namespace tests;
 
 TEST_CASE("rescaling stacks gives the words of rns::rescale") {
-    for (const auto order : {thread_order::forward, thread_order::reverse, thread_order::shuffled}) {
-        const host_blocks where(order);
+    in_every_order([&](const auto& where) {
         check_rescale<ckks::private_n4096::basis>(where);
         check_rescale_at_ties<ckks::private_n4096::basis>(where);
-    }
+    });
 }
 
 TEST_CASE("the dropped prime may be the larger one") {

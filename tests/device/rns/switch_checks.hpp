@@ -1,7 +1,6 @@
 #pragma once
 
 #include <tensafe/arith/prime.hpp>
-#include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/rns/rescale.hpp>
 #include <tensafe/rns/basis.hpp>
 #include <tensafe/rns/switch_modulus.hpp>
@@ -9,39 +8,26 @@
 #include <doctest/doctest.h>
 
 #include <array>
-#include <cstddef>
-#include <cstdint>
 #include <random>
-#include <span>
-#include <vector>
 
 #include "../device_data.hpp"
 
 namespace tests::switch_checks {
 
-/// Switches coefficient k of a polynomial with `count` coefficients, [limb][count].
+/// Coefficient k of a polynomial with `count` coefficients, [limb][count].
 template <class Basis>
-struct switch_kernel {
-    static constexpr int threads = 64;
-    using shared_type = device::no_shared;
-
+struct switch_coefficient {
     const word* residues;
     std::uint32_t* out;
     std::uint32_t count;
     std::uint32_t bits;
 
-    template <class Context>
-    TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
-        ctx.last([&](int t) {
-            const std::uint32_t k = ctx.block().x * threads + static_cast<std::uint32_t>(t);
-            if (k < count) {
-                word p[Basis::limbs];
-                for (int i = 0; i < Basis::limbs; ++i) {
-                    p[i] = residues[static_cast<std::uint32_t>(i) * count + k];
-                }
-                out[k] = device::switched_to<Basis>(p, bits);
-            }
-        });
+    TENSAFE_HOST_DEVICE void operator()(std::uint32_t k) const {
+        word p[Basis::limbs];
+        for (int i = 0; i < Basis::limbs; ++i) {
+            p[i] = residues[static_cast<std::uint32_t>(i) * count + k];
+        }
+        out[k] = device::switched_to<Basis>(p, bits);
     }
 };
 
@@ -67,9 +53,9 @@ void check_basis(const Where& where) {
         std::vector<std::uint32_t> wanted(count);
         rns::switch_modulus<Basis>(spans, bits, wanted);
         auto got = tests::poisoned<std::uint32_t>(where, count);
-        where.launch(
-            switch_kernel<Basis>{residues.data(), got.data(), count, static_cast<std::uint32_t>(bits)},
-            device::grid_shape{device::blocks_for(count, 64)});
+        for_each_number(
+            where, count,
+            switch_coefficient<Basis>{residues.data(), got.data(), count, static_cast<std::uint32_t>(bits)});
         CHECK(tests::to_host<std::uint32_t>(where, got) == wanted);
     }
 }

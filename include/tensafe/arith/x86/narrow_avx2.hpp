@@ -1,12 +1,18 @@
 #pragma once
 
 #include <tensafe/arith/modulus.hpp>
+#include <tensafe/arith/scalar_lanes.hpp>
+#include <tensafe/arith/shoup.hpp>
 #include <tensafe/arith/word.hpp>
 #include <tensafe/core/macros.hpp>
+#include <tensafe/simd/lanes.hpp>
+#include <tensafe/simd/x86/avx2.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 #if TENSAFE_X86_64
 
@@ -15,13 +21,15 @@
 namespace tensafe::arith::avx2 {
 
 using vector = __m256i;
-using reals = __m256d;
+/// What bodies (simd/lanes.hpp) hand to the arithmetic of this folder: a vector, and integers in doubles.
+using words = simd::lanes<word, 4>;
+using reals = simd::lanes<double, 4>;
 
-TENSAFE_AVX2 TENSAFE_INLINE vector load(const word* from) noexcept {
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+TENSAFE_AVX2 TENSAFE_INLINE vector raw(const words& x) noexcept {
+    return reinterpret_cast<vector>(x.v);
 }
-TENSAFE_AVX2 TENSAFE_INLINE void store(word* to, vector x) noexcept {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), x);
+TENSAFE_AVX2 TENSAFE_INLINE words lanes(vector x) noexcept {
+    return {reinterpret_cast<words::native>(x)};
 }
 TENSAFE_AVX2 TENSAFE_INLINE vector broadcast(word x) noexcept {
     return _mm256_set1_epi64x(static_cast<std::int64_t>(x));
@@ -29,88 +37,220 @@ TENSAFE_AVX2 TENSAFE_INLINE vector broadcast(word x) noexcept {
 
 /// x + c where x is negative, else x.
 TENSAFE_AVX2 TENSAFE_INLINE vector add_if_negative(vector x, vector c) noexcept {
-    const reals sum = _mm256_castsi256_pd(_mm256_add_epi64(x, c));
+    const __m256d sum = _mm256_castsi256_pd(_mm256_add_epi64(x, c));
     return _mm256_castpd_si256(_mm256_blendv_pd(_mm256_castsi256_pd(x), sum, _mm256_castsi256_pd(x)));
 }
 
-/// a + b modulo q, all in [0, q).
-TENSAFE_AVX2 TENSAFE_INLINE vector add(vector a, vector b, vector q) noexcept {
-    return add_if_negative(_mm256_add_epi64(a, _mm256_sub_epi64(b, q)), q);
-}
+/// Sums and differences of residues modulo q.
+class sums {
+  public:
+    using words = avx2::words;
 
-/// a - b modulo q, all in [0, q).
-TENSAFE_AVX2 TENSAFE_INLINE vector subtract(vector a, vector b, vector q) noexcept {
-    return add_if_negative(_mm256_sub_epi64(a, b), q);
-}
+    TENSAFE_AVX2 explicit sums(word q) noexcept : q_(broadcast(q)) {}
+
+    TENSAFE_AVX2 words add(const words& a, const words& b) const noexcept {
+        return lanes(add_if_negative(_mm256_add_epi64(raw(a), _mm256_sub_epi64(raw(b), q_)), q_));
+    }
+    TENSAFE_AVX2 words subtract(const words& a, const words& b) const noexcept {
+        return lanes(add_if_negative(_mm256_sub_epi64(raw(a), raw(b)), q_));
+    }
+    /// Four signed bytes of magnitude below q, added to residues.
+    TENSAFE_AVX2 words add_small(const words& a, const std::int8_t* small) const noexcept {
+        std::int32_t four = 0;
+        std::memcpy(&four, small, sizeof four);
+        return add(a, lanes(add_if_negative(_mm256_cvtepi8_epi64(_mm_cvtsi32_si128(four)), q_)));
+    }
+    TENSAFE_AVX2 static words spread(word x) noexcept { return lanes(broadcast(x)); }
+
+  private:
+    vector q_;
+};
+
+/// Whether all words are below q.
+class bound_check {
+  public:
+    using words = avx2::words;
+
+    // There is no unsigned comparison: with the top bits inverted, a signed one does.
+    TENSAFE_AVX2 explicit bound_check(word q) noexcept
+        : bound_(_mm256_xor_si256(broadcast(q), broadcast(top_bit))), below_(_mm256_set1_epi64x(-1)) {}
+
+    TENSAFE_AVX2 void take(const words& x) noexcept {
+        below_ = _mm256_and_si256(below_,
+                                  _mm256_cmpgt_epi64(bound_, _mm256_xor_si256(raw(x), broadcast(top_bit))));
+    }
+    TENSAFE_AVX2 bool holds() const noexcept { return _mm256_movemask_epi8(below_) == -1; }
+
+  private:
+    static constexpr word top_bit = word{1} << 63;
+    vector bound_;
+    vector below_;
+};
 
 /// Four residues at a time modulo q < 2^50, as integers in doubles. Remainders are symmetric, and every sum
 /// of them is exact below 2^53. Bounds: docs/design/arithmetic.md.
 template <arith::modulus M>
-class narrow {
+class narrow : public sums {
     static_assert(M::bits <= 50, "avx2::narrow: the modulus must be below 2^50");
 
   public:
+    using operand = reals;
+    /// Below 2^53 in magnitude.
+    struct sum {
+        reals parts[1];
+    };
+    using factor = reals;
     /// So many products or residues can be added to a remainder.
     static constexpr std::size_t terms = (std::size_t{1} << std::min(53 - M::bits, 12)) - 1;
+    /// Whether sums must be normalized before their lanes are added to others.
+    static constexpr bool joins_residues = true;
+    /// So much of a block can be summed, over all lanes.
+    static constexpr std::size_t block_terms(bool with_addends) noexcept {
+        return 4 * (with_addends ? terms / 2 : terms);
+    }
 
-    TENSAFE_AVX2 TENSAFE_INLINE explicit narrow(M m) noexcept
-        : q_(_mm256_set1_pd(static_cast<double>(m.value()))),
-          inverse_(_mm256_set1_pd(1 / static_cast<double>(m.value()))) {}
+    TENSAFE_AVX2 explicit narrow(M m) noexcept
+        : sums(m.value()),
+          q_(_mm256_set1_pd(static_cast<double>(m.value()))),
+          inverse_(_mm256_set1_pd(1 / static_cast<double>(m.value()))),
+          power_(_mm256_set1_pd(static_cast<double>((word{1} << 60) % m.value()))) {}
 
     /// Words below 2^52: with the upper bits of 2^52 they are the double 2^52 + x.
-    TENSAFE_AVX2 TENSAFE_INLINE static reals from_words(vector x) noexcept {
-        const reals two_52 = _mm256_set1_pd(0x1p52);
-        return _mm256_sub_pd(_mm256_castsi256_pd(_mm256_or_si256(x, _mm256_castpd_si256(two_52))), two_52);
+    TENSAFE_AVX2 static reals as_operand(const words& x) noexcept {
+        const __m256d two_52 = _mm256_set1_pd(0x1p52);
+        return {
+            _mm256_sub_pd(_mm256_castsi256_pd(_mm256_or_si256(raw(x), _mm256_castpd_si256(two_52))), two_52)};
     }
-    TENSAFE_AVX2 TENSAFE_INLINE static reals load(const word* from) noexcept {
-        return from_words(avx2::load(from));
+
+    /// a * b in [0, q).
+    TENSAFE_AVX2 words multiply(const reals& a, const reals& b) const noexcept {
+        return to_words(product(a.v, b.v));
     }
-    /// Signed words of magnitude below 2^51.
-    TENSAFE_AVX2 TENSAFE_INLINE static reals from_signed_words(vector x) noexcept {
-        const reals middle = _mm256_set1_pd(0x1.8p52);
-        return _mm256_sub_pd(_mm256_castsi256_pd(_mm256_add_epi64(x, _mm256_castpd_si256(middle))), middle);
+
+    /// -0, to which compilers add nothing; what is reduced is 0.
+    TENSAFE_AVX2 static sum zero() noexcept { return {{{_mm256_set1_pd(-0.0)}}}; }
+    /// Adds what is below 2q in magnitude.
+    TENSAFE_AVX2 void add_product(sum& s, const reals& a, const reals& b) const noexcept {
+        s.parts[0].v = _mm256_add_pd(s.parts[0].v, product(a.v, b.v));
     }
-    /// x modulo q as words in [0, q), for integers x in (-q, q).
-    TENSAFE_AVX2 TENSAFE_INLINE vector to_words(reals x) const noexcept {
-        const reals two_52 = _mm256_set1_pd(0x1p52);
-        return _mm256_xor_si256(_mm256_castpd_si256(_mm256_add_pd(canonical(x), two_52)),
-                                _mm256_castpd_si256(two_52));
+    TENSAFE_AVX2 void add_product(sum& s, const reals& a, const reals& b,
+                                  const reals& residue) const noexcept {
+        s.parts[0].v = _mm256_add_pd(s.parts[0].v, _mm256_add_pd(product(a.v, b.v), residue.v));
+    }
+    TENSAFE_AVX2 static void add_residue(sum& s, const reals& a) noexcept {
+        s.parts[0].v = _mm256_add_pd(s.parts[0].v, a.v);
+    }
+    /// To one residue, in (-q, q).
+    TENSAFE_AVX2 void normalize(sum& s) const noexcept { s.parts[0].v = remainder(s.parts[0].v); }
+    /// The sum modulo q, in [0, q).
+    TENSAFE_AVX2 words reduce(const sum& s) const noexcept { return to_words(remainder(s.parts[0].v)); }
+
+    TENSAFE_AVX2 static factor prepare(typename shoup<M>::factor w) noexcept {
+        return {_mm256_set1_pd(static_cast<double>(w.value))};
+    }
+    /// x * w in [0, q), for x in [0, q).
+    TENSAFE_AVX2 words scale(const words& x, const factor& w) const noexcept {
+        return to_words(product(as_operand(x).v, w.v));
+    }
+    /// (a - b) * w in [0, q), for a and b in [0, q).
+    TENSAFE_AVX2 words scale_difference(const words& a, const words& b, const factor& w) const noexcept {
+        // A signed word of magnitude below 2^51 is the lower bits of 1.5 * 2^52.
+        const __m256d middle = _mm256_set1_pd(0x1.8p52);
+        const vector difference = _mm256_sub_epi64(raw(a), raw(b));
+        const __m256d shifted =
+            _mm256_castsi256_pd(_mm256_add_epi64(difference, _mm256_castpd_si256(middle)));
+        return to_words(product(_mm256_sub_pd(shifted, middle), w.v));
+    }
+
+    /// Rounded, ties away from zero, for magnitudes below 2^112: the integer part is split at 2^60, so that
+    /// the upper part is a double's 52 bits.
+    TENSAFE_AVX2 words round(const double* from) const noexcept {
+        const __m256d sign_bit = _mm256_set1_pd(-0.0);
+        const __m256d x = _mm256_loadu_pd(from);
+        const __m256d magnitude = _mm256_andnot_pd(sign_bit, x);
+        const __m256d high = whole_part(_mm256_mul_pd(magnitude, _mm256_set1_pd(0x1p-60)));
+        const __m256d rest = _mm256_fnmadd_pd(high, _mm256_set1_pd(0x1p60), magnitude);
+        // The double below 1/2: with 1/2 itself, the double below 1/2 would be rounded up to 1.
+        const __m256d low = whole_part(_mm256_add_pd(rest, _mm256_set1_pd(0x1.fffffffffffffp-2)));
+        const __m256d joined = _mm256_add_pd(product(high, power_), remainder(low));
+        const __m256d r = _mm256_xor_pd(remainder(joined), _mm256_and_pd(sign_bit, x));
+        return to_words(_mm256_add_pd(r, _mm256_setzero_pd()));  // -0 is no residue
+    }
+
+    /// x - shift, for any words and shift in [0, q).
+    TENSAFE_AVX2 words reduce(const words& x, const words& shift) const noexcept {
+        // Each half becomes the lower bits of a large power of two.
+        const __m256d two_52 = _mm256_set1_pd(0x1p52);
+        const __m256d two_84 = _mm256_set1_pd(0x1p84);
+        const vector upper_bits = _mm256_or_si256(_mm256_srli_epi64(raw(x), 32), _mm256_castpd_si256(two_84));
+        const vector lower_bits = _mm256_blend_epi32(raw(x), _mm256_castpd_si256(two_52), 0xaa);
+        const __m256d upper = _mm256_sub_pd(_mm256_castsi256_pd(upper_bits), two_84);
+        const __m256d lower = _mm256_sub_pd(_mm256_castsi256_pd(lower_bits), two_52);
+        const __m256d estimate = _mm256_fmadd_pd(lower, inverse_, _mm256_mul_pd(upper, inverse_));
+        const __m256d r = _mm256_add_pd(subtract_multiple(upper, estimate), lower);
+        return to_words(_mm256_sub_pd(canonical(r), as_operand(shift).v));
+    }
+
+  private:
+    TENSAFE_AVX2 TENSAFE_INLINE static __m256d whole_part(__m256d x) noexcept {
+        return _mm256_round_pd(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
     }
     /// x modulo q in [0, q), for integers x in [-q, q); not for -0, which no difference is.
-    TENSAFE_AVX2 TENSAFE_INLINE reals canonical(reals x) const noexcept {
+    TENSAFE_AVX2 TENSAFE_INLINE __m256d canonical(__m256d x) const noexcept {
         return _mm256_blendv_pd(x, _mm256_add_pd(x, q_), x);
+    }
+    /// x modulo q as words in [0, q), for integers x in (-q, q).
+    TENSAFE_AVX2 TENSAFE_INLINE words to_words(__m256d x) const noexcept {
+        const __m256d two_52 = _mm256_set1_pd(0x1p52);
+        return lanes(_mm256_xor_si256(_mm256_castpd_si256(_mm256_add_pd(canonical(x), two_52)),
+                                      _mm256_castpd_si256(two_52)));
     }
 
     /// a * b modulo q, for integers a and b, b below q in magnitude: in (-q, q) for a below 2^50 in
     /// magnitude, in (-2q, 2q) for a below 2^52.
-    TENSAFE_AVX2 TENSAFE_INLINE reals multiply(reals a, reals b) const noexcept {
-        const reals product = _mm256_mul_pd(a, b);
-        const reals rounding = _mm256_fmsub_pd(a, b, product);
-        return _mm256_add_pd(reduce(product), rounding);
+    TENSAFE_AVX2 TENSAFE_INLINE __m256d product(__m256d a, __m256d b) const noexcept {
+        const __m256d upper = _mm256_mul_pd(a, b);
+        const __m256d rounding = _mm256_fmsub_pd(a, b, upper);
+        return _mm256_add_pd(remainder(upper), rounding);
     }
 
     /// x modulo q in (-q, q), for integers x below 2^50 * q in magnitude.
-    TENSAFE_AVX2 TENSAFE_INLINE reals reduce(reals x) const noexcept {
+    TENSAFE_AVX2 TENSAFE_INLINE __m256d remainder(__m256d x) const noexcept {
         return subtract_multiple(x, _mm256_mul_pd(x, inverse_));
     }
 
-    /// upper + lower modulo q in (-q, q), for integers whose sum is below 2^50 * q, lower below 2^32.
-    TENSAFE_AVX2 TENSAFE_INLINE reals reduce_sum(reals upper, reals lower) const noexcept {
-        const reals estimate = _mm256_fmadd_pd(lower, inverse_, _mm256_mul_pd(upper, inverse_));
-        return _mm256_add_pd(subtract_multiple(upper, estimate), lower);
-    }
-
-  private:
     /// x - h*q, h the integer nearest to the estimate.
-    TENSAFE_AVX2 TENSAFE_INLINE reals subtract_multiple(reals x, reals estimate) const noexcept {
-        const reals h = _mm256_round_pd(estimate, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    TENSAFE_AVX2 TENSAFE_INLINE __m256d subtract_multiple(__m256d x, __m256d estimate) const noexcept {
+        const __m256d h = _mm256_round_pd(estimate, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
         return _mm256_fnmadd_pd(h, q_, x);
     }
 
-    reals q_;
-    reals inverse_;  // 1 / q
+    __m256d q_;
+    __m256d inverse_;  // 1 / q
+    __m256d power_;    // 2^60 mod q
 };
 
 }  // namespace tensafe::arith::avx2
+
+namespace tensafe::arith {
+
+/// For wider primes there is no 64-bit multiplication of vectors, and one made of 32-bit ones takes more
+/// instructions for four products than the scalar multiplier.
+template <>
+struct lanes_of<simd::avx2> {
+    using sums = avx2::sums;
+    using bound_check = avx2::bound_check;
+    template <arith::modulus M>
+    using products = typename std::conditional_t<(M::bits <= 50), std::type_identity<avx2::narrow<M>>,
+                                                 std::type_identity<scalar::products<M>>>::type;
+    template <arith::modulus M>
+    using factors = typename std::conditional_t<(M::bits <= 50), std::type_identity<avx2::narrow<M>>,
+                                                std::type_identity<scalar::factors<M>>>::type;
+    /// From 16 bits on, the quotient of any word by q fits a double's mantissa.
+    template <arith::modulus M>
+    using reduction = typename std::conditional_t<(M::bits >= 16), factors<M>, scalar::factors<M>>;
+};
+
+}  // namespace tensafe::arith
 
 #endif

@@ -52,22 +52,20 @@ class balanced {
         const double value = w > Q / 2 ? -static_cast<double>(Q - w) : static_cast<double>(w);
         *table = __builtin_bit_cast(arith::word, value);
     }
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static factor factor_at(const arith::word* table,
-                                                               std::size_t index) noexcept {
+    TENSAFE_HD_INLINE static factor factor_at(const arith::word* table, std::size_t index) noexcept {
         const double value = __builtin_bit_cast(double, table[index]);
         return {value, value * (1 / q)};
     }
 
     /// @pre x < q
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::within<balanced, arith::bound_of_q> from_word(
-        arith::word x) noexcept {
+    TENSAFE_HD_INLINE static arith::within<balanced, arith::bound_of_q> from_word(arith::word x) noexcept {
         // Put into the mantissa of 2^52. A word that is none of ours must not reach the exponent.
         return {__builtin_bit_cast(double, (x & 0x000fffffffffffffU) | 0x4330000000000000U) - 0x1p52};
     }
 
     /// y * w modulo q. Every operation but the rounding of the quotient is exact.
     template <int Bound>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::within<balanced, product(Bound)> multiply(
+    TENSAFE_HD_INLINE static arith::within<balanced, product(Bound)> multiply(
         arith::within<balanced, Bound> y, factor w) noexcept {
         const double h = std::fma(y.value, w.over_q, rounding) - rounding;
         const double high = y.value * w.value;
@@ -76,7 +74,7 @@ class balanced {
     }
 
     template <int Bound>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::within<balanced, reduced> reduce(
+    TENSAFE_HD_INLINE static arith::within<balanced, reduced> reduce(
         arith::within<balanced, Bound> x) noexcept {
         const double h = std::fma(x.value, 1 / q, rounding) - rounding;
         return {std::fma(-h, q, x.value)};
@@ -84,8 +82,7 @@ class balanced {
 
     /// x modulo q, in [0, q).
     template <int Bound>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::word canonical(
-        arith::within<balanced, Bound> x) noexcept {
+    TENSAFE_HD_INLINE static arith::word canonical(arith::within<balanced, Bound> x) noexcept {
         // The integer in the mantissa of 1.5 * 2^52 + r: no conversion instruction.
         const double shifted = reduce(x).value + rounding;
         const arith::word r = bits_of(shifted) - 0x4338000000000000U;
@@ -93,7 +90,7 @@ class balanced {
     }
 
   private:
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::word bits_of(double x) noexcept {
+    TENSAFE_HD_INLINE static arith::word bits_of(double x) noexcept {
         return __builtin_bit_cast(arith::word, x);
     }
 
@@ -142,8 +139,7 @@ class signed_montgomery {
         table[0] = digits(with_smaller_low_digit(a));
         table[1] = digits(with_smaller_low_digit(b));
     }
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static factor factor_at(const arith::word* table,
-                                                               std::size_t index) noexcept {
+    TENSAFE_HD_INLINE static factor factor_at(const arith::word* table, std::size_t index) noexcept {
         struct alignas(16) stored {
             arith::word a;
             arith::word b;
@@ -153,14 +149,14 @@ class signed_montgomery {
     }
 
     /// @pre x < q
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::within<signed_montgomery, arith::bound_of_q> from_word(
+    TENSAFE_HD_INLINE static arith::within<signed_montgomery, arith::bound_of_q> from_word(
         arith::word x) noexcept {
         return {static_cast<std::int64_t>(x)};
     }
 
     /// y * w modulo q. No sum passes 63 bits.
     template <int Bound>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::within<signed_montgomery, product(Bound)> multiply(
+    TENSAFE_HD_INLINE static arith::within<signed_montgomery, product(Bound)> multiply(
         arith::within<signed_montgomery, Bound> y, factor w) noexcept {
         const std::int32_t y0 = low(static_cast<arith::word>(y.value));
         const std::int32_t y1 = high(static_cast<arith::word>(y.value) + (arith::word{1} << 31));
@@ -175,35 +171,32 @@ class signed_montgomery {
 
     /// By an estimate of the quotient from the upper half, off by less than 1/2 + 2^-17.
     template <int Bound>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::within<signed_montgomery, reduced> reduce(
+    TENSAFE_HD_INLINE static arith::within<signed_montgomery, reduced> reduce(
         arith::within<signed_montgomery, Bound> x) noexcept {
         return {subtract_multiple(x.value, quotient(x.value, std::int64_t{1} << (bits - 3)))};
     }
 
     /// x modulo q, in [0, q): with a quotient that is never too large.
     template <int Bound>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::word canonical(
-        arith::within<signed_montgomery, Bound> x) noexcept {
+    TENSAFE_HD_INLINE static arith::word canonical(arith::within<signed_montgomery, Bound> x) noexcept {
         const std::int32_t h = quotient(x.value, -(std::int64_t{1} << 31));
         return arith::subtract_if_not_below(static_cast<arith::word>(subtract_multiple(x.value, h)), Q);
     }
 
   private:
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static constexpr std::int32_t low(arith::word x) noexcept {
+    TENSAFE_HD_INLINE static constexpr std::int32_t low(arith::word x) noexcept {
         return static_cast<std::int32_t>(static_cast<std::uint32_t>(x));
     }
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static constexpr std::int32_t high(arith::word x) noexcept {
+    TENSAFE_HD_INLINE static constexpr std::int32_t high(arith::word x) noexcept {
         return static_cast<std::int32_t>(static_cast<std::uint32_t>(x >> 32));
     }
     /// x/q from the upper half of x, `shift` added at 2^(bits - 2), rounded down.
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static std::int32_t quotient(std::int64_t x,
-                                                                    std::int64_t shift) noexcept {
+    TENSAFE_HD_INLINE static std::int32_t quotient(std::int64_t x, std::int64_t shift) noexcept {
         return static_cast<std::int32_t>(
             arith::multiply_add_signed(high(static_cast<arith::word>(x)), ratio, shift) >> (bits - 2));
     }
     /// x - h*q, modulo 2^64.
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static std::int64_t subtract_multiple(std::int64_t x,
-                                                                             std::int32_t h) noexcept {
+    TENSAFE_HD_INLINE static std::int64_t subtract_multiple(std::int64_t x, std::int32_t h) noexcept {
         const std::uint32_t upper = static_cast<std::uint32_t>(h) * static_cast<std::uint32_t>(q1);
         const std::int64_t lower = arith::multiply_add_signed(-h, q0, x);
         return static_cast<std::int64_t>(static_cast<arith::word>(lower) - (arith::word{upper} << 32));

@@ -5,16 +5,13 @@
 #include <tensafe/ckks/keys.hpp>
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/ckks/plaintext.hpp>
-#include <tensafe/core/error.hpp>
 #include <tensafe/device/ntt/transform.hpp>
 #include <tensafe/device/rns/poly_stack.hpp>
 #include <tensafe/device/rns/rescale.hpp>
-#include <tensafe/memory/buffer.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <utility>
 
 namespace tensafe::device {
@@ -110,8 +107,8 @@ struct ciphertexts {
         : halves(std::move(both_halves)), scale(scale_of_all) {}
 
     std::size_t count() const noexcept { return halves.count() / 2; }
-    arith::word* c0() noexcept { return halves.at(0); }
-    arith::word* c1() noexcept { return halves.at(count()); }
+    word* c0() noexcept { return halves.at(0); }
+    word* c1() noexcept { return halves.at(count()); }
     stack_view c0() const noexcept { return view_of<basis>(halves.at(0)); }
     stack_view c1() const noexcept { return view_of<basis>(halves.at(count())); }
 };

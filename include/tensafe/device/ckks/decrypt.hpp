@@ -2,10 +2,7 @@
 
 #include <tensafe/arith/barrett.hpp>
 #include <tensafe/arith/modulus.hpp>
-#include <tensafe/arith/word.hpp>
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/core/error.hpp>
-#include <tensafe/core/macros.hpp>
 #include <tensafe/device/ckks/ciphertext.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/ntt/transform.hpp>
@@ -13,7 +10,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 namespace tensafe::device {
 
@@ -27,7 +23,7 @@ struct load_decrypted {
     stack_view key;
 
     template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair pair(std::size_t polynomial, std::size_t k) const {
+    TENSAFE_HD_INLINE word_pair pair(std::size_t polynomial, std::size_t k) const {
         constexpr std::size_t start = static_cast<std::size_t>(I) * Basis::degree;
         const auto p = static_cast<std::uint32_t>(polynomial);
         return detail::apply_to_pairs<Basis::template prime<I>, pointwise::multiply_add>(
@@ -43,10 +39,10 @@ struct fold_kernel {
     static constexpr int threads = 256;
     static constexpr int log_threads = 8;
     struct shared_type {
-        arith::word sums[threads];
+        word sums[threads];
     };
 
-    arith::word* out;  ///< [polynomial][limb][sum]
+    word* out;  ///< [polynomial][limb][sum]
     stack_view c0;
     stack_view c1;
     stack_view key;
@@ -61,17 +57,17 @@ struct fold_kernel {
         const std::uint32_t first_sum = ctx.block().x % blocks_per_polynomial
                                         << static_cast<unsigned>(log_threads - log_group);
         with_index<Basis::limbs>(static_cast<int>(ctx.block().y), [&]<int I>() {
-            constexpr arith::word q = Basis::template prime<I>;
+            constexpr word q = Basis::template prime<I>;
             constexpr std::size_t start = static_cast<std::size_t>(I) * Basis::degree;
-            const arith::word* const from_c0 = c0.polynomial(polynomial) + start;
-            const arith::word* const from_c1 = c1.polynomial(polynomial) + start;
-            const arith::word* const from_key = key.polynomial(polynomial) + start;
+            const word* const from_c0 = c0.polynomial(polynomial) + start;
+            const word* const from_c1 = c1.polynomial(polynomial) + start;
+            const word* const from_key = key.polynomial(polynomial) + start;
             const std::uint32_t pairs = 1U << static_cast<unsigned>(log_block - 1 - log_group);
             const std::uint32_t group = 1U << static_cast<unsigned>(log_group);
             ctx.each([&](int t) {
                 const auto thread = static_cast<std::uint32_t>(t);
                 const std::uint32_t sum = first_sum + (thread >> static_cast<unsigned>(log_group));
-                arith::word total = 0;
+                word total = 0;
                 if (sum < sums) {
                     const std::size_t k =
                         (std::size_t{sum} << static_cast<unsigned>(log_block)) + 2 * (thread & (group - 1));
@@ -82,7 +78,7 @@ struct fold_kernel {
             for (std::uint32_t half = group / 2; half != 0; half /= 2) {
                 ctx.each([&](int t) {
                     if ((static_cast<std::uint32_t>(t) & (group - 1)) < half) {
-                        arith::word& mine = ctx.shared().sums[t];
+                        word& mine = ctx.shared().sums[t];
                         mine = arith::subtract_if_not_below(
                             mine + ctx.shared().sums[t + static_cast<int>(half)], q);
                     }
@@ -107,12 +103,9 @@ struct fold_kernel {
             : 4;
 
     /// The sum of c0 + c1*s over `pairs` pairs of words, `stride` words apart, modulo Q.
-    template <arith::word Q>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::word products(const arith::word* c0,
-                                                                   const arith::word* c1,
-                                                                   const arith::word* key,
-                                                                   std::uint32_t stride,
-                                                                   std::uint32_t pairs) {
+    template <word Q>
+    TENSAFE_HD_INLINE static word products(const word* c0, const word* c1, const word* key,
+                                           std::uint32_t stride, std::uint32_t pairs) {
         constexpr arith::barrett<arith::fixed_modulus<Q>> policy{};
         constexpr int bits = arith::fixed_modulus<Q>::bits;
         // Each term adds less than q^2 + q <= 2^(2*bits): this many pairs fit 128 bits, with room for what is
@@ -127,7 +120,7 @@ struct fold_kernel {
                 return policy.reduce_any(sum);
             }
         } else {
-            arith::word total = 0;
+            word total = 0;
             for (std::uint32_t done = 0; done < pairs; done += pairs_at_once) {
                 const std::uint32_t end = done + pairs_at_once < pairs ? done + pairs_at_once : pairs;
                 total = policy.reduce_any(lazy_products(total, c0, c1, key, done, end, stride));
@@ -136,9 +129,9 @@ struct fold_kernel {
         }
     }
 
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::wide lazy_products(
-        arith::wide sum, const arith::word* c0, const arith::word* c1, const arith::word* key,
-        std::uint32_t first, std::uint32_t end, std::uint32_t stride) {
+    TENSAFE_HD_INLINE static arith::wide lazy_products(arith::wide sum, const word* c0, const word* c1,
+                                                       const word* key, std::uint32_t first,
+                                                       std::uint32_t end, std::uint32_t stride) {
         for (std::uint32_t i = first; i < end; ++i) {
             const std::size_t k = std::size_t{i} * stride;
             const word_pair x = load_pair(c1 + k);
@@ -160,7 +153,7 @@ struct fold_kernel {
 /// @throws shape_error unless there are as many ciphertexts for each key
 template <int Limbs, ckks::parameter_set P, class Where>
 void decrypt(const Where& where, const secret_keys<P, typename Where::space>& keys, const stack_view& c0,
-             const stack_view& c1, std::size_t ciphertexts, arith::word* out) {
+             const stack_view& c1, std::size_t ciphertexts, word* out) {
     using basis = rns::prefix<typename P::basis, Limbs>;
     apply_pointwise<basis>(where, pointwise::multiply_add{}, ciphertexts, out, words_of_poly<basis>, c1,
                            keys.shared_by(ciphertexts), c0);
@@ -173,7 +166,7 @@ template <int Limbs, class Schedule = schedule::tuned, ckks::parameter_set P, cl
 void decrypt_to_coefficients(const Where& where,
                              const plan<rns::prefix<typename P::basis, Limbs>, typename Where::space>& plan,
                              const secret_keys<P, typename Where::space>& keys, const stack_view& c0,
-                             const stack_view& c1, std::size_t ciphertexts, arith::word* out) {
+                             const stack_view& c1, std::size_t ciphertexts, word* out) {
     using basis = rns::prefix<typename P::basis, Limbs>;
     const stack_view key = keys.shared_by(ciphertexts);
     if (ciphertexts != 0) {
@@ -191,7 +184,7 @@ void decrypt_to_coefficients(const Where& where,
 template <int Limbs, ckks::parameter_set P, class Where>
 void decrypt_trace(const Where& where, const secret_keys<P, typename Where::space>& keys,
                    const stack_view& c0, const stack_view& c1, std::size_t ciphertexts, int log_n,
-                   arith::word* sums) {
+                   word* sums) {
     using basis = rns::prefix<typename P::basis, Limbs>;
     using kernel = detail::fold_kernel<basis>;
     detail::throw_if<parameter_error>(log_n < 1 || log_n > P::log_n, "device::decrypt_trace: log_n: got ",

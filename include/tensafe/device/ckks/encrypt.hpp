@@ -1,15 +1,11 @@
 #pragma once
 
 #include <tensafe/arith/small.hpp>
-#include <tensafe/arith/word.hpp>
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/core/error.hpp>
-#include <tensafe/core/macros.hpp>
 #include <tensafe/device/ckks/ciphertext.hpp>
 #include <tensafe/device/ntt/transform.hpp>
 #include <tensafe/device/random/samplers.hpp>
 #include <tensafe/device/rns/poly_stack.hpp>
-#include <tensafe/memory/buffer.hpp>
 #include <tensafe/random/seed.hpp>
 #include <tensafe/random/stream_domain.hpp>
 
@@ -17,7 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 
 namespace tensafe::device {
 
@@ -30,15 +25,15 @@ struct alignas(2) small_pair {
 };
 
 /// Entries k, k + 1 of polynomial p of a stack of small polynomials, modulo Q.
-template <arith::word Q, std::size_t Degree>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair residues_of_small(const std::int8_t* small, std::size_t p,
-                                                               std::size_t k) noexcept {
+template <word Q, std::size_t Degree>
+TENSAFE_HD_INLINE word_pair residues_of_small(const std::int8_t* small, std::size_t p,
+                                              std::size_t k) noexcept {
     const small_pair x = *reinterpret_cast<const small_pair*>(small + p * Degree + k);
     return {arith::residue_of_small<Q>(x.first), arith::residue_of_small<Q>(x.second)};
 }
 
-template <arith::word Q>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair add_pairs(word_pair a, word_pair b) noexcept {
+template <word Q>
+TENSAFE_HD_INLINE word_pair add_pairs(word_pair a, word_pair b) noexcept {
     return detail::apply_to_pairs<Q, pointwise::add>(a, b, {});
 }
 
@@ -49,8 +44,8 @@ struct load_with_error {
     const std::int8_t* errors;
 
     template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair pair(std::size_t polynomial, std::size_t k) const {
-        constexpr arith::word q = Basis::template prime<I>;
+    TENSAFE_HD_INLINE word_pair pair(std::size_t polynomial, std::size_t k) const {
+        constexpr word q = Basis::template prime<I>;
         return add_pairs<q>(message.template pair<I>(polynomial, k),
                             residues_of_small<q, Basis::degree>(errors, polynomial, k));
     }
@@ -59,13 +54,12 @@ struct load_with_error {
 /// Writes c0 = value - c1*s. keys.polynomial(p) is the key of message p.
 template <class Basis, class Keys = stack_view>
 struct store_encrypted {
-    arith::word* c0;
-    const arith::word* c1;
+    word* c0;
+    const word* c1;
     Keys key;
 
     template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void pair(std::size_t polynomial, std::size_t k,
-                                                 word_pair values) const {
+    TENSAFE_HD_INLINE void pair(std::size_t polynomial, std::size_t k, word_pair values) const {
         constexpr std::size_t start = static_cast<std::size_t>(I) * Basis::degree;
         const std::size_t at = polynomial * words_of_poly<Basis> + start + k;
         const word_pair uniform = load_pair(c1 + at);
@@ -83,8 +77,8 @@ struct load_public_parts {
     std::uint32_t messages;
 
     template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair pair(std::size_t polynomial, std::size_t k) const {
-        constexpr arith::word q = Basis::template prime<I>;
+    TENSAFE_HD_INLINE word_pair pair(std::size_t polynomial, std::size_t k) const {
+        constexpr word q = Basis::template prime<I>;
         const word_pair x = residues_of_small<q, Basis::degree>(small, polynomial, k);
         const std::uint32_t number = static_cast<std::uint32_t>(polynomial) - messages;
         if (number >= messages) {  // the same for a whole polynomial
@@ -104,7 +98,7 @@ inline void check_capacity(std::size_t messages, std::size_t capacity) {
 /// A message that is zero: an ntt Load functor.
 struct zero_message {
     template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair pair(std::size_t, std::size_t) const {
+    TENSAFE_HD_INLINE word_pair pair(std::size_t, std::size_t) const {
         return {0, 0};
     }
 };
@@ -147,7 +141,7 @@ class public_encryption_workspace {
     std::size_t capacity() const noexcept { return capacity_; }
     /// Room for v, e0 and e1 of each message.
     std::int8_t* small() noexcept { return small_.data(); }
-    arith::word* transformed() noexcept { return transformed_.data(); }
+    word* transformed() noexcept { return transformed_.data(); }
 
     /// Writes zeros over the secrets, in the order of `where`.
     template <class Where>
@@ -158,7 +152,7 @@ class public_encryption_workspace {
 
   private:
     memory::buffer<std::int8_t, Space, memory::wipe_on_release> small_;
-    memory::buffer<arith::word, Space, memory::wipe_on_release> transformed_;
+    memory::buffer<word, Space, memory::wipe_on_release> transformed_;
     std::size_t capacity_;
 };
 
@@ -176,15 +170,10 @@ struct encryption_seeds {
 ///
 /// One launch draws errors and c1; then one transform, with message and error in front of it and c1*s behind
 /// it.
-/// @param keys     whose polynomial(p) are the words of the key of message p: a device::stack_view, or a type
-/// of
-///                 the caller's
-/// @param message  an ntt Load functor, message p as its polynomial p: device::load_words,
-/// device::load_rounded
-///                 without errors, or zero_message
+/// @param keys     whose polynomial(p) are the words of the key of message p: stack_view or another type
+/// @param message  gives message p as polynomial p: load_words, load_rounded without errors, zero_message
 /// @param c0, c1   [message][limb][N], 16-byte aligned. Until the work is done, and if a launch fails, c0
-/// holds what
-///                 is not encrypted yet
+///                 holds what is not encrypted yet
 /// @throws shape_error if there are more messages than the workspace has room for, or not as many for each
 ///         seed
 template <ckks::parameter_set P, int Level = P::max_level, class Schedule = schedule::tuned, class Where,
@@ -192,7 +181,7 @@ template <ckks::parameter_set P, int Level = P::max_level, class Schedule = sche
 void encrypt_under(const Where& where,
                    const plan<typename P::template basis_at<Level>, typename Where::space>& plan,
                    const Keys& keys, const Message& message, std::size_t messages,
-                   const encryption_seeds& seeds, arith::word* c0, arith::word* c1,
+                   const encryption_seeds& seeds, word* c0, word* c1,
                    encryption_workspace<P, typename Where::space>& work) {
     using basis = typename P::template basis_at<Level>;
     detail::check_capacity(messages, work.capacity());
@@ -219,7 +208,7 @@ template <ckks::parameter_set P, int Level = P::max_level, class Schedule = sche
 void encrypt(const Where& where,
              const plan<typename P::template basis_at<Level>, typename Where::space>& plan,
              const secret_keys<P, typename Where::space>& keys, const Message& message, std::size_t messages,
-             const encryption_seeds& seeds, arith::word* c0, arith::word* c1,
+             const encryption_seeds& seeds, word* c0, word* c1,
              encryption_workspace<P, typename Where::space>& work) {
     encrypt_under<P, Level, Schedule>(where, plan, keys.shared_by(messages), message, messages, seeds, c0, c1,
                                       work);
@@ -239,7 +228,7 @@ template <ckks::parameter_set P, int Level = P::max_level, class Schedule = sche
 void encrypt(const Where& where,
              const plan<typename P::template basis_at<Level>, typename Where::space>& plan,
              const public_key<P, typename Where::space>& key, const Message& message, std::size_t messages,
-             const random::seed* seeds, arith::word* c,
+             const random::seed* seeds, word* c,
              public_encryption_workspace<P, typename Where::space, Level>& work) {
     using basis = typename P::template basis_at<Level>;
     detail::check_capacity(messages, work.capacity());
@@ -257,7 +246,7 @@ void encrypt(const Where& where,
         draws_of(2, distribution::centred_binomial, random::stream_domain::error)};
     draw(where, std::span<const draw_group>(draws));
 
-    arith::word* const v = work.transformed();
+    word* const v = work.transformed();
     forward<basis, Schedule>(where, plan,
                              detail::load_public_parts<basis, Message>{message, work.small(), count},
                              store_words<basis>{v}, 3 * messages, v);

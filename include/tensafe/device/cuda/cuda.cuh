@@ -1,8 +1,6 @@
 #pragma once
 
-#include <tensafe/core/error.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
-#include <tensafe/memory/buffer.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -160,17 +158,20 @@ struct device_space {
     }
     /// @throws device_error
     static void fill_zero(void* data, std::size_t bytes) {
-        const detail::no_recordings lock;
-        check_cuda(cudaDeviceSynchronize(), "device memory");
-        check_cuda(cudaMemset(data, 0, bytes), "device memory");
-        check_cuda(cudaDeviceSynchronize(), "device memory");
+        alone([&] { return cudaMemset(data, 0, bytes); });
     }
     /// @throws device_error
     static void copy(void* to, const void* from, std::size_t bytes) {
+        alone([&] { return cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice); });
+    }
+
+  private:
+    template <class F>
+    static void alone(F&& f) {
         const detail::no_recordings lock;
-        check_cuda(cudaDeviceSynchronize(), "device memory");
-        check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice), "device memory");
-        check_cuda(cudaDeviceSynchronize(), "device memory");
+        for (const cudaError_t result : {cudaDeviceSynchronize(), f(), cudaDeviceSynchronize()}) {
+            check_cuda(result, "device memory");
+        }
     }
 };
 

@@ -1,46 +1,56 @@
 #pragma once
 
-#include <tensafe/core/error.hpp>
 #include <tensafe/device/cuda/cuda.cuh>
 
 #include <algorithm>
 #include <cstddef>
 #include <cuda_runtime_api.h>
-#include <mutex>
 #include <shared_mutex>
 #include <utility>
 #include <vector>
 
 namespace tensafe::device {
 
+namespace detail {
+
+/// A handle of the CUDA runtime that is given back when its owner goes. Move-only.
+template <class Handle, cudaError_t (*Destroy)(Handle)>
+struct owned {
+    Handle handle = nullptr;
+
+    explicit owned(Handle h = nullptr) noexcept : handle(h) {}
+    owned(owned&& other) noexcept : handle(std::exchange(other.handle, nullptr)) {}
+    owned& operator=(owned&& other) noexcept {
+        std::swap(handle, other.handle);
+        return *this;
+    }
+    ~owned() {
+        if (handle != nullptr) {
+            static_cast<void>(Destroy(handle));
+        }
+    }
+};
+
+}  // namespace detail
+
 /// An order of work on the GPU that was current when it was made. Owns a CUDA stream, one that does not wait
 /// for the default stream. Streams run beside each other; device::event orders them.
 ///
-/// Move-only; a moved-from stream may only be destroyed or assigned to.
+/// Move-only; a moved-from stream may only be destroyed or assigned to. Its release does not wait: work that
+/// is in it goes on to its end. Memory that it uses must live until then.
 class stream {
   public:
     /// @throws device_error: "no CUDA device: ..." where there is none
     stream() {
         require_device();
-        check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
-    }
-    stream(stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
-    stream& operator=(stream&& other) noexcept {
-        std::swap(stream_, other.stream_);
-        return *this;
-    }
-    /// Does not wait: work that is in it goes on to its end. Memory that it uses must live until then.
-    ~stream() {
-        if (stream_ != nullptr) {
-            static_cast<void>(cudaStreamDestroy(stream_));
-        }
+        check_cuda(cudaStreamCreateWithFlags(&stream_.handle, cudaStreamNonBlocking), "stream");
     }
 
     /// Where to run, for every operation that takes one; valid as long as the stream.
-    cuda where(std::size_t* launches = nullptr) const noexcept { return {stream_, launches}; }
+    cuda where(std::size_t* launches = nullptr) const noexcept { return {stream_.handle, launches}; }
 
   private:
-    cudaStream_t stream_ = nullptr;
+    detail::owned<cudaStream_t, cudaStreamDestroy> stream_;
 };
 
 /// What an event is for. One that measures time costs a little more to record and to wait for.
@@ -56,27 +66,18 @@ class event {
     explicit event(event_use use = event_use::order) {
         require_device();
         check_cuda(cudaEventCreateWithFlags(
-                       &event_, use == event_use::time ? cudaEventDefault : cudaEventDisableTiming),
+                       &event_.handle, use == event_use::time ? cudaEventDefault : cudaEventDisableTiming),
                    "event");
-    }
-    event(event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
-    event& operator=(event&& other) noexcept {
-        std::swap(event_, other.event_);
-        return *this;
-    }
-    /// Work that it stands behind goes on.
-    ~event() {
-        if (event_ != nullptr) {
-            static_cast<void>(cudaEventDestroy(event_));
-        }
     }
 
     /// The event is what has been put into the stream so far.  @throws device_error
-    void record(const cuda& where) { check_cuda(cudaEventRecord(event_, where.stream), "event: record"); }
+    void record(const cuda& where) {
+        check_cuda(cudaEventRecord(event_.handle, where.stream), "event: record");
+    }
 
     /// Whether all of that is done.  @throws device_error, also with errors of earlier kernels
     bool passed() const {
-        const cudaError_t result = cudaEventQuery(event_);
+        const cudaError_t result = cudaEventQuery(event_.handle);
         if (result == cudaErrorNotReady) {
             static_cast<void>(cudaGetLastError());  // an answer, not an error
             return false;
@@ -85,12 +86,12 @@ class event {
         return true;
     }
     /// The calling thread waits for it.  @throws device_error
-    void wait() const { check_cuda(cudaEventSynchronize(event_), "event: wait"); }
+    void wait() const { check_cuda(cudaEventSynchronize(event_.handle), "event: wait"); }
 
-    cudaEvent_t get() const noexcept { return event_; }
+    cudaEvent_t get() const noexcept { return event_.handle; }
 
   private:
-    cudaEvent_t event_ = nullptr;
+    detail::owned<cudaEvent_t, cudaEventDestroy> event_;
 };
 
 /// What is put into the stream from now on starts when the event, as last recorded, has passed. The calling
@@ -120,18 +121,6 @@ inline double microseconds_between(const event& start, const event& end) {
 /// Not thread-safe: runs of one graph are ordered one behind the other.
 class graph {
   public:
-    graph(graph&& other) noexcept : graph_(std::exchange(other.graph_, nullptr)), kernels_(other.kernels_) {}
-    graph& operator=(graph&& other) noexcept {
-        std::swap(graph_, other.graph_);
-        std::swap(kernels_, other.kernels_);
-        return *this;
-    }
-    ~graph() {
-        if (graph_ != nullptr) {
-            static_cast<void>(cudaGraphExecDestroy(graph_));
-        }
-    }
-
     /// Runs it once, in the order of the stream, which need not be the one that it was recorded from. Counts
     /// as one launch.
     /// @throws device_error
@@ -139,7 +128,7 @@ class graph {
         if (where.launches != nullptr) {
             ++*where.launches;
         }
-        check_cuda(cudaGraphLaunch(graph_, where.stream), "graph: launch");
+        check_cuda(cudaGraphLaunch(graph_.handle, where.stream), "graph: launch");
     }
 
     /// Kernel launches that were recorded.
@@ -149,9 +138,9 @@ class graph {
     friend graph capture(const cuda& where, F&& f);
 
   private:
-    graph(cudaGraphExec_t graph, std::size_t kernels) noexcept : graph_(graph), kernels_(kernels) {}
+    graph(cudaGraphExec_t graph, std::size_t kernels) noexcept : graph_{graph}, kernels_(kernels) {}
 
-    cudaGraphExec_t graph_ = nullptr;
+    detail::owned<cudaGraphExec_t, cudaGraphExecDestroy> graph_;
     std::size_t kernels_ = 0;
 };
 
@@ -221,7 +210,7 @@ graph capture(const cuda& where, F&& f) {
     recorded.end();
     graph result(recorded.instantiate(), kernels);
     // So that the first run does not pay for it.
-    check_cuda(cudaGraphUpload(result.graph_, where.stream), "graph: upload");
+    check_cuda(cudaGraphUpload(result.graph_.handle, where.stream), "graph: upload");
     return result;
 }
 

@@ -3,8 +3,6 @@
 #include <tensafe/arith/barrett.hpp>
 #include <tensafe/arith/modulus.hpp>
 #include <tensafe/arith/small.hpp>
-#include <tensafe/arith/word.hpp>
-#include <tensafe/core/macros.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/ntt/plan.hpp>
 #include <tensafe/encoding/norm.hpp>
@@ -14,7 +12,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 namespace tensafe::device {
 
@@ -87,41 +84,41 @@ struct rounding {
         }
         return power;
     }();
-    static constexpr arith::word constant_bits = std::bit_cast<arith::word>(constant);
+    static constexpr word constant_bits = std::bit_cast<word>(constant);
 
     /// The multiple, as a signed word.
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::word multiple(double x) noexcept {
+    TENSAFE_HD_INLINE static word multiple(double x) noexcept {
         constexpr double c = constant;
-        return __builtin_bit_cast(arith::word, x + c) - constant_bits;
+        return __builtin_bit_cast(word, x + c) - constant_bits;
     }
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::word split(double x, double& rest) noexcept {
+    TENSAFE_HD_INLINE static word split(double x, double& rest) noexcept {
         constexpr double c = constant;
         const double sum = x + c;
         rest = x - (sum - c);
-        return __builtin_bit_cast(arith::word, sum) - constant_bits;
+        return __builtin_bit_cast(word, sum) - constant_bits;
     }
 };
 
 /// The integer next to x, ties away from zero as seen from the whole number, whose last part x is.
 /// @pre |x| < 2^51; `sign` is the sign bit of the whole number
-TENSAFE_HOST_DEVICE TENSAFE_INLINE arith::word round_part(double x, arith::word sign) noexcept {
+TENSAFE_HD_INLINE word round_part(double x, word sign) noexcept {
     double rest = 0;
-    const arith::word nearest = rounding<0>::split(x, rest);
-    constexpr arith::word half_bits = 0x3FE0000000000000U;  // of 0.5
-    const auto tie = static_cast<arith::word>(rest == __builtin_bit_cast(double, half_bits | sign));
-    const arith::word outwards = (arith::word{0} - (sign >> 63)) | 1;
-    return nearest + ((arith::word{0} - tie) & outwards);
+    const word nearest = rounding<0>::split(x, rest);
+    constexpr word half_bits = 0x3FE0000000000000U;  // of 0.5
+    const auto tie = static_cast<word>(rest == __builtin_bit_cast(double, half_bits | sign));
+    const word outwards = (word{0} - (sign >> 63)) | 1;
+    return nearest + ((word{0} - tie) & outwards);
 }
 
 /// The least multiple of q that is not below 2^bits.
-TENSAFE_HOST_DEVICE constexpr arith::word multiple_above(arith::word q, int bits) noexcept {
-    return ((arith::word{1} << bits) + q - 1) / q * q;
+TENSAFE_HOST_DEVICE constexpr word multiple_above(word q, int bits) noexcept {
+    return ((word{1} << bits) + q - 1) / q * q;
 }
 
 /// r, or 0 if it is none.
-template <arith::word Q>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE arith::word residue_or_zero(arith::word r) noexcept {
-    return r & (arith::word{0} - static_cast<arith::word>(r < Q));
+template <word Q>
+TENSAFE_HD_INLINE word residue_or_zero(word r) noexcept {
+    return r & (word{0} - static_cast<word>(r < Q));
 }
 
 }  // namespace detail
@@ -137,15 +134,15 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE arith::word residue_or_zero(arith::word r) no
 /// Of any double a residue: a word beyond Q would drown the error that encryption adds to it, and with it the
 /// secret key. For NaN, infinity and |scaled| >= 2^Bits it is some residue, not the number's.
 /// @tparam Bits  fewer bits take fewer steps: the number is one integer up to 51, two up to 102, else three
-template <arith::word Q, int Bits = fixed_time_bits>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE arith::word residue_of_real(double scaled) noexcept {
+template <word Q, int Bits = fixed_time_bits>
+TENSAFE_HD_INLINE word residue_of_real(double scaled) noexcept {
     static_assert(Bits >= 1 && Bits <= fixed_time_bits, "residue_of_real: magnitudes are below 2^112");
     constexpr int width = arith::fixed_modulus<Q>::bits;
     constexpr int unit_bits = Bits <= 51 ? 0 : (Bits <= 102 ? 51 : 61);
     // The sign bit, not a comparison: compilers make branches of those.
-    const arith::word sign = __builtin_bit_cast(arith::word, scaled) & (arith::word{1} << 63);
-    arith::word high = 0;
-    arith::word low = 0;
+    const word sign = __builtin_bit_cast(word, scaled) & (word{1} << 63);
+    word high = 0;
+    word low = 0;
     if constexpr (unit_bits == 0) {
         low = detail::round_part(scaled, sign);
     } else {
@@ -153,14 +150,14 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE arith::word residue_of_real(double scaled) no
         high = detail::rounding<unit_bits>::split(scaled, rest);
         if constexpr (unit_bits == 61) {
             double last = 0;
-            const arith::word middle = detail::rounding<30>::split(rest, last);
+            const word middle = detail::rounding<30>::split(rest, last);
             low = (middle << 30) + detail::round_part(last, sign);
         } else {
             low = detail::round_part(rest, sign);
         }
     }
     if constexpr (Bits <= short_product_bits(width)) {
-        arith::word r = low;
+        word r = low;
         if constexpr (unit_bits > 0) {
             r += high << unit_bits;
         }
@@ -168,15 +165,15 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE arith::word residue_of_real(double scaled) no
             constexpr double inverse = 1 / static_cast<double>(Q);
             r -= detail::rounding<0>::multiple(arith::rounded_product(scaled, inverse)) * Q;
         }
-        return detail::residue_or_zero<Q>(r + (Q & (arith::word{0} - (r >> 63))));
+        return detail::residue_or_zero<Q>(r + (Q & (word{0} - (r >> 63))));
     } else {
         // What is added makes both parts positive, and is a multiple of Q in all.
         constexpr arith::barrett<arith::fixed_modulus<Q>> p{};
-        constexpr arith::word unit = (arith::word{1} << unit_bits) % Q;
-        constexpr auto shift = static_cast<arith::word>((arith::wide{unit} << 51) % Q);
-        constexpr arith::word offset = detail::multiple_above(Q, 61) + (Q - shift);
+        constexpr word unit = (word{1} << unit_bits) % Q;
+        constexpr auto shift = static_cast<word>((arith::wide{unit} << 51) % Q);
+        constexpr word offset = detail::multiple_above(Q, 61) + (Q - shift);
         return detail::residue_or_zero<Q>(
-            p.reduce_fully(arith::mul_wide(high + (arith::word{1} << 51), unit) + (low + offset)));
+            p.reduce_fully(arith::mul_wide(high + (word{1} << 51), unit) + (low + offset)));
     }
 }
 
@@ -185,7 +182,7 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE arith::word residue_of_real(double scaled) no
 template <class Basis>
 inline constexpr int magnitude_bits = [] {
     int bits = rns::modulus_bits<Basis>;
-    for (const arith::word q : Basis::primes) {
+    for (const word q : Basis::primes) {
         bits = std::min(bits, short_product_bits(static_cast<int>(std::bit_width(q))));
     }
     return bits;
@@ -210,7 +207,7 @@ struct load_rounded {
 
     /// Coefficients k and k + 1 of limb I.
     template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair pair(std::size_t polynomial, std::size_t k) const noexcept {
+    TENSAFE_HD_INLINE word_pair pair(std::size_t polynomial, std::size_t k) const noexcept {
         std::size_t row = polynomial;
         std::size_t first = 0;
         if (inputs != 1) {
@@ -226,12 +223,11 @@ struct load_rounded {
 
   private:
     template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE arith::word residue(const Real* of_row, std::size_t first,
-                                                           std::size_t k, double scale,
-                                                           std::size_t polynomial) const noexcept {
-        constexpr arith::word q = Basis::template prime<I>;
+    TENSAFE_HD_INLINE word residue(const Real* of_row, std::size_t first, std::size_t k, double scale,
+                                   std::size_t polynomial) const noexcept {
+        constexpr word q = Basis::template prime<I>;
         const double value = k < block && first + k < count ? static_cast<double>(of_row[first + k]) : 0.0;
-        const arith::word rounded = residue_of_real<q, Bits>(arith::rounded_product(value, scale));
+        const word rounded = residue_of_real<q, Bits>(arith::rounded_product(value, scale));
         if (errors == nullptr) {
             return rounded;
         }

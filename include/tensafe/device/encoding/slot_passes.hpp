@@ -1,21 +1,23 @@
 #pragma once
 
-#include <tensafe/arith/word.hpp>
-#include <tensafe/core/error.hpp>
-#include <tensafe/core/macros.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/encoding/slot_tables.hpp>
 #include <tensafe/encoding/slot_transform.hpp>
-#include <tensafe/memory/buffer.hpp>
 #include <tensafe/ntt/order.hpp>
 
 #include <algorithm>
 #include <complex>
 #include <cstddef>
 #include <cstdint>
-#include <span>
-#include <string>
 #include <vector>
+
+// The slot transform as kernels: the operations of the host's slot stages on the same numbers in the same
+// order, so the results are those of slot_transform, bit for bit.
+//
+// A thread block holds its slots in shared memory and a thread sixteen of them in registers, for two radix-4
+// stages at a time; between these, the threads exchange theirs. Up to 2^13 slots, one thread block does
+// everything; more are cut into blocks that do all stages but the last one or two, and a second launch does
+// those.
 
 namespace tensafe::device {
 
@@ -27,30 +29,28 @@ struct alignas(16) complex_value {
 };
 
 /// Entry j of an array of complex numbers, real and imaginary part in turn.  @pre `from` is 16-byte aligned
-TENSAFE_HOST_DEVICE TENSAFE_INLINE complex_value load_complex(const double* from, std::size_t j) noexcept {
+TENSAFE_HD_INLINE complex_value load_complex(const double* from, std::size_t j) noexcept {
     return reinterpret_cast<const complex_value*>(from)[j];
 }
-TENSAFE_HOST_DEVICE TENSAFE_INLINE void store_complex(double* to, std::size_t j,
-                                                      complex_value value) noexcept {
+TENSAFE_HD_INLINE void store_complex(double* to, std::size_t j, complex_value value) noexcept {
     reinterpret_cast<complex_value*>(to)[j] = value;
 }
 
 // The steps of complex_lanes.hpp for one number: the same sums of the same rounded products.
 namespace detail {
 
-TENSAFE_HOST_DEVICE TENSAFE_INLINE complex_value add(complex_value a, complex_value b) noexcept {
+TENSAFE_HD_INLINE complex_value add(complex_value a, complex_value b) noexcept {
     return {a.re + b.re, a.im + b.im};
 }
-TENSAFE_HOST_DEVICE TENSAFE_INLINE complex_value subtract(complex_value a, complex_value b) noexcept {
+TENSAFE_HD_INLINE complex_value subtract(complex_value a, complex_value b) noexcept {
     return {a.re - b.re, a.im - b.im};
 }
-TENSAFE_HOST_DEVICE TENSAFE_INLINE complex_value multiply(complex_value a, complex_value w) noexcept {
+TENSAFE_HD_INLINE complex_value multiply(complex_value a, complex_value w) noexcept {
     return {arith::rounded_product(a.re, w.re) - arith::rounded_product(a.im, w.im),
             arith::rounded_product(a.re, w.im) + arith::rounded_product(a.im, w.re)};
 }
 /// a * conj(w)
-TENSAFE_HOST_DEVICE TENSAFE_INLINE complex_value multiply_conjugate(complex_value a,
-                                                                    complex_value w) noexcept {
+TENSAFE_HD_INLINE complex_value multiply_conjugate(complex_value a, complex_value w) noexcept {
     return {arith::rounded_product(a.re, w.re) + arith::rounded_product(a.im, w.im),
             arith::rounded_product(a.im, w.re) - arith::rounded_product(a.re, w.im)};
 }
@@ -63,8 +63,8 @@ struct powers {
 };
 
 /// t_p becomes the sum over c < 4 of (-i)^(p c) t_c.
-TENSAFE_HOST_DEVICE TENSAFE_INLINE void sum_of_four(complex_value& t0, complex_value& t1, complex_value& t2,
-                                                    complex_value& t3) noexcept {
+TENSAFE_HD_INLINE void sum_of_four(complex_value& t0, complex_value& t1, complex_value& t2,
+                                   complex_value& t3) noexcept {
     const complex_value even_sum = add(t0, t2);
     const complex_value even_difference = subtract(t0, t2);
     const complex_value odd_sum = add(t1, t3);
@@ -76,8 +76,8 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE void sum_of_four(complex_value& t0, complex_v
 }
 
 /// Merges four blocks in bit-reversed order, in place, as `merge_four` does.
-TENSAFE_HOST_DEVICE TENSAFE_INLINE void radix4_dit(complex_value& y0, complex_value& y1, complex_value& y2,
-                                                   complex_value& y3, const powers& x) noexcept {
+TENSAFE_HD_INLINE void radix4_dit(complex_value& y0, complex_value& y1, complex_value& y2, complex_value& y3,
+                                  const powers& x) noexcept {
     const complex_value first = multiply(y2, x.first);
     const complex_value second = multiply(y1, x.second);
     y3 = multiply(y3, x.third);
@@ -87,8 +87,8 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE void radix4_dit(complex_value& y0, complex_va
 }
 
 /// Undoes radix4_dit, up to the factor 4.
-TENSAFE_HOST_DEVICE TENSAFE_INLINE void radix4_dif(complex_value& z0, complex_value& z1, complex_value& z2,
-                                                   complex_value& z3, const powers& x) noexcept {
+TENSAFE_HD_INLINE void radix4_dif(complex_value& z0, complex_value& z1, complex_value& z2, complex_value& z3,
+                                  const powers& x) noexcept {
     sum_of_four(z0, z3, z2, z1);
     const complex_value first = z3;
     const complex_value second = z2;
@@ -99,9 +99,8 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE void radix4_dif(complex_value& z0, complex_va
 }
 
 /// The stage that merges single coefficients, in bit-reversed order: there the fourth root of one is i.
-TENSAFE_HOST_DEVICE TENSAFE_INLINE void radix4_dit_first(complex_value& y0, complex_value& y1,
-                                                         complex_value& y2, complex_value& y3,
-                                                         const powers& x) noexcept {
+TENSAFE_HD_INLINE void radix4_dit_first(complex_value& y0, complex_value& y1, complex_value& y2,
+                                        complex_value& y3, const powers& x) noexcept {
     const complex_value first = multiply(y2, x.first);
     const complex_value second = multiply(y1, x.second);
     y1 = multiply(y3, x.third);
@@ -111,9 +110,8 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE void radix4_dit_first(complex_value& y0, comp
 }
 
 /// Undoes radix4_dit_first, up to the factor 4.
-TENSAFE_HOST_DEVICE TENSAFE_INLINE void radix4_dif_last(complex_value& z0, complex_value& z1,
-                                                        complex_value& z2, complex_value& z3,
-                                                        const powers& x) noexcept {
+TENSAFE_HD_INLINE void radix4_dif_last(complex_value& z0, complex_value& z1, complex_value& z2,
+                                       complex_value& z3, const powers& x) noexcept {
     sum_of_four(z0, z1, z2, z3);
     const complex_value first = multiply_conjugate(z1, x.first);
     z1 = multiply_conjugate(z2, x.second);
@@ -200,12 +198,6 @@ class slot_tables {
 
 }  // namespace tensafe::device
 
-/// The slot transform as kernels: the operations of slot_stages.hpp on the same numbers in the same
-/// order, so the results are those of slot_transform, bit for bit.
-///
-/// A block holds its slots in shared memory and a thread sixteen of them in registers, for two radix-4 stages
-/// at a time; between these, the threads exchange theirs. Up to 2^13 slots, one block does everything; more
-/// are cut into blocks that do all stages but the last one or two, and a second launch does those.
 namespace tensafe::device {
 
 namespace detail {
@@ -240,13 +232,11 @@ struct slot_memory {
     /// Where slot s stands: all its bits count for the bank, so that slots that differ in the lowest, in the
     /// highest, or in any four neighbouring bits are in different banks. Linear: of s ^ t it is place(s) ^
     /// place(t).
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static constexpr std::uint32_t place(std::uint32_t s) noexcept {
+    TENSAFE_HD_INLINE static constexpr std::uint32_t place(std::uint32_t s) noexcept {
         return s ^ ((s >> 4 ^ s >> 8 ^ s >> 12) & 15);
     }
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE complex_value get(std::uint32_t at) const noexcept {
-        return {re[at], im[at]};
-    }
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void put(std::uint32_t at, complex_value z) noexcept {
+    TENSAFE_HD_INLINE complex_value get(std::uint32_t at) const noexcept { return {re[at], im[at]}; }
+    TENSAFE_HD_INLINE void put(std::uint32_t at, complex_value z) noexcept {
         re[at] = z.re;
         im[at] = z.im;
     }
@@ -254,7 +244,7 @@ struct slot_memory {
 
 /// The powers of root j of the stage that merges blocks of `Quarter` slots.
 template <int LogSlots, std::size_t Quarter>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE powers stage_powers(const slot_view& tables, std::size_t j) noexcept {
+TENSAFE_HD_INLINE powers stage_powers(const slot_view& tables, std::size_t j) noexcept {
     const complex_value* const roots = tables.roots + (Quarter - slot_cut<LogSlots>::first_quarter) + j;
     return {roots[0], roots[Quarter], roots[2 * Quarter]};
 }
@@ -262,7 +252,7 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE powers stage_powers(const slot_view& tables, 
 /// The number of slot i of item t in a pass over the `Count` bits from bit `Low` on is the item's number with
 /// these bits put in. This is the one for i = 0.
 template <int Low, int Count>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr std::uint32_t first_of_item(std::uint32_t t) noexcept {
+TENSAFE_HD_INLINE constexpr std::uint32_t first_of_item(std::uint32_t t) noexcept {
     return (t & ((1U << Low) - 1)) | (t >> Low) << (Low + Count);
 }
 
@@ -272,13 +262,13 @@ struct pass_shape {
     static constexpr int per_item = 1 << Count;
     static constexpr int items = values_per_thread / per_item;
 
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static std::uint32_t item(std::uint32_t t, int g) noexcept {
+    TENSAFE_HD_INLINE static std::uint32_t item(std::uint32_t t, int g) noexcept {
         return t + Step * static_cast<std::uint32_t>(g);
     }
     /// Calls f(value, number of its slot) for each of the sixteen.
     template <class F>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static void for_slots(complex_value (&v)[values_per_thread],
-                                                             std::uint32_t t, const F& f) noexcept {
+    TENSAFE_HD_INLINE static void for_slots(complex_value (&v)[values_per_thread], std::uint32_t t,
+                                            const F& f) noexcept {
         for (int g = 0; g < items; ++g) {
             const std::uint32_t first = first_of_item<Low, Count>(item(t, g));
             for (int i = 0; i < per_item; ++i) {
@@ -289,8 +279,8 @@ struct pass_shape {
 };
 
 template <int LogSlots, int Low, int Count, std::uint32_t Step>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE void merge_pass(const slot_view& tables, std::uint32_t t,
-                                                   complex_value (&v)[values_per_thread]) noexcept {
+TENSAFE_HD_INLINE void merge_pass(const slot_view& tables, std::uint32_t t,
+                                  complex_value (&v)[values_per_thread]) noexcept {
     using shape = pass_shape<Low, Count, Step>;
     constexpr std::size_t quarter = std::size_t{1} << Low;
     for (int g = 0; g < shape::items; ++g) {
@@ -311,8 +301,8 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE void merge_pass(const slot_view& tables, std:
 }
 
 template <int LogSlots, int Low, int Count, std::uint32_t Step>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE void split_pass(const slot_view& tables, std::uint32_t t,
-                                                   complex_value (&v)[values_per_thread]) noexcept {
+TENSAFE_HD_INLINE void split_pass(const slot_view& tables, std::uint32_t t,
+                                  complex_value (&v)[values_per_thread]) noexcept {
     using shape = pass_shape<Low, Count, Step>;
     constexpr std::size_t quarter = std::size_t{1} << Low;
     for (int g = 0; g < shape::items; ++g) {
@@ -334,8 +324,7 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE void split_pass(const slot_view& tables, std:
 
 /// The stages on the lowest bits: sixteen coefficients, or twice eight, in bit-reversed order.
 template <int LogSlots>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE void merge_first(const slot_view& tables,
-                                                    complex_value (&v)[values_per_thread]) noexcept {
+TENSAFE_HD_INLINE void merge_first(const slot_view& tables, complex_value (&v)[values_per_thread]) noexcept {
     for (int h = 0; h < values_per_thread; h += 4) {
         radix4_dit_first(v[h], v[h + 1], v[h + 2], v[h + 3], tables.start);
     }
@@ -358,8 +347,7 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE void merge_first(const slot_view& tables,
 
 /// Undoes merge_first, and divides by the number of slots.
 template <int LogSlots>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE void split_first(const slot_view& tables,
-                                                    complex_value (&v)[values_per_thread]) noexcept {
+TENSAFE_HD_INLINE void split_first(const slot_view& tables, complex_value (&v)[values_per_thread]) noexcept {
     if constexpr (slot_cut<LogSlots>::first_bits == 4) {
         for (int c = 0; c < 4; ++c) {
             radix4_dif(v[c], v[c + 4], v[c + 8], v[c + 12],
@@ -393,14 +381,13 @@ struct first_pass {
     static constexpr int per_item = 1 << bits;
     static constexpr int items = values_per_thread / per_item;
 
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static std::uint32_t item(std::uint32_t t, int g) noexcept {
+    TENSAFE_HD_INLINE static std::uint32_t item(std::uint32_t t, int g) noexcept {
         return t + static_cast<std::uint32_t>(cut::busy * g);
     }
     /// Calls f(value, index of the coefficient): neighbouring threads have neighbouring ones.
     template <class F>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static void for_coefficients(complex_value (&v)[values_per_thread],
-                                                                    std::uint32_t block, std::uint32_t t,
-                                                                    const F& f) noexcept {
+    TENSAFE_HD_INLINE static void for_coefficients(complex_value (&v)[values_per_thread], std::uint32_t block,
+                                                   std::uint32_t t, const F& f) noexcept {
         const auto low = static_cast<std::uint32_t>(ntt::bit_reverse(block, cut::outer_bits));
         for (int g = 0; g < items; ++g) {
             for (int i = 0; i < per_item; ++i) {
@@ -413,8 +400,8 @@ struct first_pass {
     }
     /// Calls f(value, place in shared memory).
     template <class F>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static void for_places(complex_value (&v)[values_per_thread],
-                                                              std::uint32_t t, const F& f) noexcept {
+    TENSAFE_HD_INLINE static void for_places(complex_value (&v)[values_per_thread], std::uint32_t t,
+                                             const F& f) noexcept {
         using memory = slot_memory<cut::log_block>;
         for (int g = 0; g < items; ++g) {
             const auto number =
@@ -430,7 +417,7 @@ struct first_pass {
 /// All passes but the first, lowest bits first: calls f.template operator()<Low, Count>(). Each deals with
 /// four bits, the last one with two if they are left over.
 template <int Low, int End, class F>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE void for_passes_upwards(const F& f) {
+TENSAFE_HD_INLINE void for_passes_upwards(const F& f) {
     if constexpr (Low < End) {
         constexpr int count = End - Low >= 4 ? 4 : 2;
         f.template operator()<Low, count>();
@@ -439,7 +426,7 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE void for_passes_upwards(const F& f) {
 }
 /// The same passes backwards.
 template <int Low, int End, class F>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE void for_passes_downwards(const F& f) {
+TENSAFE_HD_INLINE void for_passes_downwards(const F& f) {
     if constexpr (Low < End) {
         constexpr int count = End - Low >= 4 ? 4 : 2;
         for_passes_downwards<Low + count, End>(f);

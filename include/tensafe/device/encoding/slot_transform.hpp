@@ -1,16 +1,11 @@
 #pragma once
 
-#include <tensafe/arith/word.hpp>
-#include <tensafe/core/error.hpp>
-#include <tensafe/core/macros.hpp>
 #include <tensafe/device/encoding/slot_passes.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/ntt/order.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 namespace tensafe::device {
 
@@ -20,10 +15,9 @@ namespace detail {
 /// @param from the polynomial's coefficients
 /// @param to the block's slots, real and imaginary part in turn, 16-byte aligned
 template <int LogSlots, class Context>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE void evaluate_block(Context& ctx,
-                                                       slot_memory<slot_cut<LogSlots>::log_block>& shared,
-                                                       const slot_view& tables, std::uint32_t block,
-                                                       const double* from, double* to) {
+TENSAFE_HD_INLINE void evaluate_block(Context& ctx, slot_memory<slot_cut<LogSlots>::log_block>& shared,
+                                      const slot_view& tables, std::uint32_t block, const double* from,
+                                      double* to) {
     using cut = slot_cut<LogSlots>;
     using memory = slot_memory<cut::log_block>;
     constexpr auto busy = static_cast<std::uint32_t>(cut::busy);
@@ -202,7 +196,7 @@ struct to_coefficients_kernel {
 };
 
 /// 5^j modulo a power of two, by its last bits.
-TENSAFE_HOST_DEVICE TENSAFE_INLINE std::uint32_t power_of_five(std::uint32_t j, std::uint32_t mask) noexcept {
+TENSAFE_HD_INLINE std::uint32_t power_of_five(std::uint32_t j, std::uint32_t mask) noexcept {
     std::uint32_t power = 1;
     for (std::uint32_t i = 0; i < j; ++i) {
         power = power * 5 & mask;
@@ -294,12 +288,10 @@ struct load_slots {
     struct row_type {
         const double* slots;
 
-        TENSAFE_HOST_DEVICE TENSAFE_INLINE complex_value slot(std::size_t j) const noexcept {
-            return load_complex(slots, j);
-        }
+        TENSAFE_HD_INLINE complex_value slot(std::size_t j) const noexcept { return load_complex(slots, j); }
     };
 
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE row_type row(std::size_t polynomial) const noexcept {
+    TENSAFE_HD_INLINE row_type row(std::size_t polynomial) const noexcept {
         return {slots + (polynomial << log_n)};
     }
 };
@@ -405,13 +397,13 @@ struct load_replicated {
         double scale;
         int log_stride;
 
-        TENSAFE_HOST_DEVICE TENSAFE_INLINE complex_value slot(std::size_t j) const noexcept {
+        TENSAFE_HD_INLINE complex_value slot(std::size_t j) const noexcept {
             const std::size_t t = j >> log_stride;
             return {arith::rounded_product(t < count ? static_cast<double>(entries[t]) : 0.0, scale), 0.0};
         }
     };
 
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE row_type row(std::size_t polynomial) const noexcept {
+    TENSAFE_HD_INLINE row_type row(std::size_t polynomial) const noexcept {
         const auto p = static_cast<std::uint32_t>(polynomial);
         const std::size_t state = p / inputs;
         const std::size_t first = std::size_t{p % inputs} * entries;

@@ -21,6 +21,8 @@
 
 namespace tensafe::device {
 
+using arith::word;
+
 namespace detail {
 
 /// A message from strings and numbers.
@@ -63,16 +65,15 @@ struct thread_block_index {
 /// The shared memory of a kernel that needs none.
 struct no_shared {};
 
-// A block algorithm, here called a kernel, is a trivially copyable struct: its members are the arguments of a
-// launch, and
+// A kernel is a trivially copyable struct: its members are the arguments of a launch, and
 //
-//     static constexpr int threads;        // of a block
+//     static constexpr int threads;        // of a thread block
 //     using shared_type = ...;             // a trivial struct, or no_shared
 //     template <class Context>
 //     TENSAFE_HOST_DEVICE void operator()(Context& ctx) const;
 //
-// does the work of one block. The same source runs on a GPU, where it compiles to what a hand-written kernel
-// would, and on the host, block by block, which is how it is tested. Its rules:
+// does the work of one thread block. The same source runs on a GPU, where it compiles to what a hand-written
+// kernel would, and on the host, block by block, which is how it is tested. Its rules:
 //
 // - All code for single threads stands in ctx.each([&](int t) {...}), or ctx.last for the last phase of the
 //   kernel. `each` ends with a barrier: what one phase wrote to shared memory, the next may read. Within a
@@ -81,7 +82,7 @@ struct no_shared {};
 //   r[t]; T is trivial. Local variables of the kernel itself must be the same for all threads.
 // - No control flow outside of a phase depends on t; it may depend on ctx.block().
 // - Shared memory and private values are garbage at first; on the host they are filled with 0xA5.
-// - Blocks run in any order and share nothing but what atomics of the context touch.
+// - Thread blocks run in any order and share nothing but what atomics of the context touch.
 
 /// Where a kernel finds itself: what a kernel may call. device::cuda_thread_block is the GPU's,
 /// device::host_thread_block the host's.
@@ -131,14 +132,14 @@ constexpr std::uint32_t blocks_for(std::size_t count, std::size_t items_per_bloc
 
 /// Two neighbouring words: the unit in which kernels touch memory.
 struct alignas(16) word_pair {
-    arith::word first;
-    arith::word second;
+    word first;
+    word second;
 };
 /// @pre `words` is 16-byte aligned
-TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair load_pair(const arith::word* words) noexcept {
+TENSAFE_HD_INLINE word_pair load_pair(const word* words) noexcept {
     return *reinterpret_cast<const word_pair*>(words);
 }
-TENSAFE_HOST_DEVICE TENSAFE_INLINE void store_pair(arith::word* words, word_pair values) noexcept {
+TENSAFE_HD_INLINE void store_pair(word* words, word_pair values) noexcept {
     *reinterpret_cast<word_pair*>(words) = values;
 }
 
@@ -146,7 +147,7 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE void store_pair(arith::word* words, word_pair
 /// run time, the same for all threads of a block, to one that the compiler knows. Nothing for any other
 /// index.
 template <int Count, int First = 0, class F>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr void with_index(int index, F&& f) {
+TENSAFE_HD_INLINE constexpr void with_index(int index, F&& f) {
     if constexpr (First + 1 == Count) {
         if (index == First) {
             f.template operator()<First>();
@@ -263,10 +264,10 @@ class host_thread_block {
     bool finished_ = false;
 };
 
-/// Runs kernels on the calling thread, block by block, on ordinary memory: for tests, and to step
-/// through device code in a debugger. Slow. Thread orders and poisoned memory bring out missing barriers,
-/// races within a phase and reads of what was never written: run all three orders, as some races show in one
-/// of them only. What a GPU would refuse is refused here.
+/// Runs kernels on the calling thread, one thread block after the other, on ordinary memory: for tests, and
+/// to step through device code in a debugger. Slow. Thread orders and poisoned memory bring out missing
+/// barriers, races within a phase and reads of what was never written: run all three orders, as some races
+/// show in one of them only. What a GPU would refuse is refused here.
 ///
 /// A plain value; thread-safe for disjoint data.
 class host_blocks {

@@ -1,9 +1,7 @@
 #pragma once
 
-#include <tensafe/arith/word.hpp>
 #include <tensafe/ckks/keys.hpp>
 #include <tensafe/ckks/rerandomization.hpp>
-#include <tensafe/core/error.hpp>
 #include <tensafe/device/ckks/ciphertext.hpp>
 #include <tensafe/device/ckks/encrypt.hpp>
 #include <tensafe/device/encoding/reals.hpp>
@@ -13,18 +11,15 @@
 #include <tensafe/device/lora/staging.hpp>
 #include <tensafe/device/ntt/transform.hpp>
 #include <tensafe/device/rns/trace.hpp>
-#include <tensafe/device/wire/bits.hpp>
 #include <tensafe/lora/packing/coefficient_tiles.hpp>
 #include <tensafe/random/generator.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -34,12 +29,12 @@ namespace detail {
 
 /// The key of each message of a batch: of the client whose token it belongs to.
 struct keys_of_tokens {
-    const arith::word* keys;         ///< evaluation form, [client][limb][N]
+    const word* keys;                ///< evaluation form, [client][limb][N]
     std::size_t stride;              ///< words of a client
     const std::uint32_t* client_of;  ///< of each token
     std::uint32_t inputs;            ///< messages of a token
 
-    TENSAFE_HOST_DEVICE const arith::word* polynomial(std::uint32_t message) const {
+    TENSAFE_HOST_DEVICE const word* polynomial(std::uint32_t message) const {
         return keys + client_of[message / inputs] * stride;
     }
 };
@@ -195,8 +190,8 @@ class client<P, Where, lora::coefficient_tiles<Rows>, Protection> {
       private:
         friend class client;
 
-        typename base::template open<arith::word> c1_;
-        typename base::template secret<arith::word> c0_;
+        typename base::template open<word> c1_;
+        typename base::template secret<word> c0_;
         typename base::template secret<double> values_;
     };
 

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <tensafe/arith/word.hpp>
-#include <tensafe/core/error.hpp>
-#include <tensafe/core/macros.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/lora/messages.hpp>
 #include <tensafe/lora/packing/budget.hpp>
@@ -10,7 +7,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 namespace tensafe::device {
 
@@ -58,11 +54,11 @@ struct decrypt_replies_kernel {
             const auto* const packed = reinterpret_cast<const std::uint32_t*>(reply + places[o].c1_offset);
             std::uint32_t any = 0;
             for (std::uint32_t k = static_cast<std::uint32_t>(t); k < degree; k += threads) {
-                const std::uint32_t word = k * bits / 32;
+                const std::uint32_t at = k * bits / 32;
                 const std::uint32_t shift = k * bits % 32;
-                std::uint32_t value = packed[word] >> shift;
+                std::uint32_t value = packed[at] >> shift;
                 if (shift + bits > 32) {
-                    value |= packed[word + 1] << (32 - shift);
+                    value |= packed[at + 1] << (32 - shift);
                 }
                 value &= ~std::uint32_t{0} >> (32 - bits);
                 shared.c1[k / 4].x[k % 4] = value;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <tensafe/core/error.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/lora/client.hpp>
 #include <tensafe/device/lora/server.hpp>
@@ -8,7 +7,6 @@
 #include <tensafe/lora/packing/coefficient_tiles.hpp>
 #include <tensafe/lora/packing/layout.hpp>
 #include <tensafe/lora/packing/protection.hpp>
-#include <tensafe/memory/buffer.hpp>
 #include <tensafe/serving/request.hpp>
 
 #include <algorithm>
@@ -185,14 +183,14 @@ class engine {
         }
         for (std::size_t t = 0; t < tokens; ++t) {
             serving::request& item = batch[staged_[t]];
-            const std::uint32_t word = group.client->status(work.of_client)[t];
-            if (word == 0) {
+            const std::uint32_t flags = group.client->status(work.of_client)[t];
+            if (flags == 0) {
                 const auto of_token = answers.subspan(t * count, count);
                 std::copy(of_token.begin(), of_token.end(), item.answers.begin());
                 continue;
             }
-            item.error = error_of(word, group.server->status(work.of_server)[t]);
-            if (word == status_range_exceeded) {
+            item.error = error_of(flags, group.server->status(work.of_server)[t]);
+            if (flags == status_range_exceeded) {
                 again.push_back(staged_[t]);
             }
         }
@@ -206,7 +204,7 @@ class engine {
         }
         return std::make_exception_ptr(
             error(detail::text("device::engine: a round trip failed on the device: status ", client,
-                               " of the client, ", server, " of the server (device/lora/guard.hpp)")));
+                               " of the client, ", server, " of the server (device/lora/staging.hpp)")));
     }
 
     Where where_;

@@ -3,10 +3,7 @@
 #include <tensafe/arith/barrett.hpp>
 #include <tensafe/arith/shoup.hpp>
 #include <tensafe/arith/small.hpp>
-#include <tensafe/arith/word.hpp>
 #include <tensafe/ckks/flooding.hpp>
-#include <tensafe/core/error.hpp>
-#include <tensafe/core/macros.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/lora/messages.hpp>
 #include <tensafe/device/ntt/plan.hpp>
@@ -16,7 +13,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 namespace tensafe::device {
 
@@ -24,17 +20,17 @@ namespace tensafe::device {
 /// memory of the device. What device::rerandomize_c0 reads is secret until it is hidden: e0, e1 and floods
 /// are the caller's to wipe.
 struct rerandomization {
-    const arith::word* c0_sums = nullptr;  ///< [product][limb][2^subring_log_n][c0_parts], evaluation form
-    std::uint32_t c0_parts = 1;            ///< neighbours that add up to one block sum
+    const word* c0_sums = nullptr;  ///< [product][limb][2^subring_log_n][c0_parts], evaluation form
+    std::uint32_t c0_parts = 1;     ///< neighbours that add up to one block sum
     /// The same of the encryptions of zero, unless c0_sums has them in it already.
-    const arith::word* zero_sums = nullptr;
+    const word* zero_sums = nullptr;
     std::uint32_t zero_parts = 1;
     const std::int8_t* e0 = nullptr;  ///< 2^subring_log_n for each product, the next e0_stride further on
     std::uint32_t e0_stride = 0;
     const arith::wide* floods = nullptr;  ///< sums as ckks::flood::sample draws them, not centred; likewise
     std::uint32_t flood_stride = 0;
 
-    const arith::word* c1 = nullptr;  ///< [product][limb][N], coefficient form, with the zero's a*v
+    const word* c1 = nullptr;         ///< [product][limb][N], coefficient form, with the zero's a*v
     const std::int8_t* e1 = nullptr;  ///< [product][N]
 
     const output_place* places = nullptr;  ///< of each output
@@ -53,13 +49,13 @@ struct rerandomize_c0_kernel {
     static_assert(threads <= 1024);
     static constexpr std::uint32_t most = std::uint32_t{1} << most_subring_log_n;
     struct shared_type {
-        arith::word words[Basis::limbs][most];
+        word words[Basis::limbs][most];
         std::uint32_t values[most];
     };
 
     rerandomization p;
     const trace_factor* factors;
-    arith::word minus_centre[Basis::limbs];
+    word minus_centre[Basis::limbs];
     std::uint32_t log_n;
 
     template <class Context>
@@ -94,7 +90,7 @@ struct rerandomize_c0_kernel {
             each_lane(t, [&]<int I>(std::uint32_t lane) {
                 for (std::uint32_t k = lane; k < n; k += 32) {
                     shared.words[I][k] =
-                        rns::detail::share_of<Basis, I>(hide<I>(shared.words[I][k], product, k, n));
+                        rns::detail::share_of<Basis, I>(noisy<I>(shared.words[I][k], product, k, n));
                 }
             });
         });
@@ -102,7 +98,7 @@ struct rerandomize_c0_kernel {
         const std::uint32_t bits = p.places[o].bits;
         ctx.each([&](int t) {
             for (std::uint32_t k = static_cast<std::uint32_t>(t); k < n; k += threads) {
-                arith::word sum = 0;
+                word sum = 0;
                 for (int i = 0; i < Basis::limbs; ++i) {
                     sum += shared.words[i][k];
                 }
@@ -127,8 +123,8 @@ struct rerandomize_c0_kernel {
 
   private:
     template <int I>
-    TENSAFE_HOST_DEVICE static arith::word sum_of(const arith::word* parts, std::uint32_t count) {
-        arith::word sum = parts[0];
+    TENSAFE_HOST_DEVICE static word sum_of(const word* parts, std::uint32_t count) {
+        word sum = parts[0];
         for (std::uint32_t i = 1; i < count; ++i) {
             sum = arith::subtract_if_not_below(sum + parts[i], Basis::template prime<I>);
         }
@@ -136,10 +132,10 @@ struct rerandomize_c0_kernel {
     }
 
     template <int I>
-    TENSAFE_HOST_DEVICE arith::word load(std::size_t product, std::uint32_t k, std::uint32_t n) const {
+    TENSAFE_HOST_DEVICE word load(std::size_t product, std::uint32_t k, std::uint32_t n) const {
         const std::size_t place =
             (product * static_cast<std::size_t>(Basis::limbs) + static_cast<std::size_t>(I)) * n + k;
-        arith::word sum = sum_of<I>(p.c0_sums + place * p.c0_parts, p.c0_parts);
+        word sum = sum_of<I>(p.c0_sums + place * p.c0_parts, p.c0_parts);
         if (p.zero_sums != nullptr) {
             sum = arith::subtract_if_not_below(
                 sum + sum_of<I>(p.zero_sums + place * p.zero_parts, p.zero_parts), Basis::template prime<I>);
@@ -149,22 +145,22 @@ struct rerandomize_c0_kernel {
 
     /// The coefficient with e0 and the flood.
     template <int I>
-    TENSAFE_HOST_DEVICE arith::word hide(arith::word word, std::size_t product, std::uint32_t k,
-                                         std::uint32_t n) const {
+    TENSAFE_HOST_DEVICE word noisy(word sum_of_block, std::size_t product, std::uint32_t k,
+                                   std::uint32_t n) const {
         using modulus = arith::fixed_modulus<Basis::template prime<I>>;
         constexpr modulus m{};
         constexpr arith::shoup<modulus> fixed{};
         constexpr auto one = fixed.prepare(1);
         constexpr auto power = fixed.prepare(arith::barrett<modulus>{}.reduce_any(arith::wide{1} << 64));
-        const arith::word coefficient =
-            fold_scale<modulus::value()>(word, factors + static_cast<std::uint32_t>(I) * n);
-        const arith::word noisy =
+        const word coefficient =
+            fold_scale<modulus::value()>(sum_of_block, factors + static_cast<std::uint32_t>(I) * n);
+        const word with_error =
             arith::plus_small<modulus::value()>(coefficient, p.e0[product * p.e0_stride + k]);
         // As ckks::flood::add_to.
         const arith::wide flood = p.floods[product * p.flood_stride + k];
         const arith::below<4, modulus> sum = fixed.multiply_word(arith::high_word(flood), power) +
                                              fixed.reduce_word(arith::low_word(flood), one);
-        const arith::below<2, modulus> shifted{noisy + minus_centre[I]};
+        const arith::below<2, modulus> shifted{with_error + minus_centre[I]};
         return arith::reduce<1>(m, shifted + sum).value;
     }
 };
@@ -193,8 +189,8 @@ struct rerandomize_c1_kernel {
         ctx.each([&](int t) {
             const std::size_t k = block * at_once + 2 * static_cast<std::size_t>(t);
             const std::int8_t* const e1 = p.e1 + std::size_t{product} * Basis::degree + k;
-            arith::word first = 0;
-            arith::word second = 0;
+            word first = 0;
+            word second = 0;
             add_shares<0>(product, k, e1[0], e1[1], first, second);
             values[2 * t] = round_shares(first, bits);
             values[2 * t + 1] = round_shares(second, bits);
@@ -205,11 +201,11 @@ struct rerandomize_c1_kernel {
                 block * (at_once / 32 * bits);
             for (std::uint32_t w = static_cast<std::uint32_t>(t); w < at_once / 32 * bits; w += threads) {
                 std::uint32_t k = 32 * w / bits;
-                std::uint32_t word = values[k] >> (32 * w - k * bits);
+                std::uint32_t packed = values[k] >> (32 * w - k * bits);
                 for (std::uint32_t filled = (k + 1) * bits - 32 * w; filled < 32; filled += bits) {
-                    word |= values[++k] << filled;
+                    packed |= values[++k] << filled;
                 }
-                to[w] = word;
+                to[w] = packed;
             }
         });
     }
@@ -217,8 +213,8 @@ struct rerandomize_c1_kernel {
   private:
     template <int I>
     TENSAFE_HOST_DEVICE void add_shares(std::size_t product, std::size_t k, std::int8_t e_first,
-                                        std::int8_t e_second, arith::word& first, arith::word& second) const {
-        constexpr arith::word q = Basis::template prime<I>;
+                                        std::int8_t e_second, word& first, word& second) const {
+        constexpr word q = Basis::template prime<I>;
         const std::size_t limb =
             product * static_cast<std::size_t>(Basis::limbs) + static_cast<std::size_t>(I);
         const word_pair c1 = load_pair(p.c1 + limb * Basis::degree + k);
@@ -261,7 +257,7 @@ void rerandomize_c0(const Where& where, const trace_tables<Basis, typename Where
     kernel.factors = trace.factors();
     kernel.log_n = static_cast<std::uint32_t>(trace.log_n());
     rns::for_each_limb<Basis>([&]<int I>() {
-        constexpr arith::word q = Basis::template prime<I>;
+        constexpr word q = Basis::template prime<I>;
         kernel.minus_centre[I] = q - rns::variable_arithmetic<q>.reduce_any(flood.centre());
     });
     where.launch(kernel, grid_shape{p.tokens * p.outputs});
@@ -286,7 +282,7 @@ struct load_small {
 
     template <int I>
     TENSAFE_HOST_DEVICE word_pair pair(std::size_t polynomial, std::size_t k) const {
-        constexpr arith::word q = Basis::template prime<I>;
+        constexpr word q = Basis::template prime<I>;
         const std::int8_t* const x = values + polynomial * Basis::degree + k;
         return {arith::residue_of_small<q>(x[0]), arith::residue_of_small<q>(x[1])};
     }

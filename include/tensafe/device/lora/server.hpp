@@ -1,7 +1,6 @@
 #pragma once
 
 #include <tensafe/ckks/rerandomization.hpp>
-#include <tensafe/core/error.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/lora/messages.hpp>
 #include <tensafe/device/lora/rerandomize.hpp>
@@ -10,7 +9,6 @@
 #include <tensafe/device/random/samplers.hpp>
 #include <tensafe/device/rns/products.hpp>
 #include <tensafe/device/rns/trace.hpp>
-#include <tensafe/device/wire/bits.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/packing/coefficient_tiles.hpp>
 #include <tensafe/random/generator.hpp>
@@ -20,7 +18,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -105,14 +102,14 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
         typename area::template piece<random::seed> zero_seeds_;
         typename area::template piece<std::uint32_t> client_of_;
         typename area::template piece<batch_record> record_;
-        open<arith::word> c0_;
-        open<arith::word> c1_;
+        open<word> c0_;
+        open<word> c1_;
         secret<std::int8_t> ternary_;
         secret<std::int8_t> e1_;
         secret<std::int8_t> e0_;
         secret<arith::wide> floods_;
-        secret<arith::word> product_c1_;  ///< v of the zeros at first
-        secret<arith::word> product_c0_;
+        secret<word> product_c1_;  ///< v of the zeros at first
+        secret<word> product_c0_;
         open<std::uint64_t> seen_;
         open<std::uint32_t> status_;
     };
@@ -154,7 +151,7 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
 
     /// Adds a client: the key with which its replies are hidden. Returns its number, from 0 on.
     /// @param nonce      random::fresh_seed(), drawn by this server for the session and sent to the client
-    /// @param key        what the client answered: client::rerandomization_key
+    /// @param key        what the client answered: make_rerandomization_key
     /// @param generator  of the seeds of its zeros; to give an explicit one is for tests
     /// @throws parameter_error if the key was made for another nonce or there is no room; format_error if the
     ///         key is malformed
@@ -284,17 +281,17 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
     ///         again without staging, or not at all
     void check(const workspace& work) const {
         for (std::size_t t = 0; t < work.tokens_; ++t) {
-            const std::uint32_t word = status(work)[t];
+            const std::uint32_t flags = status(work)[t];
             detail::throw_if<error>(
-                (word & status_pending) != 0,
+                (flags & status_pending) != 0,
                 "device::server: the batch is not answered yet; call apply() and where.wait()");
             detail::throw_if<error>(
-                (word & status_stale) != 0,
+                (flags & status_stale) != 0,
                 "device::server::apply: this batch was applied before, or recorded for another number of "
                 "tokens; call "
                 "stage() each time, and keep a graph for each batch size");
             for (int limb = 0; limb < basis::limbs; ++limb) {
-                detail::throw_if<format_error>((word >> limb & 1) != 0, "device::server::apply: token ", t,
+                detail::throw_if<format_error>((flags >> limb & 1) != 0, "device::server::apply: token ", t,
                                                ": a residue of limb ", limb, " is not below its prime ",
                                                basis::primes[static_cast<std::size_t>(limb)]);
             }
@@ -340,9 +337,9 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
     random::generator generator_;
     plan<basis, typename Where::space> plan_;
     trace_tables<basis, typename Where::space> fold_;
-    memory::buffer<arith::word, typename Where::space, memory::wipe_on_release> weights_;
-    memory::buffer<arith::word, typename Where::space> zero_a_;
-    memory::buffer<arith::word, typename Where::space> zero_b_;
+    memory::buffer<word, typename Where::space, memory::wipe_on_release> weights_;
+    memory::buffer<word, typename Where::space> zero_a_;
+    memory::buffer<word, typename Where::space> zero_b_;
     output_places places_;
     memory::buffer<output_place, typename Where::space> outputs_;
     std::size_t largest_clients_;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <tensafe/ckks/rerandomization.hpp>
-#include <tensafe/core/error.hpp>
 #include <tensafe/core/real.hpp>
 #include <tensafe/device/ckks/ciphertext.hpp>
 #include <tensafe/device/ckks/decrypt.hpp>
@@ -22,16 +21,13 @@
 #include <tensafe/random/generator.hpp>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <string>
 #include <utility>
-#include <vector>
 
 namespace tensafe::device {
 
@@ -51,15 +47,14 @@ class slot_request_batch : public batch_size {
     std::size_t inputs() const noexcept { return inputs_; }
 
     // In the memory of Where, for each token and input: c0, and the seed that stands for c1.
-    arith::word* c0() noexcept { return c0_.data(); }
-    const arith::word* c0() const noexcept { return c0_.data(); }
+    word* c0() noexcept { return c0_.data(); }
+    const word* c0() const noexcept { return c0_.data(); }
     random::seed* seeds() noexcept { return seeds_.data(); }
     const random::seed* seeds() const noexcept { return seeds_.data(); }
 
     /// Takes over a request from a host.
     /// @throws shape_error if it has another shape, or there is no token t; parameter_error for another
-    /// scale;
-    ///         format_error if it holds anything but residues
+    ///         scale; format_error if it holds anything but residues
     void put(const Where& where, std::size_t t, const lora::request<P, ckks::seeded_ciphertext<P>>& r) {
         detail::throw_if<shape_error>(t >= tokens_ || r.inputs.size() != inputs_,
                                       "slot_request_batch::put: got token ", t, " of ", tokens_,
@@ -165,7 +160,7 @@ class client<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
         typename base::template secret<double> coefficients_;
         typename base::template secret<double> work_;
         poly_stack<typename P::basis, rns::evaluation_form, typename Where::space> c1_;
-        typename base::template secret<arith::word> sums_;
+        typename base::template secret<word> sums_;
     };
 
     /// @param keys       of each client, number 0 on; copied to the device
@@ -266,9 +261,8 @@ class client<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
     /// Last step, on the host, after `where.wait()`: tokens x rank answers. For a token that went wrong they
     /// are NaN, and the exception says what it was.
     /// @throws error for a token that was encrypted without staging, or not answered since; encoding_error
-    /// for
-    ///         a state on the device that stage() would have refused: for the first such token, when all the
-    ///         answers are written; shape_error unless answers.size() == tokens * rank
+    ///         for a state on the device that stage() would have refused: for the first such token, when all
+    ///         the answers are written; shape_error unless answers.size() == tokens * rank
     void collect(const workspace& work, std::span<double> answers) const {
         work.check(layout_);
         work.check_room(answers.size());

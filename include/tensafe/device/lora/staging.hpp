@@ -1,13 +1,10 @@
 #pragma once
 
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/core/error.hpp>
-#include <tensafe/core/macros.hpp>
 #include <tensafe/core/precondition.hpp>
 #include <tensafe/device/ckks/encrypt.hpp>
 #include <tensafe/device/encoding/reals.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
-#include <tensafe/memory/buffer.hpp>
 #include <tensafe/random/generator.hpp>
 
 #include <algorithm>
@@ -165,8 +162,8 @@ struct erase_kernel {
         }
         const std::size_t first = std::size_t{ctx.block().x % blocks} * bytes_per_block;
         ctx.last([&](int t) {
-            for (std::size_t word = 0; word < 4; ++word) {
-                const std::size_t at = first + (word * threads + static_cast<std::size_t>(t)) * 4;
+            for (std::size_t i = 0; i < 4; ++i) {
+                const std::size_t at = first + (i * threads + static_cast<std::size_t>(t)) * 4;
                 if (at < stride) {
                     *reinterpret_cast<std::uint32_t*>(messages + token * stride + at) = 0;
                 }

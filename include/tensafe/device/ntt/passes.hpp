@@ -16,10 +16,10 @@ namespace tensafe::device::detail {
 /// [polynomial][limb][N].
 template <class Basis>
 struct unfinished {
-    arith::word* work;
+    word* work;
 
     template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE arith::word* limb(std::size_t polynomial) const {
+    TENSAFE_HD_INLINE word* limb(std::size_t polynomial) const {
         return work +
                ((polynomial * static_cast<std::size_t>(Basis::limbs) + std::size_t{I}) << Basis::log_n);
     }
@@ -38,94 +38,110 @@ struct held_entries {
 
     representation values[layout::held];
 
-    /// Register n's place in shared memory, and in a limb.
-    struct shared_place {
-        std::size_t base;
-        TENSAFE_HOST_DEVICE TENSAFE_INLINE std::size_t operator()(int n) const noexcept {
-            return layout::in_shared(base, n);
-        }
-    };
-    struct limb_place {
-        std::size_t block;
-        std::size_t base;
-        TENSAFE_HOST_DEVICE TENSAFE_INLINE std::size_t operator()(int n) const noexcept {
-            return Tile::in_limb(block, base + layout::offset(n));
-        }
-    };
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static shared_place in_shared(int t) noexcept {
-        return {Tile::in_shared(layout::base(t))};
-    }
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static limb_place in_limb(std::size_t block, int t) noexcept {
-        return {block, layout::base(t)};
-    }
-
-    template <class Place>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void read(const arith::word* from, Place place) noexcept {
+    TENSAFE_HD_INLINE void read_shared(const word* shared, int t) noexcept {
+        const std::size_t base = Tile::in_shared(layout::base(t));
         if constexpr (layout::has_pairs) {
             TENSAFE_UNROLL
             for (int p = 0; p < layout::held / 2; ++p) {
-                const word_pair words = load_pair(from + place(layout::first_of_pair(p)));
-                values[layout::first_of_pair(p)] = __builtin_bit_cast(representation, words.first);
-                values[layout::second_of_pair(p)] = __builtin_bit_cast(representation, words.second);
+                set_pair(p, *reinterpret_cast<const word_pair*>(
+                                shared + layout::in_shared(base, layout::first_of_pair(p))));
             }
         } else {
             TENSAFE_UNROLL
             for (int n = 0; n < layout::held; ++n) {
-                values[n] = __builtin_bit_cast(representation, from[place(n)]);
+                values[n] = __builtin_bit_cast(representation, shared[layout::in_shared(base, n)]);
             }
         }
     }
-    template <class Place>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void write(arith::word* to, Place place) const noexcept {
+    TENSAFE_HD_INLINE void write_shared(word* shared, int t) const noexcept {
+        const std::size_t base = Tile::in_shared(layout::base(arith::rematerialized(t)));
         if constexpr (layout::has_pairs) {
             TENSAFE_UNROLL
             for (int p = 0; p < layout::held / 2; ++p) {
-                store_pair(to + place(layout::first_of_pair(p)),
-                           {__builtin_bit_cast(arith::word, values[layout::first_of_pair(p)]),
-                            __builtin_bit_cast(arith::word, values[layout::second_of_pair(p)])});
+                *reinterpret_cast<word_pair*>(shared + layout::in_shared(base, layout::first_of_pair(p))) =
+                    pair(p);
             }
         } else {
             TENSAFE_UNROLL
             for (int n = 0; n < layout::held; ++n) {
-                to[place(n)] = __builtin_bit_cast(arith::word, values[n]);
+                shared[layout::in_shared(base, n)] = __builtin_bit_cast(word, values[n]);
             }
         }
     }
     /// The same places, residues in [0, q).
     template <int Bound>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void write_canonical(arith::word* shared, int t) const noexcept {
+    TENSAFE_HD_INLINE void write_canonical(word* shared, int t) const noexcept {
+        const std::size_t base = Tile::in_shared(layout::base(arith::rematerialized(t)));
         static_assert(layout::has_pairs);
-        const shared_place place = in_shared(arith::rematerialized(t));
         TENSAFE_UNROLL
         for (int p = 0; p < layout::held / 2; ++p) {
-            store_pair(shared + place(layout::first_of_pair(p)), canonical_pair<Bound>(p));
+            *reinterpret_cast<word_pair*>(shared + layout::in_shared(base, layout::first_of_pair(p))) =
+                canonical_pair<Bound>(p);
         }
     }
 
-    /// From a load functor and to a store functor, by pairs.
+    /// From and to a limb of `work`.
+    TENSAFE_HD_INLINE void read_limb(const word* limb, std::size_t block, int t) noexcept {
+        const std::size_t base = layout::base(t);
+        if constexpr (layout::has_pairs) {
+            TENSAFE_UNROLL
+            for (int p = 0; p < layout::held / 2; ++p) {
+                set_pair(p,
+                         *reinterpret_cast<const word_pair*>(
+                             limb + Tile::in_limb(block, base + layout::offset(layout::first_of_pair(p)))));
+            }
+        } else {
+            TENSAFE_UNROLL
+            for (int n = 0; n < layout::held; ++n) {
+                values[n] =
+                    __builtin_bit_cast(representation, limb[Tile::in_limb(block, base + layout::offset(n))]);
+            }
+        }
+    }
+    TENSAFE_HD_INLINE void write_limb(word* limb, std::size_t block, int t) const noexcept {
+        const std::size_t base = layout::base(t);
+        if constexpr (layout::has_pairs) {
+            TENSAFE_UNROLL
+            for (int p = 0; p < layout::held / 2; ++p) {
+                *reinterpret_cast<word_pair*>(
+                    limb + Tile::in_limb(block, base + layout::offset(layout::first_of_pair(p)))) = pair(p);
+            }
+        } else {
+            TENSAFE_UNROLL
+            for (int n = 0; n < layout::held; ++n) {
+                limb[Tile::in_limb(block, base + layout::offset(n))] = __builtin_bit_cast(word, values[n]);
+            }
+        }
+    }
+
+    /// From a load functor, by pairs.
     template <int I, class Load>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void load(const Load& from, std::size_t polynomial, limb_place place) {
+    TENSAFE_HD_INLINE void load(const Load& from, std::size_t polynomial, std::size_t block, int t) {
         static_assert(layout::has_pairs);
+        const std::size_t base = layout::base(t);
         TENSAFE_UNROLL
         for (int p = 0; p < layout::held / 2; ++p) {
-            const word_pair words = from.template pair<I>(polynomial, place(layout::first_of_pair(p)));
+            const word_pair words = from.template pair<I>(
+                polynomial, Tile::in_limb(block, base + layout::offset(layout::first_of_pair(p))));
             values[layout::first_of_pair(p)] = Policy::from_word(words.first).value;
             values[layout::second_of_pair(p)] = Policy::from_word(words.second).value;
         }
     }
     template <int I, int Bound, class Store>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void store(const Store& to, std::size_t polynomial,
-                                                  limb_place place) const {
+    TENSAFE_HD_INLINE void store(const Store& to, std::size_t polynomial, std::size_t block, int t) const {
         static_assert(layout::has_pairs);
+        const std::size_t base = layout::base(t);
         TENSAFE_UNROLL
         for (int p = 0; p < layout::held / 2; ++p) {
-            to.template pair<I>(polynomial, place(layout::first_of_pair(p)), canonical_pair<Bound>(p));
+            to.template pair<I>(polynomial,
+                                Tile::in_limb(block, base + layout::offset(layout::first_of_pair(p))),
+                                canonical_pair<Bound>(p));
         }
     }
 
     /// The stage block of each group.
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static void stage_blocks(
-        std::size_t block, int t, std::size_t (&found)[layout::groups]) noexcept {
+    TENSAFE_HD_INLINE static void stage_blocks(std::size_t block, int t,
+                                               std::size_t (&found)[layout::groups]) noexcept {
         TENSAFE_UNROLL
         for (int g = 0; g < layout::groups; ++g) {
             found[g] = layout::stage_block(block, t, g);
@@ -133,8 +149,16 @@ struct held_entries {
     }
 
   private:
+    TENSAFE_HD_INLINE void set_pair(int p, word_pair words) noexcept {
+        values[layout::first_of_pair(p)] = __builtin_bit_cast(representation, words.first);
+        values[layout::second_of_pair(p)] = __builtin_bit_cast(representation, words.second);
+    }
+    TENSAFE_HD_INLINE word_pair pair(int p) const noexcept {
+        return {__builtin_bit_cast(word, values[layout::first_of_pair(p)]),
+                __builtin_bit_cast(word, values[layout::second_of_pair(p)])};
+    }
     template <int Bound>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair canonical_pair(int p) const noexcept {
+    TENSAFE_HD_INLINE word_pair canonical_pair(int p) const noexcept {
         using bounded = arith::within<Policy, Bound>;
         return {Policy::canonical(bounded{values[layout::first_of_pair(p)]}),
                 Policy::canonical(bounded{values[layout::second_of_pair(p)]})};
@@ -143,13 +167,13 @@ struct held_entries {
 
 /// Pair number p of thread t where all threads go through a run of neighbours together.
 template <class Tile>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE std::size_t pair_of_run(int t, int p) noexcept {
+TENSAFE_HD_INLINE std::size_t pair_of_run(int t, int p) noexcept {
     return 2 * (static_cast<std::size_t>(t) + static_cast<std::size_t>(p) * Tile::threads);
 }
 
 template <class Tile>
 struct tile_memory {
-    alignas(128) arith::word words[Tile::size];
+    alignas(128) word words[Tile::size];
 };
 
 /// The bound with which a pass leaves entries of bound `bound`.
@@ -198,7 +222,7 @@ struct forward_pass {
     }
 
     template <int I, class Context>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void limb(Context& ctx) const {
+    TENSAFE_HD_INLINE void limb(Context& ctx) const {
         const std::size_t polynomial = ctx.block().x >> Tile::log_blocks;
         const std::size_t block = ctx.block().x & ((std::uint32_t{1} << Tile::log_blocks) - 1);
         round<I, 0>(ctx, polynomial, block);
@@ -206,42 +230,41 @@ struct forward_pass {
             // The last round's groups of neighbours would make scattered stores.
             static_assert(Tile::is_last);
             ctx.last([&](int t) {
-                const arith::word* const shared = ctx.shared().words;
+                const word* const shared = ctx.shared().words;
                 TENSAFE_UNROLL
                 for (int p = 0; p < 1 << (Tile::log_held - 1); ++p) {
                     const std::size_t k = pair_of_run<Tile>(t, p);
                     sink.template pair<I>(polynomial, Tile::in_limb(block, k),
-                                          load_pair(shared + Tile::in_shared(k)));
+                                          *reinterpret_cast<const word_pair*>(shared + Tile::in_shared(k)));
                 }
             });
         }
     }
 
     template <int I, int Round, class Context>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void round(Context& ctx, std::size_t polynomial,
-                                                  std::size_t block) const {
+    TENSAFE_HD_INLINE void round(Context& ctx, std::size_t polynomial, std::size_t block) const {
         using held = held_entries<policy<I>, Tile, Round>;
         using layout = typename held::layout;
         constexpr int start = forward_bound<policy<I>>(bound_at_start<I>(), Tile::stages_before(Round));
         constexpr bool is_last_round = Round + 1 == Tile::rounds;
         const auto phase = [&](int t) {
-            arith::word* const shared = ctx.shared().words;
+            word* const shared = ctx.shared().words;
             held entries;
             if constexpr (Round > 0) {
-                entries.read(shared, held::in_shared(t));
+                entries.read_shared(shared, t);
             } else if constexpr (is_unfinished<Source>) {
-                entries.read(source.template limb<I>(polynomial), held::in_limb(block, t));
+                entries.read_limb(source.template limb<I>(polynomial), block, t);
             } else {
-                entries.template load<I>(source, polynomial, held::in_limb(block, t));
+                entries.template load<I>(source, polynomial, block, t);
             }
             std::size_t blocks[layout::groups];
             held::stage_blocks(block, t, blocks);
             forward_round<policy<I>, Tile::log_n, Tile::first + Tile::stages_before(Round), layout::radix,
                           layout::groups, start>(entries.values, plan.template forward<I>(), blocks);
             if constexpr (!is_last_round) {
-                entries.write(shared, held::in_shared(arith::rematerialized(t)));
+                entries.write_shared(shared, t);
             } else if constexpr (is_unfinished<Sink>) {
-                entries.write(sink.template limb<I>(polynomial), held::in_limb(block, t));
+                entries.write_limb(sink.template limb<I>(polynomial), block, t);
             } else {
                 constexpr int end = forward_bound<policy<I>>(start, Tile::radix(Round));
                 entries.template write_canonical<end>(shared, t);
@@ -287,13 +310,13 @@ struct inverse_pass {
     }
 
     template <int I, class Context>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void limb(Context& ctx) const {
+    TENSAFE_HD_INLINE void limb(Context& ctx) const {
         const std::size_t polynomial = ctx.block().x >> Tile::log_blocks;
         const std::size_t block = ctx.block().x & ((std::uint32_t{1} << Tile::log_blocks) - 1);
         if constexpr (!is_unfinished<Source>) {
             static_assert(Tile::is_last);
             ctx.each([&](int t) {
-                arith::word* const shared = ctx.shared().words;
+                word* const shared = ctx.shared().words;
                 word_pair words[1 << (Tile::log_held - 1)];
                 TENSAFE_UNROLL
                 for (int p = 0; p < 1 << (Tile::log_held - 1); ++p) {
@@ -302,7 +325,8 @@ struct inverse_pass {
                 }
                 TENSAFE_UNROLL
                 for (int p = 0; p < 1 << (Tile::log_held - 1); ++p) {
-                    store_pair(shared + Tile::in_shared(pair_of_run<Tile>(t, p)), words[p]);
+                    *reinterpret_cast<word_pair*>(shared + Tile::in_shared(pair_of_run<Tile>(t, p))) =
+                        words[p];
                 }
             });
         }
@@ -310,25 +334,24 @@ struct inverse_pass {
     }
 
     template <int I, int Round, class Context>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void round(Context& ctx, std::size_t polynomial,
-                                                  std::size_t block) const {
+    TENSAFE_HD_INLINE void round(Context& ctx, std::size_t polynomial, std::size_t block) const {
         using held = held_entries<policy<I>, Tile, Round>;
         using layout = typename held::layout;
         constexpr int start = inverse_tile_bound<policy<I>, Tile>(bound_at_start<I>(), Round);
         constexpr bool is_first_round = Round + 1 == Tile::rounds;
         constexpr bool is_end = Round == 0 && Tile::first == 0;
         const auto phase = [&](int t) {
-            arith::word* const shared = ctx.shared().words;
+            word* const shared = ctx.shared().words;
             held entries;
             if constexpr (is_first_round && is_unfinished<Source>) {
-                entries.read(source.template limb<I>(polynomial), held::in_limb(block, t));
+                entries.read_limb(source.template limb<I>(polynomial), block, t);
             } else {
-                entries.read(shared, held::in_shared(t));
+                entries.read_shared(shared, t);
                 if constexpr (is_first_round) {
                     TENSAFE_UNROLL
                     for (int n = 0; n < layout::held; ++n) {
                         entries.values[n] =
-                            policy<I>::from_word(__builtin_bit_cast(arith::word, entries.values[n])).value;
+                            policy<I>::from_word(__builtin_bit_cast(word, entries.values[n])).value;
                     }
                 }
             }
@@ -338,12 +361,12 @@ struct inverse_pass {
                           layout::groups, start, is_end>(entries.values, plan.template inverse<I>(),
                                                          plan.template scaled_inverse<I>(), blocks);
             if constexpr (Round > 0) {
-                entries.write(shared, held::in_shared(arith::rematerialized(t)));
+                entries.write_shared(shared, t);
             } else if constexpr (is_unfinished<Sink>) {
-                entries.write(sink.template limb<I>(polynomial), held::in_limb(block, t));
+                entries.write_limb(sink.template limb<I>(polynomial), block, t);
             } else {
                 static_assert(is_end);
-                entries.template store<I, policy<I>::limit>(sink, polynomial, held::in_limb(block, t));
+                entries.template store<I, policy<I>::limit>(sink, polynomial, block, t);
             }
         };
         if constexpr (Round > 0) {

@@ -1,11 +1,8 @@
 #pragma once
 
 #include <tensafe/arith/prime.hpp>
-#include <tensafe/arith/word.hpp>
-#include <tensafe/core/macros.hpp>
 #include <tensafe/device/arith/signed_policies.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
-#include <tensafe/memory/buffer.hpp>
 #include <tensafe/ntt/order.hpp>
 
 #include <bit>
@@ -23,10 +20,10 @@ namespace tensafe::device {
 /// This one reads a stack of polynomials, [polynomial][limb][N]; 16-byte aligned.
 template <class Basis>
 struct load_words {
-    const arith::word* words;
+    const word* words;
 
     template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair pair(std::size_t polynomial, std::size_t k) const {
+    TENSAFE_HD_INLINE word_pair pair(std::size_t polynomial, std::size_t k) const {
         const std::size_t limb = polynomial * static_cast<std::size_t>(Basis::limbs) + std::size_t{I};
         return load_pair(words + (limb << Basis::log_n) + k);
     }
@@ -36,11 +33,10 @@ struct load_words {
 /// polynomials, which may be the one that the same transform reads.
 template <class Basis>
 struct store_words {
-    arith::word* words;
+    word* words;
 
     template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void pair(std::size_t polynomial, std::size_t k,
-                                                 word_pair values) const {
+    TENSAFE_HD_INLINE void pair(std::size_t polynomial, std::size_t k, word_pair values) const {
         const std::size_t limb = polynomial * static_cast<std::size_t>(Basis::limbs) + std::size_t{I};
         store_pair(words + (limb << Basis::log_n) + k, values);
     }
@@ -60,8 +56,7 @@ namespace detail {
 /// last four stages all blocks' first factors are together, then all their second ones, and so on, a block
 /// being sixteen entries: threads of neighbouring blocks read neighbours.
 template <int LogN>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr std::size_t factor_position(int stage,
-                                                                         std::size_t index) noexcept {
+TENSAFE_HD_INLINE constexpr std::size_t factor_position(int stage, std::size_t index) noexcept {
     constexpr int first_leaf = LogN - leaf_stages;
     if (stage < first_leaf) {
         return (std::size_t{1} << stage) + index;
@@ -105,30 +100,30 @@ class plan_view {
 
   public:
     plan_view() noexcept = default;
-    explicit plan_view(const arith::word* words) noexcept : words_(words) {}
+    explicit plan_view(const word* words) noexcept : words_(words) {}
 
     /// Of limb I; detail::factor_position says which is where.
     template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE const arith::word* forward() const noexcept {
+    TENSAFE_HD_INLINE const word* forward() const noexcept {
         constexpr std::size_t at = tables::template offset<I>();
         return words_ + at;
     }
     template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE const arith::word* inverse() const noexcept {
+    TENSAFE_HD_INLINE const word* inverse() const noexcept {
         constexpr std::size_t at = tables::template offset<I>() +
                                    Basis::degree * std::size_t{tables::template policy<I>::factor_words};
         return words_ + at;
     }
     /// 1/N, then inverse factors 1 to 15 in the order of their blocks, times 1/N.
     template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE const arith::word* scaled_inverse() const noexcept {
+    TENSAFE_HD_INLINE const word* scaled_inverse() const noexcept {
         constexpr std::size_t at = tables::template offset<I>() +
                                    2 * Basis::degree * std::size_t{tables::template policy<I>::factor_words};
         return words_ + at;
     }
 
   private:
-    const arith::word* words_ = nullptr;
+    const word* words_ = nullptr;
 };
 
 /// The tables of the negacyclic NTT for all limbs of a basis, where kernels run: natural order in,
@@ -155,33 +150,33 @@ class plan {
         : words_(tables::template offset<Basis::limbs>(), memory::uninitialized) {
         static_assert(std::is_same_v<Space, typename Where::space>,
                       "device::plan: the plan's memory is not where the kernels run");
-        std::vector<arith::word> words(words_.size());
+        std::vector<word> words(words_.size());
         [&]<int... I>(std::integer_sequence<int, I...>) {
             (fill<I>(words.data() + tables::template offset<I>()), ...);
         }
         (std::make_integer_sequence<int, Basis::limbs>{});
-        where.upload(std::span<const arith::word>(words), words_.data());
+        where.upload(std::span<const word>(words), words_.data());
         where.wait();
     }
 
     view_type view() const noexcept { return view_type(words_.data()); }
     /// All tables, in the memory of the device: what every transform reads, for an device::l2_window.
-    const memory::buffer<arith::word, Space>& words() const noexcept { return words_; }
+    const memory::buffer<word, Space>& words() const noexcept { return words_; }
 
   private:
     template <int I>
-    static void fill(arith::word* words) {
+    static void fill(word* words) {
         using policy = typename tables::template policy<I>;
-        constexpr arith::word q = Basis::template prime<I>;
+        constexpr word q = Basis::template prime<I>;
         constexpr auto size = static_cast<std::size_t>(policy::factor_words);
-        arith::word* const forward = words;
-        arith::word* const inverse = forward + Basis::degree * size;
-        arith::word* const scaled = inverse + Basis::degree * size;
-        const arith::word psi = arith::smallest_primitive_root(q, Basis::log_n);
-        const arith::word psi_inverse = arith::inverse_mod(psi, q);
-        const arith::word degree_inverse = arith::inverse_mod(Basis::degree, q);
-        arith::word power = 1;
-        arith::word inverse_power = 1;
+        word* const forward = words;
+        word* const inverse = forward + Basis::degree * size;
+        word* const scaled = inverse + Basis::degree * size;
+        const word psi = arith::smallest_primitive_root(q, Basis::log_n);
+        const word psi_inverse = arith::inverse_mod(psi, q);
+        const word degree_inverse = arith::inverse_mod(Basis::degree, q);
+        word power = 1;
+        word inverse_power = 1;
         for (std::size_t i = 0; i < Basis::degree; ++i) {
             // Factor 2^stage + index of ntt::plan; number 0 is used by no stage.
             const std::size_t number = ntt::bit_reverse(i, Basis::log_n);
@@ -201,7 +196,7 @@ class plan {
         }
     }
 
-    memory::buffer<arith::word, Space> words_;
+    memory::buffer<word, Space> words_;
 };
 
 }  // namespace tensafe::device

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <tensafe/arith/within.hpp>
-#include <tensafe/core/macros.hpp>
 #include <tensafe/device/ntt/plan.hpp>
 
 #include <cstddef>
@@ -52,7 +51,7 @@ struct tile {
                   "tile: the last round must have the stages whose factors lie apart");
 
     /// Entry i of the tile as an entry of the limb.
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static std::size_t in_limb(std::size_t block, std::size_t i) noexcept {
+    TENSAFE_HD_INLINE static std::size_t in_limb(std::size_t block, std::size_t i) noexcept {
         if constexpr (is_last) {
             return (block << LogTile) + i;
         } else {
@@ -65,7 +64,7 @@ struct tile {
     /// group lets eight threads of neighbouring groups read pairs from eight different sets of banks, and
     /// leaves runs of 16 entries, which the other rounds access, on all banks. Pairs stay together.
     static constexpr int swizzle_from = is_last ? radix(rounds - 1) : 4;
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static constexpr std::size_t in_shared(std::size_t i) noexcept {
+    TENSAFE_HD_INLINE static constexpr std::size_t in_shared(std::size_t i) noexcept {
         return i ^ (((i >> swizzle_from) & 7) << 1);
     }
 };
@@ -95,14 +94,14 @@ struct round_layout {
     static constexpr bool has_pairs = paired == 1 || below == 0;
 
     /// The bits of the thread.
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static std::size_t base(int t) noexcept {
+    TENSAFE_HD_INLINE static std::size_t base(int t) noexcept {
         const auto thread = static_cast<std::size_t>(t);
         const std::size_t low = thread & ((std::size_t{1} << free_below) - 1);
         const std::size_t high = thread >> free_below;
         return (high << (radix + below)) + (low << paired);
     }
     /// The bits of register n = group << radix | value.
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static constexpr std::size_t offset(int n) noexcept {
+    TENSAFE_HD_INLINE static constexpr std::size_t offset(int n) noexcept {
         const auto value = static_cast<std::size_t>(n & ((1 << radix) - 1));
         const auto group = static_cast<std::size_t>(n >> radix);
         const std::size_t pair = group & ((std::size_t{1} << paired) - 1);
@@ -112,16 +111,15 @@ struct round_layout {
                pair;
     }
     /// Registers by pairs of neighbours.
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static constexpr int first_of_pair(int p) noexcept {
+    TENSAFE_HD_INLINE static constexpr int first_of_pair(int p) noexcept {
         return paired == 1 ? ((p >> radix) << (radix + 1)) + (p & ((1 << radix) - 1)) : 2 * p;
     }
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static constexpr int second_of_pair(int p) noexcept {
+    TENSAFE_HD_INLINE static constexpr int second_of_pair(int p) noexcept {
         return first_of_pair(p) + (paired == 1 ? 1 << radix : 1);
     }
 
     /// The block of the round's first stage in which group g lies.
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static std::size_t stage_block(std::size_t tile_block, int t,
-                                                                      int group) noexcept {
+    TENSAFE_HD_INLINE static std::size_t stage_block(std::size_t tile_block, int t, int group) noexcept {
         const std::size_t high = static_cast<std::size_t>(t) >> free_below;
         const auto upper = static_cast<std::size_t>(group >> (paired + extra_below)) << free_above;
         return (Tile::is_last ? tile_block << above : 0) + upper + high;
@@ -130,7 +128,7 @@ struct round_layout {
     /// The place in shared memory of register n, from that of the thread's base: the bits that the exchange
     /// of pairs touches are combined without a carry, and the others are added, which is a constant in the
     /// instruction.
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static std::size_t in_shared(std::size_t shared_base, int n) noexcept {
+    TENSAFE_HD_INLINE static std::size_t in_shared(std::size_t shared_base, int n) noexcept {
         const std::size_t whole = Tile::in_shared(offset(n));
         return (shared_base ^ (whole & 15)) + (whole & ~std::size_t{15});
     }
@@ -213,8 +211,8 @@ inline constexpr int inverse_target = Policy::limit / 4;
 /// Forward stages `First` .. `First + Radix - 1` on 2^Radix values of each of `Groups` groups; group g is in
 /// block `blocks[g]` of stage First. Value v of group g is values[g << Radix | v].
 template <class Policy, int LogN, int First, int Radix, int Groups, int Bound, int Stage = 0>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE void forward_round(typename Policy::representation* values,
-                                                      const arith::word* table, const std::size_t* blocks) {
+TENSAFE_HD_INLINE void forward_round(typename Policy::representation* values, const word* table,
+                                     const std::size_t* blocks) {
     if constexpr (Stage < Radix) {
         constexpr int kept = kept_bound<Policy>(Bound);
         constexpr int half = 1 << (Radix - 1 - Stage);
@@ -246,10 +244,8 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE void forward_round(typename Policy::represent
 
 /// (x + y, (x - y) w), one or both operands reduced first.
 template <class Policy, int Bound>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE void inverse_step(typename Policy::representation& a,
-                                                     typename Policy::representation& b,
-                                                     typename Policy::factor w, bool reduce_a,
-                                                     bool reduce_b) noexcept {
+TENSAFE_HD_INLINE void inverse_step(typename Policy::representation& a, typename Policy::representation& b,
+                                    typename Policy::factor w, bool reduce_a, bool reduce_b) noexcept {
     using any = arith::within<Policy, Policy::limit>;
     if (reduce_a) {
         a = Policy::reduce(any{a}).value;
@@ -270,9 +266,8 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE void inverse_step(typename Policy::representa
 ///                whatever has not met a factor times 1/N does so, which takes one more product in all
 template <class Policy, int LogN, int First, int Radix, int Groups, int Bound, bool Scaled,
           int Stage = Radix - 1>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE void inverse_round(typename Policy::representation* values,
-                                                      const arith::word* table, const arith::word* scaled,
-                                                      const std::size_t* blocks) {
+TENSAFE_HD_INLINE void inverse_round(typename Policy::representation* values, const word* table,
+                                     const word* scaled, const std::size_t* blocks) {
     static_assert(!Scaled || (First == 0 && Radix <= 4), "the table of scaled factors has sixteen");
     constexpr inverse_bounds bounds = follow_inverse<Policy>(Radix, Bound, inverse_target<Policy>);
     if constexpr (Stage >= 0) {

@@ -41,14 +41,11 @@ struct settled {
     using forward_value = arith::within<Policy, settled_forward<Policy>>;
     using inverse_value = arith::within<Policy, settled_inverse<Policy>>;
 
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static representation value(arith::word x) noexcept {
+    TENSAFE_HD_INLINE static representation value(word x) noexcept {
         return __builtin_bit_cast(representation, x);
     }
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::word bits(representation x) noexcept {
-        return __builtin_bit_cast(arith::word, x);
-    }
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static void forward(arith::word& a, arith::word& b,
-                                                           typename Policy::factor w) noexcept {
+    TENSAFE_HD_INLINE static word bits(representation x) noexcept { return __builtin_bit_cast(word, x); }
+    TENSAFE_HD_INLINE static void forward(word& a, word& b, typename Policy::factor w) noexcept {
         const auto x = Policy::reduce(forward_value{value(a)});
         const auto product = Policy::multiply(forward_value{value(b)}, w);
         const forward_value sum{(x + product).value};
@@ -56,17 +53,15 @@ struct settled {
         a = bits(sum.value);
         b = bits(difference.value);
     }
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static void inverse(arith::word& a, arith::word& b,
-                                                           typename Policy::factor w) noexcept {
+    TENSAFE_HD_INLINE static void inverse(word& a, word& b, typename Policy::factor w) noexcept {
         const inverse_value x{value(a)};
         const inverse_value y{value(b)};
         a = bits(Policy::reduce(x + y).value);
         b = bits(Policy::multiply(x - y, w).value);
     }
     /// The last stage, with w/N and 1/N.
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static void inverse_scaled(
-        arith::word& a, arith::word& b, typename Policy::factor w,
-        typename Policy::factor degree_inverse) noexcept {
+    TENSAFE_HD_INLINE static void inverse_scaled(word& a, word& b, typename Policy::factor w,
+                                                 typename Policy::factor degree_inverse) noexcept {
         const inverse_value x{value(a)};
         const inverse_value y{value(b)};
         a = bits(Policy::multiply(x + y, degree_inverse).value);
@@ -76,19 +71,18 @@ struct settled {
 
 /// Pairs from and to wherever a stage finds and leaves them.
 template <int I, class Policy, class Source>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair fetch_pair(const Source& source, std::size_t polynomial,
-                                                        std::size_t k) {
+TENSAFE_HD_INLINE word_pair fetch_pair(const Source& source, std::size_t polynomial, std::size_t k) {
     if constexpr (is_unfinished<Source>) {
         return load_pair(source.template limb<I>(polynomial) + k);
     } else {
         const word_pair words = source.template pair<I>(polynomial, k);
-        return {__builtin_bit_cast(arith::word, Policy::from_word(words.first).value),
-                __builtin_bit_cast(arith::word, Policy::from_word(words.second).value)};
+        return {__builtin_bit_cast(word, Policy::from_word(words.first).value),
+                __builtin_bit_cast(word, Policy::from_word(words.second).value)};
     }
 }
 template <int I, class Policy, class Sink>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE void leave_pair(const Sink& sink, std::size_t polynomial, std::size_t k,
-                                                   word_pair entries) {
+TENSAFE_HD_INLINE void leave_pair(const Sink& sink, std::size_t polynomial, std::size_t k,
+                                  word_pair entries) {
     if constexpr (is_unfinished<Sink>) {
         store_pair(sink.template limb<I>(polynomial) + k, entries);
     } else {
@@ -124,7 +118,7 @@ struct one_stage {
 
   private:
     template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void butterflies(std::size_t polynomial, std::size_t thread) const {
+    TENSAFE_HD_INLINE void butterflies(std::size_t polynomial, std::size_t thread) const {
         using policy = arithmetic<Basis::template prime<I>>;
         const int log_half = Basis::log_n - 1 - stage;
         if (log_half > 0) {
@@ -150,18 +144,17 @@ struct one_stage {
         }
     }
     template <int I, class Policy>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE typename Policy::factor factor(std::size_t index) const {
+    TENSAFE_HD_INLINE typename Policy::factor factor(std::size_t index) const {
         if constexpr (Kind == stage_kind::inverse_scaled) {
             return Policy::factor_at(plan.template scaled_inverse<I>(), 1);
         } else {
-            const arith::word* const table =
+            const word* const table =
                 Kind == stage_kind::forward ? plan.template forward<I>() : plan.template inverse<I>();
             return Policy::factor_at(table, factor_position<Basis::log_n>(stage, index));
         }
     }
     template <int I, class Policy>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void butterfly(arith::word& a, arith::word& b,
-                                                      typename Policy::factor w) const {
+    TENSAFE_HD_INLINE void butterfly(word& a, word& b, typename Policy::factor w) const {
         if constexpr (Kind == stage_kind::forward) {
             settled<Policy>::forward(a, b, w);
         } else if constexpr (Kind == stage_kind::inverse) {
@@ -178,7 +171,7 @@ struct eight_stages {
     static constexpr int threads = 256;
     static constexpr int log_blocks = Basis::log_n - 8;
     struct shared_type {
-        alignas(16) arith::word words[256];
+        alignas(16) word words[256];
     };
 
     Source source;
@@ -192,7 +185,7 @@ struct eight_stages {
 
   private:
     template <int I, class Context>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void limb(Context& ctx) const {
+    TENSAFE_HD_INLINE void limb(Context& ctx) const {
         using policy = arithmetic<Basis::template prime<I>>;
         const std::size_t polynomial = ctx.block().x >> log_blocks;
         const std::size_t block = ctx.block().x & ((std::uint32_t{1} << log_blocks) - 1);
@@ -207,12 +200,12 @@ struct eight_stages {
             const int stage = Forward ? i : 7 - i;
             ctx.each([&](int t) {
                 if (t < 128) {
-                    arith::word* const shared = ctx.shared().words;
+                    word* const shared = ctx.shared().words;
                     const auto thread = static_cast<std::size_t>(t);
                     const std::size_t half = std::size_t{128} >> stage;
                     const std::size_t index = thread >> (7 - stage);
                     const std::size_t k = (index << (8 - stage)) + (thread & (half - 1));
-                    const arith::word* const table =
+                    const word* const table =
                         Forward ? plan.template forward<I>() : plan.template inverse<I>();
                     const auto w = policy::factor_at(
                         table,

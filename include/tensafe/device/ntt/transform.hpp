@@ -1,6 +1,5 @@
 #pragma once
 
-#include <tensafe/core/error.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/ntt/passes.hpp>
 #include <tensafe/device/ntt/plan.hpp>
@@ -9,7 +8,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 namespace tensafe::device {
 
@@ -90,13 +88,17 @@ struct two_tiles {
 /// residues.
 namespace schedule {
 
-/// A launch for each stage in radix 2, and 1/N as one more: log_n launches forward, log_n + 1 inverse. What a
-/// first port to a GPU does; for comparison.
-struct unfused {
+/// Of several launches, which hand over entries in `work`.
+struct several_launches {
     template <class Basis>
     static constexpr bool needs_work(std::size_t) noexcept {
         return true;
     }
+};
+
+/// A launch for each stage in radix 2, and 1/N as one more: log_n launches forward, log_n + 1 inverse. What a
+/// first port to a GPU does; for comparison.
+struct unfused : several_launches {
     template <class Basis, class Run, class Load, class Store>
     static void forward(const Run& run, const Load& load, const Store& store) {
         using kind = detail::stage_kind;
@@ -120,11 +122,7 @@ struct unfused {
 
 /// A launch for each of the first log_n - 8 stages in radix 2, and one for the last eight, in shared memory:
 /// log_n - 7 launches either way; 7 at N = 16384. The published schedule that others are compared with.
-struct staged {
-    template <class Basis>
-    static constexpr bool needs_work(std::size_t) noexcept {
-        return true;
-    }
+struct staged : several_launches {
     template <class Basis, class Run, class Load, class Store>
     static void forward(const Run& run, const Load& load, const Store& store) {
         using kind = detail::stage_kind;
@@ -148,11 +146,7 @@ struct staged {
 /// Two launches: half of the stages on columns, the others on runs of neighbours, in radix 16, 8 and 4 in
 /// registers with one exchange between two radices. Many small thread blocks: for few polynomials, and for
 /// limbs that do not fit one. N = 2^10 to 2^17.
-struct two_pass {
-    template <class Basis>
-    static constexpr bool needs_work(std::size_t) noexcept {
-        return true;
-    }
+struct two_pass : several_launches {
     template <class Basis, class Run, class Load, class Store>
     static void forward(const Run& run, const Load& load, const Store& store) {
         using tiles = detail::two_tiles<Basis::log_n>;
@@ -255,11 +249,10 @@ using tuned = tuned_by<tuned_for_h200>;
 namespace detail {
 
 /// @throws parameter_error for more polynomials than a grid has room for (x has at most 2^31 - 1 thread
-/// blocks,
-///         a limb at most 2^9), or without work memory that is needed: a kernel that writes to null takes the
-///         GPU away from the whole process
+///         blocks, a limb at most 2^9), or without work memory that is needed: a kernel that writes to
+///         null takes the GPU away from the whole process
 template <class Basis, class Schedule>
-void check_transform(const char* what, std::size_t polynomials, const arith::word* work) {
+void check_transform(const char* what, std::size_t polynomials, const word* work) {
     constexpr std::size_t most = (std::size_t{1} << 31 >> (Basis::log_n - 8)) - 1;
     detail::throw_if<parameter_error>(polynomials > most, what, ": got ", polynomials,
                                       " polynomials, expected at most ", most);
@@ -286,7 +279,7 @@ void check_transform(const char* what, std::size_t polynomials, const arith::wor
 /// @throws parameter_error if there are too many polynomials for a launch, or `work` is missing; device_error
 template <class Basis, class Schedule = schedule::tuned, execution Where, class Load, class Store>
 void forward(const Where& where, const plan<Basis, typename Where::space>& plan, const Load& load,
-             const Store& store, std::size_t polynomials, arith::word* work) {
+             const Store& store, std::size_t polynomials, word* work) {
     detail::check_transform<Basis, Schedule>("device::forward", polynomials, work);
     if (polynomials != 0) {
         const detail::transform_launches<Basis, Where> run{where, plan.view(), polynomials, {work}};
@@ -298,7 +291,7 @@ void forward(const Where& where, const plan<Basis, typename Where::space>& plan,
 /// @throws parameter_error if there are too many polynomials for a launch, or `work` is missing; device_error
 template <class Basis, class Schedule = schedule::tuned, execution Where, class Load, class Store>
 void inverse(const Where& where, const plan<Basis, typename Where::space>& plan, const Load& load,
-             const Store& store, std::size_t polynomials, arith::word* work) {
+             const Store& store, std::size_t polynomials, word* work) {
     detail::check_transform<Basis, Schedule>("device::inverse", polynomials, work);
     if (polynomials != 0) {
         const detail::transform_launches<Basis, Where> run{where, plan.view(), polynomials, {work}};

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <tensafe/arith/word.hpp>
-#include <tensafe/core/error.hpp>
-#include <tensafe/core/macros.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/random/centred_binomial_groups.hpp>
 #include <tensafe/random/chacha20_block.hpp>
@@ -11,8 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <string>
 
 namespace tensafe::device {
 
@@ -27,7 +22,7 @@ inline constexpr std::uint32_t most_moduli = 8;
 ///
 /// | kind | values | host's sampler |
 /// |---|---|---|
-/// | uniform | arith::word in [0, moduli[lane % moduli_count]), public | sample_uniform |
+/// | uniform | word in [0, moduli[lane % moduli_count]), public | sample_uniform |
 /// | ternary | std::int8_t in [-1, 1], secret | sample_ternary |
 /// | centred_binomial | std::int8_t in [-21, 21], secret | sample_centred_binomial |
 /// | flood | arith::wide, sums of `terms` draws of `bits` bits, secret | ckks::flood::sample |
@@ -44,7 +39,7 @@ struct draw_group {
     void* out = nullptr;                  ///< polynomials * size values
     // uniform
     std::uint32_t moduli_count = 0;
-    arith::word moduli[most_moduli] = {};
+    word moduli[most_moduli] = {};
     // flood
     int bits = 0;
     int terms = 0;
@@ -54,7 +49,7 @@ struct draw_group {
 /// @param of_each_seed  polynomials in a row that one seed gives
 template <class Basis>
 draw_group uniform_polynomials(const random::seed* seeds, std::uint32_t of_each_seed, std::size_t polynomials,
-                               arith::word* out) noexcept {
+                               word* out) noexcept {
     static_assert(Basis::limbs <= most_moduli, "device::draw: at most eight limbs");
     constexpr auto limbs = static_cast<std::uint32_t>(Basis::limbs);
     draw_group draws{distribution::uniform, random::stream_domain::uplink, 0, of_each_seed * limbs};
@@ -88,7 +83,7 @@ inline constexpr std::uint32_t draw_threads = 128;
 inline constexpr std::uint32_t draw_bytes = draw_threads * 64;
 
 /// Bytes of a uniform value below q: at least one, as for q = 1.
-TENSAFE_HOST_DEVICE constexpr std::uint32_t uniform_width(arith::word q) noexcept {
+TENSAFE_HOST_DEVICE constexpr std::uint32_t uniform_width(word q) noexcept {
     std::uint32_t width = 1;
     while (width < 8 && (q >> (8 * width)) != 0) {
         ++width;
@@ -120,48 +115,34 @@ struct dealt_draws {
     std::uint32_t chunks_before[most_moduli + 1];
 };
 
-[[noreturn]] inline void reject_draws(const char* what, std::uint64_t got, const char* wanted) {
-    throw parameter_error(detail::text("device::draw: ", what, ": got ", got, ", expected ", wanted));
-}
-
 /// @throws parameter_error
 inline void check_draws(const draw_group& draws) {
-    if (draws.lanes == 0) {
-        reject_draws("lanes", 0, "at least one polynomial per seed");
-    }
-    if (draws.lanes - 1 > ~draws.first_lane) {
-        reject_draws("first_lane", draws.first_lane, "lanes below 2^32");
-    }
-    detail::throw_if<parameter_error>(draws.seeds == nullptr || draws.out == nullptr,
-                                      "device::draw: no seeds, or no room for values");
+    const auto require = [](bool right, const char* what, auto got, const char* wanted) {
+        throw_if<parameter_error>(!right, "device::draw: ", what, ": got ", got, ", expected ", wanted);
+    };
+    require(draws.lanes != 0, "lanes", draws.lanes, "at least one polynomial per seed");
+    require(draws.lanes - 1 <= ~draws.first_lane, "first_lane", draws.first_lane, "lanes below 2^32");
+    throw_if<parameter_error>(draws.seeds == nullptr || draws.out == nullptr,
+                              "device::draw: no seeds, or no room for values");
     std::size_t alignment = 1;
-    switch (draws.kind) {
-        case distribution::uniform:
-            alignment = alignof(arith::word);
-            if (draws.moduli_count == 0 || draws.moduli_count > most_moduli) {
-                reject_draws("moduli", draws.moduli_count, "1 to 8");
-            }
-            for (std::uint32_t i = 0; i < draws.moduli_count; ++i) {
-                if (draws.moduli[i] == 0) {
-                    reject_draws("modulus", 0, "at least 1");
-                }
-            }
-            break;
-        case distribution::ternary:
-        case distribution::centred_binomial:
-            break;
-        case distribution::flood:
-            alignment = alignof(arith::wide);
-            detail::throw_if<parameter_error>(draws.terms != 1 && draws.terms != 4,
-                                              "device::draw: terms: got ", draws.terms, ", expected 1 or 4");
-            detail::throw_if<parameter_error>(draws.bits < 1 || draws.bits > 120, "device::draw: bits: got ",
-                                              draws.bits, ", expected 1 to 120");
-            break;
-        default:
-            throw parameter_error("device::draw: no such kind");
+    if (draws.kind == distribution::uniform) {
+        alignment = alignof(word);
+        require(draws.moduli_count != 0 && draws.moduli_count <= most_moduli, "moduli", draws.moduli_count,
+                "1 to 8");
+        for (std::uint32_t i = 0; i < draws.moduli_count; ++i) {
+            require(draws.moduli[i] != 0, "modulus", 0, "at least 1");
+        }
+    } else if (draws.kind == distribution::flood) {
+        alignment = alignof(arith::wide);
+        require(draws.terms == 1 || draws.terms == 4, "terms", draws.terms, "1 or 4");
+        require(draws.bits >= 1 && draws.bits <= 120, "bits", draws.bits, "1 to 120");
+    } else {
+        throw_if<parameter_error>(
+            draws.kind != distribution::ternary && draws.kind != distribution::centred_binomial,
+            "device::draw: no such kind");
     }
-    detail::throw_if<parameter_error>(reinterpret_cast<std::uintptr_t>(draws.out) % alignment != 0,
-                                      "device::draw: room for values: not aligned");
+    throw_if<parameter_error>(reinterpret_cast<std::uintptr_t>(draws.out) % alignment != 0,
+                              "device::draw: room for values: not aligned");
 }
 
 /// Deals out draws that are checked and not empty. `first_block` is left alone.
@@ -219,16 +200,14 @@ namespace tensafe::device::detail {
 // How one thread turns words of a stream into values. What is written here for 32-bit words and without
 // wide products agrees bit for bit with the samplers of the host.
 
-TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr arith::word word_of(std::uint32_t lower,
-                                                                 std::uint32_t upper) noexcept {
-    return (static_cast<arith::word>(upper) << 32) | lower;
+TENSAFE_HD_INLINE constexpr word word_of(std::uint32_t lower, std::uint32_t upper) noexcept {
+    return (static_cast<word>(upper) << 32) | lower;
 }
 
 /// The 64-bit word at byte `position` of a stream, of which `first`, `second` and `third` are the 32-bit
 /// words from number position / 4 on.
-TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr arith::word cut_word(std::uint32_t first, std::uint32_t second,
-                                                                  std::uint32_t third,
-                                                                  std::uint32_t position) noexcept {
+TENSAFE_HD_INLINE constexpr word cut_word(std::uint32_t first, std::uint32_t second, std::uint32_t third,
+                                          std::uint32_t position) noexcept {
     const std::uint32_t shift = 8 * position % 32;
     return word_of(static_cast<std::uint32_t>(word_of(first, second) >> shift),
                    static_cast<std::uint32_t>(word_of(second, third) >> shift));
@@ -241,7 +220,7 @@ inline constexpr int pair_words = (2 * Width + 3) / 4;
 /// Values 2 i and 2 i + 1 of Width bytes each, in stream order, with garbage above: the caller knows the
 /// bits.
 template <int Width>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair cut_pair(const std::uint32_t* stream, std::uint32_t i) noexcept {
+TENSAFE_HD_INLINE word_pair cut_pair(const std::uint32_t* stream, std::uint32_t i) noexcept {
     constexpr int count = pair_words<Width>;
     const std::uint32_t position = i * (2 * Width);
     std::uint32_t words[7] = {};
@@ -259,7 +238,7 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair cut_pair(const std::uint32_t* strea
 }
 
 /// The bits up to the highest one of q.
-TENSAFE_HOST_DEVICE constexpr arith::word bits_of(arith::word q) noexcept {
+TENSAFE_HOST_DEVICE constexpr word bits_of(word q) noexcept {
     for (int shift = 1; shift < 64; shift *= 2) {
         q |= q >> shift;
     }
@@ -268,18 +247,17 @@ TENSAFE_HOST_DEVICE constexpr arith::word bits_of(arith::word q) noexcept {
 
 /// Four bytes, each a small number in [0, 64), less the same number of [0, 64): in two's complement, byte by
 /// byte. The top bit of each, set for the while, lends to its own byte and to no other.
-TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr std::uint32_t subtract_from_bytes(
-    std::uint32_t bytes, std::uint32_t number) noexcept {
+TENSAFE_HD_INLINE constexpr std::uint32_t subtract_from_bytes(std::uint32_t bytes,
+                                                              std::uint32_t number) noexcept {
     return ((bytes | 0x80808080U) - 0x01010101U * number) ^ 0x80808080U;
 }
 
 /// The four ternary values of a 64-bit word of the stream, in order, a byte each.
-TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr std::uint32_t ternary_bytes(std::uint32_t lower,
-                                                                         std::uint32_t upper) noexcept {
+TENSAFE_HD_INLINE constexpr std::uint32_t ternary_bytes(std::uint32_t lower, std::uint32_t upper) noexcept {
     std::uint32_t digits = 0;
     for (int i = 0; i < 4; ++i) {
-        const arith::word low_product = static_cast<arith::word>(lower) * 3;
-        const arith::word product = static_cast<arith::word>(upper) * 3 + (low_product >> 32);
+        const word low_product = static_cast<word>(lower) * 3;
+        const word product = static_cast<word>(upper) * 3 + (low_product >> 32);
         digits |= static_cast<std::uint32_t>(product >> 32) << (8 * i);
         lower = static_cast<std::uint32_t>(low_product);
         upper = static_cast<std::uint32_t>(product);
@@ -289,8 +267,7 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr std::uint32_t ternary_bytes(std::ui
 
 /// Exchanges the bits of `a` under mask << Shift with the bits of `b` under mask.
 template <int Shift, std::uint32_t Mask>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr void exchange_bits_32(std::uint32_t& a,
-                                                                   std::uint32_t& b) noexcept {
+TENSAFE_HD_INLINE constexpr void exchange_bits_32(std::uint32_t& a, std::uint32_t& b) noexcept {
     const std::uint32_t difference = ((a >> Shift) ^ b) & Mask;
     a ^= difference << Shift;
     b ^= difference;
@@ -300,8 +277,7 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr void exchange_bits_32(std::uint32_t
 /// carries in words[0 .. Count / 2). Written again because nvcc refuses the host's vectors in a function for
 /// both machines.
 template <int Count>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr void add_bits_32(std::uint32_t* words,
-                                                              std::uint32_t& sum) noexcept {
+TENSAFE_HD_INLINE constexpr void add_bits_32(std::uint32_t* words, std::uint32_t& sum) noexcept {
     for (int i = 1; i + 1 < Count; i += 2) {
         const std::uint32_t either = words[i] ^ words[i + 1];
         words[i / 2] = (words[i] & words[i + 1]) | (either & sum);
@@ -316,8 +292,8 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr void add_bits_32(std::uint32_t* wor
 
 /// Half a group of centred binomial values, 32 of them, from the same halves of the group's 42 words; four
 /// values to a word of `values`. `halves` is used up.
-TENSAFE_HOST_DEVICE TENSAFE_INLINE void centred_binomial_half(
-    std::uint32_t (&halves)[random::detail::binomial_words], std::uint32_t (&values)[8]) noexcept {
+TENSAFE_HD_INLINE void centred_binomial_half(std::uint32_t (&halves)[random::detail::binomial_words],
+                                             std::uint32_t (&values)[8]) noexcept {
     // The complement of a subtracted bit adds eta in all and keeps the sums positive.
     for (int i = random::centred_binomial_eta; i < random::detail::binomial_words; ++i) {
         halves[i] = ~halves[i];

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <tensafe/arith/word.hpp>
-#include <tensafe/core/error.hpp>
-#include <tensafe/core/macros.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/random/draws.hpp>
 #include <tensafe/random/chacha20_block.hpp>
@@ -31,8 +28,8 @@ struct alignas(8) stream_pair {
 /// What one thread block draws: `count` values of a polynomial from number `first` on.
 struct draw_part {
     std::uint8_t* out;  ///< of the first of them
-    arith::word q;      ///< uniform
-    arith::word mask;   ///< the bits of q
+    word q;             ///< uniform
+    word mask;          ///< the bits of q
     distribution kind;
     std::uint32_t domain;
     std::uint32_t lane;
@@ -170,7 +167,7 @@ struct draw_kernel {
                 part.q = draws.moduli[part.lane % draws.moduli_count];
                 part.mask = bits_of(part.q);
                 part.width = uniform_width(part.q);
-                value_bytes = sizeof(arith::word);
+                value_bytes = sizeof(word);
                 part.stream_block = first / 64 * part.width;
                 bytes = part.count * part.width;
                 break;
@@ -195,9 +192,9 @@ struct draw_kernel {
     }
 
     TENSAFE_HOST_DEVICE static void cut_uniform(const shared_type& shared, std::uint32_t thread) {
-        const arith::word q = shared.part.q;
+        const word q = shared.part.q;
         const std::uint32_t count = shared.part.count;
-        arith::word* out = reinterpret_cast<arith::word*>(shared.part.out);
+        word* out = reinterpret_cast<word*>(shared.part.out);
         bool rejected = false;
         std::uint32_t k = 2 * thread;
         if (reinterpret_cast<std::uintptr_t>(out) % sizeof(word_pair) == 0) {
@@ -208,7 +205,7 @@ struct draw_kernel {
             k = has_last ? count - 1 : count;
         }
         for (; k < count; k = next_value(k)) {
-            const arith::word value = uniform_value(shared, k);
+            const word value = uniform_value(shared, k);
             out[k] = value;
             rejected |= value >= q;
         }
@@ -222,8 +219,8 @@ struct draw_kernel {
     template <int Width>
     TENSAFE_HOST_DEVICE static bool cut_uniform_pairs(const shared_type& shared, std::uint32_t thread,
                                                       std::uint32_t pairs) {
-        const arith::word q = shared.part.q;
-        const arith::word mask = shared.part.mask;
+        const word q = shared.part.q;
+        const word mask = shared.part.mask;
         word_pair* out = reinterpret_cast<word_pair*>(shared.part.out);
         bool rejected = false;
         for (std::uint32_t i = thread; i < pairs; i += draw_threads) {
@@ -244,8 +241,8 @@ struct draw_kernel {
 
     /// Draws again what this thread has cut and what is not below q, until it is.
     TENSAFE_HOST_DEVICE static void redraw(const shared_type& shared, std::uint32_t thread,
-                                           std::uint32_t count, arith::word* out) {
-        const arith::word q = shared.part.q;
+                                           std::uint32_t count, word* out) {
+        const word q = shared.part.q;
         std::uint32_t k = 2 * thread;
         std::uint32_t round = 1;
         while (true) {
@@ -256,7 +253,7 @@ struct draw_kernel {
             if (k >= count) {
                 return;
             }
-            const arith::word value = draw_again(shared, k, round) & shared.part.mask;
+            const word value = draw_again(shared, k, round) & shared.part.mask;
             if (value < q) {
                 out[k] = value;
                 k = next_value(k);
@@ -266,15 +263,15 @@ struct draw_kernel {
         }
     }
 
-    TENSAFE_HOST_DEVICE static arith::word uniform_value(const shared_type& shared, std::uint32_t k) {
+    TENSAFE_HOST_DEVICE static word uniform_value(const shared_type& shared, std::uint32_t k) {
         const std::uint32_t position = k * shared.part.width;
         const std::uint32_t* words = shared.stream + position / 4;
         return cut_word(words[0], words[1], words[2], position) & shared.part.mask;
     }
 
     /// Eight bytes from the place of value k of the part on, from the stream of a later round.
-    TENSAFE_HOST_DEVICE static arith::word draw_again(const shared_type& shared, std::uint32_t k,
-                                                      std::uint32_t round) {
+    TENSAFE_HOST_DEVICE static word draw_again(const shared_type& shared, std::uint32_t k,
+                                               std::uint32_t round) {
         const std::uint32_t nonce[3] = {shared.part.domain, shared.part.lane, round};
         const std::uint32_t position = k * shared.part.width;
         std::uint32_t wanted[3] = {};
@@ -296,8 +293,8 @@ struct draw_kernel {
     TENSAFE_HOST_DEVICE static void cut_ternary(shared_type& shared, std::uint32_t thread) {
         const std::uint32_t words = (shared.part.count + 3) / 4;
         for (std::uint32_t i = thread; i < words; i += draw_threads) {
-            const stream_pair word = *reinterpret_cast<const stream_pair*>(shared.stream + 2 * i);
-            shared.small_values[i] = ternary_bytes(word.lower, word.upper);
+            const stream_pair pair = *reinterpret_cast<const stream_pair*>(shared.stream + 2 * i);
+            shared.small_values[i] = ternary_bytes(pair.lower, pair.upper);
         }
     }
 
@@ -326,8 +323,8 @@ struct draw_kernel {
             arith::wide sum = 0;
             for (std::uint32_t term = 0; term < terms; ++term) {
                 const stream_quad quad = load_quad(shared.stream + 4 * (k * terms + term));
-                const arith::word lower = word_of(quad.words[0], quad.words[1]);
-                const arith::word upper = word_of(quad.words[2], quad.words[3]);
+                const word lower = word_of(quad.words[0], quad.words[1]);
+                const word upper = word_of(quad.words[2], quad.words[3]);
                 sum += ((static_cast<arith::wide>(upper) << 64) | lower) & mask;
             }
             out[k] = sum;
@@ -399,9 +396,8 @@ void draw(const Where& where, std::span<const draw_group> groups) {
             std::uint64_t more = 0;
             detail::dealt_draws dealt = detail::deal_draws(draws, more);
             constexpr std::uint64_t most_blocks = 0x7fffffff;
-            if (more > most_blocks) {
-                detail::reject_draws("thread blocks", more, "below 2^31");
-            }
+            detail::throw_if<parameter_error>(more > most_blocks, "device::draw: thread blocks: got ", more,
+                                              ", expected below 2^31");
             if (kernel.groups == most_draws || blocks + more > most_blocks) {
                 launch();
             }

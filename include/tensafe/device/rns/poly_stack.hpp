@@ -2,19 +2,13 @@
 
 #include <tensafe/arith/barrett.hpp>
 #include <tensafe/arith/modulus.hpp>
-#include <tensafe/arith/word.hpp>
-#include <tensafe/core/error.hpp>
-#include <tensafe/core/macros.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/ntt/plan.hpp>
-#include <tensafe/memory/buffer.hpp>
 #include <tensafe/rns/basis.hpp>
 #include <tensafe/rns/poly.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
-#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -39,7 +33,7 @@ class poly_stack {
     using basis_type = Basis;
     using form_type = Form;
     using release_type = Release;
-    using storage = memory::buffer<arith::word, Space, Release>;
+    using storage = memory::buffer<word, Space, Release>;
 
     static constexpr std::size_t stride = words_of_poly<Basis>;  ///< words from one polynomial to the next
 
@@ -50,11 +44,11 @@ class poly_stack {
     poly_stack(std::size_t count, memory::uninitialized_t) : words_(count * stride, memory::uninitialized) {}
 
     std::size_t count() const noexcept { return words_.size() / stride; }
-    arith::word* data() noexcept { return words_.data(); }
-    const arith::word* data() const noexcept { return words_.data(); }
+    word* data() noexcept { return words_.data(); }
+    const word* data() const noexcept { return words_.data(); }
     /// Where polynomial p starts.  @pre p <= count()
-    arith::word* at(std::size_t p) noexcept { return words_.data() + p * stride; }
-    const arith::word* at(std::size_t p) const noexcept { return words_.data() + p * stride; }
+    word* at(std::size_t p) noexcept { return words_.data() + p * stride; }
+    const word* at(std::size_t p) const noexcept { return words_.data() + p * stride; }
 
   private:
     storage words_;
@@ -89,7 +83,7 @@ template <class Where, class Basis, class Form, class R>
 rns::poly<Basis, Form, memory::host_space, R> download(
     const Where& where, const poly_stack<Basis, Form, typename Where::space, R>& from, std::size_t place) {
     detail::check_place("device::download", place, from.count());
-    memory::buffer<arith::word, memory::host_space, R> words(words_of_poly<Basis>, memory::uninitialized);
+    memory::buffer<word, memory::host_space, R> words(words_of_poly<Basis>, memory::uninitialized);
     where.download(from.at(place), words.span());
     where.wait();
     return rns::poly<Basis, Form, memory::host_space, R>(std::move(words));
@@ -99,12 +93,12 @@ rns::poly<Basis, Form, memory::host_space, R> download(
 /// (p / repeat) % cycle of them, so that several can share one; they may have more limbs than the launch,
 /// which takes the first. A plain value; does not own the words.
 struct stack_view {
-    const arith::word* words = nullptr;  ///< 16-byte aligned
-    std::size_t stride = 0;              ///< words from one polynomial to the next, an even number
-    std::uint32_t repeat = 1;            ///< so many polynomials of the launch in a row share one
-    std::uint32_t cycle = 0xffffffffU;   ///< after so many of them, the first one comes again
+    const word* words = nullptr;        ///< 16-byte aligned
+    std::size_t stride = 0;             ///< words from one polynomial to the next, an even number
+    std::uint32_t repeat = 1;           ///< so many polynomials of the launch in a row share one
+    std::uint32_t cycle = 0xffffffffU;  ///< after so many of them, the first one comes again
 
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE const arith::word* polynomial(std::uint32_t p) const noexcept {
+    TENSAFE_HD_INLINE const word* polynomial(std::uint32_t p) const noexcept {
         // The same branches for a whole block, which spare most launches the divisions.
         std::uint32_t number = p;
         if (repeat != 1) {
@@ -119,7 +113,7 @@ struct stack_view {
 
 /// Polynomials of this chain, one after the other.
 template <class Basis>
-constexpr stack_view view_of(const arith::word* words, std::uint32_t repeat = 1,
+constexpr stack_view view_of(const word* words, std::uint32_t repeat = 1,
                              std::uint32_t cycle = 0xffffffffU) noexcept {
     return {words, words_of_poly<Basis>, repeat, cycle};
 }
@@ -137,44 +131,39 @@ namespace pointwise {
 
 struct copy {
     static constexpr int operands = 1;
-    template <arith::word Q>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::word apply(arith::word a, arith::word,
-                                                                arith::word) noexcept {
+    template <word Q>
+    TENSAFE_HD_INLINE static word apply(word a, word, word) noexcept {
         return a;
     }
 };
 struct negate {
     static constexpr int operands = 1;
-    template <arith::word Q>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::word apply(arith::word a, arith::word,
-                                                                arith::word) noexcept {
+    template <word Q>
+    TENSAFE_HD_INLINE static word apply(word a, word, word) noexcept {
         return arith::subtract_if_not_below(Q - a, Q);
     }
 };
 /// a + b.
 struct add {
     static constexpr int operands = 2;
-    template <arith::word Q>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::word apply(arith::word a, arith::word b,
-                                                                arith::word) noexcept {
+    template <word Q>
+    TENSAFE_HD_INLINE static word apply(word a, word b, word) noexcept {
         return arith::subtract_if_not_below(a + b, Q);
     }
 };
 /// a - b.
 struct subtract {
     static constexpr int operands = 2;
-    template <arith::word Q>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::word apply(arith::word a, arith::word b,
-                                                                arith::word) noexcept {
+    template <word Q>
+    TENSAFE_HD_INLINE static word apply(word a, word b, word) noexcept {
         return arith::subtract_if_not_below(a + Q - b, Q);
     }
 };
 /// a * b.
 struct multiply {
     static constexpr int operands = 2;
-    template <arith::word Q>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::word apply(arith::word a, arith::word b,
-                                                                arith::word) noexcept {
+    template <word Q>
+    TENSAFE_HD_INLINE static word apply(word a, word b, word) noexcept {
         constexpr arith::barrett<arith::fixed_modulus<Q>> policy{};
         return policy.reduce_fully(arith::mul_wide(a, b));
     }
@@ -182,9 +171,8 @@ struct multiply {
 /// a * b + c.
 struct multiply_add {
     static constexpr int operands = 3;
-    template <arith::word Q>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::word apply(arith::word a, arith::word b,
-                                                                arith::word c) noexcept {
+    template <word Q>
+    TENSAFE_HD_INLINE static word apply(word a, word b, word c) noexcept {
         constexpr arith::barrett<arith::fixed_modulus<Q>> policy{};
         return policy.reduce_fully(arith::mul_wide(a, b) + c);
     }
@@ -192,9 +180,8 @@ struct multiply_add {
 /// c - a * b.
 struct subtract_product {
     static constexpr int operands = 3;
-    template <arith::word Q>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::word apply(arith::word a, arith::word b,
-                                                                arith::word c) noexcept {
+    template <word Q>
+    TENSAFE_HD_INLINE static word apply(word a, word b, word c) noexcept {
         return subtract::apply<Q>(c, multiply::apply<Q>(a, b, 0), 0);
     }
 };
@@ -203,8 +190,8 @@ struct subtract_product {
 
 namespace detail {
 
-template <arith::word Q, class Operation>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair apply_to_pairs(word_pair a, word_pair b, word_pair c) noexcept {
+template <word Q, class Operation>
+TENSAFE_HD_INLINE word_pair apply_to_pairs(word_pair a, word_pair b, word_pair c) noexcept {
     return {Operation::template apply<Q>(a.first, b.first, c.first),
             Operation::template apply<Q>(a.second, b.second, c.second)};
 }
@@ -217,7 +204,7 @@ struct pointwise_kernel {
     static constexpr std::uint32_t blocks_per_polynomial = blocks_for(Basis::degree, words_per_block);
     using shared_type = no_shared;
 
-    arith::word* out;
+    word* out;
     std::size_t out_stride;
     stack_view a;
     stack_view b;
@@ -229,10 +216,10 @@ struct pointwise_kernel {
         const std::size_t first = ctx.block().x % blocks_per_polynomial * words_per_block;
         with_index<Basis::limbs>(static_cast<int>(ctx.block().y), [&]<int I>() {
             const std::size_t start = static_cast<std::size_t>(I) * Basis::degree + first;
-            arith::word* const to = out + polynomial * out_stride + start;
-            const arith::word* const from_a = operand<0>(a, polynomial, start);
-            const arith::word* const from_b = operand<1>(b, polynomial, start);
-            const arith::word* const from_c = operand<2>(c, polynomial, start);
+            word* const to = out + polynomial * out_stride + start;
+            const word* const from_a = operand<0>(a, polynomial, start);
+            const word* const from_b = operand<1>(b, polynomial, start);
+            const word* const from_c = operand<2>(c, polynomial, start);
             ctx.last([&](int t) {
                 word_pair values[2];
                 for (int j = 0; j < 2; ++j) {
@@ -257,9 +244,8 @@ struct pointwise_kernel {
     }
 
     template <int Number>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static const arith::word* operand(const stack_view& view,
-                                                                         std::uint32_t polynomial,
-                                                                         std::size_t start) noexcept {
+    TENSAFE_HD_INLINE static const word* operand(const stack_view& view, std::uint32_t polynomial,
+                                                 std::size_t start) noexcept {
         if constexpr (Number < Operation::operands) {
             return view.polynomial(polynomial) + start;
         } else {
@@ -267,15 +253,14 @@ struct pointwise_kernel {
         }
     }
     template <int Number>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static word_pair read(const arith::word* words,
-                                                             std::size_t k) noexcept {
+    TENSAFE_HD_INLINE static word_pair read(const word* words, std::size_t k) noexcept {
         if constexpr (Number < Operation::operands) {
             return load_pair(words + k);
         } else {
             return {0, 0};
         }
     }
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static bool inside(std::size_t k) noexcept {
+    TENSAFE_HD_INLINE static bool inside(std::size_t k) noexcept {
         return Basis::degree % words_per_block == 0 || k < Basis::degree;
     }
 };
@@ -300,7 +285,7 @@ inline std::uint32_t checked_grid(const char* operation, std::size_t polynomials
 /// @pre  pointers are 16-byte aligned, strides even and at least limbs * N; words in [0, q)
 /// @throws shape_error if there are more polynomials than a grid has room for
 template <class Basis, class Operation, class Where>
-void apply_pointwise(const Where& where, Operation, std::size_t polynomials, arith::word* out,
+void apply_pointwise(const Where& where, Operation, std::size_t polynomials, word* out,
                      std::size_t out_stride, const stack_view& a, const stack_view& b = {},
                      const stack_view& c = {}) {
     using kernel = detail::pointwise_kernel<Basis, Operation>;

@@ -1,38 +1,34 @@
 #pragma once
 
 #include <tensafe/arith/barrett.hpp>
-#include <tensafe/arith/word.hpp>
-#include <tensafe/core/error.hpp>
-#include <tensafe/core/macros.hpp>
+#include <tensafe/arith/scalar_lanes.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
-#include <tensafe/rns/limb_portable.hpp>
 
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 namespace tensafe::device {
 
 /// Products of plaintexts with the ciphertexts of several tokens: what device::multiply reads and writes.
 /// Polynomials are in evaluation form, [limb][N] words in [0, q); pointers are into the memory of the device.
 struct product_batch {
-    const arith::word* weights = nullptr;  ///< [output][input]
-    const arith::word* c0 = nullptr;       ///< [token][input]
-    const arith::word* c1 = nullptr;       ///< [token][input]
+    const word* weights = nullptr;  ///< [output][input]
+    const word* c0 = nullptr;       ///< [token][input]
+    const word* c1 = nullptr;       ///< [token][input]
     /// Added to c1, [token][output]; may be c1_out. Or none.
-    const arith::word* addend = nullptr;
+    const word* addend = nullptr;
 
     /// One term more for each product, its own weight, which meets the token's client: c0 += v * b,
     /// c1 += v * a. With v = the transform of a fresh ternary polynomial, an encryption of zero without its
     /// errors. Or none.
-    const arith::word* v = nullptr;            ///< [token][output]; may be c1_out
-    const arith::word* b = nullptr;            ///< [client]
-    const arith::word* a = nullptr;            ///< [client]
+    const word* v = nullptr;                   ///< [token][output]; may be c1_out
+    const word* b = nullptr;                   ///< [client]
+    const word* a = nullptr;                   ///< [client]
     const std::uint32_t* client_of = nullptr;  ///< [token]
 
-    arith::word* c0_sums = nullptr;  ///< [token][output][limb][blocks]
-    arith::word* c1_out = nullptr;   ///< [token][output]
+    word* c0_sums = nullptr;  ///< [token][output][limb][blocks]
+    word* c1_out = nullptr;   ///< [token][output]
 
     std::uint32_t tokens = 0;
     std::uint32_t inputs = 0;  ///< 0 with a `v`: encryptions of zero alone
@@ -71,7 +67,7 @@ struct multiply_kernel {
     static constexpr std::uint32_t tiles_at_once = lanes_of_block / lanes;
     static constexpr std::uint32_t products = Tokens * Outputs;
     struct shared_type {
-        arith::word sums[products][lanes_of_block];
+        word sums[products][lanes_of_block];
     };
 
     product_batch p;
@@ -134,10 +130,10 @@ struct multiply_kernel {
 
     template <int I>
     TENSAFE_HOST_DEVICE void multiply(std::uint32_t tile, std::uint32_t chunk, std::uint32_t t,
-                                      arith::word (&sums)[products][lanes_of_block]) const {
+                                      word (&sums)[products][lanes_of_block]) const {
         using modulus = arith::fixed_modulus<Basis::template prime<I>>;
         constexpr arith::barrett<modulus> policy{};
-        constexpr std::uint32_t most = static_cast<std::uint32_t>(rns::limb::lazy_terms<modulus>);
+        constexpr std::uint32_t most = static_cast<std::uint32_t>(arith::scalar::lazy_terms<modulus>);
         const std::uint32_t first_token = tile / output_tiles() * Tokens;
         const std::uint32_t first_output = tile % output_tiles() * Outputs;
 
@@ -165,17 +161,17 @@ struct multiply_kernel {
                 for (std::uint32_t j = 0; j < Tokens; ++j) {
                     const std::uint32_t token = at_most(first_token + j, p.tokens);
                     const std::size_t key = p.client_of[token] * stride + k;
-                    const arith::word b = p.b[key];
-                    const arith::word a = p.a[key];
+                    const word b = p.b[key];
+                    const word a = p.a[key];
                     for (std::uint32_t g = 0; g < Outputs; ++g) {
-                        const arith::word v = p.v[product(first_token, first_output, j, g) * stride + k];
+                        const word v = p.v[product(first_token, first_output, j, g) * stride + k];
                         c0[j][g] += arith::mul_wide(b, v);
                         c1[j][g] += arith::mul_wide(a, v);
                     }
                 }
             }
-            const arith::word* const all_weights = p.inputs == 0 ? p.v : p.weights;  // none is read then
-            const arith::word* weights[Outputs];
+            const word* const all_weights = p.inputs == 0 ? p.v : p.weights;  // none is read then
+            const word* weights[Outputs];
             for (std::uint32_t g = 0; g < Outputs; ++g) {
                 const std::uint32_t o = at_most(first_output + g, p.outputs);
                 weights[g] = all_weights + std::size_t{o} * p.inputs * stride + k;
@@ -201,14 +197,14 @@ struct multiply_kernel {
                 c0_terms += run;
                 c1_terms += run;
                 for (; run > 0; --run) {
-                    arith::word w[Outputs];
+                    word w[Outputs];
                     for (std::uint32_t g = 0; g < Outputs; ++g) {
                         w[g] = *weights[g];
                         weights[g] += stride;
                     }
                     for (std::uint32_t j = 0; j < Tokens; ++j) {
-                        const arith::word x0 = p.c0[at[j]];
-                        const arith::word x1 = p.c1[at[j]];
+                        const word x0 = p.c0[at[j]];
+                        const word x1 = p.c1[at[j]];
                         at[j] += stride;
                         for (std::uint32_t g = 0; g < Outputs; ++g) {
                             c0[j][g] += arith::mul_wide(x0, w[g]);
@@ -242,7 +238,7 @@ struct multiply_kernel {
 
     template <int I>
     TENSAFE_HOST_DEVICE void store_sums(std::uint32_t tile, std::uint32_t block, int t,
-                                        const arith::word (&sums)[products][lanes_of_block]) const {
+                                        const word (&sums)[products][lanes_of_block]) const {
         const std::uint32_t first_token = tile / output_tiles() * Tokens;
         const std::uint32_t first_output = tile % output_tiles() * Outputs;
         for (std::uint32_t j = 0; j < Tokens; ++j) {

@@ -3,11 +3,8 @@
 #include <tensafe/arith/modulus.hpp>
 #include <tensafe/arith/prime.hpp>
 #include <tensafe/arith/shoup.hpp>
-#include <tensafe/arith/word.hpp>
-#include <tensafe/core/macros.hpp>
 #include <tensafe/device/ntt/transform.hpp>
 #include <tensafe/device/rns/poly_stack.hpp>
-#include <tensafe/memory/buffer.hpp>
 #include <tensafe/rns/basis.hpp>
 #include <tensafe/rns/switch_modulus_share.hpp>
 
@@ -23,8 +20,8 @@ using last_limb = rns::basis<Basis::log_n, Basis::template prime<Basis::limbs - 
 namespace detail {
 
 /// 1/p modulo q, for distinct primes.
-template <arith::word P, arith::word Q>
-inline constexpr arith::word inverse_of_prime = arith::inverse_mod(P % Q, Q);
+template <word P, word Q>
+inline constexpr word inverse_of_prime = arith::inverse_mod(P % Q, Q);
 
 /// Reads the last limb of polynomials of the whole chain.
 template <class Basis>
@@ -32,7 +29,7 @@ struct load_dropped_limb {
     stack_view from;
 
     template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair pair(std::size_t polynomial, std::size_t k) const {
+    TENSAFE_HD_INLINE word_pair pair(std::size_t polynomial, std::size_t k) const {
         constexpr std::size_t start = static_cast<std::size_t>(Basis::limbs - 1) * Basis::degree;
         return load_pair(from.polynomial(static_cast<std::uint32_t>(polynomial)) + start + k);
     }
@@ -42,13 +39,12 @@ struct load_dropped_limb {
 /// is in its upper half.
 template <class Basis>
 struct store_shifted {
-    arith::word* remainders;
+    word* remainders;
 
     template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void pair(std::size_t polynomial, std::size_t k,
-                                                 word_pair values) const {
-        constexpr arith::word dropped = Basis::template prime<Basis::limbs - 1>;
-        constexpr arith::word half = dropped / 2;
+    TENSAFE_HD_INLINE void pair(std::size_t polynomial, std::size_t k, word_pair values) const {
+        constexpr word dropped = Basis::template prime<Basis::limbs - 1>;
+        constexpr word half = dropped / 2;
         store_pair(remainders + polynomial * Basis::degree + k,
                    {arith::subtract_if_not_below(values.first + half, dropped),
                     arith::subtract_if_not_below(values.second + half, dropped)});
@@ -58,26 +54,26 @@ struct store_shifted {
 /// Reads shifted remainders modulo a prime that stays, and takes the shift away.
 template <class Basis>
 struct load_remainder {
-    const arith::word* remainders;
+    const word* remainders;
 
     template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE word_pair pair(std::size_t polynomial, std::size_t k) const {
+    TENSAFE_HD_INLINE word_pair pair(std::size_t polynomial, std::size_t k) const {
         const word_pair shifted = load_pair(remainders + polynomial * Basis::degree + k);
         return {lifted<I>(shifted.first), lifted<I>(shifted.second)};
     }
 
     template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::word lifted(arith::word shifted) noexcept {
-        constexpr arith::word dropped = Basis::template prime<Basis::limbs - 1>;
-        constexpr arith::word q = Basis::template prime<I>;
-        constexpr arith::word shift = dropped / 2 % q;
+    TENSAFE_HD_INLINE static word lifted(word shifted) noexcept {
+        constexpr word dropped = Basis::template prime<Basis::limbs - 1>;
+        constexpr word q = Basis::template prime<I>;
+        constexpr word shift = dropped / 2 % q;
         if constexpr (dropped < 2 * q) {
             // The centred remainder is within q of zero already.
             return arith::subtract_if_not_below(shifted + (q - shift), q);
         } else {
             constexpr arith::shoup<arith::fixed_modulus<q>> policy{};
             constexpr auto one = policy.prepare(1);
-            const arith::word r = arith::reduce<1>(policy.modulus(), policy.reduce_word(shifted, one)).value;
+            const word r = arith::reduce<1>(policy.modulus(), policy.reduce_word(shifted, one)).value;
             return arith::subtract_if_not_below(r + (q - shift), q);
         }
     }
@@ -87,11 +83,10 @@ struct load_remainder {
 template <class Basis>
 struct store_quotient {
     stack_view from;
-    arith::word* out;
+    word* out;
 
     template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE void pair(std::size_t polynomial, std::size_t k,
-                                                 word_pair remainder) const {
+    TENSAFE_HD_INLINE void pair(std::size_t polynomial, std::size_t k, word_pair remainder) const {
         constexpr std::size_t start = static_cast<std::size_t>(I) * Basis::degree;
         constexpr std::size_t stride = words_of_poly<rns::prefix<Basis, Basis::limbs - 1>>;
         const word_pair p = load_pair(from.polynomial(static_cast<std::uint32_t>(polynomial)) + start + k);
@@ -100,10 +95,9 @@ struct store_quotient {
     }
 
     template <int I>
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE static arith::word quotient(arith::word p,
-                                                                   arith::word remainder) noexcept {
-        constexpr arith::word dropped = Basis::template prime<Basis::limbs - 1>;
-        constexpr arith::word q = Basis::template prime<I>;
+    TENSAFE_HD_INLINE static word quotient(word p, word remainder) noexcept {
+        constexpr word dropped = Basis::template prime<Basis::limbs - 1>;
+        constexpr word q = Basis::template prime<I>;
         constexpr arith::shoup<arith::fixed_modulus<q>> policy{};
         constexpr auto inverse = policy.prepare(inverse_of_prime<dropped, q>);
         return arith::reduce<1>(policy.modulus(), policy.multiply_word(p + q - remainder, inverse)).value;
@@ -134,10 +128,9 @@ struct rescale_plans {
 /// @pre  pointers are 16-byte aligned; words in [0, q)
 /// @throws shape_error if there are more polynomials than a grid has room for
 template <class Basis, class Schedule = schedule::tuned, class Where>
-requires(Basis::limbs >= 2) void rescale(const Where& where,
-                                         const rescale_plans<Basis, typename Where::space>& plans,
-                                         const stack_view& p, arith::word* out, std::size_t polynomials,
-                                         arith::word* remainders) {
+requires(Basis::limbs >=
+         2) void rescale(const Where& where, const rescale_plans<Basis, typename Where::space>& plans,
+                         const stack_view& p, word* out, std::size_t polynomials, word* remainders) {
     if (polynomials == 0) {
         return;
     }
@@ -156,8 +149,8 @@ typename Where::space,
     R > rescale(const Where& where, const rescale_plans<Basis, typename Where::space>& plans,
                 const poly_stack<Basis, rns::evaluation_form, typename Where::space, R>& p) {
     using shorter = rns::prefix<Basis, Basis::limbs - 1>;
-    memory::buffer<arith::word, typename Where::space, R> remainders(p.count() * Basis::degree,
-                                                                     memory::uninitialized);
+    memory::buffer<word, typename Where::space, R> remainders(p.count() * Basis::degree,
+                                                              memory::uninitialized);
     poly_stack<shorter, rns::evaluation_form, typename Where::space, R> result(p.count(),
                                                                                memory::uninitialized);
     rescale<Basis, Schedule>(where, plans, view_of(p), result.data(), p.count(), remainders.data());
@@ -169,8 +162,7 @@ namespace detail {
 
 /// The sum of the shares of limbs I and up.
 template <class Basis, int I = 0>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE arith::word shares_of(
-    const arith::word (&residues)[Basis::limbs]) noexcept {
+TENSAFE_HD_INLINE word shares_of(const word (&residues)[Basis::limbs]) noexcept {
     if constexpr (I + 1 < Basis::limbs) {
         return rns::detail::share_of<Basis, I>(residues[I]) + shares_of<Basis, I + 1>(residues);
     } else {
@@ -182,18 +174,17 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE arith::word shares_of(
 
 /// A sum of shares as an integer of [0, 2^bits): the last step of switch_modulus, which rounds.
 /// @pre  bits in [1, 32]
-TENSAFE_HOST_DEVICE TENSAFE_INLINE std::uint32_t round_shares(arith::word shares,
-                                                              std::uint32_t bits) noexcept {
+TENSAFE_HD_INLINE std::uint32_t round_shares(word shares, std::uint32_t bits) noexcept {
     const std::uint32_t dropped = 64 - bits;
-    return static_cast<std::uint32_t>((shares + (arith::word{1} << (dropped - 1))) >> dropped);
+    return static_cast<std::uint32_t>((shares + (word{1} << (dropped - 1))) >> dropped);
 }
 
 /// rns::switch_modulus of one coefficient, for kernels: round(2^bits * p / Q) modulo 2^bits, the same
 /// integer. Two word products for each limb; no branch on the residues.
 /// @param residues  of p, limb after limb, in [0, q_i);  @pre  bits in [1, 32]
 template <class Basis>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE std::uint32_t switched_to(const arith::word (&residues)[Basis::limbs],
-                                                             std::uint32_t bits) noexcept {
+TENSAFE_HD_INLINE std::uint32_t switched_to(const word (&residues)[Basis::limbs],
+                                            std::uint32_t bits) noexcept {
     return round_shares(detail::shares_of<Basis>(residues), bits);
 }
 

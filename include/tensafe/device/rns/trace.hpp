@@ -2,16 +2,11 @@
 
 #include <tensafe/arith/prime.hpp>
 #include <tensafe/arith/shoup.hpp>
-#include <tensafe/arith/word.hpp>
-#include <tensafe/core/error.hpp>
-#include <tensafe/core/macros.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
-#include <tensafe/memory/buffer.hpp>
 #include <tensafe/rns/basis.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 namespace tensafe::device {
@@ -21,8 +16,8 @@ inline constexpr int most_subring_log_n = 6;
 
 /// A factor with its quotient, as arith::shoup has it.
 struct alignas(16) trace_factor {
-    arith::word value;
-    arith::word quotient;
+    word value;
+    word quotient;
 };
 
 /// Tables with which kernels take evaluation forms of a subring of degree n = 2^log_n to coefficients, all
@@ -41,9 +36,9 @@ class trace_tables {
         const std::size_t n = std::size_t{1} << log_n;
         std::vector<trace_factor> factors;
         rns::for_each_limb<Basis>([&]<int I>() {
-            constexpr arith::word q = Basis::template prime<I>;
+            constexpr word q = Basis::template prime<I>;
             // Entry 0 is free in such tables: 1/n of the transform, times n/N of the sums.
-            const arith::word divisor = of_block_sums ? Basis::degree : n;
+            const word divisor = of_block_sums ? Basis::degree : n;
             const auto scale = rns::fixed_arithmetic<q>.prepare(arith::inverse_mod(divisor % q, q));
             factors.push_back({scale.value, scale.quotient});
             for (std::size_t i = 1; i < n; ++i) {
@@ -66,31 +61,29 @@ class trace_tables {
 /// stage that joins halves of 2^log_half words, log_half = 0, 1, ... in turn. Bit-reversed order in, natural
 /// order out. Words in [0, q), before and after.
 /// @param factors  those of the limb
-template <arith::word Q>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE void fold_butterfly(arith::word* words, const trace_factor* factors,
-                                                       std::uint32_t index, std::uint32_t log_half,
-                                                       std::uint32_t n) noexcept {
+template <word Q>
+TENSAFE_HD_INLINE void fold_butterfly(word* words, const trace_factor* factors, std::uint32_t index,
+                                      std::uint32_t log_half, std::uint32_t n) noexcept {
     using modulus = arith::fixed_modulus<Q>;
     constexpr arith::shoup<modulus> policy{};
     const std::uint32_t block = index >> log_half;
     const std::uint32_t half = std::uint32_t{1} << log_half;
     const std::uint32_t at = 2 * half * block + (index & (half - 1));
     const trace_factor w = factors[(n >> (log_half + 1)) + block];
-    const arith::word x = words[at];
-    const arith::word y = words[at + half];
+    const word x = words[at];
+    const word y = words[at + half];
     words[at] = arith::subtract_if_not_below(x + y, Q);
     words[at + half] =
         arith::reduce<1>(modulus{}, policy.multiply_word(x + Q - y, {w.value, w.quotient})).value;
 }
 
 /// The last step: divides a word.
-template <arith::word Q>
-TENSAFE_HOST_DEVICE TENSAFE_INLINE arith::word fold_scale(arith::word word,
-                                                          const trace_factor* factors) noexcept {
+template <word Q>
+TENSAFE_HD_INLINE word fold_scale(word x, const trace_factor* factors) noexcept {
     using modulus = arith::fixed_modulus<Q>;
     constexpr arith::shoup<modulus> policy{};
     const trace_factor scale = factors[0];
-    return arith::reduce<1>(modulus{}, policy.multiply_word(word, {scale.value, scale.quotient})).value;
+    return arith::reduce<1>(modulus{}, policy.multiply_word(x, {scale.value, scale.quotient})).value;
 }
 
 }  // namespace tensafe::device

@@ -94,6 +94,12 @@ class model_client {
 
     const model_layout& layout() const noexcept { return layout_; }
     const std::shared_ptr<client<P>>& keys() const noexcept { return keys_; }
+    /// Of single hidden states of a group.
+    /// @throws parameter_error if there is no such group
+    const decode_plan& plan(std::size_t group) const {
+        static_cast<void>(layout_.at(group));
+        return decode_[group];
+    }
 
     /// For the model_session that this server nonce is of: sent once, for all groups and for prefill.
     ckks::rerandomization_key<P, request_level<P>> rerandomization_key(const random::seed& server_nonce) {

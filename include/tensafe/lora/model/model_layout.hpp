@@ -1,8 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
-#include <tensafe/core/printable.hpp>
-#include <tensafe/core/quoted_name.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/adapter/mode.hpp>
 #include <tensafe/lora/model/shared_input.hpp>
@@ -151,9 +150,9 @@ struct model_layout {
         if (!found) {
             std::string some;  // one is enough to see how names look here
             if (!groups.empty() && !groups.front().sites.empty()) {
-                some = ", as " + quoted_name(groups.front().sites.front().name);
+                some = ", as " + quote(groups.front().sites.front().name);
             }
-            throw parameter_error("model_layout: got site " + quoted_name(name) +
+            throw parameter_error("model_layout: got site " + quote(name) +
                                   ", expected the full name of a protected one of the " +
                                   std::to_string(groups.size()) + " groups of this model" + some);
         }
@@ -183,10 +182,10 @@ struct model_layout {
         for (const auto& g : groups) {
             detail::check_name(g.input, "an input", longest_name);
             if (!inputs.insert(g.input).second) {
-                throw parameter_error("model_layout: two groups have the input " + quoted_name(g.input));
+                throw parameter_error("model_layout: two groups have the input " + quote(g.input));
             }
             if (g.sites.empty()) {
-                throw shape_error("model_layout: input " + quoted_name(g.input) + " has no site");
+                throw shape_error("model_layout: input " + quote(g.input) + " has no site");
             }
             sites += g.sites.size();
             if (sites > most_sites) {
@@ -200,9 +199,9 @@ struct model_layout {
             try {
                 detail::check_shape(rows, g.d, g.row_norm);
             } catch (const shape_error& e) {
-                throw shape_error("model_layout: input " + quoted_name(g.input) + ": " + e.what());
+                throw shape_error("model_layout: input " + quote(g.input) + ": " + e.what());
             } catch (const parameter_error& e) {
-                throw parameter_error("model_layout: input " + quoted_name(g.input) + ": " + e.what());
+                throw parameter_error("model_layout: input " + quote(g.input) + ": " + e.what());
             }
         }
     }
@@ -211,20 +210,19 @@ struct model_layout {
     void check_site(const site& s, std::set<std::string_view>& names) const {
         detail::check_name(s.name, "a site", longest_name);
         if (!names.insert(s.name).second) {
-            throw parameter_error("model_layout: site " + quoted_name(s.name) + " is there twice");
+            throw parameter_error("model_layout: site " + quote(s.name) + " is there twice");
         }
         if (s.rank == 0 || s.d_out == 0 || s.rank > detail::largest_dimension ||
             s.d_out > detail::largest_dimension) {
-            throw shape_error("model_layout: site " + quoted_name(s.name) + " has rank " +
-                              std::to_string(s.rank) + " and " + std::to_string(s.d_out) +
-                              " outputs, expected 1 to 2^24 of both");
+            throw shape_error("model_layout: site " + quote(s.name) + " has rank " + std::to_string(s.rank) +
+                              " and " + std::to_string(s.d_out) + " outputs, expected 1 to 2^24 of both");
         }
         if (!std::isfinite(s.scale)) {
-            throw parameter_error("model_layout: site " + quoted_name(s.name) +
+            throw parameter_error("model_layout: site " + quote(s.name) +
                                   " has a scale that is no finite number");
         }
         if (mode == lora::mode::blind && !detail::is_scale_of_merged(s.scale)) {
-            throw parameter_error("model_layout: site " + quoted_name(s.name) + " has the scale " +
+            throw parameter_error("model_layout: site " + quote(s.name) + " has the scale " +
                                   std::to_string(s.scale) +
                                   ", expected a power of two from 2^-256 to 2^256 in mode blind");
         }

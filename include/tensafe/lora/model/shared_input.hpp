@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/core/fold_case.hpp>
+#include <tensafe/core/text.hpp>
 
 #include <algorithm>
 #include <cstddef>

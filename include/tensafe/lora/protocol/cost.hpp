@@ -4,8 +4,12 @@
 #include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/lora/protocol/reply_protection.hpp>
 
+#include <array>
 #include <cstddef>
+#include <span>
+#include <string>
 #include <type_traits>
+#include <utility>
 
 namespace tensafe::lora {
 
@@ -107,28 +111,32 @@ struct weighted {
 };
 
 namespace detail {
-template <site_shape Shape, ckks::parameter_set P, class Objective, class Protection, mode Mode, int Rows>
-constexpr void try_rows(int& best, double& least) {
+template <ckks::parameter_set P, class Objective, class Protection, int Rows>
+constexpr void try_rows(std::span<const site_shape> shapes, mode m, int& best, double& least) {
     using packing = coefficient_tiles<Rows>;
-    const std::size_t rows = served_rows(Mode, Shape.rank, Shape.d_out);
-    const auto geometry = layout<P, packing, Protection>::geometry(rows, Shape.d_in);
-    if (compute_budget<P, Protection>(geometry).problem == nullptr) {
-        const double value = Objective::of(cost_of<P, packing, Protection>(Shape, Mode));
-        if (best == 0 || value < least) {
-            best = Rows;
-            least = value;
-        }
+    double value = 0;
+    bool fits = true;
+    for (const site_shape& shape : shapes) {
+        const std::size_t rows = served_rows(m, shape.rank, shape.d_out);
+        const auto geometry = layout<P, packing, Protection>::geometry(rows, shape.d_in);
+        fits = fits && compute_budget<P, Protection>(geometry).problem == nullptr;
+        value += fits ? Objective::of(cost_of<P, packing, Protection>(shape, m)) : 0;
     }
-    if constexpr (Rows < 128) {
-        try_rows<Shape, P, Objective, Protection, Mode, 2 * Rows>(best, least);
+    if (fits && (best == 0 || value < least)) {
+        best = Rows;
+        least = value;
     }
 }
 
-template <site_shape Shape, ckks::parameter_set P, class Objective, class Protection, mode Mode>
-constexpr int best_rows() {
+/// Of 1 to 2^MostLog; 0 if none can.
+template <ckks::parameter_set P, class Objective, class Protection, int MostLog>
+constexpr int best_rows(std::span<const site_shape> shapes, mode m) {
     int best = 0;
     double least = 0;
-    try_rows<Shape, P, Objective, Protection, Mode, 1>(best, least);
+    [&]<int... Log>(std::integer_sequence<int, Log...>) {
+        (try_rows<P, Objective, Protection, 1 << Log>(shapes, m, best, least), ...);
+    }
+    (std::make_integer_sequence<int, MostLog + 1>{});
     return best;
 }
 }  // namespace detail
@@ -139,12 +147,49 @@ constexpr int best_rows() {
 template <site_shape Shape, ckks::parameter_set P, class Objective = least_bytes,
           class Protection = protects_adapter_rows<>, mode Mode = mode::client_held_b>
 inline constexpr int best_tiling = [] {
-    constexpr int rows = detail::best_rows<Shape, P, Objective, Protection, Mode>();
+    constexpr int rows =
+        detail::best_rows<P, Objective, Protection, 7>(std::array<site_shape, 1>{Shape}, Mode);
     static_assert(
         rows > 0,
         "lora::best_tiling: this set cannot hold replies of this shape at this protection; use a set "
         "with a longer modulus, lora::calibrated or lora::reduced_precision");
     return rows;
 }();
+
+/// At run time, for shapes that come from a file: the number of rows, 1 to 32, with the least sum over all.
+/// @throws parameter_error if the set can hold the replies of all shapes with no number of rows
+template <ckks::parameter_set P, class Protection = protects_adapter_rows<>, class Objective = least_bytes>
+int best_tiling_of(std::span<const site_shape> shapes, mode m = mode::client_held_b) {
+    const int rows = detail::best_rows<P, Objective, Protection, 5>(shapes, m);
+    if (rows == 0) {
+        throw parameter_error("best_tiling_of: this parameter set, of degree " + std::to_string(P::degree) +
+                              ", cannot hold replies for these " + std::to_string(shapes.size()) +
+                              " shapes with any number of rows from 1 to 32");
+    }
+    return rows;
+}
+
+/// f(coefficient_tiles<rows>{}): rows are part of the type, so f is compiled for each of these numbers.
+/// `with_tiling(best_tiling_of<params>(shapes), [&]<int Rows>(lora::coefficient_tiles<Rows>) {...})`
+/// @throws parameter_error unless rows is a power of two from 1 to 32
+template <class F>
+decltype(auto) with_tiling(int rows, F&& f) {
+    switch (rows) {
+        case 1:
+            return f(coefficient_tiles<1>{});
+        case 2:
+            return f(coefficient_tiles<2>{});
+        case 4:
+            return f(coefficient_tiles<4>{});
+        case 8:
+            return f(coefficient_tiles<8>{});
+        case 16:
+            return f(coefficient_tiles<16>{});
+        case 32:
+            return f(coefficient_tiles<32>{});
+    }
+    throw parameter_error("with_tiling: got " + std::to_string(rows) +
+                          " rows, expected a power of two from 1 to 32");
+}
 
 }  // namespace tensafe::lora

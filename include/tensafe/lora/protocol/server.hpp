@@ -77,7 +77,7 @@ class server {
     /// @throws parameter_error if the key was made for another nonce; format_error if it is malformed
     TENSAFE_COMPILED_MEMBER lora::rerandomization_pool<P> pool(
         const random::seed& nonce, ckks::rerandomization_key<P, request_level<P>> key,
-        random::generator generator = random::generator()) const requires(Protection::protects) {
+        random::generator generator = random::generator()) const {
         return lora::rerandomization_pool<P>(nonce, std::move(key), plan_.subring_log_n(),
                                              std::move(generator));
     }

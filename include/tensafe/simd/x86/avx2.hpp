@@ -4,6 +4,8 @@
 
 #if TENSAFE_X86_64
 
+#include <immintrin.h>
+
 namespace tensafe::simd {
 
 /// 32-byte vectors, with FMA.
@@ -33,7 +35,57 @@ struct avx2 {
         return {a.v > b.v ? a.v : b.v};
     }
 
+    /// x - c where that is not negative, else x, for both below 2^63.
+    TENSAFE_AVX2 static inline vector<std::uint64_t> subtract_if_not_below(
+        const vector<std::uint64_t>& x, const vector<std::uint64_t>& c) noexcept {
+        const __m256d difference = _mm256_castsi256_pd(_mm256_sub_epi64(raw(x), raw(c)));
+        // By the sign of the difference.
+        return lanes_of(
+            _mm256_castpd_si256(_mm256_blendv_pd(difference, _mm256_castsi256_pd(raw(x)), difference)));
+    }
+    /// x * c modulo 2^64.
+    TENSAFE_AVX2 static inline vector<std::uint64_t> multiply_low(const vector<std::uint64_t>& x,
+                                                                  std::uint64_t c) noexcept {
+        const __m256i low = spread(c & 0xffffffff);
+        const __m256i middle = _mm256_add_epi64(_mm256_mul_epu32(_mm256_srli_epi64(raw(x), 32), low),
+                                                _mm256_mul_epu32(raw(x), spread(c >> 32)));
+        return lanes_of(_mm256_add_epi64(_mm256_mul_epu32(raw(x), low), _mm256_slli_epi64(middle, 32)));
+    }
+    /// The upper word of x * c, up to 2 too small.
+    TENSAFE_AVX2 static inline vector<std::uint64_t> multiply_upper(const vector<std::uint64_t>& x,
+                                                                    std::uint64_t c) noexcept {
+        const __m256i upper = _mm256_srli_epi64(raw(x), 32);
+        const __m256i upper_lower = _mm256_mul_epu32(upper, spread(c & 0xffffffff));
+        const __m256i lower_upper = _mm256_mul_epu32(raw(x), spread(c >> 32));
+        const __m256i upper_upper = _mm256_mul_epu32(upper, spread(c >> 32));
+        return lanes_of(_mm256_add_epi64(upper_upper, _mm256_add_epi64(_mm256_srli_epi64(upper_lower, 32),
+                                                                       _mm256_srli_epi64(lower_upper, 32))));
+    }
+    /// x - centre as doubles, for differences of magnitude below 2^60. Shifted to positive numbers, their
+    /// upper and lower halves are put into mantissas; taking off what is too much is exact, and the sum
+    /// rounds once.
+    TENSAFE_AVX2 static inline vector<double> to_reals(const vector<std::uint64_t>& x,
+                                                       std::uint64_t centre) noexcept {
+        const __m256i shifted = _mm256_add_epi64(raw(x), spread((std::uint64_t{1} << 62) - centre));
+        const __m256i unit = _mm256_castpd_si256(_mm256_set1_pd(0x1p52));
+        const __m256i upper_unit = _mm256_castpd_si256(_mm256_set1_pd(0x1p84));
+        const __m256i lower = _mm256_blend_epi32(shifted, unit, 0xaa);  // 2^52 + the lower half
+        const __m256i upper = _mm256_or_si256(_mm256_srli_epi64(shifted, 32), upper_unit);
+        const __m256d excess = _mm256_set1_pd(0x1p84 + 0x1p62 + 0x1p52);
+        return {_mm256_add_pd(_mm256_sub_pd(_mm256_castsi256_pd(upper), excess), _mm256_castsi256_pd(lower))};
+    }
+
   private:
+    TENSAFE_AVX2 TENSAFE_INLINE static __m256i raw(const vector<std::uint64_t>& x) noexcept {
+        return reinterpret_cast<__m256i>(x.v);
+    }
+    TENSAFE_AVX2 TENSAFE_INLINE static vector<std::uint64_t> lanes_of(__m256i x) noexcept {
+        return {reinterpret_cast<vector<std::uint64_t>::native>(x)};
+    }
+    TENSAFE_AVX2 TENSAFE_INLINE static __m256i spread(std::uint64_t x) noexcept {
+        return _mm256_set1_epi64x(static_cast<long long>(x));
+    }
+
     template <auto f, class = decltype(f)>
     struct entry;
     template <auto f, class R, class... Args>

@@ -4,6 +4,8 @@
 
 #if TENSAFE_X86_64
 
+#include <immintrin.h>
+
 namespace tensafe::simd {
 
 /// 64-byte vectors: AVX-512 F, DQ, BW, VL, IFMA and VBMI.
@@ -33,7 +35,44 @@ struct avx512 {
         return {a.v > b.v ? a.v : b.v};
     }
 
+    /// x - c where that does not wrap, else x.
+    TENSAFE_AVX512 static inline vector<std::uint64_t> subtract_if_not_below(
+        const vector<std::uint64_t>& x, const vector<std::uint64_t>& c) noexcept {
+        return lanes_of(_mm512_maskz_min_epu64(0xff, raw(x), _mm512_sub_epi64(raw(x), raw(c))));
+    }
+    /// x * c modulo 2^64.
+    TENSAFE_AVX512 static inline vector<std::uint64_t> multiply_low(const vector<std::uint64_t>& x,
+                                                                    std::uint64_t c) noexcept {
+        return lanes_of(_mm512_mullo_epi64(raw(x), spread(c)));
+    }
+    /// The upper word of x * c, up to 2 too small.
+    TENSAFE_AVX512 static inline vector<std::uint64_t> multiply_upper(const vector<std::uint64_t>& x,
+                                                                      std::uint64_t c) noexcept {
+        const __m512i upper = _mm512_maskz_srli_epi64(0xff, raw(x), 32);
+        const __m512i upper_lower = _mm512_maskz_mul_epu32(0xff, upper, spread(c & 0xffffffff));
+        const __m512i lower_upper = _mm512_maskz_mul_epu32(0xff, raw(x), spread(c >> 32));
+        const __m512i upper_upper = _mm512_maskz_mul_epu32(0xff, upper, spread(c >> 32));
+        return lanes_of(
+            _mm512_add_epi64(upper_upper, _mm512_add_epi64(_mm512_maskz_srli_epi64(0xff, upper_lower, 32),
+                                                           _mm512_maskz_srli_epi64(0xff, lower_upper, 32))));
+    }
+    /// x - centre as doubles, for differences of magnitude below 2^60.
+    TENSAFE_AVX512 static inline vector<double> to_reals(const vector<std::uint64_t>& x,
+                                                         std::uint64_t centre) noexcept {
+        return {_mm512_maskz_cvtepi64_pd(0xff, _mm512_sub_epi64(raw(x), spread(centre)))};
+    }
+
   private:
+    TENSAFE_AVX512 TENSAFE_INLINE static __m512i raw(const vector<std::uint64_t>& x) noexcept {
+        return reinterpret_cast<__m512i>(x.v);
+    }
+    TENSAFE_AVX512 TENSAFE_INLINE static vector<std::uint64_t> lanes_of(__m512i x) noexcept {
+        return {reinterpret_cast<vector<std::uint64_t>::native>(x)};
+    }
+    TENSAFE_AVX512 TENSAFE_INLINE static __m512i spread(std::uint64_t x) noexcept {
+        return _mm512_set1_epi64(static_cast<long long>(x));
+    }
+
     template <auto f, class = decltype(f)>
     struct entry;
     template <auto f, class R, class... Args>

@@ -1,0 +1,235 @@
+#include "model_store.hpp"
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/lora/model/model_client.hpp>
+#include <tensafe/lora/model/model_server.hpp>
+#include <tensafe/lora/model/model_session.hpp>
+#include <tensafe/serving/meter.hpp>
+#include <tensafe/serving/registry.hpp>
+#include <tensafe/wire/held_adapter.hpp>
+#include <tensafe/wire/keys.hpp>
+#include <tensafe/wire/layout.hpp>
+#include <tensafe/wire/reply.hpp>
+#include <tensafe/wire/request.hpp>
+#include <tensafe/wire/set_id.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <string_view>
+#include <utility>
+
+#include "control_message.hpp"
+#include "params.hpp"
+
+namespace split {
+
+namespace {
+
+namespace lora = tensafe::lora;
+namespace serving = tensafe::serving;
+namespace wire = tensafe::wire;
+using model_type = lora::model_server<params, packing, protection>;
+using handle = serving::adapter_handle<model_type>;
+
+/// A message as a frame of JSON, encoded when it is first asked for.
+class text_of_message {
+  public:
+    shared_message get(carried_message::kind what, const shared_message& message) const {
+        std::call_once(made_, [&] {
+            const std::string text = carried_text(what, *message);
+            text_ = std::make_shared<const std::vector<std::uint8_t>>(text.begin(), text.end());
+        });
+        return text_;
+    }
+
+  private:
+    mutable std::once_flag made_;
+    mutable shared_message text_;
+};
+
+class one_version final : public served_model {
+  public:
+    explicit one_version(handle held)
+        : handle_(std::move(held)),
+          layout_(std::make_shared<const std::vector<std::uint8_t>>(
+              wire::write_model_layout<params, packing, protection>(handle_.model().layout()))),
+          // With the options that models are packed with here: others would be refused.
+          held_(std::make_shared<const std::vector<std::uint8_t>>(wire::write_held_adapter(
+              lora::client_part(handle_.matrices(), model_type::options_type{}), handle_.model().layout()))) {
+        shortest_ = std::numeric_limits<std::size_t>::max();
+        for (std::size_t group = 0; group < groups(); ++group) {
+            const auto& plan = packed().decode(group).plan();
+            shortest_ = std::min(shortest_, plan.d());
+            largest_request_ = std::max(
+                largest_request_, lora::message_overhead_bytes + tensafe::random::seed_bytes +
+                                      plan.inputs() * lora::packed_residues_bytes<params>(params::degree));
+        }
+    }
+
+    const std::string& name() const noexcept override { return handle_.name(); }
+    std::uint64_t version() const noexcept override { return handle_.version(); }
+    std::size_t groups() const noexcept override { return handle_.model().layout().groups.size(); }
+    std::size_t shortest_state() const noexcept override { return shortest_; }
+    shared_message layout_message() const override { return layout_; }
+    shared_message held_message() const override { return held_; }
+    std::size_t largest_request() const noexcept override { return largest_request_; }
+    shared_message layout_text() const override {
+        return layout_text_.get(carried_message::kind::model_layout, layout_);
+    }
+    shared_message held_text() const override {
+        return held_text_.get(carried_message::kind::held_adapter, held_);
+    }
+    const model_type& packed() const noexcept { return handle_.model(); }
+
+  private:
+    handle handle_;
+    shared_message layout_;
+    shared_message held_;
+    text_of_message layout_text_;
+    text_of_message held_text_;
+    std::size_t shortest_ = 0;
+    std::size_t largest_request_ = 0;
+};
+
+/// Memory of a thread that answers. Holds nothing of a client but sizes and requests, which are encrypted,
+/// and products, which are as secret as the adapter.
+struct thread_memory {
+    lora::server_workspace<params> work;
+    lora::request<params> request;
+    lora::reply<params, packing, protection> reply;
+};
+
+thread_memory& memory_of_this_thread() {
+    thread_local thread_memory memory;
+    return memory;
+}
+
+class evaluator_of_session final : public session_evaluator {
+  public:
+    evaluator_of_session(std::shared_ptr<const one_version> of, const tensafe::random::seed& nonce,
+                         std::span<const std::uint8_t> rerandomization_key)
+        : model_(std::move(of)),
+          session_(nonce,
+                   wire::read_rerandomization_key<params, lora::request_level<params>>(rerandomization_key)) {
+    }
+
+    serving::usage answer(std::span<const std::uint8_t> message, const wire::header& header,
+                          std::vector<std::uint8_t>& to) override {
+        thread_memory& memory = memory_of_this_thread();
+        const model_type& packed = model_->packed();
+        const std::size_t group = header.group;
+        const auto& plan = packed.decode(group).plan();
+        wire::read_request(message, plan, memory.request);
+        session_.apply(packed, group, memory.request, memory.work, memory.reply);
+        wire::write_reply(memory.reply, header.envelope(), to);
+        next_group_.store((group + 1) % packed.layout().groups.size(), std::memory_order_relaxed);
+        return serving::usage_of(memory.request, memory.reply, plan);
+    }
+
+    bool fill_pool(std::size_t most) override {
+        const auto& plan = model_->packed().decode(next_group_.load(std::memory_order_relaxed)).plan();
+        auto& pool = session_.zeros(plan.subring_log_n());
+        const std::size_t stored = pool.size();
+        if (stored >= std::min(most, plan.outputs())) {
+            return false;
+        }
+        pool.fill(stored + 1);
+        return true;
+    }
+
+    std::size_t pool_size() const override {
+        // Every group of one packing traces to the same degree.
+        return session_.zeros(model_->packed().decode(0).plan().subring_log_n()).size();
+    }
+    const served_model& model() const noexcept override { return *model_; }
+
+  private:
+    std::shared_ptr<const one_version> model_;
+    mutable lora::model_session<params> session_;  // locks itself
+    std::atomic<std::size_t> next_group_{0};
+};
+
+}  // namespace
+
+struct model_store::state {
+    serving::registry<model_type> adapters{serving::pack_with<model_type>()};
+    std::mutex mutex;  // an unload takes it for both, so that what is current is in the registry
+    std::map<std::string, std::shared_ptr<const one_version>, std::less<>> current;
+};
+
+model_store::model_store() : state_(std::make_unique<state>()) {}
+model_store::~model_store() = default;
+
+std::uint64_t model_store::load(const std::string& name, const std::function<lora::adapter()>& from,
+                                const lora::pack_progress& progress) {
+    const std::uint64_t version = state_->adapters.load(name, from, progress);
+    handle now = state_->adapters.find(name);
+    if (!now || now.version() != version) {
+        return version;  // another load or an unload was faster
+    }
+    auto made = std::make_shared<const one_version>(std::move(now));
+    std::shared_ptr<const one_version> dropped;  // given back outside the lock
+    const std::lock_guard lock(state_->mutex);
+    if (const handle still = state_->adapters.find(name); still && still.version() == version) {
+        dropped = std::exchange(state_->current[name], std::move(made));
+    }
+    return version;
+}
+
+bool model_store::unload(std::string_view name) {
+    std::shared_ptr<const one_version> dropped;
+    const std::lock_guard lock(state_->mutex);
+    try {
+        state_->adapters.unload(name);
+    } catch (const tensafe::parameter_error&) {
+        return false;
+    }
+    if (const auto found = state_->current.find(name); found != state_->current.end()) {
+        dropped = found->second;
+        state_->current.erase(found);
+    }
+    return true;
+}
+
+std::shared_ptr<const served_model> model_store::find(std::string_view name) const {
+    const std::lock_guard lock(state_->mutex);
+    const auto found = state_->current.find(name);
+    return found == state_->current.end() ? nullptr : found->second;
+}
+
+std::vector<store_entry> model_store::entries() const {
+    const auto known = state_->adapters.status().entries;
+    std::vector<store_entry> result;
+    const std::lock_guard lock(state_->mutex);
+    for (const auto& each : known) {
+        // What was packed just now, but has no messages yet, cannot be found.
+        if (const auto found = state_->current.find(each.name); found != state_->current.end()) {
+            result.push_back({each.name, found->second->version(), each.packed ? "ready" : "evicted",
+                              each.bytes, each.handles});
+        }
+    }
+    return result;
+}
+
+std::unique_ptr<session_evaluator> make_evaluator(std::shared_ptr<const served_model> model,
+                                                  const tensafe::random::seed& nonce,
+                                                  std::span<const std::uint8_t> rerandomization_key) {
+    // There is no other kind of served_model.
+    return std::make_unique<evaluator_of_session>(
+        std::static_pointer_cast<const one_version>(std::move(model)), nonce, rerandomization_key);
+}
+
+std::uint64_t parameter_set_id() noexcept {
+    return wire::set_id<params>;
+}
+std::string parameter_set_name() {
+    return wire::set_name<params>();
+}
+std::size_t rerandomization_key_bytes() noexcept {
+    return wire::rerandomization_key_bytes<params, lora::request_level<params>>;
+}
+
+}  // namespace split

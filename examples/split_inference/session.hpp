@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "control_message.hpp"
+#include "limits.hpp"
+#include "net/connection.hpp"
+
+namespace split {
+
+class session_evaluator;
+
+/// All that the server keeps for one session: from the welcome until bye or forget, and for
+/// limits::session_life after its connection was lost. Nothing of it is secret to the client, and nothing is
+/// a request or a reply: those are in the buffers of the connection and the memory of the thread that
+/// answers.
+///
+/// Kept for the client, over all its sessions: query_counts (on disk), the bucket of its request rate and its
+/// row in the meter of usage, all in service.hpp.
+class session {
+  public:
+    // Fixed when it opens.
+    std::string id;                          ///< 32 hexadecimal digits, drawn at random
+    std::string client;                      ///< its Ed25519 public key, 64 digits
+    frame_form frames = frame_form::binary;  ///< what messages come in
+    /// The version of the adapter that it opened with, however many are loaded later; the client's
+    /// re-randomization key, 130 KB; at most limits::pool_of_session encryptions of zero made ahead, of 70
+    /// KB.
+    std::shared_ptr<session_evaluator> evaluator;
+
+  private:
+    friend class session_table;  // reads and writes the rest, under its lock
+
+    resume_token token_{};           ///< good for one resume
+    std::uint64_t next_number_ = 1;  ///< the smallest that a request may have: none is answered twice
+    std::uint64_t connection_ = 0;   ///< which one holds it; 0: none
+    std::shared_ptr<net::connection_control> control_;  ///< ends that connection
+    time_point lost_{};                                 ///< when the last connection was lost
+};
+
+}  // namespace split

@@ -1,0 +1,486 @@
+#include "session_protocol.hpp"
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
+#include <tensafe/keystore/ed25519.hpp>
+#include <tensafe/keystore/sha256.hpp>
+#include <tensafe/random/entropy.hpp>
+#include <tensafe/wire/set_id.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <utility>
+#include <variant>
+
+#include "params.hpp"
+
+namespace split {
+
+namespace {
+
+namespace wire = tensafe::wire;
+
+/// Ends a step with an answer to the client.
+struct refused {
+    error_code code;
+    std::string message;
+    std::optional<std::uint64_t> retry_after_ms = std::nullopt;
+};
+
+/// Called at the end of a scope, whatever ends it.
+template <class Call>
+struct at_end {
+    explicit at_end(Call c) : call(std::move(c)) {}
+    at_end(const at_end&) = delete;
+    at_end& operator=(const at_end&) = delete;
+    ~at_end() { call(); }
+    Call call;
+};
+
+/// A challenge names as many adapters as stay far below the longest text.
+constexpr std::size_t longest_list = 12 * 1024;
+
+std::string busy_text(const char* what, std::chrono::milliseconds wait) {
+    return std::string(what) + ": too many; come again in " + std::to_string(wait.count()) + " ms";
+}
+
+void check_message(const wire::header& header, wire::kind expected) {
+    if (header.what != expected) {
+        throw refused{error_code::malformed, "message: got a " + std::string(wire::name(header.what)) +
+                                                 ", expected a " + std::string(wire::name(expected))};
+    }
+    if (header.set != parameter_set_id()) {
+        throw refused{error_code::parameter_mismatch,
+                      "message: got " + wire::set_name(header.set) + ", expected " + parameter_set_name()};
+    }
+}
+
+}  // namespace
+
+session_protocol::session_protocol(service& of, std::string address,
+                                   std::shared_ptr<net::connection_control> control, std::uint64_t number)
+    : of_(of),
+      address_(std::move(address)),
+      control_(std::move(control)),
+      number_(number),
+      nonce_(tensafe::random::fresh_seed()) {
+    of_.counters_.connected();
+}
+
+session_protocol::~session_protocol() {
+    of_.counters_.disconnected();
+    if (session_) {
+        of_.sessions_.lose(*session_, number_, of_.options_.now());
+    }
+}
+
+/// Whatever goes wrong in a step becomes an answer.
+template <class Step>
+void session_protocol::guarded(net::answer& to, Step step) noexcept {
+    try {
+        request_.reset();
+        refusal why;
+        try {
+            step();
+            refused_ = 0;
+            return;
+        } catch (const refused& r) {
+            why = {r.code, r.message, request_, r.retry_after_ms};
+        } catch (const tensafe::unsupported_error& e) {
+            why = {error_code::unsupported_version, e.what(), request_, {}};
+        } catch (const tensafe::format_error& e) {
+            why = {error_code::malformed, e.what(), request_, {}};
+        } catch (const tensafe::shape_error& e) {
+            why = {error_code::malformed, e.what(), request_, {}};
+        } catch (const tensafe::parameter_error& e) {
+            why = {error_code::parameter_mismatch, e.what(), request_, {}};
+        } catch (const std::exception& e) {
+            of_.options_.to.line(log_level::error, "internal_error",
+                                 {{"connection", number_}, {"what", e.what()}});
+            why = {error_code::internal, "the server could not do it; its log has the reason", request_, {}};
+        }
+        refuse(why, to);
+    } catch (...) {
+        stage_ = stage::over;
+        to.clear();
+        control_->end(net::close_internal, "internal error");
+    }
+}
+
+void session_protocol::refuse(const refusal& r, net::answer& to) {
+    to.clear();
+    to.add_text(to_text(r));
+    of_.counters_.refused(r.code);
+    of_.options_.to.line(log_level::warning, "refused",
+                         {{"connection", number_},
+                          {"session", session_ ? prefix_of(session_->id) : std::string_view()},
+                          {"code", to_string(r.code)}});
+    ++refused_;  // whatever it is: who mixes them is not better, and each one costs a line of the log
+    if (stage_ == stage::over) {
+        to.close(net::close_normal, "no session");
+    } else if (r.code == error_code::draining) {
+        stage_ = stage::over;
+        to.close(net::close_going_away, "draining");
+    } else if (refused_ >= of_.options_.allowed.refused_in_a_row) {
+        leave(to, "too many errors in a row");
+    } else if (stage_ != stage::open && r.code != error_code::resume_failed) {
+        stage_ = stage::over;
+        to.close(net::close_policy, to_string(r.code));
+    }
+}
+
+void session_protocol::leave(net::answer& to, const char* reason) {
+    stage_ = stage::over;
+    to.close(net::close_policy, reason);
+}
+
+void session_protocol::start(net::answer& to) {
+    guarded(to, [&] {
+        if (of_.draining()) {
+            throw refused{error_code::draining, "this server stops: try another one"};
+        }
+        challenge c;
+        c.nonce = nonce_;
+        c.parameters = parameter_set_name();
+        std::size_t listed = 0;
+        for (const store_entry& each : of_.adapters_.entries()) {
+            listed += 2 * each.name.size() + 64;
+            if (listed > longest_list) {
+                break;  // an adapter that is not listed can be asked for all the same
+            }
+            c.adapters.push_back({each.name, each.version});
+        }
+        to.add_text(to_text(c));
+    });
+}
+
+void session_protocol::on_text(std::string_view text, net::answer& to) {
+    guarded(to, [&] {
+        hear(parse_control(text, stage_ == stage::open ? of_.options_.allowed.largest_message
+                                                       : rerandomization_key_bytes()),
+             to);
+    });
+}
+
+void session_protocol::on_binary(std::span<const std::uint8_t> bytes, net::answer& to) {
+    guarded(to, [&] {
+        if (stage_ == stage::new_client || stage_ == stage::over) {
+            throw refused{error_code::malformed, stage_ == stage::over
+                                                     ? "this connection has no session any more"
+                                                     : "got a binary frame, expected hello or resume first"};
+        }
+        const bool is_key = stage_ == stage::rerandomization_key;
+        if ((is_key ? hello_->frames : session_->frames) == frame_form::json) {
+            throw refused{error_code::malformed, std::string("got a binary frame, expected {\"type\":\"") +
+                                                     (is_key ? "zero_key" : "request") + "\", ...}"};
+        }
+        is_key ? take_rerandomization_key(bytes, to) : answer_request(bytes, to);
+    });
+}
+
+void session_protocol::hear(control_message heard, net::answer& to) {
+    if (auto* const said = std::get_if<hello>(&heard); said != nullptr && stage_ == stage::new_client) {
+        greet(std::move(*said));
+    } else if (const auto* const old = std::get_if<resume>(&heard);
+               old != nullptr && stage_ == stage::new_client) {
+        resume_session(*old, to);
+    } else if (const auto* const key = std::get_if<carried_message>(&heard);
+               key != nullptr && stage_ == stage::rerandomization_key && hello_->frames == frame_form::json &&
+               key->what == carried_message::kind::rerandomization_key) {
+        take_rerandomization_key(key->message, to);
+    } else if (const auto* const asked = std::get_if<json_request>(&heard);
+               asked != nullptr && stage_ == stage::open && session_->frames == frame_form::json) {
+        request_ = asked->number;
+        const wire::header header = wire::read_header(asked->message);
+        if (header.number != asked->number || header.group != asked->group) {
+            throw refused{error_code::malformed,
+                          "request: the frame has number " + std::to_string(asked->number) + " and group " +
+                              std::to_string(asked->group) + ", its message " +
+                              std::to_string(header.number) + " and " + std::to_string(header.group)};
+        }
+        answer_request(asked->message, to);
+    } else if (std::holds_alternative<forget>(heard) && stage_ == stage::open) {
+        check_held();
+        static_cast<void>(of_.forget(session_->client, number_));
+        session_.reset();
+        stage_ = stage::over;
+        to.add_text(to_text(forgotten{}));
+        to.close(net::close_normal, "forgotten");
+    } else if (std::holds_alternative<bye>(heard) && stage_ == stage::open) {
+        check_held();
+        of_.sessions_.end(*session_, number_);
+        session_.reset();
+        stage_ = stage::over;
+        to.close(net::close_normal, "bye");
+    } else {
+        throw refused{error_code::malformed, "got a control message that does not come here"};
+    }
+}
+
+void session_protocol::limit_handshakes() const {
+    if (of_.draining()) {
+        throw refused{error_code::draining, "this server stops: try another one"};
+    }
+    const auto wait = of_.take_handshake(address_);
+    if (wait.count() > 0) {
+        throw refused{error_code::rate_limit, busy_text("handshakes of this address", wait),
+                      static_cast<std::uint64_t>(wait.count())};
+    }
+}
+
+void session_protocol::greet(hello heard) {
+    limit_handshakes();
+    if (heard.set != parameter_set_id()) {
+        throw refused{error_code::parameter_mismatch,
+                      "hello: got " + wire::set_name(heard.set) + ", expected " + parameter_set_name()};
+    }
+    const std::string client = tensafe::keystore::hex(heard.client);
+    if (of_.options_.clients && !of_.options_.clients->contains(client)) {
+        of_.options_.to.line(log_level::warning, "client_not_listed",
+                             {{"connection", number_}, {"client", prefix_of(client)}});
+        throw refused{error_code::not_authorised,
+                      "hello: got the client " + client + ", expected one of the server's --clients"};
+    }
+    model_ = of_.adapters_.find(heard.adapter);
+    if (!model_) {
+        throw refused{error_code::unknown_adapter, "hello: got the adapter " + tensafe::quote(heard.adapter) +
+                                                       ", expected one that is served"};
+    }
+    hello_ = std::move(heard);
+    stage_ = stage::rerandomization_key;
+}
+
+void session_protocol::check_client(std::span<const std::uint8_t> rerandomization_key) const {
+    const std::vector<std::byte> text =
+        text_to_sign(of_.options_.certificate, nonce_, hello_->set, rerandomization_key, hello_->adapter);
+    bool fits = false;
+    try {
+        fits = tensafe::keystore::verifying_key(hello_->client, "hello: \"client\"")
+                   .verifies(text, hello_->signature);
+    } catch (const tensafe::format_error& e) {
+        throw refused{error_code::not_authorised, e.what()};
+    }
+    if (!fits) {
+        throw refused{error_code::not_authorised,
+                      "hello: the signature is not the client's, of this server's certificate, this "
+                      "connection's nonce, "
+                      "this set, this re-randomization key and this adapter"};
+    }
+}
+
+void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> message, net::answer& to) {
+    if (message.size() > rerandomization_key_bytes()) {
+        throw refused{error_code::too_large, "re-randomization key: got " + std::to_string(message.size()) +
+                                                 " bytes, expected at most " +
+                                                 std::to_string(rerandomization_key_bytes())};
+    }
+    check_message(wire::read_header(message), wire::kind::rerandomization_key);
+    check_client(message);
+    if (of_.draining()) {
+        throw refused{error_code::draining, "this server stops: try another one"};
+    }
+    session made;
+    made.client = tensafe::keystore::hex(hello_->client);
+    made.frames = hello_->frames;
+    try {
+        made.evaluator = make_evaluator(model_, nonce_, message);
+    } catch (const tensafe::parameter_error& e) {
+        throw refused{error_code::not_authorised, e.what()};  // the set is right: it is another nonce's
+    }
+    const auto opened = of_.sessions_.open(std::move(made), number_, control_, of_.options_.now());
+    if (!opened) {
+        throw refused{error_code::rate_limit,
+                      "hello: this client has as many sessions as it may have, or the server", 1'000};
+    }
+    of_.counters_.session_opened();
+    welcome_client(*opened, to);
+}
+
+void session_protocol::welcome_client(const session_table::opened& opened, net::answer& to) {
+    session_ = opened.of;
+    const bool held = hello_->held;
+    to.add_text(to_text(welcome{tensafe::keystore::from_hex<16>(session_->id), opened.token, model_->name(),
+                                model_->version(), queries_left()}));
+    const bool json = session_->frames == frame_form::json;
+    to.add(json).shared = json ? model_->layout_text() : model_->layout_message();
+    if (held) {
+        to.add(json).shared = json ? model_->held_text() : model_->held_message();
+    }
+    stage_ = stage::open;
+    hello_.reset();
+    of_.options_.to.line(log_level::info, "session_opened",
+                         {{"connection", number_},
+                          {"session", prefix_of(session_->id)},
+                          {"client", prefix_of(session_->client)},
+                          {"adapter", model_->name()},
+                          {"version", model_->version()}});
+}
+
+void session_protocol::resume_session(const resume& heard, net::answer& to) {
+    limit_handshakes();
+    const auto opened =
+        of_.sessions_.resume(heard.session, heard.token, number_, control_, of_.options_.now());
+    if (!opened) {
+        throw refused{error_code::resume_failed,
+                      "resume: no such session waits, or the token is not its last one: say hello"};
+    }
+    session_ = opened->of;
+    // The model of the session lives as long as the session does.
+    model_ = std::shared_ptr<const served_model>(session_->evaluator, &session_->evaluator->model());
+    stage_ = stage::open;
+    of_.counters_.session_resumed();
+    to.add_text(to_text(
+        resumed{heard.session, opened->token, opened->next_number, model_->version(), queries_left()}));
+    of_.options_.to.line(log_level::info, "session_resumed",
+                         {{"connection", number_},
+                          {"session", prefix_of(session_->id)},
+                          {"client", prefix_of(session_->client)}});
+}
+
+std::optional<std::uint64_t> session_protocol::queries_left() const {
+    const auto limit = of_.options_.allowed.queries_for(model_->shortest_state());
+    if (!limit) {
+        return std::nullopt;
+    }
+    const std::uint64_t used = of_.counts_.most_of(session_->client, model_->name());
+    return used < *limit ? *limit - used : 0;
+}
+
+void session_protocol::lost_session() {
+    stage_ = stage::over;
+    throw refused{error_code::resume_failed, "this connection does not have the session any more"};
+}
+
+/// Another connection may have resumed the session, or the client may be forgotten.
+void session_protocol::check_held() {
+    if (!of_.sessions_.holds(*session_, number_)) {
+        lost_session();
+    }
+}
+
+/// A client that was forgotten stays forgotten.
+void session_protocol::record(const tensafe::serving::usage& used) const {
+    of_.sessions_.while_open(*session_, [&] { of_.used_.record(model_->name(), session_->client, used); });
+}
+
+void session_protocol::check_number(session_table::number_state state, std::uint64_t number) {
+    switch (state) {
+        case session_table::number_state::fresh:
+            return;
+        case session_table::number_state::replayed:
+            throw refused{error_code::replayed,
+                          "request: number " + std::to_string(number) +
+                              " is not above those of the session before; encrypt anew with the "
+                              "next one"};
+        case session_table::number_state::not_held:
+            lost_session();
+    }
+}
+
+void session_protocol::answer_request(std::span<const std::uint8_t> message, net::answer& to) {
+    if (message.size() > of_.options_.allowed.largest_message) {
+        throw refused{error_code::too_large, "request: got " + std::to_string(message.size()) +
+                                                 " bytes, expected at most " +
+                                                 std::to_string(of_.options_.allowed.largest_message)};
+    }
+    const wire::header header = wire::read_header(message);
+    request_ = header.number;
+    tensafe::serving::usage refused_use;
+    refused_use.refused = 1;
+    refused_use.bytes_up = message.size();
+    try {
+        check_message(header, wire::kind::request);
+        check_number(of_.sessions_.look(*session_, number_, header.number), header.number);
+        const auto wait = of_.requests_.take(session_->client, of_.options_.now());
+        if (wait.count() > 0) {
+            throw refused{error_code::rate_limit, busy_text("requests of this client", wait),
+                          static_cast<std::uint64_t>(wait.count())};
+        }
+        compute(header, message, to);
+    } catch (...) {
+        record(refused_use);
+        throw;
+    }
+}
+
+void session_protocol::compute(const wire::header& header, std::span<const std::uint8_t> message,
+                               net::answer& to) {
+    if (header.group >= model_->groups()) {
+        throw refused{error_code::malformed, "request: got group " + std::to_string(header.group) +
+                                                 ", expected one of the " + std::to_string(model_->groups()) +
+                                                 " of this adapter"};
+    }
+    const auto limit = of_.options_.allowed.queries_for(model_->shortest_state());
+    switch (of_.counts_.add(session_->client, model_->name(), header.group, limit)) {
+        case query_counts::outcome::counted:
+            break;
+        case query_counts::outcome::limit_reached:
+            throw refused{error_code::query_limit,
+                          "request: this client asked " + std::to_string(*limit) +
+                              " times about this input of the adapter, as often as it may"};
+        case query_counts::outcome::no_room:
+            of_.options_.to.line(log_level::error, "usage_full", {{"connection", number_}});
+            throw refused{error_code::query_limit, "request: this server counts no more clients"};
+    }
+    bool is_answered = false;
+    ++of_.busy_;
+    const at_end done([&] {
+        --of_.busy_;
+        if (!is_answered) {
+            of_.counts_.take_back(session_->client, model_->name(), header.group);
+        }
+    });
+    check_number(of_.sessions_.accept(*session_, number_, header.number), header.number);
+    const std::size_t pool_before = session_->evaluator->pool_size();
+    const auto began = std::chrono::steady_clock::now();
+    tensafe::serving::usage used;
+    if (session_->frames == frame_form::json) {
+        used = session_->evaluator->answer(message, header, reply_);
+        to.add_text(json_reply_text(header.number, header.group, reply_));
+    } else {
+        used = session_->evaluator->answer(message, header, to.add(false).bytes);
+    }
+    is_answered = true;
+    of_.counters_.answered(std::chrono::steady_clock::now() - began);
+    const std::size_t pool_now = session_->evaluator->pool_size();
+    of_.pool_taken(pool_before > pool_now ? pool_before - pool_now : 0);
+    record(used);
+}
+
+void session_protocol::on_drain(net::answer& to) {
+    stage_ = stage::over;
+    to.add_text(to_text(draining{}));
+    to.close(net::close_going_away, "draining");
+}
+
+bool session_protocol::idle() {
+    // What is made now is not made while a client waits; while anybody waits, it would be.
+    if (stage_ != stage::open || of_.busy_ > 0 || of_.draining() ||
+        of_.pooled_ >= of_.options_.allowed.pooled) {
+        return false;
+    }
+    try {
+        const bool made = session_->evaluator->fill_pool(of_.options_.allowed.pool_of_session);
+        of_.pooled_ += made ? 1 : 0;
+        return made;
+    } catch (const std::exception&) {
+        return false;  // it is made, or fails, when it is needed
+    }
+}
+
+std::size_t session_protocol::largest_frame() const {
+    std::size_t message = 0;
+    frame_form frames = frame_form::binary;
+    if (stage_ == stage::rerandomization_key) {
+        message = rerandomization_key_bytes();
+        frames = hello_->frames;
+    } else if (stage_ == stage::open) {
+        message = std::min(of_.options_.allowed.largest_message, model_->largest_request());
+        frames = session_->frames;
+    }
+    const std::size_t carrying = frames == frame_form::json ? longest_carrying_text(message) : message;
+    return std::max(carrying, longest_control_text);
+}
+
+}  // namespace split

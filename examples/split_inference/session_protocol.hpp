@@ -1,0 +1,77 @@
+#pragma once
+
+#include <tensafe/random/seed.hpp>
+#include <tensafe/wire/message.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "control_message.hpp"
+#include "net/connection.hpp"
+#include "service.hpp"
+
+namespace split {
+
+/// The server's side of the protocol on one connection: a state machine without a socket, which opens or
+/// resumes a session and answers its requests; what the session keeps is in session.hpp. Every error that a
+/// peer can cause is an answer to it; nothing is thrown but what no peer can cause (memory).
+class session_protocol final : public net::websocket_handler {
+  public:
+    session_protocol(service& of, std::string address, std::shared_ptr<net::connection_control> control,
+                     std::uint64_t number);
+    /// The session, if it is not over, waits for its client.
+    ~session_protocol() override;
+    session_protocol(const session_protocol&) = delete;
+    session_protocol& operator=(const session_protocol&) = delete;
+
+    void start(net::answer& to) override;
+    void on_text(std::string_view text, net::answer& to) override;
+    void on_binary(std::span<const std::uint8_t> bytes, net::answer& to) override;
+    void on_drain(net::answer& to) override;
+    bool idle() override;
+    bool established() const override { return session_ != nullptr; }
+    std::size_t largest_frame() const override;
+
+  private:
+    enum class stage { new_client, rerandomization_key, open, over };
+
+    template <class Step>
+    void guarded(net::answer& to, Step step) noexcept;
+    void hear(control_message heard, net::answer& to);
+    void greet(hello heard);
+    void take_rerandomization_key(std::span<const std::uint8_t> message, net::answer& to);
+    void check_client(std::span<const std::uint8_t> rerandomization_key) const;
+    void welcome_client(const session_table::opened& opened, net::answer& to);
+    void resume_session(const resume& heard, net::answer& to);
+    void answer_request(std::span<const std::uint8_t> message, net::answer& to);
+    void compute(const tensafe::wire::header& header, std::span<const std::uint8_t> message, net::answer& to);
+    [[noreturn]] void lost_session();
+    void check_held();
+    void check_number(session_table::number_state state, std::uint64_t number);
+    void record(const tensafe::serving::usage& used) const;
+    void limit_handshakes() const;
+    void refuse(const refusal& r, net::answer& to);
+    std::optional<std::uint64_t> queries_left() const;
+    void leave(net::answer& to, const char* reason);
+
+    service& of_;
+    const std::string address_;
+    const std::shared_ptr<net::connection_control> control_;
+    const std::uint64_t number_;
+    tensafe::random::seed nonce_;
+    stage stage_ = stage::new_client;
+    std::optional<hello> hello_;
+    std::shared_ptr<const served_model> model_;
+    std::shared_ptr<const session> session_;
+    std::optional<std::uint64_t> request_;  ///< the number of what is being answered
+    std::vector<std::uint8_t> reply_;       ///< for JSON frames
+    int refused_ = 0;                       ///< in a row
+};
+
+}  // namespace split

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+// Text that comes from outside, or goes into error messages.
+namespace tensafe {
+
+namespace detail {
+
+struct utf8_character {
+    char32_t code = 0xFFFD;  ///< the replacement character, for what is malformed
+    std::size_t bytes = 0;   ///< 0 for what is malformed
+};
+
+/// The first character of a text that is not empty (RFC 3629).
+constexpr utf8_character first_character(std::string_view text) noexcept {
+    const auto byte = [&](std::size_t i) {
+        return static_cast<unsigned char>(i < text.size() ? text[i] : 0);
+    };
+    const unsigned char first = byte(0);
+    if (first < 0x80) {
+        return {first, 1};
+    }
+    const std::size_t bytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+    char32_t code = first & (0x7Fu >> bytes);
+    for (std::size_t k = 1; k < bytes; ++k) {
+        if ((byte(k) & 0xC0) != 0x80) {
+            return {};
+        }
+        code = code << 6 | (byte(k) & 0x3Fu);
+    }
+    // Neither longer than needed, nor a surrogate, nor beyond U+10FFFF.
+    constexpr std::array<char32_t, 3> least = {0x80, 0x800, 0x10000};
+    if (first < 0xC2 || first > 0xF4 || code < least[bytes - 2] || code > 0x10FFFF ||
+        (code >= 0xD800 && code < 0xE000)) {
+        return {};
+    }
+    return {code, bytes};
+}
+
+}  // namespace detail
+
+/// Whether a name can be shown anywhere: UTF-8 (RFC 3629) without control characters.
+constexpr bool is_printable_utf8(std::string_view text) noexcept {
+    while (!text.empty()) {
+        const auto [code, bytes] = detail::first_character(text);
+        if (bytes == 0 || code < 0x20 || (code >= 0x7F && code < 0xA0)) {
+            return false;
+        }
+        text.remove_prefix(bytes);
+    }
+    return true;
+}
+
+/// `text` in double quotes, fit for an error message whoever wrote it: plain ASCII, with all other characters
+/// escaped as in JSON, bytes that are not UTF-8 replaced, and what is beyond about 200 characters cut.
+inline std::string quote(std::string_view text) {
+    constexpr std::size_t longest = 200;
+    constexpr std::string_view digits = "0123456789abcdef";
+    std::string shown = "\"";
+    while (!text.empty() && shown.size() <= longest) {
+        const auto [code, bytes] = detail::first_character(text);
+        if (code == '\n') {
+            shown += "\\n";
+        } else if (code >= 0x20 && code < 0x7F) {
+            shown.append(code == '"' || code == '\\' ? 1 : 0, '\\') += static_cast<char>(code);
+        } else {
+            // A character above U+FFFF has eight digits, as in C++.
+            shown += code > 0xFFFF ? "\\U" : "\\u";
+            for (int shift = code > 0xFFFF ? 28 : 12; shift >= 0; shift -= 4) {
+                shown += digits[(code >> shift) & 15];
+            }
+        }
+        text.remove_prefix(bytes == 0 ? 1 : bytes);
+    }
+    if (!text.empty() || shown.size() > longest + 1) {
+        shown.resize(std::min(shown.size(), longest));
+        shown += "...";
+    }
+    return shown + '"';
+}
+
+/// ASCII letters in lower case, all other bytes as they are.
+inline std::string fold_case(std::string_view text) {
+    std::string trace(text);
+    std::transform(trace.begin(), trace.end(), trace.begin(),
+                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+    return trace;
+}
+
+/// The shortest decimal that stands for exactly this value; "nan" and "inf" too. For messages, where
+/// std::to_string would show 1e-10 as 0.000000.
+inline std::string shortest_text(double value) {
+    std::array<char, 32> digits{};  // the longest, -2.2250738585072014e-308, has 24
+    const std::to_chars_result end = std::to_chars(digits.data(), digits.data() + digits.size(), value);
+    return std::string(digits.data(), end.ptr);
+}
+
+}  // namespace tensafe

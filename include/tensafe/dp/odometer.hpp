@@ -1,0 +1,180 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
+#include <tensafe/dp/gaussian_mechanism.hpp>
+#include <tensafe/dp/round_up.hpp>
+
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+
+namespace tensafe::dp {
+
+/// What one release costs: close to a Gaussian mechanism of this mu, in a sense that adds up.
+///
+/// Let P and P' be the distributions of what leaves for two neighbouring inputs, in either order, given
+/// everything that left before. There must be an ideal pair G, G', no easier to tell apart than N(0, 1) and
+/// N(mu, 1), such that P is within statistical distance s1 of G, and P' >= (1 - W) G' for some function W of
+/// what leaves, from 0 to 1, whose mean under G is at most s2. That is, P' shows what G' does, but for what
+/// is rare under G. Then delta_slack = s1 + s2. One that reveals its input with probability s, visibly, and
+/// is Gaussian otherwise has slack s. The squares of mu add up over releases, and so do the slacks, at every
+/// epsilon.
+///
+/// Where nothing but a statistical distance t of both P and P' from the ideal pair is known, the slack is not
+/// t but (1 + e^E) t, for the largest epsilon E that is ever asked of this ledger, also by
+/// spent_cost::epsilon. Such slacks must not be stored under a budget that may grow.
+struct release_cost {
+    double mu = 0;           ///< sensitivity / standard deviation; above 0, finite
+    double delta_slack = 0;  ///< in [0, 1); what discretisation and sampling add to delta
+
+    friend bool operator==(const release_cost&, const release_cost&) = default;
+
+    /// @throws parameter_error unless both are in range
+    void check() const {
+        if (!(mu > 0) || !std::isfinite(mu)) {
+            throw parameter_error("dp::release_cost: mu: got " + shortest_text(mu) +
+                                  ", expected a finite number above 0");
+        }
+        if (!(delta_slack >= 0 && delta_slack < 1)) {
+            throw parameter_error("dp::release_cost: delta_slack: got " + shortest_text(delta_slack) +
+                                  ", expected 0 or more, below 1");
+        }
+    }
+};
+
+/// The right to release something a number of times at one cost, paid for already: what dp::ledger
+/// gives for a charge, and gaussian_release takes one from before it draws any noise. Only a ledger makes one
+/// that is worth anything. What is left when it is destroyed is spent all the same.
+///
+/// It does not know its principal: whoever holds it sees to it that what is released is that one's.
+///
+/// Movable, not copyable: one moved from has nothing left. Threads may spend one at the same time, but not
+/// move it meanwhile. Nothing allocates but the messages of errors.
+class release_grant {
+  public:
+    /// Worth nothing: to be assigned to.
+    release_grant() noexcept = default;
+    release_grant(const release_grant&) = delete;
+    release_grant& operator=(const release_grant&) = delete;
+    release_grant(release_grant&& other) noexcept
+        : cost_(std::exchange(other.cost_, {})), left_(other.left_.exchange(0)) {}
+    /// What this one had left is lost.
+    release_grant& operator=(release_grant&& other) noexcept {
+        if (this != &other) {
+            cost_ = std::exchange(other.cost_, {});
+            left_ = other.left_.exchange(0);
+        }
+        return *this;
+    }
+    ~release_grant() = default;
+
+    /// Releases that may still be made.
+    std::uint64_t left() const noexcept { return left_.load(); }
+    /// What each of them costs; zeros if this was moved from or never given by a ledger.
+    const release_cost& cost() const noexcept { return cost_; }
+
+    /// Takes one release.
+    /// @param cost  that of the release to be made: exactly the one that was charged
+    /// @throws budget_error if nothing is left or the cost is another one; nothing is taken then
+    void spend(const release_cost& cost) {
+        std::uint64_t left = left_.load();
+        do {
+            if (left == 0) {
+                throw budget_error(
+                    "dp::release_grant::spend: got a grant with nothing left, expected one release of it; "
+                    "charge the ledger for more");
+            }
+            if (!(cost == cost_)) {
+                throw budget_error("dp::release_grant::spend: got a release of " + text(cost) +
+                                   ", expected one of the cost that was charged, " + text(cost_));
+            }
+        } while (!left_.compare_exchange_weak(left, left - 1));
+    }
+
+  private:
+    friend class ledger;
+
+    release_grant(const release_cost& cost, std::uint64_t releases) noexcept : cost_(cost), left_(releases) {}
+
+    static std::string text(const release_cost& cost) {
+        return "mu " + shortest_text(cost.mu) + " and slack " + shortest_text(cost.delta_slack);
+    }
+
+    release_cost cost_;
+    std::atomic<std::uint64_t> left_ = 0;
+};
+
+/// What one principal's releases have cost so far. Sums are rounded up, never down.
+///
+/// Where earlier answers decided how many releases were made, or of which costs, only the budget was promised
+/// beforehand: what is read here afterwards is then an account, and no promise of (epsilon, delta).
+struct spent_cost {
+    double mu_squared = 0;       ///< the sum over all releases: Gaussian mechanisms compose exactly so
+    double delta_slack = 0;      ///< the sum over all releases
+    std::uint64_t releases = 0;  ///< that were charged, made or not
+
+    friend bool operator==(const spent_cost&, const spent_cost&) = default;
+
+    /// The smallest delta for which all of it together is (epsilon, delta) differentially private, rounded
+    /// up. Dong, Roth, Su, "Gaussian differential privacy" (2019).
+    /// @throws parameter_error unless epsilon is finite and not negative
+    double delta(double epsilon) const {
+        detail::check_not_negative("spent_cost::delta", "epsilon", epsilon);
+        const double gaussian = mu_squared > 0 ? gaussian_accountant(mu_squared).delta(epsilon) : 0.0;
+        return detail::add_up(gaussian, delta_slack);
+    }
+
+    /// The smallest epsilon for which all of it together is (epsilon, delta) differentially private, rounded
+    /// up; infinite if delta is not above the slack.
+    /// @throws parameter_error unless delta is in (0, 1)
+    double epsilon(double delta) const {
+        detail::check_delta("spent_cost::epsilon", delta);
+        const double rest = detail::next_below(delta - delta_slack);
+        if (!(rest > 0)) {
+            return std::numeric_limits<double>::infinity();
+        }
+        return mu_squared > 0 ? gaussian_accountant(mu_squared).epsilon(rest) : 0.0;
+    }
+
+    /// What this and further releases cost together.
+    /// @throws budget_error if a number does not hold it; what gaussian_accountant throws
+    spent_cost plus(const release_cost& cost, std::uint64_t times) const {
+        spent_cost result;
+        gaussian_accountant sum(mu_squared);
+        sum.add(cost.mu, times);
+        result.mu_squared = sum.mu_squared();
+        result.delta_slack =
+            detail::add_up(delta_slack, detail::multiply_up(cost.delta_slack, detail::to_double_up(times)));
+        result.releases = releases + times;
+        if (result.releases < releases || !std::isfinite(result.mu_squared) ||
+            !std::isfinite(result.delta_slack)) {
+            throw budget_error("dp::spent_cost::plus: got " + std::to_string(times) + " releases beside " +
+                               std::to_string(releases) + ", more than can be counted");
+        }
+        return result;
+    }
+
+    /// @param where  what messages begin with
+    /// @throws format_error unless a ledger can have come to this
+    void check(const std::string& where) const {
+        if (!(mu_squared >= 0) || !std::isfinite(mu_squared)) {
+            throw format_error(where + ": mu_squared: got " + shortest_text(mu_squared) +
+                               ", expected a finite number, 0 or more");
+        }
+        if (!(delta_slack >= 0 && delta_slack < 1)) {
+            throw format_error(where + ": delta_slack: got " + shortest_text(delta_slack) +
+                               ", expected 0 or more, below 1");
+        }
+        if ((releases == 0) != (mu_squared == 0) || (releases == 0 && delta_slack > 0)) {
+            throw format_error(where + ": got " + std::to_string(releases) + " releases for mu_squared " +
+                               shortest_text(mu_squared) + " and delta_slack " + shortest_text(delta_slack) +
+                               ", expected a cost for releases and none without");
+        }
+    }
+};
+
+}  // namespace tensafe::dp

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <tensafe/core/error.hpp>
+
+#include <openssl/err.h>
+
+#include <array>
+#include <string>
+
+namespace tensafe::keystore {
+
+namespace detail {
+
+/// What OpenSSL reports on this thread from construction on. At the end of the scope its queue of reports is
+/// again what it was: the application has the same queue, and what is left there would be taken for the
+/// reason of a later failure.
+class openssl_reports {
+  public:
+    openssl_reports() noexcept : before_(ERR_peek_last_error()) { static_cast<void>(ERR_set_mark()); }
+    openssl_reports(const openssl_reports&) = delete;
+    openssl_reports& operator=(const openssl_reports&) = delete;
+    // Without a mark, which an empty queue cannot have, this empties the queue.
+    ~openssl_reports() { static_cast<void>(ERR_pop_to_mark()); }
+
+    /// Throws the reason of the call that just failed.
+    /// @param action what was tried, as in "cannot <action>"
+    [[noreturn]] void fail(const std::string& action) const {
+        const unsigned long code = ERR_peek_last_error();
+        std::array<char, 256> reason{"no reason given"};
+        if (code != 0 && code != before_) {
+            ERR_error_string_n(code, reason.data(), reason.size());
+        }
+        throw error("OpenSSL: cannot " + action + ": " + reason.data());
+    }
+
+    /// For OpenSSL's results where 1 is success and all else is failure.
+    void check(int result, const char* action) const {
+        if (result != 1) {
+            fail(action);
+        }
+    }
+
+  private:
+    unsigned long before_;  ///< the last report of before, which is not about us
+};
+
+/// Frees what one of OpenSSL's functions made: `std::unique_ptr<BIO, openssl_release<&BIO_free_all>>`.
+template <auto Release>
+struct openssl_release {
+    template <class Object>
+    void operator()(Object* object) const noexcept {
+        Release(object);
+    }
+};
+
+}  // namespace detail
+
+}  // namespace tensafe::keystore

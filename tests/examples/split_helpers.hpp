@@ -1,0 +1,199 @@
+#pragma once
+
+// What the tests of split inference share.
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "../../examples/split_inference/net/http_server.hpp"
+#include "../../examples/split_inference/net/websocket_client.hpp"
+#include "../../examples/split_inference/params.hpp"
+#include "../refusal.hpp"
+
+namespace tests {
+
+using bytes = std::vector<std::uint8_t>;
+
+inline bool has(std::string_view text, std::string_view part) {
+    return text.find(part) != text.npos;
+}
+
+/// `call` throws an E whose message has this part.
+template <class E, class Call>
+void check_refusal(std::string_view part, Call call) {
+    const std::string message = refusal<E>(call);
+    CAPTURE(message);
+    CAPTURE(part);
+    CHECK(has(message, part));
+}
+
+/// A folder of its own, removed in the end.
+class scratch_folder {
+  public:
+    scratch_folder() {
+        std::string name = (std::filesystem::temp_directory_path() / "split_XXXXXX").string();
+        REQUIRE(::mkdtemp(name.data()) != nullptr);
+        path_ = name;
+    }
+    scratch_folder(const scratch_folder&) = delete;
+    scratch_folder& operator=(const scratch_folder&) = delete;
+    ~scratch_folder() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path_, ignored);
+    }
+    const std::filesystem::path& path() const noexcept { return path_; }
+
+  private:
+    std::filesystem::path path_;
+};
+
+/// A client's connection without a network: what the other side says waits until it is received.
+class memory_connection : public split::client_connection {
+  public:
+    frame receive(std::chrono::milliseconds) override {
+        check_open();
+        if (frames_.empty()) {
+            cut();
+            check_open();
+        }
+        last_ = std::move(frames_.front());
+        frames_.pop_front();
+        traffic_.down += last_.second.size();
+        return {last_.first, last_.second};
+    }
+    void close() noexcept override { cut(); }
+    traffic bytes() const noexcept override { return traffic_; }
+
+    /// Without a word, as a network does it. Answers that wait are lost.
+    void cut() noexcept { is_cut_ = true; }
+
+  protected:
+    void check_open() const {
+        if (is_cut_) {
+            throw split::connection_lost("cut");
+        }
+    }
+    void say(bool is_text, tests::bytes message) { frames_.emplace_back(is_text, std::move(message)); }
+    traffic traffic_;
+
+  private:
+    std::deque<std::pair<bool, tests::bytes>> frames_;
+    std::pair<bool, tests::bytes> last_;
+    bool is_cut_ = false;
+};
+
+/// A server that counts its connections, says `greeting` first and then back what it hears.
+class echo_server {
+  public:
+    explicit echo_server(split::net::http_server_options options = {}, std::string says = "hello",
+                         std::size_t longest = 1000)
+        : greeting(std::move(says)),
+          largest_frame(longest),
+          server(with_path(std::move(options)), handlers()) {
+        server.run();
+    }
+
+    std::mutex mutex;
+    std::condition_variable changed;
+    int begun = 0;
+    int over = 0;
+    std::size_t heard = 0;
+    int asked = 0;
+    int refused = 0;
+    std::string greeting;
+    const std::size_t largest_frame;
+    bool establishes = true;  ///< of the connections that begin from now on
+    split::net::http_server server;
+
+    std::string port() const { return std::to_string(server.port()); }
+    template <class Condition>
+    bool wait_for(Condition condition, std::chrono::milliseconds time = std::chrono::seconds(20)) {
+        std::unique_lock lock(mutex);
+        return changed.wait_for(lock, time, condition);
+    }
+
+  private:
+    class handler final : public split::net::websocket_handler {
+      public:
+        explicit handler(echo_server& of) : of_(of) {
+            const std::lock_guard lock(of_.mutex);
+            established_ = of_.establishes;
+            ++of_.begun;
+            of_.changed.notify_all();
+        }
+        ~handler() override {
+            const std::lock_guard lock(of_.mutex);
+            ++of_.over;
+            of_.changed.notify_all();
+        }
+        void start(split::net::answer& to) override {
+            if (!of_.greeting.empty()) {
+                to.add_text(of_.greeting);
+            }
+        }
+        void on_text(std::string_view text, split::net::answer& to) override { to.add_text(text); }
+        void on_binary(std::span<const std::uint8_t> data, split::net::answer& to) override {
+            const std::lock_guard lock(of_.mutex);
+            of_.heard += data.size();
+            to.add(false).bytes.assign(data.begin(), data.end());
+        }
+        void on_drain(split::net::answer& to) override {
+            to.add_text("draining");
+            to.close(split::net::close_going_away, "draining");
+        }
+        bool established() const override { return established_; }
+        std::size_t largest_frame() const override { return of_.largest_frame; }
+
+      private:
+        echo_server& of_;
+        bool established_ = false;
+    };
+
+    static split::net::http_server_options with_path(split::net::http_server_options options) {
+        if (options.websocket_path == "/") {
+            options.websocket_path = split::websocket_path;
+        }
+        return options;
+    }
+    /// Pages with the number of the request, one good for an hour and one for a moment.
+    split::net::http_server_handlers handlers() {
+        using split::net::http_response;
+        return {[this](const split::net::http_request& r) {
+                    const std::lock_guard lock(mutex);
+                    http_response page{200, "page " + std::to_string(++asked) + "\n"};
+                    if (r.target == "/an_hour") {
+                        page.good_for = std::chrono::hours(1);
+                    } else if (r.target == "/a_moment") {
+                        page.good_for = std::chrono::milliseconds(1);
+                    }
+                    return r.target == "/healthz"      ? http_response{200, "ok\n"}
+                           : page.good_for.count() > 0 ? page
+                                                       : http_response{404, "no\n"};
+                },
+                [this](const std::string&, std::shared_ptr<split::net::connection_control>) {
+                    return std::make_unique<handler>(*this);
+                },
+                [this](const std::string& address) {
+                    const std::lock_guard lock(mutex);
+                    CHECK(address == "127.0.0.1");
+                    ++refused;
+                }};
+    }
+};
+
+}  // namespace tests

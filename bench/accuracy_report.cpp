@@ -48,7 +48,7 @@ double report(const char* name, const lora::adapter& adapter, int tokens) {
     double worst_of_all = 0;
     int sent_again = 0;
     for (const lora::adapter_site& original : adapter.sites) {
-        const lora::adapter_site site = lora::balance(original);
+        const lora::adapter_site site = lora::normalize_rows(original);
         const lora::server<P, lora::coefficient_tiles<4>, Protection> server(site.a);
         lora::client<P> client;
         const auto nonce = tensafe::random::fresh_seed();
@@ -92,14 +92,15 @@ int main(int argc, char** argv) {
         return 2;
     }
     try {
-        using compact = lora::protects_adapter_rows<lora::calibrated<6>>;
-        using minimal = lora::protects_adapter_rows<lora::calibrated<5>, lora::reduced_precision>;
+        using compact = lora::protects_adapter_rows<lora::average_case<6>>;
+        using minimal = lora::protects_adapter_rows<lora::average_case<5>, lora::reduced_precision>;
         const lora::adapter adapter = tensafe::io::load_peft(argv[1]);
         const int tokens = argc == 3 ? std::max(1, std::atoi(argv[2])) : 1000;
-        bool kept = report<ckks::private_n4096, lora::protects_adapter_rows<>>("private_n4096, rigorous",
+        bool kept = report<ckks::private_n4096, lora::protects_adapter_rows<>>("private_n4096, worst-case",
                                                                                adapter, tokens) <= 5e-4;
-        kept &= report<ckks::compact_n4096, compact>("compact_n4096, calibrated<6>", adapter, tokens) <= 5e-4;
-        kept &= report<ckks::minimal_n2048, minimal>("minimal_n2048, calibrated<5>, reduced precision",
+        kept &=
+            report<ckks::compact_n4096, compact>("compact_n4096, average_case<6>", adapter, tokens) <= 5e-4;
+        kept &= report<ckks::minimal_n2048, minimal>("minimal_n2048, average_case<5>, reduced precision",
                                                      adapter, tokens) <= 1e-3;
         std::printf("%s\n",
                     kept ? "every token kept its set's promise" : "A TOKEN WAS OFF BY MORE THAN PROMISED");

@@ -2,8 +2,8 @@
 // each layer, one request each. "pooled" takes encryptions of zero that were made before. Prefill is one
 // batch through one layer; items per second are hidden states.
 
+#include <tensafe/lora/model/forecast.hpp>
 #include <tensafe/lora/model/model_client.hpp>
-#include <tensafe/lora/model/model_forecast.hpp>
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/model/model_session.hpp>
 
@@ -14,13 +14,12 @@
 namespace {
 
 namespace lora = tensafe::lora;
-namespace perf = tensafe::perf;
 using params = tensafe::ckks::private_n4096;
 
 lora::adapter random_adapter(std::size_t layers) {
-    perf::transformer_shape shape;
+    lora::transformer_shape shape;
     shape.layers = layers;
-    lora::adapter result = perf::sites_of(shape);
+    lora::adapter result = lora::sites_of(shape);
     unsigned seed = 0;
     for (auto& site : result.sites) {
         site.a = bench::random_matrix(site.a.rows, site.a.columns, ++seed);

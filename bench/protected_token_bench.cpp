@@ -16,8 +16,8 @@ namespace lora = tensafe::lora;
 using tensafe::exec::host;
 
 using rigorous = lora::protects_adapter_rows<>;
-using calibrated = lora::protects_adapter_rows<lora::calibrated<6>>;
-using reduced = lora::protects_adapter_rows<lora::calibrated<5>, lora::reduced_precision>;
+using calibrated = lora::protects_adapter_rows<lora::average_case<6>>;
+using reduced = lora::protects_adapter_rows<lora::average_case<5>, lora::reduced_precision>;
 using bare = lora::reveals_adapter_rows;
 
 /// Server, client and pool for the shape of a benchmark's arguments.

@@ -1,5 +1,5 @@
 // Differential privacy at the client by back-end and d: the noise alone, clipping alone, and a whole release
-// with a grant that is paid for already. What a ledger in a file costs on top is forcing it to the device,
+// with a charge that is paid for already. What a ledger in a file costs on top is forcing it to the device,
 // for each charge and not for each release.
 
 #include <tensafe/dp/clip.hpp>
@@ -57,10 +57,10 @@ void release(benchmark::State& state, exec::backend backend) {
     std::vector<float> out(h.size());
     const dp::gaussian_release with_noise(1, 20, h.size());
     dp::ledger ledger({1e12, 0.5});
-    dp::release_grant grant = ledger.charge("bench", with_noise.cost(), 100'000'000);
+    dp::release_charge charge = ledger.charge("bench", with_noise.cost(), 100'000'000);
     random::generator generator;
     for (auto _ : state) {
-        with_noise(grant, generator, h, out);
+        with_noise(charge, generator, h, out);
         benchmark::ClobberMemory();
     }
     state.SetItemsProcessed(state.iterations() * state.range(0));

@@ -43,9 +43,9 @@ void release_until_refused(dp::ledger& ledger, const lora::matrix& states) {
     try {
         for (;;) {  // 20 in all; a charge is stored once for eight, or for those that are left
             const auto some = std::clamp<std::uint64_t>(ledger.left("alice", each.cost()), 1, 8);
-            auto grant = ledger.charge("alice", each.cost(), some);
-            while (grant.left() > 0) {
-                each(grant, random, states.row(next++ % states.rows), noisy);  // and send it
+            auto charge = ledger.charge("alice", each.cost(), some);
+            while (charge.left() > 0) {
+                each(charge, random, states.row(next++ % states.rows), noisy);  // and send it
             }
         }
     } catch (const tensafe::budget_error& refusal) {
@@ -61,8 +61,8 @@ void show_one_state(dp::privacy_budget budget, const lora::adapter_site& site, s
     auto noisy = h;
     for (const double epsilon : {0.5, 2.0, 8.0, 32.0, 128.0}) {
         const auto release = dp::gaussian_release::of({epsilon, budget.delta}, clip_norm, h.size());
-        auto grant = dp::ledger({epsilon, budget.delta}).charge("alice", release.cost());  // no file
-        release(grant, random, h, noisy);
+        auto charge = dp::ledger({epsilon, budget.delta}).charge("alice", release.cost());  // no file
+        release(charge, random, h, noisy);
         std::printf("%9.1f %17.1f %18.0f %% %23.0f %%\n", epsilon, release.deviation(),
                     error_percent(noisy, h),
                     error_percent(lora::plain_delta(site, noisy), lora::plain_delta(site, h)));
@@ -82,8 +82,8 @@ void show_averages(dp::privacy_budget budget, const lora::matrix& a, const lora:
     std::vector<float> noisy(a.rows), exact(a.rows), average(a.rows);
     for (std::size_t device = 1; device <= 100'000; ++device) {
         const auto product = products.row(device % states.rows);
-        auto grant = dp::ledger(budget).charge("its owner", release.cost());
-        release(grant, random, product, noisy);
+        auto charge = dp::ledger(budget).charge("its owner", release.cost());
+        release(charge, random, product, noisy);
         std::transform(exact.begin(), exact.end(), product.begin(), exact.begin(), std::plus<>());
         std::transform(average.begin(), average.end(), noisy.begin(), average.begin(), std::plus<>());
         if (device == 1 || device == 100 || device == 10'000 || device == 100'000) {

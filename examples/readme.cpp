@@ -13,7 +13,7 @@ int main() {
     const std::string data = "examples/data/qwen_rank32";
 
     const lora::adapter adapter = tensafe::io::load_peft(data);
-    const lora::adapter_site site = lora::balance(adapter.site("q_proj"));  // rows of A at norm 1
+    const lora::adapter_site site = lora::normalize_rows(adapter.site("q_proj"));  // rows of A at norm 1
     const auto states = tensafe::io::safetensors_file::open(data + "/hidden_states.safetensors")
                             .read_matrix("self_attn.q_proj");  // one hidden state per row
     const auto h = states.row(0);

@@ -49,8 +49,8 @@ void run() {
                                     .read_matrix("self_attn.q_proj");
     // Two sites of the example adapter stand in for the adapters of three trades.
     const std::map<std::string, lora::adapter_site, std::less<>> sites = {
-        {"banking", lora::balance(adapter.site("gate_proj"))},
-        {"shared_attention", lora::balance(adapter.site("q_proj"))}};
+        {"banking", lora::normalize_rows(adapter.site("gate_proj"))},
+        {"shared_attention", lora::normalize_rows(adapter.site("q_proj"))}};
 
     lora::client<params> client;
     std::map<std::string, served, std::less<>> loaded;  // "investment" is not

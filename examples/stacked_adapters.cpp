@@ -4,8 +4,8 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/io/safetensors.hpp>
-#include <tensafe/lora/model/adapter_stack.hpp>
 #include <tensafe/lora/model/shared_input.hpp>
+#include <tensafe/lora/model/stack.hpp>
 #include <tensafe/tensafe.hpp>
 
 #include <algorithm>
@@ -56,7 +56,7 @@ bool run() {
             std::fprintf(stderr, "%s has another input\n", site.name.c_str());
             return false;
         }
-        site = lora::balance(std::move(site));
+        site = lora::normalize_rows(std::move(site));
         sites.push_back(site);
     }
     const lora::site_stack rows(sites);

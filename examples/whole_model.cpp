@@ -19,7 +19,6 @@
 namespace {
 
 namespace lora = tensafe::lora;
-namespace perf = tensafe::perf;
 using params = tensafe::ckks::private_n4096;
 using examples::cost;
 
@@ -28,9 +27,9 @@ void print(const char* what, const cost& predicted, const cost& measured) {
                 measured.bytes, predicted.milliseconds, measured.milliseconds);
 }
 
-void run(const perf::transformer_shape& shape, const lora::model_options& options, std::size_t tokens) {
-    const auto forecast = perf::model_forecast<params>(perf::sites_of(shape), options);
-    const lora::adapter adapter = examples::random_values(perf::sites_of(shape));
+void run(const lora::transformer_shape& shape, const lora::model_options& options, std::size_t tokens) {
+    const auto forecast = lora::model_forecast<params>(lora::sites_of(shape), options);
+    const lora::adapter adapter = examples::random_values(lora::sites_of(shape));
 
     // The server packs the adapter; the client gets its part of it and the public layout.
     const lora::model_server<params> server(adapter, options);
@@ -92,7 +91,7 @@ void run(const perf::transformer_shape& shape, const lora::model_options& option
 
 int main(int argc, char** argv) {
     CLI::App app("Serves a LoRA adapter of a whole model, encrypted");
-    perf::transformer_shape shape;
+    lora::transformer_shape shape;
     lora::model_options options;
     std::size_t tokens = 2;
     std::string layers;

@@ -72,11 +72,11 @@ TEST_CASE("the README and the guide state the costs that the library computes") 
     using tiles = lora::coefficient_tiles<4>;
     both_state(lora::cost_of<ckks::private_n4096, tiles>(shape), true);
     both_state(
-        lora::cost_of<ckks::compact_n4096, tiles, lora::protects_adapter_rows<lora::calibrated<6>>>(shape),
+        lora::cost_of<ckks::compact_n4096, tiles, lora::protects_adapter_rows<lora::average_case<6>>>(shape),
         true);
     both_state(
         lora::cost_of<ckks::minimal_n2048, tiles,
-                      lora::protects_adapter_rows<lora::calibrated<5>, lora::reduced_precision>>(shape),
+                      lora::protects_adapter_rows<lora::average_case<5>, lora::reduced_precision>>(shape),
         false);
 
     const auto batch = lora::cost_of<ckks::private_n4096, lora::column_batched>(shape);

@@ -229,7 +229,7 @@ void batch(const device::cuda& where, bench::table& results, const std::string& 
 using slots = pair_of_sides<ckks::n16384_l4, lora::replicated_slots<>, lora::reveals_adapter_rows>;
 using tiles = pair_of_sides<ckks::private_n4096, lora::coefficient_tiles<4>, lora::protects_adapter_rows<>>;
 using minimal = pair_of_sides<ckks::minimal_n2048, lora::coefficient_tiles<4>,
-                              lora::protects_adapter_rows<lora::calibrated<5>, lora::reduced_precision>>;
+                              lora::protects_adapter_rows<lora::average_case<5>, lora::reduced_precision>>;
 
 }  // namespace
 

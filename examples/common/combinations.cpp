@@ -17,8 +17,8 @@ struct combination {
     bool blind;  ///< also in mode blind
 };
 
-// Calibrated ranges, and so the sets made for them, are for tiles. Batches in mode blind, or bare ones, would
-// work, but take gigabytes for the usual d_out.
+// Average-case ranges, and so the sets made for them, are for tiles. Batches in mode blind, or bare ones,
+// would work, but take gigabytes for the usual d_out.
 constexpr std::array combinations{
     combination{"private_n4096", "coefficient_tiles", "protected", true},
     combination{"private_n4096", "replicated_slots", "protected", true},

@@ -36,25 +36,25 @@ struct offer {
     static constexpr bool tiles = false;
     static constexpr bool columns = false;
 };
-/// Room for a rigorous range and a wide flood.
+/// Room for a worst-case range and a wide flood.
 template <>
 struct offer<ckks::private_n4096> {
     using protection = lora::protects_adapter_rows<>;
     static constexpr bool tiles = true;
     static constexpr bool columns = true;
 };
-/// A shorter modulus, paid for with a calibrated range: an answer beyond six times the usual size wraps
+/// A shorter modulus, paid for with an average-case range: an answer beyond six times the usual size wraps
 /// around, which the client notices.
 template <>
 struct offer<ckks::compact_n4096> {
-    using protection = lora::protects_adapter_rows<lora::calibrated<6>>;
+    using protection = lora::protects_adapter_rows<lora::average_case<6>>;
     static constexpr bool tiles = true;
     static constexpr bool columns = false;
 };
 /// The shortest messages: half the precision, and a flood that hides little.
 template <>
 struct offer<ckks::minimal_n2048> {
-    using protection = lora::protects_adapter_rows<lora::calibrated<5>, lora::reduced_precision>;
+    using protection = lora::protects_adapter_rows<lora::average_case<5>, lora::reduced_precision>;
     static constexpr bool tiles = true;
     static constexpr bool columns = false;
 };
@@ -65,7 +65,7 @@ report run_with(const lora::adapter_site& site, const lora::matrix& hidden, cons
     constexpr bool batched = std::is_same_v<Packing, lora::column_batched>;
     // In mode client_held_b the server holds A and the client B; in mode blind the server holds both, as one
     // matrix. With rows of A at norm 1 no norm of A travels.
-    const lora::adapter_site balanced = Protection::protects ? lora::balance(site) : site;
+    const lora::adapter_site balanced = Protection::protects ? lora::normalize_rows(site) : site;
     const lora::server<params, Packing, Protection> server(args.blind() ? lora::merge(site) : balanced.a);
     const auto& plan = server.plan();
     if (batched && args.tokens > plan.largest_batch) {
@@ -88,7 +88,8 @@ report run_with(const lora::adapter_site& site, const lora::matrix& hidden, cons
     report result(site, args);
     result.batch = batched ? args.tokens : 1;
     if constexpr (Protection::protects) {
-        result.predicted = prediction_of(lora::cost_of(plan, result.batch), plan.d(), plan.layout().can_wrap);
+        result.predicted =
+            prediction_of(lora::cost_of(plan, result.batch), plan.d(), plan.layout().can_overflow);
     }
     std::vector<double> answers(result.batch * plan.rank());
     double overflow_margin = 1;
@@ -130,8 +131,8 @@ report run_with(const lora::adapter_site& site, const lora::matrix& hidden, cons
                 }
                 break;
             } catch (const tensafe::range_exceeded_error&) {
-                // Of calibrated ranges only, and seldom: an answer wrapped around and the client noticed. It
-                // asks again with more room, and the server sees that it did.
+                // Of average-case ranges only, and seldom: an answer wrapped around and the client noticed.
+                // It asks again with more room, and the server sees that it did.
                 ++result.retries;
             }
         }
@@ -194,7 +195,7 @@ inline report run(const lora::adapter_site& site, const lora::matrix& hidden, co
             return run_with<lora::column_batched, protection>(site, hidden, args);
         }
     }
-    if constexpr (!protection::range::can_wrap) {
+    if constexpr (!protection::range::can_overflow) {
         using slots = lora::replicated_slots<>;
         if (args.protection == "protected") {
             return run_with<slots, protection>(site, hidden, args);

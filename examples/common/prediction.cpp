@@ -18,22 +18,22 @@ std::string power_of_two(double x) {
 
 }  // namespace
 
-prediction prediction_of(const tensafe::lora::token_cost& cost, std::size_t d, bool calibrated) {
+prediction prediction_of(const tensafe::lora::token_cost& cost, std::size_t d, bool average_case) {
     prediction result;
     result.d = d;
     result.session_bytes = cost.session_bytes;
     result.distance = cost.statistical_distance;
-    result.distance_of_one = cost.budget.statistical_distance(cost.wanted, 1);
+    result.distance_of_one = cost.budget.statistical_distance(cost.targets, 1);
     result.flood_ratio = cost.budget.flood.deviation() / cost.budget.leak_deviation();
-    result.calibrated = calibrated;
+    result.average_case = average_case;
     return result;
 }
 
 knowledge what_each_side_learns(const arguments& args, const prediction& predicted) {
     knowledge result;
-    result.server = predicted.calibrated
+    result.server = predicted.average_case
                         ? "sizes and times, and which tokens were sent again because an answer passed the "
-                          "calibrated range; nothing else of h (RLWE, 128 bits)"
+                          "average-case range; nothing else of h (RLWE, 128 bits)"
                         : "sizes and times; nothing of h (RLWE, 128 bits)";
     if (args.protection == "reveals_adapter_rows") {
         result.client = "A itself: replies show its rows, and not to the client alone";

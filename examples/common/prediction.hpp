@@ -17,11 +17,11 @@ struct prediction {
     double distance = 1;            ///< statistical, of 2^20 replies from replies made of the answers alone
     double distance_of_one = 1;     ///< the same for a single reply
     double flood_ratio = 0;         ///< the flood is this many times what it hides
-    bool calibrated = false;        ///< answers can wrap around; then the token is sent again
+    bool average_case = false;      ///< answers can wrap around; then the token is sent again
 };
 
-/// @param d  entries of a hidden state;  @param calibrated  whether answers can wrap around
-prediction prediction_of(const tensafe::lora::token_cost& cost, std::size_t d, bool calibrated);
+/// @param d  entries of a hidden state;  @param average-case  whether answers can wrap around
+prediction prediction_of(const tensafe::lora::token_cost& cost, std::size_t d, bool average_case);
 
 /// What each side learns if both follow the protocol, in a sentence each.
 struct knowledge {

@@ -126,7 +126,7 @@ void report::print_table() const {
         std::printf("; typical for it: %.2e", predicted_relative_error);
     }
     std::printf(")\n");
-    if (predicted.calibrated) {
+    if (predicted.average_case) {
         std::printf("sent again      %zu times in %zu tokens\n", retries, args.tokens);
     }
 

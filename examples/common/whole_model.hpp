@@ -3,8 +3,8 @@
 #include <tensafe/ckks/precision.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
+#include <tensafe/lora/model/forecast.hpp>
 #include <tensafe/lora/model/model_client.hpp>
-#include <tensafe/lora/model/model_forecast.hpp>
 #include <tensafe/lora/model/model_session.hpp>
 
 #include <cmath>
@@ -122,7 +122,7 @@ inline double worst_error(const lora::adapter& adapter, const lora::model_layout
 /// One prefill batch through the groups of the first protected layer, measured beside its forecast.
 template <class Server, class Client, class Session>
 void prefill_first_layer(const Server& server, Client& client, Session& session,
-                         const tensafe::perf::forecast_of_model& forecast) {
+                         const tensafe::lora::forecast_of_model& forecast) {
     const auto layer = forecast.groups.front().layer;
     const auto predicted = forecast.totals([&](const auto& group) { return group.layer == layer; });
     const std::size_t tokens = predicted.prefill_tokens;

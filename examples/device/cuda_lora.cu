@@ -6,7 +6,7 @@
 #include <tensafe/device/cuda/stream.cuh>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/io/safetensors.hpp>
-#include <tensafe/lora/adapter/mode.hpp>
+#include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/tensafe.cuh>
 
 #include <cstddef>
@@ -20,7 +20,7 @@ int main() {
     try {
         const std::string data = TENSAFE_EXAMPLE_DATA "/qwen_rank32";
         const auto adapter = tensafe::io::load_peft(data);
-        const auto site = tensafe::lora::balance(adapter.site("q_proj"));
+        const auto site = tensafe::lora::normalize_rows(adapter.site("q_proj"));
         const auto hidden = tensafe::io::safetensors_file::open(data + "/hidden_states.safetensors")
                                 .read_matrix("self_attn.q_proj");
         if (device::device_count() == 0) {

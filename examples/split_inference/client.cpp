@@ -9,7 +9,6 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
 #include <tensafe/io/safetensors.hpp>
-#include <tensafe/lora/protocol/cost.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -84,12 +83,6 @@ lora::model_layout::place find_site(const lora::model_layout& layout, std::strin
                                        ": expected one of the server's sites:" + names);
     }
     return *found;
-}
-
-lora::token_cost cost_of(const lora::model_layout& layout, std::size_t group) {
-    const auto& g = layout.groups[group];
-    return lora::cost_of<params, packing, protection>(
-        lora::site_shape{g.rows(layout.mode), g.d, g.sites.front().d_out});
 }
 
 /// The worst relative error of a row.

@@ -8,7 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "base64.hpp"
@@ -31,19 +33,21 @@ constexpr std::array<const char*, 3> carried_names = {"zero_key", "model_layout"
 /// No control message has more: a challenge with all the adapters that fit.
 constexpr std::size_t most_values = 4'096;
 
-/// The members of one object, taken one by one; what is left in the end is refused.
-class members {
+/// The types of texts, in the order of control_message; a message in JSON has one of carried_names.
+constexpr std::array<const char*, std::variant_size_v<control_message>> type_names = {
+    "challenge", "hello", "welcome", "resume",    "resumed", "",        "request",
+    "reply",     "error", "forget",  "forgotten", "bye",     "draining"};
+
+/// Takes the members of one object by name; what is left in the end is refused.
+class reader {
   public:
-    members(const json& object, std::string type, std::size_t largest_message)
+    reader(const json& object, std::string type, std::size_t largest_message)
         : object_(object), what_(std::move(type)), largest_message_(largest_message) {}
 
     const json* find(const char* name) {
         const auto found = object_.find(name);
-        if (found == object_.end()) {
-            return nullptr;
-        }
-        ++taken_;
-        return &*found;
+        taken_ += found == object_.end() ? 0u : 1u;
+        return found == object_.end() ? nullptr : &*found;
     }
     const json& at(const char* name) {
         const json* const found = find(name);
@@ -59,44 +63,89 @@ class members {
         }
         return value.get_ref<const std::string&>();
     }
-    std::uint64_t number_of(const char* name, const json& value,
-                            std::uint64_t largest = std::numeric_limits<std::uint64_t>::max()) const {
-        if (!value.is_number_unsigned() || value.get<std::uint64_t>() > largest) {
-            wrong(name, value, "a whole number from 0 to " + std::to_string(largest));
+
+    void protocol() {
+        std::uint64_t version = 0;
+        (*this)("protocol", version);
+        if (version != protocol_version) {
+            throw tensafe::unsupported_error("control message: got protocol " + std::to_string(version) +
+                                             ", expected " + std::to_string(protocol_version));
         }
-        return value.get<std::uint64_t>();
     }
-    std::uint64_t number(const char* name,
-                         std::uint64_t largest = std::numeric_limits<std::uint64_t>::max()) {
-        return number_of(name, at(name), largest);
+    void operator()(const char* name, std::string& to) { to = text(name); }
+    template <std::unsigned_integral Number>
+    void operator()(const char* name, Number& to) {
+        to = number<Number>(name, at(name));
     }
-    std::optional<std::uint64_t> number_if_there(const char* name) {
-        const json* const value = find(name);
-        return value == nullptr ? std::nullopt : std::optional(number_of(name, *value));
-    }
-    std::optional<std::uint64_t> number_or_null(const char* name) {
-        const json& value = at(name);
-        return value.is_null() ? std::nullopt : std::optional(number_of(name, value));
-    }
-    bool boolean(const char* name) {
+    void operator()(const char* name, bool& to) {
         const json& value = at(name);
         if (!value.is_boolean()) {
             wrong(name, value, "true or false");
         }
-        return value.get<bool>();
+        to = value.get<bool>();
+    }
+    void operator()(const char* name, std::optional<std::uint64_t>& to) {
+        const json& value = at(name);
+        to = value.is_null() ? std::nullopt : std::optional(number<std::uint64_t>(name, value));
+    }
+    void if_there(const char* name, std::optional<std::uint64_t>& to) {
+        const json* const value = find(name);
+        to = value == nullptr ? std::nullopt : std::optional(number<std::uint64_t>(name, *value));
     }
     template <std::size_t Bytes>
-    std::array<std::byte, Bytes> hex(const char* name) {
-        return tensafe::keystore::from_hex<Bytes>(text(name), where(name));
+    void operator()(const char* name, std::array<std::byte, Bytes>& to) {
+        to = tensafe::keystore::from_hex<Bytes>(text(name), where(name));
     }
-    std::vector<std::uint8_t> message() {
-        const std::string& value = text("message");
+    void operator()(const char* name, tensafe::random::seed& to) {
+        std::array<std::byte, 32> bytes{};
+        (*this)(name, bytes);
+        std::transform(bytes.begin(), bytes.end(), to.bytes.begin(),
+                       [](std::byte b) { return std::to_integer<std::uint8_t>(b); });
+    }
+    void set(const char* name, std::uint64_t& to) {
+        to = 0;
+        for (const std::byte b : tensafe::keystore::from_hex<8>(text(name), where(name))) {
+            to = to << 8 | std::to_integer<std::uint64_t>(b);
+        }
+    }
+    void operator()(const char* name, frame_form& to) {
+        const std::string& form = text(name);
+        if (form != "binary" && form != "json") {
+            throw format_error(where(name) + " is " + quote(form) + ", expected \"binary\" or \"json\"");
+        }
+        to = form == "json" ? frame_form::json : frame_form::binary;
+    }
+    void operator()(const char* name, error_code& to) {
+        const std::string& code = text(name);
+        const auto found = std::find(code_names.begin(), code_names.end(), code);
+        if (found == code_names.end()) {
+            throw format_error(where(name) + " is " + quote(code) + ", which no error is called");
+        }
+        to = static_cast<error_code>(found - code_names.begin());
+    }
+    void operator()(const char* name, std::vector<offered_adapter>& to) {
+        const json& adapters = at(name);
+        if (!adapters.is_array()) {
+            throw format_error(where(name) + " is " + adapters.type_name() + ", expected an array");
+        }
+        for (const json& each : adapters) {
+            if (!each.is_object()) {
+                throw format_error(where(name) + " holds " + each.type_name() + ", expected objects");
+            }
+            reader one(each, what_ + ", of an adapter", 0);
+            one("name", to.emplace_back().name);
+            one("version", to.back().version);
+            one.finish();
+        }
+    }
+    void operator()(const char* name, std::vector<std::uint8_t>& message) {
+        const std::string& value = text(name);
         if (value.size() > (largest_message_ + 2) / 3 * 4) {
-            throw format_error(where("message") + " has " + std::to_string(value.size()) +
+            throw format_error(where(name) + " has " + std::to_string(value.size()) +
                                " characters, expected base64 of at most " + std::to_string(largest_message_) +
                                " bytes");
         }
-        return from_base64(value, where("message"));
+        message = from_base64(value, where(name));
     }
     void finish() const {
         if (taken_ != object_.size()) {
@@ -105,9 +154,17 @@ class members {
                                " members that it does not have, expected none");
         }
     }
-    std::string where(const char* name) const { return "control message " + what_ + ": \"" + name + "\""; }
 
   private:
+    std::string where(const char* name) const { return "control message " + what_ + ": \"" + name + "\""; }
+    template <class Number>
+    Number number(const char* name, const json& value) const {
+        constexpr std::uint64_t largest = std::numeric_limits<Number>::max();
+        if (!value.is_number_unsigned() || value.get<std::uint64_t>() > largest) {
+            wrong(name, value, "a whole number from 0 to " + std::to_string(largest));
+        }
+        return static_cast<Number>(value.get<std::uint64_t>());
+    }
     [[noreturn]] void wrong(const char* name, const json& value, const std::string& expected) const {
         throw format_error(
             where(name) + " is " +
@@ -121,241 +178,130 @@ class members {
     std::size_t taken_ = 0;
 };
 
-tensafe::random::seed seed_from(const std::array<std::byte, 32>& bytes) {
-    tensafe::random::seed seed;
-    std::transform(bytes.begin(), bytes.end(), seed.bytes.begin(),
-                   [](std::byte b) { return std::to_integer<std::uint8_t>(b); });
-    return seed;
-}
+/// Writes what a reader reads.
+class writer {
+  public:
+    explicit writer(const char* type) { object_["type"] = type; }
+    std::string text() const { return object_.dump(-1, ' ', false, json::error_handler_t::replace); }
 
-std::string seed_hex(const tensafe::random::seed& seed) {
-    return tensafe::keystore::hex(std::as_bytes(std::span(seed.bytes)));
-}
-
-std::string set_hex(std::uint64_t set) {
-    constexpr std::string_view digits = "0123456789abcdef";
-    std::string text(16, '0');
-    for (std::size_t i = 0; i < 16; ++i) {
-        text[15 - i] = digits[set >> (4 * i) & 15];
+    void protocol() { object_["protocol"] = protocol_version; }
+    template <class Plain>
+    void operator()(const char* name, const Plain& value) {
+        object_[name] = value;
     }
-    return text;
-}
-
-std::uint64_t set_from(const std::array<std::byte, 8>& bytes) {
-    std::uint64_t set = 0;
-    for (const std::byte b : bytes) {
-        set = set << 8 | std::to_integer<std::uint64_t>(b);
+    void operator()(const char* name, const std::optional<std::uint64_t>& value) {
+        object_[name] = value ? json(*value) : json(nullptr);
     }
-    return set;
-}
-
-void check_protocol(members& from) {
-    const std::uint64_t version = from.number("protocol");
-    if (version != protocol_version) {
-        throw tensafe::unsupported_error("control message: got protocol " + std::to_string(version) +
-                                         ", expected " + std::to_string(protocol_version));
-    }
-}
-
-challenge challenge_from(members& from) {
-    check_protocol(from);
-    challenge m;
-    m.nonce = seed_from(from.hex<32>("nonce"));
-    m.parameters = from.text("parameters");
-    const json& adapters = from.at("adapters");
-    if (!adapters.is_array()) {
-        throw format_error(from.where("adapters") + " is " + adapters.type_name() + ", expected an array");
-    }
-    for (const json& each : adapters) {
-        if (!each.is_object()) {
-            throw format_error(from.where("adapters") + " holds " + each.type_name() + ", expected objects");
+    void if_there(const char* name, const std::optional<std::uint64_t>& value) {
+        if (value) {
+            object_[name] = *value;
         }
-        members one(each, "challenge, of an adapter", 0);
-        m.adapters.push_back({one.text("name"), one.number("version")});
-        one.finish();
     }
+    template <std::size_t Bytes>
+    void operator()(const char* name, const std::array<std::byte, Bytes>& bytes) {
+        object_[name] = tensafe::keystore::hex(bytes);
+    }
+    void operator()(const char* name, const tensafe::random::seed& seed) {
+        object_[name] = tensafe::keystore::hex(std::as_bytes(std::span(seed.bytes)));
+    }
+    void set(const char* name, std::uint64_t set) {
+        std::array<std::byte, 8> bytes{};
+        for (std::size_t i = 0; i < 8; ++i) {
+            bytes[7 - i] = static_cast<std::byte>(set >> (8 * i) & 0xff);
+        }
+        object_[name] = tensafe::keystore::hex(bytes);
+    }
+    void operator()(const char* name, frame_form form) {
+        object_[name] = form == frame_form::json ? "json" : "binary";
+    }
+    void operator()(const char* name, error_code code) { object_[name] = to_string(code); }
+    void operator()(const char* name, const std::vector<offered_adapter>& adapters) {
+        json& list = object_[name] = json::array();
+        for (const offered_adapter& each : adapters) {
+            list.push_back({{"name", each.name}, {"version", each.version}});
+        }
+    }
+    void operator()(const char* name, const std::vector<std::uint8_t>& message) {
+        object_[name] = base64(message);
+    }
+
+  private:
+    json object_;
+};
+
+/// The members of each message behind its type, for a reader or a writer.
+template <class Message, class Archive>
+void members_of(Message& m, Archive& of) {
+    using type = std::remove_const_t<Message>;
+    if constexpr (std::is_same_v<type, challenge>) {
+        of.protocol();
+        of("nonce", m.nonce);
+        of("parameters", m.parameters);
+        of("adapters", m.adapters);
+    } else if constexpr (std::is_same_v<type, hello>) {
+        of.protocol();
+        of("adapter", m.adapter);
+        of("client", m.client);
+        of.set("set", m.set);
+        of("signature", m.signature);
+        of("frames", m.frames);
+        of("held", m.held);
+    } else if constexpr (std::is_same_v<type, welcome>) {
+        of("session", m.session);
+        of("resume", m.resume);
+        of("adapter", m.adapter);
+        of("version", m.version);
+        of("queries_left", m.queries_left);
+    } else if constexpr (std::is_same_v<type, resume>) {
+        of.protocol();
+        of("session", m.session);
+        of("resume", m.token);
+    } else if constexpr (std::is_same_v<type, resumed>) {
+        of("session", m.session);
+        of("resume", m.token);
+        of("next_number", m.next_number);
+        of("version", m.version);
+        of("queries_left", m.queries_left);
+    } else if constexpr (std::is_same_v<type, carried_message>) {
+        of("message", m.message);
+    } else if constexpr (std::is_same_v<type, json_request> || std::is_same_v<type, json_reply>) {
+        of("number", m.number);
+        of("group", m.group);
+        of("message", m.message);
+    } else if constexpr (std::is_same_v<type, refusal>) {
+        of("code", m.code);
+        of("message", m.message);
+        of.if_there("number", m.number);
+        of.if_there("retry_after_ms", m.retry_after_ms);
+    }  // the others have none
+}
+
+template <std::size_t... Index>
+control_message read_as(std::size_t index, reader& from, std::index_sequence<Index...>) {
+    control_message m;
+    (void((Index == index) && (members_of(m.emplace<Index>(), from), true)), ...);
     return m;
 }
 
-hello hello_from(members& from) {
-    check_protocol(from);
-    hello m;
-    m.adapter = from.text("adapter");
-    m.client = from.hex<32>("client");
-    m.set = set_from(from.hex<8>("set"));
-    m.signature = from.hex<64>("signature");
-    const std::string& frames = from.text("frames");
-    if (frames != "binary" && frames != "json") {
-        throw format_error(from.where("frames") + " is " + quote(frames) +
-                           ", expected \"binary\" or \"json\"");
-    }
-    m.frames = frames == "json" ? frame_form::json : frame_form::binary;
-    m.held = from.boolean("held");
-    return m;
-}
-
-refusal refusal_from(members& from) {
-    refusal m;
-    const std::string& code = from.text("code");
-    const auto found = std::find(code_names.begin(), code_names.end(), code);
-    if (found == code_names.end()) {
-        throw format_error(from.where("code") + " is " + quote(code) + ", which no error is called");
-    }
-    m.code = static_cast<error_code>(found - code_names.begin());
-    m.message = from.text("message");
-    m.number = from.number_if_there("number");
-    m.retry_after_ms = from.number_if_there("retry_after_ms");
-    return m;
-}
-
-control_message message_from(const std::string& type, members& from) {
-    constexpr std::uint64_t largest_group = std::numeric_limits<std::uint32_t>::max();
-    // Designated members are read in the order in which they stand.
-    if (type == "request") {
-        return json_request{.number = from.number("number"),
-                            .group = static_cast<std::uint32_t>(from.number("group", largest_group)),
-                            .message = from.message()};
-    }
-    if (type == "reply") {
-        return json_reply{.number = from.number("number"),
-                          .group = static_cast<std::uint32_t>(from.number("group", largest_group)),
-                          .message = from.message()};
-    }
+control_message message_from(const std::string& type, reader& from) {
     if (const auto found = std::find(carried_names.begin(), carried_names.end(), type);
         found != carried_names.end()) {
-        return carried_message{static_cast<carried_message::kind>(found - carried_names.begin()),
-                               from.message()};
+        carried_message m{static_cast<carried_message::kind>(found - carried_names.begin()), {}};
+        members_of(m, from);
+        return m;
     }
-    if (type == "challenge") {
-        return challenge_from(from);
+    const auto found = std::find(type_names.begin(), type_names.end(), type);
+    if (found == type_names.end() || type.empty()) {
+        throw format_error("control message: got the type " + quote(type) + ", which no message has");
     }
-    if (type == "hello") {
-        return hello_from(from);
-    }
-    if (type == "welcome") {
-        return welcome{from.hex<16>("session"), from.hex<32>("resume"), from.text("adapter"),
-                       from.number("version"), from.number_or_null("queries_left")};
-    }
-    if (type == "resume") {
-        check_protocol(from);
-        return resume{from.hex<16>("session"), from.hex<32>("resume")};
-    }
-    if (type == "resumed") {
-        return resumed{from.hex<16>("session"), from.hex<32>("resume"), from.number("next_number"),
-                       from.number("version"), from.number_or_null("queries_left")};
-    }
-    if (type == "error") {
-        return refusal_from(from);
-    }
-    if (type == "forget") {
-        return forget{};
-    }
-    if (type == "forgotten") {
-        return forgotten{};
-    }
-    if (type == "bye") {
-        return bye{};
-    }
-    if (type == "draining") {
-        return draining{};
-    }
-    throw format_error("control message: got the type " + quote(type) + ", which no message has");
-}
-
-std::string dump(const json& object) {
-    return object.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
-json left_json(const std::optional<std::uint64_t>& left) {
-    return left ? json(*left) : json(nullptr);
+    return read_as(static_cast<std::size_t>(found - type_names.begin()), from,
+                   std::make_index_sequence<type_names.size()>());
 }
 
 std::string numbered(const char* type, std::uint64_t number, std::uint32_t group,
                      std::span<const std::uint8_t> message) {
     return std::string("{\"type\":\"") + type + "\",\"number\":" + std::to_string(number) +
            ",\"group\":" + std::to_string(group) + ",\"message\":\"" + base64(message) + "\"}";
-}
-
-std::string text_of(const challenge& m) {
-    json adapters = json::array();
-    for (const offered_adapter& each : m.adapters) {
-        adapters.push_back({{"name", each.name}, {"version", each.version}});
-    }
-    return dump({{"type", "challenge"},
-                 {"protocol", protocol_version},
-                 {"nonce", seed_hex(m.nonce)},
-                 {"parameters", m.parameters},
-                 {"adapters", std::move(adapters)}});
-}
-
-std::string text_of(const hello& m) {
-    return dump({{"type", "hello"},
-                 {"protocol", protocol_version},
-                 {"adapter", m.adapter},
-                 {"client", tensafe::keystore::hex(m.client)},
-                 {"set", set_hex(m.set)},
-                 {"signature", tensafe::keystore::hex(m.signature)},
-                 {"frames", m.frames == frame_form::json ? "json" : "binary"},
-                 {"held", m.held}});
-}
-
-std::string text_of(const welcome& m) {
-    return dump({{"type", "welcome"},
-                 {"session", tensafe::keystore::hex(m.session)},
-                 {"resume", tensafe::keystore::hex(m.resume)},
-                 {"adapter", m.adapter},
-                 {"version", m.version},
-                 {"queries_left", left_json(m.queries_left)}});
-}
-
-std::string text_of(const resume& m) {
-    return dump({{"type", "resume"},
-                 {"protocol", protocol_version},
-                 {"session", tensafe::keystore::hex(m.session)},
-                 {"resume", tensafe::keystore::hex(m.token)}});
-}
-
-std::string text_of(const resumed& m) {
-    return dump({{"type", "resumed"},
-                 {"session", tensafe::keystore::hex(m.session)},
-                 {"resume", tensafe::keystore::hex(m.token)},
-                 {"next_number", m.next_number},
-                 {"version", m.version},
-                 {"queries_left", left_json(m.queries_left)}});
-}
-
-std::string text_of(const carried_message& m) {
-    return carried_text(m.what, m.message);
-}
-std::string text_of(const json_request& m) {
-    return json_request_text(m.number, m.group, m.message);
-}
-std::string text_of(const json_reply& m) {
-    return json_reply_text(m.number, m.group, m.message);
-}
-
-std::string text_of(const refusal& m) {
-    json object = {{"type", "error"}, {"code", to_string(m.code)}, {"message", m.message}};
-    if (m.number) {
-        object["number"] = *m.number;
-    }
-    if (m.retry_after_ms) {
-        object["retry_after_ms"] = *m.retry_after_ms;
-    }
-    return dump(object);
-}
-
-std::string text_of(const forget&) {
-    return R"({"type":"forget"})";
-}
-std::string text_of(const forgotten&) {
-    return R"({"type":"forgotten"})";
-}
-std::string text_of(const bye&) {
-    return R"({"type":"bye"})";
-}
-std::string text_of(const draining&) {
-    return R"({"type":"draining"})";
 }
 
 }  // namespace
@@ -376,9 +322,9 @@ control_message parse_control(std::string_view text, std::size_t largest_message
         throw format_error(std::string("control message: got ") + object.type_name() +
                            ", expected an object");
     }
-    members type_only(object, "of any type", 0);
+    reader type_only(object, "of any type", 0);
     const std::string& type = type_only.text("type");
-    members from(object, type.size() <= 16 ? type : std::string("of unknown type"), largest_message);
+    reader from(object, type.size() <= 16 ? type : std::string("of unknown type"), largest_message);
     static_cast<void>(from.at("type"));
     control_message result = message_from(type, from);
     from.finish();
@@ -393,7 +339,11 @@ control_message parse_control(std::string_view text, std::size_t largest_message
 }
 
 std::string to_text(const control_message& m) {
-    return std::visit([](const auto& each) { return text_of(each); }, m);
+    const auto* const carried = std::get_if<carried_message>(&m);
+    writer to(carried != nullptr ? carried_names[static_cast<std::size_t>(carried->what)]
+                                 : type_names[m.index()]);
+    std::visit([&](const auto& each) { members_of(each, to); }, m);
+    return to.text();
 }
 
 std::string json_request_text(std::uint64_t number, std::uint32_t group,

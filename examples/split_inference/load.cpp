@@ -10,7 +10,6 @@
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/model/model_session.hpp>
 #include <tensafe/lora/protocol/client.hpp>
-#include <tensafe/lora/protocol/cost.hpp>
 #include <tensafe/random/entropy.hpp>
 
 #include <CLI/CLI.hpp>
@@ -229,8 +228,7 @@ void run(const load_options& options) {
         const std::size_t group = options.group ? *options.group : largest_group(layout);
         const auto& g = layout.at(group);
         if (report.empty()) {
-            const auto cost = lora::cost_of<params, packing, protection>(
-                lora::site_shape{g.rows(layout.mode), g.d, g.sites.front().d_out}, lora::mode::client_held_b);
+            const lora::token_cost cost = cost_of(layout, group);
             std::printf("group %zu: input %s, %zu rows of A, %zu entries; %zu rounds of %.3g s, medians\n",
                         group, g.input.c_str(), g.rows(layout.mode), g.d, options.rounds, options.seconds);
             std::printf("%-12s %7s %9s %9s %9s %12s %12s\n", "where", "clients", "tokens/s", "p50 ms",

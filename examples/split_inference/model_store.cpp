@@ -34,64 +34,39 @@ namespace wire = tensafe::wire;
 using model_type = lora::model_server<params, packing, protection>;
 using handle = serving::adapter_handle<model_type>;
 
-/// A message as a frame of JSON, encoded when it is first asked for.
-class text_of_message {
-  public:
-    shared_message get(carried_message::kind what, const shared_message& message) const {
-        std::call_once(made_, [&] {
-            const std::string text = carried_text(what, *message);
-            text_ = std::make_shared<const std::vector<std::uint8_t>>(text.begin(), text.end());
-        });
-        return text_;
-    }
+shared_message shared(std::vector<std::uint8_t> message) {
+    return std::make_shared<const std::vector<std::uint8_t>>(std::move(message));
+}
 
-  private:
-    mutable std::once_flag made_;
-    mutable shared_message text_;
-};
+shared_message carried_frame(carried_message::kind what, const std::vector<std::uint8_t>& message) {
+    const std::string text = carried_text(what, message);
+    return shared({text.begin(), text.end()});
+}
 
 class one_version final : public served_model {
   public:
-    explicit one_version(handle held)
-        : handle_(std::move(held)),
-          layout_(std::make_shared<const std::vector<std::uint8_t>>(
-              wire::write_model_layout<params, packing, protection>(handle_.model().layout()))),
-          // With the options that models are packed with here: others would be refused.
-          held_(std::make_shared<const std::vector<std::uint8_t>>(wire::write_held_adapter(
-              lora::client_part(handle_.matrices(), model_type::options_type{}), handle_.model().layout()))) {
-        shortest_ = std::numeric_limits<std::size_t>::max();
-        for (std::size_t group = 0; group < groups(); ++group) {
+    explicit one_version(handle held) : handle_(std::move(held)) {
+        const lora::model_layout& layout = packed().layout();
+        name = handle_.name();
+        version = handle_.version();
+        groups = layout.groups.size();
+        layout_message = shared(wire::write_model_layout<params, packing, protection>(layout));
+        // With the options that models are packed with here: others would be refused.
+        held_message = shared(wire::write_held_adapter(
+            lora::client_part(handle_.matrices(), model_type::options_type{}), layout));
+        shortest_state = std::numeric_limits<std::size_t>::max();
+        for (std::size_t group = 0; group < groups; ++group) {
             const auto& plan = packed().decode(group).plan();
-            shortest_ = std::min(shortest_, plan.d());
-            largest_request_ = std::max(
-                largest_request_, lora::message_overhead_bytes + tensafe::random::seed_bytes +
-                                      plan.inputs() * lora::packed_residues_bytes<params>(params::degree));
+            shortest_state = std::min(shortest_state, plan.d());
+            largest_request = std::max(
+                largest_request, lora::message_overhead_bytes + tensafe::random::seed_bytes +
+                                     plan.inputs() * lora::packed_residues_bytes<params>(params::degree));
         }
-    }
-
-    const std::string& name() const noexcept override { return handle_.name(); }
-    std::uint64_t version() const noexcept override { return handle_.version(); }
-    std::size_t groups() const noexcept override { return handle_.model().layout().groups.size(); }
-    std::size_t shortest_state() const noexcept override { return shortest_; }
-    shared_message layout_message() const override { return layout_; }
-    shared_message held_message() const override { return held_; }
-    std::size_t largest_request() const noexcept override { return largest_request_; }
-    shared_message layout_text() const override {
-        return layout_text_.get(carried_message::kind::model_layout, layout_);
-    }
-    shared_message held_text() const override {
-        return held_text_.get(carried_message::kind::held_adapter, held_);
     }
     const model_type& packed() const noexcept { return handle_.model(); }
 
   private:
     handle handle_;
-    shared_message layout_;
-    shared_message held_;
-    text_of_message layout_text_;
-    text_of_message held_text_;
-    std::size_t shortest_ = 0;
-    std::size_t largest_request_ = 0;
 };
 
 /// Memory of a thread that answers. Holds nothing of a client but sizes and requests, which are encrypted,
@@ -154,6 +129,20 @@ class evaluator_of_session final : public session_evaluator {
 
 }  // namespace
 
+shared_message served_model::layout_text() const {
+    std::call_once(layout_text_.made, [&] {
+        layout_text_.encoded = carried_frame(carried_message::kind::model_layout, *layout_message);
+    });
+    return layout_text_.encoded;
+}
+
+shared_message served_model::held_text() const {
+    std::call_once(held_text_.made, [&] {
+        held_text_.encoded = carried_frame(carried_message::kind::held_adapter, *held_message);
+    });
+    return held_text_.encoded;
+}
+
 struct model_store::state {
     serving::registry<model_type> adapters{serving::pack_with<model_type>()};
     std::mutex mutex;  // an unload takes it for both, so that what is current is in the registry
@@ -207,7 +196,7 @@ std::vector<store_entry> model_store::entries() const {
     for (const auto& each : known) {
         // What was packed just now, but has no messages yet, cannot be found.
         if (const auto found = state_->current.find(each.name); found != state_->current.end()) {
-            result.push_back({each.name, found->second->version(), each.packed ? "ready" : "evicted",
+            result.push_back({each.name, found->second->version, each.packed ? "ready" : "evicted",
                               each.bytes, each.handles});
         }
     }

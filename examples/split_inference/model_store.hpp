@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tensafe/lora/adapter/adapter.hpp>
-#include <tensafe/lora/model/pack_progress.hpp>
+#include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/random/seed.hpp>
 #include <tensafe/serving/meter.hpp>
 #include <tensafe/wire/message.hpp>
@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,19 +27,30 @@ using shared_message = std::shared_ptr<const std::vector<std::uint8_t>>;
 /// it stays whole, whatever is loaded or removed. Immutable and thread-safe.
 class served_model {
   public:
-    virtual ~served_model() = default;
-    virtual const std::string& name() const noexcept = 0;
-    virtual std::uint64_t version() const noexcept = 0;
-    virtual std::size_t groups() const noexcept = 0;
-    virtual std::size_t shortest_state() const noexcept = 0;  ///< entries of its shortest hidden state
-    /// Of the longest request, in bytes.
-    virtual std::size_t largest_request() const noexcept = 0;
-    virtual shared_message layout_message() const = 0;
+    std::string name;
+    std::uint64_t version = 0;
+    std::size_t groups = 0;
+    std::size_t shortest_state = 0;   ///< entries of its shortest hidden state
+    std::size_t largest_request = 0;  ///< bytes
+    shared_message layout_message;
     /// What a client holds, B and scales: as large as the B of the adapter.
-    virtual shared_message held_message() const = 0;
-    /// The same two as frames of JSON: encoded once, when the first client asks for them.
-    virtual shared_message layout_text() const = 0;
-    virtual shared_message held_text() const = 0;
+    shared_message held_message;
+
+    /// The two as frames of JSON: encoded once, when the first client asks for them.
+    shared_message layout_text() const;
+    shared_message held_text() const;
+
+  protected:
+    served_model() = default;
+    ~served_model() = default;
+
+  private:
+    struct text {
+        std::once_flag made;
+        shared_message encoded;
+    };
+    mutable text layout_text_;
+    mutable text held_text_;
 };
 
 /// Answers the requests of one session: holds its version of the adapter, its re-randomization key and the

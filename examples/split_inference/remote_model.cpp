@@ -14,10 +14,8 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <random>
 #include <span>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <variant>
 
@@ -73,6 +71,12 @@ void check_gain(const lora::model_layout& layout, const lora::adapter& held) {
 }
 
 }  // namespace
+
+lora::token_cost cost_of(const lora::model_layout& layout, std::size_t group) {
+    const auto& g = layout.at(group);
+    return lora::cost_of<params, packing, protection>(
+        lora::site_shape{g.rows(layout.mode), g.d, g.sites.front().d_out});
+}
 
 tensafe::keystore::signing_key client_identity(const std::filesystem::path& file) {
     using tensafe::keystore::signing_key;
@@ -134,26 +138,12 @@ void remote_model::drop() noexcept {
     }
 }
 
-void remote_model::report(const std::string& text) const {
-    if (options_.report) {
-        options_.report(text);
-    }
-}
-
-void remote_model::wait(std::chrono::milliseconds time) const {
-    if (options_.wait) {
-        options_.wait(time);
-    } else {
-        std::this_thread::sleep_for(time);
-    }
-}
-
 void remote_model::slow_down(const rate_limit_error& why) {
     ++counts_.rate_waits;
     // A server that says nothing, or nonsense, is asked again soon, but not at once and not next year.
     constexpr std::chrono::milliseconds least{1};
     constexpr std::chrono::milliseconds unsaid{100};
-    wait(std::clamp(why.retry_after().value_or(unsaid), least, options_.answer_limit));
+    options_.wait(std::clamp(why.retry_after().value_or(unsaid), least, options_.answer_limit));
 }
 
 client_connection& remote_model::connected() {
@@ -415,7 +405,7 @@ void remote_model::receive_reply(std::uint64_t number, std::uint32_t group, repl
             throw format_error(std::string("remote_model: got ") + name_of(got) + ", expected a reply to " +
                                request_text(number, group));
         }
-        report("the server is going away");
+        options_.report("the server is going away");
     }
 }
 
@@ -434,21 +424,17 @@ void remote_model::reconnect() {
     drop();
     closed_ = false;
     backoff waits(options_.backoff);
-    std::random_device device;
-    const auto draw = [&] {
-        return options_.draw ? options_.draw() : std::uniform_real_distribution<>(0, 1)(device);
-    };
     std::string reason = "no attempt was made";
     std::chrono::milliseconds asked{0};  // by the server
     for (std::size_t attempt = 0; attempt < options_.backoff.attempts; ++attempt) {
-        const std::chrono::milliseconds pause = std::max(waits.next(draw()), asked);
+        const std::chrono::milliseconds pause = std::max(waits.next(options_.draw()), asked);
         asked = {};
-        report("connecting again in " + std::to_string(pause.count()) + " ms");
-        wait(pause);
+        options_.report("connecting again in " + std::to_string(pause.count()) + " ms");
+        options_.wait(pause);
         try {
             open();
-            report(counts_.sessions > 1 && next_number_ == 1 ? "connected, with a fresh session"
-                                                             : "connected, the session goes on");
+            options_.report(counts_.sessions > 1 && next_number_ == 1 ? "connected, with a fresh session"
+                                                                      : "connected, the session goes on");
             return;
         } catch (const connection_lost& e) {
             reason = e.what();
@@ -456,7 +442,7 @@ void remote_model::reconnect() {
             reason = e.what();
             asked = std::min(e.retry_after().value_or(asked), options_.answer_limit);
         }
-        report(reason);
+        options_.report(reason);
     }
     throw connection_lost("remote_model: gave up after " + std::to_string(options_.backoff.attempts) +
                           " attempts: " + reason);

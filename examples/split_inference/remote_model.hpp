@@ -9,6 +9,7 @@
 #include <tensafe/lora/packing/layout.hpp>
 #include <tensafe/lora/packing/messages.hpp>
 #include <tensafe/lora/protocol/client.hpp>
+#include <tensafe/lora/protocol/cost.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -18,7 +19,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "control_message.hpp"
@@ -105,10 +108,20 @@ struct remote_options {
     std::size_t most_waits = 100;
 
     // For tests, and for a client that wants to know.
-    std::function<void(std::chrono::milliseconds)> wait;  ///< empty: the thread sleeps
-    std::function<double()> draw;                         ///< uniform in [0, 1); empty: a random device
-    std::function<void(const std::string&)> report;       ///< what happened to the connection, for people
+    std::function<void(std::chrono::milliseconds)> wait = [](auto time) {
+        std::this_thread::sleep_for(time);
+    };
+    /// Uniform in [0, 1).
+    std::function<double()> draw = [] {
+        std::random_device device;
+        return std::uniform_real_distribution<>(0, 1)(device);
+    };
+    /// Takes what happened to the connection, for people.
+    std::function<void(const std::string&)> report = [](const std::string&) {};
 };
+
+/// What the cost model says of a request of this group and its reply.
+tensafe::lora::token_cost cost_of(const tensafe::lora::model_layout& layout, std::size_t group);
 
 /// The identity of a client: the key in this file, which only its owner may read, made if there is none yet.
 /// An empty path: a fresh one that is never stored. Of several first starts at once all get the same key.
@@ -191,7 +204,7 @@ class remote_model {
                 if (++losses > options_.most_losses) {
                     throw;
                 }
-                report(e.what());
+                options_.report(e.what());
             } catch (const rate_limit_error& e) {
                 if (++waits > options_.most_waits) {
                     throw;
@@ -216,8 +229,6 @@ class remote_model {
     void open_session(const tensafe::random::seed& nonce);
     void take_adapter(const welcome& from);
     void drop() noexcept;
-    void report(const std::string& text) const;
-    void wait(std::chrono::milliseconds time) const;
     void slow_down(const rate_limit_error& why);
     client_connection& connected();
     std::size_t largest_carried(const client_connection::frame& in) const noexcept;

@@ -56,7 +56,7 @@ void add_seconds(CLI::App& app, const char* name, std::chrono::milliseconds& tim
     };
     app.add_option_function<double>(name, set, what)
         ->check(CLI::Range(0.01, 86'400.0))
-        ->default_str(tensafe::number_text(std::chrono::duration<double>(time).count()));
+        ->default_str(tensafe::shortest_text(std::chrono::duration<double>(time).count()));
 }
 
 void add_options(CLI::App& app, arguments& a) {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/lora/model/pack_progress.hpp>
+#include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/serving/meter.hpp>
 
 #include <atomic>

@@ -13,9 +13,8 @@ namespace split {
 class session_evaluator;
 
 /// All that the server keeps for one session: from the welcome until bye or forget, and for
-/// limits::session_life after its connection was lost. Nothing of it is secret to the client, and nothing is
-/// a request or a reply: those are in the buffers of the connection and the memory of the thread that
-/// answers.
+/// limits::session_life after its connection was lost. No request and no reply is among it: those are in the
+/// buffers of the connection and in the memory of the thread that answers.
 ///
 /// Kept for the client, over all its sessions: query_counts (on disk), the bucket of its request rate and its
 /// row in the meter of usage, all in service.hpp.
@@ -25,9 +24,8 @@ class session {
     std::string id;                          ///< 32 hexadecimal digits, drawn at random
     std::string client;                      ///< its Ed25519 public key, 64 digits
     frame_form frames = frame_form::binary;  ///< what messages come in
-    /// The version of the adapter that it opened with, however many are loaded later; the client's
-    /// re-randomization key, 130 KB; at most limits::pool_of_session encryptions of zero made ahead, of 70
-    /// KB.
+    /// The version of the adapter that it opened with, whatever is loaded later; the client's
+    /// re-randomization key, 130 KB; up to limits::pool_of_session encryptions of zero, 70 KB each.
     std::shared_ptr<session_evaluator> evaluator;
 
   private:

@@ -300,12 +300,12 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
 void session_protocol::welcome_client(const session_table::opened& opened, net::answer& to) {
     session_ = opened.of;
     const bool held = hello_->held;
-    to.add_text(to_text(welcome{tensafe::keystore::from_hex<16>(session_->id), opened.token, model_->name(),
-                                model_->version(), queries_left()}));
+    to.add_text(to_text(welcome{tensafe::keystore::from_hex<16>(session_->id), opened.token, model_->name,
+                                model_->version, queries_left()}));
     const bool json = session_->frames == frame_form::json;
-    to.add(json).shared = json ? model_->layout_text() : model_->layout_message();
+    to.add(json).shared = json ? model_->layout_text() : model_->layout_message;
     if (held) {
-        to.add(json).shared = json ? model_->held_text() : model_->held_message();
+        to.add(json).shared = json ? model_->held_text() : model_->held_message;
     }
     stage_ = stage::open;
     hello_.reset();
@@ -313,8 +313,8 @@ void session_protocol::welcome_client(const session_table::opened& opened, net::
                          {{"connection", number_},
                           {"session", prefix_of(session_->id)},
                           {"client", prefix_of(session_->client)},
-                          {"adapter", model_->name()},
-                          {"version", model_->version()}});
+                          {"adapter", model_->name},
+                          {"version", model_->version}});
 }
 
 void session_protocol::resume_session(const resume& heard, net::answer& to) {
@@ -330,8 +330,8 @@ void session_protocol::resume_session(const resume& heard, net::answer& to) {
     model_ = std::shared_ptr<const served_model>(session_->evaluator, &session_->evaluator->model());
     stage_ = stage::open;
     of_.counters_.session_resumed();
-    to.add_text(to_text(
-        resumed{heard.session, opened->token, opened->next_number, model_->version(), queries_left()}));
+    to.add_text(
+        to_text(resumed{heard.session, opened->token, opened->next_number, model_->version, queries_left()}));
     of_.options_.to.line(log_level::info, "session_resumed",
                          {{"connection", number_},
                           {"session", prefix_of(session_->id)},
@@ -339,11 +339,11 @@ void session_protocol::resume_session(const resume& heard, net::answer& to) {
 }
 
 std::optional<std::uint64_t> session_protocol::queries_left() const {
-    const auto limit = of_.options_.allowed.queries_for(model_->shortest_state());
+    const auto limit = of_.options_.allowed.queries_for(model_->shortest_state);
     if (!limit) {
         return std::nullopt;
     }
-    const std::uint64_t used = of_.counts_.most_of(session_->client, model_->name());
+    const std::uint64_t used = of_.counts_.most_of(session_->client, model_->name);
     return used < *limit ? *limit - used : 0;
 }
 
@@ -361,7 +361,7 @@ void session_protocol::check_held() {
 
 /// A client that was forgotten stays forgotten.
 void session_protocol::record(const tensafe::serving::usage& used) const {
-    of_.sessions_.while_open(*session_, [&] { of_.used_.record(model_->name(), session_->client, used); });
+    of_.sessions_.while_open(*session_, [&] { of_.used_.record(model_->name, session_->client, used); });
 }
 
 void session_protocol::check_number(session_table::number_state state, std::uint64_t number) {
@@ -406,13 +406,13 @@ void session_protocol::answer_request(std::span<const std::uint8_t> message, net
 
 void session_protocol::compute(const wire::header& header, std::span<const std::uint8_t> message,
                                net::answer& to) {
-    if (header.group >= model_->groups()) {
+    if (header.group >= model_->groups) {
         throw refused{error_code::malformed, "request: got group " + std::to_string(header.group) +
-                                                 ", expected one of the " + std::to_string(model_->groups()) +
+                                                 ", expected one of the " + std::to_string(model_->groups) +
                                                  " of this adapter"};
     }
-    const auto limit = of_.options_.allowed.queries_for(model_->shortest_state());
-    switch (of_.counts_.add(session_->client, model_->name(), header.group, limit)) {
+    const auto limit = of_.options_.allowed.queries_for(model_->shortest_state);
+    switch (of_.counts_.add(session_->client, model_->name, header.group, limit)) {
         case query_counts::outcome::counted:
             break;
         case query_counts::outcome::limit_reached:
@@ -428,7 +428,7 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
     const at_end done([&] {
         --of_.busy_;
         if (!is_answered) {
-            of_.counts_.take_back(session_->client, model_->name(), header.group);
+            of_.counts_.take_back(session_->client, model_->name, header.group);
         }
     });
     check_number(of_.sessions_.accept(*session_, number_, header.number), header.number);
@@ -476,7 +476,7 @@ std::size_t session_protocol::largest_frame() const {
         message = rerandomization_key_bytes();
         frames = hello_->frames;
     } else if (stage_ == stage::open) {
-        message = std::min(of_.options_.allowed.largest_message, model_->largest_request());
+        message = std::min(of_.options_.allowed.largest_message, model_->largest_request);
         frames = session_->frames;
     }
     const std::size_t carrying = frames == frame_form::json ? longest_carrying_text(message) : message;

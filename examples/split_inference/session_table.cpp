@@ -194,7 +194,7 @@ std::map<std::pair<std::string, std::uint64_t>, std::size_t> session_table::coun
     std::map<std::pair<std::string, std::uint64_t>, std::size_t> result;
     for (const pointer& s : all()) {
         const served_model& model = s->evaluator->model();
-        ++result[{model.name(), model.version()}];
+        ++result[{model.name, model.version}];
     }
     return result;
 }

@@ -6,7 +6,6 @@
 
 #include <tensafe/interop/torch_safetensors.hpp>
 #include <tensafe/io/safetensors.hpp>
-#include <tensafe/lora/protocol/cost.hpp>
 
 #include <CLI/CLI.hpp>
 #include <torch/torch.h>
@@ -50,9 +49,8 @@ lora::adapter shapes_of(const lora::model_layout& layout) {
 /// Bytes that the cost model wants for a token: a request of each group.
 lora::token_cost cost_of(const lora::model_layout& layout) {
     lora::token_cost sum;
-    for (const auto& g : layout.groups) {
-        const auto cost = lora::cost_of<split::params, split::packing, split::protection>(
-            lora::site_shape{g.rows(layout.mode), g.d, g.sites.front().d_out});
+    for (std::size_t group = 0; group < layout.groups.size(); ++group) {
+        const lora::token_cost cost = split::cost_of(layout, group);
         sum.bytes_up += cost.bytes_up;
         sum.bytes_down += cost.bytes_down;
     }

@@ -4,9 +4,8 @@
 // adapters, many sequences, counting and predicting. No third-party dependency. Opt-in headers stay outside:
 // io/ has files and signatures; device/lora/engine.hpp is for GPUs.
 
-#include <tensafe/lora/model/adapter_stack.hpp>
+#include <tensafe/lora/model/forecast.hpp>
 #include <tensafe/lora/model/model_client.hpp>
-#include <tensafe/lora/model/model_forecast.hpp>
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/model/model_session.hpp>
 #include <tensafe/lora/model/stack.hpp>

@@ -16,7 +16,7 @@
 #include <tensafe/ckks/trace.hpp>
 #include <tensafe/core/version.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
-#include <tensafe/lora/adapter/mode.hpp>
+#include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/cost.hpp>

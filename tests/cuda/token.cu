@@ -83,7 +83,7 @@ using engine_type = device::engine<ckks::private_n4096, device::cuda, lora::coef
 void run_tokens(const device::cuda& where, const lora::matrix& a, std::span<double> answers);
 void run_tokens(const device::cuda& where, const lora::matrix& a, std::span<double> answers) {
     token<ckks::private_n4096, lora::protects_adapter_rows<>>(where, a, answers);
-    token<ckks::minimal_n2048, lora::protects_adapter_rows<lora::calibrated<5>, lora::reduced_precision>>(
+    token<ckks::minimal_n2048, lora::protects_adapter_rows<lora::average_case<5>, lora::reduced_precision>>(
         where, a, answers);
     slot_token<ckks::n16384_l4>(where, a, answers);
 }

@@ -23,7 +23,7 @@ namespace {
 namespace dp = tensafe::dp;
 
 using dp::gaussian_release;
-using dp::release_grant;
+using dp::release_charge;
 using tensafe::random::generator;
 using tensafe::random::seed;
 
@@ -36,15 +36,15 @@ seed seed_of(std::uint8_t n) {
 }
 
 /// From a ledger with a budget that these tests cannot use up.
-release_grant grant_for(const gaussian_release& release, std::uint64_t releases = 1) {
+release_charge charge_for(const gaussian_release& release, std::uint64_t releases = 1) {
     dp::ledger ledger({1e9, 0.5});
     return ledger.charge("alice", release.cost(), releases);
 }
 
 std::vector<float> released(const gaussian_release& release, generator& random, const std::vector<float>& h) {
-    release_grant grant = grant_for(release);
+    release_charge charge = charge_for(release);
     std::vector<float> out(h.size());
-    release(grant, random, h, out);
+    release(charge, random, h, out);
     return out;
 }
 
@@ -131,7 +131,7 @@ TEST_CASE("releases fit into their budget however they are charged, where it end
     constexpr std::uint64_t many = 1'000'000;
     const dp::privacy_budget all{last_epsilon(gaussian_release(1, 100.7, 64), many, 1 + 0x1.2p-37), 1e-5};
     const dp::release_cost cost = gaussian_release::of(all, 1, 64, many).cost();
-    dp::spent_cost sum;
+    dp::odometer sum;
     for (std::uint64_t k = 0; k < many; ++k) {
         sum = sum.plus(cost, 1);
     }
@@ -224,14 +224,14 @@ TEST_CASE("a release is the clipped vector plus noise of the deviation that was 
         std::vector<double> clipped(d);
         dp::clip(h, clip_norm, clipped);
         generator random(seed_of(1));
-        release_grant grant = grant_for(release, releases);
+        release_charge charge = charge_for(release, releases);
         double sum = 0;
         double squares = 0;
         double along = 0;  // the direction of h
         double norm = 0;
         for (std::size_t r = 0; r < releases; ++r) {
             std::vector<float> out(d);
-            release(grant, random, h, out);
+            release(charge, random, h, out);
             for (std::size_t i = 0; i < d; ++i) {
                 const double noise = (static_cast<double>(out[i]) - clipped[i]) / 12.5;
                 sum += noise;
@@ -244,7 +244,7 @@ TEST_CASE("a release is the clipped vector plus noise of the deviation that was 
         CHECK(std::abs(sum / std::sqrt(count)) < 5);
         CHECK(std::abs((squares - count) / std::sqrt(2 * count)) < 5);
         CHECK(std::abs(along / std::sqrt(norm)) < 5);
-        CHECK(grant.left() == 0);
+        CHECK(charge.left() == 0);
     }
 }
 
@@ -256,7 +256,7 @@ TEST_CASE("neighbours are told apart as well as delta says, and no better") {
     const std::vector<float> h(d, 1.0F);
     const std::vector<float> minus_h(d, -1.0F);
     generator random(seed_of(2));
-    release_grant grant = grant_for(release, 2 * releases);
+    release_charge charge = charge_for(release, 2 * releases);
     for (const double epsilon : {0.0, 1.0, 2.0}) {
         CAPTURE(epsilon);
         // Where the densities' quotient is e^epsilon; entries are 1/4 long, and their sum's deviation is 4.
@@ -265,13 +265,13 @@ TEST_CASE("neighbours are told apart as well as delta says, and no better") {
         double second = 0;
         for (std::uint64_t r = 0; r < releases / 3; ++r) {
             std::vector<float> out(d);
-            release(grant, random, h, out);
+            release(charge, random, h, out);
             double sum = 0;
             for (const float x : out) {
                 sum += x;
             }
             first += sum > threshold;
-            release(grant, random, minus_h, out);
+            release(charge, random, minus_h, out);
             sum = 0;
             for (const float x : out) {
                 sum += x;
@@ -338,46 +338,46 @@ TEST_CASE("the released vector may take the secret's place") {
     generator random(seed_of(6));
     const std::vector<float> wanted = released(release, random, h);
     generator again(seed_of(6));
-    release_grant grant = grant_for(release);
-    release(grant, again, h, h);
+    release_charge charge = charge_for(release);
+    release(charge, again, h, h);
     CHECK(h == wanted);
 }
 
-TEST_CASE("each release takes one of the grant, and none is made without") {
+TEST_CASE("each release takes one of the charge, and none is made without") {
     const gaussian_release release(1, 1, 9);
-    release_grant grant = grant_for(release, 2);
+    release_charge charge = charge_for(release, 2);
     generator random(seed_of(7));
     const std::vector<float> h(9, 0.3F);
     std::vector<float> out(9, 5);
-    release(grant, random, h, out);
-    CHECK(grant.left() == 1);
-    release(grant, random, h, out);
-    CHECK(grant.left() == 0);
+    release(charge, random, h, out);
+    CHECK(charge.left() == 1);
+    release(charge, random, h, out);
+    CHECK(charge.left() == 0);
 
     std::vector<float> untouched(9, 5);
-    CHECK_THROWS_AS(release(grant, random, h, untouched), tensafe::budget_error);
+    CHECK_THROWS_AS(release(charge, random, h, untouched), tensafe::budget_error);
     CHECK(untouched == std::vector<float>(9, 5));
 
-    // A grant that paid for more noise does not buy less.
-    release_grant cheaper = grant_for(gaussian_release(1, 2, 9));
+    // A charge that paid for more noise does not buy less.
+    release_charge cheaper = charge_for(gaussian_release(1, 2, 9));
     CHECK_THROWS_AS(release(cheaper, random, h, untouched), tensafe::budget_error);
     CHECK(cheaper.left() == 1);
-    release_grant none;
+    release_charge none;
     CHECK_THROWS_AS(release(none, random, h, untouched), tensafe::budget_error);
     CHECK(untouched == std::vector<float>(9, 5));
 }
 
 TEST_CASE("bad vectors are refused before anything is spent or drawn") {
     const gaussian_release release(1, 1, 9);
-    release_grant grant = grant_for(release);
+    release_charge charge = charge_for(release);
     generator random(seed_of(8));
     std::vector<float> out(9, 5);
     std::vector<float> h(9, 0.3F);
     h[4] = std::numeric_limits<float>::quiet_NaN();
-    CHECK_THROWS_AS(release(grant, random, h, out), tensafe::encoding_error);
-    CHECK_THROWS_AS(release(grant, random, std::span<const float>(h).first(8), out), tensafe::shape_error);
-    CHECK_THROWS_AS(release(grant, random, h, std::span<float>(out).first(8)), tensafe::shape_error);
-    CHECK(grant.left() == 1);
+    CHECK_THROWS_AS(release(charge, random, h, out), tensafe::encoding_error);
+    CHECK_THROWS_AS(release(charge, random, std::span<const float>(h).first(8), out), tensafe::shape_error);
+    CHECK_THROWS_AS(release(charge, random, h, std::span<float>(out).first(8)), tensafe::shape_error);
+    CHECK(charge.left() == 1);
     CHECK(out == std::vector<float>(9, 5));
     generator fresh(seed_of(8));
     CHECK(random.next_seed().bytes == fresh.next_seed().bytes);
@@ -385,11 +385,11 @@ TEST_CASE("bad vectors are refused before anything is spent or drawn") {
 
 TEST_CASE("without randomness nothing is written and nothing is lost") {
     const gaussian_release release(1, 1, 9);
-    release_grant grant = grant_for(release);
+    release_charge charge = charge_for(release);
     generator moved_from(seed_of(9));
     const generator taken = std::move(moved_from);
     std::vector<float> out(9, 5);
-    CHECK_THROWS_AS(release(grant, moved_from, std::vector<float>(9, 0.3F), out), tensafe::error);
-    CHECK(grant.left() == 1);
+    CHECK_THROWS_AS(release(charge, moved_from, std::vector<float>(9, 0.3F), out), tensafe::error);
+    CHECK(charge.left() == 1);
     CHECK(out == std::vector<float>(9, 5));
 }

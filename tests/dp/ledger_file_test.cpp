@@ -30,8 +30,8 @@
 namespace dp = tensafe::dp;
 using dp::ledger;
 using dp::ledger_state;
+using dp::odometer;
 using dp::release_cost;
-using dp::spent_cost;
 using tensafe::format_error;
 using tensafe::io_error;
 using tensafe::test::temporary_directory;
@@ -107,7 +107,7 @@ int ending_of(pid_t child) {
 
 TEST_CASE("the JSON of a ledger is this one") {
     ledger_state state;
-    state.principals.emplace("ann", spent_cost{0.1, 1e-30, 7});
+    state.principals.emplace("ann", odometer{0.1, 1e-30, 7});
     CHECK(dp::ledger_json(state) == one_principal);
     CHECK(dp::read_ledger_json(one_principal) == state);
     CHECK(dp::read_ledger_json(dp::ledger_json({})) == ledger_state{});
@@ -117,7 +117,7 @@ TEST_CASE("every number and every name comes back exactly") {
     std::mt19937_64 random(11);
     ledger_state state;
     const auto add = [&](std::string name, double mu_squared, double slack, std::uint64_t releases) {
-        state.principals.emplace(std::move(name), spent_cost{mu_squared, slack, releases});
+        state.principals.emplace(std::move(name), odometer{mu_squared, slack, releases});
     };
     for (std::size_t i = 0; i < 4000; ++i) {
         double mu_squared = 0;
@@ -145,8 +145,8 @@ TEST_CASE("the largest ledger is not longer than what is read") {
         std::string name(ledger::longest_name, '"');
         name.replace(0, std::to_string(i).size(), std::to_string(i));
         state.principals.emplace(
-            name, spent_cost{-std::numeric_limits<double>::denorm_min(), -std::numeric_limits<double>::max(),
-                             std::numeric_limits<std::uint64_t>::max()});
+            name, odometer{-std::numeric_limits<double>::denorm_min(), -std::numeric_limits<double>::max(),
+                           std::numeric_limits<std::uint64_t>::max()});
     }
     CHECK(dp::ledger_json(state).size() <= dp::detail::longest_ledger_file);
     for (auto& [name, spent] : state.principals) {
@@ -470,7 +470,7 @@ class dying_store final : public dp::ledger_store {
 
 }  // namespace
 
-TEST_CASE("a process that is killed before it grants has spent what it stored") {
+TEST_CASE("a process that is killed before it charges has spent what it stored") {
     const temporary_directory folder;
     const auto path = folder.path() / "ledger";
     const int ending = ending_of(in_child([&] {
@@ -496,24 +496,24 @@ TEST_CASE("whenever a process is killed, the file has all that it granted and at
             static_cast<void>(::close(pipe[0]));
             ledger spent = opened(path);
             for (;;) {
-                const dp::release_grant grant = spent.charge("ann", cheap, block);
-                const char one = grant.left() == block ? 'g' : '?';
+                const dp::release_charge charge = spent.charge("ann", cheap, block);
+                const char one = charge.left() == block ? 'g' : '?';
                 if (::write(pipe[1], &one, 1) != 1) {
                     ::_exit(3);
                 }
             }
         });
         static_cast<void>(::close(pipe[1]));
-        std::uint64_t grants = 0;
+        std::uint64_t charges = 0;
         const auto next = [&] {
             char one = 0;
             const bool got = ::read(pipe[0], &one, 1) == 1;
             CHECK((!got || one == 'g'));
-            grants += got;
+            charges += got;
             return got;
         };
-        // After a grant or a few, at whatever the child is doing then.
-        for (std::uint64_t wanted = 1 + random() % 4; grants < wanted && next();) {
+        // After a charge or a few, at whatever the child is doing then.
+        for (std::uint64_t wanted = 1 + random() % 4; charges < wanted && next();) {
         }
         std::atomic<unsigned> turns = static_cast<unsigned>(random() % 100'000);
         while (turns.fetch_sub(1) != 0) {
@@ -523,11 +523,11 @@ TEST_CASE("whenever a process is killed, the file has all that it granted and at
         while (next()) {
         }
         static_cast<void>(::close(pipe[0]));
-        CHECK(grants > 0);
-        granted += block * grants;
-        most += block * (grants + 1);
+        CHECK(charges > 0);
+        granted += block * charges;
+        most += block * (charges + 1);
 
-        const spent_cost spent = opened(path).spent("ann");
+        const odometer spent = opened(path).spent("ann");
         CHECK(spent.releases >= granted);
         CHECK(spent.releases <= most);
         CHECK(spent.releases % block == 0);

@@ -22,10 +22,10 @@ using tensafe::dp::gaussian_delta;
 using tensafe::dp::ledger;
 using tensafe::dp::ledger_state;
 using tensafe::dp::ledger_store;
+using tensafe::dp::odometer;
 using tensafe::dp::privacy_budget;
+using tensafe::dp::release_charge;
 using tensafe::dp::release_cost;
-using tensafe::dp::release_grant;
-using tensafe::dp::spent_cost;
 
 namespace {
 
@@ -90,7 +90,7 @@ TEST_CASE("as many releases are allowed as the exact Gaussian curve gives, and n
         CHECK(spent.charge("ann", small).left() == 1);
     }
     CHECK(spent.left("ann", small) == 0);
-    const spent_cost before = spent.spent("ann");
+    const odometer before = spent.spent("ann");
     CHECK(before.releases == most);
     CHECK(before.mu_squared >= static_cast<double>(most) / 64);
     CHECK(before.mu_squared < static_cast<double>(most) / 64 * (1 + 1e-12));
@@ -127,7 +127,7 @@ TEST_CASE("a name cannot pretend to be a part of a message") {
                 R"(principal "ann\": got 0 \\ Zo\u00eb": got 1 releases, wanted at most 0 of this cost (mu 5))") !=
         std::string::npos);
     device disk;
-    disk.stored.principals.emplace("a\"b", spent_cost{-1, 0, 1});
+    disk.stored.principals.emplace("a\"b", odometer{-1, 0, 1});
     CHECK_THROWS_WITH(
         ledger(usual, std::make_unique<memory_store>(disk)),
         R"(dp::ledger: stored state of "a\"b": mu_squared: got -1, wanted a finite number, 0 or more)");
@@ -152,18 +152,18 @@ TEST_CASE("slacks add up, rounded up, and take from delta") {
 }
 
 TEST_CASE("what was spent is the curve of one Gaussian mechanism, with the slack on top") {
-    const spent_cost spent{4, 1e-6, 1};
+    const odometer spent{4, 1e-6, 1};
     CHECK(spent.delta(3) >= gaussian_delta(3, 2) + 1e-6);
     CHECK(spent.delta(3) <= (gaussian_delta(3, 2) + 1e-6) * (1 + 1e-12));
     CHECK(spent.epsilon(1e-5) > 0);
     CHECK(spent.delta(spent.epsilon(1e-5)) <= 1e-5);
     CHECK(spent.delta(spent.epsilon(1e-5) * 0.999) > 1e-5);
     CHECK(spent.epsilon(1e-6) == std::numeric_limits<double>::infinity());
-    CHECK(spent_cost{}.delta(0) == 0);
-    CHECK(spent_cost{}.epsilon(1e-9) == 0);
+    CHECK(odometer{}.delta(0) == 0);
+    CHECK(odometer{}.epsilon(1e-9) == 0);
     // Whatever was spent.
     constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-    for (const spent_cost& each : {spent, spent_cost{}}) {
+    for (const odometer& each : {spent, odometer{}}) {
         for (const double wrong : {0.0, 1.0, 2.0, -1.0, nan}) {
             CHECK_THROWS_AS(static_cast<void>(each.epsilon(wrong)), parameter_error);
         }
@@ -183,7 +183,7 @@ TEST_CASE("what is left can be charged and one more cannot, whatever the costs")
         const release_cost cost{std::pow(10, exponent(random)),
                                 i % 3 == 0 ? 0 : std::pow(10, 3 * exponent(random) - 9)};
         const std::uint64_t left = spent.left(name, cost);
-        const spent_cost before = spent.spent(name);
+        const odometer before = spent.spent(name);
         CHECK_THROWS_AS(static_cast<void>(spent.charge(name, cost, left + 1)), budget_error);
         CHECK(spent.spent(name) == before);
         const auto some = static_cast<std::uint64_t>(part(random) * 0.5 * static_cast<double>(left));
@@ -260,12 +260,12 @@ TEST_CASE("names that cannot be shown, and nonsense, are refused before anything
 TEST_CASE("a ledger takes no more principals than it may, and those it has go on") {
     device disk;
     for (std::size_t i = 0; i < ledger::most_principals; ++i) {
-        disk.stored.principals.emplace(std::to_string(i), spent_cost{1e-3, 0, 1});
+        disk.stored.principals.emplace(std::to_string(i), odometer{1e-3, 0, 1});
     }
     ledger spent(usual, std::make_unique<memory_store>(disk));
     CHECK_THROWS_AS(static_cast<void>(spent.charge("one more", small)), budget_error);
     CHECK(spent.charge("17", small).left() == 1);
-    disk.stored.principals.emplace("one more", spent_cost{1e-3, 0, 1});
+    disk.stored.principals.emplace("one more", odometer{1e-3, 0, 1});
     CHECK_THROWS_AS(ledger(usual, std::make_unique<memory_store>(disk)), format_error);
 }
 
@@ -300,13 +300,13 @@ TEST_CASE("a charge of which nobody knows whether it was stored is spent and not
     device disk;
     ledger spent(usual, std::make_unique<memory_store>(disk));
     disk.fails_after = true;
-    release_grant grant;
-    CHECK_THROWS_AS(grant = spent.charge("ann", small, 4), power_cut);
-    CHECK(grant.left() == 0);
+    release_charge charge;
+    CHECK_THROWS_AS(charge = spent.charge("ann", small, 4), power_cut);
+    CHECK(charge.left() == 0);
     CHECK(spent.spent("ann").releases == 4);
     CHECK(disk.stored == spent.state());
     disk.fails_after = false;
-    grant = spent.charge("ann", small, 3);
+    charge = spent.charge("ann", small, 3);
     CHECK(spent.spent("ann").releases == 7);
     CHECK(disk.stored == spent.state());
 }
@@ -329,7 +329,7 @@ TEST_CASE("a ledger goes on from what was stored, with the budget that it is giv
 TEST_CASE("a stored state that no ledger came to is refused") {
     constexpr double nan = std::numeric_limits<double>::quiet_NaN();
     constexpr double infinity = std::numeric_limits<double>::infinity();
-    const auto refused = [](const std::string& name, const spent_cost& spent) {
+    const auto refused = [](const std::string& name, const odometer& spent) {
         device disk;
         disk.stored.principals.emplace(name, spent);
         CHECK_THROWS_AS(ledger(usual, std::make_unique<memory_store>(disk)), format_error);
@@ -346,7 +346,7 @@ TEST_CASE("a stored state that no ledger came to is refused") {
     refused("", {1, 0, 1});
     refused("a\tb", {1, 0, 1});
     device disk;
-    disk.stored.principals.emplace("ann", spent_cost{});
+    disk.stored.principals.emplace("ann", odometer{});
     CHECK_NOTHROW(ledger(usual, std::make_unique<memory_store>(disk)));
 }
 

@@ -15,25 +15,25 @@ namespace {
 
 using tensafe::budget_error;
 using tensafe::dp::ledger;
+using tensafe::dp::release_charge;
 using tensafe::dp::release_cost;
-using tensafe::dp::release_grant;
 
 const release_cost tenth{0.1, 1e-12};
 
-// Only a ledger makes a grant that is worth anything, and nobody makes two of one.
-static_assert(!std::is_constructible_v<release_grant, const release_cost&, std::uint64_t>);
-static_assert(!std::is_copy_constructible_v<release_grant> && !std::is_copy_assignable_v<release_grant>);
-static_assert(std::is_nothrow_move_constructible_v<release_grant> &&
-              std::is_nothrow_move_assignable_v<release_grant>);
+// Only a ledger makes a charge that is worth anything, and nobody makes two of one.
+static_assert(!std::is_constructible_v<release_charge, const release_cost&, std::uint64_t>);
+static_assert(!std::is_copy_constructible_v<release_charge> && !std::is_copy_assignable_v<release_charge>);
+static_assert(std::is_nothrow_move_constructible_v<release_charge> &&
+              std::is_nothrow_move_assignable_v<release_charge>);
 
-release_grant grant_of(std::uint64_t releases) {
+release_charge grant_of(std::uint64_t releases) {
     ledger spent({8, 1e-5});
     return spent.charge("ann", tenth, releases);
 }
 
-std::string refusal(release_grant& grant, const release_cost& cost) {
+std::string refusal(release_charge& charge, const release_cost& cost) {
     try {
-        grant.spend(cost);
+        charge.spend(cost);
     } catch (const budget_error& error) {
         return error.what();
     }
@@ -42,51 +42,51 @@ std::string refusal(release_grant& grant, const release_cost& cost) {
 
 }  // namespace
 
-TEST_CASE("a grant is worth as many releases as were charged, and not one more") {
-    release_grant grant = grant_of(3);
-    CHECK(grant.cost() == tenth);
+TEST_CASE("a charge is worth as many releases as were charged, and not one more") {
+    release_charge charge = grant_of(3);
+    CHECK(charge.cost() == tenth);
     for (std::uint64_t left = 3; left > 0; --left) {
-        CHECK(grant.left() == left);
-        grant.spend(tenth);
+        CHECK(charge.left() == left);
+        charge.spend(tenth);
     }
-    CHECK(grant.left() == 0);
-    CHECK_THROWS_AS(grant.spend(tenth), budget_error);
-    CHECK_THROWS_AS(grant.spend(tenth), budget_error);
-    CHECK(grant.left() == 0);
+    CHECK(charge.left() == 0);
+    CHECK_THROWS_AS(charge.spend(tenth), budget_error);
+    CHECK_THROWS_AS(charge.spend(tenth), budget_error);
+    CHECK(charge.left() == 0);
 }
 
-TEST_CASE("a grant is for one cost, to the last bit") {
-    release_grant grant = grant_of(2);
-    CHECK(refusal(grant, {std::nextafter(0.1, 1), 1e-12}) ==
-          "dp::release_grant::spend: got a release of mu 0.10000000000000002 and slack 1e-12, expected one "
+TEST_CASE("a charge is for one cost, to the last bit") {
+    release_charge charge = grant_of(2);
+    CHECK(refusal(charge, {std::nextafter(0.1, 1), 1e-12}) ==
+          "dp::release_charge::spend: got a release of mu 0.10000000000000002 and slack 1e-12, expected one "
           "of the cost that was charged, mu 0.1 and slack 1e-12");
-    CHECK_THROWS_AS(grant.spend({std::nextafter(0.1, 0), 1e-12}), budget_error);
-    CHECK_THROWS_AS(grant.spend({0.1, 0}), budget_error);
-    CHECK_THROWS_AS(grant.spend({std::numeric_limits<double>::quiet_NaN(), 1e-12}), budget_error);
-    CHECK(grant.left() == 2);
-    grant.spend(tenth);
-    CHECK(grant.left() == 1);
+    CHECK_THROWS_AS(charge.spend({std::nextafter(0.1, 0), 1e-12}), budget_error);
+    CHECK_THROWS_AS(charge.spend({0.1, 0}), budget_error);
+    CHECK_THROWS_AS(charge.spend({std::numeric_limits<double>::quiet_NaN(), 1e-12}), budget_error);
+    CHECK(charge.left() == 2);
+    charge.spend(tenth);
+    CHECK(charge.left() == 1);
 }
 
-TEST_CASE("a grant that was moved from is worth nothing, and so is one that no ledger gave") {
-    release_grant first = grant_of(5);
+TEST_CASE("a charge that was moved from is worth nothing, and so is one that no ledger gave") {
+    release_charge first = grant_of(5);
     first.spend(tenth);
-    release_grant second = std::move(first);
+    release_charge second = std::move(first);
     CHECK(first.left() == 0);  // NOLINT: that is what is tested
     CHECK(refusal(first, tenth) ==
-          "dp::release_grant::spend: got a grant with nothing left, expected one release of it; charge "
+          "dp::release_charge::spend: got a charge with nothing left, expected one release of it; charge "
           "the ledger for more");
     CHECK(second.left() == 4);
 
-    release_grant third = grant_of(7);
+    release_charge third = grant_of(7);
     third = std::move(second);
     CHECK(second.left() == 0);
     CHECK(third.left() == 4);  // what it had is lost
-    release_grant& itself = third;
+    release_charge& itself = third;
     third = std::move(itself);
     CHECK(third.left() == 4);
 
-    release_grant none;
+    release_charge none;
     CHECK(none.left() == 0);
     CHECK_THROWS_AS(none.spend({}), budget_error);
     CHECK_THROWS_AS(none.spend(tenth), budget_error);

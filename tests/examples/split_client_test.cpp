@@ -82,7 +82,7 @@ remote_model::reply_type reply_of(std::uint8_t filling) {
     reply.d = 8;
     for (std::size_t o = 0; o < plan.outputs(); ++o) {
         const int bits = plan.reply_bits(o);
-        octets c0(memory::packed_bytes(plan.wanted(o), bits));
+        octets c0(memory::packed_bytes(plan.targets(o), bits));
         c0[0] = static_cast<std::uint8_t>(filling & 1);
         reply.outputs.push_back({c0, octets(memory::packed_bytes(params::degree, bits), filling)});
     }

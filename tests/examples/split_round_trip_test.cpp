@@ -93,7 +93,7 @@ struct both_sides {
     }
     /// A client with a session.
     split::remote_model client(split::frame_form frames = split::frame_form::binary,
-                               tensafe::io::signing_key identity = split::client_identity({})) {
+                               tensafe::keystore::signing_key identity = split::client_identity({})) {
         split::remote_options options;
         options.adapter = "small";
         options.frames = frames;

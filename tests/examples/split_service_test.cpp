@@ -317,32 +317,25 @@ TEST_CASE_FIXTURE(
     CHECK(s.of->counts().most_of(client, "kjv") == 1);
 }
 
-TEST_CASE("64 errors of any kind in a row close the connection") {
-    server s({.requests_per_second = 1});
-    peer p(s);
-    p.open();
-    REQUIRE(p.asks(1));
-    for (int i = 0; i < 64; ++i) {
-        REQUIRE_FALSE(p.answer.closing());
-        p.send(i % 2 == 0 ? request_message(2) : bytes{0});
-        CHECK(p.refused().code == (i % 2 == 0 ? error_code::rate_limit : error_code::malformed));
+TEST_CASE("64 errors in a row, malformed messages or of any kind, close the connection, 63 do not") {
+    for (const bool of_any_kind : {false, true}) {
+        server s({.requests_per_second = 1});
+        peer p(s);
+        p.open();
+        for (int i = 0; i < 63; ++i) {
+            p.send({0});
+        }
+        CHECK_FALSE(p.answer.closing());
+        CHECK(p.asks(1));
+        for (int i = 0; i < 64; ++i) {
+            REQUIRE_FALSE(p.answer.closing());
+            const bool too_soon = of_any_kind && i % 2 == 0;
+            CHECK(p.refusal_of(too_soon ? request_message(2) : bytes{0}).code ==
+                  (too_soon ? error_code::rate_limit : error_code::malformed));
+        }
+        REQUIRE(p.answer.closing());
+        CHECK(p.answer.closing()->first == split::net::close_policy);
     }
-    REQUIRE(p.answer.closing());
-    CHECK(p.answer.closing()->first == split::net::close_policy);
-}
-
-TEST_CASE_FIXTURE(opened, "64 malformed messages in a row close the connection, 63 do not") {
-    for (int i = 0; i < 63; ++i) {
-        p.send({0});
-    }
-    CHECK_FALSE(p.answer.closing());
-    CHECK(p.asks(1));
-    for (int i = 0; i < 64; ++i) {
-        REQUIRE_FALSE(p.answer.closing());
-        p.send({0});
-    }
-    REQUIRE(p.answer.closing());
-    CHECK(p.answer.closing()->first == split::net::close_policy);
 }
 
 TEST_CASE(

@@ -372,10 +372,10 @@ DOCTEST_TEST_CASE("nothing of a state or an answer stays between calls, also aft
 }
 
 DOCTEST_TEST_CASE(
-    "an answer beyond a calibrated range names its row, and goes through with overflow margin") {
+    "an answer beyond an average-case range names its row, and goes through with overflow margin") {
     torch::manual_seed(3);
     using tiles = lora::coefficient_tiles<4>;
-    using narrow = lora::protects_adapter_rows<lora::calibrated<3>>;
+    using narrow = lora::protects_adapter_rows<lora::average_case<3>>;
     const lora::adapter adapter = three_sites(8);
     const lora::model_server<small, tiles, narrow> server(adapter);
     const auto client = std::make_shared<lora::model_client<small, tiles, narrow>>(

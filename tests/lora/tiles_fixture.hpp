@@ -2,7 +2,7 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
-#include <tensafe/lora/adapter/mode.hpp>
+#include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
 #include <tensafe/lora/model/stack.hpp>
 #include <tensafe/lora/packing/coefficient_tiles.hpp>
@@ -50,7 +50,7 @@ using zeros_of_small = tensafe::lora::rerandomization_pool<small>;
 template <int Rows, class Protection = protects_adapter_rows<>>
 using tiles = server<small, coefficient_tiles<Rows>, Protection>;
 using bare = tiles<4, reveals_adapter_rows>;
-using narrow = tiles<4, protects_adapter_rows<calibrated<6>>>;
+using narrow = tiles<4, protects_adapter_rows<average_case<6>>>;
 
 template <class Real>
 std::span<const Real> view(const std::vector<Real>& h) {
@@ -112,7 +112,7 @@ double error_in_deviations(session& with, const Server& s, const matrix& a, cons
 }
 
 inline matrix balanced(matrix a) {
-    return balance({"", std::move(a), matrix(1, a.rows), 1}).a;
+    return normalize_rows({"", std::move(a), matrix(1, a.rows), 1}).a;
 }
 
 inline std::vector<float> row_of(const matrix& a, std::size_t r) {

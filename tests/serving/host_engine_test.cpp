@@ -47,7 +47,7 @@ struct two_groups {
 };
 
 template <class Where = tensafe::exec::host>
-using narrow_engine = host_engine<small, coefficient_tiles<4>, protects_adapter_rows<calibrated<6>>, Where>;
+using narrow_engine = host_engine<small, coefficient_tiles<4>, protects_adapter_rows<average_case<6>>, Where>;
 static_assert(request_engine<narrow_engine<>>);
 
 /// Which error an item has, as a word.

@@ -35,7 +35,7 @@ void check_against_the_cost_model(std::size_t tokens) {
     for (std::size_t o = 0; o < layout.outputs(); ++o) {
         const int bits = layout.reply_bits(budget, o);
         reply.outputs.push_back(
-            {std::vector<std::uint8_t>(tensafe::memory::packed_bytes(layout.wanted(o, tokens), bits)),
+            {std::vector<std::uint8_t>(tensafe::memory::packed_bytes(layout.targets(o, tokens), bits)),
              std::vector<std::uint8_t>(tensafe::memory::packed_bytes(small::degree, bits))});
     }
     const usage used = serving::usage_of(request, reply, layout);

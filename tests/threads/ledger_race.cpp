@@ -38,9 +38,9 @@ TEST_CASE("threads that charge one file at once are granted what one thread woul
                 std::size_t refused = 0;
                 for (std::size_t i = t; refused < names.size(); ++i) {
                     try {
-                        dp::release_grant grant = spent.charge(names[i % names.size()], each, 2);
-                        for (; grant.left() > 0; ++granted) {
-                            grant.spend(each);
+                        dp::release_charge charge = spent.charge(names[i % names.size()], each, 2);
+                        for (; charge.left() > 0; ++granted) {
+                            charge.spend(each);
                         }
                         refused = 0;
                     } catch (const tensafe::budget_error&) {
@@ -69,13 +69,13 @@ TEST_CASE("threads that charge one file at once are granted what one thread woul
     }
 }
 
-TEST_CASE("of two threads that spend the last release of a grant at once, one gets it") {
+TEST_CASE("of two threads that spend the last release of a charge at once, one gets it") {
     constexpr std::size_t rounds = 20'000;
     constexpr dp::release_cost little{1e-4, 0};
     dp::ledger ledger({8, 1e-5});
-    std::vector<dp::release_grant> grants;
+    std::vector<dp::release_charge> charges;
     for (std::size_t i = 0; i < rounds; ++i) {
-        grants.push_back(ledger.charge("ann", little));
+        charges.push_back(ledger.charge("ann", little));
     }
     std::atomic<std::uint64_t> spent{0};
     std::atomic<std::size_t> arrived{0};
@@ -85,7 +85,7 @@ TEST_CASE("of two threads that spend the last release of a grant at once, one ge
                 std::this_thread::yield();
             }
             try {
-                grants[i].spend(little);
+                charges[i].spend(little);
                 ++spent;
             } catch (const tensafe::budget_error&) {
             }
@@ -95,8 +95,8 @@ TEST_CASE("of two threads that spend the last release of a grant at once, one ge
     spend_all();
     other.join();
     CHECK(spent == rounds);
-    for (const dp::release_grant& grant : grants) {
-        CHECK(grant.left() == 0);
+    for (const dp::release_charge& charge : charges) {
+        CHECK(charge.left() == 0);
     }
 }
 

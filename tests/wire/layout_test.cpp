@@ -108,7 +108,7 @@ TEST_CASE("a model layout for another set, packing or protection is refused and 
     using eight = lora::coefficient_tiles<8>;
     const std::string packing = refusal<parameter_error>([&] { static_cast<void>(read<eight>(good)); });
     CHECK(contains(packing, "got coefficient_tiles 4, protects"));
-    CHECK(contains(packing, "target coefficient_tiles 8, protects"));
+    CHECK(contains(packing, "expected coefficient_tiles 8, protects"));
     CHECK(read<eight>(write<eight>(some_layout())) == some_layout());
     using bare = lora::reveals_adapter_rows;
     CHECK_THROWS_AS((static_cast<void>(read<tiles, bare>(good))), parameter_error);

@@ -138,15 +138,16 @@ TEST_CASE("a reply of another packing or protection is refused and both are name
     const auto message = [&](const auto& l) { return refusal<parameter_error>([&] { reader(l)(good); }); };
     const std::string got =
         "reply: packing and protection: got coefficient_tiles 4, protects_adapter_rows, "
-        "rigorous, precision 0.00012 (scheme id 0x";
+        "worst-case, precision 0.00012 (scheme id 0x";
     const std::string of_bare = message(bare_of_six);
     CHECK(of_bare.starts_with(got));
-    CHECK(contains(of_bare, "target coefficient_tiles 4, reveals_adapter_rows, rigorous, precision 0.00012"));
+    CHECK(contains(of_bare,
+                   "expected coefficient_tiles 4, reveals_adapter_rows, worst-case, precision 0.00012"));
     CHECK(contains(message(plan<tiles, narrow>(6, 300, 1)),
-                   "target coefficient_tiles 4, protects_adapter_rows, calibrated 5, precision 0.00027"));
+                   "expected coefficient_tiles 4, protects_adapter_rows, average-case 5, precision 0.00027"));
     CHECK(contains(message(plan<columns, protects>(6, 300, 1)), "expected column_batched, protects"));
     CHECK(contains(message(plan<lora::coefficient_tiles<8>, protects>(6, 300, 1)),
-                   "target coefficient_tiles 8, protects"));
+                   "expected coefficient_tiles 8, protects"));
     const byte_vector unknown = with_number<std::uint64_t>(good, 16, 0x99);
     CHECK(contains(refusal<parameter_error>([&] { reader(of_six)(unknown); }),
                    "got an unknown packing and protection (scheme id 0x0000000000000099), expected coeff"));

@@ -122,11 +122,11 @@ TEST_CASE("a request for another packing or protection is refused and both are n
     const std::string eight =
         message_for(lora::packing_plan<small, lora::coefficient_tiles<8>, protects>(6, 300, 1));
     CHECK(contains(eight, "request: packing and protection: got coefficient_tiles 4, protects_adapter_rows"));
-    CHECK(contains(eight, "target coefficient_tiles 8, protects_adapter_rows"));
+    CHECK(contains(eight, "expected coefficient_tiles 8, protects_adapter_rows"));
     CHECK(contains(message_for(column_plan(6, 300, 1)), "expected column_batched, protects"));
     // The same length and shape: nothing else would tell.
     CHECK(contains(message_for(lora::packing_plan<small, tiles, bare>(6, 300, 1)),
-                   "target coefficient_tiles 4, reveals_adapter_rows"));
+                   "expected coefficient_tiles 4, reveals_adapter_rows"));
 }
 
 TEST_CASE("shapes that lie are refused before memory is taken for them") {

@@ -17,7 +17,7 @@ namespace ckks = tensafe::ckks;
 
 namespace {
 
-template <class Range = lora::rigorous, class Precision = lora::standard_precision>
+template <class Range = lora::worst_case, class Precision = lora::standard_precision>
 using protects = lora::protects_adapter_rows<Range, Precision>;
 using bare = lora::reveals_adapter_rows;
 
@@ -26,9 +26,10 @@ using bare = lora::reveals_adapter_rows;
 TEST_CASE("the scheme ids of version 1 are these numbers, for ever") {
     CHECK(wire::scheme_id<lora::coefficient_tiles<4>, protects<>> == 0x38fba88201010201U);
     CHECK(wire::scheme_id<lora::coefficient_tiles<4>, bare> == 0x38fba88201000201U);
-    CHECK(wire::scheme_id<lora::coefficient_tiles<32>, protects<lora::calibrated<6>>> == 0x38fba88201060501U);
+    CHECK(wire::scheme_id<lora::coefficient_tiles<32>, protects<lora::average_case<6>>> ==
+          0x38fba88201060501U);
     CHECK(wire::scheme_id<lora::coefficient_tiles<32>,
-                          protects<lora::calibrated<5>, lora::reduced_precision>> == 0x398d8ec901050501U);
+                          protects<lora::average_case<5>, lora::reduced_precision>> == 0x398d8ec901050501U);
     CHECK(wire::scheme_id<lora::column_batched, protects<>> == 0x38fba88201010002U);
     CHECK(wire::scheme_id<lora::replicated_slots<>, bare> == 0x38fba88201000203U);
     CHECK(wire::scheme_id<lora::replicated_slots<lora::single_rows, lora::rescaled_replies>, bare> ==
@@ -46,10 +47,10 @@ TEST_CASE("schemes that differ in anything have different ids") {
     const auto with = [&]<class Packing>(Packing) {
         add(wire::scheme_id<Packing, bare>);
         add(wire::scheme_id<Packing, protects<>>);
-        add(wire::scheme_id<Packing, protects<lora::calibrated<3>>>);
-        add(wire::scheme_id<Packing, protects<lora::calibrated<64>>>);
-        add(wire::scheme_id<Packing, protects<lora::rigorous, lora::reduced_precision>>);
-        add(wire::scheme_id<Packing, protects<lora::calibrated<3>, lora::reduced_precision>>);
+        add(wire::scheme_id<Packing, protects<lora::average_case<3>>>);
+        add(wire::scheme_id<Packing, protects<lora::average_case<64>>>);
+        add(wire::scheme_id<Packing, protects<lora::worst_case, lora::reduced_precision>>);
+        add(wire::scheme_id<Packing, protects<lora::average_case<3>, lora::reduced_precision>>);
     };
     with(lora::coefficient_tiles<1>{});
     with(lora::coefficient_tiles<2>{});
@@ -63,12 +64,13 @@ TEST_CASE("schemes that differ in anything have different ids") {
 
 TEST_CASE("a scheme is named in words, and one that is not known by its id") {
     CHECK(wire::scheme_name(wire::scheme_id<lora::coefficient_tiles<4>, protects<>>) ==
-          "coefficient_tiles 4, protects_adapter_rows, rigorous, precision 0.00012 (scheme id "
+          "coefficient_tiles 4, protects_adapter_rows, worst-case, precision 0.00012 (scheme id "
           "0x38fba88201010201)");
-    CHECK(wire::scheme_name(wire::scheme_id<lora::coefficient_tiles<32>, protects<lora::calibrated<6>>>)
-              .starts_with("coefficient_tiles 32, protects_adapter_rows, calibrated 6, precision 0.00012 ("));
+    CHECK(
+        wire::scheme_name(wire::scheme_id<lora::coefficient_tiles<32>, protects<lora::average_case<6>>>)
+            .starts_with("coefficient_tiles 32, protects_adapter_rows, average-case 6, precision 0.00012 ("));
     CHECK(wire::scheme_name(wire::scheme_id<lora::column_batched, bare>)
-              .starts_with("column_batched, reveals_adapter_rows, rigorous, precision 0.00012 ("));
+              .starts_with("column_batched, reveals_adapter_rows, worst-case, precision 0.00012 ("));
     CHECK(wire::scheme_name(wire::scheme_id<lora::replicated_slots<>, bare>)
               .starts_with("replicated_slots 2 unrescaled, "));
     CHECK(wire::scheme_name(
@@ -94,12 +96,12 @@ TEST_CASE("the rules of budgets are those that the number in a scheme id stands 
     using P = ckks::private_n4096;
     check(lora::layout<P, lora::coefficient_tiles<4>, protects<>>::of(32, 2048, 1).budget(), 241925, 24, 0,
           87.9996);
-    check(lora::layout<ckks::compact_n4096, lora::coefficient_tiles<32>, protects<lora::calibrated<6>>>::of(
+    check(lora::layout<ckks::compact_n4096, lora::coefficient_tiles<32>, protects<lora::average_case<6>>>::of(
               32, 2048, 1)
               .budget(),
           241925, 21, 13, 68.9971);
     check(lora::layout<ckks::minimal_n2048, lora::coefficient_tiles<4>,
-                       protects<lora::calibrated<5>, lora::reduced_precision>>::of(32, 2048, 1)
+                       protects<lora::average_case<5>, lora::reduced_precision>>::of(32, 2048, 1)
               .budget(),
           107523, 19, 12, 39.9929);
     check(lora::layout<P, lora::column_batched, protects<>>::of(32, 2048, 1).budget(), 241925, 24, 0,

@@ -29,7 +29,7 @@ using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_f
 using tiles = lora::coefficient_tiles<4>;
 using columns = lora::column_batched;
 using protects = lora::protects_adapter_rows<>;
-using narrow = lora::protects_adapter_rows<lora::calibrated<5>, lora::reduced_precision>;
+using narrow = lora::protects_adapter_rows<lora::average_case<5>, lora::reduced_precision>;
 using bare = lora::reveals_adapter_rows;
 
 template <class Word>
@@ -71,7 +71,7 @@ lora::reply<small, Packing, Protection> some_reply(const lora::packing_plan<smal
     for (std::size_t o = 0; o < l.outputs(); ++o) {
         if constexpr (Protection::protects) {
             const int bits = l.reply_bits(o);
-            r.outputs[o].c0 = packed<std::uint32_t>(generator, l.wanted(o, tokens), bits, word{1} << bits);
+            r.outputs[o].c0 = packed<std::uint32_t>(generator, l.targets(o, tokens), bits, word{1} << bits);
             r.outputs[o].c1 = packed<std::uint32_t>(generator, small::degree, bits, word{1} << bits);
         } else {
             auto& product = r.outputs[o];

@@ -20,9 +20,9 @@
 #include <boost/beast/websocket/rfc6455.hpp>
 #include <boost/beast/websocket/stream.hpp>
 #include <cerrno>
-#include <charconv>
 #include <optional>
 #include <poll.h>
+#include <regex>
 #include <stdexcept>
 #include <sys/socket.h>
 #include <system_error>
@@ -408,49 +408,21 @@ class websocket_connection final : public client_connection {
 }  // namespace
 
 server_address server_address::of(std::string_view url) {
-    const auto refuse = [&] {
+    static const std::regex form(
+        R"((wss?)://(?:\[([0-9A-Za-z._:-]+)\]|([0-9A-Za-z._-]+))(?::([0-9]{1,5}))?/?)");
+    const std::string text(url);
+    std::smatch parts;
+    const bool fits = std::regex_match(text, parts, form);
+    server_address result;
+    result.tls = fits && parts[1] == "wss";
+    result.port = fits && parts[4].matched ? parts[4].str() : result.tls ? "443" : "80";
+    const unsigned long number = std::stoul(result.port);
+    if (!fits || number == 0 || number > 65'535) {
         throw tensafe::parameter_error("server address: got " + tensafe::quote(url) +
                                        ", expected wss://host:port, or ws://host:port without TLS" +
                                        (url.starts_with("https://") ? ": write wss:// for https://" : ""));
-    };
-    server_address result;
-    std::string_view rest = url;
-    if (rest.starts_with("wss://")) {
-        rest.remove_prefix(6);
-    } else if (rest.starts_with("ws://")) {
-        rest.remove_prefix(5);
-        result.tls = false;
-    } else {
-        refuse();
     }
-    if (rest.ends_with('/')) {
-        rest.remove_suffix(1);
-    }
-    std::size_t end = 0;  // of the host
-    if (rest.starts_with('[')) {
-        end = rest.find(']');
-        if (end == rest.npos) {
-            refuse();
-        }
-        result.host = rest.substr(1, end - 1);
-        ++end;
-    } else {
-        end = std::min(rest.find(':'), rest.size());
-        result.host = rest.substr(0, end);
-    }
-    std::string_view port = rest.substr(end);
-    if (port.empty()) {
-        port = result.tls ? ":443" : ":80";
-    }
-    unsigned number = 0;
-    const char* const last = port.data() + port.size();
-    const auto [stop, problem] = std::from_chars(port.data() + 1, last, number);
-    constexpr std::string_view of_hosts =
-        "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-._:";
-    if (port.front() != ':' || problem != std::errc() || stop != last || number == 0 || number > 65535 ||
-        result.host.empty() || result.host.find_first_not_of(of_hosts) != result.host.npos) {
-        refuse();
-    }
+    result.host = parts[2].matched ? parts[2] : parts[3];
     result.port = std::to_string(number);
     return result;
 }

@@ -36,22 +36,13 @@ inline std::string killed_mid_frame(fixture& w) {
                 }
                 ++cut;
             };
-            {
+            const std::string begun[] = {"GET /v1/split HTTP/1.1\r\nHost: local",
+                                         frame_header(op_binary, 1000) + std::string(300, 'x'),
+                                         frame_header(op_text, 70'000).substr(0, 5)};
+            for (const std::string& each : begun) {
                 raw_connection c(w.where());
-                c.secure();
-                c.send("GET /v1/split HTTP/1.1\r\nHost: local");
-                end(c);
-            }
-            {
-                raw_connection c(w.where());
-                c.upgrade();
-                c.send(frame_header(op_binary, 1000) + std::string(300, 'x'));
-                end(c);
-            }
-            {
-                raw_connection c(w.where());
-                c.upgrade();
-                c.send(frame_header(op_text, 70'000).substr(0, 5));
+                &each == begun ? static_cast<void>(c.secure()) : c.upgrade();
+                c.send(each);
                 end(c);
             }
             raw_session s(w);
@@ -129,8 +120,7 @@ inline std::string slow_reader(fixture& w) {
     std::size_t answers = 0;
     std::size_t bytes = 0;
     while (connected() > 1) {
-        require(steady::now() - begin < raw_connection::patience, "slow readers after 20 s", connected() - 1,
-                0);
+        require(steady::now() - begin < raw_connection::patience, "slow readers", connected() - 1, 0);
         if (steady::now() >= next_byte) {
             next_byte += std::chrono::seconds(1);
             for (const auto& each : slow) {
@@ -156,11 +146,6 @@ struct forbidden_frame {
 inline std::vector<forbidden_frame> forbidden_frames() {
     constexpr std::uint64_t four_gigabytes = std::uint64_t{1} << 32;
     constexpr std::uint64_t top_bit = std::uint64_t{1} << 63;
-    const auto header = [](unsigned operation, std::uint64_t length, bool final = true) {
-        frame_shape shape;
-        shape.final = final;
-        return frame_header(operation, length, shape);
-    };
     const auto frame = [](unsigned operation, std::string_view data, bool final, bool masked = true,
                           unsigned reserved = 0, int length_bytes = 0) {
         return whole_frame(operation, data, {final, masked, reserved, length_bytes});
@@ -170,18 +155,18 @@ inline std::vector<forbidden_frame> forbidden_frames() {
         fragments += frame(op_continuation, std::string(1000, 'x'), false);
     }
     return {
-        {"4 GB announced", header(op_binary, four_gigabytes)},
-        {"4 GB of text announced", header(op_text, four_gigabytes)},
-        {"2^63 bytes announced", header(op_binary, top_bit)},
-        {"2^63 - 1 bytes announced", header(op_binary, top_bit - 1)},
-        {"2^64 - 1 bytes announced", header(op_binary, ~std::uint64_t{0})},
+        {"4 GB announced", frame_header(op_binary, four_gigabytes)},
+        {"4 GB of text announced", frame_header(op_text, four_gigabytes)},
+        {"2^63 bytes announced", frame_header(op_binary, top_bit)},
+        {"2^63 - 1 bytes announced", frame_header(op_binary, top_bit - 1)},
+        {"2^64 - 1 bytes announced", frame_header(op_binary, ~std::uint64_t{0})},
         {"4 GB announced in a second fragment",
-         frame(op_binary, "x", false) + header(op_continuation, four_gigabytes)},
+         frame(op_binary, "x", false) + frame_header(op_continuation, four_gigabytes)},
         {"fragments whose sum passes 2^64",
-         frame(op_binary, "xx", false) + header(op_continuation, ~std::uint64_t{0} - 1)},
+         frame(op_binary, "xx", false) + frame_header(op_continuation, ~std::uint64_t{0} - 1)},
         {"endless fragments", fragments},
         {"a ping of 126 bytes", frame(op_ping, std::string(126, 'p'), true)},
-        {"a close of 70,000 bytes", header(op_close, 70'000)},
+        {"a close of 70,000 bytes", frame_header(op_close, 70'000)},
         {"a ping in fragments", frame(op_ping, "p", false)},
         {"no mask", frame(op_text, "{}", true, false)},
         {"reserved bit 1", frame(op_text, "{}", true, true, 4)},
@@ -220,15 +205,12 @@ inline std::string announced_4_gigabytes(fixture& w) {
         const auto asked = session.make(session.next_number);
         std::string bytes;
         for (std::size_t at = 0; at < asked.message.size(); at += piece) {
-            frame_shape shape;
-            shape.final = at + piece >= asked.message.size();
+            const bool last = at + piece >= asked.message.size();
             bytes += whole_frame(at == 0 ? op_binary : op_continuation,
-                                 std::string_view(asked.message).substr(at, piece), shape);
-            if (!shape.final) {
-                shape.final = true;
-                bytes += whole_frame(op_ping, "still there?", shape);
-                shape.final = false;
-                bytes += whole_frame(op_continuation, "", shape);
+                                 std::string_view(asked.message).substr(at, piece), {.final = last});
+            if (!last) {
+                bytes += whole_frame(op_ping, "still there?");
+                bytes += whole_frame(op_continuation, "", {.final = false});
             }
         }
         session.wire().send(bytes);

@@ -62,55 +62,43 @@ inline std::vector<bad_frame> bad_frames(const std::string& good, std::uint64_t 
                                          std::mt19937& generator) {
     using other_set = tensafe::ckks::compact_n4096;
     std::vector<bad_frame> all;
-    const auto changed = [&](const char* name, const char* code, auto change, bool correct = true,
-                             bool uses_number = false) {
-        std::string message = good;
-        change(message);
-        if (correct) {
-            correct_checksums(message);
-        }
-        all.push_back({name, op_binary, message, code, uses_number});
-    };
+    // Whether checksums are corrected, and whether the number is used up.
+    constexpr bool correct = true;
+    constexpr bool used = true;
     const auto malformed = "malformed";
-    changed(
-        "a request cut short", malformed, [&](auto& m) { m.resize(m.size() - 1 - generator() % 1000); },
-        false, true);
-    changed(
-        "half a header", malformed, [](auto& m) { m.resize(20); }, false);
-    changed(
-        "a flipped bit in the header", malformed,
-        [&](auto& m) { m[6 + generator() % 38] ^= static_cast<char>(1u << (generator() % 8)); }, false);
-    changed(
-        "a flipped bit in the body", malformed,
-        [&](auto& m) {
-            m[at_body + generator() % (m.size() - at_body)] ^= static_cast<char>(1u << (generator() % 8));
-        },
-        false, true);
-    changed("a reply", malformed, [](auto& m) { put<std::uint8_t>(m, at_kind, 17); });
-    changed("no kind", malformed, [](auto& m) { put<std::uint8_t>(m, at_kind, 99); });
-    changed("a reserved byte", malformed, [](auto& m) { put<std::uint8_t>(m, at_reserved, 1); });
-    changed("version 2", "unsupported_version", [](auto& m) { put<std::uint8_t>(m, at_version, 2); });
-    changed("another set", "parameter_mismatch",
-            [](auto& m) { put(m, at_set, tensafe::wire::set_id<other_set>); });
-    changed("an unknown set", "parameter_mismatch",
-            [&](auto& m) { put<std::uint64_t>(m, at_set, generator()); });
-    changed(
-        "another scheme", "parameter_mismatch",
-        [&](auto& m) { put<std::uint64_t>(m, at_scheme, generator()); }, true, true);
-    changed("a group that is not there", malformed,
-            [](auto& m) { put<std::uint32_t>(m, at_group, 0xffffffffu); });
-    changed(
-        "a body of 2^63 bytes", malformed,
-        [](auto& m) { put<std::uint64_t>(m, at_body_bytes, std::uint64_t{1} << 63); }, true, true);
-    changed(
-        "residues that are none", malformed, [](auto& m) { m.replace(m.size() - 1004, 1000, 1000, '\xff'); },
-        true, true);
-    changed(
-        "a shape of 2^32 - 1", malformed, [](auto& m) { put<std::uint32_t>(m, at_body, 0xffffffffu); }, true,
-        true);
-    changed("an old number", "replayed", [](auto& m) { put<std::uint64_t>(m, at_number, 0); });
-    changed("the last number of all", "replayed",
-            [](auto& m) { put<std::uint64_t>(m, at_number, ~std::uint64_t{0}); });
+    const auto changed = [&](const char* name, const char* code, bool corrected, bool uses, auto change) {
+        std::string m = good;
+        change(m);
+        if (corrected) {
+            correct_checksums(m);
+        }
+        all.push_back({name, op_binary, m, code, uses});
+    };
+    const auto one_bit = [&] { return static_cast<char>(1u << (generator() % 8)); };
+    changed("a request cut short", malformed, !correct, used,
+            [&](auto& m) { m.resize(m.size() - 1 - generator() % 1000); });
+    changed("half a header", malformed, !correct, !used, [](auto& m) { m.resize(20); });
+    changed("a flipped bit in the header", malformed, !correct, !used,
+            [&](auto& m) { m[6 + generator() % 38] ^= one_bit(); });
+    changed("a flipped bit in the body", malformed, !correct, used,
+            [&](auto& m) { m[at_body + generator() % (m.size() - at_body)] ^= one_bit(); });
+    changed("residues that are none", malformed, correct, used,
+            [](auto& m) { m.replace(m.size() - 1004, 1000, 1000, '\xff'); });
+    const auto number_at = [&](const char* name, const char* code, bool uses, std::size_t at, auto value) {
+        changed(name, code, correct, uses, [&](auto& m) { put(m, at, value); });
+    };
+    number_at("a reply", malformed, !used, at_kind, std::uint8_t{17});
+    number_at("no kind", malformed, !used, at_kind, std::uint8_t{99});
+    number_at("a reserved byte", malformed, !used, at_reserved, std::uint8_t{1});
+    number_at("version 2", "unsupported_version", !used, at_version, std::uint8_t{2});
+    number_at("another set", "parameter_mismatch", !used, at_set, tensafe::wire::set_id<other_set>);
+    number_at("an unknown set", "parameter_mismatch", !used, at_set, std::uint64_t{generator()});
+    number_at("another scheme", "parameter_mismatch", used, at_scheme, std::uint64_t{generator()});
+    number_at("a group that is not there", malformed, !used, at_group, ~std::uint32_t{0});
+    number_at("a body of 2^63 bytes", malformed, used, at_body_bytes, std::uint64_t{1} << 63);
+    number_at("a shape of 2^32 - 1", malformed, used, at_body, ~std::uint32_t{0});
+    number_at("an old number", "replayed", !used, at_number, std::uint64_t{0});
+    number_at("the last number of all", "replayed", !used, at_number, ~std::uint64_t{0});
     all.push_back({"an empty frame", op_binary, ""});
     all.push_back({"random bytes", op_binary, random_text(generator, 5000)});
     const auto text = [&](const char* name, std::string data, const char* code = "malformed") {

@@ -135,7 +135,7 @@ using n8192_l4 = parameters<13, limb_bits<60, 40, 40, 60>, 40>;
 // for each message, and the scale of the set is not used.
 /// Q of 89 bits: room for a flood that hides the noise of a million replies.
 using private_n4096 = parameters<12, limb_bits<45, 44>, 40>;
-/// Q of 70 bits: the same for calibrated ranges, in smaller messages.
+/// Q of 70 bits: the same for average-case ranges, in smaller messages.
 using compact_n4096 = parameters<12, limb_bits<35, 35>, 30>;
 /// One prime of 41 bits: the smallest messages, with a flood of a few bits.
 using minimal_n2048 = parameters<11, limb_bits<41>, 20>;

@@ -30,7 +30,8 @@ inline constexpr double largest_release_mu = 16;
 /// mechanism of that mu but for this, added to delta. For every epsilon: no factor e^epsilon belongs to it.
 /// Releases add up. Grows with mu and with d; 2^-76.9 for mu <= 1 and d = 2048.
 ///
-/// Bounds the table's last digits, its end, and the smoothing of the sums: docs/design/private-noise.md.
+/// Bounds the table's last digits, its end, and the smoothing of the sums:
+/// docs/design/differential-privacy.md.
 /// @param mu  in [0, 16];  @param d  at least 1, at most 2^30
 /// @throws parameter_error for anything else
 /// Cost: a few microseconds.
@@ -66,7 +67,7 @@ inline double discrete_noise_slack(double mu, std::size_t d) {
 /// integers, multiples of a step of deviation / 2^30.4, and the sum is rounded to floats at the end only.
 /// docs/design/differential-privacy.md has the proof.
 ///
-/// A plain value; const calls may run at the same time, each with its own grant and generator.
+/// A plain value; const calls may run at the same time, each with its own charge and generator.
 class gaussian_release {
   public:
     /// Entries of a vector, at most.
@@ -110,7 +111,7 @@ class gaussian_release {
         // What a ledger will compute decides, whatever rounding did before.
         for (int step = 0; step < 16; ++step) {
             const gaussian_release release(clip_norm, deviation, d);
-            if (spent_cost{}.plus(release.cost(), releases).delta(all.epsilon) <= all.delta) {
+            if (odometer{}.plus(release.cost(), releases).delta(all.epsilon) <= all.delta) {
                 return release;
             }
             deviation *= 1 + 0x1p-36;
@@ -163,17 +164,17 @@ class gaussian_release {
     double delta_slack() const noexcept { return slack_; }
     release_cost cost() const noexcept { return {mu_, slack_}; }
 
-    /// One release: takes one from the grant, then makes the noise, from a seed of its own.
+    /// One release: takes one from the charge, then makes the noise, from a seed of its own.
     ///
     /// The same vector released twice costs twice. Time depends on d alone (subnormal entries are slower to
-    /// read). 0.4 ms for d = 2048 with AVX-512: docs/design/differential-privacy.md.
-    /// @param grant  from dp::ledger::charge with this object's cost()
+    /// read). 0.4 ms for d = 2048: docs/benchmarks.md.
+    /// @param charge  from dp::ledger::charge with this object's cost()
     /// @param h      d entries
     /// @param out    d entries, in the units of h; may be the same memory as h
     /// @throws shape_error; encoding_error, naming the entry, if one is NaN or infinite; budget_error if the
-    ///         grant is used up or was paid for another cost; what random.next_seed throws. The grant and
+    ///         charge is used up or was paid for another cost; what random.next_seed throws. The charge and
     ///         `out` are unchanged then
-    void operator()(release_grant& grant, random::generator& random, std::span<const float> h,
+    void operator()(release_charge& charge, random::generator& random, std::span<const float> h,
                     std::span<float> out) const {
         if (h.size() != d_ || out.size() != d_) {
             throw shape_error("dp::gaussian_release: got " + std::to_string(h.size()) +
@@ -188,7 +189,7 @@ class gaussian_release {
 
         random::seed key = random.next_seed();
         const memory::wipe_guard guard(key);
-        grant.spend(cost());  // nothing throws from here on
+        charge.spend(cost());  // nothing throws from here on
         random::sample_discrete_gaussian(key, random::stream_domain::privacy_noise, 0, noise_entries);
         for (std::size_t i = 0; i < d_; ++i) {
             // Below 2^38: exact as a double. From here on nothing is secret.

@@ -20,7 +20,7 @@ namespace tensafe::dp {
 
 /// All that a ledger knows: by principal, as bytes compare.
 struct ledger_state {
-    std::map<std::string, spent_cost, std::less<>> principals;
+    std::map<std::string, odometer, std::less<>> principals;
 
     friend bool operator==(const ledger_state&, const ledger_state&) = default;
 };
@@ -44,10 +44,12 @@ class ledger_store {
 
 /// What each principal may still have released: a budget of (epsilon, delta) for each, and what was spent of
 /// it. A principal is whoever the released states say something about, under a name that the caller has
-/// authenticated: each new name comes with a new budget.
+/// authenticated: each new name comes with a new budget. For each principal a privacy filter (it stops at the
+/// budget) and an odometer (it says what was spent): Rogers, Roth, Ullman, Vadhan, "Privacy odometers and
+/// filters" (2016).
 ///
 /// A charge is stored before anything is granted, so that no release is ever missing from the store,
-/// whatever dies when. What is spent stays spent: for a grant that is destroyed unused, and for one that was
+/// whatever dies when. What is spent stays spent: for a charge that is destroyed unused, and for one that was
 /// lost with its process. Nothing here takes a charge back. Budgets are the caller's and are not stored: with
 /// a larger one more is left, with a smaller one less, of what was spent all the same.
 ///
@@ -103,8 +105,8 @@ class ledger {
     ///         its budget or there are too many principals; parameter_error for a name or a cost that is none
     ///         or no releases; what the store throws. Nothing is granted then, and nothing is spent, but for
     ///         an error of ledger_store::confirm
-    [[nodiscard]] release_grant charge(std::string_view principal, const release_cost& cost,
-                                       std::uint64_t releases = 1) {
+    [[nodiscard]] release_charge charge(std::string_view principal, const release_cost& cost,
+                                        std::uint64_t releases = 1) {
         check_principal("dp::ledger::charge", principal);
         cost.check();
         if (releases == 0) {
@@ -118,7 +120,7 @@ class ledger {
                                std::to_string(most_principals) +
                                " principals, which is the most; keep another one for more");
         }
-        const spent_cost before = is_new ? spent_cost{} : known->second;
+        const odometer before = is_new ? odometer{} : known->second;
         const privacy_budget& budget = budget_of(principal);
         if (!allowed(before, cost, releases, budget)) {
             refuse(principal, before, cost, releases, budget);
@@ -150,10 +152,10 @@ class ledger {
     }
 
     /// What a principal has spent; zeros if it has spent nothing.
-    spent_cost spent(std::string_view principal) const {
+    odometer spent(std::string_view principal) const {
         const std::lock_guard lock(mutex_);
         const auto known = state_.principals.find(principal);
-        return known == state_.principals.end() ? spent_cost{} : known->second;
+        return known == state_.principals.end() ? odometer{} : known->second;
     }
 
     /// What each principal has spent, at one moment.
@@ -196,7 +198,7 @@ class ledger {
         }
     }
 
-    static bool allowed(const spent_cost& before, const release_cost& cost, std::uint64_t releases,
+    static bool allowed(const odometer& before, const release_cost& cost, std::uint64_t releases,
                         const privacy_budget& budget) {
         // No budget allows what a number would not hold.
         constexpr double largest = 1e300;
@@ -207,7 +209,7 @@ class ledger {
         return before.plus(cost, releases).delta(budget.epsilon) <= budget.delta;
     }
 
-    static std::uint64_t left_of(const spent_cost& before, const release_cost& cost,
+    static std::uint64_t left_of(const odometer& before, const release_cost& cost,
                                  const privacy_budget& budget) {
         std::uint64_t yes = 0;
         std::uint64_t no = 1;
@@ -232,7 +234,7 @@ class ledger {
         return yes;
     }
 
-    [[noreturn]] static void refuse(std::string_view principal, const spent_cost& before,
+    [[noreturn]] static void refuse(std::string_view principal, const odometer& before,
                                     const release_cost& cost, std::uint64_t releases,
                                     const privacy_budget& budget) {
         throw budget_error("dp::ledger::charge: principal " + quote(principal) + ": got " +

@@ -131,7 +131,7 @@ inline ledger_state read_ledger_json(std::string_view text, std::string_view nam
                                ", expected 1 to " + std::to_string(ledger::longest_name) +
                                " bytes of UTF-8 without control characters");
         }
-        spent_cost spent;
+        odometer spent;
         spent.mu_squared =
             detail::ledger_number(detail::ledger_member(each, "mu_squared", where), "mu_squared", where);
         spent.delta_slack =
@@ -171,8 +171,8 @@ enum class missing_ledger { start_empty, refuse };
 /// noticed.
 ///
 /// Not copyable. One thread at a time, which the ledger sees to. It does not work in a child of fork: both
-/// processes would spend the same budget. Grants that were given before a fork must be used in one of the two
-/// processes only.
+/// processes would spend the same budget. Charges that were given before a fork must be used in one of the
+/// two processes only.
 class ledger_file final : public ledger_store {
   public:
     /// Locks the file; where there is none, an empty one is written if that is needed. What is in it only

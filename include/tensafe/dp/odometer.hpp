@@ -26,7 +26,7 @@ namespace tensafe::dp {
 ///
 /// Where nothing but a statistical distance t of both P and P' from the ideal pair is known, the slack is not
 /// t but (1 + e^E) t, for the largest epsilon E that is ever asked of this ledger, also by
-/// spent_cost::epsilon. Such slacks must not be stored under a budget that may grow.
+/// odometer::epsilon. Such slacks must not be stored under a budget that may grow.
 struct release_cost {
     double mu = 0;           ///< sensitivity / standard deviation; above 0, finite
     double delta_slack = 0;  ///< in [0, 1); what discretisation and sampling add to delta
@@ -54,23 +54,23 @@ struct release_cost {
 ///
 /// Movable, not copyable: one moved from has nothing left. Threads may spend one at the same time, but not
 /// move it meanwhile. Nothing allocates but the messages of errors.
-class release_grant {
+class release_charge {
   public:
     /// Worth nothing: to be assigned to.
-    release_grant() noexcept = default;
-    release_grant(const release_grant&) = delete;
-    release_grant& operator=(const release_grant&) = delete;
-    release_grant(release_grant&& other) noexcept
+    release_charge() noexcept = default;
+    release_charge(const release_charge&) = delete;
+    release_charge& operator=(const release_charge&) = delete;
+    release_charge(release_charge&& other) noexcept
         : cost_(std::exchange(other.cost_, {})), left_(other.left_.exchange(0)) {}
     /// What this one had left is lost.
-    release_grant& operator=(release_grant&& other) noexcept {
+    release_charge& operator=(release_charge&& other) noexcept {
         if (this != &other) {
             cost_ = std::exchange(other.cost_, {});
             left_ = other.left_.exchange(0);
         }
         return *this;
     }
-    ~release_grant() = default;
+    ~release_charge() = default;
 
     /// Releases that may still be made.
     std::uint64_t left() const noexcept { return left_.load(); }
@@ -85,11 +85,11 @@ class release_grant {
         do {
             if (left == 0) {
                 throw budget_error(
-                    "dp::release_grant::spend: got a grant with nothing left, expected one release of it; "
+                    "dp::release_charge::spend: got a charge with nothing left, expected one release of it; "
                     "charge the ledger for more");
             }
             if (!(cost == cost_)) {
-                throw budget_error("dp::release_grant::spend: got a release of " + text(cost) +
+                throw budget_error("dp::release_charge::spend: got a release of " + text(cost) +
                                    ", expected one of the cost that was charged, " + text(cost_));
             }
         } while (!left_.compare_exchange_weak(left, left - 1));
@@ -98,7 +98,8 @@ class release_grant {
   private:
     friend class ledger;
 
-    release_grant(const release_cost& cost, std::uint64_t releases) noexcept : cost_(cost), left_(releases) {}
+    release_charge(const release_cost& cost, std::uint64_t releases) noexcept
+        : cost_(cost), left_(releases) {}
 
     static std::string text(const release_cost& cost) {
         return "mu " + shortest_text(cost.mu) + " and slack " + shortest_text(cost.delta_slack);
@@ -112,18 +113,18 @@ class release_grant {
 ///
 /// Where earlier answers decided how many releases were made, or of which costs, only the budget was promised
 /// beforehand: what is read here afterwards is then an account, and no promise of (epsilon, delta).
-struct spent_cost {
+struct odometer {
     double mu_squared = 0;       ///< the sum over all releases: Gaussian mechanisms compose exactly so
     double delta_slack = 0;      ///< the sum over all releases
     std::uint64_t releases = 0;  ///< that were charged, made or not
 
-    friend bool operator==(const spent_cost&, const spent_cost&) = default;
+    friend bool operator==(const odometer&, const odometer&) = default;
 
     /// The smallest delta for which all of it together is (epsilon, delta) differentially private, rounded
     /// up. Dong, Roth, Su, "Gaussian differential privacy" (2019).
     /// @throws parameter_error unless epsilon is finite and not negative
     double delta(double epsilon) const {
-        detail::check_not_negative("spent_cost::delta", "epsilon", epsilon);
+        detail::check_not_negative("odometer::delta", "epsilon", epsilon);
         const double gaussian = mu_squared > 0 ? gaussian_accountant(mu_squared).delta(epsilon) : 0.0;
         return detail::add_up(gaussian, delta_slack);
     }
@@ -132,7 +133,7 @@ struct spent_cost {
     /// up; infinite if delta is not above the slack.
     /// @throws parameter_error unless delta is in (0, 1)
     double epsilon(double delta) const {
-        detail::check_delta("spent_cost::epsilon", delta);
+        detail::check_delta("odometer::epsilon", delta);
         const double rest = detail::next_below(delta - delta_slack);
         if (!(rest > 0)) {
             return std::numeric_limits<double>::infinity();
@@ -142,8 +143,8 @@ struct spent_cost {
 
     /// What this and further releases cost together.
     /// @throws budget_error if a number does not hold it; what gaussian_accountant throws
-    spent_cost plus(const release_cost& cost, std::uint64_t times) const {
-        spent_cost result;
+    odometer plus(const release_cost& cost, std::uint64_t times) const {
+        odometer result;
         gaussian_accountant sum(mu_squared);
         sum.add(cost.mu, times);
         result.mu_squared = sum.mu_squared();
@@ -152,7 +153,7 @@ struct spent_cost {
         result.releases = releases + times;
         if (result.releases < releases || !std::isfinite(result.mu_squared) ||
             !std::isfinite(result.delta_slack)) {
-            throw budget_error("dp::spent_cost::plus: got " + std::to_string(times) + " releases beside " +
+            throw budget_error("dp::odometer::plus: got " + std::to_string(times) + " releases beside " +
                                std::to_string(releases) + ", more than can be counted");
         }
         return result;

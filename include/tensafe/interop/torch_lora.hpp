@@ -81,7 +81,7 @@ class encrypted_lora {
     /// @throws parameter_error if there is no such group; shape_error if x is not [..., d]; unsupported_error
     ///         for tensors that cannot be read, and for gradients; c10::Error if libtorch finds no memory.
     ///         Then, naming the row: encoding_error for what is no finite number and for a delta that x's
-    ///         type cannot hold, range_exceeded_error if an answer passed a calibrated range; otherwise as
+    ///         type cannot hold, range_exceeded_error if an answer passed an average-case range; otherwise as
     ///         the transport and model_client
     std::vector<at::Tensor> deltas(std::size_t group, const at::Tensor& x, double overflow_margin = 1) {
         return run(group, 0, client_->layout().at(group).sites.size(), x, overflow_margin);

@@ -9,6 +9,7 @@
 #include <tensafe/memory/wipe.hpp>
 
 #include <openssl/evp.h>
+#include <openssl/ui.h>
 
 #include <algorithm>
 #include <array>
@@ -92,108 +93,38 @@ class passphrase {
     memory::secret_buffer<char> bytes_;
 };
 
-namespace detail {
-
-/// A terminal that shows nothing of what is typed and gives each key at once, until the end of the scope.
-/// Ctrl-C comes as a key: a signal would end the program with the terminal left silent.
-class silent_terminal {
-  public:
-    explicit silent_terminal(int terminal) : terminal_(terminal) {
-        if (::tcgetattr(terminal_, &before_) != 0) {
-            io::throw_io_error("the terminal", "read its settings", errno);
-        }
-        termios silent = before_;
-        silent.c_lflag &= ~static_cast<tcflag_t>(ECHO | ECHONL | ICANON | ISIG | IEXTEN);
-        silent.c_cc[VMIN] = 1;
-        silent.c_cc[VTIME] = 0;
-        // What was typed before the question was shown is no answer to it.
-        if (::tcsetattr(terminal_, TCSAFLUSH, &silent) != 0) {
-            io::throw_io_error("the terminal", "change its settings", errno);
-        }
-    }
-    silent_terminal(const silent_terminal&) = delete;
-    silent_terminal& operator=(const silent_terminal&) = delete;
-    ~silent_terminal() { static_cast<void>(::tcsetattr(terminal_, TCSAFLUSH, &before_)); }
-
-  private:
-    int terminal_;
-    termios before_{};
-};
-
-inline void show(int terminal, std::string_view text) {
-    while (!text.empty()) {
-        const ssize_t count = ::write(terminal, text.data(), text.size());
-        if (count > 0) {
-            text.remove_prefix(static_cast<std::size_t>(count));
-        } else if (count == 0 || errno != EINTR) {
-            io::throw_io_error("the terminal", "write", count == 0 ? EIO : errno);
-        }
-    }
-}
-
-/// ask_passphrase on an open terminal
-inline passphrase ask_on(int terminal, std::string_view question) {
-    memory::secret_buffer<char> typed(passphrase::longest);
-    std::size_t size = 0;
-    {
-        const silent_terminal silent(terminal);
-        show(terminal, question);
-        char key = 0;
-        const memory::wipe_guard guard(key);
-        for (;;) {
-            const ssize_t count = ::read(terminal, &key, 1);
-            if (count < 0 && errno == EINTR) {
-                continue;
-            }
-            constexpr char interrupt = 0x03;
-            constexpr char end_of_input = 0x04;
-            constexpr char backspace = 0x08;
-            constexpr char erase_line = 0x15;
-            constexpr char erase = 0x7f;
-            if (count <= 0 || key == interrupt || key == end_of_input) {
-                show(terminal, "\n");
-                throw cancelled_error("the question for a passphrase was cancelled");
-            }
-            if (key == '\n' || key == '\r') {
-                break;
-            }
-            if (key == erase_line) {
-                size = 0;
-            } else if (key == backspace || key == erase) {
-                // All bytes of one character of UTF-8.
-                while (size > 0 && (static_cast<unsigned char>(typed[--size]) & 0xc0u) == 0x80u) {
-                }
-            } else if (static_cast<unsigned char>(key) < 0x20) {
-                show(terminal, "\n");
-                throw parameter_error(
-                    "passphrase: got a control character, as Tab or an arrow key gives; "
-                    "expected letters, digits and signs");
-            } else if (size == typed.size()) {
-                show(terminal, "\n");
-                throw parameter_error("passphrase: got more than " + std::to_string(passphrase::longest) +
-                                      " bytes");
-            } else {
-                typed[size++] = key;
-            }
-        }
-        show(terminal, "\n");
-    }
-    return passphrase(std::string_view(typed.data(), size));
-}
-
-}  // namespace detail
-
-/// Asks whoever sits at the terminal of this process, /dev/tty, and shows nothing of the answer. Backspace
-/// and Ctrl-U work; Ctrl-C and Ctrl-D cancel. A process that is killed meanwhile leaves the terminal silent
-/// ("stty sane" helps).
+/// Asks whoever sits at the terminal of this process, /dev/tty, by OpenSSL's user interface, and shows
+/// nothing of the answer. Ctrl-C and Ctrl-D cancel. Meanwhile OpenSSL handles the signals of the process; the
+/// terminal and they are then as before. A process that is killed leaves the terminal silent ("stty sane"
+/// helps). One thread at a time, and Ctrl-C wants that no other thread takes signals.
 /// @throws io_error without a terminal; cancelled_error; parameter_error for an empty answer, one that is too
-///         long, or another control character
-inline passphrase ask_passphrase(std::string_view question) {
-    const detail::owned_descriptor terminal(::open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY));
-    if (terminal.get() < 0) {
-        io::throw_io_error("/dev/tty", "open", errno);
+///         long, or a control character
+inline passphrase ask_passphrase(const std::string& question) {
+    {
+        // Without a terminal OpenSSL would read the standard input.
+        const detail::owned_descriptor terminal(::open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY));
+        // What was typed before the question was shown is no answer to it.
+        if (terminal.get() < 0 || ::tcflush(terminal.get(), TCIFLUSH) != 0) {
+            io::throw_io_error("/dev/tty", "open", errno);
+        }
     }
-    return detail::ask_on(terminal.get(), question);
+    const detail::openssl_reports reports;
+    const std::unique_ptr<UI, detail::openssl_release<&UI_free>> ui(UI_new_method(UI_OpenSSL()));
+    memory::secret_buffer<char> typed(8192);  // no line of a terminal is longer
+    if (ui == nullptr || UI_add_input_string(ui.get(), question.c_str(), 0, typed.data(), 0,
+                                             static_cast<int>(typed.size()) - 1) <= 0) {
+        reports.fail("ask for a passphrase");
+    }
+    if (UI_process(ui.get()) != 0) {
+        throw cancelled_error("the question for a passphrase was cancelled");
+    }
+    const std::string_view text(typed.data());
+    if (std::any_of(text.begin(), text.end(), [](char c) { return c >= 0 && c < ' '; })) {
+        throw parameter_error(
+            "passphrase: got a control character, as Tab or an arrow key gives; "
+            "expected letters, digits and signs");
+    }
+    return passphrase(text);
 }
 
 /// What one guess of a passphrase costs: the parameters of scrypt (RFC 7914). The default takes 128 MiB and

@@ -3,7 +3,7 @@
 #include <tensafe/core/macros.hpp>
 #include <tensafe/exec/backend.hpp>
 #include <tensafe/random/discrete_gaussian_table.hpp>
-#include <tensafe/simd/x86/avx2.hpp>
+#include <tensafe/simd/x86/target_avx2.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -135,4 +135,13 @@ TENSAFE_COMPILED_INLINE void sample_uniform(const seed& key, stream_domain domai
     }
 }
 
+/// As above, for a q that the compiler knows: it compiles draws of one width, not of eight.
+template <std::uint64_t Q>
+void sample_uniform(const seed& key, stream_domain domain, std::uint32_t lane,
+                    std::span<std::uint64_t> out) noexcept {
+    static_assert(Q >= 1);
+    detail::sample_uniform_width<static_cast<std::size_t>(std::bit_width(Q) + 7) / 8>(key, domain, lane, Q,
+                                                                                      out);
+}
+
 }  // namespace tensafe::random

@@ -3,8 +3,8 @@
 #include <tensafe/arith/barrett.hpp>
 #include <tensafe/arith/shoup.hpp>
 #include <tensafe/arith/word.hpp>
-#include <tensafe/exec/backend.hpp>
 #include <tensafe/rns/limb_loops.hpp>
+#include <tensafe/rns/limb_sums.hpp>
 #include <tensafe/simd/dispatch.hpp>
 
 #include <cstddef>

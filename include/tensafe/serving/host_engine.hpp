@@ -22,8 +22,8 @@ namespace tensafe::serving {
 /// after the other, because a client's randomness is a sequence; the server's part runs where `Where` says,
 /// with all requests of a group at once, and so does decryption.
 ///
-/// A hidden state that cannot be encrypted, or an answer that passes a calibrated range, is the error of its
-/// own request. Such an answer can be tried again with overflow margin doubled each time, up to `tries`
+/// A hidden state that cannot be encrypted, or an answer that passes an average-case range, is the error of
+/// its own request. Such an answer can be tried again with overflow margin doubled each time, up to `tries`
 /// tries; the default is one, because a second try tells the server that this hidden state had an answer that
 /// large.
 ///
@@ -136,7 +136,7 @@ class host_engine {
     }
 
     static bool is_range_exceeded(const std::exception_ptr& wrong) {
-        if (server_type::layout_type::can_wrap && wrong != nullptr) {
+        if (server_type::layout_type::can_overflow && wrong != nullptr) {
             try {
                 std::rethrow_exception(wrong);
             } catch (const range_exceeded_error&) {

@@ -3,7 +3,7 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
-#include <tensafe/lora/model/pack_progress.hpp>
+#include <tensafe/lora/model/model_layout.hpp>
 
 #include <algorithm>
 #include <atomic>

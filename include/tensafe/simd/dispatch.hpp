@@ -3,8 +3,8 @@
 #include <tensafe/core/macros.hpp>
 #include <tensafe/exec/backend.hpp>
 #include <tensafe/simd/lanes.hpp>
-#include <tensafe/simd/x86/avx2.hpp>
-#include <tensafe/simd/x86/avx512.hpp>
+#include <tensafe/simd/x86/target_avx2.hpp>
+#include <tensafe/simd/x86/target_avx512.hpp>
 
 namespace tensafe::simd {
 

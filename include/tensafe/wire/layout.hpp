@@ -2,7 +2,7 @@
 
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/core/error.hpp>
-#include <tensafe/lora/adapter/mode.hpp>
+#include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/lora/packing/protection.hpp>
 #include <tensafe/wire/bytes.hpp>

@@ -160,7 +160,7 @@ void read_reply(std::span<const std::uint8_t> message, const lora::packing_plan<
     const std::size_t outputs = plan.outputs();
     if constexpr (Protection::protects) {
         const auto c0_bits = [&](std::size_t o) {
-            return plan.wanted(o, tokens) * static_cast<std::size_t>(plan.reply_bits(o));
+            return plan.targets(o, tokens) * static_cast<std::size_t>(plan.reply_bits(o));
         };
         const auto c1_bytes = [&](std::size_t o) {
             return memory::packed_bytes(P::degree, plan.reply_bits(o));

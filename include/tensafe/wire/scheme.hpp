@@ -50,13 +50,13 @@ struct packing_code<lora::replicated_slots<Rows, Replies>> {
 inline constexpr std::uint8_t budget_rules = 1;
 
 /// What a message says of packing and protection: byte 0 the packing, byte 1 its detail, byte 2 the range
-/// (0: reveals_adapter_rows; 1: rigorous; 3 to 64: the factor of calibrated), byte 3 budget_rules, bytes 4 to
-/// 7 the precision as an IEEE single; byte 0 the lowest. Two ends that agree about this, the parameter set
-/// and the shape read each other's replies. Against accidents, not attackers.
+/// (0: reveals_adapter_rows; 1: worst-case; 3 to 64: the factor of average-case), byte 3 budget_rules, bytes
+/// 4 to 7 the precision as an IEEE single; byte 0 the lowest. Two ends that agree about this, the parameter
+/// set and the shape read each other's replies. Against accidents, not attackers.
 template <class Packing, lora::reply_protection Protection>
 inline constexpr std::uint64_t scheme_id = [] {
     std::uint64_t range = Protection::protects ? 1 : 0;
-    if constexpr (Protection::range::can_wrap) {
+    if constexpr (Protection::range::can_overflow) {
         static_assert(Protection::range::factor >= 3 && Protection::range::factor <= 64,
                       "scheme_id: the range factor must be in [3, 64]: other numbers mean something else");
         range = static_cast<std::uint64_t>(Protection::range::factor);
@@ -89,7 +89,7 @@ inline std::string packing_text(unsigned number, unsigned detail) {
 
 }  // namespace detail
 
-/// A scheme id in words, for messages to people: "coefficient_tiles 4, protects_adapter_rows, rigorous,
+/// A scheme id in words, for messages to people: "coefficient_tiles 4, protects_adapter_rows, worst-case,
 /// precision 0.00012 (scheme id 0x...)".
 inline std::string scheme_name(std::uint64_t id) {
     const auto byte = [&](int k) { return static_cast<unsigned>(id >> (8 * k) & 255); };
@@ -104,7 +104,7 @@ inline std::string scheme_name(std::uint64_t id) {
         std::to_chars(digits.data(), digits.data() + digits.size(),
                       std::bit_cast<float>(static_cast<std::uint32_t>(id >> 32)));
     return packing + (range == 0 ? ", reveals_adapter_rows" : ", protects_adapter_rows") +
-           (range < 2 ? ", rigorous" : ", calibrated " + std::to_string(range)) + ", precision " +
+           (range < 2 ? ", worst-case" : ", average-case " + std::to_string(range)) + ", precision " +
            std::string(digits.data(), end.ptr) + suffix;
 }
 

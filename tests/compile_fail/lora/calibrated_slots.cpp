@@ -1,13 +1,13 @@
-// expect: lora::replicated_slots: calibrated ranges are for coefficient_tiles; use lora::rigorous
+// expect: lora::replicated_slots: average-case ranges are for coefficient_tiles; use lora::worst_case
 #include <tensafe/lora/packing/replicated_slots.hpp>
 
 namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;
 
 #ifdef TENSAFE_COMPILE_FAIL
-using protection = lora::protects_adapter_rows<lora::calibrated<6>>;
+using protection = lora::protects_adapter_rows<lora::average_case<6>>;
 #else
-using protection = lora::protects_adapter_rows<lora::rigorous>;
+using protection = lora::protects_adapter_rows<lora::worst_case>;
 #endif
 
 std::size_t inputs(const lora::layout<ckks::private_n4096, lora::replicated_slots<>, protection>& l) {

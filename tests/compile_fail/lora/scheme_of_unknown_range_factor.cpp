@@ -4,9 +4,9 @@
 using namespace tensafe;
 
 struct narrow {
-    static constexpr bool can_wrap = true;
+    static constexpr bool can_overflow = true;
 #ifdef TENSAFE_COMPILE_FAIL
-    static constexpr int factor = 1;  // which is the number of `rigorous`
+    static constexpr int factor = 1;  // which is the number of `worst_case`
 #else
     static constexpr int factor = 3;
 #endif

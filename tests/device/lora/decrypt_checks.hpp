@@ -73,7 +73,7 @@ void check_replies(const Where& where, int subring_log_n, std::vector<device::ou
             const auto reply = replies.begin() + static_cast<std::ptrdiff_t>(t * stride);
             std::copy(bytes.c0.begin(), bytes.c0.end(), reply + static_cast<std::ptrdiff_t>(o.c0_offset));
             std::copy(bytes.c1.begin(), bytes.c1.end(), reply + static_cast<std::ptrdiff_t>(o.c1_offset));
-            lora::open_output<P>(keys[client_of[t]], bytes, subring_log_n, o.wanted, bits, work, values);
+            lora::decrypt_output<P>(keys[client_of[t]], bytes, subring_log_n, o.wanted, bits, work, values);
             wanted.insert(wanted.end(), values.begin(), values.end());
         }
     }

@@ -1,6 +1,6 @@
 #include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/lora/engine.hpp>
-#include <tensafe/lora/adapter/mode.hpp>
+#include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/serving/token_pipeline.hpp>
 
 #include <doctest/doctest.h>
@@ -25,7 +25,7 @@ using serving::request;
 using serving::step;
 
 using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
-using narrow_range = lora::protects_adapter_rows<lora::calibrated<6>>;
+using narrow_range = lora::protects_adapter_rows<lora::average_case<6>>;
 using packing = lora::coefficient_tiles<4>;
 
 /// Counts who waits for it.
@@ -70,7 +70,7 @@ struct three_groups {
     three_groups() {
         for (std::size_t g = 0; g < 3; ++g) {
             auto rows = random_matrix(g < 2 ? 6 : 3, g < 2 ? 300 : 500, g + 1);
-            a[g] = lora::balance({"", std::move(rows), lora::matrix(1, g < 2 ? 6 : 3), 1}).a;
+            a[g] = lora::normalize_rows({"", std::move(rows), lora::matrix(1, g < 2 ? 6 : 3), 1}).a;
         }
         keys.emplace_back(random::fresh_seed());
         keys.emplace_back(random::fresh_seed());

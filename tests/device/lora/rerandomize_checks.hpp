@@ -91,11 +91,11 @@ void check_replies(const Where& where, int subring_log_n, std::uint32_t parts, i
 
         std::vector<arith::wide> draws(n);
         const auto hidden =
-            lora::protect<P>(std::move(product), zero, flood, seed, static_cast<std::uint32_t>(p), draws);
+            lora::rerandomize<P>(std::move(product), zero, flood, seed, static_cast<std::uint32_t>(p), draws);
         const device::output_place& o = places[p % places.size()];
         output bytes;
         std::vector<std::uint32_t> switched(P::degree);
-        lora::pack<P>(hidden, o.wanted, static_cast<int>(o.bits), switched, bytes);
+        lora::serialize<P>(hidden, o.wanted, static_cast<int>(o.bits), switched, bytes);
         const auto reply = wanted.begin() + static_cast<std::ptrdiff_t>(p / places.size() * stride);
         std::copy(bytes.c0.begin(), bytes.c0.end(), reply + static_cast<std::ptrdiff_t>(o.c0_offset));
         std::copy(bytes.c1.begin(), bytes.c1.end(), reply + static_cast<std::ptrdiff_t>(o.c1_offset));

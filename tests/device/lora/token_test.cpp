@@ -9,7 +9,7 @@ using namespace tests;
 namespace {
 
 using private_range = lora::protects_adapter_rows<>;
-using narrow_range = lora::protects_adapter_rows<lora::calibrated<6>>;
+using narrow_range = lora::protects_adapter_rows<lora::average_case<6>>;
 
 }  // namespace
 
@@ -19,7 +19,7 @@ TEST_CASE("a batch of two clients gives the host's requests, replies and answers
     }
 }
 
-TEST_CASE("a calibrated range gives the host's requests, replies and answers") {
+TEST_CASE("an average-case range gives the host's requests, replies and answers") {
     token_checks::check_tokens<ckks::compact_n4096, 4, narrow_range>(host_blocks(thread_order::reverse), 5,
                                                                      1100);
 }

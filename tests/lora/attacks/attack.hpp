@@ -210,8 +210,8 @@ std::vector<lora::protected_product<P>> protected_products(const Server& server,
         const auto zero = pool.acquire();
         rns::add(products[o].c1, zero.c1);
         std::vector<wide> draws(server.plan().subring_degree());
-        result.push_back(lora::protect<P>(std::move(products[o]), zero, server.plan().budget().flood, seed,
-                                          static_cast<std::uint32_t>(o), draws));
+        result.push_back(lora::rerandomize<P>(std::move(products[o]), zero, server.plan().budget().flood,
+                                              seed, static_cast<std::uint32_t>(o), draws));
     }
     return result;
 }
@@ -239,7 +239,7 @@ struct output_bytes {
 template <ckks::parameter_set P>
 void pack_alone(const lora::protected_product<P>& product, std::size_t wanted, int bits, output_bytes& out) {
     std::vector<std::uint32_t> switched(P::degree);
-    lora::pack(product, wanted, bits, std::span(switched), out);
+    lora::serialize(product, wanted, bits, std::span(switched), out);
 }
 
 // --- Statistics

@@ -59,8 +59,8 @@ std::vector<double> wanted_coefficients(const Server& server, session<P>& s,
     lora::decryption_workspace<P> reading;
     for (std::size_t o = 0; o < layout.outputs(); ++o) {
         std::vector<double> values(std::size_t{1} << layout.subring_log_n());
-        lora::open_output<P>(s.key, reply.outputs[o], layout.subring_log_n(), layout.wanted(o),
-                             layout.reply_bits(budget, o), reading, values);
+        lora::decrypt_output<P>(s.key, reply.outputs[o], layout.subring_log_n(), layout.targets(o),
+                                layout.reply_bits(budget, o), reading, values);
         result.insert(result.end(), values.begin(), values.end());
     }
     return result;
@@ -108,7 +108,7 @@ TEST_CASE("slots that serve one row each answer two hidden states at once: as re
     const auto& layout = server.layout();
     const lora::reply_budget budget = layout.budget();
     REQUIRE(layout.outputs() == 1);
-    REQUIRE(layout.wanted(0) == 2 * rank);
+    REQUIRE(layout.targets(0) == 2 * rank);
     session<P> s(16, layout.subring_log_n());
     random::generator generator = numbered_generator(16);
 
@@ -150,11 +150,11 @@ TEST_CASE("checksum rows give a malicious client further equations about A, but 
     constexpr std::size_t block = P::degree / rows;
     constexpr std::size_t tokens = d / 2 + 4;
     const matrix a = random_matrix(rows, d, 1);
-    const lora::server<P, tiles, lora::protects_adapter_rows<lora::calibrated<>>> server(a);
+    const lora::server<P, tiles, lora::protects_adapter_rows<lora::average_case<>>> server(a);
     const auto& layout = server.layout();
     const lora::reply_budget budget = layout.budget();
     REQUIRE(layout.outputs() == 2);
-    REQUIRE(layout.wanted(1) == rows);
+    REQUIRE(layout.targets(1) == rows);
     session<P> s(17, layout.subring_log_n());
     random::generator generator = numbered_generator(17);
     std::mt19937_64 dice(17);

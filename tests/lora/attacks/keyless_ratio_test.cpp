@@ -209,7 +209,7 @@ void check_packing(std::size_t rank, std::size_t d) {
     for (std::size_t t = 0; t < bare.size(); ++t) {
         const auto guess = fractions(rns::inverse(bare[t].c1));
         output_bytes rounded;
-        pack_alone(without_zero<P>(bare[t], layout.subring_log_n()), layout.wanted(0), bits, rounded);
+        pack_alone(without_zero<P>(bare[t], layout.subring_log_n()), layout.targets(0), bits, rounded);
         CHECK(concentration(difference(reply_fractions(rounded, P::degree, bits), guess)) > 0.999);
         const double confirmed =
             concentration(difference(reply_fractions(outputs[t], P::degree, bits), guess));

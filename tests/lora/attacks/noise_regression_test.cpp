@@ -109,10 +109,10 @@ regression regress(std::size_t rank, std::size_t d, std::size_t replies) {
             const auto& hidden = protected_ones[o];
             const auto after =
                 noise_of<P>(s.key, hidden.c0, true, rns::forward(hidden.c1), x, layout.subring_log_n());
-            for (std::size_t k = 0; k < layout.wanted(o); ++k) {
+            for (std::size_t k = 0; k < layout.targets(o); ++k) {
                 // A row of the plaintext meets another block of e in every target coefficient, with the sign
                 // of a block that wraps around.
-                for (std::size_t r = 0; r < layout.wanted(o); ++r) {
+                for (std::size_t r = 0; r < layout.targets(o); ++r) {
                     const std::size_t first = k >= r ? (k - r) * block : P::degree - (r - k) * block;
                     const double sign = k >= r ? 1 : -1;
                     const std::size_t row = o * static_cast<std::size_t>(Rows) + r;

@@ -156,7 +156,7 @@ TEST_CASE("with an `a` of the client's choice the zeros hide nothing: a = 0 show
     lora::protected_product<P> product = without_zero<P>(bare, layout.subring_log_n());
     ckks::add_small(std::span<const std::int8_t>(e1), product.c1);
     output_bytes output;
-    pack_alone(product, layout.wanted(0), bits, output);
+    pack_alone(product, layout.targets(0), bits, output);
     CHECK(concentration(difference(reply_fractions(output, P::degree, bits),
                                    fractions(rns::inverse(bare.c1)))) > 0.999);
 }
@@ -203,7 +203,7 @@ TEST_CASE(
     server.apply(request, pool, s.work, reply);
 
     std::vector<std::int64_t> known(P::degree);
-    const auto c0 = sent_c0(reply.outputs[0].c0, layout.wanted(0), bits);
+    const auto c0 = sent_c0(reply.outputs[0].c0, layout.targets(0), bits);
     for (std::size_t k = 0; k < c0.size(); ++k) {
         const auto read = ternary_digits(c0[k], most_digits);
         std::ranges::copy(read, known.begin() + static_cast<std::ptrdiff_t>(k * block));

@@ -53,7 +53,7 @@ histogram count_bytes(const matrix& a, std::uint64_t session_number, bool with_z
             reply.outputs.resize(products.size());
             for (std::size_t o = 0; o < products.size(); ++o) {
                 output_bytes bytes;
-                pack_alone(without_zero<P>(std::move(products[o]), layout.subring_log_n()), layout.wanted(o),
+                pack_alone(without_zero<P>(std::move(products[o]), layout.subring_log_n()), layout.targets(o),
                            server.plan().reply_bits(o), bytes);
                 reply.outputs[o] = {bytes.c0, bytes.c1};
             }

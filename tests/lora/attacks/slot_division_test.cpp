@@ -58,7 +58,7 @@ std::vector<std::uint64_t> decrypted_c1(const ckks::secret_key<P>& key, const st
     output_bytes whole{std::vector<std::uint8_t>(tensafe::memory::packed_bytes(P::degree, bits)), c1};
     std::vector<double> values(P::degree);
     lora::decryption_workspace<P> work;
-    lora::open_output<P>(key, whole, P::log_n, P::degree, bits, work, values);
+    lora::decrypt_output<P>(key, whole, P::log_n, P::degree, bits, work, values);
     std::vector<std::uint64_t> result;
     const double unit = std::exp2(bits) / static_cast<double>(modulus<basis_of<P>>());
     for (const double x : values) {
@@ -119,7 +119,7 @@ TEST_CASE("the same division of a protected reply gives numbers that A has no pa
 
     const auto division = [&](const std::vector<std::uint8_t>& c0, const std::vector<std::uint8_t>& c1) {
         // c0 where it was sent, zero elsewhere.
-        std::vector<word> sent(layout.wanted(0));
+        std::vector<word> sent(layout.targets(0));
         tensafe::memory::unpack_bits(std::span<const std::uint8_t>(c0), budget.reply_bits, std::span(sent));
         std::vector<std::uint64_t> message = decrypted_c1(s.key, c1, budget.reply_bits);
         const std::size_t step = P::degree / sent.size();
@@ -147,7 +147,7 @@ TEST_CASE("the same division of a protected reply gives numbers that A has no pa
     rns::multiply(expected, expected, s.key.value());
     const auto wanted = fractions(rns::inverse(std::move(expected)));
     output_bytes unprotected;
-    pack_alone(without_zero<P>(bare, layout.subring_log_n()), layout.wanted(0), budget.reply_bits,
+    pack_alone(without_zero<P>(bare, layout.subring_log_n()), layout.targets(0), budget.reply_bits,
                unprotected);
     const auto without = decrypted_c1(s.key, unprotected.c1, budget.reply_bits);
     const auto with = decrypted_c1(s.key, reply.outputs[0].c1, budget.reply_bits);

@@ -1,6 +1,5 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
-#include <tensafe/lora/model/adapter_stack.hpp>
 #include <tensafe/lora/model/shared_input.hpp>
 #include <tensafe/lora/model/stack.hpp>
 #include <tensafe/lora/protocol/client.hpp>

@@ -41,13 +41,13 @@ using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_f
 using model_server = lora::model_server<small>;
 using model_client = lora::model_client<small>;
 using model_session = lora::model_session<small>;
-using calibrated = lora::protects_adapter_rows<lora::calibrated<6>>;
+using average_case = lora::protects_adapter_rows<lora::average_case<6>>;
 
 constexpr host here{};
 
 static_assert(lora::offers_prefill<small, lora::protects_adapter_rows<>>);
 static_assert(lora::offers_prefill<ckks::private_n4096, lora::protects_adapter_rows<>>);
-static_assert(!lora::offers_prefill<ckks::compact_n4096, calibrated>);
+static_assert(!lora::offers_prefill<ckks::compact_n4096, average_case>);
 static_assert(!std::is_copy_constructible_v<model_server> && !std::is_move_constructible_v<model_server>);
 static_assert(!std::is_copy_constructible_v<model_session> && !std::is_move_constructible_v<model_session>);
 
@@ -109,7 +109,7 @@ double deviation(const lora::model_layout& model, lora::model_layout::place plac
     if (model.mode == lora::mode::blind) {
         return of_answer * model.groups[place.group].sites[place.site].scale;
     }
-    const lora::adapter_site balanced = lora::balance(site);
+    const lora::adapter_site balanced = lora::normalize_rows(site);
     double largest = 0;
     for (std::size_t k = 0; k < balanced.d_out(); ++k) {
         largest = std::fmax(largest, norm(std::span<const float>(balanced.b.row(k))));
@@ -220,16 +220,16 @@ TEST_CASE("the server's own scale of a merged site is 1 if all of it is zero") {
     CHECK(server.layout().groups[0].row_norm == 0);
 }
 
-TEST_CASE("a calibrated range serves a model too, with a rigorous one in prefill") {
+TEST_CASE("an average-case range serves a model too, with a worst-case one in prefill") {
     lora::adapter attention = random_adapter(1);
     attention.sites.resize(3);
-    served<small, lora::coefficient_tiles<4>, calibrated> s(attention);
+    served<small, lora::coefficient_tiles<4>, average_case> s(attention);
     check_decode_and_prefill(s, attention);
     lora::model_layout too_long = s.server.layout();
     too_long.groups[0].d = 20000;  // well-formed, but the range is too narrow for it
     const std::string message = message_of<parameter_error>([&] {
-        lora::model_client<small, lora::coefficient_tiles<4>, calibrated>(too_long,
-                                                                          lora::client_part(attention));
+        lora::model_client<small, lora::coefficient_tiles<4>, average_case>(too_long,
+                                                                            lora::client_part(attention));
     });
     CHECK(contains(message, "model_client: input model.layers.0.self_attn.input: "));
     CHECK(contains(message, "cannot hold"));
@@ -238,7 +238,7 @@ TEST_CASE("a calibrated range serves a model too, with a rigorous one in prefill
     const auto& row = attention.sites[0].a.row(0);
     const std::vector<float> h(row.begin(), row.end());
     auto query = s.client.encrypt(0, h, 1);
-    lora::reply<small, lora::coefficient_tiles<4>, calibrated> reply;
+    lora::reply<small, lora::coefficient_tiles<4>, average_case> reply;
     s.session.apply(s.server, 0, query.request, reply);
     CHECK(contains(message_of<tensafe::range_exceeded_error>(
                        [&] { static_cast<void>(s.client.deltas(0, reply, query)); }),
@@ -298,8 +298,8 @@ TEST_CASE("deltas of a product are apply_b's bit for bit, and doubling a scale d
         product.push_back(static_cast<double>(x));
     }
     const auto deltas = client.deltas(0, product);
-    CHECK(deltas[0] == lora::apply_b(lora::balance(from.sites[0]), std::span(product).first(3)));
-    CHECK(deltas[1] == lora::apply_b(lora::balance(from.sites[1]), std::span(product).subspan(3)));
+    CHECK(deltas[0] == lora::apply_b(lora::normalize_rows(from.sites[0]), std::span(product).first(3)));
+    CHECK(deltas[1] == lora::apply_b(lora::normalize_rows(from.sites[1]), std::span(product).subspan(3)));
     lora::adapter doubled = from;
     doubled.sites[0].scale *= 2;
     const model_server second(doubled);
@@ -386,7 +386,7 @@ TEST_CASE("prefill of more than the set has room for is refused before anything 
     CHECK(contains(
         message_of<parameter_error>([&] { static_cast<void>(model_server::bytes_for(from, options)); }),
         message));
-    using without_room = lora::model_server<ckks::compact_n4096, lora::coefficient_tiles<4>, calibrated>;
+    using without_room = lora::model_server<ckks::compact_n4096, lora::coefficient_tiles<4>, average_case>;
     options.largest_prefill = 1;
     CHECK(contains(
         message_of<parameter_error>([&] { static_cast<void>(without_room::bytes_for(from, options)); }),

@@ -2,7 +2,7 @@
 #include <tensafe/ckks/trace.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
-#include <tensafe/lora/adapter/mode.hpp>
+#include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/lora/packing/budget.hpp>
 #include <tensafe/lora/packing/coefficient_tiles.hpp>
 #include <tensafe/lora/protocol/client.hpp>
@@ -38,7 +38,7 @@ constexpr std::size_t d = 2048;
 
 /// All rows at norm 1, as the budget assumes of the longest.
 matrix balanced_rows(std::uint64_t seed) {
-    return balance({"", random_matrix(rank, d, seed), matrix(1, rank), 1}).a;
+    return normalize_rows({"", random_matrix(rank, d, seed), matrix(1, rank), 1}).a;
 }
 
 /// Mean square and largest magnitude of many values.
@@ -197,7 +197,7 @@ TEST_CASE(
             auto product = products[o];
             tensafe::rns::add(product.c1, zero.c1);
             const auto almost_bare =
-                lab.open(protect<P>(std::move(product), zero, {1}, narrow_seed, lane++, draws));
+                lab.open(rerandomize<P>(std::move(product), zero, {1}, narrow_seed, lane++, draws));
             for (std::size_t k = 0; k < 4; ++k) {
                 of_products.add(laboratory::difference(bare[o], k, exact, 4 * o + k));
                 of_zeros.add(laboratory::difference(almost_bare, k, bare[o], k));
@@ -256,8 +256,8 @@ struct with {
     using set = Set;
     using protection = Kind;
 };
-using compact = with<ckks::compact_n4096, protects_adapter_rows<calibrated<6>>>;
-using minimal = with<ckks::minimal_n2048, protects_adapter_rows<calibrated<5>, reduced_precision>>;
+using compact = with<ckks::compact_n4096, protects_adapter_rows<average_case<6>>>;
+using minimal = with<ckks::minimal_n2048, protects_adapter_rows<average_case<5>, reduced_precision>>;
 
 template <class Set, class Protection>
 constexpr reply_budget budget_of(std::size_t rows, std::size_t columns) {
@@ -266,7 +266,7 @@ constexpr reply_budget budget_of(std::size_t rows, std::size_t columns) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("the predicted error of calibrated ranges is what is measured", With, compact, minimal) {
+TEST_CASE_TEMPLATE("the predicted error of average-case ranges is what is measured", With, compact, minimal) {
     using set = typename With::set;
     using server_type = server<set, coefficient_tiles<4>, typename With::protection>;
     client<set> c;
@@ -327,10 +327,10 @@ TEST_CASE("answers, noises, flood and rounding together stay within half the mod
     }
 }
 
-TEST_CASE("a calibrated range makes replies shorter and floods wider, and adds checksum rows") {
+TEST_CASE("an average-case range makes replies shorter and floods wider, and adds checksum rows") {
     constexpr reply_budget wide_range = budget_of<P, protects_adapter_rows<>>(rank, d);
-    constexpr reply_budget narrow = budget_of<P, protects_adapter_rows<calibrated<6>>>(rank, d);
-    constexpr reply_budget narrower = budget_of<P, protects_adapter_rows<calibrated<3>>>(rank, d);
+    constexpr reply_budget narrow = budget_of<P, protects_adapter_rows<average_case<6>>>(rank, d);
+    constexpr reply_budget narrower = budget_of<P, protects_adapter_rows<average_case<3>>>(rank, d);
     CHECK(narrow.reply_bits < wide_range.reply_bits);
     CHECK(narrower.reply_bits < narrow.reply_bits);
     CHECK(narrow.flood.bits > wide_range.flood.bits);
@@ -341,14 +341,14 @@ TEST_CASE("a calibrated range makes replies shorter and floods wider, and adds c
     CHECK(narrow.checksum_bits > 0);
     CHECK(narrow.checksum_bits < narrow.reply_bits);
     // Where no answer can pass the factor, both ranges are one.
-    CHECK(budget_of<P, protects_adapter_rows<calibrated<6>>>(rank, 36).reply_bits ==
+    CHECK(budget_of<P, protects_adapter_rows<average_case<6>>>(rank, 36).reply_bits ==
           budget_of<P, protects_adapter_rows<>>(rank, 36).reply_bits);
 }
 
 TEST_CASE("a lower precision makes replies shorter, floods wider and weights smaller") {
     constexpr reply_budget standard = budget_of<P, protects_adapter_rows<>>(rank, d);
     constexpr reply_budget reduced =
-        budget_of<P, protects_adapter_rows<rigorous, reduced_precision>>(rank, d);
+        budget_of<P, protects_adapter_rows<worst_case, reduced_precision>>(rank, d);
     CHECK(reduced.reply_bits < standard.reply_bits);
     CHECK(reduced.flood.bits > standard.flood.bits);
     CHECK(reduced.weight_norm < standard.weight_norm / 2);

@@ -28,7 +28,7 @@ double wrapped(double x) {
 template <int Rows, int Factor>
 bool is_refused(std::size_t rank, std::size_t d, const std::vector<std::pair<std::size_t, double>>& answers,
                 double noise) {
-    using layout_type = layout<small, coefficient_tiles<Rows>, protects_adapter_rows<calibrated<Factor>>>;
+    using layout_type = layout<small, coefficient_tiles<Rows>, protects_adapter_rows<average_case<Factor>>>;
     const layout_type l{rank, d, 1};
     const reply_budget budget = l.budget();
     std::vector<double> coefficients(l.outputs() * layout_type::rows);
@@ -62,7 +62,7 @@ bool is_refused(std::size_t rank, std::size_t d, const std::vector<std::pair<std
 /// The same for all single rows and pairs of rows, and many sizes of answers: how many were judged wrongly.
 template <int Rows, int Factor>
 int wrong_verdicts(std::size_t rank, std::size_t d) {
-    using layout_type = layout<small, coefficient_tiles<Rows>, protects_adapter_rows<calibrated<Factor>>>;
+    using layout_type = layout<small, coefficient_tiles<Rows>, protects_adapter_rows<average_case<Factor>>>;
     const reply_budget budget = layout_type{rank, d, 1}.budget();
     // Of a row parallel to h.
     const double largest = std::sqrt(static_cast<double>(d)) * budget.typical / budget.modulus;
@@ -97,7 +97,7 @@ int wrong_verdicts(std::size_t rank, std::size_t d) {
 }  // namespace
 
 TEST_CASE(
-    "an answer that passes a calibrated range is refused, whichever row it is, and with overflow margin "
+    "an answer that passes an average-case range is refused, whichever row it is, and with overflow margin "
     "right") {
     session with = session_for<narrow>();
     const std::size_t d = 400;  // a row parallel to h has 20 / 6 times the range
@@ -122,7 +122,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("two answers that pass a calibrated range together never give a wrong result") {
+TEST_CASE("two answers that pass an average-case range together never give a wrong result") {
     session with = session_for<narrow>();
     const matrix a = balanced(random_matrix(26, 2048, 1));
     const narrow s(a);
@@ -158,7 +158,7 @@ TEST_CASE("what one or two rows lose shows in a checksum row, and nothing else d
     CHECK(wrong_verdicts<8, 6>(60, 2048) == 0);
 }
 
-TEST_CASE("usual hidden states pass a calibrated range without an alarm and with the predicted error") {
+TEST_CASE("usual hidden states pass an average-case range without an alarm and with the predicted error") {
     session with = session_for<narrow>();
     for (const std::size_t d : {100UL, 1500UL}) {
         const matrix a = balanced(random_matrix(31, d, d));
@@ -239,7 +239,8 @@ TEST_CASE("an outlier entry that wraps three rows and more at once is refused") 
 }
 
 TEST_CASE(
-    "a matrix whose rows are all alike is refused for a calibrated range, and the message says what to use") {
+    "a matrix whose rows are all alike is refused for an average-case range, and the message says what to "
+    "use") {
     matrix a(40, 500);
     const std::vector<float> row = random_state(500, 1);
     for (std::size_t r = 0; r < a.rows; ++r) {
@@ -249,7 +250,7 @@ TEST_CASE(
     }
     const std::string message = message_of<parameter_error>([&] { narrow s(a); });
     CHECK(contains(message, "too much alike"));
-    CHECK(contains(message, "use the range policy lora::rigorous"));
+    CHECK(contains(message, "use the range policy lora::worst_case"));
     session with = session_for<tiles<4>>();
     CHECK(error_in_deviations(with, tiles<4>(a), a, random_state(500, 2)) < most_deviations);
 }

@@ -246,7 +246,8 @@ TEST_CASE("a set that cannot hold the replies is refused, and the message says w
     CHECK(contains(message(layout<tiny, coefficient_tiles<4>, protects_adapter_rows<>>(), 1000),
                    "more bits than the client's arithmetic has room for"));
     CHECK(contains(
-        message(layout<small, coefficient_tiles<4>, protects_adapter_rows<rigorous, coarse_precision>>(), 1),
+        message(layout<small, coefficient_tiles<4>, protects_adapter_rows<worst_case, coarse_precision>>(),
+                1),
         "noise would fill its modulus"));
 }
 

@@ -1,6 +1,6 @@
 #include <tensafe/io/peft.hpp>
 #include <tensafe/io/safetensors.hpp>
-#include <tensafe/lora/adapter/mode.hpp>
+#include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/server.hpp>
@@ -86,7 +86,7 @@ result run_slots(const site_data& known) {
 template <class P, class Protection>
 result run_protected(const site_data& known) {
     static lora::client<P> client;
-    const lora::adapter_site site = lora::balance(known.site);
+    const lora::adapter_site site = lora::normalize_rows(known.site);
     const lora::server<P, lora::coefficient_tiles<4>, Protection> server(site.a);
     const auto nonce = tensafe::random::fresh_seed();
     auto zeros = server.pool(nonce, client.rerandomization_key(nonce));
@@ -118,15 +118,15 @@ TEST_CASE("every token of every site comes back within 1e-6 of the expected delt
 }
 
 TEST_CASE("every token of every site comes back within what its protected set promises") {
-    using calibrated = lora::protects_adapter_rows<lora::calibrated<6>>;
-    using reduced = lora::protects_adapter_rows<lora::calibrated<5>, lora::reduced_precision>;
+    using average_case = lora::protects_adapter_rows<lora::average_case<6>>;
+    using reduced = lora::protects_adapter_rows<lora::average_case<5>, lora::reduced_precision>;
     for (const std::string& name : sites) {
         CAPTURE(name);
         const site_data known(name);
-        const result rigorous = run_protected<ckks::private_n4096, lora::protects_adapter_rows<>>(known);
-        CHECK(rigorous.tokens == 16);
-        CHECK(rigorous.worst <= 5e-4);
-        CHECK(run_protected<ckks::compact_n4096, calibrated>(known).worst <= 5e-4);
+        const result worst_case = run_protected<ckks::private_n4096, lora::protects_adapter_rows<>>(known);
+        CHECK(worst_case.tokens == 16);
+        CHECK(worst_case.worst <= 5e-4);
+        CHECK(run_protected<ckks::compact_n4096, average_case>(known).worst <= 5e-4);
         CHECK(run_protected<ckks::minimal_n2048, reduced>(known).worst <= 1e-3);
     }
 }

@@ -63,8 +63,8 @@ struct token_path {
     std::vector<double> answers;
 };
 
-using rigorous = lora::protects_adapter_rows<>;
-using calibrated = lora::protects_adapter_rows<lora::calibrated<6>>;
+using worst_case = lora::protects_adapter_rows<>;
+using average_case = lora::protects_adapter_rows<lora::average_case<6>>;
 
 }  // namespace
 
@@ -76,9 +76,9 @@ TEST_CASE("the counter sees an allocation") {
 }
 
 TEST_CASE_TEMPLATE("a second token allocates nothing", Path,
-                   token_path<ckks::private_n4096, lora::coefficient_tiles<4>, rigorous>,
-                   token_path<ckks::compact_n4096, lora::coefficient_tiles<32>, calibrated>,
-                   token_path<ckks::private_n4096, lora::replicated_slots<>, rigorous>,
+                   token_path<ckks::private_n4096, lora::coefficient_tiles<4>, worst_case>,
+                   token_path<ckks::compact_n4096, lora::coefficient_tiles<32>, average_case>,
+                   token_path<ckks::private_n4096, lora::replicated_slots<>, worst_case>,
                    token_path<ckks::private_n4096, lora::coefficient_tiles<4>, lora::reveals_adapter_rows>) {
     tests::for_each_backend([](tensafe::exec::backend) {
         Path path;
@@ -87,7 +87,7 @@ TEST_CASE_TEMPLATE("a second token allocates nothing", Path,
 }
 
 TEST_CASE("nor does one whose encryptions of zero were made before") {
-    token_path<ckks::private_n4096, lora::coefficient_tiles<4>, rigorous> path;
+    token_path<ckks::private_n4096, lora::coefficient_tiles<4>, worst_case> path;
     path.run();
     path.zeros.fill(path.server.layout().outputs());
     const std::size_t before = allocations;
@@ -97,7 +97,7 @@ TEST_CASE("nor does one whose encryptions of zero were made before") {
 
 TEST_CASE("making a classic request again allocates nothing") {
     using P = ckks::n8192_l4;
-    using path = token_path<ckks::private_n4096, lora::coefficient_tiles<4>, rigorous>;
+    using path = token_path<ckks::private_n4096, lora::coefficient_tiles<4>, worst_case>;
     const lora::server<P, lora::replicated_slots<>, lora::reveals_adapter_rows> server(
         path::random_matrix(32, 512, 1));
     const lora::matrix h = path::random_matrix(1, 512, 2);

@@ -1,5 +1,5 @@
 #include <tensafe/lora/adapter/adapter.hpp>
-#include <tensafe/lora/adapter/mode.hpp>
+#include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
 #include <tensafe/lora/protocol/server.hpp>
@@ -30,7 +30,8 @@ struct served_by {
     using protection = Protection;
 };
 using tiles = served_by<coefficient_tiles<4>, protects_adapter_rows<>>;
-using narrow_tiles = served_by<coefficient_tiles<4>, protects_adapter_rows<calibrated<5>, reduced_precision>>;
+using narrow_tiles =
+    served_by<coefficient_tiles<4>, protects_adapter_rows<average_case<5>, reduced_precision>>;
 using bare_tiles = served_by<coefficient_tiles<4>, reveals_adapter_rows>;
 using slots = served_by<replicated_slots<>, protects_adapter_rows<>>;
 using columns = served_by<column_batched, protects_adapter_rows<>>;
@@ -71,14 +72,14 @@ measured run(const matrix& a) {
     }
     std::size_t transformed = 0;
     for (std::size_t o = 0; o < reply.outputs.size(); ++o) {
-        transformed += s.layout().wanted(o, sent.tokens) > 16 ? 1U : 0U;
+        transformed += s.layout().targets(o, sent.tokens) > 16 ? 1U : 0U;
     }
     return {work.work,   sent.bytes(),       reply.bytes(), sent.inputs.size(), reply.outputs.size(),
             transformed, s.layout().budget()};
 }
 
 /// What the client transforms: the code counts nothing there, so this follows from what it sends and gets.
-/// ckks::encrypt_c0 makes one transform for each limb of an input. open_output makes one, modulo the first
+/// ckks::encrypt_c0 makes one transform for each limb of an input. decrypt_output makes one, modulo the first
 /// prime, to multiply c1 by the secret, unless c1 comes in evaluation form or so few coefficients are needed
 /// that they are inner products; and one back when the whole ring is needed (modulo each prime if the reply
 /// is bare).
@@ -94,10 +95,10 @@ std::size_t client_transforms(const measured& m) {
 /// The sizes, for rank 32 and d = 2048, request and reply together.
 constexpr site_shape qwen{32, 2048, 2048};
 static_assert(cost_of<ckks::private_n4096, coefficient_tiles<4>>(qwen).bytes() <= 190000);
-static_assert(cost_of<ckks::compact_n4096, coefficient_tiles<4>, protects_adapter_rows<calibrated<6>>>(qwen)
+static_assert(cost_of<ckks::compact_n4096, coefficient_tiles<4>, protects_adapter_rows<average_case<6>>>(qwen)
                   .bytes() <= 165000);
 static_assert(cost_of<ckks::minimal_n2048, coefficient_tiles<4>,
-                      protects_adapter_rows<calibrated<5>, reduced_precision>>(qwen)
+                      protects_adapter_rows<average_case<5>, reduced_precision>>(qwen)
                   .bytes() <= 85000);
 // For less than 10^-8 of anything to be learned from a million replies.
 static_assert(cost_of<ckks::private_n4096, coefficient_tiles<4>>(qwen).statistical_distance < 1e-8);
@@ -209,7 +210,7 @@ bool chooses_the_best() {
            best_by_trying<P, Objective, Protection, Mode>(Shape);
 }
 
-using narrow_and_coarse = protects_adapter_rows<calibrated<5>, reduced_precision>;
+using narrow_and_coarse = protects_adapter_rows<average_case<5>, reduced_precision>;
 constexpr site_shape wide_site{8, 8192, 256};
 
 }  // namespace

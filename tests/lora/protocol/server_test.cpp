@@ -120,7 +120,7 @@ TEST_CASE("a reply that failed can be started again with the same workspace") {
     session with = session_for<narrow>();
     const matrix a = random_matrix(9, 300, 1);
     const narrow s(a);
-    const std::vector<float> h = random_state(300, 1);
+    const std::vector<float> h = random_state(300, 2);
     const auto query = with.key_holder.encrypt(s.plan(), view(h));
     narrow::workspace work;
     narrow::reply_type reply;

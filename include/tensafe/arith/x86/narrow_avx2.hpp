@@ -6,7 +6,7 @@
 #include <tensafe/arith/word.hpp>
 #include <tensafe/core/macros.hpp>
 #include <tensafe/simd/lanes.hpp>
-#include <tensafe/simd/x86/avx2.hpp>
+#include <tensafe/simd/x86/target_avx2.hpp>
 
 #include <algorithm>
 #include <cstddef>

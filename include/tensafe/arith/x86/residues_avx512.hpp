@@ -4,7 +4,7 @@
 #include <tensafe/arith/x86/lanes_avx512.hpp>
 #include <tensafe/arith/x86/narrow_avx512.hpp>
 #include <tensafe/arith/x86/wide_avx512.hpp>
-#include <tensafe/simd/x86/avx512.hpp>
+#include <tensafe/simd/x86/target_avx512.hpp>
 
 #include <type_traits>
 

@@ -48,10 +48,6 @@ TENSAFE_AVX512 TENSAFE_INLINE vector shift_left(vector x, vector counts) noexcep
 TENSAFE_AVX512 TENSAFE_INLINE vector shift_right(vector x, vector counts) noexcept {
     return _mm512_maskz_srlv_epi64(all_lanes, x, counts);
 }
-/// Lane i becomes lane order[i] of x.
-TENSAFE_AVX512 TENSAFE_INLINE vector permute(vector order, vector x) noexcept {
-    return _mm512_maskz_permutexvar_epi64(all_lanes, order, x);
-}
 /// Eight signed bytes as words.
 TENSAFE_AVX512 TENSAFE_INLINE vector widen(const std::int8_t* from) noexcept {
     return _mm512_maskz_cvtepi8_epi64(all_lanes, _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
@@ -75,26 +71,6 @@ TENSAFE_AVX512 TENSAFE_INLINE vector add(vector a, vector b, vector q) noexcept 
 /// a - b modulo q, all in [0, q).
 TENSAFE_AVX512 TENSAFE_INLINE vector subtract(vector a, vector b, vector q) noexcept {
     return add_if_negative(_mm512_sub_epi64(a, b), q);
-}
-
-/// Sums of neighbouring lanes, those of a in the even lanes: a0+a1, b0+b1, a2+a3, b2+b3, ...
-TENSAFE_AVX512 TENSAFE_INLINE vector add_neighbours(vector a, vector b) noexcept {
-    return _mm512_add_epi64(_mm512_maskz_unpacklo_epi64(all_lanes, a, b),
-                            _mm512_maskz_unpackhi_epi64(all_lanes, a, b));
-}
-
-/// Sums of neighbouring pairs of lanes, those of a in the lower half.
-TENSAFE_AVX512 TENSAFE_INLINE vector add_neighbouring_pairs(vector a, vector b) noexcept {
-    return _mm512_add_epi64(_mm512_maskz_shuffle_i64x2(all_lanes, a, b, 0x88),
-                            _mm512_maskz_shuffle_i64x2(all_lanes, a, b, 0xdd));
-}
-
-/// The sum of the eight lanes.
-TENSAFE_AVX512 TENSAFE_INLINE word add_lanes(vector x) noexcept {
-    const __m256i upper = _mm512_maskz_extracti64x4_epi64(all_lanes, x, 1);
-    const __m256i four = _mm256_add_epi64(_mm512_maskz_extracti64x4_epi64(all_lanes, x, 0), upper);
-    const __m128i two = _mm_add_epi64(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1));
-    return static_cast<word>(_mm_cvtsi128_si64(two)) + static_cast<word>(_mm_extract_epi64(two, 1));
 }
 
 }  // namespace tensafe::arith::avx512

@@ -71,8 +71,8 @@ struct scale_kernel {
     }
 };
 
-/// Answers from target coefficients, and for calibrated ranges the check that none wrapped around. One block
-/// for each token.
+/// Answers from target coefficients, and for average-case ranges the check that none wrapped around. One
+/// block for each token.
 template <class Layout>
 struct answer_kernel {
     static constexpr int threads = 128;
@@ -80,7 +80,7 @@ struct answer_kernel {
 
     const double* coefficients;  ///< [token][output * rows + k]
     const double* scales;
-    const double* weights;  ///< of checksum rows: [check of a group][row of the group]; not for rigorous
+    const double* weights;  ///< of checksum rows: [check of a group][row of the group]; not for worst-case
     double* answers;        ///< [token][rank]
     std::uint32_t* status;
     double row_norm;
@@ -100,7 +100,7 @@ struct answer_kernel {
             for (auto r = static_cast<std::uint32_t>(t); r < rank; r += threads) {
                 answers[std::size_t{token} * rank + r] = values[r] * unit;
             }
-            if constexpr (Layout::can_wrap) {
+            if constexpr (Layout::can_overflow) {
                 for (auto j = static_cast<std::uint32_t>(t); j < checks; j += threads) {
                     check(ctx, values, j);
                 }
@@ -212,7 +212,7 @@ class client<P, Where, lora::coefficient_tiles<Rows>, Protection> {
         for (std::size_t c = 0; c < keys.size(); ++c) {
             where.upload(keys[c]->window().entries(), windows_.data() + c * 2 * P::degree);
         }
-        if constexpr (layout_type::can_wrap) {
+        if constexpr (layout_type::can_overflow) {
             std::vector<double> weights;
             for (std::size_t k = 0; k < lora::detail::checksums_per_group; ++k) {
                 for (std::size_t r = 0; r < lora::detail::rows_per_checksum; ++r) {

@@ -169,8 +169,8 @@ struct decrypt_replies_kernel {
 }  // namespace detail
 
 /// The client's side of protected replies to several tokens, in one launch: for each token and output what
-/// lora::open_output gives, bit for bit: 2^subring_log_n values, those beyond `expected` zero. As additions
-/// of c1 selected by a ternary key: no transform. No branch or index depends on key or result.
+/// lora::decrypt_output gives, bit for bit: 2^subring_log_n values, those beyond `expected` zero. As
+/// additions of c1 selected by a ternary key: no transform. No branch or index depends on key or result.
 /// @param replies    one for each token, `stride` bytes apart, 16-byte aligned
 /// @param places     of each output; expected <= 2^subring_log_n, bits in [1, 32]
 /// @param windows    2N bytes for each client, as ckks::toeplitz_row lays them out; 4-byte aligned

@@ -35,7 +35,7 @@ struct enqueue_directly {
 /// launches for all its round trips, and one wait, during which the processor is free.
 ///
 /// Groups of one shape share a workspace. A hidden state that cannot be encrypted, or an answer that passes a
-/// calibrated range, is the error of its own round trip. The latter can be tried again with overflow margin
+/// average-case range, is the error of its own round trip. The latter can be tried again with overflow margin
 /// doubled each time, up to `tries` tries; the default is one, because a second try tells the server that
 /// this hidden state had an answer that large.
 ///
@@ -198,9 +198,10 @@ class engine {
 
     static std::exception_ptr error_of(std::uint32_t client, std::uint32_t server) {
         if (client == status_range_exceeded) {
-            return std::make_exception_ptr(range_exceeded_error(
-                "device::engine: an answer passed the calibrated range and wrapped around; allow more tries, "
-                "or use the range policy lora::rigorous"));
+            return std::make_exception_ptr(
+                range_exceeded_error("device::engine: an answer passed the average-case range and wrapped "
+                                     "around; allow more tries, "
+                                     "or use the range policy lora::worst_case"));
         }
         return std::make_exception_ptr(
             error(detail::text("device::engine: a round trip failed on the device: status ", client,

@@ -281,7 +281,7 @@ struct output_places {
         };
         for (std::size_t o = 0; o < layout.outputs(); ++o) {
             const int bits = layout.reply_bits(budget, o);
-            const std::size_t wanted = layout.wanted(o);
+            const std::size_t wanted = layout.targets(o);
             const std::size_t c1 = next(memory::packed_bytes(degree_of(layout), bits));
             const std::size_t c0 = next(memory::packed_bytes(wanted, bits));
             outputs.push_back({static_cast<std::uint32_t>(bits), static_cast<std::uint32_t>(wanted), c0, c1});

@@ -237,7 +237,7 @@ inline void check_rerandomization(const char* who, const rerandomization& p) {
 
 /// c0 of all products into their replies, in one launch: adds block sums of products and zeros, takes them to
 /// coefficients, adds e0 and the flood, switches to the output's width and packs the first `expected`
-/// coefficients: the bytes of lora::protect and lora::pack. No branch or index depends on a value.
+/// coefficients: the bytes of lora::rerandomize and lora::serialize. No branch or index depends on a value.
 /// @throws shape_error if there are no products or strides are too small; parameter_error unless flood.bits
 ///         is in [1, 120]
 template <class Basis, class Where, int Terms>

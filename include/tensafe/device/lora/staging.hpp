@@ -93,7 +93,7 @@ class staging_area {
 
 /// Of a client: the hidden state holds what is no finite number, or its norm passes what can be encoded.
 inline constexpr std::uint32_t status_not_finite = 1;
-/// Of a client: an answer passed the calibrated range.
+/// Of a client: an answer passed the average-case range.
 inline constexpr std::uint32_t status_range_exceeded = 2;
 /// Of a client: the reply is no packing of coefficients, or was erased.
 inline constexpr std::uint32_t status_malformed_reply = 4;
@@ -352,8 +352,8 @@ class client_batch : public batch_size {
                    "the reply has unused bits set, or was erased by the server");
             refuse(
                 std::type_identity<range_exceeded_error>(), status_range_exceeded,
-                "an answer passed the calibrated range and wrapped around; encrypt this hidden state again "
-                "with more overflow margin, or use the range policy lora::rigorous");
+                "an answer passed the average-case range and wrapped around; encrypt this hidden state again "
+                "with more overflow margin, or use the range policy lora::worst_case");
         }
     }
 

@@ -3,7 +3,7 @@
 #include <tensafe/ckks/rerandomization.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
-#include <tensafe/lora/adapter/mode.hpp>
+#include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/lora/model/model_server.hpp>
@@ -24,7 +24,7 @@ namespace tensafe::lora {
 /// What the client of a model holds of the adapter: of a protected site B, which carries the norms of A's
 /// rows, and the scale, without A (client_held_b), or nothing (blind); sites that the server does not keep to
 /// itself whole. Made by whoever has the adapter, with the options of the model_server.
-/// @throws as balance, and as model_server for shapes and names
+/// @throws as normalize_rows, and as model_server for shapes and names
 inline adapter client_part(const adapter& from, const model_options& options = {}) {
     static_cast<void>(detail::group_sites(from, options));  // checks
     adapter held;
@@ -32,7 +32,7 @@ inline adapter client_part(const adapter& from, const model_options& options = {
         if (!detail::is_protected(options, site)) {
             held.sites.push_back(site);
         } else if (options.mode == lora::mode::client_held_b) {
-            held.sites.push_back(balance(site));
+            held.sites.push_back(normalize_rows(site));
             held.sites.back().a = {};
         }
     }

@@ -3,7 +3,7 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
-#include <tensafe/lora/adapter/mode.hpp>
+#include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/lora/model/shared_input.hpp>
 #include <tensafe/lora/packing/layout.hpp>
 
@@ -22,7 +22,12 @@
 
 namespace tensafe::lora {
 
-/// How a whole adapter is served: the same for model_server, client_part and perf::model_forecast. Both
+/// How far packing an adapter has come: `done` of `total` groups are packed; total > 0, and the last call has
+/// done == total. Called from the packing thread, after each group. It may throw: packing stops with that
+/// exception, and what was packed is released. Empty: nobody asks.
+using pack_progress = std::function<void(std::size_t done, std::size_t total)>;
+
+/// How a whole adapter is served: the same for model_server, client_part and lora::model_forecast. Both
 /// functions must give the same answer whenever they are asked about a site.
 struct model_options {
     lora::mode mode = lora::mode::client_held_b;

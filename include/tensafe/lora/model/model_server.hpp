@@ -2,9 +2,8 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
-#include <tensafe/lora/adapter/mode.hpp>
+#include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
-#include <tensafe/lora/model/pack_progress.hpp>
 #include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/lora/protocol/server.hpp>
 
@@ -17,15 +16,15 @@
 
 namespace tensafe::lora {
 
-/// Protection of prefill beside a decode protection: column_batched has no calibrated range, so that such a
-/// protection is replaced by the rigorous one of the same precision.
+/// Protection of prefill beside a decode protection: column_batched has no average-case range, so that such a
+/// protection is replaced by the worst-case one of the same precision.
 template <class Protection>
 using prefill_protection =
-    std::conditional_t<Protection::range::can_wrap,
-                       protects_adapter_rows<rigorous, typename Protection::precision>, Protection>;
+    std::conditional_t<Protection::range::can_overflow,
+                       protects_adapter_rows<worst_case, typename Protection::precision>, Protection>;
 
 /// Whether a model of these types has prefill: whether the set can hold its replies for hidden states of 4096
-/// entries. It can for private_n4096, but not for compact_n4096 and minimal_n2048 with their calibrated
+/// entries. It can for private_n4096, but not for compact_n4096 and minimal_n2048 with their average-case
 /// ranges.
 template <ckks::parameter_set P, class Protection>
 inline constexpr bool offers_prefill =
@@ -199,7 +198,7 @@ class model_server {
                 own = merge(site);
                 group.sites[s].scale = take_size_out(own);
             } else {
-                own = balance(site).a;
+                own = normalize_rows(site).a;
             }
             rows.values.insert(rows.values.end(), own.values.begin(), own.values.end());
             rows.rows += own.rows;

@@ -81,7 +81,7 @@ class model_session {
     template <class Packing, class Protection, class Reply>
     void apply(const model_server<P, Packing, Protection>& model, std::size_t group, const request<P>& from,
                Reply& to) {
-        apply(exec::host{}, model, group, from, to);
+        apply<exec::host>({}, model, group, from, to);
     }
 
     /// In the memory of the calling thread: a server with many sessions needs it once for each of its
@@ -107,7 +107,7 @@ class model_session {
     template <class Packing, class Protection, class Reply>
     void apply(const model_server<P, Packing, Protection>& model, std::size_t group, const request<P>& from,
                workspace& work, Reply& to) {
-        apply(exec::host{}, model, group, from, work, to);
+        apply<exec::host>({}, model, group, from, work, to);
     }
 
     /// One hidden state of one client, in a batch over several.
@@ -158,7 +158,7 @@ class model_session {
     }
     template <class Packing, class Protection>
     void fill(const model_server<P, Packing, Protection>& model, std::size_t tokens) {
-        fill(exec::host{}, model, tokens);
+        fill<exec::host>({}, model, tokens);
     }
     /// The same for so many prefill batches through all groups: model.zeros_per_prefill() each, of 139 KB at
     /// N = 4096.
@@ -175,7 +175,7 @@ class model_session {
     }
     template <class Packing, class Protection>
     void fill_prefill(const model_server<P, Packing, Protection>& model, std::size_t batches) {
-        fill_prefill(exec::host{}, model, batches);
+        fill_prefill<exec::host>({}, model, batches);
     }
 
   private:

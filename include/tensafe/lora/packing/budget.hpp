@@ -43,7 +43,7 @@ struct reply_geometry {
     double rows = 1;           ///< rows of A that share one output
     double entries = 1;        ///< coefficients of all plaintexts of one output that can differ from zero
     double amplification = 1;  ///< largest coefficient, in units of the largest answer that one row can make
-    std::size_t checks = 0;    ///< checksum rows, for calibrated ranges
+    std::size_t checks = 0;    ///< checksum rows, for average-case ranges
 };
 
 /// Every number of a protected reply that follows from the parameter set, the packing and the shape; all of
@@ -59,7 +59,7 @@ struct reply_budget {
     double zero_worst = 0;
     ckks::irwin_hall_smudging flood{};
     int reply_bits = 0;     ///< bits of a coefficient of the reply
-    int checksum_bits = 0;  ///< the same for the output of checksum rows; 0 if the range is rigorous
+    int checksum_bits = 0;  ///< the same for the output of checksum rows; 0 if the range is worst-case
     double range = 0;       ///< largest target coefficient before noise, so that the sum stays below Q/2
     double typical = 0;     ///< root mean square of a target coefficient when the client fills the range
     double rounding_deviation = 0;  ///< of the switch to `reply_bits`
@@ -154,12 +154,12 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
 
     // Range over root mean square of a target coefficient.
     double ratio = g.amplification * root_d;
-    if constexpr (range_policy::can_wrap) {
+    if constexpr (range_policy::can_overflow) {
         ratio = std::min(ratio, static_cast<double>(range_policy::factor));
         if (!((root_d / ratio + 1) / 2 <= most_wraps)) {
             return {b,
-                    "its calibrated range is too narrow for rows of this length; use a larger factor or "
-                    "rigorous"};
+                    "its average-case range is too narrow for rows of this length; use a larger factor or "
+                    "worst_case"};
         }
     }
     const double half = b.modulus / 2;
@@ -175,7 +175,7 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
         return {b, nullptr};
     }
     b.reply_bits = width_for(degree, part_of_rounding * precision / (2 * ratio));
-    if constexpr (range_policy::can_wrap) {
+    if constexpr (range_policy::can_overflow) {
         b.checksum_bits = width_for(degree, checksum_tolerance / 6.5);
     }
     b.rounding_deviation = switch_deviation(degree) * b.modulus * power_of_two(-b.reply_bits);
@@ -198,7 +198,7 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
         return {
             b,
             "its modulus is too short to hide the noise at this precision; use a set with a longer modulus, "
-            "fewer rows in a plaintext, a calibrated range or a lower precision"};
+            "fewer rows in a plaintext, an average-case range or a lower precision"};
     }
     // Rounding moves c0 and each coefficient of c1 by at most 1/2, and the secret is ternary.
     const double rounding_worst = (degree + 1) / 2 * b.modulus * power_of_two(-b.reply_bits);

@@ -55,7 +55,7 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
     static_assert(static_cast<std::size_t>(Rows) <= P::degree,
                   "lora::coefficient_tiles: there are more rows than coefficients");
     static constexpr int level = request_level<P>;
-    static constexpr bool can_wrap = Protection::range::can_wrap;
+    static constexpr bool can_overflow = Protection::range::can_overflow;
     /// Hidden states in one request, at most.
     static constexpr std::size_t largest_batch = 1;
     /// Entries of h in one ciphertext.
@@ -96,7 +96,7 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
     constexpr reply_budget budget() const { return budget_for<P, Protection>(geometry(rank, d)); }
 
     /// Coefficients of c0 that travel in output o: the first ones of the multiples of N/Rows.
-    constexpr std::size_t wanted(std::size_t o, std::size_t = 1) const noexcept {
+    constexpr std::size_t targets(std::size_t o, std::size_t = 1) const noexcept {
         return o < row_outputs() ? std::min(rows, rank - o * rows) : checksums_per_output;
     }
     /// Bits of each coefficient of output o.
@@ -112,7 +112,7 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
         memory::secret_buffer<double> coefficients(P::degree);
         const std::size_t first = i * block;
         const std::size_t count = std::min(block, d - first);
-        for (std::size_t k = 0; k < wanted(o); ++k) {
+        for (std::size_t k = 0; k < targets(o); ++k) {
             const auto place = [&](std::size_t t, double x) {
                 if (t == 0) {
                     coefficients[k * block] = x;
@@ -143,20 +143,20 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
             }
             if (!(std::sqrt(sum) <= detail::checksum_norm * row_norm)) {
                 throw parameter_error(
-                    "server: the rows of this matrix are too much alike for a calibrated range: "
+                    "server: the rows of this matrix are too much alike for an average-case range: "
                     "got a checksum row of norm " +
                     std::to_string(std::sqrt(sum)) + ", expected at most " +
                     std::to_string(detail::checksum_norm * row_norm) +
-                    "; use the range policy lora::rigorous");
+                    "; use the range policy lora::worst_case");
             }
         }
     }
 
-    /// The scale of h for which no answer passes the range (rigorous), or none of `factor` times the usual
-    /// size (calibrated).
+    /// The scale of h for which no answer passes the range (worst-case), or none of `factor` times the usual
+    /// size (average-case).
     double message_scale(const reply_budget& budget, double state_norm) const noexcept {
         double norm = budget.range / budget.longest_row;
-        if constexpr (can_wrap) {
+        if constexpr (can_overflow) {
             norm = std::fmax(norm, std::sqrt(static_cast<double>(d)) * budget.typical / budget.longest_row);
         }
         return detail::scale_for(norm, state_norm);
@@ -179,7 +179,7 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
     void collect(const reply_budget& budget, decryption_workspace<P>& work, double scale,
                  std::span<double> answers) const {
         const std::span<const double> coefficients = work.coefficients.span();
-        if constexpr (can_wrap) {
+        if constexpr (can_overflow) {
             check_range(budget, coefficients);
         }
         const double unit = row_norm / (budget.weight_norm * scale);
@@ -193,8 +193,9 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
     static constexpr std::size_t checksums_per_output = std::min(rows, detail::checksums_per_group);
     /// Checksum rows for so many rows.
     static constexpr std::size_t checks(std::size_t rank) noexcept {
-        return can_wrap ? detail::ceil_divide(rank, detail::rows_per_checksum) * detail::checksums_per_group
-                        : 0;
+        return can_overflow
+                   ? detail::ceil_divide(rank, detail::rows_per_checksum) * detail::checksums_per_group
+                   : 0;
     }
 
   private:
@@ -228,10 +229,10 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
         }
         if (!fits) {
             throw range_exceeded_error(
-                "client::decrypt: an answer passed the calibrated range of " +
+                "client::decrypt: an answer passed the average-case range of " +
                 std::to_string(Protection::range::factor) +
                 " times its usual size and wrapped around; encrypt this hidden state "
-                "again with more overflow margin, or use the range policy lora::rigorous");
+                "again with more overflow margin, or use the range policy lora::worst_case");
         }
     }
 };

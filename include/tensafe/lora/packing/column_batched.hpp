@@ -18,10 +18,11 @@ struct column_batched {};
 
 template <ckks::parameter_set P, class Protection>
 struct layout<P, column_batched, Protection> {
-    static_assert(!Protection::range::can_wrap,
-                  "lora::column_batched: calibrated ranges are for coefficient_tiles; use lora::rigorous");
+    static_assert(
+        !Protection::range::can_overflow,
+        "lora::column_batched: average-case ranges are for coefficient_tiles; use lora::worst_case");
     static constexpr int level = request_level<P>;
-    static constexpr bool can_wrap = false;
+    static constexpr bool can_overflow = false;
     /// Hidden states in one request, at most.
     static constexpr std::size_t largest_batch = P::degree;
 
@@ -52,7 +53,7 @@ struct layout<P, column_batched, Protection> {
     /// @throws parameter_error as budget_for
     constexpr reply_budget budget() const { return budget_for<P, Protection>(geometry(rank, d)); }
     /// Coefficients of c0 that travel in output o for a batch of so many tokens.
-    static constexpr std::size_t wanted(std::size_t, std::size_t tokens = largest_batch) noexcept {
+    static constexpr std::size_t targets(std::size_t, std::size_t tokens = largest_batch) noexcept {
         return tokens;
     }
     constexpr int reply_bits(const reply_budget& budget, std::size_t) const noexcept {

@@ -21,10 +21,10 @@ namespace tensafe::lora {
 template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
           class Protection = protects_adapter_rows<>>
 class packing_plan {
-    static_assert(
-        reply_protection<Protection>,
-        "lora::packing_plan: the third argument is the protection of replies: for a calibrated range write "
-        "protects_adapter_rows<calibrated<6>>");
+    static_assert(reply_protection<Protection>,
+                  "lora::packing_plan: the third argument is the protection of replies: for an average-case "
+                  "range write "
+                  "protects_adapter_rows<average_case<6>>");
 
   public:
     using layout_type = lora::layout<P, Packing, Protection>;
@@ -66,8 +66,8 @@ class packing_plan {
     constexpr std::size_t subring_degree() const noexcept { return std::size_t{1} << fold_log_n_; }
 
     /// Coefficients of c0 that travel in output o, and the bits of each.
-    constexpr std::size_t wanted(std::size_t o, std::size_t tokens = 1) const noexcept {
-        return layout_.wanted(o, tokens);
+    constexpr std::size_t targets(std::size_t o, std::size_t tokens = 1) const noexcept {
+        return layout_.targets(o, tokens);
     }
     constexpr int reply_bits(std::size_t o) const noexcept { return layout_.reply_bits(budget_, o); }
 

@@ -7,18 +7,18 @@ namespace tensafe::lora {
 // What a reply gives away, as types: a template argument of server, reply and layout.
 
 /// How much of the modulus an answer may fill. No answer can pass it: by Cauchy-Schwarz, whatever h is.
-struct rigorous {
-    static constexpr bool can_wrap = false;
+struct worst_case {
+    static constexpr bool can_overflow = false;
 };
 
 /// The range is `Factor` times the root mean square of an answer, norm(row) * norm(h) / sqrt(d), which is
-/// less than the rigorous one where d > Factor^2: replies are smaller. An answer that passes it wraps around;
-/// checksum rows in the reply show that to the client, which then throws range_exceeded_error. They show
-/// every wrap of one or two rows, and all but one in a million of more at once (docs/design/noise.md).
+/// less than the worst-case one where d > Factor^2: replies are smaller. An answer that passes it wraps
+/// around; checksum rows in the reply show that to the client, which then throws range_exceeded_error. They
+/// show every wrap of one or two rows, and all but one in a million of more at once (docs/design/noise.md).
 template <int Factor = 6>
-struct calibrated {
-    static_assert(Factor >= 3 && Factor <= 64, "lora::calibrated: the range factor must be in [3, 64]");
-    static constexpr bool can_wrap = true;
+struct average_case {
+    static_assert(Factor >= 3 && Factor <= 64, "lora::average_case: the range factor must be in [3, 64]");
+    static constexpr bool can_overflow = true;
     static constexpr int factor = Factor;
 };
 
@@ -35,7 +35,7 @@ struct reduced_precision {
 /// Replies that show their answers and nothing else of A: hidden under a fresh encryption of zero, flooded,
 /// switched to a small modulus, without the coefficients that carry no answer. docs/security.md says against
 /// whom and how well.
-template <class Range = rigorous, class Precision = standard_precision>
+template <class Range = worst_case, class Precision = standard_precision>
 struct protects_adapter_rows {
     static constexpr bool protects = true;
     using range = Range;
@@ -46,7 +46,7 @@ struct protects_adapter_rows {
 /// They exist to measure against other systems and for adapters that are no secret.
 struct reveals_adapter_rows {
     static constexpr bool protects = false;
-    using range = rigorous;
+    using range = worst_case;
     using precision = standard_precision;
 };
 

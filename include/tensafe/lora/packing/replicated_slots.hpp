@@ -154,7 +154,7 @@ struct slot_geometry {
 /// What both layouts of replicated slots share.
 template <ckks::parameter_set P, class Packing>
 struct slot_layout {
-    static constexpr bool can_wrap = false;
+    static constexpr bool can_overflow = false;
     /// Hidden states in one request, at most.
     static constexpr std::size_t largest_batch = 1;
 
@@ -193,8 +193,9 @@ struct slot_layout {
 template <ckks::parameter_set P, class Rows, class Replies, class Range, class Precision>
 struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, Precision>>
     : detail::slot_layout<P, replicated_slots<Rows, Replies>> {
-    static_assert(!Range::can_wrap,
-                  "lora::replicated_slots: calibrated ranges are for coefficient_tiles; use lora::rigorous");
+    static_assert(
+        !Range::can_overflow,
+        "lora::replicated_slots: average-case ranges are for coefficient_tiles; use lora::worst_case");
     static_assert(
         !replicated_slots<Rows, Replies>::rescales,
         "lora::replicated_slots: protected replies are switched to a small modulus, not rescaled; use "
@@ -225,7 +226,7 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
     /// @throws parameter_error as budget_for
     constexpr reply_budget budget() const { return budget_for<P, protection>(geometry()); }
     /// Coefficients of c0 that travel in output o.
-    constexpr std::size_t wanted(std::size_t, std::size_t = 1) const noexcept {
+    constexpr std::size_t targets(std::size_t, std::size_t = 1) const noexcept {
         return 2 * this->slots().stride;
     }
     constexpr int reply_bits(const reply_budget& budget, std::size_t) const noexcept {

@@ -151,7 +151,7 @@ class client {
     /// for another query of the same shape, or by another server of the same shape, is not detected: the
     /// answers are noise, or the other server's.
     /// @throws shape_error or format_error if the reply is for another layout or malformed; parameter_error
-    ///         for a query without its scales; range_exceeded_error if an answer passed a calibrated range
+    ///         for a query without its scales; range_exceeded_error if an answer passed an average-case range
     template <class Packing, class Protection>
     TENSAFE_COMPILED_MEMBER std::vector<double> decrypt(const packing_plan<P, Packing, Protection>& plan,
                                                         const reply<P, Packing, Protection>& r,
@@ -271,10 +271,10 @@ class client {
     void open(const Plan& plan, const typename Plan::reply_type& r, std::size_t o, std::size_t tokens,
               decryption_workspace<P>& work, std::span<double> values) const {
         if constexpr (requires { r.outputs[o].c0.front().span(); }) {
-            open_output<P>(key_, r.outputs[o], plan.subring_log_n(), work, values);
+            decrypt_output<P>(key_, r.outputs[o], plan.subring_log_n(), work, values);
         } else {
-            open_output<P>(key_, r.outputs[o], plan.subring_log_n(), plan.wanted(o, tokens),
-                           plan.reply_bits(o), work, values);
+            decrypt_output<P>(key_, r.outputs[o], plan.subring_log_n(), plan.targets(o, tokens),
+                              plan.reply_bits(o), work, values);
         }
     }
 
@@ -327,7 +327,7 @@ class client {
                 }
             } else if constexpr (Protection::protects) {
                 const int bits = plan.reply_bits(o);
-                check_size(output.c0.size(), memory::packed_bytes(plan.wanted(o, tokens), bits),
+                check_size(output.c0.size(), memory::packed_bytes(plan.targets(o, tokens), bits),
                            "bytes of c0");
                 check_size(output.c1.size(), memory::packed_bytes(P::degree, bits), "bytes of c1");
             } else {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/lora/adapter/mode.hpp>
+#include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/lora/protocol/reply_protection.hpp>
 
@@ -26,7 +26,7 @@ struct token_cost {
     std::size_t session_bytes =
         0;  ///< once: the server's nonce, and the client's re-randomization key with both nonces
     std::size_t hidden_states = 1;  ///< that all this serves
-    std::size_t wanted = 0;         ///< coefficients that a reply shows, for budget.statistical_distance
+    std::size_t targets = 0;        ///< coefficients that a reply shows, for budget.statistical_distance
     reply_budget budget{};
     double relative_error = 0;  ///< of an answer, typically: budget.relative_error
     /// Of `default_replies` replies from replies that are made of the answers alone.
@@ -55,10 +55,10 @@ constexpr token_cost cost_of(const packing_plan<P, Packing, Protection>& plan,
     for (std::size_t o = 0; o < plan.outputs(); ++o) {
         if constexpr (Protection::protects) {
             const int bits = plan.reply_bits(o);
-            const std::size_t wanted = plan.wanted(o, tokens);
-            cost.wanted += wanted;
-            cost.client_transforms += wanted > most_inner_products ? (whole_ring ? 2 : 1) : 0;
-            cost.bytes_down += memory::packed_bytes(wanted, bits) + memory::packed_bytes(P::degree, bits);
+            const std::size_t targets = plan.targets(o, tokens);
+            cost.targets += targets;
+            cost.client_transforms += targets > most_inner_products ? (whole_ring ? 2 : 1) : 0;
+            cost.bytes_down += memory::packed_bytes(targets, bits) + memory::packed_bytes(P::degree, bits);
         } else {
             cost.bytes_down +=
                 packed_residues_bytes<P>(plan.subring_degree()) + packed_residues_bytes<P>(P::degree);
@@ -68,7 +68,7 @@ constexpr token_cost cost_of(const packing_plan<P, Packing, Protection>& plan,
     if constexpr (Protection::protects) {
         cost.pooled_transforms = plan.outputs() * limbs;
         cost.server.transforms = cost.pooled_transforms + (plan.outputs() + whole_inverses) * limbs;
-        cost.statistical_distance = cost.budget.statistical_distance(cost.wanted);
+        cost.statistical_distance = cost.budget.statistical_distance(cost.targets);
         cost.session_bytes =
             3 * random::seed_bytes + packed_residues_bytes<P>(P::degree) + 2 * message_overhead_bytes;
     } else {
@@ -152,7 +152,7 @@ inline constexpr int best_tiling = [] {
     static_assert(
         rows > 0,
         "lora::best_tiling: this set cannot hold replies of this shape at this protection; use a set "
-        "with a longer modulus, lora::calibrated or lora::reduced_precision");
+        "with a longer modulus, lora::average_case or lora::reduced_precision");
     return rows;
 }();
 

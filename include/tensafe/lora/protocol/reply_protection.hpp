@@ -29,16 +29,16 @@ struct protected_product {
     rns::poly<basis, rns::coefficient_form> c1;
 };
 
-/// Hides a product, first step: adds the encryption of zero and the flood. One inverse NTT for each limb. The
+/// Re-randomizes a product: adds the encryption of zero and the flood. One inverse NTT for each limb. The
 /// product's memory becomes the result's; allocates nothing.
 /// @param product     with the c1 of the zero added already
 /// @param zero        never to be used again: a second product under it would show both
 /// @param flood_seed  secret, fresh for each reply; `lane` counts the products of the reply
 /// @param draws       room for as many floods as c0 has coefficients; the caller wipes it
 template <ckks::parameter_set P>
-protected_product<P> protect(traced_product<P> product, const ckks::zero<P, request_level<P>>& zero,
-                             ckks::irwin_hall_smudging flood, const random::seed& flood_seed,
-                             std::uint32_t lane, std::span<arith::wide> draws) {
+protected_product<P> rerandomize(traced_product<P> product, const ckks::zero<P, request_level<P>>& zero,
+                                 ckks::irwin_hall_smudging flood, const random::seed& flood_seed,
+                                 std::uint32_t lane, std::span<arith::wide> draws) {
     using basis = typename traced_product<P>::basis;
     TENSAFE_PRECONDITION(product.c0.front().size() == zero.e0.size() && draws.size() == zero.e0.size());
     protected_product<P> result{std::move(product.c0), rns::inverse(std::move(product.c1))};
@@ -57,11 +57,11 @@ protected_product<P> protect(traced_product<P> product, const ckks::zero<P, requ
     return result;
 }
 
-/// Second step: to the modulus 2^bits, and into bytes; of c0 the first `expected` coefficients.
+/// A protected product, to the modulus 2^bits, and into bytes; of c0 the first `expected` coefficients.
 /// @param switched  room for N of them
 template <ckks::parameter_set P, class Output>
-void pack(const protected_product<P>& product, std::size_t wanted, int bits,
-          std::span<std::uint32_t> switched, Output& out) {
+void serialize(const protected_product<P>& product, std::size_t wanted, int bits,
+               std::span<std::uint32_t> switched, Output& out) {
     using basis = typename traced_product<P>::basis;
     rns::switch_modulus(product.c1, bits, switched);
     out.c1.resize(memory::packed_bytes(P::degree, bits));
@@ -116,8 +116,8 @@ void multiply_by_key(const ckks::secret_key<P>& key, int subring_log_n, decrypti
 /// @throws shape_error or format_error unless the output has the bytes of this many values of this width;
 ///         format_error for a c1 of zeros, which an erased reply has
 template <ckks::parameter_set P, class Output>
-void open_output(const ckks::secret_key<P>& key, const Output& output, int subring_log_n, std::size_t wanted,
-                 int bits, decryption_workspace<P>& work, std::span<double> values) {
+void decrypt_output(const ckks::secret_key<P>& key, const Output& output, int subring_log_n,
+                    std::size_t wanted, int bits, decryption_workspace<P>& work, std::span<double> values) {
     using basis = typename traced_product<P>::basis;
     memory::unpack_bits(std::span<const std::uint8_t>(output.c1), bits, work.c1.span());
     // Public, and ends at the first word of an honest reply.
@@ -142,8 +142,8 @@ void open_output(const ckks::secret_key<P>& key, const Output& output, int subri
 
 /// The same for a bare product.
 template <ckks::parameter_set P>
-void open_output(const ckks::secret_key<P>& key, const traced_product<P>& product, int subring_log_n,
-                 decryption_workspace<P>& work, std::span<double> values) {
+void decrypt_output(const ckks::secret_key<P>& key, const traced_product<P>& product, int subring_log_n,
+                    decryption_workspace<P>& work, std::span<double> values) {
     using basis = typename traced_product<P>::basis;
     const std::size_t n = std::size_t{1} << subring_log_n;
     std::array<std::span<arith::word>, static_cast<std::size_t>(basis::limbs)> limbs;

@@ -121,7 +121,7 @@ class server {
     }
     template <class Observer = no_observer>
     void apply(std::span<const task> tasks, workspace& work, Observer&& observe = {}) const {
-        apply(exec::host{}, tasks, work, observe);
+        apply<exec::host>({}, tasks, work, observe);
     }
 
     /// Answers one request.
@@ -312,9 +312,9 @@ class server {
                     if (!alone) {
                         rns::add(product.c1, zero.c1);
                     }
-                    hide(product, zero, work.seeds[first + t], o, slot);
+                    rerandomize(product, zero, work.seeds[first + t], o, slot);
                     observe(server_phase::serialize);
-                    emit(o, tasks[t].from->tokens, slot, product, tasks[t].to->outputs[o]);
+                    serialize(o, tasks[t].from->tokens, slot, product, tasks[t].to->outputs[o]);
                     tasks[t].zeros->release(std::move(zero));
                 }
             }
@@ -343,9 +343,9 @@ class server {
             observe(server_phase::protect);
             auto zero = t.zeros->acquire(std::move(work.reservations[o]));
             rns::add(product.c1, zero.c1);
-            hide(product, zero, work.seeds[0], o, slot);
+            rerandomize(product, zero, work.seeds[0], o, slot);
             observe(server_phase::serialize);
-            emit(o, t.from->tokens, slot, product, t.to->outputs[o]);
+            serialize(o, t.from->tokens, slot, product, t.to->outputs[o]);
             t.zeros->release(std::move(zero));
         } else {
             std::swap(product, t.to->outputs[o]);
@@ -354,22 +354,23 @@ class server {
 
     /// Adds what is left of the encryption of zero, and the flood, to product o. Its memory goes to
     /// slot.hidden.
-    void hide(traced_product<P>& product, const ckks::zero<P, request_level<P>>& zero,
-              const random::seed& flood_seed, std::size_t o, product_workspace<P>& slot) const
+    void rerandomize(traced_product<P>& product, const ckks::zero<P, request_level<P>>& zero,
+                     const random::seed& flood_seed, std::size_t o, product_workspace<P>& slot) const
         requires(Protection::protects) {
         if (slot.floods.size() != plan_.subring_degree()) {
             slot.floods = memory::secret_buffer<arith::wide>(plan_.subring_degree(), memory::uninitialized);
         }
-        slot.hidden = lora::protect(std::move(product), zero, plan_.budget().flood, flood_seed,
-                                    static_cast<std::uint32_t>(o), slot.floods.span());
+        slot.hidden = lora::rerandomize(std::move(product), zero, plan_.budget().flood, flood_seed,
+                                        static_cast<std::uint32_t>(o), slot.floods.span());
         memory::wipe(slot.floods.data(), plan_.subring_degree() * sizeof(arith::wide));
     }
 
     /// The bytes of product o, which is in slot.hidden. Its memory goes back to `product`.
     template <class Output>
-    void emit(std::size_t o, std::size_t tokens, product_workspace<P>& slot, traced_product<P>& product,
-              Output& out) const {
-        pack(slot.hidden, plan_.wanted(o, tokens), plan_.reply_bits(o), slot.switched.span(), out);
+    void serialize(std::size_t o, std::size_t tokens, product_workspace<P>& slot, traced_product<P>& product,
+                   Output& out) const {
+        lora::serialize(slot.hidden, plan_.targets(o, tokens), plan_.reply_bits(o), slot.switched.span(),
+                        out);
         product.c0 = std::move(slot.hidden.c0);
         product.c1 = rns::poly<typename traced_product<P>::basis, rns::evaluation_form>(
             std::move(slot.hidden.c1).take());

@@ -26,12 +26,13 @@ constexpr std::size_t served_rows(mode m, std::size_t rank, std::size_t d_out) n
 /// by about 1e-7 of their norm.
 /// @throws shape_error unless both matrices have the site's shape; encoding_error if an entry of B gets too
 ///         large
-inline adapter_site balance(adapter_site site) {
-    site.a.check("balance: A of site " + site.name);
-    site.b.check("balance: B of site " + site.name);
+inline adapter_site normalize_rows(adapter_site site) {
+    site.a.check("normalize_rows: A of site " + site.name);
+    site.b.check("normalize_rows: B of site " + site.name);
     if (site.b.columns != site.a.rows) {
-        throw shape_error("balance: site " + site.name + " has a B of " + std::to_string(site.b.columns) +
-                          " columns, expected " + std::to_string(site.a.rows) + ", the rank");
+        throw shape_error("normalize_rows: site " + site.name + " has a B of " +
+                          std::to_string(site.b.columns) + " columns, expected " +
+                          std::to_string(site.a.rows) + ", the rank");
     }
     for (std::size_t r = 0; r < site.rank(); ++r) {
         double squares = 0;
@@ -50,8 +51,8 @@ inline adapter_site balance(adapter_site site) {
             const bool finite = std::isfinite(x);
             x = static_cast<float>(static_cast<double>(x) * norm);
             if (finite && !std::isfinite(x)) {
-                throw encoding_error("balance: row " + std::to_string(k) + ", column " + std::to_string(r) +
-                                     " of B of site " + site.name +
+                throw encoding_error("normalize_rows: row " + std::to_string(k) + ", column " +
+                                     std::to_string(r) + " of B of site " + site.name +
                                      " passes the range of float once it carries the norm of its row of A");
             }
         }

@@ -2,7 +2,7 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
-#include <tensafe/lora/adapter/mode.hpp>
+#include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
 #include <tensafe/lora/protocol/server.hpp>
@@ -16,7 +16,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace tensafe::perf {
+namespace tensafe::lora {
 
 /// What a matrix asks of the integers that stand for it.
 struct row_statistics {
@@ -24,12 +24,12 @@ struct row_statistics {
     double largest_norm = 0;      ///< the integers are scaled for this one
     double mean_square_norm = 0;  ///< root of the mean square
     /// The largest answer, over its usual size norm(row) * norm(h) / sqrt(d), when h is one entry alone: what
-    /// a calibrated range has to hold if single entries of h can outweigh all others together.
+    /// an average-case range has to hold if single entries of h can outweigh all others together.
     double range_factor = 0;
 };
 
 /// What serving one site will be like.
-struct site_forecast {
+struct site_estimate {
     std::string site;
     lora::token_cost cost;  ///< bytes, products, transforms, statistical distance
     row_statistics rows;    ///< of the matrix that is served
@@ -147,20 +147,21 @@ unit_times measure_site(std::size_t d_in) {
 }  // namespace detail
 
 /// What serving a site will be like, before anything is served: predicted error, bytes, time. Mode
-/// `client_held_b` means a balanced site (lora::balance). Measures this machine for some milliseconds.
+/// `client_held_b` means a balanced site (lora::normalize_rows). Measures this machine for some milliseconds.
 /// @throws parameter_error, naming the site, if the set cannot hold the replies; as lora::server otherwise
 template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
           class Protection = lora::protects_adapter_rows<>>
-site_forecast what_will_i_get(const lora::adapter_site& site, lora::mode mode = lora::mode::client_held_b) {
-    site_forecast forecast;
+site_estimate estimate(const lora::adapter_site& site, lora::mode mode = lora::mode::client_held_b) {
+    site_estimate forecast;
     forecast.site = site.name;
-    forecast.rows = statistics_of(mode == lora::mode::blind ? lora::merge(site) : lora::balance(site).a);
+    forecast.rows =
+        statistics_of(mode == lora::mode::blind ? lora::merge(site) : lora::normalize_rows(site).a);
     detail::unit_times units;
     try {
         forecast.cost = lora::cost_of<P, Packing, Protection>(site.shape(), mode);
         units = detail::measure_site<P, Packing, Protection>(site.d_in());
     } catch (const parameter_error& e) {
-        throw parameter_error("what_will_i_get: site " + site.name + ": " + e.what());
+        throw parameter_error("estimate: site " + site.name + ": " + e.what());
     }
     forecast.relative_error =
         forecast.rows.mean_square_norm > 0
@@ -177,13 +178,13 @@ site_forecast what_will_i_get(const lora::adapter_site& site, lora::mode mode = 
 /// The same for every site of an adapter, in its order.
 template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
           class Protection = lora::protects_adapter_rows<>>
-std::vector<site_forecast> what_will_i_get(const lora::adapter& adapter,
-                                           lora::mode mode = lora::mode::client_held_b) {
-    std::vector<site_forecast> forecasts;
+std::vector<site_estimate> estimate(const lora::adapter& adapter,
+                                    lora::mode mode = lora::mode::client_held_b) {
+    std::vector<site_estimate> forecasts;
     for (const lora::adapter_site& site : adapter.sites) {
-        forecasts.push_back(what_will_i_get<P, Packing, Protection>(site, mode));
+        forecasts.push_back(estimate<P, Packing, Protection>(site, mode));
     }
     return forecasts;
 }
 
-}  // namespace tensafe::perf
+}  // namespace tensafe::lora

@@ -1,5 +1,5 @@
+#include <tensafe/lora/model/forecast.hpp>
 #include <tensafe/lora/model/model_client.hpp>
-#include <tensafe/lora/model/model_forecast.hpp>
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/model/model_session.hpp>
 
@@ -15,15 +15,14 @@
 
 namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;
-namespace perf = tensafe::perf;
 using tensafe::parameter_error;
 using tensafe::shape_error;
 using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
 
 namespace {
 
-perf::transformer_shape tiny() {
-    perf::transformer_shape shape;
+lora::transformer_shape tiny() {
+    lora::transformer_shape shape;
     shape.layers = 3;
     shape.d_model = 60;
     shape.d_query = 280;
@@ -46,7 +45,7 @@ lora::adapter with_values(lora::adapter shapes) {
 }  // namespace
 
 TEST_CASE("the default shape is that of the example data: 40 layers of seven sites") {
-    const lora::adapter shapes = perf::sites_of({});
+    const lora::adapter shapes = lora::sites_of({});
     REQUIRE(shapes.sites.size() == 280);
     const auto& q = shapes.site("layers.0.self_attn.q_proj");
     CHECK(q.rank() == 32);
@@ -72,8 +71,8 @@ TEST_CASE("predicted bytes and memory are those of the messages and of the packe
         lora::model_options options;
         options.mode = mode;
         options.largest_prefill = 5;
-        const lora::adapter shapes = perf::sites_of(tiny());
-        const auto forecast = perf::model_forecast<small>(shapes, options, 5);
+        const lora::adapter shapes = lora::sites_of(tiny());
+        const auto forecast = lora::model_forecast<small>(shapes, options, 5);
         REQUIRE(forecast.groups.size() == 12);
         CHECK(forecast.prefill_tokens == 5);
 
@@ -106,14 +105,14 @@ TEST_CASE("predicted bytes and memory are those of the messages and of the packe
 TEST_CASE("totals add up over what is chosen") {
     lora::model_options options;
     options.largest_prefill = 7;
-    const auto forecast = perf::model_forecast<small>(perf::sites_of(tiny()), options);
+    const auto forecast = lora::model_forecast<small>(lora::sites_of(tiny()), options);
     CHECK(forecast.prefill_tokens == 7);
     const auto all = forecast.totals();
     CHECK(all.requests == 12);
     CHECK(all.sites == 21);
     CHECK(all.prefill_tokens == 7);
-    const auto first = forecast.totals([](const perf::group_forecast& g) { return g.layer == 0U; });
-    const auto rest = forecast.totals([](const perf::group_forecast& g) { return g.layer != 0U; });
+    const auto first = forecast.totals([](const lora::group_forecast& g) { return g.layer == 0U; });
+    const auto rest = forecast.totals([](const lora::group_forecast& g) { return g.layer != 0U; });
     CHECK(first.requests == 4);
     CHECK(first.sites == 7);
     CHECK(3 * first.bytes_up == all.bytes_up);
@@ -133,11 +132,11 @@ TEST_CASE("totals add up over what is chosen") {
     // Equal layers have equal forecasts: units are measured once for each length.
     CHECK(forecast.groups[0].milliseconds == forecast.groups[4].milliseconds);
     CHECK(forecast.groups[1].prefill_milliseconds == forecast.groups[9].prefill_milliseconds);
-    CHECK(forecast.totals([](const perf::group_forecast&) { return false; }).bytes() == 0);
+    CHECK(forecast.totals([](const lora::group_forecast&) { return false; }).bytes() == 0);
 }
 
 TEST_CASE("the distance of a model is the root of the sum of squares of its groups', 1 at most") {
-    const auto forecast = perf::model_forecast<small>(perf::sites_of(tiny()));
+    const auto forecast = lora::model_forecast<small>(lora::sites_of(tiny()));
     double squares = 0;
     for (const auto& g : forecast.groups) {
         REQUIRE(g.decode.statistical_distance > 0);
@@ -150,10 +149,10 @@ TEST_CASE("the distance of a model is the root of the sum of squares of its grou
     const auto& one = forecast.groups[0].decode;
     const auto same = forecast.totals([&](const auto& g) { return g.input.ends_with("self_attn.input"); });
     CHECK(same.requests == 3);
-    CHECK(same.statistical_distance / one.budget.statistical_distance(3 * one.wanted) ==
+    CHECK(same.statistical_distance / one.budget.statistical_distance(3 * one.targets) ==
           doctest::Approx(1).epsilon(1e-9));
-    const auto bare = perf::model_forecast<small, lora::coefficient_tiles<4>, lora::reveals_adapter_rows>(
-        perf::sites_of(tiny()));
+    const auto bare = lora::model_forecast<small, lora::coefficient_tiles<4>, lora::reveals_adapter_rows>(
+        lora::sites_of(tiny()));
     CHECK(bare.totals().statistical_distance == 1);
 }
 
@@ -164,7 +163,7 @@ TEST_CASE("after 2^20 tokens of the default model the distance is 2^-32, as docs
     for (const lora::site_shape layer : {lora::site_shape{96, 2048, 1}, lora::site_shape{32, 4096, 1},
                                          lora::site_shape{64, 2048, 1}, lora::site_shape{32, 512, 1}}) {
         const auto cost = lora::cost_of<set, lora::coefficient_tiles<4>>(layer);
-        wanted += 40 * cost.wanted;
+        wanted += 40 * cost.targets;
         squares += 40 * cost.statistical_distance * cost.statistical_distance;
     }
     CHECK(wanted == 8960);
@@ -174,34 +173,34 @@ TEST_CASE("after 2^20 tokens of the default model the distance is 2^-32, as docs
 TEST_CASE("options choose sites, mode and prefill of a forecast as those of a model") {
     lora::model_options options;
     options.protect = [](const lora::adapter_site& s) { return s.name.find("mlp") != s.name.npos; };
-    const auto forecast = perf::model_forecast<small>(perf::sites_of(tiny()), options);
+    const auto forecast = lora::model_forecast<small>(lora::sites_of(tiny()), options);
     CHECK(forecast.groups.size() == 6);
     CHECK(forecast.totals().packed_bytes ==
-          lora::model_server<small>::bytes_for(perf::sites_of(tiny()), options));
+          lora::model_server<small>::bytes_for(lora::sites_of(tiny()), options));
     CHECK(forecast.totals().prefill_bytes_up == 0);
     CHECK(forecast.totals().prefill_milliseconds == 0);
     options.mode = lora::mode::blind;
-    const auto blind = perf::model_forecast<small>(perf::sites_of(tiny()), options);
+    const auto blind = lora::model_forecast<small>(lora::sites_of(tiny()), options);
     CHECK(blind.totals().delta_milliseconds == 0);
     CHECK(blind.totals().bytes_down > forecast.totals().bytes_down);
     CHECK(blind.totals().bytes_up == forecast.totals().bytes_up);
 }
 
 TEST_CASE("a forecast of what no model can be is refused") {
-    CHECK(perf::model_forecast<small>({}).totals().requests == 0);  // nothing protected, nothing sent
-    CHECK(contains(message_of<parameter_error>([] { perf::model_forecast<small>({}, {}, 1); }),
+    CHECK(lora::model_forecast<small>({}).totals().requests == 0);  // nothing protected, nothing sent
+    CHECK(contains(message_of<parameter_error>([] { lora::model_forecast<small>({}, {}, 1); }),
                    "got prefill of 1 hidden states, expected at most 0"));
     lora::model_options options;
     options.largest_prefill = 1025;
-    CHECK(contains(message_of<parameter_error>([&] { perf::model_forecast<small>({}, options); }),
+    CHECK(contains(message_of<parameter_error>([&] { lora::model_forecast<small>({}, options); }),
                    "got a largest_prefill of 1025 hidden states, expected at most 1024"));
     options.largest_prefill = 1;
     CHECK(contains(message_of<parameter_error>([&] {
-                       perf::model_forecast<ckks::compact_n4096, lora::coefficient_tiles<4>,
-                                            lora::protects_adapter_rows<lora::calibrated<6>>>({}, options);
+                       lora::model_forecast<ckks::compact_n4096, lora::coefficient_tiles<4>,
+                                            lora::protects_adapter_rows<lora::average_case<6>>>({}, options);
                    }),
                    "expected 0"));
-    lora::adapter shapes = perf::sites_of(tiny());
+    lora::adapter shapes = lora::sites_of(tiny());
     shapes.sites[1].a.columns = 61;
-    CHECK(contains(message_of<shape_error>([&] { perf::model_forecast<small>(shapes); }), "k_proj"));
+    CHECK(contains(message_of<shape_error>([&] { lora::model_forecast<small>(shapes); }), "k_proj"));
 }

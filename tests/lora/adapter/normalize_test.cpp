@@ -9,7 +9,7 @@ TEST_CASE("one encrypted state serves the stacked and balanced q, k and v sites"
                                                  random_site(16, 8, 300, 3)};
     std::vector<adapter_site> sites;
     for (const adapter_site& site : originals) {
-        sites.push_back(balance(site));
+        sites.push_back(normalize_rows(site));
     }
     const std::vector<std::reference_wrapper<const adapter_site>> references(sites.begin(), sites.end());
     const site_stack stack(references);
@@ -21,7 +21,7 @@ TEST_CASE("one encrypted state serves the stacked and balanced q, k and v sites"
     for (std::size_t i = 0; i < sites.size(); ++i) {
         const std::vector<double> got = apply_b(sites[i], stack.part(answers, i));
         const std::vector<double> wanted = plain_delta(originals[i], h);
-        // An entry of a delta adds up rank errors, times entries of B; and what balance() rounds.
+        // An entry of a delta adds up rank errors, times entries of B; and what normalize_rows() rounds.
         double longest_row = 0;
         for (std::size_t k = 0; k < sites[i].d_out(); ++k) {
             longest_row = std::fmax(longest_row, norm(std::span<const float>(sites[i].b.row(k))));
@@ -54,7 +54,7 @@ TEST_CASE("balancing gives every row of A the norm 1, keeps deltas, and leaves r
     for (float& x : site.a.row(2)) {
         x = 0;
     }
-    const adapter_site result = balance(site);
+    const adapter_site result = normalize_rows(site);
     for (std::size_t r = 0; r < site.rank(); ++r) {
         const double length = norm(std::span<const float>(result.a.row(r)));
         CHECK(std::fabs(length - (r == 2 ? 0 : 1)) < 1e-6);
@@ -71,16 +71,16 @@ TEST_CASE("balancing gives every row of A the norm 1, keeps deltas, and leaves r
 TEST_CASE("sites whose matrices do not fit each other are neither balanced nor merged") {
     adapter_site site = random_site(12, 6, 200, 1);
     site.b = random_matrix(12, 5, 2);
-    CHECK(contains(message_of<shape_error>([&] { static_cast<void>(balance(site)); }),
+    CHECK(contains(message_of<shape_error>([&] { static_cast<void>(normalize_rows(site)); }),
                    "a B of 5 columns, expected 6"));
     CHECK(contains(message_of<shape_error>([&] { static_cast<void>(merge(site)); }),
                    "a B of 5 columns, expected 6"));
     site = random_site(12, 6, 200, 1);
     site.a.values.pop_back();
-    CHECK_THROWS_AS(static_cast<void>(balance(site)), shape_error);
+    CHECK_THROWS_AS(static_cast<void>(normalize_rows(site)), shape_error);
     CHECK_THROWS_AS(static_cast<void>(merge(site)), shape_error);
     site = random_site(12, 6, 200, 1);
     site.b.values.pop_back();
-    CHECK_THROWS_AS(static_cast<void>(balance(site)), shape_error);
+    CHECK_THROWS_AS(static_cast<void>(normalize_rows(site)), shape_error);
     CHECK_THROWS_AS(static_cast<void>(merge(site)), shape_error);
 }

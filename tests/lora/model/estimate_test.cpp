@@ -1,5 +1,5 @@
 #include <tensafe/lora/adapter/plain.hpp>
-#include <tensafe/lora/model/what_will_i_get.hpp>
+#include <tensafe/lora/model/estimate.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 
 #include <doctest/doctest.h>
@@ -14,7 +14,6 @@
 
 namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;
-namespace perf = tensafe::perf;
 using set = ckks::private_n4096;
 
 namespace {
@@ -37,22 +36,22 @@ lora::adapter_site random_site(std::size_t rank, std::size_t d_in, std::size_t d
 TEST_CASE("row statistics are those of the matrix") {
     lora::matrix a(3, 4);
     a.values = {3, 4, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1};
-    const perf::row_statistics rows = perf::statistics_of(a);
+    const lora::row_statistics rows = lora::statistics_of(a);
     CHECK(rows.smallest_norm == 0);
     CHECK(rows.largest_norm == 5);
     CHECK(rows.mean_square_norm == doctest::Approx(std::sqrt(29.0 / 3)));
     CHECK(rows.range_factor == doctest::Approx(2 * 4.0 / 5));  // the entry 4 of a row of norm 5, d = 4
     a.values[5] = std::numeric_limits<float>::infinity();
-    CHECK_THROWS_AS(static_cast<void>(perf::statistics_of(a)), tensafe::encoding_error);
+    CHECK_THROWS_AS(static_cast<void>(lora::statistics_of(a)), tensafe::encoding_error);
 }
 
 TEST_CASE("the forecast has the bytes of the cost model, an error that comes true and a time above zero") {
     lora::adapter adapter;
     adapter.sites = {random_site(8, 300, 16), random_site(5, 1500, 16)};
-    const auto forecasts = perf::what_will_i_get<set>(adapter);
+    const auto forecasts = lora::estimate<set>(adapter);
     REQUIRE(forecasts.size() == 2);
     for (std::size_t i = 0; i < 2; ++i) {
-        const lora::adapter_site site = lora::balance(adapter.sites[i]);
+        const lora::adapter_site site = lora::normalize_rows(adapter.sites[i]);
         const auto& forecast = forecasts[i];
         CHECK(forecast.site == site.name);
         CHECK(
@@ -101,7 +100,7 @@ TEST_CASE("in blind mode rows of unequal norms raise the predicted error") {
         }
     }
     using blind_packing = lora::coefficient_tiles<4>;
-    const auto forecast = perf::what_will_i_get<set, blind_packing>(site, lora::mode::blind);
+    const auto forecast = lora::estimate<set, blind_packing>(site, lora::mode::blind);
     CHECK(forecast.rows.largest_norm > 20 * forecast.rows.smallest_norm);
     CHECK(forecast.relative_error > 3 * forecast.cost.relative_error);
 }
@@ -109,7 +108,7 @@ TEST_CASE("in blind mode rows of unequal norms raise the predicted error") {
 TEST_CASE("a set that cannot hold the replies is named together with the site") {
     const lora::adapter_site site = random_site(32, 2048, 1);
     try {
-        static_cast<void>(perf::what_will_i_get<ckks::minimal_n2048>(site));
+        static_cast<void>(lora::estimate<ckks::minimal_n2048>(site));
         FAIL("nothing was thrown");
     } catch (const tensafe::parameter_error& e) {
         const std::string message = e.what();
@@ -120,7 +119,7 @@ TEST_CASE("a set that cannot hold the replies is named together with the site") 
 
 TEST_CASE("batches are forecast by the hidden state") {
     const lora::adapter_site site = random_site(2, 32, 4);
-    const auto forecast = perf::what_will_i_get<set, lora::column_batched>(site);
+    const auto forecast = lora::estimate<set, lora::column_batched>(site);
     CHECK(forecast.cost.hidden_states == set::degree);
     CHECK(forecast.milliseconds > 0);
     CHECK(forecast.milliseconds < 10);
@@ -129,6 +128,6 @@ TEST_CASE("batches are forecast by the hidden state") {
 TEST_CASE("a site that a small set can hold is forecast, however few its entries are") {
     const lora::adapter_site site = random_site(2, 4, 4);
     using tiny = ckks::minimal_n2048;
-    CHECK_NOTHROW(static_cast<void>(lora::server<tiny>(lora::balance(site).a)));
-    CHECK(perf::what_will_i_get<tiny>(site).milliseconds > 0);
+    CHECK_NOTHROW(static_cast<void>(lora::server<tiny>(lora::normalize_rows(site).a)));
+    CHECK(lora::estimate<tiny>(site).milliseconds > 0);
 }

@@ -2,10 +2,10 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
+#include <tensafe/lora/model/estimate.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/lora/model/model_server.hpp>
-#include <tensafe/lora/model/what_will_i_get.hpp>
 #include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-namespace tensafe::perf {
+namespace tensafe::lora {
 
 /// A model of equal layers with seven adapter sites each, of which nobody needs to have the files. The
 /// defaults are those of the example data: Qwen3.5-35B-A3B with one adapted expert.
@@ -224,4 +224,4 @@ forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_
     return result;
 }
 
-}  // namespace tensafe::perf
+}  // namespace tensafe::lora

@@ -20,7 +20,7 @@ double relative_error_of_a_token() {
     for (std::size_t i = 0; i < site.b.values.size(); ++i) {
         site.b.values[i] = static_cast<float>(i % 13) * 0.01F - 0.06F;
     }
-    site = lora::balance(site);
+    site = lora::normalize_rows(site);
     const std::vector<float> h(64, 0.5F);
     const lora::server<params> server(site.a);
     lora::client<params> client;

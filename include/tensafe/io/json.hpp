@@ -16,13 +16,14 @@ namespace tensafe::io {
 
 namespace detail {
 
-// One flavour of JSON value, and one type of event handler: each costs seconds to compile.
-using json_events = nlohmann::json_sax<nlohmann::ordered_json>;
+// One parser, that which the JSON library itself compiles for its literals, and one type of event handler: each
+// more costs seconds to compile.
+using json_events = nlohmann::json_sax<nlohmann::json>;
 
 /// As nlohmann::ordered_json::sax_parse, which would compile the readers of four binary formats too.
 inline void parse_json(std::string_view text, json_events& events) {
     auto input = nlohmann::detail::input_adapter(text.data(), text.data() + text.size());
-    nlohmann::detail::parser<nlohmann::ordered_json, decltype(input)>(std::move(input)).sax_parse(&events);
+    nlohmann::detail::parser<nlohmann::json, decltype(input)>(std::move(input)).sax_parse(&events);
 }
 
 /// Builds a document from JSON events and stops at the first duplicate key (of which the library's own reader

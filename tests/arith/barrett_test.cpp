@@ -18,9 +18,9 @@ using namespace policy_checks;
 template <class Modulus>
 std::string wrong_reduction(word q) {
     const barrett<Modulus> policy{Modulus(q)};
-    const wide end = wide{1} << (63 + Modulus::least_bits);
-    for (const wide x :
-         {end - 1, end - q, end - q - 1, end / 2, mul_wide(q, q) - 1, wide{q}, wide{q - 1}, wide{0}}) {
+    const uint128 end = uint128{1} << (63 + Modulus::least_bits);
+    for (const uint128 x : {end - 1, end - q, end - q - 1, end / 2, mul_wide(q, q) - 1, uint128{q},
+                            uint128{q - 1}, uint128{0}}) {
         const word lazy = policy.reduce_wide(x).value;
         if (lazy >= 3 * q || lazy % q != static_cast<word>(x % q) ||
             policy.reduce_fully(x) != static_cast<word>(x % q)) {
@@ -40,12 +40,13 @@ TEST_CASE("Barrett's reduction is right up to 2^(63 + least bits) - 1") {
     });
 }
 
-std::vector<wide> extreme_numbers(word q) {
+std::vector<uint128> extreme_numbers(word q) {
     std::mt19937_64 random(q);
-    std::vector<wide> numbers{0, 1, ~wide{0}, ~wide{0} - 1, wide{1} << 127, wide{1} << 64, ~word{0}};
-    numbers.insert(numbers.end(), {~wide{0} / q * q, ~wide{0} / q * q - 1});
+    std::vector<uint128> numbers{
+        0, 1, ~uint128{0}, ~uint128{0} - 1, uint128{1} << 127, uint128{1} << 64, ~word{0}};
+    numbers.insert(numbers.end(), {~uint128{0} / q * q, ~uint128{0} / q * q - 1});
     for (int i = 0; i < 50; ++i) {
-        numbers.push_back(static_cast<wide>(random()) << 64 | random());
+        numbers.push_back(static_cast<uint128>(random()) << 64 | random());
     }
     return numbers;
 }
@@ -53,9 +54,9 @@ std::vector<wide> extreme_numbers(word q) {
 template <class Modulus>
 bool reduces_any(word q) {
     const barrett<Modulus> policy{Modulus(q)};
-    const std::vector<wide> numbers = extreme_numbers(q);
+    const std::vector<uint128> numbers = extreme_numbers(q);
     return std::all_of(numbers.begin(), numbers.end(),
-                       [&](wide x) { return policy.reduce_any(x) == static_cast<word>(x % q); });
+                       [&](uint128 x) { return policy.reduce_any(x) == static_cast<word>(x % q); });
 }
 
 TEST_CASE("Barrett's reduce_any is right for every kind of 128-bit number") {

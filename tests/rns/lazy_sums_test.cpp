@@ -56,7 +56,7 @@ std::vector<const word*> rows_of(const words& table, std::size_t terms, std::siz
 
 /// total + a * b with a division, as the definition says.
 word add_product(word total, word a, word b, word q) {
-    return static_cast<word>((wide{a} * b % q + total) % q);
+    return static_cast<word>((uint128{a} * b % q + total) % q);
 }
 
 template <class W>
@@ -94,9 +94,9 @@ void check_sums(word q, std::size_t terms, bool largest) {
 }
 
 /// Whether terms * (q-1)^2 + (q-1) < 2^(63 + least_bits), in 128 bits.
-constexpr bool stays_reducible(wide terms, word q, int least_bits) {
+constexpr bool stays_reducible(uint128 terms, word q, int least_bits) {
     // Divided by q - 1, and the right side rounded up.
-    const wide right = ((wide{1} << (63 + least_bits)) + q - 2) / (q - 1);
+    const uint128 right = ((uint128{1} << (63 + least_bits)) + q - 2) / (q - 1);
     return terms * (q - 1) + 1 < right;
 }
 

@@ -23,7 +23,7 @@ class barrett : public word_representation {
                    1U << std::min(63 + Modulus::least_bits - 2 * Modulus::bits, 30));
 
     TENSAFE_HOST_DEVICE constexpr explicit barrett(Modulus m = Modulus()) noexcept
-        : modulus_(m), ratio_(static_cast<word>((wide{1} << (shift + 64)) / m.value())) {}
+        : modulus_(m), ratio_(static_cast<word>((uint128{1} << (shift + 64)) / m.value())) {}
 
     TENSAFE_HOST_DEVICE constexpr Modulus modulus() const noexcept { return modulus_; }
     TENSAFE_HOST_DEVICE constexpr factor prepare(word w) const noexcept { return w; }
@@ -38,21 +38,21 @@ class barrett : public word_representation {
 
     /// x mod q, in [0, 3q).  @pre x < 2^(63 + least_bits)
     TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<product_bound, Modulus> reduce_wide(
-        wide x) const noexcept {
+        uint128 x) const noexcept {
         const word estimate = mul_hi(low_word(x >> shift), ratio_);
         return {low_word(x) - estimate * modulus_.value()};
     }
 
     /// x mod q, in [0, q).  @pre x < 2^(63 + least_bits)
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr word reduce_fully(wide x) const noexcept {
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr word reduce_fully(uint128 x) const noexcept {
         return arith::reduce<1>(modulus_, reduce_wide(x)).value;
     }
 
     /// x mod q in [0, q) for any 128-bit x: the upper word is folded in with 2^64 mod q first.
-    TENSAFE_HOST_DEVICE constexpr word reduce_any(wide x) const noexcept {
+    TENSAFE_HOST_DEVICE constexpr word reduce_any(uint128 x) const noexcept {
         const word q = modulus_.value();
         const word upper = reduce_fully(high_word(x));
-        const word half = reduce_fully(mul_wide(upper, reduce_fully(wide{1} << 63)));
+        const word half = reduce_fully(mul_wide(upper, reduce_fully(uint128{1} << 63)));
         const word shifted = subtract_if_not_below(half + half, q);  // upper * 2^64 mod q
         return subtract_if_not_below(shifted + reduce_fully(low_word(x)), q);
     }

@@ -68,7 +68,7 @@ template <arith::modulus M>
 class products : public sums {
   public:
     using operand = words;
-    using sum = wide;
+    using sum = uint128;
     /// So many products can be added up, with one residue; one less, if there is one with each.
     static constexpr std::size_t terms = lazy_terms<M>;
     /// So many, each with one residue, and one residue more are below 2^128.

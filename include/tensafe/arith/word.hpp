@@ -24,7 +24,7 @@ namespace tensafe::arith {
 /// One machine word: every residue is stored in one.
 using word = std::uint64_t;
 /// The product of two words.
-__extension__ typedef unsigned __int128 wide;
+__extension__ typedef unsigned __int128 uint128;
 
 /// The upper word of a * b.
 TENSAFE_HOST_DEVICE constexpr word mul_hi(word a, word b) noexcept {
@@ -33,18 +33,18 @@ TENSAFE_HOST_DEVICE constexpr word mul_hi(word a, word b) noexcept {
         return __umul64hi(a, b);
     }
 #endif
-    return static_cast<word>((static_cast<wide>(a) * b) >> 64);
+    return static_cast<word>((static_cast<uint128>(a) * b) >> 64);
 }
 
 /// The whole product a * b.
-TENSAFE_HOST_DEVICE constexpr wide mul_wide(word a, word b) noexcept {
-    return static_cast<wide>(a) * b;
+TENSAFE_HOST_DEVICE constexpr uint128 mul_wide(word a, word b) noexcept {
+    return static_cast<uint128>(a) * b;
 }
 
-TENSAFE_HOST_DEVICE constexpr word low_word(wide x) noexcept {
+TENSAFE_HOST_DEVICE constexpr word low_word(uint128 x) noexcept {
     return static_cast<word>(x);
 }
-TENSAFE_HOST_DEVICE constexpr word high_word(wide x) noexcept {
+TENSAFE_HOST_DEVICE constexpr word high_word(uint128 x) noexcept {
     return static_cast<word>(x >> 64);
 }
 

@@ -16,8 +16,8 @@ namespace tensafe::io {
 
 namespace detail {
 
-// One parser, that which the JSON library itself compiles for its literals, and one type of event handler: each
-// more costs seconds to compile.
+// One parser, that which the JSON library itself compiles for its literals, and one type of event handler:
+// each more costs seconds to compile.
 using json_events = nlohmann::json_sax<nlohmann::json>;
 
 /// As nlohmann::ordered_json::sax_parse, which would compile the readers of four binary formats too.

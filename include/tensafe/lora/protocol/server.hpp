@@ -358,11 +358,12 @@ class server {
                      const random::seed& flood_seed, std::size_t o, product_workspace<P>& slot) const
         requires(Protection::protects) {
         if (slot.floods.size() != plan_.subring_degree()) {
-            slot.floods = memory::secret_buffer<arith::wide>(plan_.subring_degree(), memory::uninitialized);
+            slot.floods =
+                memory::secret_buffer<arith::uint128>(plan_.subring_degree(), memory::uninitialized);
         }
         slot.hidden = lora::rerandomize(std::move(product), zero, plan_.budget().flood, flood_seed,
                                         static_cast<std::uint32_t>(o), slot.floods.span());
-        memory::wipe(slot.floods.data(), plan_.subring_degree() * sizeof(arith::wide));
+        memory::wipe(slot.floods.data(), plan_.subring_degree() * sizeof(arith::uint128));
     }
 
     /// The bytes of product o, which is in slot.hidden. Its memory goes back to `product`.

@@ -2,9 +2,9 @@
 
 #include <tensafe/arith/word.hpp>
 #include <tensafe/core/macros.hpp>
-#include <tensafe/ntt/x86/narrow_avx2.hpp>
+#include <tensafe/ntt/x86/fp64_avx2.hpp>
+#include <tensafe/ntt/x86/montgomery32_avx2.hpp>
 #include <tensafe/ntt/x86/passes_avx2.hpp>
-#include <tensafe/ntt/x86/wide_avx2.hpp>
 
 #if TENSAFE_X86_64
 
@@ -15,7 +15,8 @@ namespace tensafe::ntt::avx2 {
 namespace detail {
 
 template <int Bits>
-using lanes_for = std::conditional_t<(Bits <= narrow::max_bits), narrow_lanes<Bits>, wide_lanes<(Bits > 60)>>;
+using lanes_for =
+    std::conditional_t<(Bits <= fp64::max_bits), fp64_lanes<Bits>, montgomery32_lanes<(Bits > 60)>>;
 
 }  // namespace detail
 

@@ -14,8 +14,8 @@ namespace tensafe::arith::avx512 {
 /// Eight residues at a time modulo q < 2^50, by 52-bit multiply-adds. A product is kept as high * 2^52 + low.
 /// The remainders below are formed modulo 2^52, which holds 4q. Bounds: docs/design/arithmetic.md.
 template <arith::modulus M>
-class narrow : public sums {
-    static_assert(M::bits <= 50, "avx512::narrow: the modulus must be below 2^50; use wide");
+class ifma52 : public sums {
+    static_assert(M::bits <= 50, "avx512::ifma52: the modulus must be below 2^50; use barrett_fp64");
 
   public:
     using operand = words;
@@ -34,15 +34,15 @@ class narrow : public sums {
     /// So much of a block can be summed, over all lanes.
     static constexpr std::size_t block_terms(bool) noexcept { return terms; }
 
-    TENSAFE_AVX512 explicit narrow(M m) noexcept
+    TENSAFE_AVX512 explicit ifma52(M m) noexcept
         : sums(m.value()),
           twice_q_(broadcast(2 * m.value())),
           minus_q_(broadcast((word{1} << 52) - m.value())),
           fold_(broadcast((word{1} << 52) % m.value())),
           fold_quotient_(
-              broadcast(static_cast<word>((arith::wide{(word{1} << 52) % m.value()} << 52) / m.value()))),
+              broadcast(static_cast<word>((arith::uint128{(word{1} << 52) % m.value()} << 52) / m.value()))),
           one_quotient_(broadcast((word{1} << 52) / m.value())),
-          product_quotient_(broadcast(static_cast<word>((arith::wide{1} << (52 + cut(m))) / m.value()))),
+          product_quotient_(broadcast(static_cast<word>((arith::uint128{1} << (52 + cut(m))) / m.value()))),
           cut_(broadcast(cut(m))),
           rest_(broadcast(52 - cut(m))),
           high_quotient_(broadcast((word{1} << 60) / m.value())),

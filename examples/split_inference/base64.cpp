@@ -23,7 +23,7 @@ std::vector<std::uint8_t> from_base64(std::string_view text, std::string_view wh
     std::vector<std::uint8_t> bytes(text.size() / 4 * 3);
     const int count = EVP_DecodeBlock(bytes.data(), reinterpret_cast<const unsigned char*>(text.data()),
                                       static_cast<int>(text.size()));
-    bytes.resize(bytes.size() - (text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0));
+    bytes.erase(bytes.end() - (text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0), bytes.end());
     // OpenSSL takes spaces at both ends, and bits that stand for nothing, too.
     if (count < 0 || base64(bytes) != text) {
         throw tensafe::format_error(std::string(what) + ": is not of base64, or not as it is written");

@@ -193,7 +193,7 @@ std::vector<lora::traced_product<P>> bare_products(const Server& server, const l
     } else {
         std::vector<lora::traced_product<P>> products;
         lora::no_observer nobody;
-        weights.multiply(server.plan(), r, expanded, products, nobody);
+        weights.multiply(tensafe::exec::host{}, server.plan(), r, expanded, products, nobody);
         return products;
     }
 }

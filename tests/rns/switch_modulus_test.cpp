@@ -209,7 +209,7 @@ TEST_CASE("every number of coefficients is switched, and nothing beside them") {
         CAPTURE(count);
         std::vector<uint128> p(count);
         std::array<std::vector<word>, 2> residues;
-        for (wide& x : p) {
+        for (uint128& x : p) {
             x = (static_cast<uint128>(random()) << 64 | random()) % modulus<chain>();
             residues[0].push_back(static_cast<word>(x % q61));
             residues[1].push_back(static_cast<word>(x % q45));

@@ -1,7 +1,7 @@
 #pragma once
 
+#include <tensafe/arith/below.hpp>
 #include <tensafe/arith/modulus.hpp>
-#include <tensafe/arith/within.hpp>
 #include <tensafe/arith/word.hpp>
 
 #include <bit>

@@ -2,7 +2,7 @@
 
 #include <tensafe/arith/barrett.hpp>
 #include <tensafe/arith/modulus.hpp>
-#include <tensafe/arith/small.hpp>
+#include <tensafe/arith/word.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/ntt/plan.hpp>
 #include <tensafe/encoding/norm.hpp>

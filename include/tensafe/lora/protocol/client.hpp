@@ -59,10 +59,9 @@ class client {
     /// Encrypts a hidden state for a server with this plan, at the scale at which it fills the range.
     /// @param h         plan.d() entries
     /// @param overflow margin  the scale is divided by it: for another try after range_exceeded_error
-    /// @throws shape_error if h has another size; parameter_error for a overflow margin below 1;
-    /// encoding_error if
-    ///         an entry is NaN or infinite (it is named), and for bare replicated slots if the norm of h
-    ///         passes the budget's largest_norm
+    /// @throws shape_error if h has another size; parameter_error for an overflow margin below 1;
+    ///         encoding_error if an entry is NaN or infinite (it is named), and for bare replicated slots if
+    ///         the norm of h passes the budget's largest_norm
     template <class Packing, class Protection, hidden_state State>
     TENSAFE_COMPILED_MEMBER query_for<Packing, Protection> encrypt(
         const packing_plan<P, Packing, Protection>& plan, const State& h, double overflow_margin = 1) {
@@ -79,7 +78,7 @@ class client {
             !std::is_same_v<Packing, column_batched>,
             "client::encrypt: column_batched takes a lora::matrix with one hidden state in each row");
         if (!(overflow_margin >= 1 && overflow_margin <= 0x1p20)) {
-            throw parameter_error("client::encrypt: got a overflow margin of " +
+            throw parameter_error("client::encrypt: got an overflow margin of " +
                                   std::to_string(overflow_margin) + ", expected 1 to 2^20");
         }
         const std::span<const std::remove_cvref_t<decltype(*std::data(h))>> state(std::data(h), std::size(h));

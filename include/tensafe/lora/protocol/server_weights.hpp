@@ -39,7 +39,7 @@ struct product_workspace {
     std::vector<traced_product<P>> products;
     std::vector<ckks::zero<P, request_level<P>>> zeros;
     protected_product<P> hidden;
-    memory::secret_buffer<arith::wide> floods;
+    memory::secret_buffer<arith::uint128> floods;
     memory::buffer<std::uint32_t> switched{P::degree, memory::uninitialized};
     std::vector<const arith::word*> c0;  ///< one limb of the inputs
     std::vector<const arith::word*> c1;

@@ -89,7 +89,7 @@ class client {
         r.block = plan.entries_per_input();
         r.tokens = 1;
         r.inputs.resize(plan.inputs());
-        if constexpr (plan.whole_ciphertexts) {
+        if constexpr (std::remove_cvref_t<decltype(plan)>::whole_ciphertexts) {
             for (std::size_t i = 0; i < plan.inputs(); ++i) {
                 encrypt_on_whole_chain(plan, state, i, r.inputs[i]);
             }
@@ -190,7 +190,7 @@ class client {
             throw shape_error("client::decrypt: got room for " + std::to_string(answers.size()) +
                               " answers, expected " + std::to_string(q.scales.size() * plan.rank()));
         }
-        if constexpr (plan.whole_ciphertexts) {
+        if constexpr (std::remove_cvref_t<decltype(plan)>::whole_ciphertexts) {
             constexpr int limbs = Packing::template reply_limbs<P>;
             for (std::size_t o = 0; o < plan.outputs(); ++o) {
                 auto sums =
@@ -317,7 +317,7 @@ class client {
         }
         for (std::size_t o = 0; o < r.outputs.size(); ++o) {
             const auto& output = r.outputs[o];
-            if constexpr (plan.whole_ciphertexts) {
+            if constexpr (std::remove_cvref_t<decltype(plan)>::whole_ciphertexts) {
                 constexpr double scale = Packing::template reply_scale<P>;
                 if (!(std::fabs(output.scale - scale) <= 1e-12 * scale)) {
                     throw parameter_error("client::decrypt: got a ciphertext of scale " +

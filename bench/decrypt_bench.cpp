@@ -9,7 +9,6 @@ namespace ckks = tensafe::ckks;
 
 template <class P>
 ckks::ciphertext<P> sample(const ckks::secret_key<P>& key, tensafe::random::generator& generator) {
-    const tensafe::exec::host here;
     return ckks::expand(ckks::encrypt(key, ckks::encode_slots<P>(bench::random_slots<P>()), generator));
 }
 
@@ -26,7 +25,6 @@ void decrypt(benchmark::State& state) {
 
 template <class P>
 void decrypt_trace(benchmark::State& state) {
-    const tensafe::exec::host here;
     tensafe::random::generator generator;
     const ckks::secret_key<P> key(generator);
     const auto ciphertext = sample(key, generator);

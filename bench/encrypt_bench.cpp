@@ -9,7 +9,6 @@ namespace ckks = tensafe::ckks;
 
 template <class P>
 void encrypt_secret_key(benchmark::State& state) {
-    const tensafe::exec::host here;
     tensafe::random::generator generator;
     const ckks::secret_key<P> key(generator);
     const auto message = ckks::encode_slots<P>(bench::random_slots<P>());
@@ -21,7 +20,6 @@ void encrypt_secret_key(benchmark::State& state) {
 
 template <class P>
 void encrypt_public_key(benchmark::State& state) {
-    const tensafe::exec::host here;
     tensafe::random::generator generator;
     const ckks::public_key<P> key(ckks::secret_key<P>(generator), generator);
     const auto message = ckks::encode_slots<P>(bench::random_slots<P>());

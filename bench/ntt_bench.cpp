@@ -20,11 +20,11 @@ namespace ntt = tensafe::ntt;
 template <template <class> class Policy, int Bits, class Schedule, bool Forward>
 void transform(benchmark::State& state, exec::backend backend) {
     const int log_n = static_cast<int>(state.range(0));
-    using modulus = arith::runtime_modulus<Bits>;
+    using modulus = arith::modulus_class<Bits>;
     const modulus q(arith::ntt_prime_below(arith::word{1} << Bits, log_n));
+    const bench::forced_backend forced(backend);
     const ntt::plan<Policy<modulus>> plan(Policy<modulus>(q), log_n);
     auto limb = bench::mixed_residues(plan.degree(), q.value());
-    const bench::forced_backend forced(backend);
     for (auto _ : state) {
         if constexpr (Forward) {
             ntt::forward<Schedule>(plan, limb.span());

@@ -108,9 +108,7 @@ void report::print_table() const {
     std::printf("  %-10s %8.3f   %.1f tokens/s, client and server on one core\n\n", "token", ms_per_token(),
                 1000 / ms_per_token());
 
-    const char* const bytes_of = batched                                     ? " for the whole batch"
-                                 : args.protection == "reveals_adapter_rows" ? " (8 for each residue)"
-                                                                             : "";
+    const char* const bytes_of = batched ? " for the whole batch" : "";
     std::printf("bytes up        %zu%s\n", bytes_up, bytes_of);
     std::printf("bytes down      %zu\n", bytes_down);
     std::printf("bytes           %zu", bytes_up + bytes_down);

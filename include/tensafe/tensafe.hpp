@@ -1,7 +1,7 @@
 #pragma once
 
-// The whole library for host programs, with no third-party dependency. Opt-in headers stay outside: io/,
-// interop/, keystore/, lora/adapter/svd.hpp.
+// The library for host programs, with no third-party dependency. Opt-in headers stay outside: io/, interop/,
+// keystore/, lora/adapter/svd.hpp; whole models come with serving.hpp.
 
 #include <tensafe/arith/fp64.hpp>
 #include <tensafe/arith/montgomery.hpp>
@@ -18,8 +18,6 @@
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
-#include <tensafe/lora/model/estimate.hpp>
-#include <tensafe/lora/model/stack.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
 #include <tensafe/lora/protocol/server.hpp>
@@ -27,3 +25,7 @@
 #include <tensafe/wire/ciphertext.hpp>
 #include <tensafe/wire/keys.hpp>
 #include <tensafe/wire/wire.hpp>
+
+#if defined(TENSAFE_COMPILED)
+#include <tensafe/compiled.hpp>
+#endif

@@ -130,7 +130,7 @@ TEST_CASE("the extremes of a sum and a difference at the word's limit do not wra
 }
 
 template <class Modulus, class Representation>
-constexpr bool is_largest(wide limit) {
+constexpr bool is_largest(uint128 limit) {
     constexpr unsigned k = largest_multiple<Modulus, Representation>;
     const bool fits = mul_wide(k, Modulus::largest) <= limit;
     const bool no_larger = mul_wide(k + 1, Modulus::largest) > limit;
@@ -138,8 +138,8 @@ constexpr bool is_largest(wide limit) {
 }
 
 TEST_CASE("largest_multiple is the largest K for which K*q fits") {
-    constexpr wide words = ~word{0};
-    constexpr wide doubles = word{1} << 52;
+    constexpr uint128 words = ~word{0};
+    constexpr uint128 doubles = word{1} << 52;
     CHECK(is_largest<runtime_modulus<61>, word>(words));
     CHECK(is_largest<runtime_modulus<60>, word>(words));
     CHECK(is_largest<runtime_modulus<40>, word>(words));

@@ -23,6 +23,9 @@ TEST_CASE("a run-time modulus refuses even numbers and other widths, and names w
     CHECK_THROWS_AS(runtime_modulus<20>(1048577), tensafe::parameter_error);
     CHECK_THROWS_AS(runtime_modulus<20>(0), tensafe::parameter_error);
     CHECK_THROWS_AS(runtime_modulus<61>(~word{0}), tensafe::parameter_error);
+    CHECK_THROWS_WITH_AS((runtime_modulus<20, 18>(65537)), doctest::Contains("of 18 to 20 bits"),
+                         tensafe::parameter_error);
+    CHECK(runtime_modulus<20, 17>(65537).value() == 65537);
 }
 
 }  // namespace

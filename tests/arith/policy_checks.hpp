@@ -87,7 +87,8 @@ inline void expect_none(const std::string& wrong) {
     CHECK(wrong == "");
 }
 
-/// Moduli known at run time: the least, the greatest and some other odd number of each width.
+/// Moduli known at run time: the least, the greatest and some other odd number of each width, by themselves
+/// and as a member of their class.
 template <template <class> class Policy, int Widest>
 void check_runtime_moduli() {
     for_each_width<Widest>([]<int Bits>() {
@@ -96,6 +97,7 @@ void check_runtime_moduli() {
         const word other = least<Bits> + (random() % (word{1} << (Bits - 1)) & ~word{1});
         for (const word q : {least<Bits>, greatest<Bits>, other}) {
             expect_none(wrong_product(Policy<modulus>(modulus(q))));
+            expect_none(wrong_product(Policy<modulus_class<Bits>>(modulus_class<Bits>(q))));
         }
     });
 }

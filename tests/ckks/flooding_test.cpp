@@ -20,7 +20,7 @@
 namespace {
 
 using namespace tensafe;
-using arith::wide;
+using arith::uint128;
 using arith::word;
 using ckks::flood;
 using ckks::irwin_hall_smudging;
@@ -30,21 +30,21 @@ using testing::counting_seed;
 __extension__ typedef __int128 signed_wide;
 
 template <class Flood>
-std::vector<wide> sums_of(Flood f, const random::seed& key, std::uint32_t lane, std::size_t count) {
-    std::vector<wide> out(count);
+std::vector<uint128> sums_of(Flood f, const random::seed& key, std::uint32_t lane, std::size_t count) {
+    std::vector<uint128> out(count);
     f.sample(key, lane, out);
     return out;
 }
 
 /// docs/design/random-streams.md, literally.
 template <int Terms>
-wide reference_sum(int bits, const random::seed& key, std::uint32_t lane, std::size_t k) {
-    wide sum = 0;
+uint128 reference_sum(int bits, const random::seed& key, std::uint32_t lane, std::size_t k) {
+    uint128 sum = 0;
     for (std::size_t t = 0; t < Terms; ++t) {
         const std::size_t offset = 16 * (Terms * k + t);
-        const wide low = testing::stream_word(key, stream_domain::flood, lane, 0, offset);
-        const wide high = testing::stream_word(key, stream_domain::flood, lane, 0, offset + 8);
-        sum += (high << 64 | low) % (static_cast<wide>(1) << bits);
+        const uint128 low = testing::stream_word(key, stream_domain::flood, lane, 0, offset);
+        const uint128 high = testing::stream_word(key, stream_domain::flood, lane, 0, offset + 8);
+        sum += (high << 64 | low) % (static_cast<uint128>(1) << bits);
     }
     return sum;
 }
@@ -122,7 +122,7 @@ TEST_CASE_TEMPLATE("sums agree with the definition for every width and length", 
 }
 
 TEST_CASE("sampling floods writes nothing beside its output") {
-    std::vector<wide> out(1001, 77);
+    std::vector<uint128> out(1001, 77);
     irwin_hall_smudging{30}.sample(counting_seed(), 0, std::span(out).subspan(1, 999));
     CHECK((out.front() == 77 && out.back() == 77));
 }
@@ -130,21 +130,21 @@ TEST_CASE("sampling floods writes nothing beside its output") {
 // The vectors of docs/design/random-streams.md.
 TEST_CASE("the floods of the page come out") {
     struct vector {
-        std::array<wide, 3> first;
-        wide last;
+        std::array<uint128, 3> first;
+        uint128 last;
         std::uint64_t digest;
     };
-    const auto check = [](const std::vector<wide>& sums, const vector& wanted) {
+    const auto check = [](const std::vector<uint128>& sums, const vector& wanted) {
         CHECK(std::equal(wanted.first.begin(), wanted.first.end(), sums.begin()));
         CHECK((sums.back() == wanted.last));
         std::vector<word> words;
-        for (const wide sum : sums) {
+        for (const uint128 sum : sums) {
             words.push_back(arith::low_word(sum));
             words.push_back(arith::high_word(sum));
         }
         CHECK(testing::digest(words) == wanted.digest);
     };
-    const auto number = [](word high, word low) { return static_cast<wide>(high) << 64 | low; };
+    const auto number = [](word high, word low) { return static_cast<uint128>(high) << 64 | low; };
     check(sums_of(uniform_smudging{70}, counting_seed(), 0, 4096),
           {{number(0x3e, 0x3daafb235219a8ab), number(0x19, 0xeb67df954113393d),
             number(0x11, 0x9be6e61e1cb2c673)},
@@ -164,7 +164,7 @@ TEST_CASE_TEMPLATE("narrow floods take every value as often as they should", Flo
         const std::vector<double> p = distribution<Flood::terms>(bits);
         std::vector<double> counts(p.size());
         bool in_range = true;
-        for (const wide sum : sums_of(Flood{bits}, counting_seed(1), 2, count)) {
+        for (const uint128 sum : sums_of(Flood{bits}, counting_seed(1), 2, count)) {
             in_range &= sum < p.size();
             counts[std::min(static_cast<std::size_t>(sum), p.size() - 1)] += 1;
         }
@@ -185,7 +185,7 @@ TEST_CASE_TEMPLATE("the moments of wide floods are right", Flood, uniform_smudgi
     double variance = 0;
     double fourth = 0;
     double largest = 0;
-    for (const wide sum : sums_of(f, counting_seed(2), 3, count)) {
+    for (const uint128 sum : sums_of(f, counting_seed(2), 3, count)) {
         const auto centred = static_cast<signed_wide>(sum) - static_cast<signed_wide>(f.centre());
         const double x = static_cast<double>(centred) / f.deviation();
         mean += x / count;
@@ -247,7 +247,7 @@ TEST_CASE_TEMPLATE("residues modulo several primes are those of the centred floo
                                    {std::span(again[0]), std::span(again[1]), std::span(again[2])});
             CHECK(again == after);
         });
-        const std::vector<wide> sums = sums_of(f, counting_seed(), 9, count);
+        const std::vector<uint128> sums = sums_of(f, counting_seed(), 9, count);
         std::size_t wrong = 0;
         for (std::size_t k = 0; k < count; ++k) {
             const auto added = static_cast<signed_wide>(sums[k]) - static_cast<signed_wide>(f.centre());
@@ -260,8 +260,8 @@ TEST_CASE_TEMPLATE("residues modulo several primes are those of the centred floo
             // The first two primes give the flood back, taken nearest to zero.
             const word digit = arith::multiply_mod((difference[1] + q1 - difference[0] % q1) % q1,
                                                    arith::inverse_mod(q0 % q1, q1), q1);
-            const wide lifted = difference[0] + arith::mul_wide(q0, digit);
-            const wide product = arith::mul_wide(q0, q1);
+            const uint128 lifted = difference[0] + arith::mul_wide(q0, digit);
+            const uint128 product = arith::mul_wide(q0, q1);
             const auto centred = lifted > product / 2
                                      ? static_cast<signed_wide>(lifted) - static_cast<signed_wide>(product)
                                      : static_cast<signed_wide>(lifted);
@@ -274,12 +274,12 @@ TEST_CASE_TEMPLATE("residues modulo several primes are those of the centred floo
 
 TEST_CASE_TEMPLATE("pieces of a lane are those of the whole", Flood, uniform_smudging, irwin_hall_smudging) {
     const Flood f{77};
-    const std::vector<wide> whole = sums_of(f, counting_seed(), 3, 700);
+    const std::vector<uint128> whole = sums_of(f, counting_seed(), 3, 700);
     const random::chacha20_stream stream(counting_seed(), stream_domain::flood, 3);
     for (const std::size_t first : {0U, 4U, 64U, 252U, 256U, 512U, 696U}) {
         for (const std::size_t count : {0U, 1U, 4U, 130U}) {
             const std::size_t here = std::min<std::size_t>(count, 700 - first);
-            std::vector<wide> piece(here + 1, 77);
+            std::vector<uint128> piece(here + 1, 77);
             f.sample_part(stream, first, std::span(piece).first(here));
             CHECK(std::equal(piece.begin(), piece.end() - 1,
                              whole.begin() + static_cast<std::ptrdiff_t>(first)));
@@ -292,18 +292,18 @@ TEST_CASE("sums are added exactly for every prime, extreme sum, length and back-
     const auto check = []<word q>(std::integral_constant<word, q>) {
         std::mt19937_64 random(2);
         const irwin_hall_smudging f{120};
-        const wide centre = f.centre();
-        const wide top = (wide{1} << 122) - 4;  // the largest sum
-        const std::vector<wide> telling{
-            0,   1,       q - 1,  q,          ~word{0},          wide{1} << 64,
-            top, top - 1, centre, centre - 1, (top >> 64) << 64, (wide{1} << 64) - q};
+        const uint128 centre = f.centre();
+        const uint128 top = (uint128{1} << 122) - 4;  // the largest sum
+        const std::vector<uint128> telling{
+            0,   1,       q - 1,  q,          ~word{0},          uint128{1} << 64,
+            top, top - 1, centre, centre - 1, (top >> 64) << 64, (uint128{1} << 64) - q};
         const std::vector<word> ends{0, 1, q / 2, q - 1};
         for (std::size_t count = 0; count <= 70; ++count) {
             std::vector<word> residues(count + 2, 77);
-            std::vector<wide> sums(count);
+            std::vector<uint128> sums(count);
             for (std::size_t k = 0; k < count; ++k) {
                 residues[k + 1] = k % 3 == 0 ? random() % q : ends[random() % ends.size()];
-                sums[k] = k % 3 == 1 ? (static_cast<wide>(random()) << 64 | random()) >> 6
+                sums[k] = k % 3 == 1 ? (static_cast<uint128>(random()) << 64 | random()) >> 6
                                      : telling[random() % telling.size()];
             }
             tests::for_each_backend([&](auto) {
@@ -314,7 +314,7 @@ TEST_CASE("sums are added exactly for every prime, extreme sum, length and back-
                 CHECK(added.back() == 77);
                 std::size_t wrong = 0;
                 for (std::size_t k = 0; k < count; ++k) {
-                    const wide exact = residues[k + 1] + sums[k] % q + (q - centre % q);
+                    const uint128 exact = residues[k + 1] + sums[k] % q + (q - centre % q);
                     wrong += added[k + 1] != static_cast<word>(exact % q);
                 }
                 CHECK(wrong == 0);
@@ -334,7 +334,7 @@ TEST_CASE("nothing outside the spans of sums and residues is read") {
     for (std::size_t count = 1; count <= 40; ++count) {
         for (const bool at_end : {false, true}) {
             const std::span<word> residues = memory[0].place<word>(count, at_end);
-            const std::span<wide> sums = memory[1].place<wide>(count, at_end);
+            const std::span<uint128> sums = memory[1].place<uint128>(count, at_end);
             tests::for_each_backend([&](auto) {
                 std::fill(residues.begin(), residues.end(), 5);
                 std::fill(sums.begin(), sums.end(), irwin_hall_smudging{99}.centre() + 7);
@@ -353,7 +353,7 @@ TEST_CASE("every coefficient gets its own flood, however many there are") {
         CAPTURE(count);
         std::array<std::vector<word>, 2> one_by_one{std::vector<word>(count, 5), std::vector<word>(count, 6)};
         std::array<std::vector<word>, 2> flooded = one_by_one;
-        const std::vector<wide> sums = sums_of(f, counting_seed(), 8, count);
+        const std::vector<uint128> sums = sums_of(f, counting_seed(), 8, count);
         f.add_to(rns::variable_arithmetic<q0>, one_by_one[0], sums);
         f.add_to(rns::variable_arithmetic<97>, one_by_one[1], sums);
         ckks::add_flood<chain>(f, counting_seed(), 8, {std::span(flooded[0]), std::span(flooded[1])});
@@ -362,7 +362,7 @@ TEST_CASE("every coefficient gets its own flood, however many there are") {
 }
 
 TEST_CASE("floods refuse wrong widths and sizes") {
-    std::vector<wide> sums(4);
+    std::vector<uint128> sums(4);
     for (const int bits : {-1, 0, 121, 128}) {
         CHECK_THROWS_AS((irwin_hall_smudging{bits}.sample(counting_seed(), 0, sums)), parameter_error);
     }

@@ -1,5 +1,5 @@
 // expect: split_stages: the number of global stages cannot be negative
-#include <tensafe/ntt/schedule.hpp>
+#include <tensafe/ntt/transform.hpp>
 
 template struct tensafe::ntt::split_stages<0>;
 

@@ -104,7 +104,7 @@ bool transforms() {
 template <arith::word Q>
 bool flood_operations() {
     const ckks::irwin_hall_smudging flood{70};
-    std::vector<arith::wide> sums(77);
+    std::vector<arith::uint128> sums(77);
     flood.sample(secret_seed(), 0, sums);
     words residues(77);
     flood.add_to(rns::variable_arithmetic<Q>, std::span<arith::word>(residues), sums);
@@ -169,10 +169,13 @@ bool packing(int bits) {
 inline void check_arithmetic(program& p) {
     using short_chain = ckks::parameters<12, ckks::limb_bits<45, 45>, 30, ckks::insecure_for_tests>::basis;
     using long_chain = ckks::parameters<12, ckks::limb_bits<60, 50>, 30, ckks::insecure_for_tests>::basis;
+    using middle_chain = ckks::parameters<12, ckks::limb_bits<49>, 30, ckks::insecure_for_tests>::basis;
     constexpr arith::word q45 = short_chain::prime<0>;
+    constexpr arith::word q49 = middle_chain::prime<0>;
     constexpr arith::word q60 = long_chain::prime<0>;
     constexpr arith::word q50 = long_chain::prime<1>;
     p.check("ntt of 45 bits", transforms<q45>);
+    p.check("ntt of 49 bits", transforms<q49>);
     p.check("ntt of 50 bits", transforms<q50>);
     p.check("ntt of 60 bits", transforms<q60>);
     p.check("limb of 45 bits", limb_operations<q45>);

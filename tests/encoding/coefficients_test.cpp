@@ -17,7 +17,7 @@
 namespace {
 
 using namespace tensafe;
-using arith::wide;
+using arith::uint128;
 using arith::word;
 
 constexpr int log_n = 4;
@@ -58,7 +58,7 @@ word exact_residue(double x, word q) {
     if (exponent >= 53) {
         r = static_cast<word>(mantissa % q);
         for (int i = 53; i < exponent; ++i) {
-            r = static_cast<word>(wide{2} * r % q);
+            r = static_cast<word>(uint128{2} * r % q);
         }
     } else if (exponent >= 0) {
         const word half = word{1} << (52 - exponent);

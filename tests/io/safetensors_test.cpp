@@ -138,7 +138,7 @@ TEST_CASE("reading what is not there or not a matrix says so") {
     CHECK_THROWS_WITH_AS(file.read_doubles("w"), R"("memory": no tensor "w" among its 1)",
                          tensafe::format_error);
     CHECK_THROWS_WITH_AS(file.read_matrix("v"),
-                         R"("memory": tensor "v": got shape [1], wanted two dimensions)",
+                         R"("memory": tensor "v": got shape [1], expected two dimensions)",
                          tensafe::format_error);
 }
 
@@ -147,17 +147,17 @@ TEST_CASE("values that are not finite are refused when they are read, with their
     const auto nan =
         safetensors_file::parse(to_bytes(safetensors_text(header, std::string("\0\0\0\0\xc0\x7f", 6))));
     CHECK_THROWS_WITH_AS(nan.read_doubles("v"),
-                         R"("memory": tensor "v": value 2 is nan, wanted a finite double)",
+                         R"("memory": tensor "v": value 2 is nan, expected a finite double)",
                          tensafe::format_error);
     const auto infinite =
         safetensors_file::parse(to_bytes(safetensors_text(header, std::string("\0\0\x80\xff\0\0", 6))));
     CHECK_THROWS_WITH_AS(infinite.read_matrix("v"),
-                         R"("memory": tensor "v": value 1 is -inf, wanted a finite float)",
+                         R"("memory": tensor "v": value 1 is -inf, expected a finite float)",
                          tensafe::format_error);
     const auto large = reread(safetensors_writer{}.add("v", dtype::f64, {1, 1}, std::vector<double>{1e300}));
     CHECK(large.read_doubles("v") == std::vector<double>{1e300});
     CHECK_THROWS_WITH_AS(large.read_matrix("v"),
-                         R"("memory": tensor "v": value 0 is 1e+300, wanted a finite float)",
+                         R"("memory": tensor "v": value 0 is 1e+300, expected a finite float)",
                          tensafe::format_error);
 }
 
@@ -170,7 +170,7 @@ TEST_CASE("the writer refuses what it cannot represent and stays as it was") {
     const auto before = writer.bytes();
     CHECK_THROWS_WITH_AS(
         writer.add("v", dtype::f16, {2}, too_large),
-        R"(safetensors_writer: tensor "v": value 1 is 65520, wanted one within the range of F16)",
+        R"(safetensors_writer: tensor "v": value 1 is 65520, expected one within the range of F16)",
         tensafe::encoding_error);
     CHECK_THROWS_AS(writer.add("v", dtype::f64, {1}, nan), tensafe::encoding_error);
     CHECK_THROWS_AS(writer.add("v", dtype::f32, {1}, std::vector<double>{1e39}), tensafe::encoding_error);

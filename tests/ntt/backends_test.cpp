@@ -21,10 +21,10 @@ std::vector<words> inputs(std::size_t degree, word q) {
     return {random_residues(degree, q, 1), words(degree, q - 1), words(degree, 0), alternating, few};
 }
 
-template <int Bits>
-void check_width(word q, int log_n, bool other_root) {
-    using policy_type = arith::shoup<arith::runtime_modulus<Bits>>;
-    const policy_type policy{arith::runtime_modulus<Bits>(q)};
+template <class Modulus>
+void check_modulus(word q, int log_n, bool other_root) {
+    using policy_type = arith::shoup<Modulus>;
+    const policy_type policy{Modulus(q)};
     const word smallest = arith::smallest_primitive_root(q, log_n);
     const word psi = other_root ? arith::power_mod(smallest, 5, q) : smallest;
     const ntt::plan<policy_type> plan(policy, log_n, psi);
@@ -44,6 +44,13 @@ void check_width(word q, int log_n, bool other_root) {
             CHECK(limb == coefficients);
         });
     }
+}
+
+/// With code for primes of this width, and with that for its class.
+template <int Bits>
+void check_width(word q, int log_n, bool other_root) {
+    check_modulus<arith::runtime_modulus<Bits>>(q, log_n, other_root);
+    check_modulus<arith::modulus_class<Bits>>(q, log_n, other_root);
 }
 
 /// The largest and the smallest prime of this width, for all degrees up to `largest_log_n`.
@@ -66,9 +73,11 @@ void check_widths(int largest_log_n) {
 }  // namespace
 
 TEST_CASE("every back-end transforms as portable code does: narrow primes") {
+    check_widths<16>(10);
     check_widths<20>(12);
     check_widths<45>(13);
     check_widths<46>(12);
+    check_widths<48>(12);
     check_widths<49>(12);
     check_widths<50>(13);
 }

@@ -42,7 +42,8 @@ TEST_CASE("for_each_limb visits each limb once, in order") {
 }
 
 TEST_CASE("the arithmetic of a prime has its width and value") {
-    CHECK(rns::modulus_of<q1>::bits == 40);
+    CHECK(rns::modulus_of<q1>::bits == 45);
+    CHECK(rns::modulus_of<q1>::least_bits == 36);
     CHECK(rns::variable_arithmetic<q1>.modulus().value() == q1);
     CHECK(rns::fixed_arithmetic<q2>.modulus().value() == q2);
     CHECK(std::same_as<rns::modulus_of<q1>, rns::modulus_of<q2>>);

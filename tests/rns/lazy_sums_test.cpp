@@ -2,7 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include <bit>
 #include <cstddef>
 #include <random>
 #include <span>
@@ -17,14 +16,15 @@ namespace limb = tensafe::rns::limb;
 
 using words = std::vector<word>;
 
-template <int Bits>
+/// The widths that share code: one alone, or those of a class.
+template <int Bits, int LeastBits = Bits>
 struct width {
     static constexpr int bits = Bits;
-    using modulus = runtime_modulus<Bits>;
+    static constexpr int least_bits = LeastBits;
+    using modulus = runtime_modulus<Bits, LeastBits>;
     static constexpr std::size_t lazy = tensafe::arith::scalar::lazy_terms<modulus>;
-    /// The largest modulus of the width, where sums are longest, and the smallest odd one, where what is
-    /// reduced comes closest to 2^63 * q.
-    static constexpr word moduli[] = {(word{1} << Bits) - 1, (word{1} << (Bits - 1)) + 1};
+    /// The largest modulus of the widths, where sums are longest, and the smallest odd one.
+    static constexpr word moduli[] = {(word{1} << Bits) - 1, (word{1} << (LeastBits - 1)) + 1};
 };
 
 /// Numbers of terms around those after which the sum is reduced.
@@ -56,7 +56,7 @@ std::vector<const word*> rows_of(const words& table, std::size_t terms, std::siz
 
 /// total + a * b with a division, as the definition says.
 word add_product(word total, word a, word b, word q) {
-    return static_cast<word>((wide{a} * b % q + total) % q);
+    return static_cast<word>((uint128{a} * b % q + total) % q);
 }
 
 template <class W>
@@ -93,18 +93,17 @@ void check_sums(word q, std::size_t terms, bool largest) {
     CHECK(out == scaled);
 }
 
-/// Whether terms * (q-1)^2 + (q-1) < 2^63 * q, in 128 bits.
-constexpr bool stays_reducible(wide terms, word q) {
-    // Divided by q - 1 the left side is terms * (q-1) + 1. The right is 2^63 + 2^63 / (q-1), so that the
-    // comparison of integers is with 2^63 and its quotient's integer part, rounded up.
-    const wide right = (wide{1} << 63) + ((wide{1} << 63) + q - 2) / (q - 1);
+/// Whether terms * (q-1)^2 + (q-1) < 2^(63 + least_bits), in 128 bits.
+constexpr bool stays_reducible(uint128 terms, word q, int least_bits) {
+    // Divided by q - 1, and the right side rounded up.
+    const uint128 right = ((uint128{1} << (63 + least_bits)) + q - 2) / (q - 1);
     return terms * (q - 1) + 1 < right;
 }
 
 template <class W>
 constexpr bool keeps_its_promise() {
     for (const word q : W::moduli) {
-        if (!stays_reducible(W::lazy, q)) {
+        if (!stays_reducible(W::lazy, q, W::least_bits)) {
             return false;
         }
     }
@@ -114,17 +113,19 @@ constexpr bool keeps_its_promise() {
 static_assert(keeps_its_promise<width<30>>() && keeps_its_promise<width<42>>() &&
               keeps_its_promise<width<45>>() && keeps_its_promise<width<57>>() &&
               keeps_its_promise<width<58>>() && keeps_its_promise<width<60>>() &&
-              keeps_its_promise<width<61>>());
+              keeps_its_promise<width<61>>() && keeps_its_promise<width<35, 16>>() &&
+              keeps_its_promise<width<45, 36>>() && keeps_its_promise<width<47, 46>>() &&
+              keeps_its_promise<width<49, 48>>());
 // Not because it promises too little: two terms more would break it for the widest primes.
 static_assert(width<61>::lazy == 3 && width<60>::lazy == 7 && width<45>::lazy == (1 << 18) - 1);
-static_assert(!stays_reducible(width<61>::lazy + 2, (word{1} << 61) - 1) &&
-              !stays_reducible(width<60>::lazy + 2, (word{1} << 60) - 1));
+static_assert(!stays_reducible(width<61>::lazy + 2, (word{1} << 61) - 1, 61) &&
+              !stays_reducible(width<60>::lazy + 2, (word{1} << 60) - 1, 60) &&
+              !stays_reducible(width<45, 36>::lazy + 2, (word{1} << 45) - 1, 36));
 
 TEST_CASE_TEMPLATE("sums that are reduced late equal sums that are reduced after every product", W, width<30>,
-                   width<42>, width<45>, width<60>, width<61>) {
+                   width<42>, width<45>, width<60>, width<61>, width<35, 16>, width<45, 36>) {
     tests::for_each_backend([](tensafe::exec::backend) {
         for (const word q : W::moduli) {
-            REQUIRE(std::bit_width(q) == W::bits);
             for (const std::size_t terms : interesting_counts<W>()) {
                 check_sums<W>(q, terms, false);
                 check_sums<W>(q, terms, true);

@@ -65,10 +65,12 @@ words table(std::size_t size, F f) {
     return values;
 }
 
-template <int Bits>
+/// The widths that share code: one alone, or those of a class.
+template <int Bits, int LeastBits = Bits>
 struct width {
     static constexpr int bits = Bits;
-    using modulus = runtime_modulus<Bits>;
+    static constexpr int least_bits = LeastBits;
+    using modulus = runtime_modulus<Bits, LeastBits>;
 };
 
 /// How far 1/q in double precision is from 1/q, relatively.
@@ -82,7 +84,7 @@ long double reciprocal_error(word q) {
 /// furthest off.
 template <class W>
 std::vector<word> moduli() {
-    const word smallest = (word{1} << (W::bits - 1)) + 1;
+    const word smallest = (word{1} << (W::least_bits - 1)) + 1;
     const word largest = (word{1} << W::bits) - 1;
     std::mt19937_64 random(8);
     word worst = smallest;
@@ -97,7 +99,7 @@ std::vector<word> moduli() {
 /// (narrow).
 #define WIDTHS                                                                                        \
     width<4>, width<15>, width<16>, width<45>, width<47>, width<49>, width<50>, width<51>, width<60>, \
-        width<61>
+        width<61>, width<35, 16>, width<45, 36>, width<49, 48>
 
 std::vector<std::size_t> sizes() {
     std::vector<std::size_t> all;
@@ -152,17 +154,17 @@ TEST_CASE_TEMPLATE("sums, differences and products of residues equal 128-bit ari
         const words a = residues(size, q, 1, p);
         const words b = residues(size, q, 2, p);
         const words c = residues(size, q, 3, p);
-        const auto product = [&](std::size_t k) { return static_cast<word>(wide{a[k]} * b[k] % q); };
-        CHECK(gives(table(size, [&](std::size_t k) { return (wide{a[k]} + b[k]) % q; }),
+        const auto product = [&](std::size_t k) { return static_cast<word>(uint128{a[k]} * b[k] % q); };
+        CHECK(gives(table(size, [&](std::size_t k) { return (uint128{a[k]} + b[k]) % q; }),
                     [&](auto out, auto in) { limb::add(m, out, in[0], in[1]); }, {&a, &b}));
-        CHECK(gives(table(size, [&](std::size_t k) { return (wide{a[k]} + q - b[k]) % q; }),
+        CHECK(gives(table(size, [&](std::size_t k) { return (uint128{a[k]} + q - b[k]) % q; }),
                     [&](auto out, auto in) { limb::subtract(m, out, in[0], in[1]); }, {&a, &b}));
         CHECK(gives(table(size, product),
                     [&](auto out, auto in) { limb::multiply(policy, out, in[0], in[1]); }, {&a, &b}));
-        CHECK(gives(table(size, [&](std::size_t k) { return (wide{product(k)} + c[k]) % q; }),
+        CHECK(gives(table(size, [&](std::size_t k) { return (uint128{product(k)} + c[k]) % q; }),
                     [&](auto out, auto in) { limb::multiply_add(policy, out, in[0], in[1], in[2]); },
                     {&a, &b, &c}));
-        CHECK(gives(table(size, [&](std::size_t k) { return (wide{c[k]} + q - product(k)) % q; }),
+        CHECK(gives(table(size, [&](std::size_t k) { return (uint128{c[k]} + q - product(k)) % q; }),
                     [&](auto out, auto in) { limb::subtract_product(policy, out, in[0], in[1], in[2]); },
                     {&a, &b, &c}));
     });
@@ -176,12 +178,12 @@ TEST_CASE_TEMPLATE("sums and products with one constant equal 128-bit arithmetic
         const words b = residues(size, q, 2, p);
         for (const word w : {word{0}, word{1}, q / 3, q - 1}) {
             CAPTURE(w);
-            CHECK(gives(table(size, [&](std::size_t k) { return (wide{a[k]} + w) % q; }),
+            CHECK(gives(table(size, [&](std::size_t k) { return (uint128{a[k]} + w) % q; }),
                         [&](auto out, auto in) { limb::add_constant(m, out, in[0], w); }, {&a}));
-            CHECK(gives(table(size, [&](std::size_t k) { return wide{a[k]} * w % q; }),
+            CHECK(gives(table(size, [&](std::size_t k) { return uint128{a[k]} * w % q; }),
                         [&](auto out, auto in) { limb::scale(policy, out, in[0], policy.prepare(w)); },
                         {&a}));
-            CHECK(gives(table(size, [&](std::size_t k) { return (wide{a[k]} + q - b[k]) * w % q; }),
+            CHECK(gives(table(size, [&](std::size_t k) { return (uint128{a[k]} + q - b[k]) * w % q; }),
                         [&](auto out, auto in) {
                             limb::scale_difference(policy, out, in[0], in[1], policy.prepare(w));
                         },
@@ -203,7 +205,7 @@ TEST_CASE_TEMPLATE("any words are shifted and reduced with each back-end", W, WI
         });
         for (const word shift : {word{0}, word{1}, q / 2, q - 1}) {
             CAPTURE(shift);
-            CHECK(gives(table(size, [&](std::size_t k) { return (wide{a[k] % q} + q - shift) % q; }),
+            CHECK(gives(table(size, [&](std::size_t k) { return (uint128{a[k] % q} + q - shift) % q; }),
                         [&](auto out, auto in) { limb::reduce_shifted(policy, out, in[0], shift); }, {&a}));
         }
     });
@@ -221,7 +223,7 @@ TEST_CASE_TEMPLATE("small signed numbers are added with each back-end", W, width
         }
         words out = residues(size, q, 6, p);
         const words expected = table(size, [&](std::size_t k) {
-            return (out[k] + wide{q} - 128 + static_cast<wide>(small[k + 1] + 128)) % q;
+            return (out[k] + uint128{q} - 128 + static_cast<uint128>(small[k + 1] + 128)) % q;
         });
         limb::add_small(typename W::modulus(q), out.span(), std::span(small).subspan(1));
         CHECK(out == expected);
@@ -230,7 +232,7 @@ TEST_CASE_TEMPLATE("small signed numbers are added with each back-end", W, width
 
 /// round(x) modulo q for |x| < 2^112, ties away from zero.
 word rounded(double x, word q) {
-    const word r = static_cast<word>(static_cast<wide>(std::round(std::fabs(x))) % q);
+    const word r = static_cast<word>(static_cast<uint128>(std::round(std::fabs(x))) % q);
     return std::signbit(x) && r != 0 ? q - r : r;
 }
 
@@ -281,9 +283,9 @@ void check_blocks(word q, std::size_t count, std::size_t length, pattern p) {
     for (std::size_t k = 0; k < size; ++k) {
         word& first = with_addends[k / length];
         word& second = added[k / length];
-        const word product = static_cast<word>(wide{a[k]} * b[k] % q);
-        first = static_cast<word>((wide{first} + product + c[k]) % q);
-        second = static_cast<word>((wide{second} + product) % q);
+        const word product = static_cast<word>(uint128{a[k]} * b[k] % q);
+        first = static_cast<word>((uint128{first} + product + c[k]) % q);
+        second = static_cast<word>((uint128{second} + product) % q);
     }
     words sums(count, 12345);
     limb::block_sums(policy, sums.span(), a.span(), b.span(), c.span());
@@ -331,8 +333,8 @@ void check_columns(word q, std::size_t terms, std::size_t columns, pattern p) {
         a_rows[i] = a.span().data() + i * columns;
         b_rows[i] = b.span().data() + i * columns;
         for (std::size_t k = 0; k < columns; ++k) {
-            products[k] = static_cast<word>((wide{a_rows[i][k]} * b_rows[i][k] + products[k]) % q);
-            scaled[k] = static_cast<word>((wide{a_rows[i][k]} * factors[i] + scaled[k]) % q);
+            products[k] = static_cast<word>((uint128{a_rows[i][k]} * b_rows[i][k] + products[k]) % q);
+            scaled[k] = static_cast<word>((uint128{a_rows[i][k]} * factors[i] + scaled[k]) % q);
         }
     }
     words out(columns, 12345);

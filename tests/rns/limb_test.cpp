@@ -76,7 +76,7 @@ TEST_CASE("a subtracted product equals 128-bit arithmetic, also in place") {
         const words c = residues(30, q, 5);
         words expected(30);
         for (std::size_t k = 0; k < 30; ++k) {
-            expected[k] = static_cast<word>((wide{c[k]} + q - mul_wide(a[k], b[k]) % q) % q);
+            expected[k] = static_cast<word>((uint128{c[k]} + q - mul_wide(a[k], b[k]) % q) % q);
         }
         words out(30);
         limb::subtract_product(barrett(m), std::span(out), a, b, c);
@@ -109,7 +109,7 @@ TEST_CASE("small signed numbers are added modulo q, over both ends of the range"
 /// round(x) modulo q for |x| < 2^112 by 128-bit arithmetic, ties away from zero.
 word rounded(double x, word q) {
     const double whole = std::round(std::fabs(x));
-    const word r = static_cast<word>(static_cast<wide>(whole) % q);
+    const word r = static_cast<word>(static_cast<uint128>(whole) % q);
     return x < 0 && r != 0 ? q - r : r;
 }
 
@@ -172,7 +172,7 @@ TEST_CASE("a scaled difference equals 128-bit arithmetic, also onto either opera
         const shoup policy(m);
         words expected(30);
         for (std::size_t k = 0; k < 30; ++k) {
-            expected[k] = static_cast<word>((wide{a[k]} + q - shifted[k]) * (q - 2) % q);
+            expected[k] = static_cast<word>((uint128{a[k]} + q - shifted[k]) * (q - 2) % q);
         }
         words out = shifted;
         limb::scale_difference(policy, std::span(out), a, out, policy.prepare(q - 2));

@@ -58,7 +58,7 @@ struct problem {
 
 template <int Bits>
 void check(const problem& p, word q, std::size_t blocks, rns::block_range range) {
-    const arith::barrett<arith::runtime_modulus<Bits>> policy{arith::runtime_modulus<Bits>(q)};
+    const arith::barrett<arith::modulus_class<Bits>> policy{arith::modulus_class<Bits>(q)};
     std::vector<const word*> c0;
     std::vector<const word*> c1;
     for (std::size_t i = 0; i < p.shape.inputs; ++i) {

@@ -12,7 +12,7 @@ namespace {
 
 using namespace tensafe;
 using arith::mul_wide;
-using arith::wide;
+using arith::uint128;
 using arith::word;
 
 constexpr int log_n = 6;
@@ -59,11 +59,12 @@ TEST_CASE("sums, differences and products equal 128-bit arithmetic in every limb
 
         values sum = a;
         rns::add(sum, b);
-        CHECK(sum == expected(a, b, c, [](word x, word y, word, word) { return wide{x} + y; }));
+        CHECK(sum == expected(a, b, c, [](word x, word y, word, word) { return uint128{x} + y; }));
 
         values difference = a;
         rns::subtract(difference, b);
-        CHECK(difference == expected(a, b, c, [](word x, word y, word, word q) { return wide{x} + q - y; }));
+        CHECK(difference ==
+              expected(a, b, c, [](word x, word y, word, word q) { return uint128{x} + q - y; }));
 
         values product;
         rns::multiply(product, a, b);

@@ -13,7 +13,7 @@
 namespace {
 
 using namespace tensafe;
-using arith::wide;
+using arith::uint128;
 using arith::word;
 __extension__ typedef __int128 signed_wide;
 
@@ -26,8 +26,8 @@ constexpr word q60 = arith::ntt_prime_below(word{1} << 60, log_n);
 constexpr word q61 = arith::ntt_prime_below(word{1} << 61, log_n);
 
 template <class Basis>
-constexpr wide modulus() {
-    wide product = 1;
+constexpr uint128 modulus() {
+    uint128 product = 1;
     for (const word q : Basis::primes) {
         product *= q;
     }
@@ -79,7 +79,7 @@ std::vector<signed_wide> telling_coefficients(std::mt19937_64& random) {
                                -multiple - (last - 1) / 2,
                                -multiple - (last + 1) / 2};
     while (x.size() < degree) {
-        const wide bits = static_cast<wide>(random()) << 64 | random();
+        const uint128 bits = static_cast<uint128>(random()) << 64 | random();
         x.push_back(static_cast<signed_wide>(bits % modulus<Basis>()) - end);
     }
     return x;

@@ -19,7 +19,7 @@
 namespace {
 
 using namespace tensafe;
-using arith::wide;
+using arith::uint128;
 using arith::word;
 
 constexpr int log_n = 4;
@@ -31,8 +31,8 @@ constexpr word q45 = arith::ntt_prime_below(word{1} << 45, log_n);
 constexpr word q61 = arith::ntt_prime_below(word{1} << 61, log_n);
 
 template <class Basis>
-constexpr wide modulus() {
-    wide product = 1;
+constexpr uint128 modulus() {
+    uint128 product = 1;
     for (const word q : Basis::primes) {
         product *= q;
     }
@@ -40,11 +40,11 @@ constexpr wide modulus() {
 }
 
 template <class Basis>
-std::vector<std::uint32_t> switched(const std::vector<wide>& coefficients, int bits) {
+std::vector<std::uint32_t> switched(const std::vector<uint128>& coefficients, int bits) {
     std::array<std::vector<word>, static_cast<std::size_t>(Basis::limbs)> words;
     std::array<std::span<const word>, static_cast<std::size_t>(Basis::limbs)> residues;
     for (std::size_t i = 0; i < words.size(); ++i) {
-        for (const wide p : coefficients) {
+        for (const uint128 p : coefficients) {
             words[i].push_back(static_cast<word>(p % Basis::primes[i]));
         }
         residues[i] = words[i];
@@ -67,9 +67,9 @@ double shortfall() {
 /// 2^bits * p / modulus by long division: integer part, and remainder below the modulus.
 struct quotient {
     word whole;
-    wide remainder;
+    uint128 remainder;
 };
-quotient divide(wide p, wide modulus, int bits) {
+quotient divide(uint128 p, uint128 modulus, int bits) {
     quotient result{0, p};
     for (int i = 0; i < bits; ++i) {
         result.remainder *= 2;
@@ -83,8 +83,8 @@ quotient divide(wide p, wide modulus, int bits) {
 /// Whether `out` is the nearest integer, or the one below where the fraction is above 1/2 by less than what
 /// the page allows. Sets `lower` in that case.
 template <class Basis>
-bool is_right(wide p, int bits, std::uint32_t out, bool& lower) {
-    constexpr wide q = modulus<Basis>();
+bool is_right(uint128 p, int bits, std::uint32_t out, bool& lower) {
+    constexpr uint128 q = modulus<Basis>();
     const quotient exact = divide(p, q, bits);
     const word mask = (word{1} << bits) - 1;
     const bool above = exact.remainder > q - exact.remainder;
@@ -98,29 +98,29 @@ bool is_right(wide p, int bits, std::uint32_t out, bool& lower) {
 }
 
 /// floor(q * factor / 2^shift) for factor < 2^34, shift <= 64; the result must fit.
-wide multiply_shift(wide q, word factor, int shift) {
-    const wide low = arith::mul_wide(arith::low_word(q), factor);
-    const wide high = arith::mul_wide(arith::high_word(q), factor);
+uint128 multiply_shift(uint128 q, word factor, int shift) {
+    const uint128 low = arith::mul_wide(arith::low_word(q), factor);
+    const uint128 high = arith::mul_wide(arith::high_word(q), factor);
     return (high << (64 - shift)) + (low >> shift);
 }
 
 /// 0, Q - 1 and their neighbours, both sides of ties and of multiples of Q / 2^bits, random.
 template <class Basis>
-std::vector<wide> telling_coefficients(int bits, std::mt19937_64& random) {
-    constexpr wide q = modulus<Basis>();
-    std::vector<wide> p{0, 1, 2, q - 1, q - 2, (q - 1) / 2, (q + 1) / 2};
+std::vector<uint128> telling_coefficients(int bits, std::mt19937_64& random) {
+    constexpr uint128 q = modulus<Basis>();
+    std::vector<uint128> p{0, 1, 2, q - 1, q - 2, (q - 1) / 2, (q + 1) / 2};
     const word mask = (word{1} << bits) - 1;
     for (const word k : {word{0}, word{1} & mask, mask / 2, mask, random() & mask, random() & mask}) {
         for (const word twice : {2 * k, 2 * k + 1}) {
-            const wide edge = multiply_shift(q, twice, bits + 1);
-            for (const wide step : {wide{0}, wide{1}, wide{2}}) {
+            const uint128 edge = multiply_shift(q, twice, bits + 1);
+            for (const uint128 step : {uint128{0}, uint128{1}, uint128{2}}) {
                 p.push_back((edge + step) % q);
                 p.push_back((edge + q - step) % q);
             }
         }
     }
     for (int i = 0; i < 200; ++i) {
-        p.push_back((static_cast<wide>(random()) << 64 | random()) % q);
+        p.push_back((static_cast<uint128>(random()) << 64 | random()) % q);
     }
     return p;
 }
@@ -133,7 +133,7 @@ std::size_t check_against_division() {
         CAPTURE(bits);
         std::size_t wrong = 0;
         for (int round = 0; round < 10; ++round) {
-            const std::vector<wide> p = telling_coefficients<Basis>(bits, random);
+            const std::vector<uint128> p = telling_coefficients<Basis>(bits, random);
             const std::vector<std::uint32_t> out = switched<Basis>(p, bits);
             for (std::size_t k = 0; k < p.size(); ++k) {
                 bool below = false;
@@ -179,8 +179,8 @@ TEST_CASE("switching the modulus is the nearest integer within its stated error"
 
 TEST_CASE("switching the modulus is right for every residue of a tiny chain") {
     using chain = rns::basis<log_n, 193, 97>;
-    std::vector<wide> p;
-    for (wide x = 0; x < modulus<chain>(); ++x) {
+    std::vector<uint128> p;
+    for (uint128 x = 0; x < modulus<chain>(); ++x) {
         p.push_back(x);
     }
     for (int bits = 1; bits <= 32; ++bits) {
@@ -197,7 +197,7 @@ TEST_CASE("switching the modulus is right for every residue of a tiny chain") {
 
 TEST_CASE("values just below Q round up to 0") {
     using chain = rns::basis<log_n, q61, q45>;
-    const wide q = modulus<chain>();
+    const uint128 q = modulus<chain>();
     CHECK(switched<chain>({q - 1, q - q / 1024, q / 2, q / 2 + q / 1024}, 8) ==
           std::vector<std::uint32_t>{0, 0, 128, 128});
 }
@@ -207,10 +207,10 @@ TEST_CASE("every number of coefficients is switched, and nothing beside them") {
     std::mt19937_64 random(3);
     for (std::size_t count = 0; count <= 70; ++count) {
         CAPTURE(count);
-        std::vector<wide> p(count);
+        std::vector<uint128> p(count);
         std::array<std::vector<word>, 2> residues;
-        for (wide& x : p) {
-            x = (static_cast<wide>(random()) << 64 | random()) % modulus<chain>();
+        for (uint128& x : p) {
+            x = (static_cast<uint128>(random()) << 64 | random()) % modulus<chain>();
             residues[0].push_back(static_cast<word>(x % q61));
             residues[1].push_back(static_cast<word>(x % q45));
         }
@@ -250,10 +250,10 @@ TEST_CASE("nothing outside the spans of residues is read") {
 TEST_CASE("a polynomial is switched coefficient by coefficient") {
     using chain = rns::basis<log_n, q30, q30b, q40>;
     std::mt19937_64 random(2);
-    std::vector<wide> x;
+    std::vector<uint128> x;
     rns::secret_poly<chain, rns::coefficient_form> p;
     for (std::size_t k = 0; k < degree; ++k) {
-        x.push_back((static_cast<wide>(random()) << 64 | random()) % modulus<chain>());
+        x.push_back((static_cast<uint128>(random()) << 64 | random()) % modulus<chain>());
     }
     rns::for_each_limb<chain>([&]<int I>() {
         for (std::size_t k = 0; k < degree; ++k) {

@@ -2,10 +2,12 @@
 
 #include <tensafe/arith/policy.hpp>
 
+#include <algorithm>
+
 namespace tensafe::arith {
 
 /// Multiplication of two variable operands: the 128-bit product, and a quotient estimated from its upper bits
-/// by one more multiplication with floor(2^(bits+63) / q).
+/// by one more multiplication with floor(2^(least_bits+63) / q).
 ///
 /// Barrett (1986) with single-word precision; docs/design/arithmetic.md proves the bounds. Immutable;
 /// thread-safe.
@@ -15,12 +17,13 @@ class barrett : public word_representation {
     using modulus_type = Modulus;
     using factor = word;  ///< w in [0, q): nothing to precompute
     static constexpr unsigned product_bound = 3;
-    /// The product must stay below 2^63 * q.
+    /// The product must stay below 2^(63 + least_bits).
     static constexpr unsigned max_multiple =
-        largest_multiple<Modulus, word> / 2 > 0 ? largest_multiple<Modulus, word> / 2 : 1;
+        std::clamp(largest_multiple<Modulus, word> / 2, 1U,
+                   1U << std::min(63 + Modulus::least_bits - 2 * Modulus::bits, 30));
 
     TENSAFE_HOST_DEVICE constexpr explicit barrett(Modulus m = Modulus()) noexcept
-        : modulus_(m), ratio_(static_cast<word>((wide{1} << (Modulus::bits + 63)) / m.value())) {}
+        : modulus_(m), ratio_(static_cast<word>((uint128{1} << (shift + 64)) / m.value())) {}
 
     TENSAFE_HOST_DEVICE constexpr Modulus modulus() const noexcept { return modulus_; }
     TENSAFE_HOST_DEVICE constexpr factor prepare(word w) const noexcept { return w; }
@@ -33,28 +36,32 @@ class barrett : public word_representation {
         return reduce_wide(mul_wide(x.value, w));
     }
 
-    /// x mod q, in [0, 3q).  @pre x < 2^63 * q
+    /// x mod q, in [0, 3q).  @pre x < 2^(63 + least_bits)
     TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<product_bound, Modulus> reduce_wide(
-        wide x) const noexcept {
-        const word estimate = mul_hi(static_cast<word>(x >> (Modulus::bits - 1)), ratio_);
-        return {static_cast<word>(x) - estimate * modulus_.value()};
+        uint128 x) const noexcept {
+        const word estimate = mul_hi(low_word(x >> shift), ratio_);
+        return {low_word(x) - estimate * modulus_.value()};
     }
 
-    /// x mod q, in [0, q).  @pre x < 2^63 * q
-    TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr word reduce_fully(wide x) const noexcept {
+    /// x mod q, in [0, q).  @pre x < 2^(63 + least_bits)
+    TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr word reduce_fully(uint128 x) const noexcept {
         return arith::reduce<1>(modulus_, reduce_wide(x)).value;
     }
 
-    /// x mod q in [0, q) for any 128-bit x: the upper word is trace in with 2^64 mod q first.
-    TENSAFE_HOST_DEVICE constexpr word reduce_any(wide x) const noexcept {
+    /// x mod q in [0, q) for any 128-bit x: the upper word is folded in with 2^64 mod q first.
+    TENSAFE_HOST_DEVICE constexpr word reduce_any(uint128 x) const noexcept {
         const word q = modulus_.value();
         const word upper = reduce_fully(high_word(x));
-        const word half = reduce_fully(mul_wide(upper, reduce_fully(wide{1} << 63)));
+        const word half = reduce_fully(mul_wide(upper, reduce_fully(uint128{1} << 63)));
         const word shifted = subtract_if_not_below(half + half, q);  // upper * 2^64 mod q
         return subtract_if_not_below(shifted + reduce_fully(low_word(x)), q);
     }
 
   private:
+    /// Where 2^63 times the least modulus begins: the upper part of what is below it is a word, and so is the
+    /// ratio of every modulus of the type.
+    static constexpr int shift = Modulus::least_bits - 1;
+
     [[no_unique_address]] Modulus modulus_;
     word ratio_;
 };

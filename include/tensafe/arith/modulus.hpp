@@ -19,27 +19,31 @@ struct fixed_modulus {
     static_assert(std::bit_width(Q) <= max_modulus_bits, "fixed_modulus: the modulus must be below 2^61");
 
     static constexpr int bits = std::bit_width(Q);
+    static constexpr int least_bits = bits;
     static constexpr word largest = Q;  ///< no modulus of this type is larger
 
     TENSAFE_HOST_DEVICE static constexpr word value() noexcept { return Q; }
 };
 
-/// A modulus of exactly `Bits` bits known at run time: all primes of one width share one instantiation of a
-/// transform, and the bounds that depend on the width alone are still checked by the compiler.
-template <int Bits>
+/// A modulus of `LeastBits` to `Bits` bits known at run time: all primes of these widths share one
+/// instantiation of a transform, and the bounds that depend on the width alone are still checked by the
+/// compiler.
+template <int Bits, int LeastBits = Bits>
 class runtime_modulus {
-    static_assert(Bits >= 2 && Bits <= max_modulus_bits,
+    static_assert(LeastBits >= 2 && LeastBits <= Bits && Bits <= max_modulus_bits,
                   "runtime_modulus: the width must be in [2, 61] bits");
 
   public:
     static constexpr int bits = Bits;
+    static constexpr int least_bits = LeastBits;
     static constexpr word largest = (word{1} << Bits) - 1;
 
-    /// @throws parameter_error unless q is odd and bit_width(q) == Bits
+    /// @throws parameter_error unless q is odd and of LeastBits to Bits bits
     constexpr explicit runtime_modulus(word q) : value_(q) {
-        if (std::bit_width(q) != Bits || q % 2 == 0) {
+        if (std::bit_width(q) < LeastBits || std::bit_width(q) > Bits || q % 2 == 0) {
             throw parameter_error("runtime_modulus: got " + std::to_string(q) +
-                                  ", expected an odd modulus of " + std::to_string(Bits) + " bits");
+                                  ", expected an odd modulus of " + std::to_string(LeastBits) + " to " +
+                                  std::to_string(Bits) + " bits");
         }
     }
 
@@ -49,10 +53,36 @@ class runtime_modulus {
     word value_;
 };
 
+namespace detail {
+constexpr int class_end(int bits) noexcept {
+    // Classes end where arithmetic changes: words reduced by doubles (from 16 bits on), AVX-512 transforms
+    // that reduce nothing (to 45) or work modulo 2^52 (to 49). 35 and 47 keep lazy sums long, which have room
+    // for 2^(63 + least_bits - 2 * bits) products: too little above 50 bits, where each width is for itself.
+    for (const int end : {15, 35, 45, 47, 49}) {
+        if (bits <= end) {
+            return end;
+        }
+    }
+    return bits;
+}
+constexpr int class_begin(int bits) noexcept {
+    int begin = bits;
+    while (begin > 2 && class_end(begin - 1) == class_end(bits)) {
+        --begin;
+    }
+    return begin;
+}
+}  // namespace detail
+
+/// The run-time modulus for primes of `Bits` bits, one type for each class of widths that share their code.
+template <int Bits>
+using modulus_class = runtime_modulus<detail::class_end(Bits), detail::class_begin(Bits)>;
+
 /// What the arithmetic needs from a modulus: its width in the type, and its value.
 template <class M>
 concept modulus = requires(const M m) {
     { M::bits } -> std::convertible_to<int>;
+    { M::least_bits } -> std::convertible_to<int>;
     { M::largest } -> std::convertible_to<word>;
     { m.value() }
     noexcept->std::same_as<word>;

@@ -26,14 +26,14 @@ class montgomery : public word_representation {
 
     /// @pre w in [0, q).  A 128-bit division: for tables.
     TENSAFE_HOST_DEVICE constexpr factor prepare(word w) const noexcept {
-        return {static_cast<word>((static_cast<wide>(w) << 64) % modulus_.value())};
+        return {static_cast<word>((static_cast<uint128>(w) << 64) % modulus_.value())};
     }
 
     /// x * w mod q, in [0, 2q). The product is below 2^64 * q, so both upper words are below q.
     template <unsigned K>
     TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<product_bound, Modulus> multiply(
         below<K, Modulus> x, factor w) const noexcept {
-        const wide product = mul_wide(x.value, w.value);
+        const uint128 product = mul_wide(x.value, w.value);
         const word m = low_word(product) * inverse_;
         return {high_word(product) + (modulus_.value() - mul_hi(m, modulus_.value()))};
     }

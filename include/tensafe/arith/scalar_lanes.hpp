@@ -20,7 +20,8 @@ using words = simd::lanes<word, 1>;
 /// Products of residues that can be added up, with one more residue, before `reduce_fully`: their sum stays
 /// below 2^63 * q.
 template <arith::modulus M>
-inline constexpr std::size_t lazy_terms = (std::size_t{1} << std::min(63 - M::bits, 20)) - 1;
+inline constexpr std::size_t lazy_terms = (std::size_t{1} << std::min(63 + M::least_bits - 2 * M::bits, 20)) -
+                                          1;
 
 /// Sums and differences of residues modulo q.
 class sums {
@@ -67,7 +68,7 @@ template <arith::modulus M>
 class products : public sums {
   public:
     using operand = words;
-    using sum = wide;
+    using sum = uint128;
     /// So many products can be added up, with one residue; one less, if there is one with each.
     static constexpr std::size_t terms = lazy_terms<M>;
     /// So many, each with one residue, and one residue more are below 2^128.

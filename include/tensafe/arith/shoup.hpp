@@ -26,7 +26,7 @@ class shoup : public word_representation {
 
     /// @pre w in [0, q).  A 128-bit division: for tables.
     TENSAFE_HOST_DEVICE constexpr factor prepare(word w) const noexcept {
-        return {w, static_cast<word>((static_cast<wide>(w) << 64) / modulus_.value())};
+        return {w, static_cast<word>((static_cast<uint128>(w) << 64) / modulus_.value())};
     }
 
     /// x * w mod q, in [0, 2q), whatever the bound of x.

@@ -24,7 +24,7 @@ namespace tensafe::arith {
 /// One machine word: every residue is stored in one.
 using word = std::uint64_t;
 /// The product of two words.
-__extension__ typedef unsigned __int128 wide;
+__extension__ typedef unsigned __int128 uint128;
 
 /// The upper word of a * b.
 TENSAFE_HOST_DEVICE constexpr word mul_hi(word a, word b) noexcept {
@@ -33,18 +33,18 @@ TENSAFE_HOST_DEVICE constexpr word mul_hi(word a, word b) noexcept {
         return __umul64hi(a, b);
     }
 #endif
-    return static_cast<word>((static_cast<wide>(a) * b) >> 64);
+    return static_cast<word>((static_cast<uint128>(a) * b) >> 64);
 }
 
 /// The whole product a * b.
-TENSAFE_HOST_DEVICE constexpr wide mul_wide(word a, word b) noexcept {
-    return static_cast<wide>(a) * b;
+TENSAFE_HOST_DEVICE constexpr uint128 mul_wide(word a, word b) noexcept {
+    return static_cast<uint128>(a) * b;
 }
 
-TENSAFE_HOST_DEVICE constexpr word low_word(wide x) noexcept {
+TENSAFE_HOST_DEVICE constexpr word low_word(uint128 x) noexcept {
     return static_cast<word>(x);
 }
-TENSAFE_HOST_DEVICE constexpr word high_word(wide x) noexcept {
+TENSAFE_HOST_DEVICE constexpr word high_word(uint128 x) noexcept {
     return static_cast<word>(x >> 64);
 }
 
@@ -89,6 +89,20 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE double rounded_product(double a, double b) no
 #endif
     return product;
 #endif
+}
+
+/// A small signed integer modulo Q, in [0, Q). No branch: errors and keys are secret.  @pre |small| < Q
+template <word Q>
+TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr word residue_of_small(std::int8_t small) noexcept {
+    const auto x = static_cast<std::int64_t>(small);
+    // The sign, as a mask, selects Q.
+    return static_cast<word>(x) + (Q & static_cast<word>(x >> 63));
+}
+
+/// x + small modulo Q, in [0, Q).  @pre x < Q, |small| < Q
+template <word Q>
+TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr word plus_small(word x, std::int8_t small) noexcept {
+    return subtract_if_not_below(x + residue_of_small<Q>(small), Q);
 }
 
 }  // namespace tensafe::arith

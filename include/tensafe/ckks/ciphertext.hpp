@@ -29,8 +29,8 @@ template <class Basis>
 void expand_uniform(const random::seed& seed, random::stream_domain domain,
                     rns::poly<Basis, rns::evaluation_form>& out, std::uint32_t first_lane = 0) noexcept {
     rns::for_each_limb<Basis>([&]<int I>() {
-        random::sample_uniform(seed, domain, first_lane + static_cast<std::uint32_t>(I),
-                               Basis::template prime<I>, out.template limb<I>());
+        random::sample_uniform<Basis::template prime<I>>(
+            seed, domain, first_lane + static_cast<std::uint32_t>(I), out.template limb<I>());
     });
 }
 

@@ -38,8 +38,8 @@ rns::secret_poly<Basis, rns::evaluation_form> encrypt_c0(
     auto hidden = rns::forward(std::move(message));
     rns::for_each_limb<Basis>([&]<int I>() {
         constexpr arith::word q = Basis::template prime<I>;
-        random::sample_uniform(seed, random::stream_domain::uplink,
-                               first_lane + static_cast<std::uint32_t>(I), q, work.c1.span());
+        random::sample_uniform<q>(seed, random::stream_domain::uplink,
+                                  first_lane + static_cast<std::uint32_t>(I), work.c1.span());
         const auto c0 = hidden.template limb<I>();
         rns::limb::subtract_product(rns::variable_arithmetic<q>, c0, work.c1.span(),
                                     key.value().template limb<I>(), c0);

@@ -56,9 +56,9 @@ struct flood {
 
     /// What is subtracted from a sum. The mean of the flood is then -Terms/2, not 0: the terms' ranges are
     /// even.
-    constexpr arith::wide centre() const noexcept {
+    constexpr arith::uint128 centre() const noexcept {
         TENSAFE_PRECONDITION(bits >= 1 && bits <= max_bits);
-        return static_cast<arith::wide>(Terms) << (bits - 1);
+        return static_cast<arith::uint128>(Terms) << (bits - 1);
     }
 
     /// The largest magnitude: no flood is below -largest() or above largest() - Terms.
@@ -99,7 +99,7 @@ struct flood {
     /// @pre  out.size() <= 2^34 / Terms
     /// @throws parameter_error unless bits is in [1, 120]
     /// Cost: 16 * Terms bytes of key stream per coefficient.
-    void sample(const random::seed& key, std::uint32_t lane, std::span<arith::wide> out) const {
+    void sample(const random::seed& key, std::uint32_t lane, std::span<arith::uint128> out) const {
         sample_part(random::chacha20_stream(key, random::stream_domain::flood, lane), 0, out);
     }
 
@@ -108,8 +108,8 @@ struct flood {
     /// @pre  first is a multiple of 4; first + out.size() <= 2^34 / Terms
     /// @throws parameter_error unless bits is in [1, 120]
     void sample_part(const random::chacha20_stream& stream, std::size_t first,
-                     std::span<arith::wide> out) const {
-        constexpr std::size_t coefficient_bytes = sizeof(arith::wide) * Terms;
+                     std::span<arith::uint128> out) const {
+        constexpr std::size_t coefficient_bytes = sizeof(arith::uint128) * Terms;
         constexpr std::size_t chunk = 4096 / coefficient_bytes;
         [[maybe_unused]] constexpr std::size_t most =
             random::chacha20_stream_blocks * random::chacha20_block_bytes / coefficient_bytes;
@@ -118,7 +118,7 @@ struct flood {
             throw parameter_error("flood::sample: bits: got " + std::to_string(bits) + ", expected 1 to " +
                                   std::to_string(max_bits));
         }
-        const arith::wide mask = (static_cast<arith::wide>(1) << bits) - 1;
+        const arith::uint128 mask = (static_cast<arith::uint128>(1) << bits) - 1;
         alignas(64) std::uint8_t bytes[chunk * coefficient_bytes];
         for (std::size_t done = 0; done < out.size(); done += chunk) {
             const std::size_t count = std::min(chunk, out.size() - done);
@@ -127,9 +127,9 @@ struct flood {
             stream.generate((first + done) * coefficient_bytes / random::chacha20_block_bytes,
                             {bytes, blocks * random::chacha20_block_bytes});
             for (std::size_t k = 0; k < count; ++k) {
-                arith::wide sum = 0;
+                arith::uint128 sum = 0;
                 for (std::size_t t = 0; t < Terms; ++t) {
-                    arith::wide draw;
+                    arith::uint128 draw;
                     std::memcpy(&draw, bytes + k * coefficient_bytes + t * sizeof draw, sizeof draw);
                     sum += draw & mask;
                 }
@@ -144,7 +144,7 @@ struct flood {
     /// @throws shape_error unless both have one size
     template <arith::modulus M>
     void add_to(arith::barrett<M> policy, std::span<arith::word> residues,
-                std::span<const arith::wide> sums) const {
+                std::span<const arith::uint128> sums) const {
         if (residues.size() != sums.size()) {
             throw shape_error("flood::add_to: got " + std::to_string(residues.size()) +
                               " residues, expected " + std::to_string(sums.size()));
@@ -155,7 +155,7 @@ struct flood {
         // Each sum is its upper word times 2^64 mod q, and its lower word: two lazy products with constants.
         const arith::shoup<M> fixed(modulus);
         const auto one = fixed.prepare(1);
-        const auto power = fixed.prepare(policy.reduce_any(arith::wide{1} << 64));
+        const auto power = fixed.prepare(policy.reduce_any(arith::uint128{1} << 64));
         for (std::size_t k = 0; k < residues.size(); ++k) {
             const arith::below<4, M> sum = fixed.multiply_word(arith::high_word(sums[k]), power) +
                                            fixed.reduce_word(arith::low_word(sums[k]), one);
@@ -192,7 +192,7 @@ void add_flood(flood<Terms> noise, const random::seed& key, std::uint32_t lane,
     }
     constexpr std::size_t piece = 256;
     const random::chacha20_stream stream(key, random::stream_domain::flood, lane);
-    arith::wide sums[piece];
+    arith::uint128 sums[piece];
     memory::wipe_guard guard(sums);
     std::size_t done = 0;
     do {  // once with no coefficients too: bits are checked
@@ -200,7 +200,7 @@ void add_flood(flood<Terms> noise, const random::seed& key, std::uint32_t lane,
         noise.sample_part(stream, done, {sums, count});
         rns::for_each_limb<Basis>([&]<int I>() {
             noise.add_to(rns::variable_arithmetic<Basis::template prime<I>>, residues[I].subspan(done, count),
-                         std::span<const arith::wide>(sums, count));
+                         std::span<const arith::uint128>(sums, count));
         });
         done += count;
     } while (done < residues[0].size());

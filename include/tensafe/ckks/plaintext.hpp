@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <complex>
+#include <concepts>
 #include <span>
 #include <utility>
 #include <vector>
@@ -34,12 +35,14 @@ plaintext<P, rns::coefficient_form, Level> encode_slots(std::span<const std::com
     return result;
 }
 
-/// Encodes up to N/2 real slots: the same values with imaginary parts of zero.  @throws as above
-template <parameter_set P, int Level = P::max_level>
-plaintext<P, rns::coefficient_form, Level> encode_slots(std::span<const double> slots,
-                                                        double scale = P::scale) {
-    memory::secret_buffer<std::complex<double>> values(slots.size(), memory::uninitialized);
-    std::copy(slots.begin(), slots.end(), values.begin());
+/// Encodes up to N/2 real slots: the same values with imaginary parts of zero.
+/// @param slots  whatever a std::span<const double> can be made of
+/// @throws as above
+template <parameter_set P, int Level = P::max_level, std::convertible_to<std::span<const double>> Reals>
+plaintext<P, rns::coefficient_form, Level> encode_slots(const Reals& slots, double scale = P::scale) {
+    const std::span<const double> reals = slots;
+    memory::secret_buffer<std::complex<double>> values(reals.size(), memory::uninitialized);
+    std::copy(reals.begin(), reals.end(), values.begin());
     return encode_slots<P, Level>(std::span<const std::complex<double>>(values.span()), scale);
 }
 

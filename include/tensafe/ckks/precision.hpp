@@ -61,12 +61,12 @@ precision_report measure_precision(std::span<const T> expected, std::span<const 
 
 /// Compares values one by one. Where one side is NaN the error counts as infinite.  O(count).
 /// @throws shape_error if the sizes differ or are zero
-inline precision_report measure_precision(std::span<const double> expected,
-                                          std::span<const double> obtained) {
+TENSAFE_COMPILED_INLINE precision_report measure_precision(std::span<const double> expected,
+                                                           std::span<const double> obtained) {
     return detail::measure_precision(expected, obtained);
 }
-inline precision_report measure_precision(std::span<const std::complex<double>> expected,
-                                          std::span<const std::complex<double>> obtained) {
+TENSAFE_COMPILED_INLINE precision_report measure_precision(std::span<const std::complex<double>> expected,
+                                                           std::span<const std::complex<double>> obtained) {
     return detail::measure_precision(expected, obtained);
 }
 

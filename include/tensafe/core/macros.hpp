@@ -22,6 +22,26 @@
 /// Both: the small functions of kernels.
 #define TENSAFE_HD_INLINE TENSAFE_HOST_DEVICE TENSAFE_INLINE
 
+/// What the component `compiled` holds: a program that links it (CMake then sets TENSAFE_COMPILED) calls the
+/// library's and compiles none of it. INLINE marks functions, MEMBER those of templates that compiled.hpp
+/// lists, API the declarations of functions whose definitions stand where TENSAFE_COMPILED_BODIES is 1.
+#if defined(TENSAFE_COMPILED_LIBRARY)
+#define TENSAFE_COMPILED_INLINE inline __attribute__((used))
+#define TENSAFE_COMPILED_MEMBER
+#define TENSAFE_COMPILED_API TENSAFE_COMPILED_INLINE
+#define TENSAFE_COMPILED_BODIES 1
+#elif defined(TENSAFE_COMPILED)
+#define TENSAFE_COMPILED_INLINE extern inline __attribute__((gnu_inline))
+#define TENSAFE_COMPILED_MEMBER __attribute__((noinline))
+#define TENSAFE_COMPILED_API
+#define TENSAFE_COMPILED_BODIES 0
+#else
+#define TENSAFE_COMPILED_INLINE inline
+#define TENSAFE_COMPILED_MEMBER
+#define TENSAFE_COMPILED_API inline
+#define TENSAFE_COMPILED_BODIES 1
+#endif
+
 /// Whether the SIMD back-ends can be compiled: they are functions with target attributes, chosen at run time,
 /// so no -m option is needed.
 #if defined(__x86_64__)

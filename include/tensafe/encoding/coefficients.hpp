@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/macros.hpp>
 #include <tensafe/encoding/scaling.hpp>
 #include <tensafe/memory/wipe.hpp>
 #include <tensafe/rns/crt.hpp>
@@ -35,7 +36,7 @@ inline arith::word residue_of_large_real(arith::word q, double x) noexcept {
 }
 
 /// "2^9.5": the exponent to a tenth, whatever the locale.
-inline std::string power_of_two(double exponent) {
+TENSAFE_COMPILED_INLINE std::string power_of_two(double exponent) {
     const long tenths = std::lround(10 * exponent);
     return "2^" + std::string(tenths < 0 ? "-" : "") + std::to_string(std::labs(tenths) / 10) + "." +
            std::to_string(std::labs(tenths) % 10);

@@ -117,7 +117,7 @@ struct scaling {
 };
 
 /// The largest |value| * scale; a NaN if there is one among them, 0 if there are no values.
-inline double largest_magnitude(std::span<const double> values, double scale) {
+TENSAFE_COMPILED_INLINE double largest_magnitude(std::span<const double> values, double scale) {
     return std::bit_cast<double>(simd::on_active_target([&](auto target) {
         using body = scaling<decltype(target)>;
         return target.template kernel<&body::largest_magnitude>(values.data(), values.size(), scale);
@@ -125,7 +125,8 @@ inline double largest_magnitude(std::span<const double> values, double scale) {
 }
 
 /// out = values * scale.  @pre out.size() == values.size()
-inline void scale_values(std::span<const double> values, double scale, std::span<double> out) {
+TENSAFE_COMPILED_INLINE void scale_values(std::span<const double> values, double scale,
+                                          std::span<double> out) {
     simd::on_active_target([&](auto target) {
         using body = scaling<decltype(target)>;
         target.template kernel<&body::scale_values>(values.data(), values.size(), scale, out.data());
@@ -133,7 +134,7 @@ inline void scale_values(std::span<const double> values, double scale, std::span
 }
 
 /// values = values / divisor.
-inline void divide_values(std::span<double> values, double divisor) {
+TENSAFE_COMPILED_INLINE void divide_values(std::span<double> values, double divisor) {
     simd::on_active_target([&](auto target) {
         using body = scaling<decltype(target)>;
         target.template kernel<&body::divide_values>(values.data(), values.size(), divisor);
@@ -142,7 +143,8 @@ inline void divide_values(std::span<double> values, double divisor) {
 
 /// out = pairs * scale, for `count` complex numbers as real and imaginary part in turn. Returns the largest
 /// squared magnitude of scaled number times unit; a NaN if there is one among them, 0 if there are none.
-inline double scale_pairs(const double* pairs, std::size_t count, double scale, double unit, double* out) {
+TENSAFE_COMPILED_INLINE double scale_pairs(const double* pairs, std::size_t count, double scale, double unit,
+                                           double* out) {
     return std::bit_cast<double>(simd::on_active_target([&](auto target) {
         using body = scaling<decltype(target)>;
         return target.template kernel<&body::scale_pairs>(pairs, 2 * count, scale, unit, out);

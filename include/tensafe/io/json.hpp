@@ -16,11 +16,14 @@ namespace tensafe::io {
 
 namespace detail {
 
-// One flavour of JSON value, and one type of event handler: each costs seconds to compile.
-using json_events = nlohmann::json_sax<nlohmann::ordered_json>;
+// One parser, that which the JSON library itself compiles for its literals, and one type of event handler:
+// each more costs seconds to compile.
+using json_events = nlohmann::json_sax<nlohmann::json>;
 
+/// As nlohmann::ordered_json::sax_parse, which would compile the readers of four binary formats too.
 inline void parse_json(std::string_view text, json_events& events) {
-    nlohmann::ordered_json::sax_parse(text.begin(), text.end(), &events);
+    auto input = nlohmann::detail::input_adapter(text.data(), text.data() + text.size());
+    nlohmann::detail::parser<nlohmann::json, decltype(input)>(std::move(input)).sax_parse(&events);
 }
 
 /// Builds a document from JSON events and stops at the first duplicate key (of which the library's own reader
@@ -41,9 +44,9 @@ class strict_json_builder final : public json_events {
     bool number_float(number_float_t value, const string_t&) override { return add(value); }
     bool string(string_t& value) override { return add(std::move(value)); }
     bool binary(binary_t& value) override { return add(std::move(value)); }
-    bool start_object(std::size_t) override { return open(nlohmann::ordered_json::object()); }
+    bool start_object(std::size_t) override { return open(nlohmann::detail::value_t::object); }
     bool end_object() override { return close(); }
-    bool start_array(std::size_t) override { return open(nlohmann::ordered_json::array()); }
+    bool start_array(std::size_t) override { return open(nlohmann::detail::value_t::array); }
     bool end_array() override { return close(); }
 
     bool key(string_t& name) override {
@@ -91,13 +94,13 @@ class strict_json_builder final : public json_events {
         return true;
     }
 
-    bool open(nlohmann::ordered_json value) {
+    bool open(nlohmann::detail::value_t kind) {
         if (open_.size() == max_depth) {
             throw format_error(std::string(file_) + ": JSON nested deeper than " + std::to_string(max_depth) +
                                " levels");
         }
         // A parent grows only while its children are closed, so the pointers on the stack stay valid.
-        open_.push_back({&place(std::move(value)), {}});
+        open_.push_back({&place(nlohmann::ordered_json(kind)), {}});
         return true;
     }
 

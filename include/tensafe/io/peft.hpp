@@ -4,11 +4,14 @@
 #include <tensafe/core/macros.hpp>
 #include <tensafe/core/text.hpp>
 #include <tensafe/io/file.hpp>
-#include <tensafe/io/json.hpp>
 #include <tensafe/io/safetensors.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 
+#if TENSAFE_COMPILED_BODIES
+#include <tensafe/io/json.hpp>
+
 #include <nlohmann/json.hpp>
+#endif
 
 #include <cmath>
 #include <cstddef>
@@ -24,6 +27,26 @@
 
 namespace tensafe::io {
 
+/// Combines a PEFT configuration (the text of adapter_config.json) and its weights.
+///
+/// Site names are module paths without "base_model.model."; sites stand in the order of the file's bytes.
+/// Everything about shapes and ranks is checked before values are decoded. Thread safety: a pure function of
+/// its arguments.
+/// @throws format_error if the files are malformed or contradict each other, or a value is not finite
+/// @throws unsupported_error ("... not supported: ...") for anything but plain LoRA on linear layers: other
+/// methods,
+///         DoRA, bias, embeddings, fully trained modules, regular-expression patterns, several adapters in
+///         one file
+TENSAFE_COMPILED_API lora::adapter parse_peft(std::string_view config_text, const safetensors_file& weights,
+                                              std::string_view config_name = "adapter_config.json");
+
+/// Loads a LoRA adapter in the layout of Hugging Face PEFT: adapter_config.json and adapter_model.safetensors
+/// in one directory. See parse_peft for what is accepted.
+/// @throws io_error if a file cannot be read; format_error also if the configuration is longer than 1 MB;
+///         otherwise as parse_peft
+TENSAFE_COMPILED_API lora::adapter load_peft(const std::filesystem::path& directory);
+
+#if TENSAFE_COMPILED_BODIES
 /// What an adapter_config.json says about the sites of a LoRA adapter. Anything that would change the
 /// adapter's output and is not represented here is refused when the text is parsed.
 ///
@@ -89,7 +112,7 @@ class peft_config {
         if (!type.is_string()) {
             wrong_type("peft_type", type, "a string");
         }
-        if (type != "LORA") {
+        if (!is_text(type, "LORA")) {
             refuse("peft_type " + quote(type.get_ref<const std::string&>()) + ", only \"LORA\"");
         }
         refuse_variants(document);
@@ -102,10 +125,12 @@ class peft_config {
     /// transposed (as GPT-2's Conv1D does) and matters when an adapter is merged into it. lora_A and lora_B
     /// are weights of ordinary linear layers, rank x d_in and d_out x rank, whatever it says.
     void refuse_variants(const json& document) const {
-        for (const auto& [key, value] : document.items()) {
+        for (const auto& [key, value] : document.get_ref<const json::object_t&>()) {
             // use_dora, use_qalora and whatever comes next: each changes what is done with A and B.
             const bool variant_flag = key.starts_with("use_") && key != "use_rslora";
-            if ((variant_flag || key == "lora_bias") && value != false && !value.is_null()) {
+            const auto* const flag = value.get_ptr<const json::boolean_t*>();
+            const bool is_set = flag != nullptr ? *flag : !value.is_null();
+            if ((variant_flag || key == "lora_bias") && is_set) {
                 refuse(quote(key) + " set");
             }
         }
@@ -116,17 +141,22 @@ class peft_config {
                 refuse(quote(key) + " that is not empty");
             }
         }
-        if (const auto bias = document.find("bias"); bias != document.end() && *bias != "none") {
+        if (const auto bias = document.find("bias"); bias != document.end() && !is_text(*bias, "none")) {
             refuse("\"bias\" other than \"none\"");
         }
         // PiSSA, OLoRA, CorDA, LoftQ and their like replace the base weights: B * A is relative to those, not
         // to the published model.
         const auto initial = document.find("init_lora_weights");
-        if (initial != document.end() && initial->is_string() && *initial != "gaussian" &&
-            *initial != "orthogonal" && *initial != "eva") {
+        if (initial != document.end() && initial->is_string() && !is_text(*initial, "gaussian") &&
+            !is_text(*initial, "orthogonal") && !is_text(*initial, "eva")) {
             refuse("\"init_lora_weights\" " + quote(initial->get_ref<const std::string&>()) +
                    " (the base weights were changed as well)");
         }
+    }
+
+    static bool is_text(const json& value, std::string_view text) {
+        const auto* const found = value.get_ptr<const std::string*>();
+        return found != nullptr && *found == text;
     }
 
     bool flag(const json& document, const char* key) const {
@@ -137,14 +167,14 @@ class peft_config {
         if (!found->is_boolean()) {
             wrong_type(key, *found, "true or false");
         }
-        return found->get<bool>();
+        return found->get_ref<const json::boolean_t&>();
     }
 
     std::size_t read_rank(const std::string& key, const json& value) const {
         if (!value.is_number_unsigned()) {
             wrong_type(key, value, "a positive integer");
         }
-        const std::size_t rank = value.get<std::size_t>();
+        const std::size_t rank = value.get_ref<const json::number_unsigned_t&>();
         if (rank == 0) {
             throw format_error(file_ + ": " + key + ": got rank 0, expected a positive integer");
         }
@@ -155,7 +185,10 @@ class peft_config {
         if (!value.is_number()) {
             wrong_type(key, value, "a finite number");
         }
-        const double alpha = value.get<double>();
+        const double alpha = value.is_number_float() ? value.get_ref<const json::number_float_t&>()
+                             : value.is_number_unsigned()
+                                 ? static_cast<double>(value.get_ref<const json::number_unsigned_t&>())
+                                 : static_cast<double>(value.get_ref<const json::number_integer_t&>());
         if (!std::isfinite(alpha)) {
             throw format_error(file_ + ": " + key + ": got " + shortest_text(alpha) +
                                ", expected a finite number");
@@ -175,7 +208,7 @@ class peft_config {
         if (!patterns->is_object()) {
             wrong_type(pattern_key, *patterns, "an object");
         }
-        for (const auto& [pattern, value] : patterns->items()) {
+        for (const auto& [pattern, value] : patterns->get_ref<const json::object_t&>()) {
             const std::string where = std::string(pattern_key) + " " + quote(pattern);
             if (pattern.empty() || pattern.find_first_of("\\^$*+?()[]{}|") != pattern.npos) {
                 refuse(where + ": a regular expression, only a module path or its last components");
@@ -317,18 +350,8 @@ inline void check_pair(const lora_pair& pair, std::size_t wanted_rank, const std
 
 }  // namespace detail
 
-/// Combines a PEFT configuration (the text of adapter_config.json) and its weights.
-///
-/// Site names are module paths without "base_model.model."; sites stand in the order of the file's bytes.
-/// Everything about shapes and ranks is checked before values are decoded. Thread safety: a pure function of
-/// its arguments.
-/// @throws format_error if the files are malformed or contradict each other, or a value is not finite
-/// @throws unsupported_error ("... not supported: ...") for anything but plain LoRA on linear layers: other
-/// methods,
-///         DoRA, bias, embeddings, fully trained modules, regular-expression patterns, several adapters in
-///         one file
 inline lora::adapter parse_peft(std::string_view config_text, const safetensors_file& weights,
-                                std::string_view config_name = "adapter_config.json") {
+                                std::string_view config_name) {
     const peft_config config = peft_config::parse(config_text, quote(config_name));
     const std::vector<detail::lora_pair> pairs = detail::pair_tensors(weights);
     if (pairs.empty()) {
@@ -350,10 +373,6 @@ inline lora::adapter parse_peft(std::string_view config_text, const safetensors_
     return result;
 }
 
-/// Loads a LoRA adapter in the layout of Hugging Face PEFT: adapter_config.json and adapter_model.safetensors
-/// in one directory. See parse_peft for what is accepted.
-/// @throws io_error if a file cannot be read; format_error also if the configuration is longer than 1 MB;
-///         otherwise as parse_peft
 inline lora::adapter load_peft(const std::filesystem::path& directory) {
     const std::filesystem::path config_path = directory / "adapter_config.json";
     input_file config(config_path);
@@ -366,5 +385,6 @@ inline lora::adapter load_peft(const std::filesystem::path& directory) {
     return parse_peft(text, safetensors_file::open(directory / "adapter_model.safetensors"),
                       config_path.string());
 }
+#endif
 
 }  // namespace tensafe::io

@@ -7,8 +7,6 @@
 #include <tensafe/io/safetensors_header.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -65,23 +63,17 @@ class safetensors_file {
   public:
     /// Reads and checks a whole file.
     /// @throws io_error, format_error, std::bad_alloc
-    static safetensors_file open(const std::filesystem::path& path) {
-        input_file file(path);
-        return safetensors_file(file, path.string());
-    }
+    TENSAFE_COMPILED_API static safetensors_file open(const std::filesystem::path& path);
 
     /// The same for a file's bytes in memory; they are copied. `name` stands for the file in messages.
     /// @throws format_error, std::bad_alloc
-    static safetensors_file parse(std::span<const std::byte> bytes, std::string_view name = "memory") {
-        detail::memory_source source(bytes);
-        return safetensors_file(source, name);
-    }
+    TENSAFE_COMPILED_API static safetensors_file parse(std::span<const std::byte> bytes,
+                                                       std::string_view name = "memory");
 
     /// The same without a copy: the object keeps `bytes` as they are. They are gone also if this throws.
     /// @throws format_error, std::bad_alloc
-    static safetensors_file adopt(std::vector<std::byte> bytes, std::string_view name = "memory") {
-        return safetensors_file(std::move(bytes), name);
-    }
+    TENSAFE_COMPILED_API static safetensors_file adopt(std::vector<std::byte> bytes,
+                                                       std::string_view name = "memory");
 
     /// The tensors in the order of their bytes in the file.
     const std::vector<tensor_info>& tensors() const noexcept { return header_.tensors; }
@@ -108,24 +100,13 @@ class safetensors_file {
     /// @throws format_error if there is no such tensor, or a value is NaN or infinite (the message gives its
     /// index)
     /// @throws unsupported_error if its type is not F64, F32, F16 or BF16
-    std::vector<double> read_doubles(std::string_view name) const { return decode<double>(existing(name)); }
+    TENSAFE_COMPILED_API std::vector<double> read_doubles(std::string_view name) const;
 
     /// A tensor of two dimensions. F32, F16 and BF16 are exact, F64 is rounded to the nearest float.
     /// @throws format_error if there is no such tensor, its shape has not two dimensions, or a value is NaN,
     ///         infinite or beyond the range of float (the message gives its index)
     /// @throws unsupported_error if its type is not F64, F32, F16 or BF16
-    lora::matrix read_matrix(std::string_view name) const {
-        const tensor_info& tensor = existing(name);
-        if (tensor.shape.size() != 2) {
-            throw format_error(name_ + ": tensor " + quote(name) + ": got shape " +
-                               detail::shape_text(tensor.shape) + ", expected two dimensions");
-        }
-        lora::matrix result;
-        result.values = decode<float>(tensor);
-        result.rows = tensor.shape[0];
-        result.columns = tensor.shape[1];
-        return result;
-    }
+    TENSAFE_COMPILED_API lora::matrix read_matrix(std::string_view name) const;
 
   private:
     template <class Source>
@@ -286,19 +267,7 @@ class safetensors_writer {
         std::vector<std::byte> data;
     };
 
-    std::string json_key(std::string_view name) const {
-        const bool taken = std::any_of(entries_.begin(), entries_.end(),
-                                       [&](const entry& other) { return other.tensor.name == name; });
-        if (taken || name == "__metadata__") {
-            throw parameter_error("safetensors_writer: the name " + quote(name) + " is " +
-                                  (taken ? "already taken" : "reserved by the format"));
-        }
-        try {
-            return nlohmann::ordered_json(std::string(name)).dump();
-        } catch (const nlohmann::ordered_json::type_error&) {
-            throw parameter_error("safetensors_writer: the name " + quote(name) + " is not UTF-8");
-        }
-    }
+    TENSAFE_COMPILED_API std::string json_key(std::string_view name) const;
 
     static std::vector<std::byte> encode(const tensor_info& tensor, std::span<const double> values) {
         switch (tensor.type) {
@@ -341,5 +310,52 @@ class safetensors_writer {
 
     std::vector<entry> entries_;
 };
+
+#if TENSAFE_COMPILED_BODIES
+inline safetensors_file safetensors_file::open(const std::filesystem::path& path) {
+    input_file file(path);
+    return safetensors_file(file, path.string());
+}
+
+inline safetensors_file safetensors_file::parse(std::span<const std::byte> bytes, std::string_view name) {
+    detail::memory_source source(bytes);
+    return safetensors_file(source, name);
+}
+
+inline safetensors_file safetensors_file::adopt(std::vector<std::byte> bytes, std::string_view name) {
+    return safetensors_file(std::move(bytes), name);
+}
+
+inline std::vector<double> safetensors_file::read_doubles(std::string_view name) const {
+    return decode<double>(existing(name));
+}
+
+inline lora::matrix safetensors_file::read_matrix(std::string_view name) const {
+    const tensor_info& tensor = existing(name);
+    if (tensor.shape.size() != 2) {
+        throw format_error(name_ + ": tensor " + quote(name) + ": got shape " +
+                           detail::shape_text(tensor.shape) + ", expected two dimensions");
+    }
+    lora::matrix result;
+    result.values = decode<float>(tensor);
+    result.rows = tensor.shape[0];
+    result.columns = tensor.shape[1];
+    return result;
+}
+
+inline std::string safetensors_writer::json_key(std::string_view name) const {
+    const bool taken = std::any_of(entries_.begin(), entries_.end(),
+                                   [&](const entry& other) { return other.tensor.name == name; });
+    if (taken || name == "__metadata__") {
+        throw parameter_error("safetensors_writer: the name " + quote(name) + " is " +
+                              (taken ? "already taken" : "reserved by the format"));
+    }
+    try {
+        return nlohmann::ordered_json(std::string(name)).dump();
+    } catch (const nlohmann::ordered_json::type_error&) {
+        throw parameter_error("safetensors_writer: the name " + quote(name) + " is not UTF-8");
+    }
+}
+#endif
 
 }  // namespace tensafe::io

@@ -1,8 +1,12 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/macros.hpp>
 #include <tensafe/core/text.hpp>
+
+#if TENSAFE_COMPILED_BODIES
 #include <tensafe/io/json.hpp>
+#endif
 
 #include <algorithm>
 #include <array>
@@ -117,6 +121,28 @@ struct safetensors_header {
     std::map<std::string, std::string> metadata;
 };
 
+/// Checks the first eight bytes against what follows them, and returns the header's length.
+inline std::size_t checked_header_length(std::uint64_t length, std::size_t remaining, std::string_view file) {
+    if (length > max_header_bytes) {
+        throw format_error(std::string(file) + ": header length: got " + std::to_string(length) +
+                           ", expected at most " + std::to_string(max_header_bytes) +
+                           "; is this a safetensors file?");
+    }
+    if (length > remaining) {
+        throw format_error(std::string(file) + ": header length: got " + std::to_string(length) +
+                           ", but only " + std::to_string(remaining) + " bytes follow");
+    }
+    return static_cast<std::size_t>(length);
+}
+
+/// Parses and checks a whole header.
+/// @param file how messages call the file, already quoted
+/// @throws format_error if anything about it is not what the format asks for
+TENSAFE_COMPILED_API safetensors_header parse_safetensors_header(std::string_view text,
+                                                                 std::size_t data_bytes,
+                                                                 std::string_view file);
+
+#if TENSAFE_COMPILED_BODIES
 /// Turns the JSON events of a header into tensor rows. The grammar is fixed, so no document tree is built:
 /// memory stays within a small multiple of the header's length and the nesting depth within three, whatever
 /// the file says.
@@ -333,23 +359,6 @@ inline void check_layout(const std::vector<tensor_info>& tensors, std::size_t da
     }
 }
 
-/// Checks the first eight bytes against what follows them, and returns the header's length.
-inline std::size_t checked_header_length(std::uint64_t length, std::size_t remaining, std::string_view file) {
-    if (length > max_header_bytes) {
-        throw format_error(std::string(file) + ": header length: got " + std::to_string(length) +
-                           ", expected at most " + std::to_string(max_header_bytes) +
-                           "; is this a safetensors file?");
-    }
-    if (length > remaining) {
-        throw format_error(std::string(file) + ": header length: got " + std::to_string(length) +
-                           ", but only " + std::to_string(remaining) + " bytes follow");
-    }
-    return static_cast<std::size_t>(length);
-}
-
-/// Parses and checks a whole header.
-/// @param file how messages call the file, already quoted
-/// @throws format_error if anything about it is not what the format asks for
 inline safetensors_header parse_safetensors_header(std::string_view text, std::size_t data_bytes,
                                                    std::string_view file) {
     const std::string prefix(file);
@@ -381,6 +390,7 @@ inline safetensors_header parse_safetensors_header(std::string_view text, std::s
     check_layout(tensors, data_bytes, file);
     return header;
 }
+#endif
 
 }  // namespace detail
 }  // namespace tensafe::io

@@ -151,10 +151,12 @@ T unpack(std::span<const std::uint8_t> in, int bits, std::span<T> values) {
 /// Higher bits of a value are ignored. No branch or index depends on a value. Thread-safe.
 /// @throws parameter_error unless bits is in [1, 32], or [1, 64] for 64-bit values
 /// @throws shape_error unless out.size() == packed_bytes(values.size(), bits)
-inline void pack_bits(std::span<const std::uint32_t> values, int bits, std::span<std::uint8_t> out) {
+TENSAFE_COMPILED_INLINE void pack_bits(std::span<const std::uint32_t> values, int bits,
+                                       std::span<std::uint8_t> out) {
     detail::pack(values, bits, out);
 }
-inline void pack_bits(std::span<const std::uint64_t> values, int bits, std::span<std::uint8_t> out) {
+TENSAFE_COMPILED_INLINE void pack_bits(std::span<const std::uint64_t> values, int bits,
+                                       std::span<std::uint8_t> out) {
     detail::pack(values, bits, out);
 }
 
@@ -163,10 +165,12 @@ inline void pack_bits(std::span<const std::uint64_t> values, int bits, std::span
 /// @throws parameter_error unless bits is in [1, 32], or [1, 64] for 64-bit values
 /// @throws shape_error unless in.size() == packed_bytes(values.size(), bits)
 /// @throws format_error if an unused bit of the last byte is not 0
-inline void unpack_bits(std::span<const std::uint8_t> in, int bits, std::span<std::uint32_t> values) {
+TENSAFE_COMPILED_INLINE void unpack_bits(std::span<const std::uint8_t> in, int bits,
+                                         std::span<std::uint32_t> values) {
     detail::unpack(in, bits, values);
 }
-inline void unpack_bits(std::span<const std::uint8_t> in, int bits, std::span<std::uint64_t> values) {
+TENSAFE_COMPILED_INLINE void unpack_bits(std::span<const std::uint8_t> in, int bits,
+                                         std::span<std::uint64_t> values) {
     detail::unpack(in, bits, values);
 }
 

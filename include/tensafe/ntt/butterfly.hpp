@@ -28,10 +28,10 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr auto forward_butterfly(const Policy
                                                                     residue<Policy, L> y,
                                                                     typename Policy::factor w) noexcept {
     constexpr unsigned bound = bound_before_adding<Policy, K, Policy::product_bound>;
-    const auto kept = arith::reduce<bound>(policy.modulus(), x);
+    const auto reduced = arith::reduce<bound>(policy.modulus(), x);
     const auto product = policy.multiply(y, w);
     return residue_pair<Policy, bound + Policy::product_bound>{
-        kept + product, arith::subtract(policy.modulus(), kept, product)};
+        reduced + product, arith::subtract(policy.modulus(), reduced, product)};
 }
 
 /// Decimation in frequency (Gentleman-Sande): (x + y, (x - y) * w), the sum left lazy. The operands are
@@ -42,10 +42,10 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr auto inverse_butterfly(const Policy
                                                                     residue<Policy, K> y,
                                                                     typename Policy::factor w) noexcept {
     constexpr unsigned bound = 2 * K <= Policy::max_multiple ? K : Policy::max_multiple / 2;
-    const auto kept_x = arith::reduce<bound>(policy.modulus(), x);
-    const auto kept_y = arith::reduce<bound>(policy.modulus(), y);
+    const auto reduced_x = arith::reduce<bound>(policy.modulus(), x);
+    const auto reduced_y = arith::reduce<bound>(policy.modulus(), y);
     return residue_pair<Policy, 2 * bound, Policy::product_bound>{
-        kept_x + kept_y, policy.multiply(arith::subtract(policy.modulus(), kept_x, kept_y), w)};
+        reduced_x + reduced_y, policy.multiply(arith::subtract(policy.modulus(), reduced_x, reduced_y), w)};
 }
 
 }  // namespace tensafe::ntt

@@ -18,7 +18,7 @@ inline constexpr int max_log_n = 17;
 /// The tables of the negacyclic NTT of one degree modulo one prime: natural order in, bit-reversed order out.
 ///
 /// Immutable once built; safe to share between threads. Costs about 3N modular products and 2N factors of
-/// memory, and for each SIMD back-end that the machine runs as much again, or half more for wide primes.
+/// memory, and for each SIMD back-end that is used as much again, or half more for wide primes.
 template <arith::modular_policy Policy>
 class plan {
   public:

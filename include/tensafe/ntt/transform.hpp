@@ -2,7 +2,6 @@
 
 #include <tensafe/ntt/butterfly.hpp>
 #include <tensafe/ntt/plan.hpp>
-#include <tensafe/ntt/schedule.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -11,6 +10,30 @@
 #include <span>
 
 namespace tensafe::ntt {
+
+/// How the log_n stages of a transform are grouped into passes over memory: the first `GlobalStages` stages
+/// one at a time over the whole limb (radix-2 passes), the others block by block: each of the 2^GlobalStages
+/// blocks runs all its remaining stages, two per pass in registers (radix-4), while it is in cache.
+///
+/// `split_stages<0>` is all fused; GlobalStages >= log_n is stage by stage. The inverse runs the mirror
+/// image. The result does not depend on the schedule.
+template <int GlobalStages>
+struct split_stages {
+    static_assert(GlobalStages >= 0, "split_stages: the number of global stages cannot be negative");
+    static constexpr int global_stages = GlobalStages;
+};
+
+using all_fused = split_stages<0>;
+using stage_by_stage = split_stages<17>;
+
+/// When no schedule is named: that of the active back-end, and all fused in portable code, measured best up
+/// to N = 2^17 (docs/benchmarks.md). A schedule that is named runs in portable code.
+struct default_schedule : all_fused {};
+
+template <class S>
+concept schedule = requires {
+    S::global_stages;
+};
 
 /// Passes of the transforms over one limb on the host. Between passes every entry is a bit pattern of the
 /// policy's representation below Bound*q; the bound is a template argument, so the compiler places the
@@ -30,9 +53,9 @@ class host_passes {
         enter(data);
         for (int stage = 0; stage < global; ++stage) {
             if (stage + 1 < log_n) {
-                forward_radix2<start, start>(data, stage, 0, std::size_t{1} << stage);
+                forward_radix2<start_bound, start_bound>(data, stage, 0, std::size_t{1} << stage);
             } else {
-                forward_radix2<start, 1>(data, stage, 0, std::size_t{1} << stage);
+                forward_radix2<start_bound, 1>(data, stage, 0, std::size_t{1} << stage);
             }
         }
         if (global < log_n) {
@@ -64,21 +87,21 @@ class host_passes {
 
   private:
     static constexpr unsigned product = Policy::product_bound;
-    static constexpr unsigned cap = Policy::max_multiple;
+    static constexpr unsigned capacity = Policy::max_multiple;
     /// Each radix-4 pass adds this to the bound.
     static constexpr unsigned step = 2 * product;
     /// No transform adds more than this to the bound, so primes with room for it never reduce on the way: all
     /// passes share one instantiation, at the bound that holds for the last.
-    static constexpr unsigned longest = step + product * static_cast<unsigned>(max_log_n);
-    static constexpr bool never_reduces = longest + step <= cap;
-    static constexpr unsigned start = never_reduces ? longest : std::min(step, cap);
+    static constexpr unsigned largest_bound = step + product * static_cast<unsigned>(max_log_n);
+    static constexpr bool never_reduces = largest_bound + step <= capacity;
+    static constexpr unsigned start_bound = never_reduces ? largest_bound : std::min(step, capacity);
     /// The same for the inverse, where each stage doubles the bound of the sums, from 1 for canonical entries
     /// (and from a product's bound of at most 3 after the first): proved in docs/design/ntt.md.
-    static constexpr unsigned longest_inverse = 1U << max_log_n;
-    static constexpr bool inverse_never_reduces = 4 * longest_inverse <= cap;
+    static constexpr unsigned largest_inverse_bound = 1U << max_log_n;
+    static constexpr bool inverse_never_reduces = 4 * largest_inverse_bound <= capacity;
     /// Bound at the start of the inverse and wherever it changes radix: the sum of four entries fits.
-    static constexpr unsigned inverse_start =
-        inverse_never_reduces ? longest_inverse : std::clamp(cap / 4, 1U, 4U);
+    static constexpr unsigned inverse_start_bound =
+        inverse_never_reduces ? largest_inverse_bound : std::clamp(capacity / 4, 1U, 4U);
 
     template <unsigned K>
     residue<Policy, K> load(const word* data) const noexcept {
@@ -88,8 +111,8 @@ class host_passes {
     /// of its last pass but the longest one, which no entry passes whatever the schedule.
     template <unsigned Bound, unsigned K>
     void store(word* data, residue<Policy, K> x) const noexcept {
-        if constexpr ((never_reduces && Bound == longest) ||
-                      (inverse_never_reduces && Bound == longest_inverse)) {
+        if constexpr ((never_reduces && Bound == largest_bound) ||
+                      (inverse_never_reduces && Bound == largest_inverse_bound)) {
             *data = std::bit_cast<word>(x.value);
         } else if constexpr (K > 4 * Bound && K > product) {
             // More than two conditional subtractions: a multiplication by one is cheaper.
@@ -126,10 +149,12 @@ class host_passes {
     // ---- forward ----
 
     /// The bound of x before two stages: brought down when the sums would not fit.
-    static constexpr unsigned kept(unsigned k) noexcept { return k + step <= cap ? k : start; }
+    static constexpr unsigned bound_before(unsigned k) noexcept {
+        return k + step <= capacity ? k : start_bound;
+    }
     /// The bound after a radix-4 pass on entries below k*q.
-    static constexpr unsigned after(unsigned k) noexcept {
-        return never_reduces ? start : std::min(kept(k) + step, cap);
+    static constexpr unsigned bound_after(unsigned k) noexcept {
+        return never_reduces ? start_bound : std::min(bound_before(k) + step, capacity);
     }
 
     /// Blocks [first, last) of the 2^stage blocks: one stage.
@@ -153,12 +178,12 @@ class host_passes {
     void forward_block(word* data, int stage, std::size_t block) const noexcept {
         const int stages = plan_.log_n() - stage;
         if (stages == 1) {
-            forward_radix2<start, 1>(data, stage, block, block + 1);
+            forward_radix2<start_bound, 1>(data, stage, block, block + 1);
         } else if (stages % 2 == 1) {
-            forward_radix2<start, start>(data, stage, block, block + 1);
-            forward_radix4_passes<start>(data, stage + 1, 2 * block, 2 * block + 2);
+            forward_radix2<start_bound, start_bound>(data, stage, block, block + 1);
+            forward_radix4_passes<start_bound>(data, stage + 1, 2 * block, 2 * block + 2);
         } else {
-            forward_radix4_passes<start>(data, stage, block, block + 1);
+            forward_radix4_passes<start_bound>(data, stage, block, block + 1);
         }
     }
 
@@ -172,9 +197,9 @@ class host_passes {
         }
         const std::size_t quarter = plan_.degree() >> (stage + 2);
         for (std::size_t block = first; block < last; ++block) {
-            forward_radix4<K, after(K)>(data + 4 * quarter * block, quarter, stage, block);
+            forward_radix4<K, bound_after(K)>(data + 4 * quarter * block, quarter, stage, block);
         }
-        forward_radix4_passes<after(K)>(data, stage + 2, 4 * first, 4 * last);
+        forward_radix4_passes<bound_after(K)>(data, stage + 2, 4 * first, 4 * last);
     }
 
     /// Stages stage and stage + 1 on the four quarters of one of the 2^stage blocks.
@@ -190,8 +215,8 @@ class host_passes {
         word* x2 = x1 + quarter;
         word* x3 = x2 + quarter;
         for (std::size_t j = 0; j < quarter; ++j) {
-            const auto y0 = arith::reduce<kept(K)>(policy_.modulus(), load<K>(x0 + j));
-            const auto y1 = arith::reduce<kept(K)>(policy_.modulus(), load<K>(x1 + j));
+            const auto y0 = arith::reduce<bound_before(K)>(policy_.modulus(), load<K>(x0 + j));
+            const auto y1 = arith::reduce<bound_before(K)>(policy_.modulus(), load<K>(x1 + j));
             const auto a = forward_butterfly(policy_, y0, load<K>(x2 + j), w1);
             const auto b = forward_butterfly(policy_, y1, load<K>(x3 + j), w1);
             const auto c = forward_butterfly(policy_, a.first, b.first, w2);
@@ -206,8 +231,8 @@ class host_passes {
     // ---- inverse ----
 
     /// The bound after a radix-4 pass on entries below K: four times as much where the next pass can take it.
-    static constexpr unsigned after_inverse(unsigned k) noexcept {
-        return 16 * k <= cap && !inverse_never_reduces ? 4 * k : k;
+    static constexpr unsigned bound_after_inverse(unsigned k) noexcept {
+        return 16 * k <= capacity && !inverse_never_reduces ? 4 * k : k;
     }
 
     /// All stages down to `stage` of one of the 2^stage blocks.
@@ -215,8 +240,8 @@ class host_passes {
         const int stages = plan_.log_n() - stage;
         const int odd = stages % 2;
         if (stages > 1) {
-            inverse_radix4_passes<inverse_start>(data, plan_.log_n() - 2, stage + odd, block << odd,
-                                                 (block + 1) << odd);
+            inverse_radix4_passes<inverse_start_bound>(data, plan_.log_n() - 2, stage + odd, block << odd,
+                                                       (block + 1) << odd);
         }
         if (odd == 1) {
             if (stage == 0) {
@@ -236,12 +261,12 @@ class host_passes {
             return;
         }
         if (stage == top) {
-            inverse_radix4_range<K, inverse_start>(data, stage, first, last);
+            inverse_radix4_range<K, inverse_start_bound>(data, stage, first, last);
             return;
         }
         const int depth = stage - top;
-        inverse_radix4_range<K, after_inverse(K)>(data, stage, first << depth, last << depth);
-        inverse_radix4_passes<after_inverse(K)>(data, stage - 2, top, first, last);
+        inverse_radix4_range<K, bound_after_inverse(K)>(data, stage, first << depth, last << depth);
+        inverse_radix4_passes<bound_after_inverse(K)>(data, stage - 2, top, first, last);
     }
 
     /// Stages stage + 1 and stage of blocks [first, last) of the 2^stage blocks.
@@ -282,7 +307,7 @@ class host_passes {
         }
     }
 
-    /// The last two stages, with 1/N trace in: three of the four outputs get it with a twiddle.
+    /// The last two stages, with 1/N folded in: three of the four outputs get it with a twiddle.
     template <unsigned K>
     void inverse_radix4_last(word* data) const noexcept {
         const factor w1 = plan_.inverse_factors()[1];
@@ -308,7 +333,7 @@ class host_passes {
     }
 
     void inverse_radix2(word* data, int stage, std::size_t first, std::size_t last) const noexcept {
-        constexpr unsigned k = inverse_start;
+        constexpr unsigned k = inverse_start_bound;
         const std::size_t half = plan_.degree() >> (stage + 1);
         const factor* factors = plan_.inverse_factors() + (std::size_t{1} << stage);
         for (std::size_t block = first; block < last; ++block) {
@@ -323,9 +348,9 @@ class host_passes {
         }
     }
 
-    /// The last stage alone, with 1/N trace in.
+    /// The last stage alone, with 1/N folded in.
     void inverse_radix2_last(word* data) const noexcept {
-        constexpr unsigned k = inverse_start;
+        constexpr unsigned k = inverse_start_bound;
         const factor scale = plan_.degree_inverse();
         const factor scaled_w = plan_.scaled_inverse_factor(1);
         const std::size_t half = plan_.degree() / 2;
@@ -362,7 +387,7 @@ void forward(const plan<Policy>& p, std::span<arith::word> limb) noexcept {
     host_passes<Policy>(p).template forward<Schedule::global_stages>(limb.data());
 }
 
-/// Inverse negacyclic NTT, in place; no allocation. 1/N is trace into the last pass.
+/// Inverse negacyclic NTT, in place; no allocation. 1/N is folded into the last pass.
 /// @pre  limb.size() == N, bit-reversed order, each value in [0, q)
 /// @post natural order, each value in [0, q)
 template <schedule Schedule = default_schedule, class Policy>

@@ -2,17 +2,16 @@
 
 #include <tensafe/arith/shoup.hpp>
 #include <tensafe/arith/word.hpp>
+#include <tensafe/core/built_once.hpp>
 #include <tensafe/exec/backend.hpp>
 #include <tensafe/ntt/x86/transform_avx2.hpp>
 #include <tensafe/ntt/x86/transform_avx512.hpp>
 
-#include <optional>
-#include <type_traits>
-
 namespace tensafe::ntt {
 
-/// The tables of the SIMD back-ends that this machine runs, for one degree and a prime of `Bits` bits.
-/// Immutable; safe to share between threads.
+/// The tables of the SIMD back-ends for one degree and a prime of at most `Bits` bits. Those of the active
+/// back-end are built with the object; those of another one when it is first used after a switch. Safe to
+/// share between threads.
 ///
 /// A back-end without tables for a degree or width leaves it to the next one: see `forward`.
 template <int Bits>
@@ -20,17 +19,11 @@ class vector_tables {
   public:
     /// @pre  psi is a primitive 2N-th root of unity modulo the prime q, N = 2^log_n
     /// @throws parameter_error if TENSAFE_BACKEND names no back-end of this machine
-    vector_tables([[maybe_unused]] arith::word q, [[maybe_unused]] int log_n,
-                  [[maybe_unused]] arith::word psi) {
+    vector_tables(arith::word q, int log_n, arith::word psi) : q_(q), log_n_(log_n), psi_(psi) {
         exec::check_environment();
 #if TENSAFE_X86_64
-        if (exec::is_supported(exec::backend::avx2) && log_n >= avx2::min_log_n) {
-            avx2_.emplace(q, log_n, psi);
-        }
-        if constexpr (Bits <= avx512::max_bits) {
-            if (exec::is_supported(exec::backend::avx512) && log_n >= avx512::min_log_n) {
-                avx512_.emplace(q, log_n, psi);
-            }
+        if (active_avx512() == nullptr) {
+            active_avx2();
         }
 #endif
     }
@@ -38,13 +31,14 @@ class vector_tables {
     /// Transforms with the active back-end; false if it leaves that to portable code.
     bool forward([[maybe_unused]] arith::word* limb) const noexcept {
 #if TENSAFE_X86_64
-        const exec::backend active = exec::active_backend();
-        if (active == exec::backend::avx512 && avx512_) {
-            avx512::forward(*avx512_, limb);
-            return true;
+        if constexpr (Bits <= avx512::max_bits) {
+            if (const auto* tables = active_avx512()) {
+                avx512::forward<Bits>(*tables, limb);
+                return true;
+            }
         }
-        if (active != exec::backend::portable && avx2_) {
-            avx2::forward(*avx2_, limb);
+        if (const auto* tables = active_avx2()) {
+            avx2::forward<Bits>(*tables, limb);
             return true;
         }
 #endif
@@ -52,13 +46,14 @@ class vector_tables {
     }
     bool inverse([[maybe_unused]] arith::word* limb) const noexcept {
 #if TENSAFE_X86_64
-        const exec::backend active = exec::active_backend();
-        if (active == exec::backend::avx512 && avx512_) {
-            avx512::inverse(*avx512_, limb);
-            return true;
+        if constexpr (Bits <= avx512::max_bits) {
+            if (const auto* tables = active_avx512()) {
+                avx512::inverse<Bits>(*tables, limb);
+                return true;
+            }
         }
-        if (active != exec::backend::portable && avx2_) {
-            avx2::inverse(*avx2_, limb);
+        if (const auto* tables = active_avx2()) {
+            avx2::inverse<Bits>(*tables, limb);
             return true;
         }
 #endif
@@ -66,11 +61,22 @@ class vector_tables {
     }
 
   private:
+    arith::word q_;
+    int log_n_;
+    arith::word psi_;
 #if TENSAFE_X86_64
-    static constexpr bool is_narrow = Bits <= 50;
+    const avx2::tables_for<Bits>* active_avx2() const {
+        const bool used = exec::active_backend() != exec::backend::portable && log_n_ >= avx2::min_log_n;
+        return used ? &avx2_.get([this] { return avx2::tables_for<Bits>(q_, log_n_, psi_); }) : nullptr;
+    }
+    const avx512::tables_for<Bits>* active_avx512() const {
+        const bool used = exec::active_backend() == exec::backend::avx512 && log_n_ >= avx512::min_log_n &&
+                          Bits <= avx512::max_bits;
+        return used ? &avx512_.get([this] { return avx512::tables_for<Bits>(q_, log_n_, psi_); }) : nullptr;
+    }
 
-    std::optional<std::conditional_t<is_narrow, avx2::narrow_tables, avx2::wide_tables>> avx2_;
-    std::optional<std::conditional_t<is_narrow, avx512::narrow_tables, avx512::wide_tables>> avx512_;
+    built_once<avx2::tables_for<Bits>> avx2_;
+    built_once<avx512::tables_for<Bits>> avx512_;
 #endif
 };
 

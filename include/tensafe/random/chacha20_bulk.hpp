@@ -14,8 +14,8 @@ namespace tensafe::random {
 /// `count` blocks of 64 bytes from number `first` on; every back-end gives the same bytes. Constant time: the
 /// time depends on `count` alone.
 /// @pre  first + count <= 2^32; out holds 64 * count bytes
-inline void chacha20_bulk(const chacha20_state& state, std::uint32_t first, std::uint8_t* out,
-                          std::size_t count) noexcept {
+TENSAFE_COMPILED_INLINE void chacha20_bulk(const chacha20_state& state, std::uint32_t first,
+                                           std::uint8_t* out, std::size_t count) noexcept {
 #if TENSAFE_X86_64
     switch (exec::active_backend()) {
         case exec::backend::avx512:

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/macros.hpp>
 #include <tensafe/random/seed.hpp>
 
 #include <cerrno>
@@ -50,7 +51,7 @@ inline void read_random_device(const char* path, std::span<std::uint8_t> out) {
 /// A kernel without that call (before Linux 3.17) is asked through /dev/urandom. Every call enters the
 /// kernel: for many seeds use a generator. Thread safe.
 /// @throws entropy_error if the system gives no entropy; `out` must then not be used
-inline void os_entropy(std::span<std::uint8_t> out) {
+TENSAFE_COMPILED_INLINE void os_entropy(std::span<std::uint8_t> out) {
     while (!out.empty()) {
         const ssize_t got = ::getrandom(out.data(), out.size(), 0);
         if (got >= 0) {
@@ -66,7 +67,7 @@ inline void os_entropy(std::span<std::uint8_t> out) {
 
 /// A seed of 32 bytes from os_entropy. Thread safe.
 /// @throws entropy_error
-inline seed fresh_seed() {
+TENSAFE_COMPILED_INLINE seed fresh_seed() {
     seed result;
     os_entropy(result.bytes);
     return result;

@@ -42,8 +42,9 @@ inline void centred_binomial_groups(std::uint64_t* words, std::size_t groups, st
 /// wiped.
 /// @pre  out.size() is a multiple of 64 and at most 2^35
 /// Cost: 5.25 bytes of key stream per coefficient.
-inline void sample_centred_binomial(const seed& key, stream_domain domain, std::uint32_t lane,
-                                    std::span<std::int8_t> out) noexcept {
+TENSAFE_COMPILED_INLINE void sample_centred_binomial(const seed& key, stream_domain domain,
+                                                     std::uint32_t lane,
+                                                     std::span<std::int8_t> out) noexcept {
     constexpr std::size_t group_bytes = detail::binomial_words * sizeof(std::uint64_t);
     // 32 groups are 168 blocks, so that chunks start between blocks and leave no group of eight blocks cut
     // short.

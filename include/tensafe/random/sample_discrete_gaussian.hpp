@@ -32,8 +32,9 @@ inline constexpr std::int64_t discrete_gaussian_largest = 89 * (5LL * 19 * 257 *
 /// bytes.
 /// @pre  out.size() <= 2^30
 /// Cost: 256 bytes of key stream per value.
-inline void sample_discrete_gaussian(const seed& key, stream_domain domain, std::uint32_t lane,
-                                     std::span<std::int64_t> out) noexcept {
+TENSAFE_COMPILED_INLINE void sample_discrete_gaussian(const seed& key, stream_domain domain,
+                                                      std::uint32_t lane,
+                                                      std::span<std::int64_t> out) noexcept {
     constexpr std::size_t group_bytes = detail::gaussian_group_words * sizeof(std::uint64_t);
     constexpr std::size_t chunk_groups = 4;
     constexpr std::size_t group_blocks = group_bytes / chacha20_block_bytes;

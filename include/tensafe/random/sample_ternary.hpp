@@ -42,8 +42,8 @@ inline void ternary_words(const std::uint8_t* bytes, std::size_t words, std::int
 /// time, and the buffer in between is wiped.
 /// @pre  out.size() is a multiple of 4 and at most 2^37
 /// Cost: 2 bytes of key stream per coefficient.
-inline void sample_ternary(const seed& key, stream_domain domain, std::uint32_t lane,
-                           std::span<std::int8_t> out) noexcept {
+TENSAFE_COMPILED_INLINE void sample_ternary(const seed& key, stream_domain domain, std::uint32_t lane,
+                                            std::span<std::int8_t> out) noexcept {
     constexpr std::size_t chunk_words = 512;
     TENSAFE_PRECONDITION(out.size() % detail::word_trits == 0);
     TENSAFE_PRECONDITION(out.size() / detail::word_trits <=

@@ -112,8 +112,8 @@ void sample_uniform_width(const seed& key, stream_domain domain, std::uint32_t l
 /// @pre  q >= 1; out.size() * w <= 2^38
 /// Cost: w bytes of key stream per coefficient. A rejected value costs at most 16 blocks of the next round,
 /// and shares them with others nearby.
-inline void sample_uniform(const seed& key, stream_domain domain, std::uint32_t lane, std::uint64_t q,
-                           std::span<std::uint64_t> out) noexcept {
+TENSAFE_COMPILED_INLINE void sample_uniform(const seed& key, stream_domain domain, std::uint32_t lane,
+                                            std::uint64_t q, std::span<std::uint64_t> out) noexcept {
     TENSAFE_PRECONDITION(q >= 1);
     switch ((std::bit_width(q) + 7) / 8) {
         case 1:
@@ -133,6 +133,15 @@ inline void sample_uniform(const seed& key, stream_domain domain, std::uint32_t 
         default:
             return detail::sample_uniform_width<8>(key, domain, lane, q, out);
     }
+}
+
+/// As above, for a q that the compiler knows: it compiles draws of one width, not of eight.
+template <std::uint64_t Q>
+void sample_uniform(const seed& key, stream_domain domain, std::uint32_t lane,
+                    std::span<std::uint64_t> out) noexcept {
+    static_assert(Q >= 1);
+    detail::sample_uniform_width<static_cast<std::size_t>(std::bit_width(Q) + 7) / 8>(key, domain, lane, Q,
+                                                                                      out);
 }
 
 }  // namespace tensafe::random

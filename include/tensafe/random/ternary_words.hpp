@@ -19,7 +19,7 @@ inline void ternary_portable(const std::uint8_t* bytes, std::size_t first, std::
         arith::word fraction;
         std::memcpy(&fraction, bytes + i * sizeof fraction, sizeof fraction);
         for (std::size_t trit = 0; trit < word_trits; ++trit) {
-            const arith::wide product = arith::mul_wide(fraction, 3);
+            const arith::uint128 product = arith::mul_wide(fraction, 3);
             out[i * word_trits + trit] =
                 static_cast<std::int8_t>(static_cast<int>(arith::high_word(product)) - 1);
             fraction = arith::low_word(product);

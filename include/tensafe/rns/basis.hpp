@@ -3,6 +3,7 @@
 #include <tensafe/arith/barrett.hpp>
 #include <tensafe/arith/prime.hpp>
 #include <tensafe/arith/shoup.hpp>
+#include <tensafe/core/built_once.hpp>
 #include <tensafe/memory/bits.hpp>
 #include <tensafe/ntt/plan.hpp>
 
@@ -10,8 +11,6 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
-#include <memory>
-#include <mutex>
 #include <utility>
 
 namespace tensafe::rns {
@@ -96,9 +95,9 @@ constexpr std::size_t packed_bytes(std::size_t count = Basis::degree) noexcept {
     return bytes;
 }
 
-/// The modulus type of host code: one instantiation for all primes of a width.
+/// The modulus type of host code: one instantiation for all primes of a class of widths.
 template <arith::word Q>
-using modulus_of = arith::runtime_modulus<std::bit_width(Q)>;
+using modulus_of = arith::modulus_class<std::bit_width(Q)>;
 
 /// Arithmetic with variable operands modulo Q, on the host.
 template <arith::word Q>
@@ -122,15 +121,11 @@ const ntt::plan<arith::shoup<modulus_of<Q>>>& shared_plan() {
 template <int LogN, arith::word Q>
 const ntt::plan<arith::shoup<modulus_of<Q>>>& shared_subring_plan(int log_n) {
     using plan = ntt::plan<arith::shoup<modulus_of<Q>>>;
-    static std::array<std::once_flag, static_cast<std::size_t>(LogN) + 1> built;
-    static std::array<std::unique_ptr<const plan>, static_cast<std::size_t>(LogN) + 1> plans;
-    const auto i = static_cast<std::size_t>(log_n);
-    std::call_once(built[i], [&] {
+    static std::array<built_once<plan>, static_cast<std::size_t>(LogN) + 1> plans;
+    return plans[static_cast<std::size_t>(log_n)].get([log_n] {
         const arith::word psi = shared_plan<LogN, Q>().psi();
-        plans[i] = std::make_unique<const plan>(fixed_arithmetic<Q>, log_n,
-                                                arith::power_mod(psi, arith::word{1} << (LogN - log_n), Q));
+        return plan(fixed_arithmetic<Q>, log_n, arith::power_mod(psi, arith::word{1} << (LogN - log_n), Q));
     });
-    return *plans[i];
 }
 
 }  // namespace tensafe::rns

@@ -2,7 +2,7 @@
 
 #include <tensafe/arith/scalar_lanes.hpp>
 #include <tensafe/arith/word.hpp>
-#include <tensafe/arith/x86/narrow_avx2.hpp>
+#include <tensafe/arith/x86/fp64_avx2.hpp>
 #include <tensafe/arith/x86/residues_avx512.hpp>
 #include <tensafe/core/macros.hpp>
 #include <tensafe/simd/lanes.hpp>

@@ -256,7 +256,7 @@ TENSAFE_INLINE void sum_blocks(arith::barrett<M> p, std::span<word> sums, std::s
         for (; i < sums.size(); ++i) {
             // The residues of all lanes fit a word.
             const auto of_lanes = simd::add_lanes(mod.reduce(terms.one_block(i * block, whole)));
-            word total = p.reduce_fully(arith::wide{of_lanes} + (accumulate ? sums[i] : 0));
+            word total = p.reduce_fully(arith::uint128{of_lanes} + (accumulate ? sums[i] : 0));
             for (std::size_t k = i * block + whole; k < (i + 1) * block; ++k) {
                 auto s = single.mod.zero();
                 single.mod.add_residue(s, {total});

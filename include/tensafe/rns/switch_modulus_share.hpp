@@ -18,8 +18,8 @@ struct modulus_fraction {
     int cut;
 };
 constexpr modulus_fraction fraction_of(arith::word w, arith::word q) noexcept {
-    const arith::wide first = static_cast<arith::wide>(w) << 64;
-    const arith::wide second = (first % q) << 52;
+    const arith::uint128 first = static_cast<arith::uint128>(w) << 64;
+    const arith::uint128 second = (first % q) << 52;
     return {arith::low_word(first / q), arith::low_word(second / q),
             std::max(0, static_cast<int>(std::bit_width(q)) - 52)};
 }

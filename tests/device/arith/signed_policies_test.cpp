@@ -32,7 +32,7 @@ template <word Q>
 std::vector<std::int64_t> operands(int bound) {
     const auto q = static_cast<std::int64_t>(Q);
     const auto most =
-        static_cast<std::int64_t>(static_cast<wide>(static_cast<unsigned>(bound)) * Q / bound_of_q);
+        static_cast<std::int64_t>(static_cast<uint128>(static_cast<unsigned>(bound)) * Q / bound_of_q);
     std::vector<std::int64_t> values{0, 1, 2, q / 2, q / 2 + 1, most, most - 1, most - 2};
     std::mt19937_64 random(Q);
     for (std::int64_t k = 1; k <= most / q && k < 9; ++k) {

@@ -49,7 +49,7 @@ void check_replies(const Where& where, int subring_log_n, std::uint32_t parts, i
     std::vector<word> c1;
     std::vector<std::int8_t> e0;
     std::vector<std::int8_t> e1;
-    std::vector<arith::wide> floods;
+    std::vector<arith::uint128> floods;
     std::vector<std::uint8_t> wanted(tokens * stride, 0xA5);
     const std::size_t room = n + 3;  // between the small ones of two products
     const ckks::irwin_hall_smudging flood{flood_bits};
@@ -86,10 +86,10 @@ void check_replies(const Where& where, int subring_log_n, std::uint32_t parts, i
         e0.resize((p + 1) * room, std::int8_t{100});
         e1.insert(e1.end(), zero.e1.begin(), zero.e1.end());
         const random::seed seed = generator.next_seed();
-        floods.resize((p + 1) * room, ~arith::wide{0});
+        floods.resize((p + 1) * room, ~arith::uint128{0});
         flood.sample(seed, static_cast<std::uint32_t>(p), std::span(floods).subspan(p * room, n));
 
-        std::vector<arith::wide> draws(n);
+        std::vector<arith::uint128> draws(n);
         const auto hidden =
             lora::rerandomize<P>(std::move(product), zero, flood, seed, static_cast<std::uint32_t>(p), draws);
         const device::output_place& o = places[p % places.size()];

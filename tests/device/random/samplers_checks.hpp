@@ -17,7 +17,7 @@
 
 namespace tests {
 
-using arith::wide;
+using arith::uint128;
 using random::seed;
 using random::stream_domain;
 
@@ -63,7 +63,7 @@ std::vector<T> host_polynomial(const device::draw_group& draws, const seed& key,
     std::vector<T> out((draws.size + std::size_t{63}) / 64 * 64);
     if constexpr (std::is_same_v<T, word>) {
         random::sample_uniform(key, draws.domain, lane, draws.moduli[lane % draws.moduli_count], out);
-    } else if constexpr (std::is_same_v<T, wide>) {
+    } else if constexpr (std::is_same_v<T, uint128>) {
         if (draws.terms == 1) {
             ckks::flood<1>{draws.bits}.sample(key, lane, out);
         } else {
@@ -190,14 +190,14 @@ void check_vectors_of_the_page(const Where& where) {
     check_vector<std::int8_t>(where, of_kind(device::distribution::ternary, stream_domain::secret_key, 1, n),
                               0, {1, 1, 1, 1, 0, 1, 1, 0, -1, 0, 0, 1, 1, -1, 1, -1}, 0, 0x52abef90ee5723abU);
 
-    const drawn_group<Where, wide> one(where, floods(1, 70, 1, n));
+    const drawn_group<Where, uint128> one(where, floods(1, 70, 1, n));
     device::draw_group lane_1 = floods(4, 100, 1, n);
     lane_1.first_lane = 1;
-    const drawn_group<Where, wide> four(where, lane_1);
+    const drawn_group<Where, uint128> four(where, lane_1);
     tests::draw(where, {one.draws(), four.draws()});
-    const auto words_of = [&](const drawn_group<Where, wide>& group) {
+    const auto words_of = [&](const drawn_group<Where, uint128>& group) {
         std::vector<word> words;
-        for (const wide value : group.values(where)) {
+        for (const uint128 value : group.values(where)) {
             words.push_back(arith::low_word(value));
             words.push_back(arith::high_word(value));
         }
@@ -275,12 +275,12 @@ template <class Where>
 void check_floods(const Where& where) {
     for (const int terms : {1, 4}) {
         for (const int bits : {1, 63, 64, 65, 120}) {
-            check_group<wide>(where, floods(terms, bits, 2, 130));
+            check_group<uint128>(where, floods(terms, bits, 2, 130));
         }
         for (const std::uint32_t size : {1U, 4U, 5U, 127U, 128U, 511U, 512U, 513U, 2051U}) {
             device::draw_group draws = floods(terms, 101, 3, size);
             draws.lanes = 3;
-            check_group<wide>(where, draws, 1);
+            check_group<uint128>(where, draws, 1);
         }
     }
 }
@@ -300,8 +300,8 @@ void check_groups(const Where& where, const std::size_t& launches) {
     const drawn_group<Where, std::int8_t> b(where, errors);
     const drawn_group<Where, std::int8_t> c(
         where, of_kind(device::distribution::ternary, stream_domain::zero, 3, 5000));
-    const drawn_group<Where, wide> d(where, floods(4, 90, 3, 300));
-    const drawn_group<Where, wide> e(where, floods(1, 80, 1, 4));
+    const drawn_group<Where, uint128> d(where, floods(4, 90, 3, 300));
+    const drawn_group<Where, uint128> e(where, floods(1, 80, 1, 4));
     const drawn_group<Where, word> f(where, uniform_below({12289}, 1, 9000));
     const drawn_group<Where, std::int8_t> g(
         where, of_kind(device::distribution::centred_binomial, stream_domain::error, 4, 4));
@@ -338,7 +338,7 @@ void check_groups(const Where& where, const std::size_t& launches) {
 template <class Where>
 void check_refusals(const Where& where, const std::size_t& launches) {
     const drawn_group<Where, word> good(where, uniform_below({12289, 97}, 1, 9));
-    const drawn_group<Where, wide> good_flood(where, floods(4, 100, 1, 9));
+    const drawn_group<Where, uint128> good_flood(where, floods(4, 100, 1, 9));
     const std::size_t before = launches;
     const auto refused = [&](const device::draw_group& draws) {
         CHECK_THROWS_AS(tests::draw(where, {good.draws(), draws}), parameter_error);

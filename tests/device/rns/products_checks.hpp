@@ -57,8 +57,8 @@ struct reference {
                     const word q = Basis::primes[i];
                     const std::size_t product = (t * s.outputs + o) * limbs + i;
                     for (std::size_t k = 0; k < n; ++k) {
-                        arith::wide sum0 = 0;
-                        arith::wide sum1 = addend.empty() ? 0 : addend[product * n + k];
+                        arith::uint128 sum0 = 0;
+                        arith::uint128 sum1 = addend.empty() ? 0 : addend[product * n + k];
                         for (std::size_t j = 0; j < s.inputs; ++j) {
                             const word weight = w[((o * s.inputs + j) * limbs + i) * n + k];
                             const std::size_t x = ((t * s.inputs + j) * limbs + i) * n + k;

@@ -25,7 +25,7 @@ namespace lora = tensafe::lora;
 namespace memory = tensafe::memory;
 namespace random = tensafe::random;
 namespace rns = tensafe::rns;
-using arith::wide;
+using arith::uint128;
 using arith::word;
 
 /// The modulus of private_n4096 over a ring that is too small to be secure: what the tests show does not
@@ -90,8 +90,8 @@ evaluation_poly<P> uniform_half(const lora::request<P>& r, std::size_t i) {
 }
 
 template <class Basis>
-wide modulus() {
-    wide product = 1;
+uint128 modulus() {
+    uint128 product = 1;
     for (const word q : Basis::primes) {
         product *= q;
     }
@@ -104,18 +104,18 @@ template <class Basis, class R>
 std::vector<std::uint64_t> fractions(
     const rns::poly<Basis, rns::coefficient_form, memory::host_space, R>& p) {
     static_assert(Basis::limbs <= 2 && rns::modulus_bits<Basis> <= 96);
-    const wide q = modulus<Basis>();
+    const uint128 q = modulus<Basis>();
     std::vector<std::uint64_t> result;
     for (std::size_t k = 0; k < Basis::degree; ++k) {
-        wide x = p.template limb<0>()[k];
+        uint128 x = p.template limb<0>()[k];
         if constexpr (Basis::limbs == 2) {
             constexpr word q0 = Basis::template prime<0>;
             constexpr word q1 = Basis::template prime<1>;
             const word difference = (p.template limb<1>()[k] + q1 - static_cast<word>(x % q1)) % q1;
-            x += wide{q0} * arith::multiply_mod(difference, arith::inverse_mod(q0 % q1, q1), q1);
+            x += uint128{q0} * arith::multiply_mod(difference, arith::inverse_mod(q0 % q1, q1), q1);
         }
-        const wide high = (x << 32) / q;
-        const wide low = ((x << 32) % q << 32) / q;
+        const uint128 high = (x << 32) / q;
+        const uint128 low = ((x << 32) % q << 32) / q;
         result.push_back(static_cast<std::uint64_t>(high << 32 | low));
     }
     return result;
@@ -209,7 +209,7 @@ std::vector<lora::protected_product<P>> protected_products(const Server& server,
     for (std::size_t o = 0; o < products.size(); ++o) {
         const auto zero = pool.acquire();
         rns::add(products[o].c1, zero.c1);
-        std::vector<wide> draws(server.plan().subring_degree());
+        std::vector<uint128> draws(server.plan().subring_degree());
         result.push_back(lora::rerandomize<P>(std::move(products[o]), zero, server.plan().budget().flood,
                                               seed, static_cast<std::uint32_t>(o), draws));
     }

@@ -121,7 +121,7 @@ residues reply_residues(const Output& output, int bits) {
     residues c1(P::degree);
     tensafe::memory::unpack_bits(std::span<const std::uint8_t>(output.c1), bits, std::span(c1));
     for (word& x : c1) {
-        x = static_cast<word>(((wide{x} * modulus<basis>() + (wide{1} << (bits - 1))) >> bits) % q);
+        x = static_cast<word>(((uint128{x} * modulus<basis>() + (uint128{1} << (bits - 1))) >> bits) % q);
     }
     tensafe::ntt::forward(rns::shared_plan<P::log_n, q>(), std::span(c1));
     return c1;

@@ -43,7 +43,7 @@ constexpr std::size_t most_digits = 9;
 /// as the digits of a fraction of Q.
 evaluation_poly<P> ternary_reader(std::size_t step, std::size_t digits) {
     rns::poly<basis, rns::coefficient_form> b;
-    wide share = modulus<basis>();
+    uint128 share = modulus<basis>();
     for (std::size_t i = 0; i < digits; ++i) {
         share /= 3;
         rns::for_each_limb<basis>([&]<int I>() {
@@ -67,10 +67,10 @@ std::vector<std::int8_t> ternary_digits(double fraction, std::size_t digits) {
     return result;
 }
 
-evaluation_poly<P> constant(wide value) {
+evaluation_poly<P> constant(uint128 value) {
     rns::poly<basis, rns::coefficient_form> b;
     rns::for_each_limb<basis>(
-        [&]<int I>() { b.limb<I>()[0] = static_cast<word>(value % wide{basis::prime<I>}); });
+        [&]<int I>() { b.limb<I>()[0] = static_cast<word>(value % uint128{basis::prime<I>}); });
     return rns::forward(std::move(b));
 }
 

@@ -27,7 +27,7 @@
 
 namespace ckks = tensafe::ckks;
 namespace rns = tensafe::rns;
-using tensafe::arith::wide;
+using tensafe::arith::uint128;
 using tensafe::arith::word;
 using namespace tensafe::lora;
 
@@ -65,7 +65,7 @@ using basis = traced_product<P>::basis;
 using coefficients = std::array<std::vector<word>, static_cast<std::size_t>(basis::limbs)>;
 
 word residue(double integer, word q) {
-    const auto r = static_cast<word>(static_cast<wide>(std::fabs(integer)) % q);
+    const auto r = static_cast<word>(static_cast<uint128>(std::fabs(integer)) % q);
     return integer < 0 && r != 0 ? q - r : r;
 }
 
@@ -105,9 +105,9 @@ class laboratory {
                 message.push_back(residue(std::round(static_cast<double>(x) * scale), q));
             }
             for (std::size_t r = 0; r < rank; ++r) {
-                wide sum = 0;  // 2048 products of 45 bits each
+                uint128 sum = 0;  // 2048 products of 45 bits each
                 for (std::size_t t = 0; t < d; ++t) {
-                    sum += static_cast<wide>(weights_[I][r * d + t]) * message[t];
+                    sum += static_cast<uint128>(weights_[I][r * d + t]) * message[t];
                 }
                 result[I].push_back(static_cast<word>(sum % q));
             }
@@ -189,7 +189,7 @@ TEST_CASE(
         const coefficients exact = lab.exact(h, q.scales[0]);
         const auto products = attacks::bare_products(lab.of_rows(), q.request);
         std::vector<coefficients> bare;
-        std::vector<tensafe::arith::wide> draws(4);
+        std::vector<tensafe::arith::uint128> draws(4);
         for (std::size_t o = 0; o < rank / 4; ++o) {
             bare.push_back(lab.open(products[o]));
             // A flood of four bits: what is left is the noise of the zero.

@@ -45,11 +45,11 @@ TEST_CASE_TEMPLATE("random shapes give A*h up to the predicted error, in float a
 
 namespace {
 
-using tensafe::arith::wide;
+using tensafe::arith::uint128;
 
 /// The nearest integer as a signed one of 128 bits.
-wide rounded(double x) {
-    const auto magnitude = static_cast<wide>(std::round(std::fabs(x)));
+uint128 rounded(double x) {
+    const auto magnitude = static_cast<uint128>(std::round(std::fabs(x)));
     return x < 0 ? 0 - magnitude : magnitude;
 }
 
@@ -68,7 +68,7 @@ TEST_CASE("the product of the encoded polynomials holds the integer inner produc
         const double scale = l.message_scale(budget, norm(view(h)));
 
         // In 128 bits, signed: |weight| < 2^18, |message| < 2^72.
-        std::vector<wide> wanted(l.outputs() * layout_type::rows);
+        std::vector<uint128> wanted(l.outputs() * layout_type::rows);
         for (std::size_t r = 0; r < a.rows; ++r) {
             for (std::size_t t = 0; t < d; ++t) {
                 wanted[r] += rounded(static_cast<double>(a.row(r)[t]) * (budget.weight_norm / l.row_norm)) *
@@ -90,7 +90,7 @@ TEST_CASE("the product of the encoded polynomials holds the integer inner produc
                     }
                 }
                 for (std::size_t k = 0; k < layout_type::rows; ++k) {
-                    const wide x = wanted[o * layout_type::rows + k];
+                    const uint128 x = wanted[o * layout_type::rows + k];
                     const bool negative = x >> 127 != 0;
                     const auto magnitude = static_cast<tensafe::arith::word>((negative ? 0 - x : x) % q);
                     CAPTURE(rows);

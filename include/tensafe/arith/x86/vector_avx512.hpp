@@ -42,6 +42,12 @@ template <unsigned Count>
 TENSAFE_AVX512 TENSAFE_INLINE vector shift_right(vector x) noexcept {
     return _mm512_maskz_srli_epi64(all_lanes, x, Count);
 }
+TENSAFE_AVX512 TENSAFE_INLINE vector shift_left(vector x, vector counts) noexcept {
+    return _mm512_maskz_sllv_epi64(all_lanes, x, counts);
+}
+TENSAFE_AVX512 TENSAFE_INLINE vector shift_right(vector x, vector counts) noexcept {
+    return _mm512_maskz_srlv_epi64(all_lanes, x, counts);
+}
 /// Eight signed bytes as words.
 TENSAFE_AVX512 TENSAFE_INLINE vector widen(const std::int8_t* from) noexcept {
     return _mm512_maskz_cvtepi8_epi64(all_lanes, _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));

@@ -1,7 +1,7 @@
 #pragma once
 
+#include <tensafe/arith/below.hpp>
 #include <tensafe/arith/modulus.hpp>
-#include <tensafe/arith/within.hpp>
 #include <tensafe/arith/word.hpp>
 
 #include <bit>
@@ -125,17 +125,17 @@ class signed_montgomery {
 
     /// The largest bound: 2^63 - 2^32 in size, so that the digits of y do not overflow.
     static constexpr int limit = static_cast<int>(
-        static_cast<arith::wide>((arith::word{1} << 63) - (arith::word{1} << 32)) * arith::bound_of_q / Q);
+        static_cast<arith::uint128>((arith::word{1} << 63) - (arith::word{1} << 32)) * arith::bound_of_q / Q);
     static constexpr int reduced = arith::bound_of_q / 2 + 1;
     /// The bound of a product of an operand of this bound: q (1 + |y1| 2^-32), y1 the upper digit.
     TENSAFE_HOST_DEVICE static constexpr int product(int bound) noexcept {
         return arith::bound_of_q + 2 +
-               static_cast<int>(static_cast<arith::wide>(static_cast<arith::word>(bound)) * Q >> 64);
+               static_cast<int>(static_cast<arith::uint128>(static_cast<arith::word>(bound)) * Q >> 64);
     }
 
     static constexpr void prepare(arith::word w, arith::word* table) noexcept {
-        const arith::word a = static_cast<arith::word>((static_cast<arith::wide>(w) << 32) % Q);
-        const arith::word b = static_cast<arith::word>((static_cast<arith::wide>(a) << 32) % Q);
+        const arith::word a = static_cast<arith::word>((static_cast<arith::uint128>(w) << 32) % Q);
+        const arith::word b = static_cast<arith::word>((static_cast<arith::uint128>(a) << 32) % Q);
         table[0] = digits(with_smaller_low_digit(a));
         table[1] = digits(with_smaller_low_digit(b));
     }
@@ -227,7 +227,7 @@ class signed_montgomery {
         }
         return 0 - x;
     }();
-    static constexpr auto ratio = static_cast<std::int32_t>((arith::wide{1} << (bits + 30)) / Q);
+    static constexpr auto ratio = static_cast<std::int32_t>((arith::uint128{1} << (bits + 30)) / Q);
 };
 
 /// What the transforms of kernels compute with, by the width of the prime: doubles below 2^50, signed

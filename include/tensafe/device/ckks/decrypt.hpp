@@ -113,8 +113,8 @@ struct fold_kernel {
         constexpr std::uint32_t pairs_at_once =
             bits > 57 ? 1U << static_cast<unsigned>(2 * (64 - bits) - 2) : 4096U;
         if constexpr (most_pairs <= pairs_at_once) {
-            const arith::wide sum = lazy_products(0, c0, c1, key, 0, pairs, stride);
-            if constexpr (arith::wide{2 * most_pairs} << bits <= arith::wide{1} << 63) {
+            const arith::uint128 sum = lazy_products(0, c0, c1, key, 0, pairs, stride);
+            if constexpr (arith::uint128{2 * most_pairs} << bits <= arith::uint128{1} << 63) {
                 return policy.reduce_fully(sum);
             } else {
                 return policy.reduce_any(sum);
@@ -129,9 +129,9 @@ struct fold_kernel {
         }
     }
 
-    TENSAFE_HD_INLINE static arith::wide lazy_products(arith::wide sum, const word* c0, const word* c1,
-                                                       const word* key, std::uint32_t first,
-                                                       std::uint32_t end, std::uint32_t stride) {
+    TENSAFE_HD_INLINE static arith::uint128 lazy_products(arith::uint128 sum, const word* c0, const word* c1,
+                                                          const word* key, std::uint32_t first,
+                                                          std::uint32_t end, std::uint32_t stride) {
         for (std::uint32_t i = first; i < end; ++i) {
             const std::size_t k = std::size_t{i} * stride;
             const word_pair x = load_pair(c1 + k);

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/arith/small.hpp>
+#include <tensafe/arith/word.hpp>
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/device/ckks/ciphertext.hpp>
 #include <tensafe/device/ntt/transform.hpp>

@@ -2,7 +2,7 @@
 
 #include <tensafe/arith/barrett.hpp>
 #include <tensafe/arith/modulus.hpp>
-#include <tensafe/arith/small.hpp>
+#include <tensafe/arith/word.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/ntt/plan.hpp>
 #include <tensafe/encoding/norm.hpp>
@@ -170,7 +170,7 @@ TENSAFE_HD_INLINE word residue_of_real(double scaled) noexcept {
         // What is added makes both parts positive, and is a multiple of Q in all.
         constexpr arith::barrett<arith::fixed_modulus<Q>> p{};
         constexpr word unit = (word{1} << unit_bits) % Q;
-        constexpr auto shift = static_cast<word>((arith::wide{unit} << 51) % Q);
+        constexpr auto shift = static_cast<word>((arith::uint128{unit} << 51) % Q);
         constexpr word offset = detail::multiple_above(Q, 61) + (Q - shift);
         return detail::residue_or_zero<Q>(
             p.reduce_fully(arith::mul_wide(high + (word{1} << 51), unit) + (low + offset)));

@@ -2,7 +2,7 @@
 
 #include <tensafe/arith/barrett.hpp>
 #include <tensafe/arith/shoup.hpp>
-#include <tensafe/arith/small.hpp>
+#include <tensafe/arith/word.hpp>
 #include <tensafe/ckks/flooding.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/lora/messages.hpp>
@@ -27,7 +27,8 @@ struct rerandomization {
     std::uint32_t zero_parts = 1;
     const std::int8_t* e0 = nullptr;  ///< 2^subring_log_n for each product, the next e0_stride further on
     std::uint32_t e0_stride = 0;
-    const arith::wide* floods = nullptr;  ///< sums as ckks::flood::sample draws them, not centred; likewise
+    const arith::uint128* floods =
+        nullptr;  ///< sums as ckks::flood::sample draws them, not centred; likewise
     std::uint32_t flood_stride = 0;
 
     const word* c1 = nullptr;         ///< [product][limb][N], coefficient form, with the zero's a*v
@@ -151,13 +152,13 @@ struct rerandomize_c0_kernel {
         constexpr modulus m{};
         constexpr arith::shoup<modulus> fixed{};
         constexpr auto one = fixed.prepare(1);
-        constexpr auto power = fixed.prepare(arith::barrett<modulus>{}.reduce_any(arith::wide{1} << 64));
+        constexpr auto power = fixed.prepare(arith::barrett<modulus>{}.reduce_any(arith::uint128{1} << 64));
         const word coefficient =
             fold_scale<modulus::value()>(sum_of_block, factors + static_cast<std::uint32_t>(I) * n);
         const word with_error =
             arith::plus_small<modulus::value()>(coefficient, p.e0[product * p.e0_stride + k]);
         // As ckks::flood::add_to.
-        const arith::wide flood = p.floods[product * p.flood_stride + k];
+        const arith::uint128 flood = p.floods[product * p.flood_stride + k];
         const arith::below<4, modulus> sum = fixed.multiply_word(arith::high_word(flood), power) +
                                              fixed.reduce_word(arith::low_word(flood), one);
         const arith::below<2, modulus> shifted{with_error + minus_centre[I]};

@@ -107,7 +107,7 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
         secret<std::int8_t> ternary_;
         secret<std::int8_t> e1_;
         secret<std::int8_t> e0_;
-        secret<arith::wide> floods_;
+        secret<arith::uint128> floods_;
         secret<word> product_c1_;  ///< v of the zeros at first
         secret<word> product_c0_;
         open<std::uint64_t> seen_;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tensafe/arith/within.hpp>
+#include <tensafe/arith/below.hpp>
 #include <tensafe/device/ntt/plan.hpp>
 
 #include <cstddef>

@@ -25,7 +25,7 @@ inline constexpr std::uint32_t most_moduli = 8;
 /// | uniform | word in [0, moduli[lane % moduli_count]), public | sample_uniform |
 /// | ternary | std::int8_t in [-1, 1], secret | sample_ternary |
 /// | centred_binomial | std::int8_t in [-21, 21], secret | sample_centred_binomial |
-/// | flood | arith::wide, sums of `terms` draws of `bits` bits, secret | ckks::flood::sample |
+/// | flood | arith::uint128, sums of `terms` draws of `bits` bits, secret | ckks::flood::sample |
 ///
 /// Sizes are any: what the host would draw in whole words or groups is drawn so and cut.
 struct draw_group {
@@ -133,7 +133,7 @@ inline void check_draws(const draw_group& draws) {
             require(draws.moduli[i] != 0, "modulus", 0, "at least 1");
         }
     } else if (draws.kind == distribution::flood) {
-        alignment = alignof(arith::wide);
+        alignment = alignof(arith::uint128);
         require(draws.terms == 1 || draws.terms == 4, "terms", draws.terms, "1 or 4");
         require(draws.bits >= 1 && draws.bits <= 120, "bits", draws.bits, "1 to 120");
     } else {

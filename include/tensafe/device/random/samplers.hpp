@@ -180,7 +180,7 @@ struct draw_kernel {
                 bytes = (part.count + 63) / 64 * 336;
                 break;
             case distribution::flood:
-                value_bytes = sizeof(arith::wide);
+                value_bytes = sizeof(arith::uint128);
                 part.stream_block = first / 4 * part.terms;
                 bytes = part.count * 16 * part.terms;
                 break;
@@ -317,15 +317,15 @@ struct draw_kernel {
 
     TENSAFE_HOST_DEVICE static void cut_flood(const shared_type& shared, std::uint32_t thread) {
         const std::uint32_t terms = shared.part.terms;
-        const arith::wide mask = (static_cast<arith::wide>(1) << shared.part.bits) - 1;
-        arith::wide* out = reinterpret_cast<arith::wide*>(shared.part.out);
+        const arith::uint128 mask = (static_cast<arith::uint128>(1) << shared.part.bits) - 1;
+        arith::uint128* out = reinterpret_cast<arith::uint128*>(shared.part.out);
         for (std::uint32_t k = thread; k < shared.part.count; k += draw_threads) {
-            arith::wide sum = 0;
+            arith::uint128 sum = 0;
             for (std::uint32_t term = 0; term < terms; ++term) {
                 const stream_quad quad = load_quad(shared.stream + 4 * (k * terms + term));
                 const word lower = word_of(quad.words[0], quad.words[1]);
                 const word upper = word_of(quad.words[2], quad.words[3]);
-                sum += ((static_cast<arith::wide>(upper) << 64) | lower) & mask;
+                sum += ((static_cast<arith::uint128>(upper) << 64) | lower) & mask;
             }
             out[k] = sum;
         }

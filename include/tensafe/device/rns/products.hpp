@@ -119,7 +119,7 @@ struct multiply_kernel {
     }
 
     template <int I>
-    TENSAFE_HOST_DEVICE static void reduce_all(arith::wide (&x)[Tokens][Outputs]) {
+    TENSAFE_HOST_DEVICE static void reduce_all(arith::uint128 (&x)[Tokens][Outputs]) {
         constexpr arith::barrett<arith::fixed_modulus<Basis::template prime<I>>> policy{};
         for (std::uint32_t j = 0; j < Tokens; ++j) {
             for (std::uint32_t g = 0; g < Outputs; ++g) {
@@ -137,12 +137,12 @@ struct multiply_kernel {
         const std::uint32_t first_token = tile / output_tiles() * Tokens;
         const std::uint32_t first_output = tile % output_tiles() * Outputs;
 
-        arith::wide c0[Tokens][Outputs] = {};
+        arith::uint128 c0[Tokens][Outputs] = {};
         std::uint32_t c0_terms = 0;  // products in each since it was a residue
         for (std::uint32_t step = 0; step < steps; ++step) {
             const std::size_t k = static_cast<std::size_t>(I) * Basis::degree +
                                   (std::size_t{chunk} * steps + step) * lanes + t % lanes;
-            arith::wide c1[Tokens][Outputs] = {};
+            arith::uint128 c1[Tokens][Outputs] = {};
             std::uint32_t c1_terms = 0;
             if (p.addend != nullptr) {
                 for (std::uint32_t j = 0; j < Tokens; ++j) {

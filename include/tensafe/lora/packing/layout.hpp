@@ -79,8 +79,7 @@ inline double public_row_norm(const matrix& a) {
 
 /// Norm of a hidden state of d entries.
 /// @throws shape_error unless h.size() == d; encoding_error, naming the entry, for NaN and infinity, or if
-/// the
-///         norm passes the range of double
+///         the norm passes the range of double
 template <class Real>
 double norm_of_state(std::span<const Real> h, std::size_t d) {
     if (h.size() != d) {

@@ -13,7 +13,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <ranges>
+#include <iterator>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -24,8 +24,10 @@ namespace tensafe::lora {
 
 /// A hidden state: a std::vector, array or span of float or double, or any other contiguous range of them.
 template <class T>
-concept hidden_state = std::ranges::contiguous_range<T> && std::ranges::sized_range<T> &&
-    std::floating_point<std::ranges::range_value_t<T>>;
+concept hidden_state = requires(const T& h) {
+    { std::size(h) } -> std::convertible_to<std::size_t>;
+    requires std::floating_point<std::remove_cvref_t<decltype(*std::data(h))>>;
+};
 
 /// Owns the secret key: encrypts hidden states for servers and decrypts their replies.
 ///
@@ -39,7 +41,7 @@ class client {
 
   public:
     /// A fresh secret key.
-    client() : key_(generator_) {}
+    TENSAFE_COMPILED_MEMBER client() : key_(generator_) {}
 
     /// An existing key: ckks::secret_key from a stored seed, for example. Encryption draws from the operating
     /// system unless another generator is given, which only tests should do: a client that encrypts two
@@ -49,20 +51,20 @@ class client {
 
     /// The key with which one server makes encryptions of zero: sent to it once, at the start of a session.
     /// @param server_nonce  fresh, from that server
-    ckks::rerandomization_key<P, request_level<P>> rerandomization_key(const random::seed& server_nonce) {
+    TENSAFE_COMPILED_MEMBER ckks::rerandomization_key<P, request_level<P>> rerandomization_key(
+        const random::seed& server_nonce) {
         return ckks::make_rerandomization_key<request_level<P>>(key_, server_nonce, generator_);
     }
 
     /// Encrypts a hidden state for a server with this plan, at the scale at which it fills the range.
     /// @param h         plan.d() entries
     /// @param overflow margin  the scale is divided by it: for another try after range_exceeded_error
-    /// @throws shape_error if h has another size; parameter_error for a overflow margin below 1;
-    /// encoding_error if
-    ///         an entry is NaN or infinite (it is named), and for bare replicated slots if the norm of h
-    ///         passes the budget's largest_norm
+    /// @throws shape_error if h has another size; parameter_error for an overflow margin below 1;
+    ///         encoding_error if an entry is NaN or infinite (it is named), and for bare replicated slots if
+    ///         the norm of h passes the budget's largest_norm
     template <class Packing, class Protection, hidden_state State>
-    query_for<Packing, Protection> encrypt(const packing_plan<P, Packing, Protection>& plan, const State& h,
-                                           double overflow_margin = 1) {
+    TENSAFE_COMPILED_MEMBER query_for<Packing, Protection> encrypt(
+        const packing_plan<P, Packing, Protection>& plan, const State& h, double overflow_margin = 1) {
         query_for<Packing, Protection> result;
         encrypt(plan, h, result, overflow_margin);
         return result;
@@ -70,17 +72,16 @@ class client {
     /// Into a query of an earlier token, whose memory is used again: from the second token on nothing is
     /// allocated.
     template <class Packing, class Protection, hidden_state State>
-    void encrypt(const packing_plan<P, Packing, Protection>& plan, const State& h,
-                 query_for<Packing, Protection>& result, double overflow_margin = 1) {
+    TENSAFE_COMPILED_MEMBER void encrypt(const packing_plan<P, Packing, Protection>& plan, const State& h,
+                                         query_for<Packing, Protection>& result, double overflow_margin = 1) {
         static_assert(
             !std::is_same_v<Packing, column_batched>,
             "client::encrypt: column_batched takes a lora::matrix with one hidden state in each row");
         if (!(overflow_margin >= 1 && overflow_margin <= 0x1p20)) {
-            throw parameter_error("client::encrypt: got a overflow margin of " +
+            throw parameter_error("client::encrypt: got an overflow margin of " +
                                   std::to_string(overflow_margin) + ", expected 1 to 2^20");
         }
-        const std::span<const std::ranges::range_value_t<State>> state(std::ranges::data(h),
-                                                                       std::ranges::size(h));
+        const std::span<const std::remove_cvref_t<decltype(*std::data(h))>> state(std::data(h), std::size(h));
         const double norm = detail::norm_of_state(state, plan.d());
         result.scales.assign(1, plan.layout().message_scale(plan.budget(), norm));
         auto& r = result.request;
@@ -88,7 +89,7 @@ class client {
         r.block = plan.entries_per_input();
         r.tokens = 1;
         r.inputs.resize(plan.inputs());
-        if constexpr (plan.whole_ciphertexts) {
+        if constexpr (std::remove_cvref_t<decltype(plan)>::whole_ciphertexts) {
             for (std::size_t i = 0; i < plan.inputs(); ++i) {
                 encrypt_on_whole_chain(plan, state, i, r.inputs[i]);
             }
@@ -151,9 +152,9 @@ class client {
     /// @throws shape_error or format_error if the reply is for another layout or malformed; parameter_error
     ///         for a query without its scales; range_exceeded_error if an answer passed an average-case range
     template <class Packing, class Protection>
-    std::vector<double> decrypt(const packing_plan<P, Packing, Protection>& plan,
-                                const reply<P, Packing, Protection>& r,
-                                const query_for<Packing, Protection>& q) const {
+    TENSAFE_COMPILED_MEMBER std::vector<double> decrypt(const packing_plan<P, Packing, Protection>& plan,
+                                                        const reply<P, Packing, Protection>& r,
+                                                        const query_for<Packing, Protection>& q) const {
         std::vector<double> answers(plan.rank());
         decryption_workspace<P> work;
         decrypt(plan, r, q, work, answers);
@@ -179,16 +180,17 @@ class client {
     /// @param answers  rank entries for each hidden state of the query, to be written
     /// @throws as above; shape_error also unless answers has this size
     template <class Packing, class Protection>
-    void decrypt(const packing_plan<P, Packing, Protection>& plan, const reply<P, Packing, Protection>& r,
-                 const query_for<Packing, Protection>& q, decryption_workspace<P>& work,
-                 std::span<double> answers) const {
+    TENSAFE_COMPILED_MEMBER void decrypt(const packing_plan<P, Packing, Protection>& plan,
+                                         const reply<P, Packing, Protection>& r,
+                                         const query_for<Packing, Protection>& q,
+                                         decryption_workspace<P>& work, std::span<double> answers) const {
         check(plan, q);
         check(plan, r, q.scales.size());
         if (answers.size() != q.scales.size() * plan.rank()) {
             throw shape_error("client::decrypt: got room for " + std::to_string(answers.size()) +
                               " answers, expected " + std::to_string(q.scales.size() * plan.rank()));
         }
-        if constexpr (plan.whole_ciphertexts) {
+        if constexpr (std::remove_cvref_t<decltype(plan)>::whole_ciphertexts) {
             constexpr int limbs = Packing::template reply_limbs<P>;
             for (std::size_t o = 0; o < plan.outputs(); ++o) {
                 auto sums =
@@ -315,7 +317,7 @@ class client {
         }
         for (std::size_t o = 0; o < r.outputs.size(); ++o) {
             const auto& output = r.outputs[o];
-            if constexpr (plan.whole_ciphertexts) {
+            if constexpr (std::remove_cvref_t<decltype(plan)>::whole_ciphertexts) {
                 constexpr double scale = Packing::template reply_scale<P>;
                 if (!(std::fabs(output.scale - scale) <= 1e-12 * scale)) {
                     throw parameter_error("client::decrypt: got a ciphertext of scale " +

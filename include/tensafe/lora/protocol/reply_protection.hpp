@@ -38,7 +38,7 @@ struct protected_product {
 template <ckks::parameter_set P>
 protected_product<P> rerandomize(traced_product<P> product, const ckks::zero<P, request_level<P>>& zero,
                                  ckks::irwin_hall_smudging flood, const random::seed& flood_seed,
-                                 std::uint32_t lane, std::span<arith::wide> draws) {
+                                 std::uint32_t lane, std::span<arith::uint128> draws) {
     using basis = typename traced_product<P>::basis;
     TENSAFE_PRECONDITION(product.c0.front().size() == zero.e0.size() && draws.size() == zero.e0.size());
     protected_product<P> result{std::move(product.c0), rns::inverse(std::move(product.c1))};

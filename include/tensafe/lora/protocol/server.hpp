@@ -58,7 +58,8 @@ class server {
     /// @throws shape_error for an empty matrix or one whose values are not rows * columns; encoding_error for
     ///         an entry that is NaN or infinite (its row and column are named); parameter_error if the
     ///         parameter set cannot hold replies of this shape, or the matrix does not suit the packing
-    explicit server(const matrix& a, std::size_t largest_batch = plan_type::largest_batch)
+    TENSAFE_COMPILED_MEMBER explicit server(const matrix& a,
+                                            std::size_t largest_batch = plan_type::largest_batch)
         : plan_(a.rows, a.columns, detail::public_row_norm(a)),
           largest_batch_(std::min(largest_batch, plan_type::largest_batch)),
           weights_(plan_, a) {}
@@ -74,9 +75,9 @@ class server {
     /// @param nonce  random::fresh_seed(), drawn by this server for the session and sent to the client
     /// @param key    what the client answered: client::rerandomization_key
     /// @throws parameter_error if the key was made for another nonce; format_error if it is malformed
-    lora::rerandomization_pool<P> pool(const random::seed& nonce,
-                                       ckks::rerandomization_key<P, request_level<P>> key,
-                                       random::generator generator = random::generator()) const {
+    TENSAFE_COMPILED_MEMBER lora::rerandomization_pool<P> pool(
+        const random::seed& nonce, ckks::rerandomization_key<P, request_level<P>> key,
+        random::generator generator = random::generator()) const {
         return lora::rerandomization_pool<P>(nonce, std::move(key), plan_.subring_log_n(),
                                              std::move(generator));
     }
@@ -100,8 +101,8 @@ class server {
     ///         anything but residues: before any encryption of zero is used up, but column batches are
     ///         answered one after the other, and those before the malformed one are done; entropy_error
     template <exec::host_execution Where, class Observer = no_observer>
-    void apply(const Where& where, std::span<const task> tasks, workspace& work,
-               Observer&& observe = {}) const {
+    TENSAFE_COMPILED_MEMBER void apply(const Where& where, std::span<const task> tasks, workspace& work,
+                                       Observer&& observe = {}) const {
         static_assert(
             std::is_same_v<Where, exec::host> || std::is_same_v<std::remove_cvref_t<Observer>, no_observer>,
             "lora::server::apply: phases overlap when several threads work: observe them on one");
@@ -138,7 +139,7 @@ class server {
         const task one{&r, &pool, &to};
         apply(std::span(&one, 1), work, observe);
     }
-    reply_type apply(const request_type& r, lora::rerandomization_pool<P>& pool) const
+    TENSAFE_COMPILED_MEMBER reply_type apply(const request_type& r, lora::rerandomization_pool<P>& pool) const
         requires(Protection::protects) {
         workspace work;
         reply_type result;
@@ -357,11 +358,12 @@ class server {
                      const random::seed& flood_seed, std::size_t o, product_workspace<P>& slot) const
         requires(Protection::protects) {
         if (slot.floods.size() != plan_.subring_degree()) {
-            slot.floods = memory::secret_buffer<arith::wide>(plan_.subring_degree(), memory::uninitialized);
+            slot.floods =
+                memory::secret_buffer<arith::uint128>(plan_.subring_degree(), memory::uninitialized);
         }
         slot.hidden = lora::rerandomize(std::move(product), zero, plan_.budget().flood, flood_seed,
                                         static_cast<std::uint32_t>(o), slot.floods.span());
-        memory::wipe(slot.floods.data(), plan_.subring_degree() * sizeof(arith::wide));
+        memory::wipe(slot.floods.data(), plan_.subring_degree() * sizeof(arith::uint128));
     }
 
     /// The bytes of product o, which is in slot.hidden. Its memory goes back to `product`.

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace tensafe::lora {
@@ -39,7 +40,7 @@ struct product_workspace {
     std::vector<traced_product<P>> products;
     std::vector<ckks::zero<P, request_level<P>>> zeros;
     protected_product<P> hidden;
-    memory::secret_buffer<arith::wide> floods;
+    memory::secret_buffer<arith::uint128> floods;
     memory::buffer<std::uint32_t> switched{P::degree, memory::uninitialized};
     std::vector<const arith::word*> c0;  ///< one limb of the inputs
     std::vector<const arith::word*> c1;
@@ -82,7 +83,7 @@ void check_request(const packing_plan<P, Packing, Protection>& plan,
                           ", expected " + text(plan.d(), plan.entries_per_input(), plan.inputs()));
     }
     for (const auto& input : r.inputs) {
-        if constexpr (plan.whole_ciphertexts) {
+        if constexpr (std::remove_cvref_t<decltype(plan)>::whole_ciphertexts) {
             if (input.scale != P::scale) {
                 throw parameter_error("server::apply: got a ciphertext of scale " +
                                       std::to_string(input.scale) + ", expected " + std::to_string(P::scale));

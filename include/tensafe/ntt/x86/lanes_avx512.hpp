@@ -57,13 +57,13 @@ TENSAFE_AVX512 TENSAFE_INLINE __m512i subtract_multiples(__m512i x, arith::word 
 
 /// floor(w * 2^52 / q) for w < q.
 constexpr arith::word quotient52(arith::word w, arith::word q) noexcept {
-    return static_cast<arith::word>((static_cast<arith::wide>(w) << 52) / q);
+    return static_cast<arith::word>((static_cast<arith::uint128>(w) << 52) / q);
 }
 
 }  // namespace detail
 
 /// A factor of the narrow primes: w, and floor(w * 2^52 / q).
-struct narrow_factor {
+struct shoup52_factor {
     static constexpr int words = 2;
 
     __m512i value;
@@ -74,11 +74,11 @@ struct narrow_factor {
         out[1] = detail::quotient52(w, q);
     }
     /// The same factor in all lanes.
-    TENSAFE_AVX512 TENSAFE_INLINE static narrow_factor spread(const arith::word* from) noexcept {
+    TENSAFE_AVX512 TENSAFE_INLINE static shoup52_factor spread(const arith::word* from) noexcept {
         return {arith::avx512::broadcast(from[0]), arith::avx512::broadcast(from[1])};
     }
     /// One factor for each lane, from 64-byte aligned memory: values, then quotients.
-    TENSAFE_AVX512 TENSAFE_INLINE static narrow_factor load(const arith::word* from) noexcept {
+    TENSAFE_AVX512 TENSAFE_INLINE static shoup52_factor load(const arith::word* from) noexcept {
         return {_mm512_load_si512(from), _mm512_load_si512(from + 8)};
     }
 };
@@ -89,11 +89,11 @@ struct narrow_factor {
 /// A product is x*w - floor(x*w'/2^52)*q, in [0, 2q), w' = floor(w*2^52/q): Shoup's trick with 52 bits. With
 /// a capacity of 128 the forward transform reduces nothing before its end.
 template <int Capacity>
-class narrow {
+class shoup52 {
     static_assert(Capacity == 128 || Capacity == 8);
 
   public:
-    using factor = narrow_factor;
+    using factor = shoup52_factor;
     static constexpr int max_bits = Capacity == 128 ? 45 : 49;
     static constexpr int product = 2;
     static constexpr bool never_reduces = Capacity == 128;
@@ -101,7 +101,7 @@ class narrow {
     static constexpr int forward_bound = never_reduces ? 1 + 4 * 17 : Capacity;
     static constexpr int inverse_bound = never_reduces ? 8 : 2;
 
-    TENSAFE_AVX512 TENSAFE_INLINE explicit narrow(arith::word q) noexcept
+    TENSAFE_AVX512 TENSAFE_INLINE explicit shoup52(arith::word q) noexcept
         : q_(q),
           prime_(arith::avx512::broadcast(q)),
           two_primes_(arith::avx512::broadcast(2 * q)),
@@ -119,7 +119,7 @@ class narrow {
     /// The first operand of a forward pass that goes through `Stages` stages before it may be a factor, or
     /// leaves the pass: where nothing is reduced, large enough for the differences on the way.
     template <int Stages, int K>
-    TENSAFE_AVX512 TENSAFE_INLINE auto keep(lanes<K> x) const noexcept {
+    TENSAFE_AVX512 TENSAFE_INLINE auto lazy_operand(lanes<K> x) const noexcept {
         if constexpr (never_reduces) {
             return lanes<K>{_mm512_add_epi64(x.value, arith::avx512::broadcast(2 * Stages * q_))};
         } else {
@@ -184,16 +184,16 @@ class narrow {
 };
 
 /// Primes below 2^50: entries stay below 4q < 2^52 and exact in all 64 bits.
-class narrow_exact {
+class shoup52_exact {
   public:
-    using factor = narrow_factor;
+    using factor = shoup52_factor;
     static constexpr int max_bits = 50;
     static constexpr int product = 2;
     static constexpr int capacity = 4;
     static constexpr int forward_bound = 4;
     static constexpr int inverse_bound = 2;
 
-    TENSAFE_AVX512 TENSAFE_INLINE explicit narrow_exact(arith::word q) noexcept
+    TENSAFE_AVX512 TENSAFE_INLINE explicit shoup52_exact(arith::word q) noexcept
         : q_(q),
           two_primes_(arith::avx512::broadcast(2 * q)),
           minus_prime_(arith::avx512::broadcast((arith::word{1} << 52) - q)),
@@ -211,12 +211,13 @@ class narrow_exact {
     template <int K, int L>
     TENSAFE_AVX512 TENSAFE_INLINE lanes_pair<4, 4> forward_butterfly(lanes<K> x, lanes<L> y,
                                                                      const factor& w) const noexcept {
-        const __m512i kept = reduce<2>(x).value;
+        const __m512i reduced = reduce<2>(x).value;
         const __m512i t = multiply(y, w).value;
-        return {{_mm512_add_epi64(kept, t)}, {_mm512_sub_epi64(_mm512_add_epi64(kept, two_primes_), t)}};
+        return {{_mm512_add_epi64(reduced, t)},
+                {_mm512_sub_epi64(_mm512_add_epi64(reduced, two_primes_), t)}};
     }
     template <int Stages, int K>
-    TENSAFE_AVX512 TENSAFE_INLINE lanes<K> keep(lanes<K> x) const noexcept {
+    TENSAFE_AVX512 TENSAFE_INLINE lanes<K> lazy_operand(lanes<K> x) const noexcept {
         return x;
     }
     template <int K>
@@ -244,7 +245,7 @@ class narrow_exact {
 };
 
 /// A factor of the wide primes: w, then 104 bits of w/q, upper half first.
-struct wide_factor {
+struct shoup104_factor {
     static constexpr int words = 3;
 
     __m512i value;
@@ -254,13 +255,13 @@ struct wide_factor {
     static constexpr void prepare(arith::word w, arith::word q, arith::word (&out)[words]) noexcept {
         out[0] = w;
         out[1] = detail::quotient52(w, q);
-        out[2] = detail::quotient52(static_cast<arith::word>((static_cast<arith::wide>(w) << 52) % q), q);
+        out[2] = detail::quotient52(static_cast<arith::word>((static_cast<arith::uint128>(w) << 52) % q), q);
     }
-    TENSAFE_AVX512 TENSAFE_INLINE static wide_factor spread(const arith::word* from) noexcept {
+    TENSAFE_AVX512 TENSAFE_INLINE static shoup104_factor spread(const arith::word* from) noexcept {
         return {arith::avx512::broadcast(from[0]), arith::avx512::broadcast(from[1]),
                 arith::avx512::broadcast(from[2])};
     }
-    TENSAFE_AVX512 TENSAFE_INLINE static wide_factor load(const arith::word* from) noexcept {
+    TENSAFE_AVX512 TENSAFE_INLINE static shoup104_factor load(const arith::word* from) noexcept {
         return {_mm512_load_si512(from), _mm512_load_si512(from + 8), _mm512_load_si512(from + 16)};
     }
 };
@@ -272,16 +273,16 @@ struct wide_factor {
 ///     y1 w' + floor(y0 w' / 2^52) + floor(y1 w'' / 2^52)
 ///
 /// short by less than 3: docs/design/ntt.md.
-class wide {
+class shoup104 {
   public:
-    using factor = wide_factor;
+    using factor = shoup104_factor;
     static constexpr int max_bits = 60;
     static constexpr int product = 3;
     static constexpr int capacity = 16;
     static constexpr int forward_bound = 16;
     static constexpr int inverse_bound = 4;
 
-    TENSAFE_AVX512 TENSAFE_INLINE explicit wide(arith::word q) noexcept
+    TENSAFE_AVX512 TENSAFE_INLINE explicit shoup104(arith::word q) noexcept
         : q_(q), prime_(arith::avx512::broadcast(q)) {}
 
     template <int K>
@@ -296,14 +297,14 @@ class wide {
     TENSAFE_AVX512 TENSAFE_INLINE auto forward_butterfly(lanes<K> x, lanes<L> y,
                                                          const factor& w) const noexcept {
         constexpr int bound = K + product <= capacity ? K : capacity - product;
-        const __m512i kept = reduce<bound>(x).value;
+        const __m512i reduced = reduce<bound>(x).value;
         const __m512i t = multiply(y, w).value;
         const __m512i offset = arith::avx512::broadcast(static_cast<arith::word>(product) * q_);
         return lanes_pair<bound + product, bound + product>{
-            {_mm512_add_epi64(kept, t)}, {_mm512_sub_epi64(_mm512_add_epi64(kept, offset), t)}};
+            {_mm512_add_epi64(reduced, t)}, {_mm512_sub_epi64(_mm512_add_epi64(reduced, offset), t)}};
     }
     template <int Stages, int K>
-    TENSAFE_AVX512 TENSAFE_INLINE auto keep(lanes<K> x) const noexcept {
+    TENSAFE_AVX512 TENSAFE_INLINE auto lazy_operand(lanes<K> x) const noexcept {
         constexpr int bound = K > 8 ? 8 : K;
         return reduce<bound>(x);
     }

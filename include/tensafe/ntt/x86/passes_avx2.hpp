@@ -6,6 +6,7 @@
 
 #if TENSAFE_X86_64
 
+#include <algorithm>
 #include <cstddef>
 
 namespace tensafe::ntt::avx2 {
@@ -80,7 +81,7 @@ class passes {
             case 0:
                 return forward_radix4<0, false>(t, data, stage, first, last);
             case 1:
-                return forward_radix4<1, false>(t, data, stage, first, last);
+                return forward_radix4<std::min(1, highest_forward_level), false>(t, data, stage, first, last);
             default:
                 return forward_radix4<highest_forward_level, false>(t, data, stage, first, last);
         }
@@ -92,7 +93,7 @@ class passes {
             case 0:
                 return forward_groups_at<0>(t, data, first, last);
             case 1:
-                return forward_groups_at<1>(t, data, first, last);
+                return forward_groups_at<std::min(1, highest_forward_level)>(t, data, first, last);
             default:
                 return forward_groups_at<highest_forward_level>(t, data, first, last);
         }
@@ -208,7 +209,7 @@ class passes {
 
     TENSAFE_AVX2 static void inverse_pass(const tables& t, word* data, int stage, std::size_t first,
                                           std::size_t last) noexcept {
-        if constexpr (Lanes::highest_inverse_level == 3) {
+        if constexpr (highest_inverse_level == 3) {
             return inverse_radix4<3>(t, data, stage, first, last);
         } else {
             switch (t.inverse_level(stage)) {
@@ -217,14 +218,14 @@ class passes {
                 case 1:
                     return inverse_radix4<1>(t, data, stage, first, last);
                 default:
-                    return inverse_radix4<2>(t, data, stage, first, last);
+                    return inverse_radix4<highest_inverse_level>(t, data, stage, first, last);
             }
         }
     }
 
     TENSAFE_AVX2 static void inverse_groups(const tables& t, word* data, std::size_t first,
                                             std::size_t last) noexcept {
-        if constexpr (Lanes::highest_inverse_level == 3) {
+        if constexpr (highest_inverse_level == 3) {
             return inverse_groups_at<3>(t, data, first, last);
         } else {
             switch (t.inverse_level(t.outer_stages())) {
@@ -233,7 +234,7 @@ class passes {
                 case 1:
                     return inverse_groups_at<1>(t, data, first, last);
                 default:
-                    return inverse_groups_at<2>(t, data, first, last);
+                    return inverse_groups_at<highest_inverse_level>(t, data, first, last);
             }
         }
     }
@@ -284,7 +285,7 @@ class passes {
         }
     }
 
-    /// Stages 1 and 0 with 1/N trace in: docs/design/ntt.md.
+    /// Stages 1 and 0 with 1/N folded in: docs/design/ntt.md.
     TENSAFE_AVX2 static void inverse_radix4_last(const tables& t, word* data) noexcept {
         const Lanes lanes(t);
         const factor scale = Lanes::broadcast(t.scaled_inverse_factor(0));
@@ -295,7 +296,7 @@ class passes {
         const std::size_t quarter = t.degree() / 4;
         for (std::size_t j = 0; j < quarter; j += 4) {
             rows x = load<false>(data + j, quarter);
-            inverse_first<Lanes::highest_inverse_level>(lanes, x, scaled2, scaled3);
+            inverse_first<highest_inverse_level>(lanes, x, scaled2, scaled3);
             lanes.multiply(x.r0, scale, x.r2, scaled1);
             x.r0 = lanes.finish_product(x.r0);
             x.r1 = lanes.finish_sum_of_products(x.r1);
@@ -305,7 +306,7 @@ class passes {
         }
     }
 
-    /// Stage 0 alone with 1/N trace in.
+    /// Stage 0 alone with 1/N folded in.
     TENSAFE_AVX2 static void inverse_radix2_last(const tables& t, word* data) noexcept {
         const Lanes lanes(t);
         const factor scale = Lanes::broadcast(t.scaled_inverse_factor(0));
@@ -348,7 +349,8 @@ class passes {
 
     // ---- both ----
 
-    static constexpr int highest_forward_level = tables::bounds_type::highest_forward_level;
+    static constexpr int highest_forward_level = Lanes::highest_forward_level;
+    static constexpr int highest_inverse_level = Lanes::highest_inverse_level;
 
     /// Four rows of four words, `distance` apart; canonical residues if so told, else entries.
     template <bool Canonical>

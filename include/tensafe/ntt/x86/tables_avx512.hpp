@@ -17,7 +17,7 @@ namespace tensafe::ntt::avx512 {
 inline constexpr int min_log_n = 9;
 
 /// Widest prime.
-inline constexpr int max_bits = wide::max_bits;
+inline constexpr int max_bits = shoup104::max_bits;
 
 inline constexpr int leaf_log_n = 6;
 inline constexpr std::size_t leaf_size = std::size_t{1} << leaf_log_n;
@@ -159,10 +159,6 @@ class tables {
     direction_table<Factor> forward_;
     direction_table<Factor> inverse_;
 };
-
-/// For primes below 2^50, and for wider ones.
-using narrow_tables = tables<narrow_factor>;
-using wide_tables = tables<wide_factor>;
 
 }  // namespace tensafe::ntt::avx512
 

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <immintrin.h>
+#include <type_traits>
 
 // The transforms for AVX-512: passes of eight, four or two blocks over the whole limb, then leaves of 64
 // neighbours that stay in eight registers for their last six stages. docs/design/ntt.md has the schedule.
@@ -55,12 +56,12 @@ TENSAFE_AVX512 TENSAFE_INLINE void transpose(__m512i& a, __m512i& b, __m512i& c,
 }
 
 template <int K>
-struct eight {
+struct register_array {
     lanes<K> x0, x1, x2, x3, x4, x5, x6, x7;
 };
 
 template <int K>
-TENSAFE_AVX512 TENSAFE_INLINE void transpose(eight<K>& x) noexcept {
+TENSAFE_AVX512 TENSAFE_INLINE void transpose(register_array<K>& x) noexcept {
     transpose(x.x0.value, x.x1.value, x.x2.value, x.x3.value, x.x4.value, x.x5.value, x.x6.value, x.x7.value);
 }
 
@@ -73,16 +74,16 @@ inline constexpr int bound_of<const lanes<K>> = K;
 
 /// The seven factors of three stages.
 template <class Factor>
-struct seven {
+struct factor_array {
     Factor w1, w2, w3, w4, w5, w6, w7;
 
-    TENSAFE_AVX512 TENSAFE_INLINE static seven spread(const arith::word* f) noexcept {
+    TENSAFE_AVX512 TENSAFE_INLINE static factor_array spread(const arith::word* f) noexcept {
         constexpr std::size_t n = Factor::words;
         return {Factor::spread(f),         Factor::spread(f + n),     Factor::spread(f + 2 * n),
                 Factor::spread(f + 3 * n), Factor::spread(f + 4 * n), Factor::spread(f + 5 * n),
                 Factor::spread(f + 6 * n)};
     }
-    TENSAFE_AVX512 TENSAFE_INLINE static seven load(const arith::word* f) noexcept {
+    TENSAFE_AVX512 TENSAFE_INLINE static factor_array load(const arith::word* f) noexcept {
         constexpr std::size_t n = 8 * Factor::words;
         return {Factor::load(f),         Factor::load(f + n),     Factor::load(f + 2 * n),
                 Factor::load(f + 3 * n), Factor::load(f + 4 * n), Factor::load(f + 5 * n),
@@ -92,12 +93,12 @@ struct seven {
 
 /// Three forward stages on eight blocks.
 template <class A, int K>
-TENSAFE_AVX512 TENSAFE_INLINE auto forward_stages(const A& a, const eight<K>& x,
-                                                  const seven<typename A::factor>& w) noexcept {
-    const auto p0 = a.forward_butterfly(a.template keep<3>(x.x0), x.x4, w.w1);
-    const auto p1 = a.forward_butterfly(a.template keep<2>(x.x1), x.x5, w.w1);
-    const auto p2 = a.forward_butterfly(a.template keep<1>(x.x2), x.x6, w.w1);
-    const auto p3 = a.forward_butterfly(a.template keep<1>(x.x3), x.x7, w.w1);
+TENSAFE_AVX512 TENSAFE_INLINE auto forward_stages(const A& a, const register_array<K>& x,
+                                                  const factor_array<typename A::factor>& w) noexcept {
+    const auto p0 = a.forward_butterfly(a.template lazy_operand<3>(x.x0), x.x4, w.w1);
+    const auto p1 = a.forward_butterfly(a.template lazy_operand<2>(x.x1), x.x5, w.w1);
+    const auto p2 = a.forward_butterfly(a.template lazy_operand<1>(x.x2), x.x6, w.w1);
+    const auto p3 = a.forward_butterfly(a.template lazy_operand<1>(x.x3), x.x7, w.w1);
     const auto q0 = a.forward_butterfly(p0.first, p2.first, w.w2);
     const auto q1 = a.forward_butterfly(p1.first, p3.first, w.w2);
     const auto q2 = a.forward_butterfly(p0.second, p2.second, w.w3);
@@ -106,14 +107,14 @@ TENSAFE_AVX512 TENSAFE_INLINE auto forward_stages(const A& a, const eight<K>& x,
     const auto r1 = a.forward_butterfly(q0.second, q1.second, w.w5);
     const auto r2 = a.forward_butterfly(q2.first, q3.first, w.w6);
     const auto r3 = a.forward_butterfly(q2.second, q3.second, w.w7);
-    return eight<bound_of<decltype(r0.first)>>{r0.first, r0.second, r1.first, r1.second,
-                                               r2.first, r2.second, r3.first, r3.second};
+    return register_array<bound_of<decltype(r0.first)>>{r0.first, r0.second, r1.first, r1.second,
+                                                        r2.first, r2.second, r3.first, r3.second};
 }
 
 /// Three inverse stages on eight blocks, back to A::inverse_bound.
 template <class A, int K>
-TENSAFE_AVX512 TENSAFE_INLINE eight<A::inverse_bound> inverse_stages(
-    const A& a, const eight<K>& x, const seven<typename A::factor>& w) noexcept {
+TENSAFE_AVX512 TENSAFE_INLINE register_array<A::inverse_bound> inverse_stages(
+    const A& a, const register_array<K>& x, const factor_array<typename A::factor>& w) noexcept {
     constexpr int to = A::inverse_bound;
     const auto p0 = a.inverse_butterfly(x.x0, x.x1, w.w4);
     const auto p1 = a.inverse_butterfly(x.x2, x.x3, w.w5);
@@ -195,10 +196,10 @@ class passes {
     TENSAFE_AVX512 void forward8(arith::word* x, std::size_t d, const arith::word* f) const noexcept {
         constexpr int k = forward_bound;
         const A a = a_;
-        const auto w = seven<factor>::spread(f);
+        const auto w = factor_array<factor>::spread(f);
         for (std::size_t j = 0; j < d; j += 8) {
             arith::word* const at = x + j;
-            store_eight(at, d, forward_stages(a, load_eight<k>(at, d), w));
+            store_array(at, d, forward_stages(a, load_array<k>(at, d), w));
         }
     }
 
@@ -210,8 +211,10 @@ class passes {
         const auto w3 = factor::spread(f + 2 * words);
         for (std::size_t j = 0; j < d; j += 8) {
             arith::word* const at = x + j;
-            const auto p0 = a.forward_butterfly(a.template keep<2>(load<k>(at)), load<k>(at + 2 * d), w1);
-            const auto p1 = a.forward_butterfly(a.template keep<1>(load<k>(at + d)), load<k>(at + 3 * d), w1);
+            const auto p0 =
+                a.forward_butterfly(a.template lazy_operand<2>(load<k>(at)), load<k>(at + 2 * d), w1);
+            const auto p1 =
+                a.forward_butterfly(a.template lazy_operand<1>(load<k>(at + d)), load<k>(at + 3 * d), w1);
             const auto q0 = a.forward_butterfly(p0.first, p1.first, w2);
             const auto q1 = a.forward_butterfly(p0.second, p1.second, w3);
             store(at, q0.first.value);
@@ -226,7 +229,8 @@ class passes {
         const A a = a_;
         const auto w = factor::spread(f);
         for (std::size_t j = 0; j < d; j += 8) {
-            const auto p = a.forward_butterfly(a.template keep<1>(load<k>(x + j)), load<k>(x + j + d), w);
+            const auto p =
+                a.forward_butterfly(a.template lazy_operand<1>(load<k>(x + j)), load<k>(x + j + d), w);
             store(x + j, p.first.value);
             store(x + j + d, p.second.value);
         }
@@ -239,29 +243,30 @@ class passes {
         // Two loops: one chain from load to store would be too long for several leaves to overlap.
         for (std::size_t i = 0; i < count; ++i) {
             arith::word* const at = x + i * leaf_size;
-            auto middle = forward_stages(a, load_eight<k>(at, 8), seven<factor>::spread(f + i * leaf_words));
+            auto middle =
+                forward_stages(a, load_array<k>(at, 8), factor_array<factor>::spread(f + i * leaf_words));
             transpose(middle);
-            store_eight(at, 8, middle);
+            store_array(at, 8, middle);
         }
         for (std::size_t i = 0; i < count; ++i) {
             arith::word* const at = x + i * leaf_size;
-            const auto out =
-                forward_stages(a, load_eight<k>(at, 8), seven<factor>::load(f + i * leaf_words + leaf_head));
-            eight<1> last{{a.canonical(out.x0)}, {a.canonical(out.x1)}, {a.canonical(out.x2)},
-                          {a.canonical(out.x3)}, {a.canonical(out.x4)}, {a.canonical(out.x5)},
-                          {a.canonical(out.x6)}, {a.canonical(out.x7)}};
+            const auto out = forward_stages(a, load_array<k>(at, 8),
+                                            factor_array<factor>::load(f + i * leaf_words + leaf_head));
+            register_array<1> last{{a.canonical(out.x0)}, {a.canonical(out.x1)}, {a.canonical(out.x2)},
+                                   {a.canonical(out.x3)}, {a.canonical(out.x4)}, {a.canonical(out.x5)},
+                                   {a.canonical(out.x6)}, {a.canonical(out.x7)}};
             transpose(last);
-            store_eight(at, 8, last);
+            store_array(at, 8, last);
         }
     }
 
     TENSAFE_AVX512 void inverse8(arith::word* x, std::size_t d, const arith::word* f) const noexcept {
         constexpr int k = inverse_bound;
         const A a = a_;
-        const auto w = seven<factor>::spread(f);
+        const auto w = factor_array<factor>::spread(f);
         for (std::size_t j = 0; j < d; j += 8) {
             arith::word* const at = x + j;
-            store_eight(at, d, inverse_stages(a, load_eight<k>(at, d), w));
+            store_array(at, d, inverse_stages(a, load_array<k>(at, d), w));
         }
     }
 
@@ -269,7 +274,7 @@ class passes {
     TENSAFE_AVX512 void inverse8_last(arith::word* x, std::size_t d, const arith::word* f) const noexcept {
         constexpr int k = inverse_bound;
         const A a = a_;
-        const auto w = seven<factor>::spread(f);
+        const auto w = factor_array<factor>::spread(f);
         const auto plain1 = factor::spread(f + 7 * words);
         const auto plain2 = factor::spread(f + 8 * words);
         const auto plain3 = factor::spread(f + 9 * words);
@@ -334,28 +339,29 @@ class passes {
         const A a = a_;
         for (std::size_t i = 0; i < count; ++i) {
             arith::word* const at = x + i * leaf_size;
-            eight<1> in = load_eight<1>(at, 8);
+            register_array<1> in = load_array<1>(at, 8);
             transpose(in);
-            auto middle = inverse_stages(a, in, seven<factor>::load(f + i * leaf_words + leaf_head));
+            auto middle = inverse_stages(a, in, factor_array<factor>::load(f + i * leaf_words + leaf_head));
             transpose(middle);
-            store_eight(at, 8, middle);
+            store_array(at, 8, middle);
         }
         for (std::size_t i = 0; i < count; ++i) {
             arith::word* const at = x + i * leaf_size;
-            store_eight(at, 8,
-                        inverse_stages(a, load_eight<inverse_bound>(at, 8),
-                                       seven<factor>::spread(f + i * leaf_words)));
+            store_array(at, 8,
+                        inverse_stages(a, load_array<inverse_bound>(at, 8),
+                                       factor_array<factor>::spread(f + i * leaf_words)));
         }
     }
 
     template <int K>
-    TENSAFE_AVX512 TENSAFE_INLINE static eight<K> load_eight(const arith::word* at, std::size_t d) noexcept {
+    TENSAFE_AVX512 TENSAFE_INLINE static register_array<K> load_array(const arith::word* at,
+                                                                      std::size_t d) noexcept {
         return {load<K>(at),         load<K>(at + d),     load<K>(at + 2 * d), load<K>(at + 3 * d),
                 load<K>(at + 4 * d), load<K>(at + 5 * d), load<K>(at + 6 * d), load<K>(at + 7 * d)};
     }
     template <int K>
-    TENSAFE_AVX512 TENSAFE_INLINE static void store_eight(arith::word* at, std::size_t d,
-                                                          const eight<K>& x) noexcept {
+    TENSAFE_AVX512 TENSAFE_INLINE static void store_array(arith::word* at, std::size_t d,
+                                                          const register_array<K>& x) noexcept {
         store(at, x.x0.value);
         store(at + d, x.x1.value);
         store(at + 2 * d, x.x2.value);
@@ -371,45 +377,33 @@ class passes {
     pass_plan plan_;
 };
 
-template <class A, class Tables>
-TENSAFE_AVX512 inline void forward_with(const Tables& t, arith::word* limb) noexcept {
-    passes<A>(t.forward(), A(t.q()), t.log_n()).forward(limb, 0, 0, t.log_n());
-}
-template <class A, class Tables>
-TENSAFE_AVX512 inline void inverse_with(const Tables& t, arith::word* limb) noexcept {
-    passes<A>(t.inverse(), A(t.q()), t.log_n()).inverse(limb, 0, 0, t.log_n());
-}
+/// The arithmetic for primes of at most `Bits` bits.
+template <int Bits>
+using lanes_for = std::conditional_t<
+    (Bits <= shoup52<128>::max_bits), shoup52<128>,
+    std::conditional_t<(Bits <= shoup52<8>::max_bits), shoup52<8>,
+                       std::conditional_t<(Bits <= shoup52_exact::max_bits), shoup52_exact, shoup104>>>;
 
 }  // namespace detail
 
+/// The tables for primes of at most `Bits` bits.
+template <int Bits>
+using tables_for = tables<typename detail::lanes_for<Bits>::factor>;
+
 /// Forward negacyclic NTT, in place, of N words: as ntt::forward.
-/// @pre  the processor runs exec::backend::avx512; values in [0, q)
-inline void forward(const narrow_tables& t, arith::word* limb) noexcept {
-    if (t.q() >> narrow<128>::max_bits == 0) {
-        detail::forward_with<narrow<128>>(t, limb);
-    } else if (t.q() >> narrow<8>::max_bits == 0) {
-        detail::forward_with<narrow<8>>(t, limb);
-    } else {
-        detail::forward_with<narrow_exact>(t, limb);
-    }
-}
-inline void forward(const wide_tables& t, arith::word* limb) noexcept {
-    detail::forward_with<wide>(t, limb);
+/// @pre  the processor runs exec::backend::avx512; values in [0, q), q of at most Bits bits
+template <int Bits>
+TENSAFE_AVX512 void forward(const tables_for<Bits>& t, arith::word* limb) noexcept {
+    using lanes = detail::lanes_for<Bits>;
+    detail::passes<lanes>(t.forward(), lanes(t.q()), t.log_n()).forward(limb, 0, 0, t.log_n());
 }
 
 /// Inverse negacyclic NTT, in place: as ntt::inverse.
 /// @pre  as forward
-inline void inverse(const narrow_tables& t, arith::word* limb) noexcept {
-    if (t.q() >> narrow<128>::max_bits == 0) {
-        detail::inverse_with<narrow<128>>(t, limb);
-    } else if (t.q() >> narrow<8>::max_bits == 0) {
-        detail::inverse_with<narrow<8>>(t, limb);
-    } else {
-        detail::inverse_with<narrow_exact>(t, limb);
-    }
-}
-inline void inverse(const wide_tables& t, arith::word* limb) noexcept {
-    detail::inverse_with<wide>(t, limb);
+template <int Bits>
+TENSAFE_AVX512 void inverse(const tables_for<Bits>& t, arith::word* limb) noexcept {
+    using lanes = detail::lanes_for<Bits>;
+    detail::passes<lanes>(t.inverse(), lanes(t.q()), t.log_n()).inverse(limb, 0, 0, t.log_n());
 }
 
 }  // namespace tensafe::ntt::avx512

@@ -28,7 +28,7 @@ namespace tensafe::ntt::avx2 {
 /// digits differ by q0 modulo 2^32, hence their distances from 2^31 add up to |q0| at least, and as q0 is odd
 /// one is at least (|q0| + 1) / 2: |a0| and |b0| are at most 2^31 - (|q0| + 1) / 2, and |d| <= 2^31 (2^32 -
 /// 1).
-struct wide {
+struct montgomery32 {
     static constexpr int max_bits = 61;
 
     /// The digits of x: x0 in the lower half of the word, x1 in the upper.
@@ -98,14 +98,15 @@ struct wide {
     }
 };
 
-using wide_tables = tables<wide>;
+using montgomery32_tables = tables<montgomery32>;
 
 /// Four residues at a time.
 template <bool Tight>
-class wide_lanes {
+class montgomery32_lanes {
   public:
-    using tables_type = wide_tables;
+    using tables_type = montgomery32_tables;
     using vector = __m256i;
+    static constexpr int highest_forward_level = montgomery32::bounds::highest_forward_level;
     static constexpr int highest_inverse_level = Tight ? 3 : 2;
 
     /// The digits of the factor's two words, in the lower halves of the lanes.
@@ -116,9 +117,9 @@ class wide_lanes {
         __m256i b1;
     };
 
-    TENSAFE_AVX2 TENSAFE_INLINE explicit wide_lanes(const wide_tables& t) noexcept {
+    TENSAFE_AVX2 TENSAFE_INLINE explicit montgomery32_lanes(const montgomery32_tables& t) noexcept {
         const arith::word q = t.q();
-        const arith::word q_digits = wide::digits(static_cast<std::int64_t>(q));
+        const arith::word q_digits = montgomery32::digits(static_cast<std::int64_t>(q));
         arith::word inverse = q;
         for (int correct_bits = 3; correct_bits < 32; correct_bits *= 2) {
             inverse *= 2 - q * inverse;

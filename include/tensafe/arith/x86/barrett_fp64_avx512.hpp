@@ -13,8 +13,8 @@ namespace tensafe::arith::avx512 {
 /// Eight residues at a time modulo q < 2^61. Quotients are estimated in double precision, few enough bits at
 /// a time to be right within one; remainders are formed modulo 2^64. Bounds: docs/design/arithmetic.md.
 template <arith::modulus M>
-class wide : public sums {
-    static_assert(M::bits > 50, "avx512::wide: narrow is faster below 2^50");
+class barrett_fp64 : public sums {
+    static_assert(M::bits > 50, "avx512::barrett_fp64: ifma52 is faster below 2^50");
 
   public:
     using operand = words;
@@ -31,7 +31,7 @@ class wide : public sums {
     /// So much of a block can be summed, over all lanes.
     static constexpr std::size_t block_terms(bool) noexcept { return terms; }
 
-    TENSAFE_AVX512 explicit wide(M m) noexcept
+    TENSAFE_AVX512 explicit barrett_fp64(M m) noexcept
         : sums(m.value()),
           twice_q_(broadcast(2 * m.value())),
           inverse_(_mm512_set1_pd(1 / static_cast<double>(m.value()))),

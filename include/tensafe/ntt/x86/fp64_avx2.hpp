@@ -19,7 +19,7 @@ namespace tensafe::ntt::avx2 {
 /// times that. h is found as long as |y| w/q <= 2^51, so |y| may reach 2^52. y*w = l + e exactly, l the
 /// rounded product, |e| <= 2^47; l - h*q is the product less e, an integer below 2^51, which one fma gives
 /// exactly.
-struct narrow {
+struct fp64 {
     static constexpr int max_bits = 50;
 
     /// w as the representative next to zero, and w/q.
@@ -68,21 +68,24 @@ struct narrow {
     };
 };
 
-using narrow_tables = tables<narrow>;
+using fp64_tables = tables<fp64>;
 
-/// Four residues at a time.
-class narrow_lanes {
+/// Four residues at a time, modulo primes of at most `Bits` bits.
+template <int Bits>
+class fp64_lanes {
   public:
-    using tables_type = narrow_tables;
+    using tables_type = fp64_tables;
     using vector = __m256d;
-    static constexpr int highest_inverse_level = 2;
+    /// The levels that tables of such primes ask for: docs/design/ntt.md.
+    static constexpr int highest_forward_level = Bits <= 48 ? 0 : 1;
+    static constexpr int highest_inverse_level = Bits <= 49 ? 1 : 2;
 
     struct factor {
         __m256d value;
         __m256d over_q;
     };
 
-    TENSAFE_AVX2 TENSAFE_INLINE explicit narrow_lanes(const narrow_tables& t) noexcept
+    TENSAFE_AVX2 TENSAFE_INLINE explicit fp64_lanes(const fp64_tables& t) noexcept
         : q_(_mm256_set1_pd(static_cast<double>(t.q()))),
           q_inverse_(_mm256_set1_pd(1 / static_cast<double>(t.q()))),
           rounding_(_mm256_set1_pd(0x1.8p52)) {}

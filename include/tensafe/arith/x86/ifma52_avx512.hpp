@@ -4,6 +4,7 @@
 #include <tensafe/arith/shoup.hpp>
 #include <tensafe/arith/x86/lanes_avx512.hpp>
 
+#include <bit>
 #include <cstddef>
 
 #if TENSAFE_X86_64
@@ -13,8 +14,8 @@ namespace tensafe::arith::avx512 {
 /// Eight residues at a time modulo q < 2^50, by 52-bit multiply-adds. A product is kept as high * 2^52 + low.
 /// The remainders below are formed modulo 2^52, which holds 4q. Bounds: docs/design/arithmetic.md.
 template <arith::modulus M>
-class narrow : public sums {
-    static_assert(M::bits <= 50, "avx512::narrow: the modulus must be below 2^50; use wide");
+class ifma52 : public sums {
+    static_assert(M::bits <= 50, "avx512::ifma52: the modulus must be below 2^50; use barrett_fp64");
 
   public:
     using operand = words;
@@ -33,15 +34,17 @@ class narrow : public sums {
     /// So much of a block can be summed, over all lanes.
     static constexpr std::size_t block_terms(bool) noexcept { return terms; }
 
-    TENSAFE_AVX512 explicit narrow(M m) noexcept
+    TENSAFE_AVX512 explicit ifma52(M m) noexcept
         : sums(m.value()),
           twice_q_(broadcast(2 * m.value())),
           minus_q_(broadcast((word{1} << 52) - m.value())),
           fold_(broadcast((word{1} << 52) % m.value())),
           fold_quotient_(
-              broadcast(static_cast<word>((arith::wide{(word{1} << 52) % m.value()} << 52) / m.value()))),
+              broadcast(static_cast<word>((arith::uint128{(word{1} << 52) % m.value()} << 52) / m.value()))),
           one_quotient_(broadcast((word{1} << 52) / m.value())),
-          product_quotient_(broadcast(static_cast<word>((arith::wide{1} << (52 + cut)) / m.value()))),
+          product_quotient_(broadcast(static_cast<word>((arith::uint128{1} << (52 + cut(m))) / m.value()))),
+          cut_(broadcast(cut(m))),
+          rest_(broadcast(52 - cut(m))),
           high_quotient_(broadcast((word{1} << 60) / m.value())),
           mask_(broadcast((word{1} << 52) - 1)) {}
 
@@ -53,7 +56,7 @@ class narrow : public sums {
         const vector zero = _mm512_setzero_si512();
         const vector low = _mm512_madd52lo_epu64(zero, raw(a), raw(b));
         const vector high = _mm512_madd52hi_epu64(zero, raw(a), raw(b));
-        const vector upper = _mm512_or_si512(shift_left<52 - cut>(high), shift_right<cut>(low));
+        const vector upper = _mm512_or_si512(shift_left(high, rest_), shift_right(low, cut_));
         const vector estimate = _mm512_madd52hi_epu64(zero, upper, product_quotient_);
         vector r = _mm512_and_si512(_mm512_madd52lo_epu64(low, estimate, minus_q_), mask_);
         if constexpr (M::bits == 50) {
@@ -104,10 +107,11 @@ class narrow : public sums {
     }
 
   private:
-    /// Bits of a product below the part that its quotient is estimated from.
-    static constexpr unsigned cut = M::bits == 50  ? 48
-                                    : M::bits > 18 ? static_cast<unsigned>((3 * M::bits - 53) / 2)
-                                                   : 0;
+    /// Bits of a product below the part that its quotient is estimated from: for the width of m itself.
+    static constexpr word cut(M m) noexcept {
+        const int bits = static_cast<int>(std::bit_width(m.value()));
+        return static_cast<word>(bits == 50 ? 48 : bits > 18 ? (3 * bits - 53) / 2 : 0);
+    }
 
     TENSAFE_AVX512 TENSAFE_INLINE vector multiply(vector x, const factor& w) const noexcept {
         const vector zero = _mm512_setzero_si512();
@@ -133,7 +137,9 @@ class narrow : public sums {
     vector fold_quotient_;
     vector one_quotient_;
     vector product_quotient_;  // floor(2^(52+cut) / q)
-    vector high_quotient_;     // floor(2^60 / q)
+    vector cut_;
+    vector rest_;           // 52 - cut
+    vector high_quotient_;  // floor(2^60 / q)
     vector mask_;
 };
 

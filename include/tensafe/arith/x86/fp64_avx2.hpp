@@ -90,8 +90,8 @@ class bound_check {
 /// Four residues at a time modulo q < 2^50, as integers in doubles. Remainders are symmetric, and every sum
 /// of them is exact below 2^53. Bounds: docs/design/arithmetic.md.
 template <arith::modulus M>
-class narrow : public sums {
-    static_assert(M::bits <= 50, "avx2::narrow: the modulus must be below 2^50");
+class fp64 : public sums {
+    static_assert(M::bits <= 50, "avx2::fp64: the modulus must be below 2^50");
 
   public:
     using operand = reals;
@@ -109,7 +109,7 @@ class narrow : public sums {
         return 4 * (with_addends ? terms / 2 : terms);
     }
 
-    TENSAFE_AVX2 explicit narrow(M m) noexcept
+    TENSAFE_AVX2 explicit fp64(M m) noexcept
         : sums(m.value()),
           q_(_mm256_set1_pd(static_cast<double>(m.value()))),
           inverse_(_mm256_set1_pd(1 / static_cast<double>(m.value()))),
@@ -241,10 +241,10 @@ struct lanes_of<simd::avx2> {
     using sums = avx2::sums;
     using bound_check = avx2::bound_check;
     template <arith::modulus M>
-    using products = typename std::conditional_t<(M::bits <= 50), std::type_identity<avx2::narrow<M>>,
+    using products = typename std::conditional_t<(M::bits <= 50), std::type_identity<avx2::fp64<M>>,
                                                  std::type_identity<scalar::products<M>>>::type;
     template <arith::modulus M>
-    using factors = typename std::conditional_t<(M::bits <= 50), std::type_identity<avx2::narrow<M>>,
+    using factors = typename std::conditional_t<(M::bits <= 50), std::type_identity<avx2::fp64<M>>,
                                                 std::type_identity<scalar::factors<M>>>::type;
     /// From 16 bits on, the quotient of any word by q fits a double's mantissa.
     template <arith::modulus M>

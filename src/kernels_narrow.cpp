@@ -1,0 +1,5 @@
+// Primes of at most 45 bits.
+#include <tensafe/tensafe.hpp>
+
+TENSAFE_KERNELS(template, 35)
+TENSAFE_KERNELS(template, 45)

@@ -3,7 +3,7 @@
 #include <tensafe/arith/barrett.hpp>
 #include <tensafe/arith/prime.hpp>
 #include <tensafe/arith/shoup.hpp>
-#include <tensafe/memory/bits.hpp>
+#include <tensafe/memory/packed_bits.hpp>
 #include <tensafe/ntt/plan.hpp>
 
 #include <array>

@@ -5,7 +5,7 @@
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
-#include <tensafe/memory/bits.hpp>
+#include <tensafe/memory/packed_bits.hpp>
 #include <tensafe/memory/buffer.hpp>
 #include <tensafe/random/seed.hpp>
 #include <tensafe/rns/basis.hpp>

@@ -3,8 +3,8 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/macros.hpp>
 #include <tensafe/exec/backend.hpp>
-#include <tensafe/memory/x86/bits_avx2.hpp>
-#include <tensafe/memory/x86/bits_avx512.hpp>
+#include <tensafe/memory/x86/packed_bits_avx2.hpp>
+#include <tensafe/memory/x86/packed_bits_avx512.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -111,8 +111,7 @@ void pack(std::span<const T> values, int bits, std::span<std::uint8_t> out) {
         pack_avx512(values, bits, out);
         return;
     }
-    if (backend == exec::backend::avx2 && bits >= 8 && fits_avx2<T>(bits) &&
-        values.size() >= least_count_avx2) {
+    if (backend == exec::backend::avx2 && bits >= 8 && bits < 64 && values.size() >= least_count_avx2) {
         done = pack_avx2(values, bits, out);
     }
 #endif
@@ -134,8 +133,9 @@ T unpack(std::span<const std::uint8_t> in, int bits, std::span<T> values) {
     if (backend == exec::backend::avx512 && values.size() >= least_count_avx512) {
         return unpack_avx512(in, bits, values);
     }
-    if (backend == exec::backend::avx2 && fits_avx2<T>(bits) && values.size() >= least_count_avx2) {
-        const unpacked_avx2<T> first = unpack_avx2(in, bits, values);
+    if (backend == exec::backend::avx2 && bits < 64 && values.size() >= least_count_avx2) {
+        const unpacked_avx2<T> first =
+            bits <= 57 ? unpack_avx2<8>(in, bits, values) : unpack_avx2<9>(in, bits, values);
         done = first.count;
         largest = first.largest;
     }

@@ -92,7 +92,7 @@ TENSAFE_AVX2 TENSAFE_INLINE words_avx2 words_at(const std::uint8_t* from, const 
 }
 
 template <class T>
-struct unpacked_avx2 {
+struct unpacked {
     std::size_t count;  ///< of values written, the first ones
     T largest;          ///< of these; 0 if there are none
 };
@@ -100,8 +100,8 @@ struct unpacked_avx2 {
 /// Unpacks whole rounds. `Bytes` that a value can touch: 8, or 9 with more than 57 bits.
 /// @pre  bits in [1, 63]; in.size() == packed_bytes(values.size(), bits)
 template <std::size_t Bytes, class T>
-TENSAFE_AVX2 unpacked_avx2<T> unpack_avx2(std::span<const std::uint8_t> in, int bits,
-                                          std::span<T> values) noexcept {
+TENSAFE_AVX2 unpacked<T> unpack_avx2(std::span<const std::uint8_t> in, int bits,
+                                     std::span<T> values) noexcept {
     using signed_words = simd::lanes<std::int64_t, 4>::native;
     const packed_round round(bits);
     const words_avx2 mask = words_avx2{} + (~std::uint64_t{0} >> (64 - bits));

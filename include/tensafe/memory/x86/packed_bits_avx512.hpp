@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/core/macros.hpp>
+#include <tensafe/memory/x86/packed_bits_avx2.hpp>
 #include <tensafe/simd/lanes.hpp>
 
 #if TENSAFE_X86_64
@@ -10,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <immintrin.h>
-#include <limits>
 #include <span>
 
 // Packing by byte permutations: a round of 64 bytes of values, 8 or 16 of them, at a time. Nothing outside
@@ -51,11 +51,6 @@ struct bits_avx512 {
         return sizeof(T) == 8 ? _mm512_maskz_max_epu64(0xff, x, y) : _mm512_maskz_max_epu32(0xffff, x, y);
     }
 };
-
-/// The lowest `count` bits, count <= 64.
-constexpr std::uint64_t first_bits(std::size_t count) noexcept {
-    return count >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1;
-}
 
 /// For ternary logic: (a & b) | (~a & c).
 inline constexpr int bitwise_select = 0xca;
@@ -147,9 +142,11 @@ constexpr std::size_t whole_rounds_avx512(std::size_t rounds, std::size_t bytes,
     return bytes < 64 ? 0 : std::min(rounds, (bytes - 64) / round_bytes + 1);
 }
 
+/// Packs whole rounds and returns the number of values packed.
 /// @pre  bits >= 8; out.size() == packed_bytes(values.size(), bits)
 template <class T>
-TENSAFE_AVX512 void pack_avx512(std::span<const T> values, int bits, std::span<std::uint8_t> out) noexcept {
+TENSAFE_AVX512 std::size_t pack_avx512(std::span<const T> values, int bits,
+                                       std::span<std::uint8_t> out) noexcept {
     constexpr std::size_t lanes = bits_avx512<T>::lanes;
     const packing_avx512<T> packing(bits);
     const std::size_t round = lanes / 8 * static_cast<std::size_t>(bits);
@@ -159,16 +156,7 @@ TENSAFE_AVX512 void pack_avx512(std::span<const T> values, int bits, std::span<s
         _mm512_storeu_si512(out.data() + i * round,
                             packing.pack(_mm512_loadu_si512(values.data() + i * lanes)));
     }
-    values = values.subspan(whole * lanes);
-    out = out.subspan(whole * round);
-    while (!values.empty()) {
-        const std::size_t count = std::min(values.size(), lanes);
-        const std::size_t bytes = std::min(out.size(), round);
-        const __m512i x = _mm512_maskz_loadu_epi8(first_bits(count * sizeof(T)), values.data());
-        _mm512_mask_storeu_epi8(out.data(), first_bits(bytes), packing.pack(x));
-        values = values.subspan(count);
-        out = out.subspan(bytes);
-    }
+    return whole * lanes;
 }
 
 /// `Wide`: a value can reach into one byte more than a T has.
@@ -209,9 +197,11 @@ struct unpacking_avx512 {
     }
 };
 
-template <class T, bool Wide>
-TENSAFE_AVX512 TENSAFE_INLINE T unpack_rounds_avx512(std::span<const std::uint8_t> in, int bits,
-                                                     std::span<T> values) noexcept {
+/// Unpacks whole rounds.
+/// @pre  Wide if bits + 7 > digits of T; in.size() == packed_bytes(values.size(), bits)
+template <bool Wide, class T>
+TENSAFE_AVX512 unpacked<T> unpack_avx512(std::span<const std::uint8_t> in, int bits,
+                                         std::span<T> values) noexcept {
     using lanes_of = bits_avx512<T>;
     constexpr std::size_t lanes = lanes_of::lanes;
     const unpacking_avx512<T, Wide> unpacking(bits);
@@ -223,29 +213,9 @@ TENSAFE_AVX512 TENSAFE_INLINE T unpack_rounds_avx512(std::span<const std::uint8_
         _mm512_storeu_si512(values.data() + i * lanes, x);
         largest = lanes_of::larger(largest, x);
     }
-    values = values.subspan(whole * lanes);
-    in = in.subspan(whole * round);
-    while (!values.empty()) {
-        const std::size_t count = std::min(values.size(), lanes);
-        const std::size_t bytes = std::min(in.size(), round);
-        const __mmask64 wanted = first_bits(count * sizeof(T));
-        const __m512i x = unpacking.unpack(_mm512_maskz_loadu_epi8(first_bits(bytes), in.data()));
-        _mm512_mask_storeu_epi8(values.data(), wanted, x);
-        largest = lanes_of::larger(largest, x);  // behind the last value there are only zeros
-        values = values.subspan(count);
-        in = in.subspan(bytes);
-    }
     alignas(64) std::array<T, lanes> of_lanes;
     _mm512_store_si512(of_lanes.data(), largest);
-    return *std::max_element(of_lanes.begin(), of_lanes.end());
-}
-
-/// Returns the largest value.
-/// @pre  in.size() == packed_bytes(values.size(), bits), the unused bits of the last byte being 0
-template <class T>
-TENSAFE_AVX512 T unpack_avx512(std::span<const std::uint8_t> in, int bits, std::span<T> values) noexcept {
-    return bits + 7 > std::numeric_limits<T>::digits ? unpack_rounds_avx512<T, true>(in, bits, values)
-                                                     : unpack_rounds_avx512<T, false>(in, bits, values);
+    return {whole * lanes, *std::max_element(of_lanes.begin(), of_lanes.end())};
 }
 
 }  // namespace tensafe::memory::detail

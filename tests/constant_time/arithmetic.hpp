@@ -2,7 +2,7 @@
 
 #include <tensafe/ckks/flooding.hpp>
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/memory/bits.hpp>
+#include <tensafe/memory/packed_bits.hpp>
 #include <tensafe/ntt/transform.hpp>
 #include <tensafe/rns/crt.hpp>
 #include <tensafe/rns/limb.hpp>

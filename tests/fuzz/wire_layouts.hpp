@@ -2,7 +2,7 @@
 
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/lora/packing/plan.hpp>
-#include <tensafe/memory/bits.hpp>
+#include <tensafe/memory/packed_bits.hpp>
 
 #include <cstdint>
 #include <vector>

@@ -1,4 +1,4 @@
-#include <tensafe/random/joint_seed.hpp>
+#include <tensafe/random/chacha20.hpp>
 
 #include <doctest/doctest.h>
 

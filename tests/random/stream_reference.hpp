@@ -2,7 +2,6 @@
 
 #include <tensafe/random/chacha20_block.hpp>
 #include <tensafe/random/seed.hpp>
-#include <tensafe/random/stream_domain.hpp>
 
 #include <bit>
 #include <cstddef>

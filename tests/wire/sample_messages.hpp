@@ -6,7 +6,6 @@
 #include <tensafe/ckks/rerandomization.hpp>
 #include <tensafe/memory/buffer.hpp>
 #include <tensafe/random/seed.hpp>
-#include <tensafe/random/stream_domain.hpp>
 #include <tensafe/rns/poly.hpp>
 #include <tensafe/wire/checksum.hpp>
 

@@ -7,7 +7,7 @@
 #include <tensafe/lora/packing/column_batched.hpp>
 #include <tensafe/lora/packing/messages.hpp>
 #include <tensafe/lora/packing/protection.hpp>
-#include <tensafe/memory/bits.hpp>
+#include <tensafe/memory/packed_bits.hpp>
 #include <tensafe/rns/basis.hpp>
 
 #include <algorithm>

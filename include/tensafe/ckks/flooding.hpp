@@ -9,7 +9,6 @@
 #include <tensafe/memory/wipe.hpp>
 #include <tensafe/random/chacha20.hpp>
 #include <tensafe/random/seed.hpp>
-#include <tensafe/random/stream_domain.hpp>
 #include <tensafe/rns/basis.hpp>
 
 #include <algorithm>

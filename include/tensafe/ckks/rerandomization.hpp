@@ -6,8 +6,8 @@
 #include <tensafe/exec/host.hpp>
 #include <tensafe/memory/buffer.hpp>
 #include <tensafe/memory/wipe.hpp>
+#include <tensafe/random/chacha20.hpp>
 #include <tensafe/random/generator.hpp>
-#include <tensafe/random/joint_seed.hpp>
 #include <tensafe/random/samplers.hpp>
 #include <tensafe/rns/limb.hpp>
 #include <tensafe/rns/poly.hpp>

@@ -11,7 +11,6 @@
 #include <tensafe/random/generator.hpp>
 #include <tensafe/random/sample_discrete_gaussian.hpp>
 #include <tensafe/random/seed.hpp>
-#include <tensafe/random/stream_domain.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -6,7 +6,6 @@
 #include <tensafe/random/chacha20.hpp>
 #include <tensafe/random/entropy.hpp>
 #include <tensafe/random/seed.hpp>
-#include <tensafe/random/stream_domain.hpp>
 
 #include <algorithm>
 #include <array>

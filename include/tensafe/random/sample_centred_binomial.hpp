@@ -7,32 +7,85 @@
 #include <tensafe/random/centred_binomial_groups.hpp>
 #include <tensafe/random/chacha20.hpp>
 #include <tensafe/random/seed.hpp>
-#include <tensafe/random/stream_domain.hpp>
-#include <tensafe/random/x86/centred_binomial_avx2.hpp>
 #include <tensafe/random/x86/centred_binomial_avx512.hpp>
+#include <tensafe/simd/lanes.hpp>
+#include <tensafe/simd/transpose.hpp>
+#include <tensafe/simd/x86/target_avx2.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
+#include <utility>
 
 namespace tensafe::random {
 
 namespace detail {
 
+/// Four groups at once, one per lane. Traces, because g++ does not unroll loops at -O2.
+struct binomial_lanes4 {
+    using lanes = simd::lanes<std::uint64_t, 4>;
+    using words = lanes::native;
+
+    /// Four words of each group: word i of group g into lane g of to[i].
+    static TENSAFE_INLINE void load(const std::uint64_t* from, words* to) noexcept {
+        lanes r[4] = {lanes::load(from), lanes::load(from + binomial_words),
+                      lanes::load(from + 2 * binomial_words), lanes::load(from + 3 * binomial_words)};
+        simd::transpose(r);
+        to[0] = r[0].v;
+        to[1] = r[1].v;
+        to[2] = r[2].v;
+        to[3] = r[3].v;
+    }
+    template <std::size_t... I>
+    static TENSAFE_INLINE void load_all(const std::uint64_t* from, words* to,
+                                        std::index_sequence<I...>) noexcept {
+        (load(from + 4 * I, to + 4 * I), ...);
+        // 42 is not a multiple of four: the last load takes two words for the second time.
+        load(from + binomial_words - 4, to + binomial_words - 4);
+    }
+    /// Four rows into the 32 coefficients of each group that they hold.
+    static TENSAFE_INLINE void store(const words* rows, std::int8_t* out) noexcept {
+        lanes r[4] = {{rows[0]}, {rows[1]}, {rows[2]}, {rows[3]}};
+        simd::transpose(r);
+        std::memcpy(out, &r[0], sizeof(lanes));
+        std::memcpy(out + binomial_group, &r[1], sizeof(lanes));
+        std::memcpy(out + 2 * binomial_group, &r[2], sizeof(lanes));
+        std::memcpy(out + 3 * binomial_group, &r[3], sizeof(lanes));
+    }
+};
+
+/// Converts whole vectors of groups, and returns their number: the body of a kernel.
+TENSAFE_INLINE std::size_t centred_binomial_fours(const std::uint64_t* from, std::size_t groups,
+                                                  std::int8_t* out) noexcept {
+    using four = binomial_lanes4;
+    four::words words[binomial_words];
+    four::words rows[8];
+    std::size_t done = 0;
+    for (; done + 4 <= groups; done += 4) {
+        four::load_all(from + done * binomial_words, words, std::make_index_sequence<binomial_words / 4>());
+        centred_binomial_rows(words, rows);
+        four::store(rows, out + done * binomial_group);
+        four::store(rows + 4, out + done * binomial_group + 32);
+    }
+    memory::wipe(words);
+    memory::wipe(rows);
+    return done;
+}
+
 /// `groups` groups from their words to 64 coefficients each. `words` is used up.
 inline void centred_binomial_groups(std::uint64_t* words, std::size_t groups, std::int8_t* out) noexcept {
+    std::size_t done = 0;
 #if TENSAFE_X86_64
-    switch (exec::active_backend()) {
-        case exec::backend::avx512:
-            return centred_binomial_avx512(words, groups, out);
-        case exec::backend::avx2:
-            return centred_binomial_avx2(words, groups, out);
-        case exec::backend::portable:
-            break;
+    if (exec::active_backend() == exec::backend::avx512) {
+        return centred_binomial_avx512(words, groups, out);
+    }
+    if (exec::active_backend() == exec::backend::avx2) {
+        done = simd::avx2::kernel<&centred_binomial_fours>(words, groups, out);
     }
 #endif
-    centred_binomial_portable(words, groups, out);
+    centred_binomial_portable(words + done * binomial_words, groups - done, out + done * binomial_group);
 }
 
 }  // namespace detail

@@ -1,38 +1,53 @@
 #pragma once
 
+#include <tensafe/arith/word.hpp>
 #include <tensafe/core/macros.hpp>
 #include <tensafe/core/precondition.hpp>
 #include <tensafe/exec/backend.hpp>
 #include <tensafe/memory/wipe.hpp>
 #include <tensafe/random/chacha20.hpp>
 #include <tensafe/random/seed.hpp>
-#include <tensafe/random/stream_domain.hpp>
-#include <tensafe/random/ternary_words.hpp>
-#include <tensafe/random/x86/ternary_avx2.hpp>
-#include <tensafe/random/x86/ternary_avx512.hpp>
+#include <tensafe/random/x86/ternary.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 namespace tensafe::random {
 
 namespace detail {
 
+/// Coefficients of a word: its first base-3 digits, less one.
+inline constexpr std::size_t word_trits = 4;
+
+/// Coefficients of the words [first, words), each 8 bytes, little endian.
+inline void ternary_portable(const std::uint8_t* bytes, std::size_t first, std::size_t words,
+                             std::int8_t* out) noexcept {
+    for (std::size_t i = first; i < words; ++i) {
+        arith::word fraction;
+        std::memcpy(&fraction, bytes + i * sizeof fraction, sizeof fraction);
+        for (std::size_t trit = 0; trit < word_trits; ++trit) {
+            const arith::uint128 product = arith::mul_wide(fraction, 3);
+            out[i * word_trits + trit] =
+                static_cast<std::int8_t>(static_cast<int>(arith::high_word(product)) - 1);
+            fraction = arith::low_word(product);
+        }
+    }
+}
+
 /// Four coefficients of each word.
 inline void ternary_words(const std::uint8_t* bytes, std::size_t words, std::int8_t* out) noexcept {
+    std::size_t done = 0;
 #if TENSAFE_X86_64
-    switch (exec::active_backend()) {
-        case exec::backend::avx512:
-            return ternary_avx512(bytes, words, out);
-        case exec::backend::avx2:
-            return ternary_avx2(bytes, words, out);
-        case exec::backend::portable:
-            break;
+    if (exec::active_backend() == exec::backend::avx512) {
+        done = ternary_avx512(bytes, words, out);
+    } else if (exec::active_backend() == exec::backend::avx2) {
+        done = ternary_avx2(bytes, words, out);
     }
 #endif
-    ternary_portable(bytes, 0, words, out);
+    ternary_portable(bytes, done, words, out);
 }
 
 }  // namespace detail

@@ -5,10 +5,7 @@
 #include <tensafe/exec/backend.hpp>
 #include <tensafe/random/chacha20.hpp>
 #include <tensafe/random/seed.hpp>
-#include <tensafe/random/stream_domain.hpp>
-#include <tensafe/random/uniform_draws.hpp>
-#include <tensafe/random/x86/uniform_draws_avx2.hpp>
-#include <tensafe/random/x86/uniform_draws_avx512.hpp>
+#include <tensafe/random/x86/uniform_draws.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -21,6 +18,34 @@ namespace tensafe::random {
 
 namespace detail {
 
+/// Coefficients that are drawn together: whole groups of blocks for every width, and a chunk that stays in
+/// L1.
+inline constexpr std::size_t uniform_chunk = 1024;
+/// Draws are loaded 64 bytes at a time at most, so the last ones read past their own.
+inline constexpr std::size_t uniform_slack = 64;
+
+/// Draw k of a chunk: Width bytes, little endian, cut to the bits of q.
+template <std::size_t Width>
+TENSAFE_INLINE std::uint64_t uniform_draw(const std::uint8_t* bytes, std::size_t k,
+                                          std::uint64_t mask) noexcept {
+    std::uint64_t word;
+    std::memcpy(&word, bytes + k * Width, sizeof word);
+    return word & mask;
+}
+
+/// Writes draws [first, out.size()). Returns whether any of them is not below q.
+template <std::size_t Width>
+bool uniform_draws_portable(const std::uint8_t* bytes, std::uint64_t mask, std::uint64_t q, std::size_t first,
+                            std::span<std::uint64_t> out) noexcept {
+    bool rejected = false;
+    for (std::size_t k = first; k < out.size(); ++k) {
+        const std::uint64_t value = uniform_draw<Width>(bytes, k, mask);
+        out[k] = value;
+        rejected |= value >= q;
+    }
+    return rejected;
+}
+
 /// Blocks that are drawn again together. One would do for a value alone, but the widest back-end makes
 /// sixteen in the time of two or three calls for one.
 inline constexpr std::size_t uniform_redrawn_blocks = 16;
@@ -29,17 +54,21 @@ inline constexpr std::size_t uniform_redrawn_blocks = 16;
 template <std::size_t Width>
 bool uniform_draws(const std::uint8_t* bytes, std::uint64_t mask, std::uint64_t q,
                    std::span<std::uint64_t> out) noexcept {
+    std::size_t first = 0;
+    bool rejected = false;
 #if TENSAFE_X86_64
     switch (exec::active_backend()) {
         case exec::backend::avx512:
             return uniform_draws_avx512<Width>(bytes, mask, q, out);
         case exec::backend::avx2:
-            return uniform_draws_avx2<Width>(bytes, mask, q, out);
+            first = out.size() / 4 * 4;
+            rejected = uniform_draws_avx2<Width>(bytes, mask, q, out);
+            break;
         case exec::backend::portable:
             break;
     }
 #endif
-    return uniform_draws_portable<Width>(bytes, mask, q, 0, out);
+    return uniform_draws_portable<Width>(bytes, mask, q, first, out) || rejected;
 }
 
 /// Draws the coefficients that are not below q again until they are. `bytes` has room for the stream's place

@@ -4,7 +4,7 @@
 #include <tensafe/arith/prime.hpp>
 #include <tensafe/arith/shoup.hpp>
 #include <tensafe/core/built_once.hpp>
-#include <tensafe/memory/bits.hpp>
+#include <tensafe/memory/packed_bits.hpp>
 #include <tensafe/ntt/plan.hpp>
 
 #include <array>

@@ -39,16 +39,16 @@ void switch_modulus(
                               " residues of a limb, expected " + std::to_string(out.size()));
         }
     }
+    std::size_t whole = 0;
 #if TENSAFE_X86_64
     // AVX2 has no product of 64 bits: the portable loop is as fast as one made of 32-bit products.
     if (exec::active_backend() == exec::backend::avx512) {
-        detail::switch_modulus_avx512<Basis>::run(residues, bits, out);
-        return;
+        whole = detail::switch_modulus_avx512<Basis>::run(residues, bits, out);
     }
 #endif
     const int dropped = 64 - bits;
     const arith::word half = arith::word{1} << (dropped - 1);
-    for (std::size_t k = 0; k < out.size(); ++k) {
+    for (std::size_t k = whole; k < out.size(); ++k) {
         arith::word sum = half;
         for_each_limb<Basis>(
             [&]<int I>() { sum += detail::share_of<Basis, I>(residues[static_cast<std::size_t>(I)][k]); });

@@ -71,6 +71,12 @@ template <int i0, int i1, int i2, int i3, int i4, int i5, int i6, int i7, class 
 TENSAFE_INLINE lanes<T, 8> shuffle(const lanes<T, 8>& a, const lanes<T, 8>& b) noexcept {
     return {__builtin_shufflevector(a.v, b.v, i0, i1, i2, i3, i4, i5, i6, i7)};
 }
+template <int i0, int i1, int i2, int i3, int i4, int i5, int i6, int i7, int i8, int i9, int i10, int i11,
+          int i12, int i13, int i14, int i15, class T>
+TENSAFE_INLINE lanes<T, 16> shuffle(const lanes<T, 16>& a, const lanes<T, 16>& b) noexcept {
+    return {__builtin_shufflevector(a.v, b.v, i0, i1, i2, i3, i4, i5, i6, i7, i8, i9, i10, i11, i12, i13, i14,
+                                    i15)};
+}
 
 /// How many T a vector of so many bytes holds, at least one.
 template <class T, std::size_t Bytes>

@@ -5,8 +5,8 @@
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
-#include <tensafe/memory/bits.hpp>
 #include <tensafe/memory/buffer.hpp>
+#include <tensafe/memory/packed_bits.hpp>
 #include <tensafe/random/seed.hpp>
 #include <tensafe/rns/basis.hpp>
 #include <tensafe/rns/poly.hpp>
@@ -88,22 +88,6 @@ namespace detail {
 
 inline constexpr std::size_t shape_bytes = 12;
 
-/// @throws format_error unless the level is the expected one
-inline void read_level(byte_reader& from, int wanted) {
-    if (const auto got = from.number<std::uint32_t>(); got != static_cast<std::uint32_t>(wanted)) {
-        throw format_error(std::string(from.what()) + ": level: got " + std::to_string(got) + ", expected " +
-                           std::to_string(wanted));
-    }
-}
-
-/// @throws format_error unless the bytes in the place of a scale are 0
-inline void read_reserved(byte_reader& from) {
-    if (const auto got = from.number<std::uint64_t>(); got != 0) {
-        throw format_error(std::string(from.what()) + ": bytes 4 to 11 of its body: got " +
-                           std::to_string(got) + ", expected 0");
-    }
-}
-
 /// @throws Error unless the scale is one
 template <class Error>
 void check_scale(double scale, std::string_view what) {
@@ -123,18 +107,67 @@ void check_not_zero(const rns::poly<Basis, rns::evaluation_form>& p, std::string
     }
 }
 
+/// Bytes of a message with so many seeds and polynomials.
+template <class Basis>
+inline constexpr std::size_t polynomials_bytes(std::size_t seeds, std::size_t polynomials) noexcept {
+    return header_bytes + shape_bytes + seeds * random::seed_bytes +
+           polynomials * rns::packed_bytes<Basis>() + checksum_bytes;
+}
+
+/// The message with what fill writes behind level and scale; a scale of 0 is that of a kind without one.
+template <ckks::parameter_set P, class Fill>
+std::vector<std::uint8_t> write_polynomials(kind what, std::size_t bytes, int level, double scale,
+                                            const envelope& e, Fill&& fill) {
+    std::vector<std::uint8_t> message;
+    write_message({what, set_id<P>, 0, e.number, e.group, bytes - header_bytes - checksum_bytes}, message,
+                  [&](byte_writer& to) {
+                      to.number<std::uint32_t>(static_cast<std::uint32_t>(level));
+                      to.number<double>(scale);
+                      fill(to);
+                  });
+    return message;
+}
+
+/// What is behind level and scale, after they and the length were found right.
+/// @param scale  where the scale goes; null for a kind without one
+template <ckks::parameter_set P>
+byte_reader open_polynomials(std::span<const std::uint8_t> message, kind what, std::size_t bytes, int level,
+                             double* scale = nullptr) {
+    byte_reader body = open_message<P>(message, what).body;
+    if (const auto got = body.number<std::uint32_t>(); got != static_cast<std::uint32_t>(level)) {
+        throw format_error(std::string(body.what()) + ": level: got " + std::to_string(got) + ", expected " +
+                           std::to_string(level));
+    }
+    if (scale != nullptr) {
+        *scale = body.number<double>();
+        check_scale<format_error>(*scale, body.what());
+    } else if (const auto got = body.number<std::uint64_t>(); got != 0) {
+        throw format_error(std::string(body.what()) + ": bytes 4 to 11 of its body: got " +
+                           std::to_string(got) + ", expected 0");
+    }
+    body.expect(bytes - header_bytes - shape_bytes - checksum_bytes);
+    return body;
+}
+
+/// @throws format_error as wire::read_polynomial
+template <class Basis>
+rns::poly<Basis, rns::evaluation_form> read_polynomial(byte_reader& body, std::string_view which) {
+    rns::poly<Basis, rns::evaluation_form> p(memory::uninitialized);
+    wire::read_polynomial(body, which, p);
+    return p;
+}
+
 }  // namespace detail
 
 /// Bytes of the message of a ciphertext: 64, c0 and c1.
 template <ckks::parameter_set P, int Level = P::max_level>
-inline constexpr std::size_t ciphertext_bytes = header_bytes + detail::shape_bytes + checksum_bytes +
-                                                2 * rns::packed_bytes<typename P::template basis_at<Level>>();
+inline constexpr std::size_t ciphertext_bytes =
+    detail::polynomials_bytes<typename P::template basis_at<Level>>(0, 2);
 
 /// Bytes of the message of a seeded ciphertext: 64, the seed and c0.
 template <ckks::parameter_set P, int Level = P::max_level>
 inline constexpr std::size_t seeded_ciphertext_bytes =
-    header_bytes + detail::shape_bytes + checksum_bytes + random::seed_bytes +
-    rns::packed_bytes<typename P::template basis_at<Level>>();
+    detail::polynomials_bytes<typename P::template basis_at<Level>>(1, 1);
 
 /// A ciphertext as a message. Thread-safe.
 /// @throws parameter_error if the scale is not finite and above 0, or c1 is zero modulo a prime: that would
@@ -144,15 +177,11 @@ std::vector<std::uint8_t> write_ciphertext(const ckks::ciphertext<P, Level>& c, 
     constexpr auto what = kind::ciphertext;
     detail::check_scale<parameter_error>(c.scale, name(what));
     detail::check_not_zero<parameter_error>(c.c1, "c1", name(what));
-    constexpr std::size_t body_bytes = ciphertext_bytes<P, Level> - header_bytes - checksum_bytes;
-    std::vector<std::uint8_t> message;
-    write_message({what, set_id<P>, 0, e.number, e.group, body_bytes}, message, [&](byte_writer& to) {
-        to.number<std::uint32_t>(static_cast<std::uint32_t>(Level));
-        to.number<double>(c.scale);
-        write_polynomial(c.c0, to);
-        write_polynomial(c.c1, to);
-    });
-    return message;
+    return detail::write_polynomials<P>(what, ciphertext_bytes<P, Level>, Level, c.scale, e,
+                                        [&](byte_writer& to) {
+                                            write_polynomial(c.c0, to);
+                                            write_polynomial(c.c1, to);
+                                        });
 }
 
 /// A ciphertext from outside. Memory is taken after level and length were found right. Thread-safe.
@@ -161,16 +190,12 @@ std::vector<std::uint8_t> write_ciphertext(const ckks::ciphertext<P, Level>& c, 
 ///         another set; unsupported_error for another version; std::bad_alloc
 template <ckks::parameter_set P, int Level = P::max_level>
 ckks::ciphertext<P, Level> read_ciphertext(std::span<const std::uint8_t> message) {
-    using poly = rns::poly<typename P::template basis_at<Level>, rns::evaluation_form>;
-    byte_reader body = open_message<P>(message, kind::ciphertext).body;
-    detail::read_level(body, Level);
-    const auto scale = body.number<double>();
-    detail::check_scale<format_error>(scale, body.what());
-    body.expect(2 * rns::packed_bytes<typename P::template basis_at<Level>>());
-    poly c0(memory::uninitialized);
-    poly c1(memory::uninitialized);
-    read_polynomial(body, "c0", c0);
-    read_polynomial(body, "c1", c1);
+    using basis = typename P::template basis_at<Level>;
+    double scale = 0;
+    byte_reader body =
+        detail::open_polynomials<P>(message, kind::ciphertext, ciphertext_bytes<P, Level>, Level, &scale);
+    auto c0 = detail::read_polynomial<basis>(body, "c0");
+    auto c1 = detail::read_polynomial<basis>(body, "c1");
     detail::check_not_zero<format_error>(c1, "c1", body.what());
     return {std::move(c0), std::move(c1), scale};
 }
@@ -182,34 +207,25 @@ std::vector<std::uint8_t> write_seeded_ciphertext(const ckks::seeded_ciphertext<
                                                   const envelope& e = {}) {
     constexpr auto what = kind::seeded_ciphertext;
     detail::check_scale<parameter_error>(c.scale, name(what));
-    constexpr std::size_t body_bytes = seeded_ciphertext_bytes<P, Level> - header_bytes - checksum_bytes;
-    std::vector<std::uint8_t> message;
-    write_message({what, set_id<P>, 0, e.number, e.group, body_bytes}, message, [&](byte_writer& to) {
-        to.number<std::uint32_t>(static_cast<std::uint32_t>(Level));
-        to.number<double>(c.scale);
-        to.bytes(c.seed.bytes);
-        write_polynomial(c.c0, to);
-    });
-    return message;
+    return detail::write_polynomials<P>(what, seeded_ciphertext_bytes<P, Level>, Level, c.scale, e,
+                                        [&](byte_writer& to) {
+                                            to.bytes(c.seed.bytes);
+                                            write_polynomial(c.c0, to);
+                                        });
 }
 
 /// A seeded ciphertext from outside. Memory is taken after level and length were found right. Thread-safe.
 /// @throws format_error for malformed bytes, another kind or level, a scale that is not finite and above 0,
-/// or
-///         a residue that is not below its prime; parameter_error for another set; unsupported_error for
+/// or a
+///         residue that is not below its prime; parameter_error for another set; unsupported_error for
 ///         another version; std::bad_alloc
 template <ckks::parameter_set P, int Level = P::max_level>
 ckks::seeded_ciphertext<P, Level> read_seeded_ciphertext(std::span<const std::uint8_t> message) {
-    using poly = rns::poly<typename P::template basis_at<Level>, rns::evaluation_form>;
-    byte_reader body = open_message<P>(message, kind::seeded_ciphertext).body;
-    detail::read_level(body, Level);
-    const auto scale = body.number<double>();
-    detail::check_scale<format_error>(scale, body.what());
-    body.expect(random::seed_bytes + rns::packed_bytes<typename P::template basis_at<Level>>());
+    double scale = 0;
+    byte_reader body = detail::open_polynomials<P>(message, kind::seeded_ciphertext,
+                                                   seeded_ciphertext_bytes<P, Level>, Level, &scale);
     const random::seed seed{body.array<random::seed_bytes>()};
-    poly c0(memory::uninitialized);
-    read_polynomial(body, "c0", c0);
-    return {std::move(c0), seed, scale};
+    return {detail::read_polynomial<typename P::template basis_at<Level>>(body, "c0"), seed, scale};
 }
 
 }  // namespace tensafe::wire

@@ -22,8 +22,7 @@ namespace tensafe::wire {
 
 /// Bytes of the message of a public key: 64, the seed of its uniform half and b.
 template <ckks::parameter_set P>
-inline constexpr std::size_t public_key_bytes = header_bytes + detail::shape_bytes + checksum_bytes +
-                                                random::seed_bytes + rns::packed_bytes<typename P::basis>();
+inline constexpr std::size_t public_key_bytes = detail::polynomials_bytes<typename P::basis>(1, 1);
 
 /// A public key as a message. Thread-safe.
 /// @throws parameter_error if b is zero modulo a prime: a key that was never filled; std::bad_alloc
@@ -31,15 +30,10 @@ template <ckks::parameter_set P>
 std::vector<std::uint8_t> write_public_key(const ckks::public_key<P>& key, const envelope& e = {}) {
     constexpr auto what = kind::public_key;
     detail::check_not_zero<parameter_error>(key.b(), "b", name(what));
-    constexpr std::size_t body_bytes = public_key_bytes<P> - header_bytes - checksum_bytes;
-    std::vector<std::uint8_t> message;
-    write_message({what, set_id<P>, 0, e.number, e.group, body_bytes}, message, [&](byte_writer& to) {
-        to.number<std::uint32_t>(static_cast<std::uint32_t>(P::max_level));
-        to.number<std::uint64_t>(0);
+    return detail::write_polynomials<P>(what, public_key_bytes<P>, P::max_level, 0, e, [&](byte_writer& to) {
         to.bytes(key.seed().bytes);
         write_polynomial(key.b(), to);
     });
-    return message;
 }
 
 /// A public key from outside. Memory is taken after level and length were found right. Whoever encrypts under
@@ -49,13 +43,10 @@ std::vector<std::uint8_t> write_public_key(const ckks::public_key<P>& key, const
 ///         version; std::bad_alloc
 template <ckks::parameter_set P>
 ckks::public_key<P> read_public_key(std::span<const std::uint8_t> message) {
-    byte_reader body = open_message<P>(message, kind::public_key).body;
-    detail::read_level(body, P::max_level);
-    detail::read_reserved(body);
-    body.expect(random::seed_bytes + rns::packed_bytes<typename P::basis>());
+    byte_reader body =
+        detail::open_polynomials<P>(message, kind::public_key, public_key_bytes<P>, P::max_level);
     const random::seed seed{body.array<random::seed_bytes>()};
-    typename ckks::public_key<P>::form b(memory::uninitialized);
-    read_polynomial(body, "b", b);
+    auto b = detail::read_polynomial<typename P::basis>(body, "b");
     detail::check_not_zero<format_error>(b, "b", body.what());
     return {seed, std::move(b)};
 }
@@ -63,8 +54,7 @@ ckks::public_key<P> read_public_key(std::span<const std::uint8_t> message) {
 /// Bytes of the message of a re-randomization key: 64, two nonces and b.
 template <ckks::parameter_set P, int Level>
 inline constexpr std::size_t rerandomization_key_bytes =
-    header_bytes + detail::shape_bytes + checksum_bytes + 2 * random::seed_bytes +
-    rns::packed_bytes<typename P::template basis_at<Level>>();
+    detail::polynomials_bytes<typename P::template basis_at<Level>>(2, 1);
 
 /// A re-randomization key as a message. Thread-safe.
 /// @throws parameter_error if b is zero modulo a prime: a key that was never filled; std::bad_alloc
@@ -73,16 +63,12 @@ std::vector<std::uint8_t> write_rerandomization_key(const ckks::rerandomization_
                                                     const envelope& e = {}) {
     constexpr auto what = kind::rerandomization_key;
     detail::check_not_zero<parameter_error>(key.b, "b", name(what));
-    constexpr std::size_t body_bytes = rerandomization_key_bytes<P, Level> - header_bytes - checksum_bytes;
-    std::vector<std::uint8_t> message;
-    write_message({what, set_id<P>, 0, e.number, e.group, body_bytes}, message, [&](byte_writer& to) {
-        to.number<std::uint32_t>(static_cast<std::uint32_t>(Level));
-        to.number<std::uint64_t>(0);
-        to.bytes(key.client_nonce.bytes);
-        to.bytes(key.server_nonce.bytes);
-        write_polynomial(key.b, to);
-    });
-    return message;
+    return detail::write_polynomials<P>(what, rerandomization_key_bytes<P, Level>, Level, 0, e,
+                                        [&](byte_writer& to) {
+                                            to.bytes(key.client_nonce.bytes);
+                                            to.bytes(key.server_nonce.bytes);
+                                            write_polynomial(key.b, to);
+                                        });
 }
 
 /// A re-randomization key from outside. Memory is taken after level and length were found right. Whether it
@@ -92,15 +78,11 @@ std::vector<std::uint8_t> write_rerandomization_key(const ckks::rerandomization_
 ///         version; std::bad_alloc
 template <ckks::parameter_set P, int Level>
 ckks::rerandomization_key<P, Level> read_rerandomization_key(std::span<const std::uint8_t> message) {
-    using basis = typename P::template basis_at<Level>;
-    byte_reader body = open_message<P>(message, kind::rerandomization_key).body;
-    detail::read_level(body, Level);
-    detail::read_reserved(body);
-    body.expect(2 * random::seed_bytes + rns::packed_bytes<basis>());
+    byte_reader body = detail::open_polynomials<P>(message, kind::rerandomization_key,
+                                                   rerandomization_key_bytes<P, Level>, Level);
     const random::seed client_nonce{body.array<random::seed_bytes>()};
     const random::seed server_nonce{body.array<random::seed_bytes>()};
-    rns::poly<basis, rns::evaluation_form> b(memory::uninitialized);
-    read_polynomial(body, "b", b);
+    auto b = detail::read_polynomial<typename P::template basis_at<Level>>(body, "b");
     detail::check_not_zero<format_error>(b, "b", body.what());
     return {client_nonce, std::move(b), server_nonce};
 }

@@ -3,7 +3,7 @@
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/packing/plan.hpp>
-#include <tensafe/memory/bits.hpp>
+#include <tensafe/memory/packed_bits.hpp>
 #include <tensafe/rns/basis.hpp>
 #include <tensafe/rns/poly.hpp>
 #include <tensafe/wire/bytes.hpp>

@@ -3,7 +3,7 @@
 #include <tensafe/ckks/keys.hpp>
 #include <tensafe/device/lora/decrypt.hpp>
 #include <tensafe/lora/protocol/reply_protection.hpp>
-#include <tensafe/memory/bits.hpp>
+#include <tensafe/memory/packed_bits.hpp>
 
 #include <doctest/doctest.h>
 

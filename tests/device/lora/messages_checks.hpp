@@ -3,7 +3,7 @@
 #include <tensafe/arith/prime.hpp>
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/device/lora/messages.hpp>
-#include <tensafe/memory/bits.hpp>
+#include <tensafe/memory/packed_bits.hpp>
 #include <tensafe/rns/basis.hpp>
 
 #include <doctest/doctest.h>

@@ -4,7 +4,7 @@
 #include <tensafe/ckks/rerandomization.hpp>
 #include <tensafe/device/lora/rerandomize.hpp>
 #include <tensafe/lora/protocol/reply_protection.hpp>
-#include <tensafe/memory/bits.hpp>
+#include <tensafe/memory/packed_bits.hpp>
 #include <tensafe/random/generator.hpp>
 
 #include <doctest/doctest.h>

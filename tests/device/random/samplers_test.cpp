@@ -78,7 +78,7 @@ TEST_CASE("draws that cannot be are refused before a launch") {
 
 TEST_CASE("kernels leave no secret stream in shared memory") {
     const std::vector<seed> seeds = some_seeds(2);
-    std::vector<wide> out(20000);
+    std::vector<arith::uint128> out(20000);
     for (const device::distribution kind :
          {device::distribution::ternary, device::distribution::centred_binomial,
           device::distribution::flood}) {

@@ -7,7 +7,6 @@
 #include <tensafe/device/random/samplers.hpp>
 #include <tensafe/device/rns/poly_stack.hpp>
 #include <tensafe/random/seed.hpp>
-#include <tensafe/random/stream_domain.hpp>
 
 #include <array>
 #include <cstddef>

@@ -5,7 +5,7 @@
 #include <tensafe/device/ntt/plan.hpp>
 #include <tensafe/lora/packing/coefficient_tiles.hpp>
 #include <tensafe/lora/packing/messages.hpp>
-#include <tensafe/memory/bits.hpp>
+#include <tensafe/memory/packed_bits.hpp>
 
 #include <bit>
 #include <cstddef>

@@ -4,7 +4,6 @@
 #include <tensafe/random/centred_binomial_groups.hpp>
 #include <tensafe/random/chacha20_block.hpp>
 #include <tensafe/random/seed.hpp>
-#include <tensafe/random/stream_domain.hpp>
 
 #include <cstddef>
 #include <cstdint>

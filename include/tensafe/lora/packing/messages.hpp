@@ -4,7 +4,7 @@
 #include <tensafe/ckks/encrypt.hpp>
 #include <tensafe/lora/packing/budget.hpp>
 #include <tensafe/lora/packing/protection.hpp>
-#include <tensafe/memory/bits.hpp>
+#include <tensafe/memory/packed_bits.hpp>
 
 #include <array>
 #include <complex>

@@ -4,91 +4,18 @@
 #include <tensafe/memory/wipe.hpp>
 #include <tensafe/random/chacha20_block.hpp>
 #include <tensafe/random/chacha20_lanes.hpp>
-#include <tensafe/random/x86/chacha20_avx2.hpp>
 #include <tensafe/random/x86/quarters_avx512.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #if TENSAFE_X86_64
 
 #include <immintrin.h>
 
 namespace tensafe::random::detail {
-
-/// Sixteen blocks in 64-byte registers: half of them hold the state, and a rotation is one instruction.
-struct chacha20_lanes16 {
-    using words = __m512i;
-    static constexpr std::size_t blocks = 16;
-
-    /// One word in every lane. In an addition the processor spreads it while loading, so what the blocks
-    /// share stays 64 bytes in memory and takes no register.
-    TENSAFE_AVX512 static TENSAFE_INLINE words spread(std::uint32_t word) noexcept {
-        return _mm512_set1_epi32(static_cast<int>(word));
-    }
-
-    template <int Bits>
-    TENSAFE_AVX512 static TENSAFE_INLINE words rotate_left(const words& x) noexcept {
-        return _mm512_maskz_rol_epi32(every_word32, x, Bits);
-    }
-
-    TENSAFE_AVX512 static TENSAFE_INLINE void quarter_round(words& a, words& b, words& c, words& d) noexcept {
-        a = _mm512_add_epi32(a, b);
-        d = rotate_left<16>(_mm512_xor_si512(d, a));
-        c = _mm512_add_epi32(c, d);
-        b = rotate_left<12>(_mm512_xor_si512(b, c));
-        a = _mm512_add_epi32(a, b);
-        d = rotate_left<8>(_mm512_xor_si512(d, a));
-        c = _mm512_add_epi32(c, d);
-        b = rotate_left<7>(_mm512_xor_si512(b, c));
-    }
-
-    TENSAFE_AVX512 static TENSAFE_INLINE void column_round(words (&x)[16]) noexcept {
-        quarter_round(x[0], x[4], x[8], x[12]);
-        quarter_round(x[1], x[5], x[9], x[13]);
-        quarter_round(x[2], x[6], x[10], x[14]);
-        quarter_round(x[3], x[7], x[11], x[15]);
-    }
-
-    TENSAFE_AVX512 static TENSAFE_INLINE void diagonal_round(words (&x)[16]) noexcept {
-        quarter_round(x[0], x[5], x[10], x[15]);
-        quarter_round(x[1], x[6], x[11], x[12]);
-        quarter_round(x[2], x[7], x[8], x[13]);
-        quarter_round(x[3], x[4], x[9], x[14]);
-    }
-
-    /// Turns four words of sixteen blocks into four words of blocks (0, 4, 8, 12), (1, 5, 9, 13), and so on.
-    TENSAFE_AVX512 static TENSAFE_INLINE void transpose(words& a, words& b, words& c, words& d) noexcept {
-        const words ab_low = _mm512_maskz_unpacklo_epi32(every_word32, a, b);
-        const words ab_high = _mm512_maskz_unpackhi_epi32(every_word32, a, b);
-        const words cd_low = _mm512_maskz_unpacklo_epi32(every_word32, c, d);
-        const words cd_high = _mm512_maskz_unpackhi_epi32(every_word32, c, d);
-        a = _mm512_maskz_unpacklo_epi64(every_word64, ab_low, cd_low);
-        b = _mm512_maskz_unpackhi_epi64(every_word64, ab_low, cd_low);
-        c = _mm512_maskz_unpacklo_epi64(every_word64, ab_high, cd_high);
-        d = _mm512_maskz_unpackhi_epi64(every_word64, ab_high, cd_high);
-    }
-
-    /// Blocks i, i + 4, i + 8 and i + 12, from the quarter of each that each argument holds.
-    TENSAFE_AVX512 static TENSAFE_INLINE void store_four(words& a, words& b, words& c, words& d,
-                                                         std::uint8_t* out) noexcept {
-        constexpr std::size_t step = 4 * chacha20_block_bytes;
-        transpose_quarters(a, b, c, d);
-        _mm512_storeu_si512(out, a);
-        _mm512_storeu_si512(out + step, b);
-        _mm512_storeu_si512(out + 2 * step, c);
-        _mm512_storeu_si512(out + 3 * step, d);
-    }
-};
-
-/// Eight blocks in 32-byte registers, of which the compiler makes rotations of one instruction each.
-struct chacha20_lanes8_rotating : chacha20_lanes8 {
-    template <int Bits>
-    static TENSAFE_INLINE void rotate_left(words& x) noexcept {
-        x = (x << Bits) | (x >> (32 - Bits));
-    }
-};
 
 /// The words from which every group of sixteen blocks starts.
 struct chacha20_start {
@@ -115,69 +42,72 @@ inline void chacha20_prepare(const chacha20_state& state, chacha20_start& start)
     chacha20_quarter_round(y[3], y[7], y[11], y[15]);
 }
 
+/// Blocks i, i + 4, i + 8 and i + 12, from the quarter of each that each argument holds.
+TENSAFE_AVX512 TENSAFE_INLINE void store_blocks(const chacha20_lanes<16>::words& a,
+                                                const chacha20_lanes<16>::words& b,
+                                                const chacha20_lanes<16>::words& c,
+                                                const chacha20_lanes<16>::words& d,
+                                                std::uint8_t* out) noexcept {
+    __m512i r[4] = {reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b), reinterpret_cast<__m512i>(c),
+                    reinterpret_cast<__m512i>(d)};
+    transpose_quarters(r[0], r[1], r[2], r[3]);
+    _mm512_storeu_si512(out, r[0]);
+    _mm512_storeu_si512(out + 4 * chacha20_block_bytes, r[1]);
+    _mm512_storeu_si512(out + 8 * chacha20_block_bytes, r[2]);
+    _mm512_storeu_si512(out + 12 * chacha20_block_bytes, r[3]);
+}
+
+TENSAFE_AVX512 TENSAFE_INLINE void hide(chacha20_lanes<16>::words& x) noexcept {
+    __asm__("" : "+v"(x));
+}
+
+/// Each word in all lanes. Hidden from g++ 12, which would add words before it spreads them and then need the
+/// port of the shuffles.
+template <std::size_t... I>
+TENSAFE_AVX512 TENSAFE_INLINE void spread(const std::uint32_t* from, chacha20_lanes<16>::words* to,
+                                          std::index_sequence<I...>) noexcept {
+    ((to[I] = chacha20_lanes<16>::words{} + from[I]), ...);
+    (hide(to[I]), ...);
+}
+
 /// Blocks first .. first + 15. Not inlined: in a loop the compiler would spread the words once and keep the
-/// vectors, the key among them, on the stack.
+/// vectors, the key among them, on the stack. In an addition the processor spreads a word while loading, so
+/// what the blocks share stays 64 bytes in memory and takes no register.
 TENSAFE_AVX512 __attribute__((noinline)) inline void chacha20_sixteen(const chacha20_start& start,
                                                                       std::uint32_t first,
                                                                       std::uint8_t* out) noexcept {
-    using lanes = chacha20_lanes16;
-    const __m512i counters = _mm512_add_epi32(
-        _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0), lanes::spread(first));
-    const std::uint32_t* const y = start.columns;
-    __m512i x[16] = {lanes::spread(y[0]),
-                     lanes::spread(y[1]),
-                     lanes::spread(y[2]),
-                     lanes::spread(y[3]),
-                     lanes::spread(y[4]),
-                     lanes::spread(y[5]),
-                     lanes::spread(y[6]),
-                     lanes::spread(y[7]),
-                     lanes::spread(y[8]),
-                     lanes::spread(y[9]),
-                     lanes::spread(y[10]),
-                     lanes::spread(y[11]),
-                     counters,
-                     lanes::spread(y[13]),
-                     lanes::spread(y[14]),
-                     lanes::spread(y[15])};
-    lanes::quarter_round(x[0], x[4], x[8], x[12]);
-    lanes::diagonal_round(x);
+    using sixteen = chacha20_lanes<16>;
+    using words = sixteen::words;
+    const words counters = words{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} + first;
+    words x[16];
+    spread(start.columns, x, std::make_index_sequence<16>());
+    x[12] = counters;
+    sixteen::quarter_round(x[0], x[4], x[8], x[12]);
+    sixteen::diagonal_round(x);
     for (int round = 1; round < chacha20_double_rounds; ++round) {
-        lanes::column_round(x);
-        lanes::diagonal_round(x);
+        sixteen::column_round(x);
+        sixteen::diagonal_round(x);
     }
     const std::uint32_t* const s = start.initial;
-    x[0] = _mm512_add_epi32(x[0], lanes::spread(s[0]));
-    x[1] = _mm512_add_epi32(x[1], lanes::spread(s[1]));
-    x[2] = _mm512_add_epi32(x[2], lanes::spread(s[2]));
-    x[3] = _mm512_add_epi32(x[3], lanes::spread(s[3]));
-    lanes::transpose(x[0], x[1], x[2], x[3]);
-    x[4] = _mm512_add_epi32(x[4], lanes::spread(s[4]));
-    x[5] = _mm512_add_epi32(x[5], lanes::spread(s[5]));
-    x[6] = _mm512_add_epi32(x[6], lanes::spread(s[6]));
-    x[7] = _mm512_add_epi32(x[7], lanes::spread(s[7]));
-    lanes::transpose(x[4], x[5], x[6], x[7]);
-    x[8] = _mm512_add_epi32(x[8], lanes::spread(s[8]));
-    x[9] = _mm512_add_epi32(x[9], lanes::spread(s[9]));
-    x[10] = _mm512_add_epi32(x[10], lanes::spread(s[10]));
-    x[11] = _mm512_add_epi32(x[11], lanes::spread(s[11]));
-    lanes::transpose(x[8], x[9], x[10], x[11]);
-    x[12] = _mm512_add_epi32(x[12], counters);
-    x[13] = _mm512_add_epi32(x[13], lanes::spread(s[13]));
-    x[14] = _mm512_add_epi32(x[14], lanes::spread(s[14]));
-    x[15] = _mm512_add_epi32(x[15], lanes::spread(s[15]));
-    lanes::transpose(x[12], x[13], x[14], x[15]);
-    lanes::store_four(x[0], x[4], x[8], x[12], out);
-    lanes::store_four(x[1], x[5], x[9], x[13], out + chacha20_block_bytes);
-    lanes::store_four(x[2], x[6], x[10], x[14], out + 2 * chacha20_block_bytes);
-    lanes::store_four(x[3], x[7], x[11], x[15], out + 3 * chacha20_block_bytes);
+    sixteen::lanes a[4] = {{x[0] + s[0]}, {x[1] + s[1]}, {x[2] + s[2]}, {x[3] + s[3]}};
+    sixteen::lanes b[4] = {{x[4] + s[4]}, {x[5] + s[5]}, {x[6] + s[6]}, {x[7] + s[7]}};
+    sixteen::lanes c[4] = {{x[8] + s[8]}, {x[9] + s[9]}, {x[10] + s[10]}, {x[11] + s[11]}};
+    sixteen::lanes d[4] = {{x[12] + counters}, {x[13] + s[13]}, {x[14] + s[14]}, {x[15] + s[15]}};
+    sixteen::transpose(a);
+    sixteen::transpose(b);
+    sixteen::transpose(c);
+    sixteen::transpose(d);
+    store_blocks(a[0].v, b[0].v, c[0].v, d[0].v, out);
+    store_blocks(a[1].v, b[1].v, c[1].v, d[1].v, out + chacha20_block_bytes);
+    store_blocks(a[2].v, b[2].v, c[2].v, d[2].v, out + 2 * chacha20_block_bytes);
+    store_blocks(a[3].v, b[3].v, c[3].v, d[3].v, out + 3 * chacha20_block_bytes);
 }
 
 /// Sixteen blocks at a time while more than eight are left, then eight.
 TENSAFE_AVX512 inline void chacha20_keystream_avx512(const chacha20_state& state, std::uint32_t first,
                                                      std::uint8_t* out, std::size_t count) noexcept {
-    constexpr std::size_t lanes = chacha20_lanes16::blocks;
-    if (count > chacha20_lanes8::blocks) {
+    constexpr std::size_t lanes = 16;
+    if (count > lanes / 2) {
         chacha20_start start;
         chacha20_prepare(state, start);
         do {
@@ -193,11 +123,11 @@ TENSAFE_AVX512 inline void chacha20_keystream_avx512(const chacha20_state& state
             first += static_cast<std::uint32_t>(taken);
             out += taken * chacha20_block_bytes;
             count -= taken;
-        } while (count > chacha20_lanes8::blocks);
+        } while (count > lanes / 2);
         memory::wipe(start);
     }
     if (count != 0) {
-        chacha20_keystream<chacha20_lanes8_rotating>(state, first, out, count);
+        chacha20_keystream<chacha20_lanes<8>>(state, first, out, count);
     }
 }
 

@@ -22,50 +22,37 @@ class switch_modulus_avx512 {
   public:
     using residue_spans = std::array<std::span<const arith::word>, static_cast<std::size_t>(Basis::limbs)>;
 
-    TENSAFE_AVX512 static void run(const residue_spans& residues, int bits,
-                                   std::span<std::uint32_t> out) noexcept {
+    /// Whole vectors; returns how many coefficients.
+    TENSAFE_AVX512 static std::size_t run(const residue_spans& residues, int bits,
+                                          std::span<std::uint32_t> out) noexcept {
+        constexpr auto limbs = std::make_integer_sequence<int, Basis::limbs>();
         const std::size_t whole = out.size() / lanes * lanes;
         const __m512i half = _mm512_set1_epi64(static_cast<long long>(arith::word{1} << (63 - bits)));
         const __m128i dropped = _mm_cvtsi32_si128(64 - bits);
         for (std::size_t k = 0; k < whole; k += lanes) {
-            const __m512i low = sum<false>(residues, k, arith::avx512::all_lanes, half);
-            const __m512i high = sum<false>(residues, k + 8, arith::avx512::all_lanes, half);
+            const __m512i low = sum(residues, k, half, limbs);
+            const __m512i high = sum(residues, k + 8, half, limbs);
             _mm512_storeu_si512(out.data() + k, join(low, high, dropped));
         }
-        if (whole != out.size()) {
-            const auto wanted = static_cast<__mmask16>((1U << (out.size() - whole)) - 1);
-            const __m512i low = sum<true>(residues, whole, static_cast<__mmask8>(wanted), half);
-            // Behind the end there may be no address to form.
-            const __m512i high =
-                wanted >> 8 == 0 ? half
-                                 : sum<true>(residues, whole + 8, static_cast<__mmask8>(wanted >> 8), half);
-            _mm512_mask_storeu_epi32(out.data() + whole, wanted, join(low, high, dropped));
-        }
+        return whole;
     }
 
   private:
     static constexpr std::size_t lanes = 16;
 
-    /// The shares of 8 coefficients from number k on, added to `start`. Without `Masked` all are there.
-    template <bool Masked>
+    /// The shares of 8 coefficients from number k on, added to `start`.
+    template <int... I>
     TENSAFE_AVX512 TENSAFE_INLINE static __m512i sum(const residue_spans& residues, std::size_t k,
-                                                     __mmask8 wanted, __m512i start) noexcept {
-        return sum_of<Masked>(residues, k, wanted, start, std::make_integer_sequence<int, Basis::limbs>());
-    }
-    template <bool Masked, int... I>
-    TENSAFE_AVX512 TENSAFE_INLINE static __m512i sum_of(const residue_spans& residues, std::size_t k,
-                                                        __mmask8 wanted, __m512i start,
-                                                        std::integer_sequence<int, I...>) noexcept {
-        ((start = add_share<Masked, I>(residues, k, wanted, start)), ...);
+                                                     __m512i start,
+                                                     std::integer_sequence<int, I...>) noexcept {
+        ((start = add_share<I>(residues[static_cast<std::size_t>(I)].data() + k, start)), ...);
         return start;
     }
 
-    template <bool Masked, int I>
-    TENSAFE_AVX512 TENSAFE_INLINE static __m512i add_share(const residue_spans& residues, std::size_t k,
-                                                           __mmask8 wanted, __m512i start) noexcept {
+    template <int I>
+    TENSAFE_AVX512 TENSAFE_INLINE static __m512i add_share(const arith::word* from, __m512i start) noexcept {
         constexpr modulus_fraction share = modulus_share<Basis, I>;
-        const arith::word* const from = residues[static_cast<std::size_t>(I)].data() + k;
-        const __m512i p = Masked ? _mm512_maskz_loadu_epi64(wanted, from) : _mm512_loadu_si512(from);
+        const __m512i p = _mm512_loadu_si512(from);
         const __m512i high = _mm512_set1_epi64(static_cast<long long>(share.high));
         const __m512i low = _mm512_set1_epi64(static_cast<long long>(share.low));
         start = _mm512_add_epi64(start, _mm512_mullo_epi64(p, high));

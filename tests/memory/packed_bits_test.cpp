@@ -1,4 +1,4 @@
-#include <tensafe/memory/bits.hpp>
+#include <tensafe/memory/packed_bits.hpp>
 
 #include <doctest/doctest.h>
 

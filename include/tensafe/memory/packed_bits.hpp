@@ -3,8 +3,8 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/macros.hpp>
 #include <tensafe/exec/backend.hpp>
-#include <tensafe/memory/x86/bits_avx2.hpp>
-#include <tensafe/memory/x86/bits_avx512.hpp>
+#include <tensafe/memory/x86/packed_bits_avx2.hpp>
+#include <tensafe/memory/x86/packed_bits_avx512.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -98,7 +98,7 @@ T unpack_portable(std::span<const std::uint8_t> in, int bits, std::span<T> value
 }
 
 /// With fewer values the tables of the vectors cost more than they save.
-inline constexpr std::size_t least_count_avx512 = 16;
+inline constexpr std::size_t least_count_avx512 = 32;
 inline constexpr std::size_t least_count_avx2 = 128;
 
 template <class T>
@@ -108,11 +108,9 @@ void pack(std::span<const T> values, int bits, std::span<std::uint8_t> out) {
 #if TENSAFE_X86_64
     const exec::backend backend = exec::active_backend();
     if (backend == exec::backend::avx512 && bits >= 8 && values.size() >= least_count_avx512) {
-        pack_avx512(values, bits, out);
-        return;
+        done = pack_avx512(values, bits, out);
     }
-    if (backend == exec::backend::avx2 && bits >= 8 && fits_avx2<T>(bits) &&
-        values.size() >= least_count_avx2) {
+    if (backend == exec::backend::avx2 && bits >= 8 && bits < 64 && values.size() >= least_count_avx2) {
         done = pack_avx2(values, bits, out);
     }
 #endif
@@ -131,14 +129,15 @@ T unpack(std::span<const std::uint8_t> in, int bits, std::span<T> values) {
     T largest = 0;
 #if TENSAFE_X86_64
     const exec::backend backend = exec::active_backend();
+    unpacked<T> first{};
     if (backend == exec::backend::avx512 && values.size() >= least_count_avx512) {
-        return unpack_avx512(in, bits, values);
+        first = bits + 7 <= std::numeric_limits<T>::digits ? unpack_avx512<false>(in, bits, values)
+                                                           : unpack_avx512<true>(in, bits, values);
+    } else if (backend == exec::backend::avx2 && bits < 64 && values.size() >= least_count_avx2) {
+        first = bits <= 57 ? unpack_avx2<8>(in, bits, values) : unpack_avx2<9>(in, bits, values);
     }
-    if (backend == exec::backend::avx2 && fits_avx2<T>(bits) && values.size() >= least_count_avx2) {
-        const unpacked_avx2<T> first = unpack_avx2(in, bits, values);
-        done = first.count;
-        largest = first.largest;
-    }
+    done = first.count;
+    largest = first.largest;
 #endif
     return std::max(largest,
                     unpack_portable(in.subspan(packed_bytes(done, bits)), bits, values.subspan(done)));

@@ -1,7 +1,8 @@
 #pragma once
 
 #include <tensafe/core/macros.hpp>
-#include <tensafe/memory/bits_layout.hpp>
+#include <tensafe/memory/x86/packed_bits_avx2.hpp>
+#include <tensafe/simd/lanes.hpp>
 
 #if TENSAFE_X86_64
 
@@ -10,101 +11,54 @@
 #include <cstddef>
 #include <cstdint>
 #include <immintrin.h>
-#include <limits>
 #include <span>
 
-// Packing by byte permutations: 64 bytes of values, 8 or 16 of them, at a time. Nothing outside the spans is
-// read or written. bits_layout.hpp says where each bit goes.
+// Packing by byte permutations: a round of 64 bytes of values, 8 or 16 of them, at a time. Nothing outside
+// the spans is read or written.
 
 namespace tensafe::memory::detail {
 
 /// A mask that changes nothing: g++ 12 warns of an uninitialised operand in most intrinsics without a mask.
 inline constexpr __mmask64 every_byte = ~__mmask64{0};
 
-/// What the two widths of values do differently.
+/// Operations on a register of values.
 template <class T>
-struct bits_avx512;
+struct bits_avx512 {
+    static constexpr std::size_t lanes = 64 / sizeof(T);
+    using vector = typename simd::lanes<T, lanes>::native;
 
-template <>
-struct bits_avx512<std::uint64_t> {
-    static constexpr std::size_t lanes = 8;
-    static constexpr __mmask8 every_lane = 0xff;
-
+    /// The number of each value's first bit in the round.
+    TENSAFE_AVX512 TENSAFE_INLINE static vector first_bits(int bits) noexcept {
+        vector first;
+        for (std::size_t k = 0; k < lanes; ++k) {
+            first[k] = static_cast<T>(k * static_cast<std::size_t>(bits));
+        }
+        return first;
+    }
     TENSAFE_AVX512 TENSAFE_INLINE static __m512i spread(std::uint64_t x) noexcept {
-        return _mm512_set1_epi64(static_cast<long long>(x));
+        return reinterpret_cast<__m512i>(vector{} + static_cast<T>(x));
     }
     TENSAFE_AVX512 TENSAFE_INLINE static __m512i shift_right(__m512i x, __m512i by) noexcept {
-        return _mm512_maskz_srlv_epi64(every_lane, x, by);
+        return reinterpret_cast<__m512i>(reinterpret_cast<vector>(x) >> reinterpret_cast<vector>(by));
     }
     TENSAFE_AVX512 TENSAFE_INLINE static __m512i rotate_left(__m512i x, __m512i by) noexcept {
-        return _mm512_maskz_rolv_epi64(every_lane, x, by);
+        return sizeof(T) == 8 ? _mm512_maskz_rolv_epi64(0xff, x, by) : _mm512_maskz_rolv_epi32(0xffff, x, by);
     }
     TENSAFE_AVX512 TENSAFE_INLINE static __m512i rotate_right(__m512i x, __m512i by) noexcept {
-        return _mm512_maskz_rorv_epi64(every_lane, x, by);
-    }
-    /// The lowest `by` bits of each lane.
-    TENSAFE_AVX512 TENSAFE_INLINE static __m512i low_bits(__m512i by) noexcept {
-        return _mm512_sub_epi64(_mm512_maskz_sllv_epi64(every_lane, spread(1), by), spread(1));
-    }
-    /// A byte in each lane to all bytes of the lane.
-    TENSAFE_AVX512 TENSAFE_INLINE static __m512i repeat_byte(__m512i x) noexcept {
-        return _mm512_mullo_epi64(x, spread(0x0101010101010101));
+        return sizeof(T) == 8 ? _mm512_maskz_rorv_epi64(0xff, x, by) : _mm512_maskz_rorv_epi32(0xffff, x, by);
     }
     TENSAFE_AVX512 TENSAFE_INLINE static __m512i larger(__m512i x, __m512i y) noexcept {
-        return _mm512_maskz_max_epu64(every_lane, x, y);
+        return sizeof(T) == 8 ? _mm512_maskz_max_epu64(0xff, x, y) : _mm512_maskz_max_epu32(0xffff, x, y);
     }
 };
-
-template <>
-struct bits_avx512<std::uint32_t> {
-    static constexpr std::size_t lanes = 16;
-    static constexpr __mmask16 every_lane = 0xffff;
-
-    TENSAFE_AVX512 TENSAFE_INLINE static __m512i spread(std::uint64_t x) noexcept {
-        return _mm512_set1_epi32(static_cast<int>(x));
-    }
-    TENSAFE_AVX512 TENSAFE_INLINE static __m512i shift_right(__m512i x, __m512i by) noexcept {
-        return _mm512_maskz_srlv_epi32(every_lane, x, by);
-    }
-    TENSAFE_AVX512 TENSAFE_INLINE static __m512i rotate_left(__m512i x, __m512i by) noexcept {
-        return _mm512_maskz_rolv_epi32(every_lane, x, by);
-    }
-    TENSAFE_AVX512 TENSAFE_INLINE static __m512i rotate_right(__m512i x, __m512i by) noexcept {
-        return _mm512_maskz_rorv_epi32(every_lane, x, by);
-    }
-    TENSAFE_AVX512 TENSAFE_INLINE static __m512i low_bits(__m512i by) noexcept {
-        return _mm512_sub_epi32(_mm512_maskz_sllv_epi32(every_lane, spread(1), by), spread(1));
-    }
-    TENSAFE_AVX512 TENSAFE_INLINE static __m512i repeat_byte(__m512i x) noexcept {
-        return _mm512_mullo_epi32(x, spread(0x01010101));
-    }
-    TENSAFE_AVX512 TENSAFE_INLINE static __m512i larger(__m512i x, __m512i y) noexcept {
-        return _mm512_maskz_max_epu32(every_lane, x, y);
-    }
-};
-
-/// The lowest `count` bits, count <= 64.
-constexpr std::uint64_t first_bits(std::size_t count) noexcept {
-    return count >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1;
-}
 
 /// For ternary logic: (a & b) | (~a & c).
 inline constexpr int bitwise_select = 0xca;
 
-/// shift(k) for every value of a round, in its lane.
-template <class T>
-TENSAFE_AVX512 TENSAFE_INLINE __m512i
-load_shifts_avx512(const bit_layout<T, bits_avx512<T>::lanes, bits_avx512<T>::lanes>& layout) noexcept {
-    alignas(64) std::array<T, bits_avx512<T>::lanes> shifts;
-    for (std::size_t k = 0; k < shifts.size(); ++k) {
-        shifts[k] = static_cast<T>(layout.shift(k));
-    }
-    return _mm512_load_si512(shifts.data());
-}
-
-/// bit_layout::packing in registers, computed by vectors: that of 64 bytes would cost as much as packing a
-/// hundred values. The mask of the starts is the complement of that of the rest, up to bytes that do not
-/// matter.
+/// How the packed bytes come from values that were rotated to the left by `shift`, the number of each value's
+/// first bit in its byte. The sources are bytes of the rotated values: `starts_source` for the bits of a
+/// value that starts within the byte, `rest_source` for the others, which `rest_mask` has. Computed by
+/// vectors: with scalars it would cost as much as packing a hundred values.
 template <class T>
 struct packing_avx512 {
     using lanes_of = bits_avx512<T>;
@@ -114,9 +68,8 @@ struct packing_avx512 {
     __m512i rest_mask;
     __m512i starts_source;
 
-    TENSAFE_AVX512 TENSAFE_INLINE
-    packing_avx512(int bits, const bit_layout<T, lanes_of::lanes, lanes_of::lanes>& layout) noexcept
-        : shift(load_shifts_avx512<T>(layout)) {
+    TENSAFE_AVX512 TENSAFE_INLINE explicit packing_avx512(int bits) noexcept
+        : shift(reinterpret_cast<__m512i>(lanes_of::first_bits(bits) & 7)) {
         const half low = for_bytes<0>(bits);
         const half high = for_bytes<32>(bits);
         rest_source = join(low.rest_source, high.rest_source);
@@ -189,29 +142,21 @@ constexpr std::size_t whole_rounds_avx512(std::size_t rounds, std::size_t bytes,
     return bytes < 64 ? 0 : std::min(rounds, (bytes - 64) / round_bytes + 1);
 }
 
+/// Packs whole rounds and returns the number of values packed.
 /// @pre  bits >= 8; out.size() == packed_bytes(values.size(), bits)
 template <class T>
-TENSAFE_AVX512 void pack_avx512(std::span<const T> values, int bits, std::span<std::uint8_t> out) noexcept {
+TENSAFE_AVX512 std::size_t pack_avx512(std::span<const T> values, int bits,
+                                       std::span<std::uint8_t> out) noexcept {
     constexpr std::size_t lanes = bits_avx512<T>::lanes;
-    const bit_layout<T, lanes, lanes> layout(bits);
-    const packing_avx512<T> packing(bits, layout);
-    const std::size_t round = layout.round_bytes();
+    const packing_avx512<T> packing(bits);
+    const std::size_t round = lanes / 8 * static_cast<std::size_t>(bits);
     const std::size_t whole = whole_rounds_avx512(values.size() / lanes, out.size(), round);
     for (std::size_t i = 0; i < whole; ++i) {
         // What is too much is written over by the next round.
         _mm512_storeu_si512(out.data() + i * round,
                             packing.pack(_mm512_loadu_si512(values.data() + i * lanes)));
     }
-    values = values.subspan(whole * lanes);
-    out = out.subspan(whole * round);
-    while (!values.empty()) {
-        const std::size_t count = std::min(values.size(), lanes);
-        const std::size_t bytes = std::min(out.size(), round);
-        const __m512i x = _mm512_maskz_loadu_epi8(first_bits(count * sizeof(T)), values.data());
-        _mm512_mask_storeu_epi8(out.data(), first_bits(bytes), packing.pack(x));
-        values = values.subspan(count);
-        out = out.subspan(bytes);
-    }
+    return whole * lanes;
 }
 
 /// `Wide`: a value can reach into one byte more than a T has.
@@ -225,17 +170,16 @@ struct unpacking_avx512 {
     __m512i before;
     __m512i mask;
 
-    TENSAFE_AVX512 TENSAFE_INLINE explicit unpacking_avx512(
-        int bits, const bit_layout<T, lanes_of::lanes, lanes_of::lanes>& layout) noexcept
-        : shift(load_shifts_avx512<T>(layout)),
-          before(lanes_of::low_bits(shift)),
-          mask(lanes_of::spread(~std::uint64_t{0} >> (64 - bits))) {
-        alignas(64) std::array<T, lanes_of::lanes> first_bytes;
-        for (std::size_t k = 0; k < first_bytes.size(); ++k) {
-            first_bytes[k] = static_cast<T>(layout.first_byte(k));
-        }
-        source = _mm512_add_epi8(lanes_of::repeat_byte(_mm512_load_si512(first_bytes.data())),
-                                 lanes_of::spread(0x0706050403020100));
+    TENSAFE_AVX512 TENSAFE_INLINE explicit unpacking_avx512(int bits) noexcept
+        : mask(lanes_of::spread(~std::uint64_t{0} >> (64 - bits))) {
+        const auto first_bits = lanes_of::first_bits(bits);
+        const auto in_byte = first_bits & 7;
+        shift = reinterpret_cast<__m512i>(in_byte);
+        before = reinterpret_cast<__m512i>((T{1} << in_byte) - 1);
+        // The first byte's number in all bytes of the lane.
+        source =
+            _mm512_add_epi8(reinterpret_cast<__m512i>((first_bits >> 3) * static_cast<T>(0x0101010101010101)),
+                            lanes_of::spread(0x0706050403020100));
         next_source = _mm512_add_epi8(source, _mm512_set1_epi8(sizeof(T)));
     }
 
@@ -253,14 +197,15 @@ struct unpacking_avx512 {
     }
 };
 
-template <class T, bool Wide>
-TENSAFE_AVX512 TENSAFE_INLINE T unpack_rounds_avx512(std::span<const std::uint8_t> in, int bits,
-                                                     std::span<T> values) noexcept {
+/// Unpacks whole rounds.
+/// @pre  Wide if bits + 7 > digits of T; in.size() == packed_bytes(values.size(), bits)
+template <bool Wide, class T>
+TENSAFE_AVX512 unpacked<T> unpack_avx512(std::span<const std::uint8_t> in, int bits,
+                                         std::span<T> values) noexcept {
     using lanes_of = bits_avx512<T>;
     constexpr std::size_t lanes = lanes_of::lanes;
-    const bit_layout<T, lanes, lanes> layout(bits);
-    const unpacking_avx512<T, Wide> unpacking(bits, layout);
-    const std::size_t round = layout.round_bytes();
+    const unpacking_avx512<T, Wide> unpacking(bits);
+    const std::size_t round = lanes / 8 * static_cast<std::size_t>(bits);
     const std::size_t whole = whole_rounds_avx512(values.size() / lanes, in.size(), round);
     __m512i largest = _mm512_setzero_si512();
     for (std::size_t i = 0; i < whole; ++i) {
@@ -268,29 +213,9 @@ TENSAFE_AVX512 TENSAFE_INLINE T unpack_rounds_avx512(std::span<const std::uint8_
         _mm512_storeu_si512(values.data() + i * lanes, x);
         largest = lanes_of::larger(largest, x);
     }
-    values = values.subspan(whole * lanes);
-    in = in.subspan(whole * round);
-    while (!values.empty()) {
-        const std::size_t count = std::min(values.size(), lanes);
-        const std::size_t bytes = std::min(in.size(), round);
-        const __mmask64 wanted = first_bits(count * sizeof(T));
-        const __m512i x = unpacking.unpack(_mm512_maskz_loadu_epi8(first_bits(bytes), in.data()));
-        _mm512_mask_storeu_epi8(values.data(), wanted, x);
-        largest = lanes_of::larger(largest, x);  // behind the last value there are only zeros
-        values = values.subspan(count);
-        in = in.subspan(bytes);
-    }
     alignas(64) std::array<T, lanes> of_lanes;
     _mm512_store_si512(of_lanes.data(), largest);
-    return *std::max_element(of_lanes.begin(), of_lanes.end());
-}
-
-/// Returns the largest value.
-/// @pre  in.size() == packed_bytes(values.size(), bits), the unused bits of the last byte being 0
-template <class T>
-TENSAFE_AVX512 T unpack_avx512(std::span<const std::uint8_t> in, int bits, std::span<T> values) noexcept {
-    return bits + 7 > std::numeric_limits<T>::digits ? unpack_rounds_avx512<T, true>(in, bits, values)
-                                                     : unpack_rounds_avx512<T, false>(in, bits, values);
+    return {whole * lanes, *std::max_element(of_lanes.begin(), of_lanes.end())};
 }
 
 }  // namespace tensafe::memory::detail

@@ -10,8 +10,11 @@ template <class T>
 class built_once {
   public:
     built_once() = default;
-    built_once(const built_once&) = delete;
-    built_once& operator=(const built_once&) = delete;
+    built_once(const built_once&) noexcept {}  // a copy builds its own
+    built_once& operator=(const built_once&) noexcept {
+        delete built_.exchange(nullptr);
+        return *this;
+    }
     ~built_once() { delete built_.load(std::memory_order_relaxed); }
 
     /// What make() returned the first time.

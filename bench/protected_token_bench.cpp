@@ -15,8 +15,8 @@ namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;
 using tensafe::exec::host;
 
-using rigorous = lora::protects_adapter_rows<>;
-using calibrated = lora::protects_adapter_rows<lora::average_case<6>>;
+using worst_case = lora::protects_adapter_rows<>;
+using average_case = lora::protects_adapter_rows<lora::average_case<6>>;
 using reduced = lora::protects_adapter_rows<lora::average_case<5>, lora::reduced_precision>;
 using bare = lora::reveals_adapter_rows;
 
@@ -119,7 +119,7 @@ void scaling(benchmark::State& state) {
 
 template <class P>
 void batch(benchmark::State& state) {
-    setting<P, lora::column_batched, rigorous> s(state);
+    setting<P, lora::column_batched, worst_case> s(state);
     const lora::matrix states = bench::random_matrix(P::degree, static_cast<std::size_t>(state.range(1)), 3);
     for (auto _ : state) {
         const auto query = s.client.encrypt(s.server.plan(), states);
@@ -130,7 +130,7 @@ void batch(benchmark::State& state) {
 }
 
 // The steps of a token of private_n4096 with four rows in a plaintext.
-using steps = setting<ckks::private_n4096, lora::coefficient_tiles<4>, rigorous>;
+using steps = setting<ckks::private_n4096, lora::coefficient_tiles<4>, worst_case>;
 
 void encrypt(benchmark::State& state) {
     steps s(state);
@@ -198,26 +198,26 @@ using slots = lora::replicated_slots<>;
         ->Unit(benchmark::kMillisecond)                              \
         ->Args({32, 2048})
 
-TENSAFE_BENCH_TOKEN(private_n4096, tiles_4, rigorous)->Args({16, 2048})->Args({32, 4096})->Args({32, 512});
+TENSAFE_BENCH_TOKEN(private_n4096, tiles_4, worst_case)->Args({16, 2048})->Args({32, 4096})->Args({32, 512});
 TENSAFE_BENCH_TOKEN(private_n4096, tiles_4, bare);
-TENSAFE_BENCH_TOKEN(private_n4096, tiles_8, rigorous);
-TENSAFE_BENCH_TOKEN(private_n4096, tiles_16, rigorous);
-TENSAFE_BENCH_TOKEN(private_n4096, slots, rigorous);
-TENSAFE_BENCH_TOKEN(compact_n4096, tiles_4, calibrated);
+TENSAFE_BENCH_TOKEN(private_n4096, tiles_8, worst_case);
+TENSAFE_BENCH_TOKEN(private_n4096, tiles_16, worst_case);
+TENSAFE_BENCH_TOKEN(private_n4096, slots, worst_case);
+TENSAFE_BENCH_TOKEN(compact_n4096, tiles_4, average_case);
 TENSAFE_BENCH_TOKEN(minimal_n2048, tiles_4, reduced);
-BENCHMARK(token<ckks::private_n4096, tiles_4, rigorous, true>)
-    ->Name("protected_token/private_n4096/tiles_4/rigorous/pooled")
+BENCHMARK(token<ckks::private_n4096, tiles_4, worst_case, true>)
+    ->Name("protected_token/private_n4096/tiles_4/worst_case/pooled")
     ->ArgNames({"rank", "d"})
     ->Unit(benchmark::kMillisecond)
     ->Args({32, 2048});
-BENCHMARK(token<ckks::private_n4096, tiles_32, rigorous>)
-    ->Name("protected_token/private_n4096/tiles_32/rigorous/blind")
+BENCHMARK(token<ckks::private_n4096, tiles_32, worst_case>)
+    ->Name("protected_token/private_n4096/tiles_32/worst_case/blind")
     ->ArgNames({"rank", "d"})
     ->Unit(benchmark::kMillisecond)
     ->Args({2048, 2048});
 #define TENSAFE_BENCH_TOKENS(packing, name)                                 \
-    BENCHMARK(tokens<ckks::private_n4096, packing, rigorous>)               \
-        ->Name("protected_tokens/private_n4096/" #packing "/rigorous" name) \
+    BENCHMARK(tokens<ckks::private_n4096, packing, worst_case>)               \
+        ->Name("protected_tokens/private_n4096/" #packing "/worst_case" name) \
         ->ArgNames({"rank", "d", "batch", "threads"})                       \
         ->Unit(benchmark::kMillisecond)                                     \
         ->UseRealTime()
@@ -241,16 +241,16 @@ TENSAFE_BENCH_TOKENS(tiles_64, "/blind")->Args({2048, 2048, 1, 1})->Args({2048, 
         ->ArgNames({"rank", "d", "batch"})             \
         ->Unit(benchmark::kMillisecond)
 
-TENSAFE_BENCH_SCALING(d, private_n4096, rigorous)->ArgsProduct({{32}, {512, 1024, 2048, 4096, 8192}, {1}});
-TENSAFE_BENCH_SCALING(rank, private_n4096, rigorous)->ArgsProduct({{8, 16, 32, 64, 128}, {2048}, {1}});
-TENSAFE_BENCH_SCALING(batch, private_n4096, rigorous)->ArgsProduct({{32}, {2048}, {1, 2, 4, 8, 16}});
+TENSAFE_BENCH_SCALING(d, private_n4096, worst_case)->ArgsProduct({{32}, {512, 1024, 2048, 4096, 8192}, {1}});
+TENSAFE_BENCH_SCALING(rank, private_n4096, worst_case)->ArgsProduct({{8, 16, 32, 64, 128}, {2048}, {1}});
+TENSAFE_BENCH_SCALING(batch, private_n4096, worst_case)->ArgsProduct({{32}, {2048}, {1, 2, 4, 8, 16}});
 TENSAFE_BENCH_SCALING(set, minimal_n2048, reduced)->Args({32, 2048, 1});
-TENSAFE_BENCH_SCALING(set, compact_n4096, calibrated)->Args({32, 2048, 1});
-TENSAFE_BENCH_SCALING(set, private_n4096, rigorous)->Args({32, 2048, 1});
-TENSAFE_BENCH_SCALING(set, n8192_l4, rigorous)->Args({32, 2048, 1});
+TENSAFE_BENCH_SCALING(set, compact_n4096, average_case)->Args({32, 2048, 1});
+TENSAFE_BENCH_SCALING(set, private_n4096, worst_case)->Args({32, 2048, 1});
+TENSAFE_BENCH_SCALING(set, n8192_l4, worst_case)->Args({32, 2048, 1});
 
 BENCHMARK(batch<ckks::private_n4096>)
-    ->Name("protected_batch/private_n4096/column_batched/rigorous")
+    ->Name("protected_batch/private_n4096/column_batched/worst_case")
     ->ArgNames({"rank", "d"})
     ->Unit(benchmark::kMillisecond)
     ->Args({32, 2048})

@@ -18,7 +18,7 @@ namespace tensafe::arith::scalar {
 using words = simd::lanes<word, 1>;
 
 /// Products of residues that can be added up, with one more residue, before `reduce_fully`: their sum stays
-/// below 2^63 * q.
+/// below 2^(63 + least_bits).
 template <arith::modulus M>
 inline constexpr std::size_t lazy_terms = (std::size_t{1} << std::min(63 + M::least_bits - 2 * M::bits, 20)) -
                                           1;

@@ -42,7 +42,7 @@ struct pipeline_options {
 ///
 /// One sequence alone gains nothing. Its next forward needs the answers to its last request, so forward and
 /// request never overlap, and S = 1 makes 1 / (F + E) tokens a second with or without a pipeline.
-/// throughput_bound says what more sequences can give.
+/// examples/token_pipeline.cpp computes what more sequences can give.
 ///
 /// A sequence is a token_sequence: see there. Calls of one never overlap, its steps are in order, and both
 /// queues are first in, first out, so that none starves. The engine gets whatever waits for it, up to

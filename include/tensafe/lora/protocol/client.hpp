@@ -58,7 +58,7 @@ class client {
 
     /// Encrypts a hidden state for a server with this plan, at the scale at which it fills the range.
     /// @param h         plan.d() entries
-    /// @param overflow margin  the scale is divided by it: for another try after range_exceeded_error
+    /// @param overflow_margin  the scale is divided by it: for another try after range_exceeded_error
     /// @throws shape_error if h has another size; parameter_error for an overflow margin below 1;
     ///         encoding_error if an entry is NaN or infinite (it is named), and for bare replicated slots if
     ///         the norm of h passes the budget's largest_norm

@@ -34,10 +34,7 @@ void switch_modulus(
         throw parameter_error("switch_modulus: bits: got " + std::to_string(bits) + ", expected 1 to 32");
     }
     for (const auto& limb : residues) {
-        if (limb.size() != out.size()) {
-            throw shape_error("switch_modulus: got " + std::to_string(limb.size()) +
-                              " residues of a limb, expected " + std::to_string(out.size()));
-        }
+        check_count("switch_modulus: got ", limb.size(), " residues of a limb, expected ", out.size());
     }
     std::size_t whole = 0;
 #if TENSAFE_X86_64
@@ -62,10 +59,7 @@ void switch_modulus(
 template <class Basis, class R>
 void switch_modulus(const poly<Basis, coefficient_form, memory::host_space, R>& p, int bits,
                     std::span<std::uint32_t> out) {
-    if (out.size() != Basis::degree) {
-        throw shape_error("switch_modulus: got " + std::to_string(out.size()) +
-                          " entries for the result, expected " + std::to_string(Basis::degree));
-    }
+    check_count("switch_modulus: got ", out.size(), " entries for the result, expected ", Basis::degree);
     std::array<std::span<const arith::word>, static_cast<std::size_t>(Basis::limbs)> residues;
     for_each_limb<Basis>([&]<int I>() { residues[I] = p.template limb<I>(); });
     switch_modulus<Basis>(residues, bits, out);

@@ -74,10 +74,10 @@ struct crt_lanes {
     using word = arith::word;
     using words = typename Target::template vector<word>;
     using reals = typename Target::template vector<double>;
-    using residue_spans = std::array<std::span<const word>, static_cast<std::size_t>(Basis::limbs)>;
 
     /// Writes whole vectors; returns how many numbers.
-    static TENSAFE_INLINE std::size_t run(const residue_spans& residues, std::span<double> out) noexcept {
+    static TENSAFE_INLINE std::size_t run(const residue_spans<Basis>& residues,
+                                          std::span<double> out) noexcept {
         std::size_t k = 0;
         for (; k + words::width <= out.size(); k += words::width) {
             words digits[Basis::limbs];
@@ -91,13 +91,13 @@ struct crt_lanes {
 
   private:
     template <int... I>
-    static TENSAFE_INLINE void find_digits(const residue_spans& residues, std::size_t k,
+    static TENSAFE_INLINE void find_digits(const residue_spans<Basis>& residues, std::size_t k,
                                            words (&digits)[Basis::limbs],
                                            std::integer_sequence<int, I...>) noexcept {
         (find_digit<I>(residues, k, digits, std::make_integer_sequence<int, I>()), ...);
     }
     template <int I, int... J>
-    static TENSAFE_INLINE void find_digit(const residue_spans& residues, std::size_t k,
+    static TENSAFE_INLINE void find_digit(const residue_spans<Basis>& residues, std::size_t k,
                                           words (&digits)[Basis::limbs],
                                           std::integer_sequence<int, J...>) noexcept {
         constexpr word q = Basis::template prime<I>;
@@ -140,12 +140,9 @@ struct crt_lanes {
 
 /// The same for many: out[k] is to_double of the residues[i][k]. No branch or index depends on a residue; no
 /// allocation. Thread-safe.
-/// @param residues  residues[i][k] is x_k modulo q_i, in [0, q_i)
 /// @throws shape_error unless each span of residues has out.size() words
 template <class Basis>
-void to_doubles(
-    const std::array<std::span<const arith::word>, static_cast<std::size_t>(Basis::limbs)>& residues,
-    std::span<double> out) {
+void to_doubles(const residue_spans<Basis>& residues, std::span<double> out) {
     for (const auto& limb : residues) {
         check_count("to_doubles: got ", limb.size(), " residues of a limb, expected ", out.size());
     }

@@ -23,13 +23,10 @@ namespace tensafe::rns {
 /// p/Q modulo 1 is a sum of one fraction per limb; each is computed in units of 2^-64, and the sum wraps
 /// where it should. Two word products per residue, no division, no branch or index on data;
 /// docs/design/rns.md has the proof. No allocation. Thread-safe.
-/// @param residues  residues[i][k] is p_k modulo q_i, in [0, q_i)
 /// @throws parameter_error unless bits is in [1, 32]
 /// @throws shape_error unless each span of residues has out.size() words
 template <class Basis>
-void switch_modulus(
-    const std::array<std::span<const arith::word>, static_cast<std::size_t>(Basis::limbs)>& residues,
-    int bits, std::span<std::uint32_t> out) {
+void switch_modulus(const residue_spans<Basis>& residues, int bits, std::span<std::uint32_t> out) {
     if (bits < 1 || bits > 32) {
         throw parameter_error("switch_modulus: bits: got " + std::to_string(bits) + ", expected 1 to 32");
     }
@@ -60,7 +57,7 @@ template <class Basis, class R>
 void switch_modulus(const poly<Basis, coefficient_form, memory::host_space, R>& p, int bits,
                     std::span<std::uint32_t> out) {
     check_count("switch_modulus: got ", out.size(), " entries for the result, expected ", Basis::degree);
-    std::array<std::span<const arith::word>, static_cast<std::size_t>(Basis::limbs)> residues;
+    residue_spans<Basis> residues;
     for_each_limb<Basis>([&]<int I>() { residues[I] = p.template limb<I>(); });
     switch_modulus<Basis>(residues, bits, out);
 }

@@ -9,10 +9,8 @@
 #include <tensafe/rns/pointwise.hpp>
 #include <tensafe/rns/poly.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <utility>
 
 namespace tensafe::ckks {

@@ -7,7 +7,6 @@
 #include <tensafe/rns/switch_modulus_share.hpp>
 #include <tensafe/rns/x86/switch_modulus_avx512.hpp>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>

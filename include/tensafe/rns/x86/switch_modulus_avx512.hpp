@@ -2,6 +2,7 @@
 
 #include <tensafe/arith/x86/vector_avx512.hpp>
 #include <tensafe/core/macros.hpp>
+#include <tensafe/rns/basis.hpp>
 #include <tensafe/rns/switch_modulus_share.hpp>
 
 #include <array>

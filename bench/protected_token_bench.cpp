@@ -215,11 +215,11 @@ BENCHMARK(token<ckks::private_n4096, tiles_32, worst_case>)
     ->ArgNames({"rank", "d"})
     ->Unit(benchmark::kMillisecond)
     ->Args({2048, 2048});
-#define TENSAFE_BENCH_TOKENS(packing, name)                                 \
+#define TENSAFE_BENCH_TOKENS(packing, name)                                   \
     BENCHMARK(tokens<ckks::private_n4096, packing, worst_case>)               \
         ->Name("protected_tokens/private_n4096/" #packing "/worst_case" name) \
-        ->ArgNames({"rank", "d", "batch", "threads"})                       \
-        ->Unit(benchmark::kMillisecond)                                     \
+        ->ArgNames({"rank", "d", "batch", "threads"})                         \
+        ->Unit(benchmark::kMillisecond)                                       \
         ->UseRealTime()
 
 TENSAFE_BENCH_TOKENS(tiles_4, "")

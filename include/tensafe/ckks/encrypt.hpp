@@ -7,7 +7,6 @@
 #include <tensafe/rns/limb.hpp>
 
 #include <complex>
-#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>

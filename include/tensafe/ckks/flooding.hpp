@@ -144,10 +144,7 @@ struct flood {
     template <arith::modulus M>
     void add_to(arith::barrett<M> policy, std::span<arith::word> residues,
                 std::span<const arith::uint128> sums) const {
-        if (residues.size() != sums.size()) {
-            throw shape_error("flood::add_to: got " + std::to_string(residues.size()) +
-                              " residues, expected " + std::to_string(sums.size()));
-        }
+        check_count("flood::add_to: got ", residues.size(), " residues, expected ", sums.size());
         const M modulus = policy.modulus();
         const arith::word q = modulus.value();
         const arith::word minus_centre = q - policy.reduce_any(centre());  // in [1, q]
@@ -184,10 +181,7 @@ template <class Basis, int Terms>
 void add_flood(flood<Terms> noise, const random::seed& key, std::uint32_t lane,
                const std::array<std::span<arith::word>, static_cast<std::size_t>(Basis::limbs)>& residues) {
     for (const auto& limb : residues) {
-        if (limb.size() != residues[0].size()) {
-            throw shape_error("add_flood: got " + std::to_string(limb.size()) +
-                              " residues of a limb, expected " + std::to_string(residues[0].size()));
-        }
+        check_count("add_flood: got ", limb.size(), " residues of a limb, expected ", residues[0].size());
     }
     constexpr std::size_t piece = 256;
     const random::chacha20_stream stream(key, random::stream_domain::flood, lane);

@@ -9,10 +9,8 @@
 #include <tensafe/rns/pointwise.hpp>
 #include <tensafe/rns/poly.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <utility>
 
 namespace tensafe::ckks {
@@ -81,10 +79,7 @@ class secret_key {
     explicit secret_key(const memory::secret_buffer<std::int8_t>& ternary) : secret_key(ternary.span()) {}
 
     static form lift(std::span<const std::int8_t> ternary) {
-        if (ternary.size() != P::degree) {
-            throw shape_error("secret_key: got " + std::to_string(ternary.size()) +
-                              " coefficients, expected N = " + std::to_string(P::degree));
-        }
+        check_count("secret_key: got ", ternary.size(), " coefficients, expected N = ", P::degree);
         bool valid = true;
         for (const std::int8_t t : ternary) {
             valid &= t >= -1 && t <= 1;

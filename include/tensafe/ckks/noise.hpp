@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/random/sample_centred_binomial.hpp>
+#include <tensafe/random/centred_binomial_groups.hpp>
 
 #include <cmath>
 

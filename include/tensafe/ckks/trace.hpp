@@ -102,7 +102,7 @@ std::vector<std::complex<double>> decode_trace(trace<P, Limbs> f) {
                      f.limbs[I].span());
     });
     memory::secret_buffer<double> coefficients(points, memory::uninitialized);
-    std::array<std::span<const arith::word>, static_cast<std::size_t>(Limbs)> limbs;
+    rns::residue_spans<basis> limbs;
     rns::for_each_limb<basis>([&]<int I>() { limbs[I] = f.limbs[I].span(); });
     rns::to_doubles<basis>(limbs, coefficients.span());
     for (double& x : coefficients) {

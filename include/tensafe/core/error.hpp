@@ -2,6 +2,7 @@
 
 #include <tensafe/core/macros.hpp>
 
+#include <cstddef>
 #include <stdexcept>
 #include <string>
 
@@ -16,80 +17,74 @@ class error : public std::runtime_error {
 };
 
 /// A modulus, degree, scale, level or option that the operation cannot work with.
-class parameter_error : public error {
-  public:
+struct parameter_error : error {
     using error::error;
 };
 
 /// A count of entries, rows or columns that does not fit its counterpart.
-class shape_error : public error {
-  public:
+struct shape_error : error {
     using error::error;
 };
 
+/// @throws shape_error "<before><got><between><expected>" unless the two counts are equal
+inline void check_count(const char* before, std::size_t got, const char* between, std::size_t expected) {
+    if (got != expected) {
+        throw shape_error(std::string(before) + std::to_string(got) + between + std::to_string(expected));
+    }
+}
+
 /// A value that cannot be encoded: NaN, infinite, or too large for the modulus. Names the entry.
-class encoding_error : public error {
-  public:
+struct encoding_error : error {
     using error::error;
 };
 
 /// An answer that wrapped around the modulus, so that its value is lost.
-class range_exceeded_error : public error {
-  public:
+struct range_exceeded_error : error {
     using error::error;
 };
 
 /// The operating system refused to open, read or write something.
-class io_error : public error {
-  public:
+struct io_error : error {
     using error::error;
 };
 
 /// Bytes from outside that are malformed: lengths, offsets, types, duplicate or missing keys.
-class format_error : public error {
-  public:
+struct format_error : error {
     using error::error;
 };
 
 /// Well-formed input that asks for something this library does not do.
-class unsupported_error : public error {
-  public:
+struct unsupported_error : error {
     using error::error;
 };
 
 /// A signature that is missing, does not fit what it came with, or is not by somebody who is trusted.
-class signature_error : public error {
-  public:
+struct signature_error : error {
     using error::error;
 };
 
 /// A release that a privacy budget does not allow: refused, and nothing was spent for it.
-class budget_error : public error {
-  public:
+struct budget_error : error {
     using error::error;
 };
 
 /// The operating system's entropy source failed.
-class entropy_error : public error {
-  public:
+struct entropy_error : error {
     using error::error;
 };
 
 /// A GPU call that failed, or no GPU to call.
-class device_error : public error {
-  public:
+struct device_error : error {
     using error::error;
 };
 
 /// Work that its owner cancelled before it was done.
-class cancelled_error : public error {
-  public:
+struct cancelled_error : error {
     using error::error;
 };
 
 /// Work given to something that takes no more.
-class closed_error : public error {
-  public:
+struct closed_error : error {
     using error::error;
 };
 

@@ -12,7 +12,6 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <cstdlib>
 #include <span>
 #include <string>
@@ -148,7 +147,7 @@ void decode_coefficients(const rns::poly<Basis, rns::coefficient_form, Space, R>
                           " values, expected at most N = " + std::to_string(Basis::degree));
     }
     // In blocks, so that the division finds its operands in cache.
-    std::array<std::span<const arith::word>, static_cast<std::size_t>(Basis::limbs)> residues;
+    rns::residue_spans<Basis> residues;
     for (std::size_t first = 0; first < values.size(); first += detail::values_per_block) {
         const std::size_t count = std::min(detail::values_per_block, values.size() - first);
         rns::for_each_limb<Basis>([&]<int I>() {

@@ -11,6 +11,7 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
+#include <span>
 #include <utility>
 
 namespace tensafe::rns {
@@ -84,6 +85,10 @@ constexpr void for_each_limb(F&& f) {
     }
     (std::make_integer_sequence<int, Basis::limbs>{});
 }
+
+/// For each limb its residues of the same coefficients: residues[i][k] is x_k modulo q_i, in [0, q_i).
+template <class Basis>
+using residue_spans = std::array<std::span<const arith::word>, static_cast<std::size_t>(Basis::limbs)>;
 
 /// Bytes of `count` residues modulo each prime of a basis, bit-packed: limb after limb, each in whole bytes.
 template <class Basis>

@@ -3,13 +3,16 @@
 #include <tensafe/arith/barrett.hpp>
 #include <tensafe/arith/shoup.hpp>
 #include <tensafe/arith/word.hpp>
+#include <tensafe/core/macros.hpp>
 #include <tensafe/rns/limb_loops.hpp>
-#include <tensafe/rns/limb_sums.hpp>
 #include <tensafe/simd/dispatch.hpp>
+#include <tensafe/simd/transpose.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 /// Loops over one limb. They take the modulus as an argument, so that all primes of a width share one
 /// instantiation. Residues are in [0, q) unless a bound says otherwise; spans have equal sizes; `out` may be
@@ -19,6 +22,266 @@ namespace tensafe::rns::limb {
 using arith::word;
 
 namespace detail {
+
+// Sums of products: bodies of kernels, like those of limb_loops.hpp.
+
+/// Second operands of sum_columns: rows of residues, or a number for each row.
+struct rows {
+    const word* const* first;
+    template <class Arithmetic>
+    TENSAFE_INLINE typename Arithmetic::operand load(std::size_t i, std::size_t k) const noexcept {
+        return load_operand<Arithmetic>(first[i] + k);
+    }
+};
+struct constants {
+    const word* first;
+    template <class Arithmetic>
+    TENSAFE_INLINE typename Arithmetic::operand load(std::size_t i, std::size_t) const noexcept {
+        return Arithmetic::as_operand(Arithmetic::spread(first[i]));
+    }
+};
+
+/// Columns k and following of sum_columns, a vector for each v.
+template <class Arithmetic, class Second, std::size_t... v>
+TENSAFE_INLINE void sum_vectors(const Arithmetic& mod, word* out, bool accumulate,
+                                std::span<const word* const> a, const Second& b, std::size_t k,
+                                std::index_sequence<v...>) noexcept {
+    constexpr std::size_t width = Arithmetic::words::width;
+    typename Arithmetic::sum s[] = {(static_cast<void>(v), mod.zero())...};
+    if (accumulate) {
+        (mod.add_residue(s[v], load_operand<Arithmetic>(out + k + v * width)), ...);
+    }
+    for (std::size_t i = 0; i < a.size();) {
+        const std::size_t end = width == 1 ? a.size() : std::min(a.size(), i + mod.terms);
+        for (; i < end; ++i) {
+            (mod.add_product(s[v], load_operand<Arithmetic>(a[i] + k + v * width),
+                             b.template load<Arithmetic>(i, k + v * width)),
+             ...);
+        }
+        if constexpr (width > 1) {
+            if (i < a.size()) {
+                (mod.normalize(s[v]), ...);
+            }
+        }
+    }
+    (mod.reduce(s[v]).store(out + k + v * width), ...);
+}
+
+/// out[k] = (out[k] +) the sum over i of a[i][k] * b(i, k).
+template <class Target, bool accumulate, arith::modulus M, class Second>
+TENSAFE_INLINE void sum_columns(arith::barrett<M> p, std::span<word> out, std::span<const word* const> a,
+                                Second b) noexcept {
+    using vectors = typename lanes_of<Target>::template products<M>;
+    using scalar = typename one_by_one::template products<M>;
+    constexpr std::size_t width = vectors::words::width;
+    std::size_t column = 0;
+    if constexpr (width > 1) {
+        const auto mod = make<vectors>(p);
+        // Four at a time: the chains of one sum would wait for each other.
+        for (; column + 4 * width <= out.size(); column += 4 * width) {
+            sum_vectors(mod, out.data(), accumulate, a, b, column, std::make_index_sequence<4>());
+        }
+        for (; column + width <= out.size(); column += width) {
+            sum_vectors(mod, out.data(), accumulate, a, b, column, std::make_index_sequence<1>());
+        }
+    }
+    const auto mod = make<scalar>(p);
+    for (std::size_t first = 0; first < a.size(); first += scalar::terms) {
+        const auto rows = a.subspan(first, std::min(scalar::terms, a.size() - first));
+        const Second factors{b.first + first};
+        for (std::size_t k = column; k < out.size(); ++k) {
+            sum_vectors(mod, out.data(), accumulate || first != 0, rows, factors, k,
+                        std::make_index_sequence<1>());
+        }
+    }
+}
+
+/// How two sums of lanes become one: see simd/transpose.hpp.
+enum class joined { lanes, neighbours, pairs, halves };
+template <joined how, class Lanes>
+TENSAFE_INLINE Lanes join_lanes(const Lanes& a, const Lanes& b) noexcept {
+    if constexpr (how == joined::lanes) {
+        return a + b;
+    } else if constexpr (how == joined::neighbours) {
+        return simd::add_neighbours(a, b);
+    } else if constexpr (how == joined::pairs) {
+        return simd::add_pairs(a, b);
+    } else {
+        return simd::halve(a, b);
+    }
+}
+template <joined how, class Sum, std::size_t... part>
+TENSAFE_INLINE Sum join(const Sum& a, const Sum& b, std::index_sequence<part...>) noexcept {
+    return {{join_lanes<how>(a.parts[part], b.parts[part])...}};
+}
+template <joined how, class Sum>
+TENSAFE_INLINE Sum join(const Sum& a, const Sum& b) noexcept {
+    return join<how>(a, b, std::make_index_sequence<sizeof(a.parts) / sizeof(a.parts[0])>());
+}
+
+/// What blocks are summed of: a * b, and + c if with_addends.
+template <bool with_addends, class Arithmetic>
+struct block_terms {
+    using sum = typename Arithmetic::sum;
+    static constexpr std::size_t width = Arithmetic::words::width;
+    Arithmetic mod;
+    const word* a;
+    const word* b;
+    const word* c;
+
+    TENSAFE_INLINE void add_to(sum& s, std::size_t k) const noexcept {
+        if constexpr (with_addends) {
+            mod.add_product(s, load_operand<Arithmetic>(a + k), load_operand<Arithmetic>(b + k),
+                            load_operand<Arithmetic>(c + k));
+        } else {
+            mod.add_product(s, load_operand<Arithmetic>(a + k), load_operand<Arithmetic>(b + k));
+        }
+    }
+
+    /// The sums of blocks of two.
+    TENSAFE_INLINE sum pairs(std::size_t k) const noexcept {
+        sum s0 = mod.zero();
+        sum s1 = mod.zero();
+        add_to(s0, k);
+        add_to(s1, k + width);
+        return join<joined::halves>(s0, s1);
+    }
+
+    /// The sum of one long block, spread over the lanes.
+    TENSAFE_INLINE sum one_block(std::size_t first, std::size_t length) const noexcept {
+        sum s0 = mod.zero();
+        sum s1 = mod.zero();
+        for (std::size_t k = first; k < first + length;) {
+            const std::size_t end = std::min(first + length, k + 2 * mod.block_terms(with_addends));
+            for (; k + 2 * width <= end; k += 2 * width) {
+                add_to(s0, k);
+                add_to(s1, k + width);
+            }
+            if (k < end) {
+                add_to(s0, k);
+                k += width;
+            }
+            if (Arithmetic::joins_residues || k < first + length) {
+                mod.normalize(s0);
+                mod.normalize(s1);
+            }
+        }
+        return join<joined::lanes>(s0, s1);
+    }
+
+    /// Sums of four blocks of whole vectors, `stride` apart: with eight lanes, each in two halves, two lanes
+    /// apart.
+    TENSAFE_INLINE sum four_blocks(std::size_t first, std::size_t stride, std::size_t length) const noexcept {
+        sum s0 = mod.zero();
+        sum s1 = mod.zero();
+        sum s2 = mod.zero();
+        sum s3 = mod.zero();
+        for (std::size_t k = first; k < first + length;) {
+            const std::size_t end = std::min(first + length, k + mod.block_terms(with_addends));
+            for (; k < end; k += width) {
+                add_to(s0, k);
+                add_to(s1, k + stride);
+                add_to(s2, k + 2 * stride);
+                add_to(s3, k + 3 * stride);
+            }
+            if (Arithmetic::joins_residues || k < first + length) {
+                mod.normalize(s0);
+                mod.normalize(s1);
+                mod.normalize(s2);
+                mod.normalize(s3);
+            }
+        }
+        return join<joined::pairs>(join<joined::neighbours>(s0, s1), join<joined::neighbours>(s2, s3));
+    }
+
+    /// As many blocks as there are lanes.
+    TENSAFE_INLINE sum blocks(std::size_t first, std::size_t stride, std::size_t length) const noexcept {
+        if constexpr (width == 4) {
+            return four_blocks(first, stride, length);
+        } else {
+            return join<joined::pairs>(four_blocks(first, stride, length),
+                                       four_blocks(first + 4 * stride, stride, length));
+        }
+    }
+};
+
+/// sums[i] = (sums[i] +) the sum over block i, one residue at a time.
+template <bool accumulate, bool reduces_any, class Terms>
+TENSAFE_INLINE void sum_one_by_one(const Terms& terms, std::span<word> sums, std::size_t block) noexcept {
+    const auto& mod = terms.mod;
+    using arithmetic = decltype(terms.mod);
+    constexpr std::size_t at_once = reduces_any ? arithmetic::any_terms : arithmetic::terms - 1;
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+        word total = accumulate ? sums[i] : 0;
+        for (std::size_t k = i * block; k < (i + 1) * block;) {
+            auto s = mod.zero();
+            mod.add_residue(s, {total});
+            for (const std::size_t end = std::min(k + at_once, (i + 1) * block); k < end; ++k) {
+                terms.add_to(s, k);
+            }
+            total = reduces_any ? mod.reduce_any(s) : mod.reduce(s).v;
+        }
+        sums[i] = total;
+    }
+}
+
+/// The sums of as many blocks as there are lanes, (added to what is there and) made residues.
+template <bool accumulate, class Arithmetic>
+TENSAFE_INLINE void store_sums(const Arithmetic& mod, const typename Arithmetic::sum& sum,
+                               word* to) noexcept {
+    typename Arithmetic::sum s = sum;
+    if constexpr (accumulate) {
+        mod.add_residue(s, load_operand<Arithmetic>(to));
+    }
+    mod.reduce(s).store(to);
+}
+
+/// sums[i] = (sums[i] +) the sum over block i. As many blocks at a time as there are lanes, if they are whole
+/// vectors or 2 or 4 long; then one at a time.
+template <class Target, bool accumulate, bool with_addends, arith::modulus M>
+TENSAFE_INLINE void sum_blocks(arith::barrett<M> p, std::span<word> sums, std::size_t block, const word* a,
+                               const word* b, const word* c) noexcept {
+    using arithmetic = typename lanes_of<Target>::template products<M>;
+    using scalar = typename one_by_one::template products<M>;
+    constexpr std::size_t width = arithmetic::words::width;
+    const block_terms<with_addends, scalar> single{make<scalar>(p), a, b, c};
+    std::size_t i = 0;
+    if constexpr (width > 1) {
+        const block_terms<with_addends, arithmetic> terms{make<arithmetic>(p), a, b, c};
+        const auto& mod = terms.mod;
+        const std::size_t whole = block / width * width;
+        if (block == 2) {
+            for (; i + width <= sums.size(); i += width) {
+                store_sums<accumulate>(mod, terms.pairs(2 * i), &sums[i]);
+            }
+        } else if (width == 8 && block == 4) {
+            for (; i + width <= sums.size(); i += width) {
+                const auto s = join<joined::halves>(terms.pairs(4 * i), terms.pairs(4 * i + 2 * width));
+                store_sums<accumulate>(mod, s, &sums[i]);
+            }
+        } else if (block == whole) {
+            for (; i + width <= sums.size(); i += width) {
+                store_sums<accumulate>(mod, terms.blocks(i * block, block, block), &sums[i]);
+            }
+        }
+        for (; i < sums.size(); ++i) {
+            // The residues of all lanes fit a word.
+            const auto of_lanes = simd::add_lanes(mod.reduce(terms.one_block(i * block, whole)));
+            word total = p.reduce_fully(arith::uint128{of_lanes} + (accumulate ? sums[i] : 0));
+            for (std::size_t k = i * block + whole; k < (i + 1) * block; ++k) {
+                auto s = single.mod.zero();
+                single.mod.add_residue(s, {total});
+                single.add_to(s, k);
+                total = single.mod.reduce(s).v;
+            }
+            sums[i] = total;
+        }
+    } else if (scalar::any_terms > scalar::terms && block >= 4 * scalar::terms) {
+        sum_one_by_one<accumulate, true>(single, sums, block);
+    } else {
+        sum_one_by_one<accumulate, false>(single, sums, block);
+    }
+}
 
 /// Applies the step with the target of the active back-end.
 template <class Step, class M, class Policy, class... Args>

@@ -2,16 +2,104 @@
 
 #include <tensafe/arith/barrett.hpp>
 #include <tensafe/arith/word.hpp>
+#include <tensafe/core/macros.hpp>
 #include <tensafe/core/precondition.hpp>
-#include <tensafe/rns/panel_loops.hpp>
+#include <tensafe/rns/limb_loops.hpp>
 #include <tensafe/rns/panel_view.hpp>
 #include <tensafe/simd/dispatch.hpp>
+#include <tensafe/simd/transpose.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <span>
+#include <utility>
 
 namespace tensafe::rns {
+
+// The loops of multiply_panel: bodies of kernels over the arithmetic of a target.
+namespace detail {
+
+using arith::word;
+
+template <class Arithmetic>
+TENSAFE_INLINE void add_products(const Arithmetic& mod, typename Arithmetic::sum& s0,
+                                 typename Arithmetic::sum& s1, const typename Arithmetic::operand& c0,
+                                 const typename Arithmetic::operand& c1,
+                                 const typename Arithmetic::operand& weight) noexcept {
+    mod.add_product(s0, c0, weight);
+    mod.add_product(s1, c1, weight);
+}
+
+/// Outputs first, first + 1, ... of a panel, one for each g: sums of both polynomials, which stay in
+/// registers.
+template <class Arithmetic, arith::modulus M, std::size_t... g>
+TENSAFE_INLINE void multiply_outputs(const Arithmetic& mod, arith::barrett<M> p, const panel_view& panel,
+                                     const ciphertext_views& in, const panel_results& out, block_range range,
+                                     std::size_t first, std::index_sequence<g...>) noexcept {
+    using limb::detail::load_operand;
+    constexpr std::size_t width = Arithmetic::words::width;
+    const std::size_t inputs = panel.shape.inputs;
+    const std::size_t block = in.degree / out.blocks;
+    const std::size_t step = panel.shape.outputs * panel_lanes;
+    for (std::size_t b = range.first; b < range.end; ++b) {
+        typename Arithmetic::sum sums0[] = {(static_cast<void>(g), mod.zero())...};
+        std::size_t room = mod.terms;  // of sums0
+        for (std::size_t k = b * block; k < (b + 1) * block; k += width) {
+            typename Arithmetic::sum sums1[] = {(static_cast<void>(g), mod.zero())...};
+            ((out.addend[first + g] == nullptr
+                  ? static_cast<void>(0)
+                  : mod.add_residue(sums1[g], load_operand<Arithmetic>(out.addend[first + g] + k))),
+             ...);
+            const word* w = panel.words + panel.shape.index(k, 0, first);
+            for (std::size_t i = 0; i < inputs;) {
+                const std::size_t count = std::min(inputs - i, mod.terms);
+                if (count > room) {
+                    (mod.normalize(sums0[g]), ...);
+                    room = mod.terms;
+                }
+                room -= count;
+                if (i != 0) {
+                    (mod.normalize(sums1[g]), ...);
+                }
+                for (const std::size_t end = i + count; i < end; ++i, w += step) {
+                    const auto c0 = load_operand<Arithmetic>(in.c0[i] + k);
+                    const auto c1 = load_operand<Arithmetic>(in.c1[i] + k);
+                    (add_products(mod, sums0[g], sums1[g], c0, c1,
+                                  load_operand<Arithmetic>(w + g * panel_lanes)),
+                     ...);
+                }
+            }
+            (mod.reduce(sums1[g]).store(out.c1[first + g] + k), ...);
+        }
+        // The residues of all lanes fit a word.
+        ((out.c0[first + g][b] = p.reduce_fully(simd::add_lanes(mod.reduce(sums0[g])))), ...);
+    }
+}
+
+/// As rns::multiply_panel.  @pre  blocks of c0 are whole vectors
+template <class Target, arith::modulus M>
+TENSAFE_INLINE void multiply_panel(arith::barrett<M> p, const panel_view& panel, const ciphertext_views& in,
+                                   const panel_results& out, block_range range) noexcept {
+    using arithmetic = typename arith::lanes_of<Target>::template products<M>;
+    const auto mod = limb::detail::make<arithmetic>(p);
+    std::size_t first = 0;
+    // As many sums as the registers hold.
+    if constexpr (arithmetic::words::width == 8 && M::bits <= 50) {
+        for (; first + 4 <= panel.shape.outputs; first += 4) {
+            multiply_outputs(mod, p, panel, in, out, range, first, std::make_index_sequence<4>());
+        }
+    }
+    if constexpr (arithmetic::words::width > 1) {
+        for (; first + 2 <= panel.shape.outputs; first += 2) {
+            multiply_outputs(mod, p, panel, in, out, range, first, std::make_index_sequence<2>());
+        }
+    }
+    for (; first < panel.shape.outputs; ++first) {
+        multiply_outputs(mod, p, panel, in, out, range, first, std::make_index_sequence<1>());
+    }
+}
+
+}  // namespace detail
 
 /// Puts one limb of a plaintext in its place in a panel's words: shape.words(limb.size()) of them.
 /// @pre  input < shape.inputs, output < shape.outputs, limb.size() is a multiple of 8

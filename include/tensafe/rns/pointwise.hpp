@@ -4,7 +4,6 @@
 #include <tensafe/rns/poly.hpp>
 
 #include <algorithm>
-#include <cstddef>
 
 namespace tensafe::rns {
 

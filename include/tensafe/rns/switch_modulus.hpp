@@ -7,7 +7,6 @@
 #include <tensafe/rns/switch_modulus_share.hpp>
 #include <tensafe/rns/x86/switch_modulus_avx512.hpp>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -23,21 +22,15 @@ namespace tensafe::rns {
 /// p/Q modulo 1 is a sum of one fraction per limb; each is computed in units of 2^-64, and the sum wraps
 /// where it should. Two word products per residue, no division, no branch or index on data;
 /// docs/design/rns.md has the proof. No allocation. Thread-safe.
-/// @param residues  residues[i][k] is p_k modulo q_i, in [0, q_i)
 /// @throws parameter_error unless bits is in [1, 32]
 /// @throws shape_error unless each span of residues has out.size() words
 template <class Basis>
-void switch_modulus(
-    const std::array<std::span<const arith::word>, static_cast<std::size_t>(Basis::limbs)>& residues,
-    int bits, std::span<std::uint32_t> out) {
+void switch_modulus(const residue_spans<Basis>& residues, int bits, std::span<std::uint32_t> out) {
     if (bits < 1 || bits > 32) {
         throw parameter_error("switch_modulus: bits: got " + std::to_string(bits) + ", expected 1 to 32");
     }
     for (const auto& limb : residues) {
-        if (limb.size() != out.size()) {
-            throw shape_error("switch_modulus: got " + std::to_string(limb.size()) +
-                              " residues of a limb, expected " + std::to_string(out.size()));
-        }
+        check_count("switch_modulus: got ", limb.size(), " residues of a limb, expected ", out.size());
     }
     std::size_t whole = 0;
 #if TENSAFE_X86_64
@@ -62,11 +55,8 @@ void switch_modulus(
 template <class Basis, class R>
 void switch_modulus(const poly<Basis, coefficient_form, memory::host_space, R>& p, int bits,
                     std::span<std::uint32_t> out) {
-    if (out.size() != Basis::degree) {
-        throw shape_error("switch_modulus: got " + std::to_string(out.size()) +
-                          " entries for the result, expected " + std::to_string(Basis::degree));
-    }
-    std::array<std::span<const arith::word>, static_cast<std::size_t>(Basis::limbs)> residues;
+    check_count("switch_modulus: got ", out.size(), " entries for the result, expected ", Basis::degree);
+    residue_spans<Basis> residues;
     for_each_limb<Basis>([&]<int I>() { residues[I] = p.template limb<I>(); });
     switch_modulus<Basis>(residues, bits, out);
 }

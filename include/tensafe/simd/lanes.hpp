@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <utility>
 
 /// One body for every instruction set. A body is a template over the target; it works on `lanes` and stands
 /// in always-inlined functions without a target attribute. `Target::kernel<f>` is the function that has

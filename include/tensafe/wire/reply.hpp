@@ -108,10 +108,8 @@ void write_reply(const lora::reply<P, Packing, lora::reveals_adapter_rows>& r, c
     const detail::shape_numbers shape = detail::shape_of(r);
     for (const auto& product : r.outputs) {
         for (const auto& limb : product.c0) {
-            if (limb.size() != product.c0.front().size()) {
-                throw shape_error("write_reply: got a limb of " + std::to_string(limb.size()) +
-                                  " coefficients, expected " + std::to_string(product.c0.front().size()));
-            }
+            check_count("write_reply: got a limb of ", limb.size(), " coefficients, expected ",
+                        product.c0.front().size());
         }
         if (product.c1.words().empty()) {
             throw shape_error("write_reply: got a product without c1");

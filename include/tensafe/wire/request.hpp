@@ -28,10 +28,7 @@ template <class Packing, lora::reply_protection Protection, ckks::parameter_set 
 void write_request(const lora::request<P>& r, const envelope& from, std::vector<std::uint8_t>& to) {
     constexpr std::size_t input_bytes = lora::packed_residues_bytes<P>(P::degree);
     for (const auto& input : r.inputs) {
-        if (input.size() != input_bytes) {
-            throw shape_error("write_request: got a ciphertext of " + std::to_string(input.size()) +
-                              " bytes, expected " + std::to_string(input_bytes));
-        }
+        check_count("write_request: got a ciphertext of ", input.size(), " bytes, expected ", input_bytes);
     }
     constexpr const char* who = "write_request";
     const detail::shape_numbers shape{detail::count_field(who, "d", r.d),

@@ -11,7 +11,6 @@
 #include <array>
 #include <bit>
 #include <charconv>
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>

@@ -4,7 +4,7 @@
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/real.hpp>
-#include <tensafe/random/sample_centred_binomial.hpp>
+#include <tensafe/random/centred_binomial_groups.hpp>
 
 #include <algorithm>
 #include <bit>

@@ -36,10 +36,10 @@ struct bits_avx512 {
         return first;
     }
     TENSAFE_AVX512 TENSAFE_INLINE static __m512i spread(std::uint64_t x) noexcept {
-        return reinterpret_cast<__m512i>(vector{} + static_cast<T>(x));
+        return __builtin_bit_cast(__m512i, vector{} + static_cast<T>(x));
     }
     TENSAFE_AVX512 TENSAFE_INLINE static __m512i shift_right(__m512i x, __m512i by) noexcept {
-        return reinterpret_cast<__m512i>(reinterpret_cast<vector>(x) >> reinterpret_cast<vector>(by));
+        return __builtin_bit_cast(__m512i, __builtin_bit_cast(vector, x) >> __builtin_bit_cast(vector, by));
     }
     TENSAFE_AVX512 TENSAFE_INLINE static __m512i rotate_left(__m512i x, __m512i by) noexcept {
         return sizeof(T) == 8 ? _mm512_maskz_rolv_epi64(0xff, x, by) : _mm512_maskz_rolv_epi32(0xffff, x, by);
@@ -69,7 +69,7 @@ struct packing_avx512 {
     __m512i starts_source;
 
     TENSAFE_AVX512 TENSAFE_INLINE explicit packing_avx512(int bits) noexcept
-        : shift(reinterpret_cast<__m512i>(lanes_of::first_bits(bits) & 7)) {
+        : shift(__builtin_bit_cast(__m512i, lanes_of::first_bits(bits) & 7)) {
         const half low = for_bytes<0>(bits);
         const half high = for_bytes<32>(bits);
         rest_source = join(low.rest_source, high.rest_source);
@@ -174,12 +174,12 @@ struct unpacking_avx512 {
         : mask(lanes_of::spread(~std::uint64_t{0} >> (64 - bits))) {
         const auto first_bits = lanes_of::first_bits(bits);
         const auto in_byte = first_bits & 7;
-        shift = reinterpret_cast<__m512i>(in_byte);
-        before = reinterpret_cast<__m512i>((T{1} << in_byte) - 1);
+        shift = __builtin_bit_cast(__m512i, in_byte);
+        before = __builtin_bit_cast(__m512i, (T{1} << in_byte) - 1);
         // The first byte's number in all bytes of the lane.
-        source =
-            _mm512_add_epi8(reinterpret_cast<__m512i>((first_bits >> 3) * static_cast<T>(0x0101010101010101)),
-                            lanes_of::spread(0x0706050403020100));
+        source = _mm512_add_epi8(
+            __builtin_bit_cast(__m512i, (first_bits >> 3) * static_cast<T>(0x0101010101010101)),
+            lanes_of::spread(0x0706050403020100));
         next_source = _mm512_add_epi8(source, _mm512_set1_epi8(sizeof(T)));
     }
 

@@ -5,7 +5,6 @@
 #include <tensafe/random/x86/quarters_avx512.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 

@@ -2,6 +2,7 @@
 
 #include <tensafe/arith/x86/vector_avx512.hpp>
 #include <tensafe/core/macros.hpp>
+#include <tensafe/rns/basis.hpp>
 #include <tensafe/rns/switch_modulus_share.hpp>
 
 #include <array>
@@ -20,10 +21,8 @@ namespace tensafe::rns::detail {
 template <class Basis>
 class switch_modulus_avx512 {
   public:
-    using residue_spans = std::array<std::span<const arith::word>, static_cast<std::size_t>(Basis::limbs)>;
-
     /// Whole vectors; returns how many coefficients.
-    TENSAFE_AVX512 static std::size_t run(const residue_spans& residues, int bits,
+    TENSAFE_AVX512 static std::size_t run(const residue_spans<Basis>& residues, int bits,
                                           std::span<std::uint32_t> out) noexcept {
         constexpr auto limbs = std::make_integer_sequence<int, Basis::limbs>();
         const std::size_t whole = out.size() / lanes * lanes;
@@ -42,7 +41,7 @@ class switch_modulus_avx512 {
 
     /// The shares of 8 coefficients from number k on, added to `start`.
     template <int... I>
-    TENSAFE_AVX512 TENSAFE_INLINE static __m512i sum(const residue_spans& residues, std::size_t k,
+    TENSAFE_AVX512 TENSAFE_INLINE static __m512i sum(const residue_spans<Basis>& residues, std::size_t k,
                                                      __m512i start,
                                                      std::integer_sequence<int, I...>) noexcept {
         ((start = add_share<I>(residues[static_cast<std::size_t>(I)].data() + k, start)), ...);

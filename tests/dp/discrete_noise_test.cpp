@@ -1,11 +1,8 @@
 #include <tensafe/dp/gaussian_release.hpp>
 
-#include <doctest/doctest.h>
+#include "../test.hpp"
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <limits>
+using namespace tests;
 
 namespace {
 
@@ -34,9 +31,9 @@ double slack_by_definition(double mu) {
 TEST_CASE("the slack is at least what its definition adds up to, and little more") {
     for (double mu = 0; mu <= 16; mu += 0.25) {
         CAPTURE(mu);
-        const double wanted = slack_by_definition(mu);
-        CHECK(discrete_noise_slack(mu, 1) >= wanted);
-        CHECK(discrete_noise_slack(mu, 1) <= 2 * wanted);
+        const double expected = slack_by_definition(mu);
+        CHECK(discrete_noise_slack(mu, 1) >= expected);
+        CHECK(discrete_noise_slack(mu, 1) <= 2 * expected);
     }
 }
 
@@ -82,11 +79,10 @@ TEST_CASE("a rounded Gaussian is nowhere more likely than the discrete one by mo
 }
 
 TEST_CASE("slacks are refused where they promise nothing") {
-    const double bad[] = {-1e-9, 16.001, std::numeric_limits<double>::quiet_NaN(),
-                          std::numeric_limits<double>::infinity()};
+    const double bad[] = {-1e-9, 16.001, not_a_number, infinity};
     for (const double mu : bad) {
-        CHECK_THROWS_AS(discrete_noise_slack(mu, 8), tensafe::parameter_error);
+        CHECK_THROWS_AS(discrete_noise_slack(mu, 8), parameter_error);
     }
-    CHECK_THROWS_AS(discrete_noise_slack(1, 0), tensafe::parameter_error);
-    CHECK_THROWS_AS(discrete_noise_slack(1, (std::size_t{1} << 30) + 1), tensafe::parameter_error);
+    CHECK_THROWS_AS(discrete_noise_slack(1, 0), parameter_error);
+    CHECK_THROWS_AS(discrete_noise_slack(1, (std::size_t{1} << 30) + 1), parameter_error);
 }

@@ -1,21 +1,12 @@
 #include <tensafe/serving/meter.hpp>
 
-#include <doctest/doctest.h>
-
 #include <atomic>
-#include <cstddef>
-#include <cstdint>
 #include <map>
-#include <random>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
-using tensafe::serving::meter;
-using tensafe::serving::meter_series;
-using tensafe::serving::meter_snapshot;
-using tensafe::serving::usage;
+#include "../test.hpp"
+
+using namespace tests;
+using namespace tensafe::serving;
 
 namespace {
 

@@ -10,12 +10,7 @@
 #include <tensafe/rns/poly.hpp>
 #include <tensafe/wire/checksum.hpp>
 
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <span>
-#include <utility>
-#include <vector>
+#include "../test.hpp"
 
 /// What the tests of messages share: one small set, objects that are the same in each run, and checksums that
 /// fit what a test has changed.

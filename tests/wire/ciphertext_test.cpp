@@ -248,18 +248,11 @@ TEST_CASE("a body of another length is refused, though its checksums fit") {
         const std::string what(wire::name(wire::read_header(good).what));
         for (const std::size_t size : {std::size_t{52}, std::size_t{55}, std::size_t{56}, std::size_t{63},
                                        std::size_t{64}, good.size() - 1, good.size() + 1, good.size() + 8}) {
-            bytes message = good;
-            message.resize(size);
-            put(message, 32, std::uint64_t{size - 52});
-            CHECK(why_refused(message).starts_with(what + ": got "));
+            CHECK(why_refused(with_size(good, size)).starts_with(what + ": got "));
         }
     }
-    CHECK(why_refused([&] {
-              bytes message = half;
-              message.push_back(0);
-              put(message, 32, std::uint64_t{message.size() - 52});
-              return message;
-          }()) == "seeded ciphertext: got 11425 more bytes, expected 11424");
+    CHECK(why_refused(with_size(half, half.size() + 1)) ==
+          "seeded ciphertext: got 11425 more bytes, expected 11424");
 }
 
 TEST_CASE("a message of another kind or set is no ciphertext") {

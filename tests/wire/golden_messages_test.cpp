@@ -46,8 +46,8 @@ class page_reader {
     std::size_t at_ = 0;
 };
 
-/// The header, up to the first byte of the body.
-void check_header(page_reader& from, const bytes& message, std::uint64_t what) {
+/// The header, and the level and scale with which each body begins.
+void check_front(page_reader& from, const bytes& message, std::uint64_t what, std::uint64_t scale_bits) {
     CHECK(from.bits(32) == 0x45485354);  // TSHE
     CHECK(from.bits(8) == 1);
     CHECK(from.bits(8) == what);
@@ -58,6 +58,8 @@ void check_header(page_reader& from, const bytes& message, std::uint64_t what) {
     CHECK(from.bits(64) == message.size() - 52);
     CHECK(from.bits(32) == 0x0A0B0C0D);
     CHECK(from.bits(32) == from.checksum_of(0, 44));
+    CHECK(from.bits(32) == 1);
+    CHECK(from.bits(64) == scale_bits);
 }
 template <class Basis>
 void check_polynomial(page_reader& from, const rns::poly<Basis, rns::evaluation_form>& p) {
@@ -80,22 +82,25 @@ void check_end(page_reader& from, const bytes& message) {
     CHECK(from.bits(32) == from.checksum_of(48, message.size() - 4));
 }
 
+/// The golden message of this name, which must be today's and have this many bytes.
+bytes kept(const char* name, const bytes& today, std::size_t size) {
+    bytes message = golden(name, today);
+    REQUIRE(message.size() == size);
+    CHECK(message == today);
+    return message;
+}
+
 }  // namespace
 
 TEST_CASE("the public key of version 1 is read and written as ever") {
     const auto key = public_key();
-    const bytes today = wire::write_public_key(key, sample_envelope);
-    const bytes message = golden("public_key", today);
-    REQUIRE(message.size() == 64 + 32 + 11392);
-    CHECK(message == today);
+    const bytes message = kept("public_key", wire::write_public_key(key, sample_envelope), 64 + 32 + 11392);
     const auto read = wire::read_public_key<P>(message);
     CHECK(read.seed() == key.seed());
     CHECK(read.b() == key.b());
 
     page_reader from(message);
-    check_header(from, message, 1);
-    CHECK(from.bits(32) == 1);
-    CHECK(from.bits(64) == 0);
+    check_front(from, message, 1, 0);
     check_seed(from, key.seed());
     check_polynomial(from, key.b());
     check_end(from, message);
@@ -103,19 +108,15 @@ TEST_CASE("the public key of version 1 is read and written as ever") {
 
 TEST_CASE("the re-randomization key of version 1 is read and written as ever") {
     const auto key = rerandomization_key<1>();
-    const bytes today = wire::write_rerandomization_key(key, sample_envelope);
-    const bytes message = golden("zero_key", today);
-    REQUIRE(message.size() == 64 + 64 + 11392);
-    CHECK(message == today);
+    const bytes message =
+        kept("zero_key", wire::write_rerandomization_key(key, sample_envelope), 64 + 64 + 11392);
     const auto read = wire::read_rerandomization_key<P, 1>(message);
     CHECK(read.client_nonce == key.client_nonce);
     CHECK(read.server_nonce == key.server_nonce);
     CHECK(read.b == key.b);
 
     page_reader from(message);
-    check_header(from, message, 2);
-    CHECK(from.bits(32) == 1);
-    CHECK(from.bits(64) == 0);
+    check_front(from, message, 2, 0);
     check_seed(from, key.client_nonce);
     check_seed(from, key.server_nonce);
     check_polynomial(from, key.b);
@@ -124,19 +125,14 @@ TEST_CASE("the re-randomization key of version 1 is read and written as ever") {
 
 TEST_CASE("the ciphertext of version 1 is read and written as ever") {
     const auto c = ciphertext<1>();
-    const bytes today = wire::write_ciphertext(c, sample_envelope);
-    const bytes message = golden("ciphertext", today);
-    REQUIRE(message.size() == 64 + 2 * 11392);
-    CHECK(message == today);
+    const bytes message = kept("ciphertext", wire::write_ciphertext(c, sample_envelope), 64 + 2 * 11392);
     const auto read = wire::read_ciphertext<P, 1>(message);
     CHECK(read.c0 == c.c0);
     CHECK(read.c1 == c.c1);
     CHECK(read.scale == 0x1.8p+33);
 
     page_reader from(message);
-    check_header(from, message, 3);
-    CHECK(from.bits(32) == 1);
-    CHECK(from.bits(64) == 0x4208000000000000);
+    check_front(from, message, 3, 0x4208000000000000);
     check_polynomial(from, c.c0);
     check_polynomial(from, c.c1);
     check_end(from, message);
@@ -144,19 +140,15 @@ TEST_CASE("the ciphertext of version 1 is read and written as ever") {
 
 TEST_CASE("the seeded ciphertext of version 1 is read and written as ever") {
     const auto c = seeded_ciphertext<1>();
-    const bytes today = wire::write_seeded_ciphertext(c, sample_envelope);
-    const bytes message = golden("seeded_ciphertext", today);
-    REQUIRE(message.size() == 64 + 32 + 11392);
-    CHECK(message == today);
+    const bytes message =
+        kept("seeded_ciphertext", wire::write_seeded_ciphertext(c, sample_envelope), 64 + 32 + 11392);
     const auto read = wire::read_seeded_ciphertext<P, 1>(message);
     CHECK(read.c0 == c.c0);
     CHECK(read.seed == c.seed);
     CHECK(read.scale == 0.125);
 
     page_reader from(message);
-    check_header(from, message, 4);
-    CHECK(from.bits(32) == 1);
-    CHECK(from.bits(64) == 0x3FC0000000000000);
+    check_front(from, message, 4, 0x3FC0000000000000);
     check_seed(from, c.seed);
     check_polynomial(from, c.c0);
     check_end(from, message);

@@ -61,10 +61,7 @@ TEST_CASE("a public key that is malformed is refused") {
     std::fill(message.begin() + 92, message.end(), std::uint8_t{0xFF});
     CHECK(why_public_key_refused(message).starts_with("public key: b, limb 0: got a residue 35184372088831"));
     for (const std::size_t size : {std::size_t{52}, std::size_t{64}, good.size() - 1, good.size() + 1}) {
-        message = good;
-        message.resize(size);
-        put(message, 32, std::uint64_t{size - 52});
-        CHECK(why_public_key_refused(message).starts_with("public key: got "));
+        CHECK(why_public_key_refused(with_size(good, size)).starts_with("public key: got "));
     }
 }
 
@@ -181,10 +178,8 @@ TEST_CASE("a key that was never filled is neither written nor read") {
 TEST_CASE("a body of another length is refused, though its checksums fit") {
     const bytes good = wire::write_rerandomization_key(rerandomization_key<1>());
     for (const std::size_t size : {std::size_t{52}, std::size_t{64}, good.size() - 1, good.size() + 1}) {
-        bytes message = good;
-        message.resize(size);
-        put(message, 32, std::uint64_t{size - 52});
-        CHECK(why_rerandomization_key_refused(message).starts_with("re-randomization key: got "));
+        CHECK(
+            why_rerandomization_key_refused(with_size(good, size)).starts_with("re-randomization key: got "));
     }
 }
 

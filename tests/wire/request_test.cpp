@@ -44,12 +44,9 @@ TEST_CASE("a request comes back bit for bit, in as many bytes as it says, whatev
         const byte_vector message = write<Packing, Protection>(r, {7, 3});
         CHECK(message.size() == r.bytes());
         CHECK(same(wire::read_request(message, l), r));
-        const wire::header h = wire::read_header(message);
-        CHECK(h.what == wire::kind::request);
-        CHECK(h.set == wire::set_id<small>);
-        CHECK(h.scheme == wire::scheme_id<Packing, Protection>);
-        CHECK(h.envelope() == wire::envelope{7, 3});
-        CHECK(h.body_bytes == message.size() - 52);
+        CHECK(wire::read_header(message) == wire::header{wire::kind::request, wire::set_id<small>,
+                                                         wire::scheme_id<Packing, Protection>, 7, 3,
+                                                         message.size() - 52});
     };
     for (const std::size_t d : {1U, 255U, 256U, 257U, 300U, 1024U}) {
         goes_through(tile_plan(6, d, 1), 1);

@@ -354,22 +354,6 @@ TEST_CASE("one client serves two servers, in any order") {
           most_deviations * deviation(second.layout(), norm(h)));
 }
 
-TEST_CASE("one encrypted state serves the stacked q, k and v sites") {
-    const std::vector<adapter_site> sites = {random_site(64, 8, 300, 1), random_site(16, 5, 300, 2),
-                                             random_site(16, 8, 300, 3)};
-    const std::vector<std::reference_wrapper<const adapter_site>> references(sites.begin(), sites.end());
-    const site_stack stack(references);
-    client<small> c;
-    const default_server s(stack.rows());
-    const std::vector<float> h = random_state(300, 4);
-    const std::vector<double> answers = encrypted_product(c, s, h);
-    for (std::size_t i = 0; i < sites.size(); ++i) {
-        const auto part = stack.part(answers, i);
-        CHECK(largest_difference({part.begin(), part.end()}, product(sites[i].a, h)) <
-              most_deviations * deviation(s.layout(), norm(h)));
-    }
-}
-
 TEST_CASE_TEMPLATE("a workspace and a reply that served other tokens and other shapes change no bit", With,
                    paired, paired_rescaled) {
     using server_type = slot_server<small, typename With::packing>;

@@ -9,8 +9,9 @@
 #include <cstdint>
 #include <random>
 #include <span>
-#include <string>
 #include <vector>
+
+#include "refusal.hpp"
 
 /// Weights of the size that trained adapters have; every row differs.
 inline tensafe::lora::matrix random_matrix(std::size_t rows, std::size_t columns, std::uint64_t seed) {
@@ -50,26 +51,19 @@ std::vector<double> product(const tensafe::lora::matrix& m, const std::vector<Re
     return result;
 }
 
-template <class Real>
-double norm(std::span<const Real> values) {
+inline void scale(std::span<float> values, float factor) {
+    for (float& x : values) {
+        x *= factor;
+    }
+}
+
+template <class Range>
+double norm(const Range& values) {
     double sum = 0;
-    for (const Real x : values) {
+    for (const auto x : values) {
         sum += static_cast<double>(x) * static_cast<double>(x);
     }
     return std::sqrt(sum);
 }
 
-/// The message of the exception of type E that `call` throws; a sentence if it throws none.
-template <class E, class Call>
-std::string message_of(Call call) {
-    try {
-        call();
-    } catch (const E& error) {
-        return error.what();
-    }
-    return "nothing was thrown";
-}
-
-inline bool contains(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
-}
+using tests::contains;

@@ -1,18 +1,12 @@
 #include <tensafe/dp/gaussian_mechanism.hpp>
 
-#include <doctest/doctest.h>
+#include "../test.hpp"
 
-#include <cmath>
-#include <cstdint>
-#include <limits>
-#include <random>
+using namespace tests;
 
 namespace {
 
-using tensafe::parameter_error;
-using tensafe::dp::gaussian_accountant;
-using tensafe::dp::gaussian_delta;
-using tensafe::dp::gaussian_epsilon;
+using namespace tensafe::dp;
 
 __extension__ typedef unsigned __int128 wide;
 
@@ -167,8 +161,7 @@ TEST_CASE("2^64 - 1 releases are counted in one step") {
 TEST_CASE("what cannot be counted is refused, and nothing is lost") {
     gaussian_accountant accountant;
     accountant.add(3);
-    for (const double bad :
-         {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(), -1.0}) {
+    for (const double bad : {not_a_number, infinity, -1.0}) {
         CHECK_THROWS_AS(accountant.add(bad), parameter_error);
         CHECK_THROWS_AS(accountant.add(bad, 0), parameter_error);
         CHECK_THROWS_AS(gaussian_accountant{bad}, parameter_error);

@@ -1,13 +1,8 @@
 #include <tensafe/dp/gaussian_mechanism.hpp>
 
-#include <doctest/doctest.h>
+#include "../test.hpp"
 
-#include <cmath>
-#include <limits>
-#include <random>
-#include <string>
-
-#include "../refusal.hpp"
+using namespace tests;
 
 namespace {
 
@@ -19,11 +14,8 @@ using dp::gaussian_epsilon;
 using dp::largest_mu;
 using dp::privacy_budget;
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
-
 std::string refusal_of(const privacy_budget& budget) {
-    return tests::refusal<parameter_error>([&] { budget.check(); });
+    return refusal<parameter_error>([&] { budget.check(); });
 }
 
 struct tail_row {
@@ -170,12 +162,12 @@ TEST_CASE("anything else is refused, and the message says what was given and wha
     CHECK(refusal_of({0, 0.5}) == "privacy_budget: epsilon: got 0, expected a positive, finite number");
     CHECK(refusal_of({-1e-10, 0.5}) ==
           "privacy_budget: epsilon: got -1e-10, expected a positive, finite number");
-    CHECK(refusal_of({not_a_number, 0.5}).find("epsilon: got nan") != std::string::npos);
-    CHECK(refusal_of({infinity, 0.5}).find("epsilon: got inf") != std::string::npos);
+    CHECK(contains(refusal_of({not_a_number, 0.5}), "epsilon: got nan"));
+    CHECK(contains(refusal_of({infinity, 0.5}), "epsilon: got inf"));
     CHECK(refusal_of({1, 0}) == "privacy_budget: delta: got 0, expected a number above 0 and below 1");
-    CHECK(refusal_of({1, 1}).find("delta: got 1,") != std::string::npos);
-    CHECK(refusal_of({1, -0.5}).find("delta: got -0.5") != std::string::npos);
-    CHECK(refusal_of({1, not_a_number}).find("delta: got nan") != std::string::npos);
+    CHECK(contains(refusal_of({1, 1}), "delta: got 1,"));
+    CHECK(contains(refusal_of({1, -0.5}), "delta: got -0.5"));
+    CHECK(contains(refusal_of({1, not_a_number}), "delta: got nan"));
 }
 
 TEST_CASE("two budgets are equal if both numbers are") {
@@ -214,8 +206,7 @@ TEST_CASE("the density is that of the normal distribution") {
 
 TEST_CASE("delta is never below a reference of 700 digits, and at most 2^-38 above it") {
     for (const row& expected : table) {
-        CAPTURE(expected.epsilon);
-        CAPTURE(expected.mu);
+        INFO("expected.epsilon := ", expected.epsilon, ", expected.mu := ", expected.mu);
         const double delta = gaussian_delta(expected.epsilon, expected.mu);
         CHECK(delta >= expected.delta);
         CHECK(delta <= expected.delta * (1 + 0x1p-38));
@@ -227,8 +218,7 @@ TEST_CASE("epsilon is never below the reference, and close to it") {
         if (expected.delta > 0.95) {
             continue;  // hardly any digits of epsilon are in such a delta
         }
-        CAPTURE(expected.epsilon);
-        CAPTURE(expected.mu);
+        INFO("expected.epsilon := ", expected.epsilon, ", expected.mu := ", expected.mu);
         const double epsilon = gaussian_epsilon(expected.delta, expected.mu);
         CHECK(epsilon >= expected.epsilon);
         CHECK(epsilon <= expected.epsilon * (1 + 1e-10) + 1e-11 * expected.mu);
@@ -240,8 +230,7 @@ TEST_CASE("the largest mu is never above the reference, and at most 2^-36 below 
         if (expected.epsilon == 0 || expected.delta > 0.25) {
             continue;
         }
-        CAPTURE(expected.epsilon);
-        CAPTURE(expected.mu);
+        INFO("expected.epsilon := ", expected.epsilon, ", expected.mu := ", expected.mu);
         const double mu = largest_mu({expected.epsilon, expected.delta});
         CHECK(mu <= expected.mu);
         CHECK(mu >= expected.mu * (1 - 0x1p-36));
@@ -307,8 +296,7 @@ TEST_CASE("a deviation keeps its budget, and one a little smaller does not") {
     for (int round = 0; round < 200; ++round) {
         const privacy_budget budget{log_uniform(source, 1e-6, 1e6), log_uniform(source, 1e-280, 0.25)};
         const double sensitivity = log_uniform(source, 1e-6, 1e6);
-        CAPTURE(budget.epsilon);
-        CAPTURE(budget.delta);
+        INFO("budget.epsilon := ", budget.epsilon, ", budget.delta := ", budget.delta);
         const double deviation = gaussian_deviation(budget, sensitivity);
         CHECK(gaussian_delta(budget.epsilon, sensitivity / deviation) <= budget.delta);
         CHECK(gaussian_delta(budget.epsilon, sensitivity / deviation * (1 + 0x1p-35)) > budget.delta);
@@ -324,8 +312,7 @@ TEST_CASE("more noise, more epsilon and more delta are each more private") {
         const double mu = log_uniform(source, 1e-9, 1e3);
         // Beyond its tail there is nothing to compare.
         const double epsilon = mu * (mu / 2 + log_uniform(source, 1e-3, 20));
-        CAPTURE(mu);
-        CAPTURE(epsilon);
+        INFO("mu := ", mu, ", epsilon := ", epsilon);
         const double delta = gaussian_delta(epsilon, mu);
         CHECK(gaussian_delta(epsilon, mu * 1.001) > delta);
         CHECK(gaussian_delta(epsilon * 1.001, mu) < delta);
@@ -407,14 +394,15 @@ TEST_CASE("what is no number, negative or infinite is refused by name") {
     CHECK_THROWS_AS(gaussian_epsilon(0, 1), parameter_error);
     CHECK_THROWS_AS(gaussian_epsilon(1, 1), parameter_error);
     CHECK_THROWS_AS(gaussian_deviation({1, 0.1}, 0), parameter_error);
-    CHECK(tests::refusal<parameter_error>([] { gaussian_delta(1, -2); }) ==
-          "gaussian_delta: mu: got -2, expected a finite number that is not negative");
-    CHECK(tests::refusal<parameter_error>([] {
+    CHECK_THROWS_WITH_AS(gaussian_delta(1, -2),
+                         "gaussian_delta: mu: got -2, expected a finite number that is not negative",
+                         parameter_error);
+    CHECK(refusal<parameter_error>([] {
               gaussian_delta(not_a_number, 1);
           }).find("gaussian_delta: epsilon: got nan") == 0);
-    CHECK(tests::refusal<parameter_error>([] { gaussian_epsilon(1.5, 1); }) ==
-          "gaussian_epsilon: delta: got 1.5, expected a number above 0 and below 1");
-    CHECK(tests::refusal<parameter_error>([] {
-              gaussian_deviation({1e-300, 1e-300}, 1e300);
-          }).find("expected a larger budget") != std::string::npos);
+    CHECK_THROWS_WITH_AS(gaussian_epsilon(1.5, 1),
+                         "gaussian_epsilon: delta: got 1.5, expected a number above 0 and below 1",
+                         parameter_error);
+    CHECK_THROWS_WITH_AS(gaussian_deviation({1e-300, 1e-300}, 1e300), Contains("expected a larger budget"),
+                         parameter_error);
 }

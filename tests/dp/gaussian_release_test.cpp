@@ -1,27 +1,18 @@
 #include <tensafe/dp/gaussian_release.hpp>
 #include <tensafe/dp/ledger.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <random>
-#include <span>
-#include <string>
 #include <tuple>
-#include <utility>
-#include <vector>
 
 #include "../backends.hpp"
-#include "../refusal.hpp"
+#include "../test.hpp"
+
+using namespace tests;
 
 namespace {
 
 namespace dp = tensafe::dp;
 
+using dp::discrete_noise_slack;
 using dp::gaussian_release;
 using dp::release_charge;
 using tensafe::random::generator;
@@ -59,6 +50,24 @@ double last_epsilon(const gaussian_release& release, std::uint64_t releases, dou
         (dp::gaussian_delta(middle, mu) + slack <= 1e-5 ? high : low) = middle;
     }
     return high;
+}
+
+/// The page's bound for one coordinate, by adding up the leaf's probabilities in long double.
+double slack_by_definition(double mu) {
+    const long double variance = 32 / std::log(2.0L);
+    const long double shift = static_cast<long double>(mu) * 0.3105L / std::sqrt(variance);
+    long double total = 0;
+    for (int i = -400; i <= 400; ++i) {
+        total += std::exp2(-static_cast<long double>(i) * i / 64);
+    }
+    long double unlikely = 0;
+    for (int i = -400; i <= 400; ++i) {
+        const long double probability = std::exp2(-static_cast<long double>(i) * i / 64) / total;
+        const long double wrong = i < -89 || i > 89 ? 1 : 0x1p-126L / probability;
+        const long double moved = std::exp(shift * i - shift * shift * variance / 2);
+        unlikely += probability * wrong * moved;
+    }
+    return static_cast<double>(16 * unlikely + 0x1p-88L);
 }
 
 }  // namespace
@@ -112,8 +121,7 @@ TEST_CASE("releases fit into their budget however they are charged, where it end
         const std::uint64_t releases = round % 2 == 0 ? 1 : 2 + source() % 40;
         const gaussian_release ideal(1, std::exp(4 * uniform(source)), 64);
         const dp::privacy_budget all{last_epsilon(ideal, releases), 1e-5};
-        CAPTURE(all.epsilon);
-        CAPTURE(releases);
+        INFO("all.epsilon := ", all.epsilon, ", releases := ", releases);
         const dp::release_cost cost = gaussian_release::of(all, 1, 64, releases).cost();
         dp::ledger at_once(all);
         CHECK(at_once.left("alice", cost) == releases);
@@ -121,7 +129,7 @@ TEST_CASE("releases fit into their budget however they are charged, where it end
         for (std::uint64_t k = 0; k < releases; ++k) {
             CHECK_NOTHROW(std::ignore = one_by_one.charge("alice", cost));
         }
-        CHECK_THROWS_AS(std::ignore = one_by_one.charge("alice", cost), tensafe::budget_error);
+        CHECK_THROWS_AS(std::ignore = one_by_one.charge("alice", cost), budget_error);
     }
     const dp::privacy_budget found{1.6951185692741961, 1e-5};  // once refused
     dp::ledger once(found);
@@ -143,13 +151,12 @@ TEST_CASE("a ledger allows as many releases as were asked for, and no more") {
     for (const dp::privacy_budget& all :
          {dp::privacy_budget{0.3, 1e-9}, dp::privacy_budget{1, 1e-5}, dp::privacy_budget{40, 1e-6}}) {
         for (const std::uint64_t releases : {2U, 3U, 8U, 1000U, 50'000U}) {
-            CAPTURE(all.epsilon);
-            CAPTURE(releases);
+            INFO("all.epsilon := ", all.epsilon, ", releases := ", releases);
             const gaussian_release release = gaussian_release::of(all, 3, 64, releases);
             dp::ledger at_once(all);
             CHECK(at_once.left("alice", release.cost()) == releases);
             CHECK(at_once.charge("alice", release.cost(), releases).left() == releases);
-            CHECK_THROWS_AS(std::ignore = at_once.charge("alice", release.cost()), tensafe::budget_error);
+            CHECK_THROWS_AS(std::ignore = at_once.charge("alice", release.cost()), budget_error);
             dp::ledger one_by_one(all);
             for (std::uint64_t k = 0; k < std::min(releases, std::uint64_t{1000}); ++k) {
                 CHECK_NOTHROW(std::ignore = one_by_one.charge("alice", release.cost()));
@@ -173,43 +180,35 @@ TEST_CASE("many releases cost noise by the root of their number, and their slack
     // Fifty slacks of 2^-77 are a third of this delta, a thousand more than all.
     const dp::privacy_budget tight{1, 1e-21};
     CHECK(dp::ledger(tight).left("alice", gaussian_release::of(tight, 1, 2048, 50).cost()) == 50);
-    CHECK(tests::refusal<tensafe::error>([&] {
-              gaussian_release::of(tight, 1, 2048, 1000);
-          }).find("delta: got 1e-21, expected at least 1.3") != std::string::npos);
-    CHECK(tests::refusal<tensafe::error>([] {
-              gaussian_release::of({1, 1e-5}, 1, 64, 0);
-          }).find("releases: got 0") != std::string::npos);
-    CHECK_THROWS_AS(gaussian_release::of({1, 1e-5}, 1, 64, std::uint64_t{1} << 60), tensafe::parameter_error);
+    CHECK_THROWS_WITH_AS(gaussian_release::of(tight, 1, 2048, 1000),
+                         Contains("delta: got 1e-21, expected at least 1.3"), tensafe::error);
+    CHECK_THROWS_WITH_AS(gaussian_release::of({1, 1e-5}, 1, 64, 0), Contains("releases: got 0"),
+                         tensafe::error);
+    CHECK_THROWS_AS(gaussian_release::of({1, 1e-5}, 1, 64, std::uint64_t{1} << 60), parameter_error);
 }
 
 TEST_CASE("budgets that the noise cannot keep are refused with what to do") {
-    CHECK_THROWS_AS(gaussian_release::of({500, 1e-5}, 1, 8), tensafe::parameter_error);
-    CHECK(tests::refusal<tensafe::error>([] {
-              gaussian_release::of({500, 1e-5}, 1, 8);
-          }).find("less epsilon") != std::string::npos);
-    CHECK_THROWS_AS(gaussian_release::of({170, 1e-26}, 1, 2048), tensafe::parameter_error);
-    CHECK_THROWS_AS(gaussian_release::of({1, 1e-30}, 1, 2048), tensafe::parameter_error);
-    CHECK(tests::refusal<tensafe::error>([] {
-              gaussian_release::of({1, 1e-30}, 1, 2048);
-          }).find("delta: got 1e-30") != std::string::npos);
-    CHECK_THROWS_AS(gaussian_release::of({-1, 1e-5}, 1, 8), tensafe::parameter_error);
+    CHECK_THROWS_WITH_AS(gaussian_release::of({500, 1e-5}, 1, 8), Contains("less epsilon"), parameter_error);
+    CHECK_THROWS_AS(gaussian_release::of({170, 1e-26}, 1, 2048), parameter_error);
+    CHECK_THROWS_WITH_AS(gaussian_release::of({1, 1e-30}, 1, 2048), Contains("delta: got 1e-30"),
+                         parameter_error);
+    CHECK_THROWS_AS(gaussian_release::of({-1, 1e-5}, 1, 8), parameter_error);
 }
 
 TEST_CASE("norms, deviations and sizes out of range are refused") {
-    const double nan = std::numeric_limits<double>::quiet_NaN();
-    for (const double bad : {0.0, -1.0, nan, 1e-40, 1e40, std::numeric_limits<double>::infinity()}) {
-        CHECK_THROWS_AS(gaussian_release(bad, 1, 8), tensafe::parameter_error);
-        CHECK_THROWS_AS(gaussian_release(1, bad, 8), tensafe::parameter_error);
-        CHECK_THROWS_AS(gaussian_release::of({1, 1e-5}, bad, 8), tensafe::parameter_error);
+    for (const double bad : {0.0, -1.0, not_a_number, 1e-40, 1e40, infinity}) {
+        CHECK_THROWS_AS(gaussian_release(bad, 1, 8), parameter_error);
+        CHECK_THROWS_AS(gaussian_release(1, bad, 8), parameter_error);
+        CHECK_THROWS_AS(gaussian_release::of({1, 1e-5}, bad, 8), parameter_error);
     }
     for (const std::size_t bad : {std::size_t{0}, gaussian_release::largest_d + 1}) {
-        CHECK_THROWS_AS(gaussian_release(1, 1, bad), tensafe::parameter_error);
-        CHECK_THROWS_AS(gaussian_release::of({1, 1e-5}, 1, bad), tensafe::parameter_error);
+        CHECK_THROWS_AS(gaussian_release(1, 1, bad), parameter_error);
+        CHECK_THROWS_AS(gaussian_release::of({1, 1e-5}, 1, bad), parameter_error);
     }
-    CHECK_THROWS_AS(gaussian_release(1, 0.12499, 8), tensafe::parameter_error);
+    CHECK_THROWS_AS(gaussian_release(1, 0.12499, 8), parameter_error);
     CHECK_NOTHROW(gaussian_release(1, 8.6e7, 1));
-    CHECK_THROWS_AS(gaussian_release(1, 8.7e7, 1), tensafe::parameter_error);
-    CHECK_THROWS_AS(gaussian_release(1, 8.6e7, 2), tensafe::parameter_error);
+    CHECK_THROWS_AS(gaussian_release(1, 8.7e7, 1), parameter_error);
+    CHECK_THROWS_AS(gaussian_release(1, 8.6e7, 2), parameter_error);
 }
 
 TEST_CASE("a release is the clipped vector plus noise of the deviation that was asked for") {
@@ -321,14 +320,14 @@ TEST_CASE("the noise is the sampler's under the generator's next seed, in a doma
 TEST_CASE("all back-ends release the same bits") {
     const gaussian_release release(1, 1, 77);
     const std::vector<float> h(77, 0.05F);
-    std::vector<float> wanted;
-    tests::for_each_backend([&](auto) {
+    std::vector<float> expected;
+    for_each_backend([&](auto) {
         generator random(seed_of(5));
         const std::vector<float> out = released(release, random, h);
-        if (wanted.empty()) {
-            wanted = out;
+        if (expected.empty()) {
+            expected = out;
         }
-        CHECK(out == wanted);
+        CHECK(out == expected);
     });
 }
 
@@ -336,11 +335,11 @@ TEST_CASE("the released vector may take the secret's place") {
     const gaussian_release release(1, 1, 50);
     std::vector<float> h(50, 0.3F);
     generator random(seed_of(6));
-    const std::vector<float> wanted = released(release, random, h);
+    const std::vector<float> expected = released(release, random, h);
     generator again(seed_of(6));
     release_charge charge = charge_for(release);
     release(charge, again, h, h);
-    CHECK(h == wanted);
+    CHECK(h == expected);
 }
 
 TEST_CASE("each release takes one of the charge, and none is made without") {
@@ -355,15 +354,15 @@ TEST_CASE("each release takes one of the charge, and none is made without") {
     CHECK(charge.left() == 0);
 
     std::vector<float> untouched(9, 5);
-    CHECK_THROWS_AS(release(charge, random, h, untouched), tensafe::budget_error);
+    CHECK_THROWS_AS(release(charge, random, h, untouched), budget_error);
     CHECK(untouched == std::vector<float>(9, 5));
 
     // A charge that paid for more noise does not buy less.
     release_charge cheaper = charge_for(gaussian_release(1, 2, 9));
-    CHECK_THROWS_AS(release(cheaper, random, h, untouched), tensafe::budget_error);
+    CHECK_THROWS_AS(release(cheaper, random, h, untouched), budget_error);
     CHECK(cheaper.left() == 1);
     release_charge none;
-    CHECK_THROWS_AS(release(none, random, h, untouched), tensafe::budget_error);
+    CHECK_THROWS_AS(release(none, random, h, untouched), budget_error);
     CHECK(untouched == std::vector<float>(9, 5));
 }
 
@@ -374,9 +373,9 @@ TEST_CASE("bad vectors are refused before anything is spent or drawn") {
     std::vector<float> out(9, 5);
     std::vector<float> h(9, 0.3F);
     h[4] = std::numeric_limits<float>::quiet_NaN();
-    CHECK_THROWS_AS(release(charge, random, h, out), tensafe::encoding_error);
-    CHECK_THROWS_AS(release(charge, random, std::span<const float>(h).first(8), out), tensafe::shape_error);
-    CHECK_THROWS_AS(release(charge, random, h, std::span<float>(out).first(8)), tensafe::shape_error);
+    CHECK_THROWS_AS(release(charge, random, h, out), encoding_error);
+    CHECK_THROWS_AS(release(charge, random, std::span<const float>(h).first(8), out), shape_error);
+    CHECK_THROWS_AS(release(charge, random, h, std::span<float>(out).first(8)), shape_error);
     CHECK(charge.left() == 1);
     CHECK(out == std::vector<float>(9, 5));
     generator fresh(seed_of(8));
@@ -392,4 +391,63 @@ TEST_CASE("without randomness nothing is written and nothing is lost") {
     CHECK_THROWS_AS(release(charge, moved_from, std::vector<float>(9, 0.3F), out), tensafe::error);
     CHECK(charge.left() == 1);
     CHECK(out == std::vector<float>(9, 5));
+}
+
+TEST_CASE("the slack is at least what its definition adds up to, and little more") {
+    for (double mu = 0; mu <= 16; mu += 0.25) {
+        CAPTURE(mu);
+        const double expected = slack_by_definition(mu);
+        CHECK(discrete_noise_slack(mu, 1) >= expected);
+        CHECK(discrete_noise_slack(mu, 1) <= 2 * expected);
+    }
+}
+
+TEST_CASE("the slack grows with mu and in proportion to d") {
+    double before = 0;
+    for (double mu = 0; mu <= 16; mu += 0.0625) {
+        const double slack = discrete_noise_slack(mu, 2048);
+        CHECK(slack >= before);
+        CHECK(slack > 0);
+        CHECK(std::abs(slack / discrete_noise_slack(mu, 1) / 2048 - 1) < 1e-12);
+        before = slack;
+    }
+}
+
+TEST_CASE("the slacks are those of the page") {
+    CHECK(discrete_noise_slack(1, 2048) < std::exp2(-76.9));
+    CHECK(discrete_noise_slack(6, 2048) < std::exp2(-75.4));
+    CHECK(discrete_noise_slack(10, 2048) < std::exp2(-57.6));
+    CHECK(discrete_noise_slack(16, 2048) < std::exp2(-33.6));
+    CHECK(discrete_noise_slack(16, 65536) < std::exp2(-28.6));
+}
+
+TEST_CASE("a rounded Gaussian is nowhere more likely than the discrete one by more than the page says") {
+    for (const long double deviation : {1.5L, 2.0L, 4.0L}) {  // of the Gaussian that is rounded
+        const long double square = deviation * deviation;
+        const long double discrete = square + 1.0L / 12;
+        long double total = 0;
+        for (int n = -200; n <= 200; ++n) {
+            total += std::exp(-n * n / (2 * discrete));
+        }
+        long double largest = 0;
+        for (int n = 0; n <= 25; ++n) {
+            const long double side = deviation * std::sqrt(2.0L);
+            const long double rounded = (std::erfc((n - 0.5L) / side) - std::erfc((n + 0.5L) / side)) / 2;
+            const long double quotient = rounded / (std::exp(-n * n / (2 * discrete)) / total);
+            const long double bound =
+                (1 + 1 / (600 * square * square)) * std::exp(n * n / (288 * discrete * square * square));
+            CHECK(quotient <= bound);
+            largest = std::max(largest, quotient);
+        }
+        CHECK(largest > 1);
+    }
+}
+
+TEST_CASE("slacks are refused where they promise nothing") {
+    const double bad[] = {-1e-9, 16.001, not_a_number, infinity};
+    for (const double mu : bad) {
+        CHECK_THROWS_AS(discrete_noise_slack(mu, 8), parameter_error);
+    }
+    CHECK_THROWS_AS(discrete_noise_slack(1, 0), parameter_error);
+    CHECK_THROWS_AS(discrete_noise_slack(1, (std::size_t{1} << 30) + 1), parameter_error);
 }

@@ -1,40 +1,22 @@
-#include <tensafe/core/error.hpp>
 #include <tensafe/dp/ledger.hpp>
 #include <tensafe/dp/ledger_file.hpp>
 
-#include <doctest/doctest.h>
-
-#include <array>
 #include <atomic>
-#include <bit>
-#include <cmath>
 #include <csignal>
-#include <cstddef>
-#include <cstdint>
 #include <exception>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <limits>
-#include <memory>
-#include <random>
-#include <string>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <utility>
-#include <vector>
 
 #include "../io/file_builder.hpp"
+#include "../test.hpp"
 
+using namespace tests;
 namespace dp = tensafe::dp;
 using dp::ledger;
 using dp::ledger_state;
 using dp::odometer;
 using dp::release_cost;
-using tensafe::format_error;
-using tensafe::io_error;
-using tensafe::test::temporary_directory;
 
 namespace {
 
@@ -46,22 +28,11 @@ const std::string one_principal =
     "   \"name\": \"ann\",\n   \"mu_squared\": 0.1,\n   \"delta_slack\": 1e-30,\n   \"releases\": 7\n"
     "  }\n ]\n}\n";
 
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-    const std::size_t at = text.find(from);
-    REQUIRE(at != std::string::npos);
-    return text.replace(at, from.size(), to);
-}
-
-std::string contents(const std::filesystem::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
-
-unsigned mode_of(const std::filesystem::path& path) {
-    struct stat status {};
-    REQUIRE(::stat(path.c_str(), &status) == 0);
-    return status.st_mode & 07777;
-}
+/// A folder with a place for a ledger.
+struct ledger_folder {
+    const temporary_directory folder;
+    const std::filesystem::path path = folder.path() / "ledger";
+};
 
 constexpr auto start_empty = dp::missing_ledger::start_empty;
 
@@ -69,13 +40,8 @@ ledger opened(const std::filesystem::path& path) {
     return ledger(usual, std::make_unique<dp::ledger_file>(path, start_empty));
 }
 
-std::string refusal(const std::filesystem::path& path) {
-    try {
-        static_cast<void>(dp::ledger_file(path, start_empty).load());
-    } catch (const tensafe::error& error) {
-        return error.what();
-    }
-    return "nothing was thrown";
+std::string refusal_of(const std::filesystem::path& path) {
+    return refusal<tensafe::error>([&] { dp::ledger_file(path, start_empty).load(); });
 }
 
 /// Runs `body` in a child of this process, which has nothing else to do and never returns from it.
@@ -156,36 +122,26 @@ TEST_CASE("the largest ledger is not longer than what is read") {
 }
 
 TEST_CASE("hostile text is refused and the message says what is wrong") {
-    const auto said = [](const std::string& text) -> std::string {
-        try {
-            static_cast<void>(dp::read_ledger_json(text, "a file"));
-        } catch (const format_error& error) {
-            return error.what();
-        }
-        return "nothing was thrown";
+    const auto said = [](const std::string& text) {
+        return refusal<format_error>([&] { dp::read_ledger_json(text, "a file"); });
     };
     const auto changed = [&](const std::string& from, const std::string& to) {
         return said(replaced(one_principal, from, to));
     };
-    CHECK(said("").find("not valid JSON") != std::string::npos);
+    CHECK(contains(said(""), "not valid JSON"));
     CHECK(said("[]") == "\"a file\": got array, expected an object of 3 members, as a privacy ledger has");
-    CHECK(said(std::string(dp::detail::longest_ledger_file + 1, ' ')).find("bytes, expected at most") !=
-          std::string::npos);
-    CHECK(said(one_principal.substr(0, one_principal.size() / 2)).find("not valid JSON") !=
-          std::string::npos);
-    CHECK(changed("tensafe privacy ledger", "tensafe meter").find("\"format\" is") != std::string::npos);
+    CHECK(contains(said(std::string(dp::detail::longest_ledger_file + 1, ' ')), "bytes, expected at most"));
+    CHECK(contains(said(one_principal.substr(0, one_principal.size() / 2)), "not valid JSON"));
+    CHECK(contains(changed("tensafe privacy ledger", "tensafe meter"), "\"format\" is"));
     CHECK(changed("\"version\": 1", "\"version\": 2") == "\"a file\": got version 2, expected 1");
-    CHECK(changed("\"version\": 1", "\"version\": 1.0").find("whole number") != std::string::npos);
-    CHECK(changed("\"version\": 1", "\"version\": 1, \"more\": 2").find("expected an object of 3") !=
-          std::string::npos);
-    CHECK(changed("\"releases\": 7", "\"releases\": 7, \"more\": 2").find("expected an object of 4") !=
-          std::string::npos);
+    CHECK(contains(changed("\"version\": 1", "\"version\": 1.0"), "whole number"));
+    CHECK(contains(changed("\"version\": 1", "\"version\": 1, \"more\": 2"), "expected an object of 3"));
+    CHECK(contains(changed("\"releases\": 7", "\"releases\": 7, \"more\": 2"), "expected an object of 4"));
     CHECK(changed("\"releases\"", "\"release\"") ==
           "\"a file\": principal number 0: \"releases\" is missing");
-    CHECK(changed("\"mu_squared\": 0.1", "\"mu_squared\": 0.1, \"mu_squared\": 0.2")
-              .find("duplicate key \"mu_squared\"") != std::string::npos);
-    CHECK(changed("\"principals\": [", "\"principals\": {}, \"x\": [").find("expected an object of 3") !=
-          std::string::npos);
+    CHECK(contains(changed("\"mu_squared\": 0.1", "\"mu_squared\": 0.1, \"mu_squared\": 0.2"),
+                   "duplicate key \"mu_squared\""));
+    CHECK(contains(changed("\"principals\": [", "\"principals\": {}, \"x\": ["), "expected an object of 3"));
     CHECK(changed("0.1", "9007199254740993") ==
           "\"a file\": principal number 0: \"mu_squared\" is \"9007199254740993\", expected a number with a "
           "point "
@@ -202,9 +158,9 @@ TEST_CASE("hostile text is refused and the message says what is wrong") {
         CHECK(changed("\"releases\": 7", std::string("\"releases\": ") + number) != "nothing was thrown");
     }
     for (const char* const name : {"\"\"", "\"a\\nb\"", "\"\\u0000\"", "7", "null", "[\"ann\"]"}) {
-        CHECK(changed("\"ann\"", name).find("\"name\" is") != std::string::npos);
+        CHECK(contains(changed("\"ann\"", name), "\"name\" is"));
     }
-    CHECK(changed("ann", std::string(129, 'a')).find("1 to 128 bytes") != std::string::npos);
+    CHECK(contains(changed("ann", std::string(129, 'a')), "1 to 128 bytes"));
     const std::string entry = "{\"name\":\"ann\",\"mu_squared\":1.0,\"delta_slack\":0.0,\"releases\":1}";
     const std::string head = "{\"format\":\"tensafe privacy ledger\",\"version\":1,\"principals\":[";
     CHECK(said(head + entry + "]}") == "nothing was thrown");
@@ -213,22 +169,20 @@ TEST_CASE("hostile text is refused and the message says what is wrong") {
     for (std::size_t i = 0; i < 6 * ledger::most_principals; ++i) {
         many += ",[]";
     }
-    CHECK(said(many + "]}").find("JSON values") != std::string::npos);
-    CHECK(said(one_principal + "x").find("not valid JSON") != std::string::npos);
+    CHECK(contains(said(many + "]}"), "JSON values"));
+    CHECK(contains(said(one_principal + "x"), "not valid JSON"));
 }
 
-TEST_CASE("a new ledger file is its owner's alone, and remembers over a restart") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "ledger";
+TEST_CASE_FIXTURE(ledger_folder, "a new ledger file is its owner's alone, and remembers over a restart") {
     ledger_state before;
     {
         ledger spent = opened(path);
-        CHECK(contents(path) == dp::ledger_json({}));
+        CHECK(text_of(path) == dp::ledger_json({}));
         CHECK(mode_of(path) == 0600);
         CHECK(spent.charge("ann", small, 20).left() == 20);
         CHECK(spent.charge("bob", {1e-3, 0}).left() == 1);
         before = spent.state();
-        CHECK(contents(path) == dp::ledger_json(before));
+        CHECK(text_of(path) == dp::ledger_json(before));
     }
     CHECK(mode_of(path) == 0600);
     CHECK(mode_of(folder.path() / "ledger.lock") == 0600);
@@ -238,14 +192,13 @@ TEST_CASE("a new ledger file is its owner's alone, and remembers over a restart"
     while (again.left("ann", small) > 0) {
         static_cast<void>(again.charge("ann", small, (again.left("ann", small) + 1) / 2));
     }
-    const std::string exhausted = contents(path);
-    CHECK_THROWS_AS(static_cast<void>(again.charge("ann", small)), tensafe::budget_error);
-    CHECK(contents(path) == exhausted);
+    const std::string exhausted = text_of(path);
+    CHECK_THROWS_AS(again.charge("ann", small), budget_error);
+    CHECK(text_of(path) == exhausted);
 }
 
-TEST_CASE("a missing ledger is an error that says what to do, unless an empty one is asked for") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "ledger";
+TEST_CASE_FIXTURE(ledger_folder,
+                  "a missing ledger is an error that says what to do, unless an empty one is asked for") {
     const std::string shown = '"' + path.string() + '"';
     CHECK_THROWS_WITH_AS(
         dp::ledger_file{path},
@@ -260,39 +213,38 @@ TEST_CASE("a missing ledger is an error that says what to do, unless an empty on
     CHECK(opened(path).spent("ann").releases == 1);  // what is there is not emptied
     CHECK_THROWS_AS(dp::ledger_file(folder.path() / "nowhere" / "ledger", start_empty), io_error);
     for (const char* const nothing : {"", "/", "ledger/"}) {
-        CHECK(refusal(nothing).find("names no file") != std::string::npos);
+        CHECK(contains(refusal_of(nothing), "names no file"));
     }
 }
 
-TEST_CASE("a ledger has one name: links to it are refused, before it is in use and meanwhile") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "ledger";
+TEST_CASE_FIXTURE(ledger_folder,
+                  "a ledger has one name: links to it are refused, before it is in use and meanwhile") {
     const auto link = folder.path() / "link";
     ledger spent = opened(path);
     static_cast<void>(spent.charge("ann", small));
     std::filesystem::create_symlink(path, link);
-    CHECK(refusal(link).find("is a link") != std::string::npos);
+    CHECK(contains(refusal_of(link), "is a link"));
     std::filesystem::remove(link);
     std::filesystem::create_symlink(folder.path() / "gone", link);
-    CHECK(refusal(link).find("is a link") != std::string::npos);
+    CHECK(contains(refusal_of(link), "is a link"));
     CHECK_FALSE(std::filesystem::exists(folder.path() / "gone"));
     std::filesystem::remove(link);
 
     std::filesystem::create_hard_link(path, link);
-    CHECK(refusal(link).find("is a file with 2 names") != std::string::npos);
+    CHECK(contains(refusal_of(link), "is a file with 2 names"));
     const ledger_state before = spent.state();
-    CHECK_THROWS_AS(static_cast<void>(spent.charge("ann", small)), io_error);
+    CHECK_THROWS_AS(spent.charge("ann", small), io_error);
     CHECK(spent.state() == before);
     std::filesystem::remove(link);
-    CHECK_NOTHROW(static_cast<void>(spent.charge("ann", small)));
+    CHECK_NOTHROW(spent.charge("ann", small));
 
     // Moved away, with a link in its place: that stays a link, and what it leads to as it is.
-    const std::string text = contents(path);
+    const std::string text = text_of(path);
     std::filesystem::rename(path, folder.path() / "moved");
     std::filesystem::create_symlink(folder.path() / "moved", path);
-    CHECK_THROWS_AS(static_cast<void>(spent.charge("ann", small)), io_error);
+    CHECK_THROWS_AS(spent.charge("ann", small), io_error);
     CHECK(std::filesystem::is_symlink(path));
-    CHECK(contents(path) == text);
+    CHECK(text_of(path) == text);
 }
 
 TEST_CASE("a ledger stays in its folder, wherever the process or the folder goes") {
@@ -316,9 +268,8 @@ TEST_CASE("a ledger stays in its folder, wherever the process or the folder goes
     CHECK(opened(folder.path() / "moved" / "ledger").spent("ann").releases == 7);
 }
 
-TEST_CASE("a folder that cannot be opened, and so not be forced to the device, is refused") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "ledger";
+TEST_CASE_FIXTURE(ledger_folder,
+                  "a folder that cannot be opened, and so not be forced to the device, is refused") {
     REQUIRE(::chmod(folder.path().c_str(), 0300) == 0);
     // Root may read everything: a child that is somebody else then tries.
     constexpr uid_t nobody = 65534;
@@ -340,14 +291,14 @@ TEST_CASE("a folder that cannot be opened, and so not be forced to the device, i
     CHECK(ending_of(in_child([&] {
               dp::ledger_file file(folder.put("there", one_principal), start_empty);
               file.confirm();
-              struct stat wanted {};
+              struct stat expected {};
               struct stat found {};
-              if (::stat(folder.path().c_str(), &wanted) != 0) {
+              if (::stat(folder.path().c_str(), &expected) != 0) {
                   ::_exit(3);
               }
               for (int i = 3; i < 1000; ++i) {
-                  if (::fstat(i, &found) == 0 && found.st_ino == wanted.st_ino &&
-                      found.st_dev == wanted.st_dev) {
+                  if (::fstat(i, &found) == 0 && found.st_ino == expected.st_ino &&
+                      found.st_dev == expected.st_dev) {
                       static_cast<void>(::close(i));
                   }
               }
@@ -364,53 +315,47 @@ TEST_CASE("a file that is no ledger, or that others may touch, is refused and st
     const auto path = folder.put("ledger", one_principal);
     for (const unsigned mode : {0640U, 0604U, 0620U, 0602U, 0644U}) {
         REQUIRE(::chmod(path.c_str(), static_cast<mode_t>(mode)) == 0);
-        CHECK(refusal(path).find("others than its owner have access") != std::string::npos);
+        CHECK(contains(refusal_of(path), "others than its owner have access"));
     }
     REQUIRE(::chmod(path.c_str(), 0600) == 0);
-    CHECK(refusal(path) == "nothing was thrown");
+    CHECK(refusal_of(path) == "nothing was thrown");
     REQUIRE(::chmod((folder.path() / "ledger.lock").c_str(), 0666) == 0);
-    CHECK(refusal(path).find("another user owns it or may write it") != std::string::npos);
+    CHECK(contains(refusal_of(path), "another user owns it or may write it"));
     REQUIRE(::chmod((folder.path() / "ledger.lock").c_str(), 0600) == 0);
 
     for (const std::string& text : {std::string(), one_principal.substr(0, 40), std::string("{}"),
                                     std::string(dp::detail::longest_ledger_file + 1, ' ')}) {
         folder.put("ledger", text);
         dp::ledger_file file(path);  // reads nothing: the ledger does
-        CHECK_THROWS_AS(static_cast<void>(file.load()), format_error);
-        CHECK(contents(path) == text);
+        CHECK_THROWS_AS(file.load(), format_error);
+        CHECK(text_of(path) == text);
     }
     std::filesystem::create_directory(folder.path() / "folder");
-    CHECK(refusal(folder.path() / "folder").find("is not a regular file") != std::string::npos);
+    CHECK(contains(refusal_of(folder.path() / "folder"), "is not a regular file"));
 }
 
-TEST_CASE("one ledger at a time has a file, in this process and in all") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "ledger";
+TEST_CASE_FIXTURE(ledger_folder, "one ledger at a time has a file, in this process and in all") {
     {
         ledger spent = opened(path);
-        CHECK(refusal(path).find("is in use by another ledger") != std::string::npos);
+        CHECK(contains(refusal_of(path), "is in use by another ledger"));
         CHECK(ending_of(in_child([&] { dp::ledger_file file(path); })) == 1 << 8);
-        CHECK_NOTHROW(static_cast<void>(spent.charge("ann", small)));
-        CHECK(refusal(folder.path() / "another") == "nothing was thrown");
+        CHECK_NOTHROW(spent.charge("ann", small));
+        CHECK(refusal_of(folder.path() / "another") == "nothing was thrown");
     }
     CHECK(ending_of(in_child([&] { dp::ledger_file file(path); })) == 0);
-    CHECK(refusal(path) == "nothing was thrown");
+    CHECK(refusal_of(path) == "nothing was thrown");
 }
 
-TEST_CASE("a child of fork cannot spend its parent's budget a second time") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "ledger";
+TEST_CASE_FIXTURE(ledger_folder, "a child of fork cannot spend its parent's budget a second time") {
     ledger spent = opened(path);
     static_cast<void>(spent.charge("ann", small));
-    const std::string before = contents(path);
+    const std::string before = text_of(path);
     CHECK(ending_of(in_child([&] { static_cast<void>(spent.charge("ann", small)); })) == 1 << 8);
-    CHECK(contents(path) == before);
-    CHECK_NOTHROW(static_cast<void>(spent.charge("ann", small)));
+    CHECK(text_of(path) == before);
+    CHECK_NOTHROW(spent.charge("ann", small));
 }
 
-TEST_CASE("a child of fork has the lock until it ends") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "ledger";
+TEST_CASE_FIXTURE(ledger_folder, "a child of fork has the lock until it ends") {
     auto file = std::make_unique<dp::ledger_file>(path, start_empty);
     std::array<int, 2> pipe{};
     REQUIRE(::pipe(pipe.data()) == 0);
@@ -421,36 +366,35 @@ TEST_CASE("a child of fork has the lock until it ends") {
     });
     static_cast<void>(::close(pipe[0]));
     file.reset();
-    CHECK(refusal(path).find("or by a child that one forked") != std::string::npos);
+    CHECK(contains(refusal_of(path), "or by a child that one forked"));
     static_cast<void>(::close(pipe[1]));
     CHECK(ending_of(child) == 0);
-    CHECK(refusal(path) == "nothing was thrown");
+    CHECK(refusal_of(path) == "nothing was thrown");
 }
 
-TEST_CASE("a charge that cannot be written is not granted, and the file stays as it was") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "ledger";
+TEST_CASE_FIXTURE(ledger_folder,
+                  "a charge that cannot be written is not granted, and the file stays as it was") {
     ledger spent = opened(path);
     static_cast<void>(spent.charge("ann", small));
-    const std::string before = contents(path);
+    const std::string before = text_of(path);
     const ledger_state state = spent.state();
 
     // A folder where the new file would be written: not even root gets past it.
     std::filesystem::create_directory(folder.path() / "ledger.partial");
-    CHECK_THROWS_AS(static_cast<void>(spent.charge("ann", small)), io_error);
-    CHECK(contents(path) == before);
+    CHECK_THROWS_AS(spent.charge("ann", small), io_error);
+    CHECK(text_of(path) == before);
     CHECK(spent.state() == state);
     std::filesystem::remove(folder.path() / "ledger.partial");
     // What somebody planted there is not written through.
     std::filesystem::create_symlink(folder.put("precious", "precious"), folder.path() / "ledger.partial");
-    CHECK_NOTHROW(static_cast<void>(spent.charge("ann", small)));
-    CHECK(contents(folder.path() / "precious") == "precious");
-    CHECK(contents(path) == dp::ledger_json(spent.state()));
+    CHECK_NOTHROW(spent.charge("ann", small));
+    CHECK(text_of(folder.path() / "precious") == "precious");
+    CHECK(text_of(path) == dp::ledger_json(spent.state()));
 
     std::filesystem::remove(folder.path() / "ledger.lock");
-    CHECK_THROWS_AS(static_cast<void>(spent.charge("ann", small)), io_error);
+    CHECK_THROWS_AS(spent.charge("ann", small), io_error);
     folder.put("ledger.lock", "");
-    CHECK_THROWS_AS(static_cast<void>(spent.charge("ann", small)), io_error);
+    CHECK_THROWS_AS(spent.charge("ann", small), io_error);
     CHECK(spent.spent("ann").releases == 2);
 }
 
@@ -470,9 +414,7 @@ class dying_store final : public dp::ledger_store {
 
 }  // namespace
 
-TEST_CASE("a process that is killed before it charges has spent what it stored") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "ledger";
+TEST_CASE_FIXTURE(ledger_folder, "a process that is killed before it charges has spent what it stored") {
     const int ending = ending_of(in_child([&] {
         ledger spent(usual, std::make_unique<dying_store>(path));
         static_cast<void>(spent.charge("ann", small, 9));
@@ -481,9 +423,9 @@ TEST_CASE("a process that is killed before it charges has spent what it stored")
     CHECK(opened(path).spent("ann").releases == 9);
 }
 
-TEST_CASE("whenever a process is killed, the file has all that it granted and at most one charge more") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "ledger";
+TEST_CASE_FIXTURE(
+    ledger_folder,
+    "whenever a process is killed, the file has all that it granted and at most one charge more") {
     const release_cost cheap{1e-4, 0};
     constexpr std::uint64_t block = 3;
     std::mt19937 random(5);
@@ -513,7 +455,7 @@ TEST_CASE("whenever a process is killed, the file has all that it granted and at
             return got;
         };
         // After a charge or a few, at whatever the child is doing then.
-        for (std::uint64_t wanted = 1 + random() % 4; charges < wanted && next();) {
+        for (std::uint64_t expected = 1 + random() % 4; charges < expected && next();) {
         }
         std::atomic<unsigned> turns = static_cast<unsigned>(random() % 100'000);
         while (turns.fetch_sub(1) != 0) {

@@ -1,22 +1,13 @@
-#include <tensafe/core/error.hpp>
 #include <tensafe/dp/ledger.hpp>
 #include <tensafe/dp/odometer.hpp>
 
-#include <doctest/doctest.h>
+#include "../test.hpp"
 
-#include <cmath>
-#include <cstdint>
-#include <limits>
-#include <string>
-#include <type_traits>
-#include <utility>
+using namespace tests;
 
 namespace {
 
-using tensafe::budget_error;
-using tensafe::dp::ledger;
-using tensafe::dp::release_charge;
-using tensafe::dp::release_cost;
+using namespace tensafe::dp;
 
 const release_cost tenth{0.1, 1e-12};
 
@@ -31,13 +22,8 @@ release_charge grant_of(std::uint64_t releases) {
     return spent.charge("ann", tenth, releases);
 }
 
-std::string refusal(release_charge& charge, const release_cost& cost) {
-    try {
-        charge.spend(cost);
-    } catch (const budget_error& error) {
-        return error.what();
-    }
-    return "nothing was thrown";
+std::string refusal_of(release_charge& charge, const release_cost& cost) {
+    return refusal<budget_error>([&] { charge.spend(cost); });
 }
 
 }  // namespace
@@ -57,12 +43,12 @@ TEST_CASE("a charge is worth as many releases as were charged, and not one more"
 
 TEST_CASE("a charge is for one cost, to the last bit") {
     release_charge charge = grant_of(2);
-    CHECK(refusal(charge, {std::nextafter(0.1, 1), 1e-12}) ==
+    CHECK(refusal_of(charge, {std::nextafter(0.1, 1), 1e-12}) ==
           "dp::release_charge::spend: got a release of mu 0.10000000000000002 and slack 1e-12, expected one "
           "of the cost that was charged, mu 0.1 and slack 1e-12");
     CHECK_THROWS_AS(charge.spend({std::nextafter(0.1, 0), 1e-12}), budget_error);
     CHECK_THROWS_AS(charge.spend({0.1, 0}), budget_error);
-    CHECK_THROWS_AS(charge.spend({std::numeric_limits<double>::quiet_NaN(), 1e-12}), budget_error);
+    CHECK_THROWS_AS(charge.spend({not_a_number, 1e-12}), budget_error);
     CHECK(charge.left() == 2);
     charge.spend(tenth);
     CHECK(charge.left() == 1);
@@ -73,7 +59,7 @@ TEST_CASE("a charge that was moved from is worth nothing, and so is one that no 
     first.spend(tenth);
     release_charge second = std::move(first);
     CHECK(first.left() == 0);  // NOLINT: that is what is tested
-    CHECK(refusal(first, tenth) ==
+    CHECK(refusal_of(first, tenth) ==
           "dp::release_charge::spend: got a charge with nothing left, expected one release of it; charge "
           "the ledger for more");
     CHECK(second.left() == 4);
@@ -93,16 +79,14 @@ TEST_CASE("a charge that was moved from is worth nothing, and so is one that no 
 }
 
 TEST_CASE("a cost is a finite mu above 0 and a slack from 0 to below 1") {
-    constexpr double infinity = std::numeric_limits<double>::infinity();
-    constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-    for (const double mu : {0.0, -0.0, -1.0, infinity, -infinity, nan}) {
-        CHECK_THROWS_AS(release_cost({mu, 0}).check(), tensafe::parameter_error);
+    for (const double mu : {0.0, -0.0, -1.0, infinity, -infinity, not_a_number}) {
+        CHECK_THROWS_AS(release_cost({mu, 0}).check(), parameter_error);
     }
-    for (const double slack : {-1e-300, 1.0, infinity, nan}) {
-        CHECK_THROWS_AS(release_cost({1, slack}).check(), tensafe::parameter_error);
+    for (const double slack : {-1e-300, 1.0, infinity, not_a_number}) {
+        CHECK_THROWS_AS(release_cost({1, slack}).check(), parameter_error);
     }
     CHECK_NOTHROW(release_cost({std::numeric_limits<double>::denorm_min(), 0}).check());
     CHECK_NOTHROW(release_cost({std::numeric_limits<double>::max(), std::nextafter(1.0, 0)}).check());
-    CHECK_THROWS_WITH(release_cost({nan, 0}).check(),
+    CHECK_THROWS_WITH(release_cost({not_a_number, 0}).check(),
                       "dp::release_cost: mu: got nan, expected a finite number above 0");
 }

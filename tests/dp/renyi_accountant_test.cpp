@@ -1,24 +1,12 @@
 #include <tensafe/dp/renyi_accountant.hpp>
 
-#include <doctest/doctest.h>
+#include "../test.hpp"
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <limits>
-#include <random>
-#include <vector>
+using namespace tests;
 
 namespace {
 
-using tensafe::parameter_error;
-using tensafe::shape_error;
-using tensafe::dp::gaussian_delta;
-using tensafe::dp::gaussian_epsilon;
-using tensafe::dp::renyi_accountant;
-
-constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+using namespace tensafe::dp;
 
 std::vector<double> orders_between(double low, double high, double step) {
     std::vector<double> orders;
@@ -86,8 +74,7 @@ TEST_CASE("published conversions to epsilon and delta") {
 TEST_CASE("for Gaussian noise the result is never below the exact one, and at most 15 % above it") {
     for (const double mu : {0.01, 0.03, 0.1, 0.3, 1.0, 2.0, 5.0, 10.0, 30.0, 100.0}) {
         for (const double delta : {1e-5, 1e-6, 1e-9, 1e-12, 1e-20, 1e-100}) {
-            CAPTURE(mu);
-            CAPTURE(delta);
+            INFO("mu := ", mu, ", delta := ", delta);
             renyi_accountant accountant;
             accountant.add_gaussian(mu);
             const double exact = gaussian_epsilon(delta, mu);

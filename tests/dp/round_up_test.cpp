@@ -1,17 +1,13 @@
 #include <tensafe/dp/round_up.hpp>
 
-#include <doctest/doctest.h>
+#include "../test.hpp"
 
-#include <cmath>
-#include <cstdint>
-#include <limits>
-#include <random>
+using namespace tests;
 
 namespace {
 
 using namespace tensafe::dp::detail;
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double largest = std::numeric_limits<double>::max();
 constexpr double smallest = std::numeric_limits<double>::denorm_min();
 

@@ -7,14 +7,16 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
+#include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
 #include <vector>
 
-namespace tensafe::test {
+namespace tests {
 
 inline std::vector<std::byte> to_bytes(std::string_view text) {
     const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
@@ -25,6 +27,26 @@ inline std::vector<std::byte> to_bytes(std::string_view text) {
 inline std::string safetensors_text(std::string_view header, std::string_view data) {
     const auto length = std::bit_cast<std::array<char, 8>>(std::uint64_t{header.size()});
     return std::string(length.data(), length.size()) + std::string(header) + std::string(data);
+}
+
+/// All bytes of a file.
+inline std::string text_of(const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// Permissions of a file, with the bits for set-user-ID, set-group-ID and sticky.
+inline unsigned mode_of(const std::filesystem::path& path) {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) {
+        throw std::filesystem::filesystem_error("stat", path,
+                                                std::error_code(errno, std::generic_category()));
+    }
+    return status.st_mode & 07777;
+}
+
+inline std::ptrdiff_t entries(const std::filesystem::path& folder) {
+    return std::distance(std::filesystem::directory_iterator(folder), {});
 }
 
 /// A directory that goes away with the object.
@@ -56,4 +78,4 @@ class temporary_directory {
     std::filesystem::path path_;
 };
 
-}  // namespace tensafe::test
+}  // namespace tests

@@ -1,17 +1,11 @@
 #include <tensafe/io/half.hpp>
 
-#include <doctest/doctest.h>
-
-#include <bit>
-#include <cmath>
-#include <cstdint>
 #include <initializer_list>
-#include <limits>
 
-using tensafe::io::bfloat16_from_double;
-using tensafe::io::float_from_bfloat16;
-using tensafe::io::float_from_half;
-using tensafe::io::half_from_double;
+#include "../test.hpp"
+
+using namespace tests;
+using namespace tensafe::io;
 
 namespace {
 
@@ -86,8 +80,7 @@ int rounding_mistakes() {
             };
             mistakes += narrowed(middle) != even;
             mistakes += narrowed(std::nextafter(middle, 0.0)) != lower;
-            mistakes +=
-                narrowed(std::nextafter(middle, std::numeric_limits<double>::infinity())) != lower + 1;
+            mistakes += narrowed(std::nextafter(middle, infinity)) != lower + 1;
         }
     }
     return mistakes;
@@ -111,14 +104,13 @@ TEST_CASE_TEMPLATE("doubles round to the nearest 16-bit value, ties to even, wit
 
 TEST_CASE_TEMPLATE("infinities, NaN and the extremes of double keep their meaning", Format, half_format,
                    bfloat16_format) {
-    constexpr double infinity = std::numeric_limits<double>::infinity();
     CHECK(Format::narrow(infinity) == infinity_bits<Format>);
     CHECK(Format::narrow(-infinity) == (infinity_bits<Format> | 0x8000));
     CHECK(Format::narrow(std::numeric_limits<double>::max()) == infinity_bits<Format>);
     CHECK(Format::narrow(std::numeric_limits<double>::denorm_min()) == 0);
     CHECK(Format::narrow(-std::numeric_limits<double>::min()) == 0x8000);
     CHECK(Format::narrow(-0.0) == 0x8000);
-    CHECK(std::isnan(Format::widen(Format::narrow(std::numeric_limits<double>::quiet_NaN()))));
+    CHECK(std::isnan(Format::widen(Format::narrow(not_a_number))));
     CHECK(std::isnan(Format::widen(Format::narrow(-std::numeric_limits<double>::signaling_NaN()))));
     // A NaN whose payload sits only in bits that are dropped must not become an infinity.
     CHECK(std::isnan(Format::widen(Format::narrow(std::bit_cast<double>(0x7ff0000000000001u)))));

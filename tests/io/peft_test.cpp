@@ -1,26 +1,12 @@
-#include <tensafe/core/error.hpp>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/io/safetensors.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <filesystem>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
-
+#include "../test.hpp"
 #include "file_builder.hpp"
 
-using tensafe::io::dtype;
-using tensafe::io::load_peft;
-using tensafe::io::parse_peft;
-using tensafe::io::safetensors_file;
-using tensafe::io::safetensors_writer;
+using namespace tests;
+using namespace tensafe::io;
 using tensafe::lora::adapter_site;
 
 namespace {
@@ -171,7 +157,7 @@ TEST_CASE("rank_pattern sets the rank that a site must have, and its scale") {
     CHECK_THROWS_WITH_AS(
         parse_peft(R"({"peft_type":"LORA","r":2,"lora_alpha":8})", weights),
         R"("memory": site "layers.0.v_proj": the matrices have rank 4, but the configuration says 2)",
-        tensafe::format_error);
+        format_error);
 }
 
 TEST_CASE("settings that change nothing about the result are accepted") {
@@ -182,21 +168,20 @@ TEST_CASE("settings that change nothing about the result are accepted") {
 }
 
 TEST_CASE("a directory with a file missing is an io_error that names the file") {
-    const tensafe::test::temporary_directory directory;
-    CHECK_THROWS_WITH_AS(load_peft(directory.path()), doctest::Contains("adapter_config.json\": cannot open"),
-                         tensafe::io_error);
+    const temporary_directory directory;
+    CHECK_THROWS_WITH_AS(load_peft(directory.path()), Contains("adapter_config.json\": cannot open"),
+                         io_error);
     directory.put("adapter_config.json", R"({"peft_type":"LORA","r":2,"lora_alpha":2})");
-    CHECK_THROWS_WITH_AS(load_peft(directory.path()),
-                         doctest::Contains("adapter_model.safetensors\": cannot open"), tensafe::io_error);
+    CHECK_THROWS_WITH_AS(load_peft(directory.path()), Contains("adapter_model.safetensors\": cannot open"),
+                         io_error);
 }
 
 TEST_CASE("a configuration longer than a megabyte is not read") {
-    const tensafe::test::temporary_directory directory;
+    const temporary_directory directory;
     directory.put("adapter_config.json", std::string(1'000'001, ' '));
-    CHECK_THROWS_WITH_AS(
-        load_peft(directory.path()),
-        doctest::Contains("adapter_config.json\": got 1000001 bytes, expected at most 1000000"),
-        tensafe::format_error);
+    CHECK_THROWS_WITH_AS(load_peft(directory.path()),
+                         Contains("adapter_config.json\": got 1000001 bytes, expected at most 1000000"),
+                         format_error);
 }
 
 TEST_CASE("a configuration with 90,000 patterns is read") {

@@ -1,28 +1,12 @@
-#include <tensafe/core/error.hpp>
 #include <tensafe/io/safetensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <array>
-#include <bit>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <filesystem>
-#include <iterator>
-#include <limits>
-#include <string>
 #include <sys/stat.h>
-#include <vector>
 
+#include "../test.hpp"
 #include "file_builder.hpp"
 
-using tensafe::io::dtype;
-using tensafe::io::safetensors_file;
-using tensafe::io::safetensors_writer;
-using tensafe::test::safetensors_text;
-using tensafe::test::temporary_directory;
-using tensafe::test::to_bytes;
+using namespace tests;
+using namespace tensafe::io;
 
 namespace {
 
@@ -74,13 +58,13 @@ TEST_CASE("values come back as they were written, rounded only to their type") {
         const auto read = reread(safetensors_writer{}.add("v", type, {2, 3}, values)).read_doubles("v");
         REQUIRE(read.size() == values.size());
         for (std::size_t i = 0; i < values.size(); ++i) {
-            const double wanted =
+            const double expected =
                 type == dtype::f64   ? values[i]
                 : type == dtype::f32 ? static_cast<float>(values[i])
                 : type == dtype::f16
                     ? tensafe::io::float_from_half(tensafe::io::half_from_double(values[i]))
                     : tensafe::io::float_from_bfloat16(tensafe::io::bfloat16_from_double(values[i]));
-            CHECK(std::bit_cast<std::uint64_t>(read[i]) == std::bit_cast<std::uint64_t>(wanted));
+            CHECK(std::bit_cast<std::uint64_t>(read[i]) == std::bit_cast<std::uint64_t>(expected));
         }
     }
 }
@@ -129,17 +113,15 @@ TEST_CASE("other types are listed but their values are not read") {
         file.read_doubles("i"),
         R"("the file": tensor "i": reading values of type I64 is not supported, only F64, F32, F16 )"
         "and BF16",
-        tensafe::unsupported_error);
-    CHECK_THROWS_AS(file.read_matrix("u"), tensafe::unsupported_error);
+        unsupported_error);
+    CHECK_THROWS_AS(file.read_matrix("u"), unsupported_error);
 }
 
 TEST_CASE("reading what is not there or not a matrix says so") {
     const auto file = reread(safetensors_writer{}.add("v", dtype::f32, {1}, std::vector<double>{1.0}));
-    CHECK_THROWS_WITH_AS(file.read_doubles("w"), R"("memory": no tensor "w" among its 1)",
-                         tensafe::format_error);
+    CHECK_THROWS_WITH_AS(file.read_doubles("w"), R"("memory": no tensor "w" among its 1)", format_error);
     CHECK_THROWS_WITH_AS(file.read_matrix("v"),
-                         R"("memory": tensor "v": got shape [1], expected two dimensions)",
-                         tensafe::format_error);
+                         R"("memory": tensor "v": got shape [1], expected two dimensions)", format_error);
 }
 
 TEST_CASE("values that are not finite are refused when they are read, with their index") {
@@ -147,40 +129,37 @@ TEST_CASE("values that are not finite are refused when they are read, with their
     const auto nan =
         safetensors_file::parse(to_bytes(safetensors_text(header, std::string("\0\0\0\0\xc0\x7f", 6))));
     CHECK_THROWS_WITH_AS(nan.read_doubles("v"),
-                         R"("memory": tensor "v": value 2 is nan, expected a finite double)",
-                         tensafe::format_error);
+                         R"("memory": tensor "v": value 2 is nan, expected a finite double)", format_error);
     const auto infinite =
         safetensors_file::parse(to_bytes(safetensors_text(header, std::string("\0\0\x80\xff\0\0", 6))));
     CHECK_THROWS_WITH_AS(infinite.read_matrix("v"),
-                         R"("memory": tensor "v": value 1 is -inf, expected a finite float)",
-                         tensafe::format_error);
+                         R"("memory": tensor "v": value 1 is -inf, expected a finite float)", format_error);
     const auto large = reread(safetensors_writer{}.add("v", dtype::f64, {1, 1}, std::vector<double>{1e300}));
     CHECK(large.read_doubles("v") == std::vector<double>{1e300});
     CHECK_THROWS_WITH_AS(large.read_matrix("v"),
-                         R"("memory": tensor "v": value 0 is 1e+300, expected a finite float)",
-                         tensafe::format_error);
+                         R"("memory": tensor "v": value 0 is 1e+300, expected a finite float)", format_error);
 }
 
 TEST_CASE("the writer refuses what it cannot represent and stays as it was") {
     const std::vector<double> one{1.0};
     const std::vector<double> too_large{0.0, 65520.0};
-    const std::vector<double> nan{std::numeric_limits<double>::quiet_NaN()};
+    const std::vector<double> nan{not_a_number};
     safetensors_writer writer;
     writer.add("w", dtype::f32, {1}, one);
     const auto before = writer.bytes();
     CHECK_THROWS_WITH_AS(
         writer.add("v", dtype::f16, {2}, too_large),
         R"(safetensors_writer: tensor "v": value 1 is 65520, expected one within the range of F16)",
-        tensafe::encoding_error);
-    CHECK_THROWS_AS(writer.add("v", dtype::f64, {1}, nan), tensafe::encoding_error);
-    CHECK_THROWS_AS(writer.add("v", dtype::f32, {1}, std::vector<double>{1e39}), tensafe::encoding_error);
-    CHECK_THROWS_AS(writer.add("v", dtype::bf16, {1}, std::vector<double>{-3.4e38}), tensafe::encoding_error);
-    CHECK_THROWS_AS(writer.add("v", dtype::u8, {1}, one), tensafe::unsupported_error);
-    CHECK_THROWS_AS(writer.add("v", dtype::f32, {2, 3}, one), tensafe::shape_error);
-    CHECK_THROWS_AS(writer.add("v", dtype::f32, {std::size_t{1} << 62, 4}, {}), tensafe::shape_error);
-    CHECK_THROWS_AS(writer.add("w", dtype::f32, {1}, one), tensafe::parameter_error);
-    CHECK_THROWS_AS(writer.add("__metadata__", dtype::f32, {1}, one), tensafe::parameter_error);
-    CHECK_THROWS_AS(writer.add("\xff", dtype::f32, {1}, one), tensafe::parameter_error);
+        encoding_error);
+    CHECK_THROWS_AS(writer.add("v", dtype::f64, {1}, nan), encoding_error);
+    CHECK_THROWS_AS(writer.add("v", dtype::f32, {1}, std::vector<double>{1e39}), encoding_error);
+    CHECK_THROWS_AS(writer.add("v", dtype::bf16, {1}, std::vector<double>{-3.4e38}), encoding_error);
+    CHECK_THROWS_AS(writer.add("v", dtype::u8, {1}, one), unsupported_error);
+    CHECK_THROWS_AS(writer.add("v", dtype::f32, {2, 3}, one), shape_error);
+    CHECK_THROWS_AS(writer.add("v", dtype::f32, {std::size_t{1} << 62, 4}, {}), shape_error);
+    CHECK_THROWS_AS(writer.add("w", dtype::f32, {1}, one), parameter_error);
+    CHECK_THROWS_AS(writer.add("__metadata__", dtype::f32, {1}, one), parameter_error);
+    CHECK_THROWS_AS(writer.add("\xff", dtype::f32, {1}, one), parameter_error);
     CHECK(writer.bytes() == before);
 }
 
@@ -198,24 +177,22 @@ TEST_CASE("a failed write names the path and leaves nothing behind") {
     std::filesystem::create_directory(taken);
     directory.put("a directory/inside", "");
     const safetensors_writer writer;
-    CHECK_THROWS_AS(writer.write(taken), tensafe::io_error);
+    CHECK_THROWS_AS(writer.write(taken), io_error);
     CHECK_THROWS_WITH_AS(writer.write(directory.path() / "missing" / "w.safetensors"),
-                         doctest::Contains("cannot create: No such file or directory"), tensafe::io_error);
+                         Contains("cannot create: No such file or directory"), io_error);
     CHECK(std::distance(std::filesystem::directory_iterator(directory.path()), {}) == 1);
 }
 
 TEST_CASE("opening something that is not a readable file is an io_error") {
     const temporary_directory directory;
     CHECK_THROWS_WITH_AS(safetensors_file::open(directory.path() / "missing"),
-                         doctest::Contains("missing\": cannot open: No such file or directory"),
-                         tensafe::io_error);
-    CHECK_THROWS_WITH_AS(safetensors_file::open(directory.path()), doctest::Contains("is not a regular file"),
-                         tensafe::io_error);
-    CHECK_THROWS_AS(safetensors_file::open("/dev/zero"), tensafe::io_error);
+                         Contains("missing\": cannot open: No such file or directory"), io_error);
+    CHECK_THROWS_WITH_AS(safetensors_file::open(directory.path()), Contains("is not a regular file"),
+                         io_error);
+    CHECK_THROWS_AS(safetensors_file::open("/dev/zero"), io_error);
     const std::filesystem::path pipe = directory.path() / "pipe";  // without a writer: must not be waited for
     REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
-    CHECK_THROWS_WITH_AS(safetensors_file::open(pipe), doctest::Contains("is not a regular file"),
-                         tensafe::io_error);
+    CHECK_THROWS_WITH_AS(safetensors_file::open(pipe), Contains("is not a regular file"), io_error);
 }
 
 TEST_CASE("a copy of a file answers for itself") {
@@ -247,9 +224,9 @@ TEST_CASE("a file that adopts its bytes holds what one that copies them does") {
     }
     auto longer = bytes;
     longer.push_back(std::byte{0});
-    CHECK_THROWS_AS(safetensors_file::adopt(longer), tensafe::format_error);
-    CHECK_THROWS_AS(safetensors_file::adopt({bytes.begin(), bytes.end() - 1}), tensafe::format_error);
-    CHECK_THROWS_AS(safetensors_file::adopt({}), tensafe::format_error);
+    CHECK_THROWS_AS(safetensors_file::adopt(longer), format_error);
+    CHECK_THROWS_AS(safetensors_file::adopt({bytes.begin(), bytes.end() - 1}), format_error);
+    CHECK_THROWS_AS(safetensors_file::adopt({}), format_error);
 }
 
 TEST_CASE("files of another program read in full") {

@@ -1,25 +1,14 @@
 // The bytes that are signed and the file that carries the signature.
 
-#include <tensafe/core/error.hpp>
 #include <tensafe/keystore/ed25519.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/keystore/signed_adapter.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "../io/file_builder.hpp"
+#include "../test.hpp"
 
-using tensafe::keystore::adapter_signature;
-using tensafe::keystore::package_digest;
-using tensafe::keystore::signing_key;
-using tensafe::test::to_bytes;
+using namespace tests;
+using namespace tensafe::keystore;
 
 namespace {
 
@@ -33,14 +22,6 @@ package_digest fixed_package() {
 
 adapter_signature parse(std::string_view text) {
     return adapter_signature::parse(text, "\"file\"");
-}
-
-/// `text` with the only `from` replaced.
-std::string with(std::string text, std::string_view from, std::string_view to) {
-    const std::size_t at = text.find(from);
-    REQUIRE(at != text.npos);
-    REQUIRE(text.find(from, at + 1) == text.npos);
-    return text.replace(at, from.size(), to);
 }
 
 std::string message_of(const adapter_signature& signature) {
@@ -130,14 +111,14 @@ TEST_CASE("names that could pretend to be something else are not signed") {
                                    "2J",
                                    "\xed\xa0\x80"}) {
         CAPTURE(name);
-        CHECK_THROWS_AS(make(name), tensafe::parameter_error);
+        CHECK_THROWS_AS(make(name), parameter_error);
     }
-    CHECK_THROWS_AS(make(std::string("a\0b", 3)), tensafe::parameter_error);
-    CHECK_THROWS_AS(make(std::string(129, 'a')), tensafe::parameter_error);
+    CHECK_THROWS_AS(make(std::string("a\0b", 3)), parameter_error);
+    CHECK_THROWS_AS(make(std::string(129, 'a')), parameter_error);
     CHECK(make(std::string(128, 'a')).fits(fixed_package()));
     adapter_signature later = make("good");
     later.name = "a\nb";
-    CHECK_THROWS_AS(later.text(), tensafe::parameter_error);
+    CHECK_THROWS_AS(later.text(), parameter_error);
 }
 
 TEST_CASE("a text that is no signature of this version is refused") {
@@ -155,44 +136,40 @@ TEST_CASE("a text that is no signature of this version is refused") {
         {good.substr(0, good.size() / 2), "not valid JSON"},
         {good + "{}", "not valid JSON"},
         {good + std::string(1, '\0'), "zero byte"},
-        {with(good, "\"revision\": 7,", "\"revision\": 7, \"revision\": 8,"), "duplicate key \"revision\""},
-        {with(good, "\"revision\": 7,", "\"revision\": 7, \"created\": \"today\","),
+        {replaced(good, "\"revision\": 7,", "\"revision\": 7, \"revision\": 8,"),
+         "duplicate key \"revision\""},
+        {replaced(good, "\"revision\": 7,", "\"revision\": 7, \"created\": \"today\","),
          "unknown key \"created\""},
-        {with(good, "\"revision\": 7,", ""), "missing key \"revision\""},
-        {with(good, "\"name\": \"legal\",", ""), "missing key \"name\""},
-        {with(good, "\"version\": 1,", ""), "missing key \"version\""},
-        {with(good, "tensafe-adapter-signature", "something-else"), "format: got \"something-else\""},
-        {with(good, "\"revision\": 7", "\"revision\": -7"), "revision: expected an integer"},
-        {with(good, "\"revision\": 7", "\"revision\": 7.0"), "revision: expected an integer"},
-        {with(good, "\"revision\": 7", "\"revision\": \"7\""), "revision: expected an integer"},
-        {with(good, "\"revision\": 7", "\"revision\": 18446744073709551616"),
+        {replaced(good, "\"revision\": 7,", ""), "missing key \"revision\""},
+        {replaced(good, "\"name\": \"legal\",", ""), "missing key \"name\""},
+        {replaced(good, "\"version\": 1,", ""), "missing key \"version\""},
+        {replaced(good, "tensafe-adapter-signature", "something-else"), "format: got \"something-else\""},
+        {replaced(good, "\"revision\": 7", "\"revision\": -7"), "revision: expected an integer"},
+        {replaced(good, "\"revision\": 7", "\"revision\": 7.0"), "revision: expected an integer"},
+        {replaced(good, "\"revision\": 7", "\"revision\": \"7\""), "revision: expected an integer"},
+        {replaced(good, "\"revision\": 7", "\"revision\": 18446744073709551616"),
          "revision: expected an integer"},
-        {with(good, "\"name\": \"legal\"", "\"name\": 7"), "name: got number, expected a string"},
-        {with(good, "\"name\": \"legal\"", "\"name\": null"), "name: got null, expected a string"},
-        {with(good, "\"legal\"", "\"le\\ngal\""), "without control characters"},
-        {with(good, "\"legal\"", "\"le\\u0000gal\""), "without control characters"},
-        {with(good, "\"legal\"", "\"le\xc2\x85gal\""), "without control characters"},
-        {with(good, "\"legal\"", "\"le\\u009bgal\""), "without control characters"},
-        {with(good, "\"legal\"", '"' + std::string(129, 'a') + '"'), "at most 128 bytes"},
-        {with(good, "\"legal\"", "\"\xff\""), "not valid JSON"},
-        {with(good, key, key.substr(2)), "public_key: got 62 characters"},
-        {with(good, key, key + "00"), "public_key: got 66 characters"},
-        {with(good, key, "X" + key.substr(1)), "public_key: character 0 is not"},
-        {with(good, key, "01" + std::string(62, '0')), "small order"},
-        {with(good, "\"signature\": \"", "\"signature\": \"00"), "signature: got 130 characters"},
-        {with(good, "\"signature\": \"", "\"signature\": \"A"), "signature: got 129 characters"},
+        {replaced(good, "\"name\": \"legal\"", "\"name\": 7"), "name: got number, expected a string"},
+        {replaced(good, "\"name\": \"legal\"", "\"name\": null"), "name: got null, expected a string"},
+        {replaced(good, "\"legal\"", "\"le\\ngal\""), "without control characters"},
+        {replaced(good, "\"legal\"", "\"le\\u0000gal\""), "without control characters"},
+        {replaced(good, "\"legal\"", "\"le\xc2\x85gal\""), "without control characters"},
+        {replaced(good, "\"legal\"", "\"le\\u009bgal\""), "without control characters"},
+        {replaced(good, "\"legal\"", '"' + std::string(129, 'a') + '"'), "at most 128 bytes"},
+        {replaced(good, "\"legal\"", "\"\xff\""), "not valid JSON"},
+        {replaced(good, key, key.substr(2)), "public_key: got 62 characters"},
+        {replaced(good, key, key + "00"), "public_key: got 66 characters"},
+        {replaced(good, key, "X" + key.substr(1)), "public_key: character 0 is not"},
+        {replaced(good, key, "01" + std::string(62, '0')), "small order"},
+        {replaced(good, "\"signature\": \"", "\"signature\": \"00"), "signature: got 130 characters"},
+        {replaced(good, "\"signature\": \"", "\"signature\": \"A"), "signature: got 129 characters"},
     };
     for (const planted& one : malformed) {
         CAPTURE(one.text);
-        std::string message;
-        try {
-            static_cast<void>(parse(one.text));
-        } catch (const tensafe::format_error& error) {
-            message = error.what();
-        }
+        const std::string message = refusal<format_error>([&] { parse(one.text); });
         CAPTURE(message);
         CHECK(message.starts_with("\"file\""));
-        CHECK(message.find(one.piece) != message.npos);
+        CHECK(contains(message, one.piece));
     }
-    CHECK_THROWS_AS(parse(with(good, "\"version\": 1", "\"version\": 2")), tensafe::unsupported_error);
+    CHECK_THROWS_AS(parse(replaced(good, "\"version\": 1", "\"version\": 2")), unsupported_error);
 }

@@ -1,33 +1,18 @@
 // The vectors of RFC 8032, section 7.1, keys that must not be trusted, and key files that are none.
 
-#include <tensafe/core/error.hpp>
 #include <tensafe/keystore/ed25519.hpp>
 #include <tensafe/keystore/openssl.hpp>
 #include <tensafe/keystore/sha256.hpp>
 
-#include <doctest/doctest.h>
 #include <openssl/err.h>
 
-#include <array>
-#include <cstddef>
-#include <filesystem>
-#include <span>
-#include <string>
-#include <string_view>
 #include <sys/stat.h>
-#include <type_traits>
-#include <utility>
-#include <vector>
 
 #include "../io/file_builder.hpp"
+#include "../test.hpp"
 
-using tensafe::keystore::ed25519_signature;
-using tensafe::keystore::from_hex;
-using tensafe::keystore::hex;
-using tensafe::keystore::signing_key;
-using tensafe::keystore::verifying_key;
-using tensafe::test::temporary_directory;
-using tensafe::test::to_bytes;
+using namespace tests;
+using namespace tensafe::keystore;
 
 static_assert(!std::is_copy_constructible_v<signing_key> &&
               std::is_nothrow_move_constructible_v<signing_key>);
@@ -189,9 +174,9 @@ TEST_CASE("points of small order and coordinates that are not reduced are no pub
           std::string("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a")}) {
         CAPTURE(y);
         auto bytes = from_hex<32>(y);
-        CHECK_THROWS_AS(verifying_key{bytes}, tensafe::format_error);
+        CHECK_THROWS_AS(verifying_key{bytes}, format_error);
         bytes[31] ^= std::byte{0x80};
-        CHECK_THROWS_AS(verifying_key{bytes}, tensafe::format_error);
+        CHECK_THROWS_AS(verifying_key{bytes}, format_error);
     }
     CHECK_THROWS_WITH(verifying_key::from_hex("01" + std::string(62, '0')),
                       ("public key: 01" + std::string(62, '0') +
@@ -202,9 +187,9 @@ TEST_CASE("points of small order and coordinates that are not reduced are no pub
         CAPTURE(low);
         auto bytes = from_hex<32>("00" + most + "7f");
         bytes[0] = static_cast<std::byte>(low);
-        CHECK_THROWS_AS(verifying_key{bytes}, tensafe::format_error);
+        CHECK_THROWS_AS(verifying_key{bytes}, format_error);
         bytes[31] = std::byte{0xff};
-        CHECK_THROWS_AS(verifying_key{bytes}, tensafe::format_error);
+        CHECK_THROWS_AS(verifying_key{bytes}, format_error);
     }
     // Their neighbours are keys like any other.
     for (const std::string& y : {"eb" + most + "7f", "ed" + most + "7e", "02" + std::string(62, '0'),
@@ -227,9 +212,9 @@ TEST_CASE("bytes that are no point of the curve verify nothing") {
 TEST_CASE("a public key's text is 64 lower-case digits") {
     const std::string text(rfc_8032[0].key);
     CHECK(verifying_key::from_hex(text) == key_of(0).verifying());
-    CHECK_THROWS_AS(verifying_key::from_hex(text.substr(1)), tensafe::format_error);
-    CHECK_THROWS_AS(verifying_key::from_hex(text + "00"), tensafe::format_error);
-    CHECK_THROWS_AS(verifying_key::from_hex("D7" + text.substr(2)), tensafe::format_error);
+    CHECK_THROWS_AS(verifying_key::from_hex(text.substr(1)), format_error);
+    CHECK_THROWS_AS(verifying_key::from_hex(text + "00"), format_error);
+    CHECK_THROWS_AS(verifying_key::from_hex("D7" + text.substr(2)), format_error);
 }
 
 TEST_CASE("a key file comes back as the same key, is for its owner alone and is never written over") {
@@ -239,14 +224,12 @@ TEST_CASE("a key file comes back as the same key, is for its owner alone and is 
     key.write(path);
     CHECK(signing_key::read(path).verifying() == key.verifying());
     CHECK(signing_key::read(path).sign(to_bytes("x")) == key.sign(to_bytes("x")));
-    struct stat status {};
-    REQUIRE(::stat(path.c_str(), &status) == 0);
-    CHECK((status.st_mode & 07777) == 0600);
+    CHECK(mode_of(path) == 0600);
 
-    CHECK_THROWS_AS(signing_key::generate().write(path), tensafe::io_error);
+    CHECK_THROWS_AS(signing_key::generate().write(path), io_error);
     CHECK(signing_key::read(path).verifying() == key.verifying());
     REQUIRE(::chmod(path.c_str(), 0644) == 0);
-    CHECK_THROWS_AS(signing_key::read(path), tensafe::io_error);
+    CHECK_THROWS_AS(signing_key::read(path), io_error);
 }
 
 TEST_CASE("key files of OpenSSL are read, and ours are the same text") {
@@ -273,25 +256,25 @@ TEST_CASE("key files that hold anything but one Ed25519 key without a passphrase
           private_pem.substr(0, 60), std::string("-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----\n"),
           std::string("-----BEGIN "), std::string(20'000, '-')}) {
         CAPTURE(text);
-        CHECK_THROWS_AS(read_private(text), tensafe::format_error);
+        CHECK_THROWS_AS(read_private(text), format_error);
     }
-    CHECK_THROWS_AS(read_private(x25519_private_pem), tensafe::unsupported_error);
-    CHECK_THROWS_AS(read_private(encrypted_pem), tensafe::unsupported_error);
+    CHECK_THROWS_AS(read_private(x25519_private_pem), unsupported_error);
+    CHECK_THROWS_AS(read_private(encrypted_pem), unsupported_error);
 
     for (const std::string& text :
          {std::string(), std::string("no key"), private_pem, public_pem + public_pem,
           public_pem.substr(0, 60), std::string(20'000, '-')}) {
         CAPTURE(text);
-        CHECK_THROWS_AS(read_public(text), tensafe::format_error);
+        CHECK_THROWS_AS(read_public(text), format_error);
     }
-    CHECK_THROWS_AS(read_public(x25519_public_pem), tensafe::unsupported_error);
+    CHECK_THROWS_AS(read_public(x25519_public_pem), unsupported_error);
     // The neutral point in PEM.
     CHECK_THROWS_AS(read_public("-----BEGIN PUBLIC KEY-----\n"
                                 "MCowBQYDK2VwAyEAAQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n"
                                 "-----END PUBLIC KEY-----\n"),
-                    tensafe::format_error);
-    CHECK_THROWS_AS(verifying_key::read(folder.path() / "missing"), tensafe::io_error);
-    CHECK_THROWS_AS(signing_key::read(folder.path() / "missing"), tensafe::io_error);
+                    format_error);
+    CHECK_THROWS_AS(verifying_key::read(folder.path() / "missing"), io_error);
+    CHECK_THROWS_AS(signing_key::read(folder.path() / "missing"), io_error);
     // An error leaves nothing behind that a later call would stumble over.
     CHECK(read_private(private_pem) == key_of(0).verifying());
 }
@@ -307,11 +290,9 @@ TEST_CASE("reports of the application in OpenSSL's queue stay, and none of ours 
         std::array<std::byte, 32> no_point{};
         no_point[0] = std::byte{2};
         CHECK_FALSE(verifying_key(no_point).verifies(to_bytes("x"), signature));
-        CHECK_THROWS_AS(signing_key::read(put_private(folder, private_pem.substr(0, 60))),
-                        tensafe::format_error);
-        CHECK_THROWS_AS(signing_key::read(put_private(folder, x25519_private_pem)),
-                        tensafe::unsupported_error);
-        CHECK_THROWS_AS(verifying_key::read(folder.put("public.pem", private_pem)), tensafe::format_error);
+        CHECK_THROWS_AS(signing_key::read(put_private(folder, private_pem.substr(0, 60))), format_error);
+        CHECK_THROWS_AS(signing_key::read(put_private(folder, x25519_private_pem)), unsupported_error);
+        CHECK_THROWS_AS(verifying_key::read(folder.put("public.pem", private_pem)), format_error);
         static_cast<void>(tensafe::keystore::sha256::of(to_bytes("x")));
     };
     ERR_clear_error();
@@ -324,7 +305,7 @@ TEST_CASE("reports of the application in OpenSSL's queue stay, and none of ours 
         const tensafe::keystore::detail::openssl_reports reports;
         CHECK_THROWS_WITH(reports.fail("rest"), "OpenSSL: cannot rest: no reason given");
         ERR_raise(ERR_LIB_USER, 9);
-        CHECK_THROWS_WITH(reports.check(0, "rest"), doctest::Contains("reason(9)"));
+        CHECK_THROWS_WITH(reports.check(0, "rest"), Contains("reason(9)"));
         CHECK_NOTHROW(reports.check(1, "rest"));
     }
     CHECK(ERR_GET_REASON(ERR_get_error()) == 7);

@@ -1,25 +1,12 @@
-#include <tensafe/core/error.hpp>
 #include <tensafe/keystore/key_file_format.hpp>
 #include <tensafe/keystore/sha256.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <array>
 #include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <random>
-#include <span>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
-#include "../refusal.hpp"
+#include "../test.hpp"
 
+using namespace tests;
 namespace keystore = tensafe::keystore;
-using tests::refusal;
 
 namespace {
 
@@ -110,30 +97,28 @@ TEST_CASE("a key file without a passphrase is written byte for byte as the other
         CHECK_FALSE(
             std::equal(wrapped.begin() + begin, wrapped.begin() + begin + size, again.begin() + begin));
     }
-    CHECK(keystore::hex(wrapped).find(the_seed.substr(0, 16)) == std::string::npos);
+    CHECK_FALSE(contains(keystore::hex(wrapped), the_seed.substr(0, 16)));
 }
 
 TEST_CASE("a key file of another length, version or beginning is refused, and the message says which") {
     const file_bytes plain = bytes_of(plain_file);
     for (std::size_t size = 0; size < plain.size(); ++size) {
         CAPTURE(size);
-        CHECK_THROWS_AS(parse(std::span(plain).first(size)), tensafe::format_error);
+        CHECK_THROWS_AS(parse(std::span(plain).first(size)), format_error);
     }
     std::vector<std::byte> longer(plain.begin(), plain.end());
     longer.push_back(std::byte{0});
-    CHECK(refusal<tensafe::format_error>([&] { parse(longer); }) ==
-          "KEY: got 177 bytes, expected the 176 of a key file");
-    CHECK(refusal<tensafe::format_error>([&] { parse(std::span(plain).first(3)); }) ==
-          "KEY: is no key file: got 3 bytes, expected some that begin with \"TSKF\"");
+    CHECK_THROWS_WITH_AS(parse(longer), "KEY: got 177 bytes, expected the 176 of a key file", format_error);
+    CHECK_THROWS_WITH_AS(parse(std::span(plain).first(3)),
+                         "KEY: is no key file: got 3 bytes, expected some that begin with \"TSKF\"",
+                         format_error);
     for (const unsigned version : {0u, 2u, 255u}) {
         longer[4] = static_cast<std::byte>(version);  // of another length too, perhaps
-        CHECK(refusal<tensafe::unsupported_error>([&] { parse(longer); }) ==
+        CHECK(refusal<unsupported_error>([&] { parse(longer); }) ==
               "KEY: not supported: a key file of version " + std::to_string(version) +
                   ", expected version 1");
     }
-    CHECK(refusal<tensafe::format_error>([&] {
-              parse(with(plain, 0, std::byte{'t'}));
-          }).find("no key file") != std::string::npos);
+    CHECK_THROWS_WITH_AS(parse(with(plain, 0, std::byte{'t'})), Contains("no key file"), format_error);
 }
 
 TEST_CASE("every flipped bit of a key file is noticed") {
@@ -150,8 +135,10 @@ TEST_CASE("every flipped bit of a key file is noticed") {
     }
     file_bytes torn = bytes_of(plain_file);
     std::fill(torn.begin() + 100, torn.end(), std::byte{0});
-    CHECK(refusal<tensafe::format_error>([&] { parse(torn); }) ==
-          "KEY: its checksum does not fit: the file was changed or is only in part what was written");
+    CHECK_THROWS_WITH_AS(
+        parse(torn),
+        "KEY: its checksum does not fit: the file was changed or is only in part what was written",
+        format_error);
 }
 
 TEST_CASE("with a passphrase nobody else can change what a key file says, fitting checksum or not") {
@@ -164,9 +151,9 @@ TEST_CASE("with a passphrase nobody else can change what a key file says, fittin
     }
     // Generation, secret, tag: no way to tell from a wrong passphrase.
     for (const std::size_t at : {32u, 100u, 130u}) {
-        CHECK(refusal<tensafe::keystore::passphrase_error>([&] {
-                  unlock(with(wrapped, at, wrapped[at] ^ std::byte{1}), phrase);
-              }) == "KEY: wrong passphrase, or somebody changed the file and its checksum");
+        CHECK_THROWS_WITH_AS(unlock(with(wrapped, at, wrapped[at] ^ std::byte{1}), phrase),
+                             "KEY: wrong passphrase, or somebody changed the file and its checksum",
+                             tensafe::keystore::passphrase_error);
     }
 }
 
@@ -174,31 +161,29 @@ TEST_CASE("fields that no writer writes are refused although the checksum fits")
     const file_bytes plain = bytes_of(plain_file);
     for (const std::size_t at : {6u, 7u, 48u, 55u, 59u, 60u, 63u, 64u, 95u, 128u, 143u}) {
         CAPTURE(at);
-        CHECK(refusal<tensafe::format_error>([&] {
-                  parse(with(plain, at, std::byte{1}));
-              }).find("must be zeros and are not") != std::string::npos);
+        CHECK_THROWS_WITH_AS(parse(with(plain, at, std::byte{1})), Contains("must be zeros and are not"),
+                             format_error);
     }
     const file_bytes wrapped = bytes_of(wrapped_file);
     for (const std::size_t at : {6u, 7u, 60u, 63u}) {
         CAPTURE(at);
-        CHECK_THROWS_AS(parse(with(wrapped, at, std::byte{1})), tensafe::format_error);
+        CHECK_THROWS_AS(parse(with(wrapped, at, std::byte{1})), format_error);
     }
-    CHECK(refusal<tensafe::unsupported_error>([&] { parse(with(plain, 5, std::byte{2})); }).find("wrap 2") !=
-          std::string::npos);
-    CHECK(refusal<tensafe::format_error>([&] { parse(with(plain, 32, std::byte{0})); }) ==
-          "KEY: got generation 0, expected at least 1");
-    CHECK_THROWS_AS(parse(with(plain, 47, std::byte{1})), tensafe::format_error);
+    CHECK_THROWS_WITH_AS(parse(with(plain, 5, std::byte{2})), Contains("wrap 2"), unsupported_error);
+    CHECK_THROWS_WITH_AS(parse(with(plain, 32, std::byte{0})), "KEY: got generation 0, expected at least 1",
+                         format_error);
+    CHECK_THROWS_AS(parse(with(plain, 47, std::byte{1})), format_error);
     const auto last =
         with(with(with(with(with(plain, 40, std::byte{0x7f}), 41, std::byte{0x41}), 42, std::byte{0xf4}), 43,
                   std::byte{0xff}),
              44, std::byte{0x3a});
     CHECK(parse(last).created.time_since_epoch() == std::chrono::seconds(253'402'300'799));
-    CHECK_THROWS_AS(parse(with(last, 40, std::byte{0x80})), tensafe::format_error);
+    CHECK_THROWS_AS(parse(with(last, 40, std::byte{0x80})), format_error);
 
     file_bytes zeros = plain;
     std::fill_n(zeros.begin() + 96, 32, std::byte{0});
-    CHECK(refusal<tensafe::format_error>([&] { unlock(with(zeros, 0, zeros[0])); }) ==
-          "KEY: its seed is all zeros: no key was ever written there");
+    CHECK_THROWS_WITH_AS(unlock(with(zeros, 0, zeros[0])),
+                         "KEY: its seed is all zeros: no key was ever written there", format_error);
 }
 
 TEST_CASE("a key file that asks for more memory or work than we give is refused before any is taken") {
@@ -215,23 +200,21 @@ TEST_CASE("a key file that asks for more memory or work than we give is refused 
                             {52, std::byte{0}},
                             {58, std::byte{1}}}) {
         CAPTURE(c.at);
-        const std::string message =
-            refusal<tensafe::unsupported_error>([&] { parse(with(wrapped, c.at, c.value)); });
+        const std::string message = refusal<unsupported_error>([&] { parse(with(wrapped, c.at, c.value)); });
         CHECK(message.find("KEY: not supported: scrypt with N = 2^") == 0);
-        CHECK(message.find("expected 1 to 256 MiB") != message.npos);
+        CHECK(contains(message, "expected 1 to 256 MiB"));
     }
 }
 
 TEST_CASE("a wrong, a missing and an unwanted passphrase are told apart") {
     const file_bytes wrapped = bytes_of(wrapped_file);
-    CHECK(refusal<keystore::passphrase_error>([&] {
-              unlock(wrapped, keystore::passphrase("Correct horse"));
-          }).find("wrong passphrase") != std::string::npos);
-    CHECK(refusal<keystore::passphrase_error>([&] { unlock(wrapped); }) ==
-          "KEY: the key is wrapped with a passphrase, and none was given");
-    CHECK(refusal<keystore::passphrase_error>([&] {
-              unlock(bytes_of(plain_file), keystore::passphrase(its_passphrase));
-          }).find("a passphrase was given, but the key is not wrapped with one") != std::string::npos);
+    CHECK_THROWS_WITH_AS(unlock(wrapped, keystore::passphrase("Correct horse")), Contains("wrong passphrase"),
+                         keystore::passphrase_error);
+    CHECK_THROWS_WITH_AS(unlock(wrapped), "KEY: the key is wrapped with a passphrase, and none was given",
+                         keystore::passphrase_error);
+    CHECK_THROWS_WITH_AS(unlock(bytes_of(plain_file), keystore::passphrase(its_passphrase)),
+                         Contains("a passphrase was given, but the key is not wrapped with one"),
+                         keystore::passphrase_error);
 }
 
 TEST_CASE("random bytes behind a good beginning and checksum are a key file or an error, at no great cost") {

@@ -1,37 +1,24 @@
 #include <tensafe/ckks/keys.hpp>
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/core/error.hpp>
 #include <tensafe/keystore/key_file.hpp>
 #include <tensafe/keystore/sha256.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstddef>
-#include <cstdint>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <string>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <thread>
 #include <unistd.h>
-#include <vector>
 
 #include "../io/file_builder.hpp"
-#include "../refusal.hpp"
+#include "../test.hpp"
 
+using namespace tests;
 namespace ckks = tensafe::ckks;
 namespace keystore = tensafe::keystore;
-using tensafe::test::temporary_directory;
-using tests::refusal;
 
 namespace {
 
@@ -41,15 +28,6 @@ using other = ckks::parameters<10, ckks::limb_bits<45, 44>, 31, ckks::insecure_f
 
 constexpr keystore::scrypt_cost cheap{10, 8, 1};
 
-std::string text_of(const std::filesystem::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
-
-std::ptrdiff_t entries(const std::filesystem::path& folder) {
-    return std::distance(std::filesystem::directory_iterator(folder), {});
-}
-
 bool same(const ckks::secret_key<small>& a, const ckks::secret_key<small>& b) {
     return std::ranges::equal(a.value().words(), b.value().words());
 }
@@ -58,11 +36,21 @@ void set_mode(const std::filesystem::path& path, mode_t mode) {
     REQUIRE(::chmod(path.c_str(), mode) == 0);
 }
 
+/// A folder with a place for a key.
+struct key_folder {
+    const temporary_directory folder;
+    const std::filesystem::path path = folder.path() / "key";
+};
+
+/// And a key without a passphrase there.
+struct stored_key : key_folder {
+    stored_key() { keystore::create_key_file<small>(path); }
+};
+
 }  // namespace
 
-TEST_CASE("a key that is created is the one that is loaded, and the seed in the file stands for it") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "key";
+TEST_CASE_FIXTURE(key_folder,
+                  "a key that is created is the one that is loaded, and the seed in the file stands for it") {
     const auto before = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
     const keystore::key_info made = keystore::create_key_file<small>(path);
     const auto after = std::chrono::system_clock::now();
@@ -72,9 +60,7 @@ TEST_CASE("a key that is created is the one that is loaded, and the seed in the 
     CHECK(made.created <= after);
     CHECK_FALSE(made.wrapped);
     CHECK(keystore::read_key_info(path) == made);
-    struct stat status {};
-    REQUIRE(::stat(path.c_str(), &status) == 0);
-    CHECK((status.st_mode & 07777) == 0600);
+    CHECK(mode_of(path) == 0600);
     CHECK(entries(folder.path()) == 1);
 
     const keystore::stored_key<small> first = keystore::load_key_file<small>(path);
@@ -91,26 +77,21 @@ TEST_CASE("a key that is created is the one that is loaded, and the seed in the 
     CHECK_FALSE(same(first.key, keystore::load_key_file<small>(folder.path() / "another").key));
 }
 
-TEST_CASE("a key is never written over, and a cost that is not allowed makes none") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "key";
-    keystore::create_key_file<small>(path);
+TEST_CASE_FIXTURE(stored_key, "a key is never written over, and a cost that is not allowed makes none") {
     const std::string text = text_of(path);
-    CHECK_THROWS_AS(keystore::create_key_file<small>(path), tensafe::io_error);
+    CHECK_THROWS_AS(keystore::create_key_file<small>(path), io_error);
     CHECK(text_of(path) == text);
-    CHECK(refusal<tensafe::parameter_error>([&] {
-              keystore::create_key_file<small>(folder.path() / "dear", keystore::passphrase("x"), {30, 8, 1});
-          }).find("got scrypt with N = 2^30, r = 8, p = 1; expected") != std::string::npos);
+    CHECK_THROWS_WITH_AS(
+        keystore::create_key_file<small>(folder.path() / "dear", keystore::passphrase("x"), {30, 8, 1}),
+        Contains("got scrypt with N = 2^30, r = 8, p = 1; expected"), parameter_error);
     CHECK_THROWS_AS(
         keystore::change_passphrase(path, {}, keystore::passphrase("x"), keystore::scrypt_cost{1, 1, 1}),
-        tensafe::parameter_error);
+        parameter_error);
     CHECK(text_of(path) == text);
     CHECK(entries(folder.path()) == 1);
 }
 
-TEST_CASE("a passphrase wraps a key, changes and goes, and the key stays the same") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "key";
+TEST_CASE_FIXTURE(key_folder, "a passphrase wraps a key, changes and goes, and the key stays the same") {
     const keystore::passphrase first("first");
     const keystore::passphrase second("second");
     const keystore::key_info made = keystore::create_key_file<small>(path, first, cheap);
@@ -147,9 +128,9 @@ TEST_CASE("a passphrase wraps a key, changes and goes, and the key stays the sam
     CHECK(entries(folder.path()) == 1);
 }
 
-TEST_CASE("rotation gives a fresh key of the next generation with the same id, and the old one is gone") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "key";
+TEST_CASE_FIXTURE(
+    key_folder,
+    "rotation gives a fresh key of the next generation with the same id, and the old one is gone") {
     const keystore::passphrase phrase("open sesame");
     const keystore::key_info made = keystore::create_key_file<small>(path, phrase, cheap);
     const auto old = keystore::load_key_file<small>(path, phrase).key;
@@ -170,121 +151,94 @@ TEST_CASE("rotation gives a fresh key of the next generation with the same id, a
     CHECK_FALSE(same(old, fresh.key));
     CHECK(keystore::rotate_key_file(path, phrase).generation == 3);
     CHECK_FALSE(same(fresh.key, keystore::load_key_file<small>(path, phrase).key));
-    struct stat status {};
-    REQUIRE(::stat(path.c_str(), &status) == 0);
-    CHECK((status.st_mode & 07777) == 0600);
+    CHECK(mode_of(path) == 0600);
     CHECK(entries(folder.path()) == 1);
 }
 
-TEST_CASE("a key of another parameter set is neither loaded nor rotated, and both sets are named") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "key";
-    keystore::create_key_file<small>(path);
+TEST_CASE_FIXTURE(stored_key,
+                  "a key of another parameter set is neither loaded nor rotated, and both sets are named") {
     const std::string before = text_of(path);
-    const std::string message =
-        refusal<tensafe::parameter_error>([&] { static_cast<void>(keystore::load_key_file<other>(path)); });
-    CHECK(message.find("got a key for " + tensafe::wire::set_name(tensafe::wire::set_id<small>)) !=
-          message.npos);
-    CHECK(message.find("expected one for " + tensafe::wire::set_name<other>()) != message.npos);
-    CHECK_THROWS_AS(keystore::rotate_key_file<other>(path), tensafe::parameter_error);
+    const std::string message = refusal<parameter_error>([&] { keystore::load_key_file<other>(path); });
+    CHECK(contains(message, "got a key for " + tensafe::wire::set_name(tensafe::wire::set_id<small>)));
+    CHECK(contains(message, "expected one for " + tensafe::wire::set_name<other>()));
+    CHECK_THROWS_AS(keystore::rotate_key_file<other>(path), parameter_error);
     CHECK(text_of(path) == before);
 }
 
-TEST_CASE("a key file of another mode than 0600 is refused by everything that opens it") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "key";
-    keystore::create_key_file<small>(path);
+TEST_CASE_FIXTURE(stored_key, "a key file of another mode than 0600 is refused by everything that opens it") {
     for (const mode_t mode : {0400u, 0604u, 0620u, 0640u, 0644u, 0666u, 0700u, 04600u, 01600u}) {
         CAPTURE(mode);
         set_mode(path, mode);
-        CHECK_THROWS_AS(keystore::load_key_file<small>(path), tensafe::io_error);
-        CHECK_THROWS_AS(keystore::read_key_info(path), tensafe::io_error);
-        CHECK_THROWS_AS(keystore::rotate_key_file(path), tensafe::io_error);
-        CHECK_THROWS_AS(keystore::change_passphrase(path, {}, keystore::passphrase("x"), cheap),
-                        tensafe::io_error);
+        CHECK_THROWS_AS(keystore::load_key_file<small>(path), io_error);
+        CHECK_THROWS_AS(keystore::read_key_info(path), io_error);
+        CHECK_THROWS_AS(keystore::rotate_key_file(path), io_error);
+        CHECK_THROWS_AS(keystore::change_passphrase(path, {}, keystore::passphrase("x"), cheap), io_error);
     }
     set_mode(path, 0644);
-    CHECK(refusal<tensafe::io_error>([&] {
-              keystore::read_key_info(path);
-          }).find("got mode 0644, expected 0600 (chmod 600)") != std::string::npos);
+    CHECK_THROWS_WITH_AS(keystore::read_key_info(path), Contains("got mode 0644, expected 0600 (chmod 600)"),
+                         io_error);
     set_mode(path, 0600);
     CHECK_NOTHROW(keystore::load_key_file<small>(path));
 }
 
-TEST_CASE("a key file of another user is refused") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "key";
-    keystore::create_key_file<small>(path);
+TEST_CASE_FIXTURE(stored_key, "a key file of another user is refused") {
     if (::geteuid() != 0 || ::chown(path.c_str(), 12345, static_cast<gid_t>(-1)) != 0) {
         MESSAGE("skipped: this user cannot give a file away");
         return;
     }
-    CHECK(refusal<tensafe::io_error>([&] { keystore::read_key_info(path); }).find("another user owns it") !=
-          std::string::npos);
-    CHECK_THROWS_AS(keystore::rotate_key_file(path), tensafe::io_error);
+    CHECK_THROWS_WITH_AS(keystore::read_key_info(path), Contains("another user owns it"), io_error);
+    CHECK_THROWS_AS(keystore::rotate_key_file(path), io_error);
 }
 
-TEST_CASE("links, folders, pipes, missing and longer files are no key files") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "key";
-    keystore::create_key_file<small>(path);
+TEST_CASE_FIXTURE(stored_key, "links, folders, pipes, missing and longer files are no key files") {
     const auto refused = [](const std::filesystem::path& place) {
-        const std::string loading =
-            refusal<tensafe::error>([&] { static_cast<void>(keystore::load_key_file<small>(place)); });
+        const std::string loading = refusal<tensafe::error>([&] { keystore::load_key_file<small>(place); });
         CHECK(refusal<tensafe::error>([&] { keystore::rotate_key_file(place); }) != "nothing was thrown");
         return loading;
     };
     const auto link = folder.path() / "link";
     std::filesystem::create_symlink(path, link);
-    CHECK(refused(link).find("is a link; expected the path of the key file itself") != std::string::npos);
-    CHECK(refused(folder.path()).find("is not a regular file") != std::string::npos);
-    CHECK(refused(folder.path() / "").find("is not a regular file") != std::string::npos);
+    CHECK(contains(refused(link), "is a link; expected the path of the key file itself"));
+    CHECK(contains(refused(folder.path()), "is not a regular file"));
+    CHECK(contains(refused(folder.path() / ""), "is not a regular file"));
     const auto pipe = folder.path() / "pipe";
     REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
-    CHECK(refused(pipe).find("is not a regular file") != std::string::npos);
-    CHECK(refused(folder.path() / "missing").find("No such file") != std::string::npos);
-    CHECK(refused(folder.path() / "missing" / "key").find("No such file") != std::string::npos);
-    CHECK(refused("").find("cannot open") != std::string::npos);
+    CHECK(contains(refused(pipe), "is not a regular file"));
+    CHECK(contains(refused(folder.path() / "missing"), "No such file"));
+    CHECK(contains(refused(folder.path() / "missing" / "key"), "No such file"));
+    CHECK(contains(refused(""), "cannot open"));
 
     const auto longer = folder.put("longer", text_of(path) + '\n');
     set_mode(longer, 0600);
-    CHECK(refused(longer).find("got 177 bytes, expected the 176 of a key file") != std::string::npos);
+    CHECK(contains(refused(longer), "got 177 bytes, expected the 176 of a key file"));
     const auto huge = folder.put("huge", std::string(5000, 'x'));
     set_mode(huge, 0600);
-    CHECK(refused(huge).find("got 5000 bytes, expected at most 4096") != std::string::npos);
+    CHECK(contains(refused(huge), "got 5000 bytes, expected at most 4096"));
     const auto empty = folder.put("empty", "");
     set_mode(empty, 0600);
-    CHECK(refused(empty).find("is no key file: got 0 bytes") != std::string::npos);
+    CHECK(contains(refused(empty), "is no key file: got 0 bytes"));
     CHECK(keystore::read_key_info(path).generation == 1);
 }
 
-TEST_CASE("a key with a second name is read but not replaced: the old key would stay under the other") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "key";
-    keystore::create_key_file<small>(path);
+TEST_CASE_FIXTURE(
+    stored_key, "a key with a second name is read but not replaced: the old key would stay under the other") {
     std::filesystem::create_hard_link(path, folder.path() / "copy");
     CHECK_NOTHROW(keystore::load_key_file<small>(path));
-    const std::string message = refusal<tensafe::io_error>([&] { keystore::rotate_key_file(path); });
-    CHECK(message.find("with 2 names (hard links)") != std::string::npos);
-    CHECK(message.find("key.partial-XXXXXX\")") != std::string::npos);
-    CHECK_THROWS_AS(keystore::change_passphrase(path, {}, keystore::passphrase("x"), cheap),
-                    tensafe::io_error);
+    const std::string message = refusal<io_error>([&] { keystore::rotate_key_file(path); });
+    CHECK(contains(message, "with 2 names (hard links)"));
+    CHECK(contains(message, "key.partial-XXXXXX\")"));
+    CHECK_THROWS_AS(keystore::change_passphrase(path, {}, keystore::passphrase("x"), cheap), io_error);
     std::filesystem::remove(folder.path() / "copy");
     CHECK(keystore::rotate_key_file(path).generation == 2);
 }
 
-TEST_CASE("a key that somebody else is replacing is left alone") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "key";
-    keystore::create_key_file<small>(path);
+TEST_CASE_FIXTURE(stored_key, "a key that somebody else is replacing is left alone") {
     const std::string before = text_of(path);
     {
         const keystore::detail::key_file_lock busy(path);
-        CHECK(refusal<tensafe::io_error>([&] {
-                  keystore::rotate_key_file(path);
-              }).find("is being replaced by somebody else") != std::string::npos);
-        CHECK_THROWS_AS(keystore::change_passphrase(path, {}, keystore::passphrase("x"), cheap),
-                        tensafe::io_error);
+        CHECK_THROWS_WITH_AS(keystore::rotate_key_file(path), Contains("is being replaced by somebody else"),
+                             io_error);
+        CHECK_THROWS_AS(keystore::change_passphrase(path, {}, keystore::passphrase("x"), cheap), io_error);
         CHECK_NOTHROW(keystore::load_key_file<small>(path));
     }
     CHECK(text_of(path) == before);
@@ -292,20 +246,17 @@ TEST_CASE("a key that somebody else is replacing is left alone") {
     {
         keystore::detail::key_file_lock late(path);
         std::filesystem::rename(path, folder.path() / "away");
-        CHECK_THROWS_AS(late.replace(std::vector<std::byte>(176)), tensafe::io_error);
+        CHECK_THROWS_AS(late.replace(std::vector<std::byte>(176)), io_error);
         keystore::create_key_file<small>(path);
-        CHECK(refusal<tensafe::io_error>([&] {
-                  late.replace(std::vector<std::byte>(176));
-              }).find("was replaced by somebody else meanwhile") != std::string::npos);
+        CHECK_THROWS_WITH_AS(late.replace(std::vector<std::byte>(176)),
+                             Contains("was replaced by somebody else meanwhile"), io_error);
     }
     CHECK(entries(folder.path()) == 2);
     CHECK(keystore::rotate_key_file(path).generation == 2);
 }
 
-TEST_CASE("of many that rotate at once each makes a generation of its own or gets an error") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "key";
-    keystore::create_key_file<small>(path);
+TEST_CASE_FIXTURE(stored_key,
+                  "of many that rotate at once each makes a generation of its own or gets an error") {
     std::vector<std::vector<std::uint64_t>> generations(4);
     {
         std::vector<std::jthread> threads;
@@ -314,7 +265,7 @@ TEST_CASE("of many that rotate at once each makes a generation of its own or get
                 for (int i = 0; i < 8; ++i) {
                     try {
                         mine.push_back(keystore::rotate_key_file(path).generation);
-                    } catch (const tensafe::io_error&) {
+                    } catch (const io_error&) {
                         continue;
                     }
                 }
@@ -334,10 +285,8 @@ TEST_CASE("of many that rotate at once each makes a generation of its own or get
     CHECK(entries(folder.path()) == 1);
 }
 
-TEST_CASE("whoever reads a key while it is rotated gets the old one or the other, whole") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "key";
-    keystore::create_key_file<small>(path);
+TEST_CASE_FIXTURE(stored_key,
+                  "whoever reads a key while it is rotated gets the old one or the other, whole") {
     std::atomic<bool> done = false;
     std::jthread rotating([&] {
         try {
@@ -367,10 +316,8 @@ TEST_CASE("whoever reads a key while it is rotated gets the old one or the other
     CHECK(keystore::read_key_info(path).generation == 61);
 }
 
-TEST_CASE("what a crash left beside a key is in nobody's way and goes with the next replacement") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "key";
-    keystore::create_key_file<small>(path);
+TEST_CASE_FIXTURE(stored_key,
+                  "what a crash left beside a key is in nobody's way and goes with the next replacement") {
     folder.put("key.partial", "half a k");
     CHECK_NOTHROW(keystore::load_key_file<small>(path));
     CHECK(keystore::rotate_key_file(path).generation == 2);
@@ -383,10 +330,7 @@ TEST_CASE("what a crash left beside a key is in nobody's way and goes with the n
     CHECK(text_of(victim) == "untouched");
 }
 
-TEST_CASE("a key whose replacement cannot be written stays as it was") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "key";
-    keystore::create_key_file<small>(path);
+TEST_CASE_FIXTURE(stored_key, "a key whose replacement cannot be written stays as it was") {
     const std::string before = text_of(path);
     rlimit old{};
     REQUIRE(::getrlimit(RLIMIT_FSIZE, &old) == 0);
@@ -394,21 +338,18 @@ TEST_CASE("a key whose replacement cannot be written stays as it was") {
     full.rlim_cur = 100;
     const auto handler = std::signal(SIGXFSZ, SIG_IGN);
     REQUIRE(::setrlimit(RLIMIT_FSIZE, &full) == 0);
-    const std::string rotating = refusal<tensafe::io_error>([&] { keystore::rotate_key_file(path); });
+    const std::string rotating = refusal<io_error>([&] { keystore::rotate_key_file(path); });
     const std::string creating =
-        refusal<tensafe::io_error>([&] { keystore::create_key_file<small>(folder.path() / "new"); });
+        refusal<io_error>([&] { keystore::create_key_file<small>(folder.path() / "new"); });
     REQUIRE(::setrlimit(RLIMIT_FSIZE, &old) == 0);
     std::signal(SIGXFSZ, handler);
-    CHECK(rotating.find("cannot replace: File too large") != rotating.npos);
-    CHECK(creating.find("cannot create: File too large") != creating.npos);
+    CHECK(contains(rotating, "cannot replace: File too large"));
+    CHECK(contains(creating, "cannot create: File too large"));
     CHECK(text_of(path) == before);
     CHECK(entries(folder.path()) == 1);
 }
 
-TEST_CASE("a process that is killed while it rotates leaves a whole key") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "key";
-    keystore::create_key_file<small>(path);
+TEST_CASE_FIXTURE(stored_key, "a process that is killed while it rotates leaves a whole key") {
     std::uint64_t least = 1;
     for (std::size_t round = 0; round < 8; ++round) {
         int told[2];

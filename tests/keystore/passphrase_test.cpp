@@ -1,33 +1,23 @@
-#include <tensafe/core/error.hpp>
 #include <tensafe/keystore/passphrase.hpp>
 #include <tensafe/keystore/sha256.hpp>
 
-#include <doctest/doctest.h>
 #include <openssl/err.h>
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
 #include <cstdlib>
 #include <fcntl.h>
 #include <poll.h>
-#include <string>
-#include <string_view>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
-#include <utility>
 
 #include "../io/file_builder.hpp"
-#include "../refusal.hpp"
+#include "../test.hpp"
+
+using namespace tests;
 
 namespace {
 
 namespace keystore = tensafe::keystore;
-using tensafe::test::temporary_directory;
-using tensafe::test::to_bytes;
-using tests::refusal;
 
 /// What a passphrase file with this text says.
 std::string read(const std::string& text) {
@@ -91,11 +81,11 @@ std::string asked(const char* terminal, Person person) {
         std::string said;
         try {
             said = 'p' + std::string(keystore::ask_passphrase("Passphrase: ").text());
-        } catch (const tensafe::cancelled_error& e) {
+        } catch (const cancelled_error& e) {
             said = std::string("c") + e.what();
-        } catch (const tensafe::parameter_error& e) {
+        } catch (const parameter_error& e) {
             said = std::string("r") + e.what();
-        } catch (const tensafe::io_error& e) {
+        } catch (const io_error& e) {
             said = std::string("i") + e.what();
         }
         ::_exit(::write(ends[1], said.data(), said.size()) == static_cast<ssize_t>(said.size()) ? 0 : 1);
@@ -113,11 +103,11 @@ std::string asked(const char* terminal, Person person) {
     const std::string text(said.data() + 1, static_cast<std::size_t>(size - 1));
     switch (said[0]) {
         case 'c':
-            throw tensafe::cancelled_error(text);
+            throw cancelled_error(text);
         case 'r':
-            throw tensafe::parameter_error(text);
+            throw parameter_error(text);
         case 'i':
-            throw tensafe::io_error(text);
+            throw io_error(text);
         default:
             return text;
     }
@@ -177,10 +167,10 @@ TEST_CASE("a passphrase keeps its bytes, and one that was moved from is none") {
 }
 
 TEST_CASE("an empty text and one beyond 1024 bytes are no passphrases") {
-    CHECK(refusal<tensafe::parameter_error>([] { keystore::passphrase{std::string_view()}; }) ==
-          "passphrase: got 0 bytes, expected 1 to 1024");
+    CHECK_THROWS_WITH_AS(keystore::passphrase{std::string_view()},
+                         "passphrase: got 0 bytes, expected 1 to 1024", parameter_error);
     CHECK_NOTHROW(keystore::passphrase(std::string(1024, 'x')));
-    CHECK_THROWS_AS(keystore::passphrase(std::string(1025, 'x')), tensafe::parameter_error);
+    CHECK_THROWS_AS(keystore::passphrase(std::string(1025, 'x')), parameter_error);
 }
 
 TEST_CASE("a passphrase file is one line, and its end belongs to nobody") {
@@ -192,10 +182,10 @@ TEST_CASE("a passphrase file is one line, and its end belongs to nobody") {
     CHECK(read(std::string(1024, 'x') + "\r\n") == std::string(1024, 'x'));
     for (const char* text : {"", "\n", "\r\n", "one\ntwo", "one\n\n"}) {
         CAPTURE(text);
-        CHECK_THROWS_AS(read(text), tensafe::format_error);
+        CHECK_THROWS_AS(read(text), format_error);
     }
     for (const std::size_t length : {1025u, 1026u, 1027u}) {
-        CHECK_THROWS_AS(read(std::string(length, 'x')), tensafe::format_error);
+        CHECK_THROWS_AS(read(std::string(length, 'x')), format_error);
     }
 }
 
@@ -203,12 +193,11 @@ TEST_CASE("a passphrase file that others may read is refused, and its text is in
     const temporary_directory folder;
     const auto path = folder.put("phrase", "open sesame\n");
     std::filesystem::permissions(path, std::filesystem::perms(0644));
-    const std::string message =
-        refusal<tensafe::io_error>([&] { static_cast<void>(keystore::passphrase::read(path)); });
-    CHECK(message.find("others than its owner have access") != message.npos);
-    const std::string lines = refusal<tensafe::format_error>([] { read("open\nsesame\n"); });
-    CHECK(lines.find("expected one line of 1 to 1024 bytes") != lines.npos);
-    CHECK(lines.find("sesame") == lines.npos);
+    const std::string message = refusal<io_error>([&] { keystore::passphrase::read(path); });
+    CHECK(contains(message, "others than its owner have access"));
+    const std::string lines = refusal<format_error>([] { read("open\nsesame\n"); });
+    CHECK(contains(lines, "expected one line of 1 to 1024 bytes"));
+    CHECK_FALSE(contains(lines, "sesame"));
 }
 
 TEST_CASE("a passphrase is asked for without showing it, and the terminal is as it was before") {
@@ -237,25 +226,25 @@ TEST_CASE("Ctrl-C, Ctrl-D, an empty and an endless answer give no passphrase and
         return;
     }
     const tcflag_t before = terminal.modes();
-    CHECK(refusal<tensafe::cancelled_error>([&] { typed(terminal, "abc\x03"); }) ==
-          "the question for a passphrase was cancelled");
-    CHECK_THROWS_AS(typed(terminal, "\x04"), tensafe::cancelled_error);
-    CHECK_THROWS_AS(typed(terminal, "abc\x04\x04"), tensafe::cancelled_error);
+    CHECK_THROWS_WITH_AS(typed(terminal, "abc\x03"), "the question for a passphrase was cancelled",
+                         cancelled_error);
+    CHECK_THROWS_AS(typed(terminal, "\x04"), cancelled_error);
+    CHECK_THROWS_AS(typed(terminal, "abc\x04\x04"), cancelled_error);
     for (const char* const keys : {"ab\tc\n", "\x1b[A\n", "\x01\n"}) {
-        CHECK(refusal<tensafe::parameter_error>([&] {
+        CHECK(refusal<parameter_error>([&] {
                   typed(terminal, keys);
               }).find("passphrase: got a control character") == 0);
     }
-    CHECK_THROWS_AS(typed(terminal, "\n"), tensafe::parameter_error);
+    CHECK_THROWS_AS(typed(terminal, "\n"), parameter_error);
     CHECK(typed(terminal, std::string(keystore::passphrase::longest, 'x') + '\n').size() ==
           keystore::passphrase::longest);
     CHECK_THROWS_AS(typed(terminal, std::string(keystore::passphrase::longest + 1, 'x') + '\n'),
-                    tensafe::parameter_error);
+                    parameter_error);
     CHECK(terminal.modes() == before);
 }
 
 TEST_CASE("without a terminal nobody is asked") {
-    CHECK_THROWS_AS(asked(nullptr, [] {}), tensafe::io_error);
+    CHECK_THROWS_AS(asked(nullptr, [] {}), io_error);
 }
 
 TEST_CASE("keys of passphrases are those of another implementation of scrypt") {

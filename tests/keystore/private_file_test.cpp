@@ -1,57 +1,45 @@
-#include <tensafe/core/error.hpp>
 #include <tensafe/keystore/private_file.hpp>
 
-#include <doctest/doctest.h>
-
-#include <array>
 #include <cerrno>
-#include <cstddef>
-#include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <fcntl.h>
-#include <filesystem>
-#include <iterator>
-#include <string>
 #include <sys/inotify.h>
 #include <sys/stat.h>
-#include <thread>
 #include <unistd.h>
-#include <vector>
 
 #include "../io/file_builder.hpp"
+#include "../test.hpp"
 
+using namespace tests;
 namespace io = tensafe::io;
 namespace keystore = tensafe::keystore;
-using tensafe::test::temporary_directory;
-using tensafe::test::to_bytes;
 
 namespace {
 
-std::string text_of(const std::filesystem::path& path, std::size_t largest = 1000) {
+/// What the library reads.
+std::string secret_of(const std::filesystem::path& path, std::size_t largest = 1000) {
     const auto bytes = keystore::read_private_file(path, largest);
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-std::ptrdiff_t entries(const std::filesystem::path& directory) {
-    return std::distance(std::filesystem::directory_iterator(directory), {});
-}
+/// A folder with a place for a secret.
+struct key_folder {
+    const temporary_directory folder;
+    const std::filesystem::path path = folder.path() / "key";
+};
 
 }  // namespace
 
-TEST_CASE("a private file comes back as it was written, and only its owner may touch it") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "key";
+TEST_CASE_FIXTURE(key_folder,
+                  "a private file comes back as it was written, and only its owner may touch it") {
     keystore::create_private_file(path, to_bytes("a secret"));
-    CHECK(text_of(path) == "a secret");
-    struct stat status {};
-    REQUIRE(::stat(path.c_str(), &status) == 0);
-    CHECK((status.st_mode & 07777) == 0600);
-    CHECK(status.st_nlink == 1);
+    CHECK(secret_of(path) == "a secret");
+    CHECK(mode_of(path) == 0600);
+    CHECK(std::filesystem::hard_link_count(path) == 1);
     CHECK(entries(folder.path()) == 1);
 
     keystore::create_private_file(folder.path() / "empty", {});
-    CHECK(text_of(folder.path() / "empty").empty());
+    CHECK(secret_of(folder.path() / "empty").empty());
 }
 
 TEST_CASE("a private file moves to its name, so that whoever is killed meanwhile leaves no second name") {
@@ -96,24 +84,22 @@ TEST_CASE("a private file has mode 0600 whatever the process takes away from new
     const mode_t before = ::umask(0277);
     CHECK_NOTHROW(keystore::create_private_file(folder.path() / "key", to_bytes("a secret")));
     ::umask(before);
-    struct stat status {};
-    REQUIRE(::stat((folder.path() / "key").c_str(), &status) == 0);
-    CHECK((status.st_mode & 07777) == 0600);
+    CHECK(mode_of((folder.path() / "key")) == 0600);
 }
 
 TEST_CASE("a private file is never written over, whatever stands there") {
     const temporary_directory folder;
     const auto path = folder.put("key", "the old key");
-    CHECK_THROWS_AS(keystore::create_private_file(path, to_bytes("another")), tensafe::io_error);
+    CHECK_THROWS_AS(keystore::create_private_file(path, to_bytes("another")), io_error);
     std::filesystem::permissions(path, std::filesystem::perms::owner_read);
-    CHECK(text_of(path) == "the old key");
+    CHECK(secret_of(path) == "the old key");
 
     const auto link = folder.path() / "link";
     std::filesystem::create_symlink(folder.path() / "nowhere", link);
-    CHECK_THROWS_AS(keystore::create_private_file(link, to_bytes("another")), tensafe::io_error);
+    CHECK_THROWS_AS(keystore::create_private_file(link, to_bytes("another")), io_error);
     CHECK_FALSE(std::filesystem::exists(folder.path() / "nowhere"));
-    CHECK_THROWS_AS(keystore::create_private_file(folder.path(), to_bytes("another")), tensafe::io_error);
-    CHECK_THROWS_AS(keystore::create_private_file(folder.path() / "missing" / "key", {}), tensafe::io_error);
+    CHECK_THROWS_AS(keystore::create_private_file(folder.path(), to_bytes("another")), io_error);
+    CHECK_THROWS_AS(keystore::create_private_file(folder.path() / "missing" / "key", {}), io_error);
     CHECK(entries(folder.path()) == 2);  // no temporary file stays
 }
 
@@ -124,7 +110,7 @@ TEST_CASE("what writers of the same process number left does not keep a private 
     }
     const auto path = folder.path() / "key";
     keystore::create_private_file(path, to_bytes("a secret"));
-    CHECK(text_of(path) == "a secret");
+    CHECK(secret_of(path) == "a secret");
     CHECK(entries(folder.path()) == 101);
 }
 
@@ -134,14 +120,12 @@ TEST_CASE("a private file is created in the working folder too, by its name alon
     std::filesystem::current_path(folder.path());
     CHECK_NOTHROW(keystore::create_private_file("key", to_bytes("a secret")));
     std::filesystem::current_path(before);
-    CHECK(text_of(folder.path() / "key") == "a secret");
+    CHECK(secret_of(folder.path() / "key") == "a secret");
 }
 
-TEST_CASE("a secret that another user owns is not read, one of this user is") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "key";
+TEST_CASE_FIXTURE(key_folder, "a secret that another user owns is not read, one of this user is") {
     keystore::create_private_file(path, to_bytes("a secret"));
-    CHECK(text_of(path) == "a secret");
+    CHECK(secret_of(path) == "a secret");
     if (::geteuid() != 0) {
         return;  // only root can give a file away
     }
@@ -150,18 +134,10 @@ TEST_CASE("a secret that another user owns is not read, one of this user is") {
         MESSAGE("skipped: this user namespace has no second user");
         return;
     }
-    std::string message;
-    try {
-        static_cast<void>(text_of(path));
-    } catch (const tensafe::io_error& error) {
-        message = error.what();
-    }
-    CHECK(message.find("another user owns it") != message.npos);
+    CHECK_THROWS_WITH_AS(secret_of(path), Contains("another user owns it"), io_error);
 }
 
-TEST_CASE("of several that create the same private file one succeeds") {
-    const temporary_directory folder;
-    const auto path = folder.path() / "key";
+TEST_CASE_FIXTURE(key_folder, "of several that create the same private file one succeeds") {
     std::vector<int> succeeded(4, 0);
     {
         std::vector<std::jthread> threads;
@@ -170,7 +146,7 @@ TEST_CASE("of several that create the same private file one succeeds") {
                 try {
                     keystore::create_private_file(path, to_bytes(std::to_string(i)));
                     succeeded[i] = 1;
-                } catch (const tensafe::io_error&) {
+                } catch (const io_error&) {
                     succeeded[i] = 0;
                 }
             });
@@ -180,7 +156,7 @@ TEST_CASE("of several that create the same private file one succeeds") {
     for (std::size_t i = 0; i < succeeded.size(); ++i) {
         winners += succeeded[i];
         if (succeeded[i] == 1) {
-            CHECK(text_of(path) == std::to_string(i));
+            CHECK(secret_of(path) == std::to_string(i));
         }
     }
     CHECK(winners == 1);
@@ -193,27 +169,27 @@ TEST_CASE("a file to which others than its owner have any access is not read as 
     for (const unsigned mode : {0601u, 0602u, 0604u, 0610u, 0620u, 0640u, 0644u}) {
         CAPTURE(mode);
         REQUIRE(::chmod(path.c_str(), mode) == 0);
-        CHECK_THROWS_AS(text_of(path), tensafe::io_error);
+        CHECK_THROWS_AS(secret_of(path), io_error);
     }
-    CHECK_THROWS_WITH(text_of(path),
+    CHECK_THROWS_WITH(secret_of(path),
                       (tensafe::quote(path.string()) +
                        ": others than its owner have access: got mode 0644, expected 0600 (chmod 600)")
                           .c_str());
     for (const unsigned mode : {0600u, 0400u, 0700u}) {
         REQUIRE(::chmod(path.c_str(), mode) == 0);
-        CHECK(text_of(path) == "no secret");
+        CHECK(secret_of(path) == "no secret");
     }
 }
 
 TEST_CASE("a secret that is missing, no regular file or too long is refused") {
     const temporary_directory folder;
-    CHECK_THROWS_AS(text_of(folder.path() / "missing"), tensafe::io_error);
-    CHECK_THROWS_AS(text_of(folder.path()), tensafe::io_error);
+    CHECK_THROWS_AS(secret_of(folder.path() / "missing"), io_error);
+    CHECK_THROWS_AS(secret_of(folder.path()), io_error);
     const auto pipe = folder.path() / "pipe";
     REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
-    CHECK_THROWS_AS(text_of(pipe), tensafe::io_error);
+    CHECK_THROWS_AS(secret_of(pipe), io_error);
     const auto path = folder.path() / "key";
     keystore::create_private_file(path, to_bytes("12345"));
-    CHECK(text_of(path, 5) == "12345");
-    CHECK_THROWS_AS(text_of(path, 4), tensafe::format_error);
+    CHECK(secret_of(path, 5) == "12345");
+    CHECK_THROWS_AS(secret_of(path, 4), format_error);
 }

@@ -1,23 +1,12 @@
-#include <tensafe/core/error.hpp>
 #include <tensafe/keystore/sha256.hpp>
 
-#include <doctest/doctest.h>
+#include "../test.hpp"
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <random>
-#include <span>
-#include <string>
-#include <string_view>
-#include <type_traits>
-#include <utility>
+using namespace tests;
 
 namespace {
 
-using tensafe::keystore::from_hex;
-using tensafe::keystore::hex;
-using tensafe::keystore::sha256;
+using namespace tensafe::keystore;
 
 // The examples of FIPS 180-2, and what pieces and reuse must not change.
 
@@ -47,9 +36,9 @@ TEST_CASE("hexadecimal text of another length or with another character is refus
     for (const std::string text : {"", "ab", "abcde", "abcdef", "ABCD", "0xab", "ab c", "abc", "ab:d", "abcg",
                                    "ab\xc3\xa4", "abc/", "abc`"}) {
         CAPTURE(text);
-        CHECK_THROWS_AS(from_hex<2>(text), tensafe::format_error);
+        CHECK_THROWS_AS(from_hex<2>(text), format_error);
     }
-    CHECK_THROWS_AS(from_hex<2>(std::string("ab\0d", 4)), tensafe::format_error);
+    CHECK_THROWS_AS(from_hex<2>(std::string("ab\0d", 4)), format_error);
     CHECK_THROWS_WITH(from_hex<2>("abcX", "key"), "key: character 3 is not a lower-case hexadecimal digit");
     CHECK_THROWS_WITH(from_hex<2>("abc", "key"),
                       "key: got 3 characters, expected 4 lower-case hexadecimal digits");

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
@@ -11,24 +10,8 @@
 #include <tensafe/ntt/reference.hpp>
 #include <tensafe/random/entropy.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <limits>
-#include <random>
-#include <span>
-#include <string>
-#include <thread>
-#include <type_traits>
-#include <utility>
-#include <vector>
-
 #include "../random_values.hpp"
+#include "../test.hpp"
 #include "../worst.hpp"
 
 // What tests of coefficient_tiles share: a small set, a client with its zeros, and the error that is allowed.
@@ -37,11 +20,6 @@ namespace tiles_fixture {
 
 namespace ckks = tensafe::ckks;
 namespace random_source = tensafe::random;
-using tensafe::encoding_error;
-using tensafe::format_error;
-using tensafe::parameter_error;
-using tensafe::range_exceeded_error;
-using tensafe::shape_error;
 using namespace tensafe::lora;
 
 using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
@@ -76,7 +54,7 @@ session session_for() {
 template <class Server, class Real>
 std::vector<double> encrypted_product(session& with, const Server& s, const std::vector<Real>& h,
                                       double overflow_margin = 1) {
-    const auto q = with.key_holder.encrypt(s.plan(), view(h), overflow_margin);
+    const auto q = with.key_holder.encrypt(s.plan(), h, overflow_margin);
     if constexpr (std::is_same_v<Server, bare>) {
         return with.key_holder.decrypt(s.plan(), s.apply(q.request), q);
     } else {
@@ -105,10 +83,17 @@ double deviation(const Layout& layout, double state_norm) {
 /// looks at fewer than 10^5. The weights are generic in every test, so this holds for any direction of h.
 inline constexpr double most_deviations = 7;
 
+/// How many deviations the worst of these answers is off A*h.
+template <class Server, class Real>
+double error_in_deviations(std::span<const double> answers, const Server& s, const matrix& a,
+                           const std::vector<Real>& h) {
+    return largest_difference(answers, product(a, h)) / deviation(s.layout(), norm(h));
+}
+
+/// The same through encryption.
 template <class Server, class Real>
 double error_in_deviations(session& with, const Server& s, const matrix& a, const std::vector<Real>& h) {
-    return largest_difference(encrypted_product(with, s, h), product(a, h)) /
-           deviation(s.layout(), norm(view(h)));
+    return error_in_deviations(encrypted_product(with, s, h), s, a, h);
 }
 
 inline matrix balanced(matrix a) {

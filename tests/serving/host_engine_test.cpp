@@ -2,17 +2,11 @@
 #include <tensafe/serving/host_engine.hpp>
 #include <tensafe/serving/token_pipeline.hpp>
 
-#include <array>
 #include <atomic>
-#include <cmath>
-#include <cstddef>
-#include <limits>
-#include <memory>
-#include <span>
-#include <string>
-#include <vector>
 
 #include "../lora/tiles_fixture.hpp"
+
+using namespace tests;
 
 namespace {
 
@@ -36,7 +30,7 @@ struct two_groups {
     /// Whether these are A*h, to the precision that the layout promises.
     bool right(std::size_t group, const std::vector<float>& h, std::span<const double> answers) const {
         const auto expected = product(a(group), h);
-        const double limit = most_deviations * deviation(server_of(group).layout(), norm(view(h)));
+        const double limit = most_deviations * deviation(server_of(group).layout(), norm(h));
         for (std::size_t r = 0; r < expected.size(); ++r) {
             if (!(std::fabs(expected[r] - answers[r]) <= limit)) {  // nor NaN
                 return false;
@@ -162,7 +156,7 @@ TEST_CASE("bare replies need no zeros") {
     engine.run(std::span(&one, 1));
     CHECK(one.error == nullptr);
     CHECK(largest_difference(answers, product(a, h)) <=
-          most_deviations * deviation(server.layout(), norm(view(h))));
+          most_deviations * deviation(server.layout(), norm(h)));
 }
 
 TEST_CASE("sequences of different lengths all get right answers from an encrypted pipeline") {
@@ -204,7 +198,7 @@ TEST_CASE("an engine without servers, with a null pointer, foreign zeros or too 
     auto& holder = groups.with.key_holder;
     const auto made = [&](const std::vector<const narrow*>& servers, zeros_of_small& zeros,
                           std::size_t tries) {
-        return message_of<parameter_error>([&] { narrow_engine<> engine(holder, servers, zeros, tries); });
+        return refusal<parameter_error>([&] { narrow_engine<> engine(holder, servers, zeros, tries); });
     };
     CHECK(contains(made({}, groups.with.zeros, 1), "no servers"));
     CHECK(contains(made({&groups.on_first, nullptr}, groups.with.zeros, 1), "group 1"));

@@ -1,23 +1,10 @@
-#include <tensafe/core/error.hpp>
 #include <tensafe/serving/meter.hpp>
 #include <tensafe/serving/meter_json.hpp>
 
-#include <doctest/doctest.h>
+#include "../test.hpp"
 
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <random>
-#include <string>
-
-using tensafe::format_error;
-using tensafe::serving::longest_meter_json;
-using tensafe::serving::meter;
-using tensafe::serving::meter_json;
-using tensafe::serving::meter_limits;
-using tensafe::serving::meter_snapshot;
-using tensafe::serving::read_meter_json;
-using tensafe::serving::usage;
+using namespace tests;
+using namespace tensafe::serving;
 
 namespace {
 
@@ -26,28 +13,15 @@ const std::string one_series =
     R"("total":{"requests":1,"refused":2,"tokens":3,"products":4,"bytes_up":5,"bytes_down":6},)"
     R"("series":[{"adapter":"banking","client":"ann","requests":1,"refused":2,"tokens":3,"products":4,"bytes_up":5,"bytes_down":6}]})";
 
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-    const std::size_t at = text.find(from);
-    REQUIRE(at != std::string::npos);
-    return text.replace(at, from.size(), to);
-}
-/// The same at the last place.
-std::string replaced_last(std::string text, const std::string& from, const std::string& to) {
+/// `text` with the last `from` replaced.
+std::string replaced_last(std::string text, std::string_view from, std::string_view to) {
     const std::size_t at = text.rfind(from);
-    REQUIRE(at != std::string::npos);
+    REQUIRE(at != text.npos);
     return text.replace(at, from.size(), to);
 }
 
-std::string refusal(const std::string& text, const meter_limits& limits = {}) {
-    try {
-        static_cast<void>(read_meter_json(text, "counters.json", limits));
-    } catch (const format_error& error) {
-        return error.what();
-    }
-    return "nothing was thrown";
-}
-bool mentions(const std::string& text, const char* part) {
-    return text.find(part) != std::string::npos;
+std::string refusal_of(const std::string& text, const meter_limits& limits = {}) {
+    return refusal<format_error>([&] { read_meter_json(text, "counters.json", limits); });
 }
 
 }  // namespace
@@ -58,7 +32,7 @@ TEST_CASE("the JSON of a snapshot is this one") {
           R"({"format":"tensafe meter","version":1,)"
           R"("total":{"requests":0,"refused":0,"tokens":0,"products":0,"bytes_up":0,"bytes_down":0},)"
           R"("series":[]})");
-    CHECK(mentions(meter_json({}, 2), "\n  \"version\": 1,\n"));
+    CHECK(contains(meter_json({}, 2), "\n  \"version\": 1,\n"));
 }
 
 TEST_CASE("counters come back from JSON as they were, the largest ones and odd names too") {
@@ -83,49 +57,56 @@ TEST_CASE("counters come back from JSON as they were, the largest ones and odd n
 
 TEST_CASE("bytes that are no UTF-8 are replaced, not refused") {
     const std::string text = meter_json({{{"a\xFF", "b", {}}}});
-    CHECK(mentions(text, "a\xEF\xBF\xBD"));
+    CHECK(contains(text, "a\xEF\xBF\xBD"));
     CHECK(read_meter_json(text).series.at(0).adapter == "a\xEF\xBF\xBD");
 }
 
 TEST_CASE("JSON of another form is refused, and the message says where") {
     REQUIRE(read_meter_json(one_series).series.size() == 1);
-    CHECK(mentions(refusal(""), "\"counters.json\": not valid JSON"));
-    CHECK(mentions(refusal(one_series.substr(0, one_series.size() - 1)), "not valid JSON"));
-    CHECK(mentions(refusal(one_series + "x"), "not valid JSON"));
-    CHECK(mentions(refusal("[]"), "got array, expected an object of 4 members"));
-    CHECK(mentions(refusal("{}"), "an object of 0 members"));
-    CHECK(mentions(refusal(replaced(one_series, "tensafe meter", "meter")), "\"format\" is \"meter\""));
-    CHECK(mentions(refusal(replaced(one_series, "\"tensafe meter\"", "7")), "\"format\" is number"));
-    CHECK(mentions(refusal(replaced(one_series, "\"format\"", "\"Format\"")), "\"format\" is missing"));
+    struct spoiled {
+        std::string text;
+        const char* message;
+    };
+    const std::size_t list = one_series.find("[");
+    const std::vector<spoiled> rows = {
+        {"", "\"counters.json\": not valid JSON"},
+        {one_series.substr(0, one_series.size() - 1), "not valid JSON"},
+        {one_series + "x", "not valid JSON"},
+        {"[]", "got array, expected an object of 4 members"},
+        {"{}", "an object of 0 members"},
+        {one_series.substr(0, list) + "{}}", "\"series\" is object"},
+        {replaced(one_series, "tensafe meter", "meter"), "\"format\" is \"meter\""},
+        {replaced(one_series, "\"tensafe meter\"", "7"), "\"format\" is number"},
+        {replaced(one_series, "\"format\"", "\"Format\""), "\"format\" is missing"},
+        {replaced(one_series, "\"version\"", "\"extra\":0,\"version\""), "an object of 5 members"},
+        {replaced(one_series, "\"version\":1", "\"version\":1,\"version\":1"), "duplicate key"},
+        {replaced(one_series, "\"client\":\"ann\"", "\"client\":null"), "series 0: \"client\" is null"},
+        {replaced(one_series, "\"client\"", "\"customer\""), "series 0: \"client\" is missing"},
+        {replaced(one_series, "\"client\":\"ann\",", ""), "series 0: got an object of 7 members"},
+        {replaced(one_series, "[{", "[4,{"), "series 0: got number"}};
+    for (const spoiled& row : rows) {
+        CAPTURE(row.text);
+        CHECK(contains(refusal_of(row.text), row.message));
+    }
     for (const char* version : {"2", "0", "1.0", "-1", "\"1\"", "null", "[]"}) {
         CAPTURE(version);
-        CHECK(mentions(refusal(replaced(one_series, "\"version\":1", std::string("\"version\":") + version)),
-                       "expected 1"));
+        CHECK(
+            contains(refusal_of(replaced(one_series, "\"version\":1", std::string("\"version\":") + version)),
+                     "expected 1"));
     }
-    CHECK(mentions(refusal(replaced(one_series, "\"version\"", "\"extra\":0,\"version\"")),
-                   "an object of 5 members"));
-    CHECK(mentions(refusal(replaced(one_series, "\"client\":\"ann\"", "\"client\":null")),
-                   "series 0: \"client\" is null"));
-    CHECK(mentions(refusal(replaced(one_series, "\"client\"", "\"customer\"")),
-                   "series 0: \"client\" is missing"));
-    CHECK(mentions(refusal(replaced(one_series, "\"client\":\"ann\",", "")),
-                   "series 0: got an object of 7 members"));
-    CHECK(mentions(refusal(replaced(one_series, "[{", "[4,{")), "series 0: got number"));
-    CHECK(mentions(refusal(replaced(one_series, "\"version\":1", "\"version\":1,\"version\":1")),
-                   "duplicate key"));
-    const std::size_t start = one_series.find("[");
-    CHECK(mentions(refusal(one_series.substr(0, start) + "{}}"), "\"series\" is object"));
 }
 
 TEST_CASE("counts that are no whole numbers of 64 bits are refused") {
     for (const char* count : {"-1", "1.5", "1e3", "18446744073709551616", "\"3\"", "true", "null"}) {
         CAPTURE(count);
-        CHECK(mentions(refusal(replaced_last(one_series, "\"tokens\":3", std::string("\"tokens\":") + count)),
-                       "series 0: \"tokens\""));
+        CHECK(contains(
+            refusal_of(replaced_last(one_series, "\"tokens\":3", std::string("\"tokens\":") + count)),
+            "series 0: \"tokens\""));
     }
-    CHECK(mentions(refusal(replaced_last(one_series, "\"tokens\":3", "\"tokens\":4")), "not the sum"));
-    CHECK(mentions(refusal(replaced(one_series, "\"tokens\":3", "\"tokens\":-3")), "total: \"tokens\""));
-    CHECK(mentions(refusal(replaced(one_series, "\"refused\":2,", "")), "total: got an object of 5 members"));
+    CHECK(contains(refusal_of(replaced_last(one_series, "\"tokens\":3", "\"tokens\":4")), "not the sum"));
+    CHECK(contains(refusal_of(replaced(one_series, "\"tokens\":3", "\"tokens\":-3")), "total: \"tokens\""));
+    CHECK(contains(refusal_of(replaced(one_series, "\"refused\":2,", "")),
+                   "total: got an object of 5 members"));
 }
 
 TEST_CASE("a pair that comes twice is refused") {
@@ -138,15 +119,15 @@ TEST_CASE("a pair that comes twice is refused") {
         text = replaced(text, total,
                         name + std::to_string(2 * std::stoi(std::string(total).substr(name.size()))));
     }
-    CHECK(mentions(refusal(text), "series 1: adapter \"banking\" and client \"ann\" come twice"));
+    CHECK(contains(refusal_of(text), "series 1: adapter \"banking\" and client \"ann\" come twice"));
 }
 
 TEST_CASE("text beyond the limit is refused before it is read") {
     const meter_limits few{4, 2, 3, 4};
     CHECK(longest_meter_json(few) == 7 * (16 + 816) + 2048);
     const std::string text(longest_meter_json(few) + 1, ' ');
-    CHECK(mentions(refusal(text, few), "got 7873 bytes, expected at most 7872"));
-    CHECK(mentions(refusal(text.substr(1), few), "not valid JSON"));
+    CHECK(contains(refusal_of(text, few), "got 7873 bytes, expected at most 7872"));
+    CHECK(contains(refusal_of(text.substr(1), few), "not valid JSON"));
     CHECK(longest_meter_json() == 101'001 * (512 + 816) + 2048);
     // Whatever the limits are, nothing overflows.
     constexpr std::size_t any = std::numeric_limits<std::size_t>::max();
@@ -162,13 +143,13 @@ TEST_CASE("text of more values than a meter has is refused at the first of them"
     }
     REQUIRE(text.size() < longest_meter_json(few));
     // The text is cut: what is told is what was found first.
-    CHECK(mentions(refusal(text, few), "more than 74 JSON values"));
-    CHECK(mentions(refusal(start + "0,0,0", few), "not valid JSON"));
+    CHECK(contains(refusal_of(text, few), "more than 74 JSON values"));
+    CHECK(contains(refusal_of(start + "0,0,0", few), "not valid JSON"));
     std::string longer = start + "0";
     for (int i = 0; i < 909'100; ++i) {
         longer += ",0";
     }
-    CHECK(mentions(refusal(longer), "more than 909020 JSON values"));
+    CHECK(contains(refusal_of(longer), "more than 909020 JSON values"));
 }
 
 TEST_CASE("a meter that is full comes back with its own limits, however long its text is") {
@@ -194,7 +175,7 @@ TEST_CASE("a meter that is full comes back with its own limits, however long its
             CHECK(text.size() <= longest_meter_json(limits));
             CHECK(read_meter_json(text, "counters", limits) == before);
         }
-        CHECK(mentions(refusal(meter_json(before), {longest, 1, 1, 1}), "counters.json"));
+        CHECK(contains(refusal_of(meter_json(before), {longest, 1, 1, 1}), "counters.json"));
     }
 }
 
@@ -202,10 +183,10 @@ TEST_CASE("text cut or changed at any byte is read or refused, and nothing else 
     std::mt19937 generator(10);
     std::size_t refused = 0;
     for (std::size_t cut = 0; cut < one_series.size(); ++cut) {
-        refused += refusal(one_series.substr(0, cut)) != "nothing was thrown";
+        refused += refusal_of(one_series.substr(0, cut)) != "nothing was thrown";
         std::string changed = one_series;
         changed[cut] = static_cast<char>(generator() % 256);
-        static_cast<void>(refusal(changed));  // anything but a format_error ends the test
+        static_cast<void>(refusal_of(changed));  // anything but a format_error ends the test
     }
     CHECK(refused == one_series.size());
 }

@@ -1,23 +1,14 @@
 #include <tensafe/serving/meter.hpp>
 #include <tensafe/serving/prometheus.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <cstdint>
-#include <limits>
 #include <map>
 #include <sstream>
-#include <string>
-#include <string_view>
 #include <tuple>
-#include <vector>
 
-using tensafe::serving::meter;
-using tensafe::serving::meter_snapshot;
-using tensafe::serving::metric_labels;
-using tensafe::serving::prometheus_text;
-using tensafe::serving::usage;
+#include "../test.hpp"
+
+using namespace tests;
+using namespace tensafe::serving;
 
 namespace {
 
@@ -103,15 +94,15 @@ TEST_CASE("the text of a snapshot is this one") {
 
 TEST_CASE("an empty meter has families without series") {
     CHECK(parse(prometheus_text({})).empty());
-    CHECK(prometheus_text({}).find("# TYPE tensafe_tokens_total counter\n") != std::string::npos);
+    CHECK(contains(prometheus_text({}), "# TYPE tensafe_tokens_total counter\n"));
 }
 
 TEST_CASE("backslashes, quotation marks and line feeds of names are escaped, and nothing else") {
     const meter_snapshot counters{
         {{"a\\n\"b", "x\ny} 7", {1, 0, 0, 0, 0, 0}}, {"{,=#}", "\xC3\xA9\t", {2, 0, 0, 0, 0, 0}}}};
     const std::string text = prometheus_text(counters);
-    CHECK(text.find("{adapter=\"a\\\\n\\\"b\",client=\"x\\ny} 7\"} 1\n") != std::string::npos);
-    CHECK(text.find("{adapter=\"{,=#}\",client=\"\xC3\xA9\t\"} 2\n") != std::string::npos);
+    CHECK(contains(text, "{adapter=\"a\\\\n\\\"b\",client=\"x\\ny} 7\"} 1\n"));
+    CHECK(contains(text, "{adapter=\"{,=#}\",client=\"\xC3\xA9\t\"} 2\n"));
     const auto samples = parse(text);
     CHECK(samples.at({"tensafe_requests_total", "a\\n\"b", "x\ny} 7"}) == 1);
 }
@@ -151,8 +142,8 @@ TEST_CASE("without client labels each adapter has one series, the sum of its cli
     m.record("a", "bob", {1, 0, 2, 0, 0, 0});
     m.record("b", "bob", {1, 0, 4, 0, 0, 0});
     const std::string text = prometheus_text(m.snapshot(), metric_labels::adapter);
-    CHECK(text.find("secret-name") == std::string::npos);
-    CHECK(text.find("client") == std::string::npos);
+    CHECK_FALSE(contains(text, "secret-name"));
+    CHECK_FALSE(contains(text, "client"));
     const auto samples = parse(text);
     CHECK(samples.size() == 6 * 2);
     CHECK(samples.at({"tensafe_tokens_total", "a", ""}) == 3);

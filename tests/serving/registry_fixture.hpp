@@ -58,7 +58,6 @@ struct packed_number {
 
 using registry = serving::registry<packed_number>;
 using handle = registry::handle;
-using tests::gate;
 
 /// Counts packings, and runs `before` in each: a gate, or an exception.
 struct workshop {

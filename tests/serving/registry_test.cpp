@@ -1,33 +1,22 @@
-#include <tensafe/core/error.hpp>
 #include <tensafe/serving/meter.hpp>
 #include <tensafe/serving/registry.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <array>
 #include <chrono>
-#include <cmath>
-#include <cstdint>
-#include <limits>
 #include <map>
 #include <new>
-#include <random>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
+#include "../test.hpp"
 #include "registry_fixture.hpp"
 
+using namespace tests;
 using namespace registry_fixture;
-using tensafe::encoding_error;
-using tensafe::io_error;
-using tensafe::parameter_error;
-using tensafe::shape_error;
 
 namespace {
+
+/// A registry without a budget, and what packs for it.
+struct shelf : workshop {
+    registry adapters{loader()};
+};
 
 serving::registry_entry entry_of(const registry& adapters, const std::string& name) {
     for (const auto& entry : adapters.status().entries) {
@@ -47,15 +36,6 @@ void use(registry& adapters, const std::string& name) {
     adapters.find(name);
 }
 
-std::string message_of(const std::function<void()>& refused) {
-    try {
-        refused();
-    } catch (const tensafe::error& e) {
-        return e.what();
-    }
-    return "";
-}
-
 /// The handle's number, if its parts belong together.
 float number_of(const handle& found) {
     REQUIRE(found);
@@ -63,9 +43,7 @@ float number_of(const handle& found) {
     return found.model().number;
 }
 
-TEST_CASE("registry: a loaded adapter is found, with everything of its version") {
-    workshop shop;
-    registry adapters(shop.loader());
+TEST_CASE_FIXTURE(shelf, "registry: a loaded adapter is found, with everything of its version") {
     CHECK(adapters.names().empty());
     const auto version = adapters.load("legal", from(7, 3));
     const handle found = adapters.find("legal");
@@ -81,9 +59,7 @@ TEST_CASE("registry: a loaded adapter is found, with everything of its version")
     CHECK(adapters.status().bytes_packed == 300);
 }
 
-TEST_CASE("registry: names are sorted, and each finds its own adapter") {
-    workshop shop;
-    registry adapters(shop.loader());
+TEST_CASE_FIXTURE(shelf, "registry: names are sorted, and each finds its own adapter") {
     for (const float number : {5.F, 1.F, 4.F, 2.F, 3.F}) {
         adapters.load("adapter " + std::to_string(static_cast<int>(number)), from(number));
     }
@@ -97,9 +73,7 @@ TEST_CASE("registry: names are sorted, and each finds its own adapter") {
     CHECK_FALSE(adapters.find(""));
 }
 
-TEST_CASE("registry: versions rise with every publication, whatever the name") {
-    workshop shop;
-    registry adapters(shop.loader());
+TEST_CASE_FIXTURE(shelf, "registry: versions rise with every publication, whatever the name") {
     const auto first = adapters.load("b", from(1));
     const auto second = adapters.load("a", from(2));
     const auto third = adapters.load("b", from(3));
@@ -111,9 +85,7 @@ TEST_CASE("registry: versions rise with every publication, whatever the name") {
     CHECK(adapters.find("b").version() == third);
 }
 
-TEST_CASE("registry: a replaced or unloaded version stays whole for who holds it") {
-    workshop shop;
-    registry adapters(shop.loader());
+TEST_CASE_FIXTURE(shelf, "registry: a replaced or unloaded version stays whole for who holds it") {
     adapters.load("legal", from(1));
     const handle old = adapters.find("legal");
     adapters.load("legal", from(2));
@@ -127,9 +99,8 @@ TEST_CASE("registry: a replaced or unloaded version stays whole for who holds it
     CHECK(adapters.names().empty());
 }
 
-TEST_CASE("registry: bytes of forms that only handles own are reported apart, until these are dropped") {
-    workshop shop;
-    registry adapters(shop.loader());
+TEST_CASE_FIXTURE(
+    shelf, "registry: bytes of forms that only handles own are reported apart, until these are dropped") {
     adapters.load("legal", from(1, 5));
     handle old = adapters.find("legal");
     std::shared_ptr<const packed_number> shared = old.share();
@@ -144,10 +115,8 @@ TEST_CASE("registry: bytes of forms that only handles own are reported apart, un
     CHECK(adapters.status().bytes_retained == 0);
 }
 
-TEST_CASE("registry: an unknown name is an empty handle, or an error that lists the names") {
-    workshop shop;
-    registry adapters(shop.loader());
-    CHECK(message_of([&] { adapters.at("x"); }).find("none is loaded") != std::string::npos);
+TEST_CASE_FIXTURE(shelf, "registry: an unknown name is an empty handle, or an error that lists the names") {
+    CHECK(contains(refusal<tensafe::error>([&] { adapters.at("x"); }), "none is loaded"));
     adapters.load("legal", from(1));
     adapters.load("medical", from(2));
     const handle none = adapters.find("lega");
@@ -161,46 +130,44 @@ TEST_CASE("registry: an unknown name is an empty handle, or an error that lists 
                                                        [&] { adapters.unload("lega"); }};
     for (const auto& call : refused) {
         CHECK_THROWS_AS(call(), parameter_error);
-        CHECK(message_of(call) == "registry: no adapter \"lega\", expected one of: \"legal\" \"medical\"");
+        CHECK(refusal<tensafe::error>(call) ==
+              "registry: no adapter \"lega\", expected one of: \"legal\" \"medical\"");
     }
     CHECK(adapters.names().size() == 2);
 }
 
-TEST_CASE("registry: a message about a hostile name is short and printable") {
-    workshop shop;
-    registry adapters(shop.loader());
+TEST_CASE_FIXTURE(shelf, "registry: a message about a hostile name is short and printable") {
     for (int i = 0; i < 50; ++i) {
         adapters.load("adapter " + std::to_string(i), from(1));
     }
-    const std::string text = message_of([&] { adapters.at("\x1b[31m\n" + std::string(100000, 'x')); });
+    const std::string text =
+        refusal<tensafe::error>([&] { adapters.at("\x1b[31m\n" + std::string(100000, 'x')); });
     CHECK(text.size() < 1000);
     CHECK(text.find('\n') == std::string::npos);
     CHECK(text.find('\x1b') == std::string::npos);
-    CHECK(text.find("30 more") != std::string::npos);
+    CHECK(contains(text, "30 more"));
 }
 
-TEST_CASE("registry: names are those that a meter counts under their own name") {
-    workshop shop;
-    registry adapters(shop.loader());
+TEST_CASE_FIXTURE(shelf, "registry: names are those that a meter counts under their own name") {
     CHECK(registry::longest_name == serving::meter_limits{}.longest_name);
     for (const std::string& bad :
          {std::string(), std::string(129, 'x'), std::string("a\nb"), std::string("a\0b", 3),
           std::string("\x7f"), std::string("a\xc2\x9b"), std::string("\xff")}) {
         CHECK_THROWS_AS(adapters.load(bad, from(1)), parameter_error);
     }
-    CHECK(message_of([&] { adapters.load("a\xc2\x9b", from(1)); }) ==
+    CHECK(refusal<tensafe::error>([&] { adapters.load("a\xc2\x9b", from(1)); }) ==
           "registry::load: got the name \"a\\u009b\" of 3 bytes, expected 1 to 128 bytes of UTF-8 without "
           "control characters");
-    CHECK(shop.packings == 0);
+    CHECK(packings == 0);
     for (const std::string& good : {std::string(128, 'x'), std::string("r\xc3\xa9sum\xc3\xa9 v2")}) {
         adapters.load(good, from(1));
         CHECK(adapters.find(good));
     }
 }
 
-TEST_CASE("registry: a load that fails leaves the old version serving and everything as it was") {
-    workshop shop;
-    registry adapters({.memory_budget = 300}, shop.loader());
+TEST_CASE_FIXTURE(workshop,
+                  "registry: a load that fails leaves the old version serving and everything as it was") {
+    registry adapters({.memory_budget = 300}, loader());
     const auto version = adapters.load("legal", from(1));
     const auto broken = [](auto&& break_it) {
         return [=] {
@@ -217,11 +184,11 @@ TEST_CASE("registry: a load that fails leaves the old version serving and everyt
     CHECK_THROWS_AS(adapters.load("legal", broken([](auto& a) { a.sites[0].a.values[1] = NAN; })),
                     encoding_error);
     CHECK_THROWS_AS(adapters.load("legal", from(2, 4)), parameter_error);  // more than the budget
-    CHECK(shop.packings == 1);
+    CHECK(packings == 1);
 
-    shop.before = [](float) { throw std::bad_alloc(); };
+    before = [](float) { throw std::bad_alloc(); };
     CHECK_THROWS_AS(adapters.load("legal", from(2)), std::bad_alloc);
-    shop.before = [](float) {};
+    before = [](float) {};
     CHECK_THROWS_AS(adapters.load("legal", from(2),
                                   [](std::size_t, std::size_t) { throw std::runtime_error("cancelled"); }),
                     std::runtime_error);
@@ -236,34 +203,35 @@ TEST_CASE("registry: a load that fails leaves the old version serving and everyt
     CHECK(adapters.load("legal", from(3)) == version + 1);
 }
 
-TEST_CASE("registry: a loader that lacks a function, makes nothing or more than the budget is refused") {
-    workshop shop;
-    const auto whole = shop.loader();
+TEST_CASE_FIXTURE(
+    workshop, "registry: a loader that lacks a function, makes nothing or more than the budget is refused") {
+    const auto whole = loader();
     CHECK_THROWS_AS(registry({whole.pack, {}}), parameter_error);
     CHECK_THROWS_AS(registry({{}, whole.bytes_for}), parameter_error);
     registry nothing({[](const auto&, const auto&) { return nullptr; }, whole.bytes_for});
-    CHECK(message_of([&] { nothing.load("legal", from(1)); }).find("made nothing") != std::string::npos);
+    CHECK(contains(refusal<tensafe::error>([&] { nothing.load("legal", from(1)); }), "made nothing"));
     CHECK(nothing.names().empty());
-    shop.bytes_a_site = 1000;  // forecast: 100
-    registry wrong({.memory_budget = 500}, shop.loader());
+    bytes_a_site = 1000;  // forecast: 100
+    registry wrong({.memory_budget = 500}, loader());
     CHECK_THROWS_AS(wrong.load("legal", from(1)), parameter_error);
     CHECK(wrong.names().empty());
 }
 
-TEST_CASE("registry: an adapter larger than the whole budget is refused before packing, with both numbers") {
-    workshop shop;
-    registry adapters({.memory_budget = 399}, shop.loader());
+TEST_CASE_FIXTURE(
+    workshop,
+    "registry: an adapter larger than the whole budget is refused before packing, with both numbers") {
+    registry adapters({.memory_budget = 399}, loader());
     adapters.load("small", from(1, 3));
-    const std::string text = message_of([&] { adapters.load("large", from(2, 4)); });
-    CHECK(text.find("400") != std::string::npos);
-    CHECK(text.find("399") != std::string::npos);
-    CHECK(shop.packings == 1);
+    const std::string text = refusal<tensafe::error>([&] { adapters.load("large", from(2, 4)); });
+    CHECK(contains(text, "400"));
+    CHECK(contains(text, "399"));
+    CHECK(packings == 1);
     CHECK(adapters.find("small"));
 }
 
-TEST_CASE("registry: the least recently used packed forms are evicted, and no more of them than needed") {
-    workshop shop;
-    registry adapters({.memory_budget = 300}, shop.loader());
+TEST_CASE_FIXTURE(
+    workshop, "registry: the least recently used packed forms are evicted, and no more of them than needed") {
+    registry adapters({.memory_budget = 300}, loader());
     for (const char* name : {"a", "b", "c"}) {
         adapters.load(name, from(1));
     }
@@ -280,22 +248,20 @@ TEST_CASE("registry: the least recently used packed forms are evicted, and no mo
     CHECK_FALSE(entry_of(adapters, "d").packed);
     CHECK(entry_of(adapters, "a").bytes == 100);  // what it would take
     CHECK(adapters.names().size() == 5);
-    CHECK(shop.packings == 5);
+    CHECK(packings == 5);
 }
 
-TEST_CASE("registry: a budget that is exactly full evicts nothing") {
-    workshop shop;
-    registry adapters({.memory_budget = 300}, shop.loader());
+TEST_CASE_FIXTURE(workshop, "registry: a budget that is exactly full evicts nothing") {
+    registry adapters({.memory_budget = 300}, loader());
     adapters.load("a", from(1));
     adapters.load("b", from(2, 2));
     CHECK(entry_of(adapters, "a").packed);
     CHECK(entry_of(adapters, "b").packed);
 }
 
-TEST_CASE("registry: a form larger than its forecast evicts others after all") {
-    workshop shop;
-    shop.bytes_a_site = 160;  // forecast: 100, which fits beside the first
-    registry adapters({.memory_budget = 300}, shop.loader());
+TEST_CASE_FIXTURE(workshop, "registry: a form larger than its forecast evicts others after all") {
+    bytes_a_site = 160;  // forecast: 100, which fits beside the first
+    registry adapters({.memory_budget = 300}, loader());
     adapters.load("a", from(1));
     adapters.load("b", from(2));
     CHECK(adapters.status().bytes_packed == 160);
@@ -303,9 +269,9 @@ TEST_CASE("registry: a form larger than its forecast evicts others after all") {
     CHECK(entry_of(adapters, "b").packed);
 }
 
-TEST_CASE("registry: an evicted form is packed again by the next find, as the same version") {
-    workshop shop;
-    registry adapters({.memory_budget = 100}, shop.loader());
+TEST_CASE_FIXTURE(workshop,
+                  "registry: an evicted form is packed again by the next find, as the same version") {
+    registry adapters({.memory_budget = 100}, loader());
     const auto version = adapters.load("a", from(1));
     adapters.load("b", from(2));
     CHECK_FALSE(entry_of(adapters, "a").packed);
@@ -314,14 +280,13 @@ TEST_CASE("registry: an evicted form is packed again by the next find, as the sa
     CHECK(number_of(again) == 1);
     CHECK(again.version() == version);
     CHECK_FALSE(entry_of(adapters, "b").packed);
-    CHECK(shop.packings == 3);
+    CHECK(packings == 3);
     CHECK(adapters.find("a").version() == version);
-    CHECK(shop.packings == 3);  // it is packed
+    CHECK(packings == 3);  // it is packed
 }
 
-TEST_CASE("registry: an evicted form stays whole for who holds it, beside its successor") {
-    workshop shop;
-    registry adapters({.memory_budget = 100}, shop.loader());
+TEST_CASE_FIXTURE(workshop, "registry: an evicted form stays whole for who holds it, beside its successor") {
+    registry adapters({.memory_budget = 100}, loader());
     adapters.load("a", from(1));
     handle old = adapters.find("a");
     adapters.load("b", from(2));
@@ -334,26 +299,26 @@ TEST_CASE("registry: an evicted form stays whole for who holds it, beside its su
     CHECK(adapters.status().bytes_retained == 0);
 }
 
-TEST_CASE("registry: a form that cannot be packed again says why, and the next find tries again") {
-    workshop shop;
-    registry adapters({.memory_budget = 100}, shop.loader());
+TEST_CASE_FIXTURE(workshop,
+                  "registry: a form that cannot be packed again says why, and the next find tries again") {
+    registry adapters({.memory_budget = 100}, loader());
     const auto version = adapters.load("a", from(1));
     adapters.load("b", from(2));
-    shop.before = [](float) { throw io_error("no memory"); };
+    before = [](float) { throw io_error("no memory"); };
     CHECK_THROWS_AS(adapters.find("a"), io_error);
     CHECK_THROWS_AS(adapters.at("a"), io_error);
     CHECK(adapters.names() == std::vector<std::string>{"a", "b"});
-    shop.before = [](float) {};
+    before = [](float) {};
     CHECK(number_of(adapters.find("a")) == 1);
     CHECK(adapters.find("a").version() == version);
 }
 
-TEST_CASE("registry: readers go on while a replacement is being packed, and see the old version") {
-    workshop shop;
-    registry adapters({.memory_budget = 100}, shop.loader());
+TEST_CASE_FIXTURE(workshop,
+                  "registry: readers go on while a replacement is being packed, and see the old version") {
+    registry adapters({.memory_budget = 100}, loader());
     adapters.load("a", from(1));
     gate closed;
-    shop.before = [&](float) { closed.pass(); };
+    before = [&](float) { closed.pass(); };
     std::thread administrator([&] { adapters.load("a", from(2)); });
     REQUIRE(closed.wait_until_somebody_is_there());
     CHECK(number_of(adapters.find("a")) == 1);  // although both do not fit the budget
@@ -364,13 +329,12 @@ TEST_CASE("registry: readers go on while a replacement is being packed, and see 
     CHECK(number_of(adapters.find("a")) == 2);
 }
 
-TEST_CASE("registry: threads that find one evicted adapter share one packing") {
-    workshop shop;
-    registry adapters({.memory_budget = 100}, shop.loader());
+TEST_CASE_FIXTURE(workshop, "registry: threads that find one evicted adapter share one packing") {
+    registry adapters({.memory_budget = 100}, loader());
     adapters.load("a", from(1));
     adapters.load("b", from(2));
     gate closed;
-    shop.before = [&](float) { closed.pass(); };
+    before = [&](float) { closed.pass(); };
     std::vector<std::thread> readers;
     std::vector<float> got(6);
     for (float& each : got) {
@@ -382,12 +346,12 @@ TEST_CASE("registry: threads that find one evicted adapter share one packing") {
         thread.join();
     }
     CHECK(got == std::vector<float>(6, 1));
-    CHECK(shop.packings == 3);
+    CHECK(packings == 3);
 }
 
-TEST_CASE("registry: with room for one, threads that find different adapters all get theirs") {
-    workshop shop;
-    registry adapters({.memory_budget = 100}, shop.loader());
+TEST_CASE_FIXTURE(workshop,
+                  "registry: with room for one, threads that find different adapters all get theirs") {
+    registry adapters({.memory_budget = 100}, loader());
     const std::vector<std::string> names{"a", "b", "c", "d"};
     for (std::size_t i = 0; i < names.size(); ++i) {
         adapters.load(names[i], from(static_cast<float>(i)));
@@ -408,11 +372,9 @@ TEST_CASE("registry: with room for one, threads that find different adapters all
     CHECK(adapters.status().bytes_packed <= 100);
 }
 
-TEST_CASE("registry: of two loads of one name the one that finishes last stays") {
-    workshop shop;
-    registry adapters(shop.loader());
+TEST_CASE_FIXTURE(shelf, "registry: of two loads of one name the one that finishes last stays") {
     gate closed;
-    shop.before = [&](float number) {
+    before = [&](float number) {
         if (number == 1) {
             closed.pass();
         }
@@ -430,12 +392,12 @@ TEST_CASE("registry: of two loads of one name the one that finishes last stays")
     CHECK(adapters.find("a").version() == second);
 }
 
-TEST_CASE("registry: a version that is replaced while it is packed again does not come back") {
-    workshop shop;
-    registry adapters({.memory_budget = 200}, shop.loader());
+TEST_CASE_FIXTURE(workshop,
+                  "registry: a version that is replaced while it is packed again does not come back") {
+    registry adapters({.memory_budget = 200}, loader());
     const auto version = adapters.load("a", from(1));
     adapters.load("b", from(2, 2));
-    shop.before = [&](float number) {
+    before = [&](float number) {
         if (number == 1) {
             adapters.load("a", from(3));
         }
@@ -447,12 +409,11 @@ TEST_CASE("registry: a version that is replaced while it is packed again does no
     CHECK(adapters.status().bytes_packed <= 200);
 }
 
-TEST_CASE("registry: loads at once of more than the budget stay within it") {
-    workshop shop;
-    registry adapters({.memory_budget = 250}, shop.loader());
+TEST_CASE_FIXTURE(workshop, "registry: loads at once of more than the budget stay within it") {
+    registry adapters({.memory_budget = 250}, loader());
     std::atomic<bool> exceeded = false;
     // What is packed beside the form in progress, of 200 bytes.
-    shop.before = [&](float) { exceeded = exceeded || adapters.status().bytes_packed > 50; };
+    before = [&](float) { exceeded = exceeded || adapters.status().bytes_packed > 50; };
     std::vector<std::thread> administrators;
     for (int t = 0; t < 4; ++t) {
         administrators.emplace_back([&, t] {
@@ -469,9 +430,8 @@ TEST_CASE("registry: loads at once of more than the budget stay within it") {
     CHECK(adapters.status().bytes_packed == 200);
 }
 
-TEST_CASE("registry: callbacks may call the registry") {
-    workshop shop;
-    registry adapters({.memory_budget = 200}, shop.loader());
+TEST_CASE_FIXTURE(workshop, "registry: callbacks may call the registry") {
+    registry adapters({.memory_budget = 200}, loader());
     adapters.load("a", from(1));
     int calls = 0;
     adapters.load(
@@ -489,14 +449,13 @@ TEST_CASE("registry: callbacks may call the registry") {
     CHECK(adapters.names() == std::vector<std::string>{"b", "c"});
 }
 
-TEST_CASE("registry: a handle outlives the registry") {
-    workshop shop;
+TEST_CASE_FIXTURE(workshop, "registry: a handle outlives the registry") {
     int destroyed = 0;
-    shop.on_destruction = [&] { ++destroyed; };
+    on_destruction = [&] { ++destroyed; };
     handle kept;
     std::shared_ptr<const packed_number> shared;
     {
-        registry adapters(shop.loader());
+        registry adapters(loader());
         adapters.load("a", from(1));
         adapters.load("b", from(2));
         kept = adapters.find("a");
@@ -597,15 +556,10 @@ lora::adapter two_sites() {
 }
 
 template <class Break>
-std::string refusal(Break break_it) {
+std::string refusal_of(Break break_it) {
     lora::adapter broken = two_sites();
     break_it(broken);
-    try {
-        serving::check_adapter(broken);
-    } catch (const tensafe::error& e) {
-        return e.what();
-    }
-    return "";
+    return refusal<tensafe::error>([&] { serving::check_adapter(broken); });
 }
 
 TEST_CASE("check_adapter: a whole adapter passes") {
@@ -614,13 +568,13 @@ TEST_CASE("check_adapter: a whole adapter passes") {
 
 TEST_CASE("check_adapter: sites need names of their own") {
     CHECK_THROWS_AS(serving::check_adapter({}), parameter_error);
-    CHECK(refusal([](auto& a) { a.sites[1].name.clear(); }).find("no name") != std::string::npos);
-    CHECK(refusal([](auto& a) { a.sites[1].name = a.sites[0].name; }) ==
+    CHECK(contains(refusal_of([](auto& a) { a.sites[1].name.clear(); }), "no name"));
+    CHECK(refusal_of([](auto& a) { a.sites[1].name = a.sites[0].name; }) ==
           "adapter: site \"layers.0.q_proj\": the name occurs twice");
 }
 
 TEST_CASE("check_adapter: a message about a hostile site name is short and printable") {
-    const auto message = refusal([](auto& a) {
+    const auto message = refusal_of([](auto& a) {
         a.sites[0].name = "\x1b[31m\nq\xc2\x9b" + std::string(100'000, 'x');
         a.sites[0].scale = NAN;
     });
@@ -630,21 +584,21 @@ TEST_CASE("check_adapter: a message about a hostile site name is short and print
 }
 
 TEST_CASE("check_adapter: matrices that are empty, torn or do not fit are refused by name") {
-    CHECK(refusal([](auto& a) { a.sites[1].a.values.pop_back(); }).find("v_proj\": A") != std::string::npos);
-    CHECK(refusal([](auto& a) { a.sites[1].b.rows = 6; }).find("v_proj\": B") != std::string::npos);
-    CHECK(refusal([](auto& a) { a.sites[0].a = {}; }).find("A 0 x 0") != std::string::npos);
-    CHECK(refusal([](auto& a) { a.sites[0].b = lora::matrix(0, 2); }).find("B 0 x 2") != std::string::npos);
+    CHECK(contains(refusal_of([](auto& a) { a.sites[1].a.values.pop_back(); }), "v_proj\": A"));
+    CHECK(contains(refusal_of([](auto& a) { a.sites[1].b.rows = 6; }), "v_proj\": B"));
+    CHECK(refusal_of([](auto& a) { a.sites[0].a = {}; }).find("A 0 x 0") != std::string::npos);
+    CHECK(contains(refusal_of([](auto& a) { a.sites[0].b = lora::matrix(0, 2); }), "B 0 x 2"));
     CHECK(
-        refusal([](auto& a) { a.sites[0].b = lora::matrix(5, 3); }) ==
+        refusal_of([](auto& a) { a.sites[0].b = lora::matrix(5, 3); }) ==
         "adapter: site \"layers.0.q_proj\": got A 2 x 3 and B 5 x 3, expected rank x d_in and d_out x rank");
 }
 
 TEST_CASE("check_adapter: values that are no numbers are refused by place") {
     const float infinity = std::numeric_limits<float>::infinity();
-    CHECK(refusal([&](auto& a) { a.sites[1].a.values[4] = infinity; }).find("A[1][1]") != std::string::npos);
-    CHECK(refusal([&](auto& a) { a.sites[1].b.values[9] = -infinity; }).find("B[4][1]") != std::string::npos);
-    CHECK(refusal([](auto& a) { a.sites[0].b.values[0] = NAN; }).find("B[0][0]") != std::string::npos);
-    CHECK(refusal([](auto& a) { a.sites[0].scale = NAN; }).find("scale") != std::string::npos);
+    CHECK(contains(refusal_of([&](auto& a) { a.sites[1].a.values[4] = infinity; }), "A[1][1]"));
+    CHECK(contains(refusal_of([&](auto& a) { a.sites[1].b.values[9] = -infinity; }), "B[4][1]"));
+    CHECK(contains(refusal_of([](auto& a) { a.sites[0].b.values[0] = NAN; }), "B[0][0]"));
+    CHECK(contains(refusal_of([](auto& a) { a.sites[0].scale = NAN; }), "scale"));
 }
 
 }  // namespace

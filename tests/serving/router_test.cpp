@@ -1,26 +1,9 @@
-#include <tensafe/core/error.hpp>
 #include <tensafe/serving/router.hpp>
 
-#include <doctest/doctest.h>
+#include "../test.hpp"
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <functional>
-#include <random>
-#include <set>
-#include <stdexcept>
-#include <string>
-#include <string_view>
-#include <thread>
-#include <vector>
-
-using tensafe::parameter_error;
-using tensafe::serving::gate_entry;
-using tensafe::serving::keyword_gate;
-using tensafe::serving::matching;
-using tensafe::serving::routed;
-using tensafe::serving::router;
+using namespace tests;
+using namespace tensafe::serving;
 using strings = std::vector<std::string>;
 
 namespace {
@@ -33,19 +16,6 @@ std::vector<gate_entry> published_entries() {
 }
 router published(matching how = matching::substring) {
     return router(keyword_gate(published_entries(), "shared_attention", how));
-}
-
-template <class Call>
-std::string refusal(Call call) {
-    try {
-        call();
-    } catch (const parameter_error& error) {
-        return error.what();
-    }
-    return "nothing was thrown";
-}
-bool mentions(const std::string& text, const char* part) {
-    return text.find(part) != std::string::npos;
 }
 
 /// A gate for one keyword with whole words, asked for one query.
@@ -113,7 +83,7 @@ TEST_CASE("if the choice is not loaded, the first loaded adapter of the gate is 
     CHECK(among({"shared_attention"}).adapter == "shared_attention");
     CHECK(among({"shared_attention"}).always_active == strings{"shared_attention"});
     CHECK(among({"investment"}).always_active.empty());
-    CHECK(mentions(refusal([&] { among({}); }), "\"banking\""));
+    CHECK(contains(refusal<parameter_error>([&] { among({}); }), "\"banking\""));
     CHECK_THROWS_AS(among({"unknown to the gate"}), parameter_error);
 }
 
@@ -216,14 +186,14 @@ TEST_CASE("the gate agrees with a score by sets, for random entries and queries"
 
 TEST_CASE("a gate refuses entries that say nothing or contradict each other") {
     const auto refused = [](std::vector<gate_entry> entries, const char* fallback) {
-        return refusal([&] { keyword_gate(std::move(entries), fallback); });
+        return refusal<parameter_error>([&] { keyword_gate(std::move(entries), fallback); });
     };
-    CHECK(mentions(refused({}, "a"), "no entry"));
-    CHECK(mentions(refused({{"", {}, false}}, ""), "without a name"));
-    CHECK(mentions(refused({{"a", {}, false}, {"b", {}, false}, {"a", {}, false}}, "a"), "\"a\" twice"));
-    CHECK(mentions(refused({{"a", {"x", ""}, false}}, "a"), "0 bytes"));
-    CHECK(mentions(refused({{"a", {std::string(257, 'x')}, false}}, "a"), "257 bytes"));
-    CHECK(mentions(refused({{"a", {}, false}}, "b"), "fallback \"b\""));
+    CHECK(contains(refused({}, "a"), "no entry"));
+    CHECK(contains(refused({{"", {}, false}}, ""), "without a name"));
+    CHECK(contains(refused({{"a", {}, false}, {"b", {}, false}, {"a", {}, false}}, "a"), "\"a\" twice"));
+    CHECK(contains(refused({{"a", {"x", ""}, false}}, "a"), "0 bytes"));
+    CHECK(contains(refused({{"a", {std::string(257, 'x')}, false}}, "a"), "257 bytes"));
+    CHECK(contains(refused({{"a", {}, false}}, "b"), "fallback \"b\""));
     CHECK(keyword_gate({{"a", {std::string(256, 'x')}, false}}, "a").choose(std::string(256, 'X')).score ==
           1);
 }
@@ -237,10 +207,10 @@ TEST_CASE("a callable names the adapter, and a list says what to take where that
     CHECK(plain.route("abcdef").adapter == "long");
     CHECK(plain.route("abc").score == 0);
     CHECK(plain.route("abc").always_active.empty());
-    const auto only = [](std::string_view wanted) {
-        return [wanted](std::string_view name) { return name == wanted; };
+    const auto only = [](std::string_view expected) {
+        return [expected](std::string_view name) { return name == expected; };
     };
-    CHECK(mentions(refusal([&] { plain.route("abc", only("long")); }), "\"short\""));
+    CHECK(contains(refusal<parameter_error>([&] { plain.route("abc", only("long")); }), "\"short\""));
     const router replaced(by_length, {"third", "long"});
     CHECK(replaced.route("abc", only("long")).adapter == "long");
     CHECK(replaced.route("abc", only("long")).chosen == "short");

@@ -1,39 +1,21 @@
-#include <tensafe/core/error.hpp>
 #include <tensafe/serving/pipeline_report.hpp>
 #include <tensafe/serving/token_pipeline.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
-#include <cstddef>
-#include <cstdint>
 #include <exception>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <span>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 #include "../gate.hpp"
 #include "../random_values.hpp"
+#include "../test.hpp"
+
+using namespace tests;
 
 namespace {
 
 using namespace tensafe::serving;
 using std::chrono::nanoseconds;
-using tensafe::cancelled_error;
-using tensafe::closed_error;
 using tensafe::error;
-using tensafe::parameter_error;
-using tensafe::shape_error;
-using tests::gate;
 
 constexpr auto patience = gate::patience;
 
@@ -71,6 +53,11 @@ struct sums {
         }
     }
 };
+/// A fixture.
+struct with_sums {
+    sums engine;
+};
+
 static_assert(request_engine<sums>);
 static_assert(!request_engine<int>);
 
@@ -147,8 +134,8 @@ class clock_of_test {
 
 }  // namespace
 
-TEST_CASE("a sequence gets the answers to its last request, step by step, in memory that stays") {
-    sums engine;
+TEST_CASE_FIXTURE(with_sums,
+                  "a sequence gets the answers to its last request, step by step, in memory that stays") {
     token_pipeline<sums> pipeline(engine);
     std::vector<std::vector<double>> got;
     std::vector<const double*> places;
@@ -177,8 +164,8 @@ TEST_CASE("a sequence gets the answers to its last request, step by step, in mem
     CHECK(report.mean_batch() == 1);
 }
 
-TEST_CASE("many sequences on many threads each get their own answers, and run on one thread at a time") {
-    sums engine;
+TEST_CASE_FIXTURE(
+    with_sums, "many sequences on many threads each get their own answers, and run on one thread at a time") {
     token_pipeline<sums> pipeline(engine, options(3, 4, 64));
     constexpr int sequences = 24;
     constexpr int steps = 20;
@@ -223,8 +210,8 @@ TEST_CASE("many sequences on many threads each get their own answers, and run on
     }
 }
 
-TEST_CASE("the forward of one sequence and the request of another overlap, and the report shows it") {
-    sums engine;
+TEST_CASE_FIXTURE(with_sums,
+                  "the forward of one sequence and the request of another overlap, and the report shows it") {
     clock_of_test clock;
     gate engine_began;
     gate forward_began;
@@ -261,8 +248,8 @@ TEST_CASE("the forward of one sequence and the request of another overlap, and t
     CHECK(report.overlap() == 1);
 }
 
-TEST_CASE("one sequence alone never overlaps with itself, however many threads there are") {
-    sums engine;
+TEST_CASE_FIXTURE(with_sums,
+                  "one sequence alone never overlaps with itself, however many threads there are") {
     clock_of_test clock;
     std::atomic<int> busy{0};
     bool together = false;
@@ -303,8 +290,7 @@ TEST_CASE("one sequence alone never overlaps with itself, however many threads t
     CHECK(report.requests_per_second() == doctest::Approx(1e9 / 40));
 }
 
-TEST_CASE("the time of a request is told apart from the time it waits for the engine") {
-    sums engine;
+TEST_CASE_FIXTURE(with_sums, "the time of a request is told apart from the time it waits for the engine") {
     clock_of_test clock;
     gate held;
     gate queued;
@@ -331,8 +317,8 @@ TEST_CASE("the time of a request is told apart from the time it waits for the en
     CHECK(report.working.max().count() == 1000);
 }
 
-TEST_CASE("what waits goes to the engine together, the longest waiting first, up to the largest batch") {
-    sums engine;
+TEST_CASE_FIXTURE(
+    with_sums, "what waits goes to the engine together, the longest waiting first, up to the largest batch") {
     held_batch first(engine);
     token_pipeline<sums> pipeline(engine, options(1, 3, 16));
     static_cast<void>(first.start(pipeline));
@@ -345,8 +331,7 @@ TEST_CASE("what waits goes to the engine together, the longest waiting first, up
     CHECK(pipeline.report().mean_batch() == 2);
 }
 
-TEST_CASE("no sequence starves: all take turns") {
-    sums engine;
+TEST_CASE_FIXTURE(with_sums, "no sequence starves: all take turns") {
     gate all_there;
     token_pipeline<sums> pipeline(engine, options(1, 1, 16));
     constexpr int steps = 30;
@@ -365,8 +350,7 @@ TEST_CASE("no sequence starves: all take turns") {
     }
 }
 
-TEST_CASE("what a sequence throws comes out of its handle, and others go on") {
-    sums engine;
+TEST_CASE_FIXTURE(with_sums, "what a sequence throws comes out of its handle, and others go on") {
     token_pipeline<sums> pipeline(engine, options(2, 4, 16));
     const auto good = pipeline.submit(asking(1, 10));
     const auto bad = pipeline.submit(asking(2, 10, [](int number) {
@@ -375,8 +359,8 @@ TEST_CASE("what a sequence throws comes out of its handle, and others go on") {
         }
     }));
     const auto odd = pipeline.submit([](std::span<const double>) -> step { throw 42; });
-    CHECK(contains(message_of<std::out_of_range>([&] { bad.wait(); }), "no such token"));
-    CHECK(contains(message_of<std::out_of_range>([&] { bad.wait(); }), "no such token"));  // each time
+    CHECK_THROWS_WITH_AS(bad.wait(), Contains("no such token"), std::out_of_range);
+    CHECK_THROWS_WITH_AS(bad.wait(), Contains("no such token"), std::out_of_range);  // each time
     CHECK_THROWS_AS(odd.wait(), int);
     CHECK(bad.status() == sequence_status::failed);
     good.wait();
@@ -386,24 +370,24 @@ TEST_CASE("what a sequence throws comes out of its handle, and others go on") {
     CHECK(pipeline.report().requests == 10 + 3 + 1);
 }
 
-TEST_CASE("a request of a wrong shape is the sequence's error and never reaches the engine") {
-    sums engine;
+TEST_CASE_FIXTURE(with_sums,
+                  "a request of a wrong shape is the sequence's error and never reaches the engine") {
     token_pipeline<sums> pipeline(engine);
     const std::array<float, 3> h{1, 2, 3};
     const auto group = pipeline.submit([&](std::span<const double>) { return step::ask(2, h); });
     const auto size = pipeline.submit([&](std::span<const double>) { return step::ask(0, h); });
-    CHECK(contains(message_of<parameter_error>([&] { group.wait(); }), "group 2, expected less than 2"));
-    CHECK(contains(message_of<shape_error>([&] { size.wait(); }), "3 entries, expected 2"));
+    CHECK_THROWS_WITH_AS(group.wait(), Contains("group 2, expected less than 2"), parameter_error);
+    CHECK_THROWS_WITH_AS(size.wait(), Contains("3 entries, expected 2"), shape_error);
     pipeline.close();
     CHECK(engine.batches.empty());
 }
 
-TEST_CASE("a request that fails ends its own sequence, and its neighbours have their answers") {
-    sums engine;
+TEST_CASE_FIXTURE(with_sums,
+                  "a request that fails ends its own sequence, and its neighbours have their answers") {
     engine.after = [](std::span<request> batch) {
         for (request& item : batch) {
             if (item.hidden[0] == 2) {
-                item.error = std::make_exception_ptr(tensafe::range_exceeded_error("too large"));
+                item.error = std::make_exception_ptr(range_exceeded_error("too large"));
             }
         }
     };
@@ -416,7 +400,7 @@ TEST_CASE("a request that fails ends its own sequence, and its neighbours have t
     }
     first.release(pipeline);
     handles[0].wait();
-    CHECK(contains(message_of<tensafe::range_exceeded_error>([&] { handles[1].wait(); }), "too large"));
+    CHECK_THROWS_WITH_AS(handles[1].wait(), Contains("too large"), range_exceeded_error);
     handles[2].wait();
     pipeline.close();
     REQUIRE(engine.batches.size() >= 2);
@@ -426,12 +410,11 @@ TEST_CASE("a request that fails ends its own sequence, and its neighbours have t
     CHECK(pipeline.report().tokens == 1 + 2 + 2);
 }
 
-TEST_CASE("an engine that throws ends the sequences of that batch, and no other") {
-    sums engine;
+TEST_CASE_FIXTURE(with_sums, "an engine that throws ends the sequences of that batch, and no other") {
     held_batch first(engine);
     engine.after = [](std::span<request> batch) {
         if (batch[0].hidden[0] == 1) {
-            throw tensafe::device_error("the device is gone");
+            throw device_error("the device is gone");
         }
     };
     token_pipeline<sums> pipeline(engine, options(1, 2, 16));
@@ -442,14 +425,13 @@ TEST_CASE("an engine that throws ends the sequences of that batch, and no other"
     }
     first.release(pipeline);
     before.wait();
-    CHECK_THROWS_AS(handles[0].wait(), tensafe::device_error);
-    CHECK_THROWS_AS(handles[1].wait(), tensafe::device_error);
+    CHECK_THROWS_AS(handles[0].wait(), device_error);
+    CHECK_THROWS_AS(handles[1].wait(), device_error);
     handles[2].wait();
     CHECK(pipeline.report().failed == 2);
 }
 
-TEST_CASE("a sequence that is cancelled before its first step is never called") {
-    sums engine;
+TEST_CASE_FIXTURE(with_sums, "a sequence that is cancelled before its first step is never called") {
     gate held;
     gate release;
     token_pipeline<sums> pipeline(engine, options(1, 4, 16));
@@ -472,8 +454,9 @@ TEST_CASE("a sequence that is cancelled before its first step is never called") 
     CHECK(pipeline.report().cancelled == 1);
 }
 
-TEST_CASE("cancelling takes effect at its next step: with the engine, waiting for it, or in the forward") {
-    sums engine;
+TEST_CASE_FIXTURE(
+    with_sums,
+    "cancelling takes effect at its next step: with the engine, waiting for it, or in the forward") {
     gate held;
     gate release;
     engine.before = [&](std::span<request> batch) {
@@ -513,8 +496,8 @@ TEST_CASE("cancelling takes effect at its next step: with the engine, waiting fo
     CHECK(pipeline.report().requests == 1);
 }
 
-TEST_CASE("no more sequences are in flight than allowed: submissions wait, or are refused") {
-    sums engine;
+TEST_CASE_FIXTURE(with_sums,
+                  "no more sequences are in flight than allowed: submissions wait, or are refused") {
     gate release;
     token_pipeline<sums> pipeline(engine, options(2, 4, 2));
     const auto hold = [&](int) { static_cast<void>(release.pass()); };
@@ -531,8 +514,7 @@ TEST_CASE("no more sequences are in flight than allowed: submissions wait, or ar
     second.wait();
 }
 
-TEST_CASE("a submitter waits until there is room, and then goes on") {
-    sums engine;
+TEST_CASE_FIXTURE(with_sums, "a submitter waits until there is room, and then goes on") {
     gate release;
     token_pipeline<sums> pipeline(engine, options(1, 4, 1));
     static_cast<void>(pipeline.submit(asking(1, 1, [&](int) { static_cast<void>(release.pass()); })));
@@ -551,38 +533,30 @@ TEST_CASE("a submitter waits until there is room, and then goes on") {
     CHECK(engine.batches == std::vector<std::vector<float>>{{1}, {2}});
 }
 
-TEST_CASE("several submitters share the room that there is") {
-    sums engine;
+TEST_CASE_FIXTURE(with_sums, "several submitters share the room that there is") {
     token_pipeline<sums> pipeline(engine, options(2, 4, 2));
     // A sequence counts as over before it makes room, and as accepted after it has got some.
     std::atomic<int> accepted{0};
     std::atomic<int> over{0};
     std::atomic<int> most{0};
     constexpr int sequences = 50;
-    std::vector<std::thread> submitters;
-    for (int t = 0; t < 3; ++t) {
-        submitters.emplace_back([&] {
-            for (int i = 0; i < sequences; ++i) {
-                static_cast<void>(pipeline.submit(asking(1, 3, [&](int number) { over += number == 3; })));
-                const int now_accepted = ++accepted;
-                const int live = now_accepted - over.load();
-                int before = most.load();
-                while (live > before && !most.compare_exchange_weak(before, live)) {
-                }
+    on_threads(3, [&](std::size_t) {
+        for (int i = 0; i < sequences; ++i) {
+            static_cast<void>(pipeline.submit(asking(1, 3, [&](int number) { over += number == 3; })));
+            const int now_accepted = ++accepted;
+            const int live = now_accepted - over.load();
+            int before = most.load();
+            while (live > before && !most.compare_exchange_weak(before, live)) {
             }
-        });
-    }
-    for (std::thread& t : submitters) {
-        t.join();
-    }
+        }
+    });
     pipeline.close();
     CHECK(over == 3 * sequences);
     CHECK(most <= 2);
     CHECK(pipeline.report().finished == 3 * sequences);
 }
 
-TEST_CASE("stopping cancels what is in flight and wakes whoever waits for room") {
-    sums engine;
+TEST_CASE_FIXTURE(with_sums, "stopping cancels what is in flight and wakes whoever waits for room") {
     gate held;
     gate release;
     std::optional<token_pipeline<sums>> pipeline(std::in_place, engine, options(1, 4, 1));
@@ -592,9 +566,7 @@ TEST_CASE("stopping cancels what is in flight and wakes whoever waits for room")
     }));
     REQUIRE(held.pass());
     std::string thrown;
-    std::thread submitter([&] {
-        thrown = message_of<closed_error>([&] { static_cast<void>(pipeline->submit(asking(2, 1))); });
-    });
+    std::thread submitter([&] { thrown = refusal<closed_error>([&] { pipeline->submit(asking(2, 1)); }); });
     CHECK(waits_for_room(*pipeline));
     pipeline->stop();
     submitter.join();
@@ -602,14 +574,14 @@ TEST_CASE("stopping cancels what is in flight and wakes whoever waits for room")
     CHECK_FALSE(first.done());
     release.open();
     CHECK_THROWS_AS(first.wait(), cancelled_error);
-    CHECK_THROWS_AS(static_cast<void>(pipeline->try_submit(asking(3, 1))), closed_error);
+    CHECK_THROWS_AS(pipeline->try_submit(asking(3, 1)), closed_error);
     pipeline->close();
     pipeline.reset();
     CHECK_THROWS_AS(first.wait(), cancelled_error);  // handles outlive the pipeline
 }
 
-TEST_CASE("closing waits for all sequences and takes no more; dropped handles change nothing") {
-    sums engine;
+TEST_CASE_FIXTURE(with_sums,
+                  "closing waits for all sequences and takes no more; dropped handles change nothing") {
     token_pipeline<sums> pipeline(engine, options(2, 4, 16));
     std::atomic<int> ended{0};
     for (int s = 0; s < 10; ++s) {
@@ -618,12 +590,12 @@ TEST_CASE("closing waits for all sequences and takes no more; dropped handles ch
     pipeline.close();
     CHECK(ended == 10);
     CHECK(pipeline.report().finished == 10);
-    CHECK_THROWS_AS(static_cast<void>(pipeline.submit(asking(1, 1))), closed_error);
+    CHECK_THROWS_AS(pipeline.submit(asking(1, 1)), closed_error);
     pipeline.close();  // again
 }
 
-TEST_CASE("a pipeline that is destroyed cancels endless sequences and lets go of their code") {
-    sums engine;
+TEST_CASE_FIXTURE(with_sums,
+                  "a pipeline that is destroyed cancels endless sequences and lets go of their code") {
     gate running;
     const auto captured = std::make_shared<int>(0);
     const std::weak_ptr<int> watched = captured;
@@ -645,8 +617,8 @@ TEST_CASE("a pipeline that is destroyed cancels endless sequences and lets go of
     }
 }
 
-TEST_CASE("when a handle says that a sequence is over, its code is gone and there is room") {
-    sums engine;
+TEST_CASE_FIXTURE(with_sums,
+                  "when a handle says that a sequence is over, its code is gone and there is room") {
     token_pipeline<sums> pipeline(engine, options(1, 1, 1));
     for (int i = 0; i < 200; ++i) {
         auto captured = std::make_shared<int>(0);
@@ -660,8 +632,7 @@ TEST_CASE("when a handle says that a sequence is over, its code is gone and ther
     }
 }
 
-TEST_CASE("a handle can be waited for with a limit") {
-    sums engine;
+TEST_CASE_FIXTURE(with_sums, "a handle can be waited for with a limit") {
     gate release;
     token_pipeline<sums> pipeline(engine);
     const auto t = pipeline.submit(asking(1, 0, [&](int) { static_cast<void>(release.pass()); }));
@@ -670,8 +641,7 @@ TEST_CASE("a handle can be waited for with a limit") {
     CHECK(t.wait_for(patience));
 }
 
-TEST_CASE("a sequence may submit others, but must not wait for room, handles or the end") {
-    sums engine;
+TEST_CASE_FIXTURE(with_sums, "a sequence may submit others, but must not wait for room, handles or the end") {
     token_pipeline<sums> pipeline(engine, options(1, 4, 2));
     std::optional<sequence_handle> child;
     std::string full;
@@ -681,9 +651,9 @@ TEST_CASE("a sequence may submit others, but must not wait for room, handles or 
     const auto parent = pipeline.submit([&](std::span<const double>) {
         child = pipeline.submit(asking(1, 2));
         refused = !pipeline.try_submit(asking(2, 2)).has_value();
-        full = message_of<error>([&] { static_cast<void>(pipeline.submit(asking(2, 2))); });
-        waited = message_of<error>([&] { child->wait(); });
-        closed = message_of<error>([&] { pipeline.close(); });
+        full = refusal<error>([&] { pipeline.submit(asking(2, 2)); });
+        waited = refusal<error>([&] { child->wait(); });
+        closed = refusal<error>([&] { pipeline.close(); });
         return step::end();
     });
     parent.wait();
@@ -696,8 +666,7 @@ TEST_CASE("a sequence may submit others, but must not wait for room, handles or 
     pipeline.submit(asking(3, 1)).wait();  // it was not closed
 }
 
-TEST_CASE("a sequence may stop its pipeline") {
-    sums engine;
+TEST_CASE_FIXTURE(with_sums, "a sequence may stop its pipeline") {
     token_pipeline<sums> pipeline(engine, options(2, 4, 16));
     const auto endless = pipeline.submit(asking(1, 1 << 30));
     const auto stopping = pipeline.submit([&](std::span<const double>) {
@@ -708,8 +677,8 @@ TEST_CASE("a sequence may stop its pipeline") {
     CHECK_THROWS_AS(endless.wait(), cancelled_error);
 }
 
-TEST_CASE("a pipeline that is stopped while requests are gathered sends none of them to the engine") {
-    sums engine;
+TEST_CASE_FIXTURE(with_sums,
+                  "a pipeline that is stopped while requests are gathered sends none of them to the engine") {
     gate held;
     gate queued;
     engine.before = [&](std::span<request>) {
@@ -817,10 +786,9 @@ TEST_CASE("a pause without work is not added to the span until work goes on") {
     CHECK(watch.report.span.count() == 60);
 }
 
-TEST_CASE("options and engines that cannot work are refused") {
-    sums engine;
+TEST_CASE_FIXTURE(with_sums, "options and engines that cannot work are refused") {
     const auto refused = [&](std::size_t threads, std::size_t batch, std::size_t sequences) {
-        return message_of<parameter_error>(
+        return refusal<parameter_error>(
             [&] { token_pipeline<sums> pipeline(engine, options(threads, batch, sequences)); });
     };
     CHECK(contains(refused(0, 1, 1), "forward_threads: got 0"));
@@ -836,7 +804,7 @@ TEST_CASE("options and engines that cannot work are refused") {
     } none;
     CHECK_THROWS_AS(token_pipeline<nothing>{none}, parameter_error);
     token_pipeline<sums> pipeline(engine);
-    CHECK_THROWS_AS(static_cast<void>(pipeline.submit({})), parameter_error);
+    CHECK_THROWS_AS(pipeline.submit({}), parameter_error);
     CHECK(pipeline.report().submitted == 0);
     CHECK(pipeline.report().tokens_per_second() == 0);
     CHECK(pipeline.report().mean_batch() == 0);

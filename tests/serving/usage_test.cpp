@@ -2,13 +2,9 @@
 #include <tensafe/lora/protocol/cost.hpp>
 #include <tensafe/serving/meter.hpp>
 
-#include <doctest/doctest.h>
+#include "../test.hpp"
 
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <vector>
-
+using namespace tests;
 namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;
 namespace serving = tensafe::serving;

@@ -22,7 +22,7 @@ namespace dp = tensafe::dp;
 const dp::release_cost each{0.25, 1e-15};
 
 TEST_CASE("threads that charge one file at once are granted what one thread would be, and the file has it") {
-    const tensafe::test::temporary_directory folder;
+    const tests::temporary_directory folder;
     const auto path = folder.path() / "ledger";
     const std::vector<std::string> names = {"ann", "bob", "cid"};
     std::uint64_t most = 0;

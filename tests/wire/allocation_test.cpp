@@ -1,15 +1,11 @@
 #include <tensafe/wire/wire.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <cstdint>
-#include <vector>
-
 #include "../allocation_count.hpp"
 #include "../backends.hpp"
+#include "../test.hpp"
 #include "wire_messages.hpp"
 
+using namespace tests;
 namespace wire = tensafe::wire;
 using namespace wire_messages;
 
@@ -27,13 +23,13 @@ std::size_t allocations_of_a_message(std::size_t tokens) {
     lora::reply<small, Packing, Protection> returned;
     std::size_t before = 0;
     for (std::uint64_t number = 1; number <= 3; ++number) {
-        before = tests::allocations;
+        before = allocations;
         wire::write_request<Packing, Protection>(request, {number, 0}, up);
         wire::read_request(up, l, arrived);
         wire::write_reply(reply, {number, 0}, down);
         wire::read_reply(down, l, tokens, returned);
     }
-    const std::size_t counted = tests::allocations - before;
+    const std::size_t counted = allocations - before;
     CHECK(same(arrived, request));
     CHECK(same(returned, reply));
     return counted;
@@ -42,11 +38,11 @@ std::size_t allocations_of_a_message(std::size_t tokens) {
 }  // namespace
 
 TEST_CASE("a first message allocates, and those after it allocate nothing") {
-    const std::size_t before = tests::allocations;
-    tests::for_each_backend([](tensafe::exec::backend) {
+    const std::size_t before = allocations;
+    for_each_backend([](tensafe::exec::backend) {
         CHECK(allocations_of_a_message<tiles, protects>(1) == 0);
         CHECK(allocations_of_a_message<tiles, bare>(1) == 0);
     });
-    CHECK(tests::allocations > before);
+    CHECK(allocations > before);
     CHECK(allocations_of_a_message<columns, protects>(4) == 0);
 }

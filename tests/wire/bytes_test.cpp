@@ -1,23 +1,13 @@
 #include <tensafe/wire/bytes.hpp>
 
-#include <doctest/doctest.h>
+#include "../test.hpp"
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <span>
-#include <vector>
-
-#include "../refusal.hpp"
+using namespace tests;
 
 namespace {
 
-using tensafe::format_error;
-using tensafe::shape_error;
 using tensafe::wire::byte_reader;
 using tensafe::wire::byte_writer;
-using tests::refusal;
 using bytes = std::vector<std::uint8_t>;
 
 }  // namespace
@@ -65,13 +55,13 @@ TEST_CASE("a writer never passes the end") {
     bytes data(6, 0xEE);
     byte_writer to({data.data(), 4}, "the message");
     to.number<std::uint8_t>(1);
-    CHECK(refusal<shape_error>([&] { to.number<std::uint32_t>(0); }) ==
-          "the message: got 4 bytes to write, expected at most 3");
-    CHECK(refusal<shape_error>([&] { to.bytes(bytes(4)); }) ==
-          "the message: got 4 bytes to write, expected at most 3");
+    CHECK_THROWS_WITH_AS(to.number<std::uint32_t>(0), "the message: got 4 bytes to write, expected at most 3",
+                         shape_error);
+    CHECK_THROWS_WITH_AS(to.bytes(bytes(4)), "the message: got 4 bytes to write, expected at most 3",
+                         shape_error);
     CHECK(refusal<shape_error>([&] { to.take(std::numeric_limits<std::size_t>::max()); }) !=
           "nothing was thrown");
-    CHECK(refusal<shape_error>([&] { to.finish(); }) == "the message: 3 bytes were not written");
+    CHECK_THROWS_WITH_AS(to.finish(), "the message: 3 bytes were not written", shape_error);
     // A refused write changes nothing and can be followed by one that fits.
     CHECK(data == bytes{1, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE});
     to.bytes(bytes{2, 3, 4});
@@ -82,23 +72,22 @@ TEST_CASE("a writer never passes the end") {
 TEST_CASE("a reader never passes the end, whatever it is asked for") {
     const bytes data{1, 2, 3};
     byte_reader from(data, "the body");
-    CHECK(refusal<format_error>([&] { from.number<std::uint32_t>(); }) ==
-          "the body: got 3 more bytes, expected 4");
-    CHECK(refusal<format_error>([&] { from.bytes(std::numeric_limits<std::size_t>::max()); }) ==
-          "the body: got 3 more bytes, expected 18446744073709551615");
-    CHECK(refusal<format_error>([&] { from.array<4>(); }) == "the body: got 3 more bytes, expected 4");
-    CHECK(refusal<format_error>([&] { from.expect(2); }) == "the body: got 3 more bytes, expected 2");
-    CHECK(refusal<format_error>([&] { from.expect(4); }) == "the body: got 3 more bytes, expected 4");
+    CHECK_THROWS_WITH_AS(from.number<std::uint32_t>(), "the body: got 3 more bytes, expected 4",
+                         format_error);
+    CHECK_THROWS_WITH_AS(from.bytes(std::numeric_limits<std::size_t>::max()),
+                         "the body: got 3 more bytes, expected 18446744073709551615", format_error);
+    CHECK_THROWS_WITH_AS(from.array<4>(), "the body: got 3 more bytes, expected 4", format_error);
+    CHECK_THROWS_WITH_AS(from.expect(2), "the body: got 3 more bytes, expected 2", format_error);
+    CHECK_THROWS_WITH_AS(from.expect(4), "the body: got 3 more bytes, expected 4", format_error);
     CHECK(from.left() == 3);
     from.expect(3);
     CHECK(from.number<std::uint16_t>() == 0x0201);
-    CHECK(refusal<format_error>([&] { from.finish(); }) == "the body: got 1 bytes too many at the end");
+    CHECK_THROWS_WITH_AS(from.finish(), "the body: got 1 bytes too many at the end", format_error);
 }
 
 TEST_CASE("a reader of nothing has nothing") {
     byte_reader from({}, "nothing");
     from.finish();
     CHECK(from.bytes(0).empty());
-    CHECK(refusal<format_error>([&] { from.number<std::uint8_t>(); }) ==
-          "nothing: got 0 more bytes, expected 1");
+    CHECK_THROWS_WITH_AS(from.number<std::uint8_t>(), "nothing: got 0 more bytes, expected 1", format_error);
 }

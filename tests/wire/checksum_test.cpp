@@ -1,18 +1,10 @@
 #include <tensafe/wire/checksum.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <numeric>
-#include <random>
-#include <span>
-#include <string_view>
-#include <vector>
-
 #include "../backends.hpp"
 #include "../guarded_pages.hpp"
+#include "../test.hpp"
+
+using namespace tests;
 
 namespace {
 
@@ -45,7 +37,7 @@ TEST_CASE("the checksums are those that RFC 3720 lists") {
     std::iota(ascending.begin(), ascending.end(), std::uint8_t{0});
     const bytes descending(ascending.rbegin(), ascending.rend());
     constexpr std::string_view digits = "123456789";
-    tests::for_each_backend([&](auto) {
+    for_each_backend([&](auto) {
         CHECK(crc32c(bytes(32, 0)) == 0x8A9136AA);
         CHECK(crc32c(bytes(32, 0xFF)) == 0x62A8AB43);
         CHECK(crc32c(ascending) == 0x46DD794E);
@@ -60,9 +52,9 @@ TEST_CASE("every back-end divides by the polynomial, at all lengths to 300 and a
     for (std::size_t offset = 0; offset < 8; ++offset) {
         for (std::size_t length = 0; length <= 300; ++length) {
             const auto part = std::span(data).subspan(offset, length);
-            const std::uint32_t wanted = reference(part);
-            tests::for_each_backend([&](auto) {
-                if (crc32c(part) != wanted) {
+            const std::uint32_t expected = reference(part);
+            for_each_backend([&](auto) {
+                if (crc32c(part) != expected) {
                     FAIL_CHECK("offset " << offset << ", length " << length);
                 }
             });
@@ -76,9 +68,8 @@ TEST_CASE("long messages agree too, around the lengths where streams begin") {
          {1023U, 1024U, 3071U, 3072U, 3073U, 4096U, 6143U, 6144U, 9217U, 19'999U}) {
         for (const std::size_t offset : {0U, 1U}) {
             const auto part = std::span(data).subspan(offset, length);
-            CAPTURE(offset);
-            CAPTURE(length);
-            tests::for_each_backend([&](auto) { CHECK(crc32c(part) == reference(part)); });
+            INFO("offset := ", offset, ", length := ", length);
+            for_each_backend([&](auto) { CHECK(crc32c(part) == reference(part)); });
         }
     }
 }
@@ -86,7 +77,7 @@ TEST_CASE("long messages agree too, around the lengths where streams begin") {
 TEST_CASE("a checksum goes on where another one ended") {
     const bytes data = random_bytes(7000, 3);
     const std::uint32_t whole = reference(data);
-    tests::for_each_backend([&](auto) {
+    for_each_backend([&](auto) {
         for (const std::size_t cut : {0U, 1U, 7U, 8U, 100U, 3072U, 3500U, 6999U, 7000U}) {
             CAPTURE(cut);
             CHECK(crc32c(std::span(data).subspan(cut), crc32c(std::span(data).first(cut))) == whole);
@@ -95,13 +86,13 @@ TEST_CASE("a checksum goes on where another one ended") {
 }
 
 TEST_CASE("nothing beside the bytes is read") {
-    const tests::guarded_pages memory;
+    const guarded_pages memory;
     for (const std::size_t length : {0U, 1U, 7U, 8U, 9U, 63U, 3072U, 3079U}) {
         for (const bool at_end : {false, true}) {
             const auto part = memory.place<std::uint8_t>(length, at_end);
             const bytes data = random_bytes(length, 4);
             std::copy(data.begin(), data.end(), part.begin());
-            tests::for_each_backend([&](auto) { CHECK(crc32c(part) == reference(data)); });
+            for_each_backend([&](auto) { CHECK(crc32c(part) == reference(data)); });
         }
     }
 }

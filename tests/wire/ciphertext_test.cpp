@@ -1,27 +1,14 @@
 #include <tensafe/wire/ciphertext.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <string>
-#include <type_traits>
-#include <utility>
-#include <vector>
-
-#include "../refusal.hpp"
 #include "sample_messages.hpp"
+
+using namespace tests;
 
 namespace {
 
 using namespace sample_messages;
 namespace wire = tensafe::wire;
-using tensafe::format_error;
-using tensafe::parameter_error;
 using tensafe::arith::word;
-using tests::refusal;
 
 using basis = P::basis;
 using poly = rns::poly<basis, rns::evaluation_form>;
@@ -58,8 +45,7 @@ static_assert(wire::ciphertext_bytes<P, 0> == 64 + 2 * 1024 * 45 / 8);
 static_assert(wire::seeded_ciphertext_bytes<P> == 64 + 32 + 1024 * 89 / 8);
 static_assert(wire::seeded_ciphertext_bytes<P, 0> == 64 + 32 + 1024 * 45 / 8);
 
-constexpr double infinite = std::numeric_limits<double>::infinity();
-constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+constexpr double infinite = infinity;
 
 template <class Object>
 bool same(const Object& a, const Object& b) {
@@ -134,8 +120,8 @@ TEST_CASE("fewer bytes than a polynomial are refused, and unused bits must be ze
     for (const unsigned bit : {0x02U, 0x80U}) {
         const bytes dirty{0x11, static_cast<std::uint8_t>(1U | bit)};
         wire::byte_reader from(dirty, "reply");
-        CHECK(refusal<format_error>([&] { wire::read_limb(from, "c0", 0, 5, got); }) ==
-              "unpack_bits: the unused bits of the last byte are not zero");
+        CHECK_THROWS_WITH_AS(wire::read_limb(from, "c0", 0, 5, got),
+                             "unpack_bits: the unused bits of the last byte are not zero", format_error);
     }
 }
 
@@ -186,20 +172,21 @@ TEST_CASE("all finite scales above zero travel, to the last bit, and no others")
     }
     for (const auto& [scale, called] :
          {std::pair{0.0, "0"}, {-0.0, "-0"}, {-1.0, "-1"}, {infinite, "inf"}, {not_a_number, "nan"}}) {
-        const std::string wanted = std::string("scale: got ") + called + ", expected a finite number above 0";
+        const std::string expected =
+            std::string("scale: got ") + called + ", expected a finite number above 0";
         auto c = ciphertext<1>();
         auto s = seeded_ciphertext<1>();
         bytes whole = wire::write_ciphertext(c);
         bytes half = wire::write_seeded_ciphertext(s);
         put(whole, 52, scale);
         put(half, 52, scale);
-        CHECK(why_refused(whole) == "ciphertext: " + wanted);
-        CHECK(why_refused(half) == "seeded ciphertext: " + wanted);
+        CHECK(why_refused(whole) == "ciphertext: " + expected);
+        CHECK(why_refused(half) == "seeded ciphertext: " + expected);
         c.scale = scale;
         s.scale = scale;
-        CHECK(refusal<parameter_error>([&] { wire::write_ciphertext(c); }) == "ciphertext: " + wanted);
+        CHECK(refusal<parameter_error>([&] { wire::write_ciphertext(c); }) == "ciphertext: " + expected);
         CHECK(refusal<parameter_error>([&] { wire::write_seeded_ciphertext(s); }) ==
-              "seeded ciphertext: " + wanted);
+              "seeded ciphertext: " + expected);
     }
 }
 
@@ -237,13 +224,13 @@ TEST_CASE("a ciphertext whose c1 is zero modulo a prime shows its message: neith
         const bytes good = wire::write_ciphertext(c);
         const auto limb = first ? c.c1.limb<0>() : c.c1.limb<1>();
         std::fill(limb.begin(), limb.end(), word{0});
-        const std::string wanted = std::string("ciphertext: c1, limb ") + (first ? "0" : "1") +
-                                   ": every residue is 0, expected random ones";
-        CHECK(refusal<parameter_error>([&] { wire::write_ciphertext(c); }) == wanted);
+        const std::string expected = std::string("ciphertext: c1, limb ") + (first ? "0" : "1") +
+                                     ": every residue is 0, expected random ones";
+        CHECK(refusal<parameter_error>([&] { wire::write_ciphertext(c); }) == expected);
         bytes message = good;
         const auto at = static_cast<std::ptrdiff_t>(60 + 1024 * 89 / 8 + (first ? 0 : 1024 * 45 / 8));
         std::fill_n(message.begin() + at, first ? 1024 * 45 / 8 : 1024 * 44 / 8, std::uint8_t{0});
-        CHECK(why_refused(message) == wanted);
+        CHECK(why_refused(message) == expected);
     }
     // One residue is enough, and c0 may be anything.
     auto c = ciphertext<1>();
@@ -261,27 +248,20 @@ TEST_CASE("a body of another length is refused, though its checksums fit") {
         const std::string what(wire::name(wire::read_header(good).what));
         for (const std::size_t size : {std::size_t{52}, std::size_t{55}, std::size_t{56}, std::size_t{63},
                                        std::size_t{64}, good.size() - 1, good.size() + 1, good.size() + 8}) {
-            bytes message = good;
-            message.resize(size);
-            put(message, 32, std::uint64_t{size - 52});
-            CHECK(why_refused(message).starts_with(what + ": got "));
+            CHECK(why_refused(with_size(good, size)).starts_with(what + ": got "));
         }
     }
-    CHECK(why_refused([&] {
-              bytes message = half;
-              message.push_back(0);
-              put(message, 32, std::uint64_t{message.size() - 52});
-              return message;
-          }()) == "seeded ciphertext: got 11425 more bytes, expected 11424");
+    CHECK(why_refused(with_size(half, half.size() + 1)) ==
+          "seeded ciphertext: got 11425 more bytes, expected 11424");
 }
 
 TEST_CASE("a message of another kind or set is no ciphertext") {
     const bytes whole = wire::write_ciphertext(ciphertext<1>());
     const bytes half = wire::write_seeded_ciphertext(seeded_ciphertext<1>());
-    CHECK(refusal<format_error>([&] { wire::read_ciphertext<P>(half); }) ==
-          "message: got a seeded ciphertext, expected a ciphertext");
-    CHECK(refusal<format_error>([&] { wire::read_seeded_ciphertext<P>(whole); }) ==
-          "message: got a ciphertext, expected a seeded ciphertext");
+    CHECK_THROWS_WITH_AS(wire::read_ciphertext<P>(half),
+                         "message: got a seeded ciphertext, expected a ciphertext", format_error);
+    CHECK_THROWS_WITH_AS(wire::read_seeded_ciphertext<P>(whole),
+                         "message: got a ciphertext, expected a seeded ciphertext", format_error);
     bytes other = whole;
     put(other, 8, wire::set_id<other_scale>);
     CHECK(refusal<parameter_error>([&] {

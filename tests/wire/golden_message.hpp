@@ -1,14 +1,8 @@
 #pragma once
 
-#include <doctest/doctest.h>
-
-#include <cstdint>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <string>
-#include <vector>
+
+#include "../test.hpp"
 
 namespace tests {
 

@@ -1,19 +1,10 @@
 #include <tensafe/wire/ciphertext.hpp>
 #include <tensafe/wire/keys.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <cstdint>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <set>
-#include <span>
-#include <string>
-
 #include "golden_message.hpp"
 #include "sample_messages.hpp"
+
+using namespace tests;
 
 // Messages that an earlier writer left in tests/data/wire/v1, which no later one may change. To write them
 // anew, which a new version of the format calls for and nothing else: TENSAFE_WRITE_GOLDEN=1 in the
@@ -24,7 +15,6 @@ namespace {
 using namespace sample_messages;
 namespace wire = tensafe::wire;
 using tensafe::arith::word;
-using tests::golden;
 
 constexpr wire::envelope sample_envelope{0x0102030405060708, 0x0A0B0C0D};
 
@@ -56,8 +46,8 @@ class page_reader {
     std::size_t at_ = 0;
 };
 
-/// The header, up to the first byte of the body.
-void check_header(page_reader& from, const bytes& message, std::uint64_t what) {
+/// The header, and the level and scale with which each body begins.
+void check_front(page_reader& from, const bytes& message, std::uint64_t what, std::uint64_t scale_bits) {
     CHECK(from.bits(32) == 0x45485354);  // TSHE
     CHECK(from.bits(8) == 1);
     CHECK(from.bits(8) == what);
@@ -68,6 +58,8 @@ void check_header(page_reader& from, const bytes& message, std::uint64_t what) {
     CHECK(from.bits(64) == message.size() - 52);
     CHECK(from.bits(32) == 0x0A0B0C0D);
     CHECK(from.bits(32) == from.checksum_of(0, 44));
+    CHECK(from.bits(32) == 1);
+    CHECK(from.bits(64) == scale_bits);
 }
 template <class Basis>
 void check_polynomial(page_reader& from, const rns::poly<Basis, rns::evaluation_form>& p) {
@@ -90,22 +82,25 @@ void check_end(page_reader& from, const bytes& message) {
     CHECK(from.bits(32) == from.checksum_of(48, message.size() - 4));
 }
 
+/// The golden message of this name, which must be today's and have this many bytes.
+bytes kept(const char* name, const bytes& today, std::size_t size) {
+    bytes message = golden(name, today);
+    REQUIRE(message.size() == size);
+    CHECK(message == today);
+    return message;
+}
+
 }  // namespace
 
 TEST_CASE("the public key of version 1 is read and written as ever") {
     const auto key = public_key();
-    const bytes today = wire::write_public_key(key, sample_envelope);
-    const bytes message = golden("public_key", today);
-    REQUIRE(message.size() == 64 + 32 + 11392);
-    CHECK(message == today);
+    const bytes message = kept("public_key", wire::write_public_key(key, sample_envelope), 64 + 32 + 11392);
     const auto read = wire::read_public_key<P>(message);
     CHECK(read.seed() == key.seed());
     CHECK(read.b() == key.b());
 
     page_reader from(message);
-    check_header(from, message, 1);
-    CHECK(from.bits(32) == 1);
-    CHECK(from.bits(64) == 0);
+    check_front(from, message, 1, 0);
     check_seed(from, key.seed());
     check_polynomial(from, key.b());
     check_end(from, message);
@@ -113,19 +108,15 @@ TEST_CASE("the public key of version 1 is read and written as ever") {
 
 TEST_CASE("the re-randomization key of version 1 is read and written as ever") {
     const auto key = rerandomization_key<1>();
-    const bytes today = wire::write_rerandomization_key(key, sample_envelope);
-    const bytes message = golden("zero_key", today);
-    REQUIRE(message.size() == 64 + 64 + 11392);
-    CHECK(message == today);
+    const bytes message =
+        kept("zero_key", wire::write_rerandomization_key(key, sample_envelope), 64 + 64 + 11392);
     const auto read = wire::read_rerandomization_key<P, 1>(message);
     CHECK(read.client_nonce == key.client_nonce);
     CHECK(read.server_nonce == key.server_nonce);
     CHECK(read.b == key.b);
 
     page_reader from(message);
-    check_header(from, message, 2);
-    CHECK(from.bits(32) == 1);
-    CHECK(from.bits(64) == 0);
+    check_front(from, message, 2, 0);
     check_seed(from, key.client_nonce);
     check_seed(from, key.server_nonce);
     check_polynomial(from, key.b);
@@ -134,19 +125,14 @@ TEST_CASE("the re-randomization key of version 1 is read and written as ever") {
 
 TEST_CASE("the ciphertext of version 1 is read and written as ever") {
     const auto c = ciphertext<1>();
-    const bytes today = wire::write_ciphertext(c, sample_envelope);
-    const bytes message = golden("ciphertext", today);
-    REQUIRE(message.size() == 64 + 2 * 11392);
-    CHECK(message == today);
+    const bytes message = kept("ciphertext", wire::write_ciphertext(c, sample_envelope), 64 + 2 * 11392);
     const auto read = wire::read_ciphertext<P, 1>(message);
     CHECK(read.c0 == c.c0);
     CHECK(read.c1 == c.c1);
     CHECK(read.scale == 0x1.8p+33);
 
     page_reader from(message);
-    check_header(from, message, 3);
-    CHECK(from.bits(32) == 1);
-    CHECK(from.bits(64) == 0x4208000000000000);
+    check_front(from, message, 3, 0x4208000000000000);
     check_polynomial(from, c.c0);
     check_polynomial(from, c.c1);
     check_end(from, message);
@@ -154,19 +140,15 @@ TEST_CASE("the ciphertext of version 1 is read and written as ever") {
 
 TEST_CASE("the seeded ciphertext of version 1 is read and written as ever") {
     const auto c = seeded_ciphertext<1>();
-    const bytes today = wire::write_seeded_ciphertext(c, sample_envelope);
-    const bytes message = golden("seeded_ciphertext", today);
-    REQUIRE(message.size() == 64 + 32 + 11392);
-    CHECK(message == today);
+    const bytes message =
+        kept("seeded_ciphertext", wire::write_seeded_ciphertext(c, sample_envelope), 64 + 32 + 11392);
     const auto read = wire::read_seeded_ciphertext<P, 1>(message);
     CHECK(read.c0 == c.c0);
     CHECK(read.seed == c.seed);
     CHECK(read.scale == 0.125);
 
     page_reader from(message);
-    check_header(from, message, 4);
-    CHECK(from.bits(32) == 1);
-    CHECK(from.bits(64) == 0x3FC0000000000000);
+    check_front(from, message, 4, 0x3FC0000000000000);
     check_seed(from, c.seed);
     check_polynomial(from, c.c0);
     check_end(from, message);
@@ -185,27 +167,20 @@ TEST_CASE("the header that the page shows is that of the re-randomization key") 
         lines += i % 16 == 15 ? '\n' : ' ';
     }
     CAPTURE(lines);
-    CHECK(page.find(lines) != std::string::npos);
+    CHECK(contains(page, lines));
 }
 
 TEST_CASE("the folder of golden files has those that tests read, and no others") {
     // A file that no test reads any more says nothing; one that is not in version control is lost.
-    const std::set<std::string> wanted{"ciphertext",
-                                       "held_adapter",
-                                       "model_layout_blind",
-                                       "model_layout_client_held_b",
-                                       "public_key",
-                                       "reply_columns_protected_n1024_r1_d3_t5",
-                                       "reply_tiles4_bare_n1024_r3_d200",
-                                       "reply_tiles4_calibrated5_n1024_r3_d200",
-                                       "reply_tiles4_protected_n1024_r3_d200",
-                                       "request_tiles4_n1024_d200",
-                                       "seeded_ciphertext",
-                                       "zero_key"};
+    const std::vector<std::string> expected = words(
+        "ciphertext held_adapter model_layout_blind model_layout_client_held_b public_key "
+        "reply_columns_protected_n1024_r1_d3_t5 reply_tiles4_bare_n1024_r3_d200 "
+        "reply_tiles4_calibrated5_n1024_r3_d200 reply_tiles4_protected_n1024_r3_d200 "
+        "request_tiles4_n1024_d200 seeded_ciphertext zero_key");
     std::set<std::string> there;
-    for (const auto& entry : std::filesystem::directory_iterator(tests::golden_folder())) {
+    for (const auto& entry : std::filesystem::directory_iterator(golden_folder())) {
         CHECK(entry.path().extension() == ".bin");
         there.insert(entry.path().stem());
     }
-    CHECK(there == wanted);
+    CHECK(there == std::set<std::string>(expected.begin(), expected.end()));
 }

@@ -1,28 +1,14 @@
-#include <tensafe/core/error.hpp>
 #include <tensafe/lora/packing/coefficient_tiles.hpp>
 #include <tensafe/wire/layout.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <string>
-#include <vector>
-
 #include "../random_values.hpp"
-#include "../refusal.hpp"
 #include "golden_message.hpp"
 #include "wire_fixture.hpp"
 
+using namespace tests;
 namespace wire = tensafe::wire;
 namespace lora = tensafe::lora;
 namespace ckks = tensafe::ckks;
-using tensafe::format_error;
-using tensafe::parameter_error;
-using tensafe::shape_error;
-using tests::refusal;
 using wire_fixture::byte_vector;
 using wire_fixture::with_number;
 
@@ -74,18 +60,16 @@ TEST_CASE("a model layout comes back equal, in both modes, and an empty one too"
     for (const auto& l : {some_layout(), blind_layout(), lora::model_layout{}}) {
         const byte_vector message = write(l, {1, 2});
         CHECK(read(message) == l);
-        const wire::header h = wire::read_header(message);
-        CHECK(h.what == wire::kind::model_layout);
-        CHECK(h.set == wire::set_id<P>);
-        CHECK(h.scheme == wire::scheme_id<tiles, protects>);
-        CHECK(h.envelope() == wire::envelope{1, 2});
+        CHECK(wire::read_header(message) == wire::header{wire::kind::model_layout, wire::set_id<P>,
+                                                         wire::scheme_id<tiles, protects>, 1, 2,
+                                                         message.size() - 52});
     }
 }
 
 TEST_CASE("golden model layouts of version 1 read back, and today's writer gives their bytes") {
     const auto check = [](const char* name, const lora::model_layout& l) {
         const byte_vector today = write(l, {5, 0});
-        const byte_vector kept = tests::golden(name, today);
+        const byte_vector kept = golden(name, today);
         CHECK(kept == today);
         CHECK(read(kept) == l);
     };
@@ -102,16 +86,16 @@ TEST_CASE("a model layout that is cut, lengthened or changed by one bit is refus
 TEST_CASE("a model layout for another set, packing or protection is refused and both are named") {
     const byte_vector good = write(some_layout());
     const std::string set = refusal<parameter_error>(
-        [&] { static_cast<void>(wire::read_model_layout<ckks::private_n4096, tiles, protects>(good)); });
+        [&] { wire::read_model_layout<ckks::private_n4096, tiles, protects>(good); });
     CHECK(contains(set, "got an unknown parameter set (id 0x"));
     CHECK(contains(set, "expected private_n4096"));
     using eight = lora::coefficient_tiles<8>;
-    const std::string packing = refusal<parameter_error>([&] { static_cast<void>(read<eight>(good)); });
+    const std::string packing = refusal<parameter_error>([&] { read<eight>(good); });
     CHECK(contains(packing, "got coefficient_tiles 4, protects"));
     CHECK(contains(packing, "expected coefficient_tiles 8, protects"));
     CHECK(read<eight>(write<eight>(some_layout())) == some_layout());
     using bare = lora::reveals_adapter_rows;
-    CHECK_THROWS_AS((static_cast<void>(read<tiles, bare>(good))), parameter_error);
+    CHECK_THROWS_AS((read<tiles, bare>(good)), parameter_error);
 }
 
 TEST_CASE("counts and lengths that lie are refused, and no memory is taken for what they announce") {
@@ -133,8 +117,8 @@ TEST_CASE("counts and lengths that lie are refused, and no memory is taken for w
     CHECK(contains(refused(input_at, 4097), "got a name of 4097 bytes for an input"));
     CHECK(contains(refused(input_at, 4096), "more bytes, expected 4096"));
     CHECK(contains(refused(site_at, most), "got a name of 4294967295 bytes for a site"));
-    CHECK(contains(refusal<shape_error>([&] { read_layout(with_number(good, d_at + 12, most)); }),
-                   "sites or more, expected at most 1048576"));
+    CHECK_THROWS_WITH_AS(read_layout(with_number(good, d_at + 12, most)),
+                         Contains("sites or more, expected at most 1048576"), shape_error);
     CHECK_THROWS_AS(read_layout(with_number<std::uint32_t>(good, d_at + 12, 1U << 20)), format_error);
     CHECK_THROWS_AS(read_layout(with_number<std::uint32_t>(good, d_at + 12, 3)), tensafe::error);
 }
@@ -147,8 +131,7 @@ TEST_CASE("a layout that no model server has is refused, by reader and writer") 
     CHECK_THROWS_AS(read_layout(with_number(good, rank_at, most)), shape_error);
     CHECK_THROWS_AS(read_layout(with_number(good, rank_at + 4, std::uint32_t{0})), shape_error);
     CHECK_THROWS_AS(read_layout(with_number<std::uint32_t>(good, d_at + 12, 0)), tensafe::error);
-    for (const double x :
-         {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    for (const double x : {not_a_number, infinity}) {
         CHECK_THROWS_AS(read_layout(with_number(good, d_at + 4, x)), parameter_error);
         CHECK_THROWS_AS(read_layout(with_number(good, rank_at + 8, x)), parameter_error);
     }
@@ -159,18 +142,17 @@ TEST_CASE("a layout that no model server has is refused, by reader and writer") 
     // The name of the other site: k becomes q.
     const std::size_t second = rank_at + 16 + 4 + 9;
     REQUIRE(good[second] == 'k');
-    CHECK(
-        contains(refusal<parameter_error>([&] { read_layout(with_number(good, second, std::uint8_t{'q'})); }),
-                 "is there twice"));
+    CHECK_THROWS_WITH_AS(read_layout(with_number(good, second, std::uint8_t{'q'})),
+                         Contains("is there twice"), parameter_error);
     // Scales that are fine for client_held_b.
     CHECK_THROWS_AS(read_layout(with_number<std::uint32_t>(good, mode_at, 1)), parameter_error);
 
     auto bad = some_layout();
     bad.groups[0].sites.clear();
-    CHECK_THROWS_AS(static_cast<void>(write(bad)), shape_error);
+    CHECK_THROWS_AS(write(bad), shape_error);
     bad = some_layout();
     bad.largest_prefill = std::size_t{1} << 32;
-    CHECK_THROWS_AS(static_cast<void>(write(bad)), parameter_error);
+    CHECK_THROWS_AS(write(bad), parameter_error);
 }
 
 TEST_CASE("random bodies with right checksums are refused, or are layouts that pass their check") {

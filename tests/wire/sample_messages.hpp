@@ -9,12 +9,7 @@
 #include <tensafe/rns/poly.hpp>
 #include <tensafe/wire/checksum.hpp>
 
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <span>
-#include <utility>
-#include <vector>
+#include "wire_fixture.hpp"
 
 /// What the tests of messages share: one small set, objects that are the same in each run, and checksums that
 /// fit what a test has changed.
@@ -29,6 +24,7 @@ using P = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_t
 using other_scale = ckks::parameters<10, ckks::limb_bits<45, 44>, 31, ckks::insecure_for_tests>;
 
 using bytes = std::vector<std::uint8_t>;
+using wire_fixture::put;
 
 /// first, first + 1, ...
 inline random::seed counting_seed(std::uint8_t first) {
@@ -67,17 +63,18 @@ ckks::seeded_ciphertext<P, Level> seeded_ciphertext() {
     return {polynomial<Level>(6), counting_seed(7), 0x1p-3};
 }
 
-/// Writes a number over bytes of a message.
-template <class T>
-void put(bytes& message, std::size_t at, T value) {
-    std::memcpy(message.data() + at, &value, sizeof value);
-}
-
 /// Makes both checksums fit, as somebody who changes bytes on purpose does.
 inline bytes resealed(bytes message) {
     const std::span<const std::uint8_t> all = message;
     put(message, 44, tensafe::wire::crc32c(all.first(44)));
     put(message, message.size() - 4, tensafe::wire::crc32c(all.subspan(48, all.size() - 52)));
+    return message;
+}
+
+/// Cut or lengthened to this size, which its header then announces.
+inline bytes with_size(bytes message, std::size_t size) {
+    message.resize(size);
+    put(message, 32, std::uint64_t{size - 52});
     return message;
 }
 

@@ -1,16 +1,10 @@
 #include <tensafe/lora/packing/replicated_slots.hpp>
 #include <tensafe/wire/scheme.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <set>
-#include <string>
-
 #include "../random_values.hpp"
+#include "../test.hpp"
 
+using namespace tests;
 namespace wire = tensafe::wire;
 namespace lora = tensafe::lora;
 namespace ckks = tensafe::ckks;

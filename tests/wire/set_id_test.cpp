@@ -1,13 +1,8 @@
 #include <tensafe/wire/set_id.hpp>
 
-#include <doctest/doctest.h>
+#include "../test.hpp"
 
-#include <algorithm>
-#include <cstdint>
-#include <fstream>
-#include <iterator>
-#include <set>
-#include <string>
+using namespace tests;
 
 namespace {
 
@@ -99,8 +94,8 @@ TEST_CASE("the sets of the library have identifiers of their own, which have nam
                                   " bits, scale 2^" + std::to_string(P::scale_bits) + ", id " +
                                   wire::identifier_text(id) + ")";
         CHECK(called.substr(std::min(called.find(' '), called.size())) == shape);
-        CHECK(text.find("`" + called.substr(0, called.find(' ')) + "` | `" + wire::identifier_text(id) +
-                        "`") != std::string::npos);
+        CHECK(contains(text,
+                       "`" + called.substr(0, called.find(' ')) + "` | `" + wire::identifier_text(id) + "`"));
     });
     CHECK(seen.size() == wire::detail::named_sets.size());
 }

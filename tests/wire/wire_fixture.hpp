@@ -3,20 +3,10 @@
 // What tests of the messages of encrypted LoRA share: a small set, messages that no key has made, and the
 // ways to break one.
 
-#include <tensafe/core/error.hpp>
 #include <tensafe/wire/checksum.hpp>
 #include <tensafe/wire/message.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <random>
-#include <span>
-#include <utility>
-#include <vector>
+#include "../test.hpp"
 
 namespace wire_fixture {
 

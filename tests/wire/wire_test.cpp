@@ -3,14 +3,10 @@
 #include <tensafe/random/entropy.hpp>
 #include <tensafe/wire/wire.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <vector>
-
 #include "../random_values.hpp"
+#include "../test.hpp"
+
+using namespace tests;
 
 // Whole tokens over bytes: client, request as bytes, server, reply as bytes, client.
 
@@ -41,7 +37,7 @@ TEST_CASE("what is decrypted after a way over the wire is what is decrypted with
         return reply;
     };
     const std::vector<float> h = random_state(d, 2);
-    const auto q = client.encrypt(s.plan(), std::span<const float>(h));
+    const auto q = client.encrypt(s.plan(), h);
     const auto arrived = wire::read_request(
         wire::write_request<lora::coefficient_tiles<4>, lora::protects_adapter_rows<>>(q.request), s.plan());
     const auto returned = wire::read_reply(wire::write_reply(answer(arrived)), s.plan());

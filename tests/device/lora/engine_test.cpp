@@ -220,7 +220,7 @@ TEST_CASE("an engine refuses groups that do not fit together") {
     three_groups g;
     const auto refused = [&](std::vector<engine_type::group_type> groups, std::size_t largest,
                              std::size_t tries) {
-        return message_of<error>([&] { engine_type engine(g.where, groups, largest, tries); });
+        return tests::refusal<error>([&] { engine_type engine(g.where, groups, largest, tries); });
     };
     CHECK(contains(refused({}, 1, 1), "no groups"));
     CHECK(contains(refused(g.groups, 0, 1), "room for 0"));

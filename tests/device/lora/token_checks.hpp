@@ -342,7 +342,7 @@ void check_misuse(const Where& where) {
     CHECK_THROWS_AS(sides.client.collect(client_work, answers), error);  // these would be the last batch's
     std::vector<float> broken = states;
     broken[1500 + 7] = std::numeric_limits<float>::infinity();
-    CHECK(message_of<encoding_error>([&] {
+    CHECK(tests::refusal<encoding_error>([&] {
               sides.client.stage(client_work, broken, client_of);
           }).find("token 1: ") != std::string::npos);
     const std::vector<const ckks::secret_key<P>*> none{nullptr};

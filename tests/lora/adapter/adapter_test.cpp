@@ -1,17 +1,10 @@
-#include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 
-#include <doctest/doctest.h>
-
-#include <string>
-#include <vector>
-
 #include "../../random_values.hpp"
+#include "../../test.hpp"
 
-using tensafe::parameter_error;
-using tensafe::lora::adapter;
-using tensafe::lora::adapter_site;
-using tensafe::lora::matrix;
+using namespace tests;
+using namespace tensafe::lora;
 
 namespace {
 
@@ -71,7 +64,7 @@ TEST_CASE("a whole name wins over longer names that end with it, wherever it sta
 
 TEST_CASE("an ambiguous suffix lists the sites that match and no other") {
     const adapter a = with_sites({"layers.0.q_proj", "layers.0.k_proj", "layers.1.q_proj"});
-    const std::string message = message_of<parameter_error>([&] { static_cast<void>(a.site("q_proj")); });
+    const std::string message = refusal<parameter_error>([&] { a.site("q_proj"); });
     CHECK(contains(message, "\"q_proj\" matches 2 sites"));
     CHECK(contains(message, "\n  layers.0.q_proj"));
     CHECK(contains(message, "\n  layers.1.q_proj"));
@@ -80,7 +73,7 @@ TEST_CASE("an ambiguous suffix lists the sites that match and no other") {
 
 TEST_CASE("a suffix that matches nothing lists all sites") {
     const adapter a = with_sites({"layers.0.q_proj", "layers.0.k_proj"});
-    const std::string message = message_of<parameter_error>([&] { static_cast<void>(a.site("v_proj")); });
+    const std::string message = refusal<parameter_error>([&] { a.site("v_proj"); });
     CHECK(contains(message, "\"v_proj\" matches 0 sites"));
     CHECK(contains(message, "\n  layers.0.q_proj"));
     CHECK(contains(message, "\n  layers.0.k_proj"));
@@ -89,10 +82,9 @@ TEST_CASE("a suffix that matches nothing lists all sites") {
 }
 
 TEST_CASE("a matrix too large for memory is refused, and so are values that do not fill it") {
-    CHECK_THROWS_AS(matrix(std::size_t{1} << 33, std::size_t{1} << 33), tensafe::shape_error);
+    CHECK_THROWS_AS(matrix(std::size_t{1} << 33, std::size_t{1} << 33), shape_error);
     matrix m(3, 4);
     m.check("here");
     m.values.pop_back();
-    CHECK_THROWS_WITH_AS(m.check("here"), "here: got 11 values for a 3 x 4 matrix, expected 12",
-                         tensafe::shape_error);
+    CHECK_THROWS_WITH_AS(m.check("here"), "here: got 11 values for a 3 x 4 matrix, expected 12", shape_error);
 }

@@ -1,18 +1,10 @@
-#include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <vector>
-
 #include "../../random_values.hpp"
+#include "../../test.hpp"
 
-using tensafe::shape_error;
-using tensafe::lora::adapter_site;
-using tensafe::lora::apply_b;
-using tensafe::lora::matrix;
-using tensafe::lora::plain_delta;
+using namespace tests;
+using namespace tensafe::lora;
 
 namespace {
 
@@ -49,21 +41,19 @@ TEST_CASE("plain_delta agrees with the definition on random sites of many shapes
     for (const auto& [d_out, rank, d_in] : {shape{1, 1, 1}, shape{5, 3, 17}, shape{64, 8, 33}}) {
         const adapter_site site = random_site(d_out, rank, d_in, d_in);
         const std::vector<float> h = random_state(d_in, 5);
-        std::vector<double> wanted = product(site.b, product(site.a, h));
+        std::vector<double> expected = product(site.b, product(site.a, h));
         const std::vector<double> got = plain_delta(site, h);
         REQUIRE(got.size() == d_out);
         for (std::size_t k = 0; k < d_out; ++k) {
-            CHECK(got[k] == doctest::Approx(2 * wanted[k]).epsilon(1e-12));
+            CHECK(got[k] == doctest::Approx(2 * expected[k]).epsilon(1e-12));
         }
     }
 }
 
 TEST_CASE("vectors of the wrong size are refused, and the message says what came and what was needed") {
     const adapter_site site = small_site();
-    const std::string delta =
-        message_of<shape_error>([&] { static_cast<void>(plain_delta(site, std::vector<float>(4))); });
+    const std::string delta = refusal<shape_error>([&] { plain_delta(site, std::vector<float>(4)); });
     CHECK(contains(delta, "got a vector of 4 entries, expected 3"));
-    const std::string b =
-        message_of<shape_error>([&] { static_cast<void>(apply_b(site, std::vector<double>(3))); });
+    const std::string b = refusal<shape_error>([&] { apply_b(site, std::vector<double>(3)); });
     CHECK(contains(b, "got a vector of 3 entries, expected 2"));
 }

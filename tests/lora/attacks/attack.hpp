@@ -6,16 +6,11 @@
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/server.hpp>
 
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <numbers>
-#include <span>
-#include <type_traits>
-#include <utility>
-#include <vector>
+
+#include "../../random_values.hpp"
+#include "../../test.hpp"
+#include "../../worst.hpp"
 
 namespace attacks {
 
@@ -25,8 +20,10 @@ namespace lora = tensafe::lora;
 namespace memory = tensafe::memory;
 namespace random = tensafe::random;
 namespace rns = tensafe::rns;
+using namespace tests;
 using arith::uint128;
 using arith::word;
+using lora::matrix;
 
 /// The modulus of private_n4096 over a ring that is too small to be secure: what the tests show does not
 /// depend on the degree.

@@ -4,29 +4,16 @@
 
 #include <tensafe/encoding/slot_transform.hpp>
 #include <tensafe/lora/adapter/svd.hpp>
-#include <tensafe/lora/protocol/client.hpp>
-#include <tensafe/lora/protocol/server.hpp>
 
 #include <Eigen/Dense>
-#include <doctest/doctest.h>
 
-#include <bit>
-#include <cmath>
 #include <complex>
-#include <cstddef>
-#include <cstdint>
-#include <random>
-#include <span>
-#include <utility>
-#include <vector>
 
-#include "../../random_values.hpp"
 #include "attack.hpp"
 
 namespace {
 
 using namespace attacks;
-using lora::matrix;
 using P = small_private;
 using message = rns::secret_poly<basis_of<P>, rns::coefficient_form>;
 
@@ -122,8 +109,7 @@ TEST_CASE("slots that serve one row each answer two hidden states at once: as re
         slots[k] += std::complex<double>(0, 1) * imaginary[k];
     }
     // As long as both states together, which is what the range allows.
-    const double scale =
-        layout.message_scale(budget, std::hypot(norm(view(states[0])), norm(view(states[1])))) / 2;
+    const double scale = layout.message_scale(budget, std::hypot(norm(states[0]), norm(states[1]))) / 2;
     const auto coefficients = wanted_coefficients(
         server, s,
         request_of(layout, s.key,
@@ -171,7 +157,7 @@ TEST_CASE("checksum rows give a malicious client further equations about A, but 
         for (std::size_t k = 0; k < P::degree; ++k) {
             x[k] = k % block < d ? normal(dice) : 0;
         }
-        const double scale = layout.message_scale(budget, norm(view(x))) / 2;
+        const double scale = layout.message_scale(budget, norm(x)) / 2;
         const auto coefficients = wanted_coefficients(
             server, s,
             request_of(layout, s.key, ckks::encode_coefficients<P>(std::span<const double>(x), scale).value,
@@ -203,8 +189,7 @@ TEST_CASE("checksum rows give a malicious client further equations about A, but 
     // The most likely A, for weights of one size: checksum rows are sent with so few bits that theirs are
     // worth less.
     const auto error_with = [&](bool checks) {
-        const double weight =
-            norm(std::span<const float>(a.values)) / std::sqrt(static_cast<double>(rows * d));
+        const double weight = norm(a.values) / std::sqrt(static_cast<double>(rows * d));
         Eigen::MatrixXd system = equations * weight;
         Eigen::VectorXd right = answers;
         for (Eigen::Index e = 0; e < system.rows(); ++e) {
@@ -220,7 +205,7 @@ TEST_CASE("checksum rows give a malicious client further equations about A, but 
             const double error = found(static_cast<Eigen::Index>(k)) - static_cast<double>(a.values[k]);
             squares += error * error;
         }
-        return std::sqrt(squares) / norm(std::span<const float>(a.values));
+        return std::sqrt(squares) / norm(a.values);
     };
     MESSAGE("relative error of A, d = ", d, ", from ", tokens, " tokens: ", error_with(true),
             ", without the checksum rows ", error_with(false));

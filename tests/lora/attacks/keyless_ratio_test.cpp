@@ -1,29 +1,14 @@
 // An observer without any key: c1 of a request is public and c1' of a bare reply is c1 times the plaintext,
 // so that their ratio in evaluation form is A.
 
-#include <tensafe/lora/protocol/client.hpp>
-#include <tensafe/lora/protocol/server.hpp>
-
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
 #include <complex>
-#include <cstddef>
-#include <cstdint>
 #include <cstdlib>
-#include <span>
-#include <utility>
-#include <vector>
 
-#include "../../random_values.hpp"
-#include "../../worst.hpp"
 #include "attack.hpp"
 
 namespace {
 
 using namespace attacks;
-using lora::matrix;
 using P = small_private;
 using basis = basis_of<P>;
 using tiles = lora::coefficient_tiles<4>;
@@ -162,7 +147,7 @@ template <class Server, class Apply, class C1>
 observed_tokens observe(const Server& server, session<P>& s, Apply apply, C1 c1_of) {
     observed_tokens seen;
     for (std::size_t t = 0; t < server.layout().inputs(); ++t) {
-        const auto query = s.client.encrypt(server.plan(), view(random_state(server.layout().d, 10 + t)));
+        const auto query = s.client.encrypt(server.plan(), random_state(server.layout().d, 10 + t));
         std::vector<residues> c1;
         for (std::size_t i = 0; i < server.layout().inputs(); ++i) {
             c1.push_back(limb_of(uniform_half<P>(query.request, i)));
@@ -249,7 +234,7 @@ TEST_CASE("a bare reply of replicated slots shows A to its encoding's precision,
     const matrix a = random_matrix(rank, d, 1);
     const lora::server<P, lora::replicated_slots<>, lora::reveals_adapter_rows> server(a);
     lora::client<P> client(ckks::secret_key<P>(numbered_seed(1)), numbered_generator(2));
-    const auto request = client.encrypt(server.plan(), view(random_state(d, 2))).request;
+    const auto request = client.encrypt(server.plan(), random_state(d, 2)).request;
     const auto reply = server.apply(request);
     evaluation_poly<P> c1(memory::uninitialized);
     ckks::expand_c1(request.inputs[0], c1);
@@ -267,10 +252,8 @@ TEST_CASE("a bare reply of replicated slots shows A to its encoding's precision,
     for (std::size_t r = 0; r < layout.stride; ++r) {
         for (std::size_t t = 0; t < d; ++t) {
             const std::complex<double> slot = slots[r + layout.stride * t];
-            worst = tests::worse(worst,
-                                 std::fabs(slot.real() - static_cast<double>(a.row(layout.row(0, r, 0))[t])));
-            worst = tests::worse(worst,
-                                 std::fabs(slot.imag() - static_cast<double>(a.row(layout.row(0, r, 1))[t])));
+            worst = worse(worst, std::fabs(slot.real() - static_cast<double>(a.row(layout.row(0, r, 0))[t])));
+            worst = worse(worst, std::fabs(slot.imag() - static_cast<double>(a.row(layout.row(0, r, 1))[t])));
         }
     }
     MESSAGE("largest error of a recovered weight: ", worst);
@@ -351,7 +334,7 @@ TEST_CASE("zeros are for one use: with the same zero under two replies, their di
             // A pool that starts anew is what a restored snapshot of a filled one would be.
             lora::rerandomization_pool<P> pool(s.server_nonce, s.open, layout.subring_log_n(),
                                                numbered_generator(t == 0 ? first : second));
-            const auto query = s.client.encrypt(server.plan(), view(random_state(200, t)));
+            const auto query = s.client.encrypt(server.plan(), random_state(200, t));
             guesses[t] = fractions(rns::inverse(bare_products(server, query.request)[0].c1));
             lora::server<P, tiles>::reply_type reply;
             server.apply(query.request, pool, s.work, reply);

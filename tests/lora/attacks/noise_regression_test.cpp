@@ -2,27 +2,13 @@
 // in it: e*A. Regressed on e over many replies it shows A, in all directions, whatever the hidden states
 // were. The flood has to cover it.
 
-#include <tensafe/lora/protocol/client.hpp>
-#include <tensafe/lora/protocol/server.hpp>
 #include <tensafe/random/samplers.hpp>
 
-#include <doctest/doctest.h>
-
-#include <array>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <utility>
-#include <vector>
-
-#include "../../random_values.hpp"
 #include "attack.hpp"
 
 namespace {
 
 using namespace attacks;
-using lora::matrix;
 
 /// One short prime, as in minimal_n2048: the flood has a few bits only.
 using small_minimal = ckks::parameters<10, ckks::limb_bits<38>, 20, ckks::insecure_for_tests>;
@@ -89,7 +75,7 @@ regression regress(std::size_t rank, std::size_t d, std::size_t replies) {
     constexpr std::size_t block = P::degree / Rows;
     for (std::size_t t = 0; t < replies; ++t) {
         const std::vector<float> h = random_state(d, 1000 + t);
-        const auto query = s.client.encrypt(server.plan(), view(h));
+        const auto query = s.client.encrypt(server.plan(), h);
         REQUIRE(mirror.next_seed() == query.request.seed);
         random::sample_centred_binomial(mirror.next_seed(), random::stream_domain::error, 0, e);
 
@@ -141,7 +127,7 @@ regression regress(std::size_t rank, std::size_t d, std::size_t replies) {
 }
 
 double square_of_norm(const std::vector<double>& values) {
-    const double length = norm(view(values));
+    const double length = norm(values);
     return length * length;
 }
 

@@ -2,29 +2,15 @@
 // can choose b, and then reads some of the zeros' randomness v in the coefficients that are sent. How much
 // decides.
 
-#include <tensafe/lora/protocol/client.hpp>
-#include <tensafe/lora/protocol/server.hpp>
 #include <tensafe/random/samplers.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <cstdlib>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include "../../random_values.hpp"
 #include "attack.hpp"
 
 namespace {
 
 using namespace attacks;
-using lora::matrix;
 using P = small_private;
 using basis = basis_of<P>;
 using tiles = lora::coefficient_tiles<4>;
@@ -121,7 +107,7 @@ TEST_CASE("with an `a` of the client's choice the zeros hide nothing: a = 0 show
     const tile_server server(a);
     const auto& layout = server.layout();
     session<P> s(7, layout.subring_log_n());
-    const auto query = s.client.encrypt(server.plan(), view(random_state(d, 2)));
+    const auto query = s.client.encrypt(server.plan(), random_state(d, 2));
     const lora::traced_product<P> bare = bare_products(server, query.request)[0];
 
     // The server of this client computes c1*W + a*v + e1 with a = 0. One request, sent 2000 times, averages
@@ -167,7 +153,7 @@ TEST_CASE(
     const tile_server server(a);
     const auto& layout = server.layout();
     session<P> s(8, layout.subring_log_n());
-    const auto query = s.client.encrypt(server.plan(), view(random_state(d, 2)));
+    const auto query = s.client.encrypt(server.plan(), random_state(d, 2));
     const auto c1_under = [&](const evaluation_poly<P>& b) {
         // The same randomness of zeros, so that nothing but b can differ.
         lora::rerandomization_pool<P> pool(s.server_nonce, {s.open.client_nonce, b, s.server_nonce},
@@ -339,7 +325,7 @@ TEST_CASE("two sessions with the same client nonce and b have different zeros: t
     const tile_server server(random_matrix(rank, d, 1));
     const auto& layout = server.layout();
     session<P> s(11, layout.subring_log_n());
-    const auto query = s.client.encrypt(server.plan(), view(random_state(d, 2)));
+    const auto query = s.client.encrypt(server.plan(), random_state(d, 2));
     const auto c1_of = [&](const random::seed& server_nonce) {
         // The same randomness of zeros, so that nothing but `a` can differ.
         auto open = s.open;

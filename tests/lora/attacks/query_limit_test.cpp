@@ -3,25 +3,14 @@
 
 #include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/lora/adapter/svd.hpp>
-#include <tensafe/lora/protocol/client.hpp>
-#include <tensafe/lora/protocol/server.hpp>
 
 #include <Eigen/Dense>
-#include <doctest/doctest.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <string>
-#include <vector>
-
-#include "../../random_values.hpp"
 #include "attack.hpp"
 
 namespace {
 
 using namespace attacks;
-using lora::matrix;
 using P = small_private;
 using tile_server = lora::server<P, lora::coefficient_tiles<4>>;
 
@@ -48,7 +37,7 @@ tokens ask(const matrix& a, std::size_t count) {
     tokens result{Eigen::MatrixXd(d, count), Eigen::MatrixXd(a.rows, count)};
     for (std::size_t t = 0; t < count; ++t) {
         const std::vector<float> h = random_state(d, 500 + t);
-        const auto query = s.client.encrypt(server.plan(), view(h));
+        const auto query = s.client.encrypt(server.plan(), h);
         tile_server::reply_type reply;
         server.apply(query.request, s.pool, s.work, reply);
         const auto answers = s.client.decrypt(server.plan(), reply, query);

@@ -2,24 +2,11 @@
 // p-values below are the same in every run: a test that passes has no false alarms, though 1e-3 alone would
 // give some.
 
-#include <tensafe/lora/protocol/client.hpp>
-#include <tensafe/lora/protocol/server.hpp>
-
-#include <doctest/doctest.h>
-
-#include <array>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <vector>
-
-#include "../../random_values.hpp"
 #include "attack.hpp"
 
 namespace {
 
 using namespace attacks;
-using lora::matrix;
 using P = small_private;
 using tile_server = lora::server<P, lora::coefficient_tiles<4>>;
 
@@ -45,7 +32,7 @@ histogram count_bytes(const matrix& a, std::uint64_t session_number, bool with_z
     histogram counts{};
     tile_server::reply_type reply;
     for (std::uint64_t t = 0; total(counts) < bytes_wanted; ++t) {
-        const auto query = s.client.encrypt(server.plan(), view(random_state(d, 100 * session_number + t)));
+        const auto query = s.client.encrypt(server.plan(), random_state(d, 100 * session_number + t));
         if (with_zeros) {
             server.apply(query.request, s.pool, s.work, reply);
         } else {

@@ -3,34 +3,18 @@
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/model/model_session.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "../../random_values.hpp"
+#include "../../test.hpp"
 
+using namespace tests;
 namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;
-using tensafe::parameter_error;
-using tensafe::shape_error;
 using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
 
 namespace {
 
 lora::transformer_shape tiny() {
-    lora::transformer_shape shape;
-    shape.layers = 3;
-    shape.d_model = 60;
-    shape.d_query = 280;
-    shape.d_key = 10;
-    shape.d_mlp = 20;
-    shape.rank = 3;
-    shape.mlp = "mlp";
-    return shape;
+    return {.layers = 3, .d_model = 60, .d_query = 280, .d_key = 10, .d_mlp = 20, .rank = 3, .mlp = "mlp"};
 }
 
 lora::adapter with_values(lora::adapter shapes) {
@@ -158,15 +142,15 @@ TEST_CASE("the distance of a model is the root of the sum of squares of its grou
 
 TEST_CASE("after 2^20 tokens of the default model the distance is 2^-32, as docs/whole-model.md says") {
     using set = ckks::private_n4096;
-    std::size_t wanted = 0;
+    std::size_t expected = 0;
     double squares = 0;
     for (const lora::site_shape layer : {lora::site_shape{96, 2048, 1}, lora::site_shape{32, 4096, 1},
                                          lora::site_shape{64, 2048, 1}, lora::site_shape{32, 512, 1}}) {
         const auto cost = lora::cost_of<set, lora::coefficient_tiles<4>>(layer);
-        wanted += 40 * cost.targets;
+        expected += 40 * cost.targets;
         squares += 40 * cost.statistical_distance * cost.statistical_distance;
     }
-    CHECK(wanted == 8960);
+    CHECK(expected == 8960);
     CHECK(std::log2(std::sqrt(squares)) == doctest::Approx(-32.0).epsilon(0.002));
 }
 
@@ -188,19 +172,20 @@ TEST_CASE("options choose sites, mode and prefill of a forecast as those of a mo
 
 TEST_CASE("a forecast of what no model can be is refused") {
     CHECK(lora::model_forecast<small>({}).totals().requests == 0);  // nothing protected, nothing sent
-    CHECK(contains(message_of<parameter_error>([] { lora::model_forecast<small>({}, {}, 1); }),
-                   "got prefill of 1 hidden states, expected at most 0"));
+    CHECK_THROWS_WITH_AS(lora::model_forecast<small>({}, {}, 1),
+                         Contains("got prefill of 1 hidden states, expected at most 0"), parameter_error);
     lora::model_options options;
     options.largest_prefill = 1025;
-    CHECK(contains(message_of<parameter_error>([&] { lora::model_forecast<small>({}, options); }),
-                   "got a largest_prefill of 1025 hidden states, expected at most 1024"));
+    CHECK_THROWS_WITH_AS(lora::model_forecast<small>({}, options),
+                         Contains("got a largest_prefill of 1025 hidden states, expected at most 1024"),
+                         parameter_error);
     options.largest_prefill = 1;
-    CHECK(contains(message_of<parameter_error>([&] {
+    CHECK(contains(refusal<parameter_error>([&] {
                        lora::model_forecast<ckks::compact_n4096, lora::coefficient_tiles<4>,
                                             lora::protects_adapter_rows<lora::average_case<6>>>({}, options);
                    }),
                    "expected 0"));
     lora::adapter shapes = lora::sites_of(tiny());
     shapes.sites[1].a.columns = 61;
-    CHECK(contains(message_of<shape_error>([&] { lora::model_forecast<small>(shapes); }), "k_proj"));
+    CHECK_THROWS_WITH_AS(lora::model_forecast<small>(shapes), Contains("k_proj"), shape_error);
 }

@@ -6,36 +6,18 @@
 #include <tensafe/lora/model/model_session.hpp>
 #include <tensafe/random/entropy.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <memory>
-#include <span>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <type_traits>
-#include <utility>
-#include <vector>
-
 #include "../../allocation_count.hpp"
 #include "../../random_values.hpp"
+#include "../../test.hpp"
 #include "../../worst.hpp"
+
+using namespace tests;
 
 namespace {
 
 namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;
-using tensafe::encoding_error;
-using tensafe::format_error;
-using tensafe::parameter_error;
-using tensafe::shape_error;
 using tensafe::exec::host;
-using tests::allocations;
 
 using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
 using model_server = lora::model_server<small>;
@@ -112,7 +94,7 @@ double deviation(const lora::model_layout& model, lora::model_layout::place plac
     const lora::adapter_site balanced = lora::normalize_rows(site);
     double largest = 0;
     for (std::size_t k = 0; k < balanced.d_out(); ++k) {
-        largest = std::fmax(largest, norm(std::span<const float>(balanced.b.row(k))));
+        largest = std::fmax(largest, norm(balanced.b.row(k)));
     }
     return of_answer * largest * std::fabs(site.scale);
 }
@@ -127,14 +109,14 @@ void check_deltas(const Served& s, const lora::adapter& from, std::size_t group,
     REQUIRE(deltas.size() == sites.size());
     for (std::size_t i = 0; i < sites.size(); ++i) {
         const lora::adapter_site& site = from.site(sites[i].name);
-        const auto wanted = lora::plain_delta(site, h);
-        REQUIRE(deltas[i].size() == wanted.size());
+        const auto expected = lora::plain_delta(site, h);
+        REQUIRE(deltas[i].size() == expected.size());
         const double allowed = most_deviations * deviation(s.server.layout(), {group, i}, l, site, h);
         double worst = 0;
         double size = 0;
-        for (std::size_t k = 0; k < wanted.size(); ++k) {
-            worst = tests::worse(worst, std::fabs(deltas[i][k] - wanted[k]));
-            size = std::fmax(size, std::fabs(wanted[k]));
+        for (std::size_t k = 0; k < expected.size(); ++k) {
+            worst = worse(worst, std::fabs(deltas[i][k] - expected[k]));
+            size = std::fmax(size, std::fabs(expected[k]));
         }
         CAPTURE(sites[i].name);
         CHECK(worst < allowed);
@@ -190,9 +172,7 @@ TEST_CASE(
 
 TEST_CASE("they are so in mode blind, where sites of a group may have norms of any sizes") {
     lora::adapter from = random_adapter(1);
-    for (float& b : from.sites[1].b.values) {
-        b *= 1e-6F;
-    }
+    scale(from.sites[1].b.values, 1e-6F);
     lora::model_options options;
     options.mode = lora::mode::blind;
     options.largest_prefill = 128;
@@ -227,7 +207,7 @@ TEST_CASE("an average-case range serves a model too, with a worst-case one in pr
     check_decode_and_prefill(s, attention);
     lora::model_layout too_long = s.server.layout();
     too_long.groups[0].d = 20000;  // well-formed, but the range is too narrow for it
-    const std::string message = message_of<parameter_error>([&] {
+    const std::string message = refusal<parameter_error>([&] {
         lora::model_client<small, lora::coefficient_tiles<4>, average_case>(too_long,
                                                                             lora::client_part(attention));
     });
@@ -240,15 +220,15 @@ TEST_CASE("an average-case range serves a model too, with a worst-case one in pr
     auto query = s.client.encrypt(0, h, 1);
     lora::reply<small, lora::coefficient_tiles<4>, average_case> reply;
     s.session.apply(s.server, 0, query.request, reply);
-    CHECK(contains(message_of<tensafe::range_exceeded_error>(
-                       [&] { static_cast<void>(s.client.deltas(0, reply, query)); }),
-                   "model_client::decrypt: input model.layers.0.self_attn.input: "));
+    CHECK_THROWS_WITH_AS(s.client.deltas(0, reply, query),
+                         Contains("model_client::decrypt: input model.layers.0.self_attn.input: "),
+                         range_exceeded_error);
     query = s.client.encrypt(0, h, 2);
     s.session.apply(s.server, 0, query.request, reply);
     const auto deltas = s.client.deltas(0, reply, query);
-    const auto wanted = lora::plain_delta(attention.sites[0], h);
-    for (std::size_t k = 0; k < wanted.size(); ++k) {
-        CHECK(deltas[0][k] == doctest::Approx(wanted[k]).epsilon(0.01).scale(1));
+    const auto expected = lora::plain_delta(attention.sites[0], h);
+    for (std::size_t k = 0; k < expected.size(); ++k) {
+        CHECK(deltas[0][k] == doctest::Approx(expected[k]).epsilon(0.01).scale(1));
     }
 }
 
@@ -283,8 +263,8 @@ TEST_CASE("sites that are not protected go to the client whole, and only those")
     options.protect = [](const lora::adapter_site&) { return false; };
     const model_client alone(lora::model_layout{}, lora::client_part(from, options));
     CHECK(alone.in_the_clear().size() == 14);
-    CHECK(contains(message_of<shape_error>([&] { model_server(from, options); }), "none of the 14"));
-    CHECK_THROWS_AS(static_cast<void>(model_server::bytes_for(from, options)), shape_error);
+    CHECK_THROWS_WITH_AS(model_server(from, options), Contains("none of the 14"), shape_error);
+    CHECK_THROWS_AS(model_server::bytes_for(from, options), shape_error);
 }
 
 TEST_CASE("deltas of a product are apply_b's bit for bit, and doubling a scale doubles them") {
@@ -309,8 +289,9 @@ TEST_CASE("deltas of a product are apply_b's bit for bit, and doubling a scale d
     }
     CHECK(twice[1] == deltas[1]);
     product.push_back(0);
-    CHECK(contains(message_of<shape_error>([&] { static_cast<void>(client.deltas(0, product)); }),
-                   "input layers.0.input: got a product of 6 entries, expected 5"));
+    CHECK_THROWS_WITH_AS(client.deltas(0, product),
+                         Contains("input layers.0.input: got a product of 6 entries, expected 5"),
+                         shape_error);
 }
 
 TEST_CASE("bytes_for before packing is bytes after it, and packing asks for little more than that") {
@@ -358,21 +339,19 @@ TEST_CASE("packing reports each group, and ends when the report throws") {
 TEST_CASE("an adapter that cannot be served is refused, and the site or its input named") {
     lora::adapter from = random_adapter(1);
     from.sites[4].a.row(1)[3] = std::numeric_limits<float>::quiet_NaN();
-    CHECK(contains(message_of<encoding_error>([&] { model_server{from}; }),
-                   "input model.layers.0.mlp.input: server: row 1, column 3"));
+    CHECK_THROWS_WITH_AS(model_server{from},
+                         Contains("input model.layers.0.mlp.input: server: row 1, column 3"), encoding_error);
     from = random_adapter(1);
     from.sites[6].a.values.pop_back();
-    CHECK(contains(message_of<shape_error>([&] { model_server{from}; }), "down_proj"));
+    CHECK_THROWS_WITH_AS(model_server{from}, Contains("down_proj"), shape_error);
     CHECK_THROWS_AS(lora::client_part(from), shape_error);
     from = random_adapter(1);
     from.sites[6].b.rows = 69;
-    CHECK(contains(message_of<shape_error>([&] { model_server{from}; }), "down_proj"));
+    CHECK_THROWS_WITH_AS(model_server{from}, Contains("down_proj"), shape_error);
     lora::model_options options;
     const model_server without(random_adapter(1), options);
-    CHECK(contains(message_of<parameter_error>([&] { static_cast<void>(without.prefill(0)); }),
-                   "without prefill"));
-    CHECK(
-        contains(message_of<parameter_error>([&] { static_cast<void>(without.decode(4)); }), "got group 4"));
+    CHECK_THROWS_WITH_AS(without.prefill(0), Contains("without prefill"), parameter_error);
+    CHECK_THROWS_WITH_AS(without.decode(4), Contains("got group 4"), parameter_error);
 }
 
 TEST_CASE("prefill of more than the set has room for is refused before anything is packed") {
@@ -382,15 +361,12 @@ TEST_CASE("prefill of more than the set has room for is refused before anything 
     CHECK(model_server(from, options).layout().largest_prefill == small::degree);
     ++options.largest_prefill;
     const std::string message = "got a largest_prefill of 1025 hidden states, expected at most 1024";
-    CHECK(contains(message_of<parameter_error>([&] { model_server(from, options); }), message));
-    CHECK(contains(
-        message_of<parameter_error>([&] { static_cast<void>(model_server::bytes_for(from, options)); }),
-        message));
+    CHECK(contains(refusal<parameter_error>([&] { model_server(from, options); }), message));
+    CHECK(contains(refusal<parameter_error>([&] { model_server::bytes_for(from, options); }), message));
     using without_room = lora::model_server<ckks::compact_n4096, lora::coefficient_tiles<4>, average_case>;
     options.largest_prefill = 1;
-    CHECK(contains(
-        message_of<parameter_error>([&] { static_cast<void>(without_room::bytes_for(from, options)); }),
-        "got a largest_prefill of 1 hidden states, expected 0"));
+    CHECK_THROWS_WITH_AS(without_room::bytes_for(from, options),
+                         Contains("got a largest_prefill of 1 hidden states, expected 0"), parameter_error);
     options.largest_prefill = 0;
     CHECK(without_room::bytes_for(from, options) > 0);
 }
@@ -398,34 +374,35 @@ TEST_CASE("prefill of more than the set has room for is refused before anything 
 TEST_CASE("a client refuses layouts and parts that do not fit each other, and says which site or input") {
     const lora::adapter from = random_adapter(1);
     const model_server server(from);
-    const auto refusal = [&](auto error, auto change) {
+    const auto refusal_of = [&](auto error, auto change) {
         lora::model_layout l = server.layout();
         lora::adapter held = lora::client_part(from);
         change(l, held);
-        return message_of<decltype(error)>([&] { model_client(l, held); });
+        return refusal<decltype(error)>([&] { model_client(l, held); });
     };
     using layout = lora::model_layout;
     using lora::adapter;
     const parameter_error parameter("");
     const shape_error shape("");
-    CHECK(contains(refusal(parameter, [](layout& l, adapter&) { l.groups[0].row_norm = -1; }), "attn.input"));
-    CHECK(contains(refusal(parameter, [](layout& l, adapter&) { l.largest_prefill = 1025; }), "1025"));
-    CHECK(contains(refusal(parameter, [](layout&, adapter& a) { a.sites.erase(a.sites.begin() + 2); }),
+    CHECK(contains(refusal_of(parameter, [](layout& l, adapter&) { l.groups[0].row_norm = -1; }),
+                   "attn.input"));
+    CHECK(contains(refusal_of(parameter, [](layout& l, adapter&) { l.largest_prefill = 1025; }), "1025"));
+    CHECK(contains(refusal_of(parameter, [](layout&, adapter& a) { a.sites.erase(a.sites.begin() + 2); }),
                    "v_proj of the layout was not given"));
-    CHECK(contains(refusal(parameter, [](layout&, adapter& a) { a.sites.push_back(a.sites[2]); }),
+    CHECK(contains(refusal_of(parameter, [](layout&, adapter& a) { a.sites.push_back(a.sites[2]); }),
                    "v_proj was given twice"));
-    CHECK(contains(refusal(parameter, [](layout&, adapter& a) { a.sites[0].scale = 3; }), "scale 3"));
-    CHECK(contains(refusal(parameter, [&](layout&, adapter& a) { a.sites[0] = from.sites[0]; }), "has an A"));
-    CHECK(contains(refusal(shape, [](layout& l, adapter&) { l.groups[0].sites[1].rank = 4; }),
+    CHECK(contains(refusal_of(parameter, [](layout&, adapter& a) { a.sites[0].scale = 3; }), "scale 3"));
+    CHECK(contains(refusal_of(parameter, [&](layout&, adapter& a) { a.sites[0] = from.sites[0]; }),
+                   "has an A"));
+    CHECK(contains(refusal_of(shape, [](layout& l, adapter&) { l.groups[0].sites[1].rank = 4; }),
                    "k_proj is 9 x 3, expected 9 x 4"));
-    CHECK(contains(refusal(shape, [](layout&, adapter& a) { a.sites[0].b.values.pop_back(); }), "q_proj"));
-    CHECK(contains(refusal(shape, [](layout&, adapter& a) { a.sites[0].name = "model.embed"; }),
+    CHECK(contains(refusal_of(shape, [](layout&, adapter& a) { a.sites[0].b.values.pop_back(); }), "q_proj"));
+    CHECK(contains(refusal_of(shape, [](layout&, adapter& a) { a.sites[0].name = "model.embed"; }),
                    "model.embed is not in the layout"));
-    CHECK(contains(refusal(parameter, [](layout& l, adapter&) { l.mode = lora::mode::blind; }),
+    CHECK(contains(refusal_of(parameter, [](layout& l, adapter&) { l.mode = lora::mode::blind; }),
                    "in mode blind"));
-    CHECK(contains(message_of<parameter_error>(
-                       [&] { model_client(std::shared_ptr<lora::client<small>>(), server.layout()); }),
-                   "no keys"));
+    CHECK_THROWS_WITH_AS(model_client(std::shared_ptr<lora::client<small>>(), server.layout()),
+                         Contains("no keys"), parameter_error);
 }
 
 TEST_CASE("messages that do not fit a group are refused by both sides, name its input, and use up no zero") {
@@ -436,28 +413,30 @@ TEST_CASE("messages that do not fit a group are refused by both sides, name its 
     CHECK(pool.size() == s.server.zeros_per_token());
     model_client::reply_type reply;
     auto query = s.client.encrypt(0, random_state(70, 1));
-    CHECK(contains(message_of<shape_error>([&] { s.session.apply(s.server, 1, query.request, reply); }),
-                   "model_session::apply: input model.layers.0.self_attn.o_proj: server::"));
+    CHECK_THROWS_WITH_AS(s.session.apply(s.server, 1, query.request, reply),
+                         Contains("model_session::apply: input model.layers.0.self_attn.o_proj: server::"),
+                         shape_error);
     CHECK_THROWS_AS(s.session.apply(s.server, 4, query.request, reply), parameter_error);
     query.request.inputs[0].assign(query.request.inputs[0].size(), 0xff);
-    CHECK(contains(message_of<format_error>([&] { s.session.apply(s.server, 0, query.request, reply); }),
-                   "input model.layers.0.self_attn.input: "));
+    CHECK_THROWS_WITH_AS(s.session.apply(s.server, 0, query.request, reply),
+                         Contains("input model.layers.0.self_attn.input: "), format_error);
     CHECK(pool.size() == s.server.zeros_per_token());
 
     query = s.client.encrypt(0, random_state(70, 1));
     s.session.apply(s.server, 0, query.request, reply);
     CHECK(pool.size() == s.server.zeros_per_token() - 3);
-    CHECK(contains(message_of<shape_error>([&] { static_cast<void>(s.client.decrypt(1, reply, query)); }),
-                   "model_client::decrypt: input model.layers.0.self_attn.o_proj: "));
+    CHECK_THROWS_WITH_AS(s.client.decrypt(1, reply, query),
+                         Contains("model_client::decrypt: input model.layers.0.self_attn.o_proj: "),
+                         shape_error);
     reply.outputs[0].c0.pop_back();
-    CHECK_THROWS_AS(static_cast<void>(s.client.deltas(0, reply, query)), shape_error);
-    CHECK(contains(
-        message_of<shape_error>([&] { static_cast<void>(s.client.encrypt(1, random_state(70, 1))); }),
-        "input model.layers.0.self_attn.o_proj: client::encrypt: got a hidden state of 70"));
-    CHECK_THROWS_AS(static_cast<void>(s.client.encrypt(4, random_state(70, 1))), parameter_error);
-    CHECK(contains(
-        message_of<shape_error>([&] { static_cast<void>(s.client.encrypt(0, lora::matrix(129, 70))); }),
-        "got a batch of 129 hidden states, expected at most 128"));
+    CHECK_THROWS_AS(s.client.deltas(0, reply, query), shape_error);
+    CHECK_THROWS_WITH_AS(
+        s.client.encrypt(1, random_state(70, 1)),
+        Contains("input model.layers.0.self_attn.o_proj: client::encrypt: got a hidden state of 70"),
+        shape_error);
+    CHECK_THROWS_AS(s.client.encrypt(4, random_state(70, 1)), parameter_error);
+    CHECK_THROWS_WITH_AS(s.client.encrypt(0, lora::matrix(129, 70)),
+                         Contains("got a batch of 129 hidden states, expected at most 128"), shape_error);
     // The server does not rely on clients for the length of batches.
     lora::client<small> longer;
     const auto batch = longer.encrypt(s.server.prefill(3).plan(), lora::matrix(129, 11));
@@ -481,9 +460,9 @@ TEST_CASE("no call of either side takes a group that the model has not, with pre
         const std::span<const task> one(tasks);
         const lora::query<small>& batch = query;
         for (const std::size_t group : {std::size_t{4}, ~std::size_t{0}}) {
-            const std::string wanted = "got group " + std::to_string(group);
+            const std::string expected = "got group " + std::to_string(group);
             const auto refused = [&](auto call) {
-                return contains(message_of<parameter_error>(call), wanted);
+                return contains(refusal<parameter_error>(call), expected);
             };
             CHECK(refused([&] { s.session.apply(s.server, group, query.request, reply); }));
             CHECK(refused([&] { s.session.apply(s.server, group, query.request, answers); }));
@@ -526,8 +505,9 @@ TEST_CASE(
     CHECK_THROWS_AS(model_session(other, s.client.rerandomization_key(s.nonce)), parameter_error);
     auto malformed = s.client.rerandomization_key(s.nonce);
     malformed.b.limb<1>()[5] = ~tensafe::arith::word{0};
-    CHECK(contains(message_of<format_error>([&] { model_session(s.nonce, std::move(malformed)); }),
-                   "model_session: a residue of limb 1 of the re-randomization key"));
+    CHECK_THROWS_WITH_AS(model_session(s.nonce, std::move(malformed)),
+                         Contains("model_session: a residue of limb 1 of the re-randomization key"),
+                         format_error);
     CHECK_THROWS_AS(s.session.zeros(-1), parameter_error);
     CHECK_THROWS_AS(s.session.zeros(11), parameter_error);
     CHECK(&s.session.zeros(2) == &s.session.zeros(2));
@@ -553,9 +533,9 @@ TEST_CASE("one key serves two models, and one batch the sessions of two clients"
     model_client::reply_type reply;
     s.session.apply(other_model, 0, query.request, reply);  // the session of the first model's key
     const auto theirs = of_other.deltas(0, reply, query);
-    const auto wanted = lora::plain_delta(second.sites[0], h);
-    for (std::size_t k = 0; k < wanted.size(); ++k) {
-        CHECK(theirs[0][k] == doctest::Approx(wanted[k]).epsilon(0.01).scale(1));
+    const auto expected = lora::plain_delta(second.sites[0], h);
+    for (std::size_t k = 0; k < expected.size(); ++k) {
+        CHECK(theirs[0][k] == doctest::Approx(expected[k]).epsilon(0.01).scale(1));
     }
 
     model_client another(s.server.layout(), lora::client_part(first));
@@ -574,9 +554,8 @@ TEST_CASE("one key serves two models, and one batch the sessions of two clients"
     check_deltas(s, first, 0, s.server.decode(0).layout(), another.deltas(0, replies[1], query_of_another),
                  g);
     tasks[1].of = nullptr;
-    CHECK(contains(message_of<parameter_error>(
-                       [&] { model_session::apply(here, s.server, 0, std::span<const task>(tasks), work); }),
-                   "task 1 has no session"));
+    CHECK_THROWS_WITH_AS(model_session::apply(here, s.server, 0, std::span<const task>(tasks), work),
+                         Contains("task 1 has no session"), parameter_error);
 }
 
 TEST_CASE("a loop that keeps its memory allocates nothing from the second token on") {

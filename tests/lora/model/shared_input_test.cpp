@@ -1,34 +1,15 @@
 #include <tensafe/lora/model/shared_input.hpp>
 
-#include <doctest/doctest.h>
+#include "../../test.hpp"
 
-#include <string>
-#include <vector>
-
+using namespace tests;
 using tensafe::lora::shared_input;
 
 TEST_CASE("queries, keys and values of one attention have one input") {
     const std::string layer = "model.layers.3.self_attn";
-    for (const char* name : {"q_proj",
-                             "k_proj",
-                             "v_proj",
-                             "qkv_proj",
-                             "q",
-                             "k",
-                             "v",
-                             "wq",
-                             "wk",
-                             "wv",
-                             "to_q",
-                             "to_k",
-                             "to_v",
-                             "q_a_proj",
-                             "kv_a_proj_with_mqa",
-                             "kv_proj",
-                             "qkv",
-                             "Wqkv",
-                             "query_key_value",
-                             "c_attn"}) {
+    for (const std::string& name : words("q_proj k_proj v_proj qkv_proj q k v wq wk wv to_q to_k to_v "
+                                         "q_a_proj kv_a_proj_with_mqa kv_proj "
+                                         "qkv Wqkv query_key_value c_attn")) {
         CAPTURE(name);
         CHECK(shared_input(layer + "." + name) == layer + ".input");
     }
@@ -62,13 +43,13 @@ TEST_CASE("in cross attention keys and values share the context, and queries do 
 }
 
 TEST_CASE("gates and ups of a layer and of all its experts have one input") {
-    const std::string wanted = "model.layers.0.mlp.input";
+    const std::string expected = "model.layers.0.mlp.input";
     for (const char* name :
          {"mlp.gate_proj", "mlp.up_proj", "mlp.gate_up_proj", "mlp.w1", "mlp.w3", "mlp.wi_0", "mlp.wi_1",
           "mlp.experts.17.gate_proj", "mlp.experts.0.up_proj", "mlp.shared_expert.gate_proj",
           "mlp.shared_expert.up_proj", "mlp.shared_experts.up_proj", "mlp.shared_experts.1.gate_proj"}) {
         CAPTURE(name);
-        CHECK(shared_input(std::string("model.layers.0.") + name) == wanted);
+        CHECK(shared_input(std::string("model.layers.0.") + name) == expected);
     }
     CHECK(shared_input("model.layers.0.block_sparse_moe.experts.3.w1") ==
           "model.layers.0.block_sparse_moe.input");

@@ -1,17 +1,10 @@
-#include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/model/stack.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <functional>
-#include <string>
-#include <vector>
-
 #include "../../random_values.hpp"
+#include "../../test.hpp"
 
-using tensafe::shape_error;
+using namespace tests;
 using tensafe::lora::adapter_site;
 using tensafe::lora::site_stack;
 
@@ -35,10 +28,10 @@ TEST_CASE("the rows of a stack are the rows of its sites, one after the other") 
     CHECK(stack.sites() == 3);
     CHECK(stack.rows().rows == 8);
     CHECK(stack.rows().columns == 6);
-    std::vector<float> wanted = q.a.values;
-    wanted.insert(wanted.end(), k.a.values.begin(), k.a.values.end());
-    wanted.insert(wanted.end(), v.a.values.begin(), v.a.values.end());
-    CHECK(stack.rows().values == wanted);
+    std::vector<float> expected = q.a.values;
+    expected.insert(expected.end(), k.a.values.begin(), k.a.values.end());
+    expected.insert(expected.end(), v.a.values.begin(), v.a.values.end());
+    CHECK(stack.rows().values == expected);
 }
 
 TEST_CASE("each part of the stacked product is the product of that site alone") {
@@ -76,16 +69,15 @@ TEST_CASE("no site, and sites with different inputs, are refused by name") {
     CHECK_THROWS_AS(site_stack(site_references{}), shape_error);
     const adapter_site q = named_site("q_proj", 4, 6);
     const adapter_site o = named_site("o_proj", 4, 7);
-    const std::string message = message_of<shape_error>([&] { site_stack(site_references{q, o}); });
+    const std::string message = refusal<shape_error>([&] { site_stack(site_references{q, o}); });
     CHECK(contains(message, "o_proj has 7 inputs, expected 6 as site q_proj"));
 }
 
 TEST_CASE("part refuses a site that is not there and a product of another size") {
     const adapter_site q = named_site("q_proj", 4, 6);
     const site_stack stack(site_references{q});
-    CHECK_THROWS_AS(static_cast<void>(stack.part(std::vector<double>(4), 1)), shape_error);
-    CHECK_THROWS_AS(static_cast<void>(stack.part(std::vector<double>(3), 0)), shape_error);
-    const std::string message =
-        message_of<shape_error>([&] { static_cast<void>(stack.part(std::vector<double>(5), 0)); });
+    CHECK_THROWS_AS(stack.part(std::vector<double>(4), 1), shape_error);
+    CHECK_THROWS_AS(stack.part(std::vector<double>(3), 0), shape_error);
+    const std::string message = refusal<shape_error>([&] { stack.part(std::vector<double>(5), 0); });
     CHECK(contains(message, "5 entries, expected a site below 1 and 4 entries"));
 }

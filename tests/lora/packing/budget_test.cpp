@@ -1,6 +1,5 @@
 #include <tensafe/ckks/keys.hpp>
 #include <tensafe/ckks/trace.hpp>
-#include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/lora/packing/budget.hpp>
@@ -11,20 +10,11 @@
 #include <tensafe/random/entropy.hpp>
 #include <tensafe/rns/crt.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <utility>
-#include <vector>
-
 #include "../../random_values.hpp"
+#include "../../test.hpp"
 #include "../attacks/attack.hpp"
 
+using namespace tests;
 namespace ckks = tensafe::ckks;
 namespace rns = tensafe::rns;
 using tensafe::arith::uint128;
@@ -213,11 +203,10 @@ TEST_CASE(
         }
         lab.of_rows().apply(q.request, lab.zeros(), work, reply);
         const std::vector<double> got = lab.key_holder().decrypt(lab.of_rows().plan(), reply, q);
-        const std::vector<double> wanted = product(lab.a(), h);
-        const double typical = lab.of_rows().layout().row_norm * norm(std::span<const float>(h)) /
-                               std::sqrt(static_cast<double>(d));
+        const std::vector<double> expected = product(lab.a(), h);
+        const double typical = lab.of_rows().layout().row_norm * norm(h) / std::sqrt(static_cast<double>(d));
         for (std::size_t r = 0; r < rank; ++r) {
-            of_answers.add((got[r] - wanted[r]) / typical);
+            of_answers.add((got[r] - expected[r]) / typical);
         }
     }
     REQUIRE(of_products.count() == 6400);
@@ -277,12 +266,12 @@ TEST_CASE_TEMPLATE("the predicted error of average-case ranges is what is measur
     statistics errors;
     for (std::uint64_t token = 0; token < 60; ++token) {
         const std::vector<float> h = random_state(d, 1000 + token);  // not the numbers of A
-        const auto q = c.encrypt(s.plan(), std::span<const float>(h));
+        const auto q = c.encrypt(s.plan(), h);
         const std::vector<double> got = c.decrypt(s.plan(), s.apply(q.request, zeros), q);
-        const std::vector<double> wanted = product(a, h);
-        const double typical = norm(std::span<const float>(h)) / std::sqrt(static_cast<double>(d));
+        const std::vector<double> expected = product(a, h);
+        const double typical = norm(h) / std::sqrt(static_cast<double>(d));
         for (std::size_t r = 0; r < rank; ++r) {
-            errors.add((got[r] - wanted[r]) / typical);
+            errors.add((got[r] - expected[r]) / typical);
         }
     }
     const double ratio = errors.root_mean_square() / s.layout().budget().relative_error;

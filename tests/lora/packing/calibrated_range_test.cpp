@@ -1,8 +1,7 @@
-#include <doctest/doctest.h>
-
 #include "../../worst.hpp"
 #include "../tiles_fixture.hpp"
 
+using namespace tests;
 using namespace tiles_fixture;
 
 namespace {
@@ -105,18 +104,15 @@ TEST_CASE(
     const narrow s(a);
     for (std::size_t r = 0; r < a.rows; ++r) {
         for (const float sign : {1.0F, -1.0F}) {
-            CAPTURE(r);
-            CAPTURE(sign);
+            INFO("r := ", r, ", sign := ", sign);
             std::vector<float> h = row_of(a, r);
-            for (float& x : h) {
-                x *= sign;
-            }
+            scale(h, sign);
             CHECK(outcome_of(with, s, a, h) == outcome::refused);
             // The others follow from the type.
             if (r % 10 == 0) {
                 const std::vector<double> got = encrypted_product(with, s, h, 4);
                 CHECK(largest_difference(got, product(a, h)) <
-                      4 * most_deviations * deviation(s.layout(), norm(view(h))));
+                      4 * most_deviations * deviation(s.layout(), norm(h)));
             }
         }
     }
@@ -135,8 +131,7 @@ TEST_CASE("two answers that pass an average-case range together never give a wro
             for (std::size_t t = 0; t < h.size(); ++t) {
                 h[t] += sign * a.row(other)[t];
             }
-            CAPTURE(r);
-            CAPTURE(other);
+            INFO("r := ", r, ", other := ", other);
             const outcome o = outcome_of(with, s, a, h);
             CHECK(o != outcome::wrong);
             refused += o == outcome::refused ? 1 : 0;
@@ -177,7 +172,7 @@ TEST_CASE("what up to two rows lose is far from a multiple of Q in one of their 
         double most = 0;
         for (std::size_t k = 0; k < detail::checksums_per_group; ++k) {
             const double lost = z * detail::checksum_weight(r, k) + y * detail::checksum_weight(other, k);
-            most = tests::worse(most, std::fabs(wrapped(lost)));
+            most = worse(most, std::fabs(wrapped(lost)));
         }
         return most;
     };
@@ -248,7 +243,7 @@ TEST_CASE(
         const float sign = detail::checksum_weight(r % 32, 0) < 0 ? -1.0F : 1.0F;
         std::transform(row.begin(), row.end(), a.row(r).begin(), [&](float x) { return sign * x; });
     }
-    const std::string message = message_of<parameter_error>([&] { narrow s(a); });
+    const std::string message = refusal<parameter_error>([&] { narrow s(a); });
     CHECK(contains(message, "too much alike"));
     CHECK(contains(message, "use the range policy lora::worst_case"));
     session with = session_for<tiles<4>>();

@@ -5,18 +5,10 @@
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/server.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <filesystem>
-#include <span>
-#include <string>
-#include <vector>
-
+#include "../../test.hpp"
 #include "../../worst.hpp"
 
+using namespace tests;
 namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;
 using tensafe::io::load_peft;
@@ -57,7 +49,7 @@ struct site_data {
     }
     void compare(result& total, std::size_t token, std::span<const double> delta) const {
         const std::span<const double> wanted(deltas.data() + token * site.d_out(), site.d_out());
-        total.worst = tests::worse(total.worst, relative_error(delta, wanted));
+        total.worst = worse(total.worst, relative_error(delta, wanted));
         ++total.tokens;
     }
 

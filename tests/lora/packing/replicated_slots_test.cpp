@@ -1,27 +1,14 @@
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/core/error.hpp>
 #include <tensafe/lora/packing/replicated_slots.hpp>
 
-#include <doctest/doctest.h>
-
-#include <bit>
-#include <cmath>
 #include <complex>
-#include <cstddef>
 #include <initializer_list>
-#include <limits>
-#include <span>
-#include <string>
-#include <vector>
 
+#include "../../test.hpp"
+
+using namespace tests;
 namespace ckks = tensafe::ckks;
-using tensafe::parameter_error;
-using tensafe::shape_error;
-using tensafe::lora::paired_rows;
-using tensafe::lora::replicated_slots;
-using tensafe::lora::rescaled_replies;
-using tensafe::lora::single_rows;
-using tensafe::lora::unrescaled_replies;
+using namespace tensafe::lora;
 
 namespace {
 
@@ -124,8 +111,7 @@ TEST_CASE("known layouts come out as worked out by hand") {
           known{8, 8192, 1, 4, 1}, known{8, 8193, 2, 4, 1}, known{7, 17920, 3, 4, 1}, known{1, 1, 1, 1, 1}}) {
         const auto whole = bare_layout<P, paired>::of(k.rank, k.d, 1.0);
         const auto layout = whole.slots();
-        CAPTURE(k.rank);
-        CAPTURE(k.d);
+        INFO("k.rank := ", k.rank, ", k.d := ", k.d);
         CHECK(layout.inputs == k.inputs);
         CHECK(layout.outputs == k.outputs);
         CHECK(layout.stride == k.g);
@@ -150,8 +136,8 @@ TEST_CASE("rows are interleaved: slot r + g*t holds entry t for every r, and zer
             layout.replicate(std::span<const float>(h), i, slots);
             for (std::size_t j = 0; j < slots.size(); ++j) {
                 const std::size_t entry = i * layout.entries_per_input() + j / layout.stride;
-                const double wanted = entry < d ? static_cast<double>(entry + 1) : 0.0;
-                wrong += slots[j] == std::complex<double>(wanted, 0.0) ? 0U : 1U;
+                const double expected = entry < d ? static_cast<double>(entry + 1) : 0.0;
+                wrong += slots[j] == std::complex<double>(expected, 0.0) ? 0U : 1U;
                 if (entry < d) {
                     ++seen[entry];
                 }
@@ -201,11 +187,9 @@ TEST_CASE("rows that are zero or tiny still bound the norm, because rounding len
 
 TEST_CASE("an empty matrix and a norm that is none are refused") {
     using layout = bare_layout<small, paired>;
-    CHECK_THROWS_AS(static_cast<void>(layout::of(0, 5, 1.0)), shape_error);
-    CHECK_THROWS_AS(static_cast<void>(layout::of(5, 0, 1.0)), shape_error);
-    CHECK_THROWS_AS(static_cast<void>(layout::of(5, 5, -1.0)), parameter_error);
-    CHECK_THROWS_AS(static_cast<void>(layout::of(5, 5, std::numeric_limits<double>::quiet_NaN())),
-                    parameter_error);
-    CHECK_THROWS_AS(static_cast<void>(layout::of(5, 5, std::numeric_limits<double>::infinity())),
-                    parameter_error);
+    CHECK_THROWS_AS(layout::of(0, 5, 1.0), shape_error);
+    CHECK_THROWS_AS(layout::of(5, 0, 1.0), shape_error);
+    CHECK_THROWS_AS(layout::of(5, 5, -1.0), parameter_error);
+    CHECK_THROWS_AS(layout::of(5, 5, not_a_number), parameter_error);
+    CHECK_THROWS_AS(layout::of(5, 5, infinity), parameter_error);
 }

@@ -1,36 +1,24 @@
 #include <tensafe/serving/meter.hpp>
 #include <tensafe/tensafe.hpp>
 
-#include <doctest/doctest.h>
-
-#include <random>
-#include <vector>
-
 #include "../../allocation_count.hpp"
 #include "../../backends.hpp"
+#include "../../random_values.hpp"
+#include "../../test.hpp"
+
+using namespace tests;
 
 namespace {
 
 namespace ckks = tensafe::ckks;
 namespace lora = tensafe::lora;
 namespace serving = tensafe::serving;
-using tests::allocations;
 
 template <class P, class Packing, class Protection>
 struct token_path {
     using server_type = lora::server<P, Packing, Protection>;
 
     token_path() : server(random_matrix(32, 512, 1)), h(random_matrix(1, 512, 2)), answers(32) {}
-
-    static lora::matrix random_matrix(std::size_t rows, std::size_t columns, unsigned seed) {
-        std::mt19937_64 engine(seed);
-        std::normal_distribution<float> normal;
-        lora::matrix m(rows, columns);
-        for (float& x : m.values) {
-            x = normal(engine);
-        }
-        return m;
-    }
 
     void run() {
         client.encrypt(server.plan(), h.row(0), query);
@@ -80,7 +68,7 @@ TEST_CASE_TEMPLATE("a second token allocates nothing", Path,
                    token_path<ckks::compact_n4096, lora::coefficient_tiles<32>, average_case>,
                    token_path<ckks::private_n4096, lora::replicated_slots<>, worst_case>,
                    token_path<ckks::private_n4096, lora::coefficient_tiles<4>, lora::reveals_adapter_rows>) {
-    tests::for_each_backend([](tensafe::exec::backend) {
+    for_each_backend([](tensafe::exec::backend) {
         Path path;
         CHECK(path.allocations_of_a_token() == 0);
     });
@@ -97,10 +85,9 @@ TEST_CASE("nor does one whose encryptions of zero were made before") {
 
 TEST_CASE("making a classic request again allocates nothing") {
     using P = ckks::n8192_l4;
-    using path = token_path<ckks::private_n4096, lora::coefficient_tiles<4>, worst_case>;
     const lora::server<P, lora::replicated_slots<>, lora::reveals_adapter_rows> server(
-        path::random_matrix(32, 512, 1));
-    const lora::matrix h = path::random_matrix(1, 512, 2);
+        random_matrix(32, 512, 1));
+    const lora::matrix h = random_matrix(1, 512, 2);
     lora::client<P> client;
     decltype(server)::workspace work;
     decltype(server)::reply_type reply;

@@ -1,11 +1,10 @@
 #include <tensafe/exec/host_parallel.hpp>
 
-#include <memory>
-
 #include "../../backends.hpp"
 #include "../../exec/thread_sanitizer.hpp"
 #include "../tiles_fixture.hpp"
 
+using namespace tests;
 using namespace tiles_fixture;
 namespace exec = tensafe::exec;
 
@@ -31,7 +30,7 @@ struct conversation {
         }
         for (std::size_t t = 0; t < tokens; ++t) {
             states.push_back(random_state(s.layout().d, t));
-            queries.push_back(clients[t % 2].encrypt(s.plan(), view(states[t])));
+            queries.push_back(clients[t % 2].encrypt(s.plan(), states[t]));
         }
         work.generator = random_source::generator(numbered(50));
         replies.resize(tokens);
@@ -74,10 +73,9 @@ TEST_CASE("threads and batches do not change a byte of any reply") {
     for (std::size_t t = 0; t < one_by_one.tokens; ++t) {
         const auto answers =
             one_by_one.clients[t % 2].decrypt(s.plan(), one_by_one.replies[t], one_by_one.queries[t]);
-        CHECK(largest_difference(answers, product(a, one_by_one.states[t])) <
-              most_deviations * deviation(s.layout(), norm(view(one_by_one.states[t]))));
+        CHECK(error_in_deviations(answers, s, a, one_by_one.states[t]) < most_deviations);
     }
-    tests::for_each_backend([&](exec::backend) {
+    for_each_backend([&](exec::backend) {
         conversation<tiles<4>> batch(s);
         s.apply(batch.tasks(), batch.work);
         CHECK(same(batch.replies, one_by_one.replies));
@@ -108,8 +106,7 @@ TEST_CASE("requests that go through a large matrix together get the bytes of req
     s.apply(exec::host_parallel(2), threaded.tasks(), threaded.work);
     CHECK(same(threaded.replies, one_by_one.replies));
     const auto answers = batch.clients[0].decrypt(s.plan(), batch.replies[4], batch.queries[4]);
-    CHECK(largest_difference(answers, product(a, batch.states[4])) <
-          most_deviations * deviation(s.layout(), norm(view(batch.states[4]))));
+    CHECK(error_in_deviations(answers, s, a, batch.states[4]) < most_deviations);
 }
 
 TEST_CASE("the same holds for other packings and for bare replies") {
@@ -158,9 +155,8 @@ TEST_CASE("one bad request of a batch takes no encryption of zero from anybody")
     CHECK(with.pools[1]->size() == 3);
     bytes = before;
     s.apply(with.tasks(), with.work);
-    CHECK(largest_difference(with.clients[1].decrypt(s.plan(), with.replies[3], with.queries[3]),
-                             product(a, with.states[3])) <
-          most_deviations * deviation(s.layout(), norm(view(with.states[3]))));
+    CHECK(error_in_deviations(with.clients[1].decrypt(s.plan(), with.replies[3], with.queries[3]), s, a,
+                              with.states[3]) < most_deviations);
 }
 
 TEST_CASE("a column batch on two threads gives the bytes of one") {
@@ -237,9 +233,8 @@ TEST_CASE("one workspace serves protected and bare servers of any shape in turn"
     for (int round = 0; round < 2; ++round) {
         hidden.apply(with.queries[0].request, *with.pools[0], with.work, with.replies[0]);
         open.apply(beside.queries[0].request, with.work, beside.replies[0]);
-        CHECK(largest_difference(with.clients[0].decrypt(hidden.plan(), with.replies[0], with.queries[0]),
-                                 product(a, with.states[0])) <
-              most_deviations * deviation(hidden.layout(), norm(view(with.states[0]))));
+        CHECK(error_in_deviations(with.clients[0].decrypt(hidden.plan(), with.replies[0], with.queries[0]),
+                                  hidden, a, with.states[0]) < most_deviations);
         CHECK(largest_difference(beside.clients[0].decrypt(open.plan(), beside.replies[0], beside.queries[0]),
                                  product(b, beside.states[0])) < 1e-2);
     }

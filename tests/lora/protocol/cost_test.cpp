@@ -5,17 +5,10 @@
 #include <tensafe/lora/protocol/server.hpp>
 #include <tensafe/random/entropy.hpp>
 
-#include <doctest/doctest.h>
-
-#include <array>
-#include <cstddef>
-#include <span>
-#include <string>
-#include <type_traits>
-#include <vector>
-
 #include "../../random_values.hpp"
+#include "../../test.hpp"
 
+using namespace tests;
 namespace ckks = tensafe::ckks;
 using namespace tensafe::lora;
 
@@ -119,8 +112,7 @@ TEST_CASE_TEMPLATE("the cost of a site is what its request and its reply then ar
         // Columns of 300 entries are as many ciphertexts of the whole batch: fewer will do.
         const bool batched = std::is_same_v<typename With::packing, column_batched>;
         const site_shape shape{e.shape.rank, batched ? e.shape.d_in / 20 + 1 : e.shape.d_in, e.shape.d_out};
-        CAPTURE(shape.rank);
-        CAPTURE(shape.d_in);
+        INFO("shape.rank := ", shape.rank, ", shape.d_in := ", shape.d_in);
         const std::size_t rows = served_rows(e.how, shape.rank, shape.d_out);
         CHECK(rows == (e.how == mode::blind ? shape.d_out : shape.rank));
 
@@ -188,7 +180,7 @@ int best_by_trying(site_shape shape) {
                 best = rows;
                 least = value;
             }
-        } catch (const tensafe::parameter_error&) {
+        } catch (const parameter_error&) {
             // This set cannot hold so many rows in one plaintext.
         }
     };

@@ -1,7 +1,6 @@
-#include <doctest/doctest.h>
-
 #include "../tiles_fixture.hpp"
 
+using namespace tests;
 using namespace tiles_fixture;
 
 namespace {
@@ -36,7 +35,7 @@ TEST_CASE("a workspace and a reply that served other tokens and other shapes cha
         for (const matrix& a : weights) {
             const tiles<4> s(a);
             for (std::uint64_t token = 0; token < 2; ++token) {
-                const auto q = c.encrypt(s.plan(), view(random_state(a.columns, token)));
+                const auto q = c.encrypt(s.plan(), random_state(a.columns, token));
                 tiles<4>::workspace fresh;
                 tiles<4>::reply_type fresh_reply;
                 fresh.generator = random_source::generator(numbered(number));
@@ -52,7 +51,7 @@ TEST_CASE("a workspace and a reply that served other tokens and other shapes cha
 TEST_CASE("two replies to one request share neither c1 nor c0") {
     session with = session_for<tiles<4>>();
     const tiles<4> s(random_matrix(4, 300, 1));
-    const auto q = with.key_holder.encrypt(s.plan(), view(random_state(300, 1)));
+    const auto q = with.key_holder.encrypt(s.plan(), random_state(300, 1));
     const auto first = s.apply(q.request, with.zeros);
     const auto second = s.apply(q.request, with.zeros);
     CHECK(first.outputs[0].c0 != second.outputs[0].c0);
@@ -68,8 +67,8 @@ TEST_CASE("one pool serves two servers in any order, filled or not, and a failur
     const std::vector<float> g = random_state(300, 3);
     const std::vector<float> h = random_state(1100, 4);
     with.zeros.fill(4);
-    const auto to_first = with.key_holder.encrypt(first.plan(), view(g));
-    const auto to_second = with.key_holder.encrypt(second.plan(), view(h));
+    const auto to_first = with.key_holder.encrypt(first.plan(), g);
+    const auto to_second = with.key_holder.encrypt(second.plan(), h);
     tiles<4>::workspace work;
     tiles<4>::reply_type from_second;
     tiles<4>::reply_type from_first;
@@ -78,10 +77,10 @@ TEST_CASE("one pool serves two servers in any order, filled or not, and a failur
     CHECK_THROWS_AS(first.apply(to_second.request, with.zeros, work, from_first), shape_error);
     first.apply(to_first.request, with.zeros, work, from_first);
     CHECK(with.zeros.size() == 0);
-    CHECK(largest_difference(with.key_holder.decrypt(first.plan(), from_first, to_first), product(a, g)) <
-          most_deviations * deviation(first.layout(), norm(view(g))));
-    CHECK(largest_difference(with.key_holder.decrypt(second.plan(), from_second, to_second), product(b, h)) <
-          most_deviations * deviation(second.layout(), norm(view(h))));
+    CHECK(error_in_deviations(with.key_holder.decrypt(first.plan(), from_first, to_first), first, a, g) <
+          most_deviations);
+    CHECK(error_in_deviations(with.key_holder.decrypt(second.plan(), from_second, to_second), second, b, h) <
+          most_deviations);
 }
 
 TEST_CASE("threads share one server and one pool, each with its own workspace") {
@@ -91,27 +90,21 @@ TEST_CASE("threads share one server and one pool, each with its own workspace") 
     constexpr std::size_t tokens = 12;
     std::vector<query<small>> queries;
     for (std::size_t token = 0; token < tokens; ++token) {
-        queries.push_back(with.key_holder.encrypt(s.plan(), view(random_state(600, token))));
+        queries.push_back(with.key_holder.encrypt(s.plan(), random_state(600, token)));
     }
     with.zeros.fill(10);
     std::vector<std::vector<tiles<4>::reply_type>> replies(3, std::vector<tiles<4>::reply_type>(tokens));
-    std::vector<std::thread> threads;
-    for (auto& own : replies) {
-        threads.emplace_back([&] {
-            tiles<4>::workspace work;
-            for (std::size_t token = 0; token < tokens; ++token) {
-                s.apply(queries[token].request, with.zeros, work, own[token]);
-            }
-        });
-    }
-    for (std::thread& t : threads) {
-        t.join();
-    }
+    on_threads(replies.size(), [&](std::size_t t) {
+        tiles<4>::workspace work;
+        for (std::size_t token = 0; token < tokens; ++token) {
+            s.apply(queries[token].request, with.zeros, work, replies[t][token]);
+        }
+    });
     for (const auto& own : replies) {
         for (std::size_t token = 0; token < tokens; ++token) {
             const std::vector<float> h = random_state(600, token);
-            CHECK(largest_difference(with.key_holder.decrypt(s.plan(), own[token], queries[token]),
-                                     product(a, h)) < most_deviations * deviation(s.layout(), norm(view(h))));
+            CHECK(error_in_deviations(with.key_holder.decrypt(s.plan(), own[token], queries[token]), s, a,
+                                      h) < most_deviations);
         }
     }
 }
@@ -121,7 +114,7 @@ TEST_CASE("a reply that failed can be started again with the same workspace") {
     const matrix a = random_matrix(9, 300, 1);
     const narrow s(a);
     const std::vector<float> h = random_state(300, 2);
-    const auto query = with.key_holder.encrypt(s.plan(), view(h));
+    const auto query = with.key_holder.encrypt(s.plan(), h);
     narrow::workspace work;
     narrow::reply_type reply;
     // A generator that was moved from throws.
@@ -129,8 +122,7 @@ TEST_CASE("a reply that failed can be started again with the same workspace") {
     CHECK_THROWS_AS(s.apply(query.request, with.zeros, work, reply), tensafe::error);
     work.generator = tensafe::random::generator();
     s.apply(query.request, with.zeros, work, reply);
-    CHECK(largest_difference(with.key_holder.decrypt(s.plan(), reply, query), product(a, h)) <
-          most_deviations * deviation(s.layout(), norm(view(h))));
+    CHECK(error_in_deviations(with.key_holder.decrypt(s.plan(), reply, query), s, a, h) < most_deviations);
 }
 
 TEST_CASE("an observer sees the phases in their order, and each of them has taken time") {

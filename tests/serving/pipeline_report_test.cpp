@@ -1,21 +1,14 @@
-#include <tensafe/core/error.hpp>
 #include <tensafe/serving/pipeline_report.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <random>
-#include <vector>
+
+#include "../test.hpp"
+
+using namespace tests;
 
 namespace {
 
 using std::chrono::nanoseconds;
-using tensafe::parameter_error;
 using tensafe::serving::latency;
 
 constexpr std::int64_t longest = std::numeric_limits<std::int64_t>::max();
@@ -53,8 +46,7 @@ TEST_CASE("percentiles are those of the sorted samples, to within the documented
         const auto durations = random_durations(count, static_cast<unsigned>(count));
         const latency h = histogram_of(durations);
         for (const double percent : {0.0, 1.0, 10.0, 25.0, 50.0, 90.0, 99.0, 99.9, 100.0}) {
-            CAPTURE(count);
-            CAPTURE(percent);
+            INFO("count := ", count, ", percent := ", percent);
             const auto exact = static_cast<double>(exact_percentile(durations, percent));
             const auto got = static_cast<double>(h.percentile(percent).count());
             CHECK(std::fabs(got - exact) <= latency::relative_error * exact);
@@ -65,8 +57,7 @@ TEST_CASE("percentiles are those of the sorted samples, to within the documented
 TEST_CASE("whole percentiles of two values change at the rank that integers give") {
     for (const std::uint64_t count : {10U, 50U, 100U, 1000U}) {
         for (std::uint64_t percent = 1; percent < 100; ++percent) {
-            CAPTURE(count);
-            CAPTURE(percent);
+            INFO("count := ", count, ", percent := ", percent);
             const std::uint64_t rank = (percent * count + 99) / 100;
             latency enough;  // of the smaller value
             latency one_less;
@@ -148,5 +139,5 @@ TEST_CASE("a percentile outside of 0 to 100 is refused") {
     const latency h = histogram_of({1});
     CHECK_THROWS_AS(h.percentile(-0.1), parameter_error);
     CHECK_THROWS_AS(h.percentile(100.1), parameter_error);
-    CHECK_THROWS_AS(h.percentile(std::numeric_limits<double>::quiet_NaN()), parameter_error);
+    CHECK_THROWS_AS(h.percentile(not_a_number), parameter_error);
 }

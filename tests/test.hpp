@@ -1,0 +1,80 @@
+#pragma once
+
+// What most tests use: doctest, the everyday part of the standard library, the library's errors, and messages
+// of exceptions. `using namespace tests;` gives the short names.
+
+#include <tensafe/core/error.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <set>
+#include <span>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "refusal.hpp"
+
+namespace tests {
+
+using doctest::Contains;
+using tensafe::budget_error;
+using tensafe::cancelled_error;
+using tensafe::closed_error;
+using tensafe::device_error;
+using tensafe::encoding_error;
+using tensafe::format_error;
+using tensafe::io_error;
+using tensafe::parameter_error;
+using tensafe::range_exceeded_error;
+using tensafe::shape_error;
+using tensafe::signature_error;
+using tensafe::unsupported_error;
+
+inline constexpr double infinity = std::numeric_limits<double>::infinity();
+inline constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+
+/// `text` with the first `from` replaced.
+inline std::string replaced(std::string text, std::string_view from, std::string_view to) {
+    const std::size_t at = text.find(from);
+    REQUIRE(at != text.npos);
+    return text.replace(at, from.size(), to);
+}
+
+/// Calls f(0), ..., f(count - 1), each on a thread of its own, and waits for all of them.
+template <class F>
+void on_threads(std::size_t count, F f) {
+    std::vector<std::jthread> threads;
+    for (std::size_t t = 0; t < count; ++t) {
+        threads.emplace_back([&f, t] { f(t); });
+    }
+}
+
+/// The words of a text, between spaces.
+inline std::vector<std::string> words(std::string_view text) {
+    std::istringstream stream{std::string(text)};
+    return {std::istream_iterator<std::string>(stream), {}};
+}
+
+}  // namespace tests

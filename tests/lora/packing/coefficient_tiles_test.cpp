@@ -87,7 +87,7 @@ TEST_CASE("the product of the encoded polynomials holds the integer inner produc
                     }
                 }
                 for (std::size_t k = 0; k < layout_type::rows; ++k) {
-                    const wide x = expected[o * layout_type::rows + k];
+                    const uint128 x = expected[o * layout_type::rows + k];
                     const bool negative = x >> 127 != 0;
                     const auto magnitude = static_cast<tensafe::arith::word>((negative ? 0 - x : x) % q);
                     INFO("rows := ", rows, ", o := ", o, ", k := ", k);

@@ -270,57 +270,51 @@ TEST_CASE("the thresholds fall, and their parts fit 63 bits") {
     }
 }
 
-TEST_CASE("a leaf counts the thresholds above its 126 bits, ties included, on every back-end") {
-    tests::for_each_backend([](auto) {
-        for (std::size_t i = 0; i < detail::gaussian_thresholds; ++i) {
-            CAPTURE(i);
-            const auto at = [&](wide u, std::uint64_t top) {
-                const std::vector<std::int64_t> group =
-                    group_of(static_cast<std::uint64_t>(u >> 63) | top,
-                             (static_cast<std::uint64_t>(u) & detail::gaussian_word_mask) | top);
-                CHECK(std::count(group.begin(), group.end(), group[0]) == 8);
-                return group[0];
-            };
-            const auto count = static_cast<std::int64_t>(i);
-            CHECK(at(threshold(i), 0) == count * unit);
-            CHECK(at(threshold(i) - 1, 0) == (count + 1) * unit);
-            CHECK(at(threshold(i), sign) == -count * unit);
-            CHECK(at(threshold(i) - 1, sign) == -(count + 1) * unit);
-        }
-        CHECK(group_of(0, 0)[7] == discrete_gaussian_largest);
-        CHECK(group_of(sign, 0)[7] == -discrete_gaussian_largest);
-        CHECK(group_of(~std::uint64_t{0}, ~std::uint64_t{0})[0] == 0);
-        CHECK(group_of(0, ~std::uint64_t{0})[0] == 62 * unit);
-    });
+BACKEND_TEST_CASE("a leaf counts the thresholds above its 126 bits, ties included, on every back-end") {
+    for (std::size_t i = 0; i < detail::gaussian_thresholds; ++i) {
+        CAPTURE(i);
+        const auto at = [&](wide u, std::uint64_t top) {
+            const std::vector<std::int64_t> group =
+                group_of(static_cast<std::uint64_t>(u >> 63) | top,
+                         (static_cast<std::uint64_t>(u) & detail::gaussian_word_mask) | top);
+            CHECK(std::count(group.begin(), group.end(), group[0]) == 8);
+            return group[0];
+        };
+        const auto count = static_cast<std::int64_t>(i);
+        CHECK(at(threshold(i), 0) == count * unit);
+        CHECK(at(threshold(i) - 1, 0) == (count + 1) * unit);
+        CHECK(at(threshold(i), sign) == -count * unit);
+        CHECK(at(threshold(i) - 1, sign) == -(count + 1) * unit);
+    }
+    CHECK(group_of(0, 0)[7] == discrete_gaussian_largest);
+    CHECK(group_of(sign, 0)[7] == -discrete_gaussian_largest);
+    CHECK(group_of(~std::uint64_t{0}, ~std::uint64_t{0})[0] == 0);
+    CHECK(group_of(0, ~std::uint64_t{0})[0] == 62 * unit);
 }
 
-TEST_CASE("sample_discrete_gaussian agrees with the definition for every length") {
-    tests::for_each_backend([](auto) {
-        for (const std::size_t count : {0U, 1U, 7U, 8U, 9U, 31U, 32U, 33U, 71U}) {
-            CAPTURE(count);
-            std::vector<std::int64_t> out(count + 2, 77);
-            sample_discrete_gaussian(counting_seed(1), stream_domain::privacy_noise, 5,
-                                     std::span(out).subspan(1, count));
-            std::size_t different = 0;
-            for (std::size_t k = 0; k < count; ++k) {
-                different += out[k + 1] != reference(counting_seed(1), 5, k);
-            }
-            CHECK(different == 0);
-            CHECK(out.front() == 77);
-            CHECK(out.back() == 77);
+BACKEND_TEST_CASE("sample_discrete_gaussian agrees with the definition for every length") {
+    for (const std::size_t count : {0U, 1U, 7U, 8U, 9U, 31U, 32U, 33U, 71U}) {
+        CAPTURE(count);
+        std::vector<std::int64_t> out(count + 2, 77);
+        sample_discrete_gaussian(counting_seed(1), stream_domain::privacy_noise, 5,
+                                 std::span(out).subspan(1, count));
+        std::size_t different = 0;
+        for (std::size_t k = 0; k < count; ++k) {
+            different += out[k + 1] != reference(counting_seed(1), 5, k);
         }
-    });
+        CHECK(different == 0);
+        CHECK(out.front() == 77);
+        CHECK(out.back() == 77);
+    }
 }
 
-TEST_CASE("discrete Gaussian values are those of the page") {
-    tests::for_each_backend([](auto) {
-        const std::vector<std::int64_t> out = drawn(counting_seed(), 0, 4096);
-        using values = std::vector<std::int64_t>;
-        CHECK(values(out.begin(), out.begin() + 4) == values{984037778, -2592757008, 1336533003, 165818660});
-        CHECK(values(out.begin() + 8, out.begin() + 10) == values{1861507870, -477283629});
-        CHECK(out.back() == 1413643400);
-        CHECK(tensafe::testing::digest(out) == 0xe6af81a1e861166fU);
-    });
+BACKEND_TEST_CASE("discrete Gaussian values are those of the page") {
+    const std::vector<std::int64_t> out = drawn(counting_seed(), 0, 4096);
+    using values = std::vector<std::int64_t>;
+    CHECK(values(out.begin(), out.begin() + 4) == values{984037778, -2592757008, 1336533003, 165818660});
+    CHECK(values(out.begin() + 8, out.begin() + 10) == values{1861507870, -477283629});
+    CHECK(out.back() == 1413643400);
+    CHECK(tensafe::testing::digest(out) == 0xe6af81a1e861166fU);
 }
 
 TEST_CASE("seed, lane and domain each change every value") {

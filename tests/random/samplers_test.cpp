@@ -132,32 +132,28 @@ void check_draws() {
 
 }  // namespace
 
-TEST_CASE("sample_uniform agrees with the definition for every width, round and length") {
-    tests::for_each_backend([](auto) {
-        for (const std::uint64_t q : moduli) {
-            CAPTURE(q);
-            for (const std::size_t count : {0U, 1U, 3U, 13U, 1030U}) {
-                const auto drawn = uniform(counting_seed(), stream_domain::uplink, 4, q, count);
-                std::size_t different = 0;
-                for (std::size_t k = 0; k < count; ++k) {
-                    different += drawn[k] != tensafe::testing::reference_uniform(
-                                                 counting_seed(), stream_domain::uplink, 4, q, k);
-                }
-                CHECK(different == 0);
+BACKEND_TEST_CASE("sample_uniform agrees with the definition for every width, round and length") {
+    for (const std::uint64_t q : moduli) {
+        CAPTURE(q);
+        for (const std::size_t count : {0U, 1U, 3U, 13U, 1030U}) {
+            const auto drawn = uniform(counting_seed(), stream_domain::uplink, 4, q, count);
+            std::size_t different = 0;
+            for (std::size_t k = 0; k < count; ++k) {
+                different += drawn[k] != tensafe::testing::reference_uniform(counting_seed(),
+                                                                             stream_domain::uplink, 4, q, k);
             }
+            CHECK(different == 0);
         }
-    });
+    }
 }
 
-TEST_CASE("a uniform coefficient does not depend on how many are drawn") {
-    tests::for_each_backend([](auto) {
-        const std::uint64_t q = (std::uint64_t{1} << 39) + 23;
-        const auto all = uniform(counting_seed(), stream_domain::public_key, 0, q, 3000);
-        for (const std::size_t count : {1U, 511U, 1023U, 1024U, 1025U, 2049U, 2999U}) {
-            const auto fewer = uniform(counting_seed(), stream_domain::public_key, 0, q, count);
-            CHECK(std::equal(fewer.begin(), fewer.end(), all.begin()));
-        }
-    });
+BACKEND_TEST_CASE("a uniform coefficient does not depend on how many are drawn") {
+    const std::uint64_t q = (std::uint64_t{1} << 39) + 23;
+    const auto all = uniform(counting_seed(), stream_domain::public_key, 0, q, 3000);
+    for (const std::size_t count : {1U, 511U, 1023U, 1024U, 1025U, 2049U, 2999U}) {
+        const auto fewer = uniform(counting_seed(), stream_domain::public_key, 0, q, count);
+        CHECK(std::equal(fewer.begin(), fewer.end(), all.begin()));
+    }
 }
 
 TEST_CASE("values that are rejected far apart are drawn again from their own places") {
@@ -178,13 +174,11 @@ TEST_CASE("values that are rejected far apart are drawn again from their own pla
         [&](auto) { CHECK(uniform(counting_seed(), stream_domain::uplink, 1, q, count) == wanted); });
 }
 
-TEST_CASE("sample_uniform writes nothing beside its output") {
-    tests::for_each_backend([](auto) {
-        std::vector<std::uint64_t> out(1001, 77);
-        sample_uniform(counting_seed(), stream_domain::uplink, 0, 12289, std::span(out).subspan(1, 999));
-        CHECK(out.front() == 77);
-        CHECK(out.back() == 77);
-    });
+BACKEND_TEST_CASE("sample_uniform writes nothing beside its output") {
+    std::vector<std::uint64_t> out(1001, 77);
+    sample_uniform(counting_seed(), stream_domain::uplink, 0, 12289, std::span(out).subspan(1, 999));
+    CHECK(out.front() == 77);
+    CHECK(out.back() == 77);
 }
 
 TEST_CASE("uniform values fill [0, q) evenly") {
@@ -211,52 +205,46 @@ TEST_CASE("uniform values fill [0, q) evenly") {
     }
 }
 
-TEST_CASE("the largest draw alone decides whether a bound rejects, wherever it stands") {
-    tests::for_each_backend([](auto) {
-        check_draws<1>();
-        check_draws<2>();
-        check_draws<3>();
-        check_draws<4>();
-        check_draws<5>();
-        check_draws<6>();
-        check_draws<7>();
-        check_draws<8>();
-    });
+BACKEND_TEST_CASE("the largest draw alone decides whether a bound rejects, wherever it stands") {
+    check_draws<1>();
+    check_draws<2>();
+    check_draws<3>();
+    check_draws<4>();
+    check_draws<5>();
+    check_draws<6>();
+    check_draws<7>();
+    check_draws<8>();
 }
 
-TEST_CASE("sample_centred_binomial agrees with the definition for every length") {
-    tests::for_each_backend([](auto) {
-        for (const std::size_t count :
-             {0U, 64U, 128U, 192U, 256U, 320U, 448U, 512U, 576U, 960U, 1024U, 2048U, 2112U, 2432U}) {
-            const auto drawn = centred_binomial(counting_seed(), 2, count);
-            std::size_t different = 0;
-            for (std::size_t k = 0; k < count; ++k) {
-                different += drawn[k] != tensafe::testing::reference_centred_binomial(
-                                             counting_seed(), stream_domain::error, 2, k);
-            }
-            CHECK(different == 0);
+BACKEND_TEST_CASE("sample_centred_binomial agrees with the definition for every length") {
+    for (const std::size_t count :
+         {0U, 64U, 128U, 192U, 256U, 320U, 448U, 512U, 576U, 960U, 1024U, 2048U, 2112U, 2432U}) {
+        const auto drawn = centred_binomial(counting_seed(), 2, count);
+        std::size_t different = 0;
+        for (std::size_t k = 0; k < count; ++k) {
+            different += drawn[k] != tensafe::testing::reference_centred_binomial(counting_seed(),
+                                                                                  stream_domain::error, 2, k);
         }
-    });
+        CHECK(different == 0);
+    }
 }
 
-TEST_CASE("the centred binomial sums are right where the bits are not random") {
-    tests::for_each_backend([](auto) {
-        // Set the first `plus` added and the first `minus` subtracted words: the value is their difference.
-        for (int plus = 0; plus <= 21; ++plus) {
-            for (int minus = 0; minus <= 21; ++minus) {
-                std::uint64_t words[13][42] = {};
-                for (auto& group : words) {
-                    for (int i = 0; i < 21; ++i) {
-                        group[i] = i < plus ? ~std::uint64_t{0} : 0;
-                        group[21 + i] = i < minus ? ~std::uint64_t{0} : 0;
-                    }
+BACKEND_TEST_CASE("the centred binomial sums are right where the bits are not random") {
+    // Set the first `plus` added and the first `minus` subtracted words: the value is their difference.
+    for (int plus = 0; plus <= 21; ++plus) {
+        for (int minus = 0; minus <= 21; ++minus) {
+            std::uint64_t words[13][42] = {};
+            for (auto& group : words) {
+                for (int i = 0; i < 21; ++i) {
+                    group[i] = i < plus ? ~std::uint64_t{0} : 0;
+                    group[21 + i] = i < minus ? ~std::uint64_t{0} : 0;
                 }
-                std::vector<std::int8_t> out(std::size_t{13} * 64, 99);
-                tensafe::random::detail::centred_binomial_groups(words[0], 13, out.data());
-                CHECK(std::count(out.begin(), out.end(), static_cast<std::int8_t>(plus - minus)) == 832);
             }
+            std::vector<std::int8_t> out(std::size_t{13} * 64, 99);
+            tensafe::random::detail::centred_binomial_groups(words[0], 13, out.data());
+            CHECK(std::count(out.begin(), out.end(), static_cast<std::int8_t>(plus - minus)) == 832);
         }
-    });
+    }
 }
 
 TEST_CASE("centred binomial values have mean 0, variance 10.5 and the binomial distribution in [-21, 21]") {
@@ -303,19 +291,17 @@ TEST_CASE("every one of the 64 bit positions of a group has the binomial's varia
     }
 }
 
-TEST_CASE("sample_ternary agrees with the definition for every length") {
-    tests::for_each_backend([](auto) {
-        for (const std::size_t count :
-             {0U, 4U, 8U, 28U, 124U, 128U, 132U, 252U, 256U, 260U, 2048U, 2052U, 5000U}) {
-            const auto drawn = ternary(counting_seed(), 2, count);
-            std::size_t different = 0;
-            for (std::size_t k = 0; k < count; ++k) {
-                different += drawn[k] != tensafe::testing::reference_ternary(counting_seed(),
-                                                                             stream_domain::secret_key, 2, k);
-            }
-            CHECK(different == 0);
+BACKEND_TEST_CASE("sample_ternary agrees with the definition for every length") {
+    for (const std::size_t count :
+         {0U, 4U, 8U, 28U, 124U, 128U, 132U, 252U, 256U, 260U, 2048U, 2052U, 5000U}) {
+        const auto drawn = ternary(counting_seed(), 2, count);
+        std::size_t different = 0;
+        for (std::size_t k = 0; k < count; ++k) {
+            different += drawn[k] != tensafe::testing::reference_ternary(counting_seed(),
+                                                                         stream_domain::secret_key, 2, k);
         }
-    });
+        CHECK(different == 0);
+    }
 }
 
 TEST_CASE("ternary values are right on both sides of every step of the four digits") {
@@ -349,21 +335,19 @@ TEST_CASE("ternary values are right on both sides of every step of the four digi
     });
 }
 
-TEST_CASE("the samplers of small values write anywhere, and nothing beside their output") {
-    tests::for_each_backend([](auto) {
-        for (const std::size_t groups : {1U, 3U, 8U, 11U}) {
-            std::vector<std::int8_t> out(64 * groups + 2, 99);
-            const std::span<std::int8_t> inner = std::span(out).subspan(1, 64 * groups);
-            sample_centred_binomial(counting_seed(), stream_domain::error, 2, inner);
-            CHECK(std::ranges::equal(inner, centred_binomial(counting_seed(), 2, 64 * groups)));
-            CHECK(out.front() == 99);
-            CHECK(out.back() == 99);
-            sample_ternary(counting_seed(), stream_domain::secret_key, 2, inner);
-            CHECK(std::ranges::equal(inner, ternary(counting_seed(), 2, 64 * groups)));
-            CHECK(out.front() == 99);
-            CHECK(out.back() == 99);
-        }
-    });
+BACKEND_TEST_CASE("the samplers of small values write anywhere, and nothing beside their output") {
+    for (const std::size_t groups : {1U, 3U, 8U, 11U}) {
+        std::vector<std::int8_t> out(64 * groups + 2, 99);
+        const std::span<std::int8_t> inner = std::span(out).subspan(1, 64 * groups);
+        sample_centred_binomial(counting_seed(), stream_domain::error, 2, inner);
+        CHECK(std::ranges::equal(inner, centred_binomial(counting_seed(), 2, 64 * groups)));
+        CHECK(out.front() == 99);
+        CHECK(out.back() == 99);
+        sample_ternary(counting_seed(), stream_domain::secret_key, 2, inner);
+        CHECK(std::ranges::equal(inner, ternary(counting_seed(), 2, 64 * groups)));
+        CHECK(out.front() == 99);
+        CHECK(out.back() == 99);
+    }
 }
 
 TEST_CASE("the 81 quadruples of ternary values are equally frequent") {

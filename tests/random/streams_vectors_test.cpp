@@ -81,68 +81,57 @@ TEST_CASE("the numbers of the stream domains are those of the page") {
     CHECK(static_cast<int>(stream_domain::derive) == 7);
 }
 
-TEST_CASE("the stream's blocks are those of the page") {
-    tests::for_each_backend([](auto) {
-        CHECK(block(0, 0) ==
-              "f2f03ec0a099aeec554ca740d082a9e728440ab75851a6f3fa6def54f511f5e1"
-              "515773d36747ecc3de379ed8a3d2389971be5ca060e5800469479c33a161d013");
-        CHECK(block(1, 3) ==
-              "291def055222b8f8606b14478eb6bd059a329411cf71cc8acbcf0381c370b678"
-              "00241b9c1a5719c18c10c5a73427e17d75a6ca69e3a8bfe4705a0223aedf3de2");
-        CHECK(block(0, tensafe::random::chacha20_stream_blocks - 1) ==
-              "e618901ecf5b90e4073ff00204f108a7588f1b556db8c653735eee639260d5fd"
-              "6876caf6c6e9a80149a17b9c64cd600fd724aab431211302215d9d3058a0082a");
-    });
+BACKEND_TEST_CASE("the stream's blocks are those of the page") {
+    CHECK(block(0, 0) ==
+          "f2f03ec0a099aeec554ca740d082a9e728440ab75851a6f3fa6def54f511f5e1"
+          "515773d36747ecc3de379ed8a3d2389971be5ca060e5800469479c33a161d013");
+    CHECK(block(1, 3) ==
+          "291def055222b8f8606b14478eb6bd059a329411cf71cc8acbcf0381c370b678"
+          "00241b9c1a5719c18c10c5a73427e17d75a6ca69e3a8bfe4705a0223aedf3de2");
+    CHECK(block(0, tensafe::random::chacha20_stream_blocks - 1) ==
+          "e618901ecf5b90e4073ff00204f108a7588f1b556db8c653735eee639260d5fd"
+          "6876caf6c6e9a80149a17b9c64cd600fd724aab431211302215d9d3058a0082a");
 }
 
-TEST_CASE("uniform coefficients are those of the page") {
-    tests::for_each_backend([](auto) {
-        for (const uniform_vector& vector : uniform_vectors) {
-            CAPTURE(vector.q);
-            std::vector<std::uint64_t> out(count);
-            tensafe::random::sample_uniform(counting_seed(), vector.domain, vector.lane, vector.q, out);
-            for (std::size_t i = 0; i < vector.first.size(); ++i) {
-                CHECK(out[i] == vector.first[i]);
-            }
-            CHECK(out.back() == vector.last);
-            CHECK(digest(out) == vector.digest);
+BACKEND_TEST_CASE("uniform coefficients are those of the page") {
+    for (const uniform_vector& vector : uniform_vectors) {
+        CAPTURE(vector.q);
+        std::vector<std::uint64_t> out(count);
+        tensafe::random::sample_uniform(counting_seed(), vector.domain, vector.lane, vector.q, out);
+        for (std::size_t i = 0; i < vector.first.size(); ++i) {
+            CHECK(out[i] == vector.first[i]);
         }
-    });
+        CHECK(out.back() == vector.last);
+        CHECK(digest(out) == vector.digest);
+    }
 }
 
-TEST_CASE("centred binomial coefficients are those of the page") {
-    tests::for_each_backend([](auto) {
-        std::vector<std::int8_t> out(count);
-        tensafe::random::sample_centred_binomial(counting_seed(), stream_domain::error, 0, out);
-        using values = std::vector<std::int8_t>;
-        CHECK(values(out.begin(), out.begin() + 16) ==
-              values{3, 3, 3, -6, -4, 1, 5, 0, -3, 0, -3, -7, 7, -6, 3, -6});
-        CHECK(values(out.begin() + 64, out.begin() + 72) == values{-1, -4, 4, 1, -3, 4, 4, 8});
-        CHECK(values(out.end() - 4, out.end()) == values{-3, 1, -2, -1});
-        CHECK(digest(out) == 0x930f71602b32df10U);
-    });
+BACKEND_TEST_CASE("centred binomial coefficients are those of the page") {
+    std::vector<std::int8_t> out(count);
+    tensafe::random::sample_centred_binomial(counting_seed(), stream_domain::error, 0, out);
+    using values = std::vector<std::int8_t>;
+    CHECK(values(out.begin(), out.begin() + 16) ==
+          values{3, 3, 3, -6, -4, 1, 5, 0, -3, 0, -3, -7, 7, -6, 3, -6});
+    CHECK(values(out.begin() + 64, out.begin() + 72) == values{-1, -4, 4, 1, -3, 4, 4, 8});
+    CHECK(values(out.end() - 4, out.end()) == values{-3, 1, -2, -1});
+    CHECK(digest(out) == 0x930f71602b32df10U);
 }
 
-TEST_CASE("ternary coefficients are those of the page") {
-    tests::for_each_backend([](auto) {
-        std::vector<std::int8_t> out(count);
-        tensafe::random::sample_ternary(counting_seed(), stream_domain::secret_key, 0, out);
-        using values = std::vector<std::int8_t>;
-        CHECK(values(out.begin(), out.begin() + 16) ==
-              values{1, 1, 1, 1, 0, 1, 1, 0, -1, 0, 0, 1, 1, -1, 1, -1});
-        CHECK(values(out.end() - 4, out.end()) == values{-1, 0, 1, 0});
-        CHECK(digest(out) == 0x52abef90ee5723abU);
-    });
+BACKEND_TEST_CASE("ternary coefficients are those of the page") {
+    std::vector<std::int8_t> out(count);
+    tensafe::random::sample_ternary(counting_seed(), stream_domain::secret_key, 0, out);
+    using values = std::vector<std::int8_t>;
+    CHECK(values(out.begin(), out.begin() + 16) == values{1, 1, 1, 1, 0, 1, 1, 0, -1, 0, 0, 1, 1, -1, 1, -1});
+    CHECK(values(out.end() - 4, out.end()) == values{-1, 0, 1, 0});
+    CHECK(digest(out) == 0x52abef90ee5723abU);
 }
 
-TEST_CASE("derived seeds are those of the page") {
-    tests::for_each_backend([](auto) {
-        tensafe::random::generator source(counting_seed());
-        CHECK(to_hex(source.next_seed().bytes) ==
-              "a48c5a127ba7fc7157cf14ab3204138ed7c98fbc53977830fabb3d61fc0bf198");
-        CHECK(to_hex(source.next_seed().bytes) ==
-              "081e96ed8276bdba95d39d3ca21fedb214001b4b2567acadffbbff3c33edea77");
-        CHECK(to_hex(source.next_seed().bytes) ==
-              "9788133fdeb67b6a67a2c1ff539d50c645e694624b4e02e01ec4e3295a762f12");
-    });
+BACKEND_TEST_CASE("derived seeds are those of the page") {
+    tensafe::random::generator source(counting_seed());
+    CHECK(to_hex(source.next_seed().bytes) ==
+          "a48c5a127ba7fc7157cf14ab3204138ed7c98fbc53977830fabb3d61fc0bf198");
+    CHECK(to_hex(source.next_seed().bytes) ==
+          "081e96ed8276bdba95d39d3ca21fedb214001b4b2567acadffbbff3c33edea77");
+    CHECK(to_hex(source.next_seed().bytes) ==
+          "9788133fdeb67b6a67a2c1ff539d50c645e694624b4e02e01ec4e3295a762f12");
 }

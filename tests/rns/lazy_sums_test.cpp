@@ -4,93 +4,34 @@
 
 #include <bit>
 #include <cstddef>
-#include <random>
 #include <span>
 #include <vector>
 
 #include "../backends.hpp"
+#include "limb_checks.hpp"
 
 namespace {
 
-using namespace tensafe::arith;
-namespace limb = tensafe::rns::limb;
+using namespace tests::limbs;
 
-using words = std::vector<word>;
-
-template <int Bits>
-struct width {
-    static constexpr int bits = Bits;
-    using modulus = runtime_modulus<Bits>;
-    static constexpr std::size_t lazy = tensafe::arith::scalar::lazy_terms<modulus>;
-    /// The largest modulus of the width, where sums are longest, and the smallest odd one, where what is
-    /// reduced comes closest to 2^63 * q.
-    static constexpr word moduli[] = {(word{1} << Bits) - 1, (word{1} << (Bits - 1)) + 1};
-};
+/// Products that are added up before a reduction.
+template <class W>
+constexpr std::size_t lazy = scalar::lazy_terms<typename W::modulus>;
 
 /// Numbers of terms around those after which the sum is reduced.
 template <class W>
 std::vector<std::size_t> interesting_counts() {
-    if (W::lazy > 1000) {
+    if (lazy < W >> 1000) {
         return {1, 2, 31, 1000};
     }
-    return {1, 2, W::lazy - 1, W::lazy, W::lazy + 1, 2 * W::lazy, 2 * W::lazy + 1, 5 * W::lazy + 2};
+    return {1, 2, lazy<W> - 1, lazy<W>, lazy<W> + 1, 2 * lazy<W>, 2 * lazy<W> + 1, 5 * lazy<W> + 2};
 }
 
-words residues(std::size_t count, word q, word seed, bool largest) {
-    std::mt19937_64 random(seed);
-    words values(count, q - 1);
-    for (std::size_t i = 0; i < count && !largest; ++i) {
-        values[i] = i % 3 == 2 ? q - 1 : random() % q;
-    }
-    return values;
-}
-
-/// The rows of a table of `terms` times `columns` words.
-std::vector<const word*> rows_of(const words& table, std::size_t terms, std::size_t columns) {
-    std::vector<const word*> rows(terms);
-    for (std::size_t i = 0; i < terms; ++i) {
-        rows[i] = table.data() + i * columns;
-    }
-    return rows;
-}
-
-/// total + a * b with a division, as the definition says.
-word add_product(word total, word a, word b, word q) {
-    return static_cast<word>((wide{a} * b % q + total) % q);
-}
-
+/// Three sums of as many terms.
 template <class W>
-void check_sums(word q, std::size_t terms, bool largest) {
-    CAPTURE(q);
-    CAPTURE(terms);
-    CAPTURE(largest);
-    const barrett policy{typename W::modulus(q)};
-    constexpr std::size_t columns = 3;
-    const words a = residues(terms * columns, q, 1, largest);
-    const words b = residues(terms * columns, q, 2, largest);
-    const words factors = residues(terms, q, 3, largest);
-    const words start = residues(columns, q, 4, largest);
-
-    words of_blocks = start;
-    words of_columns(columns);
-    words scaled = start;
-    for (std::size_t i = 0; i < terms; ++i) {
-        for (std::size_t k = 0; k < columns; ++k) {
-            of_blocks[k] = add_product(of_blocks[k], a[k * terms + i], b[k * terms + i], q);
-            of_columns[k] = add_product(of_columns[k], a[i * columns + k], b[i * columns + k], q);
-            scaled[k] = add_product(scaled[k], a[i * columns + k], factors[i], q);
-        }
-    }
-
-    words out = start;
-    limb::add_block_sums(policy, std::span(out), a, b);
-    CHECK(out == of_blocks);
-    out = words(columns, 12345);  // sum_products overwrites
-    limb::sum_products(policy, std::span(out), rows_of(a, terms, columns), rows_of(b, terms, columns));
-    CHECK(out == of_columns);
-    out = start;
-    limb::add_scaled(policy, std::span(out), rows_of(a, terms, columns), factors);
-    CHECK(out == scaled);
+void check_sums(word q, std::size_t terms, pattern p) {
+    check_blocks<W>(q, 3, terms, p);
+    check_columns<W>(q, terms, 3, p);
 }
 
 /// Whether terms * (q-1)^2 + (q-1) < 2^63 * q, in 128 bits.
@@ -101,56 +42,49 @@ constexpr bool stays_reducible(wide terms, word q) {
     return terms * (q - 1) + 1 < right;
 }
 
+/// Of the largest modulus of the width, where sums are longest, and the smallest odd one, where what is
+/// reduced comes closest to 2^63 * q.
 template <class W>
-constexpr bool keeps_its_promise() {
-    for (const word q : W::moduli) {
-        if (!stays_reducible(W::lazy, q)) {
-            return false;
-        }
-    }
-    return true;
-}
+constexpr bool keeps_its_promise = stays_reducible(lazy<W>, W::largest) &&
+                                   stays_reducible(lazy<W>, W::smallest);
 
-static_assert(keeps_its_promise<width<30>>() && keeps_its_promise<width<42>>() &&
-              keeps_its_promise<width<45>>() && keeps_its_promise<width<57>>() &&
-              keeps_its_promise<width<58>>() && keeps_its_promise<width<60>>() &&
-              keeps_its_promise<width<61>>());
+static_assert(keeps_its_promise<width<30>> && keeps_its_promise<width<42>> && keeps_its_promise<width<45>> &&
+              keeps_its_promise<width<57>> && keeps_its_promise<width<58>> && keeps_its_promise<width<60>> &&
+              keeps_its_promise<width<61>>);
 // Not because it promises too little: two terms more would break it for the widest primes.
-static_assert(width<61>::lazy == 3 && width<60>::lazy == 7 && width<45>::lazy == (1 << 18) - 1);
-static_assert(!stays_reducible(width<61>::lazy + 2, (word{1} << 61) - 1) &&
-              !stays_reducible(width<60>::lazy + 2, (word{1} << 60) - 1));
+static_assert(lazy<width<61>> == 3 && lazy<width<60>> == 7 && lazy<width<45>> == (1 << 18) - 1);
+static_assert(!stays_reducible(lazy<width<61>> + 2, (word{1} << 61) - 1) &&
+              !stays_reducible(lazy<width<60>> + 2, (word{1} << 60) - 1));
 
 TEST_CASE_TEMPLATE("sums that are reduced late equal sums that are reduced after every product", W, width<30>,
                    width<42>, width<45>, width<60>, width<61>) {
     tests::for_each_backend([](tensafe::exec::backend) {
-        for (const word q : W::moduli) {
+        for (const word q : {W::largest, W::smallest}) {
             REQUIRE(std::bit_width(q) == W::bits);
             for (const std::size_t terms : interesting_counts<W>()) {
-                check_sums<W>(q, terms, false);
-                check_sums<W>(q, terms, true);
+                check_sums<W>(q, terms, pattern::extremes);
+                check_sums<W>(q, terms, pattern::random);
+                check_sums<W>(q, terms, pattern::largest);
             }
         }
     });
 }
 
-TEST_CASE("sums of more terms than fit 45 bits at once equal sums that are reduced after every product") {
-    tests::for_each_backend([](tensafe::exec::backend) {
-        using wide_enough = width<45>;
-        for (const std::size_t terms : {wide_enough::lazy - 1, wide_enough::lazy, wide_enough::lazy + 1}) {
-            check_sums<wide_enough>(wide_enough::moduli[0], terms, true);
-        }
-    });
+BACKEND_TEST_CASE(
+    "sums of more terms than fit 45 bits at once equal sums that are reduced after every product") {
+    using W = width<45>;
+    for (const std::size_t terms : {lazy<W> - 1, lazy<W>, lazy<W> + 1}) {
+        check_sums<W>(W::largest, terms, pattern::largest);
+    }
 }
 
-TEST_CASE("sums of no products are zero, or what was there before") {
-    tests::for_each_backend([](tensafe::exec::backend) {
-        const barrett policy{runtime_modulus<45>(width<45>::moduli[0])};
-        words out{1, 2, 3};
-        limb::add_scaled(policy, std::span(out), std::span<const word* const>(), std::span<const word>());
-        CHECK(out == words{1, 2, 3});
-        limb::add_block_sums(policy, std::span(out), std::span<const word>(), std::span<const word>());
-        CHECK(out == words{1, 2, 3});
-    });
+BACKEND_TEST_CASE("sums of no products are zero, or what was there before") {
+    const barrett policy{runtime_modulus<45>(width<45>::largest)};
+    std::vector<word> out{1, 2, 3};
+    limb::add_scaled(policy, std::span(out), std::span<const word* const>(), std::span<const word>());
+    CHECK(out == std::vector<word>{1, 2, 3});
+    limb::add_block_sums(policy, std::span(out), std::span<const word>(), std::span<const word>());
+    CHECK(out == std::vector<word>{1, 2, 3});
 }
 
 }  // namespace

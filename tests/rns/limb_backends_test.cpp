@@ -12,64 +12,11 @@
 #include <vector>
 
 #include "../backends.hpp"
+#include "limb_checks.hpp"
 
 namespace {
 
-using namespace tensafe::arith;
-namespace limb = tensafe::rns::limb;
-
-/// Words that do not start where a vector would like them to, with a guard on either side.
-class words {
-  public:
-    explicit words(std::size_t size, word value = 0) : all_(size + 2, value) {
-        all_.front() = guard;
-        all_.back() = guard;
-    }
-    std::span<word> span() { return std::span(all_).subspan(1, all_.size() - 2); }
-    std::span<const word> span() const { return std::span(all_).subspan(1, all_.size() - 2); }
-    word& operator[](std::size_t k) { return all_[k + 1]; }
-    word operator[](std::size_t k) const { return all_[k + 1]; }
-    std::size_t size() const { return all_.size() - 2; }
-    bool operator==(const words&) const = default;
-
-  private:
-    static constexpr word guard = 0x0123456789abcdef;
-    std::vector<word> all_;
-};
-
-enum class pattern { random, large, extremes, largest };
-constexpr std::array<pattern, 4> patterns{pattern::random, pattern::large, pattern::extremes,
-                                          pattern::largest};
-
-words residues(std::size_t size, word q, word seed, pattern p) {
-    std::mt19937_64 random(seed);
-    const std::array<word, 5> extremes{0, 1, q - 1, q / 2, q - 2};
-    words values(size);
-    for (std::size_t k = 0; k < size; ++k) {
-        const word any = random() % q;
-        const word large = q - 1 - any / 64;
-        values[k] = p == pattern::random     ? any
-                    : p == pattern::large    ? large
-                    : p == pattern::extremes ? extremes[random() % 5]
-                                             : q - 1;
-    }
-    return values;
-}
-
-template <class F>
-words table(std::size_t size, F f) {
-    words values(size);
-    for (std::size_t k = 0; k < size; ++k) {
-        values[k] = static_cast<word>(f(k));
-    }
-    return values;
-}
-
-template <int Bits>
-struct width {
-    static constexpr int bits = Bits;
-    using modulus = runtime_modulus<Bits>;
-};
+using namespace tests::limbs;
 
 /// How far 1/q in double precision is from 1/q, relatively.
 long double reciprocal_error(word q) {
@@ -82,15 +29,13 @@ long double reciprocal_error(word q) {
 /// furthest off.
 template <class W>
 std::vector<word> moduli() {
-    const word smallest = (word{1} << (W::bits - 1)) + 1;
-    const word largest = (word{1} << W::bits) - 1;
     std::mt19937_64 random(8);
-    word worst = smallest;
+    word worst = W::smallest;
     for (int i = 0; i < 1000; ++i) {
-        const word q = (smallest + random() % (largest - smallest + 1)) | 1;
+        const word q = (W::smallest + random() % (W::largest - W::smallest + 1)) | 1;
         worst = reciprocal_error(q) > reciprocal_error(worst) ? q : worst;
     }
-    return {largest, smallest, largest + 2 - (word{1} << (W::bits / 2)), worst};
+    return {W::largest, W::smallest, W::largest + 2 - (word{1} << (W::bits / 2)), worst};
 }
 
 /// Edges of the choices that back-ends make: 16 bits (words by doubles), 46 (a narrow product's sum), 50
@@ -194,11 +139,11 @@ TEST_CASE_TEMPLATE("any words are shifted and reduced with each back-end", W, WI
     for_each_case<W>([](word q, std::size_t size, pattern p) {
         const shoup policy{typename W::modulus(q)};
         const word last = ~word{0} / q * q;  // the largest multiple of q
-        const std::array<word, 8> extremes{0, q - 1, q, last - 1, last, ~word{0}, word{1} << 63, 1};
+        const std::array<word, 9> extremes{0, q - 1, q, q + 1, last - 1, last, ~word{0}, word{1} << 63, 1};
         std::mt19937_64 random(4);
         const words a = table(size, [&](std::size_t k) {
             return p <= pattern::large      ? random()
-                   : p == pattern::extremes ? extremes[k % 8]
+                   : p == pattern::extremes ? extremes[k % 9]
                                             : last - 1 - random() % (last / q) * q;
         });
         for (const word shift : {word{0}, word{1}, q / 2, q - 1}) {
@@ -226,6 +171,28 @@ TEST_CASE_TEMPLATE("small signed numbers are added with each back-end", W, width
         limb::add_small(typename W::modulus(q), out.span(), std::span(small).subspan(1));
         CHECK(out == expected);
     });
+}
+
+BACKEND_TEST_CASE("every small signed number is added modulo q, over both ends of the range") {
+    using W = width<20>;
+    constexpr word q = W::largest;
+    const W::modulus m(q);
+    std::vector<std::int8_t> small;
+    for (int x = -128; x <= 127; ++x) {
+        small.push_back(static_cast<std::int8_t>(x));
+    }
+    for (const word start : {word{0}, word{1}, word{127}, q - 128, q - 1}) {
+        CAPTURE(start);
+        const words expected = table(256, [&](std::size_t k) { return (start + q + k - 128) % q; });
+        words out(256, start);
+        limb::add_small(m, out.span(), small);
+        CHECK(out == expected);
+        for (std::size_t k = 0; k < 256; ++k) {
+            words alone(1, start);
+            limb::add_small(m, alone.span(), std::span(small).subspan(k, 1));
+            CHECK(alone[0] == expected[k]);
+        }
+    }
 }
 
 /// round(x) modulo q for |x| < 2^112, ties away from zero.
@@ -265,35 +232,28 @@ TEST_CASE_TEMPLATE("reals are rounded alike by each back-end", W, WIDTHS) {
 }
 
 template <class W>
-void check_blocks(word q, std::size_t count, std::size_t length, pattern p) {
-    CAPTURE(q);
-    CAPTURE(count);
-    CAPTURE(length);
-    CAPTURE(static_cast<int>(p));
-    const barrett policy{typename W::modulus(q)};
-    const std::size_t size = count * length;
-    const words a = residues(size, q, 1, p);
-    const words b = residues(size, q, 2, p);
-    const words c = residues(size, q, 3, p);
-    const words start = residues(count, q, 4, p);
-    words with_addends(count);
-    words added = start;
-    for (std::size_t k = 0; k < size; ++k) {
-        word& first = with_addends[k / length];
-        word& second = added[k / length];
-        const word product = static_cast<word>(wide{a[k]} * b[k] % q);
-        first = static_cast<word>((wide{first} + product + c[k]) % q);
-        second = static_cast<word>((wide{second} + product) % q);
-    }
-    words sums(count, 12345);
-    limb::block_sums(policy, sums.span(), a.span(), b.span(), c.span());
-    CHECK(sums == with_addends);
-    sums = start;
-    limb::add_block_sums(policy, sums.span(), a.span(), b.span());
-    CHECK(sums == added);
+void check_rounding(const std::vector<double>& reals) {
+    words out(reals.size());
+    limb::round_reals(shoup(typename W::modulus(W::largest)), out.span(), reals);
+    CHECK(out == table(reals.size(), [&](std::size_t k) { return rounded(reals[k], W::largest); }));
 }
 
-TEST_CASE_TEMPLATE("blocks of any number and length are summed", W, WIDTHS) {
+BACKEND_TEST_CASE("reals below 2^112 are rounded to the nearest integer, ties away from zero") {
+    std::vector<double> reals{std::nextafter(0x1p112, 0), 4.9e-324};
+    for (const double near : {0.0, 0.5, 1.0, 1.5, 2.5, 0x1p49, 0x1p50 - 0.5, 0x1p50, 0x1p51 + 0.5, 0x1p52,
+                              0x1p53, 0x1p61, 0x1p62, 0x1p63, 0x1p64, 0x1p100, 0x1p111}) {
+        reals.insert(reals.end(),
+                     {near, std::nextafter(near, 1e300), std::fabs(std::nextafter(near, -1e300))});
+    }
+    for (std::size_t k = reals.size(); k-- > 0;) {
+        reals.push_back(-reals[k]);
+    }
+    check_rounding<width<20>>(reals);
+    check_rounding<width<40>>(reals);
+    check_rounding<width<61>>(reals);
+}
+
+TEST_CASE_TEMPLATE("blocks of any number and length are summed", W, WIDTHS, width<20>, width<57>, width<58>) {
     tests::for_each_backend([](tensafe::exec::backend) {
         for (const word q : moduli<W>()) {
             for (const pattern p : patterns) {
@@ -304,43 +264,13 @@ TEST_CASE_TEMPLATE("blocks of any number and length are summed", W, WIDTHS) {
                 }
             }
             // More terms than a back-end adds up without reduction, also with a rest.
-            for (const std::size_t length : {4096UL, 4103UL, 16384UL, 16392UL, 20000UL}) {
+            for (const std::size_t length :
+                 {64UL, 1000UL, 4096UL, 4103UL, 5000UL, 16384UL, 16392UL, 20000UL}) {
                 check_blocks<W>(q, 1, length, pattern::largest);
                 check_blocks<W>(q, 9, length, pattern::largest);
             }
         }
     });
-}
-
-template <class W>
-void check_columns(word q, std::size_t terms, std::size_t columns, pattern p) {
-    CAPTURE(q);
-    CAPTURE(terms);
-    CAPTURE(columns);
-    CAPTURE(static_cast<int>(p));
-    const barrett policy{typename W::modulus(q)};
-    const words a = residues(terms * columns, q, 1, p);
-    const words b = residues(terms * columns, q, 2, p);
-    const words factors = residues(terms, q, 3, p);
-    const words start = residues(columns, q, 4, p);
-    std::vector<const word*> a_rows(terms);
-    std::vector<const word*> b_rows(terms);
-    words products(columns);
-    words scaled = start;
-    for (std::size_t i = 0; i < terms; ++i) {
-        a_rows[i] = a.span().data() + i * columns;
-        b_rows[i] = b.span().data() + i * columns;
-        for (std::size_t k = 0; k < columns; ++k) {
-            products[k] = static_cast<word>((wide{a_rows[i][k]} * b_rows[i][k] + products[k]) % q);
-            scaled[k] = static_cast<word>((wide{a_rows[i][k]} * factors[i] + scaled[k]) % q);
-        }
-    }
-    words out(columns, 12345);
-    limb::sum_products(policy, out.span(), a_rows, b_rows);
-    CHECK(out == products);
-    out = start;
-    limb::add_scaled(policy, out.span(), a_rows, factors.span());
-    CHECK(out == scaled);
 }
 
 TEST_CASE_TEMPLATE("rows of any number and length are summed", W, WIDTHS) {
@@ -360,26 +290,25 @@ TEST_CASE_TEMPLATE("rows of any number and length are summed", W, WIDTHS) {
     });
 }
 
-TEST_CASE("one word that is not below the bound is found wherever it is, and none where there is none") {
-    tests::for_each_backend([](tensafe::exec::backend) {
-        for (const word q : {word{1}, word{257}, (word{1} << 45) - 1, word{1} << 63, ~word{0}}) {
-            for (const std::size_t size : sizes()) {
-                CAPTURE(q);
-                CAPTURE(size);
-                words a(size, q - 1);
-                CHECK(limb::all_below(q, a.span()));
-                bool found = true;
-                for (std::size_t k = 0; k < size; ++k) {
-                    for (const word bad : {q, std::max(q, word{1} << 63), ~word{0}}) {
-                        a[k] = bad;
-                        found = found && !limb::all_below(q, a.span());
-                    }
-                    a[k] = q - 1;
+BACKEND_TEST_CASE(
+    "one word that is not below the bound is found wherever it is, and none where there is none") {
+    for (const word q : {word{1}, word{257}, (word{1} << 45) - 1, word{1} << 63, ~word{0}}) {
+        for (const std::size_t size : sizes()) {
+            CAPTURE(q);
+            CAPTURE(size);
+            words a(size, q - 1);
+            CHECK(limb::all_below(q, a.span()));
+            bool found = true;
+            for (std::size_t k = 0; k < size; ++k) {
+                for (const word bad : {q, std::max(q, word{1} << 63), ~word{0}}) {
+                    a[k] = bad;
+                    found = found && !limb::all_below(q, a.span());
                 }
-                CHECK(found);
+                a[k] = q - 1;
             }
+            CHECK(found);
         }
-    });
+    }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace tests {
 
@@ -13,6 +14,10 @@ std::string refusal(Call call) {
         return e.what();
     }
     return "nothing was thrown";
+}
+
+inline bool has(std::string_view text, std::string_view part) {
+    return text.find(part) != text.npos;
 }
 
 }  // namespace tests

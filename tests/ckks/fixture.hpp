@@ -12,10 +12,13 @@
 #include <string>
 #include <vector>
 
+#include "../refusal.hpp"
+
 /// What the tests of this folder share: small rings, so that they are quick, and reproducible inputs.
 namespace fixture {
 
 namespace ckks = tensafe::ckks;
+using tests::refusal;
 
 using four_limbs = ckks::parameters<10, ckks::limb_bits<60, 40, 40, 60>, 40, ckks::insecure_for_tests>;
 using five_limbs = ckks::parameters<11, ckks::limb_bits<60, 40, 40, 40, 60>, 40, ckks::insecure_for_tests>;
@@ -48,16 +51,6 @@ inline tensafe::random::generator generator(std::uint8_t number) {
     tensafe::random::seed start;
     start.bytes[0] = number;
     return tensafe::random::generator(start);
-}
-
-template <class Error, class Call>
-std::string message_of(Call call) {
-    try {
-        call();
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return "nothing was thrown";
 }
 
 }  // namespace fixture

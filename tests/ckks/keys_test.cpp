@@ -87,13 +87,13 @@ TEST_CASE("Coefficients that make no key are refused without telling which") {
         return [=] { secret{std::span<const std::int8_t>(coefficients)}; };
     };
     for (const std::size_t count : {std::size_t{0}, four_limbs::degree - 1, four_limbs::degree + 1}) {
-        CHECK(message_of<tensafe::shape_error>(make(std::vector<std::int8_t>(count))) ==
+        CHECK(refusal<tensafe::shape_error>(make(std::vector<std::int8_t>(count))) ==
               "secret_key: got " + std::to_string(count) + " coefficients, expected N = 1024");
     }
     for (const std::int8_t wrong : {std::int8_t{2}, std::int8_t{-2}, std::int8_t{-128}, std::int8_t{127}}) {
         std::vector<std::int8_t> coefficients(four_limbs::degree);
         coefficients.back() = wrong;
-        CHECK(message_of<tensafe::parameter_error>(make(coefficients)) ==
+        CHECK(refusal<tensafe::parameter_error>(make(coefficients)) ==
               "secret_key: every coefficient must be -1, 0 or 1");
     }
 }

@@ -217,8 +217,8 @@ TEST_CASE("values in any number are rounded and the rest is zero, whatever the p
             std::size_t wrong = 0;
             rns::for_each_limb<basis>([&]<int I>() {
                 for (std::size_t k = 0; k < basis::degree; ++k) {
-                    const word wanted = k < count ? exact_residue(2 * values[k], basis::prime<I>) : 0;
-                    wrong += p.limb<I>()[k] == wanted ? 0U : 1U;
+                    const word expected = k < count ? exact_residue(2 * values[k], basis::prime<I>) : 0;
+                    wrong += p.limb<I>()[k] == expected ? 0U : 1U;
                 }
             });
             CHECK(wrong == 0);

@@ -297,11 +297,12 @@ TEST_CASE("a bad scale and a wrong number of slots are refused") {
     for (const std::size_t size : {0UL, 15UL, 17UL}) {
         std::vector<double> workspace(size);
         slots room(8);
-        const std::string wanted = "got a workspace of " + std::to_string(size) + " values, expected N = 16";
+        const std::string expected =
+            "got a workspace of " + std::to_string(size) + " values, expected N = 16";
         CHECK_THROWS_WITH_AS(encoding::encode_slots(slots{1.0}, 1, p, std::span(workspace)),
-                             doctest::Contains(wanted.c_str()), shape_error);
+                             doctest::Contains(expected.c_str()), shape_error);
         CHECK_THROWS_WITH_AS(encoding::decode_slots(p, 1, std::span(room), std::span(workspace)),
-                             doctest::Contains(wanted.c_str()), shape_error);
+                             doctest::Contains(expected.c_str()), shape_error);
     }
     for (const std::size_t count : {0UL, 7UL, 9UL}) {
         slots room(count);

@@ -29,10 +29,6 @@ namespace tests {
 
 using bytes = std::vector<std::uint8_t>;
 
-inline bool has(std::string_view text, std::string_view part) {
-    return text.find(part) != text.npos;
-}
-
 /// `call` throws an E whose message has this part.
 template <class E, class Call>
 void check_refusal(std::string_view part, Call call) {

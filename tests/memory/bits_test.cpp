@@ -172,11 +172,11 @@ TEST_CASE_TEMPLATE("bits above the width are ignored", T, std::uint32_t, std::ui
         const std::vector<T> values = random_values<T>(150, std::numeric_limits<T>::digits, random);
         std::vector<T> cut(values.size());
         std::transform(values.begin(), values.end(), cut.begin(), [&](T v) { return low_bits(v, bits); });
-        const std::vector<std::uint8_t> wanted = reference(cut, bits);
+        const std::vector<std::uint8_t> expected = reference(cut, bits);
         tests::for_each_backend([&](auto) {
             std::vector<std::uint8_t> bytes(packed_bytes(values.size(), bits));
             pack_bits(values, bits, bytes);
-            CHECK(bytes == wanted);
+            CHECK(bytes == expected);
         });
     }
 }

@@ -104,6 +104,16 @@ std::string to_hex(const Bytes& bytes) {
     return text;
 }
 
+/// How many values differ from reference(k), k being the place.
+template <class Values, class Reference>
+std::size_t different(const Values& values, Reference reference) {
+    std::size_t result = 0;
+    for (std::size_t k = 0; k < values.size(); ++k) {
+        result += values[k] != reference(k) ? 1U : 0U;
+    }
+    return result;
+}
+
 /// The digest D of the vectors.
 template <class Values>
 std::uint64_t digest(const Values& values) {

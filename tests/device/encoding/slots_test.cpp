@@ -26,10 +26,10 @@ TEST_CASE("a degree known at run time takes the same way") {
     const auto coefficients = uneven_reals(256, 8);
     alignas(64) double slots[256];
     device::to_slots(where, tables, coefficients.data(), slots, 1);
-    std::vector<std::complex<double>> wanted(128);
-    encoding::shared_slot_transform(8).to_slots(coefficients, wanted);
-    CHECK(slots[2 * 77] == wanted[77].real());
-    CHECK(slots[2 * 77 + 1] == wanted[77].imag());
+    std::vector<std::complex<double>> expected(128);
+    encoding::shared_slot_transform(8).to_slots(coefficients, expected);
+    CHECK(slots[2 * 77] == expected[77].real());
+    CHECK(slots[2 * 77 + 1] == expected[77].imag());
 }
 
 TEST_CASE("tables of another degree and missing work space are refused") {

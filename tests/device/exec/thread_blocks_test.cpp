@@ -87,14 +87,14 @@ TEST_CASE("kernels give the same results in every order of threads and thread bl
 
 TEST_CASE("a missing barrier gives different results in different orders") {
     std::set<std::vector<std::uint32_t>> results;
-    std::vector<std::uint32_t> wanted(32);
+    std::vector<std::uint32_t> expected(32);
     for (std::uint32_t t = 0; t < 32; ++t) {
-        wanted[t] = (t + 31) % 32;
+        expected[t] = (t + 31) % 32;
     }
     for (const device::thread_order order : all_orders) {
         std::vector<std::uint32_t> got(32);
         device::host_blocks(order).launch(rotate_without_barrier{got.data()}, {1});
-        CHECK(got != wanted);
+        CHECK(got != expected);
         results.insert(got);
     }
     CHECK(results.size() == 3);

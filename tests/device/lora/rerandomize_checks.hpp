@@ -50,7 +50,7 @@ void check_replies(const Where& where, int subring_log_n, std::uint32_t parts, i
     std::vector<std::int8_t> e0;
     std::vector<std::int8_t> e1;
     std::vector<arith::wide> floods;
-    std::vector<std::uint8_t> wanted(tokens * stride, 0xA5);
+    std::vector<std::uint8_t> expected(tokens * stride, 0xA5);
     const std::size_t room = n + 3;  // between the small ones of two products
     const ckks::irwin_hall_smudging flood{flood_bits};
 
@@ -96,7 +96,7 @@ void check_replies(const Where& where, int subring_log_n, std::uint32_t parts, i
         output bytes;
         std::vector<std::uint32_t> switched(P::degree);
         lora::serialize<P>(hidden, o.wanted, static_cast<int>(o.bits), switched, bytes);
-        const auto reply = wanted.begin() + static_cast<std::ptrdiff_t>(p / places.size() * stride);
+        const auto reply = expected.begin() + static_cast<std::ptrdiff_t>(p / places.size() * stride);
         std::copy(bytes.c0.begin(), bytes.c0.end(), reply + static_cast<std::ptrdiff_t>(o.c0_offset));
         std::copy(bytes.c1.begin(), bytes.c1.end(), reply + static_cast<std::ptrdiff_t>(o.c1_offset));
     }
@@ -130,7 +130,7 @@ void check_replies(const Where& where, int subring_log_n, std::uint32_t parts, i
     const device::trace_tables<basis, typename Where::space> plan(where, subring_log_n);
     device::rerandomize_c0<basis>(where, plan, flood, hiding);
     device::rerandomize_c1<basis>(where, hiding);
-    CHECK(tests::to_host<std::uint8_t>(where, replies) == wanted);
+    CHECK(tests::to_host<std::uint8_t>(where, replies) == expected);
 }
 
 template <class Where>

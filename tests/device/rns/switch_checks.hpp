@@ -50,13 +50,13 @@ void check_basis(const Where& where) {
     const auto residues = tests::to_device(where, words);
     for (const int bits : {1, 7, 20, 31, 32}) {
         CAPTURE(bits);
-        std::vector<std::uint32_t> wanted(count);
-        rns::switch_modulus<Basis>(spans, bits, wanted);
+        std::vector<std::uint32_t> expected(count);
+        rns::switch_modulus<Basis>(spans, bits, expected);
         auto got = tests::poisoned<std::uint32_t>(where, count);
         for_each_number(
             where, count,
             switch_coefficient<Basis>{residues.data(), got.data(), count, static_cast<std::uint32_t>(bits)});
-        CHECK(tests::to_host<std::uint32_t>(where, got) == wanted);
+        CHECK(tests::to_host<std::uint32_t>(where, got) == expected);
     }
 }
 

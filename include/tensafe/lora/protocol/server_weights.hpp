@@ -82,7 +82,7 @@ void check_request(const packing_plan<P, Packing, Protection>& plan,
                           ", expected " + text(plan.d(), plan.entries_per_input(), plan.inputs()));
     }
     for (const auto& input : r.inputs) {
-        if constexpr (plan.whole_ciphertexts) {
+        if constexpr (packing_plan<P, Packing, Protection>::whole_ciphertexts) {
             if (input.scale != P::scale) {
                 throw parameter_error("server::apply: got a ciphertext of scale " +
                                       std::to_string(input.scale) + ", expected " + std::to_string(P::scale));

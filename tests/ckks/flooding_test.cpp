@@ -29,8 +29,7 @@ using random::stream_domain;
 using testing::counting_seed;
 __extension__ typedef __int128 signed_wide;
 
-template <class Flood>
-std::vector<wide> sums_of(Flood f, const random::seed& key, std::uint32_t lane, std::size_t count) {
+std::vector<wide> sums_of(auto f, const random::seed& key, std::uint32_t lane, std::size_t count) {
     std::vector<wide> out(count);
     f.sample(key, lane, out);
     return out;

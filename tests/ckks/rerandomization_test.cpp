@@ -96,27 +96,6 @@ rns::secret_poly<Basis, rns::evaluation_form> transformed(std::span<const std::i
     return rns::forward(std::move(p));
 }
 
-std::int64_t centred(word x, word q) {
-    return x > q / 2 ? -static_cast<std::int64_t>(q - x) : static_cast<std::int64_t>(x);
-}
-
-/// The signed coefficients of limb 0, which must be those of every limb.
-template <class Poly>
-std::vector<std::int64_t> small_coefficients(const Poly& p) {
-    std::vector<std::int64_t> first;
-    rns::for_each_limb<typename Poly::basis_type>([&]<int I>() {
-        std::vector<std::int64_t> values;
-        for (const word x : p.template limb<I>()) {
-            values.push_back(centred(x, Poly::basis_type::template prime<I>));
-        }
-        if constexpr (I == 0) {
-            first = values;
-        }
-        CHECK(values == first);
-    });
-    return first;
-}
-
 /// Adds the errors as the documentation says, decrypts, traces, and takes the factor N/2^log_n off: the
 /// coefficients of X^(i*N/2^log_n), which must be the same modulo every prime.
 template <int Level>

@@ -94,7 +94,7 @@ slot_vector slots(const std::string& name) {
 
 template <int Level>
 slot_vector decrypted(const ckks::ciphertext<P, Level>& c) {
-    return ckks::decode_slots(ckks::inverse(ckks::decrypt(key(), c)));
+    return ckks::decrypt_slots(key(), c);
 }
 
 /// The largest distance of two polynomials in coefficient form, modulo each prime.

@@ -21,11 +21,6 @@ ckks::ciphertext<P, Level> encrypt(const ckks::secret_key<P>& key, tensafe::rand
     return ckks::expand(ckks::encrypt(key, ckks::encode_slots<P, Level>(z, scale), source));
 }
 
-template <class P, int Level>
-slot_vector decrypted(const ckks::secret_key<P>& key, const ckks::ciphertext<P, Level>& c) {
-    return ckks::decode_slots(ckks::inverse(ckks::decrypt(key, c)));
-}
-
 /// Entry r: the sum of the slots r, r + g, r + 2g, ...
 slot_vector strided_sums(const slot_vector& z, std::size_t g) {
     slot_vector sums(g);
@@ -38,7 +33,7 @@ slot_vector strided_sums(const slot_vector& z, std::size_t g) {
 /// The trace of a ciphertext equals the sums of its decoded slots, noise included, for every subring.
 template <int Limbs, class P, int Level>
 void check_every_trace(const ckks::secret_key<P>& key, const ckks::ciphertext<P, Level>& c) {
-    const slot_vector slots = decrypted(key, c);
+    const slot_vector slots = ckks::decrypt_slots(key, c);
     for (int log_n = 1; log_n <= P::log_n; ++log_n) {
         CAPTURE(Limbs);
         CAPTURE(Level);

@@ -201,10 +201,7 @@ class peer_connection final : public tests::memory_connection {
         say(to_text(forgotten{}));
     }
     void take(const bye&) { of_.others.push_back("bye"); }
-    template <class Other>
-    void take(const Other&) {
-        FAIL("a client does not send this");
-    }
+    void take(const auto&) { FAIL("a client does not send this"); }
 
     void take_message(const octets& message) {
         const bool is_key = wire::read_header(message).what == wire::kind::rerandomization_key;

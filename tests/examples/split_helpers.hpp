@@ -117,8 +117,7 @@ class echo_server {
     split::net::http_server server;
 
     std::string port() const { return std::to_string(server.port()); }
-    template <class Condition>
-    bool wait_for(Condition condition, std::chrono::milliseconds time = std::chrono::seconds(20)) {
+    bool wait_for(auto condition, std::chrono::milliseconds time = std::chrono::seconds(20)) {
         std::unique_lock lock(mutex);
         return changed.wait_for(lock, time, condition);
     }

@@ -104,6 +104,7 @@ struct served {
     std::size_t requests = 0;
     std::size_t fail_at = std::numeric_limits<std::size_t>::max();
     bool is_silent = false;
+    encrypted_lora encrypted = deltas_of();
 };
 
 /// scale * (x A^T) B^T by libtorch, in double precision.
@@ -147,8 +148,7 @@ template struct opened<row_tag, &encrypted_lora::row_>;
 template struct opened<product_tag, &encrypted_lora::product_>;
 template struct opened<deltas_tag, &encrypted_lora::deltas_>;
 
-template <class Values>
-bool is_wiped(const Values& values) {
+bool is_wiped(const auto& values) {
     return std::all_of(values.begin(), values.end(), [](const auto& x) { return x == decltype(x + x){}; });
 }
 
@@ -158,7 +158,7 @@ DOCTEST_TEST_CASE(
     "encrypted deltas are those of plaintext LoRA within 1e-3, each row and each site at its place") {
     torch::manual_seed(1);
     served s;
-    encrypted_lora encrypted = s.deltas_of();
+    encrypted_lora& encrypted = s.encrypted;
     const at::Tensor x = torch::randn({2, 3, d});
     const auto place = s.server.layout().at("layers.0.q_proj");
     const std::vector<at::Tensor> deltas = encrypted.deltas(place.group, x);
@@ -174,73 +174,62 @@ DOCTEST_TEST_CASE(
     DOCTEST_CHECK(s.requests == 6);  // one for q and v together, for each row
 }
 
-DOCTEST_TEST_CASE("delta gives the one site that is named, and shapes follow x") {
-    served s;
-    encrypted_lora encrypted = s.deltas_of();
+DOCTEST_TEST_CASE_FIXTURE(served, "delta gives the one site that is named, and shapes follow x") {
     for (const std::vector<std::int64_t>& front :
          {std::vector<std::int64_t>{}, std::vector<std::int64_t>{1}, std::vector<std::int64_t>{2, 1, 2}}) {
         std::vector<std::int64_t> sizes = front;
         sizes.push_back(d);
         const at::Tensor x = torch::randn(sizes);
-        for (const lora::adapter_site& site : s.adapter.sites) {
+        for (const lora::adapter_site& site : adapter.sites) {
             DOCTEST_CHECK(difference(encrypted.delta(site.name, x), plain(site, x)) < 1e-3);
         }
     }
 }
 
-DOCTEST_TEST_CASE("deltas have the type of x, and are rounded once") {
-    served s;
-    encrypted_lora encrypted = s.deltas_of();
+DOCTEST_TEST_CASE_FIXTURE(served, "deltas have the type of x, and are rounded once") {
     const at::Tensor x = torch::randn({2, d});
     for (const auto& [type, unit] : {std::pair{at::kHalf, 0x1p-11}, std::pair{at::kBFloat16, 0x1p-8}}) {
         const at::Tensor narrow = x.to(type);
-        const at::Tensor expected = plain(s.adapter.sites[0], narrow);
+        const at::Tensor expected = plain(adapter.sites[0], narrow);
         const at::Tensor delta = encrypted.delta("layers.0.q_proj", narrow);
         DOCTEST_CHECK((delta.scalar_type() == type));
         DOCTEST_CHECK(difference(delta, expected) < 1e-3 + unit * expected.abs().max().item<double>());
     }
 }
 
-DOCTEST_TEST_CASE("batches of any strides give what their contiguous copies give") {
-    served s;
-    encrypted_lora encrypted = s.deltas_of();
+DOCTEST_TEST_CASE_FIXTURE(served, "batches of any strides give what their contiguous copies give") {
     const at::Tensor x = torch::randn({d, 3});
-    DOCTEST_CHECK(difference(encrypted.delta("layers.0.q_proj", x.t()), plain(s.adapter.sites[0], x.t())) <
+    DOCTEST_CHECK(difference(encrypted.delta("layers.0.q_proj", x.t()), plain(adapter.sites[0], x.t())) <
                   1e-3);
     const at::Tensor repeated = torch::randn({1, d}).expand({2, d});
     DOCTEST_CHECK(
-        difference(encrypted.delta("layers.0.v_proj", repeated), plain(s.adapter.sites[1], repeated)) < 1e-3);
+        difference(encrypted.delta("layers.0.v_proj", repeated), plain(adapter.sites[1], repeated)) < 1e-3);
 }
 
-DOCTEST_TEST_CASE("a batch without rows has deltas without rows, and sends nothing") {
-    served s;
-    encrypted_lora encrypted = s.deltas_of();
+DOCTEST_TEST_CASE_FIXTURE(served, "a batch without rows has deltas without rows, and sends nothing") {
     const std::vector<at::Tensor> deltas = encrypted.deltas(0, torch::empty({2, 0, d}, at::kHalf));
     DOCTEST_REQUIRE(deltas.size() == 2);
     DOCTEST_CHECK(deltas[0].sizes() == at::IntArrayRef({2, 0, 33}));
     DOCTEST_CHECK(deltas[1].sizes() == at::IntArrayRef({2, 0, 9}));
     DOCTEST_CHECK((deltas[1].scalar_type() == at::kHalf));
-    DOCTEST_CHECK(s.requests == 0);
+    DOCTEST_CHECK(requests == 0);
 }
 
-DOCTEST_TEST_CASE("an input that records gradients is refused before anything is sent") {
-    served s;
-    encrypted_lora encrypted = s.deltas_of();
+DOCTEST_TEST_CASE_FIXTURE(served, "an input that records gradients is refused before anything is sent") {
     const at::Tensor x = torch::randn({d}, at::requires_grad());
     const std::string message =
         refusal<unsupported_error>([&] { return encrypted.delta("layers.0.q_proj", x); });
     DOCTEST_CHECK(has(message, "torch::NoGradGuard"));
-    DOCTEST_CHECK(s.requests == 0);
-    DOCTEST_CHECK(difference(encrypted.delta("layers.0.q_proj", x.detach()), plain(s.adapter.sites[0], x)) <
+    DOCTEST_CHECK(requests == 0);
+    DOCTEST_CHECK(difference(encrypted.delta("layers.0.q_proj", x.detach()), plain(adapter.sites[0], x)) <
                   1e-3);
     const torch::NoGradGuard no_gradient;
-    DOCTEST_CHECK(difference(encrypted.delta("layers.0.q_proj", x), plain(s.adapter.sites[0], x)) < 1e-3);
+    DOCTEST_CHECK(difference(encrypted.delta("layers.0.q_proj", x), plain(adapter.sites[0], x)) < 1e-3);
 }
 
-DOCTEST_TEST_CASE(
+DOCTEST_TEST_CASE_FIXTURE(
+    served,
     "inputs that do not fit are refused before anything is sent, and the message says what was needed") {
-    served s;
-    encrypted_lora encrypted = s.deltas_of();
     DOCTEST_CHECK(refusal<shape_error>([&] {
                       return encrypted.deltas(0, torch::randn({2, d + 1}));
                   }) ==
@@ -255,13 +244,11 @@ DOCTEST_TEST_CASE(
     DOCTEST_CHECK(
         has(refusal<parameter_error>([&] { return encrypted.delta("layers.0.k_proj", torch::randn({d})); }),
             "layers.0.k_proj"));
-    DOCTEST_CHECK(s.requests == 0);
+    DOCTEST_CHECK(requests == 0);
 }
 
-DOCTEST_TEST_CASE(
-    "an entry that is no finite number is named with its row, and others go through afterwards") {
-    served s;
-    encrypted_lora encrypted = s.deltas_of();
+DOCTEST_TEST_CASE_FIXTURE(
+    served, "an entry that is no finite number is named with its row, and others go through afterwards") {
     at::Tensor x = torch::randn({2, 2, d});
     for (const float bad :
          {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
@@ -274,12 +261,12 @@ DOCTEST_TEST_CASE(
         DOCTEST_CHECK(has(message, "entry 5"));
     }
     x[1][0][5] = 1;
-    DOCTEST_CHECK(difference(encrypted.delta("layers.0.q_proj", x), plain(s.adapter.sites[0], x)) < 1e-3);
+    DOCTEST_CHECK(difference(encrypted.delta("layers.0.q_proj", x), plain(adapter.sites[0], x)) < 1e-3);
 }
 
 DOCTEST_TEST_CASE("a delta beyond the range of halves is refused with its row and site, not made infinite") {
     served s(400);
-    encrypted_lora encrypted = s.deltas_of();
+    encrypted_lora& encrypted = s.encrypted;
     at::Tensor x = torch::randn({2, d});
     x[1] *= 30000;  // halves still; deltas of some 1e5
     x = x.clamp(-60000, 60000).to(at::kHalf);
@@ -295,23 +282,20 @@ DOCTEST_TEST_CASE("a delta beyond the range of halves is refused with its row an
                   1e-2 * expected.abs().max().item<double>());
 }
 
-DOCTEST_TEST_CASE("what the transport throws comes through, and the next call works") {
-    served s;
-    encrypted_lora encrypted = s.deltas_of();
+DOCTEST_TEST_CASE_FIXTURE(served, "what the transport throws comes through, and the next call works") {
     const at::Tensor x = torch::randn({3, d});
-    s.fail_at = 1;
+    fail_at = 1;
     DOCTEST_CHECK(refusal<std::runtime_error>([&] { return encrypted.deltas(0, x); }) == "the line is dead");
-    DOCTEST_CHECK(s.requests == 1);
-    s.fail_at = std::numeric_limits<std::size_t>::max();
-    DOCTEST_CHECK(difference(encrypted.delta("layers.0.q_proj", x), plain(s.adapter.sites[0], x)) < 1e-3);
+    DOCTEST_CHECK(requests == 1);
+    fail_at = std::numeric_limits<std::size_t>::max();
+    DOCTEST_CHECK(difference(encrypted.delta("layers.0.q_proj", x), plain(adapter.sites[0], x)) < 1e-3);
 }
 
-DOCTEST_TEST_CASE("a transport that answers nothing does not bring the answer of an earlier row again") {
-    served s;
-    encrypted_lora encrypted = s.deltas_of();
+DOCTEST_TEST_CASE_FIXTURE(
+    served, "a transport that answers nothing does not bring the answer of an earlier row again") {
     const at::Tensor x = torch::randn({d});
     static_cast<void>(encrypted.delta("layers.0.q_proj", x));
-    s.is_silent = true;
+    is_silent = true;
     DOCTEST_CHECK(has(refusal<shape_error>([&] { return encrypted.delta("layers.0.q_proj", x); }), "reply"));
 }
 
@@ -337,7 +321,7 @@ DOCTEST_TEST_CASE("a reply that the transport fills in part is not completed fro
 
 DOCTEST_TEST_CASE("nothing of a state or an answer stays between calls, also after an error") {
     served s(400);
-    encrypted_lora encrypted = s.deltas_of();
+    encrypted_lora& encrypted = s.encrypted;
     const auto& of_products = (encrypted.*member_of(reading_tag())).of_products;
     const auto check = [&] {
         DOCTEST_REQUIRE(!of_products.empty());
@@ -405,7 +389,7 @@ DOCTEST_TEST_CASE("an encrypted_lora without client or transport is refused") {
 DOCTEST_TEST_CASE("encrypted_linear gives what Linear and plaintext LoRA give together, within 1e-3") {
     torch::manual_seed(2);
     served s;
-    encrypted_lora encrypted = s.deltas_of();
+    encrypted_lora& encrypted = s.encrypted;
     const torch::nn::Linear layer(d, 33);
     interop::encrypted_linear module(
         layer, [&](const at::Tensor& x) { return encrypted.delta("layers.0.q_proj", x); });

@@ -71,8 +71,7 @@ void for_each_case(F f) {
 }
 
 /// Whether the loop gives `expected` into fresh memory and onto each of its inputs.
-template <class Loop>
-bool gives(const words& expected, Loop loop, const std::vector<const words*>& inputs) {
+bool gives(const words& expected, auto loop, const std::vector<const words*>& inputs) {
     std::vector<std::span<const word>> spans;
     for (const words* input : inputs) {
         spans.push_back(input->span());

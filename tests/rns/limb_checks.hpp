@@ -55,8 +55,7 @@ inline words residues(std::size_t size, word q, word seed, pattern p) {
     return values;
 }
 
-template <class F>
-words table(std::size_t size, F f) {
+words table(std::size_t size, auto f) {
     words values(size);
     for (std::size_t k = 0; k < size; ++k) {
         values[k] = static_cast<word>(f(k));

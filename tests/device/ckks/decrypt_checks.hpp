@@ -74,7 +74,6 @@ struct decryption_case {
 template <class P, int Level, int Limbs, class Where>
 void check_decryption(const Where& where) {
     using basis = rns::prefix<typename P::basis, Limbs>;
-    const exec::host host;
     const decryption_case<P, Level, Where> data(where);
     const auto& device = data.on_device;
     auto values = poisoned<word>(where, data.count * device::words_of_poly<basis>);
@@ -96,7 +95,6 @@ void check_decryption(const Where& where) {
 /// Folds to the degrees 2^first to 2^last: one sum for many threads, many sums for a block, single terms.
 template <class P, int Level, int Limbs, class Where>
 void check_traces(const Where& where, int first = 1, int last = P::log_n) {
-    const exec::host host;
     const decryption_case<P, Level, Where> data(where);
     const auto& device = data.on_device;
     for (int log_n = first; log_n <= last; ++log_n) {
@@ -132,7 +130,6 @@ void check_traces(const Where& where, int first = 1, int last = P::log_n) {
 template <class P, int Level, class Where>
 void check_ciphertext_operations(const Where& where) {
     using form = rns::evaluation_form;
-    const exec::host host;
     constexpr std::size_t count = 3;
     const auto a = random_ciphertexts<P, Level>(count, 3);
     const auto b = random_ciphertexts<P, Level>(count, 4);

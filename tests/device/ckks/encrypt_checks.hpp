@@ -25,7 +25,6 @@ device::load_rounded<Basis> reals_of(const double* reals, const double* scales) 
 template <class P, int Level, class Where>
 void check_secret_key_encryption(const Where& where) {
     using basis = typename P::template basis_at<Level>;
-    const exec::host host;
     constexpr std::size_t messages = 4;
     constexpr auto limbs = static_cast<std::uint32_t>(basis::limbs);
     auto source = repeating_generator(1);
@@ -72,7 +71,6 @@ void check_secret_key_encryption(const Where& where) {
 template <class P, int Level, class Where>
 void check_seeded_encryption(const Where& where) {
     using basis = typename P::template basis_at<Level>;
-    const exec::host host;
     constexpr std::size_t messages = 3;
     auto source = repeating_generator(5);
     const ckks::secret_key<P> key(source);
@@ -113,7 +111,6 @@ void check_seeded_encryption(const Where& where) {
 template <class P, int Level, class Where>
 void check_public_key_encryption(const Where& where) {
     using basis = typename P::template basis_at<Level>;
-    const exec::host host;
     constexpr std::size_t messages = 3;
     auto source = repeating_generator(8);
     const ckks::secret_key<P> secret(source);

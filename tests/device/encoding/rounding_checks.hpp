@@ -63,8 +63,7 @@ struct store_kernel {
     Load load;
     word* out;
 
-    template <class Context>
-    TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
+    TENSAFE_HOST_DEVICE void operator()(auto& ctx) const {
         device::with_index<Basis::limbs>(static_cast<int>(ctx.block().y), [&]<int I>() {
             ctx.last([&](int t) {
                 const std::size_t polynomial = ctx.block().x / blocks;

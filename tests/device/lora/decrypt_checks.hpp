@@ -104,8 +104,7 @@ void check_replies(const Where& where, int subring_log_n, std::vector<device::ou
     }
 }
 
-template <class Where>
-void check_shapes(const Where& where) {
+void check_shapes(const auto& where) {
     check_replies<ckks::private_n4096>(where, 2, {{20, 4, 0, 0}, {13, 2, 0, 0}});
     check_replies<ckks::private_n4096>(where, 2, {{32, 3, 0, 0}}, true);
     check_replies<ckks::minimal_n2048>(where, 5, {{17, 31, 0, 0}, {20, 32, 0, 0}});
@@ -115,8 +114,7 @@ void check_shapes(const Where& where) {
     check_replies<two_limbs>(where, 4, {{9, 9, 0, 0}}, true);
 }
 
-template <class Where>
-void check_refusals(const Where& where) {
+void check_refusals(const auto& where) {
     using P = ckks::minimal_n2048;
     for (const int log_n : {-1, 7}) {
         CHECK_THROWS_AS(

@@ -133,13 +133,11 @@ void check_replies(const Where& where, int subring_log_n, std::uint32_t parts, i
     CHECK(tests::to_host<std::uint8_t>(where, replies) == expected);
 }
 
-template <class Where>
-void check_private(const Where& where) {
+void check_private(const auto& where) {
     check_replies<ckks::private_n4096>(where, 2, 4, 70, {{20, 4, 0, 0}, {13, 2, 0, 0}});
 }
 
-template <class Where>
-void check_shapes(const Where& where) {
+void check_shapes(const auto& where) {
     check_replies<ckks::minimal_n2048>(where, 2, 0, 12, {{17, 3, 0, 0}});
     check_replies<ckks::minimal_n2048>(where, 5, 1, 20, {{16, 32, 0, 0}, {7, 29, 0, 0}});
     check_replies<ckks::minimal_n2048>(where, 6, 1, 30, {{32, 64, 0, 0}, {1, 63, 0, 0}});

@@ -63,7 +63,6 @@ void check_stack(const Where& where, const device::poly_stack<Basis, Form, typen
 /// In-place operations of stacks, the second one shorter: polynomial p goes with p modulo its count.
 template <class Basis, class Where>
 void check_stack_operations(const Where& where) {
-    const exec::host host;
     const auto a = random_polys<Basis, rns::evaluation_form>(6, 1);
     const auto b = random_polys<Basis, rns::evaluation_form>(3, 2);
     const auto c = random_polys<Basis, rns::evaluation_form>(6, 3);
@@ -98,7 +97,6 @@ void check_stack_operations(const Where& where) {
 /// nothing but the result is written.
 template <class Basis, class Where>
 void check_views(const Where& where) {
-    const exec::host host;
     using shorter = rns::prefix<Basis, Basis::limbs - 1>;
     constexpr std::size_t count = 8;
     constexpr std::size_t gap = 6;  // words between the results

@@ -136,8 +136,7 @@ void check_shape(const Where& where, const shape& s) {
 using mixed = rns::basis<7, arith::ntt_prime_below(word{1} << 61, 7),
                          arith::ntt_prime_below(word{1} << 30, 7), arith::ntt_prime_below(word{1} << 60, 7)>;
 
-template <class Where>
-void check_products(const Where& where) {
+void check_products(const auto& where) {
     check_shape<mixed>(where, {1, 1, 1, 1});
     check_shape<mixed>(where, {1, 3, 9, 2, true});
     check_shape<mixed>(where, {3, 9, 5, 4, false, true});
@@ -155,8 +154,7 @@ void check_products(const Where& where) {
     check_shape<ckks::minimal_n2048::basis>(where, {3, 2, 3, 32, false, true});
 }
 
-template <class Where>
-void check_refusals(const Where& where) {
+void check_refusals(const auto& where) {
     device::product_batch p;
     p.blocks = 1;
     CHECK_THROWS_AS(device::multiply<mixed>(where, p), shape_error);

@@ -60,8 +60,7 @@ void check_basis(const Where& where) {
     }
 }
 
-template <class Where>
-void check_switch(const Where& where) {
+void check_switch(const auto& where) {
     check_basis<rns::basis<6, arith::ntt_prime_below(word{1} << 41, 6)>>(where);
     check_basis<
         rns::basis<6, arith::ntt_prime_below(word{1} << 45, 6), arith::ntt_prime_below(word{1} << 44, 6)>>(

@@ -39,14 +39,7 @@
 
 namespace {
 
-namespace ckks = tensafe::ckks;
-namespace interop = tensafe::interop;
-namespace lora = tensafe::lora;
-using tensafe::encoding_error;
-using tensafe::parameter_error;
-using tensafe::range_exceeded_error;
-using tensafe::shape_error;
-using tensafe::unsupported_error;
+using namespace tensafe;
 using tests::has;
 using tests::refusal;
 
@@ -81,7 +74,7 @@ struct served {
         : adapter(three_sites(scale)),
           server(adapter),
           client(std::make_shared<model_client>(server.layout(), lora::client_part(adapter))) {
-        const auto nonce = tensafe::random::fresh_seed();
+        const auto nonce = random::fresh_seed();
         session = std::make_unique<lora::model_session<small>>(nonce, client->rerandomization_key(nonce));
     }
 
@@ -343,7 +336,7 @@ DOCTEST_TEST_CASE("nothing of a state or an answer stays between calls, also aft
     check();
     // Tiles use no slots: those of a packing that does.
     auto& slots = (encrypted.*member_of(reading_tag())).of_products.begin()->second.slots;
-    slots = tensafe::memory::secret_buffer<std::complex<double>>(2);
+    slots = memory::secret_buffer<std::complex<double>>(2);
     slots[0] = slots[1] = 1;
     const at::Tensor large = (x.to(at::kFloat) * 30000).clamp(-60000, 60000).to(at::kHalf);
     DOCTEST_CHECK_THROWS_AS(encrypted.deltas(0, large), encoding_error);
@@ -359,7 +352,7 @@ DOCTEST_TEST_CASE(
     const lora::model_server<small, tiles, narrow> server(adapter);
     const auto client = std::make_shared<lora::model_client<small, tiles, narrow>>(
         server.layout(), lora::client_part(adapter));
-    const auto nonce = tensafe::random::fresh_seed();
+    const auto nonce = random::fresh_seed();
     lora::model_session<small> session(nonce, client->rerandomization_key(nonce));
     interop::encrypted_lora<small, tiles, narrow> encrypted(
         client,

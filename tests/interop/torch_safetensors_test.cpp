@@ -18,11 +18,7 @@
 
 namespace {
 
-namespace io = tensafe::io;
-namespace interop = tensafe::interop;
-using tensafe::encoding_error;
-using tensafe::format_error;
-using tensafe::unsupported_error;
+using namespace tensafe;
 using tests::has;
 using tests::refusal;
 
@@ -88,7 +84,7 @@ DOCTEST_TEST_CASE("a tensor without values but with a dimension that libtorch ca
     const std::string header =
         R"({"w":{"dtype":"F32","shape":[0,9223372036854775808],"data_offsets":[0,0]}})";
     const io::safetensors_file file = file_of_header(header, 0);
-    DOCTEST_CHECK_THROWS_AS(interop::to_tensor(file, "w"), tensafe::shape_error);
+    DOCTEST_CHECK_THROWS_AS(interop::to_tensor(file, "w"), shape_error);
 }
 
 DOCTEST_TEST_CASE("a type that is listed only is refused by name") {

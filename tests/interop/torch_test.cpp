@@ -21,13 +21,8 @@
 
 namespace {
 
-namespace interop = tensafe::interop;
-namespace lora = tensafe::lora;
+using namespace tensafe;
 using interop::hidden_states;
-using tensafe::encoding_error;
-using tensafe::parameter_error;
-using tensafe::shape_error;
-using tensafe::unsupported_error;
 using tests::has;
 using tests::refusal;
 

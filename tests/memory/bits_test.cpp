@@ -16,13 +16,8 @@
 
 namespace {
 
-using tensafe::format_error;
-using tensafe::parameter_error;
-using tensafe::shape_error;
-using tensafe::memory::pack_bits;
-using tensafe::memory::packed_bytes;
-using tensafe::memory::unpack_bits;
-using tensafe::memory::unpack_bits_below;
+using namespace tensafe;
+using namespace tensafe::memory;
 
 /// 0 to 70, the least counts of the vectors and their neighbours, and many.
 std::vector<std::size_t> counts() {

@@ -16,13 +16,8 @@
 
 namespace {
 
-using tensafe::random::chacha20_block;
-using tensafe::random::chacha20_state;
-using tensafe::random::chacha20_stream;
-using tensafe::random::seed;
-using tensafe::random::stream_domain;
-using tensafe::testing::counting_seed;
-using tensafe::testing::to_hex;
+using namespace tensafe::random;
+using namespace tensafe::testing;
 
 /// A stream with any three nonce words.
 chacha20_stream stream(const seed& key, std::uint32_t nonce0, std::uint32_t nonce1, std::uint32_t nonce2) {
@@ -129,7 +124,7 @@ TEST_CASE("every back-end gives the bytes of single blocks, whatever the start a
                 constexpr std::uint8_t untouched = 0xa5;
                 // One byte off every alignment, with a margin that must stay as it was.
                 std::vector<std::uint8_t> out(64 * blocks + 2, untouched);
-                tensafe::random::chacha20_bulk(example_state, first, out.data() + 1, blocks);
+                chacha20_bulk(example_state, first, out.data() + 1, blocks);
                 CHECK(out.front() == untouched);
                 CHECK(out.back() == untouched);
                 CHECK(std::equal(out.begin() + 1, out.end() - 1, expected.begin()));
@@ -140,7 +135,7 @@ TEST_CASE("every back-end gives the bytes of single blocks, whatever the start a
 
 BACKEND_TEST_CASE("the last blocks before the counter's end are reached and not wrapped into") {
     for (const std::size_t blocks : {1U, 3U, 8U, 11U, 16U, 25U, 48U}) {
-        const std::uint64_t first = tensafe::random::chacha20_stream_blocks - blocks;
+        const std::uint64_t first = chacha20_stream_blocks - blocks;
         CHECK(bytes_of(chacha20_stream(counting_seed(), stream_domain::uplink, 5), first, blocks) ==
               bytes_of_single_blocks(counting_state, static_cast<std::uint32_t>(first), blocks));
     }

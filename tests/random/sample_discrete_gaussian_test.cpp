@@ -16,14 +16,8 @@
 
 namespace {
 
-namespace detail = tensafe::random::detail;
-
-using tensafe::random::discrete_gaussian_deviation;
-using tensafe::random::discrete_gaussian_largest;
-using tensafe::random::sample_discrete_gaussian;
-using tensafe::random::seed;
-using tensafe::random::stream_domain;
-using tensafe::testing::counting_seed;
+using namespace tensafe::random;
+using namespace tensafe::testing;
 
 __extension__ using wide = unsigned __int128;
 
@@ -195,10 +189,8 @@ std::int64_t reference(const seed& key, std::uint32_t lane, std::size_t k) {
     std::int64_t result = 0;
     for (std::size_t leaf = 0; leaf < 16; ++leaf) {
         const std::uint64_t place = 2048 * (k / 8) + 8 * (16 * leaf + k % 8);
-        const std::uint64_t upper =
-            tensafe::testing::stream_word(key, stream_domain::privacy_noise, lane, 0, place);
-        const std::uint64_t lower =
-            tensafe::testing::stream_word(key, stream_domain::privacy_noise, lane, 0, place + 64);
+        const std::uint64_t upper = stream_word(key, stream_domain::privacy_noise, lane, 0, place);
+        const std::uint64_t lower = stream_word(key, stream_domain::privacy_noise, lane, 0, place + 64);
         const wide u =
             static_cast<wide>(upper % (std::uint64_t{1} << 63)) << 63 | lower % (std::uint64_t{1} << 63);
         std::int64_t value = 0;
@@ -298,9 +290,8 @@ BACKEND_TEST_CASE("sample_discrete_gaussian agrees with the definition for every
         std::vector<std::int64_t> out(count + 2, 77);
         sample_discrete_gaussian(counting_seed(1), stream_domain::privacy_noise, 5,
                                  std::span(out).subspan(1, count));
-        CHECK(tensafe::testing::different(std::span(out).subspan(1, count), [](std::size_t k) {
-                  return reference(counting_seed(1), 5, k);
-              }) == 0);
+        CHECK(different(std::span(out).subspan(1, count),
+                        [](std::size_t k) { return reference(counting_seed(1), 5, k); }) == 0);
         CHECK(out.front() == 77);
         CHECK(out.back() == 77);
     }
@@ -312,7 +303,7 @@ BACKEND_TEST_CASE("discrete Gaussian values are those of the page") {
     CHECK(values(out.begin(), out.begin() + 4) == values{984037778, -2592757008, 1336533003, 165818660});
     CHECK(values(out.begin() + 8, out.begin() + 10) == values{1861507870, -477283629});
     CHECK(out.back() == 1413643400);
-    CHECK(tensafe::testing::digest(out) == 0xe6af81a1e861166fU);
+    CHECK(digest(out) == 0xe6af81a1e861166fU);
 }
 
 TEST_CASE("seed, lane and domain each change every value") {

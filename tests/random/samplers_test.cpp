@@ -16,13 +16,8 @@
 
 namespace {
 
-using tensafe::random::sample_centred_binomial;
-using tensafe::random::sample_ternary;
-using tensafe::random::sample_uniform;
-using tensafe::random::seed;
-using tensafe::random::stream_domain;
-using tensafe::testing::counting_seed;
-using tensafe::testing::different;
+using namespace tensafe::random;
+using namespace tensafe::testing;
 
 // Seeds are fixed, so that the statistical tests give the same figures on every run. Their thresholds are
 // five standard deviations of the statistic for truly random input.
@@ -115,7 +110,7 @@ void check_draws() {
     for (std::size_t count = 0; count <= 25; ++count) {
         for (std::size_t place = 0; place <= count; ++place) {
             // One byte off every alignment. The draw after the last is all ones too: it must not count.
-            std::vector<std::uint8_t> bytes(1 + count * Width + tensafe::random::detail::uniform_slack);
+            std::vector<std::uint8_t> bytes(1 + count * Width + detail::uniform_slack);
             std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(1 + place * Width), Width, 0xff);
             std::vector<std::uint64_t> expected(count);
             if (place < count) {
@@ -123,8 +118,8 @@ void check_draws() {
             }
             for (const std::uint64_t q : {mask, mask + 1}) {
                 std::vector<std::uint64_t> out(count + 2, 77);
-                CHECK(tensafe::random::detail::uniform_draws<Width>(bytes.data() + 1, mask, q,
-                                                                    std::span(out).subspan(1, count)) ==
+                CHECK(detail::uniform_draws<Width>(bytes.data() + 1, mask, q,
+                                                   std::span(out).subspan(1, count)) ==
                       (place < count && q == mask));
                 CHECK(std::equal(expected.begin(), expected.end(), out.begin() + 1));
                 CHECK(out.front() == 77);
@@ -142,8 +137,7 @@ BACKEND_TEST_CASE("sample_uniform agrees with the definition for every width, ro
         for (const std::size_t count : {0U, 1U, 3U, 13U, 1030U}) {
             const auto drawn = uniform(counting_seed(), stream_domain::uplink, 4, q, count);
             CHECK(different(drawn, [&](std::size_t k) {
-                      return tensafe::testing::reference_uniform(counting_seed(), stream_domain::uplink, 4, q,
-                                                                 k);
+                      return reference_uniform(counting_seed(), stream_domain::uplink, 4, q, k);
                   }) == 0);
         }
     }
@@ -165,9 +159,8 @@ TEST_CASE("values that are rejected far apart are drawn again from their own pla
     std::vector<std::uint64_t> expected(count);
     std::size_t rejected = 0;
     for (std::size_t k = 0; k < count; ++k) {
-        expected[k] = tensafe::testing::reference_uniform(counting_seed(), stream_domain::uplink, 1, q, k);
-        const std::uint64_t first =
-            tensafe::testing::stream_word(counting_seed(), stream_domain::uplink, 1, 0, 6 * k, 6);
+        expected[k] = reference_uniform(counting_seed(), stream_domain::uplink, 1, q, k);
+        const std::uint64_t first = stream_word(counting_seed(), stream_domain::uplink, 1, 0, 6 * k, 6);
         rejected += first % two_to(45) != expected[k];
     }
     CHECK(rejected > 0);
@@ -222,8 +215,7 @@ BACKEND_TEST_CASE("sample_centred_binomial agrees with the definition for every 
          {0U, 64U, 128U, 192U, 256U, 320U, 448U, 512U, 576U, 960U, 1024U, 2048U, 2112U, 2432U}) {
         const auto drawn = centred_binomial(counting_seed(), 2, count);
         CHECK(different(drawn, [&](std::size_t k) {
-                  return tensafe::testing::reference_centred_binomial(counting_seed(), stream_domain::error,
-                                                                      2, k);
+                  return reference_centred_binomial(counting_seed(), stream_domain::error, 2, k);
               }) == 0);
     }
 }
@@ -240,7 +232,7 @@ BACKEND_TEST_CASE("the centred binomial sums are right where the bits are not ra
                 }
             }
             std::vector<std::int8_t> out(std::size_t{13} * 64, 99);
-            tensafe::random::detail::centred_binomial_groups(words[0], 13, out.data());
+            detail::centred_binomial_groups(words[0], 13, out.data());
             CHECK(std::count(out.begin(), out.end(), static_cast<std::int8_t>(plus - minus)) == 832);
         }
     }
@@ -295,8 +287,7 @@ BACKEND_TEST_CASE("sample_ternary agrees with the definition for every length") 
          {0U, 4U, 8U, 28U, 124U, 128U, 132U, 252U, 256U, 260U, 2048U, 2052U, 5000U}) {
         const auto drawn = ternary(counting_seed(), 2, count);
         CHECK(different(drawn, [&](std::size_t k) {
-                  return tensafe::testing::reference_ternary(counting_seed(), stream_domain::secret_key, 2,
-                                                             k);
+                  return reference_ternary(counting_seed(), stream_domain::secret_key, 2, k);
               }) == 0);
     }
 }
@@ -320,10 +311,9 @@ TEST_CASE("ternary values are right on both sides of every step of the four digi
             for (std::size_t i = 0; i < 8 * count; ++i) {
                 bytes[1 + i] = static_cast<std::uint8_t>(words[i / 8] >> (8 * (i % 8)));
             }
-            tensafe::random::detail::ternary_words(bytes.data() + 1, count, out.data() + 1);
-            CHECK(different(std::span(out).subspan(1, 4 * count), [&](std::size_t i) {
-                      return tensafe::testing::reference_trit(words[i / 4], i % 4);
-                  }) == 0);
+            detail::ternary_words(bytes.data() + 1, count, out.data() + 1);
+            CHECK(different(std::span(out).subspan(1, 4 * count),
+                            [&](std::size_t i) { return reference_trit(words[i / 4], i % 4); }) == 0);
             CHECK(out.front() == 99);
             CHECK(out.back() == 99);
         }

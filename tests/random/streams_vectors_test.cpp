@@ -18,11 +18,8 @@
 
 namespace {
 
-using tensafe::random::chacha20_stream;
-using tensafe::random::stream_domain;
-using tensafe::testing::counting_seed;
-using tensafe::testing::digest;
-using tensafe::testing::to_hex;
+using namespace tensafe::random;
+using namespace tensafe::testing;
 
 constexpr std::size_t count = 4096;
 
@@ -37,7 +34,7 @@ void check_uniform(stream_domain domain, std::uint32_t lane, std::uint64_t q,
                    std::uint64_t digest_of_all) {
     CAPTURE(q);
     std::vector<std::uint64_t> out(count);
-    tensafe::random::sample_uniform(counting_seed(), domain, lane, q, out);
+    sample_uniform(counting_seed(), domain, lane, q, out);
     for (std::size_t i = 0; i < first.size(); ++i) {
         CHECK(out[i] == first[i]);
     }
@@ -64,7 +61,7 @@ BACKEND_TEST_CASE("the stream's blocks are those of the page") {
     CHECK(block(1, 3) ==
           "291def055222b8f8606b14478eb6bd059a329411cf71cc8acbcf0381c370b678"
           "00241b9c1a5719c18c10c5a73427e17d75a6ca69e3a8bfe4705a0223aedf3de2");
-    CHECK(block(0, tensafe::random::chacha20_stream_blocks - 1) ==
+    CHECK(block(0, chacha20_stream_blocks - 1) ==
           "e618901ecf5b90e4073ff00204f108a7588f1b556db8c653735eee639260d5fd"
           "6876caf6c6e9a80149a17b9c64cd600fd724aab431211302215d9d3058a0082a");
 }
@@ -85,7 +82,7 @@ BACKEND_TEST_CASE("uniform coefficients are those of the page") {
 
 BACKEND_TEST_CASE("centred binomial coefficients are those of the page") {
     std::vector<std::int8_t> out(count);
-    tensafe::random::sample_centred_binomial(counting_seed(), stream_domain::error, 0, out);
+    sample_centred_binomial(counting_seed(), stream_domain::error, 0, out);
     using values = std::vector<std::int8_t>;
     CHECK(values(out.begin(), out.begin() + 16) ==
           values{3, 3, 3, -6, -4, 1, 5, 0, -3, 0, -3, -7, 7, -6, 3, -6});
@@ -96,7 +93,7 @@ BACKEND_TEST_CASE("centred binomial coefficients are those of the page") {
 
 BACKEND_TEST_CASE("ternary coefficients are those of the page") {
     std::vector<std::int8_t> out(count);
-    tensafe::random::sample_ternary(counting_seed(), stream_domain::secret_key, 0, out);
+    sample_ternary(counting_seed(), stream_domain::secret_key, 0, out);
     using values = std::vector<std::int8_t>;
     CHECK(values(out.begin(), out.begin() + 16) == values{1, 1, 1, 1, 0, 1, 1, 0, -1, 0, 0, 1, 1, -1, 1, -1});
     CHECK(values(out.end() - 4, out.end()) == values{-1, 0, 1, 0});
@@ -104,7 +101,7 @@ BACKEND_TEST_CASE("ternary coefficients are those of the page") {
 }
 
 BACKEND_TEST_CASE("derived seeds are those of the page") {
-    tensafe::random::generator source(counting_seed());
+    generator source(counting_seed());
     CHECK(to_hex(source.next_seed().bytes) ==
           "a48c5a127ba7fc7157cf14ab3204138ed7c98fbc53977830fabb3d61fc0bf198");
     CHECK(to_hex(source.next_seed().bytes) ==

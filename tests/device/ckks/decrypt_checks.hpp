@@ -187,7 +187,8 @@ void check_ciphertext_operations(const Where& where) {
     check_product({plaintext_of(factors[0].c0), plaintext_of(factors[0].c1), plaintext_of(b[0].c0)});
 
     const device::rescale_plans<typename P::template basis_at<Level>, typename Where::space> plans(where);
-    check(device::rescale(where, plans, device_b), [&](std::size_t i) { return ckks::rescale(b[i]); });
+    check(device::rescale(where, plans, device_b),
+          [&](std::size_t i) { return ckks::rescale(b[i], 0x1p-5); });
     check(device::level_reduce<0>(where, device_b),
           [&](std::size_t i) { return ckks::level_reduce<0>(b[i]); });
 

@@ -192,15 +192,16 @@ TEST_CASE_FIXTURE(
     CHECK(right(0, h, answers));
 }
 
-TEST_CASE_FIXTURE(three_groups, "a pipeline runs over the device half as it does over the host") {
-    engine_type engine(where, groups, 4);
+TEST_CASE("a pipeline runs over the device half as it does over the host") {
+    three_groups g;
+    engine_type engine(g.where, g.groups, 4);
     serving::token_pipeline<engine_type> pipeline(engine);
     std::array<int, 3> right{};
     for (std::size_t s = 0; s < 3; ++s) {
         static_cast<void>(pipeline.submit(
             [&, s, h = std::vector<float>(), n = std::size_t{0}](std::span<const double> answers) mutable {
                 if (n > 0) {
-                    right[s] += right((s + n - 1) % 3, h, answers);
+                    right[s] += g.right((s + n - 1) % 3, h, answers);
                 }
                 if (n == 3) {
                     return step::end();
@@ -215,23 +216,24 @@ TEST_CASE_FIXTURE(three_groups, "a pipeline runs over the device half as it does
     CHECK(pipeline.report().tokens == 9);
 }
 
-TEST_CASE_FIXTURE(three_groups, "an engine refuses groups that do not fit together") {
+TEST_CASE("an engine refuses groups that do not fit together") {
+    three_groups g;
     const auto refused = [&](std::vector<engine_type::group_type> groups, std::size_t largest,
                              std::size_t tries) {
-        return message_of<error>([&] { engine_type engine(where, groups, largest, tries); });
+        return message_of<error>([&] { engine_type engine(g.where, groups, largest, tries); });
     };
     CHECK(contains(refused({}, 1, 1), "no groups"));
-    CHECK(contains(refused(groups, 0, 1), "room for 0"));
-    CHECK(contains(refused(groups, 1, 0), "got 0 tries"));
-    auto groups = groups;
+    CHECK(contains(refused(g.groups, 0, 1), "room for 0"));
+    CHECK(contains(refused(g.groups, 1, 0), "got 0 tries"));
+    auto groups = g.groups;
     groups[1].client = nullptr;
     CHECK(contains(refused(groups, 1, 1), "group 1 has no client"));
-    groups[1] = {groups[2].client, groups[1].server, 1, 0};
+    groups[1] = {g.groups[2].client, g.groups[1].server, 1, 0};
     CHECK(contains(refused(groups, 1, 1), "different layouts"));
-    groups = groups;
+    groups = g.groups;
     groups[2].key = 2;
     CHECK(contains(refused(groups, 1, 1), "got key 2"));
-    groups = groups;
+    groups = g.groups;
     groups[2].number = 1;
     CHECK(contains(refused(groups, 1, 1), "client number 1"));
 }

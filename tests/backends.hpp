@@ -34,3 +34,12 @@ void for_each_backend(F f) {
 }
 
 }  // namespace tests
+
+/// A test case whose body runs with each back-end in turn.
+#define BACKEND_TEST_CASE(name) TESTS_BACKEND_CASE(DOCTEST_ANONYMOUS(with_each_backend_), name)
+#define TESTS_BACKEND_CASE(body, name)                 \
+    static void body();                                \
+    TEST_CASE(name) {                                  \
+        tests::for_each_backend([](auto) { body(); }); \
+    }                                                  \
+    static void body()

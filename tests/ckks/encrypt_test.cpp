@@ -15,11 +15,6 @@ using namespace fixture;
 namespace rns = tensafe::rns;
 using tensafe::arith::word;
 
-template <class P, int Level>
-slot_vector decrypted(const ckks::secret_key<P>& key, const ckks::ciphertext<P, Level>& c) {
-    return ckks::decode_slots(ckks::inverse(ckks::decrypt(key, c)));
-}
-
 /// The largest magnitude among the noise's coefficients, seen modulo the first prime; and whether the other
 /// primes see the same noise.
 template <class P, int Level>
@@ -28,9 +23,6 @@ std::int64_t largest_noise(const ckks::secret_key<P>& key, const ckks::ciphertex
     auto noise = ckks::inverse(ckks::decrypt(key, c)).value;
     rns::subtract(noise, message.value);
     using basis = typename P::template basis_at<Level>;
-    const auto centred = [](word x, word q) {
-        return x > q / 2 ? -static_cast<std::int64_t>(q - x) : static_cast<std::int64_t>(x);
-    };
     std::int64_t largest = 0;
     bool same = true;
     rns::for_each_limb<basis>([&]<int I>() {
@@ -55,12 +47,12 @@ void check_round_trips(const ckks::secret_key<P>& secret, const ckks::public_key
     const auto own = ckks::expand(ckks::encrypt(secret, message, source));
     CHECK(largest_noise(secret, own, message) <= 21);
     CHECK(largest_noise(secret, own, message) >= 5);  // there is noise
-    CHECK(ckks::measure_precision(z, decrypted(secret, own)).worst_bits() > 28);
+    CHECK(ckks::measure_precision(z, ckks::decrypt_slots(secret, own)).worst_bits() > 28);
 
     const auto theirs = ckks::encrypt(open, message, source);
     CHECK(largest_noise(secret, theirs, message) <= 21 * (2 * n + 1));
     CHECK(largest_noise(secret, theirs, message) > 21);
-    CHECK(ckks::measure_precision(z, decrypted(secret, theirs)).worst_bits() > 24);
+    CHECK(ckks::measure_precision(z, ckks::decrypt_slots(secret, theirs)).worst_bits() > 24);
 }
 
 }  // namespace
@@ -83,9 +75,9 @@ TEST_CASE("Both encryptions decrypt to the message at full size") {
     const slot_vector z = random_slots(P::slots, 8);
     const auto message = ckks::encode_slots<P>(z);
     const auto own = ckks::expand(ckks::encrypt(secret, message, source));
-    CHECK(ckks::measure_precision(z, decrypted(secret, own)).worst_bits() > 28);
+    CHECK(ckks::measure_precision(z, ckks::decrypt_slots(secret, own)).worst_bits() > 28);
     const auto theirs = ckks::encrypt(open, message, source);
-    CHECK(ckks::measure_precision(z, decrypted(secret, theirs)).worst_bits() > 21);
+    CHECK(ckks::measure_precision(z, ckks::decrypt_slots(secret, theirs)).worst_bits() > 21);
 }
 
 TEST_CASE("Encrypting twice gives ciphertexts that share nothing") {
@@ -130,8 +122,8 @@ TEST_CASE("The scale of the message travels with it, and another key reads noise
     CHECK(seeded.scale == 0x1p30);
     const auto c = ckks::expand(seeded);
     CHECK(ckks::decrypt(secret, c).scale == 0x1p30);
-    CHECK(ckks::measure_precision(z, decrypted(secret, c)).worst_bits() > 18);
-    CHECK(ckks::measure_precision(z, decrypted(stranger, c)).median_error > 0x1p100);
+    CHECK(ckks::measure_precision(z, ckks::decrypt_slots(secret, c)).worst_bits() > 18);
+    CHECK(ckks::measure_precision(z, ckks::decrypt_slots(stranger, c)).median_error > 0x1p100);
 }
 
 TEST_CASE("A generator in the same state makes the same ciphertext") {

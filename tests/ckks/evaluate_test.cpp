@@ -31,7 +31,7 @@ struct client {
     }
     template <int Level>
     slot_vector decrypt(const ckks::ciphertext<P, Level>& c) const {
-        return ckks::decode_slots(ckks::inverse(ckks::decrypt(key, c)));
+        return ckks::decrypt_slots(key, c);
     }
 };
 
@@ -40,8 +40,8 @@ auto encode(const slot_vector& z, double scale = P::scale) {
     return ckks::forward(ckks::encode_slots<P, Level>(z, scale));
 }
 
-double bits(const slot_vector& wanted, const slot_vector& got) {
-    return ckks::measure_precision(wanted, got).worst_bits();
+double bits(const slot_vector& expected, const slot_vector& got) {
+    return ckks::measure_precision(expected, got).worst_bits();
 }
 
 constexpr auto sum = [](auto x, auto y) { return x + y; };
@@ -78,63 +78,59 @@ double bits_after_all_levels() {
 
 }  // namespace
 
-TEST_CASE("Sums and differences of ciphertexts are those of the slots") {
-    client<four_limbs> c;
+TEST_CASE_FIXTURE(client<four_limbs>, "Sums and differences of ciphertexts are those of the slots") {
     for (std::uint64_t round = 0; round < 5; ++round) {
         CAPTURE(round);
         const double radius = std::pow(4, round);
         const slot_vector x = random_slots(four_limbs::slots, 2 * round, radius);
         const slot_vector y = random_slots(four_limbs::slots, 2 * round + 1, radius);
-        const auto a = c.encrypt(x);
-        const auto b = c.encrypt(y);
+        const auto a = encrypt(x);
+        const auto b = encrypt(y);
         auto result = a;
         ckks::add(result, b);
-        CHECK(bits(combine(x, y, sum), c.decrypt(result)) > 28);
+        CHECK(bits(combine(x, y, sum), decrypt(result)) > 28);
         ckks::subtract(result, b);
         CHECK(equal(result, a));
         ckks::subtract(result, b);
-        CHECK(bits(combine(x, y, difference), c.decrypt(result)) > 28);
+        CHECK(bits(combine(x, y, difference), decrypt(result)) > 28);
         ckks::subtract(result, result);
         CHECK(equal(result, {{}, {}, a.scale}));
     }
 }
 
-TEST_CASE("Adding and multiplying by a plaintext are those of the slots") {
-    client<four_limbs> c;
+TEST_CASE_FIXTURE(client<four_limbs>, "Adding and multiplying by a plaintext are those of the slots") {
     for (std::uint64_t round = 0; round < 5; ++round) {
         CAPTURE(round);
         const slot_vector x = random_slots(four_limbs::slots, 10 + 2 * round);
         const slot_vector y = random_slots(four_limbs::slots, 11 + 2 * round);
-        auto a = c.encrypt(x);
+        auto a = encrypt(x);
         ckks::add_plain(a, encode<four_limbs>(y));
-        CHECK(bits(combine(x, y, sum), c.decrypt(a)) > 28);
+        CHECK(bits(combine(x, y, sum), decrypt(a)) > 28);
         ckks::multiply_plain(a, encode<four_limbs>(y));
         CHECK(a.scale == 0x1p80);
-        CHECK(bits(combine(combine(x, y, sum), y, product), c.decrypt(a)) > 28);
+        CHECK(bits(combine(combine(x, y, sum), y, product), decrypt(a)) > 28);
     }
 }
 
-TEST_CASE("A linear combination of ciphertexts is that of the slots") {
-    client<four_limbs> c;
+TEST_CASE_FIXTURE(client<four_limbs>, "A linear combination of ciphertexts is that of the slots") {
     ckks::ciphertext<four_limbs> total;
     slot_vector expected(four_limbs::slots);
     total.scale = 0x1p80;
     for (std::uint64_t i = 0; i < 8; ++i) {
         const slot_vector x = random_slots(four_limbs::slots, 30 + 2 * i);
         const slot_vector w = random_slots(four_limbs::slots, 31 + 2 * i);
-        auto term = c.encrypt(x);
+        auto term = encrypt(x);
         ckks::multiply_plain(term, encode<four_limbs>(w));
         ckks::add(total, term);
         expected = combine(expected, combine(x, w, product), sum);
     }
-    CHECK(bits(expected, c.decrypt(total)) > 27);
+    CHECK(bits(expected, decrypt(total)) > 27);
 }
 
-TEST_CASE("Multiplication by a plaintext distributes over sums, bit for bit") {
-    client<four_limbs> c;
+TEST_CASE_FIXTURE(client<four_limbs>, "Multiplication by a plaintext distributes over sums, bit for bit") {
     const auto w = encode<four_limbs>(random_slots(four_limbs::slots, 50));
-    auto x = c.encrypt(random_slots(four_limbs::slots, 51));
-    auto y = c.encrypt(random_slots(four_limbs::slots, 52));
+    auto x = encrypt(random_slots(four_limbs::slots, 51));
+    auto y = encrypt(random_slots(four_limbs::slots, 52));
     auto of_sum = x;
     ckks::add(of_sum, y);
     ckks::multiply_plain(of_sum, w);
@@ -144,29 +140,28 @@ TEST_CASE("Multiplication by a plaintext distributes over sums, bit for bit") {
     CHECK(equal(of_sum, x));
 }
 
-TEST_CASE("Scales that differ are refused, both are named, and the ciphertext is left as it was") {
-    client<four_limbs> c;
+TEST_CASE_FIXTURE(client<four_limbs>,
+                  "Scales that differ are refused, both are named, and the ciphertext is left as it was") {
     const slot_vector z = random_slots(four_limbs::slots, 60);
-    auto a = c.encrypt(z);
+    auto a = encrypt(z);
     const auto before = a;
-    const auto b = c.encrypt(z, 0x1p30);
+    const auto b = encrypt(z, 0x1p30);
     // What is left after a product at scale Delta and a rescale by a 40-bit prime: nearly Delta, not Delta.
     constexpr double near = 0x1p80 / four_limbs::rescale_factor<2>;
-    auto close = c.encrypt(z);
+    auto close = encrypt(z);
     close.scale = near;
     const auto p = encode<four_limbs>(z, 0x1p30);
     const std::string ending = "; encode the plaintext at the ciphertext's scale, or bring both to one level";
     using tensafe::parameter_error;
-    CHECK(message_of<parameter_error>([&] { ckks::add(a, b); }) ==
+    CHECK(refusal<parameter_error>([&] { ckks::add(a, b); }) ==
           "add: the scales differ, got 2^40.000000000000 and 2^30.000000000000" + ending);
-    CHECK(message_of<parameter_error>([&] { ckks::subtract(a, b); }) ==
+    CHECK(refusal<parameter_error>([&] { ckks::subtract(a, b); }) ==
           "subtract: the scales differ, got 2^40.000000000000 and 2^30.000000000000" + ending);
-    CHECK(message_of<parameter_error>([&] { ckks::add_plain(a, p); }) ==
+    CHECK(refusal<parameter_error>([&] { ckks::add_plain(a, p); }) ==
           "add_plain: the scales differ, got 2^40.000000000000 and 2^30.000000000000" + ending);
-    CHECK(message_of<parameter_error>([&] {
-              ckks::add(a, close);
-          }).find("2^40.000000000000 and 2^40.00000") != std::string::npos);
-    CHECK(message_of<parameter_error>([&] {
+    CHECK(refusal<parameter_error>([&] { ckks::add(a, close); }).find("2^40.000000000000 and 2^40.00000") !=
+          std::string::npos);
+    CHECK(refusal<parameter_error>([&] {
               ckks::add(a, close);
           }).find("2^40.000000000000 and 2^40.000000000000") == std::string::npos);
     close.scale = std::numeric_limits<double>::quiet_NaN();
@@ -178,13 +173,12 @@ TEST_CASE("Scales that differ are refused, both are named, and the ciphertext is
     CHECK_NOTHROW(ckks::add(a, close));
 }
 
-TEST_CASE("Reducing the level keeps value and scale at every level") {
-    client<four_limbs> c;
+TEST_CASE_FIXTURE(client<four_limbs>, "Reducing the level keeps value and scale at every level") {
     const slot_vector z = random_slots(four_limbs::slots, 70);
-    const auto fresh = c.encrypt(z);
+    const auto fresh = encrypt(z);
     const auto check = [&](const auto& reduced) {
         CHECK(reduced.scale == fresh.scale);
-        CHECK(bits(z, c.decrypt(reduced)) > 28);
+        CHECK(bits(z, decrypt(reduced)) > 28);
     };
     CHECK(equal(ckks::level_reduce<3>(fresh), fresh));
     check(ckks::level_reduce<2>(fresh));
@@ -193,18 +187,17 @@ TEST_CASE("Reducing the level keeps value and scale at every level") {
     const auto steps = ckks::level_reduce<1>(ckks::level_reduce<2>(fresh));
     auto at_once = ckks::level_reduce<1>(fresh);
     CHECK(equal(steps, at_once));
-    ckks::subtract(at_once, c.encrypt<1>(z));
-    CHECK(bits(slot_vector(four_limbs::slots), c.decrypt(at_once)) > 28);
+    ckks::subtract(at_once, encrypt<1>(z));
+    CHECK(bits(slot_vector(four_limbs::slots), decrypt(at_once)) > 28);
 }
 
-TEST_CASE("A rescale divides value and scale by the prime that it drops") {
-    client<four_limbs> c;
+TEST_CASE_FIXTURE(client<four_limbs>, "A rescale divides value and scale by the prime that it drops") {
     const slot_vector z = random_slots(four_limbs::slots, 80, 1000);
-    const auto a = c.encrypt(z, 0x1p90);
+    const auto a = encrypt(z, 0x1p90);
     const auto b = ckks::rescale(a, 0x1p29);
     CHECK(b.scale == 0x1p90 / four_limbs::rescale_factor<3>);
-    CHECK(bits(z, c.decrypt(b)) > 17);
-    const auto d = ckks::rescale(c.encrypt<1>(z, 0x1p60), 0x1p19);
+    CHECK(bits(z, decrypt(b)) > 17);
+    const auto d = ckks::rescale(encrypt<1>(z, 0x1p60), 0x1p19);
     CHECK(d.scale == 0x1p60 / four_limbs::rescale_factor<1>);
 }
 
@@ -218,27 +211,28 @@ TEST_CASE("At full size a chain runs to its last level, with the precision state
     CHECK(bits_after_all_levels<ckks::n16384_l4>() > 24);
 }
 
-TEST_CASE("A plaintext at the scale of a 60-bit prime has coefficients beyond a word") {
-    client<four_limbs> c;
+TEST_CASE_FIXTURE(client<four_limbs>,
+                  "A plaintext at the scale of a 60-bit prime has coefficients beyond a word") {
     // 2^60 times slots of up to 64 needs 66 bits; the product must stay below half of 2^200.
     const slot_vector x = random_slots(four_limbs::slots, 90);
     const slot_vector w(four_limbs::slots, {64, 0});
-    auto a = c.encrypt(x);
+    auto a = encrypt(x);
     ckks::multiply_plain(a, encode<four_limbs>(w, four_limbs::rescale_factor<3>));
     const auto reduced = ckks::rescale(a);
     CHECK(reduced.scale == four_limbs::scale);
-    CHECK(bits(combine(x, w, product), c.decrypt(reduced)) > 22);
+    CHECK(bits(combine(x, w, product), decrypt(reduced)) > 22);
 }
 
-TEST_CASE("The encrypted product of a random plaintext and a random message is right at every level") {
-    client<four_limbs> c;
+TEST_CASE_FIXTURE(
+    client<four_limbs>,
+    "The encrypted product of a random plaintext and a random message is right at every level") {
     const slot_vector x = random_slots(four_limbs::slots, 91);
     const slot_vector w = random_slots(four_limbs::slots, 92);
     const auto check = [&]<int Level>() {
         CAPTURE(Level);
-        auto a = ckks::level_reduce<Level>(c.encrypt(x));
+        auto a = ckks::level_reduce<Level>(encrypt(x));
         ckks::multiply_plain(a, encode<four_limbs, Level>(w, four_limbs::rescale_factor<Level>));
-        CHECK(bits(combine(x, w, product), c.decrypt(ckks::rescale(a))) > 29);
+        CHECK(bits(combine(x, w, product), decrypt(ckks::rescale(a))) > 29);
     };
     check.operator()<3>();
     check.operator()<2>();
@@ -267,18 +261,18 @@ TEST_CASE("A rescale that would leave less than half of the set's scale is refus
     CHECK(bits(combine(x, x, product), ckks::decrypt_slots(c.key, rescaled)) > 20);
 }
 
-TEST_CASE("Factors and addends take level and scale from the ciphertext they are for") {
-    client<four_limbs> c;
+TEST_CASE_FIXTURE(client<four_limbs>,
+                  "Factors and addends take level and scale from the ciphertext they are for") {
     const slot_vector x = random_slots(four_limbs::slots, 80);
     const slot_vector y = random_slots(four_limbs::slots, 81);
-    auto a = ckks::level_reduce<2>(c.encrypt(x));
+    auto a = ckks::level_reduce<2>(encrypt(x));
     ckks::multiply_plain(a, ckks::encode_factor(a, y));
     auto b = ckks::rescale(a);
     CHECK(b.scale == four_limbs::scale);
     ckks::add_plain(b, ckks::encode_like(b, x));
-    CHECK(bits(combine(combine(x, y, product), x, sum), c.decrypt(b)) > 28);
+    CHECK(bits(combine(combine(x, y, product), x, sum), decrypt(b)) > 28);
     ckks::subtract_plain(b, ckks::encode_like(b, x));
-    CHECK(bits(combine(x, y, product), c.decrypt(b)) > 28);
+    CHECK(bits(combine(x, y, product), decrypt(b)) > 28);
     CHECK_THROWS_AS(ckks::subtract_plain(b, ckks::encode_constant<four_limbs, 1>(1, 3)),
                     tensafe::parameter_error);
 }
@@ -300,8 +294,7 @@ TEST_CASE("A constant in evaluation form is that of equal slots") {
                     tensafe::encoding_error);
 }
 
-TEST_CASE("Negation and scalars are those of the slots") {
-    client<four_limbs> c;
+TEST_CASE_FIXTURE(client<four_limbs>, "Negation and scalars are those of the slots") {
     const slot_vector x = random_slots(four_limbs::slots, 90);
     const auto times = [&](double factor, double addend) {
         slot_vector result = x;
@@ -310,22 +303,22 @@ TEST_CASE("Negation and scalars are those of the slots") {
         }
         return result;
     };
-    auto a = c.encrypt(x);
+    auto a = encrypt(x);
     const auto before = a;
     ckks::negate(a);
-    CHECK(bits(times(-1, 0), c.decrypt(a)) > 28);
+    CHECK(bits(times(-1, 0), decrypt(a)) > 28);
     ckks::add(a, before);
     CHECK(equal(a, {{}, {}, a.scale}));  // x + -x is zero in every residue
     a = before;
     ckks::add_scalar(a, 2.5);
-    CHECK(bits(times(1, 2.5), c.decrypt(a)) > 28);
+    CHECK(bits(times(1, 2.5), decrypt(a)) > 28);
     a = before;
     ckks::multiply_integer(a, -3);
     CHECK(a.scale == before.scale);
-    CHECK(bits(times(-3, 0), c.decrypt(a)) > 26);
+    CHECK(bits(times(-3, 0), decrypt(a)) > 26);
     a = before;
     ckks::multiply_scalar(a, 1.25);
     const auto rescaled = ckks::rescale(a);
     CHECK(rescaled.scale == four_limbs::scale);
-    CHECK(bits(times(1.25, 0), c.decrypt(rescaled)) > 28);
+    CHECK(bits(times(1.25, 0), decrypt(rescaled)) > 28);
 }

@@ -29,8 +29,7 @@ using random::stream_domain;
 using testing::counting_seed;
 __extension__ typedef __int128 signed_wide;
 
-template <class Flood>
-std::vector<uint128> sums_of(Flood f, const random::seed& key, std::uint32_t lane, std::size_t count) {
+std::vector<uint128> sums_of(auto f, const random::seed& key, std::uint32_t lane, std::size_t count) {
     std::vector<uint128> out(count);
     f.sample(key, lane, out);
     return out;
@@ -112,11 +111,9 @@ TEST_CASE_TEMPLATE("sums agree with the definition for every width and length", 
         CAPTURE(bits);
         for (const std::size_t count : {0U, 1U, 3U, 5U, 64U, 65U, 600U}) {
             const auto drawn = sums_of(Flood{bits}, counting_seed(), 4, count);
-            std::size_t different = 0;
-            for (std::size_t k = 0; k < count; ++k) {
-                different += drawn[k] != reference_sum<Flood::terms>(bits, counting_seed(), 4, k);
-            }
-            CHECK(different == 0);
+            CHECK(testing::different(drawn, [&](std::size_t k) {
+                      return reference_sum<Flood::terms>(bits, counting_seed(), 4, k);
+                  }) == 0);
         }
     }
 }
@@ -134,15 +131,15 @@ TEST_CASE("the floods of the page come out") {
         uint128 last;
         std::uint64_t digest;
     };
-    const auto check = [](const std::vector<uint128>& sums, const vector& wanted) {
-        CHECK(std::equal(wanted.first.begin(), wanted.first.end(), sums.begin()));
-        CHECK((sums.back() == wanted.last));
+    const auto check = [](const std::vector<uint128>& sums, const vector& expected) {
+        CHECK(std::equal(expected.first.begin(), expected.first.end(), sums.begin()));
+        CHECK((sums.back() == expected.last));
         std::vector<word> words;
         for (const uint128 sum : sums) {
             words.push_back(arith::low_word(sum));
             words.push_back(arith::high_word(sum));
         }
-        CHECK(testing::digest(words) == wanted.digest);
+        CHECK(testing::digest(words) == expected.digest);
     };
     const auto number = [](word high, word low) { return static_cast<uint128>(high) << 64 | low; };
     check(sums_of(uniform_smudging{70}, counting_seed(), 0, 4096),

@@ -26,25 +26,6 @@ static_assert(!std::is_copy_assignable_v<secret>);
 static_assert(std::is_nothrow_move_constructible_v<secret>);
 static_assert(std::is_nothrow_move_assignable_v<secret>);
 
-/// The signed coefficients of limb I, in (-q/2, q/2).
-template <int I, class Poly>
-std::vector<std::int64_t> centred(const Poly& p) {
-    constexpr word q = Poly::basis_type::template prime<I>;
-    std::vector<std::int64_t> values;
-    for (const word x : p.template limb<I>()) {
-        values.push_back(x > q / 2 ? -static_cast<std::int64_t>(q - x) : static_cast<std::int64_t>(x));
-    }
-    return values;
-}
-
-/// The same small signed coefficients in every limb, or a failed check.
-template <class Poly>
-std::vector<std::int64_t> small_coefficients(const Poly& p) {
-    const auto first = centred<0>(p);
-    rns::for_each_limb<typename Poly::basis_type>([&]<int I>() { CHECK(centred<I>(p) == first); });
-    return first;
-}
-
 }  // namespace
 
 TEST_CASE("A fresh key is ternary in every limb, and each value comes about equally often") {
@@ -87,13 +68,13 @@ TEST_CASE("Coefficients that make no key are refused without telling which") {
         return [=] { secret{std::span<const std::int8_t>(coefficients)}; };
     };
     for (const std::size_t count : {std::size_t{0}, four_limbs::degree - 1, four_limbs::degree + 1}) {
-        CHECK(message_of<tensafe::shape_error>(make(std::vector<std::int8_t>(count))) ==
+        CHECK(refusal<tensafe::shape_error>(make(std::vector<std::int8_t>(count))) ==
               "secret_key: got " + std::to_string(count) + " coefficients, expected N = 1024");
     }
     for (const std::int8_t wrong : {std::int8_t{2}, std::int8_t{-2}, std::int8_t{-128}, std::int8_t{127}}) {
         std::vector<std::int8_t> coefficients(four_limbs::degree);
         coefficients.back() = wrong;
-        CHECK(message_of<tensafe::parameter_error>(make(coefficients)) ==
+        CHECK(refusal<tensafe::parameter_error>(make(coefficients)) ==
               "secret_key: every coefficient must be -1, 0 or 1");
     }
 }

@@ -76,10 +76,10 @@ TEST_CASE("Coefficients beyond one word are kept to double precision") {
 TEST_CASE("Missing slots and coefficients are zero") {
     const slot_vector z{{1, 2}, {3, -4}};
     const slot_vector back = ckks::decode_slots(ckks::encode_slots<four_limbs>(z));
-    slot_vector wanted(four_limbs::slots);
-    wanted[0] = z[0];
-    wanted[1] = z[1];
-    CHECK(ckks::measure_precision(wanted, back).worst_bits() > 30);
+    slot_vector expected(four_limbs::slots);
+    expected[0] = z[0];
+    expected[1] = z[1];
+    CHECK(ckks::measure_precision(expected, back).worst_bits() > 30);
 
     const std::vector<double> m{0.5, -0.25};
     std::vector<double> padded(four_limbs::degree);
@@ -96,8 +96,8 @@ TEST_CASE("A product in evaluation form is the product slot by slot") {
     rns::multiply(p.value, p.value, q.value);
     p.scale *= q.scale;
     const slot_vector product = ckks::decode_slots(ckks::inverse(std::move(p)));
-    const slot_vector wanted = combine(a, b, [](auto x, auto y) { return x * y; });
-    CHECK(ckks::measure_precision(wanted, product).worst_bits() > 32);
+    const slot_vector expected = combine(a, b, [](auto x, auto y) { return x * y; });
+    CHECK(ckks::measure_precision(expected, product).worst_bits() > 32);
 }
 
 TEST_CASE("What cannot be encoded throws, and the message names it") {
@@ -112,11 +112,11 @@ TEST_CASE("What cannot be encoded throws, and the message names it") {
         CAPTURE(text);
         CHECK(text.find(part) != std::string::npos);
     };
-    contains(message_of<shape_error>(slots(slot_vector(four_limbs::slots + 1))), "513");
-    contains(message_of<encoding_error>(slots({0, 0, {0, nan}})), "entry 2 is not a number");
-    contains(message_of<encoding_error>(slots({0, 0x1p160})), "entry 1 is too large");
-    contains(message_of<parameter_error>(slots({1}, -1.0)), "scale");
-    contains(message_of<parameter_error>(slots({1}, nan)), "scale");
+    contains(refusal<shape_error>(slots(slot_vector(four_limbs::slots + 1))), "513");
+    contains(refusal<encoding_error>(slots({0, 0, {0, nan}})), "entry 2 is not a number");
+    contains(refusal<encoding_error>(slots({0, 0x1p160})), "entry 1 is too large");
+    contains(refusal<parameter_error>(slots({1}, -1.0)), "scale");
+    contains(refusal<parameter_error>(slots({1}, nan)), "scale");
     // The level decides how much fits: one limb of 60 bits holds 2^59.
     CHECK_NOTHROW((ckks::encode_slots<four_limbs, 0>(slot_vector{0x1p18})));
     CHECK_THROWS_AS((ckks::encode_slots<four_limbs, 0>(slot_vector{0x1p19})), encoding_error);

@@ -65,8 +65,8 @@ TEST_CASE("Different sizes, or nothing to compare, throw") {
     const std::vector<double> none;
     const std::vector<double> two(2);
     const std::vector<double> three(3);
-    CHECK(message_of<tensafe::shape_error>([&] { measure_precision(two, three); }) ==
+    CHECK(refusal<tensafe::shape_error>([&] { measure_precision(two, three); }) ==
           "measure_precision: got 2 expected and 3 obtained values, expected equally many and at least one");
-    CHECK(message_of<tensafe::shape_error>([&] { measure_precision(none, none); }) ==
+    CHECK(refusal<tensafe::shape_error>([&] { measure_precision(none, none); }) ==
           "measure_precision: got 0 expected and 0 obtained values, expected equally many and at least one");
 }

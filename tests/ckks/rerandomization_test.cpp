@@ -96,27 +96,6 @@ rns::secret_poly<Basis, rns::evaluation_form> transformed(std::span<const std::i
     return rns::forward(std::move(p));
 }
 
-std::int64_t centred(word x, word q) {
-    return x > q / 2 ? -static_cast<std::int64_t>(q - x) : static_cast<std::int64_t>(x);
-}
-
-/// The signed coefficients of limb 0, which must be those of every limb.
-template <class Poly>
-std::vector<std::int64_t> small_coefficients(const Poly& p) {
-    std::vector<std::int64_t> first;
-    rns::for_each_limb<typename Poly::basis_type>([&]<int I>() {
-        std::vector<std::int64_t> values;
-        for (const word x : p.template limb<I>()) {
-            values.push_back(centred(x, Poly::basis_type::template prime<I>));
-        }
-        if constexpr (I == 0) {
-            first = values;
-        }
-        CHECK(values == first);
-    });
-    return first;
-}
-
 /// Adds the errors as the documentation says, decrypts, traces, and takes the factor N/2^log_n off: the
 /// coefficients of X^(i*N/2^log_n), which must be the same modulo every prime.
 template <int Level>
@@ -172,12 +151,12 @@ std::vector<std::int64_t> predicted(const session<Level>& c, const random::seed&
     rns::multiply_accumulate(sum, s, transformed<basis>(e1));
     const auto coefficients = small_coefficients(rns::inverse(std::move(sum)));
 
-    std::vector<std::int64_t> wanted;
+    std::vector<std::int64_t> expected;
     const std::size_t points = std::size_t{1} << log_n;
     for (std::size_t i = 0; i < points; ++i) {
-        wanted.push_back(coefficients[i * (P::degree / points)] + e0[i]);
+        expected.push_back(coefficients[i * (P::degree / points)] + e0[i]);
     }
-    return wanted;
+    return expected;
 }
 
 template <int Level>
@@ -279,14 +258,14 @@ TEST_CASE("c1 is a*v for the a of both nonces, whatever b the client sends") {
     std::vector<std::int8_t> v(P::degree);
     random::sample_ternary(generator(7).next_seed(), stream_domain::zero, 0, v);
     const auto honest = expanded_a<basis>(c.open.client_nonce, c.server_nonce);
-    rns::secret_poly<basis, rns::evaluation_form> wanted;
-    rns::multiply(wanted, honest, transformed<basis>(v));
+    rns::secret_poly<basis, rns::evaluation_form> expected;
+    rns::multiply(expected, honest, transformed<basis>(v));
 
     auto planted = c.open;
     planted.b = {};
     for (const auto& key : {c.open, planted}) {
         one_pool pool(c.server_nonce, key, 3, generator(7));
-        CHECK(pool.acquire().c1 == wanted);
+        CHECK(pool.acquire().c1 == expected);
     }
 }
 
@@ -389,8 +368,8 @@ TEST_CASE("Threads that fill and take at the same time never get the same zero, 
     }
     // As many seeds as zeros, and each zero once: what the threads got is the sequence in another order.
     for (std::size_t i = 0; i < all.size(); ++i) {
-        const one_zero wanted = sequence.pool.acquire();
-        CHECK(std::ranges::count_if(all, [&](const one_zero& z) { return same(z, wanted); }) == 1);
+        const one_zero expected = sequence.pool.acquire();
+        CHECK(std::ranges::count_if(all, [&](const one_zero& z) { return same(z, expected); }) == 1);
     }
     CHECK(same(c.pool.acquire(), sequence.pool.acquire()));
 }
@@ -408,7 +387,7 @@ TEST_CASE("A trace to a degree that no subring of the set has is refused") {
     const session<1> c(10, 4);
     for (const int log_n : {-1, P::log_n + 1, 64}) {
         CAPTURE(log_n);
-        CHECK(message_of<tensafe::parameter_error>([&] { one_pool(c.server_nonce, c.open, log_n); }) ==
+        CHECK(refusal<tensafe::parameter_error>([&] { one_pool(c.server_nonce, c.open, log_n); }) ==
               "rerandomization_pool: subring_log_n: got " + std::to_string(log_n) + ", expected 0 to 10");
     }
 }
@@ -418,13 +397,7 @@ TEST_CASE("A re-randomization key that was made for another nonce, or holds more
     CHECK_THROWS_AS(one_pool(numbered_seed(0xa7), c.open, 3), tensafe::parameter_error);
     auto malformed = c.open;
     malformed.b.template limb<1>()[5] = P::basis::prime<1>;
-    std::string message;
-    try {
-        one_pool pool(c.server_nonce, malformed, 3);
-    } catch (const tensafe::format_error& e) {
-        message = e.what();
-    }
-    CHECK(message ==
+    CHECK(refusal<tensafe::format_error>([&] { one_pool(c.server_nonce, malformed, 3); }) ==
           "rerandomization_pool: a residue of limb 1 of the re-randomization key is not below its prime " +
               std::to_string(P::basis::prime<1>));
 }
@@ -440,12 +413,12 @@ TEST_CASE(
     for (int i = 0; i < 4; ++i) {
         reservations.push_back(pool.reserve());
     }
-    std::vector<one_zero> wanted;
+    std::vector<one_zero> expected;
     for (int i = 0; i < 4; ++i) {
-        wanted.push_back(sequence.acquire());
+        expected.push_back(sequence.acquire());
     }
     for (const std::size_t i : {3U, 0U, 2U, 1U}) {
-        CHECK(same(pool.acquire(std::move(reservations[i])), wanted[i]));
+        CHECK(same(pool.acquire(std::move(reservations[i])), expected[i]));
     }
     // A reservation is worth one zero.
     CHECK_THROWS_AS(pool.acquire(std::move(reservations[3])), tensafe::error);

@@ -21,11 +21,6 @@ ckks::ciphertext<P, Level> encrypt(const ckks::secret_key<P>& key, tensafe::rand
     return ckks::expand(ckks::encrypt(key, ckks::encode_slots<P, Level>(z, scale), source));
 }
 
-template <class P, int Level>
-slot_vector decrypted(const ckks::secret_key<P>& key, const ckks::ciphertext<P, Level>& c) {
-    return ckks::decode_slots(ckks::inverse(ckks::decrypt(key, c)));
-}
-
 /// Entry r: the sum of the slots r, r + g, r + 2g, ...
 slot_vector strided_sums(const slot_vector& z, std::size_t g) {
     slot_vector sums(g);
@@ -38,7 +33,7 @@ slot_vector strided_sums(const slot_vector& z, std::size_t g) {
 /// The trace of a ciphertext equals the sums of its decoded slots, noise included, for every subring.
 template <int Limbs, class P, int Level>
 void check_every_trace(const ckks::secret_key<P>& key, const ckks::ciphertext<P, Level>& c) {
-    const slot_vector slots = decrypted(key, c);
+    const slot_vector slots = ckks::decrypt_slots(key, c);
     for (int log_n = 1; log_n <= P::log_n; ++log_n) {
         CAPTURE(Limbs);
         CAPTURE(Level);
@@ -46,8 +41,8 @@ void check_every_trace(const ckks::secret_key<P>& key, const ckks::ciphertext<P,
         const auto trace = ckks::decrypt_trace<Limbs>(key, c, log_n);
         CHECK(trace.log_n == log_n);
         CHECK(trace.scale == c.scale);
-        const slot_vector wanted = strided_sums(slots, std::size_t{1} << (log_n - 1));
-        const auto report = ckks::measure_precision(wanted, ckks::decode_trace(trace));
+        const slot_vector expected = strided_sums(slots, std::size_t{1} << (log_n - 1));
+        const auto report = ckks::measure_precision(expected, ckks::decode_trace(trace));
         // Both sides round in double precision only.
         CHECK(report.worst_error <= 1e-12 * static_cast<double>(P::slots));
     }
@@ -81,9 +76,9 @@ TEST_CASE("Folding does so at full size, and gives the sums of what was encrypte
     const slot_vector products = combine(x, w, [](auto a, auto b) { return a * b; });
     for (const int log_n : {1, 4, 5, 9, 14}) {
         CAPTURE(log_n);
-        const slot_vector wanted = strided_sums(products, std::size_t{1} << (log_n - 1));
+        const slot_vector expected = strided_sums(products, std::size_t{1} << (log_n - 1));
         const auto got = ckks::decode_trace(ckks::decrypt_trace<2>(key, c, log_n));
-        CHECK(ckks::measure_precision(wanted, got).worst_bits() > 20);
+        CHECK(ckks::measure_precision(expected, got).worst_bits() > 20);
     }
 }
 

@@ -131,9 +131,9 @@ TENSAFE_LOOKED_AT void innocent_selection(const std::uint64_t* words, std::uint6
 
 TENSAFE_LOOKED_AT void innocent_tail(const std::uint64_t* words, std::uint64_t* out, std::size_t count) {
     if (count < 8) {
-        const auto wanted = static_cast<__mmask8>((1U << count) - 1);
-        const __m512i x = _mm512_maskz_loadu_epi64(wanted, words);
-        _mm512_mask_storeu_epi64(out, wanted, _mm512_add_epi64(x, x));
+        const auto expected = static_cast<__mmask8>((1U << count) - 1);
+        const __m512i x = _mm512_maskz_loadu_epi64(expected, words);
+        _mm512_mask_storeu_epi64(out, expected, _mm512_add_epi64(x, x));
     }
 }
 

@@ -15,8 +15,7 @@ using namespace tensafe;
 class program {
   public:
     /// @param operation  returns whether its result depends on the secret
-    template <class Operation>
-    void check(const std::string& name, Operation operation) {
+    void check(const std::string& name, auto operation) {
         const auto before = VALGRIND_COUNT_ERRORS;
         const bool reached = operation();
         const auto found = VALGRIND_COUNT_ERRORS - before;

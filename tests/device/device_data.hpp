@@ -20,8 +20,7 @@ using device::host_blocks;
 using device::thread_order;
 
 /// Calls f(where) for each order in which the host may take the threads of a block.
-template <class F>
-void in_every_order(F&& f) {
+void in_every_order(auto&& f) {
     for (const auto order : {thread_order::forward, thread_order::reverse, thread_order::shuffled}) {
         f(host_blocks(order));
     }
@@ -36,8 +35,7 @@ struct number_kernel {
     F f;
     std::uint32_t count;
 
-    template <class Context>
-    TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
+    TENSAFE_HOST_DEVICE void operator()(auto& ctx) const {
         ctx.last([&](int t) {
             const std::uint32_t k = ctx.block().x * threads + static_cast<std::uint32_t>(t);
             if (k < count) {

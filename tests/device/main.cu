@@ -126,11 +126,11 @@ int main(int argc, char** argv) {
     }
     std::vector<named_check> chosen;
     for (const named_check& check : all_checks()) {
-        bool wanted = words.empty();
+        bool asked = words.empty();
         for (const std::string_view word : words) {
-            wanted = wanted || std::string_view(check.name).find(word) != std::string_view::npos;
+            asked = asked || std::string_view(check.name).find(word) != std::string_view::npos;
         }
-        if (wanted && (check.small || !small_only)) {
+        if (asked && (check.small || !small_only)) {
             chosen.push_back(check);
         }
     }

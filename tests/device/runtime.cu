@@ -29,8 +29,7 @@ struct increment_late {
     std::uint32_t delay;
     std::uint32_t never = 0;  // which the compiler cannot know, so that it keeps the loop
 
-    template <class Context>
-    TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
+    TENSAFE_HOST_DEVICE void operator()(auto& ctx) const {
         const std::size_t first = std::size_t{ctx.block().x} * threads;
         ctx.last([&](int t) {
             const std::size_t i = first + static_cast<std::size_t>(t);

@@ -79,121 +79,100 @@ void check_residues(const reals& values) {
     });
 }
 
-TEST_CASE("coefficients are the scaled values rounded to the nearest integer, ties away from zero") {
-    tests::for_each_backend([&](exec::backend) {
-        const poly<one_limb> p = encode<one_limb>({0.25, -0.25, 0.375, -0.375, 0.3, 1, -1, 0.12}, 4);
-        const std::vector<word> expected{1, q60 - 1, 2, q60 - 2, 1, 4, q60 - 4, 0};
-        CHECK(std::vector<word>(p.words().begin(), p.words().begin() + 8) == expected);
-    });
+BACKEND_TEST_CASE("coefficients are the scaled values rounded to the nearest integer, ties away from zero") {
+    const poly<one_limb> p = encode<one_limb>({0.25, -0.25, 0.375, -0.375, 0.3, 1, -1, 0.12}, 4);
+    const std::vector<word> expected{1, q60 - 1, 2, q60 - 2, 1, 4, q60 - 4, 0};
+    CHECK(std::vector<word>(p.words().begin(), p.words().begin() + 8) == expected);
 }
 
-TEST_CASE("the numbers next to a half are rounded to the nearest integer, not by adding a half") {
-    tests::for_each_backend([&](exec::backend) {
-        const double below_half = std::nextafter(0.5, 0);
-        check_residues<three_limbs>({0.5, below_half, std::nextafter(0.5, 1), -0.5, -below_half, 1.5,
-                                     std::nextafter(1.5, 0), 2.5, std::nextafter(2.5, 0), -2.5});
-        CHECK(encode<one_limb>({below_half, -below_half}, 1) == poly<one_limb>());
-    });
+BACKEND_TEST_CASE("the numbers next to a half are rounded to the nearest integer, not by adding a half") {
+    const double below_half = std::nextafter(0.5, 0);
+    check_residues<three_limbs>({0.5, below_half, std::nextafter(0.5, 1), -0.5, -below_half, 1.5,
+                                 std::nextafter(1.5, 0), 2.5, std::nextafter(2.5, 0), -2.5});
+    CHECK(encode<one_limb>({below_half, -below_half}, 1) == poly<one_limb>());
 }
 
-TEST_CASE("negative zero and numbers that round to zero are zero") {
-    tests::for_each_backend([&](exec::backend) {
-        CHECK(encode<three_limbs>({-0.0, 0.0, -0.25, 0.25, -4.9e-324, 4.9e-324}, 1) == poly<three_limbs>());
-    });
+BACKEND_TEST_CASE("negative zero and numbers that round to zero are zero") {
+    CHECK(encode<three_limbs>({-0.0, 0.0, -0.25, 0.25, -4.9e-324, 4.9e-324}, 1) == poly<three_limbs>());
 }
 
-TEST_CASE("missing values become zero whatever the polynomial held before") {
-    tests::for_each_backend([&](exec::backend) {
-        poly<one_limb> p;
-        for (word& x : p.limb<0>()) {
-            x = 9;
-        }
-        encoding::encode_coefficients(reals{2}, 1, p);
-        CHECK(p.limb<0>()[0] == 2);
-        CHECK(p.limb<0>()[1] == 0);
-        CHECK(p.limb<0>()[15] == 0);
-        encoding::encode_coefficients(reals{}, 1, p);
-        CHECK(p == poly<one_limb>());
-    });
+BACKEND_TEST_CASE("missing values become zero whatever the polynomial held before") {
+    poly<one_limb> p;
+    for (word& x : p.limb<0>()) {
+        x = 9;
+    }
+    encoding::encode_coefficients(reals{2}, 1, p);
+    CHECK(p.limb<0>()[0] == 2);
+    CHECK(p.limb<0>()[1] == 0);
+    CHECK(p.limb<0>()[15] == 0);
+    encoding::encode_coefficients(reals{}, 1, p);
+    CHECK(p == poly<one_limb>());
 }
 
-TEST_CASE("values above 2^63 and around 2^112 have exact residues") {
-    tests::for_each_backend([&](exec::backend) {
-        for (const double size : {0x1p49, 0x1p50, 0x1p53, 0x1p62, 0x1p63, 0x1p64, 0x1p100, 0x1p111, 0x1p112,
-                                  0x1p113, 0x1p150, 0x1p178}) {
-            check_residues<three_limbs>({size, -size, std::nextafter(size, 0), -std::nextafter(size, 0),
-                                         std::nextafter(size, infinity), 1.7 * size});
-        }
-    });
+BACKEND_TEST_CASE("values above 2^63 and around 2^112 have exact residues") {
+    for (const double size : {0x1p49, 0x1p50, 0x1p53, 0x1p62, 0x1p63, 0x1p64, 0x1p100, 0x1p111, 0x1p112,
+                              0x1p113, 0x1p150, 0x1p178}) {
+        check_residues<three_limbs>({size, -size, std::nextafter(size, 0), -std::nextafter(size, 0),
+                                     std::nextafter(size, infinity), 1.7 * size});
+    }
 }
 
-TEST_CASE("small values beside one above 2^112 are rounded as if it were not there") {
-    tests::for_each_backend([&](exec::backend) {
-        check_residues<three_limbs>({0x1p170, 0.0, -0.0, 0.49, 0.5, -0.5, 1.5, -2.5, std::nextafter(0.5, 0),
-                                     12345.678, 0x1p52 + 1, -0x1p53 - 2, 0x1p63, 0x1p111});
-    });
+BACKEND_TEST_CASE("small values beside one above 2^112 are rounded as if it were not there") {
+    check_residues<three_limbs>({0x1p170, 0.0, -0.0, 0.49, 0.5, -0.5, 1.5, -2.5, std::nextafter(0.5, 0),
+                                 12345.678, 0x1p52 + 1, -0x1p53 - 2, 0x1p63, 0x1p111});
 }
 
-TEST_CASE("random values of every size have exact residues") {
-    tests::for_each_backend([&](exec::backend) {
-        std::mt19937_64 random(1);
-        for (int round = 0; round < 50; ++round) {
-            reals values(16);
-            const int top = round % 2 == 0 ? 112 : 178;
-            for (double& x : values) {
-                const int exponent = static_cast<int>(random() % static_cast<word>(top + 10)) - 10;
-                x = std::ldexp(static_cast<double>(random() >> 11), exponent - 53) *
-                    (random() % 2 == 0 ? 1 : -1);
-            }
-            check_residues<three_limbs>(values);
-        }
-    });
-}
-
-TEST_CASE("decoding gives back integers times the inverse scale exactly") {
-    tests::for_each_backend([&](exec::backend) {
-        const reals values{
-            0, 1, -1, 0.5, -0.5, 1234.5678 - std::fmod(1234.5678, 0x1p-20), -0x1p20, 0x1p31 - 0x1p-20};
-        CHECK(decode(encode<three_limbs>(values, 0x1p20), 0x1p20, values.size()) == values);
-        CHECK(decode(encode<one_limb>(values, 0x1p20), 0x1p20, values.size()) == values);
-    });
-}
-
-TEST_CASE("a round trip of any values is off by at most half a unit of the scale") {
-    tests::for_each_backend([&](exec::backend) {
-        std::mt19937_64 random(2);
-        std::uniform_real_distribution<double> uniform(-1, 1);
+BACKEND_TEST_CASE("random values of every size have exact residues") {
+    std::mt19937_64 random(1);
+    for (int round = 0; round < 50; ++round) {
         reals values(16);
+        const int top = round % 2 == 0 ? 112 : 178;
         for (double& x : values) {
-            x = uniform(random);
+            const int exponent = static_cast<int>(random() % static_cast<word>(top + 10)) - 10;
+            x = std::ldexp(static_cast<double>(random() >> 11), exponent - 53) * (random() % 2 == 0 ? 1 : -1);
         }
-        const double scale = 0x1.23456789abcdp39;
-        const reals decoded = decode(encode<three_limbs>(values, scale), scale);
-        for (std::size_t k = 0; k < values.size(); ++k) {
-            CHECK(std::fabs(decoded[k] - values[k]) * scale <= 0.50001);
-        }
-    });
+        check_residues<three_limbs>(values);
+    }
 }
 
-TEST_CASE("what cannot be encoded is refused by entry and leaves the polynomial unchanged") {
-    tests::for_each_backend([&](exec::backend) {
-        poly<one_limb> p;
-        p.limb<0>()[3] = 77;
-        const poly<one_limb> before = p;
-        const auto refuse = [&](const reals& values, double scale, const char* text) {
-            CAPTURE(text);
-            CHECK_THROWS_WITH_AS(encoding::encode_coefficients(values, scale, p), doctest::Contains(text),
-                                 encoding_error);
-            CHECK(p == before);
-        };
-        refuse({1, not_a_number}, 1, "entry 1 is not a number");
-        refuse({infinity}, 1, "entry 0 is too large");
-        refuse({0, 0, -infinity}, 1, "entry 2 is too large");
-        refuse({0, 0x1p59}, 1, "entry 1 is too large");
-        refuse({0, 0, 0, -1}, 0x1p59, "entry 3 is too large");
-        refuse({1e300}, 1e300, "entry 0 is too large");
-        refuse({5, not_a_number, infinity}, 1, "entry 1 is not a number");
-    });
+BACKEND_TEST_CASE("decoding gives back integers times the inverse scale exactly") {
+    const reals values{
+        0, 1, -1, 0.5, -0.5, 1234.5678 - std::fmod(1234.5678, 0x1p-20), -0x1p20, 0x1p31 - 0x1p-20};
+    CHECK(decode(encode<three_limbs>(values, 0x1p20), 0x1p20, values.size()) == values);
+    CHECK(decode(encode<one_limb>(values, 0x1p20), 0x1p20, values.size()) == values);
+}
+
+BACKEND_TEST_CASE("a round trip of any values is off by at most half a unit of the scale") {
+    std::mt19937_64 random(2);
+    std::uniform_real_distribution<double> uniform(-1, 1);
+    reals values(16);
+    for (double& x : values) {
+        x = uniform(random);
+    }
+    const double scale = 0x1.23456789abcdp39;
+    const reals decoded = decode(encode<three_limbs>(values, scale), scale);
+    for (std::size_t k = 0; k < values.size(); ++k) {
+        CHECK(std::fabs(decoded[k] - values[k]) * scale <= 0.50001);
+    }
+}
+
+BACKEND_TEST_CASE("what cannot be encoded is refused by entry and leaves the polynomial unchanged") {
+    poly<one_limb> p;
+    p.limb<0>()[3] = 77;
+    const poly<one_limb> before = p;
+    const auto refuse = [&](const reals& values, double scale, const char* text) {
+        CAPTURE(text);
+        CHECK_THROWS_WITH_AS(encoding::encode_coefficients(values, scale, p), doctest::Contains(text),
+                             encoding_error);
+        CHECK(p == before);
+    };
+    refuse({1, not_a_number}, 1, "entry 1 is not a number");
+    refuse({infinity}, 1, "entry 0 is too large");
+    refuse({0, 0, -infinity}, 1, "entry 2 is too large");
+    refuse({0, 0x1p59}, 1, "entry 1 is too large");
+    refuse({0, 0, 0, -1}, 0x1p59, "entry 3 is too large");
+    refuse({1e300}, 1e300, "entry 0 is too large");
+    refuse({5, not_a_number, infinity}, 1, "entry 1 is not a number");
 }
 
 TEST_CASE("every entry of any number of values is looked at, whatever its place") {
@@ -238,8 +217,8 @@ TEST_CASE("values in any number are rounded and the rest is zero, whatever the p
             std::size_t wrong = 0;
             rns::for_each_limb<basis>([&]<int I>() {
                 for (std::size_t k = 0; k < basis::degree; ++k) {
-                    const word wanted = k < count ? exact_residue(2 * values[k], basis::prime<I>) : 0;
-                    wrong += p.limb<I>()[k] == wanted ? 0U : 1U;
+                    const word expected = k < count ? exact_residue(2 * values[k], basis::prime<I>) : 0;
+                    wrong += p.limb<I>()[k] == expected ? 0U : 1U;
                 }
             });
             CHECK(wrong == 0);
@@ -294,13 +273,11 @@ void check_no_wrap_around() {
     CHECK(accepted < 1500);
 }
 
-TEST_CASE("no value next to half the modulus is accepted and comes back with the other sign") {
-    tests::for_each_backend([&](exec::backend) {
-        check_no_wrap_around<one_limb>();
-        check_no_wrap_around<three_limbs>();
-        check_no_wrap_around<rns::basis<log_n, q40>>();
-        check_no_wrap_around<rns::basis<log_n, q61, q40>>();
-    });
+BACKEND_TEST_CASE("no value next to half the modulus is accepted and comes back with the other sign") {
+    check_no_wrap_around<one_limb>();
+    check_no_wrap_around<three_limbs>();
+    check_no_wrap_around<rns::basis<log_n, q40>>();
+    check_no_wrap_around<rns::basis<log_n, q61, q40>>();
 }
 
 }  // namespace

@@ -17,11 +17,13 @@
 #include <vector>
 
 #include "../backends.hpp"
+#include "../refusal.hpp"
 
 namespace {
 
 using tensafe::encoding::shared_slot_transform;
 using tensafe::encoding::slot_transform;
+using tests::refusal;
 
 using complex_vector = std::vector<std::complex<double>>;
 using real_vector = std::vector<double>;
@@ -84,12 +86,12 @@ class direct_evaluation {
 
 /// The largest deviation, relative to the largest expected value.
 template <class T>
-double relative_error(const std::vector<T>& got, const std::vector<T>& wanted) {
+double relative_error(const std::vector<T>& got, const std::vector<T>& expected) {
     double largest = 0.0;
     double deviation = 0.0;
-    for (std::size_t i = 0; i < wanted.size(); ++i) {
-        largest = std::max(largest, std::abs(wanted[i]));
-        deviation = std::max(deviation, std::abs(got[i] - wanted[i]));
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+        largest = std::max(largest, std::abs(expected[i]));
+        deviation = std::max(deviation, std::abs(got[i] - expected[i]));
     }
     return deviation / largest;
 }
@@ -124,77 +126,59 @@ real_vector substitute(const real_vector& m, std::size_t power) {
     return result;
 }
 
-template <class Error, class Call>
-std::string message_of(Call call) {
-    try {
-        call();
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return "nothing was thrown";
-}
-
 }  // namespace
 
-TEST_CASE("to_slots equals the definition at every slot") {
-    tests::for_each_backend([&](tensafe::exec::backend) {
-        for (int log_n = 1; log_n <= 10; ++log_n) {
-            CAPTURE(log_n);
-            const slot_transform transform(log_n);
-            const real_vector m = random_coefficients(transform.degree(), 1);
-            const direct_evaluation direct(transform.degree());
-            complex_vector wanted(transform.slots());
-            for (std::size_t j = 0; j < wanted.size(); ++j) {
-                wanted[j] = direct.slot(m, j);
-            }
-            CHECK(relative_error(to_slots(transform, m), wanted) <= tolerance(log_n));
+BACKEND_TEST_CASE("to_slots equals the definition at every slot") {
+    for (int log_n = 1; log_n <= 10; ++log_n) {
+        CAPTURE(log_n);
+        const slot_transform transform(log_n);
+        const real_vector m = random_coefficients(transform.degree(), 1);
+        const direct_evaluation direct(transform.degree());
+        complex_vector expected(transform.slots());
+        for (std::size_t j = 0; j < expected.size(); ++j) {
+            expected[j] = direct.slot(m, j);
         }
-    });
+        CHECK(relative_error(to_slots(transform, m), expected) <= tolerance(log_n));
+    }
 }
 
-TEST_CASE("to_slots equals the definition at sampled slots of the large degrees") {
-    tests::for_each_backend([&](tensafe::exec::backend) {
-        for (int log_n = 11; log_n <= 17; ++log_n) {
-            CAPTURE(log_n);
-            const slot_transform& transform = shared_slot_transform(log_n);
-            const real_vector m = random_coefficients(transform.degree(), 2);
-            const direct_evaluation direct(transform.degree());
-            const complex_vector slots = to_slots(transform, m);
-            complex_vector sampled;
-            complex_vector wanted;
-            for (std::size_t i = 0; i < 9; ++i) {
-                const std::size_t j = i * (transform.slots() - 1) / 8;
-                sampled.push_back(slots[j]);
-                wanted.push_back(direct.slot(m, j));
-            }
-            CHECK(relative_error(sampled, wanted) <= tolerance(log_n));
+BACKEND_TEST_CASE("to_slots equals the definition at sampled slots of the large degrees") {
+    for (int log_n = 11; log_n <= 17; ++log_n) {
+        CAPTURE(log_n);
+        const slot_transform& transform = shared_slot_transform(log_n);
+        const real_vector m = random_coefficients(transform.degree(), 2);
+        const direct_evaluation direct(transform.degree());
+        const complex_vector slots = to_slots(transform, m);
+        complex_vector sampled;
+        complex_vector expected;
+        for (std::size_t i = 0; i < 9; ++i) {
+            const std::size_t j = i * (transform.slots() - 1) / 8;
+            sampled.push_back(slots[j]);
+            expected.push_back(direct.slot(m, j));
         }
-    });
+        CHECK(relative_error(sampled, expected) <= tolerance(log_n));
+    }
 }
 
-TEST_CASE("Both round trips return what went in, at every degree") {
-    tests::for_each_backend([&](tensafe::exec::backend) {
-        for (int log_n = slot_transform::min_log_n; log_n <= slot_transform::max_log_n; ++log_n) {
-            CAPTURE(log_n);
-            const slot_transform& transform = shared_slot_transform(log_n);
-            REQUIRE(transform.degree() == std::size_t{1} << log_n);
-            REQUIRE(transform.slots() == transform.degree() / 2);
-            const real_vector m = random_coefficients(transform.degree(), 3);
-            CHECK(relative_error(to_coefficients(transform, to_slots(transform, m)), m) <= tolerance(log_n));
-            const complex_vector z = random_slots(transform.slots(), 4);
-            CHECK(relative_error(to_slots(transform, to_coefficients(transform, z)), z) <= tolerance(log_n));
-        }
-    });
+BACKEND_TEST_CASE("Both round trips return what went in, at every degree") {
+    for (int log_n = slot_transform::min_log_n; log_n <= slot_transform::max_log_n; ++log_n) {
+        CAPTURE(log_n);
+        const slot_transform& transform = shared_slot_transform(log_n);
+        REQUIRE(transform.degree() == std::size_t{1} << log_n);
+        REQUIRE(transform.slots() == transform.degree() / 2);
+        const real_vector m = random_coefficients(transform.degree(), 3);
+        CHECK(relative_error(to_coefficients(transform, to_slots(transform, m)), m) <= tolerance(log_n));
+        const complex_vector z = random_slots(transform.slots(), 4);
+        CHECK(relative_error(to_slots(transform, to_coefficients(transform, z)), z) <= tolerance(log_n));
+    }
 }
 
-TEST_CASE("N = 4 gives the values worked out by hand") {
-    tests::for_each_backend([&](tensafe::exec::backend) {
-        const slot_transform transform(2);
-        const double root = std::numbers::sqrt2;
-        const complex_vector wanted{{1 - root, 3 + 3 * root}, {1 + root, 3 - 3 * root}};
-        CHECK(relative_error(to_slots(transform, {1, 2, 3, 4}), wanted) <= 1e-15);
-        CHECK(relative_error(to_coefficients(transform, wanted), real_vector{1, 2, 3, 4}) <= 1e-15);
-    });
+BACKEND_TEST_CASE("N = 4 gives the values worked out by hand") {
+    const slot_transform transform(2);
+    const double root = std::numbers::sqrt2;
+    const complex_vector expected{{1 - root, 3 + 3 * root}, {1 + root, 3 - 3 * root}};
+    CHECK(relative_error(to_slots(transform, {1, 2, 3, 4}), expected) <= 1e-15);
+    CHECK(relative_error(to_coefficients(transform, expected), real_vector{1, 2, 3, 4}) <= 1e-15);
 }
 
 TEST_CASE("N = 2 has one slot, the complex number itself") {
@@ -203,153 +187,137 @@ TEST_CASE("N = 2 has one slot, the complex number itself") {
     CHECK(to_coefficients(transform, {{3, -4}}) == real_vector{3, -4});
 }
 
-TEST_CASE("A constant polynomial has that constant in every slot, exactly") {
-    tests::for_each_backend([&](tensafe::exec::backend) {
-        for (int log_n = 1; log_n <= 12; ++log_n) {
-            CAPTURE(log_n);
-            const slot_transform transform(log_n);
-            real_vector m(transform.degree());
-            m[0] = 0.7;
-            CHECK(to_slots(transform, m) == complex_vector(transform.slots(), 0.7));
-        }
-    });
+BACKEND_TEST_CASE("A constant polynomial has that constant in every slot, exactly") {
+    for (int log_n = 1; log_n <= 12; ++log_n) {
+        CAPTURE(log_n);
+        const slot_transform transform(log_n);
+        real_vector m(transform.degree());
+        m[0] = 0.7;
+        CHECK(to_slots(transform, m) == complex_vector(transform.slots(), 0.7));
+    }
 }
 
-TEST_CASE("The transform is linear") {
-    tests::for_each_backend([&](tensafe::exec::backend) {
-        for (const int log_n : {3, 6, 9, 14}) {
-            CAPTURE(log_n);
-            const slot_transform transform(log_n);
-            const real_vector a = random_coefficients(transform.degree(), 5);
-            const real_vector b = random_coefficients(transform.degree(), 6);
-            real_vector sum(a.size());
-            std::transform(a.begin(), a.end(), b.begin(), sum.begin(),
-                           [](double x, double y) { return 2.5 * x - 0.3 * y; });
-            const complex_vector za = to_slots(transform, a);
-            const complex_vector zb = to_slots(transform, b);
-            complex_vector wanted(za.size());
-            std::transform(za.begin(), za.end(), zb.begin(), wanted.begin(),
-                           [](auto x, auto y) { return 2.5 * x - 0.3 * y; });
-            CHECK(relative_error(to_slots(transform, sum), wanted) <= tolerance(log_n));
-        }
-    });
+BACKEND_TEST_CASE("The transform is linear") {
+    for (const int log_n : {3, 6, 9, 14}) {
+        CAPTURE(log_n);
+        const slot_transform transform(log_n);
+        const real_vector a = random_coefficients(transform.degree(), 5);
+        const real_vector b = random_coefficients(transform.degree(), 6);
+        real_vector sum(a.size());
+        std::transform(a.begin(), a.end(), b.begin(), sum.begin(),
+                       [](double x, double y) { return 2.5 * x - 0.3 * y; });
+        const complex_vector za = to_slots(transform, a);
+        const complex_vector zb = to_slots(transform, b);
+        complex_vector expected(za.size());
+        std::transform(za.begin(), za.end(), zb.begin(), expected.begin(),
+                       [](auto x, auto y) { return 2.5 * x - 0.3 * y; });
+        CHECK(relative_error(to_slots(transform, sum), expected) <= tolerance(log_n));
+    }
 }
 
-TEST_CASE("A product modulo X^N + 1 is the product slot by slot") {
-    tests::for_each_backend([&](tensafe::exec::backend) {
-        for (int log_n = 1; log_n <= 10; ++log_n) {
+BACKEND_TEST_CASE("A product modulo X^N + 1 is the product slot by slot") {
+    for (int log_n = 1; log_n <= 10; ++log_n) {
+        CAPTURE(log_n);
+        const slot_transform transform(log_n);
+        const real_vector a = random_coefficients(transform.degree(), 7);
+        const real_vector b = random_coefficients(transform.degree(), 8);
+        complex_vector product = to_slots(transform, a);
+        const complex_vector factor = to_slots(transform, b);
+        for (std::size_t j = 0; j < product.size(); ++j) {
+            product[j] *= factor[j];
+        }
+        CHECK(relative_error(to_coefficients(transform, product), negacyclic_product(a, b)) <=
+              2 * tolerance(log_n));
+    }
+}
+
+BACKEND_TEST_CASE("m(1/X) has the conjugate slots") {
+    for (const int log_n : {1, 4, 6, 11}) {
+        CAPTURE(log_n);
+        const slot_transform transform(log_n);
+        const real_vector m = random_coefficients(transform.degree(), 9);
+        complex_vector expected = to_slots(transform, m);
+        std::transform(expected.begin(), expected.end(), expected.begin(),
+                       [](auto z) { return std::conj(z); });
+        CHECK(relative_error(to_slots(transform, substitute(m, 2 * m.size() - 1)), expected) <=
+              tolerance(log_n));
+    }
+}
+
+BACKEND_TEST_CASE("m(X^5) has the slots rotated by one place") {
+    for (const int log_n : {2, 5, 6, 7, 12}) {
+        CAPTURE(log_n);
+        const slot_transform transform(log_n);
+        const real_vector m = random_coefficients(transform.degree(), 10);
+        complex_vector expected = to_slots(transform, m);
+        std::rotate(expected.begin(), expected.begin() + 1, expected.end());
+        CHECK(relative_error(to_slots(transform, substitute(m, 5)), expected) <= tolerance(log_n));
+    }
+}
+
+BACKEND_TEST_CASE("Sums over every g-th slot are the slots of the trace, a polynomial of degree 2g") {
+    for (const int log_n : {3, 6, 8, 13}) {
+        const slot_transform& transform = shared_slot_transform(log_n);
+        const std::size_t degree = transform.degree();
+        const real_vector m = random_coefficients(degree, 11);
+        const complex_vector z = to_slots(transform, m);
+        for (int log_g = 0; log_g < log_n; ++log_g) {
             CAPTURE(log_n);
-            const slot_transform transform(log_n);
-            const real_vector a = random_coefficients(transform.degree(), 7);
-            const real_vector b = random_coefficients(transform.degree(), 8);
-            complex_vector product = to_slots(transform, a);
-            const complex_vector factor = to_slots(transform, b);
-            for (std::size_t j = 0; j < product.size(); ++j) {
-                product[j] *= factor[j];
+            CAPTURE(log_g);
+            const std::size_t g = std::size_t{1} << log_g;
+            const std::size_t step = degree / (2 * g);
+            complex_vector sums(g);
+            for (std::size_t j = 0; j < z.size(); ++j) {
+                sums[j % g] += z[j];
             }
-            CHECK(relative_error(to_coefficients(transform, product), negacyclic_product(a, b)) <=
-                  2 * tolerance(log_n));
-        }
-    });
-}
-
-TEST_CASE("m(1/X) has the conjugate slots") {
-    tests::for_each_backend([&](tensafe::exec::backend) {
-        for (const int log_n : {1, 4, 6, 11}) {
-            CAPTURE(log_n);
-            const slot_transform transform(log_n);
-            const real_vector m = random_coefficients(transform.degree(), 9);
-            complex_vector wanted = to_slots(transform, m);
-            std::transform(wanted.begin(), wanted.end(), wanted.begin(), [](auto z) { return std::conj(z); });
-            CHECK(relative_error(to_slots(transform, substitute(m, 2 * m.size() - 1)), wanted) <=
-                  tolerance(log_n));
-        }
-    });
-}
-
-TEST_CASE("m(X^5) has the slots rotated by one place") {
-    tests::for_each_backend([&](tensafe::exec::backend) {
-        for (const int log_n : {2, 5, 6, 7, 12}) {
-            CAPTURE(log_n);
-            const slot_transform transform(log_n);
-            const real_vector m = random_coefficients(transform.degree(), 10);
-            complex_vector wanted = to_slots(transform, m);
-            std::rotate(wanted.begin(), wanted.begin() + 1, wanted.end());
-            CHECK(relative_error(to_slots(transform, substitute(m, 5)), wanted) <= tolerance(log_n));
-        }
-    });
-}
-
-TEST_CASE("Sums over every g-th slot are the slots of the trace, a polynomial of degree 2g") {
-    tests::for_each_backend([&](tensafe::exec::backend) {
-        for (const int log_n : {3, 6, 8, 13}) {
-            const slot_transform& transform = shared_slot_transform(log_n);
-            const std::size_t degree = transform.degree();
-            const real_vector m = random_coefficients(degree, 11);
-            const complex_vector z = to_slots(transform, m);
-            for (int log_g = 0; log_g < log_n; ++log_g) {
-                CAPTURE(log_n);
-                CAPTURE(log_g);
-                const std::size_t g = std::size_t{1} << log_g;
-                const std::size_t step = degree / (2 * g);
-                complex_vector sums(g);
-                for (std::size_t j = 0; j < z.size(); ++j) {
-                    sums[j % g] += z[j];
-                }
-                real_vector trace(2 * g);
-                for (std::size_t l = 0; l < trace.size(); ++l) {
-                    trace[l] = static_cast<double>(step) * m[l * step];
-                }
-                const complex_vector wanted = to_slots(shared_slot_transform(log_g + 1), trace);
-                // The sums of up to N/2 slots cancel down to 2g coefficients: errors grow as the root of
-                // their number.
-                CHECK(relative_error(sums, wanted) <=
-                      tolerance(log_n) * std::sqrt(static_cast<double>(step)));
+            real_vector trace(2 * g);
+            for (std::size_t l = 0; l < trace.size(); ++l) {
+                trace[l] = static_cast<double>(step) * m[l * step];
             }
+            const complex_vector expected = to_slots(shared_slot_transform(log_g + 1), trace);
+            // The sums of up to N/2 slots cancel down to 2g coefficients: errors grow as the root of
+            // their number.
+            CHECK(relative_error(sums, expected) <= tolerance(log_n) * std::sqrt(static_cast<double>(step)));
         }
-    });
+    }
 }
 
-TEST_CASE("Views that are aligned to one double only give the same bits") {
-    tests::for_each_backend([&](tensafe::exec::backend) {
-        for (const int log_n : {4, 6, 7, 8, 9, 10, 13}) {
-            CAPTURE(log_n);
-            const slot_transform transform(log_n);
-            const real_vector m = random_coefficients(transform.degree(), 12);
-            const complex_vector z = to_slots(transform, m);
-            const real_vector back = to_coefficients(transform, z);
+BACKEND_TEST_CASE("Views that are aligned to one double only give the same bits") {
+    for (const int log_n : {4, 6, 7, 8, 9, 10, 13}) {
+        CAPTURE(log_n);
+        const slot_transform transform(log_n);
+        const real_vector m = random_coefficients(transform.degree(), 12);
+        const complex_vector z = to_slots(transform, m);
+        const real_vector back = to_coefficients(transform, z);
 
-            real_vector shifted(transform.degree() + 1);
-            std::copy(m.begin(), m.end(), shifted.begin() + 1);
-            const std::span<double> view = std::span(shifted).subspan(1);
-            complex_vector slots(transform.slots());
-            transform.to_slots(view, slots);
-            CHECK(slots == z);
-            transform.to_coefficients(slots, view);
-            CHECK(std::equal(view.begin(), view.end(), back.begin(), back.end()));
-        }
-    });
+        real_vector shifted(transform.degree() + 1);
+        std::copy(m.begin(), m.end(), shifted.begin() + 1);
+        const std::span<double> view = std::span(shifted).subspan(1);
+        complex_vector slots(transform.slots());
+        transform.to_slots(view, slots);
+        CHECK(slots == z);
+        transform.to_coefficients(slots, view);
+        CHECK(std::equal(view.begin(), view.end(), back.begin(), back.end()));
+    }
 }
 
-TEST_CASE("The input is left alone and every output is overwritten") {
-    tests::for_each_backend([&](tensafe::exec::backend) {
-        for (const int log_n : {1, 5, 6, 8, 9, 14}) {
-            CAPTURE(log_n);
-            const slot_transform transform(log_n);
-            const double nan = std::numeric_limits<double>::quiet_NaN();
-            const real_vector m = random_coefficients(transform.degree(), 13);
-            const real_vector m_before = m;
-            complex_vector z(transform.slots(), {nan, nan});
-            transform.to_slots(m, z);
-            CHECK(m == m_before);
-            const complex_vector z_before = z;
-            real_vector back(transform.degree(), nan);
-            transform.to_coefficients(z, back);
-            CHECK(z == z_before);
-            CHECK(relative_error(back, m) <= tolerance(log_n));
-            CHECK(std::none_of(back.begin(), back.end(), [](double value) { return std::isnan(value); }));
-        }
-    });
+BACKEND_TEST_CASE("The input is left alone and every output is overwritten") {
+    for (const int log_n : {1, 5, 6, 8, 9, 14}) {
+        CAPTURE(log_n);
+        const slot_transform transform(log_n);
+        const double nan = std::numeric_limits<double>::quiet_NaN();
+        const real_vector m = random_coefficients(transform.degree(), 13);
+        const real_vector m_before = m;
+        complex_vector z(transform.slots(), {nan, nan});
+        transform.to_slots(m, z);
+        CHECK(m == m_before);
+        const complex_vector z_before = z;
+        real_vector back(transform.degree(), nan);
+        transform.to_coefficients(z, back);
+        CHECK(z == z_before);
+        CHECK(relative_error(back, m) <= tolerance(log_n));
+        CHECK(std::none_of(back.begin(), back.end(), [](double value) { return std::isnan(value); }));
+    }
 }
 
 TEST_CASE("All back-ends give the same bits, both ways, at every degree") {
@@ -373,53 +341,49 @@ TEST_CASE("All back-ends give the same bits, both ways, at every degree") {
     }
 }
 
-TEST_CASE("In place, slots become the same coefficients, bit for bit") {
-    tests::for_each_backend([&](tensafe::exec::backend) {
-        for (int log_n = slot_transform::min_log_n; log_n <= slot_transform::max_log_n; ++log_n) {
-            CAPTURE(log_n);
-            const slot_transform& transform = shared_slot_transform(log_n);
-            const complex_vector z = random_slots(transform.slots(), 17);
-            real_vector values;
-            for (const std::complex<double>& slot : z) {
-                values.push_back(slot.real());
-                values.push_back(slot.imag());
-            }
-            transform.to_coefficients_in_place(values);
-            CHECK(values == to_coefficients(transform, z));
+BACKEND_TEST_CASE("In place, slots become the same coefficients, bit for bit") {
+    for (int log_n = slot_transform::min_log_n; log_n <= slot_transform::max_log_n; ++log_n) {
+        CAPTURE(log_n);
+        const slot_transform& transform = shared_slot_transform(log_n);
+        const complex_vector z = random_slots(transform.slots(), 17);
+        real_vector values;
+        for (const std::complex<double>& slot : z) {
+            values.push_back(slot.real());
+            values.push_back(slot.imag());
         }
-    });
+        transform.to_coefficients_in_place(values);
+        CHECK(values == to_coefficients(transform, z));
+    }
 }
 
-TEST_CASE("Each coefficient alone has powers of a root as its slots") {
-    tests::for_each_backend([&](tensafe::exec::backend) {
-        for (int log_n = 1; log_n <= 9; ++log_n) {
-            CAPTURE(log_n);
-            const slot_transform& transform = shared_slot_transform(log_n);
-            const std::size_t order = 2 * transform.degree();
-            for (std::size_t k = 0; k < transform.degree(); ++k) {
-                real_vector m(transform.degree());
-                m[k] = 1;
-                complex_vector wanted;
-                for (std::size_t power = k; wanted.size() < transform.slots(); power = 5 * power % order) {
-                    const double angle =
-                        2 * std::numbers::pi * static_cast<double>(power) / static_cast<double>(order);
-                    wanted.push_back(std::polar(1.0, angle));
-                }
-                CAPTURE(k);
-                CHECK(relative_error(to_slots(transform, m), wanted) <= tolerance(log_n));
-                CHECK(relative_error(to_coefficients(transform, wanted), m) <= tolerance(log_n));
+BACKEND_TEST_CASE("Each coefficient alone has powers of a root as its slots") {
+    for (int log_n = 1; log_n <= 9; ++log_n) {
+        CAPTURE(log_n);
+        const slot_transform& transform = shared_slot_transform(log_n);
+        const std::size_t order = 2 * transform.degree();
+        for (std::size_t k = 0; k < transform.degree(); ++k) {
+            real_vector m(transform.degree());
+            m[k] = 1;
+            complex_vector expected;
+            for (std::size_t power = k; expected.size() < transform.slots(); power = 5 * power % order) {
+                const double angle =
+                    2 * std::numbers::pi * static_cast<double>(power) / static_cast<double>(order);
+                expected.push_back(std::polar(1.0, angle));
             }
+            CAPTURE(k);
+            CHECK(relative_error(to_slots(transform, m), expected) <= tolerance(log_n));
+            CHECK(relative_error(to_coefficients(transform, expected), m) <= tolerance(log_n));
         }
-    });
+    }
 }
 
 TEST_CASE("A degree that is not offered throws, and the message says which are") {
     for (const int log_n : {-1, 0, 18, 64}) {
         CAPTURE(log_n);
-        const std::string wanted =
+        const std::string expected =
             "slot_transform: log_n: got " + std::to_string(log_n) + ", expected 1 to 17";
-        CHECK(message_of<tensafe::parameter_error>([&] { slot_transform{log_n}; }) == wanted);
-        CHECK(message_of<tensafe::parameter_error>([&] { shared_slot_transform(log_n); }) == wanted);
+        CHECK(refusal<tensafe::parameter_error>([&] { slot_transform{log_n}; }) == expected);
+        CHECK(refusal<tensafe::parameter_error>([&] { shared_slot_transform(log_n); }) == expected);
     }
 }
 
@@ -429,15 +393,15 @@ TEST_CASE("Wrong sizes throw before anything is written, and the message says wh
     complex_vector slots(32, 1.0);
     complex_vector too_many(33, 1.0);
     real_vector too_few(63, 1.0);
-    CHECK(message_of<tensafe::shape_error>([&] { transform.to_slots(coefficients, too_many); }) ==
+    CHECK(refusal<tensafe::shape_error>([&] { transform.to_slots(coefficients, too_many); }) ==
           "slot_transform::to_slots: slots: got 33, expected 32");
-    CHECK(message_of<tensafe::shape_error>([&] { transform.to_slots(too_few, slots); }) ==
+    CHECK(refusal<tensafe::shape_error>([&] { transform.to_slots(too_few, slots); }) ==
           "slot_transform::to_slots: coefficients: got 63, expected 64");
-    CHECK(message_of<tensafe::shape_error>([&] { transform.to_coefficients(too_many, coefficients); }) ==
+    CHECK(refusal<tensafe::shape_error>([&] { transform.to_coefficients(too_many, coefficients); }) ==
           "slot_transform::to_coefficients: slots: got 33, expected 32");
-    CHECK(message_of<tensafe::shape_error>([&] { transform.to_coefficients(slots, too_few); }) ==
+    CHECK(refusal<tensafe::shape_error>([&] { transform.to_coefficients(slots, too_few); }) ==
           "slot_transform::to_coefficients: coefficients: got 63, expected 64");
-    CHECK(message_of<tensafe::shape_error>([&] { transform.to_coefficients_in_place(too_few); }) ==
+    CHECK(refusal<tensafe::shape_error>([&] { transform.to_coefficients_in_place(too_few); }) ==
           "slot_transform::to_coefficients_in_place: coefficients: got 63, expected 64");
     CHECK(slots == complex_vector(32, 1.0));
     CHECK(too_many == complex_vector(33, 1.0));
@@ -449,7 +413,7 @@ TEST_CASE("Threads that ask for a shared transform at once get the same one, and
     constexpr int log_n = 9;
     const slot_transform own(log_n);
     const real_vector m = random_coefficients(own.degree(), 14);
-    const complex_vector wanted = to_slots(own, m);
+    const complex_vector expected = to_slots(own, m);
     std::vector<const slot_transform*> seen(8);
     std::vector<complex_vector> results(seen.size());
     {
@@ -463,6 +427,6 @@ TEST_CASE("Threads that ask for a shared transform at once get the same one, and
     }
     for (std::size_t i = 0; i < seen.size(); ++i) {
         CHECK(seen[i] == seen[0]);
-        CHECK(results[i] == wanted);
+        CHECK(results[i] == expected);
     }
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "../../examples/common/short_number.hpp"
+#include "../refusal.hpp"
 
 using doctest::Approx;
 
@@ -47,15 +48,6 @@ double simulated(const std::vector<roofline::stage>& stages, std::size_t sequenc
     return 1000.0 * static_cast<double>(tokens) / end;
 }
 
-std::string message_of(void (*f)()) {
-    try {
-        f();
-    } catch (const tensafe::parameter_error& e) {
-        return e.what();
-    }
-    return "nothing thrown";
-}
-
 }  // namespace
 
 TEST_CASE("a token's decoding takes as long as reading its active weights") {
@@ -82,8 +74,8 @@ TEST_CASE("batches are ranks over rows of a ciphertext, rounded up") {
     CHECK(roofline::columns_per_ciphertext(16384, 1536) == 10);
     CHECK(roofline::columns_per_ciphertext(2048, 2048) == 1);
     for (std::size_t rank = 0; rank < 70; ++rank) {
-        const auto wanted = static_cast<std::size_t>(std::ceil(static_cast<double>(rank) / 10));
-        CHECK(roofline::batches(rank, 16384, 1536) == wanted);
+        const auto expected = static_cast<std::size_t>(std::ceil(static_cast<double>(rank) / 10));
+        CHECK(roofline::batches(rank, 16384, 1536) == expected);
     }
     CHECK(roofline::batches(std::numeric_limits<std::size_t>::max(), 4096, 2048) ==
           std::numeric_limits<std::size_t>::max() / 2 + 1);
@@ -184,16 +176,17 @@ TEST_CASE("95 % of the variance leave 22 % relative error") {
 TEST_CASE("numbers that cannot be are refused by name") {
     constexpr double nan = std::numeric_limits<double>::quiet_NaN();
     constexpr double infinite = std::numeric_limits<double>::infinity();
-    CHECK(message_of([] {
-              static_cast<void>(roofline::latency(-1, 2));
-          }).find("milliseconds of the model: got -1") != std::string::npos);
-    CHECK(message_of([] {
-              static_cast<void>(
-                  roofline::decode_milliseconds(three_billion, roofline::precision::q4, {"g", 0}));
-          }).find("terabytes a second: got 0") != std::string::npos);
-    CHECK(message_of([] {
-              static_cast<void>(roofline::weight_bytes({}, roofline::precision::q4));
-          }).find("active parameters") != std::string::npos);
+    using roofline::precision;
+    const auto refused = [](auto call, const char* part) {
+        CHECK(tests::contains(tests::refusal<tensafe::parameter_error>(call), part));
+    };
+    refused([] { return roofline::latency(-1, 2); }, "milliseconds of the model: got -1");
+    refused(
+        [] {
+            return roofline::decode_milliseconds(three_billion, precision::q4, {"g", 0});
+        },
+        "terabytes a second: got 0");
+    refused([] { return roofline::weight_bytes({}, precision::q4); }, "active parameters");
     for (const double bad : {nan, infinite, -infinite, -0.5}) {
         CHECK_THROWS_AS(roofline::latency(1, bad), tensafe::parameter_error);
         CHECK_THROWS_AS(roofline::tokens_per_second({{bad}, {1.0}}, 1), tensafe::parameter_error);

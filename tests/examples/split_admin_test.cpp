@@ -68,40 +68,41 @@ struct administered {
     std::optional<split::admin> admin;
 };
 
-bool has(const split::net::http_response& answer, const std::string& text) {
+bool contains(const split::net::http_response& answer, const std::string& text) {
     return answer.body.find(text) != std::string::npos;
 }
 
 }  // namespace
 
-TEST_CASE("administration is for the token of the file alone, health and metrics are for anybody") {
-    administered a;
-    CHECK(a.token.size() == 64);
-    CHECK(a.ask("GET", "/admin/adapters").status == 200);
-    CHECK(a.ask("GET", "/admin/usage").status == 200);
-    for (const std::string& bad : {std::string(), "Bearer " + std::string(64, '0'), a.token}) {
-        const auto answer = a.admin->answer({"GET", "/admin/adapters", bad, {}, "10.0.0.2"});
+TEST_CASE_FIXTURE(administered,
+                  "administration is for the token of the file alone, health and metrics are for anybody") {
+    CHECK(token.size() == 64);
+    CHECK(ask("GET", "/admin/adapters").status == 200);
+    CHECK(ask("GET", "/admin/usage").status == 200);
+    for (const std::string& bad : {std::string(), "Bearer " + std::string(64, '0'), token}) {
+        const auto answer = admin->answer({"GET", "/admin/adapters", bad, {}, "10.0.0.2"});
         CHECK(answer.status == 401);
-        CHECK_FALSE(has(answer, a.token));
+        CHECK_FALSE(contains(answer, token));
     }
     for (const char* const target : {"/healthz", "/metrics"}) {
-        CHECK(a.admin->answer({"GET", target, {}, {}, "10.0.0.2"}).status == 200);
-        CHECK(a.admin->answer({"PUT", target, {}, {}, "10.0.0.2"}).status == 405);
+        CHECK(admin->answer({"GET", target, {}, {}, "10.0.0.2"}).status == 200);
+        CHECK(admin->answer({"PUT", target, {}, {}, "10.0.0.2"}).status == 405);
     }
-    CHECK(a.ask("GET", "/other").status == 404);
-    CHECK(a.ask("GET", "/admin/other").status == 404);
-    a.of->drain();
-    CHECK(a.ask("GET", "/healthz").status == 503);
+    CHECK(ask("GET", "/other").status == 404);
+    CHECK(ask("GET", "/admin/other").status == 404);
+    of->drain();
+    CHECK(ask("GET", "/healthz").status == 503);
 }
 
-TEST_CASE("attempts without the token are limited, and those beyond the limit leave no line in the log") {
-    administered a;
+TEST_CASE_FIXTURE(
+    administered,
+    "attempts without the token are limited, and those beyond the limit leave no line in the log") {
     for (int i = 0; i < 10; ++i) {
-        CHECK(a.admin->answer({"GET", "/admin/usage", {}, {}, "10.0.0.2"}).status == (i < 3 ? 401 : 429));
+        CHECK(admin->answer({"GET", "/admin/usage", {}, {}, "10.0.0.2"}).status == (i < 3 ? 401 : 429));
     }
-    CHECK(a.lines_of("admin_refused") == 3);
-    CHECK(a.admin->answer({"GET", "/admin/usage", {}, {}, "10.0.0.3"}).status == 401);
-    CHECK(a.admin->answer({"GET", "/admin/usage", "Bearer " + a.token, {}, "10.0.0.2"}).status == 200);
+    CHECK(lines_of("admin_refused") == 3);
+    CHECK(admin->answer({"GET", "/admin/usage", {}, {}, "10.0.0.3"}).status == 401);
+    CHECK(admin->answer({"GET", "/admin/usage", "Bearer " + token, {}, "10.0.0.2"}).status == 200);
 }
 
 TEST_CASE("where the token would go in the clear it is not taken") {
@@ -110,98 +111,92 @@ TEST_CASE("where the token would go in the clear it is not taken") {
     CHECK(a.ask("GET", "/healthz").status == 200);
 }
 
-TEST_CASE("an adapter is loaded, replaced and removed") {
-    administered a;
-    CHECK(a.load("kjv", "kjv").status == 202);
-    a.admin->wait_for_loads();
-    CHECK(has(a.ask("GET", "/admin/adapters"), "\"name\": \"kjv\""));
-    const auto first = a.of->adapters().find("kjv");
+TEST_CASE_FIXTURE(administered, "an adapter is loaded, replaced and removed") {
+    CHECK(load("kjv", "kjv").status == 202);
+    admin->wait_for_loads();
+    CHECK(contains(ask("GET", "/admin/adapters"), "\"name\": \"kjv\""));
+    const auto first = of->adapters().find("kjv");
     REQUIRE(first);
-    CHECK(a.load("kjv", "kjv").status == 202);
-    a.admin->wait_for_loads();
-    CHECK(a.of->adapters().find("kjv")->version > first->version);
-    CHECK(a.lines_of("adapter_loaded") == 2);
-    CHECK(a.ask("DELETE", "/admin/adapters/kjv").status == 200);
-    CHECK_FALSE(a.of->adapters().find("kjv"));
-    CHECK(a.ask("DELETE", "/admin/adapters/kjv").status == 404);
-    CHECK(a.ask("GET", "/admin/adapters/kjv").status == 405);
-    CHECK(a.ask("PUT", "/admin/adapters/a%2fb", "{}").status == 404);
+    CHECK(load("kjv", "kjv").status == 202);
+    admin->wait_for_loads();
+    CHECK(of->adapters().find("kjv")->version > first->version);
+    CHECK(lines_of("adapter_loaded") == 2);
+    CHECK(ask("DELETE", "/admin/adapters/kjv").status == 200);
+    CHECK_FALSE(of->adapters().find("kjv"));
+    CHECK(ask("DELETE", "/admin/adapters/kjv").status == 404);
+    CHECK(ask("GET", "/admin/adapters/kjv").status == 405);
+    CHECK(ask("PUT", "/admin/adapters/a%2fb", "{}").status == 404);
 }
 
-TEST_CASE("adapters come from folders below the root and from nowhere else") {
-    administered a;
-    std::filesystem::copy(a.root / "kjv", a.folder / "root_of_another");
-    std::filesystem::create_directory_symlink(a.folder / "root_of_another", a.root / "link");
+TEST_CASE_FIXTURE(administered, "adapters come from folders below the root and from nowhere else") {
+    std::filesystem::copy(root / "kjv", folder / "root_of_another");
+    std::filesystem::create_directory_symlink(folder / "root_of_another", root / "link");
     for (const std::string& bad :
          {std::string("../root_of_another"), std::string("kjv/../../root_of_another"),
-          (a.folder / "root_of_another").string(), std::string("link"), std::string("nothing"),
+          (folder / "root_of_another").string(), std::string("link"), std::string("nothing"),
           std::string("kjv/adapter_config.json"), std::string("/")}) {
         CAPTURE(bad);
-        const auto answer = a.load("kjv", bad);
+        const auto answer = load("kjv", bad);
         CHECK(answer.status == 400);
-        CHECK(has(answer, "expected a folder below the adapter root"));
-        CHECK(has(answer, a.root.filename().string()));
-        CHECK(has(answer, "does not exist") == (bad == "nothing"));
+        CHECK(contains(answer, "expected a folder below the adapter root"));
+        CHECK(contains(answer, root.filename().string()));
+        CHECK(contains(answer, "does not exist") == (bad == "nothing"));
     }
-    CHECK_FALSE(has(a.load("kjv", "../nothing"), "does not exist"));
+    CHECK_FALSE(contains(load("kjv", "../nothing"), "does not exist"));
     administered none(false);
     CHECK(none.load("kjv", "kjv").status == 400);
 }
 
-TEST_CASE("a body that is not the one that is needed is refused") {
-    administered a;
+TEST_CASE_FIXTURE(administered, "a body that is not the one that is needed is refused") {
     for (const char* const bad :
          {"", "{", "[]", "{}", "{\"directory\": 1}", "{\"directory\": \"kjv\", \"x\": 1}",
           "{\"directory\": \"kjv\", \"directory\": \"kjv\"}"}) {
         CAPTURE(bad);
-        CHECK(a.ask("PUT", "/admin/adapters/kjv", bad).status == 400);
+        CHECK(ask("PUT", "/admin/adapters/kjv", bad).status == 400);
     }
-    CHECK(a.ask("DELETE", "/admin/clients/00").status == 400);
-    CHECK(has(a.ask("DELETE", "/admin/clients/" + std::string(64, '0')), "\"sessions\": 0"));
+    CHECK(ask("DELETE", "/admin/clients/00").status == 400);
+    CHECK(contains(ask("DELETE", "/admin/clients/" + std::string(64, '0')), "\"sessions\": 0"));
 }
 
-TEST_CASE("what waits is named once, can be taken back, and is not endless") {
-    administered a;
+TEST_CASE_FIXTURE(administered, "what waits is named once, can be taken back, and is not endless") {
     // While the first one is packed the others wait.
     std::string last;
     unsigned status = 202;
     for (int i = 0; i < 1000 && status == 202; ++i) {
         const std::string name = "adapter" + std::to_string(i);
-        status = a.load(name, "kjv").status;
+        status = load(name, "kjv").status;
         last = status == 202 ? name : last;
     }
     CHECK(status == 429);
     // The last of those that wait: sixteen are packed before it.
-    CHECK(a.load(last, "kjv").status == 409);
-    CHECK(a.ask("DELETE", "/admin/adapters/" + last).status == 200);
-    a.admin->wait_for_loads();
-    CHECK_FALSE(a.of->adapters().find(last));
-    CHECK(a.of->adapters().find("adapter0"));
+    CHECK(load(last, "kjv").status == 409);
+    CHECK(ask("DELETE", "/admin/adapters/" + last).status == 200);
+    admin->wait_for_loads();
+    CHECK_FALSE(of->adapters().find(last));
+    CHECK(of->adapters().find("adapter0"));
 }
 
-TEST_CASE("a folder that became a link out of the root while it waited is not loaded") {
-    administered a;
-    std::filesystem::copy(a.root / "kjv", a.root / "late");
-    std::filesystem::copy(a.root / "kjv", a.folder / "outside");
-    CHECK(a.load("first", "kjv").status == 202);
-    CHECK(a.load("second", "kjv").status == 202);
-    CHECK(a.load("late", "late").status == 202);
-    std::filesystem::remove_all(a.root / "late");
-    std::filesystem::create_directory_symlink(a.folder / "outside", a.root / "late");
-    a.admin->wait_for_loads();
-    CHECK_FALSE(a.of->adapters().find("late"));
-    const auto told = a.ask("GET", "/admin/adapters");
-    CHECK(has(told, "\"state\": \"failed\""));
-    CHECK(has(told, "expected a folder below the adapter root"));
-    CHECK(a.ask("DELETE", "/admin/adapters/late").status == 200);
-    CHECK_FALSE(has(a.ask("GET", "/admin/adapters"), "failed"));
+TEST_CASE_FIXTURE(administered, "a folder that became a link out of the root while it waited is not loaded") {
+    std::filesystem::copy(root / "kjv", root / "late");
+    std::filesystem::copy(root / "kjv", folder / "outside");
+    CHECK(load("first", "kjv").status == 202);
+    CHECK(load("second", "kjv").status == 202);
+    CHECK(load("late", "late").status == 202);
+    std::filesystem::remove_all(root / "late");
+    std::filesystem::create_directory_symlink(folder / "outside", root / "late");
+    admin->wait_for_loads();
+    CHECK_FALSE(of->adapters().find("late"));
+    const auto told = ask("GET", "/admin/adapters");
+    CHECK(contains(told, "\"state\": \"failed\""));
+    CHECK(contains(told, "expected a folder below the adapter root"));
+    CHECK(ask("DELETE", "/admin/adapters/late").status == 200);
+    CHECK_FALSE(contains(ask("GET", "/admin/adapters"), "failed"));
 }
 
-TEST_CASE("ending while adapters are packed waits for none of them") {
-    administered a;
+TEST_CASE_FIXTURE(administered, "ending while adapters are packed waits for none of them") {
     for (int i = 0; i < 10; ++i) {
-        CHECK(a.load("kjv" + std::to_string(i), "kjv").status == 202);
+        CHECK(load("kjv" + std::to_string(i), "kjv").status == 202);
     }
-    a.admin.reset();
-    CHECK(a.of->adapters().entries().size() < 10);
+    admin.reset();
+    CHECK(of->adapters().entries().size() < 10);
 }

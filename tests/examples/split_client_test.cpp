@@ -48,7 +48,7 @@ namespace memory = tensafe::memory;
 namespace wire = tensafe::wire;
 using std::chrono::milliseconds;
 using tests::check_refusal;
-using tests::has;
+using tests::contains;
 using octets = tests::bytes;
 using numbers = std::vector<std::uint64_t>;
 using times = std::vector<milliseconds::rep>;
@@ -201,10 +201,7 @@ class peer_connection final : public tests::memory_connection {
         say(to_text(forgotten{}));
     }
     void take(const bye&) { of_.others.push_back("bye"); }
-    template <class Other>
-    void take(const Other&) {
-        FAIL("a client does not send this");
-    }
+    void take(const auto&) { FAIL("a client does not send this"); }
 
     void take_message(const octets& message) {
         const bool is_key = wire::read_header(message).what == wire::kind::rerandomization_key;
@@ -609,7 +606,7 @@ TEST_CASE_FIXTURE(
         } catch (const refused_error& e) {
             CHECK(e.code() == code);
             CHECK(e.retry_after() == milliseconds(70));
-            CHECK(has(std::string(e.what()), std::string(to_string(code)) + "): \"because\""));
+            CHECK(contains(std::string(e.what()), std::string(to_string(code)) + "): \"because\""));
             CHECK((dynamic_cast<const rate_limit_error*>(&e) != nullptr) == (code == error_code::rate_limit));
             CHECK((dynamic_cast<const query_limit_error*>(&e) != nullptr) ==
                   (code == error_code::query_limit));
@@ -804,7 +801,7 @@ TEST_CASE("frames of any length come back whole, over TLS and in the clear, and 
         connection->send_text("text");
         CHECK(connection->receive(milliseconds(20'000)).text() == "text");
         check_refusal<connection_lost>("cannot receive: not done in time",
-                                       [&] { static_cast<void>(connection->receive(milliseconds(10))); });
+                                       [&] { return connection->receive(milliseconds(10)); });
         check_refusal<connection_lost>("the connection is closed", [&] { connection->send_text("more"); });
     }
 }

@@ -29,17 +29,13 @@ namespace tests {
 
 using bytes = std::vector<std::uint8_t>;
 
-inline bool has(std::string_view text, std::string_view part) {
-    return text.find(part) != text.npos;
-}
-
 /// `call` throws an E whose message has this part.
 template <class E, class Call>
 void check_refusal(std::string_view part, Call call) {
     const std::string message = refusal<E>(call);
     CAPTURE(message);
     CAPTURE(part);
-    CHECK(has(message, part));
+    CHECK(contains(message, part));
 }
 
 /// A folder of its own, removed in the end.
@@ -121,8 +117,7 @@ class echo_server {
     split::net::http_server server;
 
     std::string port() const { return std::to_string(server.port()); }
-    template <class Condition>
-    bool wait_for(Condition condition, std::chrono::milliseconds time = std::chrono::seconds(20)) {
+    bool wait_for(auto condition, std::chrono::milliseconds time = std::chrono::seconds(20)) {
         std::unique_lock lock(mutex);
         return changed.wait_for(lock, time, condition);
     }

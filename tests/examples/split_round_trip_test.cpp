@@ -48,8 +48,7 @@ class direct_connection final : public tests::memory_connection {
         void end(std::uint16_t, const std::string&) override { of.cut(); }
         direct_connection& of;
     };
-    template <class Say>
-    void hear(Say call) {
+    void hear(auto call) {
         check_open();
         split::net::answer answer;
         call(answer);
@@ -119,42 +118,42 @@ double error_of(split::remote_model& remote, const lora::adapter& adapter, std::
 
 }  // namespace
 
-TEST_CASE("a client of the service gets the deltas of plaintext LoRA, in binary and in JSON frames") {
-    both_sides both;
+TEST_CASE_FIXTURE(both_sides,
+                  "a client of the service gets the deltas of plaintext LoRA, in binary and in JSON frames") {
     for (const auto frames : {split::frame_form::binary, split::frame_form::json}) {
-        auto remote = both.client(frames);
+        auto remote = client(frames);
         for (std::size_t group = 0; group < 2; ++group) {
-            CHECK(error_of(remote, both.adapter, group, 3) < 2e-3);
+            CHECK(error_of(remote, adapter, group, 3) < 2e-3);
         }
         CHECK(error_of(remote, random_adapter(2), 0, 3) > 0.1);  // the measure can tell
     }
 }
 
-TEST_CASE("a session goes on after a cut, and after being forgotten there is a fresh one") {
-    both_sides both;
-    auto remote = both.client();
-    CHECK(error_of(remote, both.adapter, 0, 4) < 2e-3);
-    both.last->cut();
-    CHECK(error_of(remote, both.adapter, 1, 5) < 2e-3);
+TEST_CASE_FIXTURE(both_sides,
+                  "a session goes on after a cut, and after being forgotten there is a fresh one") {
+    auto remote = client();
+    CHECK(error_of(remote, adapter, 0, 4) < 2e-3);
+    last->cut();
+    CHECK(error_of(remote, adapter, 1, 5) < 2e-3);
     CHECK(remote.counted().resumed == 1);
     CHECK(remote.counted().sessions == 1);
-    both.last->cut();  // another token by now
-    CHECK(error_of(remote, both.adapter, 1, 6) < 2e-3);
+    last->cut();  // another token by now
+    CHECK(error_of(remote, adapter, 1, 6) < 2e-3);
     CHECK(remote.counted().resumed == 2);
 
     remote.forget();
     remote.reconnect();
-    CHECK(error_of(remote, both.adapter, 0, 7) < 2e-3);
+    CHECK(error_of(remote, adapter, 0, 7) < 2e-3);
     CHECK(remote.counted().sessions == 2);
 }
 
-TEST_CASE("a session keeps its version of an adapter, and a fresh one with another is an error") {
-    both_sides both;
-    auto remote = both.client();
-    both.service->adapters().load("small", [] { return random_adapter(9); });
-    CHECK(error_of(remote, both.adapter, 0, 8) < 2e-3);
-    both.last->cut();
-    CHECK(error_of(remote, both.adapter, 1, 9) < 2e-3);
+TEST_CASE_FIXTURE(both_sides,
+                  "a session keeps its version of an adapter, and a fresh one with another is an error") {
+    auto remote = client();
+    service->adapters().load("small", [] { return random_adapter(9); });
+    CHECK(error_of(remote, adapter, 0, 8) < 2e-3);
+    last->cut();
+    CHECK(error_of(remote, adapter, 1, 9) < 2e-3);
     remote.forget();
     tests::check_refusal<split::adapter_changed_error>(
         "got version 2, whose layout or values are others, expected those of version 1",

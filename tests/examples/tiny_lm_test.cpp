@@ -120,28 +120,27 @@ DOCTEST_TEST_CASE("the committed files take at most 8 MB together") {
     DOCTEST_CHECK(bytes <= 8'000'000);
 }
 
-DOCTEST_TEST_CASE("the committed adapter fits the committed model") {
-    const committed c;
-    DOCTEST_CHECK_NOTHROW(check_sites(c.model, c.adapter));
+DOCTEST_TEST_CASE_FIXTURE(committed, "the committed adapter fits the committed model") {
+    DOCTEST_CHECK_NOTHROW(check_sites(model, adapter));
 }
 
 // Encryption adds up to about 1e-3 to a logit, so that a prompt whose likeliest character leads by less
 // somewhere would make this a matter of luck. Along this one it leads by 0.022 at least, which is also far
 // more than the floats of processors differ. The text goes round in circles of 165 characters from
 // character 220 on, which other prompts' texts do sooner.
-DOCTEST_TEST_CASE("greedy text of encrypted LoRA is that of plaintext LoRA for 500 characters") {
-    committed c;
+DOCTEST_TEST_CASE_FIXTURE(committed,
+                          "greedy text of encrypted LoRA is that of plaintext LoRA for 500 characters") {
     generation_options options;
     options.prompt = "Job hath spoken";
     options.characters = 500;
-    adapter_side server(c.adapter);
-    const lora::adapter held = lora::client_part(c.adapter);
+    adapter_side server(adapter);
+    const lora::adapter held = lora::client_part(adapter);
     for (const auto& site : held.sites) {
         DOCTEST_CHECK(site.a.values.empty());
     }
     text_side client(server, held);
-    const generated_text plain = generate(c.model, options, plain_lora(c.adapter));
-    const generated_text encrypted = generate(c.model, options, client.deltas());
+    const generated_text plain = generate(model, options, plain_lora(adapter));
+    const generated_text encrypted = generate(model, options, client.deltas());
 
     DOCTEST_CHECK(plain.text.size() == 500);
     DOCTEST_CHECK(encrypted.text == plain.text);
@@ -153,7 +152,7 @@ DOCTEST_TEST_CASE("greedy text of encrypted LoRA is that of plaintext LoRA for 5
     DOCTEST_CHECK(compared.largest_logit_difference < largest_error);
     DOCTEST_CHECK(compared.smallest_margin >= 10 * largest_error);
     options.characters = 1000;
-    DOCTEST_CHECK(before_loop(generate(c.model, options, plain_lora(c.adapter)).text) > 200);
+    DOCTEST_CHECK(before_loop(generate(model, options, plain_lora(adapter)).text) > 200);
     // q, k and v of a layer share a request: four for each layer and character.
     DOCTEST_CHECK(server.layout().groups.size() == 12);
     const std::size_t characters = options.prompt.size() + 500 - 1;
@@ -161,22 +160,22 @@ DOCTEST_TEST_CASE("greedy text of encrypted LoRA is that of plaintext LoRA for 5
 }
 
 // Text that nobody chose for its margins, and that does not go round in circles.
-DOCTEST_TEST_CASE("along given verses, logits of encrypted LoRA are within 2e-3 of those of plaintext LoRA") {
-    committed c;
-    adapter_side server(c.adapter);
-    text_side client(server, lora::client_part(c.adapter));
-    const adapter_deltas plain = plain_lora(c.adapter);
+DOCTEST_TEST_CASE_FIXTURE(
+    committed, "along given verses, logits of encrypted LoRA are within 2e-3 of those of plaintext LoRA") {
+    adapter_side server(adapter);
+    text_side client(server, lora::client_part(adapter));
+    const adapter_deltas plain = plain_lora(adapter);
     const adapter_deltas encrypted = client.deltas();
     const torch::NoGradGuard no_gradients;
-    auto plain_memory = c.model.empty_memory();
-    auto encrypted_memory = c.model.empty_memory();
-    auto base_memory = c.model.empty_memory();
+    auto plain_memory = model.empty_memory();
+    auto encrypted_memory = model.empty_memory();
+    auto base_memory = model.empty_memory();
     double error = 0;
     double without = 0;
     std::size_t clear = 0;
     for (const std::int64_t token : tokens_of(verses_unseen.substr(0, 320))) {
-        const at::Tensor expected = c.model.step(token, plain_memory, plain);
-        const at::Tensor got = c.model.step(token, encrypted_memory, encrypted);
+        const at::Tensor expected = model.step(token, plain_memory, plain);
+        const at::Tensor got = model.step(token, encrypted_memory, encrypted);
         error = std::max(error, largest_difference(got, expected));
         const at::Tensor best = std::get<0>(expected.topk(2));
         if ((best[0] - best[1]).item<double>() > 2 * largest_error) {
@@ -184,7 +183,7 @@ DOCTEST_TEST_CASE("along given verses, logits of encrypted LoRA are within 2e-3 
             ++clear;
         }
         if (base_memory.position < 20) {  // what the adapter adds is not small
-            without = std::max(without, largest_difference(c.model.step(token, base_memory), expected));
+            without = std::max(without, largest_difference(model.step(token, base_memory), expected));
         }
     }
     DOCTEST_INFO("error ", error, ", clear at ", clear, ", base model differs by ", without);
@@ -194,13 +193,12 @@ DOCTEST_TEST_CASE("along given verses, logits of encrypted LoRA are within 2e-3 
     DOCTEST_CHECK(without > 1);
 }
 
-DOCTEST_TEST_CASE("with chance, encrypted and plaintext LoRA draw the same characters") {
-    committed c;
+DOCTEST_TEST_CASE_FIXTURE(committed, "with chance, encrypted and plaintext LoRA draw the same characters") {
     generation_options options;
     options.characters = 60;
     options.temperature = 0.7;
     options.seed = 4205;
-    const generated_text plain = generate(c.model, options, plain_lora(c.adapter));
+    const generated_text plain = generate(model, options, plain_lora(adapter));
     // A draw near the end of a character's interval could fall to either side of it. This seed has none.
     std::mt19937_64 generator(options.seed);
     for (std::size_t i = 0; i < options.characters; ++i) {
@@ -210,18 +208,18 @@ DOCTEST_TEST_CASE("with chance, encrypted and plaintext LoRA draw the same chara
         DOCTEST_CHECK(draw - (token == 0 ? 0 : sums[token - 1].item<double>()) > 1e-2);
         DOCTEST_CHECK(sums[token].item<double>() - draw > 1e-2);
     }
-    adapter_side server(c.adapter);
-    text_side client(server, lora::client_part(c.adapter));
-    DOCTEST_CHECK(generate(c.model, options, client.deltas()).text == plain.text);
-    DOCTEST_CHECK(generate(c.model, options, plain_lora(c.adapter)).text == plain.text);
+    adapter_side server(adapter);
+    text_side client(server, lora::client_part(adapter));
+    DOCTEST_CHECK(generate(model, options, client.deltas()).text == plain.text);
+    DOCTEST_CHECK(generate(model, options, plain_lora(adapter)).text == plain.text);
     options.seed += 1;
-    DOCTEST_CHECK(generate(c.model, options, plain_lora(c.adapter)).text != plain.text);
+    DOCTEST_CHECK(generate(model, options, plain_lora(adapter)).text != plain.text);
 }
 
-DOCTEST_TEST_CASE("the adapter knows verses that it has not seen, the base model does not") {
-    committed c;
-    const double base = bits_per_character(c.model, {}, verses_unseen);
-    const double adapted = bits_per_character(c.model, plain_lora(c.adapter), verses_unseen);
+DOCTEST_TEST_CASE_FIXTURE(committed,
+                          "the adapter knows verses that it has not seen, the base model does not") {
+    const double base = bits_per_character(model, {}, verses_unseen);
+    const double adapted = bits_per_character(model, plain_lora(adapter), verses_unseen);
     DOCTEST_INFO("bits per character of verses: ", base, " base, ", adapted, " with LoRA");
     DOCTEST_CHECK(adapted < 0.8 * base);
     DOCTEST_CHECK(adapted > 1);  // less would mean that it has seen them
@@ -243,20 +241,19 @@ DOCTEST_TEST_CASE("the base model knows an unseen entry of the Jargon File bette
     DOCTEST_CHECK(adapted > 1.1 * base);
 }
 
-DOCTEST_TEST_CASE("the committed adapter has all six linears of each layer, of rank 16") {
-    committed c;
-    DOCTEST_CHECK(c.adapter.sites.size() == 18);
-    for (const auto& site : c.adapter.sites) {
+DOCTEST_TEST_CASE_FIXTURE(committed, "the committed adapter has all six linears of each layer, of rank 16") {
+    DOCTEST_CHECK(adapter.sites.size() == 18);
+    for (const auto& site : adapter.sites) {
         DOCTEST_CHECK(site.rank() == 16);
         DOCTEST_CHECK(site.scale == 2);
     }
     std::set<std::string> asked;
-    c.model.forward(torch::zeros({1, 1}, at::kLong), [&](const auto& sites, const at::Tensor& x) {
+    model.forward(torch::zeros({1, 1}, at::kLong), [&](const auto& sites, const at::Tensor& x) {
         asked.insert(sites.begin(), sites.end());
-        return plain_lora(c.adapter)(sites, x);
+        return plain_lora(adapter)(sites, x);
     });
     std::set<std::string> held;
-    for (const auto& site : c.adapter.sites) {
+    for (const auto& site : adapter.sites) {
         held.insert(site.name);
     }
     DOCTEST_CHECK(asked == held);
@@ -484,14 +481,13 @@ DOCTEST_TEST_CASE("draws follow the probabilities at the temperature") {
     }
 }
 
-DOCTEST_TEST_CASE("a site that the adapter does not have is an error on both ways") {
-    committed c;
-    c.adapter.sites.erase(c.adapter.sites.begin() + 2);  // v_proj of layer 0
-    adapter_side server(c.adapter);
-    text_side client(server, lora::client_part(c.adapter));
+DOCTEST_TEST_CASE_FIXTURE(committed, "a site that the adapter does not have is an error on both ways") {
+    adapter.sites.erase(adapter.sites.begin() + 2);  // v_proj of layer 0
+    adapter_side server(adapter);
+    text_side client(server, lora::client_part(adapter));
     generation_options options;
-    DOCTEST_CHECK_THROWS_AS(generate(c.model, options, plain_lora(c.adapter)), tensafe::parameter_error);
-    DOCTEST_CHECK_THROWS_AS(generate(c.model, options, client.deltas()), tensafe::parameter_error);
+    DOCTEST_CHECK_THROWS_AS(generate(model, options, plain_lora(adapter)), tensafe::parameter_error);
+    DOCTEST_CHECK_THROWS_AS(generate(model, options, client.deltas()), tensafe::parameter_error);
 }
 
 DOCTEST_TEST_CASE("an adapter is refused unless its sites are the model's linears, of their sizes") {

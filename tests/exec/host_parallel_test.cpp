@@ -40,7 +40,7 @@ const tbb::global_control more_threads(tbb::global_control::max_allowed_parallel
 /// Returns when `expected` callers have come, or after a while: true if they all came.
 class meeting {
   public:
-    explicit meeting(int wanted) : wanted_(wanted) {}
+    explicit meeting(int expected) : wanted_(expected) {}
     bool attend() {
         const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
         ++present_;
@@ -129,10 +129,10 @@ TEST_CASE("results do not depend on who computes them, and are there when for_ea
         });
         return values;
     };
-    const auto wanted = squares(host{});
+    const auto expected = squares(host{});
     const host_parallel where(4);
     for (int repetition = 0; repetition < 50; ++repetition) {
-        CHECK(squares(where) == wanted);
+        CHECK(squares(where) == expected);
     }
 }
 
@@ -165,9 +165,9 @@ TEST_CASE("one thread, or one index, is the caller itself, in order") {
         CHECK(std::this_thread::get_id() == caller);
         order.push_back(index);
     });
-    std::vector<std::size_t> wanted(100);
-    std::iota(wanted.begin(), wanted.end(), std::size_t{0});
-    CHECK(order == wanted);
+    std::vector<std::size_t> expected(100);
+    std::iota(expected.begin(), expected.end(), std::size_t{0});
+    CHECK(order == expected);
     const host_parallel three(3);
     three.for_each(1, [&](std::size_t, std::size_t) { CHECK(std::this_thread::get_id() == caller); });
 }

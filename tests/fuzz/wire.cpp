@@ -114,8 +114,7 @@ void check_residues(const rns::poly<Basis, rns::evaluation_form>& p) {
     });
 }
 /// Every polynomial of what was read.
-template <class Value>
-void check_residues_of(const Value& value) {
+void check_residues_of(const auto& value) {
     if constexpr (requires { value.b(); }) {
         check_residues(value.b());
     }
@@ -180,8 +179,7 @@ bool read_request_for(const lora::packing_plan<fuzz::small, Packing, fuzz::hidde
         });
 }
 
-template <class Packing>
-bool read_reply_for(const lora::packing_plan<fuzz::small, Packing, fuzz::hidden>& plan,
+bool read_reply_for(const lora::packing_plan<fuzz::small, auto, fuzz::hidden>& plan,
                     std::span<const std::uint8_t> message, const wire::envelope& from) {
     static const auto used = fuzz::some_reply(plan);
     return there_and_back_into(

@@ -25,8 +25,7 @@ inline const tensafe::lora::packing_plan<small, tiles, hidden> of_tiles(4, 200, 
 inline const tensafe::lora::packing_plan<small, tiles, bare> of_bare_tiles(4, 200, 1);
 inline const tensafe::lora::packing_plan<small, columns, hidden> of_columns(1, 1, 1);
 
-template <class Plan>
-tensafe::lora::request<small> some_request(const Plan& plan) {
+tensafe::lora::request<small> some_request(const auto& plan) {
     tensafe::lora::request<small> request;
     request.d = plan.d();
     request.block = plan.entries_per_input();

@@ -16,13 +16,8 @@
 
 namespace {
 
-using tensafe::format_error;
-using tensafe::parameter_error;
-using tensafe::shape_error;
-using tensafe::memory::pack_bits;
-using tensafe::memory::packed_bytes;
-using tensafe::memory::unpack_bits;
-using tensafe::memory::unpack_bits_below;
+using namespace tensafe;
+using namespace tensafe::memory;
 
 /// 0 to 70, the least counts of the vectors and their neighbours, and many.
 std::vector<std::size_t> counts() {
@@ -172,11 +167,11 @@ TEST_CASE_TEMPLATE("bits above the width are ignored", T, std::uint32_t, std::ui
         const std::vector<T> values = random_values<T>(150, std::numeric_limits<T>::digits, random);
         std::vector<T> cut(values.size());
         std::transform(values.begin(), values.end(), cut.begin(), [&](T v) { return low_bits(v, bits); });
-        const std::vector<std::uint8_t> wanted = reference(cut, bits);
+        const std::vector<std::uint8_t> expected = reference(cut, bits);
         tests::for_each_backend([&](auto) {
             std::vector<std::uint8_t> bytes(packed_bytes(values.size(), bits));
             pack_bits(values, bits, bytes);
-            CHECK(bytes == wanted);
+            CHECK(bytes == expected);
         });
     }
 }

@@ -16,13 +16,8 @@
 
 namespace {
 
-using tensafe::random::chacha20_block;
-using tensafe::random::chacha20_state;
-using tensafe::random::chacha20_stream;
-using tensafe::random::seed;
-using tensafe::random::stream_domain;
-using tensafe::testing::counting_seed;
-using tensafe::testing::to_hex;
+using namespace tensafe::random;
+using namespace tensafe::testing;
 
 /// A stream with any three nonce words.
 chacha20_stream stream(const seed& key, std::uint32_t nonce0, std::uint32_t nonce1, std::uint32_t nonce2) {
@@ -71,10 +66,10 @@ static_assert(example_block()[0] == 0xe4e7f110 && example_block()[15] == 0x4e3c5
 }  // namespace
 
 TEST_CASE("chacha20_block gives the words of RFC 8439, section 2.3.2") {
-    constexpr std::array<std::uint32_t, 16> wanted = {
+    constexpr std::array<std::uint32_t, 16> expected = {
         0xe4e7f110, 0x15593bd1, 0x1fdd0f50, 0xc47120a3, 0xc7f4d1c7, 0x0368c033, 0x9aaa2204, 0x4e6cd4c3,
         0x466482d2, 0x09aa9f07, 0x05d7c214, 0xa2028bd9, 0xd19c12b5, 0xb94e16de, 0xe883d0cb, 0x4e3c50a2};
-    CHECK(example_block() == wanted);
+    CHECK(example_block() == expected);
 }
 
 TEST_CASE("a stream decrypts the sunscreen message of RFC 8439, section 2.4.2") {
@@ -123,29 +118,27 @@ TEST_CASE("a stream gives the five key streams of RFC 8439, appendix A.1") {
 TEST_CASE("every back-end gives the bytes of single blocks, whatever the start and the length") {
     constexpr std::uint32_t most = 50;
     for (const std::uint32_t first : {0U, 1U, 2U, 3U, 5U, 7U, 8U, 9U, 0x7ffffffdU, 0xffffffffU - most}) {
-        const std::vector<std::uint8_t> wanted = bytes_of_single_blocks(example_state, first, most);
+        const std::vector<std::uint8_t> expected = bytes_of_single_blocks(example_state, first, most);
         tests::for_each_backend([&](auto) {
             for (std::size_t blocks = 0; blocks <= most; ++blocks) {
                 constexpr std::uint8_t untouched = 0xa5;
                 // One byte off every alignment, with a margin that must stay as it was.
                 std::vector<std::uint8_t> out(64 * blocks + 2, untouched);
-                tensafe::random::chacha20_bulk(example_state, first, out.data() + 1, blocks);
+                chacha20_bulk(example_state, first, out.data() + 1, blocks);
                 CHECK(out.front() == untouched);
                 CHECK(out.back() == untouched);
-                CHECK(std::equal(out.begin() + 1, out.end() - 1, wanted.begin()));
+                CHECK(std::equal(out.begin() + 1, out.end() - 1, expected.begin()));
             }
         });
     }
 }
 
-TEST_CASE("the last blocks before the counter's end are reached and not wrapped into") {
-    tests::for_each_backend([](auto) {
-        for (const std::size_t blocks : {1U, 3U, 8U, 11U, 16U, 25U, 48U}) {
-            const std::uint64_t first = tensafe::random::chacha20_stream_blocks - blocks;
-            CHECK(bytes_of(chacha20_stream(counting_seed(), stream_domain::uplink, 5), first, blocks) ==
-                  bytes_of_single_blocks(counting_state, static_cast<std::uint32_t>(first), blocks));
-        }
-    });
+BACKEND_TEST_CASE("the last blocks before the counter's end are reached and not wrapped into") {
+    for (const std::size_t blocks : {1U, 3U, 8U, 11U, 16U, 25U, 48U}) {
+        const std::uint64_t first = chacha20_stream_blocks - blocks;
+        CHECK(bytes_of(chacha20_stream(counting_seed(), stream_domain::uplink, 5), first, blocks) ==
+              bytes_of_single_blocks(counting_state, static_cast<std::uint32_t>(first), blocks));
+    }
 }
 
 TEST_CASE("a stream's parts are the same whether generated together or alone") {

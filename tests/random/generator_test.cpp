@@ -19,10 +19,8 @@
 
 namespace {
 
-using tensafe::random::generator;
-using tensafe::random::seed;
-using tensafe::random::seed_bytes;
-using tensafe::testing::counting_seed;
+using namespace tensafe::random;
+using namespace tensafe::testing;
 
 static_assert(!std::is_copy_constructible_v<generator> && !std::is_copy_assignable_v<generator>,
               "a copied generator would give out the same seeds again");

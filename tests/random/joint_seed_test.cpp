@@ -9,12 +9,8 @@
 
 namespace {
 
-using tensafe::random::joint_seed;
-using tensafe::random::seed;
-using tensafe::random::stream_domain;
-using tensafe::testing::counting_seed;
-using tensafe::testing::stream_byte;
-using tensafe::testing::to_hex;
+using namespace tensafe::random;
+using namespace tensafe::testing;
 
 }  // namespace
 

@@ -16,14 +16,8 @@
 
 namespace {
 
-namespace detail = tensafe::random::detail;
-
-using tensafe::random::discrete_gaussian_deviation;
-using tensafe::random::discrete_gaussian_largest;
-using tensafe::random::sample_discrete_gaussian;
-using tensafe::random::seed;
-using tensafe::random::stream_domain;
-using tensafe::testing::counting_seed;
+using namespace tensafe::random;
+using namespace tensafe::testing;
 
 __extension__ using wide = unsigned __int128;
 
@@ -172,8 +166,8 @@ double relative_distance(const std::vector<double>& p, double variance, double d
     for (std::size_t i = 0; i < p.size(); ++i) {
         const double x = static_cast<double>(i) - centre;
         if (std::abs(x) <= deviations * std::sqrt(variance)) {
-            const double wanted = std::exp(-x * x / (2 * variance)) / total;
-            distance = std::max(distance, std::abs(p[i] / wanted - 1));
+            const double expected = std::exp(-x * x / (2 * variance)) / total;
+            distance = std::max(distance, std::abs(p[i] / expected - 1));
         }
     }
     return distance;
@@ -195,10 +189,8 @@ std::int64_t reference(const seed& key, std::uint32_t lane, std::size_t k) {
     std::int64_t result = 0;
     for (std::size_t leaf = 0; leaf < 16; ++leaf) {
         const std::uint64_t place = 2048 * (k / 8) + 8 * (16 * leaf + k % 8);
-        const std::uint64_t upper =
-            tensafe::testing::stream_word(key, stream_domain::privacy_noise, lane, 0, place);
-        const std::uint64_t lower =
-            tensafe::testing::stream_word(key, stream_domain::privacy_noise, lane, 0, place + 64);
+        const std::uint64_t upper = stream_word(key, stream_domain::privacy_noise, lane, 0, place);
+        const std::uint64_t lower = stream_word(key, stream_domain::privacy_noise, lane, 0, place + 64);
         const wide u =
             static_cast<wide>(upper % (std::uint64_t{1} << 63)) << 63 | lower % (std::uint64_t{1} << 63);
         std::int64_t value = 0;
@@ -252,8 +244,8 @@ TEST_CASE("the thresholds are the tails of 2^(-x^2 / 64), to the last of their 1
         for (std::size_t x = i + 1; x < weights.size(); ++x) {
             tail = tail + weights[x] + weights[x];
         }
-        const wide wanted = rounded_quotient(tail, total);
-        CHECK((wanted == (i < detail::gaussian_thresholds ? threshold(i) : 0)));
+        const wide expected = rounded_quotient(tail, total);
+        CHECK((expected == (i < detail::gaussian_thresholds ? threshold(i) : 0)));
     }
 }
 
@@ -270,57 +262,48 @@ TEST_CASE("the thresholds fall, and their parts fit 63 bits") {
     }
 }
 
-TEST_CASE("a leaf counts the thresholds above its 126 bits, ties included, on every back-end") {
-    tests::for_each_backend([](auto) {
-        for (std::size_t i = 0; i < detail::gaussian_thresholds; ++i) {
-            CAPTURE(i);
-            const auto at = [&](wide u, std::uint64_t top) {
-                const std::vector<std::int64_t> group =
-                    group_of(static_cast<std::uint64_t>(u >> 63) | top,
-                             (static_cast<std::uint64_t>(u) & detail::gaussian_word_mask) | top);
-                CHECK(std::count(group.begin(), group.end(), group[0]) == 8);
-                return group[0];
-            };
-            const auto count = static_cast<std::int64_t>(i);
-            CHECK(at(threshold(i), 0) == count * unit);
-            CHECK(at(threshold(i) - 1, 0) == (count + 1) * unit);
-            CHECK(at(threshold(i), sign) == -count * unit);
-            CHECK(at(threshold(i) - 1, sign) == -(count + 1) * unit);
-        }
-        CHECK(group_of(0, 0)[7] == discrete_gaussian_largest);
-        CHECK(group_of(sign, 0)[7] == -discrete_gaussian_largest);
-        CHECK(group_of(~std::uint64_t{0}, ~std::uint64_t{0})[0] == 0);
-        CHECK(group_of(0, ~std::uint64_t{0})[0] == 62 * unit);
-    });
+BACKEND_TEST_CASE("a leaf counts the thresholds above its 126 bits, ties included, on every back-end") {
+    for (std::size_t i = 0; i < detail::gaussian_thresholds; ++i) {
+        CAPTURE(i);
+        const auto at = [&](wide u, std::uint64_t top) {
+            const std::vector<std::int64_t> group =
+                group_of(static_cast<std::uint64_t>(u >> 63) | top,
+                         (static_cast<std::uint64_t>(u) & detail::gaussian_word_mask) | top);
+            CHECK(std::count(group.begin(), group.end(), group[0]) == 8);
+            return group[0];
+        };
+        const auto count = static_cast<std::int64_t>(i);
+        CHECK(at(threshold(i), 0) == count * unit);
+        CHECK(at(threshold(i) - 1, 0) == (count + 1) * unit);
+        CHECK(at(threshold(i), sign) == -count * unit);
+        CHECK(at(threshold(i) - 1, sign) == -(count + 1) * unit);
+    }
+    CHECK(group_of(0, 0)[7] == discrete_gaussian_largest);
+    CHECK(group_of(sign, 0)[7] == -discrete_gaussian_largest);
+    CHECK(group_of(~std::uint64_t{0}, ~std::uint64_t{0})[0] == 0);
+    CHECK(group_of(0, ~std::uint64_t{0})[0] == 62 * unit);
 }
 
-TEST_CASE("sample_discrete_gaussian agrees with the definition for every length") {
-    tests::for_each_backend([](auto) {
-        for (const std::size_t count : {0U, 1U, 7U, 8U, 9U, 31U, 32U, 33U, 71U}) {
-            CAPTURE(count);
-            std::vector<std::int64_t> out(count + 2, 77);
-            sample_discrete_gaussian(counting_seed(1), stream_domain::privacy_noise, 5,
-                                     std::span(out).subspan(1, count));
-            std::size_t different = 0;
-            for (std::size_t k = 0; k < count; ++k) {
-                different += out[k + 1] != reference(counting_seed(1), 5, k);
-            }
-            CHECK(different == 0);
-            CHECK(out.front() == 77);
-            CHECK(out.back() == 77);
-        }
-    });
+BACKEND_TEST_CASE("sample_discrete_gaussian agrees with the definition for every length") {
+    for (const std::size_t count : {0U, 1U, 7U, 8U, 9U, 31U, 32U, 33U, 71U}) {
+        CAPTURE(count);
+        std::vector<std::int64_t> out(count + 2, 77);
+        sample_discrete_gaussian(counting_seed(1), stream_domain::privacy_noise, 5,
+                                 std::span(out).subspan(1, count));
+        CHECK(different(std::span(out).subspan(1, count),
+                        [](std::size_t k) { return reference(counting_seed(1), 5, k); }) == 0);
+        CHECK(out.front() == 77);
+        CHECK(out.back() == 77);
+    }
 }
 
-TEST_CASE("discrete Gaussian values are those of the page") {
-    tests::for_each_backend([](auto) {
-        const std::vector<std::int64_t> out = drawn(counting_seed(), 0, 4096);
-        using values = std::vector<std::int64_t>;
-        CHECK(values(out.begin(), out.begin() + 4) == values{984037778, -2592757008, 1336533003, 165818660});
-        CHECK(values(out.begin() + 8, out.begin() + 10) == values{1861507870, -477283629});
-        CHECK(out.back() == 1413643400);
-        CHECK(tensafe::testing::digest(out) == 0xe6af81a1e861166fU);
-    });
+BACKEND_TEST_CASE("discrete Gaussian values are those of the page") {
+    const std::vector<std::int64_t> out = drawn(counting_seed(), 0, 4096);
+    using values = std::vector<std::int64_t>;
+    CHECK(values(out.begin(), out.begin() + 4) == values{984037778, -2592757008, 1336533003, 165818660});
+    CHECK(values(out.begin() + 8, out.begin() + 10) == values{1861507870, -477283629});
+    CHECK(out.back() == 1413643400);
+    CHECK(digest(out) == 0xe6af81a1e861166fU);
 }
 
 TEST_CASE("seed, lane and domain each change every value") {

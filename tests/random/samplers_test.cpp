@@ -16,12 +16,8 @@
 
 namespace {
 
-using tensafe::random::sample_centred_binomial;
-using tensafe::random::sample_ternary;
-using tensafe::random::sample_uniform;
-using tensafe::random::seed;
-using tensafe::random::stream_domain;
-using tensafe::testing::counting_seed;
+using namespace tensafe::random;
+using namespace tensafe::testing;
 
 // Seeds are fixed, so that the statistical tests give the same figures on every run. Their thresholds are
 // five standard deviations of the statistic for truly random input.
@@ -82,6 +78,9 @@ double correlation(const std::vector<std::int8_t>& values, std::size_t distance)
 }
 
 // One modulus for each number of bytes, near a power of two from both sides, and the ends of the range.
+constexpr std::uint64_t two_to(int exponent) {
+    return std::uint64_t{1} << exponent;
+}
 constexpr std::uint64_t moduli[] = {1,
                                     2,
                                     3,
@@ -91,17 +90,17 @@ constexpr std::uint64_t moduli[] = {1,
                                     257,
                                     12289,
                                     65537,
-                                    (1U << 20) + 7,
-                                    (std::uint64_t{1} << 32) - 5,
-                                    (std::uint64_t{1} << 32) + 15,
-                                    (std::uint64_t{1} << 39) + 23,
-                                    (std::uint64_t{1} << 40) - 1572863,
-                                    (std::uint64_t{1} << 47) + 5,
-                                    (std::uint64_t{1} << 50) - 27,
-                                    (std::uint64_t{1} << 55) + 3,
-                                    (std::uint64_t{1} << 60) - 98303,
-                                    (std::uint64_t{1} << 63) - 25,
-                                    (std::uint64_t{1} << 63) + 29,
+                                    two_to(20) + 7,
+                                    two_to(32) - 5,
+                                    two_to(32) + 15,
+                                    two_to(39) + 23,
+                                    two_to(40) - 1572863,
+                                    two_to(47) + 5,
+                                    two_to(50) - 27,
+                                    two_to(55) + 3,
+                                    two_to(60) - 98303,
+                                    two_to(63) - 25,
+                                    two_to(63) + 29,
                                     ~std::uint64_t{0}};
 
 /// uniform_draws of Width bytes, of which the upper bit is cut off: zeros but for one draw, all ones.
@@ -111,18 +110,18 @@ void check_draws() {
     for (std::size_t count = 0; count <= 25; ++count) {
         for (std::size_t place = 0; place <= count; ++place) {
             // One byte off every alignment. The draw after the last is all ones too: it must not count.
-            std::vector<std::uint8_t> bytes(1 + count * Width + tensafe::random::detail::uniform_slack);
+            std::vector<std::uint8_t> bytes(1 + count * Width + detail::uniform_slack);
             std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(1 + place * Width), Width, 0xff);
-            std::vector<std::uint64_t> wanted(count);
+            std::vector<std::uint64_t> expected(count);
             if (place < count) {
-                wanted[place] = mask;
+                expected[place] = mask;
             }
             for (const std::uint64_t q : {mask, mask + 1}) {
                 std::vector<std::uint64_t> out(count + 2, 77);
-                CHECK(tensafe::random::detail::uniform_draws<Width>(bytes.data() + 1, mask, q,
-                                                                    std::span(out).subspan(1, count)) ==
+                CHECK(detail::uniform_draws<Width>(bytes.data() + 1, mask, q,
+                                                   std::span(out).subspan(1, count)) ==
                       (place < count && q == mask));
-                CHECK(std::equal(wanted.begin(), wanted.end(), out.begin() + 1));
+                CHECK(std::equal(expected.begin(), expected.end(), out.begin() + 1));
                 CHECK(out.front() == 77);
                 CHECK(out.back() == 77);
             }
@@ -132,66 +131,55 @@ void check_draws() {
 
 }  // namespace
 
-TEST_CASE("sample_uniform agrees with the definition for every width, round and length") {
-    tests::for_each_backend([](auto) {
-        for (const std::uint64_t q : moduli) {
-            CAPTURE(q);
-            for (const std::size_t count : {0U, 1U, 3U, 13U, 1030U}) {
-                const auto drawn = uniform(counting_seed(), stream_domain::uplink, 4, q, count);
-                std::size_t different = 0;
-                for (std::size_t k = 0; k < count; ++k) {
-                    different += drawn[k] != tensafe::testing::reference_uniform(
-                                                 counting_seed(), stream_domain::uplink, 4, q, k);
-                }
-                CHECK(different == 0);
-            }
+BACKEND_TEST_CASE("sample_uniform agrees with the definition for every width, round and length") {
+    for (const std::uint64_t q : moduli) {
+        CAPTURE(q);
+        for (const std::size_t count : {0U, 1U, 3U, 13U, 1030U}) {
+            const auto drawn = uniform(counting_seed(), stream_domain::uplink, 4, q, count);
+            CHECK(different(drawn, [&](std::size_t k) {
+                      return reference_uniform(counting_seed(), stream_domain::uplink, 4, q, k);
+                  }) == 0);
         }
-    });
+    }
 }
 
-TEST_CASE("a uniform coefficient does not depend on how many are drawn") {
-    tests::for_each_backend([](auto) {
-        const std::uint64_t q = (std::uint64_t{1} << 39) + 23;
-        const auto all = uniform(counting_seed(), stream_domain::public_key, 0, q, 3000);
-        for (const std::size_t count : {1U, 511U, 1023U, 1024U, 1025U, 2049U, 2999U}) {
-            const auto fewer = uniform(counting_seed(), stream_domain::public_key, 0, q, count);
-            CHECK(std::equal(fewer.begin(), fewer.end(), all.begin()));
-        }
-    });
+BACKEND_TEST_CASE("a uniform coefficient does not depend on how many are drawn") {
+    const std::uint64_t q = two_to(39) + 23;
+    const auto all = uniform(counting_seed(), stream_domain::public_key, 0, q, 3000);
+    for (const std::size_t count : {1U, 511U, 1023U, 1024U, 1025U, 2049U, 2999U}) {
+        const auto fewer = uniform(counting_seed(), stream_domain::public_key, 0, q, count);
+        CHECK(std::equal(fewer.begin(), fewer.end(), all.begin()));
+    }
 }
 
 TEST_CASE("values that are rejected far apart are drawn again from their own places") {
     // One in 512 is rejected.
-    const std::uint64_t q = (std::uint64_t{1} << 45) - (std::uint64_t{1} << 36);
+    const std::uint64_t q = two_to(45) - two_to(36);
     constexpr std::size_t count = 5000;
-    std::vector<std::uint64_t> wanted(count);
+    std::vector<std::uint64_t> expected(count);
     std::size_t rejected = 0;
     for (std::size_t k = 0; k < count; ++k) {
-        wanted[k] = tensafe::testing::reference_uniform(counting_seed(), stream_domain::uplink, 1, q, k);
-        const std::uint64_t first =
-            tensafe::testing::stream_word(counting_seed(), stream_domain::uplink, 1, 0, 6 * k, 6);
-        rejected += first % (std::uint64_t{1} << 45) != wanted[k];
+        expected[k] = reference_uniform(counting_seed(), stream_domain::uplink, 1, q, k);
+        const std::uint64_t first = stream_word(counting_seed(), stream_domain::uplink, 1, 0, 6 * k, 6);
+        rejected += first % two_to(45) != expected[k];
     }
     CHECK(rejected > 0);
     CHECK(rejected < 30);
     tests::for_each_backend(
-        [&](auto) { CHECK(uniform(counting_seed(), stream_domain::uplink, 1, q, count) == wanted); });
+        [&](auto) { CHECK(uniform(counting_seed(), stream_domain::uplink, 1, q, count) == expected); });
 }
 
-TEST_CASE("sample_uniform writes nothing beside its output") {
-    tests::for_each_backend([](auto) {
-        std::vector<std::uint64_t> out(1001, 77);
-        sample_uniform(counting_seed(), stream_domain::uplink, 0, 12289, std::span(out).subspan(1, 999));
-        CHECK(out.front() == 77);
-        CHECK(out.back() == 77);
-    });
+BACKEND_TEST_CASE("sample_uniform writes nothing beside its output") {
+    std::vector<std::uint64_t> out(1001, 77);
+    sample_uniform(counting_seed(), stream_domain::uplink, 0, 12289, std::span(out).subspan(1, 999));
+    CHECK(out.front() == 77);
+    CHECK(out.back() == 77);
 }
 
 TEST_CASE("uniform values fill [0, q) evenly") {
     constexpr std::size_t count = std::size_t{1} << 20;
     constexpr std::size_t cells = 1021;
-    for (const std::uint64_t q :
-         {std::uint64_t{12289}, (std::uint64_t{1} << 39) + 23, (std::uint64_t{1} << 60) - 98303}) {
+    for (const std::uint64_t q : {std::uint64_t{12289}, two_to(39) + 23, two_to(60) - 98303}) {
         std::vector<double> counts(cells);
         std::vector<double> expected(cells);
         const long double width = static_cast<long double>(q) / cells;
@@ -211,52 +199,43 @@ TEST_CASE("uniform values fill [0, q) evenly") {
     }
 }
 
-TEST_CASE("the largest draw alone decides whether a bound rejects, wherever it stands") {
-    tests::for_each_backend([](auto) {
-        check_draws<1>();
-        check_draws<2>();
-        check_draws<3>();
-        check_draws<4>();
-        check_draws<5>();
-        check_draws<6>();
-        check_draws<7>();
-        check_draws<8>();
-    });
+BACKEND_TEST_CASE("the largest draw alone decides whether a bound rejects, wherever it stands") {
+    check_draws<1>();
+    check_draws<2>();
+    check_draws<3>();
+    check_draws<4>();
+    check_draws<5>();
+    check_draws<6>();
+    check_draws<7>();
+    check_draws<8>();
 }
 
-TEST_CASE("sample_centred_binomial agrees with the definition for every length") {
-    tests::for_each_backend([](auto) {
-        for (const std::size_t count :
-             {0U, 64U, 128U, 192U, 256U, 320U, 448U, 512U, 576U, 960U, 1024U, 2048U, 2112U, 2432U}) {
-            const auto drawn = centred_binomial(counting_seed(), 2, count);
-            std::size_t different = 0;
-            for (std::size_t k = 0; k < count; ++k) {
-                different += drawn[k] != tensafe::testing::reference_centred_binomial(
-                                             counting_seed(), stream_domain::error, 2, k);
-            }
-            CHECK(different == 0);
-        }
-    });
+BACKEND_TEST_CASE("sample_centred_binomial agrees with the definition for every length") {
+    for (const std::size_t count :
+         {0U, 64U, 128U, 192U, 256U, 320U, 448U, 512U, 576U, 960U, 1024U, 2048U, 2112U, 2432U}) {
+        const auto drawn = centred_binomial(counting_seed(), 2, count);
+        CHECK(different(drawn, [&](std::size_t k) {
+                  return reference_centred_binomial(counting_seed(), stream_domain::error, 2, k);
+              }) == 0);
+    }
 }
 
-TEST_CASE("the centred binomial sums are right where the bits are not random") {
-    tests::for_each_backend([](auto) {
-        // Set the first `plus` added and the first `minus` subtracted words: the value is their difference.
-        for (int plus = 0; plus <= 21; ++plus) {
-            for (int minus = 0; minus <= 21; ++minus) {
-                std::uint64_t words[13][42] = {};
-                for (auto& group : words) {
-                    for (int i = 0; i < 21; ++i) {
-                        group[i] = i < plus ? ~std::uint64_t{0} : 0;
-                        group[21 + i] = i < minus ? ~std::uint64_t{0} : 0;
-                    }
+BACKEND_TEST_CASE("the centred binomial sums are right where the bits are not random") {
+    // Set the first `plus` added and the first `minus` subtracted words: the value is their difference.
+    for (int plus = 0; plus <= 21; ++plus) {
+        for (int minus = 0; minus <= 21; ++minus) {
+            std::uint64_t words[13][42] = {};
+            for (auto& group : words) {
+                for (int i = 0; i < 21; ++i) {
+                    group[i] = i < plus ? ~std::uint64_t{0} : 0;
+                    group[21 + i] = i < minus ? ~std::uint64_t{0} : 0;
                 }
-                std::vector<std::int8_t> out(std::size_t{13} * 64, 99);
-                tensafe::random::detail::centred_binomial_groups(words[0], 13, out.data());
-                CHECK(std::count(out.begin(), out.end(), static_cast<std::int8_t>(plus - minus)) == 832);
             }
+            std::vector<std::int8_t> out(std::size_t{13} * 64, 99);
+            detail::centred_binomial_groups(words[0], 13, out.data());
+            CHECK(std::count(out.begin(), out.end(), static_cast<std::int8_t>(plus - minus)) == 832);
         }
-    });
+    }
 }
 
 TEST_CASE("centred binomial values have mean 0, variance 10.5 and the binomial distribution in [-21, 21]") {
@@ -303,19 +282,14 @@ TEST_CASE("every one of the 64 bit positions of a group has the binomial's varia
     }
 }
 
-TEST_CASE("sample_ternary agrees with the definition for every length") {
-    tests::for_each_backend([](auto) {
-        for (const std::size_t count :
-             {0U, 4U, 8U, 28U, 124U, 128U, 132U, 252U, 256U, 260U, 2048U, 2052U, 5000U}) {
-            const auto drawn = ternary(counting_seed(), 2, count);
-            std::size_t different = 0;
-            for (std::size_t k = 0; k < count; ++k) {
-                different += drawn[k] != tensafe::testing::reference_ternary(counting_seed(),
-                                                                             stream_domain::secret_key, 2, k);
-            }
-            CHECK(different == 0);
-        }
-    });
+BACKEND_TEST_CASE("sample_ternary agrees with the definition for every length") {
+    for (const std::size_t count :
+         {0U, 4U, 8U, 28U, 124U, 128U, 132U, 252U, 256U, 260U, 2048U, 2052U, 5000U}) {
+        const auto drawn = ternary(counting_seed(), 2, count);
+        CHECK(different(drawn, [&](std::size_t k) {
+                  return reference_ternary(counting_seed(), stream_domain::secret_key, 2, k);
+              }) == 0);
+    }
 }
 
 TEST_CASE("ternary values are right on both sides of every step of the four digits") {
@@ -337,33 +311,28 @@ TEST_CASE("ternary values are right on both sides of every step of the four digi
             for (std::size_t i = 0; i < 8 * count; ++i) {
                 bytes[1 + i] = static_cast<std::uint8_t>(words[i / 8] >> (8 * (i % 8)));
             }
-            tensafe::random::detail::ternary_words(bytes.data() + 1, count, out.data() + 1);
-            std::size_t different = 0;
-            for (std::size_t i = 0; i < 4 * count; ++i) {
-                different += out[1 + i] != tensafe::testing::reference_trit(words[i / 4], i % 4);
-            }
-            CHECK(different == 0);
+            detail::ternary_words(bytes.data() + 1, count, out.data() + 1);
+            CHECK(different(std::span(out).subspan(1, 4 * count),
+                            [&](std::size_t i) { return reference_trit(words[i / 4], i % 4); }) == 0);
             CHECK(out.front() == 99);
             CHECK(out.back() == 99);
         }
     });
 }
 
-TEST_CASE("the samplers of small values write anywhere, and nothing beside their output") {
-    tests::for_each_backend([](auto) {
-        for (const std::size_t groups : {1U, 3U, 8U, 11U}) {
-            std::vector<std::int8_t> out(64 * groups + 2, 99);
-            const std::span<std::int8_t> inner = std::span(out).subspan(1, 64 * groups);
-            sample_centred_binomial(counting_seed(), stream_domain::error, 2, inner);
-            CHECK(std::ranges::equal(inner, centred_binomial(counting_seed(), 2, 64 * groups)));
-            CHECK(out.front() == 99);
-            CHECK(out.back() == 99);
-            sample_ternary(counting_seed(), stream_domain::secret_key, 2, inner);
-            CHECK(std::ranges::equal(inner, ternary(counting_seed(), 2, 64 * groups)));
-            CHECK(out.front() == 99);
-            CHECK(out.back() == 99);
-        }
-    });
+BACKEND_TEST_CASE("the samplers of small values write anywhere, and nothing beside their output") {
+    for (const std::size_t groups : {1U, 3U, 8U, 11U}) {
+        std::vector<std::int8_t> out(64 * groups + 2, 99);
+        const std::span<std::int8_t> inner = std::span(out).subspan(1, 64 * groups);
+        sample_centred_binomial(counting_seed(), stream_domain::error, 2, inner);
+        CHECK(std::ranges::equal(inner, centred_binomial(counting_seed(), 2, 64 * groups)));
+        CHECK(out.front() == 99);
+        CHECK(out.back() == 99);
+        sample_ternary(counting_seed(), stream_domain::secret_key, 2, inner);
+        CHECK(std::ranges::equal(inner, ternary(counting_seed(), 2, 64 * groups)));
+        CHECK(out.front() == 99);
+        CHECK(out.back() == 99);
+    }
 }
 
 TEST_CASE("the 81 quadruples of ternary values are equally frequent") {

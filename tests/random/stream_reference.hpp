@@ -92,8 +92,7 @@ inline int reference_ternary(const random::seed& key, random::stream_domain doma
     return reference_trit(stream_word(key, domain, lane, 0, 8 * (k / 4)), k % 4);
 }
 
-template <class Bytes>
-std::string to_hex(const Bytes& bytes) {
+std::string to_hex(const auto& bytes) {
     constexpr std::string_view digits = "0123456789abcdef";
     std::string text;
     for (const std::uint8_t byte : bytes) {
@@ -103,9 +102,18 @@ std::string to_hex(const Bytes& bytes) {
     return text;
 }
 
+/// How many values differ from reference(k), k being the place.
+template <class Values, class Reference>
+std::size_t different(const Values& values, Reference reference) {
+    std::size_t result = 0;
+    for (std::size_t k = 0; k < values.size(); ++k) {
+        result += values[k] != reference(k) ? 1U : 0U;
+    }
+    return result;
+}
+
 /// The digest D of the vectors.
-template <class Values>
-std::uint64_t digest(const Values& values) {
+std::uint64_t digest(const auto& values) {
     std::uint64_t result = 0;
     for (const auto value : values) {
         result = result * 0x9e3779b97f4a7c15U + static_cast<std::uint64_t>(value);

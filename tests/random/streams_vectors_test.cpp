@@ -18,11 +18,8 @@
 
 namespace {
 
-using tensafe::random::chacha20_stream;
-using tensafe::random::stream_domain;
-using tensafe::testing::counting_seed;
-using tensafe::testing::digest;
-using tensafe::testing::to_hex;
+using namespace tensafe::random;
+using namespace tensafe::testing;
 
 constexpr std::size_t count = 4096;
 
@@ -32,42 +29,18 @@ std::string block(std::uint32_t round, std::uint64_t number) {
     return to_hex(out);
 }
 
-struct uniform_vector {
-    stream_domain domain;
-    std::uint32_t lane;
-    std::uint64_t q;
-    std::array<std::uint64_t, 4> first;
-    std::uint64_t last;
-    std::uint64_t digest;
-};
-
-constexpr uniform_vector uniform_vectors[] = {
-    {stream_domain::uplink,
-     0,
-     (std::uint64_t{1} << 40) - 1572863,
-     {215286878248, 932981524467, 59453700730, 1080417714532},
-     427265870878,
-     0x056fc4bf135ece64},
-    {stream_domain::uplink,
-     1,
-     (std::uint64_t{1} << 60) - 98303,
-     {170747362038606699, 852474899769038267, 831833715577128503, 1022832700170854978},
-     11831958394646507,
-     0x76e6fb7c6a97dc86},
-    {stream_domain::uplink,
-     2,
-     (std::uint64_t{1} << 39) + 23,
-     {264309167260, 236802767418, 330340355591, 474467630443},
-     301132566445,
-     0x52598a5910135a1f},
-    {stream_domain::public_key, 3, 12289, {1262, 6374, 8924, 10591}, 3891, 0xeca145a1405e075d},
-    {stream_domain::public_key,
-     4,
-     ~std::uint64_t{0} - 58,
-     {5889288020324685746U, 7088882865257478177U, 10051960471748029221U, 16863261218850516813U},
-     17490436649534306478U,
-     0x46b6ebe9b63012df},
-};
+void check_uniform(stream_domain domain, std::uint32_t lane, std::uint64_t q,
+                   const std::array<std::uint64_t, 4>& first, std::uint64_t last,
+                   std::uint64_t digest_of_all) {
+    CAPTURE(q);
+    std::vector<std::uint64_t> out(count);
+    sample_uniform(counting_seed(), domain, lane, q, out);
+    for (std::size_t i = 0; i < first.size(); ++i) {
+        CHECK(out[i] == first[i]);
+    }
+    CHECK(out.back() == last);
+    CHECK(digest(out) == digest_of_all);
+}
 
 }  // namespace
 
@@ -81,68 +54,58 @@ TEST_CASE("the numbers of the stream domains are those of the page") {
     CHECK(static_cast<int>(stream_domain::derive) == 7);
 }
 
-TEST_CASE("the stream's blocks are those of the page") {
-    tests::for_each_backend([](auto) {
-        CHECK(block(0, 0) ==
-              "f2f03ec0a099aeec554ca740d082a9e728440ab75851a6f3fa6def54f511f5e1"
-              "515773d36747ecc3de379ed8a3d2389971be5ca060e5800469479c33a161d013");
-        CHECK(block(1, 3) ==
-              "291def055222b8f8606b14478eb6bd059a329411cf71cc8acbcf0381c370b678"
-              "00241b9c1a5719c18c10c5a73427e17d75a6ca69e3a8bfe4705a0223aedf3de2");
-        CHECK(block(0, tensafe::random::chacha20_stream_blocks - 1) ==
-              "e618901ecf5b90e4073ff00204f108a7588f1b556db8c653735eee639260d5fd"
-              "6876caf6c6e9a80149a17b9c64cd600fd724aab431211302215d9d3058a0082a");
-    });
+BACKEND_TEST_CASE("the stream's blocks are those of the page") {
+    CHECK(block(0, 0) ==
+          "f2f03ec0a099aeec554ca740d082a9e728440ab75851a6f3fa6def54f511f5e1"
+          "515773d36747ecc3de379ed8a3d2389971be5ca060e5800469479c33a161d013");
+    CHECK(block(1, 3) ==
+          "291def055222b8f8606b14478eb6bd059a329411cf71cc8acbcf0381c370b678"
+          "00241b9c1a5719c18c10c5a73427e17d75a6ca69e3a8bfe4705a0223aedf3de2");
+    CHECK(block(0, chacha20_stream_blocks - 1) ==
+          "e618901ecf5b90e4073ff00204f108a7588f1b556db8c653735eee639260d5fd"
+          "6876caf6c6e9a80149a17b9c64cd600fd724aab431211302215d9d3058a0082a");
 }
 
-TEST_CASE("uniform coefficients are those of the page") {
-    tests::for_each_backend([](auto) {
-        for (const uniform_vector& vector : uniform_vectors) {
-            CAPTURE(vector.q);
-            std::vector<std::uint64_t> out(count);
-            tensafe::random::sample_uniform(counting_seed(), vector.domain, vector.lane, vector.q, out);
-            for (std::size_t i = 0; i < vector.first.size(); ++i) {
-                CHECK(out[i] == vector.first[i]);
-            }
-            CHECK(out.back() == vector.last);
-            CHECK(digest(out) == vector.digest);
-        }
-    });
+BACKEND_TEST_CASE("uniform coefficients are those of the page") {
+    check_uniform(stream_domain::uplink, 0, (std::uint64_t{1} << 40) - 1572863,
+                  {215286878248, 932981524467, 59453700730, 1080417714532}, 427265870878, 0x056fc4bf135ece64);
+    check_uniform(stream_domain::uplink, 1, (std::uint64_t{1} << 60) - 98303,
+                  {170747362038606699, 852474899769038267, 831833715577128503, 1022832700170854978},
+                  11831958394646507, 0x76e6fb7c6a97dc86);
+    check_uniform(stream_domain::uplink, 2, (std::uint64_t{1} << 39) + 23,
+                  {264309167260, 236802767418, 330340355591, 474467630443}, 301132566445, 0x52598a5910135a1f);
+    check_uniform(stream_domain::public_key, 3, 12289, {1262, 6374, 8924, 10591}, 3891, 0xeca145a1405e075d);
+    check_uniform(stream_domain::public_key, 4, ~std::uint64_t{0} - 58,
+                  {5889288020324685746U, 7088882865257478177U, 10051960471748029221U, 16863261218850516813U},
+                  17490436649534306478U, 0x46b6ebe9b63012df);
 }
 
-TEST_CASE("centred binomial coefficients are those of the page") {
-    tests::for_each_backend([](auto) {
-        std::vector<std::int8_t> out(count);
-        tensafe::random::sample_centred_binomial(counting_seed(), stream_domain::error, 0, out);
-        using values = std::vector<std::int8_t>;
-        CHECK(values(out.begin(), out.begin() + 16) ==
-              values{3, 3, 3, -6, -4, 1, 5, 0, -3, 0, -3, -7, 7, -6, 3, -6});
-        CHECK(values(out.begin() + 64, out.begin() + 72) == values{-1, -4, 4, 1, -3, 4, 4, 8});
-        CHECK(values(out.end() - 4, out.end()) == values{-3, 1, -2, -1});
-        CHECK(digest(out) == 0x930f71602b32df10U);
-    });
+BACKEND_TEST_CASE("centred binomial coefficients are those of the page") {
+    std::vector<std::int8_t> out(count);
+    sample_centred_binomial(counting_seed(), stream_domain::error, 0, out);
+    using values = std::vector<std::int8_t>;
+    CHECK(values(out.begin(), out.begin() + 16) ==
+          values{3, 3, 3, -6, -4, 1, 5, 0, -3, 0, -3, -7, 7, -6, 3, -6});
+    CHECK(values(out.begin() + 64, out.begin() + 72) == values{-1, -4, 4, 1, -3, 4, 4, 8});
+    CHECK(values(out.end() - 4, out.end()) == values{-3, 1, -2, -1});
+    CHECK(digest(out) == 0x930f71602b32df10U);
 }
 
-TEST_CASE("ternary coefficients are those of the page") {
-    tests::for_each_backend([](auto) {
-        std::vector<std::int8_t> out(count);
-        tensafe::random::sample_ternary(counting_seed(), stream_domain::secret_key, 0, out);
-        using values = std::vector<std::int8_t>;
-        CHECK(values(out.begin(), out.begin() + 16) ==
-              values{1, 1, 1, 1, 0, 1, 1, 0, -1, 0, 0, 1, 1, -1, 1, -1});
-        CHECK(values(out.end() - 4, out.end()) == values{-1, 0, 1, 0});
-        CHECK(digest(out) == 0x52abef90ee5723abU);
-    });
+BACKEND_TEST_CASE("ternary coefficients are those of the page") {
+    std::vector<std::int8_t> out(count);
+    sample_ternary(counting_seed(), stream_domain::secret_key, 0, out);
+    using values = std::vector<std::int8_t>;
+    CHECK(values(out.begin(), out.begin() + 16) == values{1, 1, 1, 1, 0, 1, 1, 0, -1, 0, 0, 1, 1, -1, 1, -1});
+    CHECK(values(out.end() - 4, out.end()) == values{-1, 0, 1, 0});
+    CHECK(digest(out) == 0x52abef90ee5723abU);
 }
 
-TEST_CASE("derived seeds are those of the page") {
-    tests::for_each_backend([](auto) {
-        tensafe::random::generator source(counting_seed());
-        CHECK(to_hex(source.next_seed().bytes) ==
-              "a48c5a127ba7fc7157cf14ab3204138ed7c98fbc53977830fabb3d61fc0bf198");
-        CHECK(to_hex(source.next_seed().bytes) ==
-              "081e96ed8276bdba95d39d3ca21fedb214001b4b2567acadffbbff3c33edea77");
-        CHECK(to_hex(source.next_seed().bytes) ==
-              "9788133fdeb67b6a67a2c1ff539d50c645e694624b4e02e01ec4e3295a762f12");
-    });
+BACKEND_TEST_CASE("derived seeds are those of the page") {
+    generator source(counting_seed());
+    CHECK(to_hex(source.next_seed().bytes) ==
+          "a48c5a127ba7fc7157cf14ab3204138ed7c98fbc53977830fabb3d61fc0bf198");
+    CHECK(to_hex(source.next_seed().bytes) ==
+          "081e96ed8276bdba95d39d3ca21fedb214001b4b2567acadffbbff3c33edea77");
+    CHECK(to_hex(source.next_seed().bytes) ==
+          "9788133fdeb67b6a67a2c1ff539d50c645e694624b4e02e01ec4e3295a762f12");
 }

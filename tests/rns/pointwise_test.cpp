@@ -38,8 +38,7 @@ values residues(std::uint64_t seed) {
 }
 
 /// The words that f(x, y, z, q) gives, modulo q.
-template <class F>
-values expected(const values& x, const values& y, const values& z, F f) {
+values expected(const values& x, const values& y, const values& z, auto f) {
     values p;
     rns::for_each_limb<chain>([&]<int I>() {
         constexpr word q = chain::prime<I>;

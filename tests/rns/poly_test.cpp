@@ -34,8 +34,7 @@ coefficients random_poly(std::uint64_t seed) {
     return p;
 }
 
-template <class Span>
-std::vector<arith::word> to_vector(Span words) {
+std::vector<arith::word> to_vector(auto words) {
     return {words.begin(), words.end()};
 }
 

@@ -90,14 +90,14 @@ class reader {
                 ++wrong;
                 continue;
             }
-            const auto& wanted = expected_[adapter.version() % contents];
+            const auto& expected = expected_[adapter.version() % contents];
             if (adapter.matrices().sites.front().a.values !=
                 content_number(adapter.version() % contents).sites.front().a.values) {
                 ++wrong;
             }
             const auto got = tiles_fixture::encrypted_product(session_, adapter.model().answers, h_);
             for (std::size_t r = 0; r < rank; ++r) {
-                wrong += !(std::fabs(got[r] - wanted[r]) < tolerance_);
+                wrong += !(std::fabs(got[r] - expected[r]) < tolerance_);
             }
             ++tokens;
             replaced_meanwhile += adapters.find("legal").version() != adapter.version();

@@ -53,8 +53,8 @@ rns::secret_poly<typename P::template basis_at<Level>, rns::coefficient_form> en
 
 /// Polynomial p of a result in the memory of a device, which has the words of limbs * N each.
 template <class Basis>
-bool equal_words(const std::vector<word>& stack, std::size_t p, std::span<const word> wanted) {
-    return std::equal(wanted.begin(), wanted.end(),
+bool equal_words(const std::vector<word>& stack, std::size_t p, std::span<const word> expected) {
+    return std::equal(expected.begin(), expected.end(),
                       stack.begin() + static_cast<std::ptrdiff_t>(p * device::words_of_poly<Basis>));
 }
 

@@ -56,9 +56,9 @@ void check_secret_key_encryption(const Where& where) {
     for (std::size_t m = 0; m < messages; ++m) {
         CAPTURE(m);
         const auto first_lane = static_cast<std::uint32_t>(m % 2) * limbs;
-        const auto wanted = ckks::encrypt_c0(*pointers[m / 2], encoded<P, Level>(reals, m, scales[m]), errors,
-                                             c1_seeds[m / 2], first_lane, host_work);
-        CHECK(equal_words<basis>(words_c0, m, wanted.words()));
+        const auto expected = ckks::encrypt_c0(*pointers[m / 2], encoded<P, Level>(reals, m, scales[m]),
+                                               errors, c1_seeds[m / 2], first_lane, host_work);
+        CHECK(equal_words<basis>(words_c0, m, expected.words()));
         rns::poly<basis, rns::evaluation_form> uniform;
         ckks::expand_uniform(c1_seeds[m / 2], random::stream_domain::uplink, uniform, first_lane);
         CHECK(equal_words<basis>(words_c1, m, uniform.words()));
@@ -101,9 +101,9 @@ void check_seeded_encryption(const Where& where) {
         CAPTURE(m);
         ckks::plaintext<P, rns::coefficient_form, Level> message;
         message.value = encoded<P, Level>(reals, m, message_scale);
-        const auto wanted = ckks::expand(ckks::encrypt(key, message, generator));
-        CHECK(equal_words<basis>(words, m, wanted.c0.words()));
-        CHECK(equal_words<basis>(words, messages + m, wanted.c1.words()));
+        const auto expected = ckks::expand(ckks::encrypt(key, message, generator));
+        CHECK(equal_words<basis>(words, m, expected.c0.words()));
+        CHECK(equal_words<basis>(words, messages + m, expected.c1.words()));
     }
 }
 
@@ -129,9 +129,9 @@ void check_public_key_encryption(const Where& where) {
         auto generator = repeating_generator(10);
         for (std::size_t m = 0; m < messages; ++m) {
             CAPTURE(m);
-            const auto wanted = ckks::encrypt(key, message_of(m), generator);
-            CHECK(equal_words<basis>(words, m, wanted.c0.words()));
-            CHECK(equal_words<basis>(words, messages + m, wanted.c1.words()));
+            const auto expected = ckks::encrypt(key, message_of(m), generator);
+            CHECK(equal_words<basis>(words, m, expected.c0.words()));
+            CHECK(equal_words<basis>(words, messages + m, expected.c1.words()));
         }
     };
     device::encrypt<P, Level>(where, plan, device_key,

@@ -17,10 +17,10 @@
 namespace tests {
 
 inline std::size_t different_bits(const std::vector<double>& got, std::size_t at,
-                                  const std::vector<std::complex<double>>& wanted) {
+                                  const std::vector<std::complex<double>>& expected) {
     std::size_t different = 0;
-    for (std::size_t j = 0; j < wanted.size(); ++j) {
-        const double parts[2] = {wanted[j].real(), wanted[j].imag()};
+    for (std::size_t j = 0; j < expected.size(); ++j) {
+        const double parts[2] = {expected[j].real(), expected[j].imag()};
         for (std::size_t i = 0; i < 2; ++i) {
             different += std::bit_cast<word>(got[at + 2 * j + i]) != std::bit_cast<word>(parts[i]) ? 1U : 0U;
         }
@@ -40,7 +40,7 @@ void check_traces(const Where& where) {
         const std::size_t n = std::size_t{1} << log_n;
         const device::folded_slot_tables<basis, typename Where::space> tables(where, log_n);
         std::vector<word> sums;
-        std::vector<std::vector<std::complex<double>>> wanted;
+        std::vector<std::vector<std::complex<double>>> expected;
         for (std::size_t o = 0; o < outputs; ++o) {
             ckks::trace<P, Limbs> f;
             f.log_n = log_n;
@@ -53,14 +53,14 @@ void check_traces(const Where& where) {
                 }
                 sums.insert(sums.end(), f.limbs[i].begin(), f.limbs[i].end());
             }
-            wanted.push_back(ckks::decode_trace(std::move(f)));
+            expected.push_back(ckks::decode_trace(std::move(f)));
         }
         const auto device_sums = to_device(where, sums);
         auto slots = poisoned<double>(where, outputs * n);
         device::decode_trace<basis>(where, tables, device_sums.data(), scale, slots.data(), outputs);
         const auto got = to_host(where, slots);
         for (std::size_t o = 0; o < outputs; ++o) {
-            CHECK(different_bits(got, o * n, wanted[o]) == 0);
+            CHECK(different_bits(got, o * n, expected[o]) == 0);
         }
     }
 }
@@ -87,9 +87,9 @@ void check_decode_slots(const Where& where) {
     device::decode_slots<Basis>(where, tables, device_words.data(), scale, work.data(), slots.data(), count);
     const auto got = to_host(where, slots);
     for (std::size_t p = 0; p < count; ++p) {
-        std::vector<std::complex<double>> wanted(Basis::degree / 2);
-        encoding::decode_slots(polynomials[p], scale, std::span(wanted));
-        CHECK(different_bits(got, p * Basis::degree, wanted) == 0);
+        std::vector<std::complex<double>> expected(Basis::degree / 2);
+        encoding::decode_slots(polynomials[p], scale, std::span(expected));
+        CHECK(different_bits(got, p * Basis::degree, expected) == 0);
     }
 }
 

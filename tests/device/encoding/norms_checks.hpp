@@ -49,8 +49,7 @@ void check_norms(const Where& where, std::size_t d) {
     }
 }
 
-template <class Where>
-void check_norms_of_strange_values(const Where& where) {
+void check_norms_of_strange_values(const auto& where) {
     std::vector<float> values(3 * 300, 1.0F);
     values[299] = std::numeric_limits<float>::infinity();
     values[600] = std::numeric_limits<float>::quiet_NaN();

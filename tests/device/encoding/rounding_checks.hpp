@@ -63,8 +63,7 @@ struct store_kernel {
     Load load;
     word* out;
 
-    template <class Context>
-    TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
+    TENSAFE_HOST_DEVICE void operator()(auto& ctx) const {
         device::with_index<Basis::limbs>(static_cast<int>(ctx.block().y), [&]<int I>() {
             ctx.last([&](int t) {
                 const std::size_t polynomial = ctx.block().x / blocks;
@@ -124,9 +123,9 @@ void check_residues(const Where& where) {
     const auto device_reals = to_device(where, reals);
     auto out = poisoned<word>(where, count);
     for_each_number(where, count, round_number<Q, Bits>{device_reals.data(), out.data()});
-    std::vector<word> wanted(count);
-    rns::limb::round_reals(rns::fixed_arithmetic<Q>, wanted, reals);
-    CHECK(to_host(where, out) == wanted);
+    std::vector<word> expected(count);
+    rns::limb::round_reals(rns::fixed_arithmetic<Q>, expected, reals);
+    CHECK(to_host(where, out) == expected);
 }
 
 template <word Q, class Where>
@@ -172,10 +171,10 @@ void check_load_of_rows(const Where& where) {
         std::vector<double> reals(size);
         std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(p / inputs * stride + first), size,
                     reals.begin());
-        rns::poly<Basis, rns::coefficient_form> wanted;
-        encoding::encode_coefficients(reals, scales[p / inputs], wanted);
+        rns::poly<Basis, rns::coefficient_form> expected;
+        encoding::encode_coefficients(reals, scales[p / inputs], expected);
         rns::for_each_limb<Basis>([&]<int I>() {
-            const std::span<word> limb = wanted.template limb<I>();
+            const std::span<word> limb = expected.template limb<I>();
             const std::size_t at = (p * Basis::limbs + std::size_t{I}) * Basis::degree;
             CHECK(
                 std::equal(limb.begin(), limb.end(), got_without.begin() + static_cast<std::ptrdiff_t>(at)));
@@ -222,11 +221,12 @@ void check_replicated(const Where& where, std::size_t d, int log_stride) {
             const std::size_t entry = p % inputs * entries + j / (std::size_t{1} << log_stride);
             replicated[j] = entry < d ? static_cast<double>(values[p / inputs * d + entry]) : 0.0;
         }
-        rns::poly<Basis, rns::coefficient_form> wanted;
-        encoding::encode_slots(std::span<const std::complex<double>>(replicated), scales[p / inputs], wanted);
-        CHECK(std::equal(wanted.words().begin(), wanted.words().end(),
+        rns::poly<Basis, rns::coefficient_form> expected;
+        encoding::encode_slots(std::span<const std::complex<double>>(replicated), scales[p / inputs],
+                               expected);
+        CHECK(std::equal(expected.words().begin(), expected.words().end(),
                          got.begin() + static_cast<std::ptrdiff_t>(at)));
-        at += wanted.words().size();
+        at += expected.words().size();
     }
 }
 

@@ -45,18 +45,18 @@ void check_slots(const Where& where, std::size_t count) {
     const auto values = uneven_reals(count * degree, 100 + LogN);
     const auto device_values = to_device(where, values);
     auto device_out = poisoned<double>(where, count * degree);
-    std::vector<double> wanted(count * degree);
+    std::vector<double> expected(count * degree);
     std::vector<std::complex<double>> slots(degree / 2);
 
     device::to_slots<LogN>(where, tables, device_values.data(), device_out.data(), count);
     for (std::size_t p = 0; p < count; ++p) {
         host.to_slots(std::span(values).subspan(p * degree, degree), slots);
         for (std::size_t j = 0; j < degree / 2; ++j) {
-            wanted[p * degree + 2 * j] = slots[j].real();
-            wanted[p * degree + 2 * j + 1] = slots[j].imag();
+            expected[p * degree + 2 * j] = slots[j].real();
+            expected[p * degree + 2 * j + 1] = slots[j].imag();
         }
     }
-    CHECK(different_bits(to_host(where, device_out), wanted) == 0);
+    CHECK(different_bits(to_host(where, device_out), expected) == 0);
 
     device_out = poisoned<double>(where, count * degree);
     auto work = poisoned<double>(where, LogN > 14 ? count * degree : 1);
@@ -66,9 +66,9 @@ void check_slots(const Where& where, std::size_t count) {
         for (std::size_t j = 0; j < degree / 2; ++j) {
             slots[j] = {values[p * degree + 2 * j], values[p * degree + 2 * j + 1]};
         }
-        host.to_coefficients(slots, std::span(wanted).subspan(p * degree, degree));
+        host.to_coefficients(slots, std::span(expected).subspan(p * degree, degree));
     }
-    CHECK(different_bits(to_host(where, device_out), wanted) == 0);
+    CHECK(different_bits(to_host(where, device_out), expected) == 0);
 }
 
 }  // namespace tests

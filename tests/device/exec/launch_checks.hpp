@@ -20,8 +20,7 @@ struct reverse_each_block {
     const std::uint64_t* from;
     std::uint64_t* to;
 
-    template <class Context>
-    TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
+    TENSAFE_HOST_DEVICE void operator()(auto& ctx) const {
         auto& shared = ctx.shared();
         auto kept = ctx.template make_private<std::uint64_t>();
         const std::size_t first = std::size_t{ctx.block().x} * Threads;
@@ -43,8 +42,7 @@ struct write_block_index {
     device::grid_shape grid;
     std::uint32_t* to;
 
-    template <class Context>
-    TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
+    TENSAFE_HOST_DEVICE void operator()(auto& ctx) const {
         const auto b = ctx.block();
         const std::size_t at = (std::size_t{b.z} * grid.y + b.y) * grid.x + b.x;
         ctx.last([&](int t) {
@@ -63,8 +61,7 @@ struct count_and_mark {
     std::uint64_t* sum;
     std::uint32_t* bits;
 
-    template <class Context>
-    TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
+    TENSAFE_HOST_DEVICE void operator()(auto& ctx) const {
         ctx.last([&](int t) {
             ctx.atomic_add(sum, static_cast<std::uint64_t>(t));
             ctx.atomic_or(bits, std::uint32_t{1} << (ctx.block().x % 32));
@@ -90,8 +87,7 @@ void check_reversal(const Where& where) {
 }
 
 /// Barriers, shared memory of all sizes, and private values.
-template <class Where>
-void check_shared_memory(const Where& where) {
+void check_shared_memory(const auto& where) {
     check_reversal<32, 32>(where);
     check_reversal<1024, 1024>(where);
     check_reversal<256, 6144>(where);    // exactly 48 KiB
@@ -100,8 +96,7 @@ void check_shared_memory(const Where& where) {
     check_reversal<1024, 29056>(where);  // leave is asked for once
 }
 
-template <class Where>
-void check_block_indices(const Where& where) {
+void check_block_indices(const auto& where) {
     const device::grid_shape grid{7, 3, 2};
     auto to = poisoned<std::uint32_t>(where, 3 * 7 * 3 * 2);
     where.launch(write_block_index{grid, to.data()}, grid);
@@ -113,8 +108,7 @@ void check_block_indices(const Where& where) {
     CHECK(wrong == 0);
 }
 
-template <class Where>
-void check_atomics(const Where& where) {
+void check_atomics(const auto& where) {
     auto sum = to_device(where, std::vector<std::uint64_t>{std::uint64_t{1} << 32});
     auto bits = to_device(where, std::vector<std::uint32_t>{0});
     where.launch(count_and_mark{sum.data(), bits.data()}, {31});
@@ -137,8 +131,7 @@ void check_copies(const Where& where) {
 }
 
 /// Nothing runs for an empty grid.
-template <class Where>
-void check_empty_launches(const Where& where) {
+void check_empty_launches(const auto& where) {
     where.launch(write_block_index{{}, nullptr}, {0, 3, 1});
     where.launch(write_block_index{{}, nullptr}, {3, 0, 1});
     where.wait();

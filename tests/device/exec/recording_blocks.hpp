@@ -23,8 +23,7 @@ struct recording_blocks {
     device::host_blocks inner;
     recording* into = nullptr;
 
-    template <class Kernel>
-    void launch(const Kernel& kernel, device::grid_shape grid) const {
+    void launch(const auto& kernel, device::grid_shape grid) const {
         put([=, where = inner] { where.launch(kernel, grid); });
     }
     template <class T, std::size_t Extent>
@@ -39,8 +38,7 @@ struct recording_blocks {
     void copy(const T* from, T* to, std::size_t count) const {
         put([=, where = inner] { where.copy(from, to, count); });
     }
-    template <class T>
-    void fill_zero(T* to, std::size_t count) const {
+    void fill_zero(auto* to, std::size_t count) const {
         put([=, where = inner] { where.fill_zero(to, count); });
     }
     void wait() const noexcept {}
@@ -60,8 +58,7 @@ struct recording_blocks {
 struct run_recorded {
     std::map<std::size_t, recording_blocks::recording> recordings;
 
-    template <class F>
-    void operator()(const recording_blocks& where, std::size_t key, F&& f) {
+    void operator()(const recording_blocks& where, std::size_t key, auto&& f) {
         const auto [found, made] = recordings.try_emplace(key);
         if (made) {
             f(recording_blocks{where.inner, &found->second});

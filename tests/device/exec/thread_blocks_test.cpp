@@ -22,8 +22,7 @@ struct rotate_without_barrier {
     };
     std::uint32_t* to;
 
-    template <class Context>
-    void operator()(Context& ctx) const {
+    void operator()(auto& ctx) const {
         auto& values = ctx.shared().values;
         ctx.last([&](int t) {
             values[t] = static_cast<std::uint32_t>(t);
@@ -40,8 +39,7 @@ struct read_garbage {
     };
     std::uint32_t* to;
 
-    template <class Context>
-    void operator()(Context& ctx) const {
+    void operator()(auto& ctx) const {
         auto kept = ctx.template make_private<std::uint32_t>();
         const std::size_t first = std::size_t{64} * ctx.block().x;
         ctx.each([&](int t) {
@@ -58,8 +56,7 @@ struct log_turns {
     using shared_type = device::no_shared;
     std::vector<std::uint32_t>* log;
 
-    template <class Context>
-    void operator()(Context& ctx) const {
+    void operator()(auto& ctx) const {
         for (int phase = 0; phase < 2; ++phase) {
             ctx.each([&](int t) { log->push_back(32 * ctx.block().x + static_cast<std::uint32_t>(t)); });
         }
@@ -87,14 +84,14 @@ TEST_CASE("kernels give the same results in every order of threads and thread bl
 
 TEST_CASE("a missing barrier gives different results in different orders") {
     std::set<std::vector<std::uint32_t>> results;
-    std::vector<std::uint32_t> wanted(32);
+    std::vector<std::uint32_t> expected(32);
     for (std::uint32_t t = 0; t < 32; ++t) {
-        wanted[t] = (t + 31) % 32;
+        expected[t] = (t + 31) % 32;
     }
     for (const device::thread_order order : all_orders) {
         std::vector<std::uint32_t> got(32);
         device::host_blocks(order).launch(rotate_without_barrier{got.data()}, {1});
-        CHECK(got != wanted);
+        CHECK(got != expected);
         results.insert(got);
     }
     CHECK(results.size() == 3);

@@ -62,7 +62,7 @@ void check_replies(const Where& where, int subring_log_n, std::vector<device::ou
     const std::vector<std::uint32_t> client_of{1, 0, 1};
 
     std::vector<std::uint8_t> replies(tokens * stride, 0xA5);
-    std::vector<double> wanted;
+    std::vector<double> expected;
     lora::decryption_workspace<P> work;
     std::vector<double> values(n);
     for (std::size_t t = 0; t < tokens; ++t) {
@@ -74,7 +74,7 @@ void check_replies(const Where& where, int subring_log_n, std::vector<device::ou
             std::copy(bytes.c0.begin(), bytes.c0.end(), reply + static_cast<std::ptrdiff_t>(o.c0_offset));
             std::copy(bytes.c1.begin(), bytes.c1.end(), reply + static_cast<std::ptrdiff_t>(o.c1_offset));
             lora::decrypt_output<P>(keys[client_of[t]], bytes, subring_log_n, o.wanted, bits, work, values);
-            wanted.insert(wanted.end(), values.begin(), values.end());
+            expected.insert(expected.end(), values.begin(), values.end());
         }
     }
 
@@ -84,11 +84,11 @@ void check_replies(const Where& where, int subring_log_n, std::vector<device::ou
     const auto device_windows = tests::to_device(where, windows);
     const auto device_clients = tests::to_device(where, client_of);
     auto status = tests::to_device(where, std::vector<std::uint32_t>(tokens));
-    auto got = tests::poisoned<double>(where, wanted.size());
+    auto got = tests::poisoned<double>(where, expected.size());
     device::decrypt_replies<P>(where, device_replies.data(), stride, device_places.data(), outputs, tokens,
                                device_windows.data(), device_clients.data(), subring_log_n, got.data(),
                                status.data());
-    CHECK(tests::to_host<double>(where, got) == wanted);
+    CHECK(tests::to_host<double>(where, got) == expected);
     CHECK(tests::to_host<std::uint32_t>(where, status) == std::vector<std::uint32_t>(tokens));
 
     // An unused bit of the last reply's first output.
@@ -99,13 +99,12 @@ void check_replies(const Where& where, int subring_log_n, std::vector<device::ou
         device::decrypt_replies<P>(where, device_replies.data(), stride, device_places.data(), outputs,
                                    tokens, device_windows.data(), device_clients.data(), subring_log_n,
                                    got.data(), status.data());
-        CHECK(tests::to_host<double>(where, got) == wanted);
+        CHECK(tests::to_host<double>(where, got) == expected);
         CHECK(tests::to_host<std::uint32_t>(where, status) == std::vector<std::uint32_t>{0, 0, 1});
     }
 }
 
-template <class Where>
-void check_shapes(const Where& where) {
+void check_shapes(const auto& where) {
     check_replies<ckks::private_n4096>(where, 2, {{20, 4, 0, 0}, {13, 2, 0, 0}});
     check_replies<ckks::private_n4096>(where, 2, {{32, 3, 0, 0}}, true);
     check_replies<ckks::minimal_n2048>(where, 5, {{17, 31, 0, 0}, {20, 32, 0, 0}});
@@ -115,8 +114,7 @@ void check_shapes(const Where& where) {
     check_replies<two_limbs>(where, 4, {{9, 9, 0, 0}}, true);
 }
 
-template <class Where>
-void check_refusals(const Where& where) {
+void check_refusals(const auto& where) {
     using P = ckks::minimal_n2048;
     for (const int log_n : {-1, 7}) {
         CHECK_THROWS_AS(

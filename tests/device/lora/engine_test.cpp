@@ -43,8 +43,7 @@ struct replay_or_fail {
     const bool* lost = nullptr;
     run_recorded recorded{};
 
-    template <class F>
-    void operator()(const place& where, std::size_t key, F&& f) {
+    void operator()(const place& where, std::size_t key, auto&& f) {
         if (lost != nullptr && *lost) {
             f(where);
             throw device_error("lost");
@@ -114,9 +113,9 @@ bool failed_with(const request& item) {
 
 }  // namespace
 
-TEST_CASE("batches over groups that share workspaces get A*h, and errors stay with their requests") {
-    three_groups g;
-    engine_type engine(g.where, g.groups, 2);
+TEST_CASE_FIXTURE(three_groups,
+                  "batches over groups that share workspaces get A*h, and errors stay with their requests") {
+    engine_type engine(where, groups, 2);
     CHECK(engine.groups() == 3);
     CHECK(engine.d(2) == 500);
     CHECK(engine.rows(0) == 6);
@@ -125,7 +124,7 @@ TEST_CASE("batches over groups that share workspaces get A*h, and errors stay wi
     const auto h2 = random_state(500, 5);
     auto broken = h0;
     broken[299] = std::numeric_limits<float>::infinity();
-    const std::vector<float> large(g.a[1].row(0).begin(), g.a[1].row(0).end());
+    const std::vector<float> large(a[1].row(0).begin(), a[1].row(0).end());
     std::array<std::vector<double>, 9> answers;
     for (std::size_t i = 0; i < answers.size(); ++i) {
         answers[i].resize(i == 2 ? 3 : 6);
@@ -137,11 +136,11 @@ TEST_CASE("batches over groups that share workspaces get A*h, and errors stay wi
     };
     for (int repeat = 0; repeat < 2; ++repeat) {  // what was recorded is replayed
         engine.run(batch);
-        CHECK(g.right(0, h0, answers[0]));
-        CHECK(g.right(1, h1, answers[1]));
-        CHECK(g.right(2, h2, answers[2]));
-        CHECK(g.right(1, h0, answers[4]));
-        CHECK(g.right(0, h1, answers[6]));
+        CHECK(right(0, h0, answers[0]));
+        CHECK(right(1, h1, answers[1]));
+        CHECK(right(2, h2, answers[2]));
+        CHECK(right(1, h0, answers[4]));
+        CHECK(right(0, h1, answers[6]));
         CHECK(failed_with<range_exceeded_error>(batch[3]));
         CHECK(failed_with<encoding_error>(batch[5]));
         CHECK(failed_with<parameter_error>(batch[7]));
@@ -157,39 +156,40 @@ TEST_CASE("batches over groups that share workspaces get A*h, and errors stay wi
     CHECK(failed_with<encoding_error>(batch[5]));
 }
 
-TEST_CASE("on a device, too, an answer out of range is tried again if that was asked for") {
-    three_groups g;
-    const std::vector<float> large(g.a[0].row(0).begin(), g.a[0].row(0).end());
+TEST_CASE_FIXTURE(three_groups,
+                  "on a device, too, an answer out of range is tried again if that was asked for") {
+    const std::vector<float> large(a[0].row(0).begin(), a[0].row(0).end());
     const auto usual = random_state(300, 6);
     std::vector<double> of_large(6);
     std::vector<double> of_usual(6);
     std::vector<request> batch{{0, large, of_large, nullptr}, {0, usual, of_usual, nullptr}};
-    engine_type twice(g.where, g.groups, 4, 2);
+    engine_type twice(where, groups, 4, 2);
     twice.run(batch);
     CHECK(failed_with<range_exceeded_error>(batch[0]));
-    engine_type thrice(g.where, g.groups, 4, 3);
+    engine_type thrice(where, groups, 4, 3);
     thrice.run(batch);
     CHECK(batch[0].error == nullptr);
     CHECK(of_large[0] == doctest::Approx(1).epsilon(0.01));
-    CHECK(g.right(0, usual, of_usual));
+    CHECK(right(0, usual, of_usual));
 }
 
-TEST_CASE("where enqueuing fails after some launches, the device is waited for before the batch goes") {
-    three_groups g;
+TEST_CASE_FIXTURE(
+    three_groups,
+    "where enqueuing fails after some launches, the device is waited for before the batch goes") {
     bool lost = true;
-    engine_type engine(g.where, g.groups, 4, 1, replay_or_fail{&lost});
+    engine_type engine(where, groups, 4, 1, replay_or_fail{&lost});
     const auto h = random_state(300, 7);
     std::vector<double> answers(6);
     std::vector<request> batch{{0, h, answers, nullptr}};
-    const int before = *g.where.waits;
+    const int before = *where.waits;
     engine.run(batch);
     CHECK(failed_with<device_error>(batch[0]));
-    CHECK(*g.where.waits == before + 1);
+    CHECK(*where.waits == before + 1);
     lost = false;
     engine.run(batch);
     CHECK(batch[0].error == nullptr);
-    CHECK(*g.where.waits == before + 2);
-    CHECK(g.right(0, h, answers));
+    CHECK(*where.waits == before + 2);
+    CHECK(right(0, h, answers));
 }
 
 TEST_CASE("a pipeline runs over the device half as it does over the host") {

@@ -74,8 +74,7 @@ void check_basis(const Where& where) {
           std::vector<std::uint32_t>{0, std::uint32_t{1} << last, 1});
 }
 
-template <class Where>
-void checksum_bits(const Where& where) {
+void checksum_bits(const auto& where) {
     check_basis<ckks::private_n4096::basis>(where);
     check_basis<ckks::minimal_n2048::basis>(where);
     // Several residues in a word, and nearly a word for each.

@@ -50,7 +50,7 @@ void check_replies(const Where& where, int subring_log_n, std::uint32_t parts, i
     std::vector<std::int8_t> e0;
     std::vector<std::int8_t> e1;
     std::vector<arith::uint128> floods;
-    std::vector<std::uint8_t> wanted(tokens * stride, 0xA5);
+    std::vector<std::uint8_t> expected(tokens * stride, 0xA5);
     const std::size_t room = n + 3;  // between the small ones of two products
     const ckks::irwin_hall_smudging flood{flood_bits};
 
@@ -96,7 +96,7 @@ void check_replies(const Where& where, int subring_log_n, std::uint32_t parts, i
         output bytes;
         std::vector<std::uint32_t> switched(P::degree);
         lora::serialize<P>(hidden, o.wanted, static_cast<int>(o.bits), switched, bytes);
-        const auto reply = wanted.begin() + static_cast<std::ptrdiff_t>(p / places.size() * stride);
+        const auto reply = expected.begin() + static_cast<std::ptrdiff_t>(p / places.size() * stride);
         std::copy(bytes.c0.begin(), bytes.c0.end(), reply + static_cast<std::ptrdiff_t>(o.c0_offset));
         std::copy(bytes.c1.begin(), bytes.c1.end(), reply + static_cast<std::ptrdiff_t>(o.c1_offset));
     }
@@ -130,16 +130,14 @@ void check_replies(const Where& where, int subring_log_n, std::uint32_t parts, i
     const device::trace_tables<basis, typename Where::space> plan(where, subring_log_n);
     device::rerandomize_c0<basis>(where, plan, flood, hiding);
     device::rerandomize_c1<basis>(where, hiding);
-    CHECK(tests::to_host<std::uint8_t>(where, replies) == wanted);
+    CHECK(tests::to_host<std::uint8_t>(where, replies) == expected);
 }
 
-template <class Where>
-void check_private(const Where& where) {
+void check_private(const auto& where) {
     check_replies<ckks::private_n4096>(where, 2, 4, 70, {{20, 4, 0, 0}, {13, 2, 0, 0}});
 }
 
-template <class Where>
-void check_shapes(const Where& where) {
+void check_shapes(const auto& where) {
     check_replies<ckks::minimal_n2048>(where, 2, 0, 12, {{17, 3, 0, 0}});
     check_replies<ckks::minimal_n2048>(where, 5, 1, 20, {{16, 32, 0, 0}, {7, 29, 0, 0}});
     check_replies<ckks::minimal_n2048>(where, 6, 1, 30, {{32, 64, 0, 0}, {1, 63, 0, 0}});

@@ -12,11 +12,6 @@ using namespace tests::transform_checks;
 template <int LogN, int... Bits>
 using basis = rns::basis<LogN, arith::ntt_prime_below(word{1} << Bits, LogN)...>;
 
-template <class Basis, class Schedule>
-void check_in_every_order(std::size_t polynomials) {
-    in_every_order([&](const auto& where) { check_schedule<Basis, Schedule>(where, polynomials); });
-}
-
 TEST_CASE("stage by stage with and without eight fused stages gives the host's transforms") {
     using narrow_and_wide = basis<10, 50, 61>;
     check_in_every_order<narrow_and_wide, device::schedule::staged>(3);

@@ -182,4 +182,9 @@ void check_launches(const Where& where, const std::size_t& count, std::size_t fo
     CHECK(count - before == forward + inverse);
 }
 
+template <class Basis, class Schedule>
+void check_in_every_order(std::size_t polynomials) {
+    in_every_order([&](const auto& where) { check_schedule<Basis, Schedule>(where, polynomials); });
+}
+
 }  // namespace tests::transform_checks

@@ -18,11 +18,6 @@ using n4096 =
     rns::basis<12, arith::ntt_prime_below(word{1} << 45, 12), arith::ntt_prime_below(word{1} << 44, 12)>;
 using n2048 = rns::basis<11, arith::ntt_prime_below(word{1} << 41, 11)>;
 
-template <class Basis, class Schedule>
-void check_in_every_order(std::size_t polynomials) {
-    in_every_order([&](const auto& where) { check_schedule<Basis, Schedule>(where, polynomials); });
-}
-
 TEST_CASE("one launch with a limb in each thread block gives the host's transforms at N = 16384") {
     check_in_every_order<n16384, device::schedule::single_block>(3);
 }

@@ -136,8 +136,7 @@ class drawn_group {
     device_buffer<T, Where> out_;
 };
 
-template <class Where>
-void draw(const Where& where, const std::vector<device::draw_group>& groups) {
+void draw(const auto& where, const std::vector<device::draw_group>& groups) {
     device::draw(where, std::span<const device::draw_group>(groups));
     where.wait();
 }
@@ -214,8 +213,7 @@ void check_vectors_of_the_page(const Where& where) {
 }
 
 /// Uniform values of every width, rarely and often rejected, for sizes around chunks and blocks.
-template <class Where>
-void check_uniform_widths(const Where& where) {
+void check_uniform_widths(const auto& where) {
     for (int width = 1; width <= 8; ++width) {
         const word half = word{1} << (8 * width - 1);
         check_group<word>(where, uniform_below({half + 1}, 2, 517), 1);
@@ -231,8 +229,7 @@ void check_uniform_widths(const Where& where) {
 
 /// Limbs of different widths: in turn for each seed, as ciphertexts have them, and out of step with the
 /// seeds.
-template <class Where>
-void check_uniform_moduli(const Where& where) {
+void check_uniform_moduli(const auto& where) {
     const word q_60 = (word{1} << 60) - 98303;
     const word q_40 = (word{1} << 40) - 1572863;
     const word q_44 = (word{1} << 43) + 9;
@@ -256,8 +253,7 @@ void check_uniform_moduli(const Where& where) {
     check_group<word>(where, last_lanes);
 }
 
-template <class Where>
-void check_small_values(const Where& where) {
+void check_small_values(const auto& where) {
     for (const device::distribution kind :
          {device::distribution::ternary, device::distribution::centred_binomial}) {
         for (const std::uint32_t size :
@@ -271,8 +267,7 @@ void check_small_values(const Where& where) {
     }
 }
 
-template <class Where>
-void check_floods(const Where& where) {
+void check_floods(const auto& where) {
     for (const int terms : {1, 4}) {
         for (const int bits : {1, 63, 64, 65, 120}) {
             check_group<uint128>(where, floods(terms, bits, 2, 130));

@@ -11,8 +11,7 @@ using namespace tests;
 namespace {
 
 /// Calls f(where, launches) for each order of threads.
-template <class F>
-void in_each_order(F f) {
+void in_each_order(auto f) {
     for (const thread_order order : {thread_order::forward, thread_order::reverse, thread_order::shuffled}) {
         CAPTURE(static_cast<int>(order));
         std::size_t launches = 0;

@@ -67,8 +67,8 @@ void check_crt(const Where& where) {
         for (std::size_t i = 0; i < limbs; ++i) {
             of_one[i] = residues[i * count + k];
         }
-        const double wanted = rns::to_double<Basis>(of_one);
-        wrong += std::bit_cast<word>(out[k]) != std::bit_cast<word>(wanted) ? 1U : 0U;
+        const double expected = rns::to_double<Basis>(of_one);
+        wrong += std::bit_cast<word>(out[k]) != std::bit_cast<word>(expected) ? 1U : 0U;
     }
     CHECK(wrong == 0);
 }

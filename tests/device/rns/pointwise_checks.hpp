@@ -52,11 +52,11 @@ device::poly_stack<Basis, Form, typename Where::space> stack_of(const Where& whe
 
 template <class Where, class Basis, class Form, class R>
 void check_stack(const Where& where, const device::poly_stack<Basis, Form, typename Where::space, R>& stack,
-                 const host_polys<Basis, Form>& wanted) {
-    REQUIRE(stack.count() == wanted.size());
-    for (std::size_t p = 0; p < wanted.size(); ++p) {
+                 const host_polys<Basis, Form>& expected) {
+    REQUIRE(stack.count() == expected.size());
+    for (std::size_t p = 0; p < expected.size(); ++p) {
         CAPTURE(p);
-        CHECK(device::download(where, stack, p) == wanted[p]);
+        CHECK(device::download(where, stack, p) == expected[p]);
     }
 }
 
@@ -68,13 +68,13 @@ void check_stack_operations(const Where& where) {
     const auto c = random_polys<Basis, rns::evaluation_form>(6, 3);
     const auto on_device_b = stack_of(where, b);
     const auto check = [&](auto on_host, auto on_device) {
-        auto wanted = a;
-        for (std::size_t p = 0; p < wanted.size(); ++p) {
-            on_host(wanted[p], p);
+        auto expected = a;
+        for (std::size_t p = 0; p < expected.size(); ++p) {
+            on_host(expected[p], p);
         }
         auto stack = stack_of(where, a);
         on_device(stack);
-        check_stack(where, stack, wanted);
+        check_stack(where, stack, expected);
     };
     check([&](auto& x, std::size_t p) { rns::add(x, b[p % 3]); },
           [&](auto& x) { device::add(where, x, on_device_b); });
@@ -118,10 +118,10 @@ void check_views(const Where& where) {
         CAPTURE(p);
         auto product = rns::level_reduce<shorter::limbs>(a[p / 2 % 2]);
         rns::multiply(product, product, rns::level_reduce<shorter::limbs>(b[p]));
-        auto wanted = rns::level_reduce<shorter::limbs>(c[p % 4]);
-        rns::subtract(wanted, product);
+        auto expected = rns::level_reduce<shorter::limbs>(c[p % 4]);
+        rns::subtract(expected, product);
         const word* const got = words.data() + p * stride;
-        CHECK(std::equal(wanted.words().begin(), wanted.words().end(), got));
+        CHECK(std::equal(expected.words().begin(), expected.words().end(), got));
         for (std::size_t i = device::words_of_poly<shorter>; i < stride; ++i) {
             untouched &= got[i] == garbage;
         }
@@ -148,7 +148,7 @@ void check_stack_shapes(const Where& where) {
     stack empty;
     CHECK_NOTHROW(device::add(where, empty, three));
     CHECK(device::level_reduce<1>(where, empty).count() == 0);
-    CHECK_THROWS_WITH_AS(static_cast<void>(device::download(where, four, 4)),
+    CHECK_THROWS_WITH_AS(device::download(where, four, 4),
                          "device::download: got place 4, expected one below the stack's count 4",
                          shape_error);
     const rns::poly<short_basis, rns::evaluation_form> p;

@@ -96,7 +96,7 @@ void check_shape(const Where& where, const shape& s) {
     for (std::uint32_t t = 0; t < s.tokens; ++t) {
         client_of[t] = (t + 1) % 2;
     }
-    const reference<Basis> wanted(s, w, x0, x1, addend, v, b, a, client_of);
+    const reference<Basis> expected(s, w, x0, x1, addend, v, b, a, client_of);
 
     const auto device_w = tests::to_device(where, w);
     const auto device_c0 = tests::to_device(where, x0);
@@ -106,8 +106,8 @@ void check_shape(const Where& where, const shape& s) {
     const auto device_b = tests::to_device(where, b);
     const auto device_a = tests::to_device(where, a);
     const auto device_clients = tests::to_device(where, client_of);
-    auto sums = tests::poisoned<word>(where, wanted.c0.size());
-    auto c1 = tests::poisoned<word>(where, wanted.c1.size());
+    auto sums = tests::poisoned<word>(where, expected.c0.size());
+    auto c1 = tests::poisoned<word>(where, expected.c1.size());
 
     device::product_batch p;
     p.weights = device_w.data();
@@ -128,16 +128,15 @@ void check_shape(const Where& where, const shape& s) {
     p.outputs = s.outputs;
     p.blocks = s.blocks;
     device::multiply<Basis>(where, p);
-    CHECK(tests::to_host<word>(where, sums) == wanted.c0);
-    CHECK(tests::to_host<word>(where, target) == wanted.c1);
+    CHECK(tests::to_host<word>(where, sums) == expected.c0);
+    CHECK(tests::to_host<word>(where, target) == expected.c1);
 }
 
 /// The widest primes, which overflow first, and narrow ones; degree 128.
 using mixed = rns::basis<7, arith::ntt_prime_below(word{1} << 61, 7),
                          arith::ntt_prime_below(word{1} << 30, 7), arith::ntt_prime_below(word{1} << 60, 7)>;
 
-template <class Where>
-void check_products(const Where& where) {
+void check_products(const auto& where) {
     check_shape<mixed>(where, {1, 1, 1, 1});
     check_shape<mixed>(where, {1, 3, 9, 2, true});
     check_shape<mixed>(where, {3, 9, 5, 4, false, true});
@@ -155,8 +154,7 @@ void check_products(const Where& where) {
     check_shape<ckks::minimal_n2048::basis>(where, {3, 2, 3, 32, false, true});
 }
 
-template <class Where>
-void check_refusals(const Where& where) {
+void check_refusals(const auto& where) {
     device::product_batch p;
     p.blocks = 1;
     CHECK_THROWS_AS(device::multiply<mixed>(where, p), shape_error);

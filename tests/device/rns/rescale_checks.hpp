@@ -17,11 +17,11 @@ void check_rescale(const Where& where) {
     using shorter = rns::prefix<Basis, Basis::limbs - 1>;
     const device::rescale_plans<Basis, typename Where::space> plans(where);
     const auto p = random_polys<Basis, rns::evaluation_form>(3, 1);
-    host_polys<shorter, rns::evaluation_form> wanted;
+    host_polys<shorter, rns::evaluation_form> expected;
     for (const auto& one : p) {
-        wanted.push_back(rns::rescale(one));
+        expected.push_back(rns::rescale(one));
     }
-    check_stack(where, device::rescale(where, plans, stack_of(where, p)), wanted);
+    check_stack(where, device::rescale(where, plans, stack_of(where, p)), expected);
 }
 
 /// Remainders next to half the dropped prime, where the rounding turns: coefficients, transformed on the

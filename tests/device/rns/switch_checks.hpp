@@ -50,18 +50,17 @@ void check_basis(const Where& where) {
     const auto residues = tests::to_device(where, words);
     for (const int bits : {1, 7, 20, 31, 32}) {
         CAPTURE(bits);
-        std::vector<std::uint32_t> wanted(count);
-        rns::switch_modulus<Basis>(spans, bits, wanted);
+        std::vector<std::uint32_t> expected(count);
+        rns::switch_modulus<Basis>(spans, bits, expected);
         auto got = tests::poisoned<std::uint32_t>(where, count);
         for_each_number(
             where, count,
             switch_coefficient<Basis>{residues.data(), got.data(), count, static_cast<std::uint32_t>(bits)});
-        CHECK(tests::to_host<std::uint32_t>(where, got) == wanted);
+        CHECK(tests::to_host<std::uint32_t>(where, got) == expected);
     }
 }
 
-template <class Where>
-void check_switch(const Where& where) {
+void check_switch(const auto& where) {
     check_basis<rns::basis<6, arith::ntt_prime_below(word{1} << 41, 6)>>(where);
     check_basis<
         rns::basis<6, arith::ntt_prime_below(word{1} << 45, 6), arith::ntt_prime_below(word{1} << 44, 6)>>(

@@ -47,7 +47,9 @@ keystore::signature_policy trusting(int i) {
 /// A folder with an adapter whose first value of A is 1.
 struct adapter_folder {
     adapter_folder() { put_adapter(folder, 1); }
-    keystore::loaded_adapter load(const keystore::signature_policy& policy) const { return load(policy); }
+    keystore::loaded_adapter load(const keystore::signature_policy& policy) const {
+        return keystore::load_adapter(folder.path(), policy);
+    }
 
     const temporary_directory folder;
 };

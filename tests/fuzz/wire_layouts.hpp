@@ -44,8 +44,8 @@ tensafe::lora::reply<small, Packing, hidden> some_reply(
     reply.d = plan.d();
     const int bits = plan.reply_bits(0);
     reply.outputs.push_back(
-        {std::vector<std::uint8_t>(memory::packed_bytes(plan.targets(0, 1), bits)),
-         std::vector<std::uint8_t>(memory::packed_bytes(small::degree, bits), std::uint8_t{0x35})});
+        {std::vector<std::uint8_t>(tensafe::memory::packed_bytes(plan.targets(0, 1), bits)),
+         std::vector<std::uint8_t>(tensafe::memory::packed_bytes(small::degree, bits), std::uint8_t{0x35})});
     return reply;
 }
 

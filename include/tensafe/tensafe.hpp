@@ -1,7 +1,7 @@
 #pragma once
 
-// The library for host programs, with no third-party dependency. Opt-in headers stay outside: io/, interop/,
-// keystore/, lora/adapter/svd.hpp; whole models come with serving.hpp.
+// The library for host programs, with no third-party dependency. Opt-in headers stay outside: wire/wire.hpp
+// with the messages, io/, interop/, keystore/, lora/adapter/svd.hpp; whole models come with serving.hpp.
 
 #include <tensafe/arith/fp64.hpp>
 #include <tensafe/arith/montgomery.hpp>
@@ -22,9 +22,6 @@
 #include <tensafe/lora/protocol/cost.hpp>
 #include <tensafe/lora/protocol/server.hpp>
 #include <tensafe/ntt/reference.hpp>
-#include <tensafe/wire/ciphertext.hpp>
-#include <tensafe/wire/keys.hpp>
-#include <tensafe/wire/wire.hpp>
 
 #if defined(TENSAFE_COMPILED)
 #include <tensafe/compiled.hpp>

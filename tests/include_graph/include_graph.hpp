@@ -24,8 +24,8 @@ inline constexpr std::array<std::string_view, 18> layers = {
 
 inline constexpr std::string_view umbrella = "tensafe/tensafe.hpp";
 /// For what not every program wants.
-inline constexpr std::array<std::string_view, 2> further_umbrellas = {"tensafe/serving.hpp",
-                                                                      "tensafe/dp.hpp"};
+inline constexpr std::array<std::string_view, 3> further_umbrellas = {
+    "tensafe/serving.hpp", "tensafe/wire/wire.hpp", "tensafe/dp.hpp"};
 inline constexpr std::string_view cuda_umbrella = "tensafe/tensafe.cuh";
 
 /// Headers that a user includes by choice: they cost a dependency, threads or nvcc.

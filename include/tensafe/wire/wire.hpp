@@ -2,7 +2,9 @@
 
 // The messages between client and server of encrypted LoRA as bytes: docs/wire-format.md.
 
+#include <tensafe/wire/ciphertext.hpp>
 #include <tensafe/wire/held_adapter.hpp>
+#include <tensafe/wire/keys.hpp>
 #include <tensafe/wire/layout.hpp>
 #include <tensafe/wire/reply.hpp>
 #include <tensafe/wire/request.hpp>

@@ -57,13 +57,13 @@ residues_of<Basis> scaled_integer(std::int64_t mantissa, int exponent) {
 template <class Basis>
 constexpr double bound = 3.0 * Basis::limbs * 0x1p-53;
 
-#define CHAINS                                                                                 \
+#define CRT_CHAINS                                                                             \
     rns::basis<log_n, q61>, rns::basis<log_n, q54>, rns::basis<log_n, q40a, q40b>,             \
         rns::basis<log_n, q54, q40a>, rns::basis<log_n, q61, q60>, rns::basis<log_n, 97, q61>, \
         rns::basis<log_n, q60, q40a, q40b>, rns::basis<log_n, q40a, q61, 97, q60>,             \
         rns::basis<log_n, q60, q40a, q40b, q40c, q50>, rns::basis<log_n, 17, 97, 113, 193, q60>
 
-TEST_CASE_TEMPLATE("integers of magnitude up to 2^52 are exact", Basis, CHAINS) {
+TEST_CASE_TEMPLATE("integers of magnitude up to 2^52 are exact", Basis, CRT_CHAINS) {
     std::mt19937_64 random(1);
     const std::int64_t end = std::int64_t{1} << 52;
     const auto check = [](std::int64_t x) {
@@ -89,7 +89,8 @@ TEST_CASE_TEMPLATE("integers of magnitude up to 2^52 are exact", Basis, CHAINS) 
     }
 }
 
-TEST_CASE_TEMPLATE("numbers of every size have a small relative error and the right sign", Basis, CHAINS) {
+TEST_CASE_TEMPLATE("numbers of every size have a small relative error and the right sign", Basis,
+                   CRT_CHAINS) {
     std::mt19937_64 random(2);
     const int last = std::max(static_cast<int>(Basis::log2_modulus() - 1.001) - 53, 0);
     for (int i = 0; i < 2000; ++i) {
@@ -104,7 +105,7 @@ TEST_CASE_TEMPLATE("numbers of every size have a small relative error and the ri
     }
 }
 
-TEST_CASE_TEMPLATE("both ends of the range, (Q-1)/2 and its negative, keep their sign", Basis, CHAINS) {
+TEST_CASE_TEMPLATE("both ends of the range, (Q-1)/2 and its negative, keep their sign", Basis, CRT_CHAINS) {
     // (Q-1)/2 = (q-1)/2 modulo every prime, and its successor is -(Q-1)/2.
     residues_of<Basis> top{};
     residues_of<Basis> bottom{};
@@ -120,7 +121,7 @@ TEST_CASE_TEMPLATE("both ends of the range, (Q-1)/2 and its negative, keep their
 }
 
 TEST_CASE_TEMPLATE("many numbers at once give the same doubles, bit for bit, with every back-end", Basis,
-                   CHAINS) {
+                   CRT_CHAINS) {
     constexpr std::size_t limbs = static_cast<std::size_t>(Basis::limbs);
     std::mt19937_64 random(3);
     std::vector<residues_of<Basis>> numbers;

@@ -86,11 +86,11 @@ std::vector<signed_wide> telling_coefficients(std::mt19937_64& random) {
 }
 
 // Of two limbs the smaller, or the larger, is dropped.
-#define CHAINS                                                                                  \
+#define RESCALE_CHAINS                                                                          \
     rns::basis<log_n, q41, q40>, rns::basis<log_n, q40, q61>, rns::basis<log_n, q42, q40, q41>, \
         rns::basis<log_n, q61, q60>, rns::basis<log_n, 97, 193>
 
-TEST_CASE_TEMPLATE("rescaling rounds every coefficient to the nearest integer", Basis, CHAINS) {
+TEST_CASE_TEMPLATE("rescaling rounds every coefficient to the nearest integer", Basis, RESCALE_CHAINS) {
     using shorter = rns::prefix<Basis, Basis::limbs - 1>;
     std::mt19937_64 random(1);
     for (int round = 0; round < 20; ++round) {

@@ -34,9 +34,8 @@ namespace tensafe::io {
 /// its arguments.
 /// @throws format_error if the files are malformed or contradict each other, or a value is not finite
 /// @throws unsupported_error ("... not supported: ...") for anything but plain LoRA on linear layers: other
-/// methods,
-///         DoRA, bias, embeddings, fully trained modules, regular-expression patterns, several adapters in
-///         one file
+///         methods, DoRA, bias, embeddings, fully trained modules, regular-expression patterns, several
+///         adapters in one file
 TENSAFE_COMPILED_API lora::adapter parse_peft(std::string_view config_text, const safetensors_file& weights,
                                               std::string_view config_name = "adapter_config.json");
 
@@ -77,9 +76,8 @@ class peft_config {
     using json = nlohmann::ordered_json;
 
     /// A value for all modules, with exceptions by name pattern. PEFT matches a pattern P as the regular
-    /// expression
-    /// `(.*\.)?(P)$` and takes the first that fits, in the order of the file. Here P is a plain path, its
-    /// dots are dots: it fits a module of that name or one that ends with "." + P.
+    /// expression `(.*\.)?(P)$` and takes the first that fits, in the order of the file. Here P is a plain
+    /// path, its dots are dots: it fits a module of that name or one that ends with "." + P.
     template <class Value>
     struct patterned {
         struct exception {

@@ -216,8 +216,7 @@ std::vector<std::uint8_t> write_seeded_ciphertext(const ckks::seeded_ciphertext<
 
 /// A seeded ciphertext from outside. Memory is taken after level and length were found right. Thread-safe.
 /// @throws format_error for malformed bytes, another kind or level, a scale that is not finite and above 0,
-/// or a
-///         residue that is not below its prime; parameter_error for another set; unsupported_error for
+///         or a residue that is not below its prime; parameter_error for another set; unsupported_error for
 ///         another version; std::bad_alloc
 template <ckks::parameter_set P, int Level = P::max_level>
 ckks::seeded_ciphertext<P, Level> read_seeded_ciphertext(std::span<const std::uint8_t> message) {

@@ -1,7 +1,7 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-# Nothing that is installed depends on the architecture: one package under share/ serves every machine.
+# Without the compiled library nothing that is installed depends on the architecture.
 set(package_dir "${CMAKE_INSTALL_DATADIR}/cmake/tensafe")
 
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
@@ -14,9 +14,13 @@ install(EXPORT tensafe NAMESPACE tensafe:: FILE tensafeTargets.cmake DESTINATION
 configure_package_config_file(cmake/tensafeConfig.cmake.in tensafeConfig.cmake
     INSTALL_DESTINATION "${package_dir}"
     NO_SET_AND_CHECK_MACRO)
+set(architecture ARCH_INDEPENDENT)
+if(TENSAFE_COMPILED)
+    set(architecture "")
+endif()
 write_basic_package_version_file(tensafeConfigVersion.cmake
     COMPATIBILITY SameMinorVersion
-    ARCH_INDEPENDENT)
+    ${architecture})
 install(FILES
     "${CMAKE_CURRENT_BINARY_DIR}/tensafeConfig.cmake"
     "${CMAKE_CURRENT_BINARY_DIR}/tensafeConfigVersion.cmake"

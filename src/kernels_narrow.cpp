@@ -1,4 +1,4 @@
-// Primes of at most 45 bits.
+// Primes of 16 to 45 bits.
 #include <tensafe/tensafe.hpp>
 
 TENSAFE_KERNELS(template, 35)

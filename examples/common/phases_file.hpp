@@ -38,15 +38,14 @@ inline constexpr double predicted_gpu_milliseconds = 0.050;
 
 namespace detail {
 
-using json = nlohmann::ordered_json;
+using json = tensafe::io::json_value;
 
 inline double milliseconds_of(const json& value, std::string_view name, const std::string& file) {
     // More than an hour for a token is no measurement.
-    if (!value.is_number() || !(value.get<double>() >= 0 && value.get<double>() <= 3.6e6)) {
-        throw tensafe::format_error(file + ": phase " + tensafe::quote(name) + ": got " +
-                                    tensafe::quote(value.dump()) + ", expected milliseconds, 0 to 3600000");
-    }
-    return value.get<double>();
+    return value
+        .checked(value.is_number() && value.number >= 0 && value.number <= 3.6e6,
+                 file + ": phase " + tensafe::quote(name), "milliseconds, 0 to 3600000")
+        .number;
 }
 
 inline double& phase_called(roofline::measured_phases& phases, std::string_view name,
@@ -81,17 +80,18 @@ inline std::string head_of(const std::string& text) {
 /// {"phases": {"encrypt": ms, ...}, "parameter_set": ..., ...}: what the pipelines print with --json.
 inline phase_times from_demo(const json& object, const std::string& file) {
     phase_times result;
-    const auto phases = object.find("phases");
-    if (phases == object.end() || !phases->is_object()) {
+    const json* const phases = object.find("phases");
+    if (phases == nullptr || !phases->is_object()) {
         throw tensafe::format_error(file + ": expected an object \"phases\", or \"benchmarks\"");
     }
-    for (const auto& [name, value] : phases->items()) {
-        phase_called(result.phases, name, file) = milliseconds_of(value, name, file);
+    for (std::size_t i = 0; i < phases->items.size(); ++i) {
+        const std::string& name = phases->keys[i];
+        phase_called(result.phases, name, file) = milliseconds_of(phases->items[i], name, file);
     }
     for (const char* key : {"parameter_set", "packing", "protection", "back_end"}) {
-        const auto text = object.find(key);
-        if (text != object.end() && text->is_string()) {
-            result.source += (result.source.empty() ? "" : ", ") + head_of(text->get<std::string>());
+        const json* const value = object.find(key);
+        if (value != nullptr && value->is_string()) {
+            result.source += (result.source.empty() ? "" : ", ") + head_of(value->text);
         }
     }
     return result;
@@ -109,15 +109,15 @@ inline phase_times from_benchmark(const json& rows, const std::string& file) {
          {"finish", "pack"},
          {"decrypt", "decrypt"}}};
     const auto text_of = [](const json& row, const char* key) {
-        const auto found = row.find(key);
-        return found != row.end() && found->is_string() ? found->get<std::string>() : std::string();
+        const json* const found = row.find(key);
+        return found != nullptr && found->is_string() ? found->text : std::string();
     };
     phase_times result;
     result.source = "protected_step benchmarks, rank 32, d 2048, without b";
     for (const auto& [step, phase] : steps) {
         const std::string name = "protected_step/" + std::string(step) + "/rank:32/d:2048";
         const json* best = nullptr;
-        for (const json& row : rows) {
+        for (const json& row : rows.items) {
             if (row.is_object() && text_of(row, "run_name") == name) {
                 const bool median = text_of(row, "aggregate_name") == "median";
                 if (median || (best == nullptr && text_of(row, "run_type") == "iteration")) {
@@ -125,7 +125,7 @@ inline phase_times from_benchmark(const json& rows, const std::string& file) {
                 }
             }
         }
-        if (best == nullptr || !best->contains("real_time")) {
+        if (best == nullptr || best->find("real_time") == nullptr) {
             throw tensafe::format_error(file + ": no benchmark " + name);
         }
         const std::string unit = text_of(*best, "time_unit");
@@ -134,7 +134,8 @@ inline phase_times from_benchmark(const json& rows, const std::string& file) {
             throw tensafe::format_error(file + ": " + name + ": got time_unit " + tensafe::quote(unit) +
                                         ", expected ns, us or ms");
         }
-        phase_called(result.phases, phase, file) += scale * milliseconds_of((*best)["real_time"], step, file);
+        phase_called(result.phases, phase, file) +=
+            scale * milliseconds_of(*best->find("real_time"), step, file);
     }
     return result;
 }
@@ -155,12 +156,10 @@ inline phase_times parse_phases(std::string_view text, const std::string& file) 
         text.remove_prefix(last_line);
     }
     const detail::json object = tensafe::io::parse_strict_json(text, file);
-    if (!object.is_object()) {
-        throw tensafe::format_error(file + ": expected a JSON object");
-    }
-    const auto rows = object.find("benchmarks");
-    phase_times result = rows != object.end() && rows->is_array() ? detail::from_benchmark(*rows, file)
-                                                                  : detail::from_demo(object, file);
+    object.checked(object.is_object(), file, "an object");
+    const detail::json* const rows = object.find("benchmarks");
+    phase_times result = rows != nullptr && rows->is_array() ? detail::from_benchmark(*rows, file)
+                                                             : detail::from_demo(object, file);
     if (!(result.phases.encrypt > 0 && result.phases.multiply > 0 && result.phases.decrypt > 0)) {
         throw tensafe::format_error(file + ": expected times above 0 for encrypt, multiply and decrypt");
     }

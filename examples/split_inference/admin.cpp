@@ -217,15 +217,15 @@ std::filesystem::path admin::folder_below_root(const std::string& directory) con
 }
 
 http_response admin::begin_load(const std::string& name, const std::string& body) {
-    const json asked = tensafe::io::parse_strict_json(body, "body", 8);
-    if (!asked.is_object() || asked.size() != 1 || !asked.contains("directory") ||
-        !asked["directory"].is_string()) {
+    const auto asked = tensafe::io::parse_strict_json(body, "body", 8);
+    const auto* const member = asked.items.size() == 1 ? asked.find("directory") : nullptr;
+    if (member == nullptr || !member->is_string()) {
         return problem(400, "expected {\"directory\": \"...\"}");
     }
     if (of_.draining()) {
         return problem(503, "this server stops");
     }
-    const std::string directory = asked["directory"].get<std::string>();
+    const std::string& directory = member->text;
     static_cast<void>(folder_below_root(directory));  // said at once
     const std::lock_guard lock(mutex_);
     if (const auto known = loads_.find(name); known != loads_.end() && known->second.is_pending()) {

@@ -8,7 +8,15 @@
 
 namespace split {
 
+namespace {
+constexpr std::size_t longest = std::size_t{1} << 30;  // OpenSSL counts in int
+}  // namespace
+
 std::string base64(std::span<const std::uint8_t> bytes) {
+    if (bytes.size() > longest / 4 * 3) {
+        throw tensafe::parameter_error("base64: got " + std::to_string(bytes.size()) +
+                                       " bytes, expected at most " + std::to_string(longest / 4 * 3));
+    }
     std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // OpenSSL ends it with a zero
     auto* const to = reinterpret_cast<unsigned char*>(text.data());
     text.resize(static_cast<std::size_t>(EVP_EncodeBlock(to, bytes.data(), static_cast<int>(bytes.size()))));
@@ -16,9 +24,10 @@ std::string base64(std::span<const std::uint8_t> bytes) {
 }
 
 std::vector<std::uint8_t> from_base64(std::string_view text, std::string_view what) {
-    if (text.size() % 4 != 0) {
+    if (text.size() % 4 != 0 || text.size() > longest) {
         throw tensafe::format_error(std::string(what) + ": got " + std::to_string(text.size()) +
-                                    " characters, expected a multiple of 4");
+                                    " characters, expected a multiple of 4 of at most " +
+                                    std::to_string(longest));
     }
     std::vector<std::uint8_t> bytes(text.size() / 4 * 3);
     const int count = EVP_DecodeBlock(bytes.data(), reinterpret_cast<const unsigned char*>(text.data()),

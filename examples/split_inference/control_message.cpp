@@ -22,6 +22,7 @@ namespace {
 using json = nlohmann::ordered_json;
 using tensafe::format_error;
 using tensafe::quote;
+using tensafe::io::json_value;
 
 constexpr std::array<const char*, error_codes> code_names = {
     "malformed",       "parameter_mismatch", "unsupported_version",
@@ -41,28 +42,22 @@ constexpr std::array<const char*, std::variant_size_v<control_message>> type_nam
 /// Takes the members of one object by name; what is left in the end is refused.
 class reader {
   public:
-    reader(const json& object, std::string type, std::size_t largest_message)
+    reader(const json_value& object, std::string type, std::size_t largest_message)
         : object_(object), what_(std::move(type)), largest_message_(largest_message) {}
 
-    const json* find(const char* name) {
-        const auto found = object_.find(name);
-        taken_ += found == object_.end() ? 0u : 1u;
-        return found == object_.end() ? nullptr : &*found;
+    const json_value* find(const char* name) {
+        const json_value* const found = object_.find(name);
+        taken_ += found == nullptr ? 0u : 1u;
+        return found;
     }
-    const json& at(const char* name) {
-        const json* const found = find(name);
+    const json_value& at(const char* name) {
+        const json_value* const found = find(name);
         if (found == nullptr) {
             throw format_error(where(name) + " is missing");
         }
         return *found;
     }
-    const std::string& text(const char* name) {
-        const json& value = at(name);
-        if (!value.is_string()) {
-            wrong(name, value, "a string");
-        }
-        return value.get_ref<const std::string&>();
-    }
+    const std::string& text(const char* name) { return at(name).checked_string(where(name)); }
 
     void protocol() {
         std::uint64_t version = 0;
@@ -78,18 +73,15 @@ class reader {
         to = number<Number>(name, at(name));
     }
     void operator()(const char* name, bool& to) {
-        const json& value = at(name);
-        if (!value.is_boolean()) {
-            wrong(name, value, "true or false");
-        }
-        to = value.get<bool>();
+        const json_value& value = at(name);
+        to = value.checked(value.is_boolean(), where(name), "true or false").count == 1;
     }
     void operator()(const char* name, std::optional<std::uint64_t>& to) {
-        const json& value = at(name);
+        const json_value& value = at(name);
         to = value.is_null() ? std::nullopt : std::optional(number<std::uint64_t>(name, value));
     }
     void if_there(const char* name, std::optional<std::uint64_t>& to) {
-        const json* const value = find(name);
+        const json_value* const value = find(name);
         to = value == nullptr ? std::nullopt : std::optional(number<std::uint64_t>(name, *value));
     }
     template <std::size_t Bytes>
@@ -124,15 +116,8 @@ class reader {
         to = static_cast<error_code>(found - code_names.begin());
     }
     void operator()(const char* name, std::vector<offered_adapter>& to) {
-        const json& adapters = at(name);
-        if (!adapters.is_array()) {
-            throw format_error(where(name) + " is " + adapters.type_name() + ", expected an array");
-        }
-        for (const json& each : adapters) {
-            if (!each.is_object()) {
-                throw format_error(where(name) + " holds " + each.type_name() + ", expected objects");
-            }
-            reader one(each, what_ + ", of an adapter", 0);
+        for (const json_value& each : at(name).checked_array(where(name))) {
+            reader one(each.checked(each.is_object(), where(name), "objects"), what_ + ", of an adapter", 0);
             one("name", to.emplace_back().name);
             one("version", to.back().version);
             one.finish();
@@ -148,9 +133,9 @@ class reader {
         message = from_base64(value, where(name));
     }
     void finish() const {
-        if (taken_ != object_.size()) {
+        if (taken_ != object_.items.size()) {
             throw format_error("control message " + what_ + ": got " +
-                               std::to_string(object_.size() - taken_) +
+                               std::to_string(object_.items.size() - taken_) +
                                " members that it does not have, expected none");
         }
     }
@@ -158,21 +143,15 @@ class reader {
   private:
     std::string where(const char* name) const { return "control message " + what_ + ": \"" + name + "\""; }
     template <class Number>
-    Number number(const char* name, const json& value) const {
+    Number number(const char* name, const json_value& value) const {
         constexpr std::uint64_t largest = std::numeric_limits<Number>::max();
-        if (!value.is_number_unsigned() || value.get<std::uint64_t>() > largest) {
-            wrong(name, value, "a whole number from 0 to " + std::to_string(largest));
-        }
-        return static_cast<Number>(value.get<std::uint64_t>());
-    }
-    [[noreturn]] void wrong(const char* name, const json& value, const std::string& expected) const {
-        throw format_error(
-            where(name) + " is " +
-            (value.is_number() ? "a number that does not fit" : std::string(value.type_name())) +
-            ", expected " + expected);
+        return static_cast<Number>(value
+                                       .checked(value.is_count() && value.count <= largest, where(name),
+                                                "a whole number from 0 to " + std::to_string(largest))
+                                       .count);
     }
 
-    const json& object_;
+    const json_value& object_;
     std::string what_;
     std::size_t largest_message_;
     std::size_t taken_ = 0;
@@ -317,11 +296,8 @@ control_message parse_control(std::string_view text, std::size_t largest_message
         throw format_error("control message: got " + std::to_string(text.size()) +
                            " bytes, expected at most " + std::to_string(longest));
     }
-    const json object = tensafe::io::parse_strict_json(text, "control message", most_values);
-    if (!object.is_object()) {
-        throw format_error(std::string("control message: got ") + object.type_name() +
-                           ", expected an object");
-    }
+    const json_value object = tensafe::io::parse_strict_json(text, "control message", most_values);
+    object.checked(object.is_object(), "control message", "an object");
     reader type_only(object, "of any type", 0);
     const std::string& type = type_only.text("type");
     reader from(object, type.size() <= 16 ? type : std::string("of unknown type"), largest_message);

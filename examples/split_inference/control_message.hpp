@@ -156,7 +156,7 @@ constexpr std::size_t longest_carrying_text(std::size_t message_bytes) noexcept 
     return (message_bytes + 2) / 3 * 4 + 256;
 }
 
-/// Reads a text frame, taken for hostile: one object, known members of the right types only, all of them,
+/// Reads a text frame, treated as untrusted: one object, known members of the right types only, all of them,
 /// no member twice. A text without a base64 member is at most longest_control_text long.
 /// @param largest_message  bytes of a message in base64, at most; 0: none may come
 /// @throws tensafe::format_error for anything else, naming the member; before memory is taken for a text that

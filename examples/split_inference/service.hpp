@@ -54,7 +54,7 @@ class service {
     /// A connection of this address was closed as it came. It is counted; the log has one a second.
     void connection_refused(const std::string& address);
 
-    /// From now on nothing begins: hello and resume are refused and resume.
+    /// From now on nothing begins: hello and resume are refused.
     void drain() noexcept { draining_ = true; }
     bool draining() const noexcept { return draining_; }
 

@@ -1,4 +1,4 @@
-// keystore/adapter_signature.hpp: adapter_signature.json.
+// keystore/signed_adapter.hpp: adapter_signature.json.
 
 #include <tensafe/core/text.hpp>
 #include <tensafe/keystore/signed_adapter.hpp>

@@ -235,7 +235,7 @@ void make_wire(const seed_folder& folder) {
     products.outputs.resize(1);
     products.outputs[0].c1 = some_residues<lora::traced_product<small>::basis>();
     for (auto& limb : products.outputs[0].c0) {
-        limb = memory::buffer<arith::word>(of_bare_tiles.trace());
+        limb = memory::buffer<arith::word>(of_bare_tiles.subring_degree());
     }
     auto bare_reply = wire::write_reply(products, from);
     bare_reply[16] = 4;

@@ -1,4 +1,4 @@
-// io/json.hpp, io/peft_config.hpp and io/peft.hpp: a configuration and, after a zero byte, the weights.
+// io/json.hpp and io/peft.hpp: a configuration and, after a zero byte, the weights.
 // Without one the weights are those of a small adapter.
 
 #include <tensafe/io/json.hpp>
@@ -34,6 +34,39 @@ const std::vector<std::byte>& small_weights() {
         return writer.bytes();
     }();
     return bytes;
+}
+
+/// The value in the JSON library's own type.
+nlohmann::ordered_json to_library(const io::json_value& value) {
+    using kind = io::json_value::kind;
+    nlohmann::ordered_json result;
+    switch (value.is) {
+        case kind::null:
+            return nullptr;
+        case kind::boolean:
+            return value.count == 1;
+        case kind::count:
+            return value.count;
+        case kind::negative:
+            return std::stoll(value.text);
+        case kind::real:
+            return value.number;
+        case kind::string:
+            return value.text;
+        case kind::array:
+            result = nlohmann::ordered_json::array();
+            for (const io::json_value& item : value.items) {
+                result.push_back(to_library(item));
+            }
+            return result;
+        case kind::object:
+            result = nlohmann::ordered_json::object();
+            for (std::size_t i = 0; i < value.items.size(); ++i) {
+                result.emplace(value.keys[i], to_library(value.items[i]));
+            }
+            return result;
+    }
+    return result;
 }
 
 void check_adapter(const lora::adapter& adapter, const io::peft_config& config) {
@@ -72,8 +105,8 @@ TENSAFE_FUZZ_TARGET(peft_json) {
         fuzz::holds(!config, "a configuration is strict JSON");
         return;
     }
-    fuzz::holds(io::parse_strict_json(document->dump(), "\"written\"") == *document,
-                "JSON that is written again is the same");
+    fuzz::holds(to_library(*document) == nlohmann::ordered_json::parse(config_text),
+                "a document is that of the JSON library's own reader");
     if (!config) {
         return;
     }

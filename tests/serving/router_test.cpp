@@ -96,7 +96,7 @@ TEST_CASE("a gate with a list of its own takes that, and with an empty one nothi
     CHECK(router(gate, strings{}).route("a stock", no_banking).adapter == "investment");
 }
 
-TEST_CASE("case is traced for ASCII letters alone") {
+TEST_CASE("case is folded for ASCII letters alone") {
     const keyword_gate gate({{"a", {"BaNk", "bank", "\xC3\x84RZTE"}, false}, {"b", {}, false}}, "b");
     CHECK(gate.entries()[0].keywords == strings{"bank", "\xC3\x84rzte"});
     CHECK(gate.choose("BANK").score == 1);

@@ -87,10 +87,10 @@ inline std::string quote(std::string_view text) {
 
 /// ASCII letters in lower case, all other bytes as they are.
 inline std::string fold_case(std::string_view text) {
-    std::string trace(text);
-    std::transform(trace.begin(), trace.end(), trace.begin(),
+    std::string folded(text);
+    std::transform(folded.begin(), folded.end(), folded.begin(),
                    [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-    return trace;
+    return folded;
 }
 
 /// The shortest decimal that stands for exactly this value; "nan" and "inf" too. For messages, where

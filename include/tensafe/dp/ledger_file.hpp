@@ -33,43 +33,13 @@ inline constexpr std::string_view ledger_format = "tensafe privacy ledger";
 inline constexpr std::size_t longest_ledger_file =
     ledger::most_principals * (2 * ledger::longest_name + 256) + 1024;
 
-inline double ledger_number(const nlohmann::ordered_json& value, const char* name, const std::string& where) {
+inline double ledger_number(const io::json_value& object, const char* name, const std::string& where) {
+    const io::json_value& value = object.at(name, where);
     // ledger_json writes a point or an exponent always; a whole number might not fit into a double.
-    if (!value.is_number_float()) {
-        throw format_error(where + ": \"" + name + "\" is " + quote(value.dump(-1, ' ', true)) +
-                           ", expected a number with a point or an exponent");
-    }
-    return value.get<double>();
-}
-
-inline const nlohmann::ordered_json& ledger_member(const nlohmann::ordered_json& object, const char* name,
-                                                   const std::string& where) {
-    const auto found = object.find(name);
-    if (found == object.end()) {
-        throw format_error(where + ": \"" + name + "\" is missing");
-    }
-    return *found;
-}
-
-/// @throws format_error unless `value` is an object of `members` members
-inline void check_ledger_object(const nlohmann::ordered_json& value, std::size_t members,
-                                const std::string& where) {
-    if (!value.is_object() || value.size() != members) {
-        throw format_error(where + ": got " +
-                           (value.is_object() ? "an object of " + std::to_string(value.size()) + " members"
-                                              : std::string(value.type_name())) +
-                           ", expected an object of " + std::to_string(members) +
-                           " members, as a privacy ledger has");
-    }
-}
-
-inline std::uint64_t ledger_count(const nlohmann::ordered_json& value, const char* name,
-                                  const std::string& where) {
-    if (!value.is_number_unsigned()) {
-        throw format_error(where + ": \"" + name + "\" is " + quote(value.dump(-1, ' ', true)) +
-                           ", expected a whole number from 0 to 2^64 - 1");
-    }
-    return value.get<std::uint64_t>();
+    return value
+        .checked(value.is == io::json_value::kind::real, where + ": " + name,
+                 "a number with a point or an exponent")
+        .number;
 }
 
 }  // namespace detail
@@ -95,7 +65,7 @@ inline std::string ledger_json(const ledger_state& state) {
 }
 
 /// A state that ledger_json wrote.
-/// @param text  taken for hostile
+/// @param text  treated as untrusted
 /// @param name  how messages call it
 /// @throws format_error for text that is too long, not JSON or not of this form, a principal that comes twice
 ///         or has no name, and numbers that no ledger comes to
@@ -105,43 +75,31 @@ inline ledger_state read_ledger_json(std::string_view text, std::string_view nam
         throw format_error(file + ": got " + std::to_string(text.size()) + " bytes, expected at most " +
                            std::to_string(detail::longest_ledger_file));
     }
-    const nlohmann::ordered_json document =
-        io::parse_strict_json(text, file, ledger::most_principals * 5 + 4);
-    detail::check_ledger_object(document, 3, file);
-    const nlohmann::ordered_json& format = detail::ledger_member(document, "format", file);
-    if (format != detail::ledger_format) {
-        throw format_error(file + ": \"format\" is " + quote(format.dump(-1, ' ', true)) + ", expected \"" +
-                           std::string(detail::ledger_format) + '"');
-    }
-    const nlohmann::ordered_json& version = detail::ledger_member(document, "version", file);
-    if (detail::ledger_count(version, "version", file) != 1) {
-        throw format_error(file + ": got version " + version.dump() + ", expected 1");
-    }
-    const nlohmann::ordered_json& principals = detail::ledger_member(document, "principals", file);
-    if (!principals.is_array()) {
-        throw format_error(file + ": \"principals\" is " + principals.type_name() + ", expected an array");
-    }
+    const io::json_value document = io::parse_strict_json(text, file, ledger::most_principals * 5 + 4);
+    document.check_members(3, file);
+    const io::json_value& format = document.at("format", file);
+    format.checked(format.is_string() && format.text == detail::ledger_format, file + ": format",
+                   quote(detail::ledger_format));
+    const io::json_value& version = document.at("version", file);
+    version.checked(version.checked_count(file + ": version") == 1, file + ": version", "1");
     ledger_state state;
-    for (const nlohmann::ordered_json& each : principals) {
+    for (const io::json_value& each : document.at("principals", file).checked_array(file + ": principals")) {
         const std::string where = file + ": principal number " + std::to_string(state.principals.size());
-        detail::check_ledger_object(each, 4, where);
-        const nlohmann::ordered_json& principal = detail::ledger_member(each, "name", where);
-        if (!principal.is_string() || !ledger::is_principal(principal.get_ref<const std::string&>())) {
-            throw format_error(where + ": \"name\" is " + quote(principal.dump(-1, ' ', true)) +
-                               ", expected 1 to " + std::to_string(ledger::longest_name) +
-                               " bytes of UTF-8 without control characters");
-        }
+        each.check_members(4, where);
+        const io::json_value& name_of = each.at("name", where);
+        const std::string& principal =
+            name_of
+                .checked(name_of.is_string() && ledger::is_principal(name_of.text), where + ": name",
+                         "1 to " + std::to_string(ledger::longest_name) +
+                             " bytes of UTF-8 without control characters")
+                .text;
         odometer spent;
-        spent.mu_squared =
-            detail::ledger_number(detail::ledger_member(each, "mu_squared", where), "mu_squared", where);
-        spent.delta_slack =
-            detail::ledger_number(detail::ledger_member(each, "delta_slack", where), "delta_slack", where);
-        spent.releases =
-            detail::ledger_count(detail::ledger_member(each, "releases", where), "releases", where);
+        spent.mu_squared = detail::ledger_number(each, "mu_squared", where);
+        spent.delta_slack = detail::ledger_number(each, "delta_slack", where);
+        spent.releases = each.at("releases", where).checked_count(where + ": releases");
         spent.check(where);
-        if (!state.principals.emplace(principal.get_ref<const std::string&>(), spent).second) {
-            throw format_error(where + ": " + quote(principal.get_ref<const std::string&>()) +
-                               " comes twice");
+        if (!state.principals.emplace(principal, spent).second) {
+            throw format_error(where + ": " + quote(principal) + " comes twice");
         }
     }
     return state;

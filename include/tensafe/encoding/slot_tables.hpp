@@ -21,10 +21,10 @@ inline std::complex<double> root_of_unity(std::size_t numerator, std::size_t ord
     const std::size_t quarter = order / 4;
     const std::size_t quadrant = numerator / quarter % 4;
     const std::size_t within = numerator % quarter;
-    // The argument is trace into the first octant while it is an integer, hence exactly.
+    // The argument is folded into the first octant while it is an integer, hence exactly.
     const bool reflected = 2 * within > quarter;
-    const std::size_t trace = reflected ? quarter - within : within;
-    const long double angle = 2 * std::numbers::pi_v<long double> * static_cast<long double>(trace) /
+    const std::size_t folded = reflected ? quarter - within : within;
+    const long double angle = 2 * std::numbers::pi_v<long double> * static_cast<long double>(folded) /
                               static_cast<long double>(order);
     auto cosine = static_cast<double>(std::cos(angle));
     auto sine = static_cast<double>(std::sin(angle));

@@ -2,6 +2,7 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/macros.hpp>
+#include <tensafe/core/text.hpp>
 
 #include <array>
 #include <atomic>
@@ -85,8 +86,9 @@ inline backend active_backend() noexcept {
 /// @throws parameter_error
 inline void check_environment() {
     if (!detail::chosen_backend().from_environment) {
-        throw parameter_error("TENSAFE_BACKEND: got '" + std::string(std::getenv("TENSAFE_BACKEND")) +
-                              "', expected portable, avx2 or avx512, and one that this machine runs");
+        const char* const value = std::getenv("TENSAFE_BACKEND");
+        throw parameter_error("TENSAFE_BACKEND: got " + quote(value == nullptr ? "" : value) +
+                              ", expected portable, avx2 or avx512, and one that this machine runs");
     }
 }
 

@@ -5,7 +5,7 @@
 
 namespace tensafe::exec {
 
-/// Run on the calling thread. The first argument of every operation says where it runs.
+/// Runs on the calling thread: what every operation does that is given no other place.
 struct host {
     static constexpr std::size_t threads() noexcept { return 1; }
 

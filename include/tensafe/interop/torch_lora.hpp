@@ -76,7 +76,7 @@ class encrypted_lora {
 
     /// The deltas of all sites of a group, in the order of layout().groups[group].sites: x is encrypted once
     /// for q, k and v.
-    /// @param overflow margin  as in lora::client::encrypt, for all rows: for another try after
+    /// @param overflow_margin  as in lora::client::encrypt, for all rows: for another try after
     ///                  range_exceeded_error, which tells the server something (docs/guide.md)
     /// @throws parameter_error if there is no such group; shape_error if x is not [..., d]; unsupported_error
     ///         for tensors that cannot be read, and for gradients; c10::Error if libtorch finds no memory.
@@ -103,7 +103,7 @@ class encrypted_lora {
         const hidden_states states(x);
         if (states.d() != g.d) {
             throw shape_error(detail::got("encrypted_lora", x) + "[..., " + std::to_string(g.d) +
-                              "] for the input " + g.input);
+                              "] for the input " + quote(g.input));
         }
         if (at::GradMode::is_enabled() && x.requires_grad()) {
             throw unsupported_error(

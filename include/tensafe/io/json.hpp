@@ -5,7 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <set>
 #include <string>
 #include <string_view>
@@ -13,6 +15,77 @@
 #include <vector>
 
 namespace tensafe::io {
+
+/// A JSON value. The members of an object keep the order of the text. The checked accessors throw
+/// format_error: "<where>: got ..., expected ...".
+///
+/// A type of its own, since nlohmann::ordered_json, built and shown for messages, takes 1.5 s to compile.
+struct json_value {
+    enum class kind : unsigned char { null, boolean, count, negative, real, string, array, object };
+
+    kind is = kind::null;
+    std::uint64_t count = 0;        ///< of a whole number that is not negative; 1 for true
+    double number = 0;              ///< of any number
+    std::string text;               ///< of a string; otherwise null, true, false or a number's digits
+    std::vector<std::string> keys;  ///< of an object: the names of `items`
+    std::vector<json_value> items;  ///< of an array or an object
+
+    bool is_null() const noexcept { return is == kind::null; }
+    bool is_boolean() const noexcept { return is == kind::boolean; }
+    bool is_count() const noexcept { return is == kind::count; }
+    bool is_number() const noexcept { return is >= kind::count && is <= kind::real; }
+    bool is_string() const noexcept { return is == kind::string; }
+    bool is_array() const noexcept { return is == kind::array; }
+    bool is_object() const noexcept { return is == kind::object; }
+
+    /// The member of this name, or nullptr.
+    const json_value* find(std::string_view name) const noexcept {
+        const auto found = std::find(keys.begin(), keys.end(), name);
+        return found == keys.end() ? nullptr : &items[static_cast<std::size_t>(found - keys.begin())];
+    }
+
+    /// The member of this name. @throws format_error where there is none
+    const json_value& at(std::string_view name, const std::string& where) const {
+        if (const json_value* const found = find(name)) {
+            return *found;
+        }
+        throw format_error(where + ": missing key " + quote(name));
+    }
+
+    /// The text of a string.
+    const std::string& checked_string(const std::string& where) const {
+        return checked(is_string(), where, "a string").text;
+    }
+
+    std::uint64_t checked_count(const std::string& where) const {
+        return checked(is_count(), where, "a whole number from 0 to 2^64 - 1").count;
+    }
+
+    /// Checks that this is an object of so many members.
+    void check_members(std::size_t members, const std::string& where) const {
+        checked(is_object() && items.size() == members, where,
+                "an object of " + std::to_string(members) + " members");
+    }
+
+    /// Checks that this is an array.
+    const std::vector<json_value>& checked_array(const std::string& where) const {
+        return checked(is_array(), where, "an array").items;
+    }
+
+    /// This value, if `fits`.
+    const json_value& checked(bool fits, const std::string& where, std::string_view expected) const {
+        if (!fits) {
+            // A container could be as long as the file.
+            const std::string got = is_object()  ? "an object of " + std::to_string(items.size()) + " members"
+                                    : is_array() ? "an array"
+                                                 : quote(is_string() ? quote(text) : text);
+            throw format_error(where + ": got " + got + ", expected " + std::string(expected));
+        }
+        return *this;
+    }
+
+    friend bool operator==(const json_value&, const json_value&) = default;
+};
 
 namespace detail {
 
@@ -35,72 +108,73 @@ class strict_json_builder final : public json_events {
     strict_json_builder(std::string_view file, std::size_t most_values)
         : file_(file), most_values_(most_values) {}
 
-    nlohmann::ordered_json take() { return std::move(root_); }
+    json_value take() { return std::move(root_); }
 
-    bool null() override { return add(nullptr); }
-    bool boolean(bool value) override { return add(value); }
-    bool number_integer(number_integer_t value) override { return add(value); }
-    bool number_unsigned(number_unsigned_t value) override { return add(value); }
-    bool number_float(number_float_t value, const string_t&) override { return add(value); }
-    bool string(string_t& value) override { return add(std::move(value)); }
-    bool binary(binary_t& value) override { return add(std::move(value)); }
-    bool start_object(std::size_t) override { return open(nlohmann::detail::value_t::object); }
+    bool null() override { return add(json_value::kind::null, "null"); }
+    bool boolean(bool value) override {
+        return add(json_value::kind::boolean, value ? "true" : "false", value ? 1 : 0);
+    }
+    bool number_integer(number_integer_t value) override {
+        return add(json_value::kind::negative, std::to_string(value), 0, static_cast<double>(value));
+    }
+    bool number_unsigned(number_unsigned_t value) override {
+        return add(json_value::kind::count, std::to_string(value), value, static_cast<double>(value));
+    }
+    bool number_float(number_float_t value, const string_t& digits) override {
+        return add(json_value::kind::real, digits, 0, value);
+    }
+    bool string(string_t& value) override { return add(json_value::kind::string, std::move(value)); }
+    bool binary(binary_t&) override { return false; }  // JSON text has none
+    bool start_object(std::size_t) override { return open(json_value::kind::object); }
     bool end_object() override { return close(); }
-    bool start_array(std::size_t) override { return open(nlohmann::detail::value_t::array); }
+    bool start_array(std::size_t) override { return open(json_value::kind::array); }
     bool end_array() override { return close(); }
 
     bool key(string_t& name) override {
         if (!open_.back().keys.insert(name).second) {
-            throw format_error(std::string(file_) + ": duplicate key " + quote(name));
+            refuse("duplicate key " + quote(name));
         }
-        key_ = std::move(name);
+        open_.back().value->keys.push_back(std::move(name));
         return true;
     }
 
     bool parse_error(std::size_t position, const std::string& last_token,
                      const nlohmann::detail::exception&) override {
-        throw format_error(std::string(file_) + ": not valid JSON at byte " + std::to_string(position) +
-                           ", near " + quote(last_token));
+        refuse("not valid JSON at byte " + std::to_string(position) + ", near " + quote(last_token));
     }
 
   private:
     struct container {
-        nlohmann::ordered_json* value;
+        json_value* value;
         std::set<std::string> keys;
     };
 
-    nlohmann::ordered_json& place(nlohmann::ordered_json value) {
+    [[noreturn]] void refuse(const std::string& why) const {
+        throw format_error(std::string(file_) + ": " + why);
+    }
+
+    json_value& place(json_value value) {
         if (values_ == most_values_) {
-            throw format_error(std::string(file_) + ": more than " + std::to_string(most_values_) +
-                               " JSON values");
+            refuse("more than " + std::to_string(most_values_) + " JSON values");
         }
         ++values_;
         if (open_.empty()) {
             return root_ = std::move(value);
         }
-        nlohmann::ordered_json& parent = *open_.back().value;
-        if (parent.is_array()) {
-            parent.push_back(std::move(value));
-            return parent.back();
-        }
-        // The map's own insertion looks through all keys again, which makes a large object cost quadratic
-        // time.
-        auto& members = parent.get_ref<nlohmann::ordered_json::object_t&>();
-        return members.emplace_back(std::move(key_), std::move(value)).second;
+        return open_.back().value->items.emplace_back(std::move(value));
     }
 
-    bool add(nlohmann::ordered_json value) {
-        place(std::move(value));
+    bool add(json_value::kind kind, std::string text, std::uint64_t count = 0, double number = 0) {
+        place({kind, count, number, std::move(text), {}, {}});
         return true;
     }
 
-    bool open(nlohmann::detail::value_t kind) {
+    bool open(json_value::kind kind) {
         if (open_.size() == max_depth) {
-            throw format_error(std::string(file_) + ": JSON nested deeper than " + std::to_string(max_depth) +
-                               " levels");
+            refuse("JSON nested deeper than " + std::to_string(max_depth) + " levels");
         }
         // A parent grows only while its children are closed, so the pointers on the stack stay valid.
-        open_.push_back({&place(nlohmann::ordered_json(kind)), {}});
+        open_.push_back({&place({kind, 0, 0, {}, {}, {}}), {}});
         return true;
     }
 
@@ -112,9 +186,8 @@ class strict_json_builder final : public json_events {
     std::string_view file_;
     std::size_t most_values_;
     std::size_t values_ = 0;
-    nlohmann::ordered_json root_;
+    json_value root_;
     std::vector<container> open_;
-    std::string key_;
 };
 
 }  // namespace detail
@@ -125,8 +198,8 @@ class strict_json_builder final : public json_events {
 /// @param most_values  objects, arrays, texts, numbers and so on that are taken, the members of all together:
 ///                     each takes some 100 bytes of memory, the text of "[],[],[]" for one only 3
 /// @throws format_error naming the file and the byte
-inline nlohmann::ordered_json parse_strict_json(std::string_view text, std::string_view file,
-                                                std::size_t most_values = 100'000) {
+inline json_value parse_strict_json(std::string_view text, std::string_view file,
+                                    std::size_t most_values = 100'000) {
     // The parser takes a zero byte for the end of its input and would ignore what follows.
     if (const std::size_t zero = text.find('\0'); zero != text.npos) {
         throw format_error(std::string(file) + ": zero byte at " + std::to_string(zero));

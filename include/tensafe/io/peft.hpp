@@ -9,8 +9,6 @@
 
 #if TENSAFE_COMPILED_BODIES
 #include <tensafe/io/json.hpp>
-
-#include <nlohmann/json.hpp>
 #endif
 
 #include <cmath>
@@ -56,11 +54,9 @@ class peft_config {
     /// @throws format_error if the text is not strict JSON, or a key is missing or of the wrong type
     /// @throws unsupported_error ("... not supported: ...") for anything but plain LoRA on linear layers
     static peft_config parse(std::string_view text, std::string_view file) {
-        const nlohmann::ordered_json document = parse_strict_json(text, file);
-        if (!document.is_object()) {
-            throw format_error(std::string(file) + ": got " + document.type_name() + ", expected an object");
-        }
-        return peft_config(document, std::string(file));
+        const json_value document = parse_strict_json(text, file);
+        return peft_config(document.checked(document.is_object(), std::string(file), "an object"),
+                           std::string(file));
     }
 
     /// The rank that the module's matrices must have.
@@ -73,8 +69,6 @@ class peft_config {
     }
 
   private:
-    using json = nlohmann::ordered_json;
-
     /// A value for all modules, with exceptions by name pattern. PEFT matches a pattern P as the regular
     /// expression `(.*\.)?(P)$` and takes the first that fits, in the order of the file. Here P is a plain
     /// path, its dots are dots: it fits a module of that name or one that ends with "." + P.
@@ -105,13 +99,10 @@ class peft_config {
         }
     };
 
-    peft_config(const json& document, std::string file) : file_(std::move(file)) {
-        const json& type = required(document, "peft_type");
-        if (!type.is_string()) {
-            wrong_type("peft_type", type, "a string");
-        }
-        if (!is_text(type, "LORA")) {
-            refuse("peft_type " + quote(type.get_ref<const std::string&>()) + ", only \"LORA\"");
+    peft_config(const json_value& document, std::string file) : file_(std::move(file)) {
+        const std::string& type = document.at("peft_type", file_).checked_string(file_ + ": peft_type");
+        if (type != "LORA") {
+            refuse("peft_type " + quote(type) + ", only \"LORA\"");
         }
         refuse_variants(document);
         rank_stabilised_ = flag(document, "use_rslora");
@@ -122,116 +113,79 @@ class peft_config {
     /// fan_in_fan_out is deliberately not looked at: it says that the *base* layer keeps its weight
     /// transposed (as GPT-2's Conv1D does) and matters when an adapter is merged into it. lora_A and lora_B
     /// are weights of ordinary linear layers, rank x d_in and d_out x rank, whatever it says.
-    void refuse_variants(const json& document) const {
-        for (const auto& [key, value] : document.get_ref<const json::object_t&>()) {
+    void refuse_variants(const json_value& document) const {
+        for (std::size_t i = 0; i < document.keys.size(); ++i) {
+            const std::string& key = document.keys[i];
+            const json_value& value = document.items[i];
             // use_dora, use_qalora and whatever comes next: each changes what is done with A and B.
             const bool variant_flag = key.starts_with("use_") && key != "use_rslora";
-            const auto* const flag = value.get_ptr<const json::boolean_t*>();
-            const bool is_set = flag != nullptr ? *flag : !value.is_null();
+            const bool is_set = value.is_boolean() ? value.count == 1 : !value.is_null();
             if ((variant_flag || key == "lora_bias") && is_set) {
                 refuse(quote(key) + " set");
             }
         }
         for (const char* key : {"modules_to_save", "trainable_token_indices", "target_parameters",
                                 "layer_replication", "alora_invocation_tokens"}) {
-            const auto found = document.find(key);
-            if (found != document.end() && !found->empty()) {  // null is empty, too
+            const json_value* const found = document.find(key);
+            const bool is_container = found != nullptr && (found->is_array() || found->is_object());
+            if (found != nullptr && !found->is_null() && !(is_container && found->items.empty())) {
                 refuse(quote(key) + " that is not empty");
             }
         }
-        if (const auto bias = document.find("bias"); bias != document.end() && !is_text(*bias, "none")) {
+        if (const auto* const bias = document.find("bias"); bias != nullptr && !is_text(*bias, "none")) {
             refuse("\"bias\" other than \"none\"");
         }
         // PiSSA, OLoRA, CorDA, LoftQ and their like replace the base weights: B * A is relative to those, not
         // to the published model.
-        const auto initial = document.find("init_lora_weights");
-        if (initial != document.end() && initial->is_string() && !is_text(*initial, "gaussian") &&
+        const json_value* const initial = document.find("init_lora_weights");
+        if (initial != nullptr && initial->is_string() && !is_text(*initial, "gaussian") &&
             !is_text(*initial, "orthogonal") && !is_text(*initial, "eva")) {
-            refuse("\"init_lora_weights\" " + quote(initial->get_ref<const std::string&>()) +
+            refuse("\"init_lora_weights\" " + quote(initial->text) +
                    " (the base weights were changed as well)");
         }
     }
 
-    static bool is_text(const json& value, std::string_view text) {
-        const auto* const found = value.get_ptr<const std::string*>();
-        return found != nullptr && *found == text;
+    static bool is_text(const json_value& value, std::string_view text) {
+        return value.is_string() && value.text == text;
     }
 
-    bool flag(const json& document, const char* key) const {
-        const auto found = document.find(key);
-        if (found == document.end()) {
-            return false;
-        }
-        if (!found->is_boolean()) {
-            wrong_type(key, *found, "true or false");
-        }
-        return found->get_ref<const json::boolean_t&>();
+    bool flag(const json_value& document, const char* key) const {
+        const json_value* const found = document.find(key);
+        return found != nullptr &&
+               found->checked(found->is_boolean(), file_ + ": " + key, "true or false").count == 1;
     }
 
-    std::size_t read_rank(const std::string& key, const json& value) const {
-        if (!value.is_number_unsigned()) {
-            wrong_type(key, value, "a positive integer");
-        }
-        const std::size_t rank = value.get_ref<const json::number_unsigned_t&>();
-        if (rank == 0) {
-            throw format_error(file_ + ": " + key + ": got rank 0, expected a positive integer");
-        }
-        return rank;
+    std::size_t read_rank(const std::string& key, const json_value& value) const {
+        return value.checked(value.is_count() && value.count > 0, file_ + ": " + key, "a positive integer")
+            .count;
     }
 
-    double read_alpha(const std::string& key, const json& value) const {
-        if (!value.is_number()) {
-            wrong_type(key, value, "a finite number");
-        }
-        const double alpha = value.is_number_float() ? value.get_ref<const json::number_float_t&>()
-                             : value.is_number_unsigned()
-                                 ? static_cast<double>(value.get_ref<const json::number_unsigned_t&>())
-                                 : static_cast<double>(value.get_ref<const json::number_integer_t&>());
-        if (!std::isfinite(alpha)) {
-            throw format_error(file_ + ": " + key + ": got " + shortest_text(alpha) +
-                               ", expected a finite number");
-        }
-        return alpha;
+    double read_alpha(const std::string& key, const json_value& value) const {
+        return value
+            .checked(value.is_number() && std::isfinite(value.number), file_ + ": " + key, "a finite number")
+            .number;
     }
 
     template <class Value, class Read>
-    patterned<Value> read_patterned(const json& document, const char* key, const char* pattern_key,
+    patterned<Value> read_patterned(const json_value& document, const char* key, const char* pattern_key,
                                     Read read) const {
         patterned<Value> result;
-        result.standard = std::invoke(read, this, key, required(document, key));
-        const auto patterns = document.find(pattern_key);
-        if (patterns == document.end() || patterns->is_null()) {
+        result.standard = std::invoke(read, this, key, document.at(key, file_));
+        const json_value* const patterns = document.find(pattern_key);
+        if (patterns == nullptr || patterns->is_null()) {
             return result;
         }
-        if (!patterns->is_object()) {
-            wrong_type(pattern_key, *patterns, "an object");
-        }
-        for (const auto& [pattern, value] : patterns->get_ref<const json::object_t&>()) {
+        patterns->checked(patterns->is_object(), file_ + ": " + pattern_key, "an object");
+        for (std::size_t i = 0; i < patterns->keys.size(); ++i) {
+            const std::string& pattern = patterns->keys[i];
             const std::string where = std::string(pattern_key) + " " + quote(pattern);
             if (pattern.empty() || pattern.find_first_of("\\^$*+?()[]{}|") != pattern.npos) {
                 refuse(where + ": a regular expression, only a module path or its last components");
             }
-            result.exceptions.emplace(
-                pattern, typename patterned<Value>::exception{result.exceptions.size(),
-                                                              std::invoke(read, this, where, value)});
+            result.exceptions.emplace(pattern, typename patterned<Value>::exception{
+                                                   i, std::invoke(read, this, where, patterns->items[i])});
         }
         return result;
-    }
-
-    const json& required(const json& document, const char* key) const {
-        const auto found = document.find(key);
-        if (found == document.end()) {
-            throw format_error(file_ + ": missing key " + quote(key));
-        }
-        return *found;
-    }
-
-    [[noreturn]] void wrong_type(const std::string& key, const json& value, const char* wanted) const {
-        // A short value says more than its type; a container could be as long as the file.
-        const std::string got = value.is_structured()
-                                    ? value.type_name()
-                                    : quote(value.dump(-1, ' ', true, json::error_handler_t::replace));
-        throw format_error(file_ + ": " + key + ": got " + got + ", expected " + wanted);
     }
 
     [[noreturn]] void refuse(const std::string& what) const {
@@ -317,7 +271,7 @@ inline std::vector<lora_pair> pair_tensors(const safetensors_file& weights) {
     return pairs;
 }
 
-inline void check_pair(const lora_pair& pair, std::size_t wanted_rank, const std::string& file) {
+inline void check_pair(const lora_pair& pair, std::size_t expected_rank, const std::string& file) {
     const std::string where = file + ": site " + quote(pair.module) + ": ";
     if (pair.a == nullptr || pair.b == nullptr) {
         throw format_error(where + "lora_" + (pair.a == nullptr ? "A" : "B") + " is missing, only lora_" +
@@ -340,9 +294,9 @@ inline void check_pair(const lora_pair& pair, std::size_t wanted_rank, const std
         throw format_error(where + "lora_A has rank " + std::to_string(rows) + " but lora_B has rank " +
                            std::to_string(columns));
     }
-    if (rows != wanted_rank) {
+    if (rows != expected_rank) {
         throw format_error(where + "the matrices have rank " + std::to_string(rows) +
-                           ", but the configuration says " + std::to_string(wanted_rank));
+                           ", but the configuration says " + std::to_string(expected_rank));
     }
 }
 

@@ -50,7 +50,7 @@ class memory_source {
 
 /// A safetensors file, held in memory: header checked in full, values decoded when asked for.
 ///
-/// The file is taken for hostile. Before anything is allocated for it, its length, header and offsets are
+/// The file is treated as untrusted. Before anything is allocated for it, its length, header and offsets are
 /// checked: no duplicate or unknown keys, no tensor that overlaps another, leaves a hole or ends outside the
 /// file. Memory: the data section plus a small multiple of the header, both bounded by the file's real
 /// length.

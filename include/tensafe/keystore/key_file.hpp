@@ -178,7 +178,7 @@ class key_file_lock {
 //
 // All functions: any threads and processes. A path whose last part is a link is refused, and so is a file of
 // another mode than 0600, of another user but root, or that is no regular file (io_error); what is in it is
-// taken for hostile (format_error, unsupported_error). Seeds and keys of passphrases are wiped. What a
+// treated as untrusted (format_error, unsupported_error). Seeds and keys of passphrases are wiped. What a
 // derivation of a key from a passphrase costs is in scrypt_cost; without one, microseconds.
 
 /// A key from a file, and what the file says of it.

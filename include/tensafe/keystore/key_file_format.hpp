@@ -88,7 +88,7 @@ inline void check_key_file_kind(std::span<const std::byte> bytes, const std::str
 
 /// What the bytes of a key file say, all of them checked but the wrapped secret. Takes no memory but for
 /// messages and derives no key.
-/// @param bytes  taken for hostile
+/// @param bytes  treated as untrusted
 /// @param file   how messages call them
 /// @throws format_error or unsupported_error
 inline key_info parse_key_file(std::span<const std::byte> bytes, const std::string& file) {

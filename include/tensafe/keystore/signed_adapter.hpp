@@ -141,62 +141,37 @@ struct adapter_signature {
     /// @throws format_error if it is anything else; unsupported_error for another version of the format
     static adapter_signature parse(std::string_view text, std::string_view file) {
         const std::string what(file);
-        const nlohmann::ordered_json document = io::parse_strict_json(text, file);
-        if (!document.is_object()) {
-            throw format_error(what + ": got " + document.type_name() + ", expected an object");
-        }
+        const io::json_value document = io::parse_strict_json(text, file);
+        document.checked(document.is_object(), what, "an object");
         constexpr std::array<std::string_view, 6> known = {"format",   "version",    "name",
                                                            "revision", "public_key", "signature"};
         // What is not signed does not stand there: somebody would believe it.
-        for (const auto& [key, value] : document.items()) {
+        for (const std::string& key : document.keys) {
             if (std::find(known.begin(), known.end(), key) == known.end()) {
                 throw format_error(what + ": unknown key " + quote(key) +
                                    ", expected format, version, name, revision, public_key and signature");
             }
         }
-        if (string_of(document, "format", what) != detail::signature_format) {
-            throw format_error(what + ": format: got " + quote(string_of(document, "format", what)) +
-                               ", expected " + quote(detail::signature_format));
+        const auto string_of = [&](const char* key) -> const std::string& {
+            return document.at(key, what).checked_string(what + ": " + key);
+        };
+        const auto count_of = [&](const char* key) {
+            return document.at(key, what).checked_count(what + ": " + key);
+        };
+        if (string_of("format") != detail::signature_format) {
+            throw format_error(what + ": format: got " + quote(string_of("format")) + ", expected " +
+                               quote(detail::signature_format));
         }
-        if (const std::uint64_t version = number_of(document, "version", what); version != 1) {
+        if (const std::uint64_t version = count_of("version"); version != 1) {
             throw unsupported_error(what + ": not supported: version " + std::to_string(version) +
                                     " of the format, only 1");
         }
-        const std::string& name = string_of(document, "name", what);
+        const std::string& name = string_of("name");
         detail::check_package_name<format_error>(name, what);
-        const std::uint64_t revision = number_of(document, "revision", what);
-        const auto key =
-            verifying_key::from_hex(string_of(document, "public_key", what), what + ": public_key");
-        const auto signature = from_hex<64>(string_of(document, "signature", what), what + ": signature");
+        const std::uint64_t revision = count_of("revision");
+        const auto key = verifying_key::from_hex(string_of("public_key"), what + ": public_key");
+        const auto signature = from_hex<64>(string_of("signature"), what + ": signature");
         return {key, signature, name, revision};
-    }
-
-  private:
-    static const nlohmann::ordered_json& member(const nlohmann::ordered_json& document, const char* key,
-                                                const std::string& what) {
-        const auto found = document.find(key);
-        if (found == document.end()) {
-            throw format_error(what + ": missing key " + quote(key));
-        }
-        return *found;
-    }
-
-    static const std::string& string_of(const nlohmann::ordered_json& document, const char* key,
-                                        const std::string& what) {
-        const nlohmann::ordered_json& value = member(document, key, what);
-        if (!value.is_string()) {
-            throw format_error(what + ": " + key + ": got " + value.type_name() + ", expected a string");
-        }
-        return value.get_ref<const std::string&>();
-    }
-
-    static std::uint64_t number_of(const nlohmann::ordered_json& document, const char* key,
-                                   const std::string& what) {
-        const nlohmann::ordered_json& value = member(document, key, what);
-        if (!value.is_number_unsigned()) {
-            throw format_error(what + ": " + key + ": expected an integer from 0 to 2^64 - 1");
-        }
-        return value.get<std::uint64_t>();
     }
 };
 

@@ -16,7 +16,7 @@ namespace tensafe::memory {
 inline constexpr std::size_t alignment = 64;
 
 /// Where bytes live: ordinary memory of the process. A space says how to get memory in it, give it back, and
-/// write to it; whether the host may touch it is `host_accessible`. device/cuda/device_space.cuh has those of
+/// write to it; whether the host may touch it is `host_accessible`. device/cuda/cuda.cuh has those of
 /// a GPU.
 struct host_space {
     static constexpr bool host_accessible = true;

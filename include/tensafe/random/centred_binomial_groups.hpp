@@ -57,7 +57,8 @@ TENSAFE_INLINE void exchange_rows(Word* rows, std::uint64_t mask) noexcept {
     exchange_bits<Shift>(rows[second + stride], rows[second + stride + Distance], mask);
 }
 
-// Loops over words that should be in registers are written as traces: g++ does not unroll them at -O2.
+// Loops over words that should be in registers are written as fold expressions: g++ does not unroll them at
+// -O2.
 template <class Word, std::size_t... I>
 TENSAFE_INLINE void complement(Word* words, std::index_sequence<I...>) noexcept {
     ((words[I] = ~words[I]), ...);

@@ -250,7 +250,7 @@ TENSAFE_COMPILED_INLINE void sample_ternary(const seed& key, stream_domain domai
 
 namespace detail {
 
-/// Four groups at once, one per lane. Traces, because g++ does not unroll loops at -O2.
+/// Four groups at once, one per lane. Fold expressions, because g++ does not unroll loops at -O2.
 struct binomial_lanes4 {
     using lanes = simd::lanes<std::uint64_t, 4>;
     using words = lanes::native;

@@ -45,47 +45,12 @@ inline nlohmann::ordered_json usage_json(nlohmann::ordered_json object, const us
     return object;
 }
 
-/// @throws format_error unless `value` is an object with `members` members
-inline void check_object(const nlohmann::ordered_json& value, std::size_t members, const std::string& where) {
-    if (!value.is_object() || value.size() != members) {
-        throw format_error(where + ": got " +
-                           (value.is_object() ? "an object of " + std::to_string(value.size()) + " members"
-                                              : std::string(value.type_name())) +
-                           ", expected an object of " + std::to_string(members) + " members");
-    }
-}
-
-inline const nlohmann::ordered_json& member_of(const nlohmann::ordered_json& object, const char* name,
-                                               const std::string& where) {
-    const auto found = object.find(name);
-    if (found == object.end()) {
-        throw format_error(where + ": \"" + name + "\" is missing");
-    }
-    return *found;
-}
-
-inline usage usage_from(const nlohmann::ordered_json& object, const std::string& where) {
+inline usage usage_from(const io::json_value& object, const std::string& where) {
     usage used;
     for (const usage_member& member : usage_members) {
-        const nlohmann::ordered_json& value = member_of(object, member.name, where);
-        if (!value.is_number_unsigned()) {
-            throw format_error(
-                where + ": \"" + member.name + "\" is " +
-                quote(value.is_number() ? "a number below 0 or not whole" : value.type_name()) +
-                ", expected a whole number from 0 to 2^64 - 1");
-        }
-        used.*member.counter = value.get<std::uint64_t>();
+        used.*member.counter = object.at(member.name, where).checked_count(where + ": " + member.name);
     }
     return used;
-}
-
-inline std::string name_from(const nlohmann::ordered_json& object, const char* name,
-                             const std::string& where) {
-    const nlohmann::ordered_json& value = member_of(object, name, where);
-    if (!value.is_string()) {
-        throw format_error(where + ": \"" + name + "\" is " + value.type_name() + ", expected a string");
-    }
-    return value.get<std::string>();
 }
 
 /// JSON values of a meter's text: each series, its names and counters; the total with its own; four members.
@@ -140,28 +105,22 @@ inline meter_snapshot read_meter_json(std::string_view text, std::string_view na
         throw format_error(file + ": got " + std::to_string(text.size()) + " bytes, expected at most " +
                            std::to_string(longest_meter_json(limits)));
     }
-    const nlohmann::ordered_json document =
-        io::parse_strict_json(text, file, detail::most_meter_values(limits));
-    detail::check_object(document, 4, file);
-    if (detail::name_from(document, "format", file) != "tensafe meter") {
-        throw format_error(file + ": \"format\" is " + quote(detail::name_from(document, "format", file)) +
-                           ", expected \"tensafe meter\"");
-    }
-    const nlohmann::ordered_json& version = detail::member_of(document, "version", file);
-    if (!version.is_number_unsigned() || version.get<std::uint64_t>() != 1) {
-        throw format_error(file + ": got version " + quote(version.dump(-1, ' ', true)) + ", expected 1");
-    }
-    const nlohmann::ordered_json& series = detail::member_of(document, "series", file);
-    if (!series.is_array()) {
-        throw format_error(file + ": \"series\" is " + series.type_name() + ", expected an array");
-    }
+    const io::json_value document = io::parse_strict_json(text, file, detail::most_meter_values(limits));
+    document.check_members(4, file);
+    const io::json_value& format = document.at("format", file);
+    format.checked(format.is_string() && format.text == "tensafe meter", file + ": format",
+                   "\"tensafe meter\"");
+    const io::json_value& version = document.at("version", file);
+    version.checked(version.is_count() && version.count == 1, file + ": version", "1");
+    const auto& series = document.at("series", file).checked_array(file + ": series");
     meter_snapshot counters;
     counters.series.reserve(series.size());
     std::set<std::pair<std::string, std::string>> pairs;
-    for (const nlohmann::ordered_json& each : series) {
+    for (const io::json_value& each : series) {
         const std::string where = file + ": series " + std::to_string(counters.series.size());
-        detail::check_object(each, 2 + detail::usage_members.size(), where);
-        meter_series one{detail::name_from(each, "adapter", where), detail::name_from(each, "client", where),
+        each.check_members(2 + detail::usage_members.size(), where);
+        meter_series one{each.at("adapter", where).checked_string(where + ": adapter"),
+                         each.at("client", where).checked_string(where + ": client"),
                          detail::usage_from(each, where)};
         if (!pairs.emplace(one.adapter, one.client).second) {
             throw format_error(where + ": adapter " + quote(one.adapter) + " and client " +
@@ -169,8 +128,8 @@ inline meter_snapshot read_meter_json(std::string_view text, std::string_view na
         }
         counters.series.push_back(std::move(one));
     }
-    const nlohmann::ordered_json& total = detail::member_of(document, "total", file);
-    detail::check_object(total, detail::usage_members.size(), file + ": total");
+    const io::json_value& total = document.at("total", file);
+    total.check_members(detail::usage_members.size(), file + ": total");
     if (detail::usage_from(total, file + ": total") != counters.total()) {
         throw format_error(file + ": \"total\" is not the sum of the series");
     }

@@ -197,9 +197,10 @@ class adapter_handle {
 /// Packed forms are kept within a budget: the least recently used ones are evicted. Their matrices stay, so
 /// that the next `find` packs the form again, without a file and with the same content and version number.
 ///
-/// Thread-safe. A loader or progress callback may call the registry; what it packs comes on top of the budget
-/// until it is published. All calls must have returned before destruction; handles may live on. Exception
-/// safety: strong, except that packed forms of other adapters may have been evicted.
+/// Thread-safe. A loader or progress callback may call the registry, on its own thread; what it packs comes
+/// on top of the budget until it is published. Locks that `find` and `load` wait for may not be taken in one.
+/// All calls must have returned before destruction; handles may live on. Exception safety: strong, except
+/// that packed forms of other adapters may have been evicted.
 template <packed_model Model>
 class registry {
   public:
@@ -274,18 +275,24 @@ class registry {
         const std::lock_guard writing(writers_);
         const auto packed = pack(std::move(made), progress);
         packed->version = ++versions_;
-        publish(packed);
+        exchange([&](snapshot& next) { publish(next, packed); });
         return packed->version;
     }
 
-    /// Forgets an adapter; handles of it stay valid. Waits for a packing in progress.
+    /// Forgets an adapter; handles of it stay valid. Waits for nothing: a load of the name in progress
+    /// publishes it again.
     /// @throws parameter_error for an unknown name
     void unload(std::string_view name) {
-        const std::lock_guard writing(writers_);
-        if (!lookup(name)) {
+        bool was_there = false;
+        exchange([&](snapshot& next) {
+            if (const auto found = next.find(name); found != next.end()) {
+                next.erase(found);
+                was_there = true;
+            }
+        });
+        if (!was_there) {
             refuse_unknown(name);
         }
-        exchange([&](snapshot& next) { next.erase(next.find(name)); });
     }
 
     /// The names that are loaded, packed or evicted, sorted.
@@ -298,7 +305,7 @@ class registry {
         return result;
     }
 
-    /// Everything at one moment; counts of handles may change while they are read.
+    /// Everything at one moment; counts of handles are approximate.
     registry_status status() const {
         const auto now = current();
         registry_status result;
@@ -340,9 +347,12 @@ class registry {
             return handle(evicted);  // unloaded, or packed by another thread meanwhile
         }
         const auto packed = pack(*evicted, {});
-        if (const auto now = lookup(name); now && now->version == packed->version) {
-            publish(packed);
-        }
+        exchange([&](snapshot& next) {
+            if (const auto now = next.find(name);
+                now != next.end() && now->second->version == packed->version) {
+                publish(next, packed);
+            }
+        });
         return handle(packed);
     }
 
@@ -360,15 +370,15 @@ class registry {
         return std::make_shared<entry>(std::move(made));
     }
 
-    void publish(const entry_pointer& packed) {
-        exchange([&](snapshot& next) {
-            make_room(next, packed->bytes, packed->name);  // it may take more than was forecast
-            next[packed->name] = packed;
-        });
+    void publish(snapshot& next, const entry_pointer& packed) const {
+        make_room(next, packed->bytes, packed->name);  // it may take more than was forecast
+        next[packed->name] = packed;
     }
 
+    /// Puts a changed snapshot in the place of the current one. With or without the writers' lock.
     template <class Change>
     void exchange(Change change) {
+        const std::lock_guard exchanging(exchange_);
         auto next = std::make_shared<snapshot>(*current_);
         change(*next);
         std::shared_ptr<const snapshot> exchanged = std::move(next);
@@ -433,6 +443,7 @@ class registry {
     const loader<Model> loader_;
     const std::size_t budget_;
     mutable std::mutex readers_;    ///< for the pointer current_
+    std::mutex exchange_;           ///< from reading the snapshot to exchanging it: never held for long
     std::recursive_mutex writers_;  ///< held while packing; recursive for callbacks that call the registry
     std::shared_ptr<const snapshot> current_ = std::make_shared<const snapshot>();
     std::uint64_t versions_ = 0;  ///< the last one given

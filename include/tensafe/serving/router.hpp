@@ -73,7 +73,7 @@ inline bool occurs(std::string_view keyword, std::string_view text, matching how
 /// distinct keyword that occurs in it, the adapter with most points, the first of equals; the fallback
 /// without any point. Adapters that are always active take no part.
 ///
-/// Case is traced for ASCII letters alone; other bytes are compared as they are. A keyword of several words
+/// Case is folded for ASCII letters alone; other bytes are compared as they are. A keyword of several words
 /// has to stand in the query with the same spaces. Cost: the query's length times the number of keywords:
 /// for a megabyte and 14 keywords some three milliseconds, and up to ten more for each keyword that the text
 /// is made against. Immutable, thread-safe.
@@ -99,15 +99,15 @@ class keyword_gate {
                 throw parameter_error("keyword_gate: got " +
                                       (entry.adapter.empty()
                                            ? std::string("an adapter without a name")
-                                           : "the adapter \"" + entry.adapter + "\" twice") +
+                                           : "the adapter " + quote(entry.adapter) + " twice") +
                                       ", expected each once, by name");
             }
             fold_keywords(entry);
         }
         if (std::none_of(entries_.begin(), entries_.end(),
                          [&](const gate_entry& e) { return e.adapter == fallback_; })) {
-            throw parameter_error("keyword_gate: got the fallback \"" + fallback_ +
-                                  "\", expected one of the entries");
+            throw parameter_error("keyword_gate: got the fallback " + quote(fallback_) +
+                                  ", expected one of the entries");
         }
     }
 
@@ -150,19 +150,19 @@ class keyword_gate {
 
   private:
     static void fold_keywords(gate_entry& entry) {
-        std::vector<std::string> trace;
+        std::vector<std::string> folded;
         for (const std::string& keyword : entry.keywords) {
             if (keyword.empty() || keyword.size() > longest_keyword) {
-                throw parameter_error("keyword_gate: adapter \"" + entry.adapter + "\" has a keyword of " +
+                throw parameter_error("keyword_gate: adapter " + quote(entry.adapter) + " has a keyword of " +
                                       std::to_string(keyword.size()) + " bytes, expected 1 to " +
                                       std::to_string(longest_keyword));
             }
             std::string lower = fold_case(keyword);
-            if (std::find(trace.begin(), trace.end(), lower) == trace.end()) {
-                trace.push_back(std::move(lower));
+            if (std::find(folded.begin(), folded.end(), lower) == folded.end()) {
+                folded.push_back(std::move(lower));
             }
         }
-        entry.keywords = std::move(trace);
+        entry.keywords = std::move(folded);
     }
 
     std::vector<gate_entry> entries_;
@@ -223,8 +223,8 @@ class router {
         if (!usable(result.chosen)) {
             const auto other = std::find_if(instead_.begin(), instead_.end(), usable);
             if (other == instead_.end()) {
-                throw parameter_error("router: the query was routed to \"" + result.chosen +
-                                      "\", which is not loaded, nor is any of the " +
+                throw parameter_error("router: the query was routed to " + quote(result.chosen) +
+                                      ", which is not loaded, nor is any of the " +
                                       std::to_string(instead_.size()) + " adapters to take instead");
             }
             result.adapter = *other;

@@ -45,7 +45,7 @@ struct packing_code<lora::replicated_slots<Rows, Replies>> {
 
 /// Which rules give the numbers of a lora::reply_budget (widths, norms of integers, ranges) from a parameter
 /// set, a scheme and a shape. Both ends compute them; none travels. Raise it whenever the same arguments give
-/// another budget: tests/lora/wire_scheme_test.cpp asks for that.
+/// another budget: tests/wire/scheme_test.cpp asks for that.
 inline constexpr std::uint8_t budget_rules = 1;
 
 /// What a message says of packing and protection: byte 0 the packing, byte 1 its detail, byte 2 the range

@@ -202,7 +202,7 @@ template <class F>
 graph capture(const cuda& where, F&& f) {
     if (where.stream == nullptr) {
         throw parameter_error(
-            "device::capture: the default stream cannot be recorded; make an device::stream");
+            "device::capture: the default stream cannot be recorded; make a device::stream");
     }
     std::size_t kernels = 0;
     detail::recording recorded(where.stream);

@@ -230,7 +230,7 @@ class client<P, Where, lora::coefficient_tiles<Rows>, Protection> {
     /// First step, on the host: a batch of hidden states, their scales, and fresh seeds.
     /// @param states     tokens x d
     /// @param client_of  whose key encrypts each token, by its place among `keys`; one client can do without
-    /// @param overflow margin   scales are divided by it: for another try after range_exceeded_error
+    /// @param overflow_margin  scales are divided by it: for another try after range_exceeded_error
     /// @throws shape_error for more tokens than the workspace has room for, or no whole number of states;
     ///         parameter_error for a client that does not exist or a bad overflow margin; encoding_error for
     ///         an entry that is no finite number; entropy_error
@@ -390,8 +390,8 @@ class client<P, Where, lora::coefficient_tiles<Rows>, Protection> {
                                               ", expected less than ", clients());
         }
         detail::throw_if<parameter_error>(!(overflow_margin >= 1 && overflow_margin <= 0x1p20),
-                                          "device::client::stage: got a overflow margin of ", overflow_margin,
-                                          ", expected 1 to 2^20");
+                                          "device::client::stage: got an overflow margin of ",
+                                          overflow_margin, ", expected 1 to 2^20");
         for (std::size_t t = 0; t < tokens; ++t) {
             work.client_of_.host[t] = client_of.empty() ? 0 : client_of[t];
         }

@@ -21,7 +21,7 @@
 
 namespace tensafe::device {
 
-/// Puts the work of a batch into the stream at once. What records it instead, as an device::graph_cache does,
+/// Puts the work of a batch into the stream at once. What records it instead, as a device::graph_cache does,
 /// is called in the same way: f(where) enqueues the same for an equal key.
 struct enqueue_directly {
     template <class Where, class F>

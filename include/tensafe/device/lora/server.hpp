@@ -145,7 +145,7 @@ class server<P, Where, lora::coefficient_tiles<Rows>, Protection> {
     server(const Where&, const lora::matrix&, const ckks::secret_key<P>&) = delete;  // never holds one
 
     const layout_type& layout() const noexcept { return layout_; }
-    /// In the memory of Where: what every batch reads, for an device::l2_window.
+    /// In the memory of Where: what every batch reads, for a device::l2_window.
     const auto& weights() const noexcept { return weights_; }
     std::size_t clients() const noexcept { return zero_generators_.size(); }
 

@@ -346,7 +346,7 @@ class server<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
     server(const Where&, const lora::matrix&, const ckks::secret_key<P>&) = delete;  // never holds one
 
     const layout_type& layout() const noexcept { return layout_; }
-    /// In the memory of Where: what every batch reads, for an device::l2_window.
+    /// In the memory of Where: what every batch reads, for a device::l2_window.
     const auto& weights() const noexcept { return weights_; }
 
     /// Room for the replies to a batch of so many tokens.

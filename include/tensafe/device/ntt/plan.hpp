@@ -160,7 +160,7 @@ class plan {
     }
 
     view_type view() const noexcept { return view_type(words_.data()); }
-    /// All tables, in the memory of the device: what every transform reads, for an device::l2_window.
+    /// All tables, in the memory of the device: what every transform reads, for a device::l2_window.
     const memory::buffer<word, Space>& words() const noexcept { return words_; }
 
   private:

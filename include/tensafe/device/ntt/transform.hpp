@@ -184,7 +184,7 @@ struct tuning {
 };
 
 /// The table of schedules: by degree, width of the widest prime, compute capability (90: 9.0) and limbs of a
-/// launch. From counted instructions and bytes (docs/design/ntt-blocks.md), not measured yet, and so far the
+/// launch. From counted instructions and bytes (docs/design/device.md), not measured yet, and so far the
 /// degree decides alone: a limb of up to 4096 entries is too small to be cut; of larger ones one thread block
 /// fills a multiprocessor, so that its memory and arithmetic cannot overlap, and two passes are predicted to
 /// win.

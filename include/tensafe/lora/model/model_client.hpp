@@ -108,7 +108,7 @@ class model_client {
 
     /// Encrypts the hidden state that is the input of a group.
     /// @param h         d entries
-    /// @param overflow margin  as in client::encrypt
+    /// @param overflow_margin  as in client::encrypt
     /// @throws as client::encrypt; parameter_error if there is no such group
     template <hidden_state State>
     query_type encrypt(std::size_t group, const State& h, double overflow_margin = 1) {

@@ -35,9 +35,9 @@ inline constexpr std::string_view gates_and_ups = "gate_proj up_proj gate_up_pro
 
 /// Whether queries are made of one input and keys and values of another.
 inline bool is_cross_attention(std::string_view parent) {
-    const std::string trace = fold_case(parent);
+    const std::string folded = fold_case(parent);
     for (const std::string_view mark : {"cross", "encoder_attn", "encdec", "attn2", "multihead_attn"}) {
-        if (trace.find(mark) != trace.npos) {
+        if (folded.find(mark) != folded.npos) {
             return true;
         }
     }

@@ -39,8 +39,8 @@ class packing_plan {
     /// Hidden states in one request, at most.
     static constexpr std::size_t largest_batch = layout_type::largest_batch;
 
-    /// @throws shape_error or parameter_error for a layout that layout::of does not give: a shape or a norm
-    ///         that no matrix has, or replies that the parameter set cannot hold
+    /// @throws shape_error or parameter_error for a shape or a norm that no matrix has, or replies
+    ///         that the parameter set cannot hold
     constexpr explicit packing_plan(const lora::layout<P, Packing, Protection>& from)
         : layout_(from),
           budget_(evaluated(from)),

@@ -227,7 +227,7 @@ DOCTEST_TEST_CASE_FIXTURE(
                       return encrypted.deltas(0, torch::randn({2, d + 1}));
                   }) ==
                   "encrypted_lora: got a tensor of Float, shape [2, 71], expected [..., 70] for the input "
-                  "layers.0.input");
+                  "\"layers.0.input\"");
     DOCTEST_CHECK(contains(refusal<unsupported_error>([&] {
                                return encrypted.deltas(0, torch::randn({2, d}, at::kDouble));
                            }),

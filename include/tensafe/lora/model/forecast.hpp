@@ -25,8 +25,8 @@
 
 namespace tensafe::lora {
 
-/// A model of equal layers with seven adapter sites each, of which nobody needs to have the files. The
-/// defaults are those of the example data: Qwen3.5-35B-A3B with one adapted expert.
+/// A model of equal layers with seven adapter sites each, whose files nobody needs to have. The defaults are
+/// those of the example data: Qwen3.5-35B-A3B with one adapted expert.
 struct transformer_shape {
     std::size_t layers = 40;
     std::size_t d_model = 2048;
@@ -38,13 +38,12 @@ struct transformer_shape {
     std::string mlp = "mlp.experts.7";  ///< where gate_proj, up_proj and down_proj stand in a layer
 };
 
-/// Its sites, layer after layer. The matrices have rows and columns but no values: for model_forecast,
-/// model_server::bytes_for and functions that choose sites.
+/// Its sites, layer after layer, with matrices that have rows and columns but no values.
 inline lora::adapter sites_of(const transformer_shape& shape) {
     lora::adapter result;
     for (std::size_t layer = 0; layer < shape.layers; ++layer) {
         const auto add = [&](const std::string& name, std::size_t d_in, std::size_t d_out) {
-            lora::adapter_site site;
+            adapter_site site;
             site.name = "model.layers." + std::to_string(layer) + "." + name;
             site.a.rows = shape.rank;
             site.a.columns = d_in;
@@ -67,13 +66,13 @@ inline lora::adapter sites_of(const transformer_shape& shape) {
 /// What serving one input of a model will be like.
 struct group_forecast {
     std::string input;
-    std::optional<std::size_t> layer;  ///< lora::layer_of the input
+    std::optional<std::size_t> layer;  ///< layer_of the input
     std::vector<std::string> sites;
     std::size_t packed_bytes = 0;   ///< of the server's memory
-    lora::token_cost decode;        ///< of one hidden state
+    token_cost decode;              ///< of one hidden state
     double milliseconds = 0;        ///< the same, client and server, with zeros made on the spot
     double delta_milliseconds = 0;  ///< of B, in client_held_b: what decrypting does not include
-    lora::token_cost prefill;       ///< of one batch; all zero without prefill
+    token_cost prefill;             ///< of one batch; all zero without prefill
     double prefill_milliseconds = 0;
 };
 
@@ -92,11 +91,10 @@ struct forecast_totals {
     std::size_t prefill_bytes_down = 0;
     double prefill_milliseconds = 0;
 
-    /// Of the replies to lora::default_replies generated tokens, all groups' together, from replies that are
-    /// made of the answers alone: lora::reply_budget::statistical_distance of a whole model. The root of the
-    /// sum of squares of the groups' own distances: these come from Hellinger distances of independent
-    /// floods, whose squares add up over draws (ckks::flood), whichever reply the draws belong to. 1 for
-    /// bare replies. Prefill batches are not in it.
+    /// Of the replies to default_replies generated tokens, all groups' together:
+    /// reply_budget::statistical_distance of a whole model. The root of the sum of squares of the groups'
+    /// distances, which come from Hellinger distances of independent floods: their squares add up
+    /// (ckks::flood). 1 for bare replies; without prefill.
     double statistical_distance = 0;
 
     std::size_t bytes() const noexcept { return bytes_up + bytes_down; }
@@ -135,23 +133,17 @@ struct forecast_of_model {
 
 namespace detail {
 
-inline double milliseconds_of(const lora::token_cost& cost, const unit_times& units) noexcept {
-    const auto inputs = static_cast<double>(cost.inputs);
-    const auto outputs = static_cast<double>(cost.outputs);
-    return inputs * units.input + inputs * outputs * units.product + outputs * units.output;
-}
-
 /// A product with B takes so many milliseconds for each of its entries: the best of a few runs.
 inline double measure_delta() {
-    const lora::matrix b(512, 32);
+    const matrix b(512, 32);
     const std::vector<double> product(b.columns, 1.0);
     std::vector<double> delta(b.rows);
     double best = std::numeric_limits<double>::infinity();
     for (int run = 0; run < 5; ++run) {
-        best = std::fmin(best, milliseconds([&] {
-                             lora::detail::multiply(b, 1, std::span<const double>(product),
-                                                    std::span<double>(delta));
-                         }));
+        best =
+            std::fmin(best, milliseconds([&] {
+                          detail::multiply(b, 1, std::span<const double>(product), std::span<double>(delta));
+                      }));
     }
     return best / static_cast<double>(b.values.size());
 }
@@ -159,38 +151,36 @@ inline double measure_delta() {
 }  // namespace detail
 
 /// What serving a model with these options will be like, before anything is packed: bytes, which come true
-/// exactly, errors, and times on one core of this machine, measured on requests of one row: once for each
-/// length of hidden states, some milliseconds each. Looks at names, shapes and scales of the sites only.
-/// The error of a group is decode.relative_error (balanced rows; in mode blind for the largest).
+/// exactly, errors, and times on one core of this machine, measured for some milliseconds for each length of
+/// hidden states. Looks at names, shapes and scales only. The error of a group is decode.relative_error
+/// (balanced rows; in mode blind for the largest).
 /// @param prefill_tokens  in a batch; 0: the largest that the options allow
 /// @throws as model_server for names and shapes; parameter_error, naming the input, if the set cannot hold
 ///         the replies; parameter_error for more prefill_tokens than the options allow
-template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
-          class Protection = lora::protects_adapter_rows<>>
+template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
+          class Protection = protects_adapter_rows<>>
 forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_options& options = {},
                                  std::size_t prefill_tokens = 0) {
-    using prefill_protection = lora::prefill_protection<Protection>;
-    using decode_layout = lora::layout<P, Packing, Protection>;
-    using prefill_layout = lora::layout<P, lora::column_batched, prefill_protection>;
-    const lora::model_layout model = lora::detail::group_sites(shapes, options).layout;
-    const std::size_t largest = lora::detail::offered_prefill<P, Protection>(options);
-    if (prefill_tokens > largest) {
-        throw parameter_error("model_forecast: got prefill of " + std::to_string(prefill_tokens) +
-                              " hidden states, expected at most " + std::to_string(largest));
-    }
+    using prefill_protection = prefill_protection<Protection>;
+    using decode_layout = layout<P, Packing, Protection>;
+    using prefill_layout = layout<P, column_batched, prefill_protection>;
+    const lora::model_layout model = detail::group_sites(shapes, options).layout;
+    const std::size_t largest = detail::offered_prefill<P, Protection>(options);
+    require<parameter_error>(prefill_tokens <= largest, {"model_forecast: got prefill of ", prefill_tokens,
+                                                         " hidden states, expected at most ", largest});
     forecast_of_model result;
     result.prefill_tokens = prefill_tokens > 0 ? prefill_tokens : largest;
     std::map<std::size_t, detail::unit_times> units;
     std::optional<detail::unit_times> column_units;
-    const std::size_t held = lora::packing_plan<P, Packing, Protection>(1, 1, 1).entries_per_input();
+    const std::size_t held = packing_plan<P, Packing, Protection>(1, 1, 1).entries_per_input();
     constexpr std::size_t columns_rows = 9;  // enough to divide by
     constexpr std::size_t columns_d = 32;
     const double delta_unit = detail::measure_delta();
     for (const auto& group : model.groups) {
-        lora::detail::naming_input("model_forecast", group, [&] {
+        detail::naming_input("model_forecast", group, [&] {
             group_forecast forecast;
             forecast.input = group.input;
-            forecast.layer = lora::layer_of(group.input);
+            forecast.layer = layer_of(group.input);
             double delta_products = 0;
             for (const auto& site : group.sites) {
                 forecast.sites.push_back(site.name);
@@ -198,9 +188,9 @@ forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_
             }
             // The rows of a group as those of one site that the server applies alone.
             const std::size_t rows = group.rows(options.mode);
-            const lora::site_shape stacked{rows, group.d, rows};
-            forecast.decode = lora::cost_of<P, Packing, Protection>(stacked);
-            forecast.packed_bytes = lora::detail::packed_bytes(decode_layout{rows, group.d, 1});
+            const site_shape stacked{rows, group.d, rows};
+            forecast.decode = cost_of<P, Packing, Protection>(stacked);
+            forecast.packed_bytes = detail::packed_bytes(decode_layout{rows, group.d, 1});
             const auto [found, is_first] = units.try_emplace(std::min(group.d, held));
             if (is_first) {
                 found->second = detail::measure_units<P, Packing, Protection>(1, found->first);
@@ -210,12 +200,12 @@ forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_
                 options.mode == lora::mode::client_held_b ? delta_products * delta_unit : 0;
             if (result.prefill_tokens > 0) {
                 if (!column_units) {
-                    column_units = detail::measure_units<P, lora::column_batched, prefill_protection>(
+                    column_units = detail::measure_units<P, column_batched, prefill_protection>(
                         columns_rows, columns_d, result.prefill_tokens);
                 }
-                forecast.prefill = lora::cost_of<P, lora::column_batched, prefill_protection>(
+                forecast.prefill = cost_of<P, column_batched, prefill_protection>(
                     stacked, lora::mode::client_held_b, result.prefill_tokens);
-                forecast.packed_bytes += lora::detail::packed_bytes(prefill_layout{rows, group.d, 1});
+                forecast.packed_bytes += detail::packed_bytes(prefill_layout{rows, group.d, 1});
                 forecast.prefill_milliseconds = detail::milliseconds_of(forecast.prefill, *column_units);
             }
             result.groups.push_back(std::move(forecast));

@@ -24,6 +24,18 @@ constexpr std::size_t packed_residues_bytes(std::size_t count) {
     return rns::packed_bytes<typename P::template basis_at<request_level<P>>>(count);
 }
 
+namespace detail {
+
+/// So many entries, whatever is in them.
+template <class Buffer>
+void make_room(Buffer& buffer, std::size_t count) {
+    if (buffer.size() != count) {
+        buffer = Buffer(count, memory::uninitialized);
+    }
+}
+
+}  // namespace detail
+
 /// What was done, to compare with what the cost model says.
 struct work_count {
     std::size_t products = 0;    ///< of a plaintext, or a number, with a ciphertext
@@ -33,8 +45,7 @@ struct work_count {
 };
 
 /// What a client sends for one hidden state, or one batch: fresh encryptions, the uniform halves as one seed,
-/// the other halves bit-packed, limb after limb. Value semantics.
-/// @tparam Input  one ciphertext
+/// the other halves bit-packed, limb after limb.
 template <ckks::parameter_set P, class Input = std::vector<std::uint8_t>>
 struct request {
     std::size_t d = 0;          ///< entries of a hidden state
@@ -67,16 +78,14 @@ struct request<P, ckks::seeded_ciphertext<P>> {
 };
 
 /// A hidden state, or a batch, on its way. The request goes to the server; the scales stay with the client,
-/// which needs them to read the reply: they follow from the norms of the states, which nobody else should
-/// know.
+/// which reads the reply with them: they follow from the norms of the states, which nobody else should know.
 template <ckks::parameter_set P, class Input = std::vector<std::uint8_t>>
 struct query {
     lora::request<P, Input> request;
     std::vector<double> scales;  ///< of each hidden state
 };
 
-/// Memory for making requests. Holds no secret between calls; wiped on release, as an exception may leave
-/// some.
+/// Memory for making requests. Wiped on release, as an exception may leave secrets.
 template <ckks::parameter_set P>
 struct message_workspace {
     rns::secret_poly<typename P::template basis_at<request_level<P>>, rns::coefficient_form> message{
@@ -86,8 +95,7 @@ struct message_workspace {
     ckks::encryption_workspace<P> encryption;
 };
 
-/// Memory for reading replies, kept by the caller from token to token; holds the last answers. Wiped on
-/// release. One for each thread.
+/// Memory for reading replies, of one thread; holds the last answers. Wiped on release.
 template <ckks::parameter_set P>
 struct decryption_workspace {
     memory::buffer<std::uint32_t> c1{P::degree, memory::uninitialized};
@@ -106,14 +114,23 @@ struct traced_product {
 
     std::array<memory::buffer<arith::word>, static_cast<std::size_t>(basis::limbs)> c0;
     rns::poly<basis, rns::evaluation_form> c1;
+
+    /// Memory for c1 and so many sums of c0, whatever is in it.
+    void make_room(std::size_t sums) {
+        for (auto& limb : c0) {
+            detail::make_room(limb, sums);
+        }
+        if (c1.words().empty()) {
+            c1 = rns::poly<basis, rns::evaluation_form>(memory::uninitialized);
+        }
+    }
 };
 
 /// What a server sends back. Packing and kind of protection are part of the type. Value semantics.
 template <ckks::parameter_set P, class Packing, class Protection>
 struct reply;
 
-/// The protected reply: for each product the target coefficients of c0 and all of c1, modulo a small power of
-/// two, bit-packed.
+/// The protected reply: of each product the target coefficients of c0 and c1, modulo 2^bits, bit-packed.
 template <ckks::parameter_set P, class Packing, class Range, class Precision>
 struct reply<P, Packing, protects_adapter_rows<Range, Precision>> {
     struct output {

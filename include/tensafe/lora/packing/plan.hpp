@@ -14,9 +14,7 @@
 
 namespace tensafe::lora {
 
-/// A layout, checked and evaluated once: what client and server compute with. The layout is what travels;
-/// whoever gets one makes a plan of it.
-///
+/// A layout, checked and evaluated once: what client and server compute with; the layout is what travels.
 /// Immutable, a few hundred bytes to copy, safe to share between threads.
 template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
           class Protection = protects_adapter_rows<>>
@@ -39,8 +37,7 @@ class packing_plan {
     /// Hidden states in one request, at most.
     static constexpr std::size_t largest_batch = layout_type::largest_batch;
 
-    /// @throws shape_error or parameter_error for a layout that layout::of does not give: a shape or a norm
-    ///         that no matrix has, or replies that the parameter set cannot hold
+    /// @throws shape_error or parameter_error for a layout that layout::of does not give
     constexpr explicit packing_plan(const lora::layout<P, Packing, Protection>& from)
         : layout_(from),
           budget_(evaluated(from)),

@@ -109,17 +109,11 @@ inline std::vector<std::uint8_t> write_whole_adapter(const lora::adapter& held, 
 /// @throws as write_whole_adapter; parameter_error also, naming the site, for such a secret
 inline std::vector<std::uint8_t> write_held_adapter(const lora::adapter& held, const lora::model_layout& of,
                                                     const envelope& from = {}) {
-    std::set<std::string_view> served;
-    for (const auto& group : of.groups) {
-        for (const auto& site : group.sites) {
-            served.insert(site.name);
-        }
-    }
+    const bool blind = of.mode == lora::mode::blind;
     for (const auto& site : held.sites) {
-        const bool blind = of.mode == lora::mode::blind;
-        require<parameter_error>((!blind && site.a.values.empty()) || !served.contains(site.name),
+        require<parameter_error>((!blind && site.a.values.empty()) || !of.find(site.name).has_value(),
                                  {"write_held_adapter: site ", in_quotes(site.name),
-                                  (blind ? " is there in mode blind" : " has an A"),
+                                  blind ? " is there in mode blind" : " has an A",
                                   ", which the server keeps to itself; give what client_part makes"});
     }
     return write_whole_adapter(held, from);
@@ -138,10 +132,9 @@ inline lora::adapter read_held_adapter(std::span<const std::uint8_t> message) {
         lora::adapter_site site;
         site.name = detail::read_name(body, "a site", lora::model_layout::longest_name);
         site.scale = body.number<double>();
-        site.a.rows = body.number<std::uint32_t>();
-        site.a.columns = body.number<std::uint32_t>();
-        site.b.rows = body.number<std::uint32_t>();
-        site.b.columns = body.number<std::uint32_t>();
+        for (std::size_t* x : {&site.a.rows, &site.a.columns, &site.b.rows, &site.b.columns}) {
+            *x = body.number<std::uint32_t>();
+        }
         detail::check_held_site(who, site, names);
         detail::read_values(body, site.a);
         detail::read_values(body, site.b);

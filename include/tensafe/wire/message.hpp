@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace tensafe::wire {
@@ -33,23 +34,19 @@ enum class kind : std::uint8_t {
 
 /// How messages to people call it: "re-randomization key"; empty for a number that is no kind.
 constexpr std::string_view name(kind what) noexcept {
-    switch (what) {
-        case kind::public_key:
-            return "public key";
-        case kind::rerandomization_key:
-            return "re-randomization key";
-        case kind::ciphertext:
-            return "ciphertext";
-        case kind::seeded_ciphertext:
-            return "seeded ciphertext";
-        case kind::request:
-            return "request";
-        case kind::reply:
-            return "reply";
-        case kind::model_layout:
-            return "model layout";
-        case kind::held_adapter:
-            return "held adapter";
+    constexpr std::array<std::pair<kind, std::string_view>, 8> names{
+        {{kind::public_key, "public key"},
+         {kind::rerandomization_key, "re-randomization key"},
+         {kind::ciphertext, "ciphertext"},
+         {kind::seeded_ciphertext, "seeded ciphertext"},
+         {kind::request, "request"},
+         {kind::reply, "reply"},
+         {kind::model_layout, "model layout"},
+         {kind::held_adapter, "held adapter"}}};
+    for (const auto& [each, name] : names) {
+        if (each == what) {
+            return name;
+        }
     }
     return "";
 }
@@ -254,10 +251,9 @@ inline void write_name(byte_writer& body, std::string_view name) {
 /// @throws format_error if the length is not that of a name, or the bytes end before: no memory is taken
 inline std::string read_name(byte_reader& body, const char* of_what, std::size_t longest) {
     const auto length = body.number<std::uint32_t>();
-    if (length == 0 || length > longest) {
-        throw format_error(
-            {body.what(), ": got a name of ", length, " bytes for ", of_what, ", expected 1 to ", longest});
-    }
+    require<format_error>(
+        length != 0 && length <= longest,
+        {body.what(), ": got a name of ", length, " bytes for ", of_what, ", expected 1 to ", longest});
     const auto bytes = body.bytes(length);
     return std::string(bytes.begin(), bytes.end());
 }

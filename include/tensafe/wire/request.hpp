@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 namespace tensafe::wire {
@@ -67,9 +66,8 @@ void read_request(std::span<const std::uint8_t> message,
     require<shape_error>(
         d == plan.d() && block == plan.entries_per_input() && tokens != 0 && tokens <= plan.largest_batch,
         {"read_request: got a request of ", tokens, " hidden states of ", d, " entries, ", block,
-         " in a ciphertext, expected ",
-         (plan.largest_batch > 1 ? "1 to " + std::to_string(plan.largest_batch) : "1"), " hidden states of ",
-         plan.d(), " entries, ", plan.entries_per_input(), " in a ciphertext"});
+         " in a ciphertext, expected ", plan.largest_batch > 1 ? "1 to " : "", plan.largest_batch,
+         " hidden states of ", plan.d(), " entries, ", plan.entries_per_input(), " in a ciphertext"});
     body.expect(random::seed_bytes + plan.inputs() * input_bytes);
     to.inputs.resize(plan.inputs());
     to.d = d;

@@ -47,10 +47,6 @@ namespace detail {
 using svd_matrix = Eigen::MatrixXd;
 using svd_floats = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-inline std::string size_text(const matrix& m) {
-    return std::to_string(m.rows) + " x " + std::to_string(m.columns);
-}
-
 inline void check_finite(const char* what, const matrix& m) {
     m.check(what);
     for (std::size_t i = 0; i < m.values.size(); ++i) {
@@ -62,10 +58,10 @@ inline void check_finite(const char* what, const matrix& m) {
 }
 
 inline void check_site(const adapter_site& site) {
-    if (site.a.rows != site.b.columns || site.a.rows == 0 || site.a.columns == 0 || site.b.rows == 0) {
-        throw shape_error({"svd: got A ", size_text(site.a), " and B ", size_text(site.b),
-                           ", expected rank x d_in and d_out x rank, none of them 0"});
-    }
+    require<shape_error>(
+        site.a.rows == site.b.columns && site.a.rows != 0 && site.a.columns != 0 && site.b.rows != 0,
+        {"svd: got A ", site.a.rows, " x ", site.a.columns, " and B ", site.b.rows, " x ", site.b.columns,
+         ", expected rank x d_in and d_out x rank, none of them 0"});
     check_finite("svd: A", site.a);
     check_finite("svd: B", site.b);
     require<parameter_error>(std::isfinite(site.scale),
@@ -114,18 +110,15 @@ class site_svd {
             std::sqrt(values_(0)) <= float_limit && std::isfinite(values_(0) * site.scale),
             {"svd: got a product scale * B * A of norm 2^",
              std::log2(values_(0)) + std::log2(std::fabs(site.scale)), ", too large for weights in float"});
-        squares_.reserve(static_cast<std::size_t>(values_.size()));
-        double sum = 0;
-        for (const double value : values_) {
-            sum += (value / values_(0)) * (value / values_(0));
-            squares_.push_back(sum);
-        }
+        squares_ = (values_ / values_(0)).cwiseAbs2();
     }
 
     /// min(r, d_in, d_out)
-    std::size_t size() const noexcept { return squares_.size(); }
+    std::size_t size() const noexcept { return static_cast<std::size_t>(values_.size()); }
     /// The part of the variance in the first `rank` directions, 1 <= rank <= size().
-    double variance(std::size_t rank) const noexcept { return squares_[rank - 1] / squares_.back(); }
+    double variance(std::size_t rank) const noexcept {
+        return squares_.head(static_cast<Eigen::Index>(rank)).sum() / squares_.sum();
+    }
 
     /// The site with its first `rank` directions, 1 <= rank <= size().
     svd_truncation keep(std::size_t rank) const {
@@ -140,21 +133,16 @@ class site_svd {
         }
         result.report.variance_kept = variance(rank);
         // Not sqrt(1 - variance_kept), which would lose the digits of a small rest.
-        double dropped = 0;
-        for (std::size_t r = rank; r < size(); ++r) {
-            const double value = values_(static_cast<Eigen::Index>(r)) / values_(0);
-            dropped += value * value;
-        }
-        result.report.relative_error = std::sqrt(dropped / squares_.back());
+        result.report.relative_error = std::sqrt(squares_.tail(values_.size() - kept).sum() / squares_.sum());
         return result;
     }
 
   private:
     const adapter_site& site_;
-    svd_matrix left_;              // d_out x size()
-    svd_matrix right_;             // d_in x size()
-    Eigen::VectorXd values_;       // of B * A
-    std::vector<double> squares_;  // running sums of (value / largest value)^2
+    svd_matrix left_;          // d_out x size()
+    svd_matrix right_;         // d_in x size()
+    Eigen::VectorXd values_;   // of B * A
+    Eigen::VectorXd squares_;  // of value / largest value
 };
 
 }  // namespace detail
@@ -209,10 +197,9 @@ inline activation_report activation_error(const adapter_site& original, const ad
         truncated.d_in() == original.d_in() && truncated.d_out() == original.d_out(),
         {"activation_error: got a truncated site from ", truncated.d_in(), " to ", truncated.d_out(),
          " entries, expected from ", original.d_in(), " to ", original.d_out(), " as the original"});
-    if (activations.rows == 0 || activations.columns != original.d_in()) {
-        throw shape_error({"activation_error: got ", detail::size_text(activations),
-                           " activations, expected at least one row of ", original.d_in()});
-    }
+    require<shape_error>(activations.rows != 0 && activations.columns == original.d_in(),
+                         {"activation_error: got ", activations.rows, " x ", activations.columns,
+                          " activations, expected at least one row of ", original.d_in()});
     detail::check_finite("activation_error: activations", activations);
 
     // A h for every activation, then one delta at a time.

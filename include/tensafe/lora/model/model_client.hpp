@@ -66,7 +66,7 @@ class model_client {
         require<parameter_error>(keys_ != nullptr, {"model_client: got no keys, expected a lora::client"});
         layout_.check();
         require<parameter_error>(layout_.largest_prefill <= prefill_plan::largest_batch &&
-                                     (layout_.largest_prefill <= 0 || offers_prefill<P, Protection>),
+                                     (layout_.largest_prefill == 0 || offers_prefill<P, Protection>),
                                  {"model_client: got a layout with prefill of ", layout_.largest_prefill,
                                   " hidden states, expected at most ",
                                   offers_prefill<P, Protection> ? prefill_plan::largest_batch : 0});
@@ -211,39 +211,33 @@ class model_client {
 
   private:
     void take(adapter held) {
-        std::map<std::string_view, model_layout::place> places;
-        for (std::size_t g = 0; g < layout_.groups.size(); ++g) {
-            for (std::size_t s = 0; s < layout_.groups[g].sites.size(); ++s) {
-                places[layout_.groups[g].sites[s].name] = {g, s};
+        std::map<std::string_view, adapter_site*> given;
+        for (adapter_site& site : held.sites) {
+            require<parameter_error>(given.try_emplace(site.name, &site).second,
+                                     {"model_client: site ", site.name, " was given twice"});
+        }
+        for (const auto& group : layout_.groups) {
+            auto& b = b_.emplace_back();
+            for (const auto& wanted : group.sites) {
+                const auto found = given.find(wanted.name);
+                if (found != given.end()) {
+                    check_held(*found->second, wanted);
+                    b.push_back(std::move(found->second->b));
+                    given.erase(found);
+                } else {
+                    require<parameter_error>(layout_.mode == lora::mode::blind,
+                                             {"model_client: site ", wanted.name,
+                                              " of the layout was not given; take what client_part makes "
+                                              "with the server's options"});
+                }
             }
         }
-        std::vector<std::vector<matrix>> b(layout_.groups.size());
-        for (std::size_t g = 0; g < b.size(); ++g) {
-            b[g].resize(layout_.mode == lora::mode::client_held_b ? layout_.groups[g].sites.size() : 0);
-        }
-        std::map<std::string, bool> seen;
         for (adapter_site& site : held.sites) {
-            require<parameter_error>(seen.try_emplace(site.name, true).second,
-                                     {"model_client: site ", site.name, " was given twice"});
-            const auto place = places.find(site.name);
-            if (place == places.end()) {
+            if (given.erase(site.name) != 0) {
                 check_clear(site);
                 clear_.push_back(std::move(site));
-                continue;
-            }
-            const auto [group, number] = place->second;
-            check_held(site, layout_.groups[group].sites[number]);
-            b[group][number] = std::move(site.b);
-        }
-        for (std::size_t g = 0; g < b.size(); ++g) {
-            for (std::size_t s = 0; s < b[g].size(); ++s) {
-                require<parameter_error>(
-                    !b[g][s].values.empty(),
-                    {"model_client: site ", layout_.groups[g].sites[s].name,
-                     " of the layout was not given; take what client_part makes with the server's options"});
             }
         }
-        b_ = std::move(b);
     }
 
     static void check_clear(const adapter_site& site) {

@@ -9,7 +9,6 @@
 
 #include <cmath>
 #include <cstddef>
-#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -51,12 +50,11 @@ std::size_t offered_prefill(const model_options& options) {
         offers_prefill<P, Protection>
             ? layout<P, column_batched, prefill_protection<Protection>>::largest_batch
             : 0;
-    if (options.largest_prefill > most) {
-        throw parameter_error(
-            {"model: got a largest_prefill of ", options.largest_prefill, " hidden states, expected ",
-             (most > 0 ? "at most " + std::to_string(most)
-                       : std::string("0: this parameter set has no room for the replies"))});
-    }
+    require<parameter_error>(
+        options.largest_prefill <= most,
+        {"model: got a largest_prefill of ", options.largest_prefill, " hidden states, expected ",
+         most > 0 ? "at most " : "0: this parameter set has no room for the replies",
+         most > 0 ? text_part(most) : ""});
     return options.largest_prefill;
 }
 
@@ -96,8 +94,13 @@ class model_server {
         decode_.reserve(layout_.groups.size());
         prefill_.reserve(layout_.largest_prefill > 0 ? layout_.groups.size() : 0);
         for (std::size_t g = 0; g < layout_.groups.size(); ++g) {
-            detail::naming_input("model_server", layout_.groups[g], [&] {
-                add_group(layout_.groups[g], stack(from, groups.sites[g], layout_.mode, layout_.groups[g]));
+            model_layout::group& group = layout_.groups[g];
+            detail::naming_input("model_server", group, [&] {
+                const matrix rows = stack(from, groups.sites[g], layout_.mode, group);
+                group.row_norm = decode_.emplace_back(rows).layout().row_norm;
+                if (layout_.largest_prefill > 0) {
+                    prefill_.emplace_back(rows, layout_.largest_prefill);
+                }
             });
             if (progress) {
                 progress(g + 1, layout_.groups.size());
@@ -206,14 +209,6 @@ class model_server {
             x = static_cast<float>(std::ldexp(static_cast<double>(x), -exponent));
         }
         return std::ldexp(1.0, exponent);
-    }
-
-    void add_group(model_layout::group& group, const matrix& rows) {
-        const decode_server& added = decode_.emplace_back(rows);
-        group.row_norm = added.layout().row_norm;
-        if (layout_.largest_prefill > 0) {
-            prefill_.emplace_back(rows, layout_.largest_prefill);
-        }
     }
 
     model_layout layout_;

@@ -24,7 +24,7 @@ class stack_parts {
             first_rows_.push_back(first_rows_.back() + rank);
         }
     }
-    stack_parts(std::initializer_list<std::size_t> ranks)
+    stack_parts(std::initializer_list<std::size_t> ranks = {})
         : stack_parts(std::span(ranks.begin(), ranks.size())) {}
 
     std::size_t sites() const noexcept { return first_rows_.size() - 1; }
@@ -51,19 +51,20 @@ class site_stack {
     /// @throws shape_error if there is no site, one has another d_in, or not rows * columns values
     explicit site_stack(std::initializer_list<std::reference_wrapper<const adapter_site>> sites)
         : site_stack(std::span(sites.begin(), sites.size())) {}
-    explicit site_stack(std::span<const std::reference_wrapper<const adapter_site>> sites)
-        : parts_(ranks_of(sites)) {
+    explicit site_stack(std::span<const std::reference_wrapper<const adapter_site>> sites) {
         require<shape_error>(!sites.empty(), {"site_stack: got no site, expected at least one"});
         rows_.columns = sites.front().get().d_in();
+        std::vector<std::size_t> ranks;
         for (const adapter_site& site : sites) {
-            if (site.d_in() != rows_.columns) {
-                throw shape_error({"site_stack: site ", site.name, " has ", site.d_in(), " inputs, expected ",
-                                   rows_.columns, " as site ", sites.front().get().name});
-            }
+            require<shape_error>(site.d_in() == rows_.columns,
+                                 {"site_stack: site ", site.name, " has ", site.d_in(), " inputs, expected ",
+                                  rows_.columns, " as site ", sites.front().get().name});
             site.a.check("site_stack: site " + site.name);
             rows_.values.insert(rows_.values.end(), site.a.values.begin(), site.a.values.end());
             rows_.rows += site.rank();
+            ranks.push_back(site.rank());
         }
+        parts_ = stack_parts(ranks);
     }
 
     /// All rows: sum of ranks x d_in.
@@ -78,16 +79,8 @@ class site_stack {
     }
 
   private:
-    static stack_parts ranks_of(std::span<const std::reference_wrapper<const adapter_site>> sites) {
-        std::vector<std::size_t> ranks;
-        for (const adapter_site& site : sites) {
-            ranks.push_back(site.rank());
-        }
-        return stack_parts(ranks);
-    }
-
     matrix rows_;
-    stack_parts parts_;
+    stack_parts parts_{};
 };
 
 /// An adapter with the name that its sites get in a stack. A temporary does not compile.
@@ -158,10 +151,9 @@ struct weighted_delta {
 inline std::vector<double> sum_of_deltas(std::span<const weighted_delta> deltas) {
     require<shape_error>(!deltas.empty(), {"sum_of_deltas: got no delta, expected at least one"});
     for (std::size_t i = 0; i < deltas.size(); ++i) {
-        if (deltas[i].delta.size() != deltas.front().delta.size()) {
-            throw shape_error({"sum_of_deltas: delta ", i, " has ", deltas[i].delta.size(),
-                               " entries, expected ", deltas.front().delta.size(), " as the first one has"});
-        }
+        require<shape_error>(deltas[i].delta.size() == deltas.front().delta.size(),
+                             {"sum_of_deltas: delta ", i, " has ", deltas[i].delta.size(),
+                              " entries, expected ", deltas.front().delta.size(), " as the first one has"});
         require<parameter_error>(std::isfinite(deltas[i].weight),
                                  {"sum_of_deltas: the weight of delta ", i, " is not finite"});
     }

@@ -10,6 +10,7 @@
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 namespace tensafe::lora {
@@ -115,6 +116,9 @@ struct traced_product {
     std::array<memory::buffer<arith::word>, static_cast<std::size_t>(basis::limbs)> c0;
     rns::poly<basis, rns::evaluation_form> c1;
 
+    std::size_t bytes() const noexcept {
+        return packed_residues_bytes<P>(c0.front().size()) + packed_residues_bytes<P>(P::degree);
+    }
     /// Memory for c1 and so many sums of c0, whatever is in it.
     void make_room(std::size_t sums) {
         for (auto& limb : c0) {
@@ -126,47 +130,33 @@ struct traced_product {
     }
 };
 
-/// What a server sends back. Packing and kind of protection are part of the type. Value semantics.
+/// A product of a protected reply: the target coefficients of c0 and all of c1, modulo 2^bits, bit-packed.
+struct packed_product {
+    std::vector<std::uint8_t> c0;
+    std::vector<std::uint8_t> c1;
+
+    std::size_t bytes() const noexcept { return c0.size() + c1.size(); }
+};
+
+/// What replies of all kinds have.
+template <class Output>
+struct reply_of {
+    std::size_t rank = 0;
+    std::size_t d = 0;
+    std::size_t tokens = 1;
+    std::vector<Output> outputs;  ///< one for each product
+
+    std::size_t bytes() const noexcept {
+        std::size_t sum = message_overhead_bytes;
+        for (const Output& output : outputs) {
+            sum += output.bytes();
+        }
+        return sum;
+    }
+};
+
+/// What a server sends back, packing and kind of protection in the type: packed products, or bare ones.
 template <ckks::parameter_set P, class Packing, class Protection>
-struct reply;
-
-/// The protected reply: of each product the target coefficients of c0 and c1, modulo 2^bits, bit-packed.
-template <ckks::parameter_set P, class Packing, class Range, class Precision>
-struct reply<P, Packing, protects_adapter_rows<Range, Precision>> {
-    struct output {
-        std::vector<std::uint8_t> c0;
-        std::vector<std::uint8_t> c1;
-    };
-
-    std::size_t rank = 0;
-    std::size_t d = 0;
-    std::size_t tokens = 1;
-    std::vector<output> outputs;
-
-    std::size_t bytes() const noexcept {
-        std::size_t sum = message_overhead_bytes;
-        for (const output& o : outputs) {
-            sum += o.c0.size() + o.c1.size();
-        }
-        return sum;
-    }
-};
-
-/// Bare products.
-template <ckks::parameter_set P, class Packing>
-struct reply<P, Packing, reveals_adapter_rows> {
-    std::size_t rank = 0;
-    std::size_t d = 0;
-    std::size_t tokens = 1;
-    std::vector<traced_product<P>> outputs;
-
-    std::size_t bytes() const noexcept {
-        std::size_t sum = message_overhead_bytes;
-        for (const auto& o : outputs) {
-            sum += packed_residues_bytes<P>(o.c0.front().size()) + packed_residues_bytes<P>(P::degree);
-        }
-        return sum;
-    }
-};
+struct reply : reply_of<std::conditional_t<Protection::protects, packed_product, traced_product<P>>> {};
 
 }  // namespace tensafe::lora

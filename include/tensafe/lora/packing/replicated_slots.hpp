@@ -261,17 +261,13 @@ struct bare_slot_budget {
 
 /// Whole ciphertexts.
 template <ckks::parameter_set P, class Rows, class Replies>
-struct reply<P, replicated_slots<Rows, Replies>, reveals_adapter_rows> {
+struct reply<P, replicated_slots<Rows, Replies>, reveals_adapter_rows>
+    : reply_of<ckks::ciphertext<P, replicated_slots<Rows, Replies>::template reply_level<P>>> {
     static constexpr int level = replicated_slots<Rows, Replies>::template reply_level<P>;
-
-    std::size_t rank = 0;
-    std::size_t d = 0;
-    std::size_t tokens = 1;
-    std::vector<ckks::ciphertext<P, level>> outputs;
 
     std::size_t bytes() const noexcept {
         return message_overhead_bytes +
-               outputs.size() *
+               this->outputs.size() *
                    (sizeof(double) + 2 * rns::packed_bytes<typename P::template basis_at<level>>());
     }
 };

@@ -175,7 +175,7 @@ class client {
                                          const reply<P, Packing, Protection>& r,
                                          const query_for<Packing, Protection>& q,
                                          decryption_workspace<P>& work, std::span<double> answers) const {
-        check(plan, q);
+        check(plan, q.scales);
         check(plan, r, q.scales.size());
         check_count("client::decrypt: got room for ", answers.size(), " answers, expected ",
                     q.scales.size() * plan.rank());
@@ -262,11 +262,11 @@ class client {
     }
 
     template <class Plan>
-    static void check(const Plan& plan, const typename Plan::query_type& q) {
-        require<shape_error>(!q.scales.empty() && q.scales.size() <= plan.largest_batch,
-                             {"client::decrypt: got a query with the scales of ", q.scales.size(),
+    static void check(const Plan& plan, const std::vector<double>& scales) {
+        require<shape_error>(!scales.empty() && scales.size() <= plan.largest_batch,
+                             {"client::decrypt: got a query with the scales of ", scales.size(),
                               " hidden states, expected 1 to ", plan.largest_batch});
-        for (const double scale : q.scales) {
+        for (const double scale : scales) {
             require<parameter_error>(scale > 0 && std::isfinite(scale),
                                      {"client::decrypt: got a scale of ", scale,
                                       ", expected that of the query to which this is the reply"});

@@ -92,20 +92,16 @@ constexpr token_cost cost_of(site_shape shape, mode m = mode::client_held_b,
         packing_plan<P, Packing, Protection>(served_rows(m, shape.rank, shape.d_out), shape.d_in, 1), tokens);
 }
 
-// What `best_tiling` minimises.
-struct least_bytes {
-    static constexpr double of(const token_cost& cost) noexcept { return static_cast<double>(cost.bytes()); }
-};
-struct least_compute {
-    static constexpr double of(const token_cost& cost) noexcept { return cost.word_multiplications; }
-};
-/// A weighted sum: for example nanoseconds of a byte sent and picoseconds of a multiplication.
+/// What `best_tiling` minimises, a weighted sum: for example nanoseconds of a byte sent and picoseconds of a
+/// multiplication.
 template <int PerByte, int PerMultiplication>
 struct weighted {
     static constexpr double of(const token_cost& cost) noexcept {
         return PerByte * static_cast<double>(cost.bytes()) + PerMultiplication * cost.word_multiplications;
     }
 };
+using least_bytes = weighted<1, 0>;
+using least_compute = weighted<0, 1>;
 
 namespace detail {
 template <ckks::parameter_set P, class Objective, class Protection, int Rows>

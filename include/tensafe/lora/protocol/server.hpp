@@ -164,7 +164,25 @@ class server {
              (t.from == nullptr ? "request (from)"
               : t.to == nullptr ? "reply (to)"
                                 : "encryptions of zero (zeros)")});
-        detail::check_request(plan_, *t.from, largest_batch_);
+        const request_type& r = *t.from;
+        require<shape_error>(
+            r.d == plan_.d() && r.block == plan_.entries_per_input() && r.inputs.size() == plan_.inputs(),
+            {"server::apply: got a request of ", r.d, " entries, ", r.block, " in each of ", r.inputs.size(),
+             " ciphertexts, expected ", plan_.d(), " entries, ", plan_.entries_per_input(), " in each of ",
+             plan_.inputs(), " ciphertexts"});
+        for (const auto& input : r.inputs) {
+            if constexpr (plan_type::whole_ciphertexts) {
+                require<parameter_error>(
+                    input.scale == P::scale,
+                    {"server::apply: got a ciphertext of scale ", input.scale, ", expected ", P::scale});
+            } else {
+                check_count("server::apply: got a ciphertext of ", input.size(), " bytes, expected ",
+                            packed_residues_bytes<P>(P::degree));
+            }
+        }
+        require<shape_error>(
+            r.tokens != 0 && r.tokens <= largest_batch_,
+            {"server::apply: got a request of ", r.tokens, " hidden states, expected 1 to ", largest_batch_});
         if constexpr (Protection::protects) {
             require<parameter_error>(
                 t.zeros->subring_log_n() == plan_.subring_log_n(),

@@ -66,30 +66,6 @@ struct ciphertext_workspace {
 
 namespace detail {
 
-/// @throws shape_error or parameter_error unless the request was made for this plan
-template <ckks::parameter_set P, class Packing, class Protection>
-void check_request(const packing_plan<P, Packing, Protection>& plan,
-                   const typename packing_plan<P, Packing, Protection>::request_type& r,
-                   std::size_t largest_batch) {
-    require<shape_error>(
-        r.d == plan.d() && r.block == plan.entries_per_input() && r.inputs.size() == plan.inputs(),
-        {"server::apply: got a request of ", r.d, " entries, ", r.block, " in each of ", r.inputs.size(),
-         " ciphertexts, expected ", plan.d(), " entries, ", plan.entries_per_input(), " in each of ",
-         plan.inputs(), " ciphertexts"});
-    for (const auto& input : r.inputs) {
-        if constexpr (std::remove_cvref_t<decltype(plan)>::whole_ciphertexts) {
-            require<parameter_error>(input.scale == P::scale, {"server::apply: got a ciphertext of scale ",
-                                                               input.scale, ", expected ", P::scale});
-        } else {
-            check_count("server::apply: got a ciphertext of ", input.size(), " bytes, expected ",
-                        packed_residues_bytes<P>(P::degree));
-        }
-    }
-    require<shape_error>(
-        r.tokens != 0 && r.tokens <= largest_batch,
-        {"server::apply: got a request of ", r.tokens, " hidden states, expected 1 to ", largest_batch});
-}
-
 /// Makes room for a product: c0 zero, c1 to be written.
 template <ckks::parameter_set P>
 void prepare(traced_product<P>& product, std::size_t trace) {

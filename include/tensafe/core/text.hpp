@@ -1,5 +1,7 @@
 #pragma once
 
+#include <tensafe/core/error.hpp>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -83,6 +85,11 @@ inline std::string quote(std::string_view text) {
         shown += "...";
     }
     return shown + '"';
+}
+
+/// quote(text) as a part of an error's message.
+constexpr text_part in_quotes(std::string_view text) noexcept {
+    return {text, &quote};
 }
 
 /// ASCII letters in lower case, all other bytes as they are.

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <string>
 #include <string_view>
 #include <type_traits>
 
@@ -31,8 +30,7 @@ class byte_writer {
     /// @param what  how errors call the bytes; must stay as long as the writer
     byte_writer(std::span<std::uint8_t> bytes, std::string_view what) noexcept : left_(bytes), what_(what) {}
 
-    /// A number, the lowest byte first; a double as its 64 bits (IEEE 754).
-    /// @throws shape_error if there is no room
+    /// A number, the lowest byte first; a double as its 64 bits.  @throws shape_error if there is no room
     template <wire_number T>
     void number(std::type_identity_t<T> value) {
         std::memcpy(take(sizeof(T)).data(), &value, sizeof(T));
@@ -45,10 +43,8 @@ class byte_writer {
 
     /// The next `count` bytes, for the caller to write all of them.  @throws shape_error if there is no room
     std::span<std::uint8_t> take(std::size_t count) {
-        if (count > left_.size()) {
-            throw shape_error(std::string(what_) + ": got " + std::to_string(count) +
-                              " bytes to write, expected at most " + std::to_string(left_.size()));
-        }
+        require<shape_error>(count <= left_.size(),
+                             {what_, ": got ", count, " bytes to write, expected at most ", left_.size()});
         const std::span<std::uint8_t> taken = left_.first(count);
         left_ = left_.subspan(count);
         return taken;
@@ -59,10 +55,7 @@ class byte_writer {
 
     /// @throws shape_error unless every byte was written
     void finish() const {
-        if (!left_.empty()) {
-            throw shape_error(std::string(what_) + ": " + std::to_string(left_.size()) +
-                              " bytes were not written");
-        }
+        require<shape_error>(left_.empty(), {what_, ": ", left_.size(), " bytes were not written"});
     }
 
   private:
@@ -71,15 +64,14 @@ class byte_writer {
 };
 
 /// Takes bytes from outside apart, from the front: `body.number<std::uint32_t>()`. Never reads beyond them,
-/// and never allocates. It looks at the bytes where they are: they must stay. One thread at a time.
+/// and never allocates: it looks at the bytes where they are, and they must stay. One thread at a time.
 class byte_reader {
   public:
     /// @param what  how errors call the bytes; must stay as long as the reader
     byte_reader(std::span<const std::uint8_t> bytes, std::string_view what) noexcept
         : left_(bytes), what_(what) {}
 
-    /// A number, the lowest byte first; a double from its 64 bits, whatever they stand for.
-    /// @throws format_error if the bytes end before
+    /// A number, whatever its bits stand for.  @throws format_error if the bytes end before
     template <wire_number T>
     T number() {
         T value{};
@@ -89,10 +81,8 @@ class byte_reader {
 
     /// The next `count` bytes.  @throws format_error if the bytes end before
     std::span<const std::uint8_t> bytes(std::size_t count) {
-        if (count > left_.size()) {
-            throw format_error(std::string(what_) + ": got " + std::to_string(left_.size()) +
-                               " more bytes, expected " + std::to_string(count));
-        }
+        require<format_error>(count <= left_.size(),
+                              {what_, ": got ", left_.size(), " more bytes, expected ", count});
         const std::span<const std::uint8_t> taken = left_.first(count);
         left_ = left_.subspan(count);
         return taken;
@@ -115,18 +105,13 @@ class byte_reader {
 
     /// @throws format_error unless so many bytes are left. To ask before memory is taken for them.
     void expect(std::size_t count) const {
-        if (left_.size() != count) {
-            throw format_error(std::string(what_) + ": got " + std::to_string(left_.size()) +
-                               " more bytes, expected " + std::to_string(count));
-        }
+        require<format_error>(left_.size() == count,
+                              {what_, ": got ", left_.size(), " more bytes, expected ", count});
     }
 
     /// @throws format_error if anything is left
     void finish() const {
-        if (!left_.empty()) {
-            throw format_error(std::string(what_) + ": got " + std::to_string(left_.size()) +
-                               " bytes too many at the end");
-        }
+        require<format_error>(left_.empty(), {what_, ": got ", left_.size(), " bytes too many at the end"});
     }
 
   private:

@@ -20,7 +20,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -45,9 +44,8 @@ inline void read_limb(byte_reader& from, std::string_view which, int index, arit
     if (!memory::unpack_bits_below(from.bytes(memory::packed_bytes(values.size(), bits)), bits, q, values)) {
         const arith::word got =
             *std::find_if(values.begin(), values.end(), [&](arith::word x) { return x >= q; });
-        throw format_error(std::string(from.what()) + ": " + std::string(which) + ", limb " +
-                           std::to_string(index) + ": got a residue " + std::to_string(got) +
-                           ", expected all below its prime " + std::to_string(q));
+        throw format_error({from.what(), ": ", which, ", limb ", index, ": got a residue ", got,
+                            ", expected all below its prime ", q});
     }
 }
 
@@ -59,9 +57,7 @@ void write_polynomial(const rns::poly<Basis, rns::evaluation_form>& p, byte_writ
         [&]<int I>() { write_limb(p.template limb<I>(), Basis::template prime<I>, to); });
 }
 
-/// What write_polynomial wrote.
-/// @param which  how errors call it: "c0"
-/// @throws format_error as read_limb; some residues of p may then be out of range, so it must be thrown away
+/// What write_polynomial wrote.  @throws format_error as read_limb: throw p away then
 template <class Basis>
 void read_polynomial(byte_reader& from, std::string_view which, rns::poly<Basis, rns::evaluation_form>& p) {
     rns::for_each_limb<Basis>(
@@ -92,8 +88,7 @@ inline constexpr std::size_t shape_bytes = 12;
 template <class Error>
 void check_scale(double scale, std::string_view what) {
     if (!(std::isfinite(scale) && scale > 0)) {
-        throw Error(std::string(what) + ": scale: got " + shortest_text(scale) +
-                    ", expected a finite number above 0");
+        throw Error({what, ": scale: got ", shortest_text(scale), ", expected a finite number above 0"});
     }
 }
 
@@ -102,8 +97,7 @@ template <class Error, class Basis>
 void check_not_zero(const rns::poly<Basis, rns::evaluation_form>& p, std::string_view which,
                     std::string_view what) {
     if (const int limb = first_zero_limb(p); limb >= 0) {
-        throw Error(std::string(what) + ": " + std::string(which) + ", limb " + std::to_string(limb) +
-                    ": every residue is 0, expected random ones");
+        throw Error({what, ": ", which, ", limb ", limb, ": every residue is 0, expected random ones"});
     }
 }
 
@@ -114,16 +108,24 @@ inline constexpr std::size_t polynomials_bytes(std::size_t seeds, std::size_t po
            polynomials * rns::packed_bytes<Basis>() + checksum_bytes;
 }
 
-/// The message with what fill writes behind level and scale; a scale of 0 is that of a kind without one.
-template <ckks::parameter_set P, class Fill>
+inline void put(byte_writer& to, const random::seed& seed) {
+    to.bytes(seed.bytes);
+}
+template <class Basis>
+void put(byte_writer& to, const rns::poly<Basis, rns::evaluation_form>& p) {
+    write_polynomial(p, to);
+}
+
+/// The message with these behind level and scale; a scale of 0 is that of a kind without one.
+template <ckks::parameter_set P, class... Parts>
 std::vector<std::uint8_t> write_polynomials(kind what, std::size_t bytes, int level, double scale,
-                                            const envelope& e, Fill&& fill) {
+                                            const envelope& e, const Parts&... parts) {
     std::vector<std::uint8_t> message;
     write_message({what, set_id<P>, 0, e.number, e.group, bytes - header_bytes - checksum_bytes}, message,
                   [&](byte_writer& to) {
                       to.number<std::uint32_t>(static_cast<std::uint32_t>(level));
                       to.number<double>(scale);
-                      fill(to);
+                      (put(to, parts), ...);
                   });
     return message;
 }
@@ -135,15 +137,13 @@ byte_reader open_polynomials(std::span<const std::uint8_t> message, kind what, s
                              double* scale = nullptr) {
     byte_reader body = open_message<P>(message, what).body;
     if (const auto got = body.number<std::uint32_t>(); got != static_cast<std::uint32_t>(level)) {
-        throw format_error(std::string(body.what()) + ": level: got " + std::to_string(got) + ", expected " +
-                           std::to_string(level));
+        throw format_error({body.what(), ": level: got ", got, ", expected ", level});
     }
     if (scale != nullptr) {
         *scale = body.number<double>();
         check_scale<format_error>(*scale, body.what());
     } else if (const auto got = body.number<std::uint64_t>(); got != 0) {
-        throw format_error(std::string(body.what()) + ": bytes 4 to 11 of its body: got " +
-                           std::to_string(got) + ", expected 0");
+        throw format_error({body.what(), ": bytes 4 to 11 of its body: got ", got, ", expected 0"});
     }
     body.expect(bytes - header_bytes - shape_bytes - checksum_bytes);
     return body;
@@ -159,6 +159,10 @@ rns::poly<Basis, rns::evaluation_form> read_polynomial(byte_reader& body, std::s
 
 }  // namespace detail
 
+// What writes and reads the messages of ciphertexts and keys is thread-safe. Writers throw std::bad_alloc
+// also, readers what open_frame throws, format_error for another level, another length or a residue that is
+// not below its prime, and std::bad_alloc: they take memory after level and length were found right.
+
 /// Bytes of the message of a ciphertext: 64, c0 and c1.
 template <ckks::parameter_set P, int Level = P::max_level>
 inline constexpr std::size_t ciphertext_bytes =
@@ -169,25 +173,18 @@ template <ckks::parameter_set P, int Level = P::max_level>
 inline constexpr std::size_t seeded_ciphertext_bytes =
     detail::polynomials_bytes<typename P::template basis_at<Level>>(1, 1);
 
-/// A ciphertext as a message. Thread-safe.
-/// @throws parameter_error if the scale is not finite and above 0, or c1 is zero modulo a prime: that would
-///         show the message; std::bad_alloc
+/// A ciphertext as a message.
+/// @throws parameter_error unless the scale is finite and above 0, and for a c1 that is zero modulo a prime
 template <ckks::parameter_set P, int Level>
 std::vector<std::uint8_t> write_ciphertext(const ckks::ciphertext<P, Level>& c, const envelope& e = {}) {
-    constexpr auto what = kind::ciphertext;
-    detail::check_scale<parameter_error>(c.scale, name(what));
-    detail::check_not_zero<parameter_error>(c.c1, "c1", name(what));
-    return detail::write_polynomials<P>(what, ciphertext_bytes<P, Level>, Level, c.scale, e,
-                                        [&](byte_writer& to) {
-                                            write_polynomial(c.c0, to);
-                                            write_polynomial(c.c1, to);
-                                        });
+    detail::check_scale<parameter_error>(c.scale, name(kind::ciphertext));
+    detail::check_not_zero<parameter_error>(c.c1, "c1", name(kind::ciphertext));
+    return detail::write_polynomials<P>(kind::ciphertext, ciphertext_bytes<P, Level>, Level, c.scale, e, c.c0,
+                                        c.c1);
 }
 
-/// A ciphertext from outside. Memory is taken after level and length were found right. Thread-safe.
-/// @throws format_error for malformed bytes, another kind or level, a scale that is not finite and above 0, a
-///         residue that is not below its prime, or a c1 that is zero modulo a prime; parameter_error for
-///         another set; unsupported_error for another version; std::bad_alloc
+/// A ciphertext from outside.
+/// @throws format_error also for a scale that is not finite and above 0, or a c1 that is zero modulo a prime
 template <ckks::parameter_set P, int Level = P::max_level>
 ckks::ciphertext<P, Level> read_ciphertext(std::span<const std::uint8_t> message) {
     using basis = typename P::template basis_at<Level>;
@@ -200,24 +197,18 @@ ckks::ciphertext<P, Level> read_ciphertext(std::span<const std::uint8_t> message
     return {std::move(c0), std::move(c1), scale};
 }
 
-/// A fresh encryption as a message of about half the size. Thread-safe.
-/// @throws parameter_error if the scale is not finite and above 0; std::bad_alloc
+/// A fresh encryption as a message of about half the size.
+/// @throws parameter_error if the scale is not finite and above 0
 template <ckks::parameter_set P, int Level>
 std::vector<std::uint8_t> write_seeded_ciphertext(const ckks::seeded_ciphertext<P, Level>& c,
                                                   const envelope& e = {}) {
-    constexpr auto what = kind::seeded_ciphertext;
-    detail::check_scale<parameter_error>(c.scale, name(what));
-    return detail::write_polynomials<P>(what, seeded_ciphertext_bytes<P, Level>, Level, c.scale, e,
-                                        [&](byte_writer& to) {
-                                            to.bytes(c.seed.bytes);
-                                            write_polynomial(c.c0, to);
-                                        });
+    detail::check_scale<parameter_error>(c.scale, name(kind::seeded_ciphertext));
+    return detail::write_polynomials<P>(kind::seeded_ciphertext, seeded_ciphertext_bytes<P, Level>, Level,
+                                        c.scale, e, c.seed, c.c0);
 }
 
-/// A seeded ciphertext from outside. Memory is taken after level and length were found right. Thread-safe.
-/// @throws format_error for malformed bytes, another kind or level, a scale that is not finite and above 0,
-///         or a residue that is not below its prime; parameter_error for another set; unsupported_error for
-///         another version; std::bad_alloc
+/// A seeded ciphertext from outside.
+/// @throws format_error also for a scale that is not finite and above 0
 template <ckks::parameter_set P, int Level = P::max_level>
 ckks::seeded_ciphertext<P, Level> read_seeded_ciphertext(std::span<const std::uint8_t> message) {
     double scale = 0;

@@ -6,7 +6,6 @@
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/lora/packing/layout.hpp>
 #include <tensafe/wire/bytes.hpp>
-#include <tensafe/wire/fields.hpp>
 #include <tensafe/wire/message.hpp>
 
 #include <algorithm>
@@ -27,23 +26,18 @@ namespace detail {
 
 /// Refuses what no client_part gives: a site has B alone, or A and B that fit.
 inline void check_held_site(const char* who, const lora::adapter_site& site, std::set<std::string>& names) {
-    const auto where = [&] { return std::string(who) + ": site " + quote(site.name) + ": "; };
     lora::detail::check_name(site.name, "a site", lora::model_layout::longest_name);
-    if (!names.insert(site.name).second) {
-        throw parameter_error(where() + "the name occurs twice");
-    }
-    if (!std::isfinite(site.scale)) {
-        throw parameter_error(where() + "the scale is not a finite number");
-    }
+    require<parameter_error>(names.insert(site.name).second,
+                             {who, ": site ", in_quotes(site.name), ": the name occurs twice"});
+    require<parameter_error>(std::isfinite(site.scale),
+                             {who, ": site ", in_quotes(site.name), ": the scale is not a finite number"});
     const auto fits = [](std::size_t n) { return n >= 1 && n <= lora::detail::largest_dimension; };
     const bool alone = site.a.rows == 0 && site.a.columns == 0;
-    if (!fits(site.b.rows) || !fits(site.b.columns) ||
-        !(alone || (fits(site.a.columns) && site.a.rows == site.b.columns))) {
-        throw shape_error(where() + "got A " + std::to_string(site.a.rows) + " x " +
-                          std::to_string(site.a.columns) + " and B " + std::to_string(site.b.rows) + " x " +
-                          std::to_string(site.b.columns) +
-                          ", expected rank x d_in, or nothing, and d_out x rank, from 1 to 2^24 each");
-    }
+    require<shape_error>(fits(site.b.rows) && fits(site.b.columns) &&
+                             (alone || (fits(site.a.columns) && site.a.rows == site.b.columns)),
+                         {who, ": site ", in_quotes(site.name), ": got A ", site.a.rows, " x ",
+                          site.a.columns, " and B ", site.b.rows, " x ", site.b.columns,
+                          ", expected rank x d_in, or nothing, and d_out x rank, from 1 to 2^24 each"});
 }
 
 /// The message names the first entry that is no number.
@@ -53,9 +47,8 @@ inline void check_held_values(const char* who, const lora::adapter_site& site) {
             std::find_if_not(m->values.begin(), m->values.end(), [](float x) { return std::isfinite(x); });
         if (bad != m->values.end()) {
             const auto entry = static_cast<std::size_t>(bad - m->values.begin());
-            throw encoding_error(std::string(who) + ": site " + quote(site.name) + ": " +
-                                 (m == &site.a ? "A" : "B") + "[" + std::to_string(entry / m->columns) +
-                                 "][" + std::to_string(entry % m->columns) + "] is not a finite number");
+            throw encoding_error({who, ": site ", in_quotes(site.name), ": ", (m == &site.a ? "A" : "B"), "[",
+                                  entry / m->columns, "][", entry % m->columns, "] is not a finite number"});
         }
     }
 }
@@ -116,27 +109,19 @@ inline std::vector<std::uint8_t> write_whole_adapter(const lora::adapter& held, 
 /// @throws as write_whole_adapter; parameter_error also, naming the site, for such a secret
 inline std::vector<std::uint8_t> write_held_adapter(const lora::adapter& held, const lora::model_layout& of,
                                                     const envelope& from = {}) {
-    std::set<std::string_view> served;
-    for (const auto& group : of.groups) {
-        for (const auto& site : group.sites) {
-            served.insert(site.name);
-        }
-    }
+    const bool blind = of.mode == lora::mode::blind;
     for (const auto& site : held.sites) {
-        const bool blind = of.mode == lora::mode::blind;
-        if ((blind || !site.a.values.empty()) && served.contains(site.name)) {
-            throw parameter_error("write_held_adapter: site " + quote(site.name) +
-                                  (blind ? " is there in mode blind" : " has an A") +
-                                  ", which the server keeps to itself; give what client_part makes");
-        }
+        require<parameter_error>((!blind && site.a.values.empty()) || !of.find(site.name).has_value(),
+                                 {"write_held_adapter: site ", in_quotes(site.name),
+                                  blind ? " is there in mode blind" : " has an A",
+                                  ", which the server keeps to itself; give what client_part makes"});
     }
     return write_whole_adapter(held, from);
 }
 
-/// Reads it. Memory follows from the bytes that are there, never from what they announce: limit the size of
+/// Reads it. Memory follows from the bytes that are there, not from what they announce: limit the size of
 /// messages that you take. Whether sites and shapes are those of a model, model_client checks.
-/// @throws as open_frame; format_error for a body that ends early or goes on; parameter_error, shape_error
-///         or encoding_error as write_whole_adapter
+/// @throws as open_frame; format_error for a body that ends early or goes on; as write_whole_adapter
 inline lora::adapter read_held_adapter(std::span<const std::uint8_t> message) {
     constexpr const char* who = "read_held_adapter";
     byte_reader body = open_frame(message, kind::held_adapter, {}).body;
@@ -145,12 +130,11 @@ inline lora::adapter read_held_adapter(std::span<const std::uint8_t> message) {
     const std::uint32_t sites = body.number<std::uint32_t>();
     for (std::uint32_t s = 0; s < sites; ++s) {
         lora::adapter_site site;
-        site.name = detail::read_name(body, "a site");
+        site.name = detail::read_name(body, "a site", lora::model_layout::longest_name);
         site.scale = body.number<double>();
-        site.a.rows = body.number<std::uint32_t>();
-        site.a.columns = body.number<std::uint32_t>();
-        site.b.rows = body.number<std::uint32_t>();
-        site.b.columns = body.number<std::uint32_t>();
+        for (std::size_t* x : {&site.a.rows, &site.a.columns, &site.b.rows, &site.b.columns}) {
+            *x = body.number<std::uint32_t>();
+        }
         detail::check_held_site(who, site, names);
         detail::read_values(body, site.a);
         detail::read_values(body, site.b);

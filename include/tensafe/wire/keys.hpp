@@ -23,23 +23,17 @@ namespace tensafe::wire {
 template <ckks::parameter_set P>
 inline constexpr std::size_t public_key_bytes = detail::polynomials_bytes<typename P::basis>(1, 1);
 
-/// A public key as a message. Thread-safe.
-/// @throws parameter_error if b is zero modulo a prime: a key that was never filled; std::bad_alloc
+/// A public key as a message.
+/// @throws parameter_error if b is zero modulo a prime: a key that was never filled
 template <ckks::parameter_set P>
 std::vector<std::uint8_t> write_public_key(const ckks::public_key<P>& key, const envelope& e = {}) {
-    constexpr auto what = kind::public_key;
-    detail::check_not_zero<parameter_error>(key.b(), "b", name(what));
-    return detail::write_polynomials<P>(what, public_key_bytes<P>, P::max_level, 0, e, [&](byte_writer& to) {
-        to.bytes(key.seed().bytes);
-        write_polynomial(key.b(), to);
-    });
+    detail::check_not_zero<parameter_error>(key.b(), "b", name(kind::public_key));
+    return detail::write_polynomials<P>(kind::public_key, public_key_bytes<P>, P::max_level, 0, e, key.seed(),
+                                        key.b());
 }
 
-/// A public key from outside. Memory is taken after level and length were found right. Whoever encrypts under
-/// it trusts its sender: any residues make a key. Thread-safe.
-/// @throws format_error for malformed bytes, another kind or level, a residue that is not below its prime, or
-///         a b that is zero modulo a prime; parameter_error for another set; unsupported_error for another
-///         version; std::bad_alloc
+/// A public key from outside. Whoever encrypts under it trusts its sender: any residues make a key.
+/// @throws format_error also for a b that is zero modulo a prime
 template <ckks::parameter_set P>
 ckks::public_key<P> read_public_key(std::span<const std::uint8_t> message) {
     byte_reader body =
@@ -55,26 +49,19 @@ template <ckks::parameter_set P, int Level>
 inline constexpr std::size_t rerandomization_key_bytes =
     detail::polynomials_bytes<typename P::template basis_at<Level>>(2, 1);
 
-/// A re-randomization key as a message. Thread-safe.
-/// @throws parameter_error if b is zero modulo a prime: a key that was never filled; std::bad_alloc
+/// A re-randomization key as a message.
+/// @throws as write_public_key
 template <ckks::parameter_set P, int Level>
 std::vector<std::uint8_t> write_rerandomization_key(const ckks::rerandomization_key<P, Level>& key,
                                                     const envelope& e = {}) {
-    constexpr auto what = kind::rerandomization_key;
-    detail::check_not_zero<parameter_error>(key.b, "b", name(what));
-    return detail::write_polynomials<P>(what, rerandomization_key_bytes<P, Level>, Level, 0, e,
-                                        [&](byte_writer& to) {
-                                            to.bytes(key.client_nonce.bytes);
-                                            to.bytes(key.server_nonce.bytes);
-                                            write_polynomial(key.b, to);
-                                        });
+    detail::check_not_zero<parameter_error>(key.b, "b", name(kind::rerandomization_key));
+    return detail::write_polynomials<P>(kind::rerandomization_key, rerandomization_key_bytes<P, Level>, Level,
+                                        0, e, key.client_nonce, key.server_nonce, key.b);
 }
 
-/// A re-randomization key from outside. Memory is taken after level and length were found right. Whether it
-/// was made for this session's nonce is for ckks::rerandomization_pool to say. Thread-safe.
-/// @throws format_error for malformed bytes, another kind or level, a residue that is not below its prime, or
-///         a b that is zero modulo a prime; parameter_error for another set; unsupported_error for another
-///         version; std::bad_alloc
+/// A re-randomization key from outside. Whether it was made for this session's nonce is for
+/// ckks::rerandomization_pool to say.
+/// @throws as read_public_key
 template <ckks::parameter_set P, int Level>
 ckks::rerandomization_key<P, Level> read_rerandomization_key(std::span<const std::uint8_t> message) {
     byte_reader body = detail::open_polynomials<P>(message, kind::rerandomization_key,

@@ -6,7 +6,6 @@
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/lora/packing/protection.hpp>
 #include <tensafe/wire/bytes.hpp>
-#include <tensafe/wire/fields.hpp>
 #include <tensafe/wire/message.hpp>
 #include <tensafe/wire/scheme.hpp>
 #include <tensafe/wire/set_id.hpp>
@@ -14,16 +13,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
 namespace tensafe::wire {
 
 /// Writes what a client has to know of a model as a message: kind model_layout, the ids of the set and of the
-/// scheme of its decode replies, so that a client of other types is told so before it sends anything.
-/// Body: mode, largest_prefill, number of groups; of each group its input, d, row_norm and its sites; of each
-/// site name, rank, d_out and scale. docs/wire-format.md has every byte.
+/// scheme of its decode replies, so that a client of other types is told so before it sends anything. Body,
+/// in docs/wire-format.md: mode, largest_prefill, groups with input, d, row_norm and sites; of each site
+/// name, rank, d_out, scale.
 /// @throws as model_layout::check; parameter_error for a largest_prefill that passes 32 bits
 template <ckks::parameter_set P, class Packing, lora::reply_protection Protection>
 std::vector<std::uint8_t> write_model_layout(const lora::model_layout& layout, const envelope& from = {}) {
@@ -61,39 +59,34 @@ std::vector<std::uint8_t> write_model_layout(const lora::model_layout& layout, c
     return message;
 }
 
-/// Reads it. Memory follows from the bytes that are there, about fifteen times as many at most, never from
-/// what they announce: limit the size of messages that you take. What depends on the parameter set beyond its
-/// id, model_client checks.
-/// @throws as open_frame; format_error for a body that ends early or goes on, or
-///         an unknown mode; shape_error or parameter_error as model_layout::check
+/// Reads it. Memory follows from the bytes that are there, about fifteen times as many at most: limit the
+/// size of messages that you take. What depends on the set beyond its id, model_client checks.
+/// @throws as open_frame; format_error for a body that ends early or goes on, or an unknown mode; as
+///         model_layout::check
 template <ckks::parameter_set P, class Packing, lora::reply_protection Protection>
 lora::model_layout read_model_layout(std::span<const std::uint8_t> message) {
     byte_reader body = detail::open_scheme<P, Packing, Protection>(message, kind::model_layout);
     lora::model_layout layout;
     const std::uint32_t mode = body.number<std::uint32_t>();
-    if (mode > 1) {
-        throw format_error("read_model_layout: got mode number " + std::to_string(mode) +
-                           ", expected 0 (client_held_b) or 1 (blind)");
-    }
+    require<format_error>(mode <= 1, {"read_model_layout: got mode number ", mode,
+                                      ", expected 0 (client_held_b) or 1 (blind)"});
     layout.mode = mode == 1 ? lora::mode::blind : lora::mode::client_held_b;
     layout.largest_prefill = body.number<std::uint32_t>();
     const std::uint32_t groups = body.number<std::uint32_t>();
     std::size_t all_sites = 0;
     for (std::uint32_t g = 0; g < groups; ++g) {
         lora::model_layout::group group;
-        group.input = detail::read_name(body, "an input");
+        group.input = detail::read_name(body, "an input", lora::model_layout::longest_name);
         group.d = body.number<std::uint32_t>();
         group.row_norm = body.number<double>();
         const std::uint32_t sites = body.number<std::uint32_t>();
         all_sites += sites;
-        if (all_sites > lora::model_layout::most_sites) {
-            throw shape_error("read_model_layout: got " + std::to_string(all_sites) +
-                              " sites or more, expected at most " +
-                              std::to_string(lora::model_layout::most_sites));
-        }
+        require<shape_error>(all_sites <= lora::model_layout::most_sites,
+                             {"read_model_layout: got ", all_sites, " sites or more, expected at most ",
+                              lora::model_layout::most_sites});
         for (std::uint32_t s = 0; s < sites; ++s) {
             lora::model_layout::site site;
-            site.name = detail::read_name(body, "a site");
+            site.name = detail::read_name(body, "a site", lora::model_layout::longest_name);
             site.rank = body.number<std::uint32_t>();
             site.d_out = body.number<std::uint32_t>();
             site.scale = body.number<double>();

@@ -10,9 +10,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace tensafe::wire {
@@ -32,23 +34,19 @@ enum class kind : std::uint8_t {
 
 /// How messages to people call it: "re-randomization key"; empty for a number that is no kind.
 constexpr std::string_view name(kind what) noexcept {
-    switch (what) {
-        case kind::public_key:
-            return "public key";
-        case kind::rerandomization_key:
-            return "re-randomization key";
-        case kind::ciphertext:
-            return "ciphertext";
-        case kind::seeded_ciphertext:
-            return "seeded ciphertext";
-        case kind::request:
-            return "request";
-        case kind::reply:
-            return "reply";
-        case kind::model_layout:
-            return "model layout";
-        case kind::held_adapter:
-            return "held adapter";
+    constexpr std::array<std::pair<kind, std::string_view>, 8> names{
+        {{kind::public_key, "public key"},
+         {kind::rerandomization_key, "re-randomization key"},
+         {kind::ciphertext, "ciphertext"},
+         {kind::seeded_ciphertext, "seeded ciphertext"},
+         {kind::request, "request"},
+         {kind::reply, "reply"},
+         {kind::model_layout, "model layout"},
+         {kind::held_adapter, "held adapter"}}};
+    for (const auto& [each, name] : names) {
+        if (each == what) {
+            return name;
+        }
     }
     return "";
 }
@@ -86,10 +84,8 @@ inline constexpr std::size_t checksum_bytes = 4;
 /// The header's bytes, checksum included.
 /// @throws parameter_error if `what` is no kind
 inline std::array<std::uint8_t, header_bytes> write_header(const header& h) {
-    if (name(h.what).empty()) {
-        throw parameter_error("write_header: kind: got " + std::to_string(static_cast<unsigned>(h.what)) +
-                              ", which is no kind");
-    }
+    require<parameter_error>(!name(h.what).empty(), {"write_header: kind: got ",
+                                                     static_cast<unsigned>(h.what), ", which is no kind"});
     std::array<std::uint8_t, header_bytes> bytes{};
     byte_writer to(bytes, "header");
     to.bytes(magic);
@@ -107,23 +103,21 @@ inline std::array<std::uint8_t, header_bytes> write_header(const header& h) {
 }
 
 /// The header of a message from outside. Looks at its first 48 bytes only, and checks, in this order, length,
-/// magic, version, checksum, kind and the two bytes that must be zero. Whether the message has the length and
-/// the set that are needed is not asked here: open_frame does. Never allocates, except for an error.
-/// Thread-safe.
+/// magic, version, checksum, kind and the two bytes that must be zero; the rest is for open_frame. Never
+/// allocates, except for an error. Thread-safe.
 /// @throws format_error for bytes that are no header; unsupported_error for another version, naming both
 inline header read_header(std::span<const std::uint8_t> message) {
-    if (message.size() < header_bytes) {
-        throw format_error("message: got " + std::to_string(message.size()) + " bytes, expected at least " +
-                           std::to_string(header_bytes) + " for its header");
-    }
+    require<format_error>(
+        message.size() >= header_bytes,
+        {"message: got ", message.size(), " bytes, expected at least ", header_bytes, " for its header"});
     byte_reader from(message.first(header_bytes), "message header");
     if (const auto begin = from.bytes(magic.size()); !std::equal(begin.begin(), begin.end(), magic.begin())) {
         throw format_error("message: does not begin with \"TSHE\"");
     }
     // Before the checksum: another version may have another one.
     if (const auto got = from.number<std::uint8_t>(); got != version) {
-        throw unsupported_error("message: got version " + std::to_string(got) +
-                                " of the wire format, expected version " + std::to_string(version));
+        throw unsupported_error(
+            {"message: got version ", got, " of the wire format, expected version ", version});
     }
     header h;
     const auto what = from.number<std::uint8_t>();
@@ -134,17 +128,13 @@ inline header read_header(std::span<const std::uint8_t> message) {
     h.number = from.number<std::uint64_t>();
     h.body_bytes = from.number<std::uint64_t>();
     h.group = from.number<std::uint32_t>();
-    if (from.number<std::uint32_t>() != crc32c(message.first(header_bytes - checksum_bytes))) {
-        throw format_error("message: the checksum of its header is wrong: it was changed on its way");
-    }
-    if (name(h.what).empty()) {
-        throw format_error("message: got kind " + std::to_string(what) +
-                           ", expected one that docs/wire-format.md names");
-    }
-    if (reserved != 0) {
-        throw format_error("message: bytes 6 and 7 of its header: got " + std::to_string(reserved) +
-                           ", expected 0");
-    }
+    require<format_error>(
+        from.number<std::uint32_t>() == crc32c(message.first(header_bytes - checksum_bytes)),
+        {"message: the checksum of its header is wrong: it was changed on its way"});
+    require<format_error>(!name(h.what).empty(),
+                          {"message: got kind ", what, ", expected one that docs/wire-format.md names"});
+    require<format_error>(reserved == 0,
+                          {"message: bytes 6 and 7 of its header: got ", reserved, ", expected 0"});
     return h;
 }
 
@@ -157,10 +147,8 @@ template <class Fill>
 void write_message(const header& h, std::vector<std::uint8_t>& to, Fill&& fill) {
     try {
         const auto head = write_header(h);
-        if (h.body_bytes > to.max_size() - header_bytes - checksum_bytes) {
-            throw shape_error("message: got a body of " + std::to_string(h.body_bytes) +
-                              " bytes, which no memory holds");
-        }
+        require<shape_error>(h.body_bytes <= to.max_size() - header_bytes - checksum_bytes,
+                             {"message: got a body of ", h.body_bytes, " bytes, which no memory holds"});
         const auto body_bytes = static_cast<std::size_t>(h.body_bytes);
         to.resize(header_bytes + body_bytes + checksum_bytes);
         std::copy(head.begin(), head.end(), to.begin());
@@ -201,31 +189,76 @@ inline opened_message open_frame(std::span<const std::uint8_t> message, kind wan
     const header h = read_header(message);
     const std::string_view what = name(wanted);
     if (h.what != wanted) {
-        throw format_error("message: got a " + std::string(name(h.what)) + ", expected a " +
-                           std::string(what));
+        throw format_error({"message: got a ", name(h.what), ", expected a ", what});
     }
     const std::size_t behind = message.size() - header_bytes;
-    if (behind < checksum_bytes || h.body_bytes != behind - checksum_bytes) {
-        throw format_error(std::string(what) + ": its header announces a body of " +
-                           std::to_string(h.body_bytes) + " bytes and " + std::to_string(checksum_bytes) +
-                           " of checksum, got " + std::to_string(behind) + " bytes behind the header");
-    }
+    require<format_error>(behind >= checksum_bytes && h.body_bytes == behind - checksum_bytes,
+                          {what, ": its header announces a body of ", h.body_bytes, " bytes and ",
+                           checksum_bytes, " of checksum, got ", behind, " bytes behind the header"});
     if (h.set != ids.set) {
-        throw parameter_error(std::string(what) + ": parameter set: got " + set_name(h.set) + ", expected " +
-                              ids.set_text());
+        throw parameter_error(
+            {what, ": parameter set: got ", set_name(h.set), ", expected ", ids.set_text()});
     }
     if (h.scheme != ids.scheme) {
-        throw parameter_error(std::string(what) + ": packing and protection: got " +
-                              ids.scheme_text(h.scheme) + ", expected " + ids.scheme_text(ids.scheme));
+        throw parameter_error({what, ": packing and protection: got ", ids.scheme_text(h.scheme),
+                               ", expected ", ids.scheme_text(ids.scheme)});
     }
     const std::span<const std::uint8_t> body = message.subspan(header_bytes, behind - checksum_bytes);
     byte_reader checksum(message.last(checksum_bytes), what);
-    if (checksum.number<std::uint32_t>() != crc32c(body)) {
-        throw format_error(std::string(what) +
-                           ": the checksum of its body is wrong: it was changed on its way");
-    }
+    require<format_error>(checksum.number<std::uint32_t>() == crc32c(body),
+                          {what, ": the checksum of its body is wrong: it was changed on its way"});
     return {h, byte_reader(body, what)};
 }
+
+// What the bodies of LoRA messages share.
+namespace detail {
+
+/// Bytes of a message without its body.
+inline constexpr std::size_t frame_bytes = header_bytes + checksum_bytes;
+
+/// The three numbers with which requests and replies begin.
+using shape_numbers = std::array<std::uint32_t, 3>;
+
+/// A count as messages have it.
+/// @throws parameter_error if it passes 32 bits
+inline std::uint32_t count_field(const char* who, const char* what, std::size_t value) {
+    require<parameter_error>(value <= std::numeric_limits<std::uint32_t>::max(),
+                             {who, ": got ", value, " for ", what, ", expected a number below 2^32"});
+    return static_cast<std::uint32_t>(value);
+}
+
+inline void write_shape(byte_writer& body, const shape_numbers& shape) {
+    for (const std::uint32_t x : shape) {
+        body.number<std::uint32_t>(x);
+    }
+}
+inline shape_numbers read_shape(byte_reader& body) {
+    shape_numbers shape{};
+    for (std::uint32_t& x : shape) {
+        x = body.number<std::uint32_t>();
+    }
+    return shape;
+}
+
+/// A name: its length (4 bytes), its bytes.
+inline std::size_t name_bytes(std::string_view name) noexcept {
+    return sizeof(std::uint32_t) + name.size();
+}
+inline void write_name(byte_writer& body, std::string_view name) {
+    body.number<std::uint32_t>(static_cast<std::uint32_t>(name.size()));
+    body.bytes({reinterpret_cast<const std::uint8_t*>(name.data()), name.size()});
+}
+/// @throws format_error if the length is not that of a name, or the bytes end before: no memory is taken
+inline std::string read_name(byte_reader& body, const char* of_what, std::size_t longest) {
+    const auto length = body.number<std::uint32_t>();
+    require<format_error>(
+        length != 0 && length <= longest,
+        {body.what(), ": got a name of ", length, " bytes for ", of_what, ", expected 1 to ", longest});
+    const auto bytes = body.bytes(length);
+    return std::string(bytes.begin(), bytes.end());
+}
+
+}  // namespace detail
 
 /// open_frame for a kind that has a parameter set and no scheme.
 template <ckks::parameter_set P>

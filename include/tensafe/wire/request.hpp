@@ -4,7 +4,6 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/wire/bytes.hpp>
-#include <tensafe/wire/fields.hpp>
 #include <tensafe/wire/message.hpp>
 #include <tensafe/wire/scheme.hpp>
 #include <tensafe/wire/set_id.hpp>
@@ -12,14 +11,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 namespace tensafe::wire {
 
-/// Writes a request as a message of r.bytes() bytes: kind request, the ids of the set and of the scheme that
-/// it was made for. Body: d, block, tokens; the seed of c1; c0 of each ciphertext as client::encrypt packed
-/// it. One copy and a checksum.
+/// Writes a request as a message of r.bytes() bytes: kind request, the ids of set and scheme. Body: d, block,
+/// tokens; the seed of c1; c0 of each ciphertext as client::encrypt packed it. One copy and a checksum.
 /// @tparam Packing, Protection  of the layout for which it was encrypted
 /// @param to  overwritten; a vector that had such a message before allocates nothing
 /// @throws shape_error if an input has not the bytes of packed residues; parameter_error for a d, block or
@@ -53,12 +50,11 @@ std::vector<std::uint8_t> write_request(const lora::request<P>& r, const envelop
 }
 
 /// Reads a request that was made for this plan. Every length follows from the plan: the message is only
-/// compared with it. That residues are below their primes is not looked at here: server::apply does that when
-/// it unpacks them, before anything is used up, and names the limb.
-/// @param message  of anybody
-/// @param plan     the reader's own
-/// @param to       its memory is used again: nothing is allocated if it was a request for this plan before.
-///                 Unchanged if the message is refused
+/// compared with it. Whether residues are below their primes server::apply checks, before anything is used
+/// up.
+/// @param plan  the reader's own
+/// @param to    its memory is used again: nothing is allocated if it was a request for this plan before.
+///              Unchanged if the message is refused
 /// @throws as open_frame; shape_error for a request that was made for another layout, naming both;
 ///         format_error for a body of another length
 template <ckks::parameter_set P, class Packing, class Protection>
@@ -67,14 +63,11 @@ void read_request(std::span<const std::uint8_t> message,
     constexpr std::size_t input_bytes = lora::packed_residues_bytes<P>(P::degree);
     byte_reader body = detail::open_scheme<P, Packing, Protection>(message, kind::request);
     const auto [d, block, tokens] = detail::read_shape(body);
-    if (d != plan.d() || block != plan.entries_per_input() || tokens == 0 || tokens > plan.largest_batch) {
-        throw shape_error("read_request: got a request of " + std::to_string(tokens) + " hidden states of " +
-                          std::to_string(d) + " entries, " + std::to_string(block) +
-                          " in a ciphertext, expected " +
-                          (plan.largest_batch > 1 ? "1 to " + std::to_string(plan.largest_batch) : "1") +
-                          " hidden states of " + std::to_string(plan.d()) + " entries, " +
-                          std::to_string(plan.entries_per_input()) + " in a ciphertext");
-    }
+    require<shape_error>(
+        d == plan.d() && block == plan.entries_per_input() && tokens != 0 && tokens <= plan.largest_batch,
+        {"read_request: got a request of ", tokens, " hidden states of ", d, " entries, ", block,
+         " in a ciphertext, expected ", plan.largest_batch > 1 ? "1 to " : "", plan.largest_batch,
+         " hidden states of ", plan.d(), " entries, ", plan.entries_per_input(), " in a ciphertext"});
     body.expect(random::seed_bytes + plan.inputs() * input_bytes);
     to.inputs.resize(plan.inputs());
     to.d = d;

@@ -72,18 +72,13 @@ namespace detail {
 inline std::string packing_text(unsigned number, unsigned detail) {
     constexpr unsigned rescaled = 16;
     const unsigned rows = detail & ~rescaled;
-    switch (number) {
-        case 1:
-            return detail <= 17 ? "coefficient_tiles " + std::to_string(1U << detail) : "";
-        case 2:
-            return detail == 0 ? "column_batched" : "";
-        case 3:
-            return rows == 1 || rows == 2 ? "replicated_slots " + std::to_string(rows) +
-                                                (rows == detail ? " unrescaled" : " rescaled")
-                                          : "";
-        default:
-            return "";
+    if (number == 1 && detail <= 17) {
+        return "coefficient_tiles " + std::to_string(1U << detail);
     }
+    if (number == 3 && (rows == 1 || rows == 2)) {
+        return text_of({"replicated_slots ", rows, rows == detail ? " unrescaled" : " rescaled"});
+    }
+    return number == 2 && detail == 0 ? "column_batched" : "";
 }
 
 }  // namespace detail

@@ -14,10 +14,8 @@
 namespace tensafe::wire {
 
 /// Makes a 64-bit identifier of what two sides must agree on: FNV-1a over the numbers and texts that it is
-/// given, in order. Two different ones have the same identifier by accident once in 2^64; whoever looks for
-/// two can find them, so it protects from mistakes and not from attackers.
-///
-/// A value type, for constant expressions too.
+/// given, in order. Two are the same by accident once in 2^64, and whoever looks for such two finds them: it
+/// protects from mistakes, not from attackers.
 class identifier {
   public:
     /// A number: its bytes, the lowest first.

@@ -1,5 +1,5 @@
 #include <tensafe/lora/adapter/plain.hpp>
-#include <tensafe/lora/model/estimate.hpp>
+#include <tensafe/lora/model/forecast.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 
 #include "../../random_values.hpp"

@@ -6,14 +6,11 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace tensafe::lora {
 
 /// A dense row-major matrix of single-precision values: BF16, F16 and F32 weights are held exactly.
-///
-/// A plain value type; thread safety and exception safety are those of std::vector.
 struct matrix {
     std::size_t rows = 0;
     std::size_t columns = 0;
@@ -28,9 +25,8 @@ struct matrix {
     void check(std::string_view what) const {
         if (columns == 0 ? !values.empty()
                          : values.size() % columns != 0 || values.size() / columns != rows) {
-            throw shape_error(std::string(what) + ": got " + std::to_string(values.size()) +
-                              " values for a " + std::to_string(rows) + " x " + std::to_string(columns) +
-                              " matrix, expected " + std::to_string(rows * columns));
+            throw shape_error({what, ": got ", values.size(), " values for a ", rows, " x ", columns,
+                               " matrix, expected ", rows * columns});
         }
     }
 
@@ -43,10 +39,9 @@ struct matrix {
 
   private:
     static std::size_t count(std::size_t row_count, std::size_t column_count) {
-        if (column_count != 0 && row_count > std::vector<float>().max_size() / column_count) {
-            throw shape_error("matrix: got " + std::to_string(row_count) + " x " +
-                              std::to_string(column_count) + ", more entries than fit memory");
-        }
+        require<shape_error>(
+            column_count == 0 || row_count <= std::vector<float>().max_size() / column_count,
+            {"matrix: got ", row_count, " x ", column_count, ", more entries than fit memory"});
         return row_count * column_count;
     }
 };
@@ -75,8 +70,7 @@ struct adapter_site {
 struct adapter {
     std::vector<adapter_site> sites;
 
-    /// The site whose name equals `suffix`, or else the only one whose name ends with "." + suffix. The
-    /// reference lives as long as the adapter.
+    /// The site whose name equals `suffix`, or else the only one whose name ends with "." + suffix.
     /// @throws parameter_error if none or several match; the message lists the candidates
     const adapter_site& site(std::string_view suffix) const& {
         const adapter_site* found = nullptr;
@@ -101,8 +95,8 @@ struct adapter {
             }
         }
         throw parameter_error(
-            "adapter: site \"" + std::string(suffix) + "\" matches " + std::to_string(matches) +
-            " sites (whole parts between dots count), expected exactly one of:" + candidates);
+            {"adapter: site \"", suffix, "\" matches ", matches,
+             " sites (whole parts between dots count), expected exactly one of:", candidates});
     }
     const adapter_site& site(std::string_view suffix) && = delete;  // the adapter must outlive its site
 

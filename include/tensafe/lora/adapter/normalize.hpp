@@ -6,14 +6,12 @@
 #include <cmath>
 #include <cstddef>
 #include <span>
-#include <string>
 #include <vector>
 
 namespace tensafe::lora {
 
 /// Who applies B. `client_held_b`: the server holds A, the reply is A*h, and the client multiplies by scale *
-/// B. `blind`: the server holds scale * B * A and the reply is the delta; the client holds nothing of the
-/// adapter, and messages are longer.
+/// B. `blind`: the server holds scale * B * A, the reply is the delta, and messages are longer.
 enum class mode { client_held_b, blind };
 
 /// Rows of the matrix that a server holds: A has rank of them, scale * B * A has d_out.
@@ -21,19 +19,25 @@ constexpr std::size_t served_rows(mode m, std::size_t rank, std::size_t d_out) n
     return m == mode::client_held_b ? rank : d_out;
 }
 
-/// The same adapter with all rows of A at norm 1 and their norms moved into B: integers of one size then
-/// serve all rows equally well, and no norm of A travels. Rows of zeros stay. Rounded to float: deltas change
-/// by about 1e-7 of their norm.
-/// @throws shape_error unless both matrices have the site's shape; encoding_error if an entry of B gets too
-///         large
+namespace detail {
+
+/// @throws shape_error unless both matrices have the site's shape
+inline void check_matrices(const char* who, const adapter_site& site) {
+    site.a.check(text_of({who, ": A of site ", site.name}));
+    site.b.check(text_of({who, ": B of site ", site.name}));
+    require<shape_error>(site.b.columns == site.a.rows,
+                         {who, ": site ", site.name, " has a B of ", site.b.columns, " columns, expected ",
+                          site.a.rows, ", the rank"});
+}
+
+}  // namespace detail
+
+/// The site with all rows of A at norm 1 and their norms moved into B: integers of one size then serve all
+/// rows equally well, and no norm of A travels. Rows of zeros stay. Deltas change by about 1e-7 of their
+/// norm.
+/// @throws shape_error as check_matrices; encoding_error if an entry of B passes float
 inline adapter_site normalize_rows(adapter_site site) {
-    site.a.check("normalize_rows: A of site " + site.name);
-    site.b.check("normalize_rows: B of site " + site.name);
-    if (site.b.columns != site.a.rows) {
-        throw shape_error("normalize_rows: site " + site.name + " has a B of " +
-                          std::to_string(site.b.columns) + " columns, expected " +
-                          std::to_string(site.a.rows) + ", the rank");
-    }
+    detail::check_matrices("normalize_rows", site);
     for (std::size_t r = 0; r < site.rank(); ++r) {
         double squares = 0;
         for (const float x : site.a.row(r)) {
@@ -50,25 +54,17 @@ inline adapter_site normalize_rows(adapter_site site) {
             float& x = site.b.row(k)[r];
             const bool finite = std::isfinite(x);
             x = static_cast<float>(static_cast<double>(x) * norm);
-            if (finite && !std::isfinite(x)) {
-                throw encoding_error("normalize_rows: row " + std::to_string(k) + ", column " +
-                                     std::to_string(r) + " of B of site " + site.name +
-                                     " passes the range of float once it carries the norm of its row of A");
-            }
+            require<encoding_error>(!finite || std::isfinite(x),
+                                    {"normalize_rows: row ", k, ", column ", r, " of B of site ", site.name,
+                                     " passes the range of float once it carries the norm of its row of A"});
         }
     }
     return site;
 }
 
-/// scale * B * A, d_out x d_in: what a server of mode `blind` holds.
-/// @throws shape_error unless both matrices have the site's shape
+/// scale * B * A, d_out x d_in: what a server of mode `blind` holds.  @throws as check_matrices
 inline matrix merge(const adapter_site& site) {
-    site.a.check("merge: A of site " + site.name);
-    site.b.check("merge: B of site " + site.name);
-    if (site.b.columns != site.a.rows) {
-        throw shape_error("merge: site " + site.name + " has a B of " + std::to_string(site.b.columns) +
-                          " columns, expected " + std::to_string(site.a.rows) + ", the rank");
-    }
+    detail::check_matrices("merge", site);
     matrix product(site.d_out(), site.d_in());
     std::vector<double> row(site.d_in());
     for (std::size_t k = 0; k < site.d_out(); ++k) {

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <span>
-#include <string>
 #include <vector>
 
 namespace tensafe::lora {
@@ -41,10 +40,8 @@ void multiply(const matrix& m, double scale, std::span<const Real> x, std::span<
 template <class Real>
 std::vector<double> multiply(const char* what, const matrix& m, double scale, std::span<const Real> x) {
     m.check(what);
-    if (x.size() != m.columns) {
-        throw shape_error(std::string(what) + ": got a vector of " + std::to_string(x.size()) +
-                          " entries, expected " + std::to_string(m.columns));
-    }
+    require<shape_error>(x.size() == m.columns,
+                         {what, ": got a vector of ", x.size(), " entries, expected ", m.columns});
     std::vector<double> result(m.rows);
     multiply(m, scale, x, std::span<double>(result));
     return result;

@@ -14,14 +14,11 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
-#include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
-// Smaller ranks for adapters whose product scale * B * A has little weight in its last directions. Everything
-// here is a pure function of its arguments, in double precision; an error leaves nothing behind but the
-// exception. Costs are given for d = max(d_in, d_out) and rank r.
+// Smaller ranks for adapters whose product scale * B * A has little weight in its last directions: pure
+// functions, in double precision. Costs are for d = max(d_in, d_out) and rank r.
 
 namespace tensafe::lora {
 
@@ -38,8 +35,7 @@ struct svd_truncation {
     svd_report report;
 };
 
-/// How far a truncated site's deltas are from the original's on given activations: |delta' - delta| / |delta|
-/// for each of them, Euclidean norms.
+/// |delta' - delta| / |delta| of a truncated site on given activations, Euclidean norms.
 struct activation_report {
     double mean = 0;            ///< over the activations
     double worst = 0;           ///< the largest
@@ -49,37 +45,33 @@ struct activation_report {
 namespace detail {
 
 using svd_matrix = Eigen::MatrixXd;
-using svd_weights = Eigen::Map<const Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>;
-
-inline std::string size_text(const matrix& m) {
-    return std::to_string(m.rows) + " x " + std::to_string(m.columns);
-}
+using svd_floats = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
 inline void check_finite(const char* what, const matrix& m) {
     m.check(what);
     for (std::size_t i = 0; i < m.values.size(); ++i) {
         if (!std::isfinite(m.values[i])) {
-            throw parameter_error(std::string(what) + ": got " + std::to_string(m.values[i]) + " in row " +
-                                  std::to_string(i / m.columns) + ", column " +
-                                  std::to_string(i % m.columns) + ", expected a finite number");
+            throw parameter_error({what, ": got ", m.values[i], " in row ", i / m.columns, ", column ",
+                                   i % m.columns, ", expected a finite number"});
         }
     }
 }
 
 inline void check_site(const adapter_site& site) {
-    if (site.a.rows != site.b.columns || site.a.rows == 0 || site.a.columns == 0 || site.b.rows == 0) {
-        throw shape_error("svd: got A " + size_text(site.a) + " and B " + size_text(site.b) +
-                          ", expected rank x d_in and d_out x rank, none of them 0");
-    }
+    require<shape_error>(
+        site.a.rows == site.b.columns && site.a.rows != 0 && site.a.columns != 0 && site.b.rows != 0,
+        {"svd: got A ", site.a.rows, " x ", site.a.columns, " and B ", site.b.rows, " x ", site.b.columns,
+         ", expected rank x d_in and d_out x rank, none of them 0"});
     check_finite("svd: A", site.a);
     check_finite("svd: B", site.b);
-    if (!std::isfinite(site.scale)) {
-        throw parameter_error("svd: got the scale " + std::to_string(site.scale) +
-                              ", expected a finite number");
-    }
+    require<parameter_error>(std::isfinite(site.scale),
+                             {"svd: got the scale ", site.scale, ", expected a finite number"});
 }
 
-inline svd_weights weights_of(const matrix& m) {
+inline Eigen::Map<const svd_floats> weights_of(const matrix& m) {
+    return {m.values.data(), static_cast<Eigen::Index>(m.rows), static_cast<Eigen::Index>(m.columns)};
+}
+inline Eigen::Map<svd_floats> writable(matrix& m) {
     return {m.values.data(), static_cast<Eigen::Index>(m.rows), static_cast<Eigen::Index>(m.columns)};
 }
 
@@ -110,66 +102,47 @@ class site_svd {
         values_ = core.singularValues();
         const double rounding = static_cast<double>(site.rank()) * std::numeric_limits<double>::epsilon() *
                                 a.r.norm() * b.r.norm();
-        if (site.scale == 0 || !(values_(0) > rounding)) {
-            throw parameter_error(
-                "svd: got a site whose product scale * B * A is zero, expected one that does "
-                "something");
-        }
+        require<parameter_error>(
+            site.scale != 0 && values_(0) > rounding,
+            {"svd: got a site whose product scale * B * A is zero, expected one that does something"});
         constexpr auto float_limit = static_cast<double>(std::numeric_limits<float>::max());
-        if (std::sqrt(values_(0)) > float_limit || !std::isfinite(values_(0) * site.scale)) {
-            throw parameter_error("svd: got a product scale * B * A of norm 2^" +
-                                  std::to_string(std::log2(values_(0)) + std::log2(std::fabs(site.scale))) +
-                                  ", too large for weights in float");
-        }
-        squares_.reserve(static_cast<std::size_t>(values_.size()));
-        double sum = 0;
-        for (const double value : values_) {
-            sum += (value / values_(0)) * (value / values_(0));
-            squares_.push_back(sum);
-        }
+        require<parameter_error>(
+            std::sqrt(values_(0)) <= float_limit && std::isfinite(values_(0) * site.scale),
+            {"svd: got a product scale * B * A of norm 2^",
+             std::log2(values_(0)) + std::log2(std::fabs(site.scale)), ", too large for weights in float"});
+        squares_ = (values_ / values_(0)).cwiseAbs2();
     }
 
     /// min(r, d_in, d_out)
-    std::size_t size() const noexcept { return squares_.size(); }
+    std::size_t size() const noexcept { return static_cast<std::size_t>(values_.size()); }
     /// The part of the variance in the first `rank` directions, 1 <= rank <= size().
-    double variance(std::size_t rank) const noexcept { return squares_[rank - 1] / squares_.back(); }
+    double variance(std::size_t rank) const noexcept {
+        return squares_.head(static_cast<Eigen::Index>(rank)).sum() / squares_.sum();
+    }
 
     /// The site with its first `rank` directions, 1 <= rank <= size().
     svd_truncation keep(std::size_t rank) const {
         svd_truncation result{
             {site_.name, matrix(rank, site_.d_in()), matrix(site_.d_out(), rank), site_.scale}, {}};
-        for (std::size_t r = 0; r < rank; ++r) {
-            const auto column = static_cast<Eigen::Index>(r);
-            const double half = std::sqrt(values_(column));
-            for (std::size_t k = 0; k < site_.d_in(); ++k) {
-                result.site.a.row(r)[k] =
-                    static_cast<float>(half * right_(static_cast<Eigen::Index>(k), column));
-            }
-            for (std::size_t k = 0; k < site_.d_out(); ++k) {
-                result.site.b.row(k)[r] =
-                    static_cast<float>(half * left_(static_cast<Eigen::Index>(k), column));
-            }
-        }
+        const auto kept = static_cast<Eigen::Index>(rank);
+        const Eigen::VectorXd half = values_.head(kept).cwiseSqrt();
+        writable(result.site.a) = (right_.leftCols(kept) * half.asDiagonal()).transpose().cast<float>();
+        writable(result.site.b) = (left_.leftCols(kept) * half.asDiagonal()).cast<float>();
         for (const double value : values_) {
             result.report.singular_values.push_back(value * std::fabs(site_.scale));
         }
         result.report.variance_kept = variance(rank);
         // Not sqrt(1 - variance_kept), which would lose the digits of a small rest.
-        double dropped = 0;
-        for (std::size_t r = rank; r < size(); ++r) {
-            const double value = values_(static_cast<Eigen::Index>(r)) / values_(0);
-            dropped += value * value;
-        }
-        result.report.relative_error = std::sqrt(dropped / squares_.back());
+        result.report.relative_error = std::sqrt(squares_.tail(values_.size() - kept).sum() / squares_.sum());
         return result;
     }
 
   private:
     const adapter_site& site_;
-    svd_matrix left_;              // d_out x size()
-    svd_matrix right_;             // d_in x size()
-    Eigen::VectorXd values_;       // of B * A
-    std::vector<double> squares_;  // running sums of (value / largest value)^2
+    svd_matrix left_;          // d_out x size()
+    svd_matrix right_;         // d_in x size()
+    Eigen::VectorXd values_;   // of B * A
+    Eigen::VectorXd squares_;  // of value / largest value
 };
 
 }  // namespace detail
@@ -177,40 +150,30 @@ class site_svd {
 /// The best approximation of a site's product scale * B * A among all of this rank, in the Frobenius and in
 /// the spectral norm (Eckart and Young, 1936).
 ///
-/// The scale stays as it is; do not derive it from the new rank again. Each singular value is split evenly:
-/// row i of the new A and column i of the new B have the same norm, the root of the i-th singular value of B
-/// * A. They are rounded to float, which changes the product by about 1e-7 of its norm on top of
-/// report.relative_error. The new rank is smaller than asked for if d_in or d_out is; nothing is lost by
-/// that.
-///
-/// Cost: O(d r^2 + r^3) time, O(d r) memory: the d_out x d_in product is never formed.
+/// The scale stays; do not derive it from the new rank. Row i of the new A and column i of the new B have the
+/// same norm, the root of the i-th singular value of B * A; rounding to float changes the product by about
+/// 1e-7 of its norm on top of report.relative_error. The new rank is at most d_in and d_out: nothing is lost
+/// by that. Cost: O(d r^2 + r^3) time, O(d r) memory.
 /// @param rank  in [1, the site's rank]
-/// @throws parameter_error for another rank, a weight or scale that is NaN or infinite, or a product that is
-///         zero as far as double precision can tell, or too large for weights in float
-/// @throws shape_error if A or B is empty, has another number of values than its shape says, or their ranks
-/// differ
+/// @throws parameter_error for another rank, what is no finite number, or a product that is zero as far as
+///         double precision can tell, or too large for weights in float; shape_error if A or B is empty or
+///         they do not fit each other
 inline svd_truncation truncate_to_rank(const adapter_site& site, std::size_t rank) {
-    if (rank == 0 || rank > site.rank()) {
-        throw parameter_error("truncate_to_rank: got rank " + std::to_string(rank) + ", expected 1 to " +
-                              std::to_string(site.rank()));
-    }
+    require<parameter_error>(rank != 0 && rank <= site.rank(),
+                             {"truncate_to_rank: got rank ", rank, ", expected 1 to ", site.rank()});
     const detail::site_svd svd(site);
     return svd.keep(std::min(rank, svd.size()));
 }
 
-/// The same with the smallest rank that keeps this part of the variance: the sum of the kept singular values'
-/// squares is at least `kept` times the sum of all. The relative error that this allows is
-/// sqrt(1 - kept): 22 % for kept = 0.95, 1 % for 0.9999.
-///
-/// Sums that miss the bound by no more than a few roundings count as kept: with kept = 1 singular values
-/// below 6e-8 of the norm may go, about what the rounding of the weights to float costs.
+/// The same with the smallest rank that keeps this part of the sum of the singular values' squares. The
+/// relative error that this allows is sqrt(1 - kept): 22 % for kept = 0.95, 1 % for 0.9999. A few roundings
+/// count as kept: with kept = 1 singular values below 6e-8 of the norm may go.
 /// @param kept  in (0, 1]
 /// @throws parameter_error for another `kept`; otherwise as truncate_to_rank
 inline svd_truncation truncate_to_variance(const adapter_site& site, double kept) {
-    if (!(kept > 0 && kept <= 1)) {
-        throw parameter_error("truncate_to_variance: got " + std::to_string(kept) +
-                              " as the part of the variance to keep, expected more than 0 and at most 1");
-    }
+    require<parameter_error>(kept > 0 && kept <= 1,
+                             {"truncate_to_variance: got ", kept,
+                              " as the part of the variance to keep, expected more than 0 and at most 1"});
     const detail::site_svd svd(site);
     const double wanted = kept * (1 - 16 * std::numeric_limits<double>::epsilon());
     std::size_t rank = 1;
@@ -221,28 +184,22 @@ inline svd_truncation truncate_to_variance(const adapter_site& site, double kept
 }
 
 /// The error of a truncated site on activations that matter: an adapter may lose much of its norm and little
-/// of what it does, or the other way round.
-///
-/// An activation for which both deltas are zero has error 0; one for which only the original's is has an
-/// infinite error. Cost: O(count d r) time, O((count + r) d) memory.
+/// of what it does, or the other way round. 0 where both deltas are zero, infinite where only the original's
+/// is. Cost: O(count d r) time, O((count + r) d) memory.
 /// @param activations  count x d_in, one hidden state in each row
-/// @throws shape_error if there is no activation, or the dimensions of the sites and activations do not
-/// agree;
-///         parameter_error if a value is NaN or infinite
+/// @throws shape_error if there is no activation, or the dimensions do not agree; parameter_error if a value
+///         is NaN or infinite
 inline activation_report activation_error(const adapter_site& original, const adapter_site& truncated,
                                           const matrix& activations) {
     detail::check_site(original);
     detail::check_site(truncated);
-    if (truncated.d_in() != original.d_in() || truncated.d_out() != original.d_out()) {
-        throw shape_error("activation_error: got a truncated site from " + std::to_string(truncated.d_in()) +
-                          " to " + std::to_string(truncated.d_out()) + " entries, expected from " +
-                          std::to_string(original.d_in()) + " to " + std::to_string(original.d_out()) +
-                          " as the original");
-    }
-    if (activations.rows == 0 || activations.columns != original.d_in()) {
-        throw shape_error("activation_error: got " + detail::size_text(activations) +
-                          " activations, expected at least one row of " + std::to_string(original.d_in()));
-    }
+    require<shape_error>(
+        truncated.d_in() == original.d_in() && truncated.d_out() == original.d_out(),
+        {"activation_error: got a truncated site from ", truncated.d_in(), " to ", truncated.d_out(),
+         " entries, expected from ", original.d_in(), " to ", original.d_out(), " as the original"});
+    require<shape_error>(activations.rows != 0 && activations.columns == original.d_in(),
+                         {"activation_error: got ", activations.rows, " x ", activations.columns,
+                          " activations, expected at least one row of ", original.d_in()});
     detail::check_finite("activation_error: activations", activations);
 
     // A h for every activation, then one delta at a time.

@@ -2,7 +2,7 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
-#include <tensafe/lora/model/estimate.hpp>
+#include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/lora/model/model_server.hpp>
@@ -12,6 +12,7 @@
 #include <tensafe/lora/protocol/server.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <functional>
@@ -20,13 +21,178 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace tensafe::lora {
 
-/// A model of equal layers with seven adapter sites each, of which nobody needs to have the files. The
-/// defaults are those of the example data: Qwen3.5-35B-A3B with one adapted expert.
+/// What a matrix asks of the integers that stand for it.
+struct row_statistics {
+    double smallest_norm = 0;     ///< Euclidean norms of rows
+    double largest_norm = 0;      ///< the integers are scaled for this one
+    double mean_square_norm = 0;  ///< root of the mean square
+    /// The largest answer over its usual size when h is one entry alone: what an average-case range has to
+    /// hold if single entries of h can outweigh all others together.
+    double range_factor = 0;
+};
+
+/// What serving one site will be like.
+struct site_estimate {
+    std::string site;
+    token_cost cost;      ///< bytes, products, transforms, statistical distance
+    row_statistics rows;  ///< of the matrix that is served
+    /// Deviation of the error of the answers over their norm, for hidden states without a preferred
+    /// direction; rows of unequal norms make it larger than `cost.relative_error`.
+    double relative_error = 0;
+    double milliseconds =
+        0;  ///< a hidden state, client and server with kept workspaces, one core of this machine
+};
+
+/// O(rows * columns).  @throws as lora::server for entries that are no finite numbers
+inline row_statistics statistics_of(const matrix& a) {
+    row_statistics result;
+    result.largest_norm = detail::largest_row_norm(a);
+    result.smallest_norm = result.largest_norm;
+    double squares_of_all = 0;
+    for (std::size_t r = 0; r < a.rows; ++r) {
+        double squares = 0;
+        double largest = 0;
+        for (const float x : a.row(r)) {
+            squares += static_cast<double>(x) * static_cast<double>(x);
+            largest = std::fmax(largest, std::fabs(static_cast<double>(x)));
+        }
+        squares_of_all += squares;
+        result.smallest_norm = std::fmin(result.smallest_norm, std::sqrt(squares));
+        if (squares > 0) {
+            result.range_factor =
+                std::fmax(result.range_factor,
+                          largest / std::sqrt(squares) * std::sqrt(static_cast<double>(a.columns)));
+        }
+    }
+    if (a.rows > 0) {
+        result.mean_square_norm = std::sqrt(squares_of_all / static_cast<double>(a.rows));
+    }
+    return result;
+}
+
+namespace detail {
+
+template <class F>
+double milliseconds(F f) {
+    const auto start = std::chrono::steady_clock::now();
+    f();
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Milliseconds of one input, one product and one output on this machine.
+struct unit_times {
+    double input = 0;
+    double product = 0;
+    double output = 0;
+};
+
+/// Measures requests of so many tokens for a small matrix of ones.
+template <ckks::parameter_set P, class Packing, class Protection>
+unit_times measure_units(std::size_t rows, std::size_t d, std::size_t tokens = 1) {
+    using server_type = server<P, Packing, Protection>;
+    const auto ones = [](std::size_t height, std::size_t width) {
+        matrix m(height, width);
+        std::fill(m.values.begin(), m.values.end(), 1.0F);
+        return m;
+    };
+    const server_type server(ones(rows, d));
+    const auto& plan = server.plan();
+    const matrix states = ones(tokens, d);
+    lora::client<P> client;
+    const random::seed nonce = random::fresh_seed();
+    rerandomization_pool<P> pool = server.pool(nonce, client.rerandomization_key(nonce));
+    typename server_type::plan_type::query_type query;
+    typename server_type::workspace work;
+    typename server_type::reply_type reply;
+    // The best of a few runs, for each step by itself.
+    constexpr double longest = std::numeric_limits<double>::infinity();
+    double encrypted = longest;
+    double expanded = longest;
+    double multiplied = longest;
+    double rest = longest;
+    for (int run = 0; run < 5; ++run) {
+        phase_clock clock;
+        encrypted = std::fmin(encrypted, milliseconds([&] {
+                                  if constexpr (std::is_same_v<Packing, column_batched>) {
+                                      client.encrypt(plan, states, query);
+                                  } else {
+                                      client.encrypt(plan, states.row(0), query);
+                                  }
+                              }));
+        if constexpr (Protection::protects) {
+            server.apply(query.request, pool, work, reply, clock);
+        } else {
+            server.apply(query.request, work, reply, clock);
+        }
+        clock.stop();
+        const double decrypted = milliseconds([&] { static_cast<void>(client.decrypt(plan, reply, query)); });
+        expanded = std::fmin(expanded, clock.milliseconds(server_phase::expand));
+        multiplied = std::fmin(multiplied, clock.milliseconds(server_phase::multiply));
+        rest = std::fmin(rest, clock.milliseconds(server_phase::protect) +
+                                   clock.milliseconds(server_phase::serialize) + decrypted);
+    }
+    const auto inputs = static_cast<double>(plan.inputs());
+    const auto outputs = static_cast<double>(plan.outputs());
+    return {(encrypted + expanded) / inputs, multiplied / (inputs * outputs), rest / outputs};
+}
+
+inline double milliseconds_of(const token_cost& cost, const unit_times& units) noexcept {
+    const auto inputs = static_cast<double>(cost.inputs);
+    const auto outputs = static_cast<double>(cost.outputs);
+    return inputs * units.input + inputs * outputs * units.product + outputs * units.output;
+}
+
+}  // namespace detail
+
+/// What serving a site will be like. Mode `client_held_b` means a balanced site (normalize_rows). Measures
+/// this machine for some milliseconds.
+/// @throws parameter_error, naming the site, if the set cannot hold the replies; as lora::server otherwise
+template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
+          class Protection = protects_adapter_rows<>>
+site_estimate estimate(const adapter_site& site, lora::mode mode = lora::mode::client_held_b) {
+    site_estimate forecast;
+    forecast.site = site.name;
+    forecast.rows = statistics_of(mode == lora::mode::blind ? merge(site) : normalize_rows(site).a);
+    detail::unit_times units;
+    try {
+        forecast.cost = cost_of<P, Packing, Protection>(site.shape(), mode);
+        // One row, and as many entries as one input holds.
+        constexpr bool batched = std::is_same_v<Packing, column_batched>;
+        const std::size_t held =
+            batched ? 32 : packing_plan<P, Packing, Protection>(1, 1, 1).entries_per_input();
+        units = detail::measure_units<P, Packing, Protection>(1, std::min(site.d_in(), held));
+    } catch (const parameter_error& e) {
+        throw parameter_error({"estimate: site ", site.name, ": ", e.what()});
+    }
+    forecast.relative_error =
+        forecast.rows.mean_square_norm > 0
+            ? forecast.cost.relative_error * forecast.rows.largest_norm / forecast.rows.mean_square_norm
+            : 0;
+    forecast.milliseconds =
+        detail::milliseconds_of(forecast.cost, units) / static_cast<double>(forecast.cost.hidden_states);
+    return forecast;
+}
+
+/// The same for every site of an adapter, in its order.
+template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
+          class Protection = protects_adapter_rows<>>
+std::vector<site_estimate> estimate(const lora::adapter& adapter,
+                                    lora::mode mode = lora::mode::client_held_b) {
+    std::vector<site_estimate> forecasts;
+    for (const adapter_site& site : adapter.sites) {
+        forecasts.push_back(estimate<P, Packing, Protection>(site, mode));
+    }
+    return forecasts;
+}
+
+/// A model of equal layers with seven adapter sites each, whose files nobody needs to have. The defaults are
+/// those of the example data: Qwen3.5-35B-A3B with one adapted expert.
 struct transformer_shape {
     std::size_t layers = 40;
     std::size_t d_model = 2048;
@@ -38,13 +204,12 @@ struct transformer_shape {
     std::string mlp = "mlp.experts.7";  ///< where gate_proj, up_proj and down_proj stand in a layer
 };
 
-/// Its sites, layer after layer. The matrices have rows and columns but no values: for model_forecast,
-/// model_server::bytes_for and functions that choose sites.
+/// Its sites, layer after layer, with matrices that have rows and columns but no values.
 inline lora::adapter sites_of(const transformer_shape& shape) {
     lora::adapter result;
     for (std::size_t layer = 0; layer < shape.layers; ++layer) {
         const auto add = [&](const std::string& name, std::size_t d_in, std::size_t d_out) {
-            lora::adapter_site site;
+            adapter_site site;
             site.name = "model.layers." + std::to_string(layer) + "." + name;
             site.a.rows = shape.rank;
             site.a.columns = d_in;
@@ -67,13 +232,13 @@ inline lora::adapter sites_of(const transformer_shape& shape) {
 /// What serving one input of a model will be like.
 struct group_forecast {
     std::string input;
-    std::optional<std::size_t> layer;  ///< lora::layer_of the input
+    std::optional<std::size_t> layer;  ///< layer_of the input
     std::vector<std::string> sites;
     std::size_t packed_bytes = 0;   ///< of the server's memory
-    lora::token_cost decode;        ///< of one hidden state
+    token_cost decode;              ///< of one hidden state
     double milliseconds = 0;        ///< the same, client and server, with zeros made on the spot
     double delta_milliseconds = 0;  ///< of B, in client_held_b: what decrypting does not include
-    lora::token_cost prefill;       ///< of one batch; all zero without prefill
+    token_cost prefill;             ///< of one batch; all zero without prefill
     double prefill_milliseconds = 0;
 };
 
@@ -92,11 +257,10 @@ struct forecast_totals {
     std::size_t prefill_bytes_down = 0;
     double prefill_milliseconds = 0;
 
-    /// Of the replies to lora::default_replies generated tokens, all groups' together, from replies that are
-    /// made of the answers alone: lora::reply_budget::statistical_distance of a whole model. The root of the
-    /// sum of squares of the groups' own distances: these come from Hellinger distances of independent
-    /// floods, whose squares add up over draws (ckks::flood), whichever reply the draws belong to. 1 for
-    /// bare replies. Prefill batches are not in it.
+    /// Of the replies to default_replies generated tokens, all groups' together:
+    /// reply_budget::statistical_distance of a whole model. The root of the sum of squares of the groups'
+    /// distances, which come from Hellinger distances of independent floods: their squares add up
+    /// (ckks::flood). 1 for bare replies; without prefill.
     double statistical_distance = 0;
 
     std::size_t bytes() const noexcept { return bytes_up + bytes_down; }
@@ -135,23 +299,17 @@ struct forecast_of_model {
 
 namespace detail {
 
-inline double milliseconds_of(const lora::token_cost& cost, const unit_times& units) noexcept {
-    const auto inputs = static_cast<double>(cost.inputs);
-    const auto outputs = static_cast<double>(cost.outputs);
-    return inputs * units.input + inputs * outputs * units.product + outputs * units.output;
-}
-
 /// A product with B takes so many milliseconds for each of its entries: the best of a few runs.
 inline double measure_delta() {
-    const lora::matrix b(512, 32);
+    const matrix b(512, 32);
     const std::vector<double> product(b.columns, 1.0);
     std::vector<double> delta(b.rows);
     double best = std::numeric_limits<double>::infinity();
     for (int run = 0; run < 5; ++run) {
-        best = std::fmin(best, milliseconds([&] {
-                             lora::detail::multiply(b, 1, std::span<const double>(product),
-                                                    std::span<double>(delta));
-                         }));
+        best =
+            std::fmin(best, milliseconds([&] {
+                          detail::multiply(b, 1, std::span<const double>(product), std::span<double>(delta));
+                      }));
     }
     return best / static_cast<double>(b.values.size());
 }
@@ -159,38 +317,36 @@ inline double measure_delta() {
 }  // namespace detail
 
 /// What serving a model with these options will be like, before anything is packed: bytes, which come true
-/// exactly, errors, and times on one core of this machine, measured on requests of one row: once for each
-/// length of hidden states, some milliseconds each. Looks at names, shapes and scales of the sites only.
-/// The error of a group is decode.relative_error (balanced rows; in mode blind for the largest).
+/// exactly, errors, and times on one core of this machine, measured for some milliseconds for each length of
+/// hidden states. Looks at names, shapes and scales only. The error of a group is decode.relative_error
+/// (balanced rows; in mode blind for the largest).
 /// @param prefill_tokens  in a batch; 0: the largest that the options allow
 /// @throws as model_server for names and shapes; parameter_error, naming the input, if the set cannot hold
 ///         the replies; parameter_error for more prefill_tokens than the options allow
-template <ckks::parameter_set P, class Packing = lora::coefficient_tiles<4>,
-          class Protection = lora::protects_adapter_rows<>>
+template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
+          class Protection = protects_adapter_rows<>>
 forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_options& options = {},
                                  std::size_t prefill_tokens = 0) {
-    using prefill_protection = lora::prefill_protection<Protection>;
-    using decode_layout = lora::layout<P, Packing, Protection>;
-    using prefill_layout = lora::layout<P, lora::column_batched, prefill_protection>;
-    const lora::model_layout model = lora::detail::group_sites(shapes, options).layout;
-    const std::size_t largest = lora::detail::offered_prefill<P, Protection>(options);
-    if (prefill_tokens > largest) {
-        throw parameter_error("model_forecast: got prefill of " + std::to_string(prefill_tokens) +
-                              " hidden states, expected at most " + std::to_string(largest));
-    }
+    using prefill_protection = prefill_protection<Protection>;
+    using decode_layout = layout<P, Packing, Protection>;
+    using prefill_layout = layout<P, column_batched, prefill_protection>;
+    const lora::model_layout model = detail::group_sites(shapes, options).layout;
+    const std::size_t largest = detail::offered_prefill<P, Protection>(options);
+    require<parameter_error>(prefill_tokens <= largest, {"model_forecast: got prefill of ", prefill_tokens,
+                                                         " hidden states, expected at most ", largest});
     forecast_of_model result;
     result.prefill_tokens = prefill_tokens > 0 ? prefill_tokens : largest;
     std::map<std::size_t, detail::unit_times> units;
     std::optional<detail::unit_times> column_units;
-    const std::size_t held = lora::packing_plan<P, Packing, Protection>(1, 1, 1).entries_per_input();
+    const std::size_t held = packing_plan<P, Packing, Protection>(1, 1, 1).entries_per_input();
     constexpr std::size_t columns_rows = 9;  // enough to divide by
     constexpr std::size_t columns_d = 32;
     const double delta_unit = detail::measure_delta();
     for (const auto& group : model.groups) {
-        lora::detail::naming_input("model_forecast", group, [&] {
+        detail::naming_input("model_forecast", group, [&] {
             group_forecast forecast;
             forecast.input = group.input;
-            forecast.layer = lora::layer_of(group.input);
+            forecast.layer = layer_of(group.input);
             double delta_products = 0;
             for (const auto& site : group.sites) {
                 forecast.sites.push_back(site.name);
@@ -198,9 +354,9 @@ forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_
             }
             // The rows of a group as those of one site that the server applies alone.
             const std::size_t rows = group.rows(options.mode);
-            const lora::site_shape stacked{rows, group.d, rows};
-            forecast.decode = lora::cost_of<P, Packing, Protection>(stacked);
-            forecast.packed_bytes = lora::detail::packed_bytes(decode_layout{rows, group.d, 1});
+            const site_shape stacked{rows, group.d, rows};
+            forecast.decode = cost_of<P, Packing, Protection>(stacked);
+            forecast.packed_bytes = detail::packed_bytes(decode_layout{rows, group.d, 1});
             const auto [found, is_first] = units.try_emplace(std::min(group.d, held));
             if (is_first) {
                 found->second = detail::measure_units<P, Packing, Protection>(1, found->first);
@@ -210,12 +366,12 @@ forecast_of_model model_forecast(const lora::adapter& shapes, const lora::model_
                 options.mode == lora::mode::client_held_b ? delta_products * delta_unit : 0;
             if (result.prefill_tokens > 0) {
                 if (!column_units) {
-                    column_units = detail::measure_units<P, lora::column_batched, prefill_protection>(
+                    column_units = detail::measure_units<P, column_batched, prefill_protection>(
                         columns_rows, columns_d, result.prefill_tokens);
                 }
-                forecast.prefill = lora::cost_of<P, lora::column_batched, prefill_protection>(
+                forecast.prefill = cost_of<P, column_batched, prefill_protection>(
                     stacked, lora::mode::client_held_b, result.prefill_tokens);
-                forecast.packed_bytes += lora::detail::packed_bytes(prefill_layout{rows, group.d, 1});
+                forecast.packed_bytes += detail::packed_bytes(prefill_layout{rows, group.d, 1});
                 forecast.prefill_milliseconds = detail::milliseconds_of(forecast.prefill, *column_units);
             }
             result.groups.push_back(std::move(forecast));

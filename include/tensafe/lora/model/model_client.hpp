@@ -22,8 +22,8 @@
 namespace tensafe::lora {
 
 /// What the client of a model holds of the adapter: of a protected site B, which carries the norms of A's
-/// rows, and the scale, without A (client_held_b), or nothing (blind); sites that the server does not keep to
-/// itself whole. Made by whoever has the adapter, with the options of the model_server.
+/// rows, and the scale (client_held_b), or nothing (blind); other sites whole. Made by whoever has the
+/// adapter, with the options of the model_server.
 /// @throws as normalize_rows, and as model_server for shapes and names
 inline adapter client_part(const adapter& from, const model_options& options = {}) {
     static_cast<void>(detail::group_sites(from, options));  // checks
@@ -40,11 +40,10 @@ inline adapter client_part(const adapter& from, const model_options& options = {
 }
 
 /// The client of a whole model: encrypts the input of a group once for all its sites, and makes their deltas
-/// of the reply. One key serves any number of models and groups: it is shared with other clients of models.
+/// of the reply. One key serves any number of models and groups.
 ///
-/// As with lora::client, encryption is for one thread at a time (over all that share the key) and all else is
-/// const and thread-safe. Exception safety: strong, but for the contents of what is written. Messages of
-/// exceptions name the group's input.
+/// Threads and exceptions as with lora::client, over all that share the key. Messages of exceptions name the
+/// group's input.
 template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
           class Protection = protects_adapter_rows<>>
 class model_client {
@@ -58,25 +57,19 @@ class model_client {
     /// One vector for each site of a group, in the order of layout().groups[group].sites: d_out entries each.
     using site_deltas = std::vector<std::vector<double>>;
 
-    /// @param keys    with the secret key
     /// @param layout  from the server: checked here, also against the parameter set
     /// @param held    of client_part; sites that the layout does not name are applied in the clear
-    /// @throws parameter_error or shape_error, naming site or input, if the layout is none that a
-    ///         model_server of these types has, a site is missing in `held` or there twice, or has another
-    ///         shape or scale there
+    /// @throws parameter_error or shape_error, naming site or input, for a layout that no model_server of
+    ///         these types has, and unless `held` has each of its sites once, with its shape and scale
     model_client(std::shared_ptr<client<P>> keys, model_layout layout, adapter held = {})
         : keys_(std::move(keys)), layout_(std::move(layout)) {
-        if (!keys_) {
-            throw parameter_error("model_client: got no keys, expected a lora::client");
-        }
+        require<parameter_error>(keys_ != nullptr, {"model_client: got no keys, expected a lora::client"});
         layout_.check();
-        if (layout_.largest_prefill > prefill_plan::largest_batch ||
-            (layout_.largest_prefill > 0 && !offers_prefill<P, Protection>)) {
-            throw parameter_error(
-                "model_client: got a layout with prefill of " + std::to_string(layout_.largest_prefill) +
-                " hidden states, expected at most " +
-                std::to_string(offers_prefill<P, Protection> ? prefill_plan::largest_batch : 0));
-        }
+        require<parameter_error>(layout_.largest_prefill <= prefill_plan::largest_batch &&
+                                     (layout_.largest_prefill == 0 || offers_prefill<P, Protection>),
+                                 {"model_client: got a layout with prefill of ", layout_.largest_prefill,
+                                  " hidden states, expected at most ",
+                                  offers_prefill<P, Protection> ? prefill_plan::largest_batch : 0});
         for (const auto& group : layout_.groups) {
             detail::naming_input("model_client", group, [&] {
                 const std::size_t rows = group.rows(layout_.mode);
@@ -107,8 +100,6 @@ class model_client {
     }
 
     /// Encrypts the hidden state that is the input of a group.
-    /// @param h         d entries
-    /// @param overflow_margin  as in client::encrypt
     /// @throws as client::encrypt; parameter_error if there is no such group
     template <hidden_state State>
     query_type encrypt(std::size_t group, const State& h, double overflow_margin = 1) {
@@ -125,28 +116,24 @@ class model_client {
     }
 
     /// Encrypts up to layout().largest_prefill hidden states of a group, one in each row.
-    /// @throws as client::encrypt; parameter_error if there is no such group, or no prefill; shape_error for
-    ///         a longer batch
+    /// @throws as client::encrypt, also for a longer batch; parameter_error also if there is no prefill
     prefill_query_type encrypt(std::size_t group, const matrix& states) {
         return detail::naming_input("model_client::encrypt", layout_.at(group), [&] {
             const prefill_plan& plan = prefill_of(group);
-            if (states.rows > layout_.largest_prefill) {
-                throw shape_error("got a batch of " + std::to_string(states.rows) +
-                                  " hidden states, expected at most " +
-                                  std::to_string(layout_.largest_prefill));
-            }
+            require<shape_error>(states.rows <= layout_.largest_prefill,
+                                 {"got a batch of ", states.rows, " hidden states, expected at most ",
+                                  layout_.largest_prefill});
             return keys_->encrypt(plan, states);
         });
     }
 
-    /// What decrypting the replies of all groups of a model needs, kept by the caller: memory for each number
-    /// of products that groups have. Wiped on release. For one thread at a time.
+    /// Memory for decrypting, kept by the caller: one for each number of products that groups have. Wiped on
+    /// release. For one thread at a time.
     struct workspace {
         std::map<std::size_t, decryption_workspace<P>> of_products;
     };
 
-    /// The product of the group's stacked rows with h: rows(mode) entries. The warnings of client::decrypt
-    /// hold.
+    /// The product of the group's stacked rows with h. The warnings of client::decrypt hold.
     /// @throws as client::decrypt; parameter_error if there is no such group
     std::vector<double> decrypt(std::size_t group, const reply_type& r, const query_type& q) const {
         decryption_workspace<P> work;
@@ -154,8 +141,7 @@ class model_client {
         decrypt(group, r, q, work, product);
         return product;
     }
-    /// Into a vector of an earlier token: from the second one of each group on nothing is allocated, if the
-    /// vector is that of the group or has had its largest size.
+    /// Into a vector of an earlier token: nothing is allocated if it has had the size of the group.
     void decrypt(std::size_t group, const reply_type& r, const query_type& q, workspace& work,
                  std::vector<double>& product) const {
         static_cast<void>(layout_.at(group));
@@ -186,11 +172,9 @@ class model_client {
     /// The same into those of an earlier token: from the second one on, nothing is allocated.
     void deltas(std::size_t group, std::span<const double> product, site_deltas& result) const {
         const model_layout::group& g = layout_.at(group);
-        if (product.size() != decode_[group].rank()) {
-            throw shape_error("model_client::deltas: input " + g.input + ": got a product of " +
-                              std::to_string(product.size()) + " entries, expected " +
-                              std::to_string(decode_[group].rank()));
-        }
+        require<shape_error>(product.size() == decode_[group].rank(),
+                             {"model_client::deltas: input ", g.input, ": got a product of ", product.size(),
+                              " entries, expected ", decode_[group].rank()});
         result.resize(g.sites.size());
         for (std::size_t s = 0; s < g.sites.size(); ++s) {
             const model_layout::site& site = g.sites[s];
@@ -208,8 +192,7 @@ class model_client {
         }
     }
 
-    /// Both steps: the deltas of a group's sites from the reply to a query.
-    /// @throws as both
+    /// Both steps.
     site_deltas deltas(std::size_t group, const reply_type& r, const query_type& q) const {
         return deltas(group, decrypt(group, r, q));
     }
@@ -228,83 +211,67 @@ class model_client {
 
   private:
     void take(adapter held) {
-        std::map<std::string_view, model_layout::place> places;
-        for (std::size_t g = 0; g < layout_.groups.size(); ++g) {
-            for (std::size_t s = 0; s < layout_.groups[g].sites.size(); ++s) {
-                places[layout_.groups[g].sites[s].name] = {g, s};
-            }
-        }
-        std::vector<std::vector<matrix>> b(layout_.groups.size());
-        for (std::size_t g = 0; g < b.size(); ++g) {
-            b[g].resize(layout_.mode == lora::mode::client_held_b ? layout_.groups[g].sites.size() : 0);
-        }
-        std::map<std::string, bool> seen;
+        std::map<std::string_view, adapter_site*> given;
         for (adapter_site& site : held.sites) {
-            if (!seen.try_emplace(site.name, true).second) {
-                throw parameter_error("model_client: site " + site.name + " was given twice");
-            }
-            const auto place = places.find(site.name);
-            if (place == places.end()) {
-                check_clear(site);
-                clear_.push_back(std::move(site));
-                continue;
-            }
-            const auto [group, number] = place->second;
-            check_held(site, layout_.groups[group].sites[number]);
-            b[group][number] = std::move(site.b);
+            require<parameter_error>(given.try_emplace(site.name, &site).second,
+                                     {"model_client: site ", site.name, " was given twice"});
         }
-        for (std::size_t g = 0; g < b.size(); ++g) {
-            for (std::size_t s = 0; s < b[g].size(); ++s) {
-                if (b[g][s].values.empty()) {
-                    throw parameter_error("model_client: site " + layout_.groups[g].sites[s].name +
-                                          " of the layout was not given; take what client_part makes with "
-                                          "the server's options");
+        for (const auto& group : layout_.groups) {
+            auto& b = b_.emplace_back();
+            for (const auto& wanted : group.sites) {
+                const auto found = given.find(wanted.name);
+                if (found != given.end()) {
+                    check_held(*found->second, wanted);
+                    b.push_back(std::move(found->second->b));
+                    given.erase(found);
+                } else {
+                    require<parameter_error>(layout_.mode == lora::mode::blind,
+                                             {"model_client: site ", wanted.name,
+                                              " of the layout was not given; take what client_part makes "
+                                              "with the server's options"});
                 }
             }
         }
-        b_ = std::move(b);
+        for (adapter_site& site : held.sites) {
+            if (given.erase(site.name) != 0) {
+                check_clear(site);
+                clear_.push_back(std::move(site));
+            }
+        }
     }
 
     static void check_clear(const adapter_site& site) {
         site.a.check("model_client: A of site " + site.name);
         site.b.check("model_client: B of site " + site.name);
-        if (site.a.values.empty() || site.b.columns != site.rank()) {
-            throw shape_error("model_client: site " + site.name +
-                              " is not in the layout, so it is applied in the clear: got a B of " +
-                              std::to_string(site.b.columns) + " columns for " + std::to_string(site.rank()) +
-                              " rows of A, expected both matrices");
-        }
+        require<shape_error>(
+            !site.a.values.empty() && site.b.columns == site.rank(),
+            {"model_client: site ", site.name,
+             " is not in the layout, so it is applied in the clear: got a B of ", site.b.columns,
+             " columns for ", site.rank(), " rows of A, expected both matrices"});
     }
 
     void check_held(const adapter_site& site, const model_layout::site& wanted) const {
-        if (layout_.mode == lora::mode::blind) {
-            throw parameter_error("model_client: site " + site.name +
+        require<parameter_error>(layout_.mode != lora::mode::blind,
+                                 {"model_client: site ", site.name,
                                   " was given, but in mode blind the server applies all of it; take what "
-                                  "client_part makes with the server's options");
-        }
-        if (!site.a.values.empty()) {
-            throw parameter_error("model_client: site " + site.name +
+                                  "client_part makes with the server's options"});
+        require<parameter_error>(site.a.values.empty(),
+                                 {"model_client: site ", site.name,
                                   " has an A, which the server keeps to itself; take what client_part makes: "
-                                  "its B goes with the rows that the server has balanced");
-        }
+                                  "its B goes with the rows that the server has balanced"});
         site.b.check("model_client: B of site " + site.name);
-        if (site.b.rows != wanted.d_out || site.b.columns != wanted.rank) {
-            throw shape_error("model_client: B of site " + site.name + " is " + std::to_string(site.b.rows) +
-                              " x " + std::to_string(site.b.columns) + ", expected " +
-                              std::to_string(wanted.d_out) + " x " + std::to_string(wanted.rank) +
-                              " as the server's layout says");
-        }
-        if (site.scale != wanted.scale) {
-            throw parameter_error("model_client: site " + site.name + " has the scale " +
-                                  std::to_string(site.scale) + ", expected " + std::to_string(wanted.scale) +
-                                  " as the server's layout says");
-        }
+        require<shape_error>(
+            site.b.rows == wanted.d_out && site.b.columns == wanted.rank,
+            {"model_client: B of site ", site.name, " is ", site.b.rows, " x ", site.b.columns, ", expected ",
+             wanted.d_out, " x ", wanted.rank, " as the server's layout says"});
+        require<parameter_error>(site.scale == wanted.scale,
+                                 {"model_client: site ", site.name, " has the scale ", site.scale,
+                                  ", expected ", wanted.scale, " as the server's layout says"});
     }
 
     const prefill_plan& prefill_of(std::size_t group) const {
-        if (prefill_.empty()) {
-            throw parameter_error("this model has no prefill (model_options::largest_prefill of its server)");
-        }
+        require<parameter_error>(
+            !prefill_.empty(), {"this model has no prefill (model_options::largest_prefill of its server)"});
         return prefill_[group];
     }
 

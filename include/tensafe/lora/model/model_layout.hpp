@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstddef>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <set>
@@ -22,19 +23,17 @@
 
 namespace tensafe::lora {
 
-/// How far packing an adapter has come: `done` of `total` groups are packed; total > 0, and the last call has
-/// done == total. Called from the packing thread, after each group. It may throw: packing stops with that
-/// exception, and what was packed is released. Empty: nobody asks.
+/// `done` of `total` groups of an adapter are packed. Called from the packing thread after each group; what
+/// it throws ends the packing. Empty: nobody asks.
 using pack_progress = std::function<void(std::size_t done, std::size_t total)>;
 
-/// How a whole adapter is served: the same for model_server, client_part and lora::model_forecast. Both
-/// functions must give the same answer whenever they are asked about a site.
+/// How a whole adapter is served: the same for model_server, client_part and model_forecast. Both functions
+/// must always give the same answer about a site.
 struct model_options {
     lora::mode mode = lora::mode::client_held_b;
-    /// Hidden states of a batch, at most, in prefill: the matrices are then packed for column_batched as
-    /// well. 0: no prefill. N at most, and 0 for a set that has no room for the replies (offers_prefill):
-    /// more is refused. So are longer batches; docs/security.md says whom to give more than N/32, 128 of
-    /// private_n4096.
+    /// Hidden states of a prefill batch, at most: the matrices are then packed for column_batched as well. 0:
+    /// no prefill. N at most, and 0 for a set without room for the replies (offers_prefill). docs/security.md
+    /// says whom to give more than N/32.
     std::size_t largest_prefill = 0;
     /// Whether the server keeps this site to itself; the client gets the others whole. Empty: every site.
     std::function<bool(const adapter_site&)> protect;
@@ -60,8 +59,7 @@ inline std::optional<std::size_t> layer_of(std::string_view site_name) noexcept 
 
 namespace detail {
 
-/// Whether a merged site can have this for a scale: a power of two, and not beyond what matrices of floats
-/// lead to.
+/// Whether a merged site can have this for a scale: a power of two that matrices of floats lead to.
 inline bool is_scale_of_merged(double scale) noexcept {
     constexpr int largest_exponent = 256;
     int exponent = 0;
@@ -69,18 +67,31 @@ inline bool is_scale_of_merged(double scale) noexcept {
            exponent - 1 <= largest_exponent;
 }
 
+/// Throws the error in flight again, with this in front of its message; as it is if it is none of these.
+[[noreturn]] inline void throw_again(std::initializer_list<text_part> before) {
+    try {
+        throw;
+    } catch (const shape_error& e) {
+        throw shape_error(text_of(before) + e.what());
+    } catch (const parameter_error& e) {
+        throw parameter_error(text_of(before) + e.what());
+    } catch (const encoding_error& e) {
+        throw encoding_error(text_of(before) + e.what());
+    } catch (const range_exceeded_error& e) {
+        throw range_exceeded_error(text_of(before) + e.what());
+    } catch (const format_error& e) {
+        throw format_error(text_of(before) + e.what());
+    }
+}
+
 /// For all messages that echo the name afterwards.
 inline void check_name(std::string_view name, const char* what, std::size_t longest) {
-    if (name.empty() || name.size() > longest) {
-        throw parameter_error("model_layout: got " + std::string(what) + " with a name of " +
-                              std::to_string(name.size()) + " bytes, expected 1 to " +
-                              std::to_string(longest));
-    }
-    if (!is_printable_utf8(name)) {
-        throw parameter_error("model_layout: got " + std::string(what) + " with a name of " +
-                              std::to_string(name.size()) +
-                              " bytes that cannot be shown, expected UTF-8 without control characters");
-    }
+    require<parameter_error>(
+        !name.empty() && name.size() <= longest,
+        {"model_layout: got ", what, " with a name of ", name.size(), " bytes, expected 1 to ", longest});
+    require<parameter_error>(is_printable_utf8(name),
+                             {"model_layout: got ", what, " with a name of ", name.size(),
+                              " bytes that cannot be shown, expected UTF-8 without control characters"});
 }
 
 }  // namespace detail
@@ -93,15 +104,13 @@ struct model_layout {
         std::string name;
         std::size_t rank = 0;
         std::size_t d_out = 0;
-        /// What the client multiplies with in the end. client_held_b: the site's LoRA scale. blind: the power
-        /// of two, 2^-256 to 2^256, that the server took out, so that the rows of all sites of a group have
-        /// about one size; 1 of a site that is all zero.
+        /// What the client multiplies with in the end. client_held_b: the LoRA scale. blind: the power of two
+        /// that the server took out, so that all sites of a group have rows of about one size; 1 of zeros.
         double scale = 1;
 
         friend bool operator==(const site&, const site&) = default;
     };
-    /// Sites that share an input: one request and one reply for all of them. Their rows stand one after the
-    /// other.
+    /// Sites that share an input: one request and one reply for all. Their rows stand one after the other.
     struct group {
         std::string input;    ///< its name
         std::size_t d = 0;    ///< entries of the hidden state
@@ -148,8 +157,7 @@ struct model_layout {
         return std::nullopt;
     }
 
-    /// The same for a site that must be there.
-    /// @throws parameter_error if it is not
+    /// The same for a site that must be there.  @throws parameter_error if it is not
     place at(std::string_view name) const {
         const std::optional<place> found = find(name);
         if (!found) {
@@ -157,45 +165,38 @@ struct model_layout {
             if (!groups.empty() && !groups.front().sites.empty()) {
                 some = ", as " + quote(groups.front().sites.front().name);
             }
-            throw parameter_error("model_layout: got site " + quote(name) +
-                                  ", expected the full name of a protected one of the " +
-                                  std::to_string(groups.size()) + " groups of this model" + some);
+            throw parameter_error({"model_layout: got site ", in_quotes(name),
+                                   ", expected the full name of a protected one of the ", groups.size(),
+                                   " groups of this model", some});
         }
         return *found;
     }
 
     /// @throws parameter_error if there is no such group
     const model_layout::group& at(std::size_t number) const {
-        if (number >= groups.size()) {
-            throw parameter_error("model_layout: got group " + std::to_string(number) +
-                                  ", expected one of the " + std::to_string(groups.size()) +
-                                  " of this model");
-        }
+        require<parameter_error>(
+            number < groups.size(),
+            {"model_layout: got group ", number, ", expected one of the ", groups.size(), " of this model"});
         return groups[number];
     }
 
     /// Refuses what no model_server has. What depends on the parameter set, model_client checks.
     /// @throws shape_error or parameter_error, naming the input or the site
     void check() const {
-        if (mode != lora::mode::client_held_b && mode != lora::mode::blind) {
-            throw parameter_error("model_layout: got mode number " + std::to_string(static_cast<int>(mode)) +
-                                  ", expected client_held_b or blind");
-        }
+        require<parameter_error>(
+            mode == lora::mode::client_held_b || mode == lora::mode::blind,
+            {"model_layout: got mode number ", static_cast<int>(mode), ", expected client_held_b or blind"});
         std::size_t sites = 0;
         std::set<std::string_view> inputs;
         std::set<std::string_view> names;
         for (const auto& g : groups) {
             detail::check_name(g.input, "an input", longest_name);
-            if (!inputs.insert(g.input).second) {
-                throw parameter_error("model_layout: two groups have the input " + quote(g.input));
-            }
-            if (g.sites.empty()) {
-                throw shape_error("model_layout: input " + quote(g.input) + " has no site");
-            }
+            require<parameter_error>(inputs.insert(g.input).second,
+                                     {"model_layout: two groups have the input ", in_quotes(g.input)});
+            require<shape_error>(!g.sites.empty(),
+                                 {"model_layout: input ", in_quotes(g.input), " has no site"});
             sites += g.sites.size();
-            if (sites > most_sites) {
-                throw shape_error("model_layout: got more than " + std::to_string(most_sites) + " sites");
-            }
+            require<shape_error>(sites <= most_sites, {"model_layout: got more than ", most_sites, " sites"});
             std::size_t rows = 0;
             for (const auto& s : g.sites) {
                 check_site(s, names);
@@ -203,10 +204,8 @@ struct model_layout {
             }
             try {
                 detail::check_shape(rows, g.d, g.row_norm);
-            } catch (const shape_error& e) {
-                throw shape_error("model_layout: input " + quote(g.input) + ": " + e.what());
-            } catch (const parameter_error& e) {
-                throw parameter_error("model_layout: input " + quote(g.input) + ": " + e.what());
+            } catch (const error&) {
+                detail::throw_again({"model_layout: input ", in_quotes(g.input), ": "});
             }
         }
     }
@@ -214,23 +213,17 @@ struct model_layout {
   private:
     void check_site(const site& s, std::set<std::string_view>& names) const {
         detail::check_name(s.name, "a site", longest_name);
-        if (!names.insert(s.name).second) {
-            throw parameter_error("model_layout: site " + quote(s.name) + " is there twice");
-        }
-        if (s.rank == 0 || s.d_out == 0 || s.rank > detail::largest_dimension ||
-            s.d_out > detail::largest_dimension) {
-            throw shape_error("model_layout: site " + quote(s.name) + " has rank " + std::to_string(s.rank) +
-                              " and " + std::to_string(s.d_out) + " outputs, expected 1 to 2^24 of both");
-        }
-        if (!std::isfinite(s.scale)) {
-            throw parameter_error("model_layout: site " + quote(s.name) +
-                                  " has a scale that is no finite number");
-        }
-        if (mode == lora::mode::blind && !detail::is_scale_of_merged(s.scale)) {
-            throw parameter_error("model_layout: site " + quote(s.name) + " has the scale " +
-                                  std::to_string(s.scale) +
-                                  ", expected a power of two from 2^-256 to 2^256 in mode blind");
-        }
+        require<parameter_error>(names.insert(s.name).second,
+                                 {"model_layout: site ", in_quotes(s.name), " is there twice"});
+        require<shape_error>(s.rank != 0 && s.d_out != 0 && s.rank <= detail::largest_dimension &&
+                                 s.d_out <= detail::largest_dimension,
+                             {"model_layout: site ", in_quotes(s.name), " has rank ", s.rank, " and ",
+                              s.d_out, " outputs, expected 1 to 2^24 of both"});
+        require<parameter_error>(std::isfinite(s.scale), {"model_layout: site ", in_quotes(s.name),
+                                                          " has a scale that is no finite number"});
+        require<parameter_error>(mode != lora::mode::blind || detail::is_scale_of_merged(s.scale),
+                                 {"model_layout: site ", in_quotes(s.name), " has the scale ", s.scale,
+                                  ", expected a power of two from 2^-256 to 2^256 in mode blind"});
     }
 };
 
@@ -248,8 +241,8 @@ inline bool is_protected(const model_options& options, const adapter_site& site)
 }
 
 /// Looks at names, shapes and scales only: the matrices may be without values.
-/// @throws shape_error or parameter_error as model_layout::check; shape_error also if the sites of an input
-///         have hidden states of different lengths, or B does not have rank columns; naming the sites
+/// @throws as model_layout::check; shape_error also if sites of one input have other lengths of hidden
+///         states, or B does not have rank columns
 inline grouped_sites group_sites(const adapter& from, const model_options& options) {
     grouped_sites result;
     result.layout.mode = options.mode;
@@ -260,13 +253,11 @@ inline grouped_sites group_sites(const adapter& from, const model_options& optio
             continue;
         }
         check_name(site.name, "a site", model_layout::longest_name);
-        if (site.b.columns != site.rank()) {
-            throw shape_error("model: site " + site.name + " has a B of " + std::to_string(site.b.columns) +
-                              " columns, expected " + std::to_string(site.rank()) + ", the rank");
-        }
-        if (!std::isfinite(site.scale)) {
-            throw parameter_error("model: site " + site.name + " has a scale that is no finite number");
-        }
+        require<shape_error>(site.b.columns == site.rank(),
+                             {"model: site ", site.name, " has a B of ", site.b.columns,
+                              " columns, expected ", site.rank(), ", the rank"});
+        require<parameter_error>(std::isfinite(site.scale),
+                                 {"model: site ", site.name, " has a scale that is no finite number"});
         const std::string input = options.input_of ? options.input_of(site.name) : shared_input(site.name);
         check_name(input, "an input", model_layout::longest_name);
         const auto [found, is_first] = known.try_emplace(input, known.size());
@@ -276,9 +267,8 @@ inline grouped_sites group_sites(const adapter& from, const model_options& optio
         }
         auto& group = result.layout.groups[found->second];
         if (group.d != site.d_in()) {
-            throw shape_error("model: site " + site.name + " has " + std::to_string(site.d_in()) +
-                              " inputs, expected " + std::to_string(group.d) + " as site " +
-                              group.sites.front().name + ", which shares the input " + input);
+            throw shape_error({"model: site ", site.name, " has ", site.d_in(), " inputs, expected ", group.d,
+                               " as site ", group.sites.front().name, ", which shares the input ", input});
         }
         const double scale = options.mode == mode::blind ? 1 : site.scale;
         group.sites.push_back({site.name, site.rank(), site.d_out(), scale});
@@ -291,21 +281,10 @@ inline grouped_sites group_sites(const adapter& from, const model_options& optio
 /// Calls f; what it throws names the input. Costs nothing unless it throws.
 template <class F>
 decltype(auto) naming_input(const char* who, const model_layout::group& group, F&& f) {
-    const auto text = [&](const error& e) {
-        return std::string(who) + ": input " + group.input + ": " + e.what();
-    };
     try {
         return f();
-    } catch (const shape_error& e) {
-        throw shape_error(text(e));
-    } catch (const parameter_error& e) {
-        throw parameter_error(text(e));
-    } catch (const encoding_error& e) {
-        throw encoding_error(text(e));
-    } catch (const range_exceeded_error& e) {
-        throw range_exceeded_error(text(e));
-    } catch (const format_error& e) {
-        throw format_error(text(e));
+    } catch (const error&) {
+        throw_again({who, ": input ", group.input, ": "});
     }
 }
 

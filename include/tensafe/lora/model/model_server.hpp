@@ -9,23 +9,20 @@
 
 #include <cmath>
 #include <cstddef>
-#include <span>
-#include <string>
 #include <type_traits>
 #include <vector>
 
 namespace tensafe::lora {
 
-/// Protection of prefill beside a decode protection: column_batched has no average-case range, so that such a
-/// protection is replaced by the worst-case one of the same precision.
+/// Protection of prefill beside a decode protection: worst-case where that is average-case, which
+/// column_batched has not.
 template <class Protection>
 using prefill_protection =
     std::conditional_t<Protection::range::can_overflow,
                        protects_adapter_rows<worst_case, typename Protection::precision>, Protection>;
 
 /// Whether a model of these types has prefill: whether the set can hold its replies for hidden states of 4096
-/// entries. It can for private_n4096, but not for compact_n4096 and minimal_n2048 with their average-case
-/// ranges.
+/// entries. private_n4096 can, compact_n4096 and minimal_n2048 with their average-case ranges cannot.
 template <ckks::parameter_set P, class Protection>
 inline constexpr bool offers_prefill =
     detail::compute_budget<P, prefill_protection<Protection>>(
@@ -46,33 +43,31 @@ constexpr std::size_t packed_bytes(const layout<P, Packing, Protection>& l) noex
     }
 }
 
-/// Hidden states of a prefill request, at most, of a server packed with these options.
-/// @throws parameter_error, naming what was got and expected, for more than a set has room for
+/// options.largest_prefill.  @throws parameter_error if it is more than a set has room for
 template <ckks::parameter_set P, class Protection>
 std::size_t offered_prefill(const model_options& options) {
     constexpr std::size_t most =
         offers_prefill<P, Protection>
             ? layout<P, column_batched, prefill_protection<Protection>>::largest_batch
             : 0;
-    if (options.largest_prefill > most) {
-        throw parameter_error("model: got a largest_prefill of " + std::to_string(options.largest_prefill) +
-                              " hidden states, expected " +
-                              (most > 0 ? "at most " + std::to_string(most)
-                                        : std::string("0: this parameter set has no room for the replies")));
-    }
+    require<parameter_error>(
+        options.largest_prefill <= most,
+        {"model: got a largest_prefill of ", options.largest_prefill, " hidden states, expected ",
+         most > 0 ? "at most " : "0: this parameter set has no room for the replies",
+         most > 0 ? text_part(most) : ""});
     return options.largest_prefill;
 }
 
 }  // namespace detail
 
 /// A whole adapter, packed: one server for each input that its sites share, and with prefill one more for
-/// batches of hidden states. Rows are balanced (client_held_b) or merged with B (blind) here; give it the
-/// adapter as it was read.
+/// batches. Rows are balanced (client_held_b) or merged with B (blind) here: give it the adapter as it was
+/// read. Keeps the packed form only, about bytes() of memory, and needs one group's matrices beside it while
+/// it packs.
 ///
-/// Of the adapter it keeps the packed form only, about bytes() of memory; while it packs it needs one group's
-/// matrices beside that. It cannot hold a secret key. Immutable after construction and safe to share between
-/// threads, each with its own workspace; not copyable: hold it by std::shared_ptr<const model_server>. What
-/// belongs to one client is in a model_session.
+/// It cannot hold a secret key. Immutable and safe to share between threads, each with its own workspace; not
+/// copyable: hold it by std::shared_ptr<const model_server>. What belongs to one client is in a
+/// model_session.
 template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
           class Protection = protects_adapter_rows<>>
 class model_server {
@@ -90,9 +85,8 @@ class model_server {
     /// Packs all sites that the options protect.
     /// @param progress  called after each group
     /// @throws shape_error, parameter_error or encoding_error, naming site or input, for an adapter without a
-    ///         protected site, sites of one name, matrices that do not fit each other or hold what is no
-    ///         finite number, groups whose replies the parameter set cannot hold, and a largest_prefill
-    ///         beyond N or what the set has room for; and whatever progress throws
+    ///         protected site, two sites of one name, matrices that do not fit or hold no finite numbers, and
+    ///         for replies or a largest_prefill that the set has no room for; what progress throws
     explicit model_server(const adapter& from, const model_options& options = {},
                           const pack_progress& progress = {}) {
         const detail::grouped_sites groups = grouped(from, options);
@@ -100,8 +94,13 @@ class model_server {
         decode_.reserve(layout_.groups.size());
         prefill_.reserve(layout_.largest_prefill > 0 ? layout_.groups.size() : 0);
         for (std::size_t g = 0; g < layout_.groups.size(); ++g) {
-            detail::naming_input("model_server", layout_.groups[g], [&] {
-                add_group(layout_.groups[g], stack(from, groups.sites[g], layout_.mode, layout_.groups[g]));
+            model_layout::group& group = layout_.groups[g];
+            detail::naming_input("model_server", group, [&] {
+                const matrix rows = stack(from, groups.sites[g], layout_.mode, group);
+                group.row_norm = decode_.emplace_back(rows).layout().row_norm;
+                if (layout_.largest_prefill > 0) {
+                    prefill_.emplace_back(rows, layout_.largest_prefill);
+                }
             });
             if (progress) {
                 progress(g + 1, layout_.groups.size());
@@ -112,8 +111,7 @@ class model_server {
     model_server(const model_server&) = delete;  // hundreds of megabytes: share it
     model_server& operator=(const model_server&) = delete;
 
-    /// bytes() of the model that these arguments make, before it is packed. Looks at names, shapes and scales
-    /// only.
+    /// bytes() of the model that these arguments make. Looks at names, shapes and scales only.
     /// @throws as the constructor, as far as it follows from these
     static std::size_t bytes_for(const adapter& from, const model_options& options = {}) {
         return bytes_of(grouped(from, options).layout);
@@ -124,41 +122,25 @@ class model_server {
 
     const model_layout& layout() const noexcept { return layout_; }
 
-    /// What answers single hidden states of a group, in decode.
-    /// @throws parameter_error if there is no such group
+    /// What answers single hidden states of a group.  @throws parameter_error if there is no such group
     const decode_server& decode(std::size_t group) const {
         static_cast<void>(layout_.at(group));
         return decode_[group];
     }
-    /// What answers batches of hidden states of a group, in prefill.
-    /// @throws parameter_error if there is no such group, or the model has no prefill
+    /// The same for batches.  @throws parameter_error also if the model has no prefill
     const prefill_server& prefill(std::size_t group) const {
         static_cast<void>(layout_.at(group));
-        if (prefill_.empty()) {
-            throw parameter_error("model_server: this model was packed without prefill" +
-                                  std::string(offers_prefill<P, Protection>
-                                                  ? " (model_options::largest_prefill)"
-                                                  : ", which its parameter set has no room for"));
-        }
+        require<parameter_error>(
+            !prefill_.empty(), {"model_server: this model was packed without prefill",
+                                offers_prefill<P, Protection> ? " (model_options::largest_prefill)"
+                                                              : ", which its parameter set has no room for"});
         return prefill_[group];
     }
 
     /// Encryptions of zero that one generated token takes, over all groups; none for bare replies.
-    std::size_t zeros_per_token() const noexcept {
-        std::size_t sum = 0;
-        for (const decode_server& s : decode_) {
-            sum += Protection::protects ? s.plan().outputs() : 0;
-        }
-        return sum;
-    }
+    std::size_t zeros_per_token() const noexcept { return zeros_of(decode_); }
     /// The same for one batch through all groups.
-    std::size_t zeros_per_prefill() const noexcept {
-        std::size_t sum = 0;
-        for (const prefill_server& s : prefill_) {
-            sum += Protection::protects ? s.plan().outputs() : 0;
-        }
-        return sum;
-    }
+    std::size_t zeros_per_prefill() const noexcept { return zeros_of(prefill_); }
 
   private:
     using decode_layout = typename decode_server::layout_type;
@@ -166,12 +148,20 @@ class model_server {
 
     static detail::grouped_sites grouped(const adapter& from, const model_options& options) {
         detail::grouped_sites groups = detail::group_sites(from, options);
-        if (groups.layout.groups.empty()) {
-            throw shape_error("model_server: none of the " + std::to_string(from.sites.size()) +
-                              " sites of the adapter is protected, expected at least one");
-        }
+        require<shape_error>(!groups.layout.groups.empty(),
+                             {"model_server: none of the ", from.sites.size(),
+                              " sites of the adapter is protected, expected at least one"});
         groups.layout.largest_prefill = detail::offered_prefill<P, Protection>(options);
         return groups;
+    }
+
+    template <class Servers>
+    static std::size_t zeros_of(const Servers& servers) noexcept {
+        std::size_t sum = 0;
+        for (const auto& s : servers) {
+            sum += Protection::protects ? s.plan().outputs() : 0;
+        }
+        return sum;
     }
 
     static std::size_t bytes_of(const model_layout& layout) noexcept {
@@ -219,14 +209,6 @@ class model_server {
             x = static_cast<float>(std::ldexp(static_cast<double>(x), -exponent));
         }
         return std::ldexp(1.0, exponent);
-    }
-
-    void add_group(model_layout::group& group, const matrix& rows) {
-        const decode_server& added = decode_.emplace_back(rows);
-        group.row_norm = added.layout().row_norm;
-        if (layout_.largest_prefill > 0) {
-            prefill_.emplace_back(rows, layout_.largest_prefill);
-        }
     }
 
     model_layout layout_;

@@ -15,49 +15,43 @@
 #include <memory>
 #include <mutex>
 #include <span>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace tensafe::lora {
 
-/// What a server keeps for one client: its encryptions of zero for all groups of all models of one parameter
-/// set, from the one re-randomization key that the client sent, and memory to work in.
+/// What a server keeps for one client: encryptions of zero for all models of one parameter set, from the one
+/// re-randomization key that the client sent, and memory to work in.
 ///
-/// Thread-safe, except for the calls of `apply` that take no workspace: of one session, one at a time.
-/// Neither copyable nor movable: hold it by std::unique_ptr. Wiped on release; copies of the process or the
-/// machine are for empty pools only (ckks::rerandomization_pool).
+/// Thread-safe, but of the calls of `apply` without workspace one at a time. Not movable: hold it by
+/// std::unique_ptr. Wiped on release; copies of the process or the machine are for empty pools only
+/// (ckks::rerandomization_pool).
 template <ckks::parameter_set P>
 class model_session {
   public:
     using rerandomization_pool = lora::rerandomization_pool<P>;
     using workspace = server_workspace<P>;
 
-    /// @param nonce  random::fresh_seed(), drawn by this server for the session and sent to the client
-    /// @param key    what the client answered: model_client::rerandomization_key
-    /// @throws parameter_error if the key was made for another nonce; format_error if it is malformed
+    /// @param nonce, key  as for server::pool; the client answers by model_client::rerandomization_key
+    /// @throws as server::pool
     model_session(const random::seed& nonce, ckks::rerandomization_key<P, request_level<P>> key)
         : nonce_(nonce), key_(std::move(key)) {
-        if (key_.server_nonce != nonce) {
-            throw parameter_error(
-                "model_session: the client made this re-randomization key for another server nonce");
-        }
+        require<parameter_error>(
+            key_.server_nonce == nonce,
+            {"model_session: the client made this re-randomization key for another server nonce"});
         ckks::check_residues(key_.b, "model_session", "the re-randomization key");
     }
 
     model_session(const model_session&) = delete;  // two copies would hand out the same zeros
     model_session& operator=(const model_session&) = delete;
 
-    /// The zeros for replies that are traced to degree 2^subring_log_n: made when they are first asked for,
-    /// and there as long as the session.
+    /// The zeros for replies that are traced to degree 2^subring_log_n: made when they are first asked for.
     /// @throws parameter_error unless 0 <= subring_log_n <= P::log_n
     rerandomization_pool& zeros(int subring_log_n) {
-        if (subring_log_n < 0 || subring_log_n > P::log_n) {
-            throw parameter_error("model_session::zeros: got a subring_log_n of " +
-                                  std::to_string(subring_log_n) + ", expected 0 to " +
-                                  std::to_string(P::log_n));
-        }
+        require<parameter_error>(
+            subring_log_n >= 0 && subring_log_n <= P::log_n,
+            {"model_session::zeros: got a subring_log_n of ", subring_log_n, ", expected 0 to ", P::log_n});
         const std::lock_guard lock(mutex_);
         auto& pool = pools_[static_cast<std::size_t>(subring_log_n)];
         if (!pool) {
@@ -65,8 +59,6 @@ class model_session {
         }
         return *pool;
     }
-
-    // Where to run comes first where there is a choice; without it, on the calling thread.
 
     /// Answers one hidden state of a group, or in prefill a batch of them: the type of the reply says which.
     /// From the second token of each group on nothing is allocated.
@@ -78,14 +70,9 @@ class model_session {
         const bool prefill = std::is_same_v<Reply, prefill_reply<Protection>>;
         apply(where, model, group, from, work_[prefill ? 0 : model.decode(group).plan().inputs()], to);
     }
-    template <class Packing, class Protection, class Reply>
-    void apply(const model_server<P, Packing, Protection>& model, std::size_t group, const request<P>& from,
-               Reply& to) {
-        apply<exec::host>({}, model, group, from, to);
-    }
 
-    /// In the memory of the calling thread: a server with many sessions needs it once for each of its
-    /// threads. Nothing is allocated as long as requests of as many ciphertexts as the last one come.
+    /// In the memory of the calling thread, of which a server with many sessions needs one for each thread.
+    /// Nothing is allocated while requests have as many ciphertexts as the last one.
     template <exec::host_execution Where, class Packing, class Protection, class Reply>
     void apply(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t group,
                const request<P>& from, workspace& work, Reply& to) {
@@ -104,11 +91,6 @@ class model_session {
             answer(model.decode(group));
         }
     }
-    template <class Packing, class Protection, class Reply>
-    void apply(const model_server<P, Packing, Protection>& model, std::size_t group, const request<P>& from,
-               workspace& work, Reply& to) {
-        apply<exec::host>({}, model, group, from, work, to);
-    }
 
     /// One hidden state of one client, in a batch over several.
     template <class Packing, class Protection>
@@ -119,8 +101,7 @@ class model_session {
     };
 
     /// Answers hidden states of several clients for one group at once: each packed row is read once for all.
-    /// @throws as server::apply, the message naming the group's input; parameter_error for a task without a
-    ///         session, and for no such group. Nothing is used up then
+    /// @throws as above; parameter_error for a task without a session. Nothing is used up then
     template <exec::host_execution Where, class Packing, class Protection>
     static void apply(const Where& where, const model_server<P, Packing, Protection>& model,
                       std::size_t group, std::span<const task<Packing, Protection>> tasks, workspace& work) {
@@ -129,10 +110,8 @@ class model_session {
         std::vector<typename server_type::task> of_server;
         of_server.reserve(tasks.size());
         for (std::size_t t = 0; t < tasks.size(); ++t) {
-            if (Protection::protects && tasks[t].of == nullptr) {
-                throw parameter_error("model_session::apply: task " + std::to_string(t) +
-                                      " has no session (of)");
-            }
+            require<parameter_error>(!Protection::protects || tasks[t].of != nullptr,
+                                     {"model_session::apply: task ", t, " has no session (of)"});
             of_server.push_back(
                 {tasks[t].from,
                  Protection::protects ? &tasks[t].of->zeros(s.plan().subring_log_n()) : nullptr,
@@ -142,40 +121,41 @@ class model_session {
                              [&] { s.apply(where, of_server, work); });
     }
 
-    /// Makes encryptions of zero for so many generated tokens of this model, all groups, until they are
-    /// stored: for while the server is idle. There are model.zeros_per_token() for a token, 70 KB each at N =
-    /// 4096. Bare replies need none. Models of one session take from the same pools, and what is stored
-    /// already counts: with several, fill for the sum of their tokens.
+    /// Makes encryptions of zero until those for so many generated tokens of this model are stored: for while
+    /// the server is idle. model.zeros_per_token() each, of 70 KB at N = 4096. Models of one session share
+    /// the pools: with several, fill for the sum of their tokens.
     /// @throws as rerandomization_pool::fill
     template <exec::host_execution Where, class Packing, class Protection>
     void fill(const Where& where, const model_server<P, Packing, Protection>& model, std::size_t tokens) {
         if constexpr (Protection::protects) {
-            fill_pools(
-                where, tokens, model.layout().groups.size(), [&](std::size_t g) -> const auto& {
-                    return model.decode(g).plan();
-                });
+            fill_pools(where, tokens, model.layout().groups.size(),
+                       [&](std::size_t g) { return model.decode(g).plan(); });
         }
     }
-    template <class Packing, class Protection>
-    void fill(const model_server<P, Packing, Protection>& model, std::size_t tokens) {
-        fill<exec::host>({}, model, tokens);
-    }
-    /// The same for so many prefill batches through all groups: model.zeros_per_prefill() each, of 139 KB at
-    /// N = 4096.
+    /// The same for prefill batches: model.zeros_per_prefill() each, of 139 KB at N = 4096.
     /// @throws parameter_error if the model has no prefill; as rerandomization_pool::fill
     template <exec::host_execution Where, class Packing, class Protection>
     void fill_prefill(const Where& where, const model_server<P, Packing, Protection>& model,
                       std::size_t batches) {
         if constexpr (Protection::protects) {
-            fill_pools(
-                where, batches, model.layout().groups.size(), [&](std::size_t g) -> const auto& {
-                    return model.prefill(g).plan();
-                });
+            fill_pools(where, batches, model.layout().groups.size(),
+                       [&](std::size_t g) { return model.prefill(g).plan(); });
         }
+    }
+
+    /// Each of them without `where`: on the calling thread.
+    template <class Packing, class Protection, class... Rest>
+    void apply(const model_server<P, Packing, Protection>& model, std::size_t group, const request<P>& from,
+               Rest&... work_and_reply) {
+        apply(exec::host{}, model, group, from, work_and_reply...);
+    }
+    template <class Packing, class Protection>
+    void fill(const model_server<P, Packing, Protection>& model, std::size_t tokens) {
+        fill(exec::host{}, model, tokens);
     }
     template <class Packing, class Protection>
     void fill_prefill(const model_server<P, Packing, Protection>& model, std::size_t batches) {
-        fill_prefill<exec::host>({}, model, batches);
+        fill_prefill(exec::host{}, model, batches);
     }
 
   private:
@@ -186,15 +166,14 @@ class model_session {
     void fill_pools(const Where& where, std::size_t count, std::size_t groups, PlanOf plan_of) {
         std::array<std::size_t, static_cast<std::size_t>(P::log_n) + 1> wanted{};
         for (std::size_t g = 0; g < groups; ++g) {
-            wanted[static_cast<std::size_t>(plan_of(g).subring_log_n())] += plan_of(g).outputs();
+            const auto plan = plan_of(g);
+            wanted[static_cast<std::size_t>(plan.subring_log_n())] += plan.outputs();
         }
         for (int subring_log_n = 0; subring_log_n <= P::log_n; ++subring_log_n) {
             const std::size_t of_one = wanted[static_cast<std::size_t>(subring_log_n)];
-            if (of_one > 0 && count > most_zeros / of_one) {
-                throw parameter_error("model_session::fill: got " + std::to_string(count) +
-                                      " tokens or batches of " + std::to_string(of_one) +
-                                      " encryptions of zero each, expected at most 2^32 of these");
-            }
+            require<parameter_error>(of_one == 0 || count <= most_zeros / of_one,
+                                     {"model_session::fill: got ", count, " tokens or batches of ", of_one,
+                                      " encryptions of zero each, expected at most 2^32 of these"});
             if (of_one > 0 && count > 0) {
                 zeros(subring_log_n).fill(where, count * of_one);
             }

@@ -53,14 +53,12 @@ constexpr std::string_view without_last_part(std::string_view path) noexcept {
     return dot == path.npos ? std::string_view() : path.substr(0, dot);
 }
 
-/// Whether "query", "key" and "value" are what they are in BERT: in other models keys and values have inputs
-/// of their own.
+/// Whether the parent is BERT's: in other models "key" and "value" have inputs of their own.
 constexpr bool is_attention_self(std::string_view parent) noexcept {
     return last_part(parent) == "self" && last_part(without_last_part(parent)).ends_with("attention");
 }
 
-/// Without what stack_adapters puts in front. Other names may have a '/' too: only one before a path with
-/// dots is an adapter's.
+/// Without what stack_adapters puts in front: of other '/', only one before a path with dots is such.
 constexpr std::string_view without_adapter(std::string_view site_name) noexcept {
     const std::size_t slash = site_name.find('/');
     if (slash == site_name.npos || slash != site_name.rfind('/') ||
@@ -86,19 +84,16 @@ constexpr std::string_view without_expert(std::string_view parent) noexcept {
 }  // namespace detail
 
 /// The name of the vector that a site multiplies. Sites of one model whose names are equal here see the same
-/// hidden state, so that one encrypted request serves them all (site_stack, model_server).
+/// hidden state: one encrypted request serves them all.
 ///
-/// What an adapter's name puts in front ("legal/model.layers...", see stack_adapters) is left out: inputs
-/// belong to the base model. That is a name's one '/', if a path with dots follows; names with several, or
-/// without dots behind it, count as they are. Then, by the last part of the module path:
-/// - queries, keys, values and what stands for several of them: parent + ".input". These are q_proj k_proj
-///   v_proj, q k v, wq wk wv, to_q to_k to_v, qkv_proj, qkv, Wqkv, query_key_value, c_attn, kv_proj,
-///   q_a_proj, kv_a_proj_with_mqa; of linear attention in_proj_qkv, _qkvz, _z, _a, _b, _ba; and query key
-///   value where the parent is BERT's ("attention.self"). In cross attention (a parent with "cross",
-///   "encoder_attn", "encdec", "attn2" or "multihead_attn" in it) queries have an input of their own.
-/// - gates and ups (gate_proj up_proj gate_up_proj, w1 w3, wi_0 wi_1): parent + ".input", where numbered
-///   experts and shared experts have the input of what holds them: "x.mlp.experts.17.gate_proj",
-///   "x.mlp.shared_expert.up_proj" and "x.mlp.up_proj" have the input "x.mlp.input".
+/// An adapter's name in front ("legal/model.layers...", see stack_adapters) is left out: the one '/' of a
+/// name, if a path with dots follows. Then, by the last part of the module path, as written:
+/// - queries, keys, values and what stands for several of them: parent + ".input". The lists above name them;
+///   "query", "key" and "value" count where the parent is BERT's ("attention.self"). In cross attention (a
+///   parent with "cross", "encoder_attn", "encdec", "attn2" or "multihead_attn" in it) queries have an input
+///   of their own.
+/// - gates and ups: parent + ".input", where numbered and shared experts have the input of what holds them:
+///   "x.mlp.experts.17.gate_proj", "x.mlp.shared_expert.up_proj" and "x.mlp.up_proj" have "x.mlp.input".
 ///   "x.mlp.experts.gate_up_proj", of all experts in one, has "x.mlp.experts.input".
 /// - everything else, o_proj, down_proj, w2 and unknown names included: an input of its own, the name itself.
 ///
@@ -106,8 +101,6 @@ constexpr std::string_view without_expert(std::string_view parent) noexcept {
 /// with your model's code, and give your own function (model_options::input_of) where names mean something
 /// else. Known to: models that add positions to queries and keys but not to values (DETR, the mask decoder of
 /// SAM), and resamplers whose queries are latents under plain names (the perceiver of Idefics).
-///
-/// Letters count as they are written. Pure; cost linear in the name's length.
 inline std::string shared_input(std::string_view site_name) {
     const std::string_view module = detail::without_adapter(site_name);
     const std::string_view last = detail::last_part(module);

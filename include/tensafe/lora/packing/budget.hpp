@@ -10,7 +10,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 namespace tensafe::lora {
 
@@ -22,8 +21,8 @@ using tensafe::detail::square_root;
 /// Replies of one client, for one adapter, over which a guarantee is stated unless another number is given.
 inline constexpr double default_replies = 0x1p20;
 
-/// The limbs that requests and replies use, when not the whole chain is needed: the fewest whose product has
-/// 80 bits, all if there is no such number. A short modulus makes short requests.
+/// The limbs of requests and replies that need not be the whole chain: the fewest whose product has 80 bits,
+/// all if there is no such number.
 template <ckks::parameter_set P>
 inline constexpr int request_level = [] {
     int bits = 0;
@@ -46,9 +45,8 @@ struct reply_geometry {
     std::size_t checks = 0;    ///< checksum rows, for average-case ranges
 };
 
-/// Every number of a protected reply that follows from the parameter set, the packing and the shape; all of
-/// it public. In units of the integers modulo Q unless stated otherwise. docs/design/noise.md derives each
-/// line.
+/// Every number of a protected reply that follows from parameter set, packing and shape; public. In units of
+/// the integers modulo Q unless stated otherwise. docs/design/noise.md derives each line.
 struct reply_budget {
     double modulus = 0;          ///< Q
     double weight_norm = 0;      ///< the integers that stand for a row of A have this Euclidean norm
@@ -67,14 +65,13 @@ struct reply_budget {
     /// Mean square of e*A over target coefficients, in units of noise_deviation^2: checksum rows are longer.
     double leak_share = 1;
 
-    /// Root mean square, over target coefficients, of everything that the client can measure about A beside
-    /// the answers: e*A and the zero's noise.
+    /// Root mean square, over target coefficients, of what the client can measure about A beside the answers.
     constexpr double leak_deviation() const {
         return detail::square_root(leak_share * noise_deviation * noise_deviation +
                                    zero_deviation * zero_deviation);
     }
-    /// How far, at most, `replies` replies are from replies that could be made from the answers alone, as
-    /// total variation distance; computational assumptions aside.
+    /// How far `replies` replies are from replies made from the answers alone: at most this total variation
+    /// distance, computational assumptions aside.
     constexpr double statistical_distance(std::size_t wanted, double replies = default_replies) const {
         return flood.statistical_distance(leak_deviation(), static_cast<double>(wanted) * replies);
     }
@@ -96,8 +93,7 @@ constexpr double switch_deviation(double degree) {
     return detail::square_root(degree / 18 + 1.0 / 12);
 }
 
-/// The smallest width whose rounding, `switch_deviation` units of the last bit, is at most `largest` times
-/// the modulus.
+/// The smallest width whose rounding, switch_deviation of the last bit, is at most this part of the modulus.
 constexpr int width_for(double degree, double largest) {
     int bits = 1;
     while (bits < 60 && switch_deviation(degree) * detail::power_of_two(-bits) > largest) {
@@ -106,8 +102,7 @@ constexpr int width_for(double degree, double largest) {
     return bits;
 }
 
-// The parts of the error that rounding A and rounding the reply may take; the flood has the rest, at least
-// 0.39 of the whole.
+// The parts of the error for rounding A and rounding the reply; the flood has the rest, at least 0.39.
 inline constexpr double part_of_weights = 0.45;
 inline constexpr double part_of_rounding = 0.8;
 /// Checksum rows may be this much longer than rows of A.
@@ -134,9 +129,9 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
     const double root_d = square_root(static_cast<double>(g.d));
 
     reply_budget b;
+    const auto refused = [&](const char* problem) { return budget_result{b, problem}; };
     b.modulus = modulus_of_basis<basis>();
-    // Rounding A to integers errs by sqrt(d / 12) against a row of norm `weight_norm`, when h has no
-    // direction.
+    // Rounding A errs by sqrt(d / 12) against a row of norm `weight_norm`, when h has no direction.
     b.weight_norm = static_cast<double>(
         static_cast<std::int64_t>(root_d / (square_root(12) * part_of_weights * precision)) + 1);
     // Rounding moves every coefficient of a plaintext by 1/2 at most.
@@ -157,9 +152,9 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
     if constexpr (range_policy::can_overflow) {
         ratio = std::min(ratio, static_cast<double>(range_policy::factor));
         if (!((root_d / ratio + 1) / 2 <= most_wraps)) {
-            return {b,
-                    "its average-case range is too narrow for rows of this length; use a larger factor or "
-                    "worst_case"};
+            return refused(
+                "its average-case range is too narrow for rows of this length; use a larger factor or "
+                "worst_case");
         }
     }
     const double half = b.modulus / 2;
@@ -168,7 +163,7 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
     if constexpr (!Protection::protects) {
         b.range = half - b.noise_worst;
         if (!(b.range >= 0.9 * half)) {
-            return {b, "noise would fill its modulus; use a set with a longer one"};
+            return refused("noise would fill its modulus; use a set with a longer one");
         }
         b.typical = b.range / ratio;
         b.relative_error = square_root(square(weights) + square(b.noise_deviation / b.typical));
@@ -182,9 +177,8 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
     // Sums of N products of a reply's coefficients must be exact modulo the first prime.
     if (b.reply_bits > 32 ||
         degree * power_of_two(b.reply_bits) >= static_cast<double>(basis::primes[0] / 2)) {
-        return {
-            b,
-            "replies would need more bits than the client's arithmetic has room for; use a lower precision"};
+        return refused(
+            "replies would need more bits than the client's arithmetic has room for; use a lower precision");
     }
 
     const double rounding = b.rounding_deviation * ratio / half;
@@ -195,16 +189,15 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
         b.flood = ckks::irwin_hall_smudging::of_deviation(flood_deviation);
     }
     if (!(b.flood.deviation() >= least_flood_ratio * b.leak_deviation())) {
-        return {
-            b,
+        return refused(
             "its modulus is too short to hide the noise at this precision; use a set with a longer modulus, "
-            "fewer rows in a plaintext, an average-case range or a lower precision"};
+            "fewer rows in a plaintext, an average-case range or a lower precision");
     }
     // Rounding moves c0 and each coefficient of c1 by at most 1/2, and the secret is ternary.
     const double rounding_worst = (degree + 1) / 2 * b.modulus * power_of_two(-b.reply_bits);
     b.range = half - b.noise_worst - b.zero_worst - b.flood.largest() - rounding_worst;
     if (!(b.range >= 0.9 * half)) {
-        return {b, "noise would fill its modulus; use a set with a longer one"};
+        return refused("noise would fill its modulus; use a set with a longer one");
     }
     b.typical = b.range / ratio;
     b.relative_error =
@@ -221,9 +214,8 @@ template <ckks::parameter_set P, class Protection>
 constexpr reply_budget budget_for(const reply_geometry& g) {
     const detail::budget_result result = detail::compute_budget<P, Protection>(g);
     if (result.problem != nullptr) {
-        throw parameter_error("this parameter set, of degree " + std::to_string(P::degree) +
-                              ", cannot hold replies for a " + std::to_string(g.rank) + " x " +
-                              std::to_string(g.d) + " matrix: " + result.problem);
+        throw parameter_error({"this parameter set, of degree ", P::degree, ", cannot hold replies for a ",
+                               g.rank, " x ", g.d, " matrix: ", result.problem});
     }
     return result.budget;
 }

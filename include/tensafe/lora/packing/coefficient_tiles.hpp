@@ -5,21 +5,17 @@
 #include <tensafe/lora/packing/messages.hpp>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
-#include <vector>
 
 namespace tensafe::lora {
 
 /// h in the coefficients of polynomials, N/Rows entries in each; a plaintext holds `Rows` rows of A,
-/// reversed, side by side. The inner product of row k with the block stands in coefficient k * N/Rows of the
-/// product, and products of several blocks are added up. No other coefficient is sent. docs/design/lora.md
-/// shows that nothing else reaches these positions, wrap-around included.
+/// reversed, side by side. Row k times the block stands in coefficient k * N/Rows of the product; products of
+/// several blocks are added up. Nothing else is sent, or reaches these positions: docs/design/lora.md.
 template <int Rows>
 struct coefficient_tiles {
     static_assert(Rows >= 1 && std::has_single_bit(static_cast<unsigned>(Rows)),
@@ -34,8 +30,7 @@ inline constexpr std::size_t rows_per_checksum = 32;
 inline constexpr std::size_t checksums_per_group = 4;
 
 /// How row r of a group counts in its checksum row k: a fixed pseudo-random number of magnitude 0.08 to 0.4.
-/// With these, what one or two rows lose is never near a multiple of Q in all four sums; a test goes through
-/// them.
+/// What one or two rows lose is then never near a multiple of Q in all four sums; a test goes through them.
 constexpr double checksum_weight(std::size_t r, std::size_t k) noexcept {
     // splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
     constexpr std::uint64_t start = 86704;  // found by trying: what is said above holds for few
@@ -50,33 +45,20 @@ constexpr double checksum_weight(std::size_t r, std::size_t k) noexcept {
 }  // namespace detail
 
 template <ckks::parameter_set P, int Rows, class Protection>
-struct layout<P, coefficient_tiles<Rows>, Protection> {
+struct layout<P, coefficient_tiles<Rows>, Protection>
+    : detail::layout_base<layout<P, coefficient_tiles<Rows>, Protection>> {
     static_assert(coefficient_tiles<Rows>::rows == Rows);  // completes the tag, which checks the number
     static_assert(static_cast<std::size_t>(Rows) <= P::degree,
                   "lora::coefficient_tiles: there are more rows than coefficients");
     static constexpr int level = request_level<P>;
     static constexpr bool can_overflow = Protection::range::can_overflow;
-    /// Hidden states in one request, at most.
-    static constexpr std::size_t largest_batch = 1;
     /// Entries of h in one ciphertext.
     static constexpr std::size_t block = P::degree / static_cast<std::size_t>(Rows);
     static constexpr auto rows = static_cast<std::size_t>(Rows);
 
-    std::size_t rank = 0;
-    std::size_t d = 0;
-    double row_norm = 0;
-
-    friend bool operator==(const layout&, const layout&) = default;
-
-    static layout of(std::size_t rank, std::size_t d, double row_norm) {
-        const layout result{rank, d, row_norm};
-        result.check();
-        return result;
-    }
-    void check() const {
-        detail::check_shape(rank, d, row_norm);
-        static_cast<void>(budget());
-    }
+    using detail::layout_base<layout>::rank;
+    using detail::layout_base<layout>::d;
+    using detail::layout_base<layout>::row_norm;
 
     static constexpr std::size_t entries_per_input() noexcept { return block; }
     /// Ciphertexts of a request.
@@ -99,7 +81,6 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
     constexpr std::size_t targets(std::size_t o, std::size_t = 1) const noexcept {
         return o < row_outputs() ? std::min(rows, rank - o * rows) : checksums_per_output;
     }
-    /// Bits of each coefficient of output o.
     constexpr int reply_bits(const reply_budget& budget, std::size_t o) const noexcept {
         return o < row_outputs() ? budget.reply_bits : budget.checksum_bits;
     }
@@ -114,12 +95,10 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
         const std::size_t count = std::min(block, d - first);
         for (std::size_t k = 0; k < targets(o); ++k) {
             const auto place = [&](std::size_t t, double x) {
-                if (t == 0) {
-                    coefficients[k * block] = x;
-                } else if (k == 0) {
-                    coefficients[P::degree - t] = -x;
-                } else {
+                if (t <= k * block) {
                     coefficients[k * block - t] = x;
+                } else {
+                    coefficients[P::degree - t] = -x;
                 }
             };
             for (std::size_t t = 0; t < count; ++t) {
@@ -132,7 +111,6 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
         return ckks::encode_coefficients<P, level>(coefficients.span(), scale);
     }
 
-    /// What cannot be said by the shape alone about a matrix that is to be packed so.
     /// @throws parameter_error if a checksum row is longer than it may be
     void check_matrix(const matrix& a) const {
         for (std::size_t j = 0; j < checks(rank); ++j) {
@@ -143,17 +121,16 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
             }
             if (!(std::sqrt(sum) <= detail::checksum_norm * row_norm)) {
                 throw parameter_error(
-                    "server: the rows of this matrix are too much alike for an average-case range: "
-                    "got a checksum row of norm " +
-                    std::to_string(std::sqrt(sum)) + ", expected at most " +
-                    std::to_string(detail::checksum_norm * row_norm) +
-                    "; use the range policy lora::worst_case");
+                    {"server: the rows of this matrix are too much alike for an average-case range: got a "
+                     "checksum row of norm ",
+                     std::sqrt(sum), ", expected at most ", detail::checksum_norm * row_norm,
+                     "; use the range policy lora::worst_case"});
             }
         }
     }
 
-    /// The scale of h for which no answer passes the range (worst-case), or none of `factor` times the usual
-    /// size (average-case).
+    /// The scale of h for which no answer passes the range: none at all, or none of `factor` times its usual
+    /// size.
     double message_scale(const reply_budget& budget, double state_norm) const noexcept {
         double norm = budget.range / budget.longest_row;
         if constexpr (can_overflow) {
@@ -227,13 +204,10 @@ struct layout<P, coefficient_tiles<Rows>, Protection> {
                 (sum - coefficients[o * rows + j % checksums_per_output]) / budget.modulus;
             fits &= std::fabs(multiples - std::nearbyint(multiples)) < detail::checksum_tolerance;
         }
-        if (!fits) {
-            throw range_exceeded_error(
-                "client::decrypt: an answer passed the average-case range of " +
-                std::to_string(Protection::range::factor) +
-                " times its usual size and wrapped around; encrypt this hidden state "
-                "again with more overflow margin, or use the range policy lora::worst_case");
-        }
+        require<range_exceeded_error>(
+            fits, {"client::decrypt: an answer passed the average-case range of ", Protection::range::factor,
+                   " times its usual size and wrapped around; encrypt this hidden state again with more "
+                   "overflow margin, or use the range policy lora::worst_case"});
     }
 };
 

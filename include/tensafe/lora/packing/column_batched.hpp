@@ -5,9 +5,6 @@
 
 #include <cmath>
 #include <cstddef>
-#include <span>
-#include <string>
-#include <vector>
 
 namespace tensafe::lora {
 
@@ -17,30 +14,16 @@ namespace tensafe::lora {
 struct column_batched {};
 
 template <ckks::parameter_set P, class Protection>
-struct layout<P, column_batched, Protection> {
+struct layout<P, column_batched, Protection> : detail::layout_base<layout<P, column_batched, Protection>> {
     static_assert(
         !Protection::range::can_overflow,
         "lora::column_batched: average-case ranges are for coefficient_tiles; use lora::worst_case");
     static constexpr int level = request_level<P>;
-    static constexpr bool can_overflow = false;
-    /// Hidden states in one request, at most.
     static constexpr std::size_t largest_batch = P::degree;
 
-    std::size_t rank = 0;
-    std::size_t d = 0;
-    double row_norm = 0;
-
-    friend bool operator==(const layout&, const layout&) = default;
-
-    static layout of(std::size_t rank, std::size_t d, double row_norm) {
-        const layout result{rank, d, row_norm};
-        result.check();
-        return result;
-    }
-    void check() const {
-        detail::check_shape(rank, d, row_norm);
-        static_cast<void>(budget());
-    }
+    using detail::layout_base<layout>::rank;
+    using detail::layout_base<layout>::d;
+    using detail::layout_base<layout>::row_norm;
 
     static constexpr std::size_t entries_per_input() noexcept { return 1; }
     constexpr std::size_t inputs() const noexcept { return d; }
@@ -55,9 +38,6 @@ struct layout<P, column_batched, Protection> {
     /// Coefficients of c0 that travel in output o for a batch of so many tokens.
     static constexpr std::size_t targets(std::size_t, std::size_t tokens = largest_batch) noexcept {
         return tokens;
-    }
-    constexpr int reply_bits(const reply_budget& budget, std::size_t) const noexcept {
-        return budget.reply_bits;
     }
 
     /// The integer that stands for an entry of A.
@@ -74,8 +54,6 @@ struct layout<P, column_batched, Protection> {
     double answer(const reply_budget& budget, double coefficient, double scale) const noexcept {
         return coefficient * row_norm / (budget.weight_norm * scale);
     }
-
-    void check_matrix(const matrix&) const noexcept {}
 };
 
 }  // namespace tensafe::lora

@@ -9,17 +9,12 @@
 #include <cmath>
 #include <cstddef>
 #include <span>
-#include <string>
 
 namespace tensafe::lora {
 
 /// Where everything stands when a rank x d matrix is packed for a parameter set: public, and all that a
-/// client needs to know of a server. A plain value type with the members rank, d and row_norm (at least the
-/// Euclidean norm of every row of A); everything else follows from these. One specialisation for each
+/// client needs to know of a server. A plain value type, a detail::layout_base; one specialisation for each
 /// packing.
-///
-/// `of(rank, d, row_norm)` makes it, `check()` checks one that came from somebody else; both throw
-/// shape_error or parameter_error.
 template <ckks::parameter_set P, class Packing, class Protection>
 struct layout;
 
@@ -35,20 +30,50 @@ constexpr std::size_t ceil_divide(std::size_t a, std::size_t b) noexcept {
 }
 
 constexpr void check_shape(std::size_t rank, std::size_t d, double row_norm) {
-    if (rank == 0 || d == 0 || rank > largest_dimension || d > largest_dimension) {
-        throw shape_error("layout: got a " + std::to_string(rank) + " x " + std::to_string(d) +
-                          " matrix, expected from 1 to 2^24 rows and columns");
-    }
+    require<shape_error>(
+        rank != 0 && d != 0 && rank <= largest_dimension && d <= largest_dimension,
+        {"layout: got a ", rank, " x ", d, " matrix, expected from 1 to 2^24 rows and columns"});
     // Answers are multiplied by it: its square must be finite.
-    if (!(row_norm >= 0 && row_norm <= 0x1p100)) {
-        throw parameter_error("layout: got " + std::to_string(row_norm) +
-                              " for the largest norm of a row, expected a number from 0 to 2^100");
-    }
+    require<parameter_error>(
+        row_norm >= 0 && row_norm <= 0x1p100,
+        {"layout: got ", row_norm, " for the largest norm of a row, expected a number from 0 to 2^100"});
 }
 
+/// What the layouts of all packings have; some state it anew.
+template <class Layout>
+struct layout_base {
+    static constexpr bool can_overflow = false;
+    /// Hidden states in one request, at most.
+    static constexpr std::size_t largest_batch = 1;
+
+    std::size_t rank = 0;
+    std::size_t d = 0;
+    double row_norm = 0;  ///< at least the Euclidean norm of every row of A
+
+    friend bool operator==(const layout_base&, const layout_base&) = default;
+
+    /// @throws as check
+    static Layout of(std::size_t rank, std::size_t d, double row_norm) {
+        const Layout result{rank, d, row_norm};
+        result.check();
+        return result;
+    }
+    /// For one that came from somebody else.  @throws shape_error or parameter_error
+    void check() const {
+        check_shape(rank, d, row_norm);
+        static_cast<void>(static_cast<const Layout&>(*this).budget());
+    }
+
+    /// What cannot be said by the shape alone about a matrix that is to be packed so.
+    void check_matrix(const matrix&) const noexcept {}
+    /// Bits of each coefficient of output o.
+    constexpr int reply_bits(const reply_budget& budget, std::size_t) const noexcept {
+        return budget.reply_bits;
+    }
+};
+
 /// The largest Euclidean norm of a row.
-/// @throws shape_error unless the matrix has rows * columns values; encoding_error, naming row and column,
-///         for an entry that is NaN or infinite
+/// @throws as matrix::check; encoding_error, naming row and column, for an entry that is NaN or infinite
 inline double largest_row_norm(const matrix& a) {
     a.check("server");
     double largest = 0;
@@ -57,9 +82,9 @@ inline double largest_row_norm(const matrix& a) {
         for (std::size_t k = 0; k < a.columns; ++k) {
             const auto x = static_cast<double>(a.row(r)[k]);
             if (!std::isfinite(x)) {
-                throw encoding_error("server: row " + std::to_string(r) + ", column " + std::to_string(k) +
-                                     " of the matrix is " + (std::isnan(x) ? "not a number" : "infinite") +
-                                     ", expected a finite number");
+                throw encoding_error({"server: row ", r, ", column ", k, " of the matrix is ",
+                                      (std::isnan(x) ? "not a number" : "infinite"),
+                                      ", expected a finite number"});
             }
             sum += x * x;
         }
@@ -68,8 +93,7 @@ inline double largest_row_norm(const matrix& a) {
     return largest;
 }
 
-/// The largest row norm as it may be published: rounded up to ten bits, so that it says little about A, and
-/// nothing if the rows are balanced.
+/// The largest row norm, for the public: rounded up to ten bits, so that it says little about A.
 inline double public_row_norm(const matrix& a) {
     const double norm = largest_row_norm(a);
     int exponent = 0;
@@ -77,15 +101,12 @@ inline double public_row_norm(const matrix& a) {
     return norm > 0 ? std::ldexp(std::ceil(mantissa * 0x1p10), exponent - 10) : 0;
 }
 
-/// Norm of a hidden state of d entries.
-/// @throws shape_error unless h.size() == d; encoding_error, naming the entry, for NaN and infinity, or if
-///         the norm passes the range of double
+/// Norm of a hidden state.
+/// @throws shape_error unless it has d entries; encoding_error for NaN, infinity, or a norm that is infinite
 template <class Real>
 double norm_of_state(std::span<const Real> h, std::size_t d) {
-    if (h.size() != d) {
-        throw shape_error("client::encrypt: got a hidden state of " + std::to_string(h.size()) +
-                          " entries, expected " + std::to_string(d));
-    }
+    require<shape_error>(h.size() == d,
+                         {"client::encrypt: got a hidden state of ", h.size(), " entries, expected ", d});
     const double sum = encoding::sum_of_squares(h);
     if (std::isfinite(sum)) {
         return std::sqrt(sum);
@@ -93,16 +114,15 @@ double norm_of_state(std::span<const Real> h, std::size_t d) {
     for (std::size_t t = 0; t < h.size(); ++t) {
         const auto x = static_cast<double>(h[t]);
         if (!std::isfinite(x)) {
-            throw encoding_error("client::encrypt: entry " + std::to_string(t) + " of the hidden state is " +
-                                 (std::isnan(x) ? "not a number" : "infinite") +
-                                 ", expected a finite number");
+            throw encoding_error({"client::encrypt: entry ", t, " of the hidden state is ",
+                                  (std::isnan(x) ? "not a number" : "infinite"),
+                                  ", expected a finite number"});
         }
     }
     throw encoding_error("client::encrypt: the norm of the hidden state passes the range of double");
 }
 
-/// The scale at which a state of this norm fills the range: the largest encoded norm over the norm.
-/// Zero and the smallest norms get a large finite one.
+/// The scale at which a state of this norm fills the range; a large finite one for zero.
 inline double scale_for(double largest_encoded_norm, double state_norm) noexcept {
     // A little less, for what public_row_norm leaves off and for roundings in double precision.
     return largest_encoded_norm * (1 - 0x1p-19) / std::fmax(state_norm, 0x1p-500);

@@ -10,6 +10,7 @@
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 namespace tensafe::lora {
@@ -24,6 +25,18 @@ constexpr std::size_t packed_residues_bytes(std::size_t count) {
     return rns::packed_bytes<typename P::template basis_at<request_level<P>>>(count);
 }
 
+namespace detail {
+
+/// So many entries, whatever is in them.
+template <class Buffer>
+void make_room(Buffer& buffer, std::size_t count) {
+    if (buffer.size() != count) {
+        buffer = Buffer(count, memory::uninitialized);
+    }
+}
+
+}  // namespace detail
+
 /// What was done, to compare with what the cost model says.
 struct work_count {
     std::size_t products = 0;    ///< of a plaintext, or a number, with a ciphertext
@@ -33,8 +46,7 @@ struct work_count {
 };
 
 /// What a client sends for one hidden state, or one batch: fresh encryptions, the uniform halves as one seed,
-/// the other halves bit-packed, limb after limb. Value semantics.
-/// @tparam Input  one ciphertext
+/// the other halves bit-packed, limb after limb.
 template <ckks::parameter_set P, class Input = std::vector<std::uint8_t>>
 struct request {
     std::size_t d = 0;          ///< entries of a hidden state
@@ -67,16 +79,14 @@ struct request<P, ckks::seeded_ciphertext<P>> {
 };
 
 /// A hidden state, or a batch, on its way. The request goes to the server; the scales stay with the client,
-/// which needs them to read the reply: they follow from the norms of the states, which nobody else should
-/// know.
+/// which reads the reply with them: they follow from the norms of the states, which nobody else should know.
 template <ckks::parameter_set P, class Input = std::vector<std::uint8_t>>
 struct query {
     lora::request<P, Input> request;
     std::vector<double> scales;  ///< of each hidden state
 };
 
-/// Memory for making requests. Holds no secret between calls; wiped on release, as an exception may leave
-/// some.
+/// Memory for making requests. Wiped on release, as an exception may leave secrets.
 template <ckks::parameter_set P>
 struct message_workspace {
     rns::secret_poly<typename P::template basis_at<request_level<P>>, rns::coefficient_form> message{
@@ -86,8 +96,7 @@ struct message_workspace {
     ckks::encryption_workspace<P> encryption;
 };
 
-/// Memory for reading replies, kept by the caller from token to token; holds the last answers. Wiped on
-/// release. One for each thread.
+/// Memory for reading replies, of one thread; holds the last answers. Wiped on release.
 template <ckks::parameter_set P>
 struct decryption_workspace {
     memory::buffer<std::uint32_t> c1{P::degree, memory::uninitialized};
@@ -106,50 +115,48 @@ struct traced_product {
 
     std::array<memory::buffer<arith::word>, static_cast<std::size_t>(basis::limbs)> c0;
     rns::poly<basis, rns::evaluation_form> c1;
+
+    std::size_t bytes() const noexcept {
+        return packed_residues_bytes<P>(c0.front().size()) + packed_residues_bytes<P>(P::degree);
+    }
+    /// Memory for c1 and so many sums of c0, whatever is in it.
+    void make_room(std::size_t sums) {
+        for (auto& limb : c0) {
+            detail::make_room(limb, sums);
+        }
+        if (c1.words().empty()) {
+            c1 = rns::poly<basis, rns::evaluation_form>(memory::uninitialized);
+        }
+    }
 };
 
-/// What a server sends back. Packing and kind of protection are part of the type. Value semantics.
+/// A product of a protected reply: the target coefficients of c0 and all of c1, modulo 2^bits, bit-packed.
+struct packed_product {
+    std::vector<std::uint8_t> c0;
+    std::vector<std::uint8_t> c1;
+
+    std::size_t bytes() const noexcept { return c0.size() + c1.size(); }
+};
+
+/// What replies of all kinds have.
+template <class Output>
+struct reply_of {
+    std::size_t rank = 0;
+    std::size_t d = 0;
+    std::size_t tokens = 1;
+    std::vector<Output> outputs;  ///< one for each product
+
+    std::size_t bytes() const noexcept {
+        std::size_t sum = message_overhead_bytes;
+        for (const Output& output : outputs) {
+            sum += output.bytes();
+        }
+        return sum;
+    }
+};
+
+/// What a server sends back, packing and kind of protection in the type: packed products, or bare ones.
 template <ckks::parameter_set P, class Packing, class Protection>
-struct reply;
-
-/// The protected reply: for each product the target coefficients of c0 and all of c1, modulo a small power of
-/// two, bit-packed.
-template <ckks::parameter_set P, class Packing, class Range, class Precision>
-struct reply<P, Packing, protects_adapter_rows<Range, Precision>> {
-    struct output {
-        std::vector<std::uint8_t> c0;
-        std::vector<std::uint8_t> c1;
-    };
-
-    std::size_t rank = 0;
-    std::size_t d = 0;
-    std::size_t tokens = 1;
-    std::vector<output> outputs;
-
-    std::size_t bytes() const noexcept {
-        std::size_t sum = message_overhead_bytes;
-        for (const output& o : outputs) {
-            sum += o.c0.size() + o.c1.size();
-        }
-        return sum;
-    }
-};
-
-/// Bare products.
-template <ckks::parameter_set P, class Packing>
-struct reply<P, Packing, reveals_adapter_rows> {
-    std::size_t rank = 0;
-    std::size_t d = 0;
-    std::size_t tokens = 1;
-    std::vector<traced_product<P>> outputs;
-
-    std::size_t bytes() const noexcept {
-        std::size_t sum = message_overhead_bytes;
-        for (const auto& o : outputs) {
-            sum += packed_residues_bytes<P>(o.c0.front().size()) + packed_residues_bytes<P>(P::degree);
-        }
-        return sum;
-    }
-};
+struct reply : reply_of<std::conditional_t<Protection::protects, packed_product, traced_product<P>>> {};
 
 }  // namespace tensafe::lora

@@ -14,9 +14,7 @@
 
 namespace tensafe::lora {
 
-/// A layout, checked and evaluated once: what client and server compute with. The layout is what travels;
-/// whoever gets one makes a plan of it.
-///
+/// A layout, checked and evaluated once: what client and server compute with; the layout is what travels.
 /// Immutable, a few hundred bytes to copy, safe to share between threads.
 template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
           class Protection = protects_adapter_rows<>>

@@ -14,7 +14,6 @@
 #include <cstddef>
 #include <numbers>
 #include <span>
-#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -38,9 +37,8 @@ struct unrescaled_replies {};
 /// and entry t of row r in the plaintext, so that a row's sum depends on 2g coefficients only and the trace
 /// applies.
 ///
-/// Two kinds of replies. Of the kind `reveals_adapter_rows` they are whole ciphertexts, from which whoever
-/// decrypts them computes A if h is known; requests then use the whole chain. Protected ones have of each
-/// product the 2g coefficients alone on which the sums depend.
+/// Replies of `reveals_adapter_rows` are whole ciphertexts, and requests then use the whole chain: whoever
+/// decrypts them and knows h computes A. Protected ones have the 2g coefficients of each product alone.
 template <class Rows = paired_rows, class Replies = unrescaled_replies>
 struct replicated_slots {
     static constexpr std::size_t rows_per_slot = Rows::rows_per_slot;
@@ -102,8 +100,7 @@ struct slot_geometry {
     /// Entries of h that one input ciphertext carries.
     constexpr std::size_t entries_per_input() const noexcept { return P::slots / stride; }
 
-    /// Slots of input i for the hidden state h: slot r + g*t holds h[i * entries_per_input() + t], zero
-    /// beyond d.
+    /// Slots of input i for h: slot r + g*t holds h[i * entries_per_input() + t], zero beyond d.
     /// @pre h.size() == d, slots.size() == P::slots
     template <class Real>
     void replicate(std::span<const Real> h, std::size_t i,
@@ -117,8 +114,7 @@ struct slot_geometry {
         }
     }
 
-    /// The row of A at interleaved position r of output o, as real (part 0) or imaginary part (part 1); >=
-    /// rank: none.
+    /// The row of A at interleaved position r of output o, as real (0) or imaginary part (1); >= rank: none.
     std::size_t row(std::size_t o, std::size_t r, std::size_t part) const noexcept {
         return (o * Packing::rows_per_slot + part) * stride + r;
     }
@@ -152,35 +148,21 @@ struct slot_geometry {
 };
 
 /// What both layouts of replicated slots share.
-template <ckks::parameter_set P, class Packing>
-struct slot_layout {
-    static constexpr bool can_overflow = false;
-    /// Hidden states in one request, at most.
-    static constexpr std::size_t largest_batch = 1;
-
-    std::size_t rank = 0;
-    std::size_t d = 0;
-    double row_norm = 0;
-
-    friend bool operator==(const slot_layout&, const slot_layout&) = default;
-
-    constexpr slot_geometry<P, Packing> slots() const noexcept { return {rank, d}; }
+template <class Layout, ckks::parameter_set P, class Packing>
+struct slot_layout : layout_base<Layout> {
+    constexpr slot_geometry<P, Packing> slots() const noexcept { return {this->rank, this->d}; }
     constexpr std::size_t inputs() const noexcept { return slots().inputs; }
     constexpr std::size_t outputs() const noexcept { return slots().outputs; }
     constexpr std::size_t entries_per_input() const noexcept { return slots().entries_per_input(); }
     /// log2 of the degree of the ring that replies trace to: 2 * stride.
     constexpr int subring_log_n() const noexcept { return std::countr_zero(slots().stride) + 1; }
 
-    void check_matrix(const matrix&) const noexcept {}
-
   protected:
     /// Input i of the request for h.
     template <class Real, class Message>
     void encode_slots(std::span<const Real> h, std::size_t i, double scale, message_workspace<P>& work,
                       Message& message) const {
-        if (work.slots.empty()) {
-            work.slots = memory::secret_buffer<std::complex<double>>(P::slots, memory::uninitialized);
-        }
+        make_room(work.slots, P::slots);
         slots().replicate(h, i, work.slots.span());
         encoding::encode_slots(work.slots.span(), scale, message, work.reals.span());
         memory::wipe(work.slots.data(), work.slots.span().size_bytes());
@@ -192,7 +174,8 @@ struct slot_layout {
 
 template <ckks::parameter_set P, class Rows, class Replies, class Range, class Precision>
 struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, Precision>>
-    : detail::slot_layout<P, replicated_slots<Rows, Replies>> {
+    : detail::slot_layout<layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, Precision>>,
+                          P, replicated_slots<Rows, Replies>> {
     static_assert(
         !Range::can_overflow,
         "lora::replicated_slots: average-case ranges are for coefficient_tiles; use lora::worst_case");
@@ -202,16 +185,6 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
         "lora::unrescaled_replies");
     using protection = protects_adapter_rows<Range, Precision>;
     static constexpr int level = request_level<P>;
-
-    static layout of(std::size_t rank, std::size_t d, double row_norm) {
-        const layout result{{rank, d, row_norm}};
-        result.check();
-        return result;
-    }
-    void check() const {
-        detail::check_shape(this->rank, this->d, this->row_norm);
-        static_cast<void>(budget());
-    }
 
     constexpr reply_geometry geometry() const noexcept {
         const auto s = this->slots();
@@ -228,9 +201,6 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
     /// Coefficients of c0 that travel in output o.
     constexpr std::size_t targets(std::size_t, std::size_t = 1) const noexcept {
         return 2 * this->slots().stride;
-    }
-    constexpr int reply_bits(const reply_budget& budget, std::size_t) const noexcept {
-        return budget.reply_bits;
     }
 
     ckks::plaintext<P, rns::coefficient_form, level> encode_weights(const matrix& a,
@@ -265,9 +235,7 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
     void collect(const reply_budget& budget, decryption_workspace<P>& work, double scale,
                  std::span<double> answers) const {
         const auto s = this->slots();
-        if (work.slots.size() != s.stride) {
-            work.slots = memory::secret_buffer<std::complex<double>>(s.stride, memory::uninitialized);
-        }
+        detail::make_room(work.slots, s.stride);
         // A matrix of zeros has the row_norm 0, and its answers are 0 rather than the flood.
         const double unit = static_cast<double>(P::degree / (2 * s.stride)) * this->row_norm /
                             (budget.weight_norm * std::sqrt(static_cast<double>(P::degree) / 2) * scale);
@@ -293,46 +261,31 @@ struct bare_slot_budget {
 
 /// Whole ciphertexts.
 template <ckks::parameter_set P, class Rows, class Replies>
-struct reply<P, replicated_slots<Rows, Replies>, reveals_adapter_rows> {
+struct reply<P, replicated_slots<Rows, Replies>, reveals_adapter_rows>
+    : reply_of<ckks::ciphertext<P, replicated_slots<Rows, Replies>::template reply_level<P>>> {
     static constexpr int level = replicated_slots<Rows, Replies>::template reply_level<P>;
-
-    std::size_t rank = 0;
-    std::size_t d = 0;
-    std::size_t tokens = 1;
-    std::vector<ckks::ciphertext<P, level>> outputs;
 
     std::size_t bytes() const noexcept {
         return message_overhead_bytes +
-               outputs.size() *
+               this->outputs.size() *
                    (sizeof(double) + 2 * rns::packed_bytes<typename P::template basis_at<level>>());
     }
 };
 
-/// Replies are whole ciphertexts, and requests use the whole chain: for measurements, and for adapters that
-/// are no secret.
+/// For measurements, and for adapters that are no secret.
 template <ckks::parameter_set P, class Rows, class Replies>
 struct layout<P, replicated_slots<Rows, Replies>, reveals_adapter_rows>
-    : detail::slot_layout<P, replicated_slots<Rows, Replies>> {
+    : detail::slot_layout<layout<P, replicated_slots<Rows, Replies>, reveals_adapter_rows>, P,
+                          replicated_slots<Rows, Replies>> {
     using packing = replicated_slots<Rows, Replies>;
     static constexpr int level = P::max_level;
 
-    static layout of(std::size_t rank, std::size_t d, double row_norm) {
-        const layout result{{rank, d, row_norm}};
-        result.check();
-        return result;
-    }
-    void check() const {
-        detail::check_shape(this->rank, this->d, this->row_norm);
-        static_cast<void>(budget());
-    }
-
     /// @throws parameter_error if row_norm passes largest_row_norm()
     bare_slot_budget budget() const {
-        if (!(this->row_norm <= largest_row_norm())) {
-            throw parameter_error("layout: got " + std::to_string(this->row_norm) +
-                                  " for the largest norm of a row, expected a number from 0 to " +
-                                  std::to_string(largest_row_norm()) + " with this parameter set");
-        }
+        require<parameter_error>(
+            this->row_norm <= largest_row_norm(),
+            {"layout: got ", this->row_norm, " for the largest norm of a row, expected a number from 0 to ",
+             largest_row_norm(), " with this parameter set"});
         const double rounding = static_cast<double>(P::degree) / packing::template weight_scale<P>();
         return {room() * (63.0 / 64) / std::numbers::sqrt2 / (this->row_norm + rounding)};
     }
@@ -354,14 +307,11 @@ struct layout<P, replicated_slots<Rows, Replies>, reveals_adapter_rows>
         return ckks::encode_slots<P>(values.span(), packing::template weight_scale<P>());
     }
 
-    /// The same for every state.
-    /// @throws encoding_error if the norm passes the budget's largest_norm
+    /// The same for every state.  @throws encoding_error if the norm passes the budget's largest_norm
     static double message_scale(const bare_slot_budget& budget, double state_norm) {
-        if (!(state_norm <= budget.largest_norm)) {
-            throw encoding_error("client::encrypt: the norm of the hidden state passes " +
-                                 std::to_string(budget.largest_norm) +
-                                 ", the largest for which every answer fits the reply's modulus");
-        }
+        require<encoding_error>(state_norm <= budget.largest_norm,
+                                {"client::encrypt: the norm of the hidden state passes ", budget.largest_norm,
+                                 ", the largest for which every answer fits the reply's modulus"});
         return P::scale;
     }
 

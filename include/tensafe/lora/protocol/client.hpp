@@ -9,13 +9,11 @@
 
 #include <bit>
 #include <cmath>
-#include <complex>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <span>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -32,8 +30,7 @@ concept hidden_state = requires(const T& h) {
 /// Owns the secret key: encrypts hidden states for servers and decrypts their replies.
 ///
 /// Encryption advances the random generator, so it needs one thread at a time; decryption is const and
-/// thread-safe. Exception safety: strong, but for the contents of workspaces and of queries that are written
-/// again.
+/// thread-safe. Exception safety: strong, but for workspaces and queries that are written again.
 template <ckks::parameter_set P>
 class client {
     template <class Packing, class Protection>
@@ -43,25 +40,23 @@ class client {
     /// A fresh secret key.
     TENSAFE_COMPILED_MEMBER client() : key_(generator_) {}
 
-    /// An existing key: ckks::secret_key from a stored seed, for example. Encryption draws from the operating
-    /// system unless another generator is given, which only tests should do: a client that encrypts two
-    /// hidden states with the same randomness shows their difference.
+    /// An existing key. Encryption draws from the operating system unless another generator is given, which
+    /// only tests should do: two hidden states encrypted with the same randomness show their difference.
     explicit client(ckks::secret_key<P> key, random::generator generator = random::generator())
         : generator_(std::move(generator)), key_(std::move(key)) {}
 
-    /// The key with which one server makes encryptions of zero: sent to it once, at the start of a session.
-    /// @param server_nonce  fresh, from that server
+    /// The key with which one server makes encryptions of zero: sent to it once a session, for its fresh
+    /// nonce.
     TENSAFE_COMPILED_MEMBER ckks::rerandomization_key<P, request_level<P>> rerandomization_key(
         const random::seed& server_nonce) {
         return ckks::make_rerandomization_key<request_level<P>>(key_, server_nonce, generator_);
     }
 
-    /// Encrypts a hidden state for a server with this plan, at the scale at which it fills the range.
-    /// @param h         plan.d() entries
+    /// Encrypts a hidden state of plan.d() entries, at the scale at which it fills the range.
     /// @param overflow_margin  the scale is divided by it: for another try after range_exceeded_error
     /// @throws shape_error if h has another size; parameter_error for an overflow margin below 1;
-    ///         encoding_error if an entry is NaN or infinite (it is named), and for bare replicated slots if
-    ///         the norm of h passes the budget's largest_norm
+    ///         encoding_error, naming the entry, for NaN and infinity, and for bare replicated slots if the
+    ///         norm of h passes the budget's largest_norm
     template <class Packing, class Protection, hidden_state State>
     TENSAFE_COMPILED_MEMBER query_for<Packing, Protection> encrypt(
         const packing_plan<P, Packing, Protection>& plan, const State& h, double overflow_margin = 1) {
@@ -69,18 +64,16 @@ class client {
         encrypt(plan, h, result, overflow_margin);
         return result;
     }
-    /// Into a query of an earlier token, whose memory is used again: from the second token on nothing is
-    /// allocated.
+    /// Into a query of an earlier token: from the second one on nothing is allocated.
     template <class Packing, class Protection, hidden_state State>
     TENSAFE_COMPILED_MEMBER void encrypt(const packing_plan<P, Packing, Protection>& plan, const State& h,
                                          query_for<Packing, Protection>& result, double overflow_margin = 1) {
         static_assert(
             !std::is_same_v<Packing, column_batched>,
             "client::encrypt: column_batched takes a lora::matrix with one hidden state in each row");
-        if (!(overflow_margin >= 1 && overflow_margin <= 0x1p20)) {
-            throw parameter_error("client::encrypt: got an overflow margin of " +
-                                  std::to_string(overflow_margin) + ", expected 1 to 2^20");
-        }
+        require<parameter_error>(
+            overflow_margin >= 1 && overflow_margin <= 0x1p20,
+            {"client::encrypt: got an overflow margin of ", overflow_margin, ", expected 1 to 2^20"});
         const std::span<const std::remove_cvref_t<decltype(*std::data(h))>> state(std::data(h), std::size(h));
         const double norm = detail::norm_of_state(state, plan.d());
         result.scales.assign(1, plan.layout().message_scale(plan.budget(), norm));
@@ -117,10 +110,9 @@ class client {
     void encrypt(const packing_plan<P, column_batched, Protection>& plan, const matrix& states,
                  query_for<column_batched, Protection>& result) {
         states.check("client::encrypt");
-        if (states.rows == 0 || states.rows > plan.largest_batch) {
-            throw shape_error("client::encrypt: got a batch of " + std::to_string(states.rows) +
-                              " hidden states, expected 1 to " + std::to_string(plan.largest_batch));
-        }
+        require<shape_error>(states.rows != 0 && states.rows <= plan.largest_batch,
+                             {"client::encrypt: got a batch of ", states.rows,
+                              " hidden states, expected 1 to ", plan.largest_batch});
         result.scales.resize(states.rows);
         for (std::size_t t = 0; t < states.rows; ++t) {
             result.scales[t] =
@@ -144,11 +136,10 @@ class client {
         }
     }
 
-    /// A*h, rank entries, from the reply to this query. A server that follows the protocol makes it A*h;
-    /// another can make it any linear function of the secret key, so answers of a server that is not trusted
-    /// must never get back to it, not even through what the client does next. A reply made for another key,
-    /// for another query of the same shape, or by another server of the same shape, is not detected: the
-    /// answers are noise, or the other server's.
+    /// A*h, rank entries, from the reply to this query, if the server follows the protocol. Another can make
+    /// it any linear function of the secret key: answers of a server that is not trusted must never get back
+    /// to it, not even through what the client does next. A reply for another key, query or server of the
+    /// same shape is not detected: the answers are noise, or the other server's.
     /// @throws shape_error or format_error if the reply is for another layout or malformed; parameter_error
     ///         for a query without its scales; range_exceeded_error if an answer passed an average-case range
     template <class Packing, class Protection>
@@ -184,12 +175,10 @@ class client {
                                          const reply<P, Packing, Protection>& r,
                                          const query_for<Packing, Protection>& q,
                                          decryption_workspace<P>& work, std::span<double> answers) const {
-        check(plan, q);
+        check(plan, q.scales);
         check(plan, r, q.scales.size());
-        if (answers.size() != q.scales.size() * plan.rank()) {
-            throw shape_error("client::decrypt: got room for " + std::to_string(answers.size()) +
-                              " answers, expected " + std::to_string(q.scales.size() * plan.rank()));
-        }
+        check_count("client::decrypt: got room for ", answers.size(), " answers, expected ",
+                    q.scales.size() * plan.rank());
         if constexpr (std::remove_cvref_t<decltype(plan)>::whole_ciphertexts) {
             constexpr int limbs = Packing::template reply_limbs<P>;
             for (std::size_t o = 0; o < plan.outputs(); ++o) {
@@ -199,7 +188,8 @@ class client {
                 memory::wipe(sums.data(), sums.size() * sizeof(sums[0]));
             }
         } else if constexpr (std::is_same_v<Packing, column_batched>) {
-            const std::span<double> values = coefficients(work, P::degree);
+            detail::make_room(work.coefficients, P::degree);
+            const std::span<double> values = work.coefficients.span();
             for (std::size_t o = 0; o < plan.outputs(); ++o) {
                 open(plan, r, o, q.scales.size(), work, values);
                 for (std::size_t t = 0; t < q.scales.size(); ++t) {
@@ -208,7 +198,8 @@ class client {
                 }
             }
         } else {
-            const std::span<double> values = coefficients(work, plan.outputs() * plan.subring_degree());
+            detail::make_room(work.coefficients, plan.outputs() * plan.subring_degree());
+            const std::span<double> values = work.coefficients.span();
             for (std::size_t o = 0; o < plan.outputs(); ++o) {
                 open(plan, r, o, 1, work, values.subspan(o * plan.subring_degree(), plan.subring_degree()));
             }
@@ -258,13 +249,6 @@ class client {
                 .declassify());
     }
 
-    static std::span<double> coefficients(decryption_workspace<P>& work, std::size_t count) {
-        if (work.coefficients.size() != count) {
-            work.coefficients = memory::secret_buffer<double>(count, memory::uninitialized);
-        }
-        return work.coefficients.span();
-    }
-
     /// The target coefficients of output o.
     template <class Plan>
     void open(const Plan& plan, const typename Plan::reply_type& r, std::size_t o, std::size_t tokens,
@@ -278,60 +262,43 @@ class client {
     }
 
     template <class Plan>
-    static void check(const Plan& plan, const typename Plan::query_type& q) {
-        if (q.scales.empty() || q.scales.size() > plan.largest_batch) {
-            throw shape_error("client::decrypt: got a query with the scales of " +
-                              std::to_string(q.scales.size()) + " hidden states, expected 1 to " +
-                              std::to_string(plan.largest_batch));
-        }
-        for (const double scale : q.scales) {
-            check_scale(scale);
-        }
-    }
-    static void check_scale(double scale) {
-        if (!(scale > 0) || !std::isfinite(scale)) {
-            throw parameter_error("client::decrypt: got a scale of " + std::to_string(scale) +
-                                  ", expected that of the query to which this is the reply");
-        }
-    }
-
-    static void check_size(std::size_t got, std::size_t wanted, const char* unit) {
-        if (got != wanted) {
-            throw shape_error("client::decrypt: got a product of " + std::to_string(got) + " " + unit +
-                              ", expected " + std::to_string(wanted));
+    static void check(const Plan& plan, const std::vector<double>& scales) {
+        require<shape_error>(!scales.empty() && scales.size() <= plan.largest_batch,
+                             {"client::decrypt: got a query with the scales of ", scales.size(),
+                              " hidden states, expected 1 to ", plan.largest_batch});
+        for (const double scale : scales) {
+            require<parameter_error>(scale > 0 && std::isfinite(scale),
+                                     {"client::decrypt: got a scale of ", scale,
+                                      ", expected that of the query to which this is the reply"});
         }
     }
 
     template <class Packing, class Protection>
     static void check(const packing_plan<P, Packing, Protection>& plan,
                       const reply<P, Packing, Protection>& r, std::size_t tokens) {
-        if (r.rank != plan.rank() || r.d != plan.d() || r.tokens != tokens ||
-            r.outputs.size() != plan.outputs()) {
-            const auto text = [](std::size_t rank, std::size_t d, std::size_t states, std::size_t outputs) {
-                return std::to_string(rank) + " x " + std::to_string(d) + " matrix and " +
-                       std::to_string(states) + " hidden states in " + std::to_string(outputs) + " products";
-            };
-            throw shape_error("client::decrypt: got a reply for a " +
-                              text(r.rank, r.d, r.tokens, r.outputs.size()) + ", expected a " +
-                              text(plan.rank(), plan.d(), tokens, plan.outputs()));
-        }
+        require<shape_error>(
+            r.rank == plan.rank() && r.d == plan.d() && r.tokens == tokens &&
+                r.outputs.size() == plan.outputs(),
+            {"client::decrypt: got a reply for a ", r.rank, " x ", r.d, " matrix and ", r.tokens,
+             " hidden states in ", r.outputs.size(), " products, expected a ", plan.rank(), " x ", plan.d(),
+             " matrix and ", tokens, " hidden states in ", plan.outputs(), " products"});
         for (std::size_t o = 0; o < r.outputs.size(); ++o) {
             const auto& output = r.outputs[o];
             if constexpr (std::remove_cvref_t<decltype(plan)>::whole_ciphertexts) {
                 constexpr double scale = Packing::template reply_scale<P>;
-                if (!(std::fabs(output.scale - scale) <= 1e-12 * scale)) {
-                    throw parameter_error("client::decrypt: got a ciphertext of scale " +
-                                          std::to_string(output.scale) + ", expected " +
-                                          std::to_string(scale));
-                }
+                require<parameter_error>(
+                    std::fabs(output.scale - scale) <= 1e-12 * scale,
+                    {"client::decrypt: got a ciphertext of scale ", output.scale, ", expected ", scale});
             } else if constexpr (Protection::protects) {
                 const int bits = plan.reply_bits(o);
-                check_size(output.c0.size(), memory::packed_bytes(plan.targets(o, tokens), bits),
-                           "bytes of c0");
-                check_size(output.c1.size(), memory::packed_bytes(P::degree, bits), "bytes of c1");
+                check_count("client::decrypt: got a product of ", output.c0.size(), " bytes of c0, expected ",
+                            memory::packed_bytes(plan.targets(o, tokens), bits));
+                check_count("client::decrypt: got a product of ", output.c1.size(), " bytes of c1, expected ",
+                            memory::packed_bytes(P::degree, bits));
             } else {
                 for (const auto& limb : output.c0) {
-                    check_size(limb.size(), plan.subring_degree(), "coefficients");
+                    check_count("client::decrypt: got a product of ", limb.size(), " coefficients, expected ",
+                                plan.subring_degree());
                 }
             }
         }

@@ -7,7 +7,6 @@
 #include <array>
 #include <cstddef>
 #include <span>
-#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -85,8 +84,7 @@ constexpr token_cost cost_of(const packing_plan<P, Packing, Protection>& plan,
     return cost;
 }
 
-/// The cost of a site of this shape.
-/// @throws parameter_error if the set cannot hold the replies; in a constant expression, it does not compile
+/// The cost of a site of this shape.  @throws parameter_error if the set cannot hold the replies
 template <ckks::parameter_set P, class Packing, class Protection = protects_adapter_rows<>>
 constexpr token_cost cost_of(site_shape shape, mode m = mode::client_held_b,
                              std::size_t tokens = packing_plan<P, Packing, Protection>::largest_batch) {
@@ -94,21 +92,16 @@ constexpr token_cost cost_of(site_shape shape, mode m = mode::client_held_b,
         packing_plan<P, Packing, Protection>(served_rows(m, shape.rank, shape.d_out), shape.d_in, 1), tokens);
 }
 
-// What `best_tiling` minimises.
-struct least_bytes {
-    static constexpr double of(const token_cost& cost) noexcept { return static_cast<double>(cost.bytes()); }
-};
-struct least_compute {
-    static constexpr double of(const token_cost& cost) noexcept { return cost.word_multiplications; }
-};
-/// A weighted sum: for example nanoseconds of a byte on the wire and picoseconds of a multiplication, in one
-/// unit.
+/// What `best_tiling` minimises, a weighted sum: for example nanoseconds of a byte sent and picoseconds of a
+/// multiplication.
 template <int PerByte, int PerMultiplication>
 struct weighted {
     static constexpr double of(const token_cost& cost) noexcept {
         return PerByte * static_cast<double>(cost.bytes()) + PerMultiplication * cost.word_multiplications;
     }
 };
+using least_bytes = weighted<1, 0>;
+using least_compute = weighted<0, 1>;
 
 namespace detail {
 template <ckks::parameter_set P, class Objective, class Protection, int Rows>
@@ -157,39 +150,28 @@ inline constexpr int best_tiling = [] {
 }();
 
 /// At run time, for shapes that come from a file: the number of rows, 1 to 32, with the least sum over all.
-/// @throws parameter_error if the set can hold the replies of all shapes with no number of rows
+/// @throws parameter_error if there is none
 template <ckks::parameter_set P, class Protection = protects_adapter_rows<>, class Objective = least_bytes>
 int best_tiling_of(std::span<const site_shape> shapes, mode m = mode::client_held_b) {
     const int rows = detail::best_rows<P, Objective, Protection, 5>(shapes, m);
-    if (rows == 0) {
-        throw parameter_error("best_tiling_of: this parameter set, of degree " + std::to_string(P::degree) +
-                              ", cannot hold replies for these " + std::to_string(shapes.size()) +
-                              " shapes with any number of rows from 1 to 32");
-    }
+    require<parameter_error>(rows != 0, {"best_tiling_of: this parameter set, of degree ", P::degree,
+                                         ", cannot hold replies for these ", shapes.size(),
+                                         " shapes with any number of rows from 1 to 32"});
     return rows;
 }
 
 /// f(coefficient_tiles<rows>{}): rows are part of the type, so f is compiled for each of these numbers.
 /// `with_tiling(best_tiling_of<params>(shapes), [&]<int Rows>(lora::coefficient_tiles<Rows>) {...})`
 /// @throws parameter_error unless rows is a power of two from 1 to 32
-template <class F>
+template <int Rows = 1, class F>
 decltype(auto) with_tiling(int rows, F&& f) {
-    switch (rows) {
-        case 1:
-            return f(coefficient_tiles<1>{});
-        case 2:
-            return f(coefficient_tiles<2>{});
-        case 4:
-            return f(coefficient_tiles<4>{});
-        case 8:
-            return f(coefficient_tiles<8>{});
-        case 16:
-            return f(coefficient_tiles<16>{});
-        case 32:
-            return f(coefficient_tiles<32>{});
+    if (rows == Rows) {
+        return f(coefficient_tiles<Rows>{});
     }
-    throw parameter_error("with_tiling: got " + std::to_string(rows) +
-                          " rows, expected a power of two from 1 to 32");
+    if constexpr (Rows < 32) {
+        return with_tiling<2 * Rows>(rows, f);
+    }
+    throw parameter_error({"with_tiling: got ", rows, " rows, expected a power of two from 1 to 32"});
 }
 
 }  // namespace tensafe::lora

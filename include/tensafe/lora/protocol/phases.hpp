@@ -7,8 +7,7 @@
 
 namespace tensafe::lora {
 
-/// What server::apply does, in this order; of a reply of several products it does the last three for a few
-/// products at a time.
+/// What server::apply does, in this order; the last three for a few products at a time.
 enum class server_phase : std::size_t {
     expand,     ///< polynomials from a request's bytes and seed
     multiply,   ///< products with the packed matrix
@@ -16,8 +15,7 @@ enum class server_phase : std::size_t {
     serialize,  ///< to the small modulus and into bytes
 };
 
-/// An observer is called as observer(server_phase) when a phase begins, on the calling thread. This one is
-/// for those who do not look: nothing is left of it.
+/// An observer is called as observer(server_phase) when a phase begins. This one costs nothing.
 struct no_observer {
     constexpr void operator()(server_phase) const noexcept {}
 };

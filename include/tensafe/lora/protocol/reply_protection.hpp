@@ -15,12 +15,10 @@
 #include <cstdint>
 #include <span>
 #include <utility>
-#include <vector>
 
 namespace tensafe::lora {
 
-/// A product after protection, still modulo Q: the target coefficients of c0, flooded, and all of c1, both
-/// hidden under an encryption of zero.
+/// A protected product, still modulo Q: the flooded target coefficients of c0, and all of c1.
 template <ckks::parameter_set P>
 struct protected_product {
     using basis = typename traced_product<P>::basis;
@@ -57,7 +55,7 @@ protected_product<P> rerandomize(traced_product<P> product, const ckks::zero<P, 
     return result;
 }
 
-/// A protected product, to the modulus 2^bits, and into bytes; of c0 the first `expected` coefficients.
+/// A protected product, to the modulus 2^bits, and into bytes; of c0 the first `wanted` coefficients.
 /// @param switched  room for N of them
 template <ckks::parameter_set P, class Output>
 void serialize(const protected_product<P>& product, std::size_t wanted, int bits,
@@ -112,7 +110,7 @@ void multiply_by_key(const ckks::secret_key<P>& key, int subring_log_n, decrypti
 }  // namespace detail
 
 /// The client's side: target coefficient k, in units of the integers modulo Q, with its noise;
-/// 2^subring_log_n of them, those beyond `expected` zero. Allocates nothing.
+/// 2^subring_log_n of them, those beyond `wanted` zero. Allocates nothing.
 /// @throws shape_error or format_error unless the output has the bytes of this many values of this width;
 ///         format_error for a c1 of zeros, which an erased reply has
 template <ckks::parameter_set P, class Output>

@@ -13,10 +13,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace tensafe::lora {
 
@@ -37,8 +35,8 @@ struct server_internals {
 /// Holds a packed matrix and applies it to encrypted hidden states: zero rotations, no evaluation keys. It
 /// cannot hold a secret key: no function here takes one.
 ///
-/// Immutable after construction: any number of threads may use it at once, each with its own workspace; pools
-/// of zeros are thread-safe. Exception safety: strong, but for the contents of workspace and reply.
+/// Immutable: any number of threads may use it at once, each with its own workspace; pools of zeros are
+/// thread-safe. Exception safety: strong, but for the contents of workspace and reply.
 template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
           class Protection = protects_adapter_rows<>>
 class server {
@@ -54,10 +52,10 @@ class server {
 
     /// Packs A (rank x d), once.
     /// @param largest_batch  for column_batched: longer batches are refused. docs/security.md says what a
-    ///                       client that does not follow the protocol can do with long ones
-    /// @throws shape_error for an empty matrix or one whose values are not rows * columns; encoding_error for
-    ///         an entry that is NaN or infinite (its row and column are named); parameter_error if the
-    ///         parameter set cannot hold replies of this shape, or the matrix does not suit the packing
+    ///                       hostile client can do with long ones
+    /// @throws shape_error for an empty matrix or another number of values; encoding_error, naming row and
+    ///         column, for NaN and infinity; parameter_error if the set cannot hold replies of this shape, or
+    ///         the matrix does not suit the packing
     TENSAFE_COMPILED_MEMBER explicit server(const matrix& a,
                                             std::size_t largest_batch = plan_type::largest_batch)
         : plan_(a.rows, a.columns, detail::public_row_norm(a)),
@@ -70,8 +68,7 @@ class server {
     const layout_type& layout() const noexcept { return plan_.layout(); }
 
     /// The encryptions of zero for one client, in one session. A reply takes plan().outputs() of them; `fill`
-    /// makes them beforehand. Other servers of this parameter set can share them, if their plans have the
-    /// same subring_log_n().
+    /// makes them beforehand. Servers of one parameter set and subring_log_n() can share them.
     /// @param nonce  random::fresh_seed(), drawn by this server for the session and sent to the client
     /// @param key    what the client answered: client::rerandomization_key
     /// @throws parameter_error if the key was made for another nonce; format_error if it is malformed
@@ -82,24 +79,22 @@ class server {
                                              std::move(generator));
     }
 
-    /// One hidden state, or one column batch, of a client with its encryptions of zero. Each task has a reply
-    /// of its own.
+    /// One hidden state, or one column batch, of a client. Each task has a reply of its own.
     struct task {
         const request_type* from = nullptr;
         lora::rerandomization_pool<P>* zeros = nullptr;  ///< not for replies that reveal A
         reply_type* to = nullptr;
     };
 
-    // Every `apply` runs on the calling thread, or where its first argument says: exec::host_parallel, for
-    // example. Replies do not depend on it.
+    // `apply` runs where its first argument says, exec::host_parallel for example: replies do not depend on
+    // it.
 
-    /// Answers several requests at once: each packed row of A is read once for all of them. Requests may come
-    /// from different clients.
+    /// Answers several requests, of any clients, at once: each packed row of A is read once for all of them.
     /// @param observe  is told of each phase that begins: see server_phase
     /// @throws shape_error if a request was made for another layout or has a wrong size; parameter_error if a
-    ///         task lacks a part, or a pool traces to another degree; format_error if a request holds
-    ///         anything but residues: before any encryption of zero is used up, but column batches are
-    ///         answered one after the other, and those before the malformed one are done; entropy_error
+    ///         task lacks a part, or a pool traces to another degree; format_error for anything but residues:
+    ///         before any encryption of zero is used up, but column batches before the malformed one are
+    ///         done; entropy_error
     template <exec::host_execution Where, class Observer = no_observer>
     TENSAFE_COMPILED_MEMBER void apply(const Where& where, std::span<const task> tasks, workspace& work,
                                        Observer&& observe = {}) const {
@@ -119,25 +114,14 @@ class server {
             answer(where, tasks, work, observe);
         }
     }
-    template <class Observer = no_observer>
-    void apply(std::span<const task> tasks, workspace& work, Observer&& observe = {}) const {
-        apply<exec::host>({}, tasks, work, observe);
-    }
 
-    /// Answers one request.
-    /// @param pool  the client's, of rerandomization_pool
-    /// @throws as above
-    template <exec::host_execution Where>
+    /// Answers one request, with the zeros of `pool`.  @throws as above
+    template <exec::host_execution Where, class Observer = no_observer>
     void apply(const Where& where, const request_type& r, lora::rerandomization_pool<P>& pool,
-               workspace& work, reply_type& to) const requires(Protection::protects) {
+               workspace& work, reply_type& to, Observer&& observe = {}) const
+        requires(Protection::protects) {
         const task one{&r, &pool, &to};
-        apply(where, std::span(&one, 1), work);
-    }
-    template <class Observer = no_observer>
-    void apply(const request_type& r, lora::rerandomization_pool<P>& pool, workspace& work, reply_type& to,
-               Observer&& observe = {}) const requires(Protection::protects) {
-        const task one{&r, &pool, &to};
-        apply(std::span(&one, 1), work, observe);
+        apply(where, std::span(&one, 1), work, observe);
     }
     TENSAFE_COMPILED_MEMBER reply_type apply(const request_type& r, lora::rerandomization_pool<P>& pool) const
         requires(Protection::protects) {
@@ -150,17 +134,11 @@ class server {
         requires(Protection::protects) = delete;
 
     /// Replies that show A: see `reveals_adapter_rows`.
-    template <exec::host_execution Where>
-    void apply(const Where& where, const request_type& r, workspace& work, reply_type& to) const
-        requires(!Protection::protects) {
+    template <exec::host_execution Where, class Observer = no_observer>
+    void apply(const Where& where, const request_type& r, workspace& work, reply_type& to,
+               Observer&& observe = {}) const requires(!Protection::protects) {
         const task one{&r, nullptr, &to};
-        apply(where, std::span(&one, 1), work);
-    }
-    template <class Observer = no_observer>
-    void apply(const request_type& r, workspace& work, reply_type& to, Observer&& observe = {}) const
-        requires(!Protection::protects) {
-        const task one{&r, nullptr, &to};
-        apply(std::span(&one, 1), work, observe);
+        apply(where, std::span(&one, 1), work, observe);
     }
     reply_type apply(const request_type& r) const requires(!Protection::protects) {
         workspace work;
@@ -169,21 +147,47 @@ class server {
         return result;
     }
 
+    /// Each of them without `where`: on the calling thread.
+    template <class First, class... Rest>
+    void apply(const First& first, Rest&&... rest) const
+        requires(!exec::host_execution<First> && sizeof...(Rest) >= 1) {
+        apply(exec::host{}, first, rest...);
+    }
+
   private:
     friend struct detail::server_internals;
 
     void check(const task& t, std::size_t i) const {
-        if (t.from == nullptr || t.to == nullptr || (Protection::protects && t.zeros == nullptr)) {
-            throw parameter_error("server::apply: task " + std::to_string(i) + " has no " +
-                                  (t.from == nullptr ? "request (from)"
-                                   : t.to == nullptr ? "reply (to)"
-                                                     : "encryptions of zero (zeros)"));
+        require<parameter_error>(
+            t.from != nullptr && t.to != nullptr && (!Protection::protects || t.zeros != nullptr),
+            {"server::apply: task ", i, " has no ",
+             (t.from == nullptr ? "request (from)"
+              : t.to == nullptr ? "reply (to)"
+                                : "encryptions of zero (zeros)")});
+        const request_type& r = *t.from;
+        require<shape_error>(
+            r.d == plan_.d() && r.block == plan_.entries_per_input() && r.inputs.size() == plan_.inputs(),
+            {"server::apply: got a request of ", r.d, " entries, ", r.block, " in each of ", r.inputs.size(),
+             " ciphertexts, expected ", plan_.d(), " entries, ", plan_.entries_per_input(), " in each of ",
+             plan_.inputs(), " ciphertexts"});
+        for (const auto& input : r.inputs) {
+            if constexpr (plan_type::whole_ciphertexts) {
+                require<parameter_error>(
+                    input.scale == P::scale,
+                    {"server::apply: got a ciphertext of scale ", input.scale, ", expected ", P::scale});
+            } else {
+                check_count("server::apply: got a ciphertext of ", input.size(), " bytes, expected ",
+                            packed_residues_bytes<P>(P::degree));
+            }
         }
-        detail::check_request(plan_, *t.from, largest_batch_);
-        if (Protection::protects && t.zeros->subring_log_n() != plan_.subring_log_n()) {
-            throw parameter_error("server::apply: got encryptions of zero traced to degree 2^" +
-                                  std::to_string(t.zeros->subring_log_n()) + ", expected 2^" +
-                                  std::to_string(plan_.subring_log_n()) + ", the plan's subring_log_n()");
+        require<shape_error>(
+            r.tokens != 0 && r.tokens <= largest_batch_,
+            {"server::apply: got a request of ", r.tokens, " hidden states, expected 1 to ", largest_batch_});
+        if constexpr (Protection::protects) {
+            require<parameter_error>(
+                t.zeros->subring_log_n() == plan_.subring_log_n(),
+                {"server::apply: got encryptions of zero traced to degree 2^", t.zeros->subring_log_n(),
+                 ", expected 2^", plan_.subring_log_n(), ", the plan's subring_log_n()"});
         }
     }
 
@@ -259,8 +263,7 @@ class server {
         }
     }
 
-    /// Seeds of floods and reservations for zeros, drawn in order, so that threads do not decide which hides
-    /// what.
+    /// Draws seeds of floods and reserves zeros in order: threads do not decide which hides what.
     void reserve_randomness(std::span<const task> tasks, workspace& work) const {
         if constexpr (Protection::protects) {
             if (work.seeds.size() < tasks.size()) {
@@ -305,17 +308,14 @@ class server {
             weights_.multiply(plan_, p, requests, slot, slot.products, slot.zeros);
             for (std::size_t t = 0; t < tasks.size(); ++t) {
                 for (std::size_t g = 0; g < outputs; ++g) {
-                    const std::size_t o = first_output + g;
                     auto& product = slot.products[t * outputs + g];
                     observe(server_phase::protect);
                     auto zero = alone ? std::move(slot.zeros[g]) : acquire(t, g);
                     if (!alone) {
                         rns::add(product.c1, zero.c1);
                     }
-                    rerandomize(product, zero, work.seeds[first + t], o, slot);
-                    observe(server_phase::serialize);
-                    serialize(o, tasks[t].from->tokens, slot, product, tasks[t].to->outputs[o]);
-                    tasks[t].zeros->release(std::move(zero));
+                    hide(tasks[t], first_output + g, work.seeds[first + t], std::move(zero), product, slot,
+                         observe);
                 }
             }
             slot.zeros.clear();
@@ -343,38 +343,29 @@ class server {
             observe(server_phase::protect);
             auto zero = t.zeros->acquire(std::move(work.reservations[o]));
             rns::add(product.c1, zero.c1);
-            rerandomize(product, zero, work.seeds[0], o, slot);
-            observe(server_phase::serialize);
-            serialize(o, t.from->tokens, slot, product, t.to->outputs[o]);
-            t.zeros->release(std::move(zero));
+            hide(t, o, work.seeds[0], std::move(zero), product, slot, observe);
         } else {
             std::swap(product, t.to->outputs[o]);
         }
     }
 
-    /// Adds what is left of the encryption of zero, and the flood, to product o. Its memory goes to
-    /// slot.hidden.
-    void rerandomize(traced_product<P>& product, const ckks::zero<P, request_level<P>>& zero,
-                     const random::seed& flood_seed, std::size_t o, product_workspace<P>& slot) const
-        requires(Protection::protects) {
-        if (slot.floods.size() != plan_.subring_degree()) {
-            slot.floods =
-                memory::secret_buffer<arith::uint128>(plan_.subring_degree(), memory::uninitialized);
-        }
-        slot.hidden = lora::rerandomize(std::move(product), zero, plan_.budget().flood, flood_seed,
-                                        static_cast<std::uint32_t>(o), slot.floods.span());
+    /// Adds the rest of the zero, and the flood, to product o of a task, and makes bytes of it. It keeps its
+    /// memory.
+    template <class Observer>
+    void hide(const task& t, std::size_t o, const random::seed& flood_seed,
+              ckks::zero<P, request_level<P>> zero, traced_product<P>& product, product_workspace<P>& slot,
+              Observer& observe) const {
+        detail::make_room(slot.floods, plan_.subring_degree());
+        slot.hidden = rerandomize(std::move(product), zero, plan_.budget().flood, flood_seed,
+                                  static_cast<std::uint32_t>(o), slot.floods.span());
         memory::wipe(slot.floods.data(), plan_.subring_degree() * sizeof(arith::uint128));
-    }
-
-    /// The bytes of product o, which is in slot.hidden. Its memory goes back to `product`.
-    template <class Output>
-    void serialize(std::size_t o, std::size_t tokens, product_workspace<P>& slot, traced_product<P>& product,
-                   Output& out) const {
-        lora::serialize(slot.hidden, plan_.targets(o, tokens), plan_.reply_bits(o), slot.switched.span(),
-                        out);
+        observe(server_phase::serialize);
+        serialize(slot.hidden, plan_.targets(o, t.from->tokens), plan_.reply_bits(o), slot.switched.span(),
+                  t.to->outputs[o]);
         product.c0 = std::move(slot.hidden.c0);
         product.c1 = rns::poly<typename traced_product<P>::basis, rns::evaluation_form>(
             std::move(slot.hidden.c1).take());
+        t.zeros->release(std::move(zero));
     }
 
     plan_type plan_;

@@ -18,7 +18,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -33,8 +32,7 @@ struct expanded_request {
     std::vector<form> c1;
 };
 
-/// Memory for products on their way from ciphertexts to bytes: of up to four outputs, for each request of a
-/// batch.
+/// Memory for products on their way to bytes: up to four outputs, for each request of a batch.
 template <ckks::parameter_set P>
 struct product_workspace {
     std::vector<traced_product<P>> products;
@@ -46,8 +44,7 @@ struct product_workspace {
     std::vector<const arith::word*> c1;
 };
 
-/// Memory that a server works in, kept by the caller from token to token: from the second token on nothing is
-/// allocated. One for each thread that calls a server.
+/// Memory that a server works in, one for each thread: from the second token on nothing is allocated.
 template <ckks::parameter_set P>
 struct server_workspace {
     std::vector<expanded_request<P>> requests;  ///< one; or those of a batch
@@ -69,53 +66,16 @@ struct ciphertext_workspace {
 
 namespace detail {
 
-/// @throws shape_error or parameter_error unless the request was made for this plan
-template <ckks::parameter_set P, class Packing, class Protection>
-void check_request(const packing_plan<P, Packing, Protection>& plan,
-                   const typename packing_plan<P, Packing, Protection>::request_type& r,
-                   std::size_t largest_batch) {
-    const auto text = [](std::size_t d, std::size_t block, std::size_t inputs) {
-        return std::to_string(d) + " entries, " + std::to_string(block) + " in each of " +
-               std::to_string(inputs) + " ciphertexts";
-    };
-    if (r.d != plan.d() || r.block != plan.entries_per_input() || r.inputs.size() != plan.inputs()) {
-        throw shape_error("server::apply: got a request of " + text(r.d, r.block, r.inputs.size()) +
-                          ", expected " + text(plan.d(), plan.entries_per_input(), plan.inputs()));
-    }
-    for (const auto& input : r.inputs) {
-        if constexpr (std::remove_cvref_t<decltype(plan)>::whole_ciphertexts) {
-            if (input.scale != P::scale) {
-                throw parameter_error("server::apply: got a ciphertext of scale " +
-                                      std::to_string(input.scale) + ", expected " + std::to_string(P::scale));
-            }
-        } else if (input.size() != packed_residues_bytes<P>(P::degree)) {
-            throw shape_error("server::apply: got a ciphertext of " + std::to_string(input.size()) +
-                              " bytes, expected " + std::to_string(packed_residues_bytes<P>(P::degree)));
-        }
-    }
-    if (r.tokens == 0 || r.tokens > largest_batch) {
-        throw shape_error("server::apply: got a request of " + std::to_string(r.tokens) +
-                          " hidden states, expected 1 to " + std::to_string(largest_batch));
-    }
-}
-
 /// Makes room for a product: c0 zero, c1 to be written.
 template <ckks::parameter_set P>
 void prepare(traced_product<P>& product, std::size_t trace) {
-    using basis = typename traced_product<P>::basis;
-    if (product.c1.words().empty()) {
-        product.c1 = rns::poly<basis, rns::evaluation_form>(memory::uninitialized);
-    }
+    product.make_room(trace);
     for (auto& limb : product.c0) {
-        if (limb.size() != trace) {
-            limb = memory::buffer<arith::word>(trace, memory::uninitialized);
-        }
         std::fill(limb.begin(), limb.end(), arith::word{0});
     }
 }
 
-/// Both halves of input i.
-/// @pre     check_request has passed
+/// Both halves of input i of a checked request.
 /// @throws format_error for a residue that is not below its prime
 template <ckks::parameter_set P, class Poly>
 void expand_input(const request<P>& r, std::size_t i, Poly& c0, Poly& c1) {
@@ -128,17 +88,13 @@ void expand_input(const request<P>& r, std::size_t i, Poly& c0, Poly& c1) {
         const std::span<arith::word> limb = c0.template limb<I>();
         const bool below = memory::unpack_bits_below(rest.first(bytes), bits, q, limb);
         rest = rest.subspan(bytes);
-        if (!below) {
-            throw format_error("server::apply: a residue of limb " + std::to_string(I) +
-                               " is not below its prime " + std::to_string(q));
-        }
+        require<format_error>(below, {"server::apply: a residue of limb ", I, " is not below its prime ", q});
     });
     ckks::expand_uniform(r.seed, random::stream_domain::uplink, c1,
                          static_cast<std::uint32_t>(i * static_cast<std::size_t>(basis::limbs)));
 }
 
-/// A as plaintexts: inputs * outputs of them, encoded and transformed once, and packed into panels of four
-/// outputs.
+/// A as inputs * outputs plaintexts, encoded and transformed once, and packed into panels of four outputs.
 template <ckks::parameter_set P, class Packing, class Protection>
 class packed_weights {
     using basis = typename traced_product<P>::basis;
@@ -217,8 +173,7 @@ class packed_weights {
     }
 
   private:
-    /// 256 KiB, or one block of coefficients if that is more: a quarter of the L2 cache of current server
-    /// cores.
+    /// 256 KiB, a quarter of the L2 cache of current server cores, or one block of coefficients.
     static constexpr std::size_t cached_words = std::size_t{1} << 15;
 
     template <int I>

@@ -43,8 +43,6 @@ inline std::complex<double> root_of_unity(std::size_t numerator, std::size_t ord
     }
 }
 
-/// Two-bit numbers with their bits exchanged.
-inline constexpr std::array<std::size_t, 4> reversed_pair{0, 2, 1, 3};
 /// Three-bit numbers with their bits reversed.
 inline constexpr std::array<std::size_t, 8> reversed_triple{0, 4, 2, 6, 1, 5, 3, 7};
 

@@ -24,7 +24,7 @@ class plan {
   public:
     using policy_type = Policy;
     using factor = typename Policy::factor;
-    using vector_tables_type = typename detail::vector_tables_of<Policy>::type;
+    using vector_tables_type = ntt::vector_tables<Policy>;
 
     /// @param log_n  the degree is 2^log_n, log_n in [1, 17]
     /// @throws parameter_error if log_n is out of range or the modulus is not a prime that is 1 modulo 2N

@@ -7,6 +7,7 @@
 #include <tensafe/memory/packed_bits.hpp>
 #include <tensafe/ntt/plan.hpp>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -32,18 +33,8 @@ struct basis {
     static constexpr int limbs = static_cast<int>(sizeof...(Primes));
     static constexpr std::array<arith::word, sizeof...(Primes)> primes{Primes...};
 
-    static_assert(
-        [] {
-            for (int i = 0; i < limbs; ++i) {
-                for (int j = 0; j < i; ++j) {
-                    if (primes[static_cast<std::size_t>(i)] == primes[static_cast<std::size_t>(j)]) {
-                        return false;
-                    }
-                }
-            }
-            return true;
-        }(),
-        "rns::basis: the primes of a chain must be distinct");
+    static_assert(((std::ranges::count(primes, Primes) == 1) && ...),
+                  "rns::basis: the primes of a chain must be distinct");
 
     template <int I>
     static constexpr arith::word prime = primes[static_cast<std::size_t>(I)];

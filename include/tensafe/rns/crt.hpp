@@ -54,12 +54,7 @@ double to_double(const std::array<arith::word, static_cast<std::size_t>(Basis::l
     for (std::size_t i = digits.size(); i-- > 0;) {
         const arith::word q = Basis::primes[i];
         const auto centred = static_cast<std::int64_t>(digits[i] - (q - 1) / 2);
-        double product = value * static_cast<double>(q);
-#if TENSAFE_X86_64
-        // Keeps the compiler from fusing it with the sum where it may use FMA: the vectors round it too.
-        __asm__("" : "+x"(product));
-#endif
-        value = product + static_cast<double>(centred);
+        value = arith::rounded_product(value, static_cast<double>(q)) + static_cast<double>(centred);
     }
     return value;
 }

@@ -48,7 +48,7 @@ TENSAFE_INLINE void multiply_outputs(const Arithmetic& mod, arith::barrett<M> p,
             typename Arithmetic::sum sums1[] = {(static_cast<void>(g), mod.zero())...};
             ((out.addend[first + g] == nullptr
                   ? static_cast<void>(0)
-                  : mod.add_residue(sums1[g], load_operand<Arithmetic>(out.addend[first + g] + k))),
+                  : mod.add_residue(sums1[g], load_operand(mod, out.addend[first + g] + k))),
              ...);
             const word* w = panel.words + panel.shape.index(k, 0, first);
             for (std::size_t i = 0; i < inputs;) {
@@ -62,10 +62,9 @@ TENSAFE_INLINE void multiply_outputs(const Arithmetic& mod, arith::barrett<M> p,
                     (mod.normalize(sums1[g]), ...);
                 }
                 for (const std::size_t end = i + count; i < end; ++i, w += step) {
-                    const auto c0 = load_operand<Arithmetic>(in.c0[i] + k);
-                    const auto c1 = load_operand<Arithmetic>(in.c1[i] + k);
-                    (add_products(mod, sums0[g], sums1[g], c0, c1,
-                                  load_operand<Arithmetic>(w + g * panel_lanes)),
+                    const auto c0 = load_operand(mod, in.c0[i] + k);
+                    const auto c1 = load_operand(mod, in.c1[i] + k);
+                    (add_products(mod, sums0[g], sums1[g], c0, c1, load_operand(mod, w + g * panel_lanes)),
                      ...);
                 }
             }

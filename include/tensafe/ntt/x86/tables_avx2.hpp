@@ -121,50 +121,38 @@ class tables {
     double forward_bound() const noexcept { return forward_bound_; }
 
   private:
-    static constexpr int first_pass_stages(int outer) noexcept { return outer % 2 == 1 ? 1 : 2; }
+    /// The least level from `least` on that will do.
+    template <class Predicate>
+    static int least_level(int least, [[maybe_unused]] int highest, Predicate will_do) noexcept {
+        int level = least;
+        while (!will_do(level)) {
+            ++level;
+            TENSAFE_PRECONDITION(level <= highest);
+        }
+        return level;
+    }
 
     void plan_forward() noexcept {
         // The first pass never has to reduce: 1 becomes 3.4 at most, and no limit is below 3.9.
-        int stage = first_pass_stages(outer_stages());
-        double bound = stage == 1 ? bounds_.forward_stage(1) : bounds_.forward(1, 0);
-        for (; stage < outer_stages(); stage += 2) {
-            int level = 0;
-            while (bounds_.forward(bound, level) > bounds_.limit()) {
-                ++level;
-                TENSAFE_PRECONDITION(level <= bounds_type::highest_forward_level);
-            }
+        const int first = outer_stages() % 2 == 1 ? 1 : 2;
+        forward_bound_ = first == 1 ? bounds_.forward_stage(1) : bounds_.forward(1, 0);
+        for (int stage = first; stage <= outer_stages(); stage += 2) {
+            const int level = least_level(0, bounds_type::highest_forward_level, [&](int l) {
+                return bounds_.forward(forward_bound_, l) <= bounds_.limit();
+            });
             forward_levels_[static_cast<std::size_t>(stage)] = level;
-            bound = bounds_.forward(bound, level);
+            forward_bound_ = bounds_.forward(forward_bound_, level);
         }
-        int level = 0;
-        const auto group_bound = [&] { return bounds_.forward(bound, level); };
-        while (group_bound() > bounds_.limit()) {
-            ++level;
-            TENSAFE_PRECONDITION(level <= bounds_type::highest_forward_level);
-        }
-        forward_levels_[static_cast<std::size_t>(outer_stages())] = level;
-        forward_bound_ = group_bound();
     }
 
     void plan_inverse() noexcept {
-        const auto can_go_on = [&](double bound) {
-            return bounds_.inverse(bound, bounds_.highest_inverse_level()) <= bounds_.limit();
-        };
-        int level = bounds_.lowest_inverse_level();
-        const auto group_bound = [&] { return bounds_.inverse(1, level); };
-        while (!can_go_on(group_bound())) {
-            ++level;
-            TENSAFE_PRECONDITION(level <= bounds_.highest_inverse_level());
-        }
-        inverse_levels_[static_cast<std::size_t>(outer_stages())] = level;
-        double bound = group_bound();
-        for (int stage = outer_stages() - 2; stage >= 0; stage -= 2) {
-            level = bounds_.lowest_inverse_level();
+        const int highest = bounds_.highest_inverse_level();
+        double bound = 1;
+        for (int stage = outer_stages(); stage >= 0; stage -= 2) {
             // The last pass of two stages writes residues, whatever the level.
-            while (stage > 0 && !can_go_on(bounds_.inverse(bound, level))) {
-                ++level;
-                TENSAFE_PRECONDITION(level <= bounds_.highest_inverse_level());
-            }
+            const int level = least_level(bounds_.lowest_inverse_level(), highest, [&](int l) {
+                return stage == 0 || bounds_.inverse(bounds_.inverse(bound, l), highest) <= bounds_.limit();
+            });
             inverse_levels_[static_cast<std::size_t>(stage)] = level;
             bound = bounds_.inverse(bound, level);
         }

@@ -16,25 +16,20 @@
 
 namespace tensafe::encoding {
 
-/// The canonical embedding of R[X]/(X^N + 1), in double precision, both ways.
-///
-/// With zeta = exp(i pi / N), slot j (0 <= j < N/2) of a polynomial m is m(zeta^(5^j mod 2N)). The remaining
-/// roots are the conjugates of these, so N real coefficients and N/2 complex slots determine each other. No
-/// scale, no rounding to integers and no modulus enter here.
+/// The canonical embedding of R[X]/(X^N + 1), in double precision, both ways: with zeta = exp(i pi / N), slot
+/// j (0 <= j < N/2) of a polynomial m is m(zeta^(5^j mod 2N)). N real coefficients and N/2 complex slots
+/// determine each other.
 ///
 /// Error, Euclidean norm relative to the exact result, u = 2^-53: at most (2.8 log2(N) + 2) u for N >= 64 and
-/// (N + 2) sqrt(N) u below; random inputs show 0.5 to 3 u. Derived in docs/design/encoding.md.
-/// Overflow, infinities and NaN spread as in any sum; nothing is checked. All back-ends round alike: the
-/// results are the same, bit for bit.
+/// (N + 2) sqrt(N) u below (docs/design/encoding.md); random inputs show 0.5 to 3 u. Overflow, infinities and
+/// NaN spread as in any sum. All back-ends give the same bits.
 ///
-/// Cost: 2.1 N log2(N) floating-point operations each way, no allocation; the tables take 8 N bytes.
+/// Cost: 2.1 N log2(N) floating-point operations each way, no allocation; the tables take 8 N bytes. No
+/// branch and no index depends on a value; the one copy kept on the stack is wiped. Immutable; thread-safe. A
+/// moved-from transform may only be assigned to or destroyed.
 ///
-/// Secrets: no branch and no index depends on a value; the one copy kept on the stack is wiped.
-///
-/// Thread safety: immutable after construction. A moved-from transform may only be assigned to or destroyed.
-///
-/// Source: the decimation of Cooley and Tukey, "An algorithm for the machine calculation of complex Fourier
-/// series" (1965), applied to the points zeta^(5^j) themselves.
+/// The decimation of Cooley and Tukey, "An algorithm for the machine calculation of complex Fourier series"
+/// (1965), applied to the points zeta^(5^j) themselves.
 class slot_transform {
     friend const slot_transform& shared_slot_transform(int log_n);
 
@@ -136,8 +131,7 @@ class slot_transform {
     detail::slot_tables tables_;
 };
 
-/// The transform for N = 2^log_n that the whole process shares; built on its first use, kept until the
-/// process ends. Thread safety: any number of threads may ask at once; one builds, the others wait for it.
+/// The transform for N = 2^log_n that the whole process shares, built on its first use. Thread-safe.
 /// @throws parameter_error unless 1 <= log_n <= 17
 inline const slot_transform& shared_slot_transform(int log_n) {
     using getter = const slot_transform& (*)();

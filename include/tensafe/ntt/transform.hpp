@@ -11,12 +11,9 @@
 
 namespace tensafe::ntt {
 
-/// How the log_n stages of a transform are grouped into passes over memory: the first `GlobalStages` stages
-/// one at a time over the whole limb (radix-2 passes), the others block by block: each of the 2^GlobalStages
-/// blocks runs all its remaining stages, two per pass in registers (radix-4), while it is in cache.
-///
-/// `split_stages<0>` is all fused; GlobalStages >= log_n is stage by stage. The inverse runs the mirror
-/// image. The result does not depend on the schedule.
+/// How the log_n stages of a transform are grouped into passes over memory: the first `GlobalStages` one at a
+/// time over the whole limb, the others block by block, two per pass in registers (radix-4), while the block
+/// is in cache. The inverse runs the mirror image. The result does not depend on the schedule.
 template <int GlobalStages>
 struct split_stages {
     static_assert(GlobalStages >= 0, "split_stages: the number of global stages cannot be negative");
@@ -35,9 +32,9 @@ concept schedule = requires {
     S::global_stages;
 };
 
-/// Passes of the transforms over one limb on the host. Between passes every entry is a bit pattern of the
-/// policy's representation below Bound*q; the bound is a template argument, so the compiler places the
-/// reductions. docs/design/ntt.md tells the bounds of each pass.
+/// Portable passes over one limb. Between them every entry is a bit pattern of the policy's representation
+/// below Bound*q; the bound is a template argument, so the compiler places the reductions:
+/// docs/design/ntt.md.
 template <arith::modular_policy Policy>
 class host_passes {
   public:
@@ -347,9 +344,8 @@ class host_passes {
     const factor one_;
 };
 
-/// Forward negacyclic NTT, in place; no allocation. After Harvey, "Faster arithmetic for number-theoretic
-/// transforms" (2014), with the reductions that the bound types prove unnecessary left out.
-/// Costs N/2 * log2(N) butterflies. Thread-safe for distinct limbs.
+/// Forward negacyclic NTT, in place; no allocation. N/2 * log2(N) butterflies after Harvey, "Faster
+/// arithmetic for number-theoretic transforms" (2014). Thread-safe for distinct limbs.
 ///
 /// By the active back-end (exec/backend.hpp) unless a schedule is named: AVX-512 for primes below 2^60 and N
 /// >= 512, AVX2 for all of them and N >= 2^avx2::min_log_n, portable code for the rest. All give the same

@@ -5,7 +5,6 @@
 #include <tensafe/core/macros.hpp>
 #include <tensafe/memory/wipe.hpp>
 #include <tensafe/rns/basis.hpp>
-#include <tensafe/rns/crt_garner.hpp>
 #include <tensafe/simd/dispatch.hpp>
 #include <tensafe/simd/lanes.hpp>
 
@@ -22,9 +21,8 @@ namespace tensafe::rns {
 /// (-Q/2, Q/2), with a relative error below 3 * `Basis::limbs` * 2^-53; integers of magnitude up to 2^52 are
 /// exact.
 ///
-/// Garner's mixed-radix digits of x + (Q-1)/2, each then centred: the digits of (Q-1)/2 are (q_i - 1)/2, so
-/// the result is a sum of signed digits that cannot cancel, without any comparison with Q/2. No branches, no
-/// tables. docs/design/rns.md has the proof.  @pre residues[i] in [0, q_i)
+/// Garner's mixed-radix digits of x + (Q-1)/2, each then centred, so that their sum cannot cancel:
+/// docs/design/rns.md. No branches, no tables.  @pre residues[i] in [0, q_i)
 template <class Basis>
 double to_double(const std::array<arith::word, static_cast<std::size_t>(Basis::limbs)>& residues) noexcept {
     static_assert(modulus_bits<Basis> <= 1023,

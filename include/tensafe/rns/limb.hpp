@@ -175,24 +175,21 @@ struct block_terms {
     }
 };
 
-/// sums[i] = (sums[i] +) the sum over block i, one residue at a time.
-template <bool accumulate, bool reduces_any, class Terms>
-TENSAFE_INLINE void sum_one_by_one(const Terms& terms, std::span<word> sums, std::size_t block) noexcept {
+/// total + the terms of numbers [k, end), one residue at a time.
+template <bool reduces_any, class Terms>
+TENSAFE_INLINE word add_up(const Terms& terms, word total, std::size_t k, std::size_t end) noexcept {
     const auto& mod = terms.mod;
     using arithmetic = decltype(terms.mod);
     constexpr std::size_t at_once = reduces_any ? arithmetic::any_terms : arithmetic::terms - 1;
-    for (std::size_t i = 0; i < sums.size(); ++i) {
-        word total = accumulate ? sums[i] : 0;
-        for (std::size_t k = i * block; k < (i + 1) * block;) {
-            auto s = mod.zero();
-            mod.add_residue(s, {total});
-            for (const std::size_t end = std::min(k + at_once, (i + 1) * block); k < end; ++k) {
-                terms.add_to(s, k);
-            }
-            total = reduces_any ? mod.reduce_any(s) : mod.reduce(s).v;
+    while (k < end) {
+        auto s = mod.zero();
+        mod.add_residue(s, {total});
+        for (const std::size_t stop = std::min(k + at_once, end); k < stop; ++k) {
+            terms.add_to(s, k);
         }
-        sums[i] = total;
+        total = reduces_any ? mod.reduce_any(s) : mod.reduce(s).v;
     }
+    return total;
 }
 
 /// The sums of as many blocks as there are lanes, (added to what is there and) made residues.
@@ -237,19 +234,16 @@ TENSAFE_INLINE void sum_blocks(arith::barrett<M> p, std::span<word> sums, std::s
         for (; i < sums.size(); ++i) {
             // The residues of all lanes fit a word.
             const auto of_lanes = simd::add_lanes(mod.reduce(terms.one_block(i * block, whole)));
-            word total = p.reduce_fully(arith::uint128{of_lanes} + (accumulate ? sums[i] : 0));
-            for (std::size_t k = i * block + whole; k < (i + 1) * block; ++k) {
-                auto s = single.mod.zero();
-                single.mod.add_residue(s, {total});
-                single.add_to(s, k);
-                total = single.mod.reduce(s).v;
-            }
-            sums[i] = total;
+            const word total = p.reduce_fully(arith::uint128{of_lanes} + (accumulate ? sums[i] : 0));
+            sums[i] = add_up<false>(single, total, i * block + whole, (i + 1) * block);
         }
-    } else if (scalar::any_terms > scalar::terms && block >= 4 * scalar::terms) {
-        sum_one_by_one<accumulate, true>(single, sums, block);
     } else {
-        sum_one_by_one<accumulate, false>(single, sums, block);
+        const bool any = scalar::any_terms > scalar::terms && block >= 4 * scalar::terms;
+        for (; i < sums.size(); ++i) {
+            const word start = accumulate ? sums[i] : 0;
+            sums[i] = any ? add_up<true>(single, start, i * block, (i + 1) * block)
+                          : add_up<false>(single, start, i * block, (i + 1) * block);
+        }
     }
 }
 

@@ -115,9 +115,8 @@ inline void fill_panel(panel_shape shape, std::span<const arith::word> limb, std
 ///     c1[g][k] = addend[g][k] + sum over inputs i of w[g][i][k] * c1_i[k]
 ///     c0[g][b] = sum over block b of k, and over i, of w[g][i][k] * c0_i[k]
 ///
-/// modulo q, all values in [0, q). Every weight is read once, in the order in which it is stored, which is
-/// what counts: large matrices come from memory. No allocation; no branch or index depends on a value.
-/// Only the given blocks are computed.
+/// modulo q, all values in [0, q), for the given blocks. Every weight is read once, in the order in which it
+/// is stored. No allocation; no branch or index depends on a value.
 /// @pre  N is a multiple of 8 and of the number of blocks
 template <arith::modulus M>
 void multiply_panel(arith::barrett<M> p, const panel_view& panel, const ciphertext_views& in,

@@ -234,14 +234,12 @@ struct lanes_of<simd::avx2> {
     using sums = avx2::sums;
     using bound_check = avx2::bound_check;
     template <arith::modulus M>
-    using products = typename std::conditional_t<(M::bits <= 50), std::type_identity<avx2::fp64<M>>,
-                                                 std::type_identity<scalar::products<M>>>::type;
+    using products = std::conditional_t<(M::bits <= 50), avx2::fp64<M>, scalar::products<M>>;
     template <arith::modulus M>
-    using factors = typename std::conditional_t<(M::bits <= 50), std::type_identity<avx2::fp64<M>>,
-                                                std::type_identity<scalar::factors<M>>>::type;
+    using factors = std::conditional_t<(M::bits <= 50), avx2::fp64<M>, scalar::factors<M>>;
     /// From 16 bits on, the quotient of any word by q fits a double's mantissa.
     template <arith::modulus M>
-    using reduction = typename std::conditional_t<(M::bits >= 16), factors<M>, scalar::factors<M>>;
+    using reduction = std::conditional_t<(M::bits >= 16), factors<M>, scalar::factors<M>>;
 };
 
 }  // namespace tensafe::arith

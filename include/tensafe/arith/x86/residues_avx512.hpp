@@ -360,8 +360,7 @@ struct lanes_of<simd::avx512> {
     using sums = avx512::sums;
     using bound_check = avx512::bound_check;
     template <arith::modulus M>
-    using products = typename std::conditional_t<(M::bits <= 50), std::type_identity<avx512::ifma52<M>>,
-                                                 std::type_identity<avx512::barrett_fp64<M>>>::type;
+    using products = std::conditional_t<(M::bits <= 50), avx512::ifma52<M>, avx512::barrett_fp64<M>>;
     template <arith::modulus M>
     using factors = products<M>;
     template <arith::modulus M>

@@ -68,13 +68,11 @@ struct fp64 {
     };
 };
 
-using fp64_tables = tables<fp64>;
-
 /// Four residues at a time, modulo primes of at most `Bits` bits.
 template <int Bits>
 class fp64_lanes {
   public:
-    using tables_type = fp64_tables;
+    using tables_type = tables<fp64>;
     using vector = __m256d;
     using number = double;
     /// The levels that tables of such primes ask for: docs/design/ntt.md.
@@ -86,7 +84,7 @@ class fp64_lanes {
         __m256d over_q;
     };
 
-    TENSAFE_AVX2 TENSAFE_INLINE explicit fp64_lanes(const fp64_tables& t) noexcept
+    TENSAFE_AVX2 TENSAFE_INLINE explicit fp64_lanes(const tables_type& t) noexcept
         : q_(_mm256_set1_pd(static_cast<double>(t.q()))),
           q_inverse_(_mm256_set1_pd(1 / static_cast<double>(t.q()))),
           rounding_(_mm256_set1_pd(0x1.8p52)) {}

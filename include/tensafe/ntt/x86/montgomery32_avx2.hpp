@@ -98,13 +98,11 @@ struct montgomery32 {
     }
 };
 
-using montgomery32_tables = tables<montgomery32>;
-
 /// Four residues at a time.
 template <bool Tight>
 class montgomery32_lanes {
   public:
-    using tables_type = montgomery32_tables;
+    using tables_type = tables<montgomery32>;
     using vector = __m256i;
     using number = long long;
     static constexpr int highest_forward_level = montgomery32::bounds::highest_forward_level;
@@ -118,7 +116,7 @@ class montgomery32_lanes {
         __m256i b1;
     };
 
-    TENSAFE_AVX2 TENSAFE_INLINE explicit montgomery32_lanes(const montgomery32_tables& t) noexcept {
+    TENSAFE_AVX2 TENSAFE_INLINE explicit montgomery32_lanes(const tables_type& t) noexcept {
         const arith::word q = t.q();
         const arith::word q_digits = montgomery32::digits(static_cast<std::int64_t>(q));
         arith::word inverse = q;

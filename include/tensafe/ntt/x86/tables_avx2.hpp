@@ -25,10 +25,9 @@ inline constexpr std::size_t group_words = 16;
 /// A prepared factor: two words, whose meaning is the arithmetic's.
 using factor_words = std::array<arith::word, 2>;
 
-/// The factors of one direction in the order of their use. The stages but for the last two broadcast one
-/// factor to a vector: they find factor m + i at place m + i. The last two need a vector of four different
-/// ones: the three factors of four neighbouring blocks of the last but one stage stand together, lane by
-/// lane.
+/// The factors of one direction. The stages but for the last two broadcast factor m + i, at place m + i. The
+/// last two need four in a vector: the three factors of four neighbouring blocks of the last but one stage
+/// stand together, lane by lane.
 class factor_table {
   public:
     explicit factor_table(std::size_t degree)
@@ -65,10 +64,8 @@ class factor_table {
 /// How much each pass of two stages reduces: 0, nothing, to the arithmetic's highest level.
 using pass_levels = std::array<int, max_log_n>;
 
-/// Everything that the transforms of one degree modulo one prime need.
-///
-/// Immutable once built; safe to share between threads. Takes 4N words, and N modular products or 5N for wide
-/// primes.
+/// Everything that the transforms of one degree modulo one prime need: 4N words, and N modular products or 5N
+/// for wide primes. Immutable; safe to share between threads.
 ///
 /// `Arithmetic` prepares factors, and its `bounds` follow the largest entry, as a multiple of q, through the
 /// passes. Each pass reduces as little as lets the next one begin.
@@ -103,11 +100,9 @@ class tables {
     }
 
     arith::word q() const noexcept { return q_; }
-    int log_n() const noexcept { return log_n_; }
     std::size_t degree() const noexcept { return std::size_t{1} << log_n_; }
     /// Stages before the groups.
     int outer_stages() const noexcept { return log_n_ - group_stages; }
-    const bounds_type& bounds() const noexcept { return bounds_; }
 
     const factor_table& forward_factors() const noexcept { return forward_; }
     const factor_table& inverse_factors() const noexcept { return inverse_; }

@@ -103,9 +103,8 @@ struct scaling {
 /// The largest |value| * scale; a NaN if there is one among them, 0 if there are no values.
 TENSAFE_COMPILED_INLINE double largest_magnitude(std::span<const double> values, double scale) {
     return std::bit_cast<double>(simd::on_active_target([&](auto target) {
-        using body = scaling<decltype(target)>;
-        return target.template kernel<&body::template largest<false>>(values.data(), values.size(), scale,
-                                                                      1.0, nullptr);
+        return target.template kernel<&scaling<decltype(target)>::template largest<false>>(
+            values.data(), values.size(), scale, 1.0, nullptr);
     }));
 }
 
@@ -113,18 +112,16 @@ TENSAFE_COMPILED_INLINE double largest_magnitude(std::span<const double> values,
 TENSAFE_COMPILED_INLINE void scale_values(std::span<const double> values, double scale,
                                           std::span<double> out) {
     simd::on_active_target([&](auto target) {
-        using body = scaling<decltype(target)>;
-        target.template kernel<&body::template map_values<false>>(values.data(), values.size(), scale,
-                                                                  out.data());
+        target.template kernel<&scaling<decltype(target)>::template map_values<false>>(
+            values.data(), values.size(), scale, out.data());
     });
 }
 
 /// values = values / divisor.
 TENSAFE_COMPILED_INLINE void divide_values(std::span<double> values, double divisor) {
     simd::on_active_target([&](auto target) {
-        using body = scaling<decltype(target)>;
-        target.template kernel<&body::template map_values<true>>(values.data(), values.size(), divisor,
-                                                                 values.data());
+        target.template kernel<&scaling<decltype(target)>::template map_values<true>>(
+            values.data(), values.size(), divisor, values.data());
     });
 }
 
@@ -133,8 +130,8 @@ TENSAFE_COMPILED_INLINE void divide_values(std::span<double> values, double divi
 TENSAFE_COMPILED_INLINE double scale_pairs(const double* pairs, std::size_t count, double scale, double unit,
                                            double* out) {
     return std::bit_cast<double>(simd::on_active_target([&](auto target) {
-        using body = scaling<decltype(target)>;
-        return target.template kernel<&body::template largest<true>>(pairs, 2 * count, scale, unit, out);
+        return target.template kernel<&scaling<decltype(target)>::template largest<true>>(pairs, 2 * count,
+                                                                                          scale, unit, out);
     }));
 }
 

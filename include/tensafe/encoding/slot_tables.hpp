@@ -19,7 +19,6 @@ namespace tensafe::encoding::detail {
 /// @pre order is a multiple of 4
 inline std::complex<double> root_of_unity(std::size_t numerator, std::size_t order) {
     const std::size_t quarter = order / 4;
-    const std::size_t quadrant = numerator / quarter % 4;
     const std::size_t within = numerator % quarter;
     // The argument is trace into the first octant while it is an integer, hence exactly.
     const bool reflected = 2 * within > quarter;
@@ -31,16 +30,11 @@ inline std::complex<double> root_of_unity(std::size_t numerator, std::size_t ord
     if (reflected) {
         std::swap(cosine, sine);
     }
-    switch (quadrant) {
-        case 0:
-            return {cosine, sine};
-        case 1:
-            return {-sine, cosine};
-        case 2:
-            return {-cosine, -sine};
-        default:
-            return {sine, -cosine};
+    std::complex<double> root(cosine, sine);
+    for (std::size_t turns = numerator / quarter % 4; turns > 0; --turns) {
+        root = {-root.imag(), root.real()};
     }
+    return root;
 }
 
 /// Three-bit numbers with their bits reversed.

@@ -68,9 +68,8 @@ void encode_slots(std::span<const std::complex<double>> slots, double scale,
     encode_slots(slots, scale, out, workspace.span());
 }
 
-/// slots[j] = the polynomial's value at zeta^(5^j), coefficients centred in (-Q/2, Q/2), divided by scale. No
-/// allocation.
-/// @param workspace N values; holds secrets afterwards, which the caller wipes
+/// slots[j] = the polynomial's value at zeta^(5^j), coefficients centred in (-Q/2, Q/2), divided by scale.
+/// @param workspace as encode_slots
 /// @throws shape_error if slots.size() != N/2 or workspace.size() != N
 template <class Basis, class Space, class R>
 void decode_slots(const rns::poly<Basis, rns::coefficient_form, Space, R>& p, double scale,

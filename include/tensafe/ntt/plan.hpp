@@ -16,9 +16,8 @@ inline constexpr int min_log_n = 1;
 inline constexpr int max_log_n = 17;
 
 /// The tables of the negacyclic NTT of one degree modulo one prime: natural order in, bit-reversed order out.
-///
-/// Immutable once built; safe to share between threads. Costs about 3N modular products and 2N factors of
-/// memory, and for each SIMD back-end that is used as much again, or half more for wide primes.
+/// About 3N modular products and 2N factors of memory, and for each SIMD back-end that is used as much again,
+/// or half more for wide primes. Immutable; safe to share between threads.
 template <arith::modular_policy Policy>
 class plan {
   public:

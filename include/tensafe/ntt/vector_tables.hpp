@@ -23,9 +23,8 @@ class vector_tables {
 };
 
 /// Those of the active back-end are built with the object; those of another one when it is first used after a
-/// switch. Safe to share between threads.
-///
-/// A back-end without tables for a degree or width leaves it to the next one: see `forward`.
+/// switch. A back-end without tables for a degree or width leaves it to the next one: see ntt::forward.
+/// Thread-safe.
 template <class Modulus>
 class vector_tables<arith::shoup<Modulus>> {
     static constexpr int bits = Modulus::bits;

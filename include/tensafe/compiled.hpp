@@ -29,8 +29,6 @@
                         std::span<const word>, std::span<const word>) noexcept;                              \
     How void add_block_sums(arith::barrett<class_##Bits>, std::span<word>, std::span<const word>,            \
                             std::span<const word>) noexcept;                                                 \
-    How void sum_products(arith::barrett<class_##Bits>, std::span<word>, std::span<const word* const>,       \
-                          std::span<const word* const>) noexcept;                                            \
     How void add_scaled(arith::barrett<class_##Bits>, std::span<word>, std::span<const word* const>,         \
                         std::span<const word>) noexcept;                                                     \
     How void add_small(class_##Bits, std::span<word>, std::span<const std::int8_t>) noexcept;                \

@@ -63,9 +63,7 @@ bool limb_operations() {
     with_result(77, [&](auto out) { limb::add_constant(modulus, out, a, 3); });
     with_result(77, [&](auto out) { limb::scale(shoup, out, a, factor); });
     const std::array<const arith::word*, 3> first{a.data(), b.data(), c.data()};
-    const std::array<const arith::word*, 3> second{c.data(), a.data(), b.data()};
     const words factors = residues_below(Q, 3);
-    with_result(77, [&](auto out) { limb::sum_products(barrett, out, first, second); });
     with_result(77, [&](auto out) { limb::add_scaled(barrett, out, first, factors); });
     for (const std::size_t blocks :
          {std::size_t{96}, std::size_t{24}, std::size_t{12}, std::size_t{3}, std::size_t{1}}) {

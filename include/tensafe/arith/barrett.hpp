@@ -7,10 +7,8 @@
 namespace tensafe::arith {
 
 /// Multiplication of two variable operands: the 128-bit product, and a quotient estimated from its upper bits
-/// by one more multiplication with floor(2^(least_bits+63) / q).
-///
-/// Barrett (1986) with single-word precision; docs/design/arithmetic.md proves the bounds. Immutable;
-/// thread-safe.
+/// by one more multiplication with floor(2^(least_bits+63) / q). Barrett (1986) with single-word precision;
+/// docs/design/arithmetic.md proves the bounds. Immutable; thread-safe.
 template <arith::modulus Modulus>
 class barrett : public word_representation {
   public:

@@ -17,9 +17,8 @@ inline constexpr unsigned largest_multiple = [] {
     return multiple > (1U << 30) ? (1U << 30) : static_cast<unsigned>(multiple);
 }();
 
-/// A value in [0, K*q): K is the lazy bound, carried in the type. `Representation` is word or double (an
-/// integer held exactly). Widening K is implicit; narrowing is `reduce<To>`. The bound is the caller's
-/// promise where a value enters and the compiler's from there on.
+/// A value in [0, K*q), in a word or exactly in a double. Widening K is implicit; narrowing is `reduce<To>`.
+/// The bound is the caller's promise where a value enters and the compiler's from there on.
 template <unsigned K, modulus Modulus, class Representation = word>
 struct below {
     static_assert(K >= 1 && K <= largest_multiple<Modulus, Representation>,
@@ -75,8 +74,7 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr below<To, Modulus, Representation> 
 inline constexpr int bound_of_q = 256;
 
 /// A residue of either sign, at most Bound * q / 256 in size, in the representation of a signed policy
-/// (balanced, signed_montgomery). As with `below`, the bound is the caller's promise where a value enters and
-/// the compiler's from there on.
+/// (balanced, signed_montgomery); otherwise like `below`.
 template <class Policy, int Bound>
 struct within {
     static_assert(Bound >= 1 && Bound <= Policy::limit,

@@ -8,10 +8,8 @@
 namespace tensafe::arith {
 
 /// Multiplication in double precision with fused multiply-add, for q < 2^50: residues stay doubles through a
-/// whole transform, so vector units and GPUs without wide integer multipliers run it at full rate.
-///
-/// After van der Hoeven, Lecerf and Quintin, "Modular SIMD arithmetic in Mathemagix" (2016); the bounds for
-/// lazy operands are proved in docs/design/arithmetic.md. Immutable; safe to share between threads.
+/// whole transform. After van der Hoeven, Lecerf and Quintin, "Modular SIMD arithmetic in Mathemagix" (2016);
+/// docs/design/arithmetic.md proves the bounds for lazy operands. Immutable; safe to share between threads.
 template <arith::modulus Modulus>
 class fp64 {
     static_assert(Modulus::bits <= 50, "fp64: the modulus must be below 2^50; use shoup for wider primes");

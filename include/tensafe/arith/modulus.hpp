@@ -25,9 +25,8 @@ struct fixed_modulus {
     TENSAFE_HOST_DEVICE static constexpr word value() noexcept { return Q; }
 };
 
-/// A modulus of `LeastBits` to `Bits` bits known at run time: all primes of these widths share one
-/// instantiation of a transform, and the bounds that depend on the width alone are still checked by the
-/// compiler.
+/// A modulus of `LeastBits` to `Bits` bits known at run time: all primes of these widths share their code,
+/// and the compiler still checks the bounds that depend on the width alone.
 template <int Bits, int LeastBits = Bits>
 class runtime_modulus {
     static_assert(LeastBits >= 2 && LeastBits <= Bits && Bits <= max_modulus_bits,

@@ -4,11 +4,9 @@
 
 namespace tensafe::arith {
 
-/// Multiplication by operands held as w * 2^64 mod q: one wide, one low and one high product, no shifts. A
-/// residue times a prepared factor is an ordinary residue again, so data never has to be converted.
-///
-/// Montgomery, "Modular multiplication without trial division" (1985), in the subtracting form.
-/// Immutable; safe to share between threads.
+/// Multiplication by operands held as w * 2^64 mod q: one wide, one low and one high product. Montgomery,
+/// "Modular multiplication without trial division" (1985), in the subtracting form: a residue times a
+/// prepared factor is an ordinary residue again. Immutable; safe to share between threads.
 template <arith::modulus Modulus>
 class montgomery : public word_representation {
   public:

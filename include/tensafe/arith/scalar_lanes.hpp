@@ -82,12 +82,10 @@ class products : public sums {
     }
 
     static TENSAFE_INLINE sum zero() noexcept { return 0; }
-    static TENSAFE_INLINE void add_product(sum& s, const words& a, const words& b) noexcept {
-        s += mul_wide(a.v, b.v);
-    }
+    /// And a residue, if one is given.
     static TENSAFE_INLINE void add_product(sum& s, const words& a, const words& b,
-                                           const words& residue) noexcept {
-        s += mul_wide(a.v, b.v) + residue.v;
+                                           const auto&... residue) noexcept {
+        s += (mul_wide(a.v, b.v) + ... + residue.v);
     }
     static TENSAFE_INLINE void add_residue(sum& s, const words& a) noexcept { s += a.v; }
     /// To one residue.

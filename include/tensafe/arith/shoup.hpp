@@ -5,10 +5,8 @@
 namespace tensafe::arith {
 
 /// Multiplication by a fixed operand w with its precomputed quotient floor(w * 2^64 / q): two low products
-/// and one high product. Any word times w lands below 2q, so lazy operands cost nothing.
-///
-/// V. Shoup's trick as described by Harvey, "Faster arithmetic for number-theoretic transforms" (2014),
-/// section 2. Immutable; safe to share between threads.
+/// and one high product. Any word times w lands below 2q. V. Shoup's trick: Harvey, "Faster arithmetic for
+/// number-theoretic transforms" (2014), section 2. Immutable; safe to share between threads.
 template <modulus Modulus>
 class shoup : public word_representation {
   public:

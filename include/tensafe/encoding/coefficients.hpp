@@ -63,8 +63,7 @@ inline void check_scale(double scale) {
 }
 
 /// Throws encoding_error for the first of `count` entries for which measure(i) < bound does not hold: there
-/// is one. The two are scaled magnitude and encoding_limit, or the same increasing function of both; the
-/// measure of a NaN is a NaN.
+/// is one. The two are the same increasing function of scaled magnitude and encoding_limit; a NaN's is a NaN.
 template <class Basis, class Measure>
 [[noreturn]] void refuse_entry(std::size_t count, double scale, double bound, Measure measure) {
     const double limit = encoding_limit<Basis>();
@@ -104,8 +103,7 @@ void round_coefficients(std::span<const double> scaled, std::size_t first, bool 
 }  // namespace detail
 
 /// Coefficient encoding: coefficient k becomes round(values[k] * scale); missing ones become zero. No
-/// allocation; the cost is that of values.size() coefficients and of N zeros.
-/// Time does not depend on the values unless some |value| * scale reaches 2^112.
+/// allocation. Time does not depend on the values unless some |value| * scale reaches 2^112.
 /// @throws shape_error if values.size() > N; parameter_error for a bad scale; encoding_error, naming the
 ///         entry, for NaN, infinity, or |value| * scale not below Q/2 (less a relative 2^-44). `out` is
 ///         unchanged then.

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 /// One pass over the values to be encoded: multiplied with the scale, and the largest magnitude that occurs.
 /// Time does not depend on the values. No alignment is needed.
@@ -37,90 +38,73 @@ struct scaling {
         return largest;
     }
 
-    /// The bits of the magnitude.
-    static TENSAFE_INLINE std::int64_t largest_magnitude(const double* values, std::size_t count,
-                                                         double scale) noexcept {
-        const reals factor = Target::broadcast(scale);
-        // Two, so that one comparison does not wait for the other.
-        integers largest = Target::broadcast(std::int64_t{0});
-        integers other = largest;
-        std::size_t i = 0;
-        for (; i + 2 * width <= count; i += 2 * width) {
-            largest = Target::maximum(largest, magnitude_bits(reals::load(values + i) * factor));
-            other = Target::maximum(other, magnitude_bits(reals::load(values + i + width) * factor));
-        }
-        for (; i + width <= count; i += width) {
-            largest = Target::maximum(largest, magnitude_bits(reals::load(values + i) * factor));
-        }
-        std::int64_t result = largest_lane(Target::maximum(largest, other));
-        if constexpr (width > 1) {
-            result = std::max(result, scaling<simd::scalar>::largest_magnitude(values + i, count - i, scale));
-        }
-        return result;
-    }
-
-    static TENSAFE_INLINE void scale_values(const double* values, std::size_t count, double scale,
-                                            double* out) noexcept {
-        const reals factor = Target::broadcast(scale);
-        std::size_t i = 0;
-        for (; i + width <= count; i += width) {
-            (reals::load(values + i) * factor).store(out + i);
-        }
-        if constexpr (width > 1) {
-            scaling<simd::scalar>::scale_values(values + i, count - i, scale, out + i);
+    /// The bits of the magnitudes of scaled values from number i on. Of pairs, which are written to `out`: of
+    /// the squared magnitudes times unit, each twice.
+    template <bool pairs>
+    static TENSAFE_INLINE integers scaled_bits(const double* values, std::size_t i, const reals& scale,
+                                               [[maybe_unused]] const reals& unit,
+                                               [[maybe_unused]] double* out) noexcept {
+        const reals scaled = reals::load(values + i) * scale;
+        if constexpr (pairs) {
+            scaled.store(out + i);
+            const reals part = scaled * unit;
+            const reals square = Target::product(part, part);
+            return magnitude_bits(square + simd::swap_neighbours(square));
+        } else {
+            return magnitude_bits(scaled);
         }
     }
-
-    static TENSAFE_INLINE void divide_values(double* values, std::size_t count, double divisor) noexcept {
-        const reals by = Target::broadcast(divisor);
-        std::size_t i = 0;
-        for (; i + width <= count; i += width) {
-            (reals::load(values + i) / by).store(values + i);
-        }
-        if constexpr (width > 1) {
-            scaling<simd::scalar>::divide_values(values + i, count - i, divisor);
-        }
-    }
-
-    /// One vector of scale_pairs: the bits of the squared magnitudes, each twice.
-    static TENSAFE_INLINE integers scale_vector(const double* pairs, const reals& factor, const reals& unit,
-                                                double* out) noexcept {
-        const reals scaled = reals::load(pairs) * factor;
-        scaled.store(out);
-        const reals part = scaled * unit;
-        const reals square = Target::product(part, part);
-        return magnitude_bits(square + simd::swap_neighbours(square));
-    }
-
-    /// The bits of the squared magnitude.  @param count  real and imaginary parts together
-    static TENSAFE_INLINE std::int64_t scale_pairs(const double* pairs, std::size_t count, double scale,
-                                                   double unit, double* out) noexcept {
+    /// The largest of them.  @param count  of pairs, real and imaginary parts together
+    template <bool pairs>
+    static TENSAFE_INLINE std::int64_t largest(const double* values, std::size_t count, double scale,
+                                               double unit, double* out) noexcept {
         const reals factor = Target::broadcast(scale);
         const reals units = Target::broadcast(unit);
-        integers largest = Target::broadcast(std::int64_t{0});
-        integers other = largest;
+        // Two, so that one comparison does not wait for the other.
+        integers first = Target::broadcast(std::int64_t{0});
+        integers second = first;
         std::size_t i = 0;
         for (; i + 2 * width <= count; i += 2 * width) {
-            largest = Target::maximum(largest, scale_vector(pairs + i, factor, units, out + i));
-            other = Target::maximum(other, scale_vector(pairs + i + width, factor, units, out + i + width));
+            first = Target::maximum(first, scaled_bits<pairs>(values, i, factor, units, out));
+            second = Target::maximum(second, scaled_bits<pairs>(values, i + width, factor, units, out));
         }
         for (; i + width <= count; i += width) {
-            largest = Target::maximum(largest, scale_vector(pairs + i, factor, units, out + i));
+            first = Target::maximum(first, scaled_bits<pairs>(values, i, factor, units, out));
         }
-        std::int64_t result = largest_lane(Target::maximum(largest, other));
-        if constexpr (width > 2) {
-            result = std::max(
-                result, scaling<simd::portable>::scale_pairs(pairs + i, count - i, scale, unit, out + i));
+        std::int64_t result = largest_lane(Target::maximum(first, second));
+        using rest = scaling<std::conditional_t<pairs, simd::portable, simd::scalar>>;
+        if constexpr (width > rest::width) {
+            result = std::max(result, rest::template largest<pairs>(values + i, count - i, scale, unit,
+                                                                    pairs ? out + i : out));
         }
         return result;
+    }
+
+    /// `out` may be `values`.
+    template <bool divides>
+    static TENSAFE_INLINE void map_values(const double* values, std::size_t count, double by,
+                                          double* out) noexcept {
+        const reals factor = Target::broadcast(by);
+        std::size_t i = 0;
+        for (; i + width <= count; i += width) {
+            const reals x = reals::load(values + i);
+            if constexpr (divides) {
+                (x / factor).store(out + i);
+            } else {
+                (x * factor).store(out + i);
+            }
+        }
+        if constexpr (width > 1) {
+            scaling<simd::scalar>::template map_values<divides>(values + i, count - i, by, out + i);
+        }
     }
 };
 
 /// The largest |value| * scale; a NaN if there is one among them, 0 if there are no values.
 TENSAFE_COMPILED_INLINE double largest_magnitude(std::span<const double> values, double scale) {
     return std::bit_cast<double>(simd::on_active_target([&](auto target) {
-        using body = scaling<decltype(target)>;
-        return target.template kernel<&body::largest_magnitude>(values.data(), values.size(), scale);
+        return target.template kernel<&scaling<decltype(target)>::template largest<false>>(
+            values.data(), values.size(), scale, 1.0, nullptr);
     }));
 }
 
@@ -128,16 +112,16 @@ TENSAFE_COMPILED_INLINE double largest_magnitude(std::span<const double> values,
 TENSAFE_COMPILED_INLINE void scale_values(std::span<const double> values, double scale,
                                           std::span<double> out) {
     simd::on_active_target([&](auto target) {
-        using body = scaling<decltype(target)>;
-        target.template kernel<&body::scale_values>(values.data(), values.size(), scale, out.data());
+        target.template kernel<&scaling<decltype(target)>::template map_values<false>>(
+            values.data(), values.size(), scale, out.data());
     });
 }
 
 /// values = values / divisor.
 TENSAFE_COMPILED_INLINE void divide_values(std::span<double> values, double divisor) {
     simd::on_active_target([&](auto target) {
-        using body = scaling<decltype(target)>;
-        target.template kernel<&body::divide_values>(values.data(), values.size(), divisor);
+        target.template kernel<&scaling<decltype(target)>::template map_values<true>>(
+            values.data(), values.size(), divisor, values.data());
     });
 }
 
@@ -146,8 +130,8 @@ TENSAFE_COMPILED_INLINE void divide_values(std::span<double> values, double divi
 TENSAFE_COMPILED_INLINE double scale_pairs(const double* pairs, std::size_t count, double scale, double unit,
                                            double* out) {
     return std::bit_cast<double>(simd::on_active_target([&](auto target) {
-        using body = scaling<decltype(target)>;
-        return target.template kernel<&body::scale_pairs>(pairs, 2 * count, scale, unit, out);
+        return target.template kernel<&scaling<decltype(target)>::template largest<true>>(pairs, 2 * count,
+                                                                                          scale, unit, out);
     }));
 }
 

@@ -165,26 +165,22 @@ struct slot_stages : complex_lanes<Target> {
         }
     }
 
-    /// Blocks of four to blocks of eight: the one radix-2 stage when log2 of the slots is odd.
-    static TENSAFE_INLINE void merge_pairs(const slot_tables& tables, double* at, std::size_t size) noexcept {
+    /// Blocks of four to blocks of eight, the one radix-2 stage when log2 of the slots is odd; or back, up to
+    /// the factor 2.
+    template <bool merges>
+    static TENSAFE_INLINE void pair_stage(const slot_tables& tables, double* at, std::size_t size) noexcept {
         for (const double* const end = at + size; at != end; at += 16) {
             for (std::size_t j = 0; j < 4; j += width) {
+                const complex root = lanes::load(tables.pair_roots() + j, 4);
                 const complex a = lanes::load_chunk(at + 2 * j);
-                const complex b = lanes::load_chunk(at + 2 * j + 8) * lanes::load(tables.pair_roots() + j, 4);
-                lanes::store_chunk(at + 2 * j, a + b);
-                lanes::store_chunk(at + 2 * j + 8, a - b);
-            }
-        }
-    }
-    /// Undoes it, up to the factor 2.
-    static TENSAFE_INLINE void split_pairs(const slot_tables& tables, double* at, std::size_t size) noexcept {
-        for (const double* const end = at + size; at != end; at += 16) {
-            for (std::size_t j = 0; j < 4; j += width) {
-                const complex a = lanes::load_chunk(at + 2 * j);
-                const complex b = lanes::load_chunk(at + 2 * j + 8);
+                complex b = lanes::load_chunk(at + 2 * j + 8);
+                if constexpr (merges) {
+                    b = b * root;
+                }
+                const complex difference = a - b;
                 lanes::store_chunk(at + 2 * j, a + b);
                 lanes::store_chunk(at + 2 * j + 8,
-                                   lanes::multiply_conjugate(a - b, lanes::load(tables.pair_roots() + j, 4)));
+                                   merges ? difference : lanes::multiply_conjugate(difference, root));
             }
         }
     }
@@ -227,9 +223,11 @@ struct slot_stages : complex_lanes<Target> {
         simd::interleave(a.im, b.im);
     }
 
-    static TENSAFE_INLINE void merge_stage(const slot_tables& tables, double* at, std::size_t size,
+    /// A stage between chunks: merge_four or split_four.
+    template <auto butterfly>
+    static TENSAFE_INLINE void chunk_stage(const slot_tables& tables, double* at, std::size_t size,
                                            std::size_t quarter) noexcept {
-        stage<&lanes::load_chunk, &lanes::merge_four, &lanes::store_chunk>(
+        stage<&lanes::load_chunk, butterfly, &lanes::store_chunk>(
             tables, at, at, size, quarter, width == 8 ? 8 : slot_tables::group(quarter));
     }
     /// Turns chunks into pairs of real and imaginary part on the way.
@@ -245,11 +243,6 @@ struct slot_stages : complex_lanes<Target> {
                                            double* work) noexcept {
         stage<&lanes::load_interleaved, &lanes::split_four, &lanes::store_chunk>(
             tables, slots, work, tables.degree(), tables.slots() / 4, 8);
-    }
-    static TENSAFE_INLINE void split_stage(const slot_tables& tables, double* at, std::size_t size,
-                                           std::size_t quarter) noexcept {
-        stage<&lanes::load_chunk, &lanes::split_four, &lanes::store_chunk>(
-            tables, at, at, size, quarter, width == 8 ? 8 : slot_tables::group(quarter));
     }
     static TENSAFE_INLINE void split_sixteens(const slot_tables& tables, double* at,
                                               std::size_t size) noexcept {
@@ -386,18 +379,20 @@ void to_slots(const slot_tables& tables, const double* coefficients, double* wor
         std::size_t quarter = tables.first_quarter();
         if constexpr (stages::run == 4) {
             if (tables.has_pairs()) {
-                Target::template kernel<&stages::merge_pairs>(tables, block, 2 * cached);
+                Target::template kernel<&stages::template pair_stage<true>>(tables, block, 2 * cached);
             }
         } else if (quarter == 4) {
             Target::template kernel<&stages::merge_sixteens>(tables, block, 2 * cached);
             quarter = 16;
         }
         for (; quarter < cached; quarter *= 4) {
-            Target::template kernel<&stages::merge_stage>(tables, block, 2 * cached, quarter);
+            Target::template kernel<&stages::template chunk_stage<&stages::merge_four>>(tables, block,
+                                                                                        2 * cached, quarter);
         }
     }
     for (std::size_t quarter = cached; quarter < last; quarter *= 4) {
-        Target::template kernel<&stages::merge_stage>(tables, work, 2 * slots, quarter);
+        Target::template kernel<&stages::template chunk_stage<&stages::merge_four>>(tables, work, 2 * slots,
+                                                                                    quarter);
     }
     Target::template kernel<&stages::last_merge>(tables, work);
 }
@@ -410,17 +405,19 @@ void to_coefficients(const slot_tables& tables, const double* values, double* wo
     Target::template kernel<&stages::first_split>(tables, values, work);
     std::size_t quarter = slots / 16;
     for (; 4 * quarter > cached_slots; quarter /= 4) {
-        Target::template kernel<&stages::split_stage>(tables, work, 2 * slots, quarter);
+        Target::template kernel<&stages::template chunk_stage<&stages::split_four>>(tables, work, 2 * slots,
+                                                                                    quarter);
     }
     const std::size_t cached = 4 * quarter;
     for (double* block = work; block != work + 2 * slots; block += 2 * cached) {
         std::size_t q = quarter;
         for (; q >= std::max(tables.first_quarter(), stages::run); q /= 4) {
-            Target::template kernel<&stages::split_stage>(tables, block, 2 * cached, q);
+            Target::template kernel<&stages::template chunk_stage<&stages::split_four>>(tables, block,
+                                                                                        2 * cached, q);
         }
         if constexpr (stages::run == 4) {
             if (tables.has_pairs()) {
-                Target::template kernel<&stages::split_pairs>(tables, block, 2 * cached);
+                Target::template kernel<&stages::template pair_stage<false>>(tables, block, 2 * cached);
             }
         } else if (q == 4) {
             Target::template kernel<&stages::split_sixteens>(tables, block, 2 * cached);

@@ -19,7 +19,6 @@ namespace tensafe::encoding::detail {
 /// @pre order is a multiple of 4
 inline std::complex<double> root_of_unity(std::size_t numerator, std::size_t order) {
     const std::size_t quarter = order / 4;
-    const std::size_t quadrant = numerator / quarter % 4;
     const std::size_t within = numerator % quarter;
     // The argument is folded into the first octant while it is an integer, hence exactly.
     const bool reflected = 2 * within > quarter;
@@ -31,20 +30,13 @@ inline std::complex<double> root_of_unity(std::size_t numerator, std::size_t ord
     if (reflected) {
         std::swap(cosine, sine);
     }
-    switch (quadrant) {
-        case 0:
-            return {cosine, sine};
-        case 1:
-            return {-sine, cosine};
-        case 2:
-            return {-cosine, -sine};
-        default:
-            return {sine, -cosine};
+    std::complex<double> root(cosine, sine);
+    for (std::size_t turns = numerator / quarter % 4; turns > 0; --turns) {
+        root = {-root.imag(), root.real()};
     }
+    return root;
 }
 
-/// Two-bit numbers with their bits exchanged.
-inline constexpr std::array<std::size_t, 4> reversed_pair{0, 2, 1, 3};
 /// Three-bit numbers with their bits reversed.
 inline constexpr std::array<std::size_t, 8> reversed_triple{0, 4, 2, 6, 1, 5, 3, 7};
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tensafe/core/built_once.hpp>
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/macros.hpp>
 #include <tensafe/encoding/slot_stages.hpp>
@@ -12,29 +13,23 @@
 #include <cstddef>
 #include <span>
 #include <string>
-#include <utility>
 
 namespace tensafe::encoding {
 
-/// The canonical embedding of R[X]/(X^N + 1), in double precision, both ways.
-///
-/// With zeta = exp(i pi / N), slot j (0 <= j < N/2) of a polynomial m is m(zeta^(5^j mod 2N)). The remaining
-/// roots are the conjugates of these, so N real coefficients and N/2 complex slots determine each other. No
-/// scale, no rounding to integers and no modulus enter here.
+/// The canonical embedding of R[X]/(X^N + 1), in double precision, both ways: with zeta = exp(i pi / N), slot
+/// j (0 <= j < N/2) of a polynomial m is m(zeta^(5^j mod 2N)). N real coefficients and N/2 complex slots
+/// determine each other.
 ///
 /// Error, Euclidean norm relative to the exact result, u = 2^-53: at most (2.8 log2(N) + 2) u for N >= 64 and
-/// (N + 2) sqrt(N) u below; random inputs show 0.5 to 3 u. Derived in docs/design/encoding.md.
-/// Overflow, infinities and NaN spread as in any sum; nothing is checked. All back-ends round alike: the
-/// results are the same, bit for bit.
+/// (N + 2) sqrt(N) u below (docs/design/encoding.md); random inputs show 0.5 to 3 u. Overflow, infinities and
+/// NaN spread as in any sum. All back-ends give the same bits.
 ///
-/// Cost: 2.1 N log2(N) floating-point operations each way, no allocation; the tables take 8 N bytes.
+/// Cost: 2.1 N log2(N) floating-point operations each way, no allocation; the tables take 8 N bytes. No
+/// branch and no index depends on a value; the one copy kept on the stack is wiped. Immutable; thread-safe. A
+/// moved-from transform may only be assigned to or destroyed.
 ///
-/// Secrets: no branch and no index depends on a value; the one copy kept on the stack is wiped.
-///
-/// Thread safety: immutable after construction. A moved-from transform may only be assigned to or destroyed.
-///
-/// Source: the decimation of Cooley and Tukey, "An algorithm for the machine calculation of complex Fourier
-/// series" (1965), applied to the points zeta^(5^j) themselves.
+/// The decimation of Cooley and Tukey, "An algorithm for the machine calculation of complex Fourier series"
+/// (1965), applied to the points zeta^(5^j) themselves.
 class slot_transform {
     friend const slot_transform& shared_slot_transform(int log_n);
 
@@ -52,9 +47,7 @@ class slot_transform {
     std::size_t slots() const noexcept { return tables_.slots(); }
 
     /// Evaluates: slots[j] = sum over k of coefficients[k] * zeta^(5^j k).
-    /// @param coefficients N values, natural order
-    /// @param slots N/2 values, natural order of powers of 5; also the working space
-    /// @pre the two do not overlap
+    /// @pre N coefficients, natural order; N/2 slots, natural order of powers of 5; they do not overlap
     /// @throws shape_error if a size is not N or N/2; nothing is written then
     void to_slots(std::span<const double> coefficients, std::span<std::complex<double>> slots) const {
         check_sizes("slot_transform::to_slots", coefficients.size(), slots.size());
@@ -71,18 +64,11 @@ class slot_transform {
 
     /// Interpolates: the one real polynomial of degree below N with the given slots,
     /// coefficients[k] = 2/N * Re(sum over j of slots[j] * zeta^(-5^j k)).
-    /// @param slots N/2 values, natural order of powers of 5
-    /// @param coefficients N values, natural order; also the working space
-    /// @pre the two do not overlap
+    /// @pre as to_slots
     /// @throws shape_error if a size is not N or N/2; nothing is written then
     void to_coefficients(std::span<const std::complex<double>> slots, std::span<double> coefficients) const {
         check_sizes("slot_transform::to_coefficients", coefficients.size(), slots.size());
-        const double* const values = reinterpret_cast<const double*>(slots.data());
-        if (tables_.is_direct()) {
-            detail::interpolate_directly(tables_, values, coefficients.data());
-            return;
-        }
-        interpolate(values, coefficients.data());
+        interpolate(reinterpret_cast<const double*>(slots.data()), coefficients.data());
     }
 
     /// The same in place.
@@ -90,14 +76,6 @@ class slot_transform {
     /// @throws shape_error if there are not N of them; nothing is written then
     void to_coefficients_in_place(std::span<double> values) const {
         check_sizes("slot_transform::to_coefficients_in_place", values.size(), tables_.slots());
-        if (tables_.is_direct()) {
-            std::array<double, 2 * detail::slot_tables::direct_slots> slots;
-            const memory::wipe_guard guard(slots);
-            // The smaller of the two, so that compilers see that it fits.
-            std::copy_n(values.begin(), std::min(values.size(), slots.size()), slots.begin());
-            detail::interpolate_directly(tables_, slots.data(), values.data());
-            return;
-        }
         interpolate(values.data(), values.data());
     }
 
@@ -108,12 +86,6 @@ class slot_transform {
                                   std::to_string(min_log_n) + " to " + std::to_string(max_log_n));
         }
         return log_n;
-    }
-
-    template <int log_n>
-    static const slot_transform& built_once() {
-        static const slot_transform transform(log_n);
-        return transform;
     }
 
     void check_sizes(const char* where, std::size_t coefficients, std::size_t slots) const {
@@ -127,8 +99,16 @@ class slot_transform {
         }
     }
 
-    /// @pre not a direct size; `slots` may be `work` itself
+    /// `slots` may be `work` itself.
     void interpolate(const double* slots, double* work) const {
+        if (tables_.is_direct()) {
+            std::array<double, 2 * detail::slot_tables::direct_slots> copy;
+            const memory::wipe_guard guard(copy);
+            // The smaller of the two, so that compilers see that it fits.
+            std::copy_n(slots, std::min(degree(), copy.size()), copy.begin());
+            detail::interpolate_directly(tables_, copy.data(), work);
+            return;
+        }
         detail::on_target_for(
             tables_, [&](auto target) { detail::to_coefficients<decltype(target)>(tables_, slots, work); });
     }
@@ -136,18 +116,12 @@ class slot_transform {
     detail::slot_tables tables_;
 };
 
-/// The transform for N = 2^log_n that the whole process shares; built on its first use, kept until the
-/// process ends. Thread safety: any number of threads may ask at once; one builds, the others wait for it.
+/// The transform for N = 2^log_n that the whole process shares, built on its first use. Thread-safe.
 /// @throws parameter_error unless 1 <= log_n <= 17
 inline const slot_transform& shared_slot_transform(int log_n) {
-    using getter = const slot_transform& (*)();
-    constexpr int first = slot_transform::min_log_n;
-    constexpr std::size_t count = slot_transform::max_log_n - first + 1;
-    constexpr auto getters = []<std::size_t... Index>(std::index_sequence<Index...>) {
-        return std::array<getter, count>{&slot_transform::built_once<first + static_cast<int>(Index)>...};
-    }
-    (std::make_index_sequence<count>{});
-    return getters[static_cast<std::size_t>(slot_transform::checked(log_n) - first)]();
+    static std::array<built_once<slot_transform>, slot_transform::max_log_n + 1> transforms;
+    return transforms[static_cast<std::size_t>(slot_transform::checked(log_n))].get(
+        [log_n] { return slot_transform(log_n); });
 }
 
 }  // namespace tensafe::encoding

@@ -15,17 +15,6 @@
 
 namespace tensafe::encoding {
 
-namespace detail {
-
-inline void check_workspace(const char* where, std::size_t size, std::size_t wanted) {
-    if (size != wanted) {
-        throw shape_error(std::string(where) + ": got a workspace of " + std::to_string(size) +
-                          " values, expected N = " + std::to_string(wanted));
-    }
-}
-
-}  // namespace detail
-
 /// Slot encoding: the polynomial whose value at zeta^(5^j) is slots[j] * scale, rounded to integer
 /// coefficients. Missing slots are zero. O(N log N), no allocation. Time does not depend on the values unless
 /// some |slot| * scale reaches 2^111.
@@ -41,7 +30,8 @@ void encode_slots(std::span<const std::complex<double>> slots, double scale,
         throw shape_error("encode_slots: got " + std::to_string(slots.size()) +
                           " values, expected at most N/2 = " + std::to_string(count));
     }
-    detail::check_workspace("encode_slots", workspace.size(), Basis::degree);
+    check_count("encode_slots: got a workspace of ", workspace.size(),
+                " values, expected N = ", Basis::degree);
     detail::check_scale(scale);
     // Squares are compared, since a square root's time may depend on its operand. A power of two keeps that
     // of the limit finite; squares that overflow all the same are infinite, hence refused.
@@ -78,14 +68,14 @@ void encode_slots(std::span<const std::complex<double>> slots, double scale,
     encode_slots(slots, scale, out, workspace.span());
 }
 
-/// slots[j] = the polynomial's value at zeta^(5^j), coefficients centred in (-Q/2, Q/2), divided by scale. No
-/// allocation.
-/// @param workspace N values; holds secrets afterwards, which the caller wipes
+/// slots[j] = the polynomial's value at zeta^(5^j), coefficients centred in (-Q/2, Q/2), divided by scale.
+/// @param workspace as encode_slots
 /// @throws shape_error if slots.size() != N/2 or workspace.size() != N
 template <class Basis, class Space, class R>
 void decode_slots(const rns::poly<Basis, rns::coefficient_form, Space, R>& p, double scale,
                   std::span<std::complex<double>> slots, std::span<double> workspace) {
-    detail::check_workspace("decode_slots", workspace.size(), Basis::degree);
+    check_count("decode_slots: got a workspace of ", workspace.size(),
+                " values, expected N = ", Basis::degree);
     decode_coefficients(p, scale, workspace);
     shared_slot_transform(Basis::log_n).to_slots(workspace, slots);
 }

@@ -6,6 +6,8 @@
 
 namespace tensafe::ntt {
 
+enum class direction { forward, inverse };
+
 /// The `bits` lowest bits of i in reverse order.
 TENSAFE_HOST_DEVICE constexpr std::size_t bit_reverse(std::size_t i, int bits) noexcept {
     std::size_t reversed = 0;

@@ -16,15 +16,13 @@ inline constexpr int min_log_n = 1;
 inline constexpr int max_log_n = 17;
 
 /// The tables of the negacyclic NTT of one degree modulo one prime: natural order in, bit-reversed order out.
-///
-/// Immutable once built; safe to share between threads. Costs about 3N modular products and 2N factors of
-/// memory, and for each SIMD back-end that is used as much again, or half more for wide primes.
+/// About 3N modular products and 2N factors of memory, and for each SIMD back-end that is used as much again,
+/// or half more for wide primes. Immutable; safe to share between threads.
 template <arith::modular_policy Policy>
 class plan {
   public:
     using policy_type = Policy;
     using factor = typename Policy::factor;
-    using vector_tables_type = typename detail::vector_tables_of<Policy>::type;
 
     /// @param log_n  the degree is 2^log_n, log_n in [1, 17]
     /// @throws parameter_error if log_n is out of range or the modulus is not a prime that is 1 modulo 2N
@@ -44,21 +42,18 @@ class plan {
         const arith::word psi_inverse = arith::inverse_mod(psi, q);
         arith::word power = 1;
         arith::word inverse_power = 1;
-        arith::word first_inverse[4] = {};
         for (std::size_t i = 0; i < degree(); ++i) {
             const std::size_t index = bit_reverse(i, log_n);
             forward_[index] = policy_.prepare(power);
             inverse_[index] = policy_.prepare(inverse_power);
-            if (index < 4) {
-                first_inverse[index] = inverse_power;
-            }
             power = arith::multiply_mod(power, psi, q);
             inverse_power = arith::multiply_mod(inverse_power, psi_inverse, q);
         }
         const arith::word degree_inverse = arith::inverse_mod(degree(), q);
         degree_inverse_ = policy_.prepare(degree_inverse);
         for (std::size_t i = 1; i < 4; ++i) {
-            scaled_inverse_[i] = policy_.prepare(arith::multiply_mod(first_inverse[i], degree_inverse, q));
+            const arith::word w = arith::power_mod(psi_inverse, bit_reverse(i, log_n), q);
+            scaled_inverse_[i] = policy_.prepare(arith::multiply_mod(w, degree_inverse, q));
         }
     }
 
@@ -77,7 +72,7 @@ class plan {
     factor degree_inverse() const noexcept { return degree_inverse_; }
     factor scaled_inverse_factor(std::size_t i) const noexcept { return scaled_inverse_[i]; }
     /// What the SIMD back-ends read instead.
-    const vector_tables_type& vector_tables() const noexcept { return vector_tables_; }
+    const ntt::vector_tables<Policy>& vector_tables() const noexcept { return vector_tables_; }
 
   private:
     static int checked(int log_n) {
@@ -100,7 +95,7 @@ class plan {
     Policy policy_;
     int log_n_;
     arith::word psi_;
-    [[no_unique_address]] vector_tables_type vector_tables_;
+    [[no_unique_address]] ntt::vector_tables<Policy> vector_tables_;
     memory::buffer<factor> forward_;
     memory::buffer<factor> inverse_;
     factor degree_inverse_ = {};

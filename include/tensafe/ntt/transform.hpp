@@ -11,12 +11,9 @@
 
 namespace tensafe::ntt {
 
-/// How the log_n stages of a transform are grouped into passes over memory: the first `GlobalStages` stages
-/// one at a time over the whole limb (radix-2 passes), the others block by block: each of the 2^GlobalStages
-/// blocks runs all its remaining stages, two per pass in registers (radix-4), while it is in cache.
-///
-/// `split_stages<0>` is all fused; GlobalStages >= log_n is stage by stage. The inverse runs the mirror
-/// image. The result does not depend on the schedule.
+/// How the log_n stages of a transform are grouped into passes over memory: the first `GlobalStages` one at a
+/// time over the whole limb, the others block by block, two per pass in registers (radix-4), while the block
+/// is in cache. The inverse runs the mirror image. The result does not depend on the schedule.
 template <int GlobalStages>
 struct split_stages {
     static_assert(GlobalStages >= 0, "split_stages: the number of global stages cannot be negative");
@@ -35,9 +32,9 @@ concept schedule = requires {
     S::global_stages;
 };
 
-/// Passes of the transforms over one limb on the host. Between passes every entry is a bit pattern of the
-/// policy's representation below Bound*q; the bound is a template argument, so the compiler places the
-/// reductions. docs/design/ntt.md tells the bounds of each pass.
+/// Portable passes over one limb. Between them every entry is a bit pattern of the policy's representation
+/// below Bound*q; the bound is a template argument, so the compiler places the reductions:
+/// docs/design/ntt.md.
 template <arith::modular_policy Policy>
 class host_passes {
   public:
@@ -52,11 +49,7 @@ class host_passes {
         const int global = std::min(GlobalStages, log_n);
         enter(data);
         for (int stage = 0; stage < global; ++stage) {
-            if (stage + 1 < log_n) {
-                forward_radix2<start_bound, start_bound>(data, stage, 0, std::size_t{1} << stage);
-            } else {
-                forward_radix2<start_bound, 1>(data, stage, 0, std::size_t{1} << stage);
-            }
+            forward_stage(data, stage, 0, std::size_t{1} << stage);
         }
         if (global < log_n) {
             for (std::size_t block = 0; block < std::size_t{1} << global; ++block) {
@@ -76,11 +69,8 @@ class host_passes {
                 inverse_block(data, global, block);
             }
         }
-        for (int stage = global - 1; stage > 0; --stage) {
-            inverse_radix2(data, stage, 0, std::size_t{1} << stage);
-        }
-        if (global > 0) {
-            inverse_radix2_last(data);
+        for (int stage = global - 1; stage >= 0; --stage) {
+            inverse_stage(data, stage, 0, std::size_t{1} << stage);
         }
         leave(data);
     }
@@ -174,16 +164,24 @@ class host_passes {
         }
     }
 
+    /// The same between radices; the last stage leaves residues.
+    void forward_stage(word* data, int stage, std::size_t first, std::size_t last) const noexcept {
+        if (stage + 1 == plan_.log_n()) {
+            forward_radix2<start_bound, 1>(data, stage, first, last);
+        } else {
+            forward_radix2<start_bound, start_bound>(data, stage, first, last);
+        }
+    }
+
     /// All stages from `stage` on of one of the 2^stage blocks.
     void forward_block(word* data, int stage, std::size_t block) const noexcept {
         const int stages = plan_.log_n() - stage;
-        if (stages == 1) {
-            forward_radix2<start_bound, 1>(data, stage, block, block + 1);
-        } else if (stages % 2 == 1) {
-            forward_radix2<start_bound, start_bound>(data, stage, block, block + 1);
-            forward_radix4_passes<start_bound>(data, stage + 1, 2 * block, 2 * block + 2);
-        } else {
-            forward_radix4_passes<start_bound>(data, stage, block, block + 1);
+        const int odd = stages % 2;
+        if (odd == 1) {
+            forward_stage(data, stage, block, block + 1);
+        }
+        if (stages > 1) {
+            forward_radix4_passes<start_bound>(data, stage + odd, block << odd, (block + 1) << odd);
         }
     }
 
@@ -244,11 +242,7 @@ class host_passes {
                                                        (block + 1) << odd);
         }
         if (odd == 1) {
-            if (stage == 0) {
-                inverse_radix2_last(data);
-            } else {
-                inverse_radix2(data, stage, block, block + 1);
-            }
+            inverse_stage(data, stage, block, block + 1);
         }
     }
 
@@ -257,7 +251,7 @@ class host_passes {
     void inverse_radix4_passes(word* data, int stage, int top, std::size_t first,
                                std::size_t last) const noexcept {
         if (stage == 0) {
-            inverse_radix4_last<K>(data);
+            inverse_radix4<K, 1, true>(data, plan_.degree() / 4, 0, 0);
             return;
         }
         if (stage == top) {
@@ -275,22 +269,25 @@ class host_passes {
         const std::size_t quarter = plan_.degree() >> (stage + 2);
         if (quarter == 1) {
             for (std::size_t block = first; block < last; ++block) {
-                inverse_radix4<K, Bound>(data + 4 * block, 1, stage, block);
+                inverse_radix4<K, Bound, false>(data + 4 * block, 1, stage, block);
             }
         } else {
             for (std::size_t block = first; block < last; ++block) {
-                inverse_radix4<K, Bound>(data + 4 * quarter * block, quarter, stage, block);
+                inverse_radix4<K, Bound, false>(data + 4 * quarter * block, quarter, stage, block);
             }
         }
     }
 
-    template <unsigned K, unsigned Bound>
+    /// The last two stages have 1/N folded in: three of the four outputs get it with a twiddle.
+    template <unsigned K, unsigned Bound, bool Last>
     TENSAFE_INLINE void inverse_radix4(word* data, std::size_t quarter, int stage,
                                        std::size_t block) const noexcept {
-        const std::size_t blocks = std::size_t{1} << stage;
-        const factor w1 = plan_.inverse_factors()[blocks + block];
-        const factor w2 = plan_.inverse_factors()[2 * (blocks + block)];
-        const factor w3 = plan_.inverse_factors()[2 * (blocks + block) + 1];
+        const std::size_t node = (std::size_t{1} << stage) + block;
+        const factor w1 = plan_.inverse_factors()[node];
+        const factor first_w1 = Last ? plan_.scaled_inverse_factor(1) : w1;
+        const factor w2 = Last ? plan_.scaled_inverse_factor(2) : plan_.inverse_factors()[2 * node];
+        const factor w3 = Last ? plan_.scaled_inverse_factor(3) : plan_.inverse_factors()[2 * node + 1];
+        const factor scale = plan_.degree_inverse();
         word* x0 = data;
         word* x1 = x0 + quarter;
         word* x2 = x1 + quarter;
@@ -298,67 +295,47 @@ class host_passes {
         for (std::size_t j = 0; j < quarter; ++j) {
             const auto a = inverse_butterfly<Policy, K>(policy_, load<K>(x0 + j), load<K>(x1 + j), w2);
             const auto b = inverse_butterfly<Policy, K>(policy_, load<K>(x2 + j), load<K>(x3 + j), w3);
-            const auto c = inverse_butterfly(policy_, a.first, b.first, w1);
+            const auto c = inverse_butterfly(policy_, a.first, b.first, first_w1);
             const auto d = inverse_butterfly(policy_, a.second, b.second, w1);
-            store<Bound>(x0 + j, c.first);
+            if constexpr (Last) {
+                store<Bound>(x0 + j, policy_.multiply(c.first, scale));
+            } else {
+                store<Bound>(x0 + j, c.first);
+            }
             store<Bound>(x1 + j, d.first);
             store<Bound>(x2 + j, c.second);
             store<Bound>(x3 + j, d.second);
         }
     }
 
-    /// The last two stages, with 1/N folded in: three of the four outputs get it with a twiddle.
-    template <unsigned K>
-    void inverse_radix4_last(word* data) const noexcept {
-        const factor w1 = plan_.inverse_factors()[1];
-        const factor scaled_w1 = plan_.scaled_inverse_factor(1);
-        const factor scaled_w2 = plan_.scaled_inverse_factor(2);
-        const factor scaled_w3 = plan_.scaled_inverse_factor(3);
-        const factor scale = plan_.degree_inverse();
-        const std::size_t quarter = plan_.degree() / 4;
-        word* x0 = data;
-        word* x1 = x0 + quarter;
-        word* x2 = x1 + quarter;
-        word* x3 = x2 + quarter;
-        for (std::size_t j = 0; j < quarter; ++j) {
-            const auto a = inverse_butterfly<Policy, K>(policy_, load<K>(x0 + j), load<K>(x1 + j), scaled_w2);
-            const auto b = inverse_butterfly<Policy, K>(policy_, load<K>(x2 + j), load<K>(x3 + j), scaled_w3);
-            const auto c = inverse_butterfly(policy_, a.first, b.first, scaled_w1);
-            const auto d = inverse_butterfly(policy_, a.second, b.second, w1);
-            store<1>(x0 + j, policy_.multiply(c.first, scale));
-            store<1>(x1 + j, d.first);
-            store<1>(x2 + j, c.second);
-            store<1>(x3 + j, d.second);
+    /// Blocks [first, last) of the 2^stage blocks: one stage.
+    void inverse_stage(word* data, int stage, std::size_t first, std::size_t last) const noexcept {
+        if (stage == 0) {
+            inverse_radix2<true>(data, stage, first, last);
+        } else {
+            inverse_radix2<false>(data, stage, first, last);
         }
     }
-
+    template <bool Last>
     void inverse_radix2(word* data, int stage, std::size_t first, std::size_t last) const noexcept {
         constexpr unsigned k = inverse_start_bound;
+        constexpr unsigned bound = Last ? 1 : k;
+        const factor scale = plan_.degree_inverse();
         const std::size_t half = plan_.degree() >> (stage + 1);
         const factor* factors = plan_.inverse_factors() + (std::size_t{1} << stage);
         for (std::size_t block = first; block < last; ++block) {
-            const factor w = factors[block];
+            const factor w = Last ? plan_.scaled_inverse_factor(1) : factors[block];
             word* x = data + block * 2 * half;
             word* y = x + half;
             for (std::size_t j = 0; j < half; ++j) {
                 const auto out = inverse_butterfly<Policy, k>(policy_, load<k>(x + j), load<k>(y + j), w);
-                store<k>(x + j, out.first);
-                store<k>(y + j, out.second);
+                if constexpr (Last) {
+                    store<bound>(x + j, policy_.multiply(out.first, scale));
+                } else {
+                    store<bound>(x + j, out.first);
+                }
+                store<bound>(y + j, out.second);
             }
-        }
-    }
-
-    /// The last stage alone, with 1/N folded in.
-    void inverse_radix2_last(word* data) const noexcept {
-        constexpr unsigned k = inverse_start_bound;
-        const factor scale = plan_.degree_inverse();
-        const factor scaled_w = plan_.scaled_inverse_factor(1);
-        const std::size_t half = plan_.degree() / 2;
-        for (std::size_t j = 0; j < half; ++j) {
-            const auto out =
-                inverse_butterfly<Policy, k>(policy_, load<k>(data + j), load<k>(data + half + j), scaled_w);
-            store<1>(data + j, policy_.multiply(out.first, scale));
-            store<1>(data + half + j, out.second);
         }
     }
 
@@ -367,9 +344,8 @@ class host_passes {
     const factor one_;
 };
 
-/// Forward negacyclic NTT, in place; no allocation. After Harvey, "Faster arithmetic for number-theoretic
-/// transforms" (2014), with the reductions that the bound types prove unnecessary left out.
-/// Costs N/2 * log2(N) butterflies. Thread-safe for distinct limbs.
+/// Forward negacyclic NTT, in place; no allocation. N/2 * log2(N) butterflies after Harvey, "Faster
+/// arithmetic for number-theoretic transforms" (2014). Thread-safe for distinct limbs.
 ///
 /// By the active back-end (exec/backend.hpp) unless a schedule is named: AVX-512 for primes below 2^60 and N
 /// >= 512, AVX2 for all of them and N >= 2^avx2::min_log_n, portable code for the rest. All give the same
@@ -380,7 +356,7 @@ template <schedule Schedule = default_schedule, class Policy>
 void forward(const plan<Policy>& p, std::span<arith::word> limb) noexcept {
     TENSAFE_PRECONDITION(limb.size() == p.degree());
     if constexpr (std::same_as<Schedule, default_schedule>) {
-        if (p.vector_tables().forward(limb.data())) {
+        if (p.vector_tables().template transform<direction::forward>(limb.data())) {
             return;
         }
     }
@@ -394,7 +370,7 @@ template <schedule Schedule = default_schedule, class Policy>
 void inverse(const plan<Policy>& p, std::span<arith::word> limb) noexcept {
     TENSAFE_PRECONDITION(limb.size() == p.degree());
     if constexpr (std::same_as<Schedule, default_schedule>) {
-        if (p.vector_tables().inverse(limb.data())) {
+        if (p.vector_tables().template transform<direction::inverse>(limb.data())) {
             return;
         }
     }

@@ -4,18 +4,31 @@
 #include <tensafe/arith/word.hpp>
 #include <tensafe/core/built_once.hpp>
 #include <tensafe/exec/backend.hpp>
+#include <tensafe/ntt/order.hpp>
 #include <tensafe/ntt/x86/transform_avx2.hpp>
 #include <tensafe/ntt/x86/transform_avx512.hpp>
 
 namespace tensafe::ntt {
 
-/// The tables of the SIMD back-ends for one degree and a prime of at most `Bits` bits. Those of the active
-/// back-end are built with the object; those of another one when it is first used after a switch. Safe to
-/// share between threads.
-///
-/// A back-end without tables for a degree or width leaves it to the next one: see `forward`.
-template <int Bits>
+/// The tables of the SIMD back-ends for one degree and policy: none, and portable transforms, for policies
+/// that they do not know.
+template <class Policy>
 class vector_tables {
+  public:
+    constexpr vector_tables(arith::word, int, arith::word) noexcept {}
+    template <direction>
+    constexpr bool transform(arith::word*) const noexcept {
+        return false;
+    }
+};
+
+/// Those of the active back-end are built with the object; those of another one when it is first used after a
+/// switch. A back-end without tables for a degree or width leaves it to the next one: see ntt::forward.
+/// Thread-safe.
+template <class Modulus>
+class vector_tables<arith::shoup<Modulus>> {
+    static constexpr int bits = Modulus::bits;
+
   public:
     /// @pre  psi is a primitive 2N-th root of unity modulo the prime q, N = 2^log_n
     /// @throws parameter_error if TENSAFE_BACKEND names no back-end of this machine
@@ -29,31 +42,17 @@ class vector_tables {
     }
 
     /// Transforms with the active back-end; false if it leaves that to portable code.
-    bool forward([[maybe_unused]] arith::word* limb) const noexcept {
+    template <direction to>
+    bool transform([[maybe_unused]] arith::word* limb) const noexcept {
 #if TENSAFE_X86_64
-        if constexpr (Bits <= avx512::max_bits) {
+        if constexpr (bits <= avx512::max_bits) {
             if (const auto* tables = active_avx512()) {
-                avx512::forward<Bits>(*tables, limb);
+                avx512::transform<bits, to>(*tables, limb);
                 return true;
             }
         }
         if (const auto* tables = active_avx2()) {
-            avx2::forward<Bits>(*tables, limb);
-            return true;
-        }
-#endif
-        return false;
-    }
-    bool inverse([[maybe_unused]] arith::word* limb) const noexcept {
-#if TENSAFE_X86_64
-        if constexpr (Bits <= avx512::max_bits) {
-            if (const auto* tables = active_avx512()) {
-                avx512::inverse<Bits>(*tables, limb);
-                return true;
-            }
-        }
-        if (const auto* tables = active_avx2()) {
-            avx2::inverse<Bits>(*tables, limb);
+            avx2::transform<bits, to>(*tables, limb);
             return true;
         }
 #endif
@@ -65,39 +64,19 @@ class vector_tables {
     int log_n_;
     arith::word psi_;
 #if TENSAFE_X86_64
-    const avx2::tables_for<Bits>* active_avx2() const {
+    const avx2::tables_for<bits>* active_avx2() const {
         const bool used = exec::active_backend() != exec::backend::portable && log_n_ >= avx2::min_log_n;
-        return used ? &avx2_.get([this] { return avx2::tables_for<Bits>(q_, log_n_, psi_); }) : nullptr;
+        return used ? &avx2_.get([this] { return avx2::tables_for<bits>(q_, log_n_, psi_); }) : nullptr;
     }
-    const avx512::tables_for<Bits>* active_avx512() const {
+    const avx512::tables_for<bits>* active_avx512() const {
         const bool used = exec::active_backend() == exec::backend::avx512 && log_n_ >= avx512::min_log_n &&
-                          Bits <= avx512::max_bits;
-        return used ? &avx512_.get([this] { return avx512::tables_for<Bits>(q_, log_n_, psi_); }) : nullptr;
+                          bits <= avx512::max_bits;
+        return used ? &avx512_.get([this] { return avx512::tables_for<bits>(q_, log_n_, psi_); }) : nullptr;
     }
 
-    built_once<avx2::tables_for<Bits>> avx2_;
-    built_once<avx512::tables_for<Bits>> avx512_;
+    built_once<avx2::tables_for<bits>> avx2_;
+    built_once<avx512::tables_for<bits>> avx512_;
 #endif
 };
-
-/// For policies that the SIMD back-ends do not know: their transforms are portable.
-struct no_vector_tables {
-    constexpr no_vector_tables(arith::word, int, arith::word) noexcept {}
-    constexpr bool forward(arith::word*) const noexcept { return false; }
-    constexpr bool inverse(arith::word*) const noexcept { return false; }
-};
-
-namespace detail {
-
-template <class Policy>
-struct vector_tables_of {
-    using type = no_vector_tables;
-};
-template <class Modulus>
-struct vector_tables_of<arith::shoup<Modulus>> {
-    using type = vector_tables<Modulus::bits>;
-};
-
-}  // namespace detail
 
 }  // namespace tensafe::ntt

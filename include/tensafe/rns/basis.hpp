@@ -7,6 +7,7 @@
 #include <tensafe/memory/packed_bits.hpp>
 #include <tensafe/ntt/plan.hpp>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -32,18 +33,8 @@ struct basis {
     static constexpr int limbs = static_cast<int>(sizeof...(Primes));
     static constexpr std::array<arith::word, sizeof...(Primes)> primes{Primes...};
 
-    static_assert(
-        [] {
-            for (int i = 0; i < limbs; ++i) {
-                for (int j = 0; j < i; ++j) {
-                    if (primes[static_cast<std::size_t>(i)] == primes[static_cast<std::size_t>(j)]) {
-                        return false;
-                    }
-                }
-            }
-            return true;
-        }(),
-        "rns::basis: the primes of a chain must be distinct");
+    static_assert(((std::ranges::count(primes, Primes) == 1) && ...),
+                  "rns::basis: the primes of a chain must be distinct");
 
     template <int I>
     static constexpr arith::word prime = primes[static_cast<std::size_t>(I)];
@@ -90,6 +81,35 @@ constexpr void for_each_limb(F&& f) {
 template <class Basis>
 using residue_spans = std::array<std::span<const arith::word>, static_cast<std::size_t>(Basis::limbs)>;
 
+/// Q is below 2^modulus_bits: the sum of the widths of the primes.
+template <class Basis>
+inline constexpr int modulus_bits = [] {
+    int bits = 0;
+    for (const arith::word q : Basis::primes) {
+        bits += static_cast<int>(std::bit_width(q));
+    }
+    return bits;
+}();
+
+namespace detail {
+
+// The constants of Garner's algorithm: digit I becomes (digit - digit J) / q_J modulo q_I, for each J < I.
+
+/// 1/q_J modulo q_I.
+template <class Basis, int I, int J>
+inline constexpr arith::word garner_inverse = arith::inverse_mod(Basis::template prime<J> %
+                                                                     Basis::template prime<I>,
+                                                                 Basis::template prime<I>);
+
+/// The least multiple of q_I that is not below q_J, hence less than q_I + q_J: makes the difference positive.
+template <class Basis, int I, int J>
+inline constexpr arith::word garner_offset = [] {
+    constexpr arith::word q = Basis::template prime<I>;
+    return (Basis::template prime<J> + q - 1) / q * q;
+}();
+
+}  // namespace detail
+
 /// Bytes of `count` residues modulo each prime of a basis, bit-packed: limb after limb, each in whole bytes.
 template <class Basis>
 constexpr std::size_t packed_bytes(std::size_t count = Basis::degree) noexcept {
@@ -120,9 +140,8 @@ const ntt::plan<arith::shoup<modulus_of<Q>>>& shared_plan() {
     return plan;
 }
 
-/// The plan of the subring of degree 2^log_n, log_n <= LogN, modulo Q: its root is the power of the large
-/// ring's root that generates the same points, so that values of a trace need no reordering. Built on first
-/// use; thread-safe.
+/// The plan of the subring of degree 2^log_n, log_n <= LogN, modulo Q, with a power of the large ring's root,
+/// so that values of a trace need no reordering. Built on first use; thread-safe.
 template <int LogN, arith::word Q>
 const ntt::plan<arith::shoup<modulus_of<Q>>>& shared_subring_plan(int log_n) {
     using plan = ntt::plan<arith::shoup<modulus_of<Q>>>;

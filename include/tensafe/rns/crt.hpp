@@ -5,7 +5,6 @@
 #include <tensafe/core/macros.hpp>
 #include <tensafe/memory/wipe.hpp>
 #include <tensafe/rns/basis.hpp>
-#include <tensafe/rns/crt_garner.hpp>
 #include <tensafe/simd/dispatch.hpp>
 #include <tensafe/simd/lanes.hpp>
 
@@ -22,9 +21,8 @@ namespace tensafe::rns {
 /// (-Q/2, Q/2), with a relative error below 3 * `Basis::limbs` * 2^-53; integers of magnitude up to 2^52 are
 /// exact.
 ///
-/// Garner's mixed-radix digits of x + (Q-1)/2, each then centred: the digits of (Q-1)/2 are (q_i - 1)/2, so
-/// the result is a sum of signed digits that cannot cancel, without any comparison with Q/2. No branches, no
-/// tables. docs/design/rns.md has the proof.  @pre residues[i] in [0, q_i)
+/// Garner's mixed-radix digits of x + (Q-1)/2, each then centred, so that their sum cannot cancel:
+/// docs/design/rns.md. No branches, no tables.  @pre residues[i] in [0, q_i)
 template <class Basis>
 double to_double(const std::array<arith::word, static_cast<std::size_t>(Basis::limbs)>& residues) noexcept {
     static_assert(modulus_bits<Basis> <= 1023,
@@ -54,12 +52,7 @@ double to_double(const std::array<arith::word, static_cast<std::size_t>(Basis::l
     for (std::size_t i = digits.size(); i-- > 0;) {
         const arith::word q = Basis::primes[i];
         const auto centred = static_cast<std::int64_t>(digits[i] - (q - 1) / 2);
-        double product = value * static_cast<double>(q);
-#if TENSAFE_X86_64
-        // Keeps the compiler from fusing it with the sum where it may use FMA: the vectors round it too.
-        __asm__("" : "+x"(product));
-#endif
-        value = product + static_cast<double>(centred);
+        value = arith::rounded_product(value, static_cast<double>(q)) + static_cast<double>(centred);
     }
     return value;
 }

@@ -25,37 +25,18 @@ namespace detail {
 
 // Sums of products: bodies of kernels, like those of limb_loops.hpp.
 
-/// Second operands of sum_columns: rows of residues, or a number for each row.
-struct rows {
-    const word* const* first;
-    template <class Arithmetic>
-    TENSAFE_INLINE typename Arithmetic::operand load(std::size_t i, std::size_t k) const noexcept {
-        return load_operand<Arithmetic>(first[i] + k);
-    }
-};
-struct constants {
-    const word* first;
-    template <class Arithmetic>
-    TENSAFE_INLINE typename Arithmetic::operand load(std::size_t i, std::size_t) const noexcept {
-        return Arithmetic::as_operand(Arithmetic::spread(first[i]));
-    }
-};
-
 /// Columns k and following of sum_columns, a vector for each v.
-template <class Arithmetic, class Second, std::size_t... v>
-TENSAFE_INLINE void sum_vectors(const Arithmetic& mod, word* out, bool accumulate,
-                                std::span<const word* const> a, const Second& b, std::size_t k,
-                                std::index_sequence<v...>) noexcept {
+template <class Arithmetic, std::size_t... v>
+TENSAFE_INLINE void sum_vectors(const Arithmetic& mod, word* out, std::span<const word* const> a,
+                                const word* factors, std::size_t k, std::index_sequence<v...>) noexcept {
     constexpr std::size_t width = Arithmetic::words::width;
     typename Arithmetic::sum s[] = {(static_cast<void>(v), mod.zero())...};
-    if (accumulate) {
-        (mod.add_residue(s[v], load_operand<Arithmetic>(out + k + v * width)), ...);
-    }
+    (mod.add_residue(s[v], load_operand(mod, out + k + v * width)), ...);
     for (std::size_t i = 0; i < a.size();) {
         const std::size_t end = width == 1 ? a.size() : std::min(a.size(), i + mod.terms);
         for (; i < end; ++i) {
-            (mod.add_product(s[v], load_operand<Arithmetic>(a[i] + k + v * width),
-                             b.template load<Arithmetic>(i, k + v * width)),
+            (mod.add_product(s[v], load_operand(mod, a[i] + k + v * width),
+                             Arithmetic::as_operand(Arithmetic::spread(factors[i]))),
              ...);
         }
         if constexpr (width > 1) {
@@ -67,10 +48,10 @@ TENSAFE_INLINE void sum_vectors(const Arithmetic& mod, word* out, bool accumulat
     (mod.reduce(s[v]).store(out + k + v * width), ...);
 }
 
-/// out[k] = (out[k] +) the sum over i of a[i][k] * b(i, k).
-template <class Target, bool accumulate, arith::modulus M, class Second>
+/// out[k] += the sum over i of a[i][k] * factors[i].
+template <class Target, arith::modulus M>
 TENSAFE_INLINE void sum_columns(arith::barrett<M> p, std::span<word> out, std::span<const word* const> a,
-                                Second b) noexcept {
+                                const word* factors) noexcept {
     using vectors = typename lanes_of<Target>::template products<M>;
     using scalar = typename one_by_one::template products<M>;
     constexpr std::size_t width = vectors::words::width;
@@ -79,19 +60,17 @@ TENSAFE_INLINE void sum_columns(arith::barrett<M> p, std::span<word> out, std::s
         const auto mod = make<vectors>(p);
         // Four at a time: the chains of one sum would wait for each other.
         for (; column + 4 * width <= out.size(); column += 4 * width) {
-            sum_vectors(mod, out.data(), accumulate, a, b, column, std::make_index_sequence<4>());
+            sum_vectors(mod, out.data(), a, factors, column, std::make_index_sequence<4>());
         }
         for (; column + width <= out.size(); column += width) {
-            sum_vectors(mod, out.data(), accumulate, a, b, column, std::make_index_sequence<1>());
+            sum_vectors(mod, out.data(), a, factors, column, std::make_index_sequence<1>());
         }
     }
     const auto mod = make<scalar>(p);
     for (std::size_t first = 0; first < a.size(); first += scalar::terms) {
         const auto rows = a.subspan(first, std::min(scalar::terms, a.size() - first));
-        const Second factors{b.first + first};
         for (std::size_t k = column; k < out.size(); ++k) {
-            sum_vectors(mod, out.data(), accumulate || first != 0, rows, factors, k,
-                        std::make_index_sequence<1>());
+            sum_vectors(mod, out.data(), rows, factors + first, k, std::make_index_sequence<1>());
         }
     }
 }
@@ -131,10 +110,9 @@ struct block_terms {
 
     TENSAFE_INLINE void add_to(sum& s, std::size_t k) const noexcept {
         if constexpr (with_addends) {
-            mod.add_product(s, load_operand<Arithmetic>(a + k), load_operand<Arithmetic>(b + k),
-                            load_operand<Arithmetic>(c + k));
+            mod.add_product(s, load_operand(mod, a + k), load_operand(mod, b + k), load_operand(mod, c + k));
         } else {
-            mod.add_product(s, load_operand<Arithmetic>(a + k), load_operand<Arithmetic>(b + k));
+            mod.add_product(s, load_operand(mod, a + k), load_operand(mod, b + k));
         }
     }
 
@@ -147,51 +125,43 @@ struct block_terms {
         return join<joined::halves>(s0, s1);
     }
 
-    /// The sum of one long block, spread over the lanes.
-    TENSAFE_INLINE sum one_block(std::size_t first, std::size_t length) const noexcept {
-        sum s0 = mod.zero();
-        sum s1 = mod.zero();
+    /// To each of several sums, terms of `length` numbers from k = first on, `step` further each time; each
+    /// sum starts `stride` after the one before.
+    template <std::size_t step, std::size_t... v>
+    TENSAFE_INLINE void add_terms(sum (&s)[sizeof...(v)], std::size_t first, std::size_t length,
+                                  std::size_t stride, std::index_sequence<v...>) const noexcept {
+        constexpr std::size_t room = step / width * Arithmetic::block_terms(with_addends);
         for (std::size_t k = first; k < first + length;) {
-            const std::size_t end = std::min(first + length, k + 2 * mod.block_terms(with_addends));
-            for (; k + 2 * width <= end; k += 2 * width) {
-                add_to(s0, k);
-                add_to(s1, k + width);
+            const std::size_t end = std::min(first + length, k + room);
+            for (; k + step <= end; k += step) {
+                (add_to(s[v], k + v * stride), ...);
             }
-            if (k < end) {
-                add_to(s0, k);
-                k += width;
+            if constexpr (step > width) {
+                if (k < end) {
+                    add_to(s[0], k);
+                    k += width;
+                }
             }
             if (Arithmetic::joins_residues || k < first + length) {
-                mod.normalize(s0);
-                mod.normalize(s1);
+                (mod.normalize(s[v]), ...);
             }
         }
-        return join<joined::lanes>(s0, s1);
+    }
+
+    /// The sum of one long block, spread over the lanes.
+    TENSAFE_INLINE sum one_block(std::size_t first, std::size_t length) const noexcept {
+        sum s[] = {mod.zero(), mod.zero()};
+        add_terms<2 * width>(s, first, length, width, std::make_index_sequence<2>());
+        return join<joined::lanes>(s[0], s[1]);
     }
 
     /// Sums of four blocks of whole vectors, `stride` apart: with eight lanes, each in two halves, two lanes
     /// apart.
     TENSAFE_INLINE sum four_blocks(std::size_t first, std::size_t stride, std::size_t length) const noexcept {
-        sum s0 = mod.zero();
-        sum s1 = mod.zero();
-        sum s2 = mod.zero();
-        sum s3 = mod.zero();
-        for (std::size_t k = first; k < first + length;) {
-            const std::size_t end = std::min(first + length, k + mod.block_terms(with_addends));
-            for (; k < end; k += width) {
-                add_to(s0, k);
-                add_to(s1, k + stride);
-                add_to(s2, k + 2 * stride);
-                add_to(s3, k + 3 * stride);
-            }
-            if (Arithmetic::joins_residues || k < first + length) {
-                mod.normalize(s0);
-                mod.normalize(s1);
-                mod.normalize(s2);
-                mod.normalize(s3);
-            }
-        }
-        return join<joined::pairs>(join<joined::neighbours>(s0, s1), join<joined::neighbours>(s2, s3));
+        sum s[] = {mod.zero(), mod.zero(), mod.zero(), mod.zero()};
+        add_terms<width>(s, first, length, stride, std::make_index_sequence<4>());
+        return join<joined::pairs>(join<joined::neighbours>(s[0], s[1]),
+                                   join<joined::neighbours>(s[2], s[3]));
     }
 
     /// As many blocks as there are lanes.
@@ -205,24 +175,21 @@ struct block_terms {
     }
 };
 
-/// sums[i] = (sums[i] +) the sum over block i, one residue at a time.
-template <bool accumulate, bool reduces_any, class Terms>
-TENSAFE_INLINE void sum_one_by_one(const Terms& terms, std::span<word> sums, std::size_t block) noexcept {
+/// total + the terms of numbers [k, end), one residue at a time.
+template <bool reduces_any, class Terms>
+TENSAFE_INLINE word add_up(const Terms& terms, word total, std::size_t k, std::size_t end) noexcept {
     const auto& mod = terms.mod;
     using arithmetic = decltype(terms.mod);
     constexpr std::size_t at_once = reduces_any ? arithmetic::any_terms : arithmetic::terms - 1;
-    for (std::size_t i = 0; i < sums.size(); ++i) {
-        word total = accumulate ? sums[i] : 0;
-        for (std::size_t k = i * block; k < (i + 1) * block;) {
-            auto s = mod.zero();
-            mod.add_residue(s, {total});
-            for (const std::size_t end = std::min(k + at_once, (i + 1) * block); k < end; ++k) {
-                terms.add_to(s, k);
-            }
-            total = reduces_any ? mod.reduce_any(s) : mod.reduce(s).v;
+    while (k < end) {
+        auto s = mod.zero();
+        mod.add_residue(s, {total});
+        for (const std::size_t stop = std::min(k + at_once, end); k < stop; ++k) {
+            terms.add_to(s, k);
         }
-        sums[i] = total;
+        total = reduces_any ? mod.reduce_any(s) : mod.reduce(s).v;
     }
+    return total;
 }
 
 /// The sums of as many blocks as there are lanes, (added to what is there and) made residues.
@@ -231,7 +198,7 @@ TENSAFE_INLINE void store_sums(const Arithmetic& mod, const typename Arithmetic:
                                word* to) noexcept {
     typename Arithmetic::sum s = sum;
     if constexpr (accumulate) {
-        mod.add_residue(s, load_operand<Arithmetic>(to));
+        mod.add_residue(s, load_operand(mod, to));
     }
     mod.reduce(s).store(to);
 }
@@ -267,19 +234,16 @@ TENSAFE_INLINE void sum_blocks(arith::barrett<M> p, std::span<word> sums, std::s
         for (; i < sums.size(); ++i) {
             // The residues of all lanes fit a word.
             const auto of_lanes = simd::add_lanes(mod.reduce(terms.one_block(i * block, whole)));
-            word total = p.reduce_fully(arith::uint128{of_lanes} + (accumulate ? sums[i] : 0));
-            for (std::size_t k = i * block + whole; k < (i + 1) * block; ++k) {
-                auto s = single.mod.zero();
-                single.mod.add_residue(s, {total});
-                single.add_to(s, k);
-                total = single.mod.reduce(s).v;
-            }
-            sums[i] = total;
+            const word total = p.reduce_fully(arith::uint128{of_lanes} + (accumulate ? sums[i] : 0));
+            sums[i] = add_up<false>(single, total, i * block + whole, (i + 1) * block);
         }
-    } else if (scalar::any_terms > scalar::terms && block >= 4 * scalar::terms) {
-        sum_one_by_one<accumulate, true>(single, sums, block);
     } else {
-        sum_one_by_one<accumulate, false>(single, sums, block);
+        const bool any = scalar::any_terms > scalar::terms && block >= 4 * scalar::terms;
+        for (; i < sums.size(); ++i) {
+            const word start = accumulate ? sums[i] : 0;
+            sums[i] = any ? add_up<true>(single, start, i * block, (i + 1) * block)
+                          : add_up<false>(single, start, i * block, (i + 1) * block);
+        }
     }
 }
 
@@ -355,25 +319,14 @@ void add_block_sums(arith::barrett<M> p, std::span<word> sums, std::span<const w
     });
 }
 
-/// out[k] = the sum over i of a[i][k] * b[i][k], of out.size() residues each: products are added up without
-/// reduction, and each sum is reduced once (once for every `lazy_terms` products, if there are more).
-/// @pre  a is not empty
-template <arith::modulus M>
-void sum_products(arith::barrett<M> p, std::span<word> out, std::span<const word* const> a,
-                  std::span<const word* const> b) noexcept {
-    simd::on_active_target([&](auto target) {
-        target.template kernel<&detail::sum_columns<decltype(target), false, M, detail::rows>>(
-            p, out, a, detail::rows{b.data()});
-    });
-}
-
-/// out[k] += the sum over i of a[i][k] * factors[i], reduced like sum_products.
+/// out[k] += the sum over i of a[i][k] * factors[i], for out.size() residues of each a[i]: products are added
+/// up without reduction, and each sum is reduced once (once for every `lazy_terms` products, if there are
+/// more).
 template <arith::modulus M>
 void add_scaled(arith::barrett<M> p, std::span<word> out, std::span<const word* const> a,
                 std::span<const word> factors) noexcept {
     simd::on_active_target([&](auto target) {
-        target.template kernel<&detail::sum_columns<decltype(target), true, M, detail::constants>>(
-            p, out, a, detail::constants{factors.data()});
+        target.template kernel<&detail::sum_columns<decltype(target), M>>(p, out, a, factors.data());
     });
 }
 

@@ -7,6 +7,7 @@
 #include <tensafe/core/macros.hpp>
 #include <tensafe/simd/lanes.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -32,12 +33,12 @@ TENSAFE_INLINE Arithmetic make(const Policy& p) noexcept {
     }
 }
 template <class Arithmetic>
-TENSAFE_INLINE auto load(const word* from) noexcept {
+TENSAFE_INLINE auto load(const Arithmetic&, const word* from) noexcept {
     return Arithmetic::words::load(from);
 }
 template <class Arithmetic>
-TENSAFE_INLINE typename Arithmetic::operand load_operand(const word* from) noexcept {
-    return Arithmetic::as_operand(load<Arithmetic>(from));
+TENSAFE_INLINE typename Arithmetic::operand load_operand(const Arithmetic& mod, const word* from) noexcept {
+    return mod.as_operand(load(mod, from));
 }
 
 // What is done with each vector: the functions of limb.hpp
@@ -60,79 +61,70 @@ struct with_reduction {
 };
 
 struct add : with_sums {
-    template <class A>
-    static TENSAFE_INLINE auto at(const A& mod, std::size_t k, const word* a, const word* b) noexcept {
-        return mod.add(load<A>(a + k), load<A>(b + k));
+    static TENSAFE_INLINE auto at(const auto& mod, std::size_t k, const word* a, const word* b) noexcept {
+        return mod.add(load(mod, a + k), load(mod, b + k));
     }
 };
 struct subtract : with_sums {
-    template <class A>
-    static TENSAFE_INLINE auto at(const A& mod, std::size_t k, const word* a, const word* b) noexcept {
-        return mod.subtract(load<A>(a + k), load<A>(b + k));
+    static TENSAFE_INLINE auto at(const auto& mod, std::size_t k, const word* a, const word* b) noexcept {
+        return mod.subtract(load(mod, a + k), load(mod, b + k));
     }
 };
 struct add_constant : with_sums {
-    template <class A>
-    static TENSAFE_INLINE auto at(const A& mod, std::size_t k, const word* a, word c) noexcept {
-        return mod.add(load<A>(a + k), mod.spread(c));
+    static TENSAFE_INLINE auto at(const auto& mod, std::size_t k, const word* a, word c) noexcept {
+        return mod.add(load(mod, a + k), mod.spread(c));
     }
 };
 struct add_small : with_sums {
-    template <class A>
-    static TENSAFE_INLINE auto at(const A& mod, std::size_t k, const word* a,
+    static TENSAFE_INLINE auto at(const auto& mod, std::size_t k, const word* a,
                                   const std::int8_t* small) noexcept {
-        return mod.add_small(load<A>(a + k), small + k);
+        return mod.add_small(load(mod, a + k), small + k);
     }
 };
 struct multiply : with_products {
-    template <class A>
-    static TENSAFE_INLINE auto at(const A& mod, std::size_t k, const word* a, const word* b) noexcept {
-        return mod.multiply(load_operand<A>(a + k), load_operand<A>(b + k));
+    static TENSAFE_INLINE auto at(const auto& mod, std::size_t k, const word* a, const word* b) noexcept {
+        return mod.multiply(load_operand(mod, a + k), load_operand(mod, b + k));
     }
 };
 struct multiply_add : with_products {
-    template <class A>
-    static TENSAFE_INLINE auto at(const A& mod, std::size_t k, const word* a, const word* b,
+    static TENSAFE_INLINE auto at(const auto& mod, std::size_t k, const word* a, const word* b,
                                   const word* c) noexcept {
-        if constexpr (A::words::width == 1) {
+        if constexpr (std::same_as<decltype(load(mod, a)), arith::scalar::words>) {
             auto s = mod.zero();
-            mod.add_product(s, load<A>(a + k), load<A>(b + k), load<A>(c + k));
+            mod.add_product(s, load(mod, a + k), load(mod, b + k), load(mod, c + k));
             return mod.reduce(s);
         } else {
-            return mod.add(mod.multiply(load_operand<A>(a + k), load_operand<A>(b + k)), load<A>(c + k));
+            return mod.add(mod.multiply(load_operand(mod, a + k), load_operand(mod, b + k)),
+                           load(mod, c + k));
         }
     }
 };
 struct subtract_product : with_products {
-    template <class A>
-    static TENSAFE_INLINE auto at(const A& mod, std::size_t k, const word* a, const word* b,
+    static TENSAFE_INLINE auto at(const auto& mod, std::size_t k, const word* a, const word* b,
                                   const word* c) noexcept {
-        return mod.subtract(load<A>(c + k), mod.multiply(load_operand<A>(a + k), load_operand<A>(b + k)));
+        return mod.subtract(load(mod, c + k),
+                            mod.multiply(load_operand(mod, a + k), load_operand(mod, b + k)));
     }
 };
 struct scale : with_factors {
-    template <class A>
-    static TENSAFE_INLINE auto at(const A& mod, std::size_t k, const word* a, auto w) noexcept {
-        return mod.scale(load<A>(a + k), mod.prepare(w));
+    static TENSAFE_INLINE auto at(const auto& mod, std::size_t k, const word* a, auto w) noexcept {
+        return mod.scale(load(mod, a + k), mod.prepare(w));
     }
 };
 struct scale_difference : with_factors {
-    template <class A>
-    static TENSAFE_INLINE auto at(const A& mod, std::size_t k, const word* a, const word* b,
+    static TENSAFE_INLINE auto at(const auto& mod, std::size_t k, const word* a, const word* b,
                                   auto w) noexcept {
-        return mod.scale_difference(load<A>(a + k), load<A>(b + k), mod.prepare(w));
+        return mod.scale_difference(load(mod, a + k), load(mod, b + k), mod.prepare(w));
     }
 };
 struct round_reals : with_reduction {
-    template <class A>
-    static TENSAFE_INLINE auto at(const A& mod, std::size_t k, const double* reals) noexcept {
+    static TENSAFE_INLINE auto at(const auto& mod, std::size_t k, const double* reals) noexcept {
         return mod.round(reals + k);
     }
 };
 struct reduce_shifted : with_reduction {
-    template <class A>
-    static TENSAFE_INLINE auto at(const A& mod, std::size_t k, const word* a, word shift) noexcept {
-        return mod.reduce(load<A>(a + k), mod.spread(shift));
+    static TENSAFE_INLINE auto at(const auto& mod, std::size_t k, const word* a, word shift) noexcept {
+        return mod.reduce(load(mod, a + k), mod.spread(shift));
     }
 };
 
@@ -169,11 +161,11 @@ TENSAFE_INLINE bool all_below_from(std::size_t& k, word q, std::span<const word>
     Check other(q);
     constexpr std::size_t width = Check::words::width;
     for (; k + 2 * width <= a.size(); k += 2 * width) {
-        check.take(load<Check>(&a[k]));
-        other.take(load<Check>(&a[k + width]));
+        check.take(load(check, &a[k]));
+        other.take(load(other, &a[k + width]));
     }
     for (; k + width <= a.size(); k += width) {
-        check.take(load<Check>(&a[k]));
+        check.take(load(check, &a[k]));
     }
     return both(check.holds(), other.holds());
 }

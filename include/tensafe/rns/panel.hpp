@@ -48,7 +48,7 @@ TENSAFE_INLINE void multiply_outputs(const Arithmetic& mod, arith::barrett<M> p,
             typename Arithmetic::sum sums1[] = {(static_cast<void>(g), mod.zero())...};
             ((out.addend[first + g] == nullptr
                   ? static_cast<void>(0)
-                  : mod.add_residue(sums1[g], load_operand<Arithmetic>(out.addend[first + g] + k))),
+                  : mod.add_residue(sums1[g], load_operand(mod, out.addend[first + g] + k))),
              ...);
             const word* w = panel.words + panel.shape.index(k, 0, first);
             for (std::size_t i = 0; i < inputs;) {
@@ -62,10 +62,9 @@ TENSAFE_INLINE void multiply_outputs(const Arithmetic& mod, arith::barrett<M> p,
                     (mod.normalize(sums1[g]), ...);
                 }
                 for (const std::size_t end = i + count; i < end; ++i, w += step) {
-                    const auto c0 = load_operand<Arithmetic>(in.c0[i] + k);
-                    const auto c1 = load_operand<Arithmetic>(in.c1[i] + k);
-                    (add_products(mod, sums0[g], sums1[g], c0, c1,
-                                  load_operand<Arithmetic>(w + g * panel_lanes)),
+                    const auto c0 = load_operand(mod, in.c0[i] + k);
+                    const auto c1 = load_operand(mod, in.c1[i] + k);
+                    (add_products(mod, sums0[g], sums1[g], c0, c1, load_operand(mod, w + g * panel_lanes)),
                      ...);
                 }
             }
@@ -116,9 +115,8 @@ inline void fill_panel(panel_shape shape, std::span<const arith::word> limb, std
 ///     c1[g][k] = addend[g][k] + sum over inputs i of w[g][i][k] * c1_i[k]
 ///     c0[g][b] = sum over block b of k, and over i, of w[g][i][k] * c0_i[k]
 ///
-/// modulo q, all values in [0, q). Every weight is read once, in the order in which it is stored, which is
-/// what counts: large matrices come from memory. No allocation; no branch or index depends on a value.
-/// Only the given blocks are computed.
+/// modulo q, all values in [0, q), for the given blocks. Every weight is read once, in the order in which it
+/// is stored. No allocation; no branch or index depends on a value.
 /// @pre  N is a multiple of 8 and of the number of blocks
 template <arith::modulus M>
 void multiply_panel(arith::barrett<M> p, const panel_view& panel, const ciphertext_views& in,

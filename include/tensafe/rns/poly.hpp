@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <span>
-#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -32,7 +31,6 @@ class poly {
 
   public:
     using basis_type = Basis;
-    using form_type = Form;
     using release_type = Release;
     using storage = memory::buffer<arith::word, Space, Release>;
 
@@ -46,10 +44,8 @@ class poly {
     /// Takes over words that already have this chain and form, each in [0, q); moving a transformed buffer
     /// costs nothing.  @throws shape_error unless there are limbs * N of them
     explicit poly(storage words) : words_(std::move(words)) {
-        if (words_.size() != degree * static_cast<std::size_t>(Basis::limbs)) {
-            throw shape_error("rns::poly: got " + std::to_string(words_.size()) + " words, expected " +
-                              std::to_string(degree * static_cast<std::size_t>(Basis::limbs)));
-        }
+        check_count("rns::poly: got ", words_.size(), " words, expected ",
+                    degree * static_cast<std::size_t>(Basis::limbs));
     }
 
     /// Limb I: the residues modulo Basis::prime<I>.

@@ -14,14 +14,12 @@
 
 namespace tensafe::rns {
 
-/// round(2^bits * p_k / Q) modulo 2^bits for the coefficients p_k with the given residues: the same message
-/// for a receiver who works modulo a power of two. out[k] is an integer in [0, 2^bits) whose distance to
-/// 2^bits * p_k / Q, modulo 2^bits, is below 1/2 + limbs * 2^(bits-53), and 1/2 + limbs * 2^(bits-63) if all
-/// primes are below 2^52.
+/// out[k] = round(2^bits * p_k / Q) modulo 2^bits for the coefficients p_k with the given residues: the same
+/// message modulo a power of two. The distance to 2^bits * p_k / Q, modulo 2^bits, is below 1/2 + limbs *
+/// 2^(bits-53), and 1/2 + limbs * 2^(bits-63) if all primes are below 2^52: docs/design/rns.md.
 ///
-/// p/Q modulo 1 is a sum of one fraction per limb; each is computed in units of 2^-64, and the sum wraps
-/// where it should. Two word products per residue, no division, no branch or index on data;
-/// docs/design/rns.md has the proof. No allocation. Thread-safe.
+/// p/Q modulo 1 is a sum of one fraction per limb, computed in units of 2^-64. Two word products per residue,
+/// no branch or index on data. No allocation. Thread-safe.
 /// @throws parameter_error unless bits is in [1, 32]
 /// @throws shape_error unless each span of residues has out.size() words
 template <class Basis>

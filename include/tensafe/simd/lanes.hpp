@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <cstring>
 
-/// One body for every instruction set. A body is a template over the target; it works on `lanes` and stands
-/// in always-inlined functions without a target attribute. `Target::kernel<f>` is the function that has
-/// the attribute and into which f is inlined; a driver calls it for the target that runs (dispatch.hpp).
+/// One body for every instruction set: a template over the target that works on `lanes`, in always-inlined
+/// functions without a target attribute. `Target::kernel<f>` is the function that has the attribute and into
+/// which f is inlined; a driver calls it for the target that runs (dispatch.hpp).
 ///
 /// A body uses the operators below and named operations of its target, which carry the attribute and are
 /// inlined once the body is (hence they are not always_inline). Named operations, because GCC scalarises what

@@ -17,6 +17,7 @@ namespace {
 using namespace transform_checks;
 namespace arith = tensafe::arith;
 namespace avx2 = tensafe::ntt::avx2;
+using tensafe::ntt::direction;
 
 bool has_avx2() {
     return tensafe::exec::is_supported(tensafe::exec::backend::avx2);
@@ -53,15 +54,15 @@ void check_modulus(word q, int log_n, word psi) {
         words expected = input;
         portable.template forward<0>(expected.data());
         words limb = input;
-        avx2::forward<Class>(tables, limb.data());
+        avx2::transform<Class, direction::forward>(tables, limb.data());
         CHECK(limb == expected);
-        avx2::inverse<Class>(tables, limb.data());
+        avx2::transform<Class, direction::inverse>(tables, limb.data());
         CHECK(limb == input);
 
         expected = input;
         portable.template inverse<0>(expected.data());
         limb = input;
-        avx2::inverse<Class>(tables, limb.data());
+        avx2::transform<Class, direction::inverse>(tables, limb.data());
         CHECK(limb == expected);
     }
 }

@@ -25,12 +25,8 @@ using vector = __m256i;
 using words = simd::lanes<word, 4>;
 using reals = simd::lanes<double, 4>;
 
-TENSAFE_AVX2 TENSAFE_INLINE vector raw(const words& x) noexcept {
-    return reinterpret_cast<vector>(x.v);
-}
-TENSAFE_AVX2 TENSAFE_INLINE words lanes(vector x) noexcept {
-    return {reinterpret_cast<words::native>(x)};
-}
+using simd::to_lanes;
+
 TENSAFE_AVX2 TENSAFE_INLINE vector broadcast(word x) noexcept {
     return _mm256_set1_epi64x(static_cast<std::int64_t>(x));
 }
@@ -49,18 +45,18 @@ class sums {
     TENSAFE_AVX2 explicit sums(word q) noexcept : q_(broadcast(q)) {}
 
     TENSAFE_AVX2 words add(const words& a, const words& b) const noexcept {
-        return lanes(add_if_negative(_mm256_add_epi64(raw(a), _mm256_sub_epi64(raw(b), q_)), q_));
+        return to_lanes(add_if_negative(_mm256_add_epi64(raw(a), _mm256_sub_epi64(raw(b), q_)), q_));
     }
     TENSAFE_AVX2 words subtract(const words& a, const words& b) const noexcept {
-        return lanes(add_if_negative(_mm256_sub_epi64(raw(a), raw(b)), q_));
+        return to_lanes(add_if_negative(_mm256_sub_epi64(raw(a), raw(b)), q_));
     }
     /// Four signed bytes of magnitude below q, added to residues.
     TENSAFE_AVX2 words add_small(const words& a, const std::int8_t* small) const noexcept {
         std::int32_t four = 0;
         std::memcpy(&four, small, sizeof four);
-        return add(a, lanes(add_if_negative(_mm256_cvtepi8_epi64(_mm_cvtsi32_si128(four)), q_)));
+        return add(a, to_lanes(add_if_negative(_mm256_cvtepi8_epi64(_mm_cvtsi32_si128(four)), q_)));
     }
-    TENSAFE_AVX2 static words spread(word x) noexcept { return lanes(broadcast(x)); }
+    TENSAFE_AVX2 static words spread(word x) noexcept { return to_lanes(broadcast(x)); }
 
   private:
     vector q_;
@@ -129,13 +125,10 @@ class fp64 : public sums {
 
     /// -0, to which compilers add nothing; what is reduced is 0.
     TENSAFE_AVX2 static sum zero() noexcept { return {{{_mm256_set1_pd(-0.0)}}}; }
-    /// Adds what is below 2q in magnitude.
-    TENSAFE_AVX2 void add_product(sum& s, const reals& a, const reals& b) const noexcept {
-        s.parts[0].v = _mm256_add_pd(s.parts[0].v, product(a.v, b.v));
-    }
+    /// And a residue, if one is given; adds what is below 2q in magnitude.
     TENSAFE_AVX2 void add_product(sum& s, const reals& a, const reals& b,
-                                  const reals& residue) const noexcept {
-        s.parts[0].v = _mm256_add_pd(s.parts[0].v, _mm256_add_pd(product(a.v, b.v), residue.v));
+                                  const auto&... residue) const noexcept {
+        s.parts[0].v = _mm256_add_pd(s.parts[0].v, (product(a.v, b.v) + ... + residue.v));
     }
     TENSAFE_AVX2 static void add_residue(sum& s, const reals& a) noexcept {
         s.parts[0].v = _mm256_add_pd(s.parts[0].v, a.v);
@@ -202,8 +195,8 @@ class fp64 : public sums {
     /// x modulo q as words in [0, q), for integers x in (-q, q).
     TENSAFE_AVX2 TENSAFE_INLINE words to_words(__m256d x) const noexcept {
         const __m256d two_52 = _mm256_set1_pd(0x1p52);
-        return lanes(_mm256_xor_si256(_mm256_castpd_si256(_mm256_add_pd(canonical(x), two_52)),
-                                      _mm256_castpd_si256(two_52)));
+        return to_lanes(_mm256_xor_si256(_mm256_castpd_si256(_mm256_add_pd(canonical(x), two_52)),
+                                         _mm256_castpd_si256(two_52)));
     }
 
     /// a * b modulo q, for integers a and b, b below q in magnitude: in (-q, q) for a below 2^50 in
@@ -241,14 +234,12 @@ struct lanes_of<simd::avx2> {
     using sums = avx2::sums;
     using bound_check = avx2::bound_check;
     template <arith::modulus M>
-    using products = typename std::conditional_t<(M::bits <= 50), std::type_identity<avx2::fp64<M>>,
-                                                 std::type_identity<scalar::products<M>>>::type;
+    using products = std::conditional_t<(M::bits <= 50), avx2::fp64<M>, scalar::products<M>>;
     template <arith::modulus M>
-    using factors = typename std::conditional_t<(M::bits <= 50), std::type_identity<avx2::fp64<M>>,
-                                                std::type_identity<scalar::factors<M>>>::type;
+    using factors = std::conditional_t<(M::bits <= 50), avx2::fp64<M>, scalar::factors<M>>;
     /// From 16 bits on, the quotient of any word by q fits a double's mantissa.
     template <arith::modulus M>
-    using reduction = typename std::conditional_t<(M::bits >= 16), factors<M>, scalar::factors<M>>;
+    using reduction = std::conditional_t<(M::bits >= 16), factors<M>, scalar::factors<M>>;
 };
 
 }  // namespace tensafe::arith

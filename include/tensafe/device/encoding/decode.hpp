@@ -7,7 +7,6 @@
 #include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/rns/trace.hpp>
 #include <tensafe/rns/basis.hpp>
-#include <tensafe/rns/crt_garner.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -6,7 +6,7 @@
 #include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/ntt/plan.hpp>
 #include <tensafe/encoding/norm.hpp>
-#include <tensafe/rns/crt_garner.hpp>
+#include <tensafe/rns/basis.hpp>
 
 #include <algorithm>
 #include <bit>

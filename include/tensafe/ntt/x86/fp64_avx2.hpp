@@ -68,14 +68,13 @@ struct fp64 {
     };
 };
 
-using fp64_tables = tables<fp64>;
-
 /// Four residues at a time, modulo primes of at most `Bits` bits.
 template <int Bits>
 class fp64_lanes {
   public:
-    using tables_type = fp64_tables;
+    using tables_type = tables<fp64>;
     using vector = __m256d;
+    using number = double;
     /// The levels that tables of such primes ask for: docs/design/ntt.md.
     static constexpr int highest_forward_level = Bits <= 48 ? 0 : 1;
     static constexpr int highest_inverse_level = Bits <= 49 ? 1 : 2;
@@ -85,7 +84,7 @@ class fp64_lanes {
         __m256d over_q;
     };
 
-    TENSAFE_AVX2 TENSAFE_INLINE explicit fp64_lanes(const fp64_tables& t) noexcept
+    TENSAFE_AVX2 TENSAFE_INLINE explicit fp64_lanes(const tables_type& t) noexcept
         : q_(_mm256_set1_pd(static_cast<double>(t.q()))),
           q_inverse_(_mm256_set1_pd(1 / static_cast<double>(t.q()))),
           rounding_(_mm256_set1_pd(0x1.8p52)) {}
@@ -97,16 +96,15 @@ class fp64_lanes {
         return {load(from), load(from + 4)};
     }
 
+    /// Entries; or residues, words below 2^52 that are put into the mantissa of 2^52.
+    template <bool residues = false>
     TENSAFE_AVX2 TENSAFE_INLINE static vector load(const arith::word* from) noexcept {
-        return _mm256_castsi256_pd(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+        const vector x = _mm256_castsi256_pd(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+        const vector two_to_52 = _mm256_set1_pd(0x1p52);
+        return residues ? _mm256_sub_pd(_mm256_or_pd(x, two_to_52), two_to_52) : x;
     }
     TENSAFE_AVX2 TENSAFE_INLINE static void store(arith::word* to, vector x) noexcept {
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_castpd_si256(x));
-    }
-    /// Words below 2^52, put into the mantissa of 2^52.
-    TENSAFE_AVX2 TENSAFE_INLINE static vector load_residue(const arith::word* from) noexcept {
-        const vector two_to_52 = _mm256_set1_pd(0x1p52);
-        return _mm256_sub_pd(_mm256_or_pd(load(from), two_to_52), two_to_52);
     }
 
     TENSAFE_AVX2 TENSAFE_INLINE static vector add(vector x, vector y) noexcept { return _mm256_add_pd(x, y); }
@@ -128,14 +126,8 @@ class fp64_lanes {
     TENSAFE_AVX2 TENSAFE_INLINE vector reduce(vector x) const noexcept {
         return _mm256_fnmadd_pd(round_product(x, q_inverse_), q_, x);
     }
-    template <int Level>
-    TENSAFE_AVX2 TENSAFE_INLINE vector reduce_sum_of_four(vector x) const noexcept {
-        return reduce(x);
-    }
-    template <int Level>
-    TENSAFE_AVX2 TENSAFE_INLINE vector reduce_sum_of_products(vector x) const noexcept {
-        return reduce(x);
-    }
+    TENSAFE_AVX2 TENSAFE_INLINE vector reduce_sum_of_four(vector x) const noexcept { return reduce(x); }
+    TENSAFE_AVX2 TENSAFE_INLINE vector reduce_sum_of_products(vector x) const noexcept { return reduce(x); }
 
     /// The ends of the transforms: residues as words, from entries, products and sums of two products.
     TENSAFE_AVX2 TENSAFE_INLINE void finish_entries(vector& x0, vector& x1, vector& x2,
@@ -153,19 +145,6 @@ class fp64_lanes {
     }
     TENSAFE_AVX2 TENSAFE_INLINE vector finish_sum_of_products(vector x) const noexcept {
         return finish_product(reduce(x));
-    }
-
-    TENSAFE_AVX2 TENSAFE_INLINE static vector unpack_low(vector x, vector y) noexcept {
-        return _mm256_unpacklo_pd(x, y);
-    }
-    TENSAFE_AVX2 TENSAFE_INLINE static vector unpack_high(vector x, vector y) noexcept {
-        return _mm256_unpackhi_pd(x, y);
-    }
-    TENSAFE_AVX2 TENSAFE_INLINE static vector low_halves(vector x, vector y) noexcept {
-        return _mm256_permute2f128_pd(x, y, 0x20);
-    }
-    TENSAFE_AVX2 TENSAFE_INLINE static vector high_halves(vector x, vector y) noexcept {
-        return _mm256_permute2f128_pd(x, y, 0x31);
     }
 
   private:

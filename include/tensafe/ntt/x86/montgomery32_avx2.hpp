@@ -98,14 +98,13 @@ struct montgomery32 {
     }
 };
 
-using montgomery32_tables = tables<montgomery32>;
-
 /// Four residues at a time.
 template <bool Tight>
 class montgomery32_lanes {
   public:
-    using tables_type = montgomery32_tables;
+    using tables_type = tables<montgomery32>;
     using vector = __m256i;
+    using number = long long;
     static constexpr int highest_forward_level = montgomery32::bounds::highest_forward_level;
     static constexpr int highest_inverse_level = Tight ? 3 : 2;
 
@@ -117,7 +116,7 @@ class montgomery32_lanes {
         __m256i b1;
     };
 
-    TENSAFE_AVX2 TENSAFE_INLINE explicit montgomery32_lanes(const montgomery32_tables& t) noexcept {
+    TENSAFE_AVX2 TENSAFE_INLINE explicit montgomery32_lanes(const tables_type& t) noexcept {
         const arith::word q = t.q();
         const arith::word q_digits = montgomery32::digits(static_cast<std::int64_t>(q));
         arith::word inverse = q;
@@ -146,14 +145,13 @@ class montgomery32_lanes {
         return {a, _mm256_srli_epi64(a, 32), b, _mm256_srli_epi64(b, 32)};
     }
 
+    /// Entries or residues alike.
+    template <bool residues = false>
     TENSAFE_AVX2 TENSAFE_INLINE static vector load(const arith::word* from) noexcept {
         return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
     }
     TENSAFE_AVX2 TENSAFE_INLINE static void store(arith::word* to, vector x) noexcept {
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), x);
-    }
-    TENSAFE_AVX2 TENSAFE_INLINE static vector load_residue(const arith::word* from) noexcept {
-        return load(from);
     }
 
     TENSAFE_AVX2 TENSAFE_INLINE static vector add(vector x, vector y) noexcept {
@@ -197,9 +195,8 @@ class montgomery32_lanes {
     TENSAFE_AVX2 TENSAFE_INLINE vector reduce_sum_of_entries(vector x) const noexcept {
         return halve(halve(x, two_q_), q_);
     }
-    template <int Level>
     TENSAFE_AVX2 TENSAFE_INLINE vector reduce_sum_of_four(vector x) const noexcept {
-        if constexpr (Level == 3) {
+        if constexpr (Tight) {
             return halve(x, q_);
         } else {
             const vector quarter = _mm256_srli_epi64(half_, 1);
@@ -208,9 +205,8 @@ class montgomery32_lanes {
         }
     }
     /// Level 2 halves by C/8 * q as level 1 does.
-    template <int Level>
     TENSAFE_AVX2 TENSAFE_INLINE vector reduce_sum_of_products(vector x) const noexcept {
-        return halve(x, Level == 3 ? q_ : _mm256_srli_epi64(half_, 2));
+        return halve(x, Tight ? q_ : _mm256_srli_epi64(half_, 2));
     }
 
     /// The ends of the transforms: residues, from entries, products and sums of two products.
@@ -234,19 +230,6 @@ class montgomery32_lanes {
     }
     TENSAFE_AVX2 TENSAFE_INLINE vector finish_sum_of_products(vector x) const noexcept {
         return finish_product(halve(x, two_q_));
-    }
-
-    TENSAFE_AVX2 TENSAFE_INLINE static vector unpack_low(vector x, vector y) noexcept {
-        return _mm256_unpacklo_epi64(x, y);
-    }
-    TENSAFE_AVX2 TENSAFE_INLINE static vector unpack_high(vector x, vector y) noexcept {
-        return _mm256_unpackhi_epi64(x, y);
-    }
-    TENSAFE_AVX2 TENSAFE_INLINE static vector low_halves(vector x, vector y) noexcept {
-        return _mm256_permute2x128_si256(x, y, 0x20);
-    }
-    TENSAFE_AVX2 TENSAFE_INLINE static vector high_halves(vector x, vector y) noexcept {
-        return _mm256_permute2x128_si256(x, y, 0x31);
     }
 
   private:

@@ -25,10 +25,9 @@ inline constexpr std::size_t group_words = 16;
 /// A prepared factor: two words, whose meaning is the arithmetic's.
 using factor_words = std::array<arith::word, 2>;
 
-/// The factors of one direction in the order of their use. The stages but for the last two broadcast one
-/// factor to a vector: they find factor m + i at place m + i. The last two need a vector of four different
-/// ones: the three factors of four neighbouring blocks of the last but one stage stand together, lane by
-/// lane.
+/// The factors of one direction. The stages but for the last two broadcast factor m + i, at place m + i. The
+/// last two need four in a vector: the three factors of four neighbouring blocks of the last but one stage
+/// stand together, lane by lane.
 class factor_table {
   public:
     explicit factor_table(std::size_t degree)
@@ -65,10 +64,8 @@ class factor_table {
 /// How much each pass of two stages reduces: 0, nothing, to the arithmetic's highest level.
 using pass_levels = std::array<int, max_log_n>;
 
-/// Everything that the transforms of one degree modulo one prime need.
-///
-/// Immutable once built; safe to share between threads. Takes 4N words, and N modular products or 5N for wide
-/// primes.
+/// Everything that the transforms of one degree modulo one prime need: 4N words, and N modular products or 5N
+/// for wide primes. Immutable; safe to share between threads.
 ///
 /// `Arithmetic` prepares factors, and its `bounds` follow the largest entry, as a multiple of q, through the
 /// passes. Each pass reduces as little as lets the next one begin.
@@ -103,11 +100,9 @@ class tables {
     }
 
     arith::word q() const noexcept { return q_; }
-    int log_n() const noexcept { return log_n_; }
     std::size_t degree() const noexcept { return std::size_t{1} << log_n_; }
     /// Stages before the groups.
     int outer_stages() const noexcept { return log_n_ - group_stages; }
-    const bounds_type& bounds() const noexcept { return bounds_; }
 
     const factor_table& forward_factors() const noexcept { return forward_; }
     const factor_table& inverse_factors() const noexcept { return inverse_; }
@@ -121,50 +116,38 @@ class tables {
     double forward_bound() const noexcept { return forward_bound_; }
 
   private:
-    static constexpr int first_pass_stages(int outer) noexcept { return outer % 2 == 1 ? 1 : 2; }
+    /// The least level from `least` on that will do.
+    template <class Predicate>
+    static int least_level(int least, [[maybe_unused]] int highest, Predicate will_do) noexcept {
+        int level = least;
+        while (!will_do(level)) {
+            ++level;
+            TENSAFE_PRECONDITION(level <= highest);
+        }
+        return level;
+    }
 
     void plan_forward() noexcept {
         // The first pass never has to reduce: 1 becomes 3.4 at most, and no limit is below 3.9.
-        int stage = first_pass_stages(outer_stages());
-        double bound = stage == 1 ? bounds_.forward_stage(1) : bounds_.forward(1, 0);
-        for (; stage < outer_stages(); stage += 2) {
-            int level = 0;
-            while (bounds_.forward(bound, level) > bounds_.limit()) {
-                ++level;
-                TENSAFE_PRECONDITION(level <= bounds_type::highest_forward_level);
-            }
+        const int first = outer_stages() % 2 == 1 ? 1 : 2;
+        forward_bound_ = first == 1 ? bounds_.forward_stage(1) : bounds_.forward(1, 0);
+        for (int stage = first; stage <= outer_stages(); stage += 2) {
+            const int level = least_level(0, bounds_type::highest_forward_level, [&](int l) {
+                return bounds_.forward(forward_bound_, l) <= bounds_.limit();
+            });
             forward_levels_[static_cast<std::size_t>(stage)] = level;
-            bound = bounds_.forward(bound, level);
+            forward_bound_ = bounds_.forward(forward_bound_, level);
         }
-        int level = 0;
-        const auto group_bound = [&] { return bounds_.forward(bound, level); };
-        while (group_bound() > bounds_.limit()) {
-            ++level;
-            TENSAFE_PRECONDITION(level <= bounds_type::highest_forward_level);
-        }
-        forward_levels_[static_cast<std::size_t>(outer_stages())] = level;
-        forward_bound_ = group_bound();
     }
 
     void plan_inverse() noexcept {
-        const auto can_go_on = [&](double bound) {
-            return bounds_.inverse(bound, bounds_.highest_inverse_level()) <= bounds_.limit();
-        };
-        int level = bounds_.lowest_inverse_level();
-        const auto group_bound = [&] { return bounds_.inverse(1, level); };
-        while (!can_go_on(group_bound())) {
-            ++level;
-            TENSAFE_PRECONDITION(level <= bounds_.highest_inverse_level());
-        }
-        inverse_levels_[static_cast<std::size_t>(outer_stages())] = level;
-        double bound = group_bound();
-        for (int stage = outer_stages() - 2; stage >= 0; stage -= 2) {
-            level = bounds_.lowest_inverse_level();
+        const int highest = bounds_.highest_inverse_level();
+        double bound = 1;
+        for (int stage = outer_stages(); stage >= 0; stage -= 2) {
             // The last pass of two stages writes residues, whatever the level.
-            while (stage > 0 && !can_go_on(bounds_.inverse(bound, level))) {
-                ++level;
-                TENSAFE_PRECONDITION(level <= bounds_.highest_inverse_level());
-            }
+            const int level = least_level(bounds_.lowest_inverse_level(), highest, [&](int l) {
+                return stage == 0 || bounds_.inverse(bounds_.inverse(bound, l), highest) <= bounds_.limit();
+            });
             inverse_levels_[static_cast<std::size_t>(stage)] = level;
             bound = bounds_.inverse(bound, level);
         }

@@ -40,11 +40,14 @@ struct pass_plan {
     }
 };
 
+/// Factors of the last inverse pass: its seven times 1/N, the first three without it, 1/N.
+inline constexpr std::size_t last_factors = 11;
+
 /// Factors of one direction in the order of their use.
 ///
 /// A pass of 2^r blocks takes 2^r - 1 factors for each block of its first stage. A leaf takes seven for its
 /// first three stages, one after the other, and seven vectors for its last three, one lane for each group of
-/// eight. The first pass of the inverse direction, which comes last, has four more: see `last_factors`.
+/// eight. The first pass of the inverse direction, which comes last, has `last_factors`.
 template <class Factor>
 class direction_table {
   public:
@@ -52,13 +55,17 @@ class direction_table {
     /// Words of the seven factors, filled up to a multiple of eight.
     static constexpr std::size_t leaf_head = (7 * words + 7) / 8 * 8;
     static constexpr std::size_t leaf_words = leaf_head + 7 * 8 * words;
-    /// The factors of the last inverse pass: the seven times 1/N, the first three without it, 1/N.
-    static constexpr std::size_t last_factors = 11;
 
-    /// @param roots           root m + i is the twiddle of block i among the m blocks of a stage
+    /// @param psi             its inverse for the inverse direction
     /// @param degree_inverse  1/N for the inverse direction, 1 for the forward one
-    direction_table(arith::word q, int log_n, const memory::buffer<arith::word>& roots,
-                    arith::word degree_inverse) {
+    direction_table(arith::word q, int log_n, arith::word psi, arith::word degree_inverse) {
+        // Root m + i is the twiddle of block i among the m blocks of a stage.
+        memory::buffer<arith::word> roots(std::size_t{1} << log_n);
+        arith::word power = 1;
+        for (std::size_t i = 0; i < roots.size(); ++i) {
+            roots[bit_reverse(i, log_n)] = power;
+            power = arith::multiply_mod(power, psi, q);
+        }
         const pass_plan passes(log_n);
         std::size_t size = last_factors * words;
         int stage = 0;
@@ -123,41 +130,18 @@ class direction_table {
 
 /// The tables of one degree and prime. Immutable; safe to share between threads.
 template <class Factor>
-class tables {
-  public:
-    using factor = Factor;
-
+struct tables {
     /// @pre  log_n in [9, 17]; psi is a primitive 2N-th root of unity modulo the prime q
-    tables(arith::word q, int log_n, arith::word psi)
-        : tables(q, log_n, roots_of(q, log_n, psi), roots_of(q, log_n, arith::inverse_mod(psi, q))) {}
+    tables(arith::word prime, int log_degree, arith::word psi)
+        : q(prime),
+          log_n(log_degree),
+          forward(q, log_n, psi, 1),
+          inverse(q, log_n, arith::inverse_mod(psi, q), arith::inverse_mod(arith::word{1} << log_n, q)) {}
 
-    arith::word q() const noexcept { return q_; }
-    int log_n() const noexcept { return log_n_; }
-    const direction_table<Factor>& forward() const noexcept { return forward_; }
-    const direction_table<Factor>& inverse() const noexcept { return inverse_; }
-
-  private:
-    tables(arith::word q, int log_n, const memory::buffer<arith::word>& roots,
-           const memory::buffer<arith::word>& inverse_roots)
-        : q_(q),
-          log_n_(log_n),
-          forward_(q, log_n, roots, 1),
-          inverse_(q, log_n, inverse_roots, arith::inverse_mod(arith::word{1} << log_n, q)) {}
-
-    static memory::buffer<arith::word> roots_of(arith::word q, int log_n, arith::word psi) {
-        memory::buffer<arith::word> roots(std::size_t{1} << log_n);
-        arith::word power = 1;
-        for (std::size_t i = 0; i < roots.size(); ++i) {
-            roots[bit_reverse(i, log_n)] = power;
-            power = arith::multiply_mod(power, psi, q);
-        }
-        return roots;
-    }
-
-    arith::word q_;
-    int log_n_;
-    direction_table<Factor> forward_;
-    direction_table<Factor> inverse_;
+    const arith::word q;
+    const int log_n;
+    const direction_table<Factor> forward;
+    const direction_table<Factor> inverse;
 };
 
 }  // namespace tensafe::ntt::avx512

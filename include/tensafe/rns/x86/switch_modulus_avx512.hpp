@@ -26,7 +26,7 @@ class switch_modulus_avx512 {
                                           std::span<std::uint32_t> out) noexcept {
         constexpr auto limbs = std::make_integer_sequence<int, Basis::limbs>();
         const std::size_t whole = out.size() / lanes * lanes;
-        const __m512i half = _mm512_set1_epi64(static_cast<long long>(arith::word{1} << (63 - bits)));
+        const __m512i half = arith::avx512::broadcast(arith::word{1} << (63 - bits));
         const __m128i dropped = _mm_cvtsi32_si128(64 - bits);
         for (std::size_t k = 0; k < whole; k += lanes) {
             const __m512i low = sum(residues, k, half, limbs);
@@ -52,16 +52,14 @@ class switch_modulus_avx512 {
     TENSAFE_AVX512 TENSAFE_INLINE static __m512i add_share(const arith::word* from, __m512i start) noexcept {
         constexpr modulus_fraction share = modulus_share<Basis, I>;
         const __m512i p = _mm512_loadu_si512(from);
-        const __m512i high = _mm512_set1_epi64(static_cast<long long>(share.high));
-        const __m512i low = _mm512_set1_epi64(static_cast<long long>(share.low));
-        start = _mm512_add_epi64(start, _mm512_mullo_epi64(p, high));
+        const __m512i low = arith::avx512::broadcast(share.low);
+        start = _mm512_add_epi64(start, _mm512_mullo_epi64(p, arith::avx512::broadcast(share.high)));
         if constexpr (share.cut == 0) {
             return _mm512_madd52hi_epu64(start, p, low);
         } else {
-            const __m512i upper = _mm512_maskz_srli_epi64(arith::avx512::all_lanes, p, share.cut);
+            const __m512i upper = arith::avx512::shift_right<share.cut>(p);
             const __m512i product = _mm512_madd52hi_epu64(_mm512_setzero_si512(), upper, low);
-            return _mm512_add_epi64(start,
-                                    _mm512_maskz_slli_epi64(arith::avx512::all_lanes, product, share.cut));
+            return _mm512_add_epi64(start, arith::avx512::shift_left<share.cut>(product));
         }
     }
 

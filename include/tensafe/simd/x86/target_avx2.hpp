@@ -8,6 +8,13 @@
 
 namespace tensafe::simd {
 
+TENSAFE_AVX2 TENSAFE_INLINE __m256i raw(const lanes<std::uint64_t, 4>& x) noexcept {
+    return reinterpret_cast<__m256i>(x.v);
+}
+TENSAFE_AVX2 TENSAFE_INLINE lanes<std::uint64_t, 4> to_lanes(__m256i x) noexcept {
+    return {reinterpret_cast<lanes<std::uint64_t, 4>::native>(x)};
+}
+
 /// 32-byte vectors, with FMA.
 struct avx2 {
     template <class T>
@@ -40,7 +47,7 @@ struct avx2 {
         const vector<std::uint64_t>& x, const vector<std::uint64_t>& c) noexcept {
         const __m256d difference = _mm256_castsi256_pd(_mm256_sub_epi64(raw(x), raw(c)));
         // By the sign of the difference.
-        return lanes_of(
+        return to_lanes(
             _mm256_castpd_si256(_mm256_blendv_pd(difference, _mm256_castsi256_pd(raw(x)), difference)));
     }
     /// x * c modulo 2^64.
@@ -49,7 +56,7 @@ struct avx2 {
         const __m256i low = spread(c & 0xffffffff);
         const __m256i middle = _mm256_add_epi64(_mm256_mul_epu32(_mm256_srli_epi64(raw(x), 32), low),
                                                 _mm256_mul_epu32(raw(x), spread(c >> 32)));
-        return lanes_of(_mm256_add_epi64(_mm256_mul_epu32(raw(x), low), _mm256_slli_epi64(middle, 32)));
+        return to_lanes(_mm256_add_epi64(_mm256_mul_epu32(raw(x), low), _mm256_slli_epi64(middle, 32)));
     }
     /// The upper word of x * c, up to 2 too small.
     TENSAFE_AVX2 static inline vector<std::uint64_t> multiply_upper(const vector<std::uint64_t>& x,
@@ -58,7 +65,7 @@ struct avx2 {
         const __m256i upper_lower = _mm256_mul_epu32(upper, spread(c & 0xffffffff));
         const __m256i lower_upper = _mm256_mul_epu32(raw(x), spread(c >> 32));
         const __m256i upper_upper = _mm256_mul_epu32(upper, spread(c >> 32));
-        return lanes_of(_mm256_add_epi64(upper_upper, _mm256_add_epi64(_mm256_srli_epi64(upper_lower, 32),
+        return to_lanes(_mm256_add_epi64(upper_upper, _mm256_add_epi64(_mm256_srli_epi64(upper_lower, 32),
                                                                        _mm256_srli_epi64(lower_upper, 32))));
     }
     /// x - centre as doubles, for differences of magnitude below 2^60. Shifted to positive numbers, their
@@ -76,12 +83,6 @@ struct avx2 {
     }
 
   private:
-    TENSAFE_AVX2 TENSAFE_INLINE static __m256i raw(const vector<std::uint64_t>& x) noexcept {
-        return reinterpret_cast<__m256i>(x.v);
-    }
-    TENSAFE_AVX2 TENSAFE_INLINE static vector<std::uint64_t> lanes_of(__m256i x) noexcept {
-        return {reinterpret_cast<vector<std::uint64_t>::native>(x)};
-    }
     TENSAFE_AVX2 TENSAFE_INLINE static __m256i spread(std::uint64_t x) noexcept {
         return _mm256_set1_epi64x(static_cast<long long>(x));
     }

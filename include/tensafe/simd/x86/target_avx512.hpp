@@ -8,6 +8,13 @@
 
 namespace tensafe::simd {
 
+TENSAFE_AVX512 TENSAFE_INLINE __m512i raw(const lanes<std::uint64_t, 8>& x) noexcept {
+    return reinterpret_cast<__m512i>(x.v);
+}
+TENSAFE_AVX512 TENSAFE_INLINE lanes<std::uint64_t, 8> to_lanes(__m512i x) noexcept {
+    return {reinterpret_cast<lanes<std::uint64_t, 8>::native>(x)};
+}
+
 /// 64-byte vectors: AVX-512 F, DQ, BW, VL, IFMA and VBMI.
 struct avx512 {
     template <class T>
@@ -38,12 +45,12 @@ struct avx512 {
     /// x - c where that does not wrap, else x.
     TENSAFE_AVX512 static inline vector<std::uint64_t> subtract_if_not_below(
         const vector<std::uint64_t>& x, const vector<std::uint64_t>& c) noexcept {
-        return lanes_of(_mm512_maskz_min_epu64(0xff, raw(x), _mm512_sub_epi64(raw(x), raw(c))));
+        return to_lanes(_mm512_maskz_min_epu64(0xff, raw(x), _mm512_sub_epi64(raw(x), raw(c))));
     }
     /// x * c modulo 2^64.
     TENSAFE_AVX512 static inline vector<std::uint64_t> multiply_low(const vector<std::uint64_t>& x,
                                                                     std::uint64_t c) noexcept {
-        return lanes_of(_mm512_mullo_epi64(raw(x), spread(c)));
+        return to_lanes(_mm512_mullo_epi64(raw(x), spread(c)));
     }
     /// The upper word of x * c, up to 2 too small.
     TENSAFE_AVX512 static inline vector<std::uint64_t> multiply_upper(const vector<std::uint64_t>& x,
@@ -52,7 +59,7 @@ struct avx512 {
         const __m512i upper_lower = _mm512_maskz_mul_epu32(0xff, upper, spread(c & 0xffffffff));
         const __m512i lower_upper = _mm512_maskz_mul_epu32(0xff, raw(x), spread(c >> 32));
         const __m512i upper_upper = _mm512_maskz_mul_epu32(0xff, upper, spread(c >> 32));
-        return lanes_of(
+        return to_lanes(
             _mm512_add_epi64(upper_upper, _mm512_add_epi64(_mm512_maskz_srli_epi64(0xff, upper_lower, 32),
                                                            _mm512_maskz_srli_epi64(0xff, lower_upper, 32))));
     }
@@ -63,12 +70,6 @@ struct avx512 {
     }
 
   private:
-    TENSAFE_AVX512 TENSAFE_INLINE static __m512i raw(const vector<std::uint64_t>& x) noexcept {
-        return reinterpret_cast<__m512i>(x.v);
-    }
-    TENSAFE_AVX512 TENSAFE_INLINE static vector<std::uint64_t> lanes_of(__m512i x) noexcept {
-        return {reinterpret_cast<vector<std::uint64_t>::native>(x)};
-    }
     TENSAFE_AVX512 TENSAFE_INLINE static __m512i spread(std::uint64_t x) noexcept {
         return _mm512_set1_epi64(static_cast<long long>(x));
     }

@@ -230,8 +230,8 @@ class ifma52 : public word_products<2048> {
     TENSAFE_AVX512 TENSAFE_INLINE vector reduce_folded(vector low, vector high) const noexcept {
         const vector first = _mm512_madd52hi_epu64(_mm512_setzero_si512(), low, one_quotient_);
         const vector estimate = _mm512_madd52hi_epu64(first, high, fold_quotient_);
-        const vector trace = _mm512_madd52lo_epu64(low, high, fold_);
-        const vector r = _mm512_and_si512(_mm512_madd52lo_epu64(trace, estimate, minus_q_), mask_);
+        const vector folded = _mm512_madd52lo_epu64(low, high, fold_);
+        const vector r = _mm512_and_si512(_mm512_madd52lo_epu64(folded, estimate, minus_q_), mask_);
         return subtract_if_not_below(subtract_if_not_below(r, twice_q_), q_);
     }
 

@@ -216,6 +216,7 @@ class model_client {
             require<parameter_error>(given.try_emplace(site.name, &site).second,
                                      {"model_client: site ", site.name, " was given twice"});
         }
+        std::string_view missing;
         for (const auto& group : layout_.groups) {
             auto& b = b_.emplace_back();
             for (const auto& wanted : group.sites) {
@@ -224,11 +225,8 @@ class model_client {
                     check_held(*found->second, wanted);
                     b.push_back(std::move(found->second->b));
                     given.erase(found);
-                } else {
-                    require<parameter_error>(layout_.mode == lora::mode::blind,
-                                             {"model_client: site ", wanted.name,
-                                              " of the layout was not given; take what client_part makes "
-                                              "with the server's options"});
+                } else if (missing.empty() && layout_.mode != lora::mode::blind) {
+                    missing = wanted.name;
                 }
             }
         }
@@ -238,6 +236,10 @@ class model_client {
                 clear_.push_back(std::move(site));
             }
         }
+        require<parameter_error>(
+            missing.empty(),
+            {"model_client: site ", missing,
+             " of the layout was not given; take what client_part makes with the server's options"});
     }
 
     static void check_clear(const adapter_site& site) {

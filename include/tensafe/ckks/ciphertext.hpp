@@ -45,7 +45,7 @@ struct seeded_ciphertext {
     double scale = P::scale;
 };
 
-/// The uniform half c1 of a seeded encryption.
+/// The uniform half c1.
 template <parameter_set P, int Level>
 void expand_c1(const seeded_ciphertext<P, Level>& c,
                rns::poly<typename P::template basis_at<Level>, rns::evaluation_form>& c1) noexcept {

@@ -20,9 +20,9 @@ struct encryption_workspace {
     memory::buffer<arith::word> c1{P::degree, memory::uninitialized};
 };
 
-/// c0 of a secret-key encryption, m + e - c1*s, where c1 is the uniform polynomial that the lanes first_lane
-/// + I of a public seed stand for. The message and the error go through one NTT together, in the memory of
-/// the message, which becomes c0. Takes one fresh seed; allocates nothing.
+/// c0 of a secret-key encryption, m + e - c1*s, in the memory of the message; c1 is the uniform polynomial
+/// that the lanes first_lane + I of a public seed stand for. One NTT for each limb. Takes one fresh seed;
+/// allocates nothing.
 /// @pre no other encryption under any key has used these lanes of the seed
 template <parameter_set P, class Basis>
 rns::secret_poly<Basis, rns::evaluation_form> encrypt_c0(

@@ -15,14 +15,14 @@
 
 namespace tensafe::ckks {
 
-// Everything a server computes: no key of any kind appears here. There are no products of ciphertexts, no
-// relinearization, rotations, conjugation or bootstrapping. Functions without a result work in place, do
-// not allocate, and leave their first argument unchanged when they throw.
+// Everything a server computes: no key of any kind appears here, and there are no products of ciphertexts.
+// Functions without a result work in place, do not allocate, and leave their first argument unchanged when
+// they throw.
 
 namespace detail {
 inline void check_scales(const char* operation, double a, double b) {
-    // Scales that went through different primes of one width differ by less than 2^-20 of their size; such
-    // sums would be silently wrong by that much, so only rounding differences pass.
+    // Scales that went through different primes of one width differ by less than 2^-20 of their size, and
+    // sums would be wrong by as much: only rounding differences pass.
     if (!(std::fabs(a - b) <= 1e-12 * a)) {
         // Logarithms of neighbouring primes agree in the first seven decimals.
         std::array<char, 64> scales{};
@@ -127,9 +127,7 @@ void multiply_integer(ciphertext<P, Level>& a, std::int32_t x) {
     multiply_plain(a, encode_constant<P, Level>(x, 1));
 }
 
-/// Multiplies every slot by one real number, encoded at the prime that the next rescale drops: `rescale`
-/// then brings the scale back to what it was.
-/// @throws as encode_constant
+/// Multiplies every slot by one real number, encoded as by encode_factor.  @throws as encode_constant
 template <parameter_set P, int Level>
 requires(Level >= 1) void multiply_scalar(ciphertext<P, Level>& a, double x) {
     multiply_plain(a, encode_constant<P, Level>(x, P::template rescale_factor<Level>));
@@ -145,10 +143,8 @@ plaintext<P, rns::evaluation_form, Level> encode_like(const ciphertext<P, Level>
     return forward(encode_slots<P, Level>(std::span(slots), c.scale));
 }
 
-/// Slots, encoded so that `c` can be multiplied by them: at its level, and at the scale of the prime that the
-/// next rescale drops, which then brings the product's scale back to that of `c`.
-/// @param slots  up to N/2 values, double or std::complex<double>
-/// @throws as encode_slots
+/// The same for factors of `c`: at the scale of the prime that the next rescale drops, which then brings the
+/// product's scale back to that of `c`.
 template <parameter_set P, int Level, class Values>
 requires(Level >= 1) plaintext<P, rns::evaluation_form, Level> encode_factor(const ciphertext<P, Level>&,
                                                                              const Values& slots) {
@@ -157,8 +153,7 @@ requires(Level >= 1) plaintext<P, rns::evaluation_form, Level> encode_factor(con
 template <parameter_set P, class Values>
 void encode_factor(const ciphertext<P, 0>&, const Values&) = delete;  // no level left: use a longer chain
 
-/// Drops the last prime and divides by it, rounding exactly. The scale is divided by the prime: a factor
-/// from `encode_factor` leaves the scale where it was.
+/// Drops the last prime and divides by it, rounding exactly; the scale is divided too.
 /// @param least_scale  what the result must keep: below, precision is lost without notice
 /// @throws parameter_error if the scale would fall below it
 template <parameter_set P, int Level>

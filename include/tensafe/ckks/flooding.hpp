@@ -21,9 +21,8 @@
 
 namespace tensafe::ckks {
 
-/// Noise that hides a smaller one: an integer added to a coefficient modulo Q, so that what is left to see
-/// says almost nothing about the noise below it, which depends on a secret. The sum of `Terms` independent
-/// uniform integers of [0, 2^bits), less its centre Terms * 2^(bits-1).
+/// Noise that hides a smaller one, which depends on a secret: an integer added to a coefficient modulo Q. The
+/// sum of `Terms` independent uniform integers of [0, 2^bits), less its centre Terms * 2^(bits-1).
 ///
 /// A plain value; every function is thread-safe. docs/design/flooding.md has the proofs,
 /// docs/design/random-streams.md the bytes.
@@ -73,8 +72,8 @@ struct flood {
     /// sees the one tells it from the other with at most this advantage, by whatever method.
     ///
     /// The floods must be independent of each other, of every n, and of all that the observer knows. An n may
-    /// depend on anything else: on a secret, on randomness that the observer knows, on earlier replies; given
-    /// the secret and the earlier replies, its mean square must be at most noise_deviation^2.
+    /// depend on anything else; given the secret and the earlier replies, its mean square must be at most
+    /// noise_deviation^2.
     /// @param noise_deviation  not negative
     /// @param draws            coefficients that are seen, over the lifetime of the secret; not negative
     constexpr double statistical_distance(double noise_deviation, double draws) const noexcept {
@@ -108,34 +107,26 @@ struct flood {
     /// @throws parameter_error unless bits is in [1, 120]
     void sample_part(const random::chacha20_stream& stream, std::size_t first,
                      std::span<arith::uint128> out) const {
-        constexpr std::size_t coefficient_bytes = sizeof(arith::uint128) * Terms;
-        constexpr std::size_t chunk = 4096 / coefficient_bytes;
         [[maybe_unused]] constexpr std::size_t most =
-            random::chacha20_stream_blocks * random::chacha20_block_bytes / coefficient_bytes;
+            random::chacha20_stream_blocks * random::chacha20_block_bytes / sizeof(arith::uint128) / Terms;
         TENSAFE_PRECONDITION(first % 4 == 0 && first <= most && out.size() <= most - first);
         if (bits < 1 || bits > max_bits) {
             throw parameter_error("flood::sample: bits: got " + std::to_string(bits) + ", expected 1 to " +
                                   std::to_string(max_bits));
         }
         const arith::uint128 mask = (static_cast<arith::uint128>(1) << bits) - 1;
-        alignas(64) std::uint8_t bytes[chunk * coefficient_bytes];
-        for (std::size_t done = 0; done < out.size(); done += chunk) {
-            const std::size_t count = std::min(chunk, out.size() - done);
-            const std::size_t blocks =
-                (count * coefficient_bytes + random::chacha20_block_bytes - 1) / random::chacha20_block_bytes;
-            stream.generate((first + done) * coefficient_bytes / random::chacha20_block_bytes,
-                            {bytes, blocks * random::chacha20_block_bytes});
-            for (std::size_t k = 0; k < count; ++k) {
-                arith::uint128 sum = 0;
-                for (std::size_t t = 0; t < Terms; ++t) {
-                    arith::uint128 draw;
-                    std::memcpy(&draw, bytes + k * coefficient_bytes + t * sizeof draw, sizeof draw);
-                    sum += draw & mask;
+        random::detail::for_each_chunk<2 * Terms, 256 / Terms>(
+            stream, first, out.size(), [&](const std::uint64_t* words, std::size_t done, std::size_t count) {
+                for (std::size_t k = 0; k < count; ++k) {
+                    arith::uint128 sum = 0;
+                    for (std::size_t t = 0; t < Terms; ++t) {
+                        arith::uint128 draw;
+                        std::memcpy(&draw, words + 2 * (k * Terms + t), sizeof draw);
+                        sum += draw & mask;
+                    }
+                    out[done + k] = sum;
                 }
-                out[done + k] = sum;
-            }
-        }
-        memory::wipe(bytes);
+            });
     }
 
     /// residues += sums - centre, modulo the policy's prime. Constant time.

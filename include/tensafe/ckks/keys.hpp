@@ -25,18 +25,15 @@ void add_small(std::span<const std::int8_t> coefficients,
     });
 }
 
-/// The client's only secret: a uniform ternary polynomial, kept in evaluation form modulo the whole chain,
-/// and as small integers.
-///
-/// Move-only, so that copies are never made by accident; wiped on release. Thread-safe for concurrent reads.
+/// The client's only secret: a uniform ternary polynomial, in evaluation form modulo the whole chain and as
+/// small integers. Move-only; wiped on release. Thread-safe for concurrent reads.
 template <parameter_set P>
 class secret_key {
   public:
     /// A fresh key.
     explicit secret_key(random::generator& generator) : secret_key(fresh(generator)) {}
 
-    /// The key that a seed stands for: 32 secret bytes to store instead of a polynomial. The seed must be
-    /// used for nothing else; encryption takes its randomness from a generator.
+    /// The key that a seed stands for: 32 secret bytes to store, used for nothing else.
     /// @throws parameter_error if all bytes are zero: a seed that was never filled
     explicit secret_key(const random::seed& seed) : secret_key(expand(checked(seed))) {}
 

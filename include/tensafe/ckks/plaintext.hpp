@@ -14,9 +14,8 @@
 namespace tensafe::ckks {
 
 /// An encoded message: a polynomial and the scale its values were multiplied with. In coefficient form it can
-/// be encrypted or decoded, in evaluation form multiplied or added to a ciphertext. Wiped on release.
-///
-/// Value semantics; thread and exception safety of a standard container.
+/// be encrypted or decoded, in evaluation form multiplied or added to a ciphertext. Wiped on release;
+/// otherwise value semantics, thread and exception safety of a standard container.
 template <parameter_set P, class Form, int Level = P::max_level>
 struct plaintext {
     using basis = typename P::template basis_at<Level>;

@@ -26,10 +26,8 @@
 namespace tensafe::ckks {
 
 /// What a client sends once per session so that the server can add encryptions of zero to its replies: the
-/// public key (b, a) with b = e - a*s, without `a`. Both sides expand `a` from the joint seed of their
-/// nonces, so that no client can choose it: with an `a` of its own choice it could take the zeros off again.
-///
-/// Public. Value semantics.
+/// public key (b, a) with b = e - a*s, without `a`, which both sides expand from the joint seed of their
+/// nonces: with an `a` of its own choice a client could take the zeros off again.
 template <parameter_set P, int Level>
 struct rerandomization_key {
     static_assert(Level >= 0 && Level <= P::max_level,
@@ -74,13 +72,11 @@ class rerandomization_pool;
 /// It comes in four parts, each where the server has the form anyway:
 /// - c1 = a*v, to be added in evaluation form; e1 goes in after the inverse NTT. Without e1 it is as secret
 ///   as v.
-/// - c0 = the trace of b*v to the subring of degree n = 2^log_n, as block sums give it: entry j of limb I
-///   adds up the block j of N/n neighbours in evaluation form. That is the evaluation form of the subring,
-///   bit-reversed, and its coefficient i is N/n times the coefficient of X^(i*N/n) of b*v
-///   (docs/design/encoding.md). n = 1 is the single number N times the constant coefficient.
-/// - e0[i] belongs to the coefficient of X^(i*N/n) itself. Beside block sums it counts N/n times; or divide
-///   these by N/n modulo each prime, then add it as it is. With the wrong weight the client reads e0 off its
-///   result modulo N/n, and e0 hides little.
+/// - c0 = the trace of b*v to the subring of degree n = 2^log_n: entry j of limb I adds up the block j of N/n
+///   neighbours in evaluation form. That is the subring's evaluation form, bit-reversed; its coefficient i is
+///   N/n times the coefficient of X^(i*N/n) of b*v (docs/design/encoding.md).
+/// - e0[i] belongs to the coefficient of X^(i*N/n) itself: divide block sums by N/n modulo each prime, then
+///   add it, or add it N/n times. With the wrong weight the client reads it off its result modulo N/n.
 ///
 /// Made by rerandomization_pool. Move-only and wiped on release. Not for use by two threads at the same time.
 template <parameter_set P, int Level>
@@ -116,10 +112,9 @@ struct zero {
 
 /// A server's supply of encryptions of zero under one client's key: fill it while idle, take one per reply.
 ///
-/// Each zero takes one fresh seed and is handed out once, first made first; docs/design/random-streams.md
-/// fixes what the seed stands for. A zero keeps (Level + 1) * (N + 2^subring_log_n) words and N +
-/// 2^subring_log_n bytes. A copy of the process or the machine (fork, snapshot) copies the stored ones and
-/// would hand them out again: make copies only while the pool is empty.
+/// Each zero takes one fresh seed (docs/design/random-streams.md) and is handed out once, first made first.
+/// It keeps (Level + 1) * (N + 2^subring_log_n) words and N + 2^subring_log_n bytes. A copy of the process or
+/// the machine (fork, snapshot) would hand out the stored ones again: copy only while the pool is empty.
 ///
 /// Thread-safe: the computing goes on outside the lock. Neither copyable nor movable, and wiped on release.
 template <parameter_set P, int Level>
@@ -149,8 +144,7 @@ class rerandomization_pool {
     rerandomization_pool(const rerandomization_pool&) = delete;  // two copies would hand out the same zeros
     rerandomization_pool& operator=(const rerandomization_pool&) = delete;
 
-    /// Makes zeros until `count` are stored; none if there are as many. Two calls at the same time may store
-    /// a few more. Where it runs may be exec::host_parallel; the zeros do not depend on it. Cost of one: an
+    /// Makes zeros until `count` are stored; two calls at the same time may store a few more. Cost of one: an
     /// NTT and two products of N words for each limb, and at most 12.5 N bytes of key stream.
     /// @throws entropy_error if the system gives no entropy; std::bad_alloc. What was stored stays.
     template <exec::host_execution Where>
@@ -182,9 +176,8 @@ class rerandomization_pool {
 
     void fill(std::size_t count) { fill<exec::host>({}, count); }
 
-    /// The right to one zero, given out in order: a stored one, or the seed of one that is still to be made.
-    /// Whoever draws reservations in order and redeems them in any, on any threads, gets the same zeros.
-    /// Move-only; one that was moved from is empty. Wiped on release.
+    /// The right to one zero, given out in order: a stored one, or the seed of one still to be made. The zero
+    /// does not depend on when and where it is redeemed. Move-only; wiped on release.
     class reservation {
       public:
         reservation(reservation&& other) noexcept { take(other); }

@@ -14,11 +14,8 @@
 
 namespace tensafe::ckks {
 
-/// A ternary polynomial s, laid out so that single coefficients of products with it are inner products: few
-/// target coefficients cost less than a transform.
-///
-/// Secret: wiped on release, and neither branch nor index depends on it. Move-only; thread-safe for
-/// concurrent reads.
+/// A ternary polynomial s, laid out so that single coefficients of products with it are inner products.
+/// Secret: wiped on release, and neither branch nor index depends on it. Move-only; thread-safe for reads.
 class toeplitz_row {
   public:
     /// @param s  N coefficients in {-1, 0, 1}

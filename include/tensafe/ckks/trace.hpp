@@ -52,9 +52,9 @@ void block_sums_to_coefficients(int log_n, std::span<arith::word> sums) {
                      detail::inverse_powers_of_two<LogN, Q>[static_cast<std::size_t>(LogN - log_n)]);
 }
 
-/// The trace of a decrypted message to a subring of degree 2^log_n: what is left of it when only the sums of
-/// its slots r, r + g, r + 2g, ... (g = 2^(log_n - 1)) are needed. Evaluation form of the subring,
-/// bit-reversed order; limb i of `Limbs` holds the residues modulo the chain's i-th prime. Wiped on release.
+/// The trace of a decrypted message to a subring of degree 2^log_n, enough for the sums of its slots r, r +
+/// g, r + 2g, ... (g = 2^(log_n - 1)). Evaluation form of the subring, bit-reversed; residues modulo the
+/// first `Limbs` primes. Wiped on release.
 template <parameter_set P, int Limbs>
 struct trace {
     using basis = rns::prefix<typename P::basis, Limbs>;
@@ -66,9 +66,8 @@ struct trace {
 
 /// Decrypts a ciphertext modulo its first `Limbs` primes and traces it to degree 2^log_n at once.
 ///
-/// In bit-reversed order, entries whose points have the same power X^(N/2^log_n) stand next to each other, so
-/// the trace is a sum over blocks of c0 + c1*s: no transform, N multiply-adds for each limb, one reduction
-/// for many terms. docs/design/encoding.md proves the identity.
+/// The trace is a sum over blocks of c0 + c1*s (docs/design/encoding.md): no transform, N multiply-adds for
+/// each limb.
 /// @pre the coefficients of the trace, which are at most the largest sum times the scale plus N/2^log_n times
 /// the noise, stay below half the product of the first `Limbs` primes
 /// @throws parameter_error unless 1 <= log_n <= P::log_n

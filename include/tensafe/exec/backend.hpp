@@ -92,8 +92,7 @@ inline void check_environment() {
     }
 }
 
-/// Makes the whole process use this back-end from now on: for tests and measurements. Operations under way in
-/// other threads may use either.
+/// Makes the whole process use this back-end from now on: for tests and measurements.
 /// @throws parameter_error if this machine does not run it
 inline void use_backend(backend b) {
     if (!is_supported(b)) {

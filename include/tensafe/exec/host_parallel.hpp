@@ -37,10 +37,9 @@ class for_each_scope {
 /// Run on the calling thread and on threads of oneTBB, which the process shares and which sleep when there is
 /// nothing to do. A call costs about 1 us, or 5 to 30 us if they sleep: worth it from 50 us of work on.
 ///
-/// Thread-safe: several threads may call for_each of one object, each call with slots of its own. Together
-/// they run `threads()` calls of f at a time; a caller for whom no place is free waits, so f must not wait
-/// for a thread that calls for_each of the same object. Inside f, for_each works, of this object or another,
-/// and runs on the threads that the outer call has.
+/// Thread-safe: calls of for_each from several threads have slots of their own and share the `threads()`
+/// places; one for which no place is free waits, so f must not wait for a thread that calls for_each of the
+/// same object. Inside f, for_each works, on the threads that the outer call has.
 class host_parallel {
   public:
     static constexpr int max_threads = 1024;
@@ -59,10 +58,9 @@ class host_parallel {
     /// The number of slots.
     std::size_t threads() const noexcept { return static_cast<std::size_t>(threads_); }
 
-    /// Calls f(index, slot) once for each index in [0, count), in any order, from several threads at a time
-    /// and always on the same f; returns when all are done. Slots lie in [0, threads()); calls that overlap
-    /// in time have different ones. f sees the caller's rounding mode. While it waits, the caller does no
-    /// work but this call's. With one thread or one index all is done by the caller, in order.
+    /// As host_execution says, in any order and always on the same f. f sees the caller's rounding mode.
+    /// While it waits, the caller does no work but this call's. With one thread or one index all is done by
+    /// the caller, in order.
     /// @throws what f throws: one exception, if there were several; indices that had not begun are left out
     /// @throws std::bad_alloc
     template <std::invocable<std::size_t, std::size_t> F>

@@ -15,9 +15,8 @@ namespace tensafe::memory {
 /// Of every buffer on the host: a cache line, and one AVX-512 register.
 inline constexpr std::size_t alignment = 64;
 
-/// Where bytes live: ordinary memory of the process. A space says how to get memory in it, give it back, and
-/// write to it; whether the host may touch it is `host_accessible`. device/cuda/cuda.cuh has those of
-/// a GPU.
+/// Where bytes live: ordinary memory of the process. A space says how to get memory in it, give it back and
+/// write to it, and whether the host may touch it. device/cuda/ has those of a GPU.
 struct host_space {
     static constexpr bool host_accessible = true;
 
@@ -38,12 +37,11 @@ struct wipe_on_release {};
 struct uninitialized_t {};
 inline constexpr uninitialized_t uninitialized{};
 
-/// An owning array of `size()` elements, 64-byte aligned (a cache line, and one AVX-512 register).
+/// An owning array of `size()` elements, 64-byte aligned.
 ///
 /// Value semantics: copies are deep, a moved-from buffer is empty. Elements start as zeros unless
-/// `uninitialized` is asked for.
-/// Thread safety: that of a standard container. Exception safety: strong; only allocation throws
-/// (std::bad_alloc), and in other spaces what their functions throw.
+/// `uninitialized` is asked for. Thread safety of a standard container; strong exception safety: only
+/// allocation throws (std::bad_alloc), and in other spaces what their functions throw.
 template <class T, class Space = host_space, class Release = keep_on_release>
 class buffer {
     static_assert(std::is_trivially_copyable_v<T>, "memory::buffer: elements must be trivially copyable");
@@ -90,20 +88,9 @@ class buffer {
     const T* end() const noexcept requires(Space::host_accessible) { return data_ + size_; }
 
     /// The same memory as a buffer that is not wiped: for bytes that were secret and have become ciphertext.
-    buffer<T, Space, keep_on_release> declassify() && noexcept {
-        buffer<T, Space, keep_on_release> result;
-        result.data_ = std::exchange(data_, nullptr);
-        result.size_ = std::exchange(size_, 0);
-        return result;
-    }
-
+    buffer<T, Space, keep_on_release> declassify() && noexcept { return retyped<keep_on_release>(); }
     /// The same memory as a buffer that is wiped: for secrets in the place of old ciphertext.
-    buffer<T, Space, wipe_on_release> classify() && noexcept {
-        buffer<T, Space, wipe_on_release> result;
-        result.data_ = std::exchange(data_, nullptr);
-        result.size_ = std::exchange(size_, 0);
-        return result;
-    }
+    buffer<T, Space, wipe_on_release> classify() && noexcept { return retyped<wipe_on_release>(); }
 
     std::span<T> span() noexcept requires(Space::host_accessible) { return {data_, size_}; }
     std::span<const T> span() const noexcept requires(Space::host_accessible) { return {data_, size_}; }
@@ -120,6 +107,13 @@ class buffer {
             throw std::bad_array_new_length();
         }
         return static_cast<T*>(Space::allocate(size * sizeof(T)));
+    }
+    template <class R>
+    buffer<T, Space, R> retyped() noexcept {
+        buffer<T, Space, R> result;
+        result.data_ = std::exchange(data_, nullptr);
+        result.size_ = std::exchange(size_, 0);
+        return result;
     }
     void release() noexcept {
         if (data_ == nullptr) {

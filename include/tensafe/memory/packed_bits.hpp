@@ -173,9 +173,7 @@ TENSAFE_COMPILED_INLINE void unpack_bits(std::span<const std::uint8_t> in, int b
     detail::unpack(in, bits, values);
 }
 
-/// The same, and whether all values are below q, in one pass: for residues from outside. All values are
-/// written in either case.
-/// @throws what unpack_bits does
+/// The same, and whether all values are below q: for residues from outside. All are written in either case.
 [[nodiscard]] inline bool unpack_bits_below(std::span<const std::uint8_t> in, int bits, std::uint64_t q,
                                             std::span<std::uint64_t> values) {
     const std::uint64_t largest = detail::unpack(in, bits, values);

@@ -1,11 +1,9 @@
 #pragma once
 
 #include <tensafe/core/macros.hpp>
-#include <tensafe/memory/wipe.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <utility>
 
 namespace tensafe::random {
@@ -97,16 +95,6 @@ TENSAFE_INLINE void centred_binomial_rows(Word* words, Word* rows) noexcept {
     for (int i = 0; i < 8; ++i) {
         rows[i] = ((rows[i] | (ones << 7)) - ones * centred_binomial_eta) ^ (ones << 7);
     }
-}
-
-/// `groups` groups from their words to 64 coefficients each. `words` is used up.
-inline void centred_binomial_portable(std::uint64_t* words, std::size_t groups, std::int8_t* out) noexcept {
-    std::uint64_t rows[8];
-    for (std::size_t i = 0; i < groups; ++i) {
-        centred_binomial_rows(words + i * binomial_words, rows);
-        std::memcpy(out + i * binomial_group, rows, sizeof rows);
-    }
-    memory::wipe(rows);
 }
 
 }  // namespace detail

@@ -9,6 +9,7 @@
 #include <tensafe/random/x86/chacha20_avx512.hpp>
 #include <tensafe/simd/x86/target_avx2.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -42,9 +43,8 @@ inline constexpr std::uint64_t chacha20_stream_blocks = std::uint64_t{1} << 32;
 /// The bytes that a seed stands for: the ChaCha20 key stream (RFC 8439) whose key is the seed and whose nonce
 /// is (domain, lane, round), three little-endian words. docs/design/random-streams.md fixes every byte of it.
 ///
-/// Any part can be computed alone, in any order, on any machine. The key is overwritten on destruction; what
-/// the compiler leaves in registers and spill slots is not. Thread safety: const calls may run at the same
-/// time.
+/// Any part can be computed alone. The key is wiped on destruction; registers and spill slots are not.
+/// Thread-safe for const calls.
 class chacha20_stream {
   public:
     /// @param lane   which polynomial or limb, counted by the caller
@@ -62,10 +62,8 @@ class chacha20_stream {
 
     /// Writes the stream's bytes [64 * first_block, 64 * first_block + out.size()).
     ///
-    /// Constant time and no allocation. Best in multiples of 1024 bytes: a shorter rest costs as much as 512
-    /// or 1024.
-    /// @pre  out.size() is a multiple of 64; first_block + out.size() / 64 <= chacha20_stream_blocks, so that
-    ///       the counter does not wrap and no byte of the stream is given out under two positions
+    /// Constant time and no allocation. Best in multiples of 1024 bytes: a rest costs as much as 512 or 1024.
+    /// @pre  out.size() is a multiple of 64; first_block + out.size() / 64 <= chacha20_stream_blocks
     void generate(std::uint64_t first_block, std::span<std::uint8_t> out) const noexcept {
         const std::size_t count = out.size() / chacha20_block_bytes;
         TENSAFE_PRECONDITION(out.size() % chacha20_block_bytes == 0);
@@ -78,11 +76,36 @@ class chacha20_stream {
     chacha20_state state_;
 };
 
+namespace detail {
+
+/// Calls f(words, done, count) for items [first, first + items) of a secret stream, ItemWords words each, in
+/// chunks of at most ChunkItems: item first + done and the next are in `words`, which are wiped at the end.
+/// @pre  item `first` begins with a block, and so does every chunk
+template <std::size_t ItemWords, std::size_t ChunkItems, class F>
+void for_each_chunk(const chacha20_stream& stream, std::size_t first, std::size_t items, F&& f) noexcept {
+    constexpr std::size_t item_bytes = ItemWords * sizeof(std::uint64_t);
+    static_assert(ChunkItems * item_bytes % chacha20_block_bytes == 0);
+    alignas(64) std::uint64_t words[ChunkItems * ItemWords];
+    std::size_t used = 0;
+    for (std::size_t done = 0; done < items; done += ChunkItems) {
+        const std::size_t count = std::min(ChunkItems, items - done);
+        const std::size_t bytes =
+            (count * item_bytes + chacha20_block_bytes - 1) / chacha20_block_bytes * chacha20_block_bytes;
+        stream.generate((first + done) * item_bytes / chacha20_block_bytes,
+                        {reinterpret_cast<std::uint8_t*>(words), bytes});
+        f(static_cast<const std::uint64_t*>(words), done, count);
+        used = std::max(used, bytes);
+    }
+    memory::wipe(words, used);
+}
+
+}  // namespace detail
+
 /// A public seed that two parties determine together: the XOR of what each nonce stands for, in the
 /// joint_nonce lane of its party (0 client, 1 server). docs/design/random-streams.md fixes every byte of it.
 ///
-/// Whoever chooses last can try many nonces, but not reach a chosen seed: that takes a key for which ChaCha20
-/// gives chosen bytes. A nonce is used for nothing else. Everything here is public: nothing is wiped.
+/// Whoever chooses last can try many nonces, but not reach a chosen seed. A nonce is used for nothing else.
+/// Everything here is public.
 inline seed joint_seed(const seed& client_nonce, const seed& server_nonce) noexcept {
     std::array<std::uint8_t, chacha20_block_bytes> client;
     std::array<std::uint8_t, chacha20_block_bytes> server;

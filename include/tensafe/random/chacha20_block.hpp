@@ -47,22 +47,15 @@ TENSAFE_HOST_DEVICE TENSAFE_INLINE constexpr void chacha20_quarter_round(std::ui
 TENSAFE_HOST_DEVICE constexpr void chacha20_block(const std::uint32_t key[8], std::uint32_t counter,
                                                   const std::uint32_t nonce[3],
                                                   std::uint32_t out[16]) noexcept {
-    const std::uint32_t initial[16] = {chacha20_constant<0>,
-                                       chacha20_constant<1>,
-                                       chacha20_constant<2>,
-                                       chacha20_constant<3>,
-                                       key[0],
-                                       key[1],
-                                       key[2],
-                                       key[3],
-                                       key[4],
-                                       key[5],
-                                       key[6],
-                                       key[7],
-                                       counter,
-                                       nonce[0],
-                                       nonce[1],
-                                       nonce[2]};
+    std::uint32_t initial[16] = {chacha20_constant<0>, chacha20_constant<1>, chacha20_constant<2>,
+                                 chacha20_constant<3>};
+    for (int i = 0; i < 8; ++i) {
+        initial[4 + i] = key[i];
+    }
+    initial[12] = counter;
+    for (int i = 0; i < 3; ++i) {
+        initial[13 + i] = nonce[i];
+    }
     std::uint32_t x[16] = {};
     for (int i = 0; i < 16; ++i) {
         x[i] = initial[i];

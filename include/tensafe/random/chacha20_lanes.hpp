@@ -139,28 +139,31 @@ struct chacha20_lanes {
     }
 };
 
+/// The words from which block `counter` starts.
+inline void chacha20_initial(const chacha20_state& state, std::uint32_t counter,
+                             std::uint32_t (&x)[16]) noexcept {
+    x[0] = chacha20_constant<0>;
+    x[1] = chacha20_constant<1>;
+    x[2] = chacha20_constant<2>;
+    x[3] = chacha20_constant<3>;
+    std::memcpy(x + 4, state.key, sizeof state.key);
+    x[12] = counter;
+    std::memcpy(x + 13, state.nonce, sizeof state.nonce);
+}
+
 /// `count` blocks from number `first` on; the last group may be cut short.
 template <class Lanes>
 TENSAFE_INLINE void chacha20_keystream(const chacha20_state& state, std::uint32_t first, std::uint8_t* out,
                                        std::size_t count) noexcept {
     using words = typename Lanes::words;
     // Spread over the lanes once for all groups; the rounds need every register, so this stays in memory.
-    words initial[16] = {words{} + chacha20_constant<0>,
-                         words{} + chacha20_constant<1>,
-                         words{} + chacha20_constant<2>,
-                         words{} + chacha20_constant<3>,
-                         words{} + state.key[0],
-                         words{} + state.key[1],
-                         words{} + state.key[2],
-                         words{} + state.key[3],
-                         words{} + state.key[4],
-                         words{} + state.key[5],
-                         words{} + state.key[6],
-                         words{} + state.key[7],
-                         words{} + first,
-                         words{} + state.nonce[0],
-                         words{} + state.nonce[1],
-                         words{} + state.nonce[2]};
+    words initial[16];
+    std::uint32_t start[16];
+    chacha20_initial(state, first, start);
+    for (int i = 0; i < 16; ++i) {
+        initial[i] = words{} + start[i];
+    }
+    memory::wipe(start);
     for (std::size_t l = 0; l < Lanes::blocks; ++l) {
         initial[12][l] += static_cast<std::uint32_t>(l);
     }

@@ -47,9 +47,8 @@ inline void read_random_device(const char* path, std::span<std::uint8_t> out) {
 
 /// Fills `out` with bytes from the operating system's generator, fit for keys.
 ///
-/// getrandom(2), which waits at boot until the kernel's pool is seeded; signals and short reads are retried.
-/// A kernel without that call (before Linux 3.17) is asked through /dev/urandom. Every call enters the
-/// kernel: for many seeds use a generator. Thread safe.
+/// getrandom(2), which waits at boot until the kernel's pool is seeded; before Linux 3.17 /dev/urandom. Every
+/// call enters the kernel: for many seeds use a generator. Thread safe.
 /// @throws entropy_error if the system gives no entropy; `out` must then not be used
 TENSAFE_COMPILED_INLINE void os_entropy(std::span<std::uint8_t> out) {
     while (!out.empty()) {

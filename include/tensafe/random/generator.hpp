@@ -11,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <utility>
 
@@ -18,22 +19,19 @@ namespace tensafe::random {
 
 /// A caller's source of fresh seeds.
 ///
-/// The default one asks the operating system at each call and keeps no state, so that a fork or a restart
-/// cannot make it repeat itself. A machine that is restored twice from one snapshot can, unless its kernel is
-/// told that it was (VMGENID, Linux 5.18). One made from an explicit seed repeats the same seeds by
-/// design: for tests. That one erases its key as it goes: each output block gives the next key and one seed,
-/// so that whoever reads this object learns no seed that was given out before.
+/// The default one asks the operating system at each call and keeps no state: no fork or restart makes it
+/// repeat itself, only a machine restored twice from one snapshot whose kernel is not told (VMGENID, Linux
+/// 5.18). One with an explicit seed, for tests, erases its key as it goes: whoever reads this object learns
+/// no seed given out before.
 ///
-/// Movable, not copyable: two copies would give out the same seeds. Overwritten with zeros on destruction.
-/// Not thread safe: one generator per thread, or the caller's lock.
+/// Movable, not copyable: two copies would give out the same seeds. Wiped on destruction. Not thread safe.
 class generator {
   public:
     /// Fresh randomness from the operating system.
     generator() noexcept = default;
 
-    /// Gives the same seeds for the same `start`, on every machine: for tests. Never for keys or encryption:
-    /// whoever runs it twice encrypts twice with the same randomness, and the difference of the messages is
-    /// public.
+    /// Gives the same seeds for the same `start`, on every machine: for tests, never for keys or encryption.
+    /// Two encryptions with the same randomness publish the difference of their messages.
     explicit generator(const seed& start) noexcept : source_(source::explicit_seed), key_(start) {}
 
     generator(const generator&) = delete;
@@ -64,8 +62,8 @@ class generator {
         throw error("random::generator::next_seed: this generator was moved from; use the one that took it");
     }
 
-    /// Several seeds at once, as many calls of next_seed would give them with an explicit start. From the
-    /// operating system comes only one, which ChaCha20 expands to all of them: 15 ns a seed.
+    /// Several seeds at once, with an explicit start those of many calls of next_seed. From the operating
+    /// system comes only one, which ChaCha20 expands: 15 ns a seed.
     /// @throws as next_seed
     void next_seeds(std::span<seed> seeds) {
         if (source_ != source::system || seeds.size() < 2) {
@@ -79,18 +77,14 @@ class generator {
         exec::check_environment();
         seed start = fresh_seed();
         const memory::wipe_guard guard(start);
-        const chacha20_stream stream(start, stream_domain::derive, 0);
-        std::array<std::uint8_t, 16 * chacha20_block_bytes> bytes;
-        const memory::wipe_guard bytes_guard(bytes);
-        constexpr std::size_t at_once = bytes.size() / seed_bytes;
-        for (std::size_t done = 0; done < seeds.size(); done += at_once) {
-            stream.generate(done / at_once * (bytes.size() / chacha20_block_bytes), bytes);
-            const std::size_t count = std::min(at_once, seeds.size() - done);
-            for (std::size_t i = 0; i < count; ++i) {
-                std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(i * seed_bytes), seed_bytes,
-                            seeds[done + i].bytes.begin());
-            }
-        }
+        constexpr std::size_t seed_words = seed_bytes / sizeof(std::uint64_t);
+        detail::for_each_chunk<seed_words, 32>(
+            chacha20_stream(start, stream_domain::derive, 0), 0, seeds.size(),
+            [&](const std::uint64_t* words, std::size_t first, std::size_t count) {
+                for (std::size_t i = 0; i < count; ++i) {
+                    std::memcpy(seeds[first + i].bytes.data(), words + i * seed_words, seed_bytes);
+                }
+            });
     }
 
   private:

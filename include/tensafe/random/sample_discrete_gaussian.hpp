@@ -18,11 +18,10 @@ namespace tensafe::random {
 
 namespace detail {
 
-// The discrete Gaussian whose probabilities are proportional to 2^(-x^2 / 64): variance 32 / ln 2, deviation
-// 6.79. Threshold i, from 1 on, is P(|X| >= i) * 2^126, rounded to nearest: its upper 63 bits, and its lower
-// 63 bits. A magnitude is the number of thresholds above a uniform integer of 126 bits. Words of 63 bits let
-// a subtraction's upper bit say which operand was smaller. tests/random/sample_discrete_gaussian_test.cpp
-// computes all of them again.
+// The discrete Gaussian with P(x) proportional to 2^(-x^2 / 64): deviation 6.79. Threshold i, from 1 on, is
+// P(|X| >= i) * 2^126, rounded to nearest: its upper and its lower 63 bits, so that a subtraction's top bit
+// says which operand was smaller. A magnitude is the number of thresholds above a uniform integer of 126
+// bits. The tests compute all of them again.
 
 /// All thresholds that are not zero.
 inline constexpr std::size_t gaussian_thresholds = 89;
@@ -176,38 +175,29 @@ inline constexpr std::int64_t discrete_gaussian_largest = 89 * (5LL * 19 * 257 *
 /// statistical distance below 2^-88 each. Constant time; the buffer in between is wiped, `out` is the
 /// caller's to wipe.
 ///
-/// Sixteen narrow values by comparison with a table of 126 bits, joined by Peikert, "An efficient and
-/// parallel Gaussian sampler for lattices" (2010) and Micciancio, Walter, "Gaussian sampling over the
-/// integers" (2017). docs/design/differential-privacy.md has the proof, docs/design/random-streams.md the
-/// bytes.
+/// Sixteen narrow values from a table of 126 bits, joined as in Peikert, "An efficient and parallel Gaussian
+/// sampler for lattices" (2010) and Micciancio, Walter, "Gaussian sampling over the integers" (2017).
+/// docs/design/differential-privacy.md has the proof, random-streams.md the bytes.
 /// @pre  out.size() <= 2^30
 /// Cost: 256 bytes of key stream per value.
 TENSAFE_COMPILED_INLINE void sample_discrete_gaussian(const seed& key, stream_domain domain,
                                                       std::uint32_t lane,
                                                       std::span<std::int64_t> out) noexcept {
-    constexpr std::size_t group_bytes = detail::gaussian_group_words * sizeof(std::uint64_t);
-    constexpr std::size_t chunk_groups = 4;
-    constexpr std::size_t group_blocks = group_bytes / chacha20_block_bytes;
-    static_assert(group_bytes % chacha20_block_bytes == 0);
     TENSAFE_PRECONDITION(out.size() <= std::uint64_t{1} << 30);
-
-    const chacha20_stream stream(key, domain, lane);
-    alignas(64) std::uint64_t words[chunk_groups * detail::gaussian_group_words];
-    std::int64_t last[detail::gaussian_group];
-    const memory::wipe_guard words_guard(words);
-    const memory::wipe_guard last_guard(last);
-    const std::size_t whole = out.size() / detail::gaussian_group;
-    for (std::size_t done = 0; done < whole; done += chunk_groups) {
-        const std::size_t count = std::min(chunk_groups, whole - done);
-        stream.generate(done * group_blocks, {reinterpret_cast<std::uint8_t*>(words), count * group_bytes});
-        detail::discrete_gaussian_groups(words, count, out.data() + done * detail::gaussian_group);
-    }
-    const std::size_t rest = out.size() % detail::gaussian_group;
-    if (rest != 0) {
-        stream.generate(whole * group_blocks, {reinterpret_cast<std::uint8_t*>(words), group_bytes});
-        detail::discrete_gaussian_groups(words, 1, last);
-        std::copy_n(last, rest, out.data() + whole * detail::gaussian_group);
-    }
+    constexpr std::size_t group = detail::gaussian_group;
+    detail::for_each_chunk<detail::gaussian_group_words, 4>(
+        chacha20_stream(key, domain, lane), 0, (out.size() + group - 1) / group,
+        [&](const std::uint64_t* words, std::size_t first, std::size_t count) {
+            const auto to = out.subspan(first * group);
+            const std::size_t whole = std::min(count, to.size() / group);
+            detail::discrete_gaussian_groups(words, whole, to.data());
+            if (whole < count) {
+                std::int64_t last[group];
+                const memory::wipe_guard guard(last);
+                detail::discrete_gaussian_groups(words + whole * detail::gaussian_group_words, 1, last);
+                std::copy_n(last, to.size() % group, to.data() + whole * group);
+            }
+        });
 }
 
 }  // namespace tensafe::random

@@ -8,14 +8,15 @@
 #include <tensafe/random/centred_binomial_groups.hpp>
 #include <tensafe/random/chacha20.hpp>
 #include <tensafe/random/seed.hpp>
-#include <tensafe/random/x86/centred_binomial_avx512.hpp>
 #include <tensafe/random/x86/ternary.hpp>
 #include <tensafe/random/x86/uniform_draws.hpp>
 #include <tensafe/simd/lanes.hpp>
 #include <tensafe/simd/transpose.hpp>
 #include <tensafe/simd/x86/target_avx2.hpp>
+#include <tensafe/simd/x86/target_avx512.hpp>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -45,21 +46,7 @@ TENSAFE_INLINE std::uint64_t uniform_draw(const std::uint8_t* bytes, std::size_t
     return word & mask;
 }
 
-/// Writes draws [first, out.size()). Returns whether any of them is not below q.
-template <std::size_t Width>
-bool uniform_draws_portable(const std::uint8_t* bytes, std::uint64_t mask, std::uint64_t q, std::size_t first,
-                            std::span<std::uint64_t> out) noexcept {
-    bool rejected = false;
-    for (std::size_t k = first; k < out.size(); ++k) {
-        const std::uint64_t value = uniform_draw<Width>(bytes, k, mask);
-        out[k] = value;
-        rejected |= value >= q;
-    }
-    return rejected;
-}
-
-/// Blocks that are drawn again together. One would do for a value alone, but the widest back-end makes
-/// sixteen in the time of two or three calls for one.
+/// Blocks that are drawn again together: the widest back-end makes sixteen in the time of two or three alone.
 inline constexpr std::size_t uniform_redrawn_blocks = 16;
 
 /// Writes the draws. Returns whether any of them is not below q.
@@ -80,7 +67,11 @@ bool uniform_draws(const std::uint8_t* bytes, std::uint64_t mask, std::uint64_t 
             break;
     }
 #endif
-    return uniform_draws_portable<Width>(bytes, mask, q, first, out) || rejected;
+    for (std::size_t k = first; k < out.size(); ++k) {
+        out[k] = uniform_draw<Width>(bytes, k, mask);
+        rejected |= out[k] >= q;
+    }
+    return rejected;
 }
 
 /// Draws the coefficients that are not below q again until they are. `bytes` has room for the stream's place
@@ -151,29 +142,15 @@ void sample_uniform_width(const seed& key, stream_domain domain, std::uint32_t l
 ///
 /// For public values only: the time shows which values were drawn again.
 /// @pre  q >= 1; out.size() * w <= 2^38
-/// Cost: w bytes of key stream per coefficient. A rejected value costs at most 16 blocks of the next round,
-/// and shares them with others nearby.
+/// Cost: w bytes of key stream per coefficient, and at most 16 blocks for a rejected one and its neighbours.
 TENSAFE_COMPILED_INLINE void sample_uniform(const seed& key, stream_domain domain, std::uint32_t lane,
                                             std::uint64_t q, std::span<std::uint64_t> out) noexcept {
     TENSAFE_PRECONDITION(q >= 1);
-    switch ((std::bit_width(q) + 7) / 8) {
-        case 1:
-            return detail::sample_uniform_width<1>(key, domain, lane, q, out);
-        case 2:
-            return detail::sample_uniform_width<2>(key, domain, lane, q, out);
-        case 3:
-            return detail::sample_uniform_width<3>(key, domain, lane, q, out);
-        case 4:
-            return detail::sample_uniform_width<4>(key, domain, lane, q, out);
-        case 5:
-            return detail::sample_uniform_width<5>(key, domain, lane, q, out);
-        case 6:
-            return detail::sample_uniform_width<6>(key, domain, lane, q, out);
-        case 7:
-            return detail::sample_uniform_width<7>(key, domain, lane, q, out);
-        default:
-            return detail::sample_uniform_width<8>(key, domain, lane, q, out);
+    constexpr auto of_width = []<std::size_t... I>(std::index_sequence<I...>) {
+        return std::array{&detail::sample_uniform_width<I + 1>...};
     }
+    (std::make_index_sequence<sizeof q>());
+    of_width[static_cast<std::size_t>(std::bit_width(q) - 1) / 8](key, domain, lane, q, out);
 }
 
 /// As above, for a q that the compiler knows: it compiles draws of one width, not of eight.
@@ -190,10 +167,15 @@ namespace detail {
 /// Coefficients of a word: its first base-3 digits, less one.
 inline constexpr std::size_t word_trits = 4;
 
-/// Coefficients of the words [first, words), each 8 bytes, little endian.
-inline void ternary_portable(const std::uint8_t* bytes, std::size_t first, std::size_t words,
-                             std::int8_t* out) noexcept {
-    for (std::size_t i = first; i < words; ++i) {
+/// Four coefficients of each word of 8 bytes, little endian.
+inline void ternary_words(const std::uint8_t* bytes, std::size_t words, std::int8_t* out) noexcept {
+    std::size_t done = 0;
+#if TENSAFE_X86_64
+    if (exec::active_backend() != exec::backend::portable) {
+        done = ternary_avx2(bytes, words, out);
+    }
+#endif
+    for (std::size_t i = done; i < words; ++i) {
         arith::word fraction;
         std::memcpy(&fraction, bytes + i * sizeof fraction, sizeof fraction);
         for (std::size_t trit = 0; trit < word_trits; ++trit) {
@@ -205,114 +187,88 @@ inline void ternary_portable(const std::uint8_t* bytes, std::size_t first, std::
     }
 }
 
-/// Four coefficients of each word.
-inline void ternary_words(const std::uint8_t* bytes, std::size_t words, std::int8_t* out) noexcept {
-    std::size_t done = 0;
-#if TENSAFE_X86_64
-    if (exec::active_backend() == exec::backend::avx512) {
-        done = ternary_avx512(bytes, words, out);
-    } else if (exec::active_backend() == exec::backend::avx2) {
-        done = ternary_avx2(bytes, words, out);
-    }
-#endif
-    ternary_portable(bytes, done, words, out);
-}
-
 }  // namespace detail
 
 /// Fills `out` with values uniform in {-1, 0, 1}, for secret keys: the first four base-3 digits of each
 /// 64-bit word read as a fraction, at a statistical distance below 2^-58 per word. Secret values: constant
-/// time, and the buffer in between is wiped.
+/// time, and what lies in between is wiped.
 /// @pre  out.size() is a multiple of 4 and at most 2^37
 /// Cost: 2 bytes of key stream per coefficient.
 TENSAFE_COMPILED_INLINE void sample_ternary(const seed& key, stream_domain domain, std::uint32_t lane,
                                             std::span<std::int8_t> out) noexcept {
-    constexpr std::size_t chunk_words = 512;
     TENSAFE_PRECONDITION(out.size() % detail::word_trits == 0);
     TENSAFE_PRECONDITION(out.size() / detail::word_trits <=
                          chacha20_stream_blocks * chacha20_block_bytes / sizeof(std::uint64_t));
-
-    const chacha20_stream stream(key, domain, lane);
-    alignas(64) std::uint8_t bytes[chunk_words * sizeof(std::uint64_t)];
-    std::size_t used = 0;
-    const std::size_t words = out.size() / detail::word_trits;
-    for (std::size_t done = 0; done < words; done += chunk_words) {
-        const std::size_t count = std::min(chunk_words, words - done);
-        const std::size_t blocks =
-            (count * sizeof(std::uint64_t) + chacha20_block_bytes - 1) / chacha20_block_bytes;
-        stream.generate(done * sizeof(std::uint64_t) / chacha20_block_bytes,
-                        {bytes, blocks * chacha20_block_bytes});
-        detail::ternary_words(bytes, count, out.data() + done * detail::word_trits);
-        used = std::max(used, blocks * chacha20_block_bytes);
-    }
-    memory::wipe(bytes, used);
+    detail::for_each_chunk<1, 512>(chacha20_stream(key, domain, lane), 0, out.size() / detail::word_trits,
+                                   [&](const std::uint64_t* words, std::size_t first, std::size_t count) {
+                                       detail::ternary_words(reinterpret_cast<const std::uint8_t*>(words),
+                                                             count, out.data() + first * detail::word_trits);
+                                   });
 }
 
 namespace detail {
 
-/// Four groups at once, one per lane. Fold expressions, because g++ does not unroll loops at -O2.
-struct binomial_lanes4 {
-    using lanes = simd::lanes<std::uint64_t, 4>;
-    using words = lanes::native;
+/// W groups at once, one per lane. Fold expressions, because g++ does not unroll loops at -O2.
+template <std::size_t W, class = std::make_index_sequence<W>>
+struct binomial_lanes;
+template <std::size_t W, std::size_t... Lane>
+struct binomial_lanes<W, std::index_sequence<Lane...>> {
+    using lanes = simd::lanes<std::uint64_t, W>;
+    using words = typename lanes::native;
 
-    /// Four words of each group: word i of group g into lane g of to[i].
+    /// W words of each group: word i of group g into lane g of to[i].
     static TENSAFE_INLINE void load(const std::uint64_t* from, words* to) noexcept {
-        lanes r[4] = {lanes::load(from), lanes::load(from + binomial_words),
-                      lanes::load(from + 2 * binomial_words), lanes::load(from + 3 * binomial_words)};
+        lanes r[W] = {lanes::load(from + Lane * binomial_words)...};
         simd::transpose(r);
-        to[0] = r[0].v;
-        to[1] = r[1].v;
-        to[2] = r[2].v;
-        to[3] = r[3].v;
+        ((to[Lane] = r[Lane].v), ...);
     }
     template <std::size_t... I>
     static TENSAFE_INLINE void load_all(const std::uint64_t* from, words* to,
                                         std::index_sequence<I...>) noexcept {
-        (load(from + 4 * I, to + 4 * I), ...);
-        // 42 is not a multiple of four: the last load takes two words for the second time.
-        load(from + binomial_words - 4, to + binomial_words - 4);
+        (load(from + W * I, to + W * I), ...);
+        // 42 is not a multiple of W: the last load takes some words for the second time.
+        load(from + binomial_words - W, to + binomial_words - W);
     }
-    /// Four rows into the 32 coefficients of each group that they hold.
+    /// W rows into the 8 W coefficients of each group that they hold.
     static TENSAFE_INLINE void store(const words* rows, std::int8_t* out) noexcept {
-        lanes r[4] = {{rows[0]}, {rows[1]}, {rows[2]}, {rows[3]}};
+        lanes r[W] = {{rows[Lane]}...};
         simd::transpose(r);
-        std::memcpy(out, &r[0], sizeof(lanes));
-        std::memcpy(out + binomial_group, &r[1], sizeof(lanes));
-        std::memcpy(out + 2 * binomial_group, &r[2], sizeof(lanes));
-        std::memcpy(out + 3 * binomial_group, &r[3], sizeof(lanes));
+        (std::memcpy(out + Lane * binomial_group, &r[Lane], sizeof(lanes)), ...);
     }
 };
 
-/// Converts whole vectors of groups, and returns their number: the body of a kernel.
-TENSAFE_INLINE std::size_t centred_binomial_fours(const std::uint64_t* from, std::size_t groups,
-                                                  std::int8_t* out) noexcept {
-    using four = binomial_lanes4;
-    four::words words[binomial_words];
-    four::words rows[8];
+/// Converts whole vectors of W groups, and returns the number of groups: the body of a kernel.
+template <std::size_t W>
+TENSAFE_INLINE std::size_t centred_binomial_vectors(const std::uint64_t* from, std::size_t groups,
+                                                    std::int8_t* out) noexcept {
+    using lanes = binomial_lanes<W>;
+    typename lanes::words words[binomial_words];
+    typename lanes::words rows[8];
     std::size_t done = 0;
-    for (; done + 4 <= groups; done += 4) {
-        four::load_all(from + done * binomial_words, words, std::make_index_sequence<binomial_words / 4>());
+    for (; done + W <= groups; done += W) {
+        lanes::load_all(from + done * binomial_words, words, std::make_index_sequence<binomial_words / W>());
         centred_binomial_rows(words, rows);
-        four::store(rows, out + done * binomial_group);
-        four::store(rows + 4, out + done * binomial_group + 32);
+        for (std::size_t row = 0; row < 8; row += W) {
+            lanes::store(rows + row, out + done * binomial_group + 8 * row);
+        }
     }
     memory::wipe(words);
     memory::wipe(rows);
     return done;
 }
 
-/// `groups` groups from their words to 64 coefficients each. `words` is used up.
-inline void centred_binomial_groups(std::uint64_t* words, std::size_t groups, std::int8_t* out) noexcept {
+/// `groups` groups from their words to 64 coefficients each.
+inline void centred_binomial_groups(const std::uint64_t* words, std::size_t groups,
+                                    std::int8_t* out) noexcept {
     std::size_t done = 0;
 #if TENSAFE_X86_64
     if (exec::active_backend() == exec::backend::avx512) {
-        return centred_binomial_avx512(words, groups, out);
-    }
-    if (exec::active_backend() == exec::backend::avx2) {
-        done = simd::avx2::kernel<&centred_binomial_fours>(words, groups, out);
+        done = simd::avx512::kernel<&centred_binomial_vectors<8>>(words, groups, out);
+    } else if (exec::active_backend() == exec::backend::avx2) {
+        done = simd::avx2::kernel<&centred_binomial_vectors<4>>(words, groups, out);
     }
 #endif
-    centred_binomial_portable(words + done * binomial_words, groups - done, out + done * binomial_group);
+    centred_binomial_vectors<1>(words + done * binomial_words, groups - done, out + done * binomial_group);
 }
 
 }  // namespace detail
@@ -325,27 +281,14 @@ inline void centred_binomial_groups(std::uint64_t* words, std::size_t groups, st
 TENSAFE_COMPILED_INLINE void sample_centred_binomial(const seed& key, stream_domain domain,
                                                      std::uint32_t lane,
                                                      std::span<std::int8_t> out) noexcept {
-    constexpr std::size_t group_bytes = detail::binomial_words * sizeof(std::uint64_t);
-    // 32 groups are 168 blocks, so that chunks start between blocks and leave no group of eight blocks cut
-    // short.
-    constexpr std::size_t chunk_groups = 32;
-    static_assert(chunk_groups * group_bytes % (8 * chacha20_block_bytes) == 0);
     TENSAFE_PRECONDITION(out.size() % detail::binomial_group == 0);
     TENSAFE_PRECONDITION(out.size() <= std::uint64_t{1} << 35);
-
-    const chacha20_stream stream(key, domain, lane);
-    alignas(64) std::uint64_t words[chunk_groups * detail::binomial_words];
-    std::size_t used = 0;
-    const std::size_t groups = out.size() / detail::binomial_group;
-    for (std::size_t done = 0; done < groups; done += chunk_groups) {
-        const std::size_t count = std::min(chunk_groups, groups - done);
-        const std::size_t blocks = (count * group_bytes + chacha20_block_bytes - 1) / chacha20_block_bytes;
-        stream.generate(done * group_bytes / chacha20_block_bytes,
-                        {reinterpret_cast<std::uint8_t*>(words), blocks * chacha20_block_bytes});
-        detail::centred_binomial_groups(words, count, out.data() + done * detail::binomial_group);
-        used = std::max(used, blocks * chacha20_block_bytes);
-    }
-    memory::wipe(words, used);
+    // 32 groups are 168 blocks: chunks leave no group of eight blocks cut short.
+    detail::for_each_chunk<detail::binomial_words, 32>(
+        chacha20_stream(key, domain, lane), 0, out.size() / detail::binomial_group,
+        [&](const std::uint64_t* words, std::size_t first, std::size_t count) {
+            detail::centred_binomial_groups(words, count, out.data() + first * detail::binomial_group);
+        });
 }
 
 }  // namespace tensafe::random

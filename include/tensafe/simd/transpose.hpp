@@ -84,7 +84,7 @@ TENSAFE_INLINE void separate(lanes<T, W>& a, lanes<T, W>& b) noexcept {
 
 namespace detail {
 template <class T, std::size_t W, std::size_t... I>
-TENSAFE_INLINE void unpack_rows(lanes<T, W>* r, std::index_sequence<I...>) noexcept {
+TENSAFE_INLINE void unpack_rows([[maybe_unused]] lanes<T, W>* r, std::index_sequence<I...>) noexcept {
     (simd::unpack(r[2 * I], r[2 * I + 1]), ...);
 }
 template <std::size_t distance, class T, std::size_t W, std::size_t... I>
@@ -95,7 +95,7 @@ TENSAFE_INLINE void separate_rows(lanes<T, W>* r, std::index_sequence<I...>) noe
 }
 }  // namespace detail
 
-/// W rows of W values from r on to columns: W is 2, 4 or 8.
+/// W rows of W values from r on to columns: W is 1, 2, 4 or 8.
 template <class T, std::size_t W>
 TENSAFE_INLINE void transpose(lanes<T, W>* r) noexcept {
     using half = std::make_index_sequence<W / 2>;

@@ -51,13 +51,11 @@ TEST_CASE("a launch of more thread blocks than a grid has is refused") {
                     parameter_error);
 }
 
-TEST_CASE("the tuning table keeps small limbs whole and cuts those that do not fit") {
-    static_assert(device::schedule::tune(11, 41, 90, 1).use_single_block);
-    static_assert(device::schedule::tune(12, 45, 80, 1).use_single_block);
-    static_assert(!device::schedule::tune(14, 60, 90, 4).use_single_block);
-    static_assert(!device::schedule::tune(14, 60, 90, 4096).use_single_block);
-    static_assert(!device::schedule::tune(15, 60, 90, 1).use_single_block);
-    static_assert(!device::schedule::tune(15, 60, 90, 4096).use_single_block);
+TEST_CASE("the tuned schedule keeps small limbs whole and cuts those that do not fit") {
+    static_assert(device::schedule::tuned_to_single_block(11));
+    static_assert(device::schedule::tuned_to_single_block(12));
+    static_assert(!device::schedule::tuned_to_single_block(14));
+    static_assert(!device::schedule::tuned_to_single_block(15));
 }
 
 }  // namespace

@@ -23,11 +23,12 @@ struct switch_coefficient {
     std::uint32_t bits;
 
     TENSAFE_HOST_DEVICE void operator()(std::uint32_t k) const {
-        word p[Basis::limbs];
+        word shares = 0;
         for (int i = 0; i < Basis::limbs; ++i) {
-            p[i] = residues[static_cast<std::uint32_t>(i) * count + k];
+            device::with_index<Basis::limbs>(
+                i, [&]<int I>() { shares += rns::detail::share_of<Basis, I>(residues[I * count + k]); });
         }
-        out[k] = device::switched_to<Basis>(p, bits);
+        out[k] = device::round_shares(shares, bits);
     }
 };
 

@@ -14,9 +14,8 @@ namespace tensafe::device {
 
 /// Products by fixed factors modulo a prime below 2^50 in double precision, for GPUs: residues are integers
 /// of either sign and stay doubles through a whole transform. Quotients are rounded by adding and subtracting
-/// 1.5 * 2^52, since conversions between integers and doubles run at a quarter of the rate of a GPU's fused
-/// multiply-adds. A product is six instructions, and lands within q/2 and a little more, which is why sums
-/// have to be reduced much less often than in arith::fp64.
+/// 1.5 * 2^52, four times as fast on GPUs as conversions. A product is six instructions, and lands within q/2
+/// and a little more, so that sums are reduced much less often than in arith::fp64.
 ///
 /// After van der Hoeven, Lecerf and Quintin, "Modular SIMD arithmetic in Mathemagix" (2016), with balanced
 /// residues; docs/design/device.md proves the bounds. An empty class; all members run on host and device.

@@ -176,8 +176,7 @@ void decrypt_to_coefficients(const Where& where,
 }
 
 /// Decrypts many ciphertexts modulo their first `Limbs` primes and traces them to degree 2^log_n: the words
-/// that ckks::decrypt_trace gives, sums over blocks of N/2^log_n neighbours of c0 + c1*s. One launch, no
-/// transform; each word of a ciphertext is read once.
+/// that ckks::decrypt_trace gives. One launch; each word of a ciphertext is read once.
 /// @param sums  [ciphertext][limb][2^log_n], secret
 /// @throws parameter_error unless 1 <= log_n <= P::log_n; shape_error unless there are as many ciphertexts
 ///         for each key

@@ -103,8 +103,7 @@ struct zero_message {
 };
 
 /// Memory for secret-key encryptions of up to capacity() messages at once, kept by the caller: N bytes each.
-/// Holds the errors of the last call, which are secret, until the next one, `clear` or its release, which
-/// wipes it. One call at a time.
+/// Holds the secret errors of the last call until the next one, `clear` or its release. One call at a time.
 template <ckks::parameter_set P, class Space>
 class encryption_workspace {
   public:
@@ -165,10 +164,7 @@ struct encryption_seeds {
 };
 
 /// Secret-key encryptions of many messages: c0 = m + e - c1*s, the words that ckks::encrypt_c0 gives for the
-/// same seeds, and c1, those of ckks::expand.
-///
-/// One launch draws errors and c1; then one transform, with message and error in front of it and c1*s behind
-/// it.
+/// same seeds, and c1, those of ckks::expand. One launch for the draws, and one transform.
 /// @param keys     whose polynomial(p) are the words of the key of message p: stack_view or another type
 /// @param message  gives message p as polynomial p: load_words, load_rounded without errors, zero_message
 /// @param c0, c1   [message][limb][N], 16-byte aligned. Until the work is done, and if a launch fails, c0
@@ -214,10 +210,7 @@ void encrypt(const Where& where,
 }
 
 /// Public-key encryptions of many messages under one key: (b*v + e0 + m, a*v + e1), the words that
-/// ckks::encrypt gives for the same seeds.
-///
-/// One launch draws v, e0 and e1, one transform takes v, m + e0 and e1 of all messages, one launch multiplies
-/// and adds.
+/// ckks::encrypt gives for the same seeds. One launch for the draws, one transform, one launch of products.
 /// @param message  as above
 /// @param seeds    one fresh secret seed for each message, in the memory of the device
 /// @param c        [c0 and c1][message][limb][N]: first c0 of all messages, then their c1; 16-byte aligned

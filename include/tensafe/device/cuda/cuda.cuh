@@ -135,8 +135,8 @@ inline device_properties properties_of(int device) {
     return p;
 }
 
-/// Memory of the current GPU, 256-byte aligned. Getting and giving back waits for the device: buffers are
-/// made once and kept. They are released, wiped and copied while the GPU that they were made on is current.
+/// Memory of the current GPU, 256-byte aligned, which must be current whenever it is used. Getting and giving
+/// back waits for the device: buffers are made once and kept.
 struct device_space {
     static constexpr bool host_accessible = false;
 
@@ -176,9 +176,7 @@ struct device_space {
 };
 
 /// Host memory that a GPU reads and writes by itself: for everything that is uploaded or downloaded.
-struct pinned_space {
-    static constexpr bool host_accessible = true;
-
+struct pinned_space : memory::host_space {
     /// @throws device_error
     static void* allocate(std::size_t bytes) {
         void* data = nullptr;
@@ -186,23 +184,12 @@ struct pinned_space {
         return data;
     }
     static void release(void* data) noexcept { static_cast<void>(cudaFreeHost(data)); }
-    static void wipe(void* data, std::size_t bytes) noexcept { memory::wipe(data, bytes); }
-    static void fill_zero(void* data, std::size_t bytes) noexcept {
-        memory::host_space::fill_zero(data, bytes);
-    }
-    static void copy(void* to, const void* from, std::size_t bytes) noexcept {
-        memory::host_space::copy(to, from, bytes);
-    }
 };
 
 template <class T>
 using device_buffer = memory::buffer<T, device_space>;
 template <class T>
-using secret_device_buffer = memory::buffer<T, device_space, memory::wipe_on_release>;
-template <class T>
 using pinned_buffer = memory::buffer<T, pinned_space>;
-template <class T>
-using secret_pinned_buffer = memory::buffer<T, pinned_space, memory::wipe_on_release>;
 
 /// The context of one block on a GPU: each CUDA thread is one thread of the algorithm.
 template <class Kernel>
@@ -313,15 +300,11 @@ void prepare_kernel() {
 
 }  // namespace detail
 
-/// Runs kernels on the current GPU, in the order of one stream. A plain value that does not own the
-/// stream: device::stream does. Calls are checked; errors of kernels themselves show at a later call, at
-/// `wait` at the latest.
+/// Runs kernels on the current GPU, in the order of one stream, which device::stream owns. Errors of kernels
+/// show at a later call, at `wait` at the latest. Uploads and downloads return at once only if the host's
+/// memory is pinned (device::pinned_space); it must stay untouched until `wait`.
 ///
-/// Uploads and downloads return at once only if the host's memory is pinned (device::pinned_space), which
-/// must stay untouched until `wait`.
-///
-/// Thread safety: calls from several threads are safe; with one stream their order is then up to chance, and
-/// `launches` must not be shared.
+/// Thread-safe; with one stream the order is then up to chance, and `launches` must not be shared.
 struct cuda {
     using space = device_space;
     using staging_space = pinned_space;  ///< host memory that uploads come from

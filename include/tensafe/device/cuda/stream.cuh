@@ -34,10 +34,8 @@ struct owned {
 }  // namespace detail
 
 /// An order of work on the GPU that was current when it was made. Owns a CUDA stream, one that does not wait
-/// for the default stream. Streams run beside each other; device::event orders them.
-///
-/// Move-only; a moved-from stream may only be destroyed or assigned to. Its release does not wait: work that
-/// is in it goes on to its end. Memory that it uses must live until then.
+/// for the default stream. Streams run beside each other; device::event orders them. Move-only; a moved-from
+/// stream may only be destroyed or assigned to. Work that is in it when it goes runs to its end.
 class stream {
   public:
     /// @throws device_error: "no CUDA device: ..." where there is none
@@ -110,15 +108,12 @@ inline double microseconds_between(const event& start, const event& end) {
     return 1e3 * static_cast<double>(milliseconds);
 }
 
-/// A recorded sequence of launches and copies that runs again with a single call: what several small kernels
-/// cost beyond their own time is paid once. Owns an instantiated CUDA graph; `capture` makes one.
-///
-/// It holds the arguments as they were when it was recorded, pointers included: that memory must be there,
-/// and in the same place, whenever it runs. Copies read and write the host's memory when they run, so it must
-/// be pinned.
+/// A recorded sequence of launches and copies that runs again with a single call. Owns an instantiated CUDA
+/// graph; `capture` makes one. It holds the arguments as they were, pointers included: that memory must be
+/// in the same place whenever it runs, and the host's must be pinned.
 ///
 /// Move-only; a moved-from graph may only be destroyed or assigned to. Must not be destroyed while it runs.
-/// Not thread-safe: runs of one graph are ordered one behind the other.
+/// Not thread-safe.
 class graph {
   public:
     /// Runs it once, in the order of the stream, which need not be the one that it was recorded from. Counts
@@ -192,10 +187,8 @@ class recording {
 }  // namespace detail
 
 /// Records what f(where) puts into the stream; nothing of it runs. f must not allocate, release or wait, and
-/// work that it puts into other streams must be tied to this one by events, both ways.
-///
-/// If f throws, the recording is ended and thrown away, the stream can be used again, and the exception goes
-/// on to the caller.
+/// work that it puts into other streams must be tied to this one by events, both ways. If f throws, nothing
+/// is recorded and the stream can be used again.
 /// @throws parameter_error for the default stream, which cannot be recorded
 /// @throws device_error
 template <class F>
@@ -214,11 +207,9 @@ graph capture(const cuda& where, F&& f) {
     return result;
 }
 
-/// Graphs of the same work in several shapes. Each is recorded when its shape first comes up, and kept until
-/// others push it out.
-///
-/// The key says everything that a recording depends on: sizes, and addresses unless they never change. Equal
-/// keys must mean equal recordings. Not thread-safe. The graphs must not run any more when it is destroyed.
+/// Graphs of the same work in several shapes, each recorded when its shape first comes up. The key says
+/// everything that a recording depends on: sizes, and addresses unless they never change. Not thread-safe.
+/// The graphs must not run any more when it is destroyed.
 template <class Key>
 class graph_cache {
   public:
@@ -268,12 +259,12 @@ class graph_cache {
     std::size_t recordings_ = 0;
 };
 
-/// Asks the GPU to keep a range of its memory in the L2 cache while this object lives, for kernels that are
-/// put into one stream, or recorded from it: tables and weights that every launch reads. A wish that changes
-/// no result; does nothing where the GPU, or the mode that it is in, has no such memory.
+/// Asks the GPU to keep a range of its memory in the L2 cache while this object lives, for kernels of one
+/// stream: tables and weights that every launch reads. Changes no result; does nothing where there is no such
+/// memory.
 ///
-/// The part of the cache that is set apart belongs to the whole GPU. Its size is put back at the end, so
-/// windows on one GPU must end in the reverse order of their making, as they do in scopes.
+/// The part set apart belongs to the whole GPU, and its size is put back at the end: windows on one GPU must
+/// end in the reverse order of their making, as they do in scopes.
 class l2_window {
   public:
     /// @param expected  false: does nothing, for comparisons

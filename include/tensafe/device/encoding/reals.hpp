@@ -125,11 +125,10 @@ TENSAFE_HD_INLINE word residue_or_zero(word r) noexcept {
 
 /// round(scaled) modulo Q, ties away from zero: the word that rns::limb::round_reals gives.
 ///
-/// Sums with large powers of two cut the number into signed integers, whose sum is the value modulo 2^64;
-/// conversions run at a quarter of the rate of additions on GPUs. Up to short_product_bits the quotient by Q
-/// is below 2^50, so its double is less than 0.25 off, and taking away that multiple of Q leaves a number
-/// between -Q and Q, which one word holds. Above, the upper integer times its unit modulo Q is reduced by
-/// Barrett's method. No branch, no index depends on the value.
+/// Sums with large powers of two cut the number into signed integers: conversions run at a quarter of the
+/// rate of additions on GPUs. Up to short_product_bits the quotient by Q is below 2^50, its double less than
+/// 0.25 off, and one multiple of Q less leaves a number between -Q and Q. Above, the upper integer times its
+/// unit is reduced by Barrett's method. No branch, no index depends on the value.
 ///
 /// Of any double a residue: a word beyond Q would drown the error that encryption adds to it, and with it the
 /// secret key. For NaN, infinity and |scaled| >= 2^Bits it is some residue, not the number's.

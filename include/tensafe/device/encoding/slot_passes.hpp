@@ -15,9 +15,8 @@
 // order, so the results are those of slot_transform, bit for bit.
 //
 // A thread block holds its slots in shared memory and a thread sixteen of them in registers, for two radix-4
-// stages at a time; between these, the threads exchange theirs. Up to 2^13 slots, one thread block does
-// everything; more are cut into blocks that do all stages but the last one or two, and a second launch does
-// those.
+// stages at a time. Up to 2^13 slots, one thread block does everything; more are cut into blocks, and a
+// second launch does the last one or two stages.
 
 namespace tensafe::device {
 
@@ -133,8 +132,7 @@ struct slot_view {
 };
 
 /// The roots of the slot transform of one degree, in the memory of a machine: those of slot_tables, in the
-/// order in which blocks read them. N/2 complex numbers, 8N bytes. Immutable; shared by any number of
-/// launches while it exists.
+/// order in which blocks read them. 8N bytes. Immutable.
 template <class Space>
 class slot_tables {
   public:
@@ -196,10 +194,6 @@ class slot_tables {
     slot_view view_{};
 };
 
-}  // namespace tensafe::device
-
-namespace tensafe::device {
-
 namespace detail {
 
 /// Slots of one thread.
@@ -229,9 +223,8 @@ struct slot_memory {
     double re[std::size_t{1} << LogBlock];
     double im[std::size_t{1} << LogBlock];
 
-    /// Where slot s stands: all its bits count for the bank, so that slots that differ in the lowest, in the
-    /// highest, or in any four neighbouring bits are in different banks. Linear: of s ^ t it is place(s) ^
-    /// place(t).
+    /// Where slot s stands: slots that differ in any four neighbouring bits are in different banks. Linear:
+    /// of s ^ t it is place(s) ^ place(t).
     TENSAFE_HD_INLINE static constexpr std::uint32_t place(std::uint32_t s) noexcept {
         return s ^ ((s >> 4 ^ s >> 8 ^ s >> 12) & 15);
     }

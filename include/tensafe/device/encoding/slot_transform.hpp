@@ -76,40 +76,10 @@ struct to_slots_kernel {
     }
 };
 
-/// The stages above a block, in place: sixteen slots to a thread, and no shared memory.
-template <int LogSlots>
-struct to_slots_outer_kernel {
-    using cut = slot_cut<LogSlots>;
-    static constexpr int threads = 256;
-    using shared_type = no_shared;
-    static constexpr std::uint32_t blocks = cut::slots / (threads * values_per_thread);
-
-    slot_view tables;
-    double* slots;
-
-    template <class Context>
-    TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
-        double* const of_polynomial = slots + std::size_t{ctx.block().x / blocks} * 2 * cut::slots;
-        const std::uint32_t first_thread = ctx.block().x % blocks * threads;
-        ctx.last([&](int thread) {
-            constexpr auto step = static_cast<std::uint32_t>(cut::slots / values_per_thread);
-            using shape = pass_shape<cut::log_block, cut::outer_bits, step>;
-            const std::uint32_t t = first_thread + static_cast<std::uint32_t>(thread);
-            complex_value v[values_per_thread];
-            shape::for_slots(v, t, [&](complex_value& z, std::uint32_t first, std::uint32_t i) {
-                z = load_complex(of_polynomial, first + i);
-            });
-            merge_pass<LogSlots, cut::log_block, cut::outer_bits, step>(tables, t, v);
-            shape::for_slots(v, t, [&](complex_value& z, std::uint32_t first, std::uint32_t i) {
-                store_complex(of_polynomial, first + i, z);
-            });
-        });
-    }
-};
-
-/// The stages above a block backwards, from where Load finds the slots to `work`.
-template <int LogSlots, class Load>
-struct to_coefficients_outer_kernel {
+/// The stages above a block, merging or splitting, from where Load finds the slots to `out`, which may be the
+/// same place: sixteen slots to a thread, and no shared memory.
+template <int LogSlots, bool Merge, class Load>
+struct outer_stages_kernel {
     using cut = slot_cut<LogSlots>;
     static constexpr int threads = 256;
     using shared_type = no_shared;
@@ -117,13 +87,13 @@ struct to_coefficients_outer_kernel {
 
     slot_view tables;
     Load load;
-    double* work;
+    double* out;
 
     template <class Context>
     TENSAFE_HOST_DEVICE void operator()(Context& ctx) const {
         const std::size_t polynomial = ctx.block().x / blocks;
         const auto row = load.row(polynomial);
-        double* const to = work + polynomial * 2 * cut::slots;
+        double* const to = out + polynomial * 2 * cut::slots;
         const std::uint32_t first_thread = ctx.block().x % blocks * threads;
         ctx.last([&](int thread) {
             constexpr auto step = static_cast<std::uint32_t>(cut::slots / values_per_thread);
@@ -133,7 +103,11 @@ struct to_coefficients_outer_kernel {
             shape::for_slots(v, t, [&](complex_value& z, std::uint32_t first, std::uint32_t i) {
                 z = row.slot(first + i);
             });
-            split_pass<LogSlots, cut::log_block, cut::outer_bits, step>(tables, t, v);
+            if constexpr (Merge) {
+                merge_pass<LogSlots, cut::log_block, cut::outer_bits, step>(tables, t, v);
+            } else {
+                split_pass<LogSlots, cut::log_block, cut::outer_bits, step>(tables, t, v);
+            }
             shape::for_slots(v, t, [&](complex_value& z, std::uint32_t first, std::uint32_t i) {
                 store_complex(to, first + i, z);
             });
@@ -318,8 +292,8 @@ void to_slots(const Where& where, const slot_tables<typename Where::space>& tabl
         where.launch(detail::to_slots_kernel<LogN - 1>{view, coefficients, slots},
                      {polynomials << cut::outer_bits});
         if constexpr (cut::outer_bits > 0) {
-            using outer = detail::to_slots_outer_kernel<LogN - 1>;
-            where.launch(outer{view, slots}, {polynomials * outer::blocks});
+            using outer = detail::outer_stages_kernel<LogN - 1, true, load_slots>;
+            where.launch(outer{view, load_slots{LogN, slots}, slots}, {polynomials * outer::blocks});
         }
     }
 }
@@ -351,7 +325,7 @@ void to_coefficients(const Where& where, const slot_tables<typename Where::space
             work == nullptr, "device::to_coefficients: got no work space, expected N words for each of ",
             count, " polynomials, since N is above 2^14");
         using cut = detail::slot_cut<LogN - 1>;
-        using outer = detail::to_coefficients_outer_kernel<LogN - 1, Load>;
+        using outer = detail::outer_stages_kernel<LogN - 1, false, Load>;
         where.launch(outer{view, load, work}, {polynomials * outer::blocks});
         where.launch(
             detail::to_coefficients_kernel<LogN - 1, load_slots>{view, load_slots{LogN, work}, coefficients},
@@ -376,8 +350,7 @@ void to_coefficients(const Where& where, const slot_tables<typename Where::space
 }
 
 /// Hidden states as slots that device::to_coefficients reads: each entry in `2^log_stride` neighbouring
-/// slots, times the state's scale, as slot_layout::replicate and encode_slots make them. Replication, scaling
-/// and the slot transform are one launch.
+/// slots, times the state's scale, as slot_layout::replicate and encode_slots make them.
 ///
 /// Slot r + 2^log_stride * t of polynomial p is entry (p % inputs) * entries + t of state p / inputs, and
 /// zero beyond d. A plain value; pointers into the launch's memory.

@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <new>
 #include <numeric>
 #include <span>
 #include <string>
@@ -72,8 +71,7 @@ struct no_shared {};
 //     template <class Context>
 //     TENSAFE_HOST_DEVICE void operator()(Context& ctx) const;
 //
-// does the work of one thread block. The same source runs on a GPU, where it compiles to what a hand-written
-// kernel would, and on the host, block by block, which is how it is tested. Its rules:
+// does the work of one thread block, on a GPU, or on the host, block by block, for tests. Its rules:
 //
 // - All code for single threads stands in ctx.each([&](int t) {...}), or ctx.last for the last phase of the
 //   kernel. `each` ends with a barrier: what one phase wrote to shared memory, the next may read. Within a
@@ -103,9 +101,9 @@ concept kernel = std::is_trivially_copyable_v<K> && requires {
     typename K::shared_type;
 };
 
-/// Where kernels run: device::cuda{stream}, or device::host_blocks for tests and machines without a GPU.
-/// Memory that kernels work on is memory::buffer<T, typename Where::space>. All calls return at once and take
-/// effect in order; `wait` returns when everything is done. Kernels get plain pointers into that memory.
+/// Where kernels run: device::cuda{stream}, or device::host_blocks. Kernels get plain pointers into
+/// memory::buffer<T, typename Where::space>. All calls return at once and take effect in order; `wait`
+/// returns when everything is done.
 template <class Where>
 concept execution = requires(const Where& where, std::span<const int> from, std::span<int> to,
                              const int* device_from, int* device_to) {
@@ -143,16 +141,11 @@ TENSAFE_HD_INLINE void store_pair(word* words, word_pair values) noexcept {
     *reinterpret_cast<word_pair*>(words) = values;
 }
 
-/// Calls f.template operator()<I>() for the I in [First, Count) that equals `index`: from a number known at
-/// run time, the same for all threads of a block, to one that the compiler knows. Nothing for any other
-/// index.
+/// Calls f.template operator()<I>() for the I in [First, Count) that equals `index`, the same for all threads
+/// of a block; nothing for any other index.
 template <int Count, int First = 0, class F>
 TENSAFE_HD_INLINE constexpr void with_index(int index, F&& f) {
-    if constexpr (First + 1 == Count) {
-        if (index == First) {
-            f.template operator()<First>();
-        }
-    } else if constexpr (First < Count) {
+    if constexpr (First < Count) {
         if (index == First) {
             f.template operator()<First>();
         } else {
@@ -264,10 +257,9 @@ class host_thread_block {
     bool finished_ = false;
 };
 
-/// Runs kernels on the calling thread, one thread block after the other, on ordinary memory: for tests, and
-/// to step through device code in a debugger. Slow. Thread orders and poisoned memory bring out missing
-/// barriers, races within a phase and reads of what was never written: run all three orders, as some races
-/// show in one of them only. What a GPU would refuse is refused here.
+/// Runs kernels on the calling thread, one thread block after the other, on ordinary memory: for tests and
+/// debuggers. Slow. Thread orders and poisoned memory bring out missing barriers, races within a phase and
+/// reads of what was never written, some of them in one order only. What a GPU would refuse is refused here.
 ///
 /// A plain value; thread-safe for disjoint data.
 class host_blocks {
@@ -298,20 +290,13 @@ class host_blocks {
         detail::turns blocks(count, order_);
         detail::turns threads(static_cast<std::size_t>(Kernel::threads), order_);
         // Of exactly this size, so that address sanitizers see what is beyond.
-        constexpr std::align_val_t alignment{64};
-        void* const memory = ::operator new(sizeof(shared_type), alignment);
-        const auto release = [](void* p) { ::operator delete (p, std::align_val_t{64}); };
-        struct guard {
-            void* memory;
-            void (*release)(void*);
-            ~guard() { release(memory); }
-        } const owner{memory, +release};
+        memory::buffer<unsigned char> shared(sizeof(shared_type), memory::uninitialized);
         for (const std::size_t b : blocks.next()) {
-            std::memset(memory, detail::poison, sizeof(shared_type));
+            std::memset(shared.data(), detail::poison, shared.size());
             const thread_block_index index{static_cast<std::uint32_t>(b % grid.x),
                                            static_cast<std::uint32_t>(b / grid.x % grid.y),
                                            static_cast<std::uint32_t>(b / grid.x / grid.y)};
-            host_thread_block<Kernel> context(index, *static_cast<shared_type*>(memory), threads);
+            host_thread_block<Kernel> context(index, *reinterpret_cast<shared_type*>(shared.data()), threads);
             kernel(context);
         }
     }

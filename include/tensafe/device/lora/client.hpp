@@ -141,17 +141,16 @@ ckks::rerandomization_key<P, lora::request_level<P>> make_rerandomization_key(
     return ckks::make_rerandomization_key<lora::request_level<P>>(key, server_nonce, generator);
 }
 
-/// The clients' side of encrypted LoRA on a device: encrypts batches of hidden states and opens the replies,
-/// for one client or for several with keys of their own, each operation a few launches for the whole batch.
-/// Requests and answers are what lora::client makes of the same states, keys and seeds, bit for bit.
+/// The clients' side of encrypted LoRA on a device, for one client or several with keys of their own, each
+/// operation a few launches for a whole batch. Requests and answers are those of lora::client for the same
+/// states, keys and seeds, bit for bit.
 ///
-/// A token takes two steps: `stage` on the host draws seeds and copies, `encrypt` and `decrypt` only enqueue
-/// work, so that they can be captured in a graph and replayed after each staging; without a new one, requests
-/// are erased, because two messages under the same randomness show their difference. Between staging and the
-/// end of the enqueued work the workspace must be left alone.
+/// `stage` on the host draws seeds and copies; `encrypt` and `decrypt` only enqueue work, so that a graph of
+/// them can be replayed after each staging. Without a new one requests are erased: two messages under the
+/// same randomness show their difference. Between staging and the end of the work leave the workspace alone.
 ///
 /// Keys lie in device memory, wiped on release. Const calls may run at the same time, each with its own
-/// workspace; staging draws seeds, so it takes one thread at a time.
+/// workspace; stage on one thread at a time.
 /// Packings: coefficient_tiles with protected replies, and replicated_slots with bare ones (lora/slots.hpp).
 template <ckks::parameter_set P, execution Where, class Packing = lora::coefficient_tiles<4>,
           class Protection = lora::protects_adapter_rows<>>

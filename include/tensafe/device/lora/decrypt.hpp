@@ -194,19 +194,9 @@ void decrypt_replies(const Where& where, const std::uint8_t* replies, std::size_
     if (tokens == 0 || outputs == 0) {
         return;
     }
-    kernel k{};
-    k.replies = replies;
-    k.stride = stride;
-    k.places = places;
-    k.windows = windows;
-    k.client_of = client_of;
-    k.values = values;
-    k.status = status;
-    k.malformed = malformed;
-    k.outputs = outputs;
-    k.log_n = static_cast<std::uint32_t>(subring_log_n);
-    k.modulus = lora::detail::modulus_of_basis<basis>();
-    where.launch(k, grid_shape{static_cast<std::uint32_t>(tokens) * outputs});
+    where.launch(kernel{replies, stride, places, windows, client_of, values, status, malformed, outputs,
+                        static_cast<std::uint32_t>(subring_log_n), lora::detail::modulus_of_basis<basis>()},
+                 grid_shape{static_cast<std::uint32_t>(tokens) * outputs});
 }
 
 }  // namespace tensafe::device

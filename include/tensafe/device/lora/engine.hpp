@@ -34,13 +34,12 @@ struct enqueue_directly {
 /// or on device::host_blocks in tests. A batch takes, for each group in it, one staging, one stream of
 /// launches for all its round trips, and one wait, during which the processor is free.
 ///
-/// Groups of one shape share a workspace. A hidden state that cannot be encrypted, or an answer that passes a
-/// average-case range, is the error of its own round trip. The latter can be tried again with overflow margin
-/// doubled each time, up to `tries` tries; the default is one, because a second try tells the server that
-/// this hidden state had an answer that large.
+/// Groups of one shape share a workspace. A hidden state that cannot be encrypted, or an answer that passes
+/// an average-case range, is the error of its own round trip. The latter can be tried again with the overflow
+/// margin doubled, up to `tries` tries; each tells the server that an answer was that large.
 ///
-/// Stages with clients and servers, so nobody else may stage with them meanwhile. One thread at a time.
-/// Hidden states and answers are wiped with the engine.
+/// Nobody else may stage with the clients and servers meanwhile. One thread at a time. Hidden states and
+/// answers are wiped with the engine.
 template <ckks::parameter_set P, execution Where, class Packing = lora::coefficient_tiles<4>,
           class Protection = lora::protects_adapter_rows<>, class Enqueue = enqueue_directly>
 class engine {

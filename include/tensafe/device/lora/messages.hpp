@@ -150,9 +150,8 @@ struct unpack_kernel {
 template <class Basis>
 inline constexpr std::size_t residue_bytes = detail::residue_places<Basis>::template offset<Basis::limbs>;
 
-/// Packs a stack of polynomials [polynomial][limb][N] in one launch: residue_bytes<Basis> bytes for each, one
-/// polynomial after the other, the same as memory::pack_bits limb by limb. 8 bytes read and bit_width(q) / 8
-/// written for each residue, all of them in whole vectors.
+/// Packs a stack of polynomials [polynomial][limb][N] in one launch: residue_bytes<Basis> bytes for each, the
+/// same as memory::pack_bits limb by limb.
 /// @param bytes  16-byte aligned, as `words`
 /// @pre  words below 2^bit_width(q);  N is a multiple of 512
 template <class Basis, class Where>
@@ -166,9 +165,9 @@ void pack(const Where& where, const word* words, std::size_t polynomials, std::u
                             static_cast<std::uint32_t>(Basis::limbs)});
 }
 
-/// The way back, of bytes from outside. Residues that are not below their prime are written as they are, and
-/// reported: bit I of status[polynomial / per_status] is set if limb I has one. The caller zeroes the status
-/// words before and refuses the bytes (format_error) if one is not zero after.
+/// The way back, of bytes from outside. Residues that are not below their prime are written as they are; bit
+/// I of status[polynomial / per_status] is set if limb I has one: the caller zeroes the status words before,
+/// and refuses the bytes (format_error) if one is not zero after.
 /// @param bytes       16-byte aligned, as `words`
 /// @param per_status  polynomials that share a status word, those of one request
 /// @throws shape_error if per_status is 0
@@ -187,8 +186,7 @@ void unpack(const Where& where, const std::uint8_t* bytes, std::size_t polynomia
                             static_cast<std::uint32_t>(Basis::limbs)});
 }
 
-/// Requests for several tokens in the memory of a device: byte for byte what lora::request holds, token after
-/// token, so that clients and servers on hosts and on devices can be mixed.
+/// Requests for several tokens in the memory of a device: byte for byte what lora::request holds.
 template <ckks::parameter_set P, class Where>
 class request_batch : public batch_size {
   public:

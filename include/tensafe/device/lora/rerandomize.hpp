@@ -4,6 +4,7 @@
 #include <tensafe/arith/shoup.hpp>
 #include <tensafe/arith/word.hpp>
 #include <tensafe/ckks/flooding.hpp>
+#include <tensafe/device/ckks/encrypt.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/device/lora/messages.hpp>
 #include <tensafe/device/ntt/plan.hpp>
@@ -236,9 +237,9 @@ inline void check_rerandomization(const char* who, const rerandomization& p) {
 
 }  // namespace detail
 
-/// c0 of all products into their replies, in one launch: adds block sums of products and zeros, takes them to
-/// coefficients, adds e0 and the flood, switches to the output's width and packs the first `expected`
-/// coefficients: the bytes of lora::rerandomize and lora::serialize. No branch or index depends on a value.
+/// c0 of all products into their replies, in one launch: coefficients of the block sums of products and
+/// zeros, plus e0 and the flood, switched and packed: the bytes of lora::rerandomize and lora::serialize. No
+/// branch or index depends on a value.
 /// @throws shape_error if there are no products or strides are too small; parameter_error unless flood.bits
 ///         is in [1, 120]
 template <class Basis, class Where, int Terms>
@@ -264,9 +265,8 @@ void rerandomize_c0(const Where& where, const trace_tables<Basis, typename Where
     where.launch(kernel, grid_shape{p.tokens * p.outputs});
 }
 
-/// c1 of all products into their replies, in one launch: adds e1, switches to the output's width and packs:
-/// the bytes of memory::pack_bits of rns::switch_modulus. 8 * limbs + 1 bytes read for each coefficient, bits
-/// / 8 written. No branch or index depends on a value.
+/// c1 of all products into their replies, in one launch: adds e1, switches to the output's width and packs,
+/// as rns::switch_modulus and memory::pack_bits do. No branch or index depends on a value.
 /// @throws shape_error if there are no products, or replies are not aligned
 template <class Basis, class Where>
 void rerandomize_c1(const Where& where, const rerandomization& p) {
@@ -275,17 +275,14 @@ void rerandomize_c1(const Where& where, const rerandomization& p) {
     where.launch(kernel{p}, grid_shape{p.tokens * p.outputs * kernel::blocks});
 }
 
-/// Small integers as residues, for transforms on a device: coefficient k of polynomial p is values[p * N +
-/// k].
+/// Small integers as residues, for transforms on a device.
 template <class Basis>
 struct load_small {
     const std::int8_t* values;  ///< [polynomial][N]
 
     template <int I>
     TENSAFE_HOST_DEVICE word_pair pair(std::size_t polynomial, std::size_t k) const {
-        constexpr word q = Basis::template prime<I>;
-        const std::int8_t* const x = values + polynomial * Basis::degree + k;
-        return {arith::residue_of_small<q>(x[0]), arith::residue_of_small<q>(x[1])};
+        return detail::residues_of_small<Basis::template prime<I>, Basis::degree>(values, polynomial, k);
     }
 };
 

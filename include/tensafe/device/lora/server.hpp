@@ -24,17 +24,15 @@
 namespace tensafe::device {
 
 /// The server's side of encrypted LoRA on a device: a packed matrix, stacked adapters being simply more rows,
-/// and the re-randomization keys of its clients. Replies are what lora::server makes of the same requests and
-/// seeds, byte for byte, for one client or many in the same launches. It cannot hold a secret key: no
-/// function takes one.
+/// and the re-randomization keys of its clients, one or many in the same launches. Replies are those of
+/// lora::server for the same requests and seeds, byte for byte. It cannot hold a secret key.
 ///
-/// A batch takes two steps: `stage` on the host draws seeds, `apply` only enqueues work, so that it can be
-/// captured in a graph and replayed after each staging. Every staging draws fresh seeds; a batch that is
-/// applied again without one is erased, because the difference of two replies under the same zeros shows what
-/// both should hide.
+/// `stage` on the host draws fresh seeds; `apply` only enqueues work, so that a graph of it can be replayed
+/// after each staging. A batch applied again without one is erased: the difference of two replies under the
+/// same zeros shows what both should hide.
 ///
-/// Weights lie in device memory, wiped on release. `apply` is const: several streams may share a server, each
-/// with its own workspace. Staging and adding clients take one thread at a time.
+/// Weights lie in device memory, wiped on release. Several streams may share a server, each with its own
+/// workspace; stage and add clients on one thread at a time.
 /// Packings: coefficient_tiles with protected replies, and replicated_slots with bare ones (lora/slots.hpp).
 template <ckks::parameter_set P, execution Where, class Packing = lora::coefficient_tiles<4>,
           class Protection = lora::protects_adapter_rows<>>

@@ -141,10 +141,6 @@ class client<P, Where, lora::replicated_slots<Rows, lora::unrescaled_replies>, l
             : workspace(client, largest, largest * client.layout_.inputs(),
                         largest * client.layout_.outputs() * 2 * client.layout_.slots().stride) {}
 
-        /// Sums over slots on the device: for each token and output `stride` complex numbers, after
-        /// `decrypt`.
-        const double* sums_of_slots() const noexcept { return this->answers_.device; }
-
       private:
         friend class client;
 

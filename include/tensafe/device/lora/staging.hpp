@@ -21,9 +21,7 @@ template <class Where>
 using staging_buffer = memory::buffer<std::uint8_t, typename Where::staging_space, memory::wipe_on_release>;
 
 /// Everything that one operation takes from the host, or gives back to it: pieces on both sides, brought over
-/// in one copy. Both sides are allocated once, and wiped on release, which waits for the device.
-///
-/// Move-only in effect: pieces point into it, and stay valid when it is moved.
+/// in one copy. Wiped on release, which waits for the device. Pieces stay valid when it is moved.
 template <class Where>
 class staging_area {
   public:
@@ -111,8 +109,7 @@ struct batch_record {
 };
 
 /// Starts a batch: sets its status words to 0, or to status_stale if the staging was seen before or is of
-/// another batch than the one that was enqueued. So a graph that is replayed once too often hides nothing
-/// twice with the same randomness: erase_kernel then overwrites what would have left the device.
+/// another batch: erase_kernel then overwrites what would have left the device with used randomness.
 struct begin_batch_kernel {
     static constexpr int threads = 256;
     using shared_type = no_shared;

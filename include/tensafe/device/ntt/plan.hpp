@@ -53,8 +53,7 @@ inline constexpr int max_ntt_log_n = 17;
 namespace detail {
 
 /// Where the factor of block `index` of stage `stage` stands: at 2^stage + index as in ntt::plan, but in the
-/// last four stages all blocks' first factors are together, then all their second ones, and so on, a block
-/// being sixteen entries: threads of neighbouring blocks read neighbours.
+/// last four stages the first factors of all blocks of sixteen entries, then their second ones, and so on.
 template <int LogN>
 TENSAFE_HD_INLINE constexpr std::size_t factor_position(int stage, std::size_t index) noexcept {
     constexpr int first_leaf = LogN - leaf_stages;
@@ -129,9 +128,7 @@ class plan_view {
 /// The tables of the negacyclic NTT for all limbs of a basis, where kernels run: natural order in,
 /// bit-reversed order out, psi the smallest primitive 2N-th root of unity, as in ntt::plan.
 ///
-/// Immutable once built; safe to share between threads. Built on the host: about 3N modular products for each
-/// limb. Takes 16 N bytes for each limb below 2^50 and 32 N for each wider one.
-///
+/// Immutable; safe to share between threads. 16 N bytes for each limb below 2^50, 32 N for each wider one.
 /// @tparam Basis  any type with log_n in [10, 17], degree, limbs and prime<I>, such as rns::basis
 template <class Basis, class Space>
 class plan {

@@ -91,9 +91,7 @@ namespace schedule {
 /// Of several launches, which hand over entries in `work`.
 struct several_launches {
     template <class Basis>
-    static constexpr bool needs_work(std::size_t) noexcept {
-        return true;
-    }
+    static constexpr bool needs_work = true;
 };
 
 /// A launch for each stage in radix 2, and 1/N as one more: log_n launches forward, log_n + 1 inverse. What a
@@ -144,8 +142,7 @@ struct staged : several_launches {
 };
 
 /// Two launches: half of the stages on columns, the others on runs of neighbours, in radix 16, 8 and 4 in
-/// registers with one exchange between two radices. Many small thread blocks: for few polynomials, and for
-/// limbs that do not fit one. N = 2^10 to 2^17.
+/// registers. Many small thread blocks. N = 2^10 to 2^17.
 struct two_pass : several_launches {
     template <class Basis, class Run, class Load, class Store>
     static void forward(const Run& run, const Load& load, const Store& store) {
@@ -165,9 +162,7 @@ struct two_pass : several_launches {
 /// written once. N = 2^10 to 2^14; `work` is not used.
 struct single_block {
     template <class Basis>
-    static constexpr bool needs_work(std::size_t) noexcept {
-        return false;
-    }
+    static constexpr bool needs_work = false;
     template <class Basis, class Run, class Load, class Store>
     static void forward(const Run& run, const Load& load, const Store& store) {
         run.template forward<typename detail::whole_limb<Basis::log_n>::type>(load, store);
@@ -178,71 +173,29 @@ struct single_block {
     }
 };
 
-/// What `tuned` runs for one launch of `limbs` limbs in all (limbs of the basis times polynomials).
-struct tuning {
-    bool use_single_block;
-};
-
-/// The table of schedules: by degree, width of the widest prime, compute capability (90: 9.0) and limbs of a
-/// launch. From counted instructions and bytes (docs/design/device.md), not measured yet, and so far the
-/// degree decides alone: a limb of up to 4096 entries is too small to be cut; of larger ones one thread block
-/// fills a multiprocessor, so that its memory and arithmetic cannot overlap, and two passes are predicted to
-/// win.
-constexpr tuning tune(int log_n, int /*widest*/, int /*sm*/, std::size_t /*limbs*/) noexcept {
-    return {log_n <= 12};
+/// Whether `tuned` keeps a limb whole: one of up to 4096 entries is too small to be cut; with larger ones a
+/// thread block fills a multiprocessor, so that its memory and arithmetic cannot overlap. From counted
+/// instructions and bytes (docs/design/device.md), not measured yet.
+constexpr bool tuned_to_single_block(int log_n) noexcept {
+    return log_n <= 12;
 }
 
-/// The schedule that a tuning function names: a type with `static constexpr tuning tune(log_n, widest prime's
-/// bits, limbs)`. Where both schedules can occur both are compiled.
-template <class Tuning>
-struct tuned_by {
+/// The default: what suits the degree.
+struct tuned {
     template <class Basis>
-    static bool needs_work(std::size_t polynomials) {
-        bool result = false;
-        choose<Basis>(polynomials, [&]<class Schedule>(Schedule) {
-            result = Schedule::template needs_work<Basis>(polynomials);
-        });
-        return result;
-    }
+    using chosen = std::conditional_t<tuned_to_single_block(Basis::log_n), single_block, two_pass>;
+
+    template <class Basis>
+    static constexpr bool needs_work = chosen<Basis>::template needs_work<Basis>;
     template <class Basis, class Run, class Load, class Store>
     static void forward(const Run& run, const Load& load, const Store& store) {
-        choose<Basis>(run.polynomials,
-                      [&]<class Schedule>(Schedule) { Schedule::template forward<Basis>(run, load, store); });
+        chosen<Basis>::template forward<Basis>(run, load, store);
     }
     template <class Basis, class Run, class Load, class Store>
     static void inverse(const Run& run, const Load& load, const Store& store) {
-        choose<Basis>(run.polynomials,
-                      [&]<class Schedule>(Schedule) { Schedule::template inverse<Basis>(run, load, store); });
-    }
-
-  private:
-    template <class Basis, class F>
-    static void choose(std::size_t polynomials, F f) {
-        constexpr int bits = []<int... I>(std::integer_sequence<int, I...>) {
-            return std::max({static_cast<int>(std::bit_width(Basis::template prime<I>))...});
-        }
-        (std::make_integer_sequence<int, Basis::limbs>{});
-        constexpr auto limbs = static_cast<std::size_t>(Basis::limbs);
-        constexpr bool one = Tuning::tune(Basis::log_n, bits, limbs).use_single_block;
-        constexpr bool many = Tuning::tune(Basis::log_n, bits, ~std::size_t{0}).use_single_block;
-        if constexpr (one == many) {
-            f(std::conditional_t<one, single_block, two_pass>{});
-        } else if (Tuning::tune(Basis::log_n, bits, limbs * polynomials).use_single_block) {
-            f(single_block{});
-        } else {
-            f(two_pass{});
-        }
+        chosen<Basis>::template inverse<Basis>(run, load, store);
     }
 };
-
-struct tuned_for_h200 {
-    static constexpr tuning tune(int log_n, int bits, std::size_t limbs) noexcept {
-        return schedule::tune(log_n, bits, 90, limbs);
-    }
-};
-
-/// The default.
-using tuned = tuned_by<tuned_for_h200>;
 
 }  // namespace schedule
 
@@ -257,18 +210,17 @@ void check_transform(const char* what, std::size_t polynomials, const word* work
     detail::throw_if<parameter_error>(polynomials > most, what, ": got ", polynomials,
                                       " polynomials, expected at most ", most);
     detail::throw_if<parameter_error>(
-        work == nullptr && polynomials != 0 && Schedule::template needs_work<Basis>(polynomials), what,
+        work == nullptr && polynomials != 0 && Schedule::template needs_work<Basis>, what,
         ": got no work memory, expected polynomials * limbs * N words for a schedule of several launches");
 }
 
 }  // namespace detail
 
-/// The forward negacyclic NTT of all limbs of some polynomials. Gives the same residues as ntt::forward,
-/// whatever the schedule. Harvey, "Faster arithmetic for number-theoretic transforms" (2014), with the
-/// arithmetic of device::arithmetic.
+/// The forward negacyclic NTT of all limbs of some polynomials: the residues of ntt::forward, whatever the
+/// schedule. Harvey, "Faster arithmetic for number-theoretic transforms" (2014).
 ///
-/// Returns at once, takes effect in order. All pointers are to where the kernels run. 8 N bytes read and
-/// written for each limb by each launch. Secrets steer neither branches nor addresses.
+/// All pointers are to where the kernels run. 8 N bytes read and written for each limb by each launch.
+/// Secrets steer neither branches nor addresses.
 /// @tparam Schedule  schedule::tuned, single_block, two_pass, staged or unfused
 /// @param load   gives pairs of entries in [0, q), natural order: load_words, or one that makes them on the
 ///               way. Asked once for each.

@@ -190,12 +190,6 @@ inline dealt_draws deal_draws(const draw_group& draws, std::uint64_t& blocks) no
     return dealt;
 }
 
-}  // namespace detail
-
-}  // namespace tensafe::device
-
-namespace tensafe::device::detail {
-
 // How one thread turns words of a stream into values. What is written here for 32-bit words and without
 // wide products agrees bit for bit with the samplers of the host.
 
@@ -337,4 +331,6 @@ TENSAFE_HD_INLINE void centred_binomial_half(std::uint32_t (&halves)[random::det
     }
 }
 
-}  // namespace tensafe::device::detail
+}  // namespace detail
+
+}  // namespace tensafe::device

@@ -42,9 +42,8 @@ struct draw_part {
 };
 
 /// One block draws one chunk of one polynomial: each thread makes a block of the stream, then the words are
-/// cut into values. The stream lies in shared memory as it is, so a thread's four stores of 16 bytes take 16
-/// cycles for a warp instead of 4; a layout without bank conflicts would cost more instructions at each read
-/// than it saves, and the arithmetic units, not shared memory, are what is busy.
+/// cut into values. The stream lies in shared memory as it is, with bank conflicts at the stores: avoiding
+/// them would cost more instructions at each read, and the arithmetic units are what is busy.
 struct draw_kernel {
     static constexpr int threads = static_cast<int>(draw_threads);
 
@@ -365,17 +364,15 @@ struct draw_kernel {
 /// Every value is that of the host's sampler, whatever else is drawn. Distinct groups must not write to the
 /// same place; that a lane serves one sampler is the caller's affair, as everywhere.
 ///
-/// Returns at once. Time and addresses depend on the public values only: secret ones steer no branch and no
-/// index, and the shared memory that held their stream and key is overwritten at the end. Registers are not;
-/// `out` and `seeds` are the caller's to wipe. Thread-safe for disjoint places.
+/// Returns at once. Secret values steer no branch and no index, and the shared memory that held their stream
+/// and key is wiped; registers are not, and `out` and `seeds` are the caller's to wipe. Thread-safe for
+/// disjoint places.
 /// @pre  seeds and out point into memory of `where`, large enough; they stay until the draws are done
 /// @throws parameter_error, before any launch, if a group is impossible: no lane, a lane past 2^32, no or
 ///         more than eight moduli, a modulus of 0, terms other than 1 or 4, bits outside [1, 120], a null or
 ///         misaligned pointer, more than 2^31 - 1 thread blocks
-/// Cost: one block of the key stream for each 64 bytes: w bytes a uniform value below 2^(8 w), 2 a ternary
-/// one, 5.25 a binomial one, 16 a draw of a flood; a rejected uniform value is one or two blocks more for
-/// its thread, which is much where half of the values are rejected. Every polynomial takes a thread block
-/// at least.
+/// Cost: bytes of key stream as on the host; a rejected uniform value is one or two blocks more for its
+/// thread. Every polynomial takes a thread block at least.
 template <class Where>
 void draw(const Where& where, std::span<const draw_group> groups) {
     for (int pass = 0; pass < 2; ++pass) {  // checks, then launches

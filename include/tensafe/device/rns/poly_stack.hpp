@@ -18,12 +18,9 @@ namespace tensafe::device {
 template <class Basis>
 inline constexpr std::size_t words_of_poly = Basis::degree* static_cast<std::size_t>(Basis::limbs);
 
-/// `count()` polynomials in the memory of a space, one after the other, each as in rns::poly: word
-/// [polynomial][limb][N], every word in [0, q). Chain, form and space are part of the type, as they are of
-/// rns::poly's: the same mistakes do not compile.
-///
-/// Owns its memory (64-byte aligned); with `Release = memory::wipe_on_release` it is overwritten when
-/// released. Value semantics; thread and exception safety of a standard container.
+/// `count()` polynomials in the memory of a space, [polynomial][limb][N], every word in [0, q). Chain, form
+/// and space are part of the type, as they are of rns::poly's. Value semantics; thread and exception safety
+/// of a standard container.
 template <class Basis, class Form, class Space, class Release = memory::keep_on_release>
 class poly_stack {
     static_assert(std::is_same_v<Form, rns::coefficient_form> || std::is_same_v<Form, rns::evaluation_form>,
@@ -31,7 +28,6 @@ class poly_stack {
 
   public:
     using basis_type = Basis;
-    using form_type = Form;
     using release_type = Release;
     using storage = memory::buffer<word, Space, Release>;
 
@@ -280,8 +276,7 @@ inline std::uint32_t checked_grid(const char* operation, std::size_t polynomials
 /// result starts at out + p * out_stride, and the operands are as stack_view says. `out` may be one of the
 /// operands if polynomial p of it is polynomial p of that one.
 ///
-/// One launch; each word is read once for each operand and written once, 16 bytes at a time. Forms are the
-/// caller's to keep: the functions for poly_stack below check them.
+/// One launch. Forms are the caller's to keep: the functions for poly_stack below check them.
 /// @pre  pointers are 16-byte aligned, strides even and at least limbs * N; words in [0, q)
 /// @throws shape_error if there are more polynomials than a grid has room for
 template <class Basis, class Operation, class Where>

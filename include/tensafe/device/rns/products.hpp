@@ -306,13 +306,11 @@ constexpr std::uint32_t most_product_sums(std::uint32_t trace) {
 ///     c0_sums[t][o][b] = sum over block b of k of v[t][o][k] * b[client of t][k]
 ///                        + sum over i of w[o][i][k] * c0[t][i][k]
 ///
-/// modulo each prime: the words of rns::multiply_panel. Products are added up in 128 bits and reduced once
-/// for as many as fit; any number of inputs is right. Several adapters are simply more outputs. No branch or
-/// index depends on a value.
+/// modulo each prime: the words of rns::multiply_panel. Any number of inputs is right; several adapters are
+/// more outputs. No branch or index depends on a value.
 ///
-/// Bytes for T tokens, I inputs and O outputs: T*I ciphertexts, T*O results and as many addends or v from
-/// memory; the weights once for each 8 to 16 tokens, from the cache if they fit it. Below about 16 inputs
-/// memory is the bound, beyond it products of words.
+/// Cost: each ciphertext, result and addend or v once from memory, the weights once for each 8 to 16 tokens.
+/// Below about 16 inputs memory is the bound, beyond it products of words.
 /// @throws shape_error if there are no tokens or outputs, or neither inputs nor a v, or if `blocks` is
 ///         no power of two up to N
 template <class Basis, class Where>

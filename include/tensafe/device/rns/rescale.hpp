@@ -119,9 +119,8 @@ struct rescale_plans {
 };
 
 /// round(p / q_last) modulo the shorter chain for each of `polynomials` polynomials, in evaluation form on
-/// both sides: the words that rns::rescale gives. The inverse transform of the dropped limb with the shift
-/// behind it, then the forward transform of the limbs that stay, with the lift in front of it and the
-/// division behind it: two or four launches, as the transform's schedule has one or two.
+/// both sides: the words that rns::rescale gives. An inverse transform of the dropped limb, then a forward
+/// transform of the others, with the rest in front of them and behind.
 /// @param p          polynomials of the whole chain
 /// @param out        [polynomial][limb][N] of the shorter chain; not the memory of p
 /// @param remainders polynomials * N words of work; keeps the dropped limbs' coefficients
@@ -158,34 +157,12 @@ typename Where::space,
     return result;
 }
 
-namespace detail {
-
-/// The sum of the shares of limbs I and up.
-template <class Basis, int I = 0>
-TENSAFE_HD_INLINE word shares_of(const word (&residues)[Basis::limbs]) noexcept {
-    if constexpr (I + 1 < Basis::limbs) {
-        return rns::detail::share_of<Basis, I>(residues[I]) + shares_of<Basis, I + 1>(residues);
-    } else {
-        return rns::detail::share_of<Basis, I>(residues[I]);
-    }
-}
-
-}  // namespace detail
-
-/// A sum of shares as an integer of [0, 2^bits): the last step of switch_modulus, which rounds.
+/// The sum of all limbs' shares (rns::detail::share_of) as an integer of [0, 2^bits): the last step of
+/// rns::switch_modulus, which rounds.
 /// @pre  bits in [1, 32]
 TENSAFE_HD_INLINE std::uint32_t round_shares(word shares, std::uint32_t bits) noexcept {
     const std::uint32_t dropped = 64 - bits;
     return static_cast<std::uint32_t>((shares + (word{1} << (dropped - 1))) >> dropped);
-}
-
-/// rns::switch_modulus of one coefficient, for kernels: round(2^bits * p / Q) modulo 2^bits, the same
-/// integer. Two word products for each limb; no branch on the residues.
-/// @param residues  of p, limb after limb, in [0, q_i);  @pre  bits in [1, 32]
-template <class Basis>
-TENSAFE_HD_INLINE std::uint32_t switched_to(const word (&residues)[Basis::limbs],
-                                            std::uint32_t bits) noexcept {
-    return round_shares(detail::shares_of<Basis>(residues), bits);
 }
 
 }  // namespace tensafe::device

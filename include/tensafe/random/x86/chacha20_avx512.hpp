@@ -27,15 +27,8 @@ struct chacha20_start {
 };
 
 inline void chacha20_prepare(const chacha20_state& state, chacha20_start& start) noexcept {
-    std::uint32_t* const x = start.initial;
-    x[0] = chacha20_constant<0>;
-    x[1] = chacha20_constant<1>;
-    x[2] = chacha20_constant<2>;
-    x[3] = chacha20_constant<3>;
-    std::memcpy(x + 4, state.key, sizeof state.key);
-    x[12] = 0;
-    std::memcpy(x + 13, state.nonce, sizeof state.nonce);
-    std::memcpy(start.columns, x, sizeof start.columns);
+    chacha20_initial(state, 0, start.initial);
+    std::memcpy(start.columns, start.initial, sizeof start.columns);
     std::uint32_t* const y = start.columns;
     chacha20_quarter_round(y[1], y[5], y[9], y[13]);
     chacha20_quarter_round(y[2], y[6], y[10], y[14]);

@@ -2,6 +2,8 @@
 
 #include <tensafe/core/macros.hpp>
 
+#include <array>
+#include <charconv>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -13,8 +15,15 @@
 
 namespace tensafe {
 
-/// A part of an error's message: a text that stays until the message is made, or a number as std::to_string
-/// has it.
+/// The shortest decimal that stands for exactly this value; "nan" and "inf" too. For messages, where
+/// std::to_string would show 1e-10 as 0.000000.
+inline std::string shortest_text(double value) {
+    std::array<char, 32> digits{};  // the longest, -2.2250738585072014e-308, has 24
+    const std::to_chars_result end = std::to_chars(digits.data(), digits.data() + digits.size(), value);
+    return std::string(digits.data(), end.ptr);
+}
+
+/// A part of an error's message: a text that stays until the message is made, or a number.
 class text_part {
   public:
     constexpr text_part(const char* text) noexcept : text_(text) {}
@@ -36,7 +45,7 @@ class text_part {
             case kind::natural:
                 return std::to_string(natural_);
             case kind::real:
-                return std::to_string(real_);
+                return shortest_text(real_);
             case kind::text:
                 break;
         }

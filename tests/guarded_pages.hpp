@@ -1,12 +1,9 @@
 #pragma once
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <cstdint>
-#include <span>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "test.hpp"
 
 namespace tests {
 

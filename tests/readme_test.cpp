@@ -1,12 +1,8 @@
 #include <tensafe/lora/protocol/cost.hpp>
 
-#include <doctest/doctest.h>
+#include "test.hpp"
 
-#include <cmath>
-#include <cstddef>
-#include <fstream>
-#include <sstream>
-#include <string>
+using namespace tests;
 
 namespace {
 
@@ -51,8 +47,6 @@ TEST_CASE("the README shows the program that the build compiles") {
 }
 
 TEST_CASE("the README and the guide state the costs that the library computes") {
-    namespace ckks = tensafe::ckks;
-    namespace lora = tensafe::lora;
     const std::string readme = contents("README.md");
     const std::string guide = contents("docs/guide.md");
     const auto states = [](const std::string& page, const std::string& number) {

@@ -1,7 +1,7 @@
 #pragma once
 
 // What most tests use: doctest, the everyday part of the standard library, the library's errors, and messages
-// of exceptions. `using namespace tests;` gives the short names.
+// of exceptions. `using namespace tests;` gives the short names, those of `tensafe` among them.
 
 #include <tensafe/core/error.hpp>
 
@@ -9,16 +9,21 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
+#include <chrono>
 #include <cmath>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -30,6 +35,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -38,19 +44,8 @@
 
 namespace tests {
 
+using namespace tensafe;
 using doctest::Contains;
-using tensafe::budget_error;
-using tensafe::cancelled_error;
-using tensafe::closed_error;
-using tensafe::device_error;
-using tensafe::encoding_error;
-using tensafe::format_error;
-using tensafe::io_error;
-using tensafe::parameter_error;
-using tensafe::range_exceeded_error;
-using tensafe::shape_error;
-using tensafe::signature_error;
-using tensafe::unsupported_error;
 
 inline constexpr double infinity = std::numeric_limits<double>::infinity();
 inline constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
@@ -58,7 +53,7 @@ inline constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 /// `text` with the first `from` replaced.
 inline std::string replaced(std::string text, std::string_view from, std::string_view to) {
     const std::size_t at = text.find(from);
-    REQUIRE(at != text.npos);
+    DOCTEST_REQUIRE(at != text.npos);
     return text.replace(at, from.size(), to);
 }
 

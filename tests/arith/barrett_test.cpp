@@ -1,12 +1,5 @@
 #include <tensafe/arith/barrett.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <random>
-#include <string>
-#include <vector>
-
 #include "policy_checks.hpp"
 
 namespace {

@@ -1,11 +1,8 @@
 #include <tensafe/arith/below.hpp>
 
-#include <doctest/doctest.h>
-
 #include <concepts>
-#include <type_traits>
-#include <utility>
-#include <vector>
+
+#include "../test.hpp"
 
 namespace {
 
@@ -52,8 +49,7 @@ void check_every_reduction(const Modulus& m) {
     static_assert(largest_multiple<Modulus, Representation> >= Largest);
     const word q = m.value();
     for (const auto& r : every_reduction<Representation, Largest, Modulus>()) {
-        CAPTURE(r.from);
-        CAPTURE(r.to);
+        INFO("r.from := ", r.from, ", r.to := ", r.to);
         for (unsigned k = 0; k < r.from; ++k) {
             CAPTURE(k);
             CHECK(r.is_right(m, k * q));
@@ -79,9 +75,7 @@ TEST_CASE("reduction is right for every value of a small modulus") {
          {every_reduction<word, 7, fixed_modulus<17>>(), every_reduction<double, 7, fixed_modulus<17>>()}) {
         for (const auto& r : reductions) {
             for (word x = 0; x < r.from * 17; ++x) {
-                CAPTURE(r.from);
-                CAPTURE(r.to);
-                CAPTURE(x);
+                INFO("r.from := ", r.from, ", r.to := ", r.to, ", x := ", x);
                 CHECK(r.is_right(m, x));
             }
         }
@@ -100,8 +94,7 @@ TEST_CASE("sums and differences stay below the sum of the bounds and keep the re
                 const auto difference = subtract(m, x, y);
                 static_assert(std::same_as<decltype(sum), const below<A + B, fixed_modulus<17>, R>>);
                 static_assert(std::same_as<decltype(difference), decltype(sum)>);
-                CAPTURE(a);
-                CAPTURE(b);
+                INFO("a := ", a, ", b := ", b);
                 CHECK(to_integer(sum.value) == a + b);
                 CHECK(in_range(difference.value, (A + B) * 17));
                 CHECK(to_integer(difference.value) % 17 == (a + B * 17 - b) % 17);

@@ -3,8 +3,6 @@
 #include <tensafe/arith/montgomery.hpp>
 #include <tensafe/arith/shoup.hpp>
 
-#include <doctest/doctest.h>
-
 #include "policy_checks.hpp"
 
 // What every policy must do.

@@ -2,13 +2,7 @@
 
 #include <tensafe/arith/policy.hpp>
 
-#include <doctest/doctest.h>
-
-#include <array>
-#include <random>
-#include <string>
-#include <utility>
-#include <vector>
+#include "../test.hpp"
 
 // What every policy must do, for moduli of 20 to 61 bits.
 

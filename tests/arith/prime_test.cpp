@@ -1,10 +1,6 @@
 #include <tensafe/arith/prime.hpp>
 
-#include <doctest/doctest.h>
-
-#include <random>
-#include <string>
-#include <vector>
+#include "../test.hpp"
 
 namespace {
 
@@ -69,8 +65,7 @@ TEST_CASE("ntt_prime_below finds the largest fitting prime, or zero when there i
         const word order = word{2} << log_n;
         word expected = 0;
         for (word bound = 0; bound < 3000; ++bound) {
-            CAPTURE(log_n);
-            CAPTURE(bound);
+            INFO("log_n := ", log_n, ", bound := ", bound);
             CHECK(ntt_prime_below(bound, log_n) == expected);
             if (bound % order == 1 && is_prime_by_trial_division(bound)) {
                 expected = bound;
@@ -95,8 +90,7 @@ TEST_CASE("ntt_prime_below reaches the widest bounds") {
 TEST_CASE("powers and inverses agree with repeated multiplication") {
     for (const word q : {3ULL, 97ULL, 65537ULL, 2305843009213693951ULL}) {
         for (const word a : {word{1}, word{2}, q - 1, q + 1, ~word{0}}) {
-            CAPTURE(q);
-            CAPTURE(a);
+            INFO("q := ", q, ", a := ", a);
             word power = 1;
             for (word e = 0; e < 20; ++e) {
                 CHECK(power_mod(a, e, q) == power);
@@ -121,8 +115,7 @@ TEST_CASE("the smallest primitive root is the one that a search from 2 upwards m
             while (power_mod(first, word{1} << log_n, q) != q - 1) {
                 ++first;
             }
-            CAPTURE(q);
-            CAPTURE(log_n);
+            INFO("q := ", q, ", log_n := ", log_n);
             CHECK(smallest_primitive_root(q, log_n) == first);
         }
     }

@@ -1,10 +1,5 @@
 #include <tensafe/arith/shoup.hpp>
 
-#include <doctest/doctest.h>
-
-#include <string>
-#include <type_traits>
-
 #include "policy_checks.hpp"
 
 namespace {

@@ -1,9 +1,6 @@
 #include <tensafe/arith/word.hpp>
 
-#include <doctest/doctest.h>
-
-#include <random>
-#include <vector>
+#include "../test.hpp"
 
 namespace {
 
@@ -46,8 +43,7 @@ void for_edges_and_random_pairs(Check check) {
 
 TEST_CASE("both words of a product agree with long multiplication of half words") {
     for_edges_and_random_pairs([](word a, word b) {
-        CAPTURE(a);
-        CAPTURE(b);
+        INFO("a := ", a, ", b := ", b);
         CHECK(mul_hi(a, b) == upper_word_by_halves(a, b));
         CHECK(high_word(mul_wide(a, b)) == upper_word_by_halves(a, b));
         CHECK(low_word(mul_wide(a, b)) == a * b);
@@ -56,8 +52,7 @@ TEST_CASE("both words of a product agree with long multiplication of half words"
 
 TEST_CASE("a conditional subtraction subtracts exactly when the difference does not wrap") {
     for_edges_and_random_pairs([](word x, word c) {
-        CAPTURE(x);
-        CAPTURE(c);
+        INFO("x := ", x, ", c := ", c);
         CHECK(subtract_if_not_below(x, c) == (x >= c ? x - c : x));
         CHECK(subtract_if_not_below(c, c) == 0);
     });

@@ -1,19 +1,12 @@
 #include <tensafe/ckks/ciphertext.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstddef>
-#include <type_traits>
-#include <utility>
-
 #include "fixture.hpp"
+
+using namespace tests;
 
 namespace {
 
 using namespace fixture;
-namespace rns = tensafe::rns;
-namespace random = tensafe::random;
 
 static_assert(std::is_copy_constructible_v<ckks::ciphertext<four_limbs>>);
 static_assert(std::is_nothrow_move_constructible_v<ckks::ciphertext<four_limbs>>);

@@ -1,18 +1,13 @@
 #include <tensafe/ckks/encrypt.hpp>
 #include <tensafe/ckks/precision.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <cstdint>
-#include <utility>
-
 #include "fixture.hpp"
+
+using namespace tests;
 
 namespace {
 
 using namespace fixture;
-namespace rns = tensafe::rns;
 using tensafe::arith::word;
 
 /// The largest magnitude among the noise's coefficients, seen modulo the first prime; and whether the other

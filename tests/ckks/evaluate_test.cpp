@@ -1,23 +1,14 @@
 #include <tensafe/ckks/encrypt.hpp>
 #include <tensafe/ckks/evaluate.hpp>
 #include <tensafe/ckks/precision.hpp>
-#include <tensafe/core/error.hpp>
-
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <complex>
-#include <cstdint>
-#include <limits>
-#include <string>
-#include <vector>
 
 #include "fixture.hpp"
+
+using namespace tests;
 
 namespace {
 
 using namespace fixture;
-namespace rns = tensafe::rns;
 
 /// A client with its key, and what it sends and reads.
 template <class P>
@@ -152,7 +143,6 @@ TEST_CASE_FIXTURE(client<four_limbs>,
     close.scale = near;
     const auto p = encode<four_limbs>(z, 0x1p30);
     const std::string ending = "; encode the plaintext at the ciphertext's scale, or bring both to one level";
-    using tensafe::parameter_error;
     CHECK(refusal<parameter_error>([&] { ckks::add(a, b); }) ==
           "add: the scales differ, got 2^40.000000000000 and 2^30.000000000000" + ending);
     CHECK(refusal<parameter_error>([&] { ckks::subtract(a, b); }) ==

@@ -4,18 +4,9 @@
 #include <tensafe/random/generator.hpp>
 #include <tensafe/rns/poly.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <complex>
-#include <cstddef>
-#include <cstdint>
 #include <numbers>
-#include <random>
-#include <string>
-#include <vector>
 
-#include "../refusal.hpp"
+#include "../test.hpp"
 
 /// What the tests of this folder share: small rings, so that they are quick, and reproducible inputs.
 namespace fixture {

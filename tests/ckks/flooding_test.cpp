@@ -1,30 +1,18 @@
+// Floods: what is drawn, how it is added, and the bounds on what it hides beside exact distributions: long,
+// for the bounds are checked with the same distributions as the draws.
 #include <tensafe/ckks/flooding.hpp>
-
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <random>
-#include <span>
-#include <type_traits>
-#include <vector>
 
 #include "../backends.hpp"
 #include "../guarded_pages.hpp"
 #include "../random/stream_reference.hpp"
+#include "../test.hpp"
 
 namespace {
 
-using namespace tensafe;
+using namespace tests;
+using namespace ckks;
 using arith::uint128;
 using arith::word;
-using ckks::flood;
-using ckks::irwin_hall_smudging;
-using ckks::uniform_smudging;
 using random::stream_domain;
 using testing::counting_seed;
 __extension__ typedef __int128 signed_wide;
@@ -236,12 +224,12 @@ TEST_CASE_TEMPLATE("residues modulo several primes are those of the centred floo
             }
         }
         std::array<std::vector<word>, 3> after = before;
-        ckks::add_flood<chain>(f, counting_seed(), 9,
-                               {std::span(after[0]), std::span(after[1]), std::span(after[2])});
+        add_flood<chain>(f, counting_seed(), 9,
+                         {std::span(after[0]), std::span(after[1]), std::span(after[2])});
         tests::for_each_backend([&](auto) {
             std::array<std::vector<word>, 3> again = before;
-            ckks::add_flood<chain>(f, counting_seed(), 9,
-                                   {std::span(again[0]), std::span(again[1]), std::span(again[2])});
+            add_flood<chain>(f, counting_seed(), 9,
+                             {std::span(again[0]), std::span(again[1]), std::span(again[2])});
             CHECK(again == after);
         });
         const std::vector<uint128> sums = sums_of(f, counting_seed(), 9, count);
@@ -353,7 +341,7 @@ TEST_CASE("every coefficient gets its own flood, however many there are") {
         const std::vector<uint128> sums = sums_of(f, counting_seed(), 8, count);
         f.add_to(rns::variable_arithmetic<q0>, one_by_one[0], sums);
         f.add_to(rns::variable_arithmetic<97>, one_by_one[1], sums);
-        ckks::add_flood<chain>(f, counting_seed(), 8, {std::span(flooded[0]), std::span(flooded[1])});
+        add_flood<chain>(f, counting_seed(), 8, {std::span(flooded[0]), std::span(flooded[1])});
         CHECK(flooded == one_by_one);
     }
 }
@@ -366,13 +354,12 @@ TEST_CASE("floods refuse wrong widths and sizes") {
     CHECK_THROWS_WITH_AS((uniform_smudging{0}.sample(counting_seed(), 0, sums)),
                          "flood::sample: bits: got 0, expected 1 to 120", parameter_error);
     using chain = rns::basis<4, 97, 193>;
-    CHECK_THROWS_AS((ckks::add_flood<chain>(irwin_hall_smudging{121}, counting_seed(), 0, {})),
-                    parameter_error);
+    CHECK_THROWS_AS((add_flood<chain>(irwin_hall_smudging{121}, counting_seed(), 0, {})), parameter_error);
     std::vector<word> residues(5);
     CHECK_THROWS_WITH_AS((irwin_hall_smudging{20}.add_to(rns::variable_arithmetic<97>, residues, sums)),
                          "flood::add_to: got 5 residues, expected 4", shape_error);
-    CHECK_THROWS_WITH_AS(ckks::add_flood<chain>(irwin_hall_smudging{20}, counting_seed(), 0,
-                                                {std::span(residues), std::span(residues).first(3)}),
+    CHECK_THROWS_WITH_AS(add_flood<chain>(irwin_hall_smudging{20}, counting_seed(), 0,
+                                          {std::span(residues), std::span(residues).first(3)}),
                          "add_flood: got 3 residues of a limb, expected 5", shape_error);
 }
 
@@ -400,8 +387,7 @@ TEST_CASE_TEMPLATE("the distance is above the exact one for a single draw", Floo
     for (int bits = 1; bits <= 12; ++bits) {
         const std::vector<double> p = distribution<Flood::terms>(bits);
         for (std::size_t shift = 0; shift <= p.size() + 1; shift = shift < 40 ? shift + 1 : 2 * shift) {
-            CAPTURE(bits);
-            CAPTURE(shift);
+            INFO("bits := ", bits, ", shift := ", shift);
             CHECK(distance_of_shift(p, shift) <=
                   Flood{bits}.statistical_distance(static_cast<double>(shift), 1) * rounding);
         }
@@ -415,8 +401,7 @@ TEST_CASE_TEMPLATE("the distance is above the exact one for two draws", Flood, u
     for (int bits = 1; bits <= 5; ++bits) {
         const std::vector<double> p = distribution<Flood::terms>(bits);
         for (std::size_t shift = 1; shift <= 6; ++shift) {
-            CAPTURE(bits);
-            CAPTURE(shift);
+            INFO("bits := ", bits, ", shift := ", shift);
             const double bound = Flood{bits}.statistical_distance(static_cast<double>(shift), 2);
             const double both = distance_of_shifts(p, shift, shift);
             CHECK(both <= bound * rounding);

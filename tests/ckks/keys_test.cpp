@@ -1,23 +1,12 @@
 #include <tensafe/ckks/keys.hpp>
-#include <tensafe/core/error.hpp>
-
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <type_traits>
-#include <utility>
-#include <vector>
 
 #include "fixture.hpp"
+
+using namespace tests;
 
 namespace {
 
 using namespace fixture;
-namespace rns = tensafe::rns;
 using tensafe::arith::word;
 
 using secret = ckks::secret_key<four_limbs>;

@@ -3,22 +3,13 @@
 #include <tensafe/ckks/noise.hpp>
 #include <tensafe/encoding/slot_transform.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <complex>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <utility>
-#include <vector>
-
 #include "fixture.hpp"
+
+using namespace tests;
 
 namespace {
 
 using namespace fixture;
-namespace rns = tensafe::rns;
 using ckks::coefficient_norms;
 using ckks::noise_bound;
 using P = four_limbs;
@@ -39,10 +30,8 @@ class measured {
     /// Never above the worst case; standard deviation within a factor of 1.15.
     void check(noise_bound predicted) const {
         const double deviation = std::sqrt(squares_ / static_cast<double>(count_));
-        CAPTURE(largest_);
-        CAPTURE(predicted.worst);
-        CAPTURE(deviation);
-        CAPTURE(predicted.deviation);
+        INFO("largest_ := ", largest_, ", predicted.worst := ", predicted.worst, ", deviation := ", deviation,
+             ", predicted.deviation := ", predicted.deviation);
         CHECK(largest_ <= predicted.worst);
         CHECK(deviation < 1.15 * predicted.deviation);
         CHECK(deviation * 1.15 > predicted.deviation);

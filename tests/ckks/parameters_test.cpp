@@ -1,16 +1,12 @@
 #include <tensafe/arith/prime.hpp>
 #include <tensafe/ckks/parameters.hpp>
 
-#include <doctest/doctest.h>
+#include "../test.hpp"
 
-#include <array>
-#include <bit>
-#include <cstddef>
-#include <type_traits>
+using namespace tests;
 
 namespace {
 
-namespace ckks = tensafe::ckks;
 using tensafe::arith::word;
 
 // The widest modulus that the table allows is allowed; one bit more is a test of compile_fail.

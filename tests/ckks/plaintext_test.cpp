@@ -1,24 +1,14 @@
 #include <tensafe/ckks/plaintext.hpp>
 #include <tensafe/ckks/precision.hpp>
-#include <tensafe/core/error.hpp>
 #include <tensafe/rns/pointwise.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <complex>
-#include <cstddef>
-#include <limits>
-#include <random>
-#include <type_traits>
-#include <vector>
-
 #include "fixture.hpp"
+
+using namespace tests;
 
 namespace {
 
 using namespace fixture;
-namespace rns = tensafe::rns;
 
 std::vector<double> random_reals(std::size_t count, std::uint64_t seed) {
     std::mt19937_64 generator(seed);
@@ -102,9 +92,6 @@ TEST_CASE("A product in evaluation form is the product slot by slot") {
 
 TEST_CASE("What cannot be encoded throws, and the message names it") {
     const double nan = std::numeric_limits<double>::quiet_NaN();
-    using tensafe::encoding_error;
-    using tensafe::parameter_error;
-    using tensafe::shape_error;
     const auto slots = [](slot_vector z, double scale = four_limbs::scale) {
         return [=] { ckks::encode_slots<four_limbs>(z, scale); };
     };

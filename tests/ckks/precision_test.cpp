@@ -1,12 +1,4 @@
 #include <tensafe/ckks/precision.hpp>
-#include <tensafe/core/error.hpp>
-
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <complex>
-#include <limits>
-#include <vector>
 
 #include "fixture.hpp"
 

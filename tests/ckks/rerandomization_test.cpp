@@ -1,31 +1,13 @@
 #include <tensafe/ckks/noise.hpp>
 #include <tensafe/ckks/rerandomization.hpp>
-#include <tensafe/core/error.hpp>
-
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <cstdlib>
-#include <iterator>
-#include <span>
-#include <string>
-#include <thread>
-#include <tuple>
-#include <type_traits>
-#include <utility>
-#include <vector>
 
 #include "fixture.hpp"
+
+using namespace tests;
 
 namespace {
 
 using namespace fixture;
-namespace memory = tensafe::memory;
-namespace random = tensafe::random;
-namespace rns = tensafe::rns;
 using random::stream_domain;
 using tensafe::arith::word;
 using P = four_limbs;
@@ -161,8 +143,7 @@ std::vector<std::int64_t> predicted(const session<Level>& c, const random::seed&
 
 template <int Level>
 void check_decryption(int log_n) {
-    CAPTURE(Level);
-    CAPTURE(log_n);
+    INFO("Level := ", Level, ", log_n := ", log_n);
     session<Level> c(static_cast<std::uint8_t>(10 + log_n), log_n);
     auto seeds = generator(c.pool_number);
     constexpr auto worst = static_cast<std::int64_t>(21 * (2 * P::degree + 1));
@@ -229,8 +210,7 @@ TEST_CASE("The noise of zeros has the deviation that is predicted for the public
     const auto predicted_noise = ckks::public_key_noise<P>();
     const auto n = static_cast<double>(count);
     const double deviation = std::sqrt(squares / n);
-    CAPTURE(deviation);
-    CAPTURE(predicted_noise.deviation);
+    INFO("deviation := ", deviation, ", predicted_noise.deviation := ", predicted_noise.deviation);
     CHECK(deviation < 1.05 * predicted_noise.deviation);
     CHECK(deviation * 1.05 > predicted_noise.deviation);
     CHECK(std::fabs(sum / n) < 5 * predicted_noise.deviation / std::sqrt(n));
@@ -345,20 +325,15 @@ TEST_CASE("Threads that fill and take at the same time never get the same zero, 
     session<1> c(8, 4);
     constexpr std::size_t each = 20;
     std::vector<one_zero> taken[2];
-    const auto take = [&](std::vector<one_zero>& into) {
+    tests::on_threads(3, [&](std::size_t t) {
         for (std::size_t i = 0; i < each; ++i) {
-            into.push_back(c.pool.acquire());
-        }
-    };
-    std::thread taker([&] { take(taken[0]); });
-    std::thread filler([&] {
-        for (std::size_t count = 1; count <= each; ++count) {
-            c.pool.fill(count % 4);
+            if (t == 2) {
+                c.pool.fill((i + 1) % 4);
+            } else {
+                taken[t].push_back(c.pool.acquire());
+            }
         }
     });
-    take(taken[1]);
-    taker.join();
-    filler.join();
     CHECK(c.pool.size() <= 3);
 
     std::vector<one_zero> all = std::move(taken[0]);
@@ -376,9 +351,7 @@ TEST_CASE("Threads that fill and take at the same time never get the same zero, 
 
 TEST_CASE("Two threads that fill at the same time store one more zero at most") {
     session<1> c(9, 4);
-    std::thread other([&] { c.pool.fill(10); });
-    c.pool.fill(10);
-    other.join();
+    tests::on_threads(2, [&](std::size_t) { c.pool.fill(10); });
     CHECK(c.pool.size() >= 10);
     CHECK(c.pool.size() <= 11);
 }

@@ -3,20 +3,11 @@
 #include <tensafe/ckks/evaluate.hpp>
 #include <tensafe/ckks/precision.hpp>
 
-#include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <complex>
-#include <cstddef>
-#include <cstdint>
-#include <fstream>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "fixture.hpp"
+
+using namespace tests;
 
 // Known answers of another CKKS library. It shares the conventions of the NTT, so residues are compared bit
 // for bit; its slots follow the powers of 3, ours those of 5.
@@ -24,7 +15,6 @@
 namespace {
 
 using namespace fixture;
-namespace rns = tensafe::rns;
 using tensafe::arith::word;
 
 using P = ckks::parameters<10, ckks::limb_primes<1152921504606791681, 1099511590913, 1099511592961>, 40,

@@ -1,13 +1,7 @@
 #include <tensafe/ckks/toeplitz_row.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <cstdint>
-#include <random>
-#include <vector>
-
 #include "../backends.hpp"
+#include "../test.hpp"
 
 namespace {
 
@@ -41,8 +35,7 @@ TEST_CASE("every coefficient of a product with a ternary polynomial is an inner 
         const tensafe::ckks::toeplitz_row window(s);
         tests::for_each_backend([&](tensafe::exec::backend) {
             for (std::size_t p = 0; p < n; ++p) {
-                CAPTURE(n);
-                CAPTURE(p);
+                INFO("n := ", n, ", p := ", p);
                 CHECK(window.coefficient_of_product(c, p) == coefficient(c, s, p));
             }
         });

@@ -3,12 +3,6 @@
 #include <tensafe/ckks/precision.hpp>
 #include <tensafe/ckks/trace.hpp>
 
-#include <doctest/doctest.h>
-
-#include <complex>
-#include <cstddef>
-#include <string>
-
 #include "fixture.hpp"
 
 namespace {
@@ -35,9 +29,7 @@ template <int Limbs, class P, int Level>
 void check_every_trace(const ckks::secret_key<P>& key, const ckks::ciphertext<P, Level>& c) {
     const slot_vector slots = ckks::decrypt_slots(key, c);
     for (int log_n = 1; log_n <= P::log_n; ++log_n) {
-        CAPTURE(Limbs);
-        CAPTURE(Level);
-        CAPTURE(log_n);
+        INFO("Limbs := ", Limbs, ", Level := ", Level, ", log_n := ", log_n);
         const auto trace = ckks::decrypt_trace<Limbs>(key, c, log_n);
         CHECK(trace.log_n == log_n);
         CHECK(trace.scale == c.scale);

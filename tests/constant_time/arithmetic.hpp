@@ -9,14 +9,6 @@
 #include <tensafe/rns/panel.hpp>
 #include <tensafe/rns/switch_modulus.hpp>
 
-#include <array>
-#include <bit>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "program.hpp"
 #include "sampling.hpp"
 

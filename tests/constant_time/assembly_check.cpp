@@ -1,10 +1,5 @@
-#include <algorithm>
-#include <cstddef>
 #include <fstream>
 #include <iostream>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "assembly_follower.hpp"
 #include "assembly_listing.hpp"

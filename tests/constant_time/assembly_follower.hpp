@@ -1,14 +1,5 @@
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <cstdlib>
-#include <map>
-#include <set>
-#include <string>
-#include <vector>
-
 #include "assembly_listing.hpp"
 
 namespace tests::assembly {

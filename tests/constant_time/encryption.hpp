@@ -6,12 +6,7 @@
 #include <tensafe/encoding/norm.hpp>
 #include <tensafe/encoding/slots.hpp>
 
-#include <array>
 #include <complex>
-#include <cstdint>
-#include <span>
-#include <utility>
-#include <vector>
 
 #include "program.hpp"
 #include "sampling.hpp"

@@ -3,10 +3,6 @@
 #include <tensafe/core/macros.hpp>
 #include <tensafe/random/samplers.hpp>
 
-#include <cstddef>
-#include <cstdint>
-#include <vector>
-
 #if TENSAFE_X86_64
 #include <immintrin.h>
 #endif

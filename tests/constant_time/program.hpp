@@ -3,7 +3,6 @@
 #include <tensafe/exec/backend.hpp>
 
 #include <cstdio>
-#include <string>
 
 #include "secrets.hpp"
 

@@ -6,9 +6,6 @@
 #include <tensafe/random/sample_discrete_gaussian.hpp>
 #include <tensafe/random/samplers.hpp>
 
-#include <cstdint>
-#include <vector>
-
 #include "program.hpp"
 
 namespace tests {

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <ranges>
 #include <span>
+#include <string>
 #include <sys/random.h>
+#include <utility>
 #include <valgrind/memcheck.h>
 #include <vector>
 

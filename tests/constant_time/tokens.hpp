@@ -3,10 +3,6 @@
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/server.hpp>
 
-#include <cstddef>
-#include <string>
-#include <vector>
-
 #include "program.hpp"
 
 namespace tests {

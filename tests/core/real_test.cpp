@@ -1,14 +1,6 @@
 #include <tensafe/core/real.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <bit>
-#include <cmath>
-#include <cstdint>
-#include <cstdlib>
-#include <limits>
-#include <random>
+#include "../test.hpp"
 
 namespace {
 

@@ -1,17 +1,8 @@
 #include <tensafe/core/text.hpp>
 
-#include <doctest/doctest.h>
+#include "../test.hpp"
 
-#include <cmath>
-#include <cstdlib>
-#include <limits>
-#include <random>
-#include <string>
-
-using tensafe::fold_case;
-using tensafe::is_printable_utf8;
-using tensafe::quote;
-using tensafe::shortest_text;
+using namespace tests;
 
 TEST_CASE("text in any script is printable, control characters are not") {
     for (const char* text : {"", "legal", "a b", "\xC2\xA0", "\xC3\xA9", "\xE2\x82\xAC", "\xE0\xA0\x80",

@@ -1,15 +1,30 @@
 #pragma once
 
-// For tests of kernels that run on the host and on a GPU: the same test body, another `where`.
+// For tests of kernels that run on the host and on a GPU: the same test body, another `where`. Also the part
+// of the standard library that they use.
 
 #include <tensafe/arith/word.hpp>
 #include <tensafe/device/exec/thread_blocks.hpp>
 #include <tensafe/memory/buffer.hpp>
 
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <random>
 #include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace tests {

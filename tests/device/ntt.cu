@@ -4,7 +4,8 @@
 #include "device_checks.hpp"
 #include "ntt/transform_checks.hpp"
 
-using namespace tests::transform_checks;
+using namespace tests;
+using namespace transform_checks;
 using n16384 = ckks::n16384_l4::basis;
 using n4096 = ckks::private_n4096::basis;
 using n2048 = ckks::minimal_n2048::basis;

@@ -3,7 +3,8 @@
 #include "device_checks.hpp"
 #include "ntt/transform_checks.hpp"
 
-using namespace tests::transform_checks;
+using namespace tests;
+using namespace transform_checks;
 
 template <int LogN, int... Bits>
 using basis = rns::basis<LogN, arith::ntt_prime_below(arith::word{1} << Bits, LogN)...>;

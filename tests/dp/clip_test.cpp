@@ -8,8 +8,6 @@ using namespace tests;
 
 namespace {
 
-namespace dp = tensafe::dp;
-
 __extension__ using wide = __int128;
 
 std::vector<float> random_vector(std::mt19937_64& source, std::size_t d, double magnitude) {

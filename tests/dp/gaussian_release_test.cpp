@@ -1,16 +1,12 @@
 #include <tensafe/dp/gaussian_release.hpp>
 #include <tensafe/dp/ledger.hpp>
 
-#include <tuple>
-
 #include "../backends.hpp"
 #include "../test.hpp"
 
 using namespace tests;
 
 namespace {
-
-namespace dp = tensafe::dp;
 
 using dp::discrete_noise_slack;
 using dp::gaussian_release;
@@ -265,17 +261,9 @@ TEST_CASE("neighbours are told apart as well as delta says, and no better") {
         for (std::uint64_t r = 0; r < releases / 3; ++r) {
             std::vector<float> out(d);
             release(charge, random, h, out);
-            double sum = 0;
-            for (const float x : out) {
-                sum += x;
-            }
-            first += sum > threshold;
+            first += std::accumulate(out.begin(), out.end(), 0.0) > threshold;
             release(charge, random, minus_h, out);
-            sum = 0;
-            for (const float x : out) {
-                sum += x;
-            }
-            second += sum > threshold;
+            second += std::accumulate(out.begin(), out.end(), 0.0) > threshold;
         }
         const double count = static_cast<double>(releases / 3);
         const double p = first / count;

@@ -1,7 +1,7 @@
+// The ledger on disk, long for all that can befall a file: hostile text, links, processes that fork or die.
 #include <tensafe/dp/ledger.hpp>
 #include <tensafe/dp/ledger_file.hpp>
 
-#include <atomic>
 #include <csignal>
 #include <exception>
 #include <sys/stat.h>
@@ -9,10 +9,8 @@
 #include <unistd.h>
 
 #include "../io/file_builder.hpp"
-#include "../test.hpp"
 
 using namespace tests;
-namespace dp = tensafe::dp;
 using dp::ledger;
 using dp::ledger_state;
 using dp::odometer;

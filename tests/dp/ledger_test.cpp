@@ -322,24 +322,16 @@ TEST_CASE("a stored state that no ledger came to is refused") {
 TEST_CASE_FIXTURE(stored_ledger, "threads that charge at once get together what one would get, and no more") {
     const std::uint64_t most = spent.left("ann", small);
     std::vector<std::uint64_t> granted(4);
-    std::vector<std::thread> threads;
-    for (std::uint64_t& mine : granted) {
-        threads.emplace_back([&] {
-            try {
-                for (;;) {
-                    mine += spent.charge("ann", small).left();
-                    static_cast<void>(spent.left("ann", small));
-                    static_cast<void>(spent.state());
-                }
-            } catch (const budget_error&) {
+    on_threads(granted.size(), [&](std::size_t t) {
+        try {
+            for (;;) {
+                granted[t] += spent.charge("ann", small).left();
+                static_cast<void>(spent.left("ann", small));
+                static_cast<void>(spent.state());
             }
-        });
-    }
-    std::uint64_t sum = 0;
-    for (std::size_t i = 0; i < threads.size(); ++i) {
-        threads[i].join();
-        sum += granted[i];
-    }
-    CHECK(sum == most);
+        } catch (const budget_error&) {
+        }
+    });
+    CHECK(std::accumulate(granted.begin(), granted.end(), std::uint64_t{0}) == most);
     CHECK(disk.stored.principals.at("ann").releases == most);
 }

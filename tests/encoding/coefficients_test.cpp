@@ -1,18 +1,7 @@
 #include <tensafe/encoding/coefficients.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <random>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "../backends.hpp"
+#include "../test.hpp"
 
 namespace {
 
@@ -180,8 +169,7 @@ TEST_CASE("every entry of any number of values is looked at, whatever its place"
     tests::for_each_backend([&](exec::backend) {
         for (std::size_t count = 1; count <= 20; ++count) {
             for (std::size_t bad = 0; bad < count; ++bad) {
-                CAPTURE(count);
-                CAPTURE(bad);
+                INFO("count := ", count, ", bad := ", bad);
                 for (const double x : {not_a_number, -not_a_number, infinity, -infinity, 0x1p39, -0x1p39}) {
                     // One more in front, so that the values stand at any alignment; what is next to them is
                     // no value.

@@ -1,29 +1,16 @@
-#include <tensafe/core/error.hpp>
 #include <tensafe/encoding/slot_transform.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <complex>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
 #include <numbers>
-#include <random>
-#include <span>
-#include <string>
-#include <thread>
-#include <vector>
 
 #include "../backends.hpp"
-#include "../refusal.hpp"
+#include "../test.hpp"
+
+using namespace tests;
 
 namespace {
 
 using tensafe::encoding::shared_slot_transform;
 using tensafe::encoding::slot_transform;
-using tests::refusal;
 
 using complex_vector = std::vector<std::complex<double>>;
 using real_vector = std::vector<double>;
@@ -262,8 +249,7 @@ BACKEND_TEST_CASE("Sums over every g-th slot are the slots of the trace, a polyn
         const real_vector m = random_coefficients(degree, 11);
         const complex_vector z = to_slots(transform, m);
         for (int log_g = 0; log_g < log_n; ++log_g) {
-            CAPTURE(log_n);
-            CAPTURE(log_g);
+            INFO("log_n := ", log_n, ", log_g := ", log_g);
             const std::size_t g = std::size_t{1} << log_g;
             const std::size_t step = degree / (2 * g);
             complex_vector sums(g);
@@ -416,15 +402,10 @@ TEST_CASE("Threads that ask for a shared transform at once get the same one, and
     const complex_vector expected = to_slots(own, m);
     std::vector<const slot_transform*> seen(8);
     std::vector<complex_vector> results(seen.size());
-    {
-        std::vector<std::jthread> threads;
-        for (std::size_t i = 0; i < seen.size(); ++i) {
-            threads.emplace_back([&, i] {
-                seen[i] = &shared_slot_transform(log_n);
-                results[i] = to_slots(*seen[i], m);
-            });
-        }
-    }
+    tests::on_threads(seen.size(), [&](std::size_t i) {
+        seen[i] = &shared_slot_transform(log_n);
+        results[i] = to_slots(*seen[i], m);
+    });
     for (std::size_t i = 0; i < seen.size(); ++i) {
         CHECK(seen[i] == seen[0]);
         CHECK(results[i] == expected);

@@ -1,21 +1,9 @@
 #include <tensafe/encoding/slots.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <complex>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
 #include <numbers>
-#include <random>
-#include <span>
-#include <string>
-#include <vector>
 
 #include "../backends.hpp"
+#include "../test.hpp"
 #include "../worst.hpp"
 
 namespace {
@@ -165,8 +153,7 @@ TEST_CASE("every slot is looked at, whatever its place") {
     tests::for_each_backend([&](exec::backend) {
         for (std::size_t count = 1; count <= 11; ++count) {
             for (std::size_t bad = 0; bad < count; ++bad) {
-                CAPTURE(count);
-                CAPTURE(bad);
+                INFO("count := ", count, ", bad := ", bad);
                 for (const double x : {not_a_number, -not_a_number, infinity, -infinity, 0x1p39, -0x1p39}) {
                     for (const bool imaginary : {false, true}) {
                         slots values(count, 0x1p37);

@@ -1,21 +1,13 @@
 #include "../../examples/common/phases_file.hpp"
 
-#include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
 
-#include <doctest/doctest.h>
-
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <string>
-#include <string_view>
-#include <unistd.h>
-#include <vector>
 
 #include "../../examples/roofline/roofline.hpp"
+#include "../io/file_builder.hpp"
 
+using namespace tests;
 using doctest::Approx;
 
 namespace {
@@ -50,16 +42,6 @@ std::string refused(const std::string& text) {
         return e.what();
     }
     return "accepted";
-}
-
-std::string replaced(std::string text, std::string_view from, std::string_view to) {
-    const std::size_t at = text.find(from);
-    REQUIRE(at != text.npos);
-    return text.replace(at, from.size(), to);
-}
-
-bool contains(const std::string& text, std::string_view part) {
-    return text.find(part) != text.npos;
 }
 
 }  // namespace
@@ -133,19 +115,15 @@ TEST_CASE("benchmarks that lack a step or speak of another unit are refused by n
 }
 
 TEST_CASE("a file is read whole, and one that is missing or too long is refused") {
-    const auto folder =
-        std::filesystem::temp_directory_path() / ("phases_file_test_" + std::to_string(::getpid()));
-    std::filesystem::create_directory(folder);
-    const auto path = folder / "run.txt";
-    std::ofstream(path) << "table\n" << demo << "\n";
+    const temporary_directory folder;
+    const auto path = folder.put("run.txt", "table\n" + demo + "\n");
     const examples::phase_times times = examples::read_phases(path);
     CHECK(times.phases.total() == Approx(0.576783));
     CHECK(times.source == "\"run.txt\": private_n4096, coefficient_tiles, protected, avx512");
     std::filesystem::resize_file(path, (std::size_t{4} << 20) + 1);
     CHECK_THROWS_AS(examples::read_phases(path), tensafe::format_error);
-    CHECK_THROWS_AS(examples::read_phases(folder), tensafe::io_error);
-    CHECK_THROWS_AS(examples::read_phases(folder / "none"), tensafe::io_error);
-    std::filesystem::remove_all(folder);
+    CHECK_THROWS_AS(examples::read_phases(folder.path()), tensafe::io_error);
+    CHECK_THROWS_AS(examples::read_phases(folder.path() / "none"), tensafe::io_error);
 }
 
 TEST_CASE("recorded phases are those on the page of benchmarks") {

@@ -1,76 +1,20 @@
-#include <tensafe/core/error.hpp>
-
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <set>
-#include <sstream>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
 #include "../../examples/roofline/published_figures.hpp"
+#include "../test.hpp"
 
 namespace published = roofline::published;
 using doctest::Approx;
 
 namespace {
 
-// The tables as the analyses print them, a second time and as text: what is in the header is compared with
-// it.
-constexpr std::string_view decode_text = R"(
-| RTX 4090 | 1.01 | 5.9 | 1.5 | 169 | 667 | 105 | 400 |
-| RTX 5090 | 1.79 | 3.4 | 0.84 | 294 | 1190 | 190 | 720 |
-| L40S | 0.86 | 7.0 | 1.7 | 143 | 588 | 90 | 350 |
-| A100 80GB | 2.04 | 2.9 | 0.74 | 345 | 1351 | 215 | 810 |
-| H100 SXM | 3.35 | 1.8 | 0.45 | 556 | 2222 | 350 | 1350 |
-| H200 | 4.80 | 1.25 | 0.31 | 800 | 3226 | 500 | 1950 |
-| B200 | 8.00 | 0.75 | 0.19 | 1333 | 5263 | 830 | 3200 |
-)";
-constexpr std::string_view rate_text = R"(
-| RTX 4090 | 9.5 | 71.7 | 12.3 | 50.0 | 16.8 | | | 22.0 | 45.5 |
-| RTX 5090 | 5.3 | 71.7 | 13.0 | 50.0 | 18.1 | | | 15.0 | 66.7 |
-| L40S | 11.1 | 71.7 | 12.1 | | | | | 25.0 | 40.0 |
-| A100 80GB | 4.7 | 71.7 | 13.1 | 50.0 | 18.3 | | | 12.5 | 80.0 |
-| H100 SXM | 2.9 | 52.0 | 18.2 | 36.0 | 25.7 | 20.0 | 43.7 | 9.3 | 107.5 |
-| H200 | 2.0 | 45.0 | 21.3 | 31.0 | 30.3 | 17.0 | 52.6 | 7.5 | 133.3 |
-| B200 | 1.2 | 38.0 | 25.5 | 26.0 | 36.8 | 14.5 | 63.7 | 5.8 | 172.4 |
-)";
-// Of the steps and of future hardware: T_HE, rate, and T_model, which few rows print.
-constexpr std::string_view steps_text = R"(
-| baseline | 98 | 9.9 | 2.9 |
-| phases 1 to 6 | 71.7 | 13.4 | 2.9 |
-| client keys | 25.7 | 35.0 | 2.9 |
-| multi-stream | 14.5 | 57.5 | 2.9 |
-| async, model hidden | 14.5 | 68.9 | 2.9 |
-| L2 twiddles | 10.2 | 98.0 | 2.9 |
-| CUDA graph | 9.3 | 107.5 | 2.9 |
-| SVD 32 to 16 | 5.2 | 192.3 | 2.9 |
-)";
-constexpr std::string_view future_text = R"(
-| GH200 | 42.7 | 21.9 | 2.9 |
-| GB200 | 18.7 | 50.3 | 1.2 |
-| GB200, all software | 3.8 | 200 | 1.2 |
-| GB200, all software, at best | 3.8 | 263 | 1.2 |
-| CIM + UMA | 0.63 | 283 | 2.9 |
-| CIM + UMA, B200 | 0.63 | 546 | 1.2 |
-| HBM-PIM + UMA | 1.7 | 217 | 2.9 |
-| HBM4 | 38.9 | 24.9 | 1.2 |
-| Rubin R100 | 3.63 | 245.7 | 0.44 |
-| Rubin R100, all software | 1.51 | 513 | 0.44 |
-| Rubin Ultra | 0.57 | 1,266 | 0.22 |
-| SRAM-CIM, 2028 | 0.15 | 2,703 | 0.22 |
-)";
-
-/// The cells of a table, row by row, without blanks around them.
-std::vector<std::vector<std::string>> cells_of(std::string_view text) {
+/// The cells of a table as the analyses print it, row by row, without blanks around them. tests/data has them
+/// a second time and as text: what is in the header is compared with it.
+std::vector<std::vector<std::string>> cells_of(const std::string& table) {
+    std::ifstream lines(TENSAFE_TEST_DATA "/published_tables.txt");
     std::vector<std::vector<std::string>> rows;
-    std::istringstream lines{std::string(text)};
+    bool here = false;
     for (std::string line; std::getline(lines, line);) {
-        if (line.empty()) {
+        here = line.starts_with('#') ? line.starts_with("# " + table + ":") : here;
+        if (!here || !line.starts_with('|')) {
             continue;
         }
         rows.emplace_back();
@@ -111,7 +55,7 @@ const published::figure& claim(std::string_view row) {
 }  // namespace
 
 TEST_CASE("the decode table is the printed one") {
-    const auto rows = cells_of(decode_text);
+    const auto rows = cells_of("decode");
     REQUIRE(rows.size() == published::decode_table.size());
     for (std::size_t i = 0; i < rows.size(); ++i) {
         const published::decode_row& row = published::decode_table[i];
@@ -131,7 +75,7 @@ TEST_CASE("the decode table is the printed one") {
 
 TEST_CASE("the rate table is the printed one, and its figures follow from its cells") {
     using published::table;
-    const auto rows = cells_of(rate_text);
+    const auto rows = cells_of("rate");
     REQUIRE(rows.size() == published::rate_table.size());
     const std::vector<std::string_view> columns{"improved", "chained", "rank 16", "all software"};
     std::size_t count = 0;
@@ -162,7 +106,7 @@ TEST_CASE("the rate table is the printed one, and its figures follow from its ce
 }
 
 TEST_CASE("steps and future hardware are the printed ones") {
-    const auto checksum_rows = [](const auto& table, published::table in, std::string_view text) {
+    const auto checksum_rows = [](const auto& table, published::table in, const char* text) {
         const auto rows = cells_of(text);
         REQUIRE(rows.size() == table.size());
         for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -176,13 +120,13 @@ TEST_CASE("steps and future hardware are the printed ones") {
             CHECK(one.encrypted_milliseconds == table[i].encrypted_milliseconds.value);
         }
     };
-    checksum_rows(published::h100_steps, published::table::steps, steps_text);
-    checksum_rows(published::future_hardware, published::table::future, future_text);
+    checksum_rows(published::h100_steps, published::table::steps, "steps");
+    checksum_rows(published::future_hardware, published::table::future, "future");
 }
 
 TEST_CASE("decode times and rates follow from bandwidth and weights") {
     using published::table;
-    const auto rows = cells_of(decode_text);
+    const auto rows = cells_of("decode");
     for (std::size_t i = 0; i < rows.size(); ++i) {
         const double bandwidth = std::stod(rows[i][1]);
         CHECK(figure_of(table::decode, rows[i][0], "BF16").formula == Approx(6.0 / bandwidth));
@@ -195,7 +139,7 @@ TEST_CASE("decode times and rates follow from bandwidth and weights") {
               Approx(1000 / std::stod(rows[i][3])));
         const published::figure& model = figure_of(table::decode_rates, rows[i][0], "T_model, ms");
         CHECK(model.formula == Approx(1000 / std::stod(rows[i][6])));
-        CHECK(model.printed.value == std::stod(cells_of(rate_text)[i][1]));
+        CHECK(model.printed.value == std::stod(cells_of("rate")[i][1]));
     }
 }
 

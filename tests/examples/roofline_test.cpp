@@ -1,19 +1,7 @@
 #include "../../examples/roofline/roofline.hpp"
 
-#include <tensafe/core/error.hpp>
-
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <limits>
-#include <random>
-#include <string>
-#include <vector>
-
 #include "../../examples/common/short_number.hpp"
-#include "../refusal.hpp"
+#include "../test.hpp"
 
 using doctest::Approx;
 

@@ -1,16 +1,6 @@
 // What is asked of the split inference server over HTTP, without a socket.
-#include <tensafe/core/error.hpp>
 
-#include <doctest/doctest.h>
-
-#include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <mutex>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "../../examples/split_inference/admin.hpp"
 #include "../../examples/split_inference/service.hpp"
@@ -57,7 +47,7 @@ struct administered {
         return found;
     }
 
-    tests::scratch_folder scratch;
+    tests::temporary_directory scratch;
     std::filesystem::path folder = scratch.path();
     std::filesystem::path state = folder / "state";
     std::filesystem::path root = folder / "root";

@@ -1,6 +1,5 @@
 // The client's half of split inference against a peer in memory that follows the protocol by itself, or
 // breaks it; and TLS against a socket.
-#include <tensafe/core/error.hpp>
 #include <tensafe/keystore/ed25519.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
@@ -13,25 +12,9 @@
 #include <tensafe/wire/reply.hpp>
 #include <tensafe/wire/set_id.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <array>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
 #include <deque>
-#include <filesystem>
 #include <latch>
-#include <memory>
-#include <optional>
-#include <span>
-#include <string>
-#include <string_view>
-#include <thread>
-#include <utility>
 #include <variant>
-#include <vector>
 
 #include "../../examples/split_inference/control_message.hpp"
 #include "../../examples/split_inference/params.hpp"
@@ -698,7 +681,7 @@ TEST_CASE("an adapter whose deltas no float could hold is refused before a state
 }
 
 TEST_CASE("an identity is made once for a file, and is the same afterwards") {
-    const tests::scratch_folder scratch;
+    const tests::temporary_directory scratch;
     const auto& folder = scratch.path();
     const auto first = client_identity(folder / "identity.pem");
     CHECK(client_identity(folder / "identity.pem").verifying() == first.verifying());
@@ -737,8 +720,8 @@ TEST_CASE("server addresses are taken apart, and others refused") {
 }
 
 TEST_CASE("only the certificate that was given is trusted, and only for its host") {
-    const tests::scratch_folder folder;
-    const tests::scratch_folder folder_of_others;
+    const tests::temporary_directory folder;
+    const tests::temporary_directory folder_of_others;
     const tls_files ours = prepare_certificate(folder.path());
     const tls_files others = prepare_certificate(folder_of_others.path());
     const auto connect = [&](const std::string& host, const std::filesystem::path& trusted) {
@@ -769,7 +752,7 @@ TEST_CASE("a frame beyond the limit is an error that no other connection would m
 }
 
 TEST_CASE("frames of any length come back whole, over TLS and in the clear, and the certificate is known") {
-    const tests::scratch_folder folder;
+    const tests::temporary_directory folder;
     const tls_files files = prepare_certificate(folder.path());
     for (const bool tls : {false, true}) {
         net::http_server_options options;
@@ -812,7 +795,7 @@ TEST_CASE("connections that cannot be made are lost ones, within the limit, and 
     };
     check_refusal<tensafe::parameter_error>("--trust", [&] { connect("wss://127.0.0.1:1"); });
     check_refusal<connection_lost>("ws://127.0.0.1:1: cannot connect", [&] { connect("ws://127.0.0.1:1"); });
-    const tests::scratch_folder folder;
+    const tests::temporary_directory folder;
     const tls_files files = prepare_certificate(folder.path());
     net::http_server_options with_tls;
     with_tls.secure = {files.certificate, files.key};

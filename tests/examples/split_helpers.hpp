@@ -2,28 +2,15 @@
 
 // What the tests of split inference share.
 
-#include <doctest/doctest.h>
-
-#include <chrono>
 #include <condition_variable>
-#include <cstddef>
-#include <cstdint>
-#include <cstdlib>
 #include <deque>
-#include <filesystem>
-#include <memory>
 #include <mutex>
-#include <span>
-#include <string>
-#include <string_view>
 #include <system_error>
-#include <utility>
-#include <vector>
 
 #include "../../examples/split_inference/net/http_server.hpp"
 #include "../../examples/split_inference/net/websocket_client.hpp"
 #include "../../examples/split_inference/params.hpp"
-#include "../refusal.hpp"
+#include "../io/file_builder.hpp"
 
 namespace tests {
 
@@ -33,30 +20,9 @@ using bytes = std::vector<std::uint8_t>;
 template <class E, class Call>
 void check_refusal(std::string_view part, Call call) {
     const std::string message = refusal<E>(call);
-    CAPTURE(message);
-    CAPTURE(part);
+    INFO("message := ", message, ", part := ", part);
     CHECK(contains(message, part));
 }
-
-/// A folder of its own, removed in the end.
-class scratch_folder {
-  public:
-    scratch_folder() {
-        std::string name = (std::filesystem::temp_directory_path() / "split_XXXXXX").string();
-        REQUIRE(::mkdtemp(name.data()) != nullptr);
-        path_ = name;
-    }
-    scratch_folder(const scratch_folder&) = delete;
-    scratch_folder& operator=(const scratch_folder&) = delete;
-    ~scratch_folder() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path_, ignored);
-    }
-    const std::filesystem::path& path() const noexcept { return path_; }
-
-  private:
-    std::filesystem::path path_;
-};
 
 /// A client's connection without a network: what the other side says waits until it is received.
 class memory_connection : public split::client_connection {

@@ -5,26 +5,15 @@
 #include <tensafe/lora/adapter/plain.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 
-#include <doctest/doctest.h>
-
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <span>
-#include <string>
-#include <string_view>
-#include <utility>
-
 #include "../../examples/split_inference/net/connection.hpp"
 #include "../../examples/split_inference/remote_model.hpp"
 #include "../../examples/split_inference/service.hpp"
 #include "../random_values.hpp"
 #include "split_helpers.hpp"
 
-namespace {
+using namespace tests;
 
-namespace lora = tensafe::lora;
+namespace {
 
 /// Frames go straight to a service, and its answers wait to be received.
 class direct_connection final : public tests::memory_connection {
@@ -70,7 +59,7 @@ lora::adapter random_adapter(unsigned seed) {
 }
 
 struct both_sides {
-    tests::scratch_folder folder;
+    temporary_directory folder;
     lora::adapter adapter = random_adapter(1);
     std::unique_ptr<split::service> service;
     direct_connection* last = nullptr;
@@ -155,7 +144,7 @@ TEST_CASE_FIXTURE(both_sides,
     last->cut();
     CHECK(error_of(remote, adapter, 1, 9) < 2e-3);
     remote.forget();
-    tests::check_refusal<split::adapter_changed_error>(
+    check_refusal<split::adapter_changed_error>(
         "got version 2, whose layout or values are others, expected those of version 1",
         [&] { remote.reconnect(); });
 }
@@ -169,13 +158,12 @@ TEST_CASE("the limit of queries is the client's, whatever session it opens, and 
         CHECK(remote.queries_left() == 2);
         CHECK(error_of(remote, both.adapter, 0, 11) < 2e-3);
         CHECK(error_of(remote, both.adapter, 0, 12) < 2e-3);
-        tests::check_refusal<split::query_limit_error>("query_limit",
-                                                       [&] { error_of(remote, both.adapter, 0, 13); });
+        check_refusal<split::query_limit_error>("query_limit",
+                                                [&] { error_of(remote, both.adapter, 0, 13); });
         remote.forget();
     }
     auto again = both.client(frames, identity());
-    tests::check_refusal<split::query_limit_error>("query_limit",
-                                                   [&] { error_of(again, both.adapter, 0, 14); });
+    check_refusal<split::query_limit_error>("query_limit", [&] { error_of(again, both.adapter, 0, 14); });
     auto other = both.client();
     CHECK(error_of(other, both.adapter, 0, 15) < 2e-3);
 }

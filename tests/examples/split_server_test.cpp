@@ -1,24 +1,8 @@
 // The parts of the server that need no cryptography: text messages, limits, counts on disk, the certificate;
 // and the network layer, against a plain socket that does not play by the rules.
-#include <tensafe/core/error.hpp>
 #include <tensafe/random/seed.hpp>
 
-#include <doctest/doctest.h>
-
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <sys/stat.h>
-#include <thread>
 #include <variant>
-#include <vector>
 
 #include "../../examples/split_inference/base64.hpp"
 #include "../../examples/split_inference/control_message.hpp"
@@ -29,15 +13,11 @@
 #include "../../examples/split_inference/tls_certificate.hpp"
 #include "split_helpers.hpp"
 
+using namespace tests;
+
 namespace {
 
 using namespace std::chrono_literals;
-using tests::bytes;
-using tests::check_refusal;
-using tests::contains;
-using tests::echo_server;
-using tests::refusal;
-using tests::scratch_folder;
 namespace net = split::net;
 
 template <class Message>
@@ -174,11 +154,16 @@ TEST_CASE("the default query limit is a quarter of the shortest hidden state") {
 }
 
 TEST_CASE("query counts come back from their file, which names nobody, with a key of their own") {
-    const scratch_folder folder;
+    const temporary_directory folder;
     using outcome = split::query_counts::outcome;
     {
         split::query_counts counts(folder.path());
         CHECK_FALSE(counts.save());
+        CHECK(counts.add("alice", "kjv", 0, 0) == outcome::limit_reached);
+        CHECK(counts.rows() == 0);  // what was not counted leaves no row
+        CHECK(counts.add("alice", "kjv", 4'000'000'000, 2) == outcome::counted);
+        counts.take_back("alice", "kjv", 4'000'000'000);
+        CHECK(counts.rows() == 0);
         CHECK(counts.add("alice", "kjv", 1, 2) == outcome::counted);
         CHECK(counts.add("alice", "kjv", 1, 2) == outcome::counted);
         CHECK(counts.add("alice", "kjv", 1, 2) == outcome::limit_reached);
@@ -188,17 +173,22 @@ TEST_CASE("query counts come back from their file, which names nobody, with a ke
         CHECK(counts.most_of("bob", "kjv") == 0);
         CHECK(counts.save());
     }
-    std::ifstream file(folder.path() / "usage");
-    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    const std::string text = text_of(folder.path() / "usage");
     CHECK_FALSE(contains(text, "alice"));
     CHECK_FALSE(contains(text, "kjv"));
-    CHECK(split::query_counts(folder.path()).most_of("alice", "kjv") == 2);
+    {
+        split::query_counts counts(folder.path());
+        CHECK(counts.rows() == 1);
+        CHECK(counts.most_of("alice", "kjv") == 2);
+        CHECK(counts.add("alice", "kjv", 1, 2) == outcome::limit_reached);
+        CHECK(counts.add("alice", "kjv", 0, 2) == outcome::counted);
+    }
     REQUIRE(::chmod((folder.path() / "usage_key").c_str(), 0644) == 0);
     check_refusal<tensafe::io_error>("0600", [&] { split::query_counts(folder.path()); });
 }
 
 TEST_CASE("a certificate is made once, used again, and refused when it is expired or half of it is gone") {
-    const scratch_folder folder;
+    const temporary_directory folder;
     const auto now = std::chrono::system_clock::now();
     const split::tls_files made = split::prepare_certificate(folder.path(), {"split.example"}, now);
     CHECK(made.made);
@@ -206,9 +196,7 @@ TEST_CASE("a certificate is made once, used again, and refused when it is expire
     const auto prepare = [&](auto at, const std::vector<std::string>& hosts = {}) {
         return split::prepare_certificate(folder.path(), hosts, at);
     };
-    struct stat status {};
-    REQUIRE(::stat(made.key.c_str(), &status) == 0);
-    CHECK((status.st_mode & 0777) == 0600);
+    CHECK(mode_of(made.key) == 0600);
     const split::tls_files again = prepare(now + 24h * 364);
     CHECK_FALSE(again.made);
     CHECK(again.fingerprint == made.fingerprint);
@@ -220,7 +208,7 @@ TEST_CASE("a certificate is made once, used again, and refused when it is expire
         }
     }
     check_refusal<tensafe::format_error>("expired. Remove", [&] { prepare(now + 24h * 366); });
-    const scratch_folder other;
+    const temporary_directory other;
     const split::tls_files foreign = split::prepare_certificate(other.path());
     CHECK(foreign.fingerprint != made.fingerprint);
     std::filesystem::copy_file(foreign.certificate, made.certificate,
@@ -228,7 +216,7 @@ TEST_CASE("a certificate is made once, used again, and refused when it is expire
     check_refusal<tensafe::format_error>("is not the key of", [&] { prepare(now); });
     std::filesystem::remove(made.certificate);
     check_refusal<tensafe::format_error>("is missing", [&] { prepare(now); });
-    const scratch_folder third;
+    const temporary_directory third;
     check_refusal<tensafe::parameter_error>(
         "a,DNS:b", [&] { return split::prepare_certificate(third.path(), {"a,DNS:b"}); });
     CHECK(std::filesystem::is_empty(third.path()));
@@ -383,7 +371,7 @@ TEST_CASE("who begins a frame and sends it byte by byte is gone") {
 }
 
 TEST_CASE("half a TLS handshake is ended, and so is one that is none") {
-    const scratch_folder folder;
+    const temporary_directory folder;
     const split::tls_files files = split::prepare_certificate(folder.path());
     net::http_server_options options;
     options.secure = {files.certificate, files.key};

@@ -1,6 +1,5 @@
 // The server's half of split inference without a socket: what a session answers to whatever comes.
 // Messages are made by hand: a server cannot tell an encryption from residues that somebody made up.
-#include <tensafe/core/error.hpp>
 #include <tensafe/keystore/ed25519.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
@@ -9,20 +8,6 @@
 #include <tensafe/wire/message.hpp>
 #include <tensafe/wire/scheme.hpp>
 
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <filesystem>
-#include <fstream>
-#include <memory>
-#include <optional>
-#include <set>
-#include <string>
-#include <thread>
-#include <utility>
 #include <variant>
 
 #include "../../examples/split_inference/params.hpp"
@@ -32,14 +17,12 @@
 #include "../random_values.hpp"
 #include "split_helpers.hpp"
 
+using namespace tests;
+
 namespace {
 
 using namespace std::chrono_literals;
 using split::error_code;
-using tests::bytes;
-using tests::check_refusal;
-using tests::contains;
-using tests::scratch_folder;
 
 class control final : public split::net::connection_control {
   public:
@@ -118,7 +101,7 @@ struct server {
         of.emplace(std::move(options));
         of->adapters().load("kjv", small_adapter);
     }
-    scratch_folder scratch;
+    temporary_directory scratch;
     split::certificate_digest certificate{std::byte{1}};
     split::time_point now{std::chrono::hours(1)};
     std::optional<split::service> of;
@@ -503,7 +486,7 @@ TEST_CASE("a client's sessions are limited: one that is lost makes room, held on
 TEST_CASE("the query limit holds for a group over sessions, after forgetting, and after a restart") {
     split::limits allowed;
     allowed.queries = 3;
-    const scratch_folder folder;
+    const temporary_directory folder;
     std::shared_ptr<tensafe::keystore::signing_key> key;
     {
         server s(allowed, folder.path());
@@ -698,7 +681,7 @@ TEST_CASE("an answer keeps the memory of short frames and gives back that of lon
 }
 
 TEST_CASE("made-up keys lock no client out, and those that asked least make room") {
-    const scratch_folder folder;
+    const temporary_directory folder;
     split::query_counts counts(folder.path(), split::query_counts::when_full::evict);
     using outcome = split::query_counts::outcome;
     for (int i = 0; i < 3; ++i) {
@@ -714,7 +697,7 @@ TEST_CASE("made-up keys lock no client out, and those that asked least make room
 }
 
 TEST_CASE("a full table of listed clients refuses further ones, and those it has go on") {
-    const scratch_folder folder;
+    const temporary_directory folder;
     split::query_counts counts(folder.path());
     using outcome = split::query_counts::outcome;
     for (std::size_t i = 0; i < split::query_counts::most_rows; ++i) {
@@ -726,29 +709,8 @@ TEST_CASE("a full table of listed clients refuses further ones, and those it has
     CHECK(counts.add("new", "kjv", 0, {}) == outcome::counted);
 }
 
-TEST_CASE("what was not counted leaves no row, and what was is read again") {
-    const scratch_folder folder;
-    {
-        split::query_counts counts(folder.path());
-        CHECK(counts.add("a", "kjv", 0, 0) == split::query_counts::outcome::limit_reached);
-        CHECK(counts.rows() == 0);
-        static_cast<void>(counts.add("a", "kjv", 4'000'000'000, 2));
-        counts.take_back("a", "kjv", 4'000'000'000);
-        CHECK(counts.rows() == 0);
-        static_cast<void>(counts.add("a", "kjv", 9, 2));
-        static_cast<void>(counts.add("a", "kjv", 9, 2));
-        static_cast<void>(counts.add("a", "kjv", 3, 2));
-        CHECK(counts.save());
-    }
-    split::query_counts counts(folder.path());
-    CHECK(counts.rows() == 1);
-    CHECK(counts.most_of("a", "kjv") == 2);
-    CHECK(counts.add("a", "kjv", 9, 2) == split::query_counts::outcome::limit_reached);
-    CHECK(counts.add("a", "kjv", 3, 2) == split::query_counts::outcome::counted);
-}
-
 TEST_CASE("counts without their key, a key without its counts, and a folder in use are errors") {
-    const scratch_folder folder;
+    const temporary_directory folder;
     const auto check_refused = [&](const std::string& part) {
         check_refusal<tensafe::error>(part, [&] { return split::query_counts(folder.path()); });
     };
@@ -766,7 +728,7 @@ TEST_CASE("counts without their key, a key without its counts, and a folder in u
 }
 
 TEST_CASE("a usage file that is no list of counts is refused with its line") {
-    const scratch_folder folder;
+    const temporary_directory folder;
     static_cast<void>(split::query_counts(folder.path()));
     const std::string head = "tensafe split usage 1\n";
     const std::string name(64, 'a');

@@ -1,28 +1,12 @@
-// libtorch's CHECK replaces doctest's, so that names here are the long ones.
-#include <tensafe/core/error.hpp>
+// The tiny language model from text to encrypted generation, in one unit: libtorch's headers take a minute.
+// Its CHECK replaces doctest's, so that names here are the long ones.
 #include <tensafe/interop/torch_safetensors.hpp>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/io/safetensors.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 
-#include <doctest/doctest.h>
 #include <torch/torch.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <filesystem>
-#include <fstream>
-#include <memory>
-#include <random>
-#include <set>
-#include <string>
-#include <string_view>
-#include <tuple>
-#include <unistd.h>
-#include <vector>
 
 #include "../../examples/tiny_lm/bits_per_character.hpp"
 #include "../../examples/tiny_lm/characters.hpp"
@@ -34,11 +18,13 @@
 #include "../../examples/tiny_lm/training.hpp"
 #include "../../examples/tiny_lm/transformer.hpp"
 #include "../../examples/tiny_lm/two_sides.hpp"
+#include "../io/file_builder.hpp"
+
+using namespace tests;
 
 namespace {
 
 using namespace examples::tiny_lm;
-namespace lora = tensafe::lora;
 
 const std::filesystem::path data = TENSAFE_EXAMPLE_DATA "/tiny_lm";
 
@@ -101,13 +87,6 @@ std::size_t before_loop(std::string_view text) {
     }
     return first;
 }
-
-/// A directory that goes away.
-struct temporary_directory {
-    std::filesystem::path path =
-        std::filesystem::temp_directory_path() / ("tensafe_tiny_lm_" + std::to_string(::getpid()));
-    ~temporary_directory() { std::filesystem::remove_all(path); }
-};
 
 // The committed model.
 
@@ -493,8 +472,8 @@ DOCTEST_TEST_CASE_FIXTURE(committed, "a site that the adapter does not have is a
 DOCTEST_TEST_CASE("an adapter is refused unless its sites are the model's linears, of their sizes") {
     const language_model model(small);
     const temporary_directory directory;
-    trainable_lora(small, 2, 4).save(directory.path);
-    const lora::adapter fitting = tensafe::io::load_peft(directory.path);
+    trainable_lora(small, 2, 4).save(directory.path());
+    const lora::adapter fitting = tensafe::io::load_peft(directory.path());
     check_sites(model, fitting);
     lora::adapter changed = fitting;
     changed.sites.pop_back();
@@ -530,8 +509,8 @@ DOCTEST_TEST_CASE("an adapter in training is zero at first, and what it saves gi
         parameter.copy_(torch::randn(parameter.sizes()).to(at::kHalf));
     }
     const temporary_directory directory;
-    trained.save(directory.path);
-    const lora::adapter loaded = tensafe::io::load_peft(directory.path);
+    trained.save(directory.path());
+    const lora::adapter loaded = tensafe::io::load_peft(directory.path());
     DOCTEST_CHECK(loaded.sites.size() == 12);
     DOCTEST_CHECK(loaded.sites[0].scale == 2.5 / 4);
     const auto before = trained.deltas()(sites, x);

@@ -1,17 +1,13 @@
-#include <tensafe/core/error.hpp>
 #include <tensafe/exec/backend.hpp>
 #include <tensafe/random/generator.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cstdlib>
-#include <string>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "../backends.hpp"
+#include "../test.hpp"
 
-namespace exec = tensafe::exec;
+using namespace tests;
 
 TEST_CASE("portable code runs everywhere, and the active back-end is a supported one") {
     CHECK(exec::is_supported(exec::backend::portable));

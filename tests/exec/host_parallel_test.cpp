@@ -1,31 +1,17 @@
-#include <tensafe/core/error.hpp>
 #include <tensafe/exec/host.hpp>
 #include <tensafe/exec/host_parallel.hpp>
 
-#include <doctest/doctest.h>
 #include <tbb/global_control.h>
 #include <tbb/task_group.h>
 
-#include <algorithm>
-#include <array>
-#include <atomic>
 #include <cfenv>
-#include <chrono>
-#include <cstddef>
 #include <mutex>
-#include <numeric>
-#include <set>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <type_traits>
-#include <vector>
 
+#include "../test.hpp"
 #include "thread_sanitizer.hpp"
 
-using tensafe::exec::host;
-using tensafe::exec::host_execution;
-using tensafe::exec::host_parallel;
+using namespace tests;
+using namespace exec;
 
 static_assert(host_execution<host> && host_execution<host_parallel>);
 static_assert(!host_execution<int>);
@@ -40,11 +26,11 @@ const tbb::global_control more_threads(tbb::global_control::max_allowed_parallel
 /// Returns when `expected` callers have come, or after a while: true if they all came.
 class meeting {
   public:
-    explicit meeting(int expected) : wanted_(expected) {}
+    explicit meeting(int expected) : expected_(expected) {}
     bool attend() {
         const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
         ++present_;
-        while (present_ < wanted_) {
+        while (present_ < expected_) {
             if (std::chrono::steady_clock::now() > end) {
                 return false;
             }
@@ -54,7 +40,7 @@ class meeting {
     }
 
   private:
-    int wanted_;
+    int expected_;
     std::atomic<int> present_{0};
 };
 
@@ -111,8 +97,7 @@ TEST_CASE("each index comes once and slots are not shared, whatever the number o
         const host_parallel where(threads);
         REQUIRE(where.threads() == static_cast<std::size_t>(threads));
         for (const std::size_t count : {0U, 1U, 2U, 3U, 4U, 5U, 63U, 64U, 65U, 1000U}) {
-            CAPTURE(threads);
-            CAPTURE(count);
+            INFO("threads := ", threads, ", count := ", count);
             CHECK(runs_completely(where, count));
         }
     }
@@ -285,17 +270,11 @@ TEST_CASE("two objects whose calls are nested in both orders do not wait for eac
 TEST_CASE("several threads share one object, each with slots of its own") {
     const host_parallel where(2);
     std::array<std::atomic<int>, 5> complete{};
-    std::vector<std::thread> callers;
-    for (auto& count : complete) {
-        callers.emplace_back([&] {
-            for (int repetition = 0; repetition < 20; ++repetition) {
-                count += runs_completely(where, 40) ? 1 : 0;
-            }
-        });
-    }
-    for (std::thread& caller : callers) {
-        caller.join();
-    }
+    on_threads(complete.size(), [&](std::size_t caller) {
+        for (int repetition = 0; repetition < 20; ++repetition) {
+            complete[caller] += runs_completely(where, 40) ? 1 : 0;
+        }
+    });
     for (const auto& count : complete) {
         CHECK(count == 20);
     }

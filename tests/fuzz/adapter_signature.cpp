@@ -3,9 +3,6 @@
 #include <tensafe/core/text.hpp>
 #include <tensafe/keystore/signed_adapter.hpp>
 
-#include <optional>
-#include <string>
-
 #include "target.hpp"
 
 TENSAFE_FUZZ_TARGET(adapter_signature) {

@@ -2,11 +2,8 @@
 // memory_limit: hostile input must not cost more memory than a small multiple of its length. Under
 // AddressSanitizer by its hooks, which see malloc as well, otherwise by replacing operator new.
 
-#include <cstddef>
-#include <cstdlib>
 #include <malloc.h>
 #include <new>
-#include <string>
 
 #include "target.hpp"
 

@@ -2,10 +2,6 @@
 
 #include "../../examples/split_inference/control_message.hpp"
 
-#include <cstddef>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <variant>
 
 #include "target.hpp"

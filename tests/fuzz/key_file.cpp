@@ -5,13 +5,7 @@
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/random/seed.hpp>
 
-#include <algorithm>
-#include <array>
 #include <chrono>
-#include <cstddef>
-#include <optional>
-#include <span>
-#include <vector>
 
 #include "target.hpp"
 

@@ -3,10 +3,6 @@
 #include <tensafe/dp/ledger.hpp>
 #include <tensafe/dp/ledger_file.hpp>
 
-#include <cmath>
-#include <optional>
-#include <string>
-
 #include "target.hpp"
 
 TENSAFE_FUZZ_TARGET(ledger_json) {

@@ -13,23 +13,14 @@
 #include <tensafe/wire/message.hpp>
 #include <tensafe/wire/wire.hpp>
 
-#include <algorithm>
-#include <array>
 #include <bit>
 #include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <fstream>
-#include <span>
 #include <stdexcept>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
+#include "target.hpp"
 #include "wire_layouts.hpp"
 
 namespace {

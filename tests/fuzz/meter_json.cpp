@@ -3,9 +3,6 @@
 #include <tensafe/serving/meter.hpp>
 #include <tensafe/serving/meter_json.hpp>
 
-#include <optional>
-#include <string>
-
 #include "target.hpp"
 
 TENSAFE_FUZZ_TARGET(meter_json) {

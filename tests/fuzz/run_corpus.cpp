@@ -6,20 +6,12 @@
 // Fails unless the reader that the target is for takes some seeds, each form of them, and refuses others:
 // they start a fuzzer nowhere else.
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
 #include <numeric>
-#include <span>
 #include <stdexcept>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "target.hpp"
 

@@ -2,14 +2,7 @@
 
 #include <tensafe/io/safetensors.hpp>
 
-#include <algorithm>
 #include <bit>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <span>
-#include <vector>
 
 #include "target.hpp"
 

@@ -3,15 +3,19 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 // What every fuzz target is made of. A target is a function of bytes: it hands them to a reader and asks what
 // must hold whatever they are. A property that does not hold ends the program, as a sanitizer does.

@@ -9,14 +9,8 @@
 #include <tensafe/wire/set_id.hpp>
 #include <tensafe/wire/wire.hpp>
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <initializer_list>
-#include <span>
-#include <vector>
 
 #include "target.hpp"
 #include "wire_layouts.hpp"
@@ -41,11 +35,11 @@ void put(std::span<std::uint8_t> bytes, std::size_t at, T value) {
     std::memcpy(bytes.data() + at, &value, sizeof(T));
 }
 
-/// The ids that a reader of this kind here wants.
-std::uint64_t wanted_set(kind what) {
+/// The ids that a reader of this kind here expects.
+std::uint64_t expected_set(kind what) {
     return what == kind::held_adapter ? 0 : wire::set_id<fuzz::small>;
 }
-std::uint64_t wanted_scheme(kind what, std::uint64_t got) {
+std::uint64_t expected_scheme(kind what, std::uint64_t got) {
     switch (what) {
         case kind::reply: {
             constexpr std::uint64_t bare = wire::scheme_id<fuzz::tiles, fuzz::bare>;
@@ -86,8 +80,8 @@ std::vector<std::uint8_t> message_of(std::span<const std::uint8_t> input) {
     }
     if ((how & 4) != 0) {
         const auto what = static_cast<kind>(message[5]);
-        put<std::uint64_t>(all, 8, wanted_set(what));
-        put<std::uint64_t>(all, 16, wanted_scheme(what, get<std::uint64_t>(all, 16)));
+        put<std::uint64_t>(all, 8, expected_set(what));
+        put<std::uint64_t>(all, 16, expected_scheme(what, get<std::uint64_t>(all, 16)));
     }
     if ((how & 8) != 0) {
         put<std::uint32_t>(all, 44, wire::crc32c(all.first(44)));

@@ -3,17 +3,7 @@
 // The rules of the include graph: which header may include which. Works on any map from path to text, so that
 // the rules themselves are tested with planted violations.
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <map>
-#include <set>
-#include <string>
-#include <string_view>
-#include <vector>
+#include "../test.hpp"
 
 namespace include_graph {
 

@@ -1,11 +1,5 @@
 #include "include_graph.hpp"
 
-#include <doctest/doctest.h>
-
-#include <filesystem>
-#include <string>
-#include <vector>
-
 using include_graph::tree;
 using include_graph::violations;
 

@@ -1,21 +1,13 @@
-#include <tensafe/core/error.hpp>
 #include <tensafe/interop/eigen.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/server.hpp>
 
 #include <Eigen/Core>
-#include <doctest/doctest.h>
 
-#include <cstddef>
-#include <span>
-#include <type_traits>
-#include <vector>
+#include "../test.hpp"
 
-namespace ckks = tensafe::ckks;
-namespace interop = tensafe::interop;
-namespace lora = tensafe::lora;
-using tensafe::shape_error;
+using namespace tests;
 
 namespace {
 

@@ -1,6 +1,6 @@
-// libtorch's CHECK replaces doctest's, so that names here are the long ones.
+// The module of libtorch, in one unit with its sessions: libtorch's headers take a minute. Its CHECK replaces
+// doctest's, so that names here are the long ones.
 #include <tensafe/ckks/parameters.hpp>
-#include <tensafe/core/error.hpp>
 #include <tensafe/interop/torch.hpp>
 #include <tensafe/interop/torch_lora.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
@@ -13,7 +13,6 @@
 #include <tensafe/memory/buffer.hpp>
 #include <tensafe/random/entropy.hpp>
 
-#include <doctest/doctest.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
@@ -21,27 +20,12 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include <algorithm>
-#include <cmath>
-#include <complex>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <memory>
-#include <sstream>
-#include <stdexcept>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "../random_values.hpp"
-#include "../refusal.hpp"
+#include "../test.hpp"
+
+using namespace tests;
 
 namespace {
-
-using namespace tensafe;
-using tests::contains;
-using tests::refusal;
 
 using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
 using model_client = lora::model_client<small>;

@@ -1,26 +1,16 @@
 // libtorch's CHECK replaces doctest's, so that names here are the long ones.
-#include <tensafe/core/error.hpp>
 #include <tensafe/interop/torch_safetensors.hpp>
 #include <tensafe/io/safetensors.hpp>
 #include <tensafe/io/safetensors_header.hpp>
 
-#include <doctest/doctest.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
-#include <cstddef>
-#include <limits>
-#include <string>
-#include <utility>
-#include <vector>
+#include "../test.hpp"
 
-#include "../refusal.hpp"
+using namespace tests;
 
 namespace {
-
-using namespace tensafe;
-using tests::contains;
-using tests::refusal;
 
 io::safetensors_file file_of(const io::safetensors_writer& writer) {
     return io::safetensors_file::adopt(writer.bytes());
@@ -37,6 +27,11 @@ io::safetensors_file file_of_header(std::string header, std::size_t data_bytes) 
     }
     bytes.resize(bytes.size() + data_bytes, std::byte{0xff});
     return io::safetensors_file::adopt(std::move(bytes));
+}
+
+template <class E>
+std::string load_refusal(torch::nn::Linear& module, const io::safetensors_file& file) {
+    return refusal<E>([&] { interop::load_parameters(*module, file); });
 }
 
 }  // namespace
@@ -114,57 +109,50 @@ DOCTEST_TEST_CASE("a file that is not the module's leaves the module as it was")
     const at::Tensor weight = module->weight.detach().clone();
     const at::Tensor bias = module->bias.detach().clone();
     const at::Tensor fits = torch::ones({5}).expand({3, 5});
-    const auto load = [&](const std::vector<std::pair<const char*, at::Tensor>>& tensors) {
+    const auto file = [](const std::vector<std::pair<const char*, at::Tensor>>& tensors) {
         io::safetensors_writer writer;
         for (const auto& [name, t] : tensors) {
             interop::add_tensor(writer, name, t, io::dtype::f32);
         }
-        interop::load_parameters(*module, file_of(writer));
+        return file_of(writer);
     };
-    DOCTEST_CHECK(contains(refusal<format_error>([&] { load({{"weight", fits}}); }), "\"bias\""));
-    DOCTEST_CHECK(contains(refusal<format_error>([&] {
-                               load({{"weight", fits}, {"bias", torch::ones({4})}});
-                           }),
-                           "got shape [4], expected [3]"));
+    const at::Tensor three = torch::ones({3});
+    DOCTEST_CHECK(contains(load_refusal<format_error>(module, file({{"weight", fits}})), "\"bias\""));
     DOCTEST_CHECK(
-        contains(refusal<format_error>([&] {
-                     load({{"weight", fits}, {"bias", torch::ones({3})}, {"more", torch::ones({3})}});
-                 }),
-                 "\"more\" is no parameter"));
+        contains(load_refusal<format_error>(module, file({{"weight", fits}, {"bias", torch::ones({4})}})),
+                 "got shape [4], expected [3]"));
+    DOCTEST_CHECK(contains(
+        load_refusal<format_error>(module, file({{"weight", fits}, {"bias", three}, {"more", three}})),
+        "\"more\" is no parameter"));
     DOCTEST_CHECK(torch::equal(module->weight, weight));
     DOCTEST_CHECK(torch::equal(module->bias, bias));
     module->to(at::kHalf);
-    DOCTEST_CHECK(contains(refusal<unsupported_error>([&] {
-                               load({{"weight", fits}, {"bias", torch::ones({3})}});
-                           }),
+    DOCTEST_CHECK(contains(load_refusal<unsupported_error>(module, file({{"weight", fits}, {"bias", three}})),
                            "module.to(torch::kFloat)"));
 }
 
 DOCTEST_TEST_CASE("names, shapes and types are compared before a value is decoded") {
     torch::nn::Linear module(torch::nn::LinearOptions(5, 3).bias(false));  // 15 entries
-    const auto load = [&](const char* header, std::size_t data_bytes) {
-        interop::load_parameters(*module, file_of_header(header, data_bytes));
-    };
     // All values are NaN: whoever decodes one says so.
-    DOCTEST_CHECK(contains(refusal<format_error>([&] {
-                               load(R"({"weight":{"dtype":"F32","shape":[5,3],"data_offsets":[0,60]}})", 60);
-                           }),
-                           "got shape [5, 3], expected [3, 5]"));
-    DOCTEST_CHECK(contains(refusal<format_error>([&] {
-                               load(R"({"weight":{"dtype":"F32","shape":[3,5],"data_offsets":[0,60]},)"
-                                    R"("more":{"dtype":"F32","shape":[1],"data_offsets":[60,64]}})",
-                                    64);
-                           }),
-                           "\"more\" is no parameter"));
-    DOCTEST_CHECK(contains(refusal<unsupported_error>([&] {
-                               load(R"({"weight":{"dtype":"F64","shape":[3,5],"data_offsets":[0,120]}})",
-                                    120);
-                           }),
-                           "got values of Double"));
-    DOCTEST_CHECK(contains(refusal<format_error>([&] {
-                               load(R"({"weight":{"dtype":"F32","shape":[3,5],"data_offsets":[0,60]}})", 60);
-                           }),
-                           "value 0"));
+    DOCTEST_CHECK(contains(
+        load_refusal<format_error>(
+            module, file_of_header(R"({"weight":{"dtype":"F32","shape":[5,3],"data_offsets":[0,60]}})", 60)),
+        "got shape [5, 3], expected [3, 5]"));
+    DOCTEST_CHECK(contains(
+        load_refusal<format_error>(
+            module, file_of_header(R"({"weight":{"dtype":"F32","shape":[3,5],"data_offsets":[0,60]},)"
+                                   R"("more":{"dtype":"F32","shape":[1],"data_offsets":[60,64]}})",
+                                   64)),
+        "\"more\" is no parameter"));
+    DOCTEST_CHECK(contains(
+        load_refusal<unsupported_error>(
+            module,
+            file_of_header(R"({"weight":{"dtype":"F64","shape":[3,5],"data_offsets":[0,120]}})", 120)),
+        "got values of Double"));
+    DOCTEST_CHECK(contains(
+        load_refusal<format_error>(
+            module, file_of_header(R"({"weight":{"dtype":"F32","shape":[3,5],"data_offsets":[0,60]}})", 60)),
+        "value 0"));
 }
 
 DOCTEST_TEST_CASE("a module with a tensor that cannot be written is refused, and is as it was") {

@@ -1,30 +1,17 @@
 // libtorch's CHECK replaces doctest's, so that names here are the long ones.
-#include <tensafe/core/error.hpp>
 #include <tensafe/interop/torch.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 
-#include <doctest/doctest.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <limits>
-#include <span>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
+#include "../test.hpp"
 
-#include "../refusal.hpp"
+using namespace tests;
 
 namespace {
 
-using namespace tensafe;
 using interop::hidden_states;
-using tests::contains;
-using tests::refusal;
 
 /// Of all functions that read a tensor.
 template <class E>
@@ -431,19 +418,13 @@ DOCTEST_TEST_CASE("several threads read one hidden_states, each with a space of 
     const at::Tensor x = torch::randn({16, 40}).to(at::kHalf);
     const hidden_states states(x);
     std::vector<at::Tensor> sums(4);
-    std::vector<std::thread> threads;
-    for (std::size_t t = 0; t < sums.size(); ++t) {
-        threads.emplace_back([&, t] {
-            std::vector<float> space;
-            sums[t] = torch::zeros({40});
-            for (std::size_t i = 0; i < states.count(); ++i) {
-                sums[t] += interop::as_tensor(states.row(i, space));
-            }
-        });
-    }
-    for (std::thread& thread : threads) {
-        thread.join();
-    }
+    tests::on_threads(sums.size(), [&](std::size_t t) {
+        std::vector<float> space;
+        sums[t] = torch::zeros({40});
+        for (std::size_t i = 0; i < states.count(); ++i) {
+            sums[t] += interop::as_tensor(states.row(i, space));
+        }
+    });
     for (const at::Tensor& sum : sums) {
         DOCTEST_CHECK(torch::allclose(sum, x.to(at::kFloat).sum(0), 1e-5, 1e-5));
     }

@@ -1,20 +1,11 @@
 #pragma once
 
-#include <array>
-#include <bit>
 #include <cerrno>
-#include <cstddef>
-#include <cstdint>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <span>
-#include <string>
-#include <string_view>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
-#include <vector>
+
+#include "../test.hpp"
 
 namespace tests {
 

@@ -5,7 +5,6 @@
 #include <tensafe/io/peft.hpp>
 #include <tensafe/io/safetensors.hpp>
 
-#include "../test.hpp"
 #include "file_builder.hpp"
 
 using namespace tests;

@@ -2,7 +2,6 @@
 #include <tensafe/io/safetensors.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 
-#include "../test.hpp"
 #include "file_builder.hpp"
 
 using namespace tests;
@@ -68,9 +67,9 @@ double worst_error(const adapter_site& site, std::span<const double> hidden,
     for (std::size_t token = 0; token * site.d_in() < hidden.size(); ++token) {
         const std::vector<double> got = delta(site, hidden.subspan(token * site.d_in(), site.d_in()));
         for (std::size_t i = 0; i < site.d_out(); ++i) {
-            const double wanted = expected[token * site.d_out() + i];
-            error = std::max(error, std::abs(got[i] - wanted));
-            largest = std::max(largest, std::abs(wanted));
+            const double value = expected[token * site.d_out() + i];
+            error = std::max(error, std::abs(got[i] - value));
+            largest = std::max(largest, std::abs(value));
         }
     }
     return error / largest;

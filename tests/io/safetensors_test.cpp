@@ -2,7 +2,6 @@
 
 #include <sys/stat.h>
 
-#include "../test.hpp"
 #include "file_builder.hpp"
 
 using namespace tests;

@@ -5,7 +5,6 @@
 #include <tensafe/keystore/signed_adapter.hpp>
 
 #include "../io/file_builder.hpp"
-#include "../test.hpp"
 
 using namespace tests;
 using namespace tensafe::keystore;

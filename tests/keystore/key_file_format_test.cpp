@@ -1,12 +1,9 @@
 #include <tensafe/keystore/key_file_format.hpp>
 #include <tensafe/keystore/sha256.hpp>
 
-#include <chrono>
-
 #include "../test.hpp"
 
 using namespace tests;
-namespace keystore = tensafe::keystore;
 
 namespace {
 

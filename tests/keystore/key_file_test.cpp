@@ -3,9 +3,7 @@
 #include <tensafe/keystore/key_file.hpp>
 #include <tensafe/keystore/sha256.hpp>
 
-#include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <sys/file.h>
 #include <sys/resource.h>
@@ -14,11 +12,8 @@
 #include <unistd.h>
 
 #include "../io/file_builder.hpp"
-#include "../test.hpp"
 
 using namespace tests;
-namespace ckks = tensafe::ckks;
-namespace keystore = tensafe::keystore;
 
 namespace {
 
@@ -258,20 +253,15 @@ TEST_CASE_FIXTURE(stored_key, "a key that somebody else is replacing is left alo
 TEST_CASE_FIXTURE(stored_key,
                   "of many that rotate at once each makes a generation of its own or gets an error") {
     std::vector<std::vector<std::uint64_t>> generations(4);
-    {
-        std::vector<std::jthread> threads;
-        for (auto& mine : generations) {
-            threads.emplace_back([&] {
-                for (int i = 0; i < 8; ++i) {
-                    try {
-                        mine.push_back(keystore::rotate_key_file(path).generation);
-                    } catch (const io_error&) {
-                        continue;
-                    }
-                }
-            });
+    on_threads(generations.size(), [&](std::size_t t) {
+        for (int i = 0; i < 8; ++i) {
+            try {
+                generations[t].push_back(keystore::rotate_key_file(path).generation);
+            } catch (const io_error&) {
+                continue;
+            }
         }
-    }
+    });
     std::vector<std::uint64_t> all;
     for (const auto& mine : generations) {
         all.insert(all.end(), mine.begin(), mine.end());

@@ -3,7 +3,6 @@
 
 #include <openssl/err.h>
 
-#include <cstdlib>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/wait.h>
@@ -11,13 +10,10 @@
 #include <unistd.h>
 
 #include "../io/file_builder.hpp"
-#include "../test.hpp"
 
 using namespace tests;
 
 namespace {
-
-namespace keystore = tensafe::keystore;
 
 /// What a passphrase file with this text says.
 std::string read(const std::string& text) {
@@ -200,7 +196,7 @@ TEST_CASE("a passphrase file that others may read is refused, and its text is in
     CHECK_FALSE(contains(lines, "sesame"));
 }
 
-TEST_CASE("a passphrase is asked for without showing it, and the terminal is as it was before") {
+TEST_CASE("a passphrase is asked for without showing it, and after any answer the terminal is as it was") {
     const pseudo_terminal terminal;
     if (!terminal.works()) {
         MESSAGE("skipped: this system gives no pseudo terminal");
@@ -217,15 +213,7 @@ TEST_CASE("a passphrase is asked for without showing it, and the terminal is as 
     CHECK(typed(terminal, "tsch\xc3\xa4\x7fo\n") == "tscho");
     CHECK(typed(terminal, "\xe2\x82\xac\n") == "\xe2\x82\xac");
     CHECK(terminal.modes() == before);
-}
-
-TEST_CASE("Ctrl-C, Ctrl-D, an empty and an endless answer give no passphrase and restore the terminal") {
-    const pseudo_terminal terminal;
-    if (!terminal.works()) {
-        MESSAGE("skipped: this system gives no pseudo terminal");
-        return;
-    }
-    const tcflag_t before = terminal.modes();
+    // Ctrl-C, Ctrl-D, an empty and an endless answer give no passphrase.
     CHECK_THROWS_WITH_AS(typed(terminal, "abc\x03"), "the question for a passphrase was cancelled",
                          cancelled_error);
     CHECK_THROWS_AS(typed(terminal, "\x04"), cancelled_error);

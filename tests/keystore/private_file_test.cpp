@@ -8,11 +8,8 @@
 #include <unistd.h>
 
 #include "../io/file_builder.hpp"
-#include "../test.hpp"
 
 using namespace tests;
-namespace io = tensafe::io;
-namespace keystore = tensafe::keystore;
 
 namespace {
 
@@ -139,27 +136,17 @@ TEST_CASE_FIXTURE(key_folder, "a secret that another user owns is not read, one 
 
 TEST_CASE_FIXTURE(key_folder, "of several that create the same private file one succeeds") {
     std::vector<int> succeeded(4, 0);
-    {
-        std::vector<std::jthread> threads;
-        for (std::size_t i = 0; i < succeeded.size(); ++i) {
-            threads.emplace_back([&, i] {
-                try {
-                    keystore::create_private_file(path, to_bytes(std::to_string(i)));
-                    succeeded[i] = 1;
-                } catch (const io_error&) {
-                    succeeded[i] = 0;
-                }
-            });
+    on_threads(succeeded.size(), [&](std::size_t i) {
+        try {
+            keystore::create_private_file(path, to_bytes(std::to_string(i)));
+            succeeded[i] = 1;
+        } catch (const io_error&) {
+            succeeded[i] = 0;
         }
-    }
-    int winners = 0;
-    for (std::size_t i = 0; i < succeeded.size(); ++i) {
-        winners += succeeded[i];
-        if (succeeded[i] == 1) {
-            CHECK(secret_of(path) == std::to_string(i));
-        }
-    }
-    CHECK(winners == 1);
+    });
+    REQUIRE(std::count(succeeded.begin(), succeeded.end(), 1) == 1);
+    const auto winner = std::find(succeeded.begin(), succeeded.end(), 1) - succeeded.begin();
+    CHECK(secret_of(path) == std::to_string(winner));
     CHECK(entries(folder.path()) == 1);
 }
 

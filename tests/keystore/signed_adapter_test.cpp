@@ -7,11 +7,8 @@
 #include <tensafe/lora/adapter/adapter.hpp>
 
 #include "../io/file_builder.hpp"
-#include "../test.hpp"
 
 using namespace tests;
-namespace io = tensafe::io;
-namespace keystore = tensafe::keystore;
 
 namespace {
 

@@ -96,6 +96,14 @@ double error_in_deviations(session& with, const Server& s, const matrix& a, cons
     return error_in_deviations(encrypted_product(with, s, h), s, a, h);
 }
 
+/// Ranks and widths of every kind for packings of 1024 slots.
+struct shape {
+    std::size_t rank, d;
+};
+inline constexpr shape slot_shapes[] = {{1, 1},    {2, 1},    {1, 2},    {3, 5},   {32, 64},  {32, 100},
+                                        {31, 300}, {33, 128}, {5, 512},  {6, 513}, {8, 1000}, {7, 1024},
+                                        {4, 1025}, {3, 1536}, {5, 2048}, {2, 2500}};
+
 inline matrix balanced(matrix a) {
     return normalize_rows({"", std::move(a), matrix(1, a.rows), 1}).a;
 }

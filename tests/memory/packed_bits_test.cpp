@@ -1,18 +1,8 @@
 #include <tensafe/memory/packed_bits.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <numeric>
-#include <random>
-#include <span>
-#include <vector>
-
 #include "../backends.hpp"
 #include "../guarded_pages.hpp"
+#include "../test.hpp"
 
 namespace {
 
@@ -68,8 +58,7 @@ TEST_CASE_TEMPLATE("packing agrees with the definition for every width and back-
             const std::vector<T> values = random_values<T>(count, bits, random);
             const std::vector<std::uint8_t> packed = reference(values, bits);
             tests::for_each_backend([&](auto) {
-                CAPTURE(bits);
-                CAPTURE(count);
+                INFO("bits := ", bits, ", count := ", count);
                 // Beside the output nothing is written.
                 std::vector<std::uint8_t> bytes(packed_bytes(count, bits) + 2, 0xa5);
                 pack_bits(values, bits, std::span(bytes).subspan(1, bytes.size() - 2));
@@ -128,10 +117,7 @@ TEST_CASE("values not below a prime are found wherever they are, and all values 
                     }
                     const std::vector<std::uint8_t> bytes = reference(values, bits);
                     tests::for_each_backend([&](auto) {
-                        CAPTURE(bits);
-                        CAPTURE(q);
-                        CAPTURE(count);
-                        CAPTURE(bad_at);
+                        INFO("bits := ", bits, ", q := ", q, ", count := ", count, ", bad_at := ", bad_at);
                         std::vector<std::uint64_t> back(count, 77);
                         CHECK(unpack_bits_below(bytes, bits, q, back) == !bad);
                         CHECK(back == values);
@@ -184,9 +170,7 @@ TEST_CASE_TEMPLATE("each dirty bit of the padding is refused and nothing is writ
             const std::vector<T> values = random_values<T>(count, bits, random);
             const std::vector<std::uint8_t> clean = reference(values, bits);
             for (std::size_t bit = count * static_cast<std::size_t>(bits); bit < 8 * clean.size(); ++bit) {
-                CAPTURE(bits);
-                CAPTURE(count);
-                CAPTURE(bit);
+                INFO("bits := ", bits, ", count := ", count, ", bit := ", bit);
                 std::vector<std::uint8_t> dirty = clean;
                 dirty.back() = static_cast<std::uint8_t>(dirty.back() | 1U << (bit % 8));
                 tests::for_each_backend([&](auto) {

@@ -103,11 +103,11 @@ TEST_CASE_TEMPLATE("every back-end agrees with the definition", Modulus, arith::
         const arith::shoup<Modulus> policy{Modulus(q)};
         const ntt::plan<arith::shoup<Modulus>> plan(policy, log_n);
         const words input = random_residues(plan.degree(), q, 3);
-        const words wanted = ntt::reference_forward(input, log_n, q, plan.psi());
+        const words expected = ntt::reference_forward(input, log_n, q, plan.psi());
         tests::for_each_backend([&](tensafe::exec::backend) {
             words limb = input;
             ntt::forward(plan, limb);
-            CHECK(limb == wanted);
+            CHECK(limb == expected);
             ntt::inverse(plan, limb);
             CHECK(limb == input);
         });
@@ -119,14 +119,14 @@ TEST_CASE("limbs need no alignment") {
     const word q = arith::ntt_prime_below(word{1} << 45, 11);
     const ntt::plan<policy_type> plan(policy_type(arith::runtime_modulus<45>(q)), 11);
     const words input = random_residues(plan.degree(), q, 9);
-    words wanted = input;
-    ntt::forward<ntt::all_fused>(plan, wanted);
+    words expected = input;
+    ntt::forward<ntt::all_fused>(plan, expected);
     tests::for_each_backend([&](tensafe::exec::backend) {
         words memory(plan.degree() + 3, 77);
         std::copy(input.begin(), input.end(), memory.begin() + 1);
         const std::span<word> limb = std::span(memory).subspan(1, plan.degree());
         ntt::forward(plan, limb);
-        CHECK(std::equal(limb.begin(), limb.end(), wanted.begin()));
+        CHECK(std::equal(limb.begin(), limb.end(), expected.begin()));
         ntt::inverse(plan, limb);
         CHECK(std::equal(limb.begin(), limb.end(), input.begin()));
         CHECK(memory[0] == 77);

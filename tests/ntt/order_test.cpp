@@ -1,9 +1,6 @@
 #include <tensafe/ntt/order.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <vector>
+#include "../test.hpp"
 
 namespace {
 

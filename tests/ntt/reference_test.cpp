@@ -1,10 +1,6 @@
 #include <tensafe/ntt/reference.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <random>
-#include <vector>
+#include "../test.hpp"
 
 namespace {
 

@@ -3,15 +3,7 @@
 #include <tensafe/ntt/reference.hpp>
 #include <tensafe/ntt/transform.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstddef>
-#include <random>
-#include <span>
-#include <string>
-#include <tuple>
-#include <vector>
+#include "../test.hpp"
 
 // What the transforms must do with every policy, whatever the schedule.
 

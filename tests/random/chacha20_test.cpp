@@ -1,17 +1,9 @@
 #include <tensafe/random/chacha20.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
 #include <new>
-#include <string>
-#include <vector>
 
 #include "../backends.hpp"
+#include "../test.hpp"
 #include "stream_reference.hpp"
 
 namespace {

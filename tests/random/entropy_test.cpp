@@ -1,18 +1,6 @@
-#include <tensafe/core/error.hpp>
 #include <tensafe/random/entropy.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <array>
-#include <bit>
-#include <cstddef>
-#include <cstdint>
-#include <set>
-#include <span>
-#include <vector>
-
-#include "../refusal.hpp"
+#include "../test.hpp"
 
 namespace {
 

@@ -1,20 +1,10 @@
-#include <tensafe/core/error.hpp>
 #include <tensafe/random/generator.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
 #include <new>
-#include <set>
 #include <sys/wait.h>
-#include <type_traits>
 #include <unistd.h>
-#include <utility>
-#include <vector>
 
+#include "../test.hpp"
 #include "stream_reference.hpp"
 
 namespace {

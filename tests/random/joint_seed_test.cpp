@@ -1,10 +1,6 @@
 #include <tensafe/random/chacha20.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <cstdint>
-
+#include "../test.hpp"
 #include "stream_reference.hpp"
 
 namespace {

@@ -1,17 +1,7 @@
 #include <tensafe/random/sample_discrete_gaussian.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <cstdlib>
-#include <numeric>
-#include <vector>
-
 #include "../backends.hpp"
+#include "../test.hpp"
 #include "stream_reference.hpp"
 
 namespace {

@@ -1,17 +1,7 @@
 #include <tensafe/random/samplers.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <bit>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <cstdlib>
-#include <span>
-#include <vector>
-
 #include "../backends.hpp"
+#include "../test.hpp"
 #include "stream_reference.hpp"
 
 namespace {

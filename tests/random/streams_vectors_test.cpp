@@ -2,15 +2,8 @@
 #include <tensafe/random/generator.hpp>
 #include <tensafe/random/samplers.hpp>
 
-#include <doctest/doctest.h>
-
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "../backends.hpp"
+#include "../test.hpp"
 #include "stream_reference.hpp"
 
 // The vectors of docs/design/random-streams.md. They are the format: whoever changes one breaks stored and

@@ -1,15 +1,9 @@
 #include <tensafe/ntt/transform.hpp>
 #include <tensafe/rns/basis.hpp>
 
-#include <doctest/doctest.h>
-
-#include <bit>
-#include <cmath>
 #include <concepts>
-#include <cstddef>
-#include <span>
-#include <thread>
-#include <vector>
+
+#include "../test.hpp"
 
 namespace {
 
@@ -51,12 +45,7 @@ TEST_CASE("the arithmetic of a prime has its width and value") {
 
 TEST_CASE("all threads share one plan of a prime, with the smallest root") {
     std::vector<const void*> seen(8);
-    {
-        std::vector<std::jthread> threads;
-        for (const void*& plan : seen) {
-            threads.emplace_back([&plan] { plan = &rns::shared_plan<10, q2>(); });
-        }
-    }
+    tests::on_threads(seen.size(), [&](std::size_t i) { seen[i] = &rns::shared_plan<10, q2>(); });
     for (const void* plan : seen) {
         CHECK(plan == &rns::shared_plan<10, q2>());
     }

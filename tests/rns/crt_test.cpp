@@ -1,20 +1,8 @@
 #include <tensafe/rns/crt.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <array>
-#include <bit>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <random>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "../backends.hpp"
 #include "../guarded_pages.hpp"
+#include "../test.hpp"
 
 namespace {
 

@@ -1,13 +1,7 @@
 #include <tensafe/rns/limb.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <random>
-#include <span>
-#include <vector>
-
 #include "../backends.hpp"
+#include "../test.hpp"
 
 namespace {
 
@@ -61,9 +55,7 @@ word add_product(word total, word a, word b, word q) {
 
 template <class W>
 void check_sums(word q, std::size_t terms, bool largest) {
-    CAPTURE(q);
-    CAPTURE(terms);
-    CAPTURE(largest);
+    INFO("q := ", q, ", terms := ", terms, ", largest := ", largest);
     const barrett policy{typename W::modulus(q)};
     constexpr std::size_t columns = 3;
     const words a = residues(terms * columns, q, 1, largest);

@@ -1,17 +1,7 @@
 #include <tensafe/rns/limb.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <random>
-#include <span>
-#include <vector>
-
 #include "../backends.hpp"
+#include "../test.hpp"
 
 namespace {
 
@@ -117,9 +107,7 @@ void for_each_case(F f) {
         for (const word q : moduli<W>()) {
             for (const std::size_t size : sizes()) {
                 for (const pattern p : patterns) {
-                    CAPTURE(q);
-                    CAPTURE(size);
-                    CAPTURE(static_cast<int>(p));
+                    INFO("q := ", q, ", size := ", size, ", static_cast<int>(p) := ", static_cast<int>(p));
                     f(q, size, p);
                 }
             }
@@ -268,10 +256,8 @@ TEST_CASE_TEMPLATE("reals are rounded alike by each back-end", W, WIDTHS) {
 
 template <class W>
 void check_blocks(word q, std::size_t count, std::size_t length, pattern p) {
-    CAPTURE(q);
-    CAPTURE(count);
-    CAPTURE(length);
-    CAPTURE(static_cast<int>(p));
+    INFO("q := ", q, ", count := ", count, ", length := ", length,
+         ", static_cast<int>(p) := ", static_cast<int>(p));
     const barrett policy{typename W::modulus(q)};
     const std::size_t size = count * length;
     const words a = residues(size, q, 1, p);
@@ -316,10 +302,8 @@ TEST_CASE_TEMPLATE("blocks of any number and length are summed", W, WIDTHS) {
 
 template <class W>
 void check_columns(word q, std::size_t terms, std::size_t columns, pattern p) {
-    CAPTURE(q);
-    CAPTURE(terms);
-    CAPTURE(columns);
-    CAPTURE(static_cast<int>(p));
+    INFO("q := ", q, ", terms := ", terms, ", columns := ", columns,
+         ", static_cast<int>(p) := ", static_cast<int>(p));
     const barrett policy{typename W::modulus(q)};
     const words a = residues(terms * columns, q, 1, p);
     const words factors = residues(terms, q, 3, p);
@@ -358,8 +342,7 @@ TEST_CASE("one word that is not below the bound is found wherever it is, and non
     tests::for_each_backend([](tensafe::exec::backend) {
         for (const word q : {word{1}, word{257}, (word{1} << 45) - 1, word{1} << 63, ~word{0}}) {
             for (const std::size_t size : sizes()) {
-                CAPTURE(q);
-                CAPTURE(size);
+                INFO("q := ", q, ", size := ", size);
                 words a(size, q - 1);
                 CHECK(limb::all_below(q, a.span()));
                 bool found = true;

@@ -1,15 +1,7 @@
 #include <tensafe/rns/limb.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <random>
-#include <span>
-#include <vector>
-
 #include "../backends.hpp"
+#include "../test.hpp"
 
 namespace {
 
@@ -55,8 +47,7 @@ TEST_CASE("block sums are right for any number of terms, also of the largest res
     tests::for_each_backend([](tensafe::exec::backend) {
         for (const bool largest : {false, true}) {
             for (const std::size_t length : {1UL, 2UL, 31UL, 32UL, 33UL, 64UL, 1000UL, 5000UL}) {
-                CAPTURE(largest);
-                CAPTURE(length);
+                INFO("largest := ", largest, ", length := ", length);
                 CHECK(sums_blocks<20>(3, length, largest));
                 CHECK(sums_blocks<57>(2, length, largest));
                 CHECK(sums_blocks<58>(2, length, largest));
@@ -98,8 +89,7 @@ TEST_CASE("small signed numbers are added modulo q, over both ends of the range"
                 limb::add_small(m, std::span(out), addend);
                 const auto sum = static_cast<std::int64_t>(start) + small;
                 const auto modulus = static_cast<std::int64_t>(q);
-                CAPTURE(start);
-                CAPTURE(small);
+                INFO("start := ", start, ", small := ", small);
                 CHECK(static_cast<std::int64_t>(out[0]) == (sum + modulus) % modulus);
             }
         }
@@ -154,8 +144,7 @@ TEST_CASE("any words are shifted and reduced") {
             words out(in.size());
             limb::reduce_shifted(shoup(m), std::span(out), in, shift);
             for (std::size_t k = 0; k < in.size(); ++k) {
-                CAPTURE(in[k]);
-                CAPTURE(shift);
+                INFO("in[k] := ", in[k], ", shift := ", shift);
                 CHECK(out[k] == (in[k] % q + q - shift) % q);
             }
         }

@@ -1,19 +1,13 @@
 #include <tensafe/arith/prime.hpp>
 #include <tensafe/rns/panel.hpp>
 
-#include <doctest/doctest.h>
-
-#include <array>
-#include <cstddef>
-#include <random>
-#include <vector>
-
 #include "../backends.hpp"
+#include "../test.hpp"
+
+using namespace tests;
 
 namespace {
 
-namespace arith = tensafe::arith;
-namespace rns = tensafe::rns;
 using arith::word;
 using words = std::vector<word>;
 
@@ -37,15 +31,15 @@ struct problem {
         }
         for (std::size_t g = 0; g < shape.outputs; ++g) {
             addend.push_back(with_addend ? limb() : words());
-            wanted_c0.push_back(words(blocks));
-            wanted_c1.push_back(with_addend ? addend[g] : words(degree));
+            expected_c0.push_back(words(blocks));
+            expected_c1.push_back(with_addend ? addend[g] : words(degree));
             for (std::size_t i = 0; i < shape.inputs; ++i) {
                 const words w = limb();
                 rns::fill_panel(shape, w, i, g, panel);
                 for (std::size_t k = 0; k < degree; ++k) {
-                    word& sum0 = wanted_c0[g][k / (degree / blocks)];
+                    word& sum0 = expected_c0[g][k / (degree / blocks)];
                     sum0 = (sum0 + arith::multiply_mod(c0[i][k], w[k], q)) % q;
-                    wanted_c1[g][k] = (wanted_c1[g][k] + arith::multiply_mod(c1[i][k], w[k], q)) % q;
+                    expected_c1[g][k] = (expected_c1[g][k] + arith::multiply_mod(c1[i][k], w[k], q)) % q;
                 }
             }
         }
@@ -53,7 +47,7 @@ struct problem {
 
     rns::panel_shape shape;
     words panel;
-    std::vector<words> c0, c1, addend, wanted_c0, wanted_c1;
+    std::vector<words> c0, c1, addend, expected_c0, expected_c1;
 };
 
 template <int Bits>
@@ -80,12 +74,12 @@ void check(const problem& p, word q, std::size_t blocks, rns::block_range range)
         CAPTURE(g);
         for (std::size_t b = 0; b < blocks; ++b) {
             const bool computed = b >= range.first && b < range.end;
-            CHECK(got_c0[g][b] == (computed ? p.wanted_c0[g][b] : untouched));
+            CHECK(got_c0[g][b] == (computed ? p.expected_c0[g][b] : untouched));
         }
         bool equal = true;
         for (std::size_t k = 0; k < degree; ++k) {
             const std::size_t b = k / (degree / blocks);
-            equal &= got_c1[g][k] == (b >= range.first && b < range.end ? p.wanted_c1[g][k] : untouched);
+            equal &= got_c1[g][k] == (b >= range.first && b < range.end ? p.expected_c1[g][k] : untouched);
         }
         CHECK(equal);
     }
@@ -98,9 +92,7 @@ void check_width() {
     for (const std::size_t inputs : {1U, 2U, 3U, 9U}) {
         for (std::size_t outputs = 1; outputs <= rns::panel_outputs; ++outputs) {
             for (const std::size_t blocks : {1U, 4U, 8U, 64U}) {
-                CAPTURE(inputs);
-                CAPTURE(outputs);
-                CAPTURE(blocks);
+                INFO("inputs := ", inputs, ", outputs := ", outputs, ", blocks := ", blocks);
                 const problem p(q, {inputs, outputs}, blocks, inputs == 3, inputs != 2);
                 tests::for_each_backend([&](tensafe::exec::backend) {
                     check<Bits>(p, q, blocks, {0, blocks});

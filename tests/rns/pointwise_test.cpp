@@ -1,12 +1,8 @@
 #include <tensafe/rns/pointwise.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
 #include <concepts>
-#include <cstddef>
-#include <cstdint>
-#include <random>
+
+#include "../test.hpp"
 
 namespace {
 

@@ -2,16 +2,9 @@
 #include <tensafe/rns/pointwise.hpp>
 #include <tensafe/rns/poly.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
 #include <concepts>
-#include <cstddef>
-#include <cstdint>
-#include <random>
-#include <type_traits>
-#include <utility>
-#include <vector>
+
+#include "../test.hpp"
 
 namespace {
 

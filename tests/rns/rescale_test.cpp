@@ -1,14 +1,8 @@
 #include <tensafe/rns/rescale.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
 #include <concepts>
-#include <cstddef>
-#include <random>
-#include <string>
-#include <utility>
-#include <vector>
+
+#include "../test.hpp"
 
 namespace {
 

@@ -2,8 +2,6 @@
 #include <tensafe/serving/host_engine.hpp>
 #include <tensafe/serving/token_pipeline.hpp>
 
-#include <atomic>
-
 #include "../lora/tiles_fixture.hpp"
 
 using namespace tests;

@@ -1,8 +1,5 @@
 #include <tensafe/serving/meter.hpp>
 
-#include <atomic>
-#include <map>
-
 #include "../test.hpp"
 
 using namespace tests;
@@ -236,20 +233,14 @@ TEST_CASE("threads record at the same time, and every snapshot holds whole recor
                 last = total.tokens;
             }
         });
-        {
-            std::vector<std::jthread> threads;
-            for (std::size_t t = 0; t < writers; ++t) {
-                threads.emplace_back([&, t] {
-                    for (std::uint64_t k = 0; k < records; ++k) {
-                        m.record(k % 2 == 0 ? "even" : "odd", "client " + std::to_string(k % 50 + t),
-                                 served(k));
-                        if (k % 500 == 0) {
-                            m.forget_client("client 1");
-                        }
-                    }
-                });
+        on_threads(writers, [&](std::size_t t) {
+            for (std::uint64_t k = 0; k < records; ++k) {
+                m.record(k % 2 == 0 ? "even" : "odd", "client " + std::to_string(k % 50 + t), served(k));
+                if (k % 500 == 0) {
+                    m.forget_client("client 1");
+                }
             }
-        }
+        });
         done = true;
     }
     CHECK(torn == 0);

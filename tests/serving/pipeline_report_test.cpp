@@ -1,7 +1,5 @@
 #include <tensafe/serving/pipeline_report.hpp>
 
-#include <chrono>
-
 #include "../test.hpp"
 
 using namespace tests;

@@ -1,10 +1,6 @@
 #include <tensafe/serving/meter.hpp>
 #include <tensafe/serving/prometheus.hpp>
 
-#include <map>
-#include <sstream>
-#include <tuple>
-
 #include "../test.hpp"
 
 using namespace tests;

@@ -1,16 +1,10 @@
 #pragma once
 
-#include <tensafe/core/error.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/serving/registry.hpp>
 
-#include <atomic>
-#include <cstddef>
-#include <functional>
-#include <memory>
-#include <string>
-
 #include "../gate.hpp"
+#include "../test.hpp"
 
 // What tests of the registry share: adapters that are told by one number, a packed form that costs nothing,
 // and a loader that can be stopped at a gate.

@@ -1,12 +1,10 @@
+// The registry of adapters: long, for each promise about versions, budgets and threads is a test by itself.
 #include <tensafe/serving/meter.hpp>
 #include <tensafe/serving/registry.hpp>
 
-#include <chrono>
-#include <map>
 #include <new>
 #include <thread>
 
-#include "../test.hpp"
 #include "registry_fixture.hpp"
 
 using namespace tests;
@@ -44,7 +42,7 @@ float number_of(const handle& found) {
     return found.model().number;
 }
 
-TEST_CASE_FIXTURE(shelf, "registry: a loaded adapter is found, with everything of its version") {
+TEST_CASE_FIXTURE(shelf, "a loaded adapter is found, with everything of its version") {
     CHECK(adapters.names().empty());
     const auto version = adapters.load("legal", from(7, 3));
     const handle found = adapters.find("legal");
@@ -60,7 +58,7 @@ TEST_CASE_FIXTURE(shelf, "registry: a loaded adapter is found, with everything o
     CHECK(adapters.status().bytes_packed == 300);
 }
 
-TEST_CASE_FIXTURE(shelf, "registry: names are sorted, and each finds its own adapter") {
+TEST_CASE_FIXTURE(shelf, "names are sorted, and each finds its own adapter") {
     for (const float number : {5.F, 1.F, 4.F, 2.F, 3.F}) {
         adapters.load("adapter " + std::to_string(static_cast<int>(number)), from(number));
     }
@@ -74,7 +72,7 @@ TEST_CASE_FIXTURE(shelf, "registry: names are sorted, and each finds its own ada
     CHECK_FALSE(adapters.find(""));
 }
 
-TEST_CASE_FIXTURE(shelf, "registry: versions rise with every publication, whatever the name") {
+TEST_CASE_FIXTURE(shelf, "versions rise with every publication, whatever the name") {
     const auto first = adapters.load("b", from(1));
     const auto second = adapters.load("a", from(2));
     const auto third = adapters.load("b", from(3));
@@ -86,7 +84,7 @@ TEST_CASE_FIXTURE(shelf, "registry: versions rise with every publication, whatev
     CHECK(adapters.find("b").version() == third);
 }
 
-TEST_CASE_FIXTURE(shelf, "registry: a replaced or unloaded version stays whole for who holds it") {
+TEST_CASE_FIXTURE(shelf, "a replaced or unloaded version stays whole for who holds it") {
     adapters.load("legal", from(1));
     const handle old = adapters.find("legal");
     adapters.load("legal", from(2));
@@ -100,8 +98,7 @@ TEST_CASE_FIXTURE(shelf, "registry: a replaced or unloaded version stays whole f
     CHECK(adapters.names().empty());
 }
 
-TEST_CASE_FIXTURE(
-    shelf, "registry: bytes of forms that only handles own are reported apart, until these are dropped") {
+TEST_CASE_FIXTURE(shelf, "bytes of forms that only handles own are reported apart, until these are dropped") {
     adapters.load("legal", from(1, 5));
     handle old = adapters.find("legal");
     std::shared_ptr<const packed_number> shared = old.share();
@@ -116,7 +113,7 @@ TEST_CASE_FIXTURE(
     CHECK(adapters.status().bytes_retained == 0);
 }
 
-TEST_CASE_FIXTURE(shelf, "registry: an unknown name is an empty handle, or an error that lists the names") {
+TEST_CASE_FIXTURE(shelf, "an unknown name is an empty handle, or an error that lists the names") {
     CHECK(contains(refusal<tensafe::error>([&] { adapters.at("x"); }), "none is loaded"));
     adapters.load("legal", from(1));
     adapters.load("medical", from(2));
@@ -131,13 +128,12 @@ TEST_CASE_FIXTURE(shelf, "registry: an unknown name is an empty handle, or an er
                                                        [&] { adapters.unload("lega"); }};
     for (const auto& call : refused) {
         CHECK_THROWS_AS(call(), parameter_error);
-        CHECK(refusal<tensafe::error>(call) ==
-              "registry: no adapter \"lega\", expected one of: \"legal\" \"medical\"");
+        CHECK(refusal<tensafe::error>(call) == "no adapter \"lega\", expected one of: \"legal\" \"medical\"");
     }
     CHECK(adapters.names().size() == 2);
 }
 
-TEST_CASE_FIXTURE(shelf, "registry: a message about a hostile name is short and printable") {
+TEST_CASE_FIXTURE(shelf, "a message about a hostile name is short and printable") {
     for (int i = 0; i < 50; ++i) {
         adapters.load("adapter " + std::to_string(i), from(1));
     }
@@ -149,7 +145,7 @@ TEST_CASE_FIXTURE(shelf, "registry: a message about a hostile name is short and 
     CHECK(contains(text, "30 more"));
 }
 
-TEST_CASE_FIXTURE(shelf, "registry: names are those that a meter counts under their own name") {
+TEST_CASE_FIXTURE(shelf, "names are those that a meter counts under their own name") {
     CHECK(registry::longest_name == serving::meter_limits{}.longest_name);
     for (const std::string& bad :
          {std::string(), std::string(129, 'x'), std::string("a\nb"), std::string("a\0b", 3),
@@ -166,8 +162,7 @@ TEST_CASE_FIXTURE(shelf, "registry: names are those that a meter counts under th
     }
 }
 
-TEST_CASE_FIXTURE(workshop,
-                  "registry: a load that fails leaves the old version serving and everything as it was") {
+TEST_CASE_FIXTURE(workshop, "a load that fails leaves the old version serving and everything as it was") {
     registry adapters({.memory_budget = 300}, loader());
     const auto version = adapters.load("legal", from(1));
     const auto broken = [](auto&& break_it) {
@@ -190,12 +185,9 @@ TEST_CASE_FIXTURE(workshop,
     before = [](float) { throw std::bad_alloc(); };
     CHECK_THROWS_AS(adapters.load("legal", from(2)), std::bad_alloc);
     before = [](float) {};
-    CHECK_THROWS_AS(adapters.load("legal", from(2),
-                                  [](std::size_t, std::size_t) { throw std::runtime_error("cancelled"); }),
-                    std::runtime_error);
-    CHECK_THROWS_AS(adapters.load("new", from(2),
-                                  [](std::size_t, std::size_t) { throw std::runtime_error("cancelled"); }),
-                    std::runtime_error);
+    const auto cancel = [](std::size_t, std::size_t) { throw std::runtime_error("cancelled"); };
+    CHECK_THROWS_AS(adapters.load("legal", from(2), cancel), std::runtime_error);
+    CHECK_THROWS_AS(adapters.load("new", from(2), cancel), std::runtime_error);
 
     CHECK(number_of(adapters.find("legal")) == 1);
     CHECK(adapters.find("legal").version() == version);
@@ -204,8 +196,8 @@ TEST_CASE_FIXTURE(workshop,
     CHECK(adapters.load("legal", from(3)) == version + 1);
 }
 
-TEST_CASE_FIXTURE(
-    workshop, "registry: a loader that lacks a function, makes nothing or more than the budget is refused") {
+TEST_CASE_FIXTURE(workshop,
+                  "a loader that lacks a function, makes nothing or more than the budget is refused") {
     const auto whole = loader();
     CHECK_THROWS_AS(registry({whole.pack, {}}), parameter_error);
     CHECK_THROWS_AS(registry({{}, whole.bytes_for}), parameter_error);
@@ -218,9 +210,8 @@ TEST_CASE_FIXTURE(
     CHECK(wrong.names().empty());
 }
 
-TEST_CASE_FIXTURE(
-    workshop,
-    "registry: an adapter larger than the whole budget is refused before packing, with both numbers") {
+TEST_CASE_FIXTURE(workshop,
+                  "an adapter larger than the whole budget is refused before packing, with both numbers") {
     registry adapters({.memory_budget = 399}, loader());
     adapters.load("small", from(1, 3));
     const std::string text = refusal<tensafe::error>([&] { adapters.load("large", from(2, 4)); });
@@ -230,8 +221,8 @@ TEST_CASE_FIXTURE(
     CHECK(adapters.find("small"));
 }
 
-TEST_CASE_FIXTURE(
-    workshop, "registry: the least recently used packed forms are evicted, and no more of them than needed") {
+TEST_CASE_FIXTURE(workshop,
+                  "the least recently used packed forms are evicted, and no more of them than needed") {
     registry adapters({.memory_budget = 300}, loader());
     for (const char* name : {"a", "b", "c"}) {
         adapters.load(name, from(1));
@@ -252,7 +243,7 @@ TEST_CASE_FIXTURE(
     CHECK(packings == 5);
 }
 
-TEST_CASE_FIXTURE(workshop, "registry: a budget that is exactly full evicts nothing") {
+TEST_CASE_FIXTURE(workshop, "a budget that is exactly full evicts nothing") {
     registry adapters({.memory_budget = 300}, loader());
     adapters.load("a", from(1));
     adapters.load("b", from(2, 2));
@@ -260,7 +251,7 @@ TEST_CASE_FIXTURE(workshop, "registry: a budget that is exactly full evicts noth
     CHECK(entry_of(adapters, "b").packed);
 }
 
-TEST_CASE_FIXTURE(workshop, "registry: a form larger than its forecast evicts others after all") {
+TEST_CASE_FIXTURE(workshop, "a form larger than its forecast evicts others after all") {
     bytes_a_site = 160;  // forecast: 100, which fits beside the first
     registry adapters({.memory_budget = 300}, loader());
     adapters.load("a", from(1));
@@ -270,8 +261,7 @@ TEST_CASE_FIXTURE(workshop, "registry: a form larger than its forecast evicts ot
     CHECK(entry_of(adapters, "b").packed);
 }
 
-TEST_CASE_FIXTURE(workshop,
-                  "registry: an evicted form is packed again by the next find, as the same version") {
+TEST_CASE_FIXTURE(workshop, "an evicted form is packed again by the next find, as the same version") {
     registry adapters({.memory_budget = 100}, loader());
     const auto version = adapters.load("a", from(1));
     adapters.load("b", from(2));
@@ -286,7 +276,7 @@ TEST_CASE_FIXTURE(workshop,
     CHECK(packings == 3);  // it is packed
 }
 
-TEST_CASE_FIXTURE(workshop, "registry: an evicted form stays whole for who holds it, beside its successor") {
+TEST_CASE_FIXTURE(workshop, "an evicted form stays whole for who holds it, beside its successor") {
     registry adapters({.memory_budget = 100}, loader());
     adapters.load("a", from(1));
     handle old = adapters.find("a");
@@ -300,8 +290,7 @@ TEST_CASE_FIXTURE(workshop, "registry: an evicted form stays whole for who holds
     CHECK(adapters.status().bytes_retained == 0);
 }
 
-TEST_CASE_FIXTURE(workshop,
-                  "registry: a form that cannot be packed again says why, and the next find tries again") {
+TEST_CASE_FIXTURE(workshop, "a form that cannot be packed again says why, and the next find tries again") {
     registry adapters({.memory_budget = 100}, loader());
     const auto version = adapters.load("a", from(1));
     adapters.load("b", from(2));
@@ -314,8 +303,7 @@ TEST_CASE_FIXTURE(workshop,
     CHECK(adapters.find("a").version() == version);
 }
 
-TEST_CASE_FIXTURE(workshop,
-                  "registry: readers go on while a replacement is being packed, and see the old version") {
+TEST_CASE_FIXTURE(workshop, "readers go on while a replacement is being packed, and see the old version") {
     registry adapters({.memory_budget = 100}, loader());
     adapters.load("a", from(1));
     gate closed;
@@ -330,50 +318,44 @@ TEST_CASE_FIXTURE(workshop,
     CHECK(number_of(adapters.find("a")) == 2);
 }
 
-TEST_CASE_FIXTURE(workshop, "registry: threads that find one evicted adapter share one packing") {
+TEST_CASE_FIXTURE(workshop, "threads that find one evicted adapter share one packing") {
     registry adapters({.memory_budget = 100}, loader());
     adapters.load("a", from(1));
     adapters.load("b", from(2));
     gate closed;
     before = [&](float) { closed.pass(); };
-    std::vector<std::thread> readers;
     std::vector<float> got(6);
-    for (float& each : got) {
-        readers.emplace_back([&] { each = adapters.at("a").share()->number; });
-    }
-    REQUIRE(closed.wait_until_somebody_is_there());
-    closed.open();
-    for (auto& thread : readers) {
-        thread.join();
-    }
+    bool arrived = false;
+    on_threads(got.size() + 1, [&](std::size_t t) {
+        if (t < got.size()) {
+            got[t] = adapters.at("a").share()->number;
+        } else {
+            arrived = closed.wait_until_somebody_is_there();
+            closed.open();
+        }
+    });
+    CHECK(arrived);
     CHECK(got == std::vector<float>(6, 1));
     CHECK(packings == 3);
 }
 
-TEST_CASE_FIXTURE(workshop,
-                  "registry: with room for one, threads that find different adapters all get theirs") {
+TEST_CASE_FIXTURE(workshop, "with room for one, threads that find different adapters all get theirs") {
     registry adapters({.memory_budget = 100}, loader());
     const std::vector<std::string> names{"a", "b", "c", "d"};
     for (std::size_t i = 0; i < names.size(); ++i) {
         adapters.load(names[i], from(static_cast<float>(i)));
     }
-    std::vector<std::thread> readers;
     std::vector<int> wrong(names.size());
-    for (std::size_t t = 0; t < names.size(); ++t) {
-        readers.emplace_back([&, t] {
-            for (int i = 0; i < 50; ++i) {
-                wrong[t] += adapters.at(names[t]).share()->number != static_cast<float>(t);
-            }
-        });
-    }
-    for (auto& thread : readers) {
-        thread.join();
-    }
+    on_threads(names.size(), [&](std::size_t t) {
+        for (int i = 0; i < 50; ++i) {
+            wrong[t] += adapters.at(names[t]).share()->number != static_cast<float>(t);
+        }
+    });
     CHECK(wrong == std::vector<int>(names.size(), 0));
     CHECK(adapters.status().bytes_packed <= 100);
 }
 
-TEST_CASE_FIXTURE(shelf, "registry: of two loads of one name the one that finishes last stays") {
+TEST_CASE_FIXTURE(shelf, "of two loads of one name the one that finishes last stays") {
     gate closed;
     before = [&](float number) {
         if (number == 1) {
@@ -393,8 +375,7 @@ TEST_CASE_FIXTURE(shelf, "registry: of two loads of one name the one that finish
     CHECK(adapters.find("a").version() == second);
 }
 
-TEST_CASE_FIXTURE(workshop,
-                  "registry: a version that is replaced while it is packed again does not come back") {
+TEST_CASE_FIXTURE(workshop, "a version that is replaced while it is packed again does not come back") {
     registry adapters({.memory_budget = 200}, loader());
     const auto version = adapters.load("a", from(1));
     adapters.load("b", from(2, 2));
@@ -410,28 +391,22 @@ TEST_CASE_FIXTURE(workshop,
     CHECK(adapters.status().bytes_packed <= 200);
 }
 
-TEST_CASE_FIXTURE(workshop, "registry: loads at once of more than the budget stay within it") {
+TEST_CASE_FIXTURE(workshop, "loads at once of more than the budget stay within it") {
     registry adapters({.memory_budget = 250}, loader());
     std::atomic<bool> exceeded = false;
     // What is packed beside the form in progress, of 200 bytes.
     before = [&](float) { exceeded = exceeded || adapters.status().bytes_packed > 50; };
-    std::vector<std::thread> administrators;
-    for (int t = 0; t < 4; ++t) {
-        administrators.emplace_back([&, t] {
-            for (int i = 0; i < 40; ++i) {
-                adapters.load("adapter " + std::to_string(t) + "." + std::to_string(i), from(1, 2));
-            }
-        });
-    }
-    for (auto& thread : administrators) {
-        thread.join();
-    }
+    on_threads(4, [&](std::size_t t) {
+        for (int i = 0; i < 40; ++i) {
+            adapters.load("adapter " + std::to_string(t) + "." + std::to_string(i), from(1, 2));
+        }
+    });
     CHECK_FALSE(exceeded);
     CHECK(adapters.names().size() == 160);
     CHECK(adapters.status().bytes_packed == 200);
 }
 
-TEST_CASE_FIXTURE(workshop, "registry: callbacks may call the registry") {
+TEST_CASE_FIXTURE(workshop, "callbacks may call the registry") {
     registry adapters({.memory_budget = 200}, loader());
     adapters.load("a", from(1));
     int calls = 0;
@@ -451,7 +426,7 @@ TEST_CASE_FIXTURE(workshop, "registry: callbacks may call the registry") {
     CHECK(adapters.names() == std::vector<std::string>{"b", "c"});
 }
 
-TEST_CASE_FIXTURE(workshop, "registry: a handle outlives the registry") {
+TEST_CASE_FIXTURE(workshop, "a handle outlives the registry") {
     int destroyed = 0;
     on_destruction = [&] { ++destroyed; };
     handle kept;
@@ -503,7 +478,7 @@ TEST_CASE("pack_with: packs with the model's constructor, options and forecast")
     CHECK(reports == 2);
 }
 
-TEST_CASE("registry: any sequence of calls keeps the budget and every name's newest content") {
+TEST_CASE("any sequence of calls keeps the budget and every name's newest content") {
     std::mt19937 random(20260607);
     for (int round = 0; round < 20; ++round) {
         workshop shop;
@@ -588,7 +563,7 @@ TEST_CASE("check_adapter: a message about a hostile site name is short and print
 TEST_CASE("check_adapter: matrices that are empty, torn or do not fit are refused by name") {
     CHECK(contains(refusal_of([](auto& a) { a.sites[1].a.values.pop_back(); }), "v_proj\": A"));
     CHECK(contains(refusal_of([](auto& a) { a.sites[1].b.rows = 6; }), "v_proj\": B"));
-    CHECK(refusal_of([](auto& a) { a.sites[0].a = {}; }).find("A 0 x 0") != std::string::npos);
+    CHECK(contains(refusal_of([](auto& a) { a.sites[0].a = {}; }), "A 0 x 0"));
     CHECK(contains(refusal_of([](auto& a) { a.sites[0].b = lora::matrix(0, 2); }), "B 0 x 2"));
     CHECK(
         refusal_of([](auto& a) { a.sites[0].b = lora::matrix(5, 3); }) ==
@@ -596,9 +571,8 @@ TEST_CASE("check_adapter: matrices that are empty, torn or do not fit are refuse
 }
 
 TEST_CASE("check_adapter: values that are no numbers are refused by place") {
-    const float infinity = std::numeric_limits<float>::infinity();
-    CHECK(contains(refusal_of([&](auto& a) { a.sites[1].a.values[4] = infinity; }), "A[1][1]"));
-    CHECK(contains(refusal_of([&](auto& a) { a.sites[1].b.values[9] = -infinity; }), "B[4][1]"));
+    CHECK(contains(refusal_of([](auto& a) { a.sites[1].a.values[4] = HUGE_VALF; }), "A[1][1]"));
+    CHECK(contains(refusal_of([](auto& a) { a.sites[1].b.values[9] = -HUGE_VALF; }), "B[4][1]"));
     CHECK(contains(refusal_of([](auto& a) { a.sites[0].b.values[0] = NAN; }), "B[0][0]"));
     CHECK(contains(refusal_of([](auto& a) { a.sites[0].scale = NAN; }), "scale"));
 }

@@ -236,16 +236,11 @@ TEST_CASE("empty callables are refused, and exceptions of callables pass through
 TEST_CASE("threads route at the same time") {
     const router by = published();
     std::array<std::size_t, 4> wrong{};
-    {
-        std::vector<std::jthread> threads;
-        for (std::size_t t = 0; t < wrong.size(); ++t) {
-            threads.emplace_back([&, t] {
-                for (int k = 0; k < 200; ++k) {
-                    wrong[t] += by.route(t % 2 == 0 ? "a loan" : "a stock").adapter !=
-                                (t % 2 == 0 ? "banking" : "investment");
-                }
-            });
+    on_threads(wrong.size(), [&](std::size_t t) {
+        for (int k = 0; k < 200; ++k) {
+            wrong[t] += by.route(t % 2 == 0 ? "a loan" : "a stock").adapter !=
+                        (t % 2 == 0 ? "banking" : "investment");
         }
-    }
+    });
     CHECK(wrong == std::array<std::size_t, 4>{});
 }

@@ -1,8 +1,8 @@
+// The pipeline of tokens with an engine that only adds: long, for each test is one order of events among
+// threads.
 #include <tensafe/serving/pipeline_report.hpp>
 #include <tensafe/serving/token_pipeline.hpp>
 
-#include <atomic>
-#include <chrono>
 #include <exception>
 
 #include "../gate.hpp"
@@ -15,7 +15,6 @@ namespace {
 
 using namespace tensafe::serving;
 using std::chrono::nanoseconds;
-using tensafe::error;
 
 constexpr auto patience = gate::patience;
 
@@ -61,11 +60,13 @@ struct with_sums {
 static_assert(request_engine<sums>);
 static_assert(!request_engine<int>);
 
-pipeline_options options(std::size_t threads, std::size_t batch, std::size_t sequences) {
+pipeline_options options(std::size_t threads, std::size_t batch, std::size_t sequences,
+                         std::function<nanoseconds()> clock = {}) {
     pipeline_options o;
     o.forward_threads = threads;
     o.largest_batch = batch;
     o.most_sequences = sequences;
+    o.clock = std::move(clock);
     return o;
 }
 
@@ -101,14 +102,13 @@ class held_batch {
     explicit held_batch(sums& engine) {
         engine.before = [this](std::span<request> batch) {
             if (batch[0].hidden[0] == 0) {
-                held_.open();
                 static_cast<void>(queued_.pass());
             }
         };
     }
     sequence_handle start(token_pipeline<sums>& pipeline) {
         auto first = pipeline.submit(asking(0, 1));
-        REQUIRE(held_.pass());
+        REQUIRE(queued_.wait_until_somebody_is_there());
         return first;
     }
     /// Its forward comes after those of the others, if there is one thread for them.
@@ -117,7 +117,6 @@ class held_batch {
     }
 
   private:
-    gate held_;
     gate queued_;
 };
 
@@ -225,9 +224,7 @@ TEST_CASE_FIXTURE(with_sums,
             engine_met = forward_began.pass() && passed.pass();
         }
     };
-    auto o = options(1, 8, 8);
-    o.clock = clock.reader();
-    token_pipeline<sums> pipeline(engine, o);
+    token_pipeline<sums> pipeline(engine, options(1, 8, 8, clock.reader()));
     const auto first = pipeline.submit(asking(1, 1));
     const auto second = pipeline.submit(asking(2, 1, [&](int number) {
         if (number == 0) {
@@ -258,9 +255,7 @@ TEST_CASE_FIXTURE(with_sums,
         clock.advance(30);
     };
     engine.after = [&](std::span<request>) { --busy; };
-    auto o = options(4, 8, 8);
-    o.clock = clock.reader();
-    token_pipeline<sums> pipeline(engine, o);
+    token_pipeline<sums> pipeline(engine, options(4, 8, 8, clock.reader()));
     std::array<float, 2> h{};
     int steps = 0;
     pipeline
@@ -292,20 +287,16 @@ TEST_CASE_FIXTURE(with_sums,
 
 TEST_CASE_FIXTURE(with_sums, "the time of a request is told apart from the time it waits for the engine") {
     clock_of_test clock;
-    gate held;
     gate queued;
     engine.before = [&](std::span<request> batch) {
         if (batch[0].hidden[0] == 1) {
-            held.open();
             static_cast<void>(queued.pass());
             clock.advance(1000);
         }
     };
-    auto o = options(1, 8, 8);
-    o.clock = clock.reader();
-    token_pipeline<sums> pipeline(engine, o);
+    token_pipeline<sums> pipeline(engine, options(1, 8, 8, clock.reader()));
     static_cast<void>(pipeline.submit(asking(1, 1)));
-    REQUIRE(held.pass());
+    REQUIRE(queued.wait_until_somebody_is_there());
     static_cast<void>(pipeline.submit(asking(2, 1)));
     static_cast<void>(pipeline.submit(asking(3, 0, [&](int) { queued.open(); })));  // after the request of 2
     pipeline.close();
@@ -432,16 +423,14 @@ TEST_CASE_FIXTURE(with_sums, "an engine that throws ends the sequences of that b
 }
 
 TEST_CASE_FIXTURE(with_sums, "a sequence that is cancelled before its first step is never called") {
-    gate held;
     gate release;
     token_pipeline<sums> pipeline(engine, options(1, 4, 16));
     const auto first = pipeline.submit(asking(1, 1, [&](int number) {
         if (number == 0) {
-            held.open();
             static_cast<void>(release.pass());
         }
     }));
-    REQUIRE(held.pass());
+    REQUIRE(release.wait_until_somebody_is_there());
     bool called = false;
     const auto second = pipeline.submit(asking(2, 1, [&](int) { called = true; }));
     second.cancel();
@@ -457,18 +446,16 @@ TEST_CASE_FIXTURE(with_sums, "a sequence that is cancelled before its first step
 TEST_CASE_FIXTURE(
     with_sums,
     "cancelling takes effect at its next step: with the engine, waiting for it, or in the forward") {
-    gate held;
     gate release;
     engine.before = [&](std::span<request> batch) {
         if (batch[0].hidden[0] == 1) {
-            held.open();
             static_cast<void>(release.pass());
         }
     };
     token_pipeline<sums> pipeline(engine, options(1, 1, 16));
     std::atomic<int> calls{0};
     const auto with_engine = pipeline.submit(asking(1, 5, [&](int) { ++calls; }));
-    REQUIRE(held.pass());
+    REQUIRE(release.wait_until_somebody_is_there());
     const auto waiting = pipeline.submit(asking(2, 5, [&](int) { ++calls; }));
     gate in_forward;
     gate cancelled;
@@ -557,14 +544,10 @@ TEST_CASE_FIXTURE(with_sums, "several submitters share the room that there is") 
 }
 
 TEST_CASE_FIXTURE(with_sums, "stopping cancels what is in flight and wakes whoever waits for room") {
-    gate held;
     gate release;
     std::optional<token_pipeline<sums>> pipeline(std::in_place, engine, options(1, 4, 1));
-    const auto first = pipeline->submit(asking(1, 1, [&](int) {
-        held.open();
-        static_cast<void>(release.pass());
-    }));
-    REQUIRE(held.pass());
+    const auto first = pipeline->submit(asking(1, 1, [&](int) { static_cast<void>(release.pass()); }));
+    REQUIRE(release.wait_until_somebody_is_there());
     std::string thrown;
     std::thread submitter([&] { thrown = refusal<closed_error>([&] { pipeline->submit(asking(2, 1)); }); });
     CHECK(waits_for_room(*pipeline));
@@ -679,15 +662,11 @@ TEST_CASE_FIXTURE(with_sums, "a sequence may stop its pipeline") {
 
 TEST_CASE_FIXTURE(with_sums,
                   "a pipeline that is stopped while requests are gathered sends none of them to the engine") {
-    gate held;
     gate queued;
-    engine.before = [&](std::span<request>) {
-        held.open();
-        static_cast<void>(queued.pass());
-    };
+    engine.before = [&](std::span<request>) { static_cast<void>(queued.pass()); };
     token_pipeline<sums> pipeline(engine, options(1, 4, 16));
     static_cast<void>(pipeline.submit(asking(0, 1)));
-    REQUIRE(held.pass());
+    REQUIRE(queued.wait_until_somebody_is_there());
     const auto gathered = pipeline.submit(asking(1, 1));
     std::shared_ptr<void> stops(nullptr, [&](void*) { pipeline.stop(); });
     const auto cancelled = pipeline.submit(asking(2, 1, [s = std::move(stops)](int) {}));
@@ -744,7 +723,7 @@ TEST_CASE("an exception that nobody waits for may call the pipeline when it goes
 
 TEST_CASE("while work is under way no part of a report passes the whole") {
     nanoseconds now{0};
-    detail::pipeline_stopwatch watch([&] { return now; });
+    serving::detail::pipeline_stopwatch watch([&] { return now; });
     watch.report.forward_threads = 3;
     watch.submitted();
     const auto first = watch.forward_began();
@@ -772,7 +751,7 @@ TEST_CASE("while work is under way no part of a report passes the whole") {
 
 TEST_CASE("a pause without work is not added to the span until work goes on") {
     nanoseconds now{0};
-    detail::pipeline_stopwatch watch([&] { return now; });
+    serving::detail::pipeline_stopwatch watch([&] { return now; });
     watch.submitted();
     const auto first = watch.forward_began();
     now = nanoseconds(10);

@@ -5,9 +5,6 @@
 #include "../test.hpp"
 
 using namespace tests;
-namespace ckks = tensafe::ckks;
-namespace lora = tensafe::lora;
-namespace serving = tensafe::serving;
 using serving::usage;
 
 namespace {

@@ -1,24 +1,14 @@
 // What dp::ledger promises to several threads; to be compiled with -fsanitize=thread.
 
-#include <tensafe/core/error.hpp>
 #include <tensafe/dp/ledger.hpp>
 #include <tensafe/dp/ledger_file.hpp>
 
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <cstdint>
-#include <memory>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
 #include "../io/file_builder.hpp"
+
+using namespace tests;
 
 namespace {
 
-namespace dp = tensafe::dp;
 const dp::release_cost each{0.25, 1e-15};
 
 TEST_CASE("threads that charge one file at once are granted what one thread would be, and the file has it") {

@@ -2,25 +2,13 @@
 
 #include <tensafe/serving/registry.hpp>
 
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <random>
-#include <set>
-#include <string>
-#include <thread>
-#include <vector>
-
 #include "../lora/tiles_fixture.hpp"
 #include "../serving/registry_fixture.hpp"
 
+using namespace tests;
+
 namespace {
 
-namespace lora = tensafe::lora;
-namespace serving = tensafe::serving;
 using server = tiles_fixture::tiles<4>;
 
 constexpr std::size_t rank = 4;

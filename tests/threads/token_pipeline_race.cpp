@@ -1,19 +1,10 @@
 // Everything at once, for ThreadSanitizer: submitters, cancellations, reports, failures, and a stop in the
 // middle. What comes out of it is in tests/serving/token_pipeline_test.cpp.
-#include <tensafe/core/error.hpp>
 #include <tensafe/serving/token_pipeline.hpp>
 
-#include <doctest/doctest.h>
-
-#include <array>
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
 #include <exception>
-#include <memory>
-#include <span>
-#include <thread>
-#include <vector>
+
+#include "../test.hpp"
 
 namespace {
 

@@ -2,11 +2,9 @@
 
 #include "../allocation_count.hpp"
 #include "../backends.hpp"
-#include "../test.hpp"
 #include "wire_messages.hpp"
 
 using namespace tests;
-namespace wire = tensafe::wire;
 using namespace wire_messages;
 
 namespace {

@@ -7,7 +7,6 @@ using namespace tests;
 namespace {
 
 using namespace sample_messages;
-namespace wire = tensafe::wire;
 using tensafe::arith::word;
 
 using basis = P::basis;

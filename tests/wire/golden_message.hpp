@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstdlib>
-
 #include "../test.hpp"
 
 namespace tests {
@@ -10,8 +8,8 @@ inline std::filesystem::path golden_folder() {
     return std::filesystem::path(TENSAFE_TEST_DATA) / "wire" / "v1";
 }
 
-/// A message as tests/data/wire/v1 keeps it. With TENSAFE_WRITE_GOLDEN in the environment it is written there
-/// first: for a new version of the format only.
+/// A message as tests/data/wire/v1 keeps it, which must be what is written today. With TENSAFE_WRITE_GOLDEN
+/// in the environment it is written there first: for a new version of the format only.
 inline std::vector<std::uint8_t> golden(const std::string& name, const std::vector<std::uint8_t>& today) {
     const std::filesystem::path path = golden_folder() / (name + ".bin");
     if (std::getenv("TENSAFE_WRITE_GOLDEN") != nullptr) {
@@ -20,7 +18,9 @@ inline std::vector<std::uint8_t> golden(const std::string& name, const std::vect
     }
     std::ifstream file(path, std::ios::binary);
     REQUIRE_MESSAGE(file.good(), "no golden file " << path);
-    return {std::istreambuf_iterator<char>(file), {}};
+    std::vector<std::uint8_t> kept{std::istreambuf_iterator<char>(file), {}};
+    CHECK(kept == today);
+    return kept;
 }
 
 }  // namespace tests

@@ -5,10 +5,7 @@
 #include "wire_fixture.hpp"
 
 using namespace tests;
-namespace wire = tensafe::wire;
-namespace lora = tensafe::lora;
-using wire_fixture::byte_vector;
-using wire_fixture::with_number;
+using namespace wire_fixture;
 
 namespace {
 
@@ -70,16 +67,14 @@ TEST_CASE("a held adapter comes back bit for bit, and an empty one too") {
 }
 
 TEST_CASE("a golden held adapter of version 1 reads back, and today's writer gives its bytes") {
-    const byte_vector today = wire::write_whole_adapter(held(), {5, 0});
-    const byte_vector kept = golden("held_adapter", today);
-    CHECK(kept == today);
+    const byte_vector kept = golden("held_adapter", wire::write_whole_adapter(held(), {5, 0}));
     CHECK(same(wire::read_held_adapter(kept), held()));
 }
 
 TEST_CASE("a held adapter that is cut, lengthened or changed by one bit is refused") {
     const byte_vector good = wire::write_whole_adapter(held());
-    wire_fixture::every_truncation_is_refused(good, read_held);
-    wire_fixture::every_flipped_bit_is_refused(good, read_held);
+    every_truncation_is_refused(good, read_held);
+    every_flipped_bit_is_refused(good, read_held);
 }
 
 TEST_CASE("an A of a served site, and in mode blind B too, is not written for clients") {
@@ -116,10 +111,10 @@ TEST_CASE("a held adapter with a set or scheme, or of another kind, is refused")
 TEST_CASE("counts and shapes that lie are refused, and no memory is taken for what they announce") {
     const byte_vector good = wire::write_whole_adapter(held());
     constexpr auto most = std::numeric_limits<std::uint32_t>::max();
-    REQUIRE(wire_fixture::get<std::uint32_t>(good, sites_at) == 2);
-    REQUIRE(wire_fixture::get<std::uint32_t>(good, name_at) == 10);
-    REQUIRE(wire_fixture::get<double>(good, scale_at) == 2.0);
-    REQUIRE(wire_fixture::get<std::uint32_t>(good, b_at) == 5);
+    REQUIRE(get<std::uint32_t>(good, sites_at) == 2);
+    REQUIRE(get<std::uint32_t>(good, name_at) == 10);
+    REQUIRE(get<double>(good, scale_at) == 2.0);
+    REQUIRE(get<std::uint32_t>(good, b_at) == 5);
     for (const std::uint32_t sites : {std::uint32_t{1}, std::uint32_t{3}, most}) {
         CHECK_THROWS_AS(read_held(with_number(good, sites_at, sites)), format_error);
     }
@@ -175,13 +170,12 @@ TEST_CASE("what is no number, and names that cannot be, are refused by reader an
         wire::write_whole_adapter({{{"p", {}, eighths(1, 1), 1}, {"q", {}, eighths(1, 1), 1}}});
     const auto q = std::find(twice.begin() + 48, twice.end(), 'q');
     *q = 'p';
-    CHECK_THROWS_WITH_AS(read_held(wire_fixture::sealed(twice)), Contains("the name occurs twice"),
-                         parameter_error);
+    CHECK_THROWS_WITH_AS(read_held(sealed(twice)), Contains("the name occurs twice"), parameter_error);
 }
 
 TEST_CASE("random bodies with right checksums are refused, or are adapters that can be written again") {
     const byte_vector good = wire::write_whole_adapter(held());
-    CHECK(wire_fixture::read_random_bodies(good, 1, 3000, [](const byte_vector& message) {
+    CHECK(read_random_bodies(good, 1, 3000, [](const byte_vector& message) {
               const auto a = wire::read_held_adapter(message);
               REQUIRE(same(wire::read_held_adapter(wire::write_whole_adapter(a)), a));
           }) > 0);

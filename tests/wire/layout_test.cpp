@@ -6,11 +6,7 @@
 #include "wire_fixture.hpp"
 
 using namespace tests;
-namespace wire = tensafe::wire;
-namespace lora = tensafe::lora;
-namespace ckks = tensafe::ckks;
-using wire_fixture::byte_vector;
-using wire_fixture::with_number;
+using namespace wire_fixture;
 
 namespace {
 
@@ -68,10 +64,7 @@ TEST_CASE("a model layout comes back equal, in both modes, and an empty one too"
 
 TEST_CASE("golden model layouts of version 1 read back, and today's writer gives their bytes") {
     const auto check = [](const char* name, const lora::model_layout& l) {
-        const byte_vector today = write(l, {5, 0});
-        const byte_vector kept = golden(name, today);
-        CHECK(kept == today);
-        CHECK(read(kept) == l);
+        CHECK(read(golden(name, write(l, {5, 0}))) == l);
     };
     check("model_layout_client_held_b", some_layout());
     check("model_layout_blind", blind_layout());
@@ -79,8 +72,8 @@ TEST_CASE("golden model layouts of version 1 read back, and today's writer gives
 
 TEST_CASE("a model layout that is cut, lengthened or changed by one bit is refused") {
     const byte_vector good = write(some_layout());
-    wire_fixture::every_truncation_is_refused(good, read_layout);
-    wire_fixture::every_flipped_bit_is_refused(good, read_layout);
+    every_truncation_is_refused(good, read_layout);
+    every_flipped_bit_is_refused(good, read_layout);
 }
 
 TEST_CASE("a model layout for another set, packing or protection is refused and both are named") {
@@ -104,11 +97,11 @@ TEST_CASE("counts and lengths that lie are refused, and no memory is taken for w
     const auto refused = [&](std::size_t at, std::uint32_t value) {
         return refusal<format_error>([&] { read_layout(with_number(good, at, value)); });
     };
-    REQUIRE(wire_fixture::get<std::uint32_t>(good, groups_at) == 2);
-    REQUIRE(wire_fixture::get<std::uint32_t>(good, input_at) == 16);
-    REQUIRE(wire_fixture::get<std::uint32_t>(good, d_at) == 2048);
-    REQUIRE(wire_fixture::get<std::uint32_t>(good, site_at) == 10);
-    REQUIRE(wire_fixture::get<std::uint32_t>(good, rank_at) == 32);
+    REQUIRE(get<std::uint32_t>(good, groups_at) == 2);
+    REQUIRE(get<std::uint32_t>(good, input_at) == 16);
+    REQUIRE(get<std::uint32_t>(good, d_at) == 2048);
+    REQUIRE(get<std::uint32_t>(good, site_at) == 10);
+    REQUIRE(get<std::uint32_t>(good, rank_at) == 32);
     CHECK(contains(refused(mode_at, 2), "got mode number 2, expected 0 (client_held_b) or 1 (blind)"));
     CHECK(contains(refused(groups_at, 1), "bytes too many at the end"));
     CHECK(contains(refused(groups_at, 3), "got 0 more bytes, expected 4"));
@@ -157,7 +150,7 @@ TEST_CASE("a layout that no model server has is refused, by reader and writer") 
 
 TEST_CASE("random bodies with right checksums are refused, or are layouts that pass their check") {
     const byte_vector good = write(some_layout());
-    CHECK(wire_fixture::read_random_bodies(good, 1, 3000, [](const byte_vector& message) {
+    CHECK(read_random_bodies(good, 1, 3000, [](const byte_vector& message) {
               const auto l = read(message);
               l.check();
               REQUIRE(read(write(l)) == l);

@@ -6,7 +6,6 @@ using namespace tests;
 
 namespace {
 
-namespace wire = tensafe::wire;
 using wire::kind;
 using namespace sample_messages;
 

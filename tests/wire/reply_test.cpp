@@ -8,10 +8,8 @@
 #include "wire_messages.hpp"
 
 using namespace tests;
-namespace wire = tensafe::wire;
 using namespace wire_messages;
-using wire_fixture::byte_vector;
-using wire_fixture::with_number;
+using namespace wire_fixture;
 
 namespace {
 
@@ -61,9 +59,9 @@ TEST_CASE("a reply comes back bit for bit, in as many bytes as it says: three pa
 TEST_CASE("the body is rank, d, tokens, then c0 and c1 of each product") {
     const auto r = some_reply(of_six, 1, 1);
     const byte_vector message = wire::write_reply(r);
-    CHECK(wire_fixture::get<std::uint32_t>(message, 48) == 6);
-    CHECK(wire_fixture::get<std::uint32_t>(message, 52) == 300);
-    CHECK(wire_fixture::get<std::uint32_t>(message, 56) == 1);
+    CHECK(get<std::uint32_t>(message, 48) == 6);
+    CHECK(get<std::uint32_t>(message, 52) == 300);
+    CHECK(get<std::uint32_t>(message, 56) == 1);
     byte_vector body;
     for (const auto& output : r.outputs) {
         body.insert(body.end(), output.c0.begin(), output.c0.end());
@@ -75,10 +73,7 @@ TEST_CASE("the body is rank, d, tokens, then c0 and c1 of each product") {
 TEST_CASE("golden replies of version 1 read back, and today's writer gives their bytes") {
     const auto check = [](const char* name, const auto& l, std::size_t tokens) {
         const auto r = some_reply(l, tokens, 2026);
-        const byte_vector today = wire::write_reply(r, {5, 1});
-        const byte_vector kept = golden(name, today);
-        CHECK(kept == today);
-        CHECK(same(wire::read_reply(kept, l, tokens), r));
+        CHECK(same(wire::read_reply(golden(name, wire::write_reply(r, {5, 1})), l, tokens), r));
     };
     check("reply_tiles4_protected_n1024_r3_d200", plan<tiles, protects>(3, 200, 1), 1);
     check("reply_tiles4_calibrated5_n1024_r3_d200", plan<tiles, narrow>(3, 200, 1), 1);
@@ -88,11 +83,11 @@ TEST_CASE("golden replies of version 1 read back, and today's writer gives their
 
 TEST_CASE("a reply that is cut, lengthened or changed by one bit is refused") {
     const byte_vector good = wire::write_reply(some_reply(of_six, 1, 1), {1, 2});
-    wire_fixture::every_truncation_is_refused(good, reader(of_six));
-    wire_fixture::every_flipped_bit_is_refused(good, reader(of_six));
+    every_truncation_is_refused(good, reader(of_six));
+    every_flipped_bit_is_refused(good, reader(of_six));
     const byte_vector plain = wire::write_reply(some_reply(bare_of_six, 1, 1));
-    wire_fixture::every_truncation_is_refused(plain, reader(bare_of_six));
-    wire_fixture::every_flipped_bit_is_refused(plain, reader(bare_of_six));
+    every_truncation_is_refused(plain, reader(bare_of_six));
+    every_flipped_bit_is_refused(plain, reader(bare_of_six));
 }
 
 TEST_CASE("a reply to something else is refused and both are named") {
@@ -141,8 +136,8 @@ TEST_CASE("a reply of another packing or protection is refused and both are name
         parameter_error);
     byte_vector request = good;
     request[5] = 16;
-    CHECK_THROWS_WITH_AS(reader(of_six)(wire_fixture::sealed(request)),
-                         "message: got a request, expected a reply", format_error);
+    CHECK_THROWS_WITH_AS(reader(of_six)(sealed(request)), "message: got a request, expected a reply",
+                         format_error);
     CHECK_THROWS_WITH_AS(
         reader(of_six)(with_number<std::uint64_t>(good, 8, wire::set_id<ckks::private_n4096>)),
         Contains("got private_n4096"), parameter_error);
@@ -158,14 +153,14 @@ TEST_CASE("an erased c1 and unused bits are refused, in every product, and what 
                                     erased.outputs[o].c1.end());
         REQUIRE(c1 != message.end());
         std::fill_n(c1, erased.outputs[o].c1.size(), std::uint8_t{0});
-        message = wire_fixture::sealed(std::move(message));
+        message = sealed(std::move(message));
         CHECK(contains(refusal<format_error>([&] { wire::read_reply(message, of_six, 1, into); }),
                        "the c1 of product " + std::to_string(o) + " is zero"));
         std::fill(erased.outputs[o].c1.begin(), erased.outputs[o].c1.end(), std::uint8_t{0});
         CHECK(contains(refusal<parameter_error>([&] { wire::write_reply(erased); }),
                        "write_reply: the c1 of product " + std::to_string(o) + " is zero"));
         erased.outputs[o].c1.back() = 0x80;  // one bit of one coefficient is enough
-        CHECK(wire_fixture::takes(reader(of_six), wire::write_reply(erased)) == 1);
+        CHECK(takes(reader(of_six), wire::write_reply(erased)) == 1);
     }
     const int bits = of_six.reply_bits(1);
     REQUIRE(2 * bits % 8 != 0);
@@ -189,7 +184,7 @@ TEST_CASE("a bare residue that is not below its prime is refused, and names limb
     r.outputs[0].c1.limb<0>()[1023] = small::basis::prime<0>;
     CHECK(refused("reply: c1, limb 0: got a residue "));
     r.outputs[0].c1.limb<0>()[1023] = small::basis::prime<0> - 1;
-    CHECK(wire_fixture::takes(reader(bare_of_six), wire::write_reply(r)) == 1);
+    CHECK(takes(reader(bare_of_six), wire::write_reply(r)) == 1);
 }
 
 TEST_CASE("a bare c1 of zeros is refused where it shows the product, and is that of a zero matrix else") {
@@ -201,7 +196,7 @@ TEST_CASE("a bare c1 of zeros is refused where it shows the product, and is that
         const std::size_t product = (message.size() - 64) / 2;
         std::fill_n(message.begin() + static_cast<std::ptrdiff_t>(60 + (o + 1) * product - limb_bytes),
                     limb_bytes, std::uint8_t{0});
-        message = wire_fixture::sealed(std::move(message));
+        message = sealed(std::move(message));
         CHECK_THROWS_WITH_AS(reader(bare_of_six)(message),
                              "read_reply: limb 1: c1 is zero and c0 is not: everybody could read the product",
                              format_error);
@@ -240,12 +235,10 @@ TEST_CASE("a reply is read into one of another shape") {
 TEST_CASE("random bodies with right checksums are refused, or are replies of the right shape") {
     const auto check = [](const auto& l) {
         const byte_vector good = wire::write_reply(some_reply(l, 1, 1));
-        const std::size_t taken =
-            wire_fixture::read_random_bodies(good, 1, 200, [&](const byte_vector& message) {
-                const auto r = wire::read_reply(message, l);
-                REQUIRE(
-                    (r.rank == l.rank() && r.d == l.d() && r.tokens == 1 && r.outputs.size() == l.outputs()));
-            });
+        const std::size_t taken = read_random_bodies(good, 1, 200, [&](const byte_vector& message) {
+            const auto r = wire::read_reply(message, l);
+            REQUIRE((r.rank == l.rank() && r.d == l.d() && r.tokens == 1 && r.outputs.size() == l.outputs()));
+        });
         CHECK(taken > 0);
     };
     check(of_six);

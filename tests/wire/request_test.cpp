@@ -7,10 +7,8 @@
 #include "wire_messages.hpp"
 
 using namespace tests;
-namespace wire = tensafe::wire;
 using namespace wire_messages;
-using wire_fixture::byte_vector;
-using wire_fixture::with_number;
+using namespace wire_fixture;
 
 namespace {
 
@@ -60,9 +58,9 @@ TEST_CASE("a request comes back bit for bit, in as many bytes as it says, whatev
 TEST_CASE("the body is d, block, tokens, the seed and the packed residues, in this order") {
     const auto r = some_request(of_300, 1, 1);
     const byte_vector message = write(r);
-    CHECK(wire_fixture::get<std::uint32_t>(message, d_at) == 300);
-    CHECK(wire_fixture::get<std::uint32_t>(message, block_at) == 256);
-    CHECK(wire_fixture::get<std::uint32_t>(message, tokens_at) == 1);
+    CHECK(get<std::uint32_t>(message, d_at) == 300);
+    CHECK(get<std::uint32_t>(message, block_at) == 256);
+    CHECK(get<std::uint32_t>(message, tokens_at) == 1);
     CHECK(std::equal(r.seed.bytes.begin(), r.seed.bytes.end(), message.begin() + 60));
     CHECK(std::equal(r.inputs[0].begin(), r.inputs[0].end(), message.begin() + 92));
     CHECK(std::equal(r.inputs[1].begin(), r.inputs[1].end(), message.begin() + 92 + 11392));
@@ -71,17 +69,15 @@ TEST_CASE("the body is d, block, tokens, the seed and the packed residues, in th
 TEST_CASE("a golden request of version 1 reads back, and today's writer gives its bytes") {
     const auto l = tile_plan(6, 200, 1);
     const auto r = some_request(l, 1, 2026);
-    const byte_vector today = write(r, {0x0102030405060708, 9});
-    const byte_vector kept = golden("request_tiles4_n1024_d200", today);
-    CHECK(kept == today);
+    const byte_vector kept = golden("request_tiles4_n1024_d200", write(r, {0x0102030405060708, 9}));
     CHECK(same(wire::read_request(kept, l), r));
     CHECK(wire::read_header(kept).envelope() == wire::envelope{0x0102030405060708, 9});
 }
 
 TEST_CASE("a request that is cut, lengthened or changed by one bit is refused") {
     const byte_vector good = write(some_request(of_300, 1, 1), {1, 2});
-    wire_fixture::every_truncation_is_refused(good, reader(of_300));
-    wire_fixture::every_flipped_bit_is_refused(good, reader(of_300));
+    every_truncation_is_refused(good, reader(of_300));
+    every_flipped_bit_is_refused(good, reader(of_300));
 }
 
 TEST_CASE("a request for another layout is refused and both are named") {
@@ -148,8 +144,8 @@ TEST_CASE("a message of another kind, set or scheme is refused and both are name
     const byte_vector good = write(some_request(of_300, 1, 1));
     byte_vector other = good;
     other[5] = 17;
-    CHECK_THROWS_WITH_AS(reader(of_300)(wire_fixture::sealed(other)),
-                         "message: got a reply, expected a request", format_error);
+    CHECK_THROWS_WITH_AS(reader(of_300)(sealed(other)), "message: got a reply, expected a request",
+                         format_error);
     const std::string set = refusal<parameter_error>(
         [&] { reader(of_300)(with_number<std::uint64_t>(good, 8, wire::set_id<ckks::private_n4096>)); });
     CHECK(contains(set, "got private_n4096 (N = 4096, primes of 45 and 44 bits"));
@@ -172,7 +168,7 @@ TEST_CASE("a refused request leaves what was there before") {
     CHECK_THROWS_AS(wire::read_request(other, of_300, r), shape_error);
     byte_vector cut = write(some_request(of_300, 1, 3));
     cut.resize(cut.size() - 5);
-    CHECK_THROWS_AS(wire::read_request(wire_fixture::sealed(cut), of_300, r), format_error);
+    CHECK_THROWS_AS(wire::read_request(sealed(cut), of_300, r), format_error);
     CHECK(same(r, before));
     wire::read_request(other, other_layout, r);
     CHECK(same(r, some_request(other_layout, 1, 2)));
@@ -190,7 +186,7 @@ TEST_CASE("what no reader takes is not written") {
 TEST_CASE("random bodies with right checksums are refused, or are requests of the right shape") {
     const auto l = tile_plan(6, 200, 1);
     const byte_vector good = write(some_request(l, 1, 1));
-    const std::size_t taken = wire_fixture::read_random_bodies(good, 1, 300, [&](const byte_vector& message) {
+    const std::size_t taken = read_random_bodies(good, 1, 300, [&](const byte_vector& message) {
         const auto r = wire::read_request(message, l);
         REQUIRE((r.d == 200 && r.block == 256 && r.tokens == 1 && r.inputs.size() == 1));
     });

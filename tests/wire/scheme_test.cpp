@@ -5,9 +5,6 @@
 #include "../test.hpp"
 
 using namespace tests;
-namespace wire = tensafe::wire;
-namespace lora = tensafe::lora;
-namespace ckks = tensafe::ckks;
 
 namespace {
 

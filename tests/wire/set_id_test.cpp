@@ -7,8 +7,6 @@ using namespace tests;
 namespace {
 
 using tensafe::wire::identifier;
-namespace ckks = tensafe::ckks;
-namespace wire = tensafe::wire;
 
 template <int LogN, int ScaleBits, int... Bits>
 using unnamed = ckks::parameters<LogN, ckks::limb_bits<Bits...>, ScaleBits, ckks::insecure_for_tests>;

@@ -10,14 +10,7 @@
 #include <tensafe/memory/packed_bits.hpp>
 #include <tensafe/rns/basis.hpp>
 
-#include <algorithm>
-#include <bit>
-#include <cstddef>
-#include <cstdint>
-#include <random>
-#include <span>
-#include <utility>
-#include <vector>
+#include "../test.hpp"
 
 namespace wire_messages {
 

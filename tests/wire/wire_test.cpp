@@ -10,10 +10,6 @@ using namespace tests;
 
 // Whole tokens over bytes: client, request as bytes, server, reply as bytes, client.
 
-namespace wire = tensafe::wire;
-namespace lora = tensafe::lora;
-namespace ckks = tensafe::ckks;
-
 namespace {
 
 using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;

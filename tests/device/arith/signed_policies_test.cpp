@@ -1,12 +1,7 @@
 #include <tensafe/arith/prime.hpp>
 #include <tensafe/device/arith/signed_policies.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cstdint>
-#include <random>
-#include <string>
-#include <vector>
+#include "../../test.hpp"
 
 namespace {
 

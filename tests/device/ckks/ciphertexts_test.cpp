@@ -1,5 +1,3 @@
-#include <doctest/doctest.h>
-
 #include "decrypt_checks.hpp"
 #include "encrypt_checks.hpp"
 

@@ -5,9 +5,6 @@
 #include <tensafe/device/rns/poly_stack.hpp>
 #include <tensafe/random/generator.hpp>
 
-#include <algorithm>
-#include <random>
-
 #include "../device_data.hpp"
 
 namespace tests {

@@ -6,14 +6,6 @@
 #include <tensafe/device/ckks/ciphertext.hpp>
 #include <tensafe/device/ckks/decrypt.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <array>
-#include <random>
-#include <string>
-#include <utility>
-
 #include "ckks_data.hpp"
 
 namespace tests {

@@ -4,10 +4,6 @@
 #include <tensafe/device/ckks/encrypt.hpp>
 #include <tensafe/device/encoding/reals.hpp>
 
-#include <doctest/doctest.h>
-
-#include <array>
-
 #include "ckks_data.hpp"
 
 namespace tests {

@@ -6,12 +6,6 @@
 #include <tensafe/rns/basis.hpp>
 #include <tensafe/rns/poly.hpp>
 
-#include <doctest/doctest.h>
-
-#include <bit>
-#include <complex>
-#include <random>
-
 #include "../device_data.hpp"
 
 namespace tests {

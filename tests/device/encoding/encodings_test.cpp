@@ -2,8 +2,7 @@
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/device/encoding/slot_transform.hpp>
 
-#include <doctest/doctest.h>
-
+#include "../../test.hpp"
 #include "decode_checks.hpp"
 #include "norms_checks.hpp"
 #include "rounding_checks.hpp"

@@ -2,12 +2,6 @@
 
 #include <tensafe/device/encoding/reals.hpp>
 
-#include <doctest/doctest.h>
-
-#include <bit>
-#include <limits>
-#include <random>
-
 #include "../device_data.hpp"
 
 namespace tests {

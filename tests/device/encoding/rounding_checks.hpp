@@ -8,13 +8,6 @@
 #include <tensafe/rns/limb.hpp>
 #include <tensafe/rns/poly.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <complex>
-#include <random>
-
 #include "../device_data.hpp"
 
 namespace tests {

@@ -3,12 +3,6 @@
 #include <tensafe/device/encoding/slot_transform.hpp>
 #include <tensafe/encoding/slot_transform.hpp>
 
-#include <doctest/doctest.h>
-
-#include <bit>
-#include <complex>
-#include <random>
-
 #include "../device_data.hpp"
 
 namespace tests {

@@ -2,10 +2,6 @@
 
 // What every place that runs kernels must do: the same checks for the host and for a GPU.
 
-#include <doctest/doctest.h>
-
-#include <numeric>
-
 #include "../device_data.hpp"
 
 namespace tests {

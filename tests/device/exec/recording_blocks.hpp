@@ -2,12 +2,8 @@
 
 #include <tensafe/device/exec/thread_blocks.hpp>
 
-#include <cstddef>
 #include <functional>
 #include <map>
-#include <span>
-#include <utility>
-#include <vector>
 
 #include "../device_data.hpp"
 

@@ -1,18 +1,9 @@
-
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <array>
-#include <set>
-
+#include "../../test.hpp"
 #include "launch_checks.hpp"
 
 using namespace tests;
 
 namespace {
-
-constexpr std::array<device::thread_order, 3> all_orders = {
-    device::thread_order::forward, device::thread_order::reverse, device::thread_order::shuffled};
 
 /// Moves values one thread on, in one phase where it needs two: a missing barrier.
 struct rotate_without_barrier {
@@ -72,14 +63,13 @@ std::vector<std::uint32_t> turns_of(device::thread_order order, std::uint32_t bl
 }  // namespace
 
 TEST_CASE("kernels give the same results in every order of threads and thread blocks") {
-    for (const device::thread_order order : all_orders) {
-        const device::host_blocks where(order);
+    in_every_order([](const auto& where) {
         check_shared_memory(where);
         check_block_indices(where);
         check_atomics(where);
         check_copies(where);
         check_empty_launches(where);
-    }
+    });
 }
 
 TEST_CASE("a missing barrier gives different results in different orders") {
@@ -88,21 +78,21 @@ TEST_CASE("a missing barrier gives different results in different orders") {
     for (std::uint32_t t = 0; t < 32; ++t) {
         expected[t] = (t + 31) % 32;
     }
-    for (const device::thread_order order : all_orders) {
+    in_every_order([&](const auto& where) {
         std::vector<std::uint32_t> got(32);
-        device::host_blocks(order).launch(rotate_without_barrier{got.data()}, {1});
+        where.launch(rotate_without_barrier{got.data()}, {1});
         CHECK(got != expected);
         results.insert(got);
-    }
+    });
     CHECK(results.size() == 3);
 }
 
 TEST_CASE("shared memory and private values are garbage at the start of each thread block") {
-    for (const device::thread_order order : all_orders) {
+    in_every_order([](const auto& where) {
         std::vector<std::uint32_t> got(3 * 64);
-        device::host_blocks(order).launch(read_garbage{got.data()}, {3});
+        where.launch(read_garbage{got.data()}, {3});
         CHECK(got == std::vector<std::uint32_t>(3 * 64, 0xA5A5A5A5));
-    }
+    });
 }
 
 TEST_CASE("each thread of each thread block takes exactly one turn in a phase, in the order asked for") {

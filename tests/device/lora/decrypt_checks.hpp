@@ -5,11 +5,6 @@
 #include <tensafe/lora/protocol/reply_protection.hpp>
 #include <tensafe/memory/packed_bits.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <random>
-
 #include "reply_data.hpp"
 
 namespace tests::reply_checks {

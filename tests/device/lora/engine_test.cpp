@@ -3,19 +3,8 @@
 #include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/serving/token_pipeline.hpp>
 
-#include <doctest/doctest.h>
-
-#include <array>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <memory>
-#include <span>
-#include <utility>
-#include <vector>
-
 #include "../../random_values.hpp"
+#include "../../test.hpp"
 #include "../exec/recording_blocks.hpp"
 
 using namespace tests;

@@ -6,11 +6,6 @@
 #include <tensafe/memory/packed_bits.hpp>
 #include <tensafe/rns/basis.hpp>
 
-#include <doctest/doctest.h>
-
-#include <bit>
-#include <random>
-
 #include "../device_data.hpp"
 
 namespace tests::message_checks {

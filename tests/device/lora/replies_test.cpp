@@ -1,5 +1,3 @@
-#include <doctest/doctest.h>
-
 #include "decrypt_checks.hpp"
 #include "messages_checks.hpp"
 #include "rerandomize_checks.hpp"

@@ -7,11 +7,6 @@
 #include <tensafe/memory/packed_bits.hpp>
 #include <tensafe/random/generator.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <random>
-
 #include "reply_data.hpp"
 
 namespace tests::rerandomize_checks {

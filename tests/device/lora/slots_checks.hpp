@@ -4,11 +4,6 @@
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/server.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <limits>
-
 #include "../../random_values.hpp"
 #include "../device_data.hpp"
 

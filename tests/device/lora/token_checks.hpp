@@ -6,14 +6,6 @@
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/server.hpp>
 
-#include <doctest/doctest.h>
-
-#include <array>
-#include <cmath>
-#include <limits>
-#include <string>
-#include <type_traits>
-
 #include "../../random_values.hpp"
 #include "../device_data.hpp"
 

@@ -1,6 +1,3 @@
-
-#include <array>
-
 #include "../exec/recording_blocks.hpp"
 #include "token_checks.hpp"
 

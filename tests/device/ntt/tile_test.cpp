@@ -1,10 +1,6 @@
 #include <tensafe/device/ntt/transform.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <set>
-#include <vector>
+#include "../../test.hpp"
 
 // Who holds what: each entry is held once in each round, and shared memory is reached without bank conflicts.
 

@@ -4,11 +4,6 @@
 #include <tensafe/ntt/transform.hpp>
 #include <tensafe/rns/basis.hpp>
 
-#include <doctest/doctest.h>
-
-#include <random>
-#include <type_traits>
-
 #include "../device_data.hpp"
 
 // What the transforms by kernels must do with every schedule, wherever they run.

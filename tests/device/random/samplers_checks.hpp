@@ -6,12 +6,6 @@
 #include <tensafe/device/random/samplers.hpp>
 #include <tensafe/random/samplers.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstring>
-#include <type_traits>
-
 #include "../../random/stream_reference.hpp"
 #include "../device_data.hpp"
 
@@ -335,12 +329,9 @@ void check_refusals(const Where& where, const std::size_t& launches) {
     const drawn_group<Where, word> good(where, uniform_below({12289, 97}, 1, 9));
     const drawn_group<Where, uint128> good_flood(where, floods(4, 100, 1, 9));
     const std::size_t before = launches;
-    const auto refused = [&](const device::draw_group& draws) {
-        CHECK_THROWS_AS(tests::draw(where, {good.draws(), draws}), parameter_error);
-    };
     const auto with = [&](device::draw_group draws, auto change) {
         change(draws);
-        refused(draws);
+        CHECK_THROWS_AS(tests::draw(where, {good.draws(), draws}), parameter_error);
     };
     with(good.draws(), [](device::draw_group& d) { d.lanes = 0; });
     with(good.draws(), [](device::draw_group& d) { d.lanes = 2, d.first_lane = ~std::uint32_t{0}; });

@@ -1,9 +1,4 @@
-
-#include <doctest/doctest.h>
-
-#include <cstring>
-#include <memory>
-
+#include "../../test.hpp"
 #include "samplers_checks.hpp"
 
 using namespace tests;

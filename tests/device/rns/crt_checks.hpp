@@ -5,12 +5,6 @@
 #include <tensafe/rns/basis.hpp>
 #include <tensafe/rns/crt.hpp>
 
-#include <doctest/doctest.h>
-
-#include <array>
-#include <bit>
-#include <random>
-
 #include "../device_data.hpp"
 
 namespace tests {

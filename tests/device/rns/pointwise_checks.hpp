@@ -4,11 +4,6 @@
 #include <tensafe/device/rns/poly_stack.hpp>
 #include <tensafe/rns/pointwise.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <random>
-
 #include "../device_data.hpp"
 
 namespace tests {

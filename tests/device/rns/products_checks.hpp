@@ -5,10 +5,6 @@
 #include <tensafe/device/rns/products.hpp>
 #include <tensafe/rns/basis.hpp>
 
-#include <doctest/doctest.h>
-
-#include <random>
-
 #include "../device_data.hpp"
 
 namespace tests::product_checks {

@@ -4,8 +4,6 @@
 #include <tensafe/device/rns/rescale.hpp>
 #include <tensafe/rns/rescale.hpp>
 
-#include <doctest/doctest.h>
-
 #include "../device_data.hpp"
 #include "pointwise_checks.hpp"
 

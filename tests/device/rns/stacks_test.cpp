@@ -1,8 +1,7 @@
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/device/encoding/decode.hpp>
 
-#include <doctest/doctest.h>
-
+#include "../../test.hpp"
 #include "crt_checks.hpp"
 #include "pointwise_checks.hpp"
 #include "products_checks.hpp"

@@ -5,11 +5,6 @@
 #include <tensafe/rns/basis.hpp>
 #include <tensafe/rns/switch_modulus.hpp>
 
-#include <doctest/doctest.h>
-
-#include <array>
-#include <random>
-
 #include "../device_data.hpp"
 
 namespace tests::switch_checks {

@@ -14,12 +14,6 @@
 
 namespace attacks {
 
-namespace arith = tensafe::arith;
-namespace ckks = tensafe::ckks;
-namespace lora = tensafe::lora;
-namespace memory = tensafe::memory;
-namespace random = tensafe::random;
-namespace rns = tensafe::rns;
 using namespace tests;
 using arith::uint128;
 using arith::word;
@@ -234,9 +228,9 @@ struct output_bytes {
 
 /// A product as it would travel.
 template <ckks::parameter_set P>
-void pack_alone(const lora::protected_product<P>& product, std::size_t wanted, int bits, output_bytes& out) {
+void pack_alone(const lora::protected_product<P>& product, std::size_t targets, int bits, output_bytes& out) {
     std::vector<std::uint32_t> switched(P::degree);
-    lora::serialize(product, wanted, bits, std::span(switched), out);
+    lora::serialize(product, targets, bits, std::span(switched), out);
 }
 
 // --- Statistics

@@ -36,7 +36,7 @@ lora::request<P> request_of(const Layout& layout, const ckks::secret_key<P>& key
 
 /// The target coefficients of all outputs, as integers modulo Q.
 template <class Server>
-std::vector<double> wanted_coefficients(const Server& server, session<P>& s,
+std::vector<double> target_coefficients(const Server& server, session<P>& s,
                                         const lora::request<P>& request) {
     const auto& layout = server.layout();
     const lora::reply_budget budget = layout.budget();
@@ -75,7 +75,7 @@ TEST_CASE("states of one entry, larger than the range is made for, show the very
         lora::message_workspace<P> work;
         layout.encode_message(view(h), 0, scale, work);
         const auto request = request_of(layout, s.key, std::move(work.message), generator);
-        const std::vector<double> answers = wanted_coefficients(server, s, request);
+        const std::vector<double> answers = target_coefficients(server, s, request);
         for (std::size_t r = 0; r < 4; ++r) {
             const double integer =
                 std::round(static_cast<double>(a.row(r)[k]) * budget.weight_norm / layout.row_norm);
@@ -110,7 +110,7 @@ TEST_CASE("slots that serve one row each answer two hidden states at once: as re
     }
     // As long as both states together, which is what the range allows.
     const double scale = layout.message_scale(budget, std::hypot(norm(states[0]), norm(states[1]))) / 2;
-    const auto coefficients = wanted_coefficients(
+    const auto coefficients = target_coefficients(
         server, s,
         request_of(layout, s.key,
                    ckks::encode_slots<P>(std::span<const std::complex<double>>(slots), scale).value,
@@ -158,7 +158,7 @@ TEST_CASE("checksum rows give a malicious client further equations about A, but 
             x[k] = k % block < d ? normal(dice) : 0;
         }
         const double scale = layout.message_scale(budget, norm(x)) / 2;
-        const auto coefficients = wanted_coefficients(
+        const auto coefficients = target_coefficients(
             server, s,
             request_of(layout, s.key, ckks::encode_coefficients<P>(std::span<const double>(x), scale).value,
                        generator));

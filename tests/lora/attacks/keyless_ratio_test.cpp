@@ -1,9 +1,6 @@
 // An observer without any key: c1 of a request is public and c1' of a bare reply is c1 times the plaintext,
 // so that their ratio in evaluation form is A.
 
-#include <complex>
-#include <cstdlib>
-
 #include "attack.hpp"
 
 namespace {

@@ -82,8 +82,8 @@ std::vector<std::int64_t> true_v(random::generator& generator) {
 }
 
 /// c0 of a reply as fractions in [-1/2, 1/2): a client whose s is zero has nothing to add.
-std::vector<double> sent_c0(const std::vector<std::uint8_t>& c0, std::size_t wanted, int bits) {
-    std::vector<word> values(wanted);
+std::vector<double> sent_c0(const std::vector<std::uint8_t>& c0, std::size_t targets, int bits) {
+    std::vector<word> values(targets);
     tensafe::memory::unpack_bits(std::span<const std::uint8_t>(c0), bits, std::span(values));
     std::vector<double> result;
     for (const word x : values) {

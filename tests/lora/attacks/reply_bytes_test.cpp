@@ -12,7 +12,7 @@ using tile_server = lora::server<P, lora::coefficient_tiles<4>>;
 
 constexpr std::size_t rank = 16;
 constexpr std::size_t d = 300;
-constexpr std::size_t bytes_wanted = 1'000'000;
+constexpr std::size_t least_bytes = 1'000'000;
 
 using histogram = std::array<double, 256>;
 
@@ -31,7 +31,7 @@ histogram count_bytes(const matrix& a, std::uint64_t session_number, bool with_z
     session<P> s(session_number, layout.subring_log_n());
     histogram counts{};
     tile_server::reply_type reply;
-    for (std::uint64_t t = 0; total(counts) < bytes_wanted; ++t) {
+    for (std::uint64_t t = 0; total(counts) < least_bytes; ++t) {
         const auto query = s.client.encrypt(server.plan(), random_state(d, 100 * session_number + t));
         if (with_zeros) {
             server.apply(query.request, s.pool, s.work, reply);
@@ -90,8 +90,8 @@ matrix structured() {
 TEST_CASE("a megabyte of protected replies is uniform, and the same for a zero and for a structured A") {
     const histogram zeros = count_bytes(matrix(rank, d), 12, true);
     const histogram ones = count_bytes(structured(), 13, true);
-    REQUIRE(total(zeros) >= bytes_wanted);
-    REQUIRE(total(ones) >= bytes_wanted);
+    REQUIRE(total(zeros) >= least_bytes);
+    REQUIRE(total(ones) >= least_bytes);
     MESSAGE("p for A = 0: ", uniform_p(zeros), ", structured: ", uniform_p(ones),
             ", both: ", same_p(zeros, ones));
     CHECK(uniform_p(zeros) > 1e-3);

@@ -7,8 +7,6 @@
 #include "../../test.hpp"
 
 using namespace tests;
-namespace ckks = tensafe::ckks;
-namespace lora = tensafe::lora;
 using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
 
 namespace {

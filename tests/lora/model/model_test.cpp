@@ -1,4 +1,5 @@
-// A whole model: server, sessions and client together. A unit by itself: it counts allocations.
+// A whole model: server, sessions and client together, which no smaller test has. A unit by itself: it counts
+// allocations.
 
 #include <tensafe/lora/adapter/plain.hpp>
 #include <tensafe/lora/model/model_client.hpp>
@@ -15,8 +16,6 @@ using namespace tests;
 
 namespace {
 
-namespace ckks = tensafe::ckks;
-namespace lora = tensafe::lora;
 using tensafe::exec::host;
 
 using small = ckks::parameters<10, ckks::limb_bits<45, 44>, 30, ckks::insecure_for_tests>;
@@ -597,17 +596,14 @@ TEST_CASE("threads with a workspace each can serve one session at once") {
         queries.push_back(s.client.encrypt(0, states[t]));
     }
     std::vector<model_client::reply_type> replies(threads);
-    std::vector<std::thread> running;
-    for (std::size_t t = 0; t < threads; ++t) {
-        running.emplace_back([&, t] {
-            model_session::workspace work;
-            s.session.apply(s.server, 0, queries[t].request, work, replies[t]);
-        });
-    }
-    s.session.fill(here, s.server, 1);
-    for (auto& thread : running) {
-        thread.join();
-    }
+    on_threads(threads + 1, [&](std::size_t t) {
+        if (t == threads) {
+            s.session.fill(here, s.server, 1);
+            return;
+        }
+        model_session::workspace work;
+        s.session.apply(s.server, 0, queries[t].request, work, replies[t]);
+    });
     for (std::size_t t = 0; t < threads; ++t) {
         check_deltas(s, from, 0, s.server.decode(0).layout(), s.client.deltas(0, replies[t], queries[t]),
                      states[t]);

@@ -11,12 +11,9 @@
 #include <tensafe/rns/crt.hpp>
 
 #include "../../random_values.hpp"
-#include "../../test.hpp"
 #include "../attacks/attack.hpp"
 
 using namespace tests;
-namespace ckks = tensafe::ckks;
-namespace rns = tensafe::rns;
 using tensafe::arith::uint128;
 using tensafe::arith::word;
 using namespace tensafe::lora;

@@ -34,14 +34,14 @@ bool is_refused(std::size_t rank, std::size_t d, const std::vector<std::pair<std
     for (const auto& [row, answer] : answers) {
         coefficients[row] = wrapped(answer) * budget.modulus;
     }
-    const double rounding = detail::switch_deviation(static_cast<double>(small::degree)) *
-                            detail::power_of_two(-budget.checksum_bits);
+    const double rounding = lora::detail::switch_deviation(static_cast<double>(small::degree)) *
+                            lora::detail::power_of_two(-budget.checksum_bits);
     const std::size_t row_outputs = (rank + layout_type::rows - 1) / layout_type::rows;
     const std::size_t in_output = std::min<std::size_t>(layout_type::rows, 4);
     for (std::size_t j = 0; j < (rank + 31) / 32 * 4; ++j) {
         double check = noise * rounding;
         for (const auto& [row, answer] : answers) {
-            check += row / 32 == j / 4 ? detail::checksum_weight(row % 32, j % 4) * answer : 0;
+            check += row / 32 == j / 4 ? lora::detail::checksum_weight(row % 32, j % 4) * answer : 0;
         }
         coefficients[(row_outputs + j / in_output) * layout_type::rows + j % in_output] =
             wrapped(check) * budget.modulus;
@@ -166,19 +166,20 @@ TEST_CASE("usual hidden states pass an average-case range without an alarm and w
 }
 
 TEST_CASE("what up to two rows lose is far from a multiple of Q in one of their checksum rows") {
-    // Up to detail::most_wraps multiples each; further than the tolerance on top of the noise of a checksum
-    // row, which is less than the tolerance.
+    // Up to lora::detail::most_wraps multiples each; further than the tolerance on top of the noise of a
+    // checksum row, which is less than the tolerance.
     const auto distance = [](std::size_t r, int z, std::size_t other, int y) {
         double most = 0;
-        for (std::size_t k = 0; k < detail::checksums_per_group; ++k) {
-            const double lost = z * detail::checksum_weight(r, k) + y * detail::checksum_weight(other, k);
+        for (std::size_t k = 0; k < lora::detail::checksums_per_group; ++k) {
+            const double lost =
+                z * lora::detail::checksum_weight(r, k) + y * lora::detail::checksum_weight(other, k);
             most = worse(most, std::fabs(wrapped(lost)));
         }
         return most;
     };
-    const int most_wraps = static_cast<int>(detail::most_wraps);
+    const int most_wraps = static_cast<int>(lora::detail::most_wraps);
     double least = 1;
-    for (std::size_t r = 0; r < detail::rows_per_checksum; ++r) {
+    for (std::size_t r = 0; r < lora::detail::rows_per_checksum; ++r) {
         for (int z = 1; z <= most_wraps; ++z) {
             least = std::fmin(least, distance(r, z, r, 0));
             for (std::size_t other = 0; other < r; ++other) {
@@ -188,7 +189,7 @@ TEST_CASE("what up to two rows lose is far from a multiple of Q in one of their 
             }
         }
     }
-    CHECK(least > 2 * detail::checksum_tolerance);
+    CHECK(least > 2 * lora::detail::checksum_tolerance);
 }
 
 TEST_CASE("what many rows lose goes unseen once in a million times, or less") {
@@ -197,19 +198,19 @@ TEST_CASE("what many rows lose goes unseen once in a million times, or less") {
     std::mt19937_64 engine(5);
     int unseen = 0;
     for (int draw = 0; draw < 4'000'000; ++draw) {
-        std::array<double, detail::checksums_per_group> lost{};
+        std::array<double, lora::detail::checksums_per_group> lost{};
         const std::size_t rows = 3 + engine() % 6;
         for (std::size_t i = 0; i < rows; ++i) {
-            const std::size_t r = engine() % detail::rows_per_checksum;
+            const std::size_t r = engine() % lora::detail::rows_per_checksum;
             const double z = engine() % 2 == 0 ? 1 : -1;
             for (std::size_t k = 0; k < lost.size(); ++k) {
-                lost[k] += z * detail::checksum_weight(r, k);
+                lost[k] += z * lora::detail::checksum_weight(r, k);
             }
         }
         bool seen = false;
         bool any = false;
         for (const double x : lost) {
-            seen |= std::fabs(wrapped(x)) >= detail::checksum_tolerance;
+            seen |= std::fabs(wrapped(x)) >= lora::detail::checksum_tolerance;
             any |= std::fabs(x) > 1e-9;  // draws of one row with both signs lose nothing
         }
         unseen += !seen && any ? 1 : 0;
@@ -240,7 +241,7 @@ TEST_CASE(
     const std::vector<float> row = random_state(500, 1);
     for (std::size_t r = 0; r < a.rows; ++r) {
         // Alike up to signs, those with which they count in a checksum row.
-        const float sign = detail::checksum_weight(r % 32, 0) < 0 ? -1.0F : 1.0F;
+        const float sign = lora::detail::checksum_weight(r % 32, 0) < 0 ? -1.0F : 1.0F;
         std::transform(row.begin(), row.end(), a.row(r).begin(), [&](float x) { return sign * x; });
     }
     const std::string message = refusal<parameter_error>([&] { narrow s(a); });

@@ -9,8 +9,6 @@
 #include "../../worst.hpp"
 
 using namespace tests;
-namespace ckks = tensafe::ckks;
-namespace lora = tensafe::lora;
 using tensafe::io::load_peft;
 using tensafe::io::safetensors_file;
 
@@ -20,13 +18,13 @@ const std::filesystem::path data = std::filesystem::path(TENSAFE_TEST_DATA) / "q
 
 using packing = lora::replicated_slots<lora::paired_rows, lora::unrescaled_replies>;
 
-double relative_error(std::span<const double> got, std::span<const double> wanted) {
-    REQUIRE(got.size() == wanted.size());
+double relative_error(std::span<const double> got, std::span<const double> expected) {
+    REQUIRE(got.size() == expected.size());
     double difference = 0;
     double size = 0;
     for (std::size_t k = 0; k < got.size(); ++k) {
-        difference += (got[k] - wanted[k]) * (got[k] - wanted[k]);
-        size += wanted[k] * wanted[k];
+        difference += (got[k] - expected[k]) * (got[k] - expected[k]);
+        size += expected[k] * expected[k];
     }
     return std::sqrt(difference / size);
 }
@@ -48,8 +46,8 @@ struct site_data {
         REQUIRE(deltas.size() == tokens.rows * site.d_out());
     }
     void compare(result& total, std::size_t token, std::span<const double> delta) const {
-        const std::span<const double> wanted(deltas.data() + token * site.d_out(), site.d_out());
-        total.worst = worse(total.worst, relative_error(delta, wanted));
+        const std::span<const double> expected(deltas.data() + token * site.d_out(), site.d_out());
+        total.worst = worse(total.worst, relative_error(delta, expected));
         ++total.tokens;
     }
 

@@ -1,13 +1,11 @@
 #include <tensafe/ckks/parameters.hpp>
 #include <tensafe/lora/packing/replicated_slots.hpp>
 
-#include <complex>
 #include <initializer_list>
 
 #include "../../test.hpp"
 
 using namespace tests;
-namespace ckks = tensafe::ckks;
 using namespace tensafe::lora;
 
 namespace {

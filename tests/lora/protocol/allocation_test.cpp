@@ -10,10 +10,6 @@ using namespace tests;
 
 namespace {
 
-namespace ckks = tensafe::ckks;
-namespace lora = tensafe::lora;
-namespace serving = tensafe::serving;
-
 template <class P, class Packing, class Protection>
 struct token_path {
     using server_type = lora::server<P, Packing, Protection>;

@@ -90,13 +90,8 @@ bool same_replies(const Reply& a, const Reply& b) {
 
 TEST_CASE_TEMPLATE("the encrypted product equals A*h up to the predicted noise, for shapes of every kind",
                    With, paired, single, paired_rescaled, single_rescaled) {
-    struct shape {
-        std::size_t rank, d;
-    };
     client<small> c;
-    for (const shape& s : {shape{1, 1}, shape{2, 1}, shape{1, 2}, shape{3, 5}, shape{32, 64}, shape{32, 100},
-                           shape{31, 300}, shape{33, 128}, shape{5, 512}, shape{6, 513}, shape{8, 1000},
-                           shape{7, 1024}, shape{4, 1025}, shape{3, 1536}, shape{5, 2048}, shape{2, 2500}}) {
+    for (const auto& s : tiles_fixture::slot_shapes) {
         INFO("s.rank := ", s.rank, ", s.d := ", s.d);
         const matrix a = random_matrix(s.rank, s.d, s.rank + 1000 * s.d);
         const std::vector<float> h = random_state(s.d, s.d);

@@ -21,7 +21,6 @@
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
 #include <tensafe/lora/protocol/server.hpp>
-#include <tensafe/ntt/reference.hpp>
 
 #if defined(TENSAFE_COMPILED)
 #include <tensafe/compiled.hpp>

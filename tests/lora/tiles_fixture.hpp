@@ -7,9 +7,9 @@
 #include <tensafe/lora/packing/coefficient_tiles.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/server.hpp>
-#include <tensafe/ntt/reference.hpp>
 #include <tensafe/random/entropy.hpp>
 
+#include "../ntt/reference.hpp"
 #include "../random_values.hpp"
 #include "../test.hpp"
 #include "../worst.hpp"

@@ -1,4 +1,5 @@
-#include <tensafe/ntt/reference.hpp>
+
+#include "reference.hpp"
 
 #include "../test.hpp"
 
@@ -8,8 +9,8 @@ using tensafe::arith::multiply_mod;
 using tensafe::arith::ntt_prime_below;
 using tensafe::arith::smallest_primitive_root;
 using tensafe::arith::word;
-using tensafe::ntt::reference_forward;
-using tensafe::ntt::reference_multiply;
+using tests::reference_forward;
+using tests::reference_multiply;
 
 using words = std::vector<word>;
 

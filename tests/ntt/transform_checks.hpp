@@ -1,9 +1,9 @@
 #pragma once
 
-#include <tensafe/ntt/reference.hpp>
 #include <tensafe/ntt/transform.hpp>
 
 #include "../test.hpp"
+#include "reference.hpp"
 
 // What the transforms must do with every policy, whatever the schedule.
 
@@ -89,11 +89,11 @@ void check_against_reference(const Policy& policy, const Schedules& schedules, i
                              const words& input) {
     const tensafe::ntt::plan<Policy> plan(policy, log_n);
     const word q = policy.modulus().value();
-    check_pair(plan, schedules, input, tensafe::ntt::reference_forward(input, log_n, q, plan.psi()));
+    check_pair(plan, schedules, input, tests::reference_forward(input, log_n, q, plan.psi()));
     // The same numbers as values: what the inverse gives must transform back to them.
     words limb = input;
     tensafe::ntt::inverse(plan, std::span(limb));
-    CHECK(tensafe::ntt::reference_forward(limb, log_n, q, plan.psi()) == input);
+    CHECK(tests::reference_forward(limb, log_n, q, plan.psi()) == input);
 }
 
 template <class Policies, class Schedules>

@@ -74,10 +74,8 @@ inline void check_adapter(const lora::adapter& matrices) {
             throw shape_error(where() + e.what());
         }
         if (site.a.values.empty() || site.b.values.empty() || site.b.columns != site.a.rows) {
-            throw shape_error(where() + "got A " + std::to_string(site.a.rows) + " x " +
-                              std::to_string(site.a.columns) + " and B " + std::to_string(site.b.rows) +
-                              " x " + std::to_string(site.b.columns) +
-                              ", expected rank x d_in and d_out x rank");
+            throw shape_error({where(), "got A ", site.a.rows, " x ", site.a.columns, " and B ", site.b.rows,
+                               " x ", site.b.columns, ", expected rank x d_in and d_out x rank"});
         }
         if (!std::isfinite(site.scale)) {
             throw parameter_error(where() + "the scale is not a finite number");
@@ -410,21 +408,17 @@ class registry {
     }
 
     std::size_t checked(std::string_view name, std::size_t bytes) const {
-        if (bytes > budget_) {
-            throw parameter_error("registry: " + quote(name) + " takes " + std::to_string(bytes) +
-                                  " bytes packed, expected at most the memory budget, " +
-                                  std::to_string(budget_));
-        }
+        require<parameter_error>(bytes <= budget_,
+                                 {"registry: ", in_quotes(name), " takes ", bytes,
+                                  " bytes packed, expected at most the memory budget, ", budget_});
         return bytes;
     }
 
     static void check_name(std::string_view name) {
-        if (name.empty() || name.size() > longest_name || !is_printable_utf8(name)) {
-            throw parameter_error("registry::load: got the name " + quote(name) + " of " +
-                                  std::to_string(name.size()) + " bytes, expected 1 to " +
-                                  std::to_string(longest_name) +
-                                  " bytes of UTF-8 without control characters");
-        }
+        require<parameter_error>(
+            !name.empty() && name.size() <= longest_name && is_printable_utf8(name),
+            {"registry::load: got the name ", in_quotes(name), " of ", name.size(), " bytes, expected 1 to ",
+             longest_name, " bytes of UTF-8 without control characters"});
     }
 
     [[noreturn]] void refuse_unknown(std::string_view name) const {

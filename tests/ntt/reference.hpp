@@ -7,7 +7,9 @@
 #include <span>
 #include <vector>
 
-namespace tensafe::ntt {
+namespace tests {
+
+namespace arith = tensafe::arith;
 
 /// The negacyclic NTT straight from its definition, O(N^2): entry i of the result is the polynomial's value
 /// at psi^(2*bit_reverse(i) + 1). The yardstick of every other transform; not constant time.
@@ -16,7 +18,7 @@ inline std::vector<arith::word> reference_forward(std::span<const arith::word> c
                                                   arith::word q, arith::word psi) {
     std::vector<arith::word> values(coefficients.size());
     for (std::size_t i = 0; i < values.size(); ++i) {
-        const arith::word point = arith::power_mod(psi, 2 * bit_reverse(i, log_n) + 1, q);
+        const arith::word point = arith::power_mod(psi, 2 * tensafe::ntt::bit_reverse(i, log_n) + 1, q);
         arith::word sum = 0;
         for (std::size_t k = coefficients.size(); k-- > 0;) {
             sum = (arith::multiply_mod(sum, point, q) + coefficients[k]) % q;
@@ -42,4 +44,4 @@ inline std::vector<arith::word> reference_multiply(std::span<const arith::word> 
     return product;
 }
 
-}  // namespace tensafe::ntt
+}  // namespace tests

@@ -65,8 +65,8 @@ report run_with(const lora::adapter_site& site, const lora::matrix& hidden, cons
     constexpr bool batched = std::is_same_v<Packing, lora::column_batched>;
     // In mode client_held_b the server holds A and the client B; in mode blind the server holds both, as one
     // matrix. With rows of A at norm 1 no norm of A travels.
-    const lora::adapter_site balanced = Protection::protects ? lora::normalize_rows(site) : site;
-    const lora::server<params, Packing, Protection> server(args.blind() ? lora::merge(site) : balanced.a);
+    const lora::adapter_site normalized = Protection::protects ? lora::normalize_rows(site) : site;
+    const lora::server<params, Packing, Protection> server(args.blind() ? lora::merge(site) : normalized.a);
     const auto& plan = server.plan();
     if (batched && args.tokens > plan.largest_batch) {
         throw usage_error("a batch holds at most " + std::to_string(plan.largest_batch) +
@@ -141,7 +141,7 @@ report run_with(const lora::adapter_site& site, const lora::matrix& hidden, cons
             // B in the clear; from a blind server comes the delta itself.
             const std::vector<double> delta =
                 args.blind() ? std::vector<double>(answer.begin(), answer.end())
-                             : result.watch.time(phase::b, [&] { return lora::apply_b(balanced, answer); });
+                             : result.watch.time(phase::b, [&] { return lora::apply_b(normalized, answer); });
             const std::vector<double> plain = lora::plain_delta(site, states.row(t));
             double typical = bare_error * norm_of(plain);
             if constexpr (Protection::protects) {
@@ -149,7 +149,7 @@ report run_with(const lora::adapter_site& site, const lora::matrix& hidden, cons
                 typical = overflow_margin * plan.budget().relative_error * plan.layout().row_norm *
                           norm_of(states.row(t)) / std::sqrt(static_cast<double>(plan.d())) *
                           (args.blind() ? std::sqrt(static_cast<double>(site.d_out()))
-                                        : site.scale * norm_of(std::span(balanced.b.values)));
+                                        : site.scale * norm_of(std::span(normalized.b.values)));
             }
             result.compare(delta, plain, typical);
             bar.advance();

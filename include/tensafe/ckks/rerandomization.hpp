@@ -225,7 +225,7 @@ class rerandomization_pool {
     }
 
     /// The zero of a reservation of this pool; never the same twice. Allocates only if it is neither stored
-    /// nor was another recycled.
+    /// nor was another released.
     /// @throws error for a reservation that was moved from; std::bad_alloc
     zero<P, Level> acquire(reservation t) {
         switch (t.state_) {

@@ -319,7 +319,7 @@ inline double measure_delta() {
 /// What serving a model with these options will be like, before anything is packed: bytes, which come true
 /// exactly, errors, and times on one core of this machine, measured for some milliseconds for each length of
 /// hidden states. Looks at names, shapes and scales only. The error of a group is decode.relative_error
-/// (balanced rows; in mode blind for the largest).
+/// (normalized rows; in mode blind for the largest).
 /// @param prefill_tokens  in a batch; 0: the largest that the options allow
 /// @throws as model_server for names and shapes; parameter_error, naming the input, if the set cannot hold
 ///         the replies; parameter_error for more prefill_tokens than the options allow

@@ -260,7 +260,7 @@ class model_client {
         require<parameter_error>(site.a.values.empty(),
                                  {"model_client: site ", site.name,
                                   " has an A, which the server keeps to itself; take what client_part makes: "
-                                  "its B goes with the rows that the server has balanced"});
+                                  "its B goes with the rows that the server has normalized"});
         site.b.check("model_client: B of site " + site.name);
         require<shape_error>(
             site.b.rows == wanted.d_out && site.b.columns == wanted.rank,

@@ -61,7 +61,7 @@ std::size_t offered_prefill(const model_options& options) {
 }  // namespace detail
 
 /// A whole adapter, packed: one server for each input that its sites share, and with prefill one more for
-/// batches. Rows are balanced (client_held_b) or merged with B (blind) here: give it the adapter as it was
+/// batches. Rows are normalized (client_held_b) or merged with B (blind) here: give it the adapter as it was
 /// read. Keeps the packed form only, about bytes() of memory, and needs one group's matrices beside it while
 /// it packs.
 ///

@@ -44,7 +44,7 @@ class packing_plan {
           budget_(evaluated(from)),
           inputs_(from.inputs()),
           outputs_(from.outputs()),
-          fold_log_n_(from.subring_log_n()) {}
+          subring_log_n_(from.subring_log_n()) {}
     constexpr packing_plan(std::size_t rank, std::size_t d, double row_norm)
         : packing_plan(layout_type{rank, d, row_norm}) {}
 
@@ -60,8 +60,8 @@ class packing_plan {
     /// Products of a reply.
     constexpr std::size_t outputs() const noexcept { return outputs_; }
     /// Of a product 2^subring_log_n() coefficients count.
-    constexpr int subring_log_n() const noexcept { return fold_log_n_; }
-    constexpr std::size_t subring_degree() const noexcept { return std::size_t{1} << fold_log_n_; }
+    constexpr int subring_log_n() const noexcept { return subring_log_n_; }
+    constexpr std::size_t subring_degree() const noexcept { return std::size_t{1} << subring_log_n_; }
 
     /// Coefficients of c0 that travel in output o, and the bits of each.
     constexpr std::size_t targets(std::size_t o, std::size_t tokens = 1) const noexcept {
@@ -79,7 +79,7 @@ class packing_plan {
     budget_type budget_;
     std::size_t inputs_;
     std::size_t outputs_;
-    int fold_log_n_;
+    int subring_log_n_;
 };
 
 }  // namespace tensafe::lora

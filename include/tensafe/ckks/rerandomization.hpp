@@ -177,7 +177,7 @@ class rerandomization_pool {
     void fill(std::size_t count) { fill<exec::host>({}, count); }
 
     /// The right to one zero, given out in order: a stored one, or the seed of one still to be made. The zero
-    /// does not depend on when and where it is redeemed. Move-only; wiped on release.
+    /// does not depend on when and where it is used. Move-only; wiped on release.
     class reservation {
       public:
         reservation(reservation&& other) noexcept { take(other); }

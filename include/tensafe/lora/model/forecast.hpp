@@ -150,7 +150,7 @@ inline double milliseconds_of(const token_cost& cost, const unit_times& units) n
 
 }  // namespace detail
 
-/// What serving a site will be like. Mode `client_held_b` means a balanced site (normalize_rows). Measures
+/// What serving a site will be like. Mode `client_held_b` means a normalized site (normalize_rows). Measures
 /// this machine for some milliseconds.
 /// @throws parameter_error, naming the site, if the set cannot hold the replies; as lora::server otherwise
 template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,

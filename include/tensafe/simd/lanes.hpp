@@ -101,6 +101,8 @@ struct generic_target {
         auto x = a.v * b.v;
 #if TENSAFE_X86_64
         __asm__("" : "+x"(x));
+#elif defined(__aarch64__)
+        __asm__("" : "+w"(x));
 #endif
         return {x};
     }

@@ -80,8 +80,8 @@ TEST_CASE("the product of the encoded polynomials holds the integer inner produc
                     const auto weights = l.encode_weights(a, budget, o, i);
                     message_workspace<small> work;
                     l.encode_message(view(h), i, scale, work);
-                    const auto product = tensafe::ntt::reference_multiply(weights.value.template limb<I>(),
-                                                                          work.message.template limb<I>(), q);
+                    const auto product = tests::reference_multiply(weights.value.template limb<I>(),
+                                                                   work.message.template limb<I>(), q);
                     for (std::size_t k = 0; k < sum.size(); ++k) {
                         sum[k] = (sum[k] + product[k]) % q;
                     }

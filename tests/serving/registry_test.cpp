@@ -128,7 +128,8 @@ TEST_CASE_FIXTURE(shelf, "an unknown name is an empty handle, or an error that l
                                                        [&] { adapters.unload("lega"); }};
     for (const auto& call : refused) {
         CHECK_THROWS_AS(call(), parameter_error);
-        CHECK(refusal<tensafe::error>(call) == "no adapter \"lega\", expected one of: \"legal\" \"medical\"");
+        CHECK(refusal<tensafe::error>(call) ==
+              "registry: no adapter \"lega\", expected one of: \"legal\" \"medical\"");
     }
     CHECK(adapters.names().size() == 2);
 }

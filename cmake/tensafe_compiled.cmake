@@ -1,5 +1,5 @@
 # tensafe::compiled: the kernels, the client and server of the short parameter sets and the file readers, compiled
-# once. Programs that link it compile in a quarter of the time; the library that is header-only stays the default.
+# once. Programs that link it compile in a third of the time; the library that is header-only stays the default.
 add_library(tensafe_compiled STATIC
     src/functions.cpp
     src/kernels_narrow.cpp

@@ -66,7 +66,7 @@ TEST_CASE("a bad name in the environment is refused by name before a seed is dra
         try {
             tensafe::random::generator().next_seed();
         } catch (const tensafe::parameter_error& e) {
-            _exit(std::string(e.what()).find("'nonsense'") != std::string::npos ? 42 : 1);
+            _exit(std::string(e.what()).find("\"nonsense\"") != std::string::npos ? 42 : 1);
         }
         _exit(2);
     }

@@ -7,6 +7,7 @@
 #include <tensafe/lora/protocol/reply_protection.hpp>
 #include <tensafe/random/generator.hpp>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <concepts>
@@ -266,10 +267,12 @@ class client {
         require<shape_error>(!scales.empty() && scales.size() <= plan.largest_batch,
                              {"client::decrypt: got a query with the scales of ", scales.size(),
                               " hidden states, expected 1 to ", plan.largest_batch});
-        for (const double scale : scales) {
-            require<parameter_error>(scale > 0 && std::isfinite(scale),
-                                     {"client::decrypt: got a scale of ", scale,
-                                      ", expected that of the query to which this is the reply"});
+        std::for_each(scales.begin(), scales.end(), check_scale);
+    }
+    static void check_scale(double scale) {
+        if (!(scale > 0) || !std::isfinite(scale)) {
+            throw parameter_error({"client::decrypt: got a scale of ", scale,
+                                   ", expected that of the query to which this is the reply"});
         }
     }
 

@@ -94,8 +94,7 @@ void add_plain(ciphertext<P, L>&, const plaintext<P, F, L>&) = delete;  // forwa
 template <parameter_set P, class F, int L>
 void subtract_plain(ciphertext<P, L>&, const plaintext<P, F, L>&) = delete;  // forward() it first
 template <parameter_set P, class F, int L>
-void multiply_plain(ciphertext<P, L>&,
-                    const plaintext<P, F, L>&) = delete;  // use encode_factor, or forward() it first
+void multiply_plain(ciphertext<P, L>&, const plaintext<P, F, L>&) = delete;  // encode_factor(c, slots)
 template <parameter_set P, class F, int A, int B>
 void add_plain(ciphertext<P, A>&, const plaintext<P, F, B>&) = delete;  // encode_like(c, slots)
 template <parameter_set P, class F, int A, int B>

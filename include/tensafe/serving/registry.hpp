@@ -376,10 +376,11 @@ class registry {
     /// Puts a changed snapshot in the place of the current one. With or without the writers' lock.
     template <class Change>
     void exchange(Change change) {
+        std::shared_ptr<const snapshot> exchanged;  // freed outside the locks
         const std::lock_guard exchanging(exchange_);
         auto next = std::make_shared<snapshot>(*current_);
         change(*next);
-        std::shared_ptr<const snapshot> exchanged = std::move(next);
+        exchanged = std::move(next);
         const std::lock_guard lock(readers_);
         current_.swap(exchanged);
     }

@@ -110,8 +110,14 @@ inline std::vector<std::uint8_t> write_whole_adapter(const lora::adapter& held, 
 inline std::vector<std::uint8_t> write_held_adapter(const lora::adapter& held, const lora::model_layout& of,
                                                     const envelope& from = {}) {
     const bool blind = of.mode == lora::mode::blind;
+    std::set<std::string_view> served;
+    for (const auto& group : of.groups) {
+        for (const auto& site : group.sites) {
+            served.insert(site.name);
+        }
+    }
     for (const auto& site : held.sites) {
-        require<parameter_error>((!blind && site.a.values.empty()) || !of.find(site.name).has_value(),
+        require<parameter_error>((!blind && site.a.values.empty()) || !served.contains(site.name),
                                  {"write_held_adapter: site ", in_quotes(site.name),
                                   blind ? " is there in mode blind" : " has an A",
                                   ", which the server keeps to itself; give what client_part makes"});

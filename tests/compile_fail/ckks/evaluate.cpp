@@ -96,7 +96,7 @@ void multiply_plain(ckks::ciphertext<P, 2>& c, const transformed<2>& p) {
     ckks::multiply_plain(c, p);
 }
 #ifdef MULTIPLY_COEFFICIENT_FORM
-// expect: forward() it first
+// expect: encode_factor(c, slots)
 void multiply_plain(ckks::ciphertext<P>& c, const encoded& p) {
     ckks::multiply_plain(c, p);
 }

@@ -151,7 +151,7 @@ class server {
     template <class First, class... Rest>
     void apply(const First& first, Rest&&... rest) const
         requires(!exec::host_execution<First> && sizeof...(Rest) >= 1) {
-        apply(exec::host{}, first, rest...);
+        apply(exec::host{}, first, std::forward<Rest>(rest)...);
     }
 
   private:

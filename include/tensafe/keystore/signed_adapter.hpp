@@ -152,11 +152,11 @@ struct adapter_signature {
                                    ", expected format, version, name, revision, public_key and signature");
             }
         }
-        const auto string_of = [&](const char* key) -> const std::string& {
-            return document.at(key, what).checked_string(what + ": " + key);
+        const auto string_of = [&](const char* member) -> const std::string& {
+            return document.at(member, what).checked_string(what + ": " + member);
         };
-        const auto count_of = [&](const char* key) {
-            return document.at(key, what).checked_count(what + ": " + key);
+        const auto count_of = [&](const char* member) {
+            return document.at(member, what).checked_count(what + ": " + member);
         };
         if (string_of("format") != detail::signature_format) {
             throw format_error(what + ": format: got " + quote(string_of("format")) + ", expected " +

@@ -3,6 +3,10 @@
 // What most tests use: doctest, the everyday part of the standard library, the library's errors, and messages
 // of exceptions. `using namespace tests;` gives the short names, those of `tensafe` among them.
 
+#if defined(__clang__)
+#pragma clang diagnostic ignored "-Wunused-result"  // what is expected to throw gives nothing
+#endif
+
 #include <tensafe/core/error.hpp>
 
 #include <doctest/doctest.h>

@@ -65,7 +65,10 @@ TEST_CASE("two budgets are equal if both numbers are") {
 }
 
 TEST_CASE("Mills' ratio and its slope agree with a reference of 700 digits as closely as is promised") {
-    for (const auto& [x, ratio, slope] : numbers("mills_ratio.txt")) {
+    for (const auto& row : numbers("mills_ratio.txt")) {
+        const double x = row[0];
+        const double ratio = row[1];
+        const double slope = row[2];
         CAPTURE(x);
         CHECK(std::abs(mills_ratio(x) / ratio - 1) < 0x1p-48);
         CHECK(std::abs(mills_slope(x) / slope - 1) < 0x1p-45);
@@ -94,7 +97,9 @@ TEST_CASE("the density is that of the normal distribution") {
 
 TEST_CASE("delta, epsilon and the largest mu err to the safe side of a reference, and hardly at all") {
     for (const auto& row : numbers("gaussian_delta.txt")) {
-        const auto [epsilon, mu, delta] = std::tuple(row[0], row[1], row[2]);
+        const double epsilon = row[0];
+        const double mu = row[1];
+        const double delta = row[2];
         INFO("epsilon := ", epsilon, ", mu := ", mu);
         CHECK(gaussian_delta(epsilon, mu) >= delta);
         CHECK(gaussian_delta(epsilon, mu) <= delta * (1 + 0x1p-38));

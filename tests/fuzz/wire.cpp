@@ -173,7 +173,8 @@ bool read_request_for(const lora::packing_plan<fuzz::small, Packing, fuzz::hidde
         });
 }
 
-bool read_reply_for(const lora::packing_plan<fuzz::small, auto, fuzz::hidden>& plan,
+template <class Packing>
+bool read_reply_for(const lora::packing_plan<fuzz::small, Packing, fuzz::hidden>& plan,
                     std::span<const std::uint8_t> message, const wire::envelope& from) {
     static const auto used = fuzz::some_reply(plan);
     return there_and_back_into(

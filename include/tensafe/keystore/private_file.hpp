@@ -29,8 +29,9 @@ class owned_descriptor {
   public:
     explicit owned_descriptor(int value) noexcept : value_(value) {}
     owned_descriptor(owned_descriptor&& other) noexcept : value_(std::exchange(other.value_, -1)) {}
-    owned_descriptor& operator=(owned_descriptor other) noexcept {
-        std::swap(value_, other.value_);
+    owned_descriptor& operator=(owned_descriptor&& other) noexcept {
+        owned_descriptor taken(std::move(other));
+        std::swap(value_, taken.value_);
         return *this;
     }
     ~owned_descriptor() {

@@ -67,9 +67,13 @@ class buffer {
     }
     buffer(buffer&& other) noexcept
         : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-    buffer& operator=(buffer other) noexcept {
-        std::swap(data_, other.data_);
-        std::swap(size_, other.size_);
+    // Not by value: in templates, clang 14 never destroys the parameter of `b = {}`, which would not be
+    // wiped.
+    buffer& operator=(const buffer& other) { return *this = buffer(other); }
+    buffer& operator=(buffer&& other) noexcept {
+        buffer taken(std::move(other));
+        std::swap(data_, taken.data_);
+        std::swap(size_, taken.size_);
         return *this;
     }
     ~buffer() { release(); }

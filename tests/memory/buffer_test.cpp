@@ -26,24 +26,22 @@ void forget(counted<wipe_on_release>& secret) {
 }  // namespace
 
 TEST_CASE("every buffer is released once, and a secret one wiped, however it is overwritten") {
-    {
-        counted<wipe_on_release> secret(3);
-        forget<void>(secret);
-        CHECK(counting_space::wiped == 1);
-        CHECK(counting_space::living == 0);
-        counted<wipe_on_release> a(3), b(5);
-        a[2] = 7;
-        b = a;
-        CHECK(counting_space::wiped == 2);
-        CHECK((b.size() == 3 && b[2] == 7 && b.data() != a.data()));
-        b = *&b;
-        b = std::move(*&b);
-        CHECK((b.size() == 3 && b[2] == 7));
-        a = std::move(b);
-        CHECK((a[2] == 7 && b.empty()));
-        const int before = counting_space::wiped;
-        { const counted<keep_on_release> ciphertext = std::move(a).declassify(); }
-        CHECK(counting_space::wiped == before);
-    }
+    counted<wipe_on_release> secret(3);
+    forget<void>(secret);
+    CHECK(counting_space::wiped == 1);
+    CHECK(counting_space::living == 0);
+    counted<wipe_on_release> a(3), b(5);
+    a[2] = 7;
+    b = a;
+    CHECK(counting_space::wiped == 2);
+    CHECK((b.size() == 3 && b[2] == 7 && b.data() != a.data()));
+    b = *&b;
+    b = std::move(*&b);
+    CHECK((b.size() == 3 && b[2] == 7));
+    a = std::move(b);
+    CHECK((a[2] == 7 && b.empty()));
+    const int before = counting_space::wiped;
+    { const counted<keep_on_release> ciphertext = std::move(a).declassify(); }
+    CHECK(counting_space::wiped == before);
     CHECK(counting_space::living == 0);
 }

@@ -180,12 +180,11 @@ class rerandomization_pool {
     /// does not depend on when and where it is used. Move-only; wiped on release.
     class reservation {
       public:
-        reservation(reservation&& other) noexcept { take(other); }
-        reservation& operator=(reservation&& other) noexcept {
-            if (this != &other) {
-                take(other);
-            }
-            return *this;
+        reservation(reservation&& other) noexcept
+            : stored_(std::exchange(other.stored_, std::nullopt)),
+              seed_(other.seed_),
+              state_(std::exchange(other.state_, state::empty)) {
+            memory::wipe(other.seed_);
         }
         ~reservation() { memory::wipe(seed_); }
         reservation(const reservation&) = delete;  // one zero hides one reply: move it
@@ -196,12 +195,6 @@ class rerandomization_pool {
         enum class state { empty, stored, seeded };
 
         reservation() = default;
-        void take(reservation& other) noexcept {
-            stored_ = std::exchange(other.stored_, std::nullopt);
-            seed_ = other.seed_;
-            memory::wipe(other.seed_);
-            state_ = std::exchange(other.state_, state::empty);
-        }
 
         std::optional<zero<P, Level>> stored_;
         random::seed seed_;

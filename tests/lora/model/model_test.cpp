@@ -210,7 +210,7 @@ TEST_CASE("an average-case range serves a model too, with a worst-case one in pr
         lora::model_client<small, lora::coefficient_tiles<4>, average_case>(too_long,
                                                                             lora::client_part(attention));
     });
-    CHECK(contains(message, "model_client: input model.layers.0.self_attn.input: "));
+    CHECK(contains(message, "model_client: input \"model.layers.0.self_attn.input\": "));
     CHECK(contains(message, "cannot hold"));
 
     // A hidden state along a row of A makes one answer as large as it can be: with overflow margin it fits.
@@ -220,7 +220,7 @@ TEST_CASE("an average-case range serves a model too, with a worst-case one in pr
     lora::reply<small, lora::coefficient_tiles<4>, average_case> reply;
     s.session.apply(s.server, 0, query.request, reply);
     CHECK_THROWS_WITH_AS(s.client.deltas(0, reply, query),
-                         Contains("model_client::decrypt: input model.layers.0.self_attn.input: "),
+                         Contains("model_client::decrypt: input \"model.layers.0.self_attn.input\": "),
                          range_exceeded_error);
     query = s.client.encrypt(0, h, 2);
     s.session.apply(s.server, 0, query.request, reply);
@@ -412,26 +412,26 @@ TEST_CASE("messages that do not fit a group are refused by both sides, name its 
     CHECK(pool.size() == s.server.zeros_per_token());
     model_client::reply_type reply;
     auto query = s.client.encrypt(0, random_state(70, 1));
-    CHECK_THROWS_WITH_AS(s.session.apply(s.server, 1, query.request, reply),
-                         Contains("model_session::apply: input model.layers.0.self_attn.o_proj: server::"),
-                         shape_error);
+    CHECK_THROWS_WITH_AS(
+        s.session.apply(s.server, 1, query.request, reply),
+        Contains("model_session::apply: input \"model.layers.0.self_attn.o_proj\": server::"), shape_error);
     CHECK_THROWS_AS(s.session.apply(s.server, 4, query.request, reply), parameter_error);
     query.request.inputs[0].assign(query.request.inputs[0].size(), 0xff);
     CHECK_THROWS_WITH_AS(s.session.apply(s.server, 0, query.request, reply),
-                         Contains("input model.layers.0.self_attn.input: "), format_error);
+                         Contains("input \"model.layers.0.self_attn.input\": "), format_error);
     CHECK(pool.size() == s.server.zeros_per_token());
 
     query = s.client.encrypt(0, random_state(70, 1));
     s.session.apply(s.server, 0, query.request, reply);
     CHECK(pool.size() == s.server.zeros_per_token() - 3);
     CHECK_THROWS_WITH_AS(s.client.decrypt(1, reply, query),
-                         Contains("model_client::decrypt: input model.layers.0.self_attn.o_proj: "),
+                         Contains("model_client::decrypt: input \"model.layers.0.self_attn.o_proj\": "),
                          shape_error);
     reply.outputs[0].c0.pop_back();
     CHECK_THROWS_AS(s.client.deltas(0, reply, query), shape_error);
     CHECK_THROWS_WITH_AS(
         s.client.encrypt(1, random_state(70, 1)),
-        Contains("input model.layers.0.self_attn.o_proj: client::encrypt: got a hidden state of 70"),
+        Contains("input \"model.layers.0.self_attn.o_proj\": client::encrypt: got a hidden state of 70"),
         shape_error);
     CHECK_THROWS_AS(s.client.encrypt(4, random_state(70, 1)), parameter_error);
     CHECK_THROWS_WITH_AS(s.client.encrypt(0, lora::matrix(129, 70)),

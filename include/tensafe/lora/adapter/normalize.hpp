@@ -1,6 +1,8 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
+#include <tensafe/encoding/norm.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 
 #include <cmath>
@@ -23,11 +25,11 @@ namespace detail {
 
 /// @throws shape_error unless both matrices have the site's shape
 inline void check_matrices(const char* who, const adapter_site& site) {
-    site.a.check(text_of({who, ": A of site ", site.name}));
-    site.b.check(text_of({who, ": B of site ", site.name}));
+    site.a.check(text_of({who, ": A of site ", in_quotes(site.name)}));
+    site.b.check(text_of({who, ": B of site ", in_quotes(site.name)}));
     require<shape_error>(site.b.columns == site.a.rows,
-                         {who, ": site ", site.name, " has a B of ", site.b.columns, " columns, expected ",
-                          site.a.rows, ", the rank"});
+                         {who, ": site ", in_quotes(site.name), " has a B of ", site.b.columns,
+                          " columns, expected ", site.a.rows, ", the rank"});
 }
 
 }  // namespace detail
@@ -38,25 +40,27 @@ inline void check_matrices(const char* who, const adapter_site& site) {
 /// @throws shape_error as check_matrices; encoding_error if an entry of B passes float
 inline adapter_site normalize_rows(adapter_site site) {
     detail::check_matrices("normalize_rows", site);
+    std::vector<double> norms(site.rank(), 1);
     for (std::size_t r = 0; r < site.rank(); ++r) {
-        double squares = 0;
-        for (const float x : site.a.row(r)) {
-            squares += static_cast<double>(x) * static_cast<double>(x);
-        }
-        const double norm = std::sqrt(squares);
+        const double norm = std::sqrt(encoding::sum_of_squares<float>(site.a.row(r)));
         if (!(norm > 0) || !std::isfinite(norm)) {
             continue;  // the server refuses what is no number, and names it
         }
         for (float& x : site.a.row(r)) {
             x = static_cast<float>(static_cast<double>(x) / norm);
         }
-        for (std::size_t k = 0; k < site.d_out(); ++k) {
-            float& x = site.b.row(k)[r];
-            const bool finite = std::isfinite(x);
-            x = static_cast<float>(static_cast<double>(x) * norm);
-            require<encoding_error>(!finite || std::isfinite(x),
-                                    {"normalize_rows: row ", k, ", column ", r, " of B of site ", site.name,
-                                     " passes the range of float once it carries the norm of its row of A"});
+        norms[r] = norm;
+    }
+    for (std::size_t k = 0; k < site.d_out(); ++k) {
+        const std::span<float> row = site.b.row(k);
+        for (std::size_t r = 0; r < row.size(); ++r) {
+            const float before = row[r];
+            row[r] = static_cast<float>(static_cast<double>(before) * norms[r]);
+            if (!std::isfinite(row[r]) && std::isfinite(before)) {
+                throw encoding_error({"normalize_rows: row ", k, ", column ", r, " of B of site ",
+                                      in_quotes(site.name),
+                                      " passes the range of float once it carries the norm of its row of A"});
+            }
         }
     }
     return site;

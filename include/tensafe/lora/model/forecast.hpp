@@ -45,8 +45,7 @@ struct site_estimate {
     /// Deviation of the error of the answers over their norm, for hidden states without a preferred
     /// direction; rows of unequal norms make it larger than `cost.relative_error`.
     double relative_error = 0;
-    double milliseconds =
-        0;  ///< a hidden state, client and server with kept workspaces, one core of this machine
+    double milliseconds = 0;  ///< a hidden state, client and server, on one core of this machine
 };
 
 /// O(rows * columns).  @throws as lora::server for entries that are no finite numbers
@@ -56,18 +55,16 @@ inline row_statistics statistics_of(const matrix& a) {
     result.smallest_norm = result.largest_norm;
     double squares_of_all = 0;
     for (std::size_t r = 0; r < a.rows; ++r) {
-        double squares = 0;
+        const double norm = std::sqrt(encoding::sum_of_squares<float>(a.row(r)));
         double largest = 0;
         for (const float x : a.row(r)) {
-            squares += static_cast<double>(x) * static_cast<double>(x);
             largest = std::fmax(largest, std::fabs(static_cast<double>(x)));
         }
-        squares_of_all += squares;
-        result.smallest_norm = std::fmin(result.smallest_norm, std::sqrt(squares));
-        if (squares > 0) {
-            result.range_factor =
-                std::fmax(result.range_factor,
-                          largest / std::sqrt(squares) * std::sqrt(static_cast<double>(a.columns)));
+        squares_of_all += norm * norm;
+        result.smallest_norm = std::fmin(result.smallest_norm, norm);
+        if (norm > 0) {
+            const double ratio = largest / norm * std::sqrt(static_cast<double>(a.columns));
+            result.range_factor = std::fmax(result.range_factor, ratio);
         }
     }
     if (a.rows > 0) {

@@ -173,8 +173,8 @@ class model_client {
     void deltas(std::size_t group, std::span<const double> product, site_deltas& result) const {
         const model_layout::group& g = layout_.at(group);
         require<shape_error>(product.size() == decode_[group].rank(),
-                             {"model_client::deltas: input ", g.input, ": got a product of ", product.size(),
-                              " entries, expected ", decode_[group].rank()});
+                             {"model_client::deltas: input ", in_quotes(g.input), ": got a product of ",
+                              product.size(), " entries, expected ", decode_[group].rank()});
         result.resize(g.sites.size());
         for (std::size_t s = 0; s < g.sites.size(); ++s) {
             const model_layout::site& site = g.sites[s];
@@ -214,7 +214,7 @@ class model_client {
         std::map<std::string_view, adapter_site*> given;
         for (adapter_site& site : held.sites) {
             require<parameter_error>(given.try_emplace(site.name, &site).second,
-                                     {"model_client: site ", site.name, " was given twice"});
+                                     {"model_client: site ", in_quotes(site.name), " was given twice"});
         }
         std::string_view missing;
         for (const auto& group : layout_.groups) {
@@ -238,36 +238,36 @@ class model_client {
         }
         require<parameter_error>(
             missing.empty(),
-            {"model_client: site ", missing,
+            {"model_client: site ", in_quotes(missing),
              " of the layout was not given; take what client_part makes with the server's options"});
     }
 
     static void check_clear(const adapter_site& site) {
-        site.a.check("model_client: A of site " + site.name);
-        site.b.check("model_client: B of site " + site.name);
+        site.a.check("model_client: A of site " + quote(site.name));
+        site.b.check("model_client: B of site " + quote(site.name));
         require<shape_error>(
             !site.a.values.empty() && site.b.columns == site.rank(),
-            {"model_client: site ", site.name,
+            {"model_client: site ", in_quotes(site.name),
              " is not in the layout, so it is applied in the clear: got a B of ", site.b.columns,
              " columns for ", site.rank(), " rows of A, expected both matrices"});
     }
 
     void check_held(const adapter_site& site, const model_layout::site& wanted) const {
         require<parameter_error>(layout_.mode != lora::mode::blind,
-                                 {"model_client: site ", site.name,
+                                 {"model_client: site ", in_quotes(site.name),
                                   " was given, but in mode blind the server applies all of it; take what "
                                   "client_part makes with the server's options"});
         require<parameter_error>(site.a.values.empty(),
-                                 {"model_client: site ", site.name,
+                                 {"model_client: site ", in_quotes(site.name),
                                   " has an A, which the server keeps to itself; take what client_part makes: "
                                   "its B goes with the rows that the server has normalized"});
-        site.b.check("model_client: B of site " + site.name);
+        site.b.check("model_client: B of site " + quote(site.name));
         require<shape_error>(
             site.b.rows == wanted.d_out && site.b.columns == wanted.rank,
-            {"model_client: B of site ", site.name, " is ", site.b.rows, " x ", site.b.columns, ", expected ",
-             wanted.d_out, " x ", wanted.rank, " as the server's layout says"});
+            {"model_client: B of site ", in_quotes(site.name), " is ", site.b.rows, " x ", site.b.columns,
+             ", expected ", wanted.d_out, " x ", wanted.rank, " as the server's layout says"});
         require<parameter_error>(site.scale == wanted.scale,
-                                 {"model_client: site ", site.name, " has the scale ", site.scale,
+                                 {"model_client: site ", in_quotes(site.name), " has the scale ", site.scale,
                                   ", expected ", wanted.scale, " as the server's layout says"});
     }
 

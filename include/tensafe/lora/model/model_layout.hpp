@@ -254,10 +254,10 @@ inline grouped_sites group_sites(const adapter& from, const model_options& optio
         }
         check_name(site.name, "a site", model_layout::longest_name);
         require<shape_error>(site.b.columns == site.rank(),
-                             {"model: site ", site.name, " has a B of ", site.b.columns,
+                             {"model: site ", in_quotes(site.name), " has a B of ", site.b.columns,
                               " columns, expected ", site.rank(), ", the rank"});
-        require<parameter_error>(std::isfinite(site.scale),
-                                 {"model: site ", site.name, " has a scale that is no finite number"});
+        require<parameter_error>(std::isfinite(site.scale), {"model: site ", in_quotes(site.name),
+                                                             " has a scale that is no finite number"});
         const std::string input = options.input_of ? options.input_of(site.name) : shared_input(site.name);
         check_name(input, "an input", model_layout::longest_name);
         const auto [found, is_first] = known.try_emplace(input, known.size());
@@ -267,8 +267,10 @@ inline grouped_sites group_sites(const adapter& from, const model_options& optio
         }
         auto& group = result.layout.groups[found->second];
         if (group.d != site.d_in()) {
-            throw shape_error({"model: site ", site.name, " has ", site.d_in(), " inputs, expected ", group.d,
-                               " as site ", group.sites.front().name, ", which shares the input ", input});
+            throw shape_error({"model: site ", in_quotes(site.name), " has ", site.d_in(),
+                               " inputs, expected ", group.d, " as site ",
+                               in_quotes(group.sites.front().name), ", which shares the input ",
+                               in_quotes(input)});
         }
         const double scale = options.mode == mode::blind ? 1 : site.scale;
         group.sites.push_back({site.name, site.rank(), site.d_out(), scale});
@@ -284,7 +286,7 @@ decltype(auto) naming_input(const char* who, const model_layout::group& group, F
     try {
         return f();
     } catch (const error&) {
-        throw_again({who, ": input ", group.input, ": "});
+        throw_again({who, ": input ", in_quotes(group.input), ": "});
     }
 }
 

@@ -115,17 +115,18 @@ inline adapter stack_adapters(std::span<const named_adapter> adapters) {
     adapter result;
     for (const named_adapter& each : adapters) {
         require<parameter_error>(!each.name.empty() && each.name.find('/') == each.name.npos,
-                                 {"stack_adapters: got an adapter called \"", each.name,
-                                  "\", expected a name without '/' that is not empty"});
+                                 {"stack_adapters: got an adapter called ", in_quotes(each.name),
+                                  ", expected a name without '/' that is not empty"});
         require<parameter_error>(names.insert(each.name).second,
-                                 {"stack_adapters: got two adapters called \"", each.name,
-                                  "\", expected a name of its own for each"});
+                                 {"stack_adapters: got two adapters called ", in_quotes(each.name),
+                                  ", expected a name of its own for each"});
         std::set<std::string_view> sites;
         for (const adapter_site& site : each.sites.get().sites) {
             const bool plain = site.name.find('/') == site.name.npos;
-            require<parameter_error>(plain && sites.insert(site.name).second,
-                                     {"stack_adapters: adapter \"", each.name, "\" has a site called \"",
-                                      site.name, "\"", plain ? " twice" : ", expected a name without '/'"});
+            require<parameter_error>(
+                plain && sites.insert(site.name).second,
+                {"stack_adapters: adapter ", in_quotes(each.name), " has a site called ",
+                 in_quotes(site.name), plain ? " twice" : ", expected a name without '/'"});
             result.sites.push_back(site);
             result.sites.back().name.insert(0, each.name + "/");
         }

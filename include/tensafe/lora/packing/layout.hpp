@@ -6,6 +6,7 @@
 #include <tensafe/lora/packing/budget.hpp>
 #include <tensafe/lora/packing/protection.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <span>
@@ -78,17 +79,16 @@ inline double largest_row_norm(const matrix& a) {
     a.check("server");
     double largest = 0;
     for (std::size_t r = 0; r < a.rows; ++r) {
-        double sum = 0;
-        for (std::size_t k = 0; k < a.columns; ++k) {
-            const auto x = static_cast<double>(a.row(r)[k]);
-            if (!std::isfinite(x)) {
-                throw encoding_error({"server: row ", r, ", column ", k, " of the matrix is ",
-                                      (std::isnan(x) ? "not a number" : "infinite"),
-                                      ", expected a finite number"});
-            }
-            sum += x * x;
+        const std::span<const float> row = a.row(r);
+        const double norm = std::sqrt(encoding::sum_of_squares(row));
+        if (!std::isfinite(norm)) {
+            const auto bad =
+                std::find_if_not(row.begin(), row.end(), [](float x) { return std::isfinite(x); });
+            throw encoding_error({"server: row ", r, ", column ", bad - row.begin(), " of the matrix is ",
+                                  std::isnan(*bad) ? "not a number" : "infinite",
+                                  ", expected a finite number"});
         }
-        largest = std::fmax(largest, std::sqrt(sum));
+        largest = std::fmax(largest, norm);
     }
     return largest;
 }

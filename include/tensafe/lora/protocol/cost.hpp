@@ -22,8 +22,7 @@ struct token_cost {
     std::size_t client_transforms = 0;
     std::size_t bytes_up = 0;
     std::size_t bytes_down = 0;
-    std::size_t session_bytes =
-        0;  ///< once: the server's nonce, and the client's re-randomization key with both nonces
+    std::size_t session_bytes = 0;  ///< once: the server's nonce and the re-randomization key with both
     std::size_t hidden_states = 1;  ///< that all this serves
     std::size_t targets = 0;        ///< coefficients that a reply shows, for budget.statistical_distance
     reply_budget budget{};

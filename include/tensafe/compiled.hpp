@@ -1,8 +1,7 @@
 #pragma once
 
 // What the component `compiled` holds of templates: with TENSAFE_COMPILED, tensafe.hpp includes this and
-// programs leave them to the library. Other widths and parameter sets are compiled where they are used, as
-// without it.
+// programs leave them to the library. Other widths and parameter sets are compiled where they are used.
 
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/server.hpp>
@@ -32,6 +31,7 @@
     How void add_scaled(arith::barrett<class_##Bits>, std::span<word>, std::span<const word* const>,         \
                         std::span<const word>) noexcept;                                                     \
     How void add_small(class_##Bits, std::span<word>, std::span<const std::int8_t>) noexcept;                \
+    How void set_small(class_##Bits, std::span<word>, std::span<const std::int8_t>) noexcept;                \
     How void round_reals(arith::shoup<class_##Bits>, std::span<word>, std::span<const double>) noexcept;     \
     How void reduce_shifted(arith::shoup<class_##Bits>, std::span<word>, std::span<const word>,              \
                             word) noexcept;                                                                  \

@@ -10,8 +10,7 @@ namespace tensafe::arith {
 ///
 /// `prepare(w)` turns w in [0, q) into a `factor`; `multiply(x, factor)` returns x*w mod q below
 /// `product_bound * q` for every x below `max_multiple * q`. `from_word` and `to_word` convert between stored
-/// words in [0, q) and the policy's representation. All members are constexpr, noexcept and run on host and
-/// device.
+/// words in [0, q) and the policy's representation. All members are constexpr and noexcept, on device too.
 template <class P>
 concept modular_policy = requires(const P p, word w, typename P::factor f,
                                   below<1, typename P::modulus_type, typename P::representation> x,

@@ -65,21 +65,17 @@ template <parameter_set P, int Level>
 ciphertext<P, Level> encrypt(const public_key<P>& key, plaintext<P, rns::coefficient_form, Level> message,
                              random::generator& generator) {
     using basis = typename P::template basis_at<Level>;
-    using secret = rns::secret_poly<basis, rns::coefficient_form>;
     using form = rns::poly<basis, rns::evaluation_form>;
     random::seed seed = generator.next_seed();
     memory::wipe_guard guard(seed);
     memory::secret_buffer<std::int8_t> small(P::degree, memory::uninitialized);
-    const auto forward_of_small = [&](secret p) {
-        add_small(small.span(), p);
-        return rns::forward(std::move(p));
-    };
     random::sample_ternary(seed, random::stream_domain::zero, 0, small.span());
-    const auto v = forward_of_small({});
+    const auto v = transform_of_small<basis>(small.span());
     random::sample_centred_binomial(seed, random::stream_domain::error, 0, small.span());
-    const auto e0 = forward_of_small(std::move(message.value));
+    add_small(small.span(), message.value);
+    const auto e0 = rns::forward(std::move(message.value));
     random::sample_centred_binomial(seed, random::stream_domain::error, 1, small.span());
-    const auto e1 = forward_of_small({});
+    const auto e1 = transform_of_small<basis>(small.span());
 
     ciphertext<P, Level> result{form(memory::uninitialized), form(memory::uninitialized), message.scale};
     rns::for_each_limb<basis>([&]<int I>() {

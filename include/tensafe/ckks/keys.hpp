@@ -25,6 +25,19 @@ void add_small(std::span<const std::int8_t> coefficients,
     });
 }
 
+/// The transform of a secret polynomial of small coefficients, in memory that is overwritten.
+template <class Basis>
+rns::secret_poly<Basis, rns::evaluation_form> transform_of_small(
+    std::span<const std::int8_t> coefficients,
+    rns::secret_poly<Basis, rns::coefficient_form> p =
+        rns::secret_poly<Basis, rns::coefficient_form>(memory::uninitialized)) {
+    rns::for_each_limb<Basis>([&]<int I>() {
+        constexpr arith::word q = Basis::template prime<I>;
+        rns::limb::set_small(rns::modulus_of<q>(q), p.template limb<I>(), coefficients);
+    });
+    return rns::forward(std::move(p));
+}
+
 /// The client's only secret: a uniform ternary polynomial, in evaluation form modulo the whole chain and as
 /// small integers. Move-only; wiped on release. Thread-safe for concurrent reads.
 template <parameter_set P>
@@ -84,9 +97,7 @@ class secret_key {
         if (!valid) {
             throw parameter_error("secret_key: every coefficient must be -1, 0 or 1");
         }
-        rns::secret_poly<typename P::basis, rns::coefficient_form> s;
-        add_small(ternary, s);
-        return rns::forward(std::move(s));
+        return transform_of_small<typename P::basis>(ternary);
     }
 
     form value_;
@@ -113,10 +124,8 @@ rns::poly<typename P::template basis_at<Level>, rns::evaluation_form> hide_with_
     memory::wipe_guard guard(seed);
     memory::secret_buffer<std::int8_t> error(P::degree, memory::uninitialized);
     random::sample_centred_binomial(seed, random::stream_domain::error, 0, error.span());
-    rns::secret_poly<basis, rns::coefficient_form> e;
-    add_small(error.span(), e);
     // a is public, so a*s without the error is as secret as s: it is never written down.
-    auto b = rns::forward(std::move(e));
+    auto b = transform_of_small<basis>(error.span());
     rns::for_each_limb<basis>([&]<int I>() {
         rns::limb::subtract_product(rns::variable_arithmetic<basis::template prime<I>>, b.template limb<I>(),
                                     a.template limb<I>(), s.value().template limb<I>(), b.template limb<I>());

@@ -2,9 +2,7 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/macros.hpp>
-#include <tensafe/memory/buffer.hpp>
 
-#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <cstddef>
@@ -20,12 +18,10 @@ struct precision_report {
     double worst_error = 0;
     std::size_t worst_index = 0;  ///< the first entry with the worst error
     double mean_error = 0;
-    double median_error = 0;    ///< the upper one of the two in the middle if their number is even
     double relative_error = 0;  ///< 2-norm of the errors over the 2-norm of the expected values
 
     double worst_bits() const noexcept { return -std::log2(worst_error); }
     double mean_bits() const noexcept { return -std::log2(mean_error); }
-    double median_bits() const noexcept { return -std::log2(median_error); }
 };
 
 namespace detail {
@@ -37,24 +33,20 @@ precision_report measure_precision(std::span<const T> expected, std::span<const 
                           " obtained values, expected equally many and at least one");
     }
     precision_report report;
-    // Noise that is known in full gives a key away.
-    memory::secret_buffer<double> errors(expected.size());
     double squared_errors = 0;
     double squared_values = 0;
-    for (std::size_t i = 0; i < errors.size(); ++i) {
-        const double error = std::abs(obtained[i] - expected[i]);
-        errors[i] = std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
-        report.mean_error += errors[i] / static_cast<double>(errors.size());
-        squared_errors += errors[i] * errors[i];
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+        const double distance = std::abs(obtained[i] - expected[i]);
+        const double error = std::isnan(distance) ? std::numeric_limits<double>::infinity() : distance;
+        if (error > report.worst_error) {
+            report.worst_error = error;
+            report.worst_index = i;
+        }
+        report.mean_error += error / static_cast<double>(expected.size());
+        squared_errors += error * error;
         squared_values += std::norm(expected[i]);
     }
-    const double* const worst = std::max_element(errors.begin(), errors.end());
-    report.worst_error = *worst;
-    report.worst_index = static_cast<std::size_t>(worst - errors.begin());
     report.relative_error = squared_errors == 0 ? 0 : std::sqrt(squared_errors / squared_values);
-    double* const middle = errors.begin() + errors.size() / 2;
-    std::nth_element(errors.begin(), middle, errors.end());
-    report.median_error = *middle;
     return report;
 }
 }  // namespace detail

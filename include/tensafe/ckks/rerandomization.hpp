@@ -297,9 +297,7 @@ class rerandomization_pool {
         // e1 holds v at first.
         random::sample_ternary(seed, random::stream_domain::zero, 0, made.e1.span());
         rns::secret_poly<basis, rns::coefficient_form> v(std::move(made.c1).take());
-        v.set_zero();
-        add_small(made.e1.span(), v);
-        made.c1 = rns::forward(std::move(v));
+        made.c1 = transform_of_small(made.e1.span(), std::move(v));
 
         rns::for_each_limb<basis>([&]<int I>() {
             constexpr auto policy = rns::variable_arithmetic<basis::template prime<I>>;

@@ -165,8 +165,7 @@ struct slot_stages : complex_lanes<Target> {
         }
     }
 
-    /// Blocks of four to blocks of eight, the one radix-2 stage when log2 of the slots is odd; or back, up to
-    /// the factor 2.
+    /// Blocks of four to blocks of eight, the radix-2 stage when log2 of the slots is odd; or back, times 2.
     template <bool merges>
     static TENSAFE_INLINE void pair_stage(const slot_tables& tables, double* at, std::size_t size) noexcept {
         for (const double* const end = at + size; at != end; at += 16) {

@@ -13,8 +13,7 @@
 
 namespace tensafe::exec {
 
-/// The instruction sets for which the host's inner loops are written, worst first. All give the same results,
-/// bit for bit.
+/// The instruction sets for which the host's inner loops are written, worst first. All give the same bits.
 enum class backend {
     portable,  ///< standard C++; GCC's and clang's 16-byte vectors where they help
     avx2,      ///< x86-64 with AVX2 and FMA: Haswell, Zen and later

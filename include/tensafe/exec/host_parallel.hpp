@@ -71,8 +71,7 @@ class host_parallel {
             return;
         }
         // A slot is a loop that takes the next index until none is left, not a place in the arena. One task
-        // has it from start to end, whatever else its thread does meanwhile; a thread that comes late is not
-        // waited for.
+        // has it from start to end, whatever else its thread does; no late thread is waited for.
         std::atomic<std::size_t> next{0};
         const auto run_slot = [&](std::size_t slot) {
             const detail::for_each_scope scope;

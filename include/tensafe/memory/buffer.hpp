@@ -67,8 +67,7 @@ class buffer {
     }
     buffer(buffer&& other) noexcept
         : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-    // Not by value: in templates, clang 14 never destroys the parameter of `b = {}`, which would not be
-    // wiped.
+    // Not by value: in templates, clang 14 never destroys the parameter of `b = {}`, nor wipes it.
     buffer& operator=(const buffer& other) { return *this = buffer(other); }
     buffer& operator=(buffer&& other) noexcept {
         buffer taken(std::move(other));

@@ -65,8 +65,7 @@ TENSAFE_INLINE void complement(Word* words, std::index_sequence<I...>) noexcept 
 /// 42 words become eight rows: byte i of row b is coefficient 8 b + i. `words` is used up.
 template <class Word>
 TENSAFE_INLINE void centred_binomial_rows(Word* words, Word* rows) noexcept {
-    // Counting the complement of a subtracted bit instead of the bit adds eta in all and keeps the sums
-    // positive.
+    // To count the complements of subtracted bits adds eta in all and keeps the sums positive.
     complement(words + centred_binomial_eta, std::make_index_sequence<centred_binomial_eta>{});
     // Row i: bit i of the sums, each in [0, 42].
     rows[0] = words[0];

@@ -31,8 +31,7 @@ namespace tensafe::random {
 
 namespace detail {
 
-/// Coefficients that are drawn together: whole groups of blocks for every width, and a chunk that stays in
-/// L1.
+/// Coefficients that are drawn together: whole groups of blocks for every width, and a chunk fits L1.
 inline constexpr std::size_t uniform_chunk = 1024;
 /// Draws are loaded 64 bytes at a time at most, so the last ones read past their own.
 inline constexpr std::size_t uniform_slack = 64;

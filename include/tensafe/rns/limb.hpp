@@ -336,6 +336,12 @@ void add_small(M m, std::span<word> out, std::span<const std::int8_t> small) noe
     detail::run<detail::add_small, M>(m, out, out.data(), small.data());
 }
 
+/// out = small, as residues.
+template <arith::modulus M>
+void set_small(M m, std::span<word> out, std::span<const std::int8_t> small) noexcept {
+    detail::run<detail::set_small, M>(m, out, small.data());
+}
+
 /// out = round(real), ties away from zero, for |real| < 2^112: two words hold the integer part.
 template <arith::modulus M>
 void round_reals(arith::shoup<M> p, std::span<word> out, std::span<const double> reals) noexcept {

@@ -81,6 +81,11 @@ struct add_small : with_sums {
         return mod.add_small(load(mod, a + k), small + k);
     }
 };
+struct set_small : with_sums {
+    static TENSAFE_INLINE auto at(const auto& mod, std::size_t k, const std::int8_t* small) noexcept {
+        return mod.add_small(mod.spread(0), small + k);
+    }
+};
 struct multiply : with_products {
     static TENSAFE_INLINE auto at(const auto& mod, std::size_t k, const word* a, const word* b) noexcept {
         return mod.multiply(load_operand(mod, a + k), load_operand(mod, b + k));

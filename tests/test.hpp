@@ -54,6 +54,14 @@ using doctest::Contains;
 inline constexpr double infinity = std::numeric_limits<double>::infinity();
 inline constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
+/// How often a property is tried on random inputs: by sanitizers, which see each access at once, an eighth.
+constexpr int trials(int n) {
+#ifdef TENSAFE_TEST_SANITIZED
+    n /= 8;
+#endif
+    return n;
+}
+
 /// `text` with the first `from` replaced.
 inline std::string replaced(std::string text, std::string_view from, std::string_view to) {
     const std::size_t at = text.find(from);

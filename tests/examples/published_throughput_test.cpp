@@ -105,25 +105,6 @@ TEST_CASE("the rate table is the printed one, and its figures follow from its ce
                                      [](const published::figure& f) { return f.in == table::rates; })));
 }
 
-TEST_CASE("steps and future hardware are the printed ones") {
-    const auto checksum_rows = [](const auto& table, published::table in, const char* text) {
-        const auto rows = cells_of(text);
-        REQUIRE(rows.size() == table.size());
-        for (std::size_t i = 0; i < rows.size(); ++i) {
-            CHECK(table[i].name == rows[i][0]);
-            check_number(table[i].encrypted_milliseconds, rows[i][1]);
-            check_number(table[i].rate, rows[i][2]);
-            check_number(table[i].model_milliseconds, rows[i][3]);
-            const published::figure& one = figure_of(in, rows[i][0], "tokens/s");
-            CHECK(one.formula == Approx(1000 / (table[i].model_milliseconds.value + std::stod(rows[i][1]))));
-            CHECK(one.model_milliseconds == table[i].model_milliseconds.value);
-            CHECK(one.encrypted_milliseconds == table[i].encrypted_milliseconds.value);
-        }
-    };
-    checksum_rows(published::h100_steps, published::table::steps, "steps");
-    checksum_rows(published::future_hardware, published::table::future, "future");
-}
-
 TEST_CASE("decode times and rates follow from bandwidth and weights") {
     using published::table;
     const auto rows = cells_of("decode");

@@ -1,7 +1,5 @@
 #include <tensafe/memory/buffer.hpp>
 
-#include <utility>
-
 #include "../test.hpp"
 
 using namespace tensafe::memory;

@@ -85,12 +85,12 @@ TEST_CASE("sites of one input with hidden states of different lengths are refuse
     lora::adapter from = one_layer();
     from.sites[2].a.columns = 31;
     const std::string message = refusal<shape_error>([&] { lora::detail::group_sites(from, {}); });
-    CHECK(contains(message, "self_attn.k_proj has 31 inputs"));
-    CHECK(contains(message, "expected 30 as site model.layers.3.self_attn.q_proj"));
+    CHECK(contains(message, "self_attn.k_proj\" has 31 inputs"));
+    CHECK(contains(message, "expected 30 as site \"model.layers.3.self_attn.q_proj\""));
     from = one_layer();
     from.sites[1].b.columns = 5;
     CHECK_THROWS_WITH_AS(lora::detail::group_sites(from, {}),
-                         Contains("o_proj has a B of 5 columns, expected 4"), shape_error);
+                         Contains("o_proj\" has a B of 5 columns, expected 4"), shape_error);
     from = one_layer();
     from.sites[1].name = from.sites[0].name;
     from.sites[1].a.columns = 30;

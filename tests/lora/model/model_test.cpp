@@ -289,7 +289,7 @@ TEST_CASE("deltas of a product are apply_b's bit for bit, and doubling a scale d
     CHECK(twice[1] == deltas[1]);
     product.push_back(0);
     CHECK_THROWS_WITH_AS(client.deltas(0, product),
-                         Contains("input layers.0.input: got a product of 6 entries, expected 5"),
+                         Contains("input \"layers.0.input\": got a product of 6 entries, expected 5"),
                          shape_error);
 }
 
@@ -339,7 +339,8 @@ TEST_CASE("an adapter that cannot be served is refused, and the site or its inpu
     lora::adapter from = random_adapter(1);
     from.sites[4].a.row(1)[3] = std::numeric_limits<float>::quiet_NaN();
     CHECK_THROWS_WITH_AS(model_server{from},
-                         Contains("input model.layers.0.mlp.input: server: row 1, column 3"), encoding_error);
+                         Contains("input \"model.layers.0.mlp.input\": server: row 1, column 3"),
+                         encoding_error);
     from = random_adapter(1);
     from.sites[6].a.values.pop_back();
     CHECK_THROWS_WITH_AS(model_server{from}, Contains("down_proj"), shape_error);
@@ -387,17 +388,17 @@ TEST_CASE("a client refuses layouts and parts that do not fit each other, and sa
                    "attn.input"));
     CHECK(contains(refusal_of(parameter, [](layout& l, adapter&) { l.largest_prefill = 1025; }), "1025"));
     CHECK(contains(refusal_of(parameter, [](layout&, adapter& a) { a.sites.erase(a.sites.begin() + 2); }),
-                   "v_proj of the layout was not given"));
+                   "v_proj\" of the layout was not given"));
     CHECK(contains(refusal_of(parameter, [](layout&, adapter& a) { a.sites.push_back(a.sites[2]); }),
-                   "v_proj was given twice"));
+                   "v_proj\" was given twice"));
     CHECK(contains(refusal_of(parameter, [](layout&, adapter& a) { a.sites[0].scale = 3; }), "scale 3"));
     CHECK(contains(refusal_of(parameter, [&](layout&, adapter& a) { a.sites[0] = from.sites[0]; }),
                    "has an A"));
     CHECK(contains(refusal_of(shape, [](layout& l, adapter&) { l.groups[0].sites[1].rank = 4; }),
-                   "k_proj is 9 x 3, expected 9 x 4"));
+                   "k_proj\" is 9 x 3, expected 9 x 4"));
     CHECK(contains(refusal_of(shape, [](layout&, adapter& a) { a.sites[0].b.values.pop_back(); }), "q_proj"));
     CHECK(contains(refusal_of(shape, [](layout&, adapter& a) { a.sites[0].name = "model.embed"; }),
-                   "model.embed is not in the layout"));
+                   "model.embed\" is not in the layout"));
     CHECK(contains(refusal_of(parameter, [](layout& l, adapter&) { l.mode = lora::mode::blind; }),
                    "in mode blind"));
     CHECK_THROWS_WITH_AS(model_client(std::shared_ptr<lora::client<small>>(), server.layout()),

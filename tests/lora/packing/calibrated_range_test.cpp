@@ -193,11 +193,11 @@ TEST_CASE("what up to two rows lose is far from a multiple of Q in one of their 
 }
 
 TEST_CASE("what many rows lose goes unseen once in a million times, or less") {
-    // 2 * tolerance of the circle in each of four sums: 1.4e-6. The 4 million draws leave 5.7 expected; 30
-    // would be ten deviations more.
+    // 2 * tolerance of the circle in each of four sums: 1.4e-6, so 5.7 of 4 million; 30 is ten deviations
+    // more.
     std::mt19937_64 engine(5);
     int unseen = 0;
-    for (int draw = 0; draw < 4'000'000; ++draw) {
+    for (int draw = 0; draw < trials(4'000'000); ++draw) {
         std::array<double, lora::detail::checksums_per_group> lost{};
         const std::size_t rows = 3 + engine() % 6;
         for (std::size_t i = 0; i < rows; ++i) {

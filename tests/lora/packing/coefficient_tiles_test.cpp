@@ -24,7 +24,7 @@ TEST_CASE_TEMPLATE("random shapes give A*h up to the predicted error, in float a
                    tiles<1>, tiles<4>, tiles<32>, bare) {
     std::mt19937_64 generator(17);
     session with = session_for<Server>();
-    for (int round = 0; round < 8; ++round) {
+    for (int round = 0; round < trials(8); ++round) {
         const std::size_t rank = 1 + generator() % 128;
         const std::size_t d = 1 + generator() % 5000;
         INFO("rank := ", rank, ", d := ", d);

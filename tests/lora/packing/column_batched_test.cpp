@@ -72,7 +72,7 @@ TEST_CASE_TEMPLATE("random shapes give A*h for each state of a batch", Server, p
                    bare_server) {
     std::mt19937_64 generator(5);
     session with(small::log_n);
-    for (int round = 0; round < 8; ++round) {
+    for (int round = 0; round < trials(8); ++round) {
         const std::size_t rank = 1 + generator() % 20;
         const std::size_t d = 1 + generator() % 100;
         INFO("rank := ", rank, ", d := ", d);

@@ -120,7 +120,7 @@ TEST_CASE_TEMPLATE("the predicted noise is no overestimate: over many answers it
 TEST_CASE("random shapes give A*h up to the predicted noise") {
     std::mt19937_64 generator(17);
     client<small> c;
-    for (int round = 0; round < 12; ++round) {
+    for (int round = 0; round < tests::trials(12); ++round) {
         const std::size_t rank = 1 + generator() % 40;
         const std::size_t d = 1 + generator() % 3000;
         INFO("rank := ", rank, ", d := ", d);

@@ -112,8 +112,7 @@ TEST_CASE("decode times and rates follow from bandwidth and weights") {
         const double bandwidth = std::stod(rows[i][1]);
         CHECK(figure_of(table::decode, rows[i][0], "BF16").formula == Approx(6.0 / bandwidth));
         CHECK(figure_of(table::decode, rows[i][0], "Q4").formula == Approx(1.5 / bandwidth));
-        CHECK(figure_of(table::decode, rows[i][0], "BF16 as written").formula ==
-              Approx(12.0 / bandwidth));  // contradiction 1: twice the table's
+        CHECK(figure_of(table::decode, rows[i][0], "BF16 as written").formula == Approx(12.0 / bandwidth));
         CHECK(figure_of(table::decode, rows[i][0], "Q4 as written").formula == Approx(3.0 / bandwidth));
         CHECK(figure_of(table::decode_rates, rows[i][0], "BF16").formula ==
               Approx(1000 / std::stod(rows[i][2])));

@@ -55,7 +55,7 @@ inline constexpr double infinity = std::numeric_limits<double>::infinity();
 inline constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 /// How often a property is tried on random inputs: by sanitizers, which see each access at once, an eighth.
-constexpr int trials(int n) {
+constexpr auto trials(auto n) {
 #ifdef TENSAFE_TEST_SANITIZED
     n /= 8;
 #endif

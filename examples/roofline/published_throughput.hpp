@@ -51,8 +51,6 @@ struct printed_number {
 };
 
 inline constexpr language_model qwen35_35b_a3b{"Qwen3.5-35B-A3B", 35e9, 3.0e9, 2048, 40, 248320, 256, 9};
-inline constexpr language_model qwen3_30b_a3b{"Qwen3-30B-A3B", 30.5e9, 3.3e9, 2048, 48, 0, 128, 8};
-inline constexpr language_model qwen25_1_5b{"Qwen2.5-1.5B", 1.5e9, 1.5e9, 1536, 28, 151936, 0, 0};
 
 /// Decoding of Qwen3.5-35B-A3B on one GPU. "Practical" figures have no formula.
 struct decode_row {
@@ -78,9 +76,7 @@ inline constexpr std::array<decode_row, 7> decode_table{{
 /// Of an adapter of rank 32 in four batches and a token, on an H100.
 inline constexpr encrypted_phases h100_phases{6.5, 4.8, 4.5, 28, 0.1, 4};
 inline constexpr printed_number h100_total = "71.7";
-inline constexpr printed_number h100_total_unfused = "98";
-inline constexpr double transform_milliseconds = 0.140;          ///< of a limb
-inline constexpr double transform_milliseconds_unfused = 0.250;  ///< of a limb
+inline constexpr double transform_milliseconds = 0.140;  ///< of a limb
 
 /// A pair of T_HE in milliseconds and the printed rate; both blank where nothing is printed.
 struct rate_entry {
@@ -149,28 +145,8 @@ inline constexpr std::array<step_row, 12> future_hardware{{
 /// "2029 3D-CIM": T_HE and T_model are printed as less than these, the rate as this or more.
 inline constexpr step_row cim_3d_2029{"3D-CIM, 2029", "0.15", "0.1", "5,000", 11};
 
-/// Milliseconds per operation that the notes call measured, on an RTX A2000.
-struct measured_row {
-    std::size_t degree;
-    double encrypt;
-    double multiply;
-    double decrypt;
-    double decrypt_to_host;  ///< with the way back to the CPU
-    double rotate;           ///< 0: not given
-};
-inline constexpr std::array<measured_row, 2> rtx_a2000{{
-    {16384, 10.2, 4.8, 7.1, 35.2, 2.0},
-    {32768, 23.1, 11.0, 16.4, 43.8, 0},
-}};
-/// Tokens a second on that machine.
-inline constexpr double rtx_a2000_best = 7.4;
-inline constexpr double rtx_a2000_mean = 6.8;
-inline constexpr double rtx_a2000_base_model = 28.2;    ///< without encryption
-inline constexpr double rtx_a2000_split = 4.85;         ///< the model in two parts
-inline constexpr double rtx_a2000_head_on_host = 1.24;  ///< the last layer on the CPU
-
 /// Where the published figures contradict each other or their formulas. 1 to 10 are this project's list; the
-/// rest was found when it was made executable. Each is a test of examples/published_throughput.
+/// rest was found when it was made executable. Each has a figure that shows it.
 struct contradiction {
     int number;
     std::string_view text;

@@ -118,7 +118,8 @@ TEST_CASE("The scale of the message travels with it, and another key reads noise
     const auto c = ckks::expand(seeded);
     CHECK(ckks::decrypt(secret, c).scale == 0x1p30);
     CHECK(ckks::measure_precision(z, ckks::decrypt_slots(secret, c)).worst_bits() > 18);
-    CHECK(ckks::measure_precision(z, ckks::decrypt_slots(stranger, c)).mean_error > 0x1p100);
+    const auto noise = ckks::decrypt_slots(stranger, c);
+    CHECK(std::all_of(noise.begin(), noise.end(), [](auto x) { return std::abs(x) > 0x1p100; }));
 }
 
 TEST_CASE("A generator in the same state makes the same ciphertext") {

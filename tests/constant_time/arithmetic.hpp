@@ -68,6 +68,7 @@ bool limb_operations() {
     std::vector<std::int8_t> small(77, -1);
     make_secret(small);
     with_result(77, [&](auto out) { limb::add_small(modulus, out, small); });
+    with_result(77, [&](auto out) { limb::set_small(modulus, out, small); });
     std::vector<double> reals(77, -0x1.8p100);
     make_secret(reals);
     with_result(77, [&](auto out) { limb::round_reals(shoup, out, reals); });

@@ -26,8 +26,7 @@ void forget(counted<wipe_on_release>& secret) {
 TEST_CASE("every buffer is released once, and a secret one wiped, however it is overwritten") {
     counted<wipe_on_release> secret(3);
     forget<void>(secret);
-    CHECK(counting_space::wiped == 1);
-    CHECK(counting_space::living == 0);
+    CHECK((counting_space::wiped == 1 && counting_space::living == 0));
     counted<wipe_on_release> a(3), b(5);
     a[2] = 7;
     b = a;

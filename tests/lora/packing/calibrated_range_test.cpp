@@ -120,7 +120,7 @@ TEST_CASE(
 
 TEST_CASE("two answers that pass an average-case range together never give a wrong result") {
     session with = session_for<narrow>();
-    const matrix a = balanced(random_matrix(26, 2048, 1));
+    const matrix a = balanced(random_matrix(trials(26UL), 2048, 1));
     const narrow s(a);
     int refused = 0;
     int pairs = 0;
@@ -158,7 +158,7 @@ TEST_CASE("usual hidden states pass an average-case range without an alarm and w
     for (const std::size_t d : {100UL, 1500UL}) {
         const matrix a = balanced(random_matrix(31, d, d));
         const narrow s(a);
-        for (std::uint64_t token = 0; token < 60; ++token) {
+        for (std::uint64_t token = 0; token < trials(60UL); ++token) {
             CAPTURE(token);
             CHECK(outcome_of(with, s, a, random_state(d, token)) == outcome::right);
         }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
 
 #include <cstddef>
 #include <span>
@@ -83,7 +84,7 @@ struct adapter {
             if (ends_with_component(candidate.name, suffix)) {
                 found = &candidate;
                 ++matches;
-                candidates += "\n  " + candidate.name;
+                candidates += "\n  " + quote(candidate.name);
             }
         }
         if (matches == 1) {
@@ -91,11 +92,11 @@ struct adapter {
         }
         if (matches == 0) {
             for (const adapter_site& candidate : sites) {
-                candidates += "\n  " + candidate.name;
+                candidates += "\n  " + quote(candidate.name);
             }
         }
         throw parameter_error(
-            {"adapter: site \"", suffix, "\" matches ", matches,
+            {"adapter: site ", in_quotes(suffix), " matches ", matches,
              " sites (whole parts between dots count), expected exactly one of:", candidates});
     }
     const adapter_site& site(std::string_view suffix) && = delete;  // the adapter must outlive its site

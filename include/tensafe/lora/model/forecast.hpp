@@ -165,7 +165,7 @@ site_estimate estimate(const adapter_site& site, lora::mode mode = lora::mode::c
             batched ? 32 : packing_plan<P, Packing, Protection>(1, 1, 1).entries_per_input();
         units = detail::measure_units<P, Packing, Protection>(1, std::min(site.d_in(), held));
     } catch (const parameter_error& e) {
-        throw parameter_error({"estimate: site ", site.name, ": ", e.what()});
+        throw parameter_error({"estimate: site ", in_quotes(site.name), ": ", e.what()});
     }
     forecast.relative_error =
         forecast.rows.mean_square_norm > 0

@@ -2,6 +2,7 @@
 
 #include <tensafe/ckks/rerandomization.hpp>
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/lora/adapter/plain.hpp>

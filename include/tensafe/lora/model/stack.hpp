@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 
 #include <cmath>
@@ -56,10 +57,11 @@ class site_stack {
         rows_.columns = sites.front().get().d_in();
         std::vector<std::size_t> ranks;
         for (const adapter_site& site : sites) {
-            require<shape_error>(site.d_in() == rows_.columns,
-                                 {"site_stack: site ", site.name, " has ", site.d_in(), " inputs, expected ",
-                                  rows_.columns, " as site ", sites.front().get().name});
-            site.a.check("site_stack: site " + site.name);
+            require<shape_error>(
+                site.d_in() == rows_.columns,
+                {"site_stack: site ", in_quotes(site.name), " has ", site.d_in(), " inputs, expected ",
+                 rows_.columns, " as site ", in_quotes(sites.front().get().name)});
+            site.a.check("site_stack: site " + quote(site.name));
             rows_.values.insert(rows_.values.end(), site.a.values.begin(), site.a.values.end());
             rows_.rows += site.rank();
             ranks.push_back(site.rank());

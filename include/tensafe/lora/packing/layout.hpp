@@ -14,8 +14,7 @@
 namespace tensafe::lora {
 
 /// Where everything stands when a rank x d matrix is packed for a parameter set: public, and all that a
-/// client needs to know of a server. A plain value type, a detail::layout_base; one specialisation for each
-/// packing.
+/// client needs to know of a server. A plain value, a detail::layout_base; one specialisation a packing.
 template <ckks::parameter_set P, class Packing, class Protection>
 struct layout;
 

@@ -66,8 +66,8 @@ TEST_CASE("an ambiguous suffix lists the sites that match and no other") {
     const adapter a = with_sites({"layers.0.q_proj", "layers.0.k_proj", "layers.1.q_proj"});
     const std::string message = refusal<parameter_error>([&] { a.site("q_proj"); });
     CHECK(contains(message, "\"q_proj\" matches 2 sites"));
-    CHECK(contains(message, "\n  layers.0.q_proj"));
-    CHECK(contains(message, "\n  layers.1.q_proj"));
+    CHECK(contains(message, "\n  \"layers.0.q_proj\""));
+    CHECK(contains(message, "\n  \"layers.1.q_proj\""));
     CHECK_FALSE(contains(message, "k_proj"));
 }
 
@@ -75,8 +75,8 @@ TEST_CASE("a suffix that matches nothing lists all sites") {
     const adapter a = with_sites({"layers.0.q_proj", "layers.0.k_proj"});
     const std::string message = refusal<parameter_error>([&] { a.site("v_proj"); });
     CHECK(contains(message, "\"v_proj\" matches 0 sites"));
-    CHECK(contains(message, "\n  layers.0.q_proj"));
-    CHECK(contains(message, "\n  layers.0.k_proj"));
+    CHECK(contains(message, "\n  \"layers.0.q_proj\""));
+    CHECK(contains(message, "\n  \"layers.0.k_proj\""));
     const adapter none;
     CHECK_THROWS_AS(none.site("q_proj"), parameter_error);
 }

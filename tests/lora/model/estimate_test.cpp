@@ -75,7 +75,7 @@ TEST_CASE("in blind mode rows of unequal norms raise the predicted error") {
 TEST_CASE("a set that cannot hold the replies is named together with the site") {
     const lora::adapter_site site = random_site(1, 32, 2048, 1);
     const std::string message = refusal<parameter_error>([&] { lora::estimate<ckks::minimal_n2048>(site); });
-    CHECK(contains(message, "site layers.0.q_proj"));
+    CHECK(contains(message, "site \"layers.0.q_proj\""));
     CHECK(contains(message, "its modulus is too short"));
 }
 

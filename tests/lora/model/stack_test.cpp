@@ -70,7 +70,7 @@ TEST_CASE("no site, and sites with different inputs, are refused by name") {
     const adapter_site q = named_site("q_proj", 4, 6);
     const adapter_site o = named_site("o_proj", 4, 7);
     const std::string message = refusal<shape_error>([&] { site_stack(site_references{q, o}); });
-    CHECK(contains(message, "o_proj has 7 inputs, expected 6 as site q_proj"));
+    CHECK(contains(message, "\"o_proj\" has 7 inputs, expected 6 as site \"q_proj\""));
 }
 
 TEST_CASE("part refuses a site that is not there and a product of another size") {

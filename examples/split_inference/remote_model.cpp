@@ -1,3 +1,5 @@
+// The client of a session from connecting to leaving, in the order of its messages: one file, like the
+// server's session_protocol.cpp, beside which it is read.
 #include "remote_model.hpp"
 
 #include <tensafe/core/error.hpp>

@@ -1,3 +1,4 @@
+// Each message and what may follow it, in the order of a session: one file, since it is one state machine.
 #include "session_protocol.hpp"
 
 #include <tensafe/core/error.hpp>

@@ -1,5 +1,5 @@
-// The client's half of split inference against a peer in memory that follows the protocol by itself, or
-// breaks it; and TLS against a socket.
+// The client's half of split inference, long for its peer: one in memory that follows the protocol by itself,
+// or breaks it at any message; and TLS against a socket.
 #include <tensafe/keystore/ed25519.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>

@@ -1,5 +1,5 @@
-// The parts of the server that need no cryptography: text messages, limits, counts on disk, the certificate;
-// and the network layer, against a plain socket that does not play by the rules.
+// What of the server needs no cryptography, one unit since headers of networks are slow: texts, limits,
+// counts on disk, the certificate; and the network layer, against a plain socket that breaks the rules.
 #include <tensafe/random/seed.hpp>
 
 #include <variant>

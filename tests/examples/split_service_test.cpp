@@ -1,5 +1,5 @@
-// The server's half of split inference without a socket: what a session answers to whatever comes.
-// Messages are made by hand: a server cannot tell an encryption from residues that somebody made up.
+// The server's half of split inference without a socket, long for what may come: each message at each moment.
+// Made by hand: a server cannot tell an encryption from residues that somebody made up.
 #include <tensafe/keystore/ed25519.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>

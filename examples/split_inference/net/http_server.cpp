@@ -1,3 +1,5 @@
+// One file for all that a connection goes through, which runs on one thread: TLS, HTTP, the upgrade, frames,
+// limits of time, the end. What several share stands above it.
 #include "http_server.hpp"
 
 #include <tensafe/core/error.hpp>

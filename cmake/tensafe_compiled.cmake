@@ -13,8 +13,9 @@ set_target_properties(tensafe_compiled PROPERTIES
     POSITION_INDEPENDENT_CODE ON)
 target_link_libraries(tensafe_compiled PUBLIC tensafe_tensafe)
 target_compile_definitions(tensafe_compiled PUBLIC TENSAFE_COMPILED)
-# Optimised where no build type is chosen; and it is built with nlohmann/json, but who links it needs none.
-target_compile_options(tensafe_compiled PRIVATE $<$<CONFIG:>:-O2>)
+# Optimised where no build type is chosen, and in this project's tests as users have it; and it is built with
+# nlohmann/json, but who links it needs none.
+target_compile_options(tensafe_compiled PRIVATE $<$<OR:$<CONFIG:>,$<CONFIG:RelWithDebInfo>>:-O2>)
 target_include_directories(tensafe_compiled SYSTEM PRIVATE
     "$<TARGET_PROPERTY:nlohmann_json::nlohmann_json,INTERFACE_INCLUDE_DIRECTORIES>")
 

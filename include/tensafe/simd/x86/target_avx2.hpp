@@ -22,45 +22,44 @@ struct avx2 {
 
     /// Into a register: what is an operand of several instructions, GCC would read from memory in each.
     template <class T>
-    TENSAFE_AVX2 static inline vector<T> load(const T* from) noexcept {
+    TENSAFE_AVX2 static vector<T> load(const T* from) noexcept {
         vector<T> x = vector<T>::load(from);
         __asm__("" : "+x"(x.v));
         return x;
     }
     template <class T>
-    TENSAFE_AVX2 static inline vector<T> broadcast(T x) noexcept {
+    TENSAFE_AVX2 static vector<T> broadcast(T x) noexcept {
         return {typename vector<T>::native{} + x};
     }
-    TENSAFE_AVX2 static inline vector<double> product(const vector<double>& a,
-                                                      const vector<double>& b) noexcept {
+    TENSAFE_AVX2 static vector<double> product(const vector<double>& a, const vector<double>& b) noexcept {
         auto x = a.v * b.v;
         __asm__("" : "+x"(x));
         return {x};
     }
-    TENSAFE_AVX2 static inline vector<std::int64_t> maximum(const vector<std::int64_t>& a,
-                                                            const vector<std::int64_t>& b) noexcept {
+    TENSAFE_AVX2 static vector<std::int64_t> maximum(const vector<std::int64_t>& a,
+                                                     const vector<std::int64_t>& b) noexcept {
         return {a.v > b.v ? a.v : b.v};
     }
 
     /// x - c where that is not negative, else x, for both below 2^63.
-    TENSAFE_AVX2 static inline vector<std::uint64_t> subtract_if_not_below(
-        const vector<std::uint64_t>& x, const vector<std::uint64_t>& c) noexcept {
+    TENSAFE_AVX2 static vector<std::uint64_t> subtract_if_not_below(const vector<std::uint64_t>& x,
+                                                                    const vector<std::uint64_t>& c) noexcept {
         const __m256d difference = _mm256_castsi256_pd(_mm256_sub_epi64(raw(x), raw(c)));
         // By the sign of the difference.
         return to_lanes(
             _mm256_castpd_si256(_mm256_blendv_pd(difference, _mm256_castsi256_pd(raw(x)), difference)));
     }
     /// x * c modulo 2^64.
-    TENSAFE_AVX2 static inline vector<std::uint64_t> multiply_low(const vector<std::uint64_t>& x,
-                                                                  std::uint64_t c) noexcept {
+    TENSAFE_AVX2 static vector<std::uint64_t> multiply_low(const vector<std::uint64_t>& x,
+                                                           std::uint64_t c) noexcept {
         const __m256i low = spread(c & 0xffffffff);
         const __m256i middle = _mm256_add_epi64(_mm256_mul_epu32(_mm256_srli_epi64(raw(x), 32), low),
                                                 _mm256_mul_epu32(raw(x), spread(c >> 32)));
         return to_lanes(_mm256_add_epi64(_mm256_mul_epu32(raw(x), low), _mm256_slli_epi64(middle, 32)));
     }
     /// The upper word of x * c, up to 2 too small.
-    TENSAFE_AVX2 static inline vector<std::uint64_t> multiply_upper(const vector<std::uint64_t>& x,
-                                                                    std::uint64_t c) noexcept {
+    TENSAFE_AVX2 static vector<std::uint64_t> multiply_upper(const vector<std::uint64_t>& x,
+                                                             std::uint64_t c) noexcept {
         const __m256i upper = _mm256_srli_epi64(raw(x), 32);
         const __m256i upper_lower = _mm256_mul_epu32(upper, spread(c & 0xffffffff));
         const __m256i lower_upper = _mm256_mul_epu32(raw(x), spread(c >> 32));
@@ -71,8 +70,8 @@ struct avx2 {
     /// x - centre as doubles, for differences of magnitude below 2^60. Shifted to positive numbers, their
     /// upper and lower halves are put into mantissas; taking off what is too much is exact, and the sum
     /// rounds once.
-    TENSAFE_AVX2 static inline vector<double> to_reals(const vector<std::uint64_t>& x,
-                                                       std::uint64_t centre) noexcept {
+    TENSAFE_AVX2 static vector<double> to_reals(const vector<std::uint64_t>& x,
+                                                std::uint64_t centre) noexcept {
         const __m256i shifted = _mm256_add_epi64(raw(x), spread((std::uint64_t{1} << 62) - centre));
         const __m256i unit = _mm256_castpd_si256(_mm256_set1_pd(0x1p52));
         const __m256i upper_unit = _mm256_castpd_si256(_mm256_set1_pd(0x1p84));
@@ -91,7 +90,8 @@ struct avx2 {
     struct entry;
     template <auto f, class R, class... Args>
     struct entry<f, R (*)(Args...) noexcept> {
-        TENSAFE_AVX2 static R run(Args... args) noexcept { return f(args...); }
+        // Flattened: g++ 12 clears the upper halves of a vector that a function returns in a class.
+        [[gnu::flatten]] TENSAFE_AVX2 static R run(Args... args) noexcept { return f(args...); }
     };
 
   public:

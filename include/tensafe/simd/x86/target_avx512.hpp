@@ -22,39 +22,38 @@ struct avx512 {
 
     /// Into a register: what is an operand of several instructions, GCC would read from memory in each.
     template <class T>
-    TENSAFE_AVX512 static inline vector<T> load(const T* from) noexcept {
+    TENSAFE_AVX512 static vector<T> load(const T* from) noexcept {
         vector<T> x = vector<T>::load(from);
         __asm__("" : "+v"(x.v));
         return x;
     }
     template <class T>
-    TENSAFE_AVX512 static inline vector<T> broadcast(T x) noexcept {
+    TENSAFE_AVX512 static vector<T> broadcast(T x) noexcept {
         return {typename vector<T>::native{} + x};
     }
-    TENSAFE_AVX512 static inline vector<double> product(const vector<double>& a,
-                                                        const vector<double>& b) noexcept {
+    TENSAFE_AVX512 static vector<double> product(const vector<double>& a, const vector<double>& b) noexcept {
         auto x = a.v * b.v;
         __asm__("" : "+v"(x));
         return {x};
     }
-    TENSAFE_AVX512 static inline vector<std::int64_t> maximum(const vector<std::int64_t>& a,
-                                                              const vector<std::int64_t>& b) noexcept {
+    TENSAFE_AVX512 static vector<std::int64_t> maximum(const vector<std::int64_t>& a,
+                                                       const vector<std::int64_t>& b) noexcept {
         return {a.v > b.v ? a.v : b.v};
     }
 
     /// x - c where that does not wrap, else x.
-    TENSAFE_AVX512 static inline vector<std::uint64_t> subtract_if_not_below(
+    TENSAFE_AVX512 static vector<std::uint64_t> subtract_if_not_below(
         const vector<std::uint64_t>& x, const vector<std::uint64_t>& c) noexcept {
         return to_lanes(_mm512_maskz_min_epu64(0xff, raw(x), _mm512_sub_epi64(raw(x), raw(c))));
     }
     /// x * c modulo 2^64.
-    TENSAFE_AVX512 static inline vector<std::uint64_t> multiply_low(const vector<std::uint64_t>& x,
-                                                                    std::uint64_t c) noexcept {
+    TENSAFE_AVX512 static vector<std::uint64_t> multiply_low(const vector<std::uint64_t>& x,
+                                                             std::uint64_t c) noexcept {
         return to_lanes(_mm512_mullo_epi64(raw(x), spread(c)));
     }
     /// The upper word of x * c, up to 2 too small.
-    TENSAFE_AVX512 static inline vector<std::uint64_t> multiply_upper(const vector<std::uint64_t>& x,
-                                                                      std::uint64_t c) noexcept {
+    TENSAFE_AVX512 static vector<std::uint64_t> multiply_upper(const vector<std::uint64_t>& x,
+                                                               std::uint64_t c) noexcept {
         const __m512i upper = _mm512_maskz_srli_epi64(0xff, raw(x), 32);
         const __m512i upper_lower = _mm512_maskz_mul_epu32(0xff, upper, spread(c & 0xffffffff));
         const __m512i lower_upper = _mm512_maskz_mul_epu32(0xff, raw(x), spread(c >> 32));
@@ -64,8 +63,8 @@ struct avx512 {
                                                            _mm512_maskz_srli_epi64(0xff, lower_upper, 32))));
     }
     /// x - centre as doubles, for differences of magnitude below 2^60.
-    TENSAFE_AVX512 static inline vector<double> to_reals(const vector<std::uint64_t>& x,
-                                                         std::uint64_t centre) noexcept {
+    TENSAFE_AVX512 static vector<double> to_reals(const vector<std::uint64_t>& x,
+                                                  std::uint64_t centre) noexcept {
         return {_mm512_maskz_cvtepi64_pd(0xff, _mm512_sub_epi64(raw(x), spread(centre)))};
     }
 
@@ -78,7 +77,8 @@ struct avx512 {
     struct entry;
     template <auto f, class R, class... Args>
     struct entry<f, R (*)(Args...) noexcept> {
-        TENSAFE_AVX512 static R run(Args... args) noexcept { return f(args...); }
+        // Flattened: g++ 12 clears the upper halves of a vector that a function returns in a class.
+        [[gnu::flatten]] TENSAFE_AVX512 static R run(Args... args) noexcept { return f(args...); }
     };
 
   public:

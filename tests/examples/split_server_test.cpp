@@ -2,6 +2,7 @@
 // counts on disk, the certificate; and the network layer, against a plain socket that breaks the rules.
 #include <tensafe/random/seed.hpp>
 
+#include <fcntl.h>
 #include <variant>
 
 #include "../../examples/split_inference/base64.hpp"
@@ -28,8 +29,11 @@ void check_round_trip(const Message& m) {
 }
 
 std::size_t open_descriptors() {
-    const std::filesystem::directory_iterator all("/proc/self/fd");
-    return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+    std::size_t open = 0;
+    for (int d = 0; d < 4096; ++d) {  // a bare chroot has no /proc
+        open += ::fcntl(d, F_GETFD) >= 0 ? 1U : 0U;
+    }
+    return open;
 }
 
 /// A client that sends what it likes.
@@ -45,12 +49,10 @@ class raw_socket : public split::soak::raw_connection {
 }  // namespace
 
 TEST_CASE("base64 writes the vectors of RFC 4648 and reads nothing but what it writes") {
-    const auto encoded = [](std::string_view text) { return split::base64(bytes(text.begin(), text.end())); };
-    CHECK(encoded("") == "");
-    CHECK(encoded("f") == "Zg==");
-    CHECK(encoded("fo") == "Zm8=");
-    CHECK(encoded("foo") == "Zm9v");
-    CHECK(encoded("foobar") == "Zm9vYmFy");
+    for (const auto& [text, code] : std::map<std::string, std::string>{
+             {"", ""}, {"f", "Zg=="}, {"fo", "Zm8="}, {"foo", "Zm9v"}, {"foobar", "Zm9vYmFy"}}) {
+        CHECK(split::base64(bytes(text.begin(), text.end())) == code);
+    }
     bytes all;
     for (int i = 0; i < 256; ++i) {
         all.push_back(static_cast<std::uint8_t>(i));

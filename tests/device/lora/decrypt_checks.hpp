@@ -68,7 +68,8 @@ void check_replies(const Where& where, int subring_log_n, std::vector<device::ou
             const auto reply = replies.begin() + static_cast<std::ptrdiff_t>(t * stride);
             std::copy(bytes.c0.begin(), bytes.c0.end(), reply + static_cast<std::ptrdiff_t>(o.c0_offset));
             std::copy(bytes.c1.begin(), bytes.c1.end(), reply + static_cast<std::ptrdiff_t>(o.c1_offset));
-            lora::decrypt_output<P>(keys[client_of[t]], bytes, subring_log_n, o.wanted, bits, work, values);
+            lora::decrypt_output<P>(keys[client_of[t]], bytes, subring_log_n, o.wanted, bits,
+                                    static_cast<int>(o.noise_bits), work, values);
             expected.insert(expected.end(), values.begin(), values.end());
         }
     }
@@ -100,13 +101,13 @@ void check_replies(const Where& where, int subring_log_n, std::vector<device::ou
 }
 
 void check_shapes(const auto& where) {
-    check_replies<ckks::private_n4096>(where, 2, {{20, 4, 0, 0}, {13, 2, 0, 0}});
-    check_replies<ckks::private_n4096>(where, 2, {{32, 3, 0, 0}}, true);
-    check_replies<ckks::minimal_n2048>(where, 5, {{17, 31, 0, 0}, {20, 32, 0, 0}});
+    check_replies<ckks::private_n4096>(where, 2, {{20, 4, 5, 0, 0}, {13, 2, 0, 0, 0}});
+    check_replies<ckks::private_n4096>(where, 2, {{32, 3, 6, 0, 0}}, true);
+    check_replies<ckks::minimal_n2048>(where, 5, {{17, 31, 4, 0, 0}, {20, 32, 0, 0, 0}});
     using two_limbs = ckks::parameters<10, ckks::limb_bits<45, 35>, 20, ckks::insecure_for_tests>;
-    check_replies<two_limbs>(where, 6, {{27, 61, 0, 0}, {1, 64, 0, 0}});
-    check_replies<two_limbs>(where, 0, {{31, 1, 0, 0}});
-    check_replies<two_limbs>(where, 4, {{9, 9, 0, 0}}, true);
+    check_replies<two_limbs>(where, 6, {{27, 61, 26, 0, 0}, {1, 64, 0, 0, 0}});
+    check_replies<two_limbs>(where, 0, {{31, 1, 1, 0, 0}});
+    check_replies<two_limbs>(where, 4, {{9, 9, 3, 0, 0}}, true);
 }
 
 void check_refusals(const auto& where) {

@@ -47,7 +47,7 @@ std::vector<double> target_coefficients(const Server& server, session<P>& s,
     for (std::size_t o = 0; o < layout.outputs(); ++o) {
         std::vector<double> values(std::size_t{1} << layout.subring_log_n());
         lora::decrypt_output<P>(s.key, reply.outputs[o], layout.subring_log_n(), layout.targets(o),
-                                layout.reply_bits(budget, o), reading, values);
+                                layout.reply_bits(budget, o), 0, reading, values);
         result.insert(result.end(), values.begin(), values.end());
     }
     return result;

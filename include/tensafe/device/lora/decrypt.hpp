@@ -122,9 +122,12 @@ struct decrypt_replies_kernel {
                 if (k < wanted) {
                     const std::uint32_t c0 = unpack(reply + places[o].c0_offset, k, bits);
                     // The lowest bits as a signed number, in units of Q / 2^bits, which are exact.
-                    const auto centred =
-                        static_cast<std::int32_t>((c0 + shared.products[k]) << (32 - bits)) >> (32 - bits);
-                    value = static_cast<double>(centred) * (modulus * power_of_two_minus(bits));
+                    const auto centred = static_cast<std::int64_t>(
+                        static_cast<std::int32_t>((c0 + shared.products[k]) << (32 - bits)) >> (32 - bits));
+                    const std::uint32_t noise_bits = places[o].noise_bits;
+                    const std::int64_t half = (std::int64_t{1} << noise_bits) / 2;
+                    value = static_cast<double>((centred + half) >> noise_bits) *
+                            (modulus * power_of_two_minus(bits - noise_bits));
                 }
                 values[std::size_t{ctx.block().x} * n + k] = value;
             }

@@ -258,9 +258,10 @@ class request_batch : public batch_size {
 
 /// Where an output's bytes stand in the reply to a token.
 struct output_place {
-    std::uint32_t bits = 0;       ///< of each coefficient
-    std::uint32_t wanted = 0;     ///< coefficients of c0
-    std::uint64_t c0_offset = 0;  ///< in bytes, a multiple of 16
+    std::uint32_t bits = 0;        ///< of each coefficient
+    std::uint32_t wanted = 0;      ///< coefficients of c0
+    std::uint32_t noise_bits = 0;  ///< of each coefficient, rounded away at decryption
+    std::uint64_t c0_offset = 0;   ///< in bytes, a multiple of 16
     std::uint64_t c1_offset = 0;
 };
 
@@ -282,7 +283,8 @@ struct output_places {
             const std::size_t wanted = layout.targets(o);
             const std::size_t c1 = next(memory::packed_bytes(degree_of(layout), bits));
             const std::size_t c0 = next(memory::packed_bytes(wanted, bits));
-            outputs.push_back({static_cast<std::uint32_t>(bits), static_cast<std::uint32_t>(wanted), c0, c1});
+            outputs.push_back({static_cast<std::uint32_t>(bits), static_cast<std::uint32_t>(wanted),
+                               static_cast<std::uint32_t>(layout.noise_bits(budget, o)), c0, c1});
         }
     }
 

@@ -61,7 +61,10 @@ struct reply_budget {
     double range = 0;       ///< largest target coefficient before noise, so that the sum stays below Q/2
     double typical = 0;     ///< root mean square of a target coefficient when the client fills the range
     double rounding_deviation = 0;  ///< of the switch to `reply_bits`
-    double relative_error = 0;      ///< deviation of all errors of an answer, over its root mean square
+    /// The lowest bits of a coefficient, those of the reply if it is switched, are noise. Answers are rounded
+    /// to multiples of 2^noise_bits: exact ones are linear equations in the key.
+    int noise_bits = 0;
+    double relative_error = 0;  ///< deviation of all errors of an answer, over its root mean square
     /// Mean square of e*A over target coefficients, in units of noise_deviation^2: checksum rows are longer.
     double leak_share = 1;
 
@@ -113,6 +116,22 @@ inline constexpr double checksum_tolerance = 1.0 / 58;
 inline constexpr double most_wraps = 11;
 /// A flood below this many times what it hides would hide nothing.
 inline constexpr double least_flood_ratio = 8;
+/// Answers that are known to fewer than eight values give equations in the key that might be solved.
+inline constexpr int least_noise_bits = 3;
+
+/// Multiples of 2^k err by 2^k / sqrt(12): as many bits as are half of the error before them and fit into the
+/// precision, but at least three.
+constexpr void round_answers(reply_budget& b, double unit, double error_before, double precision) {
+    const auto error_with = [&](int bits) {
+        const double rounding = power_of_two(bits) * unit / b.typical;
+        return square_root(error_before * error_before + rounding * rounding / 12);
+    };
+    b.noise_bits = least_noise_bits;
+    while (error_with(b.noise_bits + 1) <= std::min(precision, square_root(1.25) * error_before)) {
+        ++b.noise_bits;
+    }
+    b.relative_error = error_with(b.noise_bits);
+}
 
 struct budget_result {
     reply_budget budget;
@@ -166,7 +185,7 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
             return refused("noise would fill its modulus; use a set with a longer one");
         }
         b.typical = b.range / ratio;
-        b.relative_error = square_root(square(weights) + square(b.noise_deviation / b.typical));
+        round_answers(b, 1, square_root(square(weights) + square(b.noise_deviation / b.typical)), precision);
         return {b, nullptr};
     }
     b.reply_bits = width_for(degree, part_of_rounding * precision / (2 * ratio));
@@ -200,9 +219,11 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
         return refused("noise would fill its modulus; use a set with a longer one");
     }
     b.typical = b.range / ratio;
-    b.relative_error =
+    round_answers(
+        b, b.modulus * power_of_two(-b.reply_bits),
         square_root(square(weights) + square(b.rounding_deviation / b.typical) +
-                    square(b.flood.deviation() / b.typical) + square(b.leak_deviation() / b.typical));
+                    square(b.flood.deviation() / b.typical) + square(b.leak_deviation() / b.typical)),
+        precision);
     return {b, nullptr};
 }
 

@@ -84,6 +84,9 @@ struct layout<P, coefficient_tiles<Rows>, Protection>
     constexpr int reply_bits(const reply_budget& budget, std::size_t o) const noexcept {
         return o < row_outputs() ? budget.reply_bits : budget.checksum_bits;
     }
+    constexpr int noise_bits(const reply_budget& budget, std::size_t o) const noexcept {
+        return o < row_outputs() ? budget.noise_bits : 0;  // what checksum rows say stays with the client
+    }
 
     /// The plaintext of output o that meets input i: entry t of the k-th row's block in the coefficient of
     /// X^(k*N/Rows - t), where X^-t = -X^(N-t).

@@ -70,6 +70,11 @@ struct layout_base {
     constexpr int reply_bits(const reply_budget& budget, std::size_t) const noexcept {
         return budget.reply_bits;
     }
+    /// Bits of each coefficient of output o that are rounded away.
+    template <class Budget>
+    constexpr int noise_bits(const Budget& budget, std::size_t) const noexcept {
+        return budget.noise_bits;
+    }
 };
 
 /// The largest Euclidean norm of a row.

@@ -68,6 +68,7 @@ class packing_plan {
         return layout_.targets(o, tokens);
     }
     constexpr int reply_bits(std::size_t o) const noexcept { return layout_.reply_bits(budget_, o); }
+    constexpr int noise_bits(std::size_t o) const noexcept { return layout_.noise_bits(budget_, o); }
 
   private:
     static constexpr budget_type evaluated(const layout_type& from) {

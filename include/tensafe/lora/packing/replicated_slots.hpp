@@ -257,6 +257,7 @@ struct bare_slot_budget {
     /// Cauchy-Schwarz |A_r h| <= row_norm * |h|, a pair of rows makes sqrt(2) of that, encoding lengthens a
     /// row by less than N / weight_scale, and a 64th of the room is left for noise (docs/design/lora.md).
     double largest_norm = 0;
+    static constexpr int noise_bits = 0;  ///< answers are decrypted as exactly as CKKS does
 };
 
 /// Whole ciphertexts.

@@ -141,6 +141,9 @@ class client {
     /// it any linear function of the secret key: answers of a server that is not trusted must never get back
     /// to it, not even through what the client does next. A reply for another key, query or server of the
     /// same shape is not detected: the answers are noise, or the other server's.
+    ///
+    /// Answers are rounded to their real precision, but for whole ciphertexts (replicated slots of
+    /// reveals_adapter_rows): who has those, or exact answers, and their replies, computes the key.
     /// @throws shape_error or format_error if the reply is for another layout or malformed; parameter_error
     ///         for a query without its scales; range_exceeded_error if an answer passed an average-case range
     template <class Packing, class Protection>
@@ -176,6 +179,26 @@ class client {
                                          const reply<P, Packing, Protection>& r,
                                          const query_for<Packing, Protection>& q,
                                          decryption_workspace<P>& work, std::span<double> answers) const {
+        decrypt_rounded(plan, r, q, work, answers, [&](std::size_t o) { return plan.noise_bits(o); });
+    }
+
+    /// With every bit of its noise, a tenth more precise. **About 2 N answers and their replies, which the
+    /// server and everybody on the line have, are the secret key**: nobody but the client may see what is
+    /// computed of these.
+    /// @throws as above
+    template <class Packing, class Protection>
+    void decrypt_exposing_key(const packing_plan<P, Packing, Protection>& plan,
+                              const reply<P, Packing, Protection>& r, const query_for<Packing, Protection>& q,
+                              decryption_workspace<P>& work, std::span<double> answers) const {
+        decrypt_rounded(plan, r, q, work, answers, [](std::size_t) { return 0; });
+    }
+
+  private:
+    template <class Packing, class Protection, class NoiseBits>
+    void decrypt_rounded(const packing_plan<P, Packing, Protection>& plan,
+                         const reply<P, Packing, Protection>& r, const query_for<Packing, Protection>& q,
+                         decryption_workspace<P>& work, std::span<double> answers,
+                         NoiseBits noise_bits) const {
         check(plan, q.scales);
         check(plan, r, q.scales.size());
         check_count("client::decrypt: got room for ", answers.size(), " answers, expected ",
@@ -192,7 +215,7 @@ class client {
             detail::make_room(work.coefficients, P::degree);
             const std::span<double> values = work.coefficients.span();
             for (std::size_t o = 0; o < plan.outputs(); ++o) {
-                open(plan, r, o, q.scales.size(), work, values);
+                open(plan, r, o, q.scales.size(), noise_bits(o), work, values);
                 for (std::size_t t = 0; t < q.scales.size(); ++t) {
                     answers[t * plan.rank() + o] =
                         plan.layout().answer(plan.budget(), values[t], q.scales[t]);
@@ -202,13 +225,13 @@ class client {
             detail::make_room(work.coefficients, plan.outputs() * plan.subring_degree());
             const std::span<double> values = work.coefficients.span();
             for (std::size_t o = 0; o < plan.outputs(); ++o) {
-                open(plan, r, o, 1, work, values.subspan(o * plan.subring_degree(), plan.subring_degree()));
+                open(plan, r, o, 1, noise_bits(o), work,
+                     values.subspan(o * plan.subring_degree(), plan.subring_degree()));
             }
             plan.layout().collect(plan.budget(), work, q.scales[0], answers);
         }
     }
 
-  private:
     /// Room for a message: none is left after an exception.
     void restore_message() {
         if (work_.message.words().empty()) {
@@ -253,12 +276,12 @@ class client {
     /// The target coefficients of output o.
     template <class Plan>
     void open(const Plan& plan, const typename Plan::reply_type& r, std::size_t o, std::size_t tokens,
-              decryption_workspace<P>& work, std::span<double> values) const {
+              int noise_bits, decryption_workspace<P>& work, std::span<double> values) const {
         if constexpr (requires { r.outputs[o].c0.front().span(); }) {
-            decrypt_output<P>(key_, r.outputs[o], plan.subring_log_n(), work, values);
+            decrypt_output<P>(key_, r.outputs[o], plan.subring_log_n(), noise_bits, work, values);
         } else {
             decrypt_output<P>(key_, r.outputs[o], plan.subring_log_n(), plan.targets(o, tokens),
-                              plan.reply_bits(o), work, values);
+                              plan.reply_bits(o), noise_bits, work, values);
         }
     }
 

@@ -111,11 +111,14 @@ void multiply_by_key(const ckks::secret_key<P>& key, int subring_log_n, decrypti
 
 /// The client's side: target coefficient k, in units of the integers modulo Q, with its noise;
 /// 2^subring_log_n of them, those beyond `wanted` zero. Allocates nothing.
+/// @param noise_bits  each coefficient of the reply is rounded to a multiple of 2^noise_bits; with 0, what
+///                    comes out is a linear equation in the key
 /// @throws shape_error or format_error unless the output has the bytes of this many values of this width;
 ///         format_error for a c1 of zeros, which an erased reply has
 template <ckks::parameter_set P, class Output>
 void decrypt_output(const ckks::secret_key<P>& key, const Output& output, int subring_log_n,
-                    std::size_t wanted, int bits, decryption_workspace<P>& work, std::span<double> values) {
+                    std::size_t wanted, int bits, int noise_bits, decryption_workspace<P>& work,
+                    std::span<double> values) {
     using basis = typename traced_product<P>::basis;
     memory::unpack_bits(std::span<const std::uint8_t>(output.c1), bits, work.c1.span());
     // Public, and ends at the first word of an honest reply.
@@ -126,11 +129,12 @@ void decrypt_output(const ckks::secret_key<P>& key, const Output& output, int su
     memory::unpack_bits(std::span<const std::uint8_t>(output.c0), bits, c0);
     const std::span<arith::word> products = work.sums.span().first(wanted);
     detail::multiply_by_key<P>(key, subring_log_n, work, products);
-    const double unit = detail::modulus_of_basis<basis>() * detail::power_of_two(-bits);
+    const double unit = detail::modulus_of_basis<basis>() * detail::power_of_two(noise_bits - bits);
+    const std::int64_t half = (std::int64_t{1} << noise_bits) / 2;
     for (std::size_t k = 0; k < wanted; ++k) {
         // The lowest `bits` bits as a signed number.
         const auto centred = static_cast<std::int64_t>((c0[k] + products[k]) << (64 - bits)) >> (64 - bits);
-        values[k] = static_cast<double>(centred) * unit;
+        values[k] = static_cast<double>((centred + half) >> noise_bits) * unit;
     }
     std::fill(values.begin() + static_cast<std::ptrdiff_t>(wanted), values.end(), 0.0);
     // c1 is public, so c1*s is as secret as s.
@@ -141,7 +145,7 @@ void decrypt_output(const ckks::secret_key<P>& key, const Output& output, int su
 /// The same for a bare product.
 template <ckks::parameter_set P>
 void decrypt_output(const ckks::secret_key<P>& key, const traced_product<P>& product, int subring_log_n,
-                    decryption_workspace<P>& work, std::span<double> values) {
+                    int noise_bits, decryption_workspace<P>& work, std::span<double> values) {
     using basis = typename traced_product<P>::basis;
     const std::size_t n = std::size_t{1} << subring_log_n;
     std::array<std::span<arith::word>, static_cast<std::size_t>(basis::limbs)> limbs;
@@ -159,6 +163,11 @@ void decrypt_output(const ckks::secret_key<P>& key, const traced_product<P>& pro
     std::array<std::span<const arith::word>, static_cast<std::size_t>(basis::limbs)> residues;
     std::copy(limbs.begin(), limbs.end(), residues.begin());
     rns::to_doubles<basis>(residues, values);
+    // Sums of this size have no bits below 2^noise_bits; no value comes near it.
+    const double rounding = 0x1.8p52 * detail::power_of_two(noise_bits);
+    for (double& x : values.first(n)) {
+        x = (x + rounding) - rounding;
+    }
     memory::wipe(work.sums.data(), n * limbs.size() * sizeof(arith::word));
 }
 

@@ -27,7 +27,8 @@ struct setting {
 
     explicit setting(const benchmark::State& state)
         : server(bench::random_matrix(static_cast<std::size_t>(state.range(0)),
-                                      static_cast<std::size_t>(state.range(1)), 2)),
+                                      static_cast<std::size_t>(state.range(1)), 2),
+                 lora::trusts_clients{}),
           h(bench::random_matrix(1, static_cast<std::size_t>(state.range(1)), 3)),
           key_seed(tensafe::random::fresh_seed()),
           client(ckks::secret_key<P>(key_seed)),

@@ -106,6 +106,7 @@ int main(int argc, char** argv) {
                    "tokens of a prefill batch (one layer), as 128; 0: none")
         ->check(CLI::Range(0, 4096));
     app.add_option("--protect", layers, "layers whose matrices the server keeps, as 0-9,30-39; default: all");
+    options.trusts_clients = true;  // it is one's own
     CLI11_PARSE(app, argc, argv);
     try {
         if (!layers.empty()) {

@@ -66,7 +66,8 @@ report run_with(const lora::adapter_site& site, const lora::matrix& hidden, cons
     // In mode client_held_b the server holds A and the client B; in mode blind the server holds both, as one
     // matrix. With rows of A at norm 1 no norm of A travels.
     const lora::adapter_site normalized = Protection::protects ? lora::normalize_rows(site) : site;
-    const lora::server<params, Packing, Protection> server(args.blind() ? lora::merge(site) : normalized.a);
+    const lora::server<params, Packing, Protection> server(args.blind() ? lora::merge(site) : normalized.a,
+                                                           lora::trusts_clients{});  // here it is one's own
     const auto& plan = server.plan();
     if (batched && args.tokens > plan.largest_batch) {
         throw usage_error("a batch holds at most " + std::to_string(plan.largest_batch) +

@@ -4,6 +4,7 @@
 #include <tensafe/core/text.hpp>
 #include <tensafe/io/json.hpp>
 #include <tensafe/keystore/sha256.hpp>
+#include <tensafe/random/generator.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -335,6 +336,12 @@ std::string carried_text(carried_message::kind what, std::span<const std::uint8_
            base64(message) + "\"}";
 }
 
+derived_nonces::derived_nonces(const tensafe::random::seed& nonce) {
+    tensafe::random::generator derive(nonce);
+    signed_one = derive.next_seed();
+    of_rerandomization_key = derive.next_seed();
+}
+
 std::vector<std::byte> text_to_sign(const certificate_digest& certificate, const tensafe::random::seed& nonce,
                                     std::uint64_t set,
                                     std::span<const std::uint8_t> rerandomization_key_message,
@@ -345,7 +352,8 @@ std::vector<std::byte> text_to_sign(const certificate_digest& certificate, const
     };
     append(std::as_bytes(std::span(std::string_view("tensafe split inference 1\n"))));
     append(certificate);
-    append(std::as_bytes(std::span(nonce.bytes)));
+    const derived_nonces derived(nonce);
+    append(std::as_bytes(std::span(derived.signed_one.bytes)));
     for (int i = 0; i < 8; ++i) {
         text.push_back(static_cast<std::byte>(set >> (8 * i) & 0xff));
     }

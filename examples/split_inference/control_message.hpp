@@ -171,10 +171,18 @@ std::string json_request_text(std::uint64_t number, std::uint32_t group,
 std::string json_reply_text(std::uint64_t number, std::uint32_t group, std::span<const std::uint8_t> message);
 std::string carried_text(carried_message::kind what, std::span<const std::uint8_t> message);
 
+/// The challenge's nonce has two uses, each with a seed of its own that a random::generator makes of it: the
+/// first is signed, the second goes into the re-randomization key.
+struct derived_nonces {
+    explicit derived_nonces(const tensafe::random::seed& nonce);
+    tensafe::random::seed signed_one;
+    tensafe::random::seed of_rerandomization_key;
+};
+
 /// What hello::signature signs: "tensafe split inference 1\n", SHA-256 of the server's certificate in DER,
-/// the nonce of the challenge, the set's number (8 bytes, little endian), SHA-256 of the re-randomization
-/// key's message, the adapter's name. So no server can pass on the nonce of another one and use the signature
-/// there.
+/// derived_nonces(nonce).signed_one, the set's number (8 bytes, little endian), SHA-256 of the
+/// re-randomization key's message, the adapter's name. So no server can pass on the nonce of another one and
+/// use the signature there.
 /// @param certificate  that the client sees on its connection, or that the server shows; without TLS zeros
 std::vector<std::byte> text_to_sign(const certificate_digest& certificate, const tensafe::random::seed& nonce,
                                     std::uint64_t set,

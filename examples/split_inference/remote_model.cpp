@@ -47,31 +47,6 @@ std::string request_text(std::uint64_t number, std::size_t group) {
     return "request " + std::to_string(number) + " of group " + std::to_string(group);
 }
 
-/// Refuses an adapter that makes deltas of ordinary answers that no float holds. Whoever computes with floats
-/// would stop at them, after decrypting, and the server would see that: docs/security.md.
-void check_gain(const lora::model_layout& layout, const lora::adapter& held) {
-    constexpr double largest = 0x1p64;
-    for (const auto& group : layout.groups) {
-        for (const auto& site : group.sites) {
-            const auto found = std::find_if(held.sites.begin(), held.sites.end(),
-                                            [&](const auto& given) { return given.name == site.name; });
-            double sum = 1;  // without B here; who lacks one is refused by model_client
-            if (found != held.sites.end()) {
-                sum = 0;
-                for (const float entry : found->b.values) {
-                    sum += std::abs(static_cast<double>(entry));
-                }
-            }
-            const double gain = group.row_norm * std::abs(site.scale) * sum;
-            if (!(gain <= largest)) {
-                throw tensafe::parameter_error(
-                    "remote_model: site " + quote(site.name) + ": got " + std::to_string(gain) +
-                    " for its row norm times its scale times the sum of B's entries, expected at most 2^64");
-            }
-        }
-    }
-}
-
 }  // namespace
 
 lora::token_cost cost_of(const lora::model_layout& layout, std::size_t group) {
@@ -281,8 +256,8 @@ bool remote_model::resume_session() {
 
 void remote_model::open_session(const tensafe::random::seed& nonce) {
     constexpr std::uint64_t set = wire::set_id<params>;
-    const std::vector<std::uint8_t> key =
-        wire::write_rerandomization_key<params>(keys_->rerandomization_key(nonce));
+    const std::vector<std::uint8_t> key = wire::write_rerandomization_key<params>(
+        keys_->rerandomization_key(derived_nonces(nonce).of_rerandomization_key));
     hello mine;
     mine.adapter = options_.adapter;
     mine.client = identity_.verifying().bytes();
@@ -333,8 +308,7 @@ void remote_model::take_adapter(const welcome& from) {
     }
     lora::adapter held = given_ ? std::move(*given_) : wire::read_held_adapter(held_message);
     given_.reset();
-    check_gain(layout, held);
-    client_ = std::make_shared<client_type>(keys_, std::move(layout), std::move(held));
+    client_ = std::make_shared<client_type>(keys_, std::move(layout), std::move(held), options_.base_norms);
     version_ = from.version;
     held_digest_ = digest;
 }

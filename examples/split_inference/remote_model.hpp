@@ -106,6 +106,7 @@ struct remote_options {
     /// How often one with_retry makes up for a lost connection, and waits for a rate limit.
     std::size_t most_losses = 5;
     std::size_t most_waits = 100;
+    tensafe::lora::base_norms base_norms;  ///< of the base model's layers, if it is here
 
     // For tests, and for a client that wants to know.
     std::function<void(std::chrono::milliseconds)> wait = [](auto time) {

@@ -285,7 +285,7 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
     made.client = tensafe::keystore::hex(hello_->client);
     made.frames = hello_->frames;
     try {
-        made.evaluator = make_evaluator(model_, nonce_, message);
+        made.evaluator = make_evaluator(model_, derived_nonces(nonce_).of_rerandomization_key, message);
     } catch (const tensafe::parameter_error& e) {
         throw refused{error_code::not_authorised, e.what()};  // the set is right: it is another nonce's
     }

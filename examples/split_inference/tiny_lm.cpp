@@ -16,6 +16,7 @@
 #include <exception>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../tiny_lm/check_sites.hpp"
@@ -61,8 +62,15 @@ int run(const std::filesystem::path& data, const split::program_options& service
         const generation_options& options) {
     language_model model;
     tensafe::interop::load_parameters(model, tensafe::io::safetensors_file::open(data / "base.safetensors"));
+    split::remote_options how = service.remote();
+    for (const auto& weight : model.named_parameters()) {
+        const std::string& name = weight.key();
+        if (name.ends_with(".weight")) {
+            how.base_norms[name.substr(0, name.size() - 7)] = weight.value().norm().item<double>();
+        }
+    }
     split::remote_model remote(service.connector(), split::client_identity(service.identity), service.keys(),
-                               service.remote());
+                               std::move(how));
     check_sites(model, shapes_of(remote.layout()));
     std::fprintf(stderr, "%s: adapter %s, version %llu, %zu requests a character\n", service.server.c_str(),
                  service.adapter.c_str(), static_cast<unsigned long long>(remote.version()),
@@ -100,6 +108,12 @@ int run(const std::filesystem::path& data, const split::program_options& service
     std::fprintf(stderr, "reconnections: %llu, %llu of them with a fresh session\n",
                  static_cast<unsigned long long>(after.resumed + after.sessions - 1),
                  static_cast<unsigned long long>(after.sessions - 1));
+    if (side.overflows() > 0) {
+        std::fprintf(stderr,
+                     "%zu values overflowed on the way: the text means nothing, and the server may be "
+                     "hostile\n",
+                     side.overflows());
+    }
     return 0;
 }
 

@@ -136,6 +136,9 @@ class text_side {
         };
     }
 
+    /// What the server must not see, and the user should: hidden states of no finite norm, and entries of
+    /// deltas beyond the tensors' type.
+    std::size_t overflows() const noexcept { return lora_.bad_states() + lora_.clamped_deltas(); }
     std::size_t bytes_up() const noexcept { return bytes_up_; }
     std::size_t bytes_down() const noexcept { return bytes_down_; }
     double milliseconds() const noexcept { return milliseconds_; }  ///< with those of the other side

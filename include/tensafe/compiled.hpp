@@ -78,9 +78,11 @@
     How void server<ckks::Set>::apply(const exec::host&, std::span<const server<ckks::Set>::task>,       \
                                       server<ckks::Set>::workspace&, no_observer&) const;                \
     }
-#define TENSAFE_ENCRYPT(How, Set, State)                                                            \
-    How Set##_plan::query_type client<ckks::Set>::encrypt(const Set##_plan&, const State&, double); \
-    How void client<ckks::Set>::encrypt(const Set##_plan&, const State&, Set##_plan::query_type&, double);
+#define TENSAFE_ENCRYPT(How, Set, State)                                                                   \
+    How Set##_plan::query_type client<ckks::Set>::encrypt(const Set##_plan&, const State&, double);        \
+    How void client<ckks::Set>::encrypt(const Set##_plan&, const State&, Set##_plan::query_type&, double); \
+    How bool client<ckks::Set>::encrypt_or_zeros(const Set##_plan&, const State&, Set##_plan::query_type&, \
+                                                 double);
 
 #if defined(TENSAFE_COMPILED)
 TENSAFE_KERNELS(extern template, 35)

@@ -199,7 +199,7 @@ class peer_connection final : public tests::memory_connection {
             tensafe::keystore::verifying_key(m.client).verifies(
                 text_to_sign({}, of_.nonces.back(), m.set, key, m.adapter), m.signature) &&
             wire::read_rerandomization_key<params, lora::request_level<params>>(key).server_nonce ==
-                of_.nonces.back());
+                split::derived_nonces(of_.nonces.back()).of_rerandomization_key);
         if (of_.at_hello) {
             say(to_text(*of_.at_hello));
             return;
@@ -661,7 +661,7 @@ TEST_CASE("a client that asked to be forgotten, or closed, has no session until 
     }
 }
 
-TEST_CASE("an adapter whose deltas no float could hold is refused before a state is encrypted") {
+TEST_CASE("an adapter whose deltas could overflow floats is refused before a state is encrypted") {
     for (int what = 0; what < 3; ++what) {
         peer server;
         patient calm;
@@ -674,8 +674,8 @@ TEST_CASE("an adapter whose deltas no float could hold is refused before a state
             server.layout.groups[1].row_norm = 0x1p70;
         }
         const auto refused = [&] { remote_to(server, calm.options()); };
-        check_refusal<tensafe::parameter_error>("\"second.site\": got ", refused);
-        check_refusal<tensafe::parameter_error>("expected at most 2^64", refused);
+        check_refusal<tensafe::parameter_error>("\"second.site\": got a gain of ", refused);
+        check_refusal<tensafe::parameter_error>("expected at most 1048576", refused);
         CHECK(server.open == 0);
     }
 }

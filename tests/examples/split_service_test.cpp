@@ -68,7 +68,8 @@ bytes rerandomization_key_message(const tensafe::random::seed& nonce,
     append_number(body, 1);
     body.resize(body.size() + 8);
     body.insert(body.end(), 32, 7);
-    body.insert(body.end(), nonce.bytes.begin(), nonce.bytes.end());
+    const auto& derived = split::derived_nonces(nonce).of_rerandomization_key.bytes;
+    body.insert(body.end(), derived.begin(), derived.end());
     bytes b(both_limbs, 0);
     b[0] = 3;
     b[first_limb] = 5;

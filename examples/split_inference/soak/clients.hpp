@@ -267,8 +267,8 @@ class raw_session {
     /// The frames of hello and re-randomization key.
     std::pair<std::string, std::string> handshake(std::uint64_t set = tensafe::wire::set_id<params>,
                                                   const std::string& adapter = "kjv", bool held = false) {
-        const std::vector<std::uint8_t> key =
-            tensafe::wire::write_rerandomization_key<params>(keys_->rerandomization_key(nonce_));
+        const std::vector<std::uint8_t> key = tensafe::wire::write_rerandomization_key<params>(
+            keys_->rerandomization_key(derived_nonces(nonce_).of_rerandomization_key));
         hello mine;
         mine.adapter = adapter;
         mine.client = identity_.verifying().bytes();

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -167,6 +168,23 @@ inline void write_rounded(const char* who, std::span<const double> values, const
                 [](double x) { return at::BFloat16(io::bfloat16_from_double(x), at::BFloat16::from_bits()); },
                 [](at::BFloat16 x) { return (x.x & 0x7f80u) != 0x7f80u; });
     }
+}
+
+/// Replaces values that round to none of the type's finite numbers by the largest of these, and NaN by the
+/// least.
+/// @return  how many
+inline std::size_t clamp_to_type(std::span<double> values, at::ScalarType type) {
+    const double largest = type == at::kHalf       ? 65504
+                           : type == at::kBFloat16 ? 0x1.fep127
+                           : type == at::kFloat    ? static_cast<double>(std::numeric_limits<float>::max())
+                                                   : std::numeric_limits<double>::max();
+    std::size_t clamped = 0;
+    for (double& x : values) {
+        const double inside = std::fmin(std::fmax(x, -largest), largest);
+        clamped += static_cast<std::size_t>(!(inside == x));
+        x = inside;
+    }
+    return clamped;
 }
 
 /// A tensor without values and without a gradient.

@@ -80,9 +80,9 @@ class encrypted_lora {
     ///                  range_exceeded_error, which tells the server something (docs/guide.md)
     /// @throws parameter_error if there is no such group; shape_error if x is not [..., d]; unsupported_error
     ///         for tensors that cannot be read, and for gradients; c10::Error if libtorch finds no memory.
-    ///         Then, naming the row: encoding_error for what is no finite number and for a delta that x's
-    ///         type cannot hold, range_exceeded_error if an answer passed an average-case range; otherwise as
-    ///         the transport and model_client
+    ///         Then range_exceeded_error, naming the row, if an answer passed an average-case range;
+    ///         otherwise as the transport and model_client. What a server's answers can lead to is no error,
+    ///         or it would see who stops: see bad_states and clamped_deltas
     std::vector<at::Tensor> deltas(std::size_t group, const at::Tensor& x, double overflow_margin = 1) {
         return run(group, 0, client_->layout().at(group).sites.size(), x, overflow_margin);
     }
@@ -94,6 +94,12 @@ class encrypted_lora {
         const lora::model_layout::place place = client_->layout().at(site);
         return run(place.group, place.site, 1, x, overflow_margin).front();
     }
+
+    /// Hidden states so far with NaN, infinity or a norm beyond double: zeros were sent for them, and their
+    /// deltas are zeros.
+    std::size_t bad_states() const noexcept { return bad_states_; }
+    /// Entries of deltas so far that x's type cannot hold: they are the largest number that it can.
+    std::size_t clamped_deltas() const noexcept { return clamped_deltas_; }
 
   private:
     /// Of `count` sites from `first` on.
@@ -121,11 +127,9 @@ class encrypted_lora {
         for (std::size_t i = 0; i < states.count(); ++i) {
             answer(group, g, states, i, overflow_margin);
             for (std::size_t s = 0; s < count; ++s) {
-                const std::vector<double>& delta = deltas_[first + s];
-                naming_row(i, states.count(), [&] {
-                    detail::write_rounded(g.sites[first + s].name.c_str(), delta, results[s],
-                                          i * delta.size());
-                });
+                std::vector<double>& delta = deltas_[first + s];
+                clamped_deltas_ += detail::clamp_to_type(delta, x.scalar_type());
+                detail::write_rounded("encrypted_lora", delta, results[s], i * delta.size());
             }
         }
         return results;
@@ -135,27 +139,17 @@ class encrypted_lora {
     void answer(std::size_t group, const lora::model_layout::group& g, const hidden_states& states,
                 std::size_t i, double overflow_margin) {
         lora::query<P>& query = queries_[g.d];
-        naming_row(i, states.count(),
-                   [&] { client_->encrypt(group, states.row(i, row_), query, overflow_margin); });
+        const bool good = client_->encrypt_or_zeros(group, states.row(i, row_), query, overflow_margin);
+        bad_states_ += good ? 0 : 1;
         reply_type reply;  // a new one, so that nothing of an earlier answer can stay in it
         carry_(group, query.request, reply);
-        naming_row(i, states.count(), [&] { client_->decrypt(group, reply, query, reading_, product_); });
-        client_->deltas(group, product_, deltas_);
-    }
-
-    template <class F>
-    static void naming_row(std::size_t i, std::size_t count, F&& f) {
-        const auto named = [&](const error& e) {
-            return "encrypted_lora: row " + std::to_string(i) + " of " + std::to_string(count) + ": " +
-                   e.what();
-        };
         try {
-            f();
-        } catch (const encoding_error& e) {
-            throw encoding_error(named(e));
+            client_->decrypt(group, reply, query, reading_, product_);
         } catch (const range_exceeded_error& e) {
-            throw range_exceeded_error(named(e));
+            throw range_exceeded_error("encrypted_lora: row " + std::to_string(i) + " of " +
+                                       std::to_string(states.count()) + ": " + e.what());
         }
+        client_->deltas(group, product_, deltas_);
     }
 
     /// Wipes what was decrypted and widened.
@@ -186,6 +180,8 @@ class encrypted_lora {
     std::vector<float> row_;
     std::vector<double> product_;
     typename client_type::site_deltas deltas_;
+    std::size_t bad_states_ = 0;
+    std::size_t clamped_deltas_ = 0;
 };
 
 /// A linear layer with an adapter that is somewhere else: forward(x) = base(x) + delta(x).

@@ -73,7 +73,7 @@ TEST_CASE("states of one entry, larger than the range is made for, show the very
         h[k] = 1;
         const double scale = excess * layout.message_scale(budget, 1);
         lora::message_workspace<P> work;
-        layout.encode_message(view(h), 0, scale, work);
+        layout.encode_message(view(h), 0, scale, ~std::uint64_t{0}, work);
         const auto request = request_of(layout, s.key, std::move(work.message), generator);
         const std::vector<double> answers = target_coefficients(server, s, request);
         for (std::size_t r = 0; r < 4; ++r) {
@@ -103,8 +103,8 @@ TEST_CASE("slots that serve one row each answer two hidden states at once: as re
     const auto shape = layout.slots();
     std::vector<std::complex<double>> slots(P::slots);
     std::vector<std::complex<double>> imaginary(P::slots);
-    shape.replicate(view(states[0]), 0, std::span(slots));
-    shape.replicate(view(states[1]), 0, std::span(imaginary));
+    shape.replicate(view(states[0]), 0, ~std::uint64_t{0}, std::span(slots));
+    shape.replicate(view(states[1]), 0, ~std::uint64_t{0}, std::span(imaginary));
     for (std::size_t k = 0; k < slots.size(); ++k) {
         slots[k] += std::complex<double>(0, 1) * imaginary[k];
     }

@@ -79,7 +79,7 @@ TEST_CASE("the product of the encoded polynomials holds the integer inner produc
                 for (std::size_t i = 0; i < l.inputs(); ++i) {
                     const auto weights = l.encode_weights(a, budget, o, i);
                     message_workspace<small> work;
-                    l.encode_message(view(h), i, scale, work);
+                    l.encode_message(view(h), i, scale, ~std::uint64_t{0}, work);
                     const auto product = tests::reference_multiply(weights.value.template limb<I>(),
                                                                    work.message.template limb<I>(), q);
                     for (std::size_t k = 0; k < sum.size(); ++k) {

@@ -254,3 +254,28 @@ TEST_CASE("integers of A that are longer than a limb are right all the same") {
         CHECK(std::fabs(got[t][1] - static_cast<double>(states.row(t)[1])) < 0.05);
     }
 }
+
+TEST_CASE("more targets under one zero than leave RLWE at 128 bits are refused, but with trusts_clients") {
+    static_assert(most_targets<ckks::private_n4096> == 59);
+    static_assert(most_targets<ckks::compact_n4096> == 126);
+    static_assert(most_targets<ckks::minimal_n2048> == 42);
+    using batches = server<ckks::private_n4096, column_batched>;
+    using rows = server<ckks::private_n4096, coefficient_tiles<64>>;
+    const matrix a = random_matrix(64, 2, 1);
+    CHECK_NOTHROW(batches(a, 59));
+    CHECK_THROWS_WITH_AS(batches(a, 60),
+                         Contains("got 60 target coefficients under one encryption of zero, "
+                                  "expected at most 59; pass lora::trusts_clients"),
+                         parameter_error);
+    CHECK_NOTHROW(batches(a, trusts_clients{}));
+    CHECK_THROWS_WITH_AS(rows{a}, Contains("got 64 target coefficients"), parameter_error);
+    CHECK_NOTHROW(rows(a, trusts_clients{}));
+    CHECK_NOTHROW(rows(random_matrix(59, 2, 1)));
+
+    const batches by_default(a);
+    client<ckks::private_n4096> c;
+    const auto nonce = random::fresh_seed();
+    auto pool = by_default.pool(nonce, c.rerandomization_key(nonce));
+    const auto query = c.encrypt(by_default.plan(), random_batch(60, 2, 1));
+    CHECK_THROWS_WITH_AS(by_default.apply(query.request, pool), Contains("expected 1 to 59"), shape_error);
+}

@@ -131,7 +131,7 @@ TEST_CASE("rows are interleaved: slot r + g*t holds entry t for every r, and zer
         std::size_t wrong = 0;
         for (std::size_t i = 0; i < layout.inputs; ++i) {
             std::vector<std::complex<double>> slots(small::slots, {-1, -1});
-            layout.replicate(std::span<const float>(h), i, slots);
+            layout.replicate(std::span<const float>(h), i, ~std::uint64_t{0}, slots);
             for (std::size_t j = 0; j < slots.size(); ++j) {
                 const std::size_t entry = i * layout.entries_per_input() + j / layout.stride;
                 const double expected = entry < d ? static_cast<double>(entry + 1) : 0.0;

@@ -11,7 +11,9 @@
 #include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 
+#include <cmath>
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -40,6 +42,13 @@ inline adapter client_part(const adapter& from, const model_options& options = {
     return held;
 }
 
+/// How much longer than a hidden state its delta may be, about: by site, the Frobenius norm of the base
+/// layer's weights, which an honest adapter changes by less.
+using base_norms = std::map<std::string, double, std::less<>>;
+
+/// For sites of which nobody says the norm: floats are far from overflowing.
+inline constexpr double largest_gain = 0x1p20;
+
 /// The client of a whole model: encrypts the input of a group once for all its sites, and makes their deltas
 /// of the reply. One key serves any number of models and groups.
 ///
@@ -60,9 +69,13 @@ class model_client {
 
     /// @param layout  from the server: checked here, also against the parameter set
     /// @param held    of client_part; sites that the layout does not name are applied in the clear
+    /// @param norms   each site's gain, row norm * |scale| * norm of B, must not pass its norm here: a server
+    ///                could overflow the next hidden states with a large one, when an answer, a coefficient
+    ///                of the key perhaps, is not zero
     /// @throws parameter_error or shape_error, naming site or input, for a layout that no model_server of
-    ///         these types has, and unless `held` has each of its sites once, with its shape and scale
-    model_client(std::shared_ptr<client<P>> keys, model_layout layout, adapter held = {})
+    ///         these types has, and unless `held` has each of its sites once, with its shape, scale and gain
+    model_client(std::shared_ptr<client<P>> keys, model_layout layout, adapter held = {},
+                 const base_norms& norms = {})
         : keys_(std::move(keys)), layout_(std::move(layout)) {
         require<parameter_error>(keys_ != nullptr, {"model_client: got no keys, expected a lora::client"});
         layout_.check();
@@ -80,11 +93,11 @@ class model_client {
                 }
             });
         }
-        take(std::move(held));
+        take(std::move(held), norms);
     }
     /// With a fresh key.
-    explicit model_client(model_layout layout, adapter held = {})
-        : model_client(std::make_shared<client<P>>(), std::move(layout), std::move(held)) {}
+    explicit model_client(model_layout layout, adapter held = {}, const base_norms& norms = {})
+        : model_client(std::make_shared<client<P>>(), std::move(layout), std::move(held), norms) {}
 
     const model_layout& layout() const noexcept { return layout_; }
     const std::shared_ptr<client<P>>& keys() const noexcept { return keys_; }
@@ -114,6 +127,14 @@ class model_client {
     void encrypt(std::size_t group, const State& h, query_type& result, double overflow_margin = 1) {
         detail::naming_input("model_client::encrypt", layout_.at(group),
                              [&] { keys_->encrypt(decode_[group], h, result, overflow_margin); });
+    }
+
+    /// As client::encrypt_or_zeros.  @throws parameter_error also if there is no such group
+    template <hidden_state State>
+    bool encrypt_or_zeros(std::size_t group, const State& h, query_type& result, double overflow_margin = 1) {
+        return detail::naming_input("model_client::encrypt", layout_.at(group), [&] {
+            return keys_->encrypt_or_zeros(decode_[group], h, result, overflow_margin);
+        });
     }
 
     /// Encrypts up to layout().largest_prefill hidden states of a group, one in each row.
@@ -211,7 +232,7 @@ class model_client {
     std::span<const adapter_site> in_the_clear() const noexcept { return clear_; }
 
   private:
-    void take(adapter held) {
+    void take(adapter held, const base_norms& norms) {
         std::map<std::string_view, adapter_site*> given;
         for (adapter_site& site : held.sites) {
             require<parameter_error>(given.try_emplace(site.name, &site).second,
@@ -222,8 +243,14 @@ class model_client {
             auto& b = b_.emplace_back();
             for (const auto& wanted : group.sites) {
                 const auto found = given.find(wanted.name);
+                if (layout_.mode == lora::mode::blind) {
+                    check_gain(wanted, norms, std::sqrt(static_cast<double>(wanted.d_out)) * group.row_norm);
+                }
                 if (found != given.end()) {
                     check_held(*found->second, wanted);
+                    check_gain(
+                        wanted, norms,
+                        std::sqrt(encoding::sum_of_squares<float>(found->second->b.values)) * group.row_norm);
                     b.push_back(std::move(found->second->b));
                     given.erase(found);
                 } else if (missing.empty() && layout_.mode != lora::mode::blind) {
@@ -270,6 +297,15 @@ class model_client {
         require<parameter_error>(site.scale == wanted.scale,
                                  {"model_client: site ", in_quotes(site.name), " has the scale ", site.scale,
                                   ", expected ", wanted.scale, " as the server's layout says"});
+    }
+
+    static void check_gain(const model_layout::site& site, const base_norms& norms, double unscaled) {
+        const double gain = unscaled * std::fabs(site.scale);
+        const auto norm = norms.find(site.name);
+        const double most = norm == norms.end() ? largest_gain : norm->second;
+        require<parameter_error>(gain <= most, {"model_client: site ", in_quotes(site.name),
+                                                ": got a gain of ", gain, ", expected at most ", most,
+                                                norm == norms.end() ? "" : ", the base layer's norm"});
     }
 
     const prefill_plan& prefill_of(std::size_t group) const {

@@ -32,9 +32,11 @@ using pack_progress = std::function<void(std::size_t done, std::size_t total)>;
 struct model_options {
     lora::mode mode = lora::mode::client_held_b;
     /// Hidden states of a prefill batch, at most: the matrices are then packed for column_batched as well. 0:
-    /// no prefill. N at most, and 0 for a set without room for the replies (offers_prefill). docs/security.md
-    /// says whom to give more than N/32.
+    /// no prefill. most_targets of the set at most, N with trusts_clients, and 0 for a set without room for
+    /// the replies (offers_prefill).
     std::size_t largest_prefill = 0;
+    /// Whether no client cheats: see lora::trusts_clients.
+    bool trusts_clients = false;
     /// Whether the server keeps this site to itself; the client gets the others whole. Empty: every site.
     std::function<bool(const adapter_site&)> protect;
     /// Sites with the same input share one request. Empty: lora::shared_input.

@@ -46,15 +46,16 @@ constexpr std::size_t packed_bytes(const layout<P, Packing, Protection>& l) noex
 /// options.largest_prefill.  @throws parameter_error if it is more than a set has room for
 template <ckks::parameter_set P, class Protection>
 std::size_t offered_prefill(const model_options& options) {
-    constexpr std::size_t most =
-        offers_prefill<P, Protection>
-            ? layout<P, column_batched, prefill_protection<Protection>>::largest_batch
-            : 0;
+    const std::size_t most = !offers_prefill<P, Protection> ? 0
+                             : options.trusts_clients
+                                 ? layout<P, column_batched, prefill_protection<Protection>>::largest_batch
+                                 : most_targets<P>;
     require<parameter_error>(
         options.largest_prefill <= most,
         {"model: got a largest_prefill of ", options.largest_prefill, " hidden states, expected ",
          most > 0 ? "at most " : "0: this parameter set has no room for the replies",
-         most > 0 ? text_part(most) : ""});
+         most > 0 ? text_part(most) : "",
+         most == 0 || options.trusts_clients ? "" : "; more with trusts_clients"});
     return options.largest_prefill;
 }
 
@@ -97,9 +98,12 @@ class model_server {
             model_layout::group& group = layout_.groups[g];
             detail::naming_input("model_server", group, [&] {
                 const matrix rows = stack(from, groups.sites[g], layout_.mode, group);
-                group.row_norm = decode_.emplace_back(rows).layout().row_norm;
-                if (layout_.largest_prefill > 0) {
-                    prefill_.emplace_back(rows, layout_.largest_prefill);
+                group.row_norm = (options.trusts_clients ? decode_.emplace_back(rows, trusts_clients{})
+                                                         : decode_.emplace_back(rows))
+                                     .layout()
+                                     .row_norm;
+                if (layout_.largest_prefill > 0) {  // which offered_prefill has checked
+                    prefill_.emplace_back(rows, trusts_clients{}, layout_.largest_prefill);
                 }
             });
             if (progress) {

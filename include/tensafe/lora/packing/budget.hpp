@@ -35,6 +35,23 @@ inline constexpr int request_level = [] {
     return P::max_level;
 }();
 
+/// Target coefficients under one encryption of zero, at most, for clients that may cheat: a planted key reads
+/// eleven coefficients of the zero's secret v off each (docs/security.md). The others must leave RLWE at the
+/// guideline's 106 bits of Q for 4096 coefficients. All for rings that are too small to be secure at all.
+template <ckks::parameter_set P>
+inline constexpr std::size_t most_targets = [] {
+    constexpr double ratio = 4096.0 / 106;
+    double bits = 0;
+    for (int limb = 0; limb <= request_level<P>; ++limb) {
+        bits += static_cast<double>(std::bit_width(P::basis::primes[static_cast<std::size_t>(limb)]));
+    }
+    const double targets = (static_cast<double>(P::degree) - ratio * bits) / 11;
+    return targets >= 1 ? static_cast<std::size_t>(targets) : P::degree;
+}();
+
+/// The tag of servers that put more targets under one zero: for clients that follow the protocol.
+struct trusts_clients {};
+
 /// What a packing puts into the coefficients that a reply carries.
 struct reply_geometry {
     std::size_t rank = 0;      ///< rows of A

@@ -143,13 +143,15 @@ struct layout<P, coefficient_tiles<Rows>, Protection>
     }
 
     /// Input i of the request for h, into work.message.
+    /// @param kept  the mask of detail::masked_norm
     template <class Real>
-    void encode_message(std::span<const Real> h, std::size_t i, double scale,
+    void encode_message(std::span<const Real> h, std::size_t i, double scale, std::uint64_t kept,
                         message_workspace<P>& work) const {
         const std::size_t first = i * block;
         const std::span<double> coefficients = work.reals.span().first(std::min(block, d - first));
-        std::copy_n(h.begin() + static_cast<std::ptrdiff_t>(first), coefficients.size(),
-                    coefficients.begin());
+        for (std::size_t t = 0; t < coefficients.size(); ++t) {
+            coefficients[t] = detail::masked(static_cast<double>(h[first + t]), kept);
+        }
         encoding::encode_coefficients(coefficients, scale, work.message);
         memory::wipe(coefficients.data(), coefficients.size_bytes());
     }

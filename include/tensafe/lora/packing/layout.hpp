@@ -7,8 +7,11 @@
 #include <tensafe/lora/packing/protection.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <span>
 
 namespace tensafe::lora {
@@ -105,16 +108,31 @@ inline double public_row_norm(const matrix& a) {
     return norm > 0 ? std::ldexp(std::ceil(mantissa * 0x1p10), exponent - 10) : 0;
 }
 
-/// Norm of a hidden state.
-/// @throws shape_error unless it has d entries; encoding_error for NaN, infinity, or a norm that is infinite
-template <class Real>
-double norm_of_state(std::span<const Real> h, std::size_t d) {
-    require<shape_error>(h.size() == d,
-                         {"client::encrypt: got a hidden state of ", h.size(), " entries, expected ", d});
-    const double sum = encoding::sum_of_squares(h);
-    if (std::isfinite(sum)) {
-        return std::sqrt(sum);
+/// x, or 0 where no bit of `kept` is set: no branch, and no arithmetic on what may be NaN.
+inline double masked(double x, std::uint64_t kept) noexcept {
+    return std::bit_cast<double>(std::bit_cast<std::uint64_t>(x) & kept);
+}
+
+/// Norm of a hidden state; of one with NaN, infinity or a norm beyond double it is 0, and so is the mask of
+/// what is encrypted of its entries. Takes the same time for all.
+struct masked_norm {
+    double norm;
+    std::uint64_t kept;  ///< all bits, or none
+
+    /// @throws shape_error unless h has d entries
+    template <class Real>
+    masked_norm(std::span<const Real> h, std::size_t d) {
+        require<shape_error>(h.size() == d,
+                             {"client::encrypt: got a hidden state of ", h.size(), " entries, expected ", d});
+        const double sum = encoding::sum_of_squares(h);
+        kept = std::uint64_t{0} - static_cast<std::uint64_t>(sum <= std::numeric_limits<double>::max());
+        norm = std::sqrt(masked(sum, kept));
     }
+};
+
+/// @throws encoding_error, naming the entry: for NaN, infinity, or a norm beyond double
+template <class Real>
+[[noreturn]] void refuse_state(std::span<const Real> h) {
     for (std::size_t t = 0; t < h.size(); ++t) {
         const auto x = static_cast<double>(h[t]);
         if (!std::isfinite(x)) {
@@ -124,6 +142,16 @@ double norm_of_state(std::span<const Real> h, std::size_t d) {
         }
     }
     throw encoding_error("client::encrypt: the norm of the hidden state passes the range of double");
+}
+
+/// Norm of a hidden state.  @throws as both
+template <class Real>
+double norm_of_state(std::span<const Real> h, std::size_t d) {
+    const masked_norm of(h, d);
+    if (of.kept == 0) {
+        refuse_state(h);
+    }
+    return of.norm;
 }
 
 /// The scale at which a state of this norm fills the range; a large finite one for zero.

@@ -102,12 +102,13 @@ struct slot_geometry {
 
     /// Slots of input i for h: slot r + g*t holds h[i * entries_per_input() + t], zero beyond d.
     /// @pre h.size() == d, slots.size() == P::slots
+    /// @param kept  the mask of detail::masked_norm
     template <class Real>
-    void replicate(std::span<const Real> h, std::size_t i,
+    void replicate(std::span<const Real> h, std::size_t i, std::uint64_t kept,
                    std::span<std::complex<double>> slots) const noexcept {
         const std::size_t first = i * entries_per_input();
         for (std::size_t t = 0; t < entries_per_input(); ++t) {
-            const double x = first + t < d ? static_cast<double>(h[first + t]) : 0.0;
+            const double x = first + t < d ? masked(static_cast<double>(h[first + t]), kept) : 0.0;
             for (std::size_t r = 0; r < stride; ++r) {
                 slots[r + stride * t] = x;
             }
@@ -160,10 +161,10 @@ struct slot_layout : layout_base<Layout> {
   protected:
     /// Input i of the request for h.
     template <class Real, class Message>
-    void encode_slots(std::span<const Real> h, std::size_t i, double scale, message_workspace<P>& work,
-                      Message& message) const {
+    void encode_slots(std::span<const Real> h, std::size_t i, double scale, std::uint64_t kept,
+                      message_workspace<P>& work, Message& message) const {
         make_room(work.slots, P::slots);
-        slots().replicate(h, i, work.slots.span());
+        slots().replicate(h, i, kept, work.slots.span());
         encoding::encode_slots(work.slots.span(), scale, message, work.reals.span());
         memory::wipe(work.slots.data(), work.slots.span().size_bytes());
         memory::wipe(work.reals.data(), work.reals.span().size_bytes());
@@ -226,9 +227,9 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
 
     /// Input i of the request for h, into work.message.
     template <class Real>
-    void encode_message(std::span<const Real> h, std::size_t i, double scale,
+    void encode_message(std::span<const Real> h, std::size_t i, double scale, std::uint64_t kept,
                         message_workspace<P>& work) const {
-        this->encode_slots(h, i, scale, work, work.message);
+        this->encode_slots(h, i, scale, kept, work, work.message);
     }
 
     /// A*h from the target coefficients of all outputs, 2 * stride for each.
@@ -318,9 +319,9 @@ struct layout<P, replicated_slots<Rows, Replies>, reveals_adapter_rows>
 
     /// Input i of the request for h.
     template <class Real, class Message>
-    void encode_message(std::span<const Real> h, std::size_t i, double scale, message_workspace<P>& work,
-                        Message& message) const {
-        this->encode_slots(h, i, scale, work, message);
+    void encode_message(std::span<const Real> h, std::size_t i, double scale, std::uint64_t kept,
+                        message_workspace<P>& work, Message& message) const {
+        this->encode_slots(h, i, scale, kept, work, message);
     }
 
   private:

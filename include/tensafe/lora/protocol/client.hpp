@@ -28,6 +28,13 @@ concept hidden_state = requires(const T& h) {
     requires std::floating_point<std::remove_cvref_t<decltype(*std::data(h))>>;
 };
 
+namespace detail {
+template <hidden_state State>
+auto view_of_state(const State& h) {
+    return std::span<const std::remove_cvref_t<decltype(*std::data(h))>>(std::data(h), std::size(h));
+}
+}  // namespace detail
+
 /// Owns the secret key: encrypts hidden states for servers and decrypts their replies.
 ///
 /// Encryption advances the random generator, so it needs one thread at a time; decryption is const and
@@ -69,15 +76,29 @@ class client {
     template <class Packing, class Protection, hidden_state State>
     TENSAFE_COMPILED_MEMBER void encrypt(const packing_plan<P, Packing, Protection>& plan, const State& h,
                                          query_for<Packing, Protection>& result, double overflow_margin = 1) {
+        if (!encrypt_or_zeros(plan, h, result, overflow_margin)) {
+            detail::refuse_state(detail::view_of_state(h));
+        }
+    }
+
+    /// The same, but a state with NaN, infinity or a norm beyond double is no error: zeros are encrypted, in
+    /// the same time, and the answers will be zeros. To go on with, and to tell the user, where the server
+    /// must not see that its answers led to such a state (docs/security.md, "Malicious servers").
+    /// @return  whether h was encrypted
+    /// @throws as above, but for NaN and infinity
+    template <class Packing, class Protection, hidden_state State>
+    TENSAFE_COMPILED_MEMBER bool encrypt_or_zeros(const packing_plan<P, Packing, Protection>& plan,
+                                                  const State& h, query_for<Packing, Protection>& result,
+                                                  double overflow_margin = 1) {
         static_assert(
             !std::is_same_v<Packing, column_batched>,
             "client::encrypt: column_batched takes a lora::matrix with one hidden state in each row");
         require<parameter_error>(
             overflow_margin >= 1 && overflow_margin <= 0x1p20,
             {"client::encrypt: got an overflow margin of ", overflow_margin, ", expected 1 to 2^20"});
-        const std::span<const std::remove_cvref_t<decltype(*std::data(h))>> state(std::data(h), std::size(h));
-        const double norm = detail::norm_of_state(state, plan.d());
-        result.scales.assign(1, plan.layout().message_scale(plan.budget(), norm));
+        const auto state = detail::view_of_state(h);
+        const detail::masked_norm of_state(state, plan.d());
+        result.scales.assign(1, plan.layout().message_scale(plan.budget(), of_state.norm));
         auto& r = result.request;
         r.d = plan.d();
         r.block = plan.entries_per_input();
@@ -85,17 +106,18 @@ class client {
         r.inputs.resize(plan.inputs());
         if constexpr (std::remove_cvref_t<decltype(plan)>::whole_ciphertexts) {
             for (std::size_t i = 0; i < plan.inputs(); ++i) {
-                encrypt_on_whole_chain(plan, state, i, r.inputs[i]);
+                encrypt_on_whole_chain(plan, state, i, of_state.kept, r.inputs[i]);
             }
         } else {
             result.scales[0] /= overflow_margin;
             r.seed = generator_.next_seed();
             for (std::size_t i = 0; i < plan.inputs(); ++i) {
                 restore_message();
-                plan.layout().encode_message(state, i, result.scales[0], work_);
+                plan.layout().encode_message(state, i, result.scales[0], of_state.kept, work_);
                 encrypt_message(r, i);
             }
         }
+        return of_state.kept != 0;
     }
 
     /// Encrypts up to N hidden states, one in each row.
@@ -258,7 +280,7 @@ class client {
 
     /// A fresh seeded ciphertext of all limbs, in the memory of an earlier one.
     template <class Plan, class Real>
-    void encrypt_on_whole_chain(const Plan& plan, std::span<const Real> h, std::size_t i,
+    void encrypt_on_whole_chain(const Plan& plan, std::span<const Real> h, std::size_t i, std::uint64_t kept,
                                 ckks::seeded_ciphertext<P>& input) {
         using form = rns::secret_poly<typename P::basis, rns::coefficient_form>;
         input.seed = generator_.next_seed();
@@ -266,7 +288,7 @@ class client {
         // Empty after an exception.
         form message = input.c0.words().empty() ? form(memory::uninitialized)
                                                 : form(std::move(input.c0).take().classify());
-        plan.layout().encode_message(h, i, P::scale, work_, message);
+        plan.layout().encode_message(h, i, P::scale, kept, work_, message);
         input.c0 = rns::poly<typename P::basis, rns::evaluation_form>(
             ckks::encrypt_c0(key_, std::move(message), generator_, input.seed, 0, work_.encryption)
                 .take()

@@ -41,6 +41,8 @@ template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
           class Protection = protects_adapter_rows<>>
 class server {
     using weights_type = detail::packed_weights<P, Packing, Protection>;
+    static constexpr std::size_t default_batch =
+        std::min(most_targets<P>, packing_plan<P, Packing, Protection>::largest_batch);
 
   public:
     using plan_type = packing_plan<P, Packing, Protection>;
@@ -51,13 +53,14 @@ class server {
         std::conditional_t<plan_type::whole_ciphertexts, ciphertext_workspace<P>, server_workspace<P>>;
 
     /// Packs A (rank x d), once.
-    /// @param largest_batch  for column_batched: longer batches are refused. docs/security.md says what a
-    ///                       hostile client can do with long ones
+    /// @param largest_batch  for column_batched: longer batches are refused. More than most_targets only with
+    ///                       trusts_clients: docs/security.md says what a hostile client does with long ones
     /// @throws shape_error for an empty matrix or another number of values; encoding_error, naming row and
     ///         column, for NaN and infinity; parameter_error if the set cannot hold replies of this shape, or
     ///         the matrix does not suit the packing
-    TENSAFE_COMPILED_MEMBER explicit server(const matrix& a,
-                                            std::size_t largest_batch = plan_type::largest_batch)
+    TENSAFE_COMPILED_MEMBER explicit server(const matrix& a, std::size_t largest_batch = default_batch)
+        : server(a, trusts_clients{}, checked_batch({a.rows, a.columns, 0}, largest_batch)) {}
+    server(const matrix& a, trusts_clients, std::size_t largest_batch = plan_type::largest_batch)
         : plan_(a.rows, a.columns, detail::public_row_norm(a)),
           largest_batch_(std::min(largest_batch, plan_type::largest_batch)),
           weights_(plan_, a) {}
@@ -156,6 +159,15 @@ class server {
 
   private:
     friend struct detail::server_internals;
+
+    static std::size_t checked_batch(const plan_type& plan, std::size_t largest) {
+        const std::size_t targets = plan.targets(0, std::min(largest, plan_type::largest_batch));
+        require<parameter_error>(
+            !Protection::protects || targets <= most_targets<P>,
+            {"server: got ", targets, " target coefficients under one encryption of zero, expected at most ",
+             most_targets<P>, "; pass lora::trusts_clients if no client cheats"});
+        return largest;
+    }
 
     void check(const task& t, std::size_t i) const {
         require<parameter_error>(

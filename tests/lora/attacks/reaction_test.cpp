@@ -1,0 +1,128 @@
+// A server that does not follow the protocol: its replies decrypt to coefficients of the key, and it sees no
+// answer, but what the client sends next. What it could wait for is a client that stops: its B makes the next
+// hidden states overflow where an answer is not zero.
+
+#include <tensafe/lora/model/model_client.hpp>
+#include <tensafe/lora/model/model_server.hpp>
+
+#include "attack.hpp"
+
+namespace {
+
+using namespace attacks;
+using P = small_private;
+using model_client = lora::model_client<P>;
+
+constexpr std::size_t d = 64;
+constexpr std::size_t tokens = 12;
+
+lora::adapter one_site() {
+    lora::adapter_site site = random_site(d, 4, d, 51);
+    site.name = "site";
+    return {{site}};
+}
+
+/// B after which the next state is this many times as long as the last one, if the first answer is not zero.
+lora::adapter planted(double gain, const lora::model_layout& layout) {
+    lora::adapter held = lora::client_part(one_site());
+    matrix& b = held.sites[0].b;
+    std::fill(b.values.begin(), b.values.end(), 0.0F);
+    b.row(0)[0] = static_cast<float>(gain / layout.groups[0].row_norm / std::fabs(held.sites[0].scale));
+    return held;
+}
+
+/// All that the server sees of a client: the bytes of its requests, how many are zeros is its own knowledge.
+struct seen {
+    std::vector<std::size_t> lengths;
+    std::size_t bad_states = 0;
+};
+
+/// Generates with replies that show coefficient k of the key as every token's first answer.
+seen generate(model_client& client, std::size_t k) {
+    const auto& plan = client.plan(0);
+    const int bits = plan.reply_bits(0);
+    std::vector<std::uint32_t> c1(P::degree);
+    // X^0 times (-X^(N-k)) makes s_k the coefficient at 0: its negative, as large as there is.
+    c1[(P::degree - k) % P::degree] = (std::uint32_t{1} << (bits - 1)) - 1;
+    model_client::reply_type reply;
+    reply.rank = plan.rank();
+    reply.d = plan.d();
+    for (std::size_t o = 0; o < plan.outputs(); ++o) {
+        auto& output = reply.outputs.emplace_back();
+        output.c0.resize(tensafe::memory::packed_bytes(plan.targets(o), bits));
+        output.c1.resize(tensafe::memory::packed_bytes(P::degree, bits));
+        tensafe::memory::pack_bits(std::span<const std::uint32_t>(c1), bits, std::span(output.c1));
+    }
+    std::vector<float> h = random_state(d, 52);
+    seen result;
+    model_client::query_type query;
+    for (std::size_t t = 0; t < tokens; ++t) {
+        result.bad_states += client.encrypt_or_zeros(0, h, query) ? 0U : 1U;
+        result.lengths.push_back(query.request.bytes());
+        const auto deltas = client.deltas(0, reply, query);
+        const double longest = plan.layout().row_norm * norm(h) / 0.9 * (1 + 1e-6);
+        for (const double answer : client.decrypt(0, reply, query)) {
+            CHECK((!std::isfinite(longest) || std::fabs(answer) <= longest));  // whatever the server sends
+        }
+        for (std::size_t i = 0; i < d; ++i) {
+            h[i] += static_cast<float>(deltas[0][i]);
+        }
+    }
+    return result;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a server that makes states overflow where a coefficient of the key is not zero sees no difference") {
+    const lora::model_layout layout = lora::model_server<P>(one_site()).layout();
+    const auto keys =
+        std::make_shared<lora::client<P>>(ckks::secret_key<P>(numbered_seed(53)), numbered_generator(54));
+    const ckks::secret_key<P> key(numbered_seed(53));
+    model_client client(keys, layout, planted(lora::largest_gain, layout));
+    std::vector<std::uint32_t> one(P::degree);
+    one[0] = 1;
+    std::size_t stopped = 0;
+    for (std::size_t k = 0; k < 40; ++k) {
+        const seen of = generate(client, k);
+        CHECK(of.lengths == std::vector<std::size_t>(tokens, of.lengths[0]));
+        // The oracle that was: a client that refuses such states stops for these, and for no other.
+        CHECK((of.bad_states > 0) == (key.window().coefficient_of_product(one, k) != 0));
+        stopped += of.bad_states > 0 ? 1 : 0;
+    }
+    CHECK(stopped > 10);
+    CHECK(stopped < 40);
+}
+
+TEST_CASE("zeros are encrypted for a state that is no number, and its answers are zeros") {
+    const lora::adapter from = one_site();
+    const lora::model_server<P> server(from);
+    model_client client(server.layout(), lora::client_part(from));
+    const random::seed nonce = random::fresh_seed();
+    auto pool = lora::server<P>(from.sites[0].a).pool(nonce, client.rerandomization_key(nonce));
+    std::vector<float> h = random_state(d, 55);
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+        h[9] = bad;
+        model_client::query_type query;
+        CHECK_FALSE(client.encrypt_or_zeros(0, h, query));
+        lora::server_workspace<P> work;
+        model_client::reply_type reply;
+        lora::server<P>(lora::normalize_rows(from.sites[0]).a).apply(query.request, pool, work, reply);
+        for (const double answer : client.decrypt(0, reply, query)) {
+            CHECK(std::fabs(answer) < 1e-100);
+        }
+    }
+    h[9] = 0;
+    model_client::query_type query;
+    CHECK(client.encrypt_or_zeros(0, h, query));
+}
+
+TEST_CASE("a gain beyond the base layer's norm is refused before anything is encrypted, and both are named") {
+    const lora::model_layout layout = lora::model_server<P>(one_site()).layout();
+    CHECK_NOTHROW(model_client(layout, planted(7.9, layout), {{"site", 8.0}}));
+    CHECK_THROWS_WITH_AS(model_client(layout, planted(8.1, layout), {{"site", 8.0}}),
+                         Contains("expected at most 8, the base layer's norm"), tensafe::parameter_error);
+    CHECK_THROWS_WITH_AS(model_client(layout, planted(1.01 * lora::largest_gain, layout)),
+                         Contains("site \"site\": got a gain of "), tensafe::parameter_error);
+}

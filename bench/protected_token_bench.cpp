@@ -204,6 +204,7 @@ TENSAFE_BENCH_TOKEN(private_n4096, tiles_4, bare);
 TENSAFE_BENCH_TOKEN(private_n4096, tiles_8, worst_case);
 TENSAFE_BENCH_TOKEN(private_n4096, tiles_16, worst_case);
 TENSAFE_BENCH_TOKEN(private_n4096, slots, worst_case);
+TENSAFE_BENCH_TOKEN(quantum_n4096, tiles_4, worst_case)->Args({32, 4096});
 TENSAFE_BENCH_TOKEN(compact_n4096, tiles_4, average_case);
 TENSAFE_BENCH_TOKEN(minimal_n2048, tiles_4, reduced);
 BENCHMARK(token<ckks::private_n4096, tiles_4, worst_case, true>)

@@ -68,6 +68,7 @@ keystore::passphrase chosen_passphrase(const std::string& file, const std::strin
 
 keystore::key_info create(const fs::path& path, const std::string& set, const keystore::passphrase& phrase) {
     return set == "compact_n4096"   ? keystore::create_key_file<ckks::compact_n4096>(path, phrase)
+           : set == "quantum_n4096" ? keystore::create_key_file<ckks::quantum_n4096>(path, phrase)
            : set == "minimal_n2048" ? keystore::create_key_file<ckks::minimal_n2048>(path, phrase)
                                     : keystore::create_key_file<ckks::private_n4096>(path, phrase);
 }
@@ -127,7 +128,7 @@ int main(int argc, char** argv) {
     };
     CLI::App* const creating = command("create", "Makes a key, with a passphrase unless --plain is given");
     creating->add_option("--set", set)
-        ->check(CLI::IsMember({"private_n4096", "compact_n4096", "minimal_n2048"}));
+        ->check(CLI::IsMember({"private_n4096", "quantum_n4096", "compact_n4096", "minimal_n2048"}));
     CLI::App* const showing = command("show", "Shows what is known of a key without its passphrase");
     CLI::App* const changing = command("passphrase", "Another passphrase; --plain: none");
     changing->add_option("--new-passphrase-file", new_phrase_file, "As --passphrase-file");

@@ -65,6 +65,10 @@ TEST_CASE("the README and the guide state the costs that the library computes") 
     constexpr lora::site_shape shape{32, 2048, 4096};
     using tiles = lora::coefficient_tiles<4>;
     both_state(lora::cost_of<ckks::private_n4096, tiles>(shape), true);
+    const lora::token_cost quantum = lora::cost_of<ckks::quantum_n4096, tiles>(shape);
+    states(guide, with_commas(quantum.bytes_up) + " | " + with_commas(quantum.bytes_down) + " | " +
+                      with_commas(quantum.bytes()));
+    states(guide, power_of_two(quantum.statistical_distance));
     both_state(
         lora::cost_of<ckks::compact_n4096, tiles, lora::protects_adapter_rows<lora::average_case<6>>>(shape),
         true);

@@ -23,8 +23,8 @@ void add_options(CLI::App& app, arguments& args) {
         ->type_name("NAME")
         ->capture_default_str();
     app.add_option("--params", args.params, "parameter set")
-        ->check(CLI::IsMember({"private_n4096", "compact_n4096", "minimal_n2048", "n8192_l4", "n16384_l4",
-                               "n16384_l5", "n32768_l4", "n32768_l5"}))
+        ->check(CLI::IsMember({"private_n4096", "quantum_n4096", "compact_n4096", "minimal_n2048", "n8192_l4",
+                               "n16384_l4", "n16384_l5", "n32768_l4", "n32768_l5"}))
         ->type_name("NAME")
         ->capture_default_str();
     app.add_option("--packing", args.packing,

@@ -43,6 +43,8 @@ struct offer<ckks::private_n4096> {
     static constexpr bool tiles = true;
     static constexpr bool columns = true;
 };
+template <>
+struct offer<ckks::quantum_n4096> : offer<ckks::private_n4096> {};
 /// A shorter modulus, paid for with an average-case range: an answer beyond six times the usual size wraps
 /// around, which the client notices.
 template <>

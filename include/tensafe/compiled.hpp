@@ -90,6 +90,7 @@ TENSAFE_KERNELS(extern template, 45)
 TENSAFE_KERNELS(extern template, 50)
 TENSAFE_KERNELS(extern template, 60)
 TENSAFE_CLIENT_AND_SERVER(extern template, private_n4096)
+TENSAFE_CLIENT_AND_SERVER(extern template, quantum_n4096)
 TENSAFE_CLIENT_AND_SERVER(extern template, compact_n4096)
 TENSAFE_CLIENT_AND_SERVER(extern template, minimal_n2048)
 #endif

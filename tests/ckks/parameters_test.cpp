@@ -12,8 +12,15 @@ using tensafe::arith::word;
 // The widest modulus that the table allows is allowed; one bit more is a test of compile_fail.
 static_assert(ckks::parameters<10, ckks::limb_bits<26>, 20>::max_level == 0);
 static_assert(ckks::parameters<13, ckks::limb_bits<54, 40, 60, 60>, 40>::limbs == 4);
-// Where nothing is tabulated, only sets for tests compile.
-static_assert(ckks::parameters<16, ckks::limb_bits<60>, 40, ckks::insecure_for_tests>::slots == 32768);
+static_assert(ckks::parameters<11, ckks::limb_bits<40>, 20, ckks::quantum_128>::max_level == 0);
+static_assert(ckks::parameters<13, ckks::limb_bits<61, 60, 40>, 40, ckks::quantum_128>::limbs == 3);
+
+/// Many limbs of 61 bits and a last one.
+template <int LogN, int Last, int... I>
+auto long_chain(std::integer_sequence<int, I...>)
+    -> ckks::parameters<LogN, ckks::limb_bits<61 + 0 * I..., Last>, 40>;
+static_assert(decltype(long_chain<16, 39>(std::make_integer_sequence<int, 28>()))::basis::limbs == 29);
+static_assert(decltype(long_chain<17, 46>(std::make_integer_sequence<int, 57>()))::basis::limbs == 58);
 
 static_assert(ckks::parameter_set<ckks::n16384_l4>);
 static_assert(!ckks::parameter_set<int>);
@@ -73,14 +80,32 @@ TEST_CASE_TEMPLATE_DEFINE("A named set has the degree, widths and scale of its n
 TEST_CASE_TEMPLATE_APPLY(named_set, named_sets);
 
 TEST_CASE("The security table ends where the guideline's tables do") {
-    constexpr std::array<int, 6> guideline{26, 53, 106, 214, 430, 868};
-    for (int i = 0; i < 6; ++i) {
-        CHECK(ckks::max_modulus_bits_128(10 + i) == guideline[static_cast<std::size_t>(i)]);
+    constexpr std::array<int, 8> classical{26, 53, 106, 214, 430, 868, 1747, 3523};
+    constexpr std::array<int, 8> quantum{20, 40, 80, 161, 322, 644, 0, 0};
+    for (int i = 0; i < 8; ++i) {
+        CHECK(ckks::max_modulus_bits_128(10 + i) == classical[static_cast<std::size_t>(i)]);
+        CHECK(ckks::max_modulus_bits_quantum_128(10 + i) == quantum[static_cast<std::size_t>(i)]);
     }
-    for (const int log_n : {-1, 0, 9, 16, 17, 64}) {
+    for (const int log_n : {-1, 0, 9, 18, 64}) {
         CAPTURE(log_n);
         CHECK(ckks::max_modulus_bits_128(log_n) == 0);
+        CHECK(ckks::max_modulus_bits_quantum_128(log_n) == 0);
     }
+}
+
+TEST_CASE("The named sets that keep the quantum column are those of docs/design/estimates") {
+    const auto keeps = []<class Set>(Set) {
+        return Set::basis::log2_modulus() <= ckks::max_modulus_bits_quantum_128(Set::log_n);
+    };
+    CHECK(keeps(ckks::quantum_n4096()));
+    CHECK(keeps(ckks::compact_n4096()));
+    CHECK(keeps(ckks::n16384_l4()));
+    CHECK(keeps(ckks::n16384_l5()));
+    CHECK(keeps(ckks::n32768_l4()));
+    CHECK(keeps(ckks::n32768_l5()));
+    CHECK(!keeps(ckks::private_n4096()));
+    CHECK(!keeps(ckks::minimal_n2048()));
+    CHECK(!keeps(ckks::n8192_l4()));
 }
 
 TEST_CASE("Chains by width and chains by prime name the same basis") {

@@ -17,13 +17,20 @@ namespace tensafe::ckks {
 ///
 /// Bossuat et al., "Security Guidelines for Implementing Homomorphic Encryption" (2024), ternary secrets.
 constexpr int max_modulus_bits_128(int log_n) noexcept {
-    constexpr std::array<int, 6> bits{26, 53, 106, 214, 430, 868};  // log_n = 10 .. 15
+    constexpr std::array<int, 8> bits{26, 53, 106, 214, 430, 868, 1747, 3523};  // log_n = 10 .. 17
+    return log_n < 10 || log_n > 17 ? 0 : bits[static_cast<std::size_t>(log_n - 10)];
+}
+/// The limit against quantum computers, from the quantum column of these guidelines, which ends at log_n 15.
+constexpr int max_modulus_bits_quantum_128(int log_n) noexcept {
+    constexpr std::array<int, 6> bits{20, 40, 80, 161, 322, 644};
     return log_n < 10 || log_n > 15 ? 0 : bits[static_cast<std::size_t>(log_n - 10)];
 }
 
-/// A parameter set of at least 128-bit security: the default, checked when the set is compiled.
+/// A parameter set of at least 128-bit classical security: the default, checked when the set is compiled.
 struct secure_128 {};
-/// Skips that check. For tests with small rings only: such a set protects nothing.
+/// At least 128 bits against quantum computers too, checked in the same way.
+struct quantum_128 {};
+/// Skips these checks. For tests with small rings only: such a set protects nothing.
 struct insecure_for_tests {};
 
 /// A modulus chain by widths: for each, the largest NTT prime of that width that the chain does not have yet,
@@ -91,18 +98,24 @@ struct chain_traits<LogN, limb_bits<Bits...>> {
 /// @tparam LogN       the ring is Z[X] / (X^N + 1) with N = 2^LogN; there are N/2 slots
 /// @tparam Chain      limb_bits<...> or limb_primes<...>
 /// @tparam ScaleBits  messages are encoded at the scale Delta = 2^ScaleBits
-/// @tparam Security   secure_128; insecure_for_tests switches the security check off
+/// @tparam Security   secure_128 or quantum_128; insecure_for_tests switches the security check off
 template <int LogN, class Chain, int ScaleBits, class Security = secure_128>
 struct parameters {
     static_assert(LogN >= 10 && LogN <= 17, "ckks::parameters: log_n must be in [10, 17]");
     static_assert(ScaleBits >= 1 && ScaleBits <= 62, "ckks::parameters: scale_bits must be in [1, 62]");
-    static_assert(std::is_same_v<Security, secure_128> || std::is_same_v<Security, insecure_for_tests>,
-                  "ckks::parameters: the security tag must be secure_128 or insecure_for_tests");
-    static_assert(std::is_same_v<Security, insecure_for_tests> || max_modulus_bits_128(LogN) > 0,
-                  "ckks::parameters: no 128-bit security estimate is tabulated for this degree");
-    static_assert(std::is_same_v<Security, insecure_for_tests> || max_modulus_bits_128(LogN) == 0 ||
+    static_assert(std::is_same_v<Security, secure_128> || std::is_same_v<Security, quantum_128> ||
+                      std::is_same_v<Security, insecure_for_tests>,
+                  "ckks::parameters: the security tag must be secure_128, quantum_128 or insecure_for_tests");
+    static_assert(std::is_same_v<Security, insecure_for_tests> ||
                       detail::chain_traits<LogN, Chain>::total_bits <= max_modulus_bits_128(LogN),
                   "ckks::parameters: the modulus is too wide for 128-bit security at this degree; "
+                  "use fewer or narrower limbs, or a larger log_n");
+    static_assert(!std::is_same_v<Security, quantum_128> || max_modulus_bits_quantum_128(LogN) > 0,
+                  "ckks::parameters: quantum_128 has figures for log_n of 10 to 15 only; use one of these, "
+                  "or secure_128");
+    static_assert(!std::is_same_v<Security, quantum_128> || max_modulus_bits_quantum_128(LogN) == 0 ||
+                      detail::chain_traits<LogN, Chain>::total_bits <= max_modulus_bits_quantum_128(LogN),
+                  "ckks::parameters: the modulus is too wide for quantum_128 at this degree; "
                   "use fewer or narrower limbs, or a larger log_n");
 
     using basis = typename detail::chain_traits<LogN, Chain>::basis;
@@ -148,6 +161,8 @@ using n8192_l4 = parameters<13, limb_bits<60, 40, 40, 60>, 40>;
 // for each message, and the scale of the set is not used.
 /// Q of 89 bits: room for a flood that hides the noise of a million replies.
 using private_n4096 = parameters<12, limb_bits<45, 44>, 40>;
+/// Q of 80 bits, which keeps the quantum limit too: the flood is nine bits narrower.
+using quantum_n4096 = parameters<12, limb_bits<45, 35>, 40, quantum_128>;
 /// Q of 70 bits: the same for average-case ranges, in smaller messages.
 using compact_n4096 = parameters<12, limb_bits<35, 35>, 30>;
 /// One prime of 41 bits: the smallest messages, with a flood of a few bits.

@@ -76,13 +76,14 @@ struct named_set {
 
 /// The sets that ckks/parameters.hpp names. As numbers: every program that reads a message would otherwise
 /// look for the primes of all of them.
-inline constexpr std::array<named_set, 8> named_sets{{
+inline constexpr std::array<named_set, 9> named_sets{{
     {0x6D96'194A'39AD'A232U, "n16384_l4", "N = 16384, primes of 60, 40, 40 and 60 bits, scale 2^40"},
     {0xA605'84D9'E453'0F1CU, "n16384_l5", "N = 16384, primes of 60, 40, 40, 40 and 60 bits, scale 2^40"},
     {0x5FB2'CAE6'5677'D82EU, "n32768_l4", "N = 32768, primes of 60, 40, 40 and 60 bits, scale 2^40"},
     {0x1626'F838'5219'D88EU, "n32768_l5", "N = 32768, primes of 60, 40, 40, 40 and 60 bits, scale 2^40"},
     {0xFAA0'AAB3'3847'93ECU, "n8192_l4", "N = 8192, primes of 60, 40, 40 and 60 bits, scale 2^40"},
     {0x6853'E9E8'5AB7'0BF0U, "private_n4096", "N = 4096, primes of 45 and 44 bits, scale 2^40"},
+    {0x407D'5152'E067'2B4DU, "quantum_n4096", "N = 4096, primes of 45 and 35 bits, scale 2^40"},
     {0x17A2'0302'8A3D'5FD1U, "compact_n4096", "N = 4096, primes of 35 and 35 bits, scale 2^30"},
     {0xEECA'A516'9EFC'5C14U, "minimal_n2048", "N = 2048, a prime of 41 bits, scale 2^20"},
 }};

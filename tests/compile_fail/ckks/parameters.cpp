@@ -40,15 +40,21 @@ static_assert(parameters<13, limb_bits<60, 40, 54, 60>, 40>::limbs == 4);
 static_assert(parameters<13, limb_bits<60, 40, 55, 60>, 40>::limbs == 4);
 #endif
 
-static_assert(parameters<16, limb_bits<60, 40>, 40, insecure_for_tests>::limbs == 2);
-#ifdef UNTABULATED_DEGREE
-// expect: no 128-bit security estimate is tabulated for this degree
+static_assert(parameters<12, limb_bits<40, 40>, 30, quantum_128>::limbs == 2);
+#ifdef QUANTUM_MODULUS
+// expect: the modulus is too wide for quantum_128 at this degree
+static_assert(parameters<12, limb_bits<41, 40>, 30, quantum_128>::limbs == 2);
+#endif
+
 static_assert(parameters<16, limb_bits<60, 40>, 40>::limbs == 2);
+#ifdef QUANTUM_DEGREE
+// expect: ckks::parameters: quantum_128 has figures for log_n of 10 to 15 only
+static_assert(parameters<16, limb_bits<60, 40>, 40, quantum_128>::limbs == 2);
 #endif
 
 static_assert(parameters<13, limb_bits<60, 40>, 40, secure_128>::limbs == 2);
 #ifdef UNKNOWN_SECURITY_TAG
-// expect: ckks::parameters: the security tag must be secure_128 or insecure_for_tests
+// expect: the security tag must be secure_128, quantum_128 or insecure_for_tests
 struct secure_enough {};
 static_assert(parameters<13, limb_bits<60, 40>, 40, secure_enough>::limbs == 2);
 #endif

@@ -28,6 +28,7 @@ constexpr host here{};
 
 static_assert(lora::offers_prefill<small, lora::protects_adapter_rows<>>);
 static_assert(lora::offers_prefill<ckks::private_n4096, lora::protects_adapter_rows<>>);
+static_assert(lora::offers_prefill<ckks::quantum_n4096, lora::protects_adapter_rows<>>);
 static_assert(!lora::offers_prefill<ckks::compact_n4096, average_case>);
 static_assert(!std::is_copy_constructible_v<model_server> && !std::is_move_constructible_v<model_server>);
 static_assert(!std::is_copy_constructible_v<model_session> && !std::is_move_constructible_v<model_session>);

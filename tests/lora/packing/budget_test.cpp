@@ -308,6 +308,7 @@ TEST_CASE("answers, noises, flood and rounding together stay within half the mod
     for (const std::size_t columns : {std::size_t{1}, std::size_t{100}, d, std::size_t{10000}}) {
         CAPTURE(columns);
         check(budget_of<P, protects_adapter_rows<>>(rank, columns), 4096);
+        check(budget_of<ckks::quantum_n4096, protects_adapter_rows<>>(rank, columns), 4096);
         check(budget_of<compact::set, compact::protection>(rank, columns), 4096);
         check(budget_of<minimal::set, minimal::protection>(rank, std::min(columns, d)), 2048);
     }
@@ -347,6 +348,7 @@ TEST_CASE("a lower precision makes replies shorter, floods wider and weights sma
 
 TEST_CASE("requests use the fewest limbs that have 80 bits, or all") {
     CHECK(request_level<ckks::private_n4096> == 1);
+    CHECK(request_level<ckks::quantum_n4096> == 1);
     CHECK(request_level<ckks::compact_n4096> == 1);
     CHECK(request_level<ckks::minimal_n2048> == 0);
     CHECK(request_level<ckks::n16384_l5> == 1);

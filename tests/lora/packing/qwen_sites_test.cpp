@@ -116,6 +116,7 @@ TEST_CASE("every token of every site comes back within what its protected set pr
         const result worst_case = run_protected<ckks::private_n4096, lora::protects_adapter_rows<>>(known);
         CHECK(worst_case.tokens == 16);
         CHECK(worst_case.worst <= 5e-4);
+        CHECK(run_protected<ckks::quantum_n4096, lora::protects_adapter_rows<>>(known).worst <= 5e-4);
         CHECK(run_protected<ckks::compact_n4096, average_case>(known).worst <= 5e-4);
         CHECK(run_protected<ckks::minimal_n2048, reduced>(known).worst <= 1e-3);
     }

@@ -88,6 +88,7 @@ std::size_t client_transforms(const measured& m) {
 /// The sizes, for rank 32 and d = 2048, request and reply together.
 constexpr site_shape qwen{32, 2048, 2048};
 static_assert(cost_of<ckks::private_n4096, coefficient_tiles<4>>(qwen).bytes() <= 190000);
+static_assert(cost_of<ckks::quantum_n4096, coefficient_tiles<4>>(qwen).bytes() <= 181000);
 static_assert(cost_of<ckks::compact_n4096, coefficient_tiles<4>, protects_adapter_rows<average_case<6>>>(qwen)
                   .bytes() <= 165000);
 static_assert(cost_of<ckks::minimal_n2048, coefficient_tiles<4>,

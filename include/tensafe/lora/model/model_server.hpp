@@ -22,7 +22,8 @@ using prefill_protection =
                        protects_adapter_rows<worst_case, typename Protection::precision>, Protection>;
 
 /// Whether a model of these types has prefill: whether the set can hold its replies for hidden states of 4096
-/// entries. private_n4096 can, compact_n4096 and minimal_n2048 with their average-case ranges cannot.
+/// entries. private_n4096 and quantum_n4096 can, compact_n4096 and minimal_n2048 with their average-case
+/// ranges cannot.
 template <ckks::parameter_set P, class Protection>
 inline constexpr bool offers_prefill =
     detail::compute_budget<P, prefill_protection<Protection>>(

@@ -37,7 +37,8 @@ inline constexpr int request_level = [] {
 
 /// Target coefficients under one encryption of zero, at most, for clients that may cheat: a planted key reads
 /// eleven coefficients of the zero's secret v off each (docs/security.md). The others must leave RLWE at the
-/// guideline's 106 bits of Q for 4096 coefficients. All for rings that are too small to be secure at all.
+/// guideline's (classical) 106 bits of Q for 4096 coefficients. All for rings that are too small to be secure
+/// at all.
 template <ckks::parameter_set P>
 inline constexpr std::size_t most_targets = [] {
     constexpr double ratio = 4096.0 / 106;

@@ -42,7 +42,8 @@ template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
 class server {
     using weights_type = detail::packed_weights<P, Packing, Protection>;
     static constexpr std::size_t default_batch =
-        std::min(most_targets<P>, packing_plan<P, Packing, Protection>::largest_batch);
+        Protection::protects ? std::min(most_targets<P>, packing_plan<P, Packing, Protection>::largest_batch)
+                             : packing_plan<P, Packing, Protection>::largest_batch;
 
   public:
     using plan_type = packing_plan<P, Packing, Protection>;
@@ -161,11 +162,13 @@ class server {
     friend struct detail::server_internals;
 
     static std::size_t checked_batch(const plan_type& plan, std::size_t largest) {
-        const std::size_t targets = plan.targets(0, std::min(largest, plan_type::largest_batch));
-        require<parameter_error>(
-            !Protection::protects || targets <= most_targets<P>,
-            {"server: got ", targets, " target coefficients under one encryption of zero, expected at most ",
-             most_targets<P>, "; pass lora::trusts_clients if no client cheats"});
+        if constexpr (Protection::protects) {
+            const std::size_t targets = plan.targets(0, std::min(largest, plan_type::largest_batch));
+            require<parameter_error>(targets <= most_targets<P>,
+                                     {"server: got ", targets,
+                                      " target coefficients under one encryption of zero, expected at most ",
+                                      most_targets<P>, "; pass lora::trusts_clients if no client cheats"});
+        }
         return largest;
     }
 

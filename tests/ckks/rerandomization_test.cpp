@@ -1,6 +1,9 @@
 #include <tensafe/ckks/noise.hpp>
 #include <tensafe/ckks/rerandomization.hpp>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "fixture.hpp"
 
 using namespace tests;
@@ -288,6 +291,21 @@ TEST_CASE("No two zeros of a pool share a part, and no two pools give the same z
             CHECK(share_nothing(taken[i], taken[j]));
         }
     }
+}
+
+TEST_CASE("The child of a fork has none of its parent's stored zeros") {
+    session<1> c(5, 6);
+    c.pool.fill(2);
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        ::_exit(c.pool.size() == 0 ? 0 : 1);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+    CHECK(c.pool.size() == 2);
 }
 
 TEST_CASE("A filled pool hands out what it stored, oldest first, and what an empty one would make") {

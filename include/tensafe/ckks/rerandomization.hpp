@@ -20,6 +20,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -113,8 +114,9 @@ struct zero {
 /// A server's supply of encryptions of zero under one client's key: fill it while idle, take one per reply.
 ///
 /// Each zero takes one fresh seed (docs/design/random-streams.md) and is handed out once, first made first.
-/// It keeps (Level + 1) * (N + 2^subring_log_n) words and N + 2^subring_log_n bytes. A copy of the process or
-/// the machine (fork, snapshot) would hand out the stored ones again: copy only while the pool is empty.
+/// It keeps (Level + 1) * (N + 2^subring_log_n) words and N + 2^subring_log_n bytes. The child of a fork has
+/// none of the stored ones. A machine that is restored twice from one snapshot would hand them out twice:
+/// take snapshots while the pool is empty.
 ///
 /// Thread-safe: the computing goes on outside the lock. Neither copyable nor movable, and wiped on release.
 template <parameter_set P, int Level>
@@ -156,7 +158,7 @@ class rerandomization_pool {
             made.clear();
             {
                 const std::lock_guard lock(mutex_);
-                if (stored_.size() >= count) {
+                if (stock().size() >= count) {
                     return;
                 }
                 while (made.size() < std::min(at_once, count - stored_.size())) {
@@ -167,7 +169,7 @@ class rerandomization_pool {
             where.for_each(made.size(), [&](std::size_t i, std::size_t) { make(seeds[i], made[i]); });
             const std::lock_guard lock(mutex_);
             for (auto& zero : made) {
-                stored_.push_back(std::move(zero));
+                stock().push_back(std::move(zero));
             }
             // So that giving them back allocates nothing.
             spare_.reserve(spare_.size() + stored_.size());
@@ -206,7 +208,7 @@ class rerandomization_pool {
     reservation reserve() {
         reservation result;
         const std::lock_guard lock(mutex_);
-        if (!stored_.empty()) {
+        if (!stock().empty()) {
             result.stored_ = std::move(stored_.front());
             stored_.pop_front();
             result.state_ = reservation::state::stored;
@@ -263,7 +265,7 @@ class rerandomization_pool {
     /// How many are stored.
     std::size_t size() const {
         const std::lock_guard lock(mutex_);
-        return stored_.size();
+        return ::getpid() == owner_ ? stored_.size() : 0;
     }
 
   private:
@@ -274,6 +276,16 @@ class rerandomization_pool {
                                   std::to_string(P::log_n));
         }
         return subring_log_n;
+    }
+
+    /// What is stored; nothing in the child of a fork, which has its parent's zeros. With the lock held.
+    std::deque<zero<P, Level>>& stock() {
+        const pid_t now = ::getpid();
+        if (now != owner_) {
+            stored_.clear();
+            owner_ = now;
+        }
+        return stored_;
     }
 
     /// Leaves no copy on the stack. With the lock held.
@@ -321,6 +333,7 @@ class rerandomization_pool {
     mutable std::mutex mutex_;  // guards the generator and both stores
     random::generator generator_;
     std::deque<zero<P, Level>> stored_;
+    pid_t owner_ = ::getpid();           ///< the process in which they were made
     std::vector<zero<P, Level>> spare_;  ///< used ones, for their memory
 };
 

@@ -3,6 +3,8 @@
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/server.hpp>
 
+#include <limits>
+
 #include "program.hpp"
 
 namespace tests {
@@ -30,17 +32,21 @@ void check_token(program& p, const std::string& packing, std::size_t rank) {
     auto zeros = server.pool(nonce, std::move(rerandomization_key));
 
     lora::query<lora_params> query;
-    p.check("lora::client::encrypt, " + packing, [&] {
-        std::vector<float> h(d, 0.5F);
-        make_secret(h);
-        entropy::next_are_public(1);
-        client.encrypt(server.plan(), h, query);
+    p.check("lora::client::encrypt_or_zeros, " + packing, [&] {
         bool reached = key_reached;
-        for (auto& input : query.request.inputs) {
-            reached &= all_secret(input);
-            make_public(input);
+        for (const float last : {std::numeric_limits<float>::quiet_NaN(), 0.5F}) {
+            std::vector<float> h(d, 0.5F);
+            h.back() = last;
+            make_secret(h);
+            entropy::next_are_public(1);
+            static_cast<void>(client.encrypt_or_zeros(server.plan(), h, query));
+            for (auto& input : query.request.inputs) {
+                reached &= all_secret(input);
+                make_public(input);
+            }
+            reached &= all_secret(std::span(query.scales));
         }
-        return reached && all_secret(std::span(query.scales));
+        return reached;
     });
 
     typename decltype(server)::reply_type reply;

@@ -251,7 +251,8 @@ DOCTEST_TEST_CASE("a delta beyond the range of halves is the largest of them, an
     DOCTEST_REQUIRE(expected.abs().max().item<double>() > 70000);
     const at::Tensor halves = encrypted.delta("layers.0.q_proj", x);
     DOCTEST_CHECK(halves.abs().max().item<double>() == 65504);
-    DOCTEST_CHECK(encrypted.clamped_deltas() == (halves.abs() == 65504).sum().item<std::size_t>());
+    DOCTEST_CHECK(encrypted.clamped_deltas() ==
+                  static_cast<std::size_t>((halves.abs() == 65504).sum().item<std::int64_t>()));
     DOCTEST_CHECK(difference(encrypted.delta("layers.0.q_proj", x.to(at::kFloat)), expected) <
                   1e-2 * expected.abs().max().item<double>());
 }

@@ -126,6 +126,7 @@ struct masked_norm {
                              {"client::encrypt: got a hidden state of ", h.size(), " entries, expected ", d});
         const double sum = encoding::sum_of_squares(h);
         kept = std::uint64_t{0} - static_cast<std::uint64_t>(sum <= std::numeric_limits<double>::max());
+        __asm__("" : "+r"(kept));  // or compilers make branches of it again
         norm = std::sqrt(masked(sum, kept));
     }
 };

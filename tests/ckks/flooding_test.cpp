@@ -436,6 +436,37 @@ TEST_CASE("the squared Hellinger distance of bells is below the bound that is us
     }
 }
 
+// docs/design/protocol.md: the lemma about distinguishers that may decline to answer.
+TEST_CASE("whoever answers on the clearest values alone gains no more than the square of the distance") {
+    for (int bits = 2; bits <= 9; ++bits) {
+        const std::vector<double> p = distribution<4>(bits);
+        for (const std::size_t shift : {1U, 2U, 5U}) {
+            std::vector<std::pair<double, double>> values;  // |p - q| and p + q
+            for (std::size_t m = 0; m < p.size() + shift; ++m) {
+                const double here = m < p.size() ? p[m] : 0;
+                const double there = m >= shift ? p[m - shift] : 0;
+                values.emplace_back(std::abs(here - there), here + there);
+            }
+            std::ranges::sort(values, std::greater{}, [](const auto& v) { return v.first / v.second; });
+            double best = 0;  // alpha (2 beta - 1)^2, over all thresholds
+            double difference = 0;
+            double sum = 0;
+            for (const auto& [d, s] : values) {
+                difference += d;
+                sum += s;
+                best = std::max(best, difference * difference / (2 * sum));
+            }
+            INFO("bits := ", bits, ", shift := ", shift);
+            // That of many draws of a small noise, carried over to one draw of this noise.
+            const double unit = irwin_hall_smudging{bits}.statistical_distance(0x1p-12, 0x1p16) * 16;
+            const double distance = unit * static_cast<double>(shift);
+            CHECK(best <= distance * distance);
+            CHECK(
+                (bits < 6 || best >= 0.4 * distance * distance));  // no more than a factor 2.5 is given away
+        }
+    }
+}
+
 TEST_CASE("the constant of the bell is its Fisher information times its variance, rounded up") {
     // Simpson's rule for the inner half of the density 2/3 - x^2 + |x|^3 / 2; the outer part gives 3/2.
     constexpr int steps = 2000;

@@ -138,18 +138,28 @@ TEST_CASE("the distance of a model is the root of the sum of squares of its grou
     CHECK(bare.totals().statistical_distance == 1);
 }
 
-TEST_CASE("after 2^20 tokens of the default model the distance is 2^-32, as docs/whole-model.md says") {
+TEST_CASE("the default model has the distances that docs/whole-model.md and docs/design/protocol.md state") {
     using set = ckks::private_n4096;
-    std::size_t expected = 0;
-    double squares = 0;
-    for (const lora::site_shape layer : {lora::site_shape{96, 2048, 1}, lora::site_shape{32, 4096, 1},
-                                         lora::site_shape{64, 2048, 1}, lora::site_shape{32, 512, 1}}) {
-        const auto cost = lora::cost_of<set, lora::coefficient_tiles<4>>(layer);
-        expected += 40 * cost.targets;
-        squares += 40 * cost.statistical_distance * cost.statistical_distance;
+    struct row {
+        double tokens;
+        double log2_distance;
+    };
+    for (const row& expected : {row{128, -38.5}, row{512, -37.5}, row{0x1p20, -32.0}}) {
+        std::size_t targets = 0;
+        std::size_t outputs = 0;
+        double squares = 0;
+        for (const lora::site_shape layer : {lora::site_shape{96, 2048, 1}, lora::site_shape{32, 4096, 1},
+                                             lora::site_shape{64, 2048, 1}, lora::site_shape{32, 512, 1}}) {
+            const auto cost = lora::cost_of<set, lora::coefficient_tiles<4>>(layer);
+            targets += 40 * cost.targets;
+            outputs += 40 * cost.outputs;
+            const double distance = cost.budget.statistical_distance(cost.targets, expected.tokens);
+            squares += 40 * distance * distance;
+        }
+        CHECK(targets == 8960);
+        CHECK(outputs == 2240);
+        CHECK(std::log2(std::sqrt(squares)) == doctest::Approx(expected.log2_distance).epsilon(0.001));
     }
-    CHECK(expected == 8960);
-    CHECK(std::log2(std::sqrt(squares)) == doctest::Approx(-32.0).epsilon(0.002));
 }
 
 TEST_CASE("options choose sites, mode and prefill of a forecast as those of a model") {

@@ -292,6 +292,12 @@ TEST_CASE("the statistical distance grows with the replies, linearly or as their
     CHECK(budget.statistical_distance(rank) == budget.statistical_distance(rank, 0x1p20));
     CHECK(budget.statistical_distance(rank, 0) == 0);
     CHECK(budget.statistical_distance(2 * rank, 100) == budget.statistical_distance(rank, 200));
+    // docs/design/protocol.md: at the query limit of a quarter of d, and after 2^20 replies.
+    CHECK(std::log2(budget.statistical_distance(rank, d / 4)) == doctest::Approx(-41.6).epsilon(0.001));
+    CHECK(std::log2(budget.statistical_distance(rank)) == doctest::Approx(-36.1).epsilon(0.001));
+    // The longest s and e_pk instead of average ones.
+    const double longest = (2.0 / 3 * 21 * 21 + 10.5) * 4096 + 10.5;
+    CHECK(std::hypot(budget.noise_deviation, std::sqrt(longest)) < (1 + 0x1p-19) * budget.leak_deviation());
 }
 
 TEST_CASE("answers, noises, flood and rounding together stay within half the modulus") {

@@ -16,6 +16,7 @@
 #include <tensafe/ckks/trace.hpp>
 #include <tensafe/core/version.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
+#include <tensafe/lora/adapter/entropy.hpp>
 #include <tensafe/lora/adapter/normalize.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
 #include <tensafe/lora/protocol/client.hpp>

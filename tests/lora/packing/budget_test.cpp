@@ -300,6 +300,37 @@ TEST_CASE("the statistical distance grows with the replies, linearly or as their
     CHECK(std::hypot(budget.noise_deviation, std::sqrt(longest)) < (1 + 0x1p-19) * budget.leak_deviation());
 }
 
+TEST_CASE(
+    "a target coefficient carries what the flood leaves of the modulus: less for wider floods and shorter "
+    "replies") {
+    const reply_budget b = budget_of<P, protects_adapter_rows<>>(32, 2048);
+    CHECK(b.channel_bits() == doctest::Approx(18.75).epsilon(0.001));
+    // What a random message of the whole modulus tells: its entropy less that of the flood, sampled.
+    const tensafe::random::seed seed = tensafe::random::fresh_seed();
+    std::vector<tensafe::arith::uint128> draws(std::size_t{1} << 20);
+    b.flood.sample(seed, 0, draws);
+    constexpr int bins = 10;
+    std::vector<double> counts(std::size_t{4} << bins);
+    for (const auto x : draws) {
+        counts[static_cast<std::size_t>(x >> (b.flood.bits - bins))] += 1;
+    }
+    double entropy = b.flood.bits - bins;
+    for (const double count : counts) {
+        const double share = count / static_cast<double>(draws.size());
+        entropy -= count > 0 ? share * std::log2(share) : 0;
+    }
+    const double carried = std::log2(b.modulus) - entropy;
+    CHECK(b.channel_bits() >= carried - 0.005);
+    CHECK(b.channel_bits() < carried + 0.01);
+
+    CHECK(budget_of<compact::set, compact::protection>(32, 2048).channel_bits() ==
+          doctest::Approx(15.75).epsilon(0.001));
+    CHECK(budget_of<P, protects_adapter_rows<worst_case, reduced_precision>>(32, 2048).channel_bits() <
+          b.channel_bits());
+    CHECK(budget_of<P, reveals_adapter_rows>(32, 2048).channel_bits() ==
+          doctest::Approx(std::log2(b.modulus)));
+}
+
 TEST_CASE("answers, noises, flood and rounding together stay within half the modulus") {
     const auto check = [](const reply_budget& b, double degree) {
         const double rounding = (degree + 1) / 2 * b.modulus * std::exp2(-b.reply_bits);

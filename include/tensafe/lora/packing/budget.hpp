@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -90,6 +91,17 @@ struct reply_budget {
     constexpr double leak_deviation() const {
         return detail::square_root(leak_share * noise_deviation * noise_deviation +
                                    zero_deviation * zero_deviation);
+    }
+    /// Bits that one target coefficient can carry to a client that cheats, at most: log2(modulus) less the
+    /// entropy of the flood, 2.04 bits more than the logarithm of its deviation; never more than the reply's
+    /// width. A client that follows the protocol gets a bit or two less: its key adds the rounding, and
+    /// its states are random. Without a flood, the whole coefficient.
+    double channel_bits() const {
+        if (!(flood.bits > 0)) {
+            return std::log2(modulus);
+        }
+        return std::clamp(std::log2(modulus / flood.deviation()) - 2.04, 0.0,
+                          static_cast<double>(reply_bits));
     }
     /// How far `replies` replies are from replies made from the answers alone: at most this total variation
     /// distance, computational assumptions aside.

@@ -42,6 +42,9 @@ TEST_CASE("schemes that differ in anything have different ids") {
         add(wire::scheme_id<Packing, protects<lora::average_case<64>>>);
         add(wire::scheme_id<Packing, protects<lora::worst_case, lora::reduced_precision>>);
         add(wire::scheme_id<Packing, protects<lora::average_case<3>, lora::reduced_precision>>);
+        add(wire::scheme_id<Packing, protects<lora::worst_case, lora::answer_bits<6>>>);
+        add(wire::scheme_id<Packing, protects<lora::worst_case, lora::answer_bits<7>>>);
+        add(wire::scheme_id<Packing, protects<lora::average_case<3>, lora::answer_bits<6>>>);
     };
     with(lora::coefficient_tiles<1>{});
     with(lora::coefficient_tiles<2>{});
@@ -60,6 +63,9 @@ TEST_CASE("a scheme is named in words, and one that is not known by its id") {
     CHECK(
         wire::scheme_name(wire::scheme_id<lora::coefficient_tiles<32>, protects<lora::average_case<6>>>)
             .starts_with("coefficient_tiles 32, protects_adapter_rows, average-case 6, precision 0.00012 ("));
+    CHECK(wire::scheme_name(
+              wire::scheme_id<lora::coefficient_tiles<4>, protects<lora::worst_case, lora::answer_bits<6>>>)
+              .starts_with("coefficient_tiles 4, protects_adapter_rows, worst-case, precision 0.015625 ("));
     CHECK(wire::scheme_name(wire::scheme_id<lora::column_batched, bare>)
               .starts_with("column_batched, reveals_adapter_rows, worst-case, precision 0.00012 ("));
     CHECK(wire::scheme_name(wire::scheme_id<lora::replicated_slots<>, bare>)
@@ -100,4 +106,8 @@ TEST_CASE("the rules of budgets are those that the number in a scheme id stands 
     check(lora::layout<P, lora::replicated_slots<>, protects<>>::of(32, 512, 1).budget(), 120963, 25, 0,
           87.9998);
     check(lora::layout<P, lora::coefficient_tiles<4>, bare>::of(32, 2048, 1).budget(), 241925, 0, 0, 88.0);
+    check(lora::layout<P, lora::coefficient_tiles<4>, protects<lora::worst_case, lora::answer_bits<4>>>::of(
+              32, 2048, 1)
+              .budget(),
+          7432, 19, 0, 87.9830);
 }

@@ -9,6 +9,7 @@
 
 #include <complex>
 
+#include "../../../examples/common/few_bits.hpp"
 #include "attack.hpp"
 
 namespace {
@@ -84,6 +85,27 @@ TEST_CASE("states of one entry, larger than the range is made for, show the very
     }
     MESSAGE(exact, " of ", 4 * d, " integers of A are found exactly");
     CHECK(exact > 4 * d * 99 / 100);
+}
+
+TEST_CASE_TEMPLATE("d/4 chosen requests read an A of 4 bits exactly, and with answers of 6 bits they do not",
+                   Precision, lora::standard_precision, lora::answer_bits<6>) {
+    const examples::few_bit_matrix wanted(4, 256, 7, 18);
+    const lora::server<P, lora::coefficient_tiles<4>,
+                       lora::protects_adapter_rows<lora::worst_case, Precision>>
+        server(wanted.a);
+    session<P> s(18, server.layout().subring_log_n());
+    const examples::few_bit_reading four = read_few_bits(server, s.client, s.pool, wanted, 4);
+    const examples::few_bit_reading one = read_few_bits(server, s.client, s.pool, wanted, 1);
+    CHECK(four.requests == 256 / 4);
+    CHECK(one.exact == wanted.q.size());
+    MESSAGE(four.exact, " of ", wanted.q.size(), " entries, four in an answer of ",
+            server.plan().budget().channel_bits(), " bits");
+    if (std::is_same_v<Precision, lora::standard_precision>) {
+        CHECK(four.exact > wanted.q.size() * 97 / 100);
+    } else {
+        // Of sixteen values one is guessed with a chance of 1/15; the highest digits are still read.
+        CHECK(four.exact < wanted.q.size() * 7 / 10);
+    }
 }
 
 TEST_CASE("slots that serve one row each answer two hidden states at once: as real and as imaginary part") {

@@ -383,6 +383,66 @@ TEST_CASE("a lower precision makes replies shorter, floods wider and weights sma
     CHECK(reduced.statistical_distance(rank) < standard.statistical_distance(rank));
 }
 
+TEST_CASE("answer_bits widens the flood and nothing else: each bit less is a bit of the channel") {
+    const reply_budget eight = budget_of<P, protects_adapter_rows<worst_case, answer_bits<8>>>(rank, d);
+    const reply_budget standard = budget_of<P, protects_adapter_rows<>>(rank, d);
+    CHECK(eight.reply_bits < standard.reply_bits);
+    CHECK(eight.weight_norm < standard.weight_norm);
+    const auto check = [&]<int Bits>(std::integral_constant<int, Bits>) {
+        CAPTURE(Bits);
+        const reply_budget b = budget_of<P, protects_adapter_rows<worst_case, answer_bits<Bits>>>(rank, d);
+        CHECK(b.relative_error <= answer_bits<Bits>::relative_error);
+        CHECK(b.relative_error > answer_bits<Bits>::relative_error / 2);
+        CHECK(b.weight_norm == eight.weight_norm);
+        CHECK(b.reply_bits == eight.reply_bits);
+        CHECK(b.flood.bits >= eight.flood.bits + 8 - Bits);
+        CHECK(b.channel_bits() <= eight.channel_bits() - (8 - Bits) + 1e-9);
+        CHECK(b.range > 0.9 * b.modulus / 2);
+        CHECK(b.flood.deviation() > 0.8 * b.relative_error * b.typical);
+        CHECK(b.statistical_distance(rank) < standard.statistical_distance(rank));
+    };
+    check(std::integral_constant<int, 6>{});
+    check(std::integral_constant<int, 4>{});
+    check(std::integral_constant<int, 3>{});
+    check(std::integral_constant<int, 2>{});
+    // Finer than standard's half are rounded as before.
+    const reply_budget twelve = budget_of<P, protects_adapter_rows<worst_case, answer_bits<12>>>(rank, d);
+    CHECK(twelve.weight_norm > eight.weight_norm);
+}
+
+TEST_CASE("answers of few bits err by what is predicted, anew for each request, and not by more than asked") {
+    using server_type = server<P, coefficient_tiles<4>, protects_adapter_rows<worst_case, answer_bits<4>>>;
+    client<P> c;
+    const matrix a = balanced_rows(3);
+    const server_type s(a);
+    const auto nonce = tensafe::random::fresh_seed();
+    rerandomization_pool<P> zeros(nonce, c.rerandomization_key(nonce), s.layout().subring_log_n());
+    const std::vector<float> h = random_state(d, 1003);
+    const std::vector<double> expected = product(a, h);
+    const double typical = norm(h) / std::sqrt(static_cast<double>(d));
+    statistics errors;
+    std::vector<double> sums(rank);
+    constexpr int times = 100;
+    for (int t = 0; t < times; ++t) {
+        const auto q = c.encrypt(s.plan(), h);
+        const std::vector<double> got = c.decrypt(s.plan(), s.apply(q.request, zeros), q);
+        for (std::size_t r = 0; r < rank; ++r) {
+            errors.add((got[r] - expected[r]) / typical);
+            sums[r] += (got[r] - expected[r]) / typical;
+        }
+    }
+    const double predicted = s.layout().budget().relative_error;
+    CHECK(predicted <= 1.0 / 16);
+    CHECK(std::fabs(errors.root_mean_square() / predicted - 1) < 0.06);  // of 3200: four deviations are 5 %
+    // The mean of a hundred answers is ten times as good, which is what asking again is worth.
+    statistics means;
+    for (const double sum : sums) {
+        means.add(sum / times);
+    }
+    CHECK(means.root_mean_square() < predicted / 10 * 1.6);
+    CHECK(means.root_mean_square() > predicted / 10 * 0.5);
+}
+
 TEST_CASE("requests use the fewest limbs that have 80 bits, or all") {
     CHECK(request_level<ckks::private_n4096> == 1);
     CHECK(request_level<ckks::quantum_n4096> == 1);

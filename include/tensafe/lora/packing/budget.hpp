@@ -138,6 +138,8 @@ constexpr int width_for(double degree, double largest) {
 // The parts of the error for rounding A and rounding the reply; the flood has the rest, at least 0.39.
 inline constexpr double part_of_weights = 0.45;
 inline constexpr double part_of_rounding = 0.8;
+/// Of no coarser a precision than this: what is beyond it is all flood, which no client can go without.
+inline constexpr double coarsest_rounding = 1.0 / 256;
 /// Checksum rows may be this much longer than rows of A.
 inline constexpr double checksum_norm = 2.5;
 /// Checksum rows tell multiples of Q apart from this part of it.
@@ -174,6 +176,7 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
     using range_policy = typename Protection::range;
     constexpr auto degree = static_cast<double>(P::degree);
     constexpr double precision = Protection::precision::relative_error;
+    constexpr double rounded_at = std::min(precision, coarsest_rounding);
     constexpr double eta = random::centred_binomial_eta;
     const double root_d = square_root(static_cast<double>(g.d));
 
@@ -182,7 +185,7 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
     b.modulus = modulus_of_basis<basis>();
     // Rounding A errs by sqrt(d / 12) against a row of norm `weight_norm`, when h has no direction.
     b.weight_norm = static_cast<double>(
-        static_cast<std::int64_t>(root_d / (square_root(12) * part_of_weights * precision)) + 1);
+        static_cast<std::int64_t>(root_d / (square_root(12) * part_of_weights * rounded_at)) + 1);
     // Rounding moves every coefficient of a plaintext by 1/2 at most.
     const double plaintext_norm = square_root(g.rows) * b.weight_norm + square_root(g.entries) / 2;
     b.longest_row = plaintext_norm / square_root(g.rows);
@@ -218,7 +221,8 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
         round_answers(b, 1, square_root(square(weights) + square(b.noise_deviation / b.typical)), precision);
         return {b, nullptr};
     }
-    b.reply_bits = width_for(degree, part_of_rounding * precision / (2 * ratio));
+    // With fewer bits the rounding at its worst would take more of the range than there is for it.
+    b.reply_bits = std::max(width_for(degree, part_of_rounding * rounded_at / (2 * ratio)), P::log_n + 4);
     if constexpr (range_policy::can_overflow) {
         b.checksum_bits = width_for(degree, checksum_tolerance / 6.5);
     }

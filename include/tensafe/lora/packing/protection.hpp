@@ -32,6 +32,16 @@ struct reduced_precision {
     static constexpr double relative_error = 2.7e-4;
 };
 
+/// About so many bits of an answer and no more: what the flood adds is a deviation of 2^-Bits, half of it if
+/// the next whole width is too wide. The server adds it, so a client that cheats cannot leave it out, and
+/// draws it anew for each answer: only asking again averages it, and each time counts against a query limit.
+/// What that costs a model and what it takes from a thief: docs/security.md.
+template <int Bits>
+struct answer_bits {
+    static_assert(Bits >= 2 && Bits <= 12, "lora::answer_bits: the bits of an answer must be in [2, 12]");
+    static constexpr double relative_error = 1.0 / (1 << Bits);
+};
+
 /// Replies that show their answers and nothing else of A: hidden under a fresh encryption of zero, flooded,
 /// switched to a small modulus, without the coefficients that carry no answer. docs/security.md says against
 /// whom and how well.

@@ -48,6 +48,12 @@ static_assert(sizeof(lora::server<ckks::compact_n4096, lora::coefficient_tiles<4
               0);
 #endif
 
+static_assert(lora::answer_bits<2>::relative_error == 0.25);
+#ifdef ANSWERS_OF_ONE_BIT
+// expect: lora::answer_bits: the bits of an answer must be in [2, 12]
+static_assert(lora::answer_bits<1>::relative_error == 0.5);
+#endif
+
 template <int Factor>
 struct overflowing {
     static constexpr bool can_overflow = true;

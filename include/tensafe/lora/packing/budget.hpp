@@ -97,11 +97,9 @@ struct reply_budget {
     /// width. A client that follows the protocol gets a bit or two less: its key adds the rounding, and
     /// its states are random. Without a flood, the whole coefficient.
     double channel_bits() const {
-        if (!(flood.bits > 0)) {
-            return std::log2(modulus);
-        }
-        return std::clamp(std::log2(modulus / flood.deviation()) - 2.04, 0.0,
-                          static_cast<double>(reply_bits));
+        return flood.bits > 0
+                   ? std::clamp(std::log2(modulus / flood.deviation()) - 2.04, 0.0, 1.0 * reply_bits)
+                   : std::log2(modulus);
     }
     /// How far `replies` replies are from replies made from the answers alone: at most this total variation
     /// distance, computational assumptions aside.

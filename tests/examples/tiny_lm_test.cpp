@@ -14,6 +14,7 @@
 #include "../../examples/tiny_lm/generation.hpp"
 #include "../../examples/tiny_lm/plain_lora.hpp"
 #include "../../examples/tiny_lm/texts.hpp"
+#include "../../examples/tiny_lm/thief.hpp"
 #include "../../examples/tiny_lm/trainable_lora.hpp"
 #include "../../examples/tiny_lm/training.hpp"
 #include "../../examples/tiny_lm/transformer.hpp"
@@ -101,6 +102,55 @@ DOCTEST_TEST_CASE("the committed files take at most 8 MB together") {
 
 DOCTEST_TEST_CASE_FIXTURE(committed, "the committed adapter fits the committed model") {
     DOCTEST_CHECK_NOTHROW(check_sites(model, adapter));
+}
+
+// 64 characters are a fourth of d, 25 % of the squared norm of A.
+DOCTEST_TEST_CASE_FIXTURE(committed,
+                          "a thief who watched 64 characters has more than half of the adapter's gain, and "
+                          "one who watched none has nothing") {
+    const torch::NoGradGuard no_gradients;
+    thief watching;
+    const std::string_view watched = verses_unseen.substr(0, 64);
+    auto tokens = tokens_of(watched);
+    const at::Tensor logits =
+        model.forward(torch::from_blob(tokens.data(), {1, std::ssize(tokens)}, at::kLong),
+                      watching.watching(plain_lora(adapter)));
+    DOCTEST_CHECK(largest_difference(
+                      logits.squeeze(0)[0],
+                      model.forward(torch::from_blob(tokens.data(), {1, 1}, at::kLong), plain_lora(adapter))
+                          .squeeze(0)[0]) < 1e-3);
+    const std::string_view fresh = verses_unseen.substr(64);
+    const double base = bits_per_character(model, {}, fresh);
+    const double whole = bits_per_character(model, plain_lora(adapter), fresh);
+    const auto share = [&](std::int64_t count) {
+        return (base - bits_per_character(model, watching.stolen(count, 0), fresh)) / (base - whole);
+    };
+    DOCTEST_CHECK(share(64) > 0.5);
+    DOCTEST_CHECK(share(64) < 0.9);
+    DOCTEST_CHECK(share(8) < share(64));
+    DOCTEST_CHECK(std::fabs(share(0)) < 1e-9);
+}
+
+DOCTEST_TEST_CASE(
+    "ridge regression is exact with enough tokens, a projection before, and shrinks with noise") {
+    torch::manual_seed(5);
+    const at::Tensor truth = torch::randn({40, 7}, at::kDouble);
+    const at::Tensor x = torch::randn({60, 40}, at::kDouble);
+    const at::Tensor y = torch::matmul(x, truth);
+    DOCTEST_CHECK(largest_difference(ridge_regression(x, y, 0), truth) < 1e-6);
+    // Of ten states what lies in their span, and nothing else.
+    const at::Tensor ten = x.narrow(0, 0, 10);
+    const at::Tensor span = std::get<0>(torch::linalg_qr(ten.t()));
+    const at::Tensor part = torch::matmul(span, torch::matmul(span.t(), truth));
+    DOCTEST_CHECK(largest_difference(ridge_regression(ten, y.narrow(0, 0, 10), 0), part) < 1e-6);
+    // Noise of the size of the answers: the right amount of ridge beats none and too much.
+    const at::Tensor noisy = y + torch::randn(y.sizes(), at::kDouble) * x.norm(2, -1, true);
+    const auto error = [&](double noise) {
+        return (ridge_regression(x, noisy, noise) - truth).norm().item<double>();
+    };
+    DOCTEST_CHECK(error(1) < truth.norm().item<double>());
+    DOCTEST_CHECK(error(1) < error(0));
+    DOCTEST_CHECK(error(1) < error(10));
 }
 
 // Encryption adds up to about 1e-3 to a logit, so that a prompt whose likeliest character leads by less

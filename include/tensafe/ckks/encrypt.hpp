@@ -52,6 +52,7 @@ seeded_ciphertext<P, Level> encrypt(const secret_key<P>& key,
                                     plaintext<P, rns::coefficient_form, Level> message,
                                     random::generator& generator) {
     const double scale = message.scale;
+    const auto hedging = generator.hedge(message.value.words(), key.identity());
     const random::seed seed = generator.next_seed();
     encryption_workspace<P> work;
     auto c0 = encrypt_c0(key, std::move(message.value), generator, seed, 0, work);
@@ -66,6 +67,7 @@ ciphertext<P, Level> encrypt(const public_key<P>& key, plaintext<P, rns::coeffic
                              random::generator& generator) {
     using basis = typename P::template basis_at<Level>;
     using form = rns::poly<basis, rns::evaluation_form>;
+    const auto hedging = generator.hedge(message.value.words(), key.b().words());
     random::seed seed = generator.next_seed();
     memory::wipe_guard guard(seed);
     memory::secret_buffer<std::int8_t> small(P::degree, memory::uninitialized);

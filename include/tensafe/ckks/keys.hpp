@@ -62,6 +62,8 @@ class secret_key {
     const rns::secret_poly<typename P::basis, rns::evaluation_form>& value() const noexcept { return value_; }
     /// For single coefficients of products with it.
     const toeplitz_row& window() const noexcept { return window_; }
+    /// What random::generator::hedge knows the key by. As secret as the key.
+    std::span<const arith::word> identity() const noexcept { return value_.template limb<0>().first(8); }
 
   private:
     using form = rns::secret_poly<typename P::basis, rns::evaluation_form>;
@@ -120,6 +122,7 @@ rns::poly<typename P::template basis_at<Level>, rns::evaluation_form> hide_with_
     const rns::poly<typename P::template basis_at<Level>, rns::evaluation_form>& a, const secret_key<P>& s,
     random::generator& generator) {
     using basis = typename P::template basis_at<Level>;
+    const auto hedging = generator.hedge(a.template limb<0>().first(8), s.identity());
     random::seed seed = generator.next_seed();
     memory::wipe_guard guard(seed);
     memory::secret_buffer<std::int8_t> error(P::degree, memory::uninitialized);

@@ -19,6 +19,7 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <unistd.h>
 #include <utility>
@@ -115,8 +116,8 @@ struct zero {
 ///
 /// Each zero takes one fresh seed (docs/design/random-streams.md) and is handed out once, first made first.
 /// It keeps (Level + 1) * (N + 2^subring_log_n) words and N + 2^subring_log_n bytes. The child of a fork has
-/// none of the stored ones. A machine that is restored twice from one snapshot would hand them out twice:
-/// take snapshots while the pool is empty.
+/// none of the stored ones. A machine that is restored twice from one snapshot would hand out the stored
+/// ones twice, not those made on demand for different inputs: take snapshots while the pool is empty.
 ///
 /// Thread-safe: the computing goes on outside the lock. Neither copyable nor movable, and wiped on release.
 template <parameter_set P, int Level>
@@ -141,6 +142,10 @@ class rerandomization_pool {
                 "rerandomization_pool: the client made this re-randomization key for another server nonce");
         }
         check_residues<basis>(b_, "rerandomization_pool", "the re-randomization key");
+        random::input_hash hash(random::fresh_seed());
+        hash.add(std::span<const arith::word>(a_.template limb<0>()));
+        hash.add(std::span<const arith::word>(b_.words()));
+        of_key_ = hash.result();
     }
 
     rerandomization_pool(const rerandomization_pool&) = delete;  // two copies would hand out the same zeros
@@ -161,6 +166,7 @@ class rerandomization_pool {
                 if (stock().size() >= count) {
                     return;
                 }
+                const auto hedging = generator_.hedge(of_key_.bytes);
                 while (made.size() < std::min(at_once, count - stored_.size())) {
                     draw_seed(seeds[made.size()]);
                     made.push_back(blank());
@@ -203,20 +209,33 @@ class rerandomization_pool {
         state state_ = state::empty;
     };
 
-    /// The oldest stored zero, or else a new one.
+    /// The right to the oldest stored zero, or else to a new one.
     /// @throws entropy_error if the system gives no entropy
     reservation reserve() {
-        reservation result;
+        std::vector<reservation> one;
+        reserve(1, {}, one);
+        return std::move(one.front());
+    }
+    /// So many of them, at the end of `to`.
+    /// @param input  what the zeros will be added to, in short: see generator::hedge
+    void reserve(std::size_t count, std::span<const std::uint8_t> input, std::vector<reservation>& to) {
+        to.reserve(to.size() + count);
         const std::lock_guard lock(mutex_);
-        if (!stock().empty()) {
-            result.stored_ = std::move(stored_.front());
+        for (; count > 0 && !stock().empty(); --count) {
+            reservation& stored = to.emplace_back(reservation());
+            stored.stored_ = std::move(stored_.front());
             stored_.pop_front();
-            result.state_ = reservation::state::stored;
-        } else {
-            draw_seed(result.seed_);
-            result.state_ = reservation::state::seeded;
+            stored.state_ = reservation::state::stored;
         }
-        return result;
+        if (count == 0) {
+            return;
+        }
+        const auto hedging = generator_.hedge(of_key_.bytes, input);
+        for (; count > 0; --count) {
+            reservation& seeded = to.emplace_back(reservation());
+            draw_seed(seeded.seed_);
+            seeded.state_ = reservation::state::seeded;
+        }
     }
 
     /// The zero of a reservation of this pool; never the same twice. Allocates only if it is neither stored
@@ -330,6 +349,7 @@ class rerandomization_pool {
     int log_n_;
     rns::poly<basis, rns::evaluation_form> a_;
     rns::poly<basis, rns::evaluation_form> b_;
+    random::seed of_key_;       ///< a hash of a and b
     mutable std::mutex mutex_;  // guards the generator and both stores
     random::generator generator_;
     std::deque<zero<P, Level>> stored_;

@@ -5,6 +5,7 @@
 #include <tensafe/memory/wipe.hpp>
 #include <tensafe/random/chacha20.hpp>
 #include <tensafe/random/entropy.hpp>
+#include <tensafe/random/input_hash.hpp>
 #include <tensafe/random/seed.hpp>
 
 #include <algorithm>
@@ -21,8 +22,9 @@ namespace tensafe::random {
 ///
 /// The default one asks the operating system at each call and keeps no state: no fork or restart makes it
 /// repeat itself, only a machine restored twice from one snapshot whose kernel is not told (VMGENID, Linux
-/// 5.18). One with an explicit seed, for tests, erases its key as it goes: whoever reads this object learns
-/// no seed given out before.
+/// 5.18), and then not what is drawn under `hedge` for different inputs. One with an explicit seed, for
+/// tests, is not hedged; it erases its key as it goes: whoever reads this object learns no seed given out
+/// before.
 ///
 /// Movable, not copyable: two copies would give out the same seeds. Wiped on destruction. Not thread safe.
 class generator {
@@ -55,6 +57,7 @@ class generator {
             case source::system:
                 return fresh_seed();
             case source::explicit_seed:
+            case source::hedged:
                 return derive();
             case source::moved_from:
                 break;
@@ -87,15 +90,55 @@ class generator {
             });
     }
 
+    /// While it lives, the seeds of its generator depend on an input too. Made by `hedge`.
+    class [[nodiscard]] hedging {
+      public:
+        hedging(const hedging&) = delete;
+        hedging& operator=(const hedging&) = delete;
+        ~hedging() {
+            if (of_ != nullptr) {
+                memory::wipe(of_->key_);
+                of_->source_ = source::system;
+            }
+        }
+
+      private:
+        friend class generator;
+        explicit hedging(generator* of) noexcept : of_(of) {}
+
+        generator* of_;
+    };
+
+    /// Until the result ends, seeds come from one of the operating system's and a hash of the input: name all
+    /// that the draws will hide, and the key that hides it. Does nothing for an explicit start, and inside
+    /// another hedge.
+    /// @param parts  vectors, arrays or spans of numbers, in an order that the caller keeps
+    /// @throws as next_seed
+    template <class... Parts>
+    hedging hedge(const Parts&... parts) {
+        if (source_ != source::system) {
+            return hedging(nullptr);
+        }
+        seed fresh = next_seed();
+        const memory::wipe_guard guard(fresh);
+        input_hash hash(fresh);
+        (hash.add(std::span<const typename Parts::value_type>(parts)), ...);
+        key_ = hash.result();
+        counter_ = 0;
+        source_ = source::hedged;
+        return hedging(this);
+    }
+
+    /// Whether seeds are what an explicit start says.
+    bool is_explicit() const noexcept { return source_ == source::explicit_seed; }
+
   private:
-    enum class source { system, explicit_seed, moved_from };
+    enum class source { system, hedged, explicit_seed, moved_from };
 
     seed derive() noexcept {
-        std::array<std::uint8_t, chacha20_block_bytes> block;
+        auto block = chacha20_stream_block(key_, stream_domain::derive, static_cast<std::uint32_t>(counter_),
+                                           static_cast<std::uint32_t>(counter_ >> 32));
         const memory::wipe_guard guard(block);
-        chacha20_stream(key_, stream_domain::derive, static_cast<std::uint32_t>(counter_),
-                        static_cast<std::uint32_t>(counter_ >> 32))
-            .generate(0, block);
         ++counter_;
         seed result;
         std::copy_n(block.begin(), seed_bytes, key_.bytes.begin());

@@ -31,6 +31,8 @@ enum class stream_domain : std::uint32_t {
     derive = 7,         ///< seeds from seeds
     joint_nonce = 8,    ///< a public seed from two parties' nonces
     privacy_noise = 9,  ///< noise for differential privacy
+    hedge_points = 10,  ///< where input_hash evaluates
+    hedged = 11,        ///< seeds from a seed and an input
 };
 
 }  // namespace tensafe::random

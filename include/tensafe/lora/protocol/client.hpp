@@ -8,6 +8,7 @@
 #include <tensafe/random/generator.hpp>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <concepts>
@@ -105,11 +106,14 @@ class client {
         r.tokens = 1;
         r.inputs.resize(plan.inputs());
         if constexpr (std::remove_cvref_t<decltype(plan)>::whole_ciphertexts) {
+            const auto hedging = generator_.hedge(state, plan_numbers(plan, P::scale), key_.identity());
             for (std::size_t i = 0; i < plan.inputs(); ++i) {
                 encrypt_on_whole_chain(plan, state, i, of_state.kept, r.inputs[i]);
             }
         } else {
             result.scales[0] /= overflow_margin;
+            const auto hedging =
+                generator_.hedge(state, plan_numbers(plan, result.scales[0]), key_.identity());
             r.seed = generator_.next_seed();
             for (std::size_t i = 0; i < plan.inputs(); ++i) {
                 restore_message();
@@ -145,6 +149,7 @@ class client {
         r.d = plan.d();
         r.block = plan.entries_per_input();
         r.tokens = states.rows;
+        const auto hedging = generator_.hedge(states.values, result.scales, key_.identity());
         r.seed = generator_.next_seed();
         r.inputs.resize(plan.inputs());
         const std::span<double> column = work_.reals.span().first(states.rows);
@@ -252,6 +257,12 @@ class client {
             }
             plan.layout().collect(plan.budget(), work, q.scales[0], answers);
         }
+    }
+
+    /// What a message depends on beside the state.
+    template <class Plan>
+    static std::array<double, 3> plan_numbers(const Plan& plan, double scale) noexcept {
+        return {static_cast<double>(plan.d()), static_cast<double>(plan.entries_per_input()), scale};
     }
 
     /// Room for a message: none is left after an exception.

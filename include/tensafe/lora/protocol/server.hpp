@@ -8,8 +8,10 @@
 #include <tensafe/lora/protocol/reply_protection.hpp>
 #include <tensafe/lora/protocol/server_weights.hpp>
 #include <tensafe/random/generator.hpp>
+#include <tensafe/random/input_hash.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -60,11 +62,9 @@ class server {
     ///         column, for NaN and infinity; parameter_error if the set cannot hold replies of this shape, or
     ///         the matrix does not suit the packing
     TENSAFE_COMPILED_MEMBER explicit server(const matrix& a, std::size_t largest_batch = default_batch)
-        : server(a, trusts_clients{}, checked_batch({a.rows, a.columns, 0}, largest_batch)) {}
+        : server(a, largest_batch, most_targets<P>) {}
     server(const matrix& a, trusts_clients, std::size_t largest_batch = plan_type::largest_batch)
-        : plan_(a.rows, a.columns, detail::public_row_norm(a)),
-          largest_batch_(std::min(largest_batch, plan_type::largest_batch)),
-          weights_(plan_, a) {}
+        : server(a, largest_batch, P::degree) {}
     server(const matrix& a, const ckks::secret_key<P>&) = delete;  // a server never holds a secret key
 
     const plan_type& plan() const noexcept { return plan_; }
@@ -161,15 +161,23 @@ class server {
   private:
     friend struct detail::server_internals;
 
-    static std::size_t checked_batch(const plan_type& plan, std::size_t largest) {
+    server(const matrix& a, std::size_t largest_batch, std::size_t largest_targets)
+        : plan_(a.rows, a.columns, detail::public_row_norm(a)),
+          largest_batch_(std::min(largest_batch, plan_type::largest_batch)),
+          weights_((check_targets(largest_targets), plan_), a) {
+        random::input_hash hash(random::fresh_seed());
+        hash.add(std::span<const float>(a.values));
+        identity_ = hash.result();
+    }
+
+    void check_targets(std::size_t largest) const {
         if constexpr (Protection::protects) {
-            const std::size_t targets = plan.targets(0, std::min(largest, plan_type::largest_batch));
-            require<parameter_error>(targets <= most_targets<P>,
+            const std::size_t targets = plan_.targets(0, largest_batch_);
+            require<parameter_error>(targets <= largest,
                                      {"server: got ", targets,
                                       " target coefficients under one encryption of zero, expected at most ",
-                                      most_targets<P>, "; pass lora::trusts_clients if no client cheats"});
+                                      largest, "; pass lora::trusts_clients if no client cheats"});
         }
-        return largest;
     }
 
     void check(const task& t, std::size_t i) const {
@@ -290,9 +298,11 @@ class server {
                 random::seed seed = work.generator.next_seed();
                 const memory::wipe_guard guard(seed);
                 work.seeds[t] = seed;
-                for (std::size_t o = 0; o < plan_.outputs(); ++o) {
-                    work.reservations.push_back(tasks[t].zeros->reserve());
-                }
+                // Whether c1 times A is the same again.
+                std::array<std::uint8_t, 2 * random::seed_bytes> product;
+                const auto rest = std::ranges::copy(tasks[t].from->seed.bytes, product.begin()).out;
+                std::ranges::copy(identity_.bytes, rest);
+                tasks[t].zeros->reserve(plan_.outputs(), product, work.reservations);
             }
         }
     }
@@ -329,7 +339,7 @@ class server {
                     if (!alone) {
                         rns::add(product.c1, zero.c1);
                     }
-                    hide(tasks[t], first_output + g, work.seeds[first + t], std::move(zero), product, slot,
+                    hide(tasks[t], first_output + g, work, first + t, std::move(zero), product, slot,
                          observe);
                 }
             }
@@ -358,19 +368,29 @@ class server {
             observe(server_phase::protect);
             auto zero = t.zeros->acquire(std::move(work.reservations[o]));
             rns::add(product.c1, zero.c1);
-            hide(t, o, work.seeds[0], std::move(zero), product, slot, observe);
+            hide(t, o, work, 0, std::move(zero), product, slot, observe);
         } else {
             std::swap(product, t.to->outputs[o]);
         }
     }
 
-    /// Adds the rest of the zero, and the flood, to product o of a task, and makes bytes of it. It keeps its
-    /// memory.
+    /// Adds the rest of the zero, and the flood, to product o of a task, number `index` of its batch, and
+    /// makes bytes of it. It keeps its memory.
     template <class Observer>
-    void hide(const task& t, std::size_t o, const random::seed& flood_seed,
+    void hide(const task& t, std::size_t o, const workspace& work, std::size_t index,
               ckks::zero<P, request_level<P>> zero, traced_product<P>& product, product_workspace<P>& slot,
               Observer& observe) const {
         detail::make_room(slot.floods, plan_.subring_degree());
+        random::seed flood_seed = work.seeds[index];
+        const memory::wipe_guard guard(flood_seed);
+        if (!work.generator.is_explicit()) {
+            random::input_hash covered(flood_seed);
+            for (std::size_t i = 0; i < product.c0.size(); ++i) {
+                covered.add(std::span<const arith::word>(product.c0[i].span()));
+                covered.add(std::span<const arith::word>(zero.c0[i].span()));
+            }
+            flood_seed = covered.result();
+        }
         slot.hidden = rerandomize(std::move(product), zero, plan_.budget().flood, flood_seed,
                                   static_cast<std::uint32_t>(o), slot.floods.span());
         memory::wipe(slot.floods.data(), plan_.subring_degree() * sizeof(arith::uint128));
@@ -386,6 +406,7 @@ class server {
     plan_type plan_;
     std::size_t largest_batch_;
     weights_type weights_;
+    random::seed identity_;  ///< a hash of A
 };
 
 }  // namespace tensafe::lora

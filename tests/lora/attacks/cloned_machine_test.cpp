@@ -1,0 +1,275 @@
+// A machine that is restored twice from one snapshot draws the same randomness twice. What two such copies
+// do with different inputs must not show the difference; here the operating system's generator is the copy.
+
+#include <tensafe/dp/gaussian_release.hpp>
+#include <tensafe/dp/ledger.hpp>
+
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "attack.hpp"
+
+namespace {
+
+std::optional<std::uint64_t> replayed;  ///< how much of the snapshot's randomness was read
+
+}  // namespace
+
+/// Stands before the C library's.
+extern "C" ssize_t getrandom(void* out, std::size_t length, unsigned flags) {
+    if (!replayed) {
+        return ::syscall(SYS_getrandom, out, length, flags);
+    }
+    auto* const bytes = static_cast<std::uint8_t*>(out);
+    for (std::size_t i = 0; i < length; ++i) {
+        bytes[i] = static_cast<std::uint8_t>((*replayed)++ * 0x9e3779b97f4a7c15 >> 56);
+    }
+    return static_cast<ssize_t>(length);
+}
+
+namespace {
+
+using namespace attacks;
+using P = small_private;
+using tile_server = lora::server<P, lora::coefficient_tiles<4>>;
+constexpr std::size_t d = 100;
+
+/// What f does on a machine that was just restored.
+template <class F>
+auto restored(F f) {
+    replayed = 0;
+    auto result = f();
+    replayed.reset();
+    return result;
+}
+
+/// Generators of two copies: the default one, or one that depends on nothing else.
+random::generator copied(bool hedged) {
+    return hedged ? random::generator() : numbered_generator(70);
+}
+
+std::vector<std::uint64_t> fractions_of(evaluation_poly<P> p) {
+    return fractions(rns::inverse(std::move(p)));
+}
+
+lora::expanded_request<P> expanded(const tile_server& server, const lora::request<P>& r) {
+    lora::expanded_request<P> result;
+    lora::detail::server_internals::weights(server).expand(server.plan(), r, result);
+    return result;
+}
+
+/// A h, of the integers that stand for A.
+std::vector<double> exact_answers(const tile_server::plan_type& plan, const matrix& a,
+                                  const std::vector<float>& h) {
+    const double weight = plan.budget().weight_norm / plan.layout().row_norm;
+    std::vector<double> result(a.rows);
+    for (std::size_t r = 0; r < a.rows; ++r) {
+        for (std::size_t k = 0; k < h.size(); ++k) {
+            result[r] +=
+                std::round(static_cast<double>(a.row(r)[k]) * weight) / weight * static_cast<double>(h[k]);
+        }
+    }
+    return result;
+}
+
+lora::request<P> request_of(bool hedged, const std::vector<float>& h, std::uint64_t key, double margin = 1) {
+    const lora::packing_plan<P> plan(4, d, 1);
+    return restored([&] {
+        lora::client<P> client(ckks::secret_key<P>(numbered_seed(key)), copied(hedged));
+        return client.encrypt(plan, h, margin).request;
+    });
+}
+
+}  // namespace
+
+TEST_CASE("two copies of a client show nothing of the difference of their states, scales and keys") {
+    const tile_server server(random_matrix(4, d, 71));
+    const auto close = [&](bool hedged, const std::vector<float>& h, std::uint64_t key, double margin) {
+        const auto of = expanded(server, request_of(hedged, random_state(d, 72), 73));
+        const auto other = expanded(server, request_of(hedged, h, key, margin));
+        return concentration(difference(fractions_of(of.c0[0]), fractions_of(other.c0[0])));
+    };
+    const double chance = null_concentration(P::degree);
+    // Another state, and the same one at another scale.
+    CHECK(close(false, random_state(d, 74), 73, 1) > 0.9);
+    CHECK(std::fabs(close(true, random_state(d, 74), 73, 1)) < chance);
+    CHECK(close(false, random_state(d, 72), 73, 2) > 0.9);
+    CHECK(std::fabs(close(true, random_state(d, 72), 73, 2)) < chance);
+    // Another key: the same c1 twice would show the difference of the keys.
+    const auto seed_of = [](bool hedged, std::uint64_t key) {
+        return request_of(hedged, random_state(d, 72), key).seed;
+    };
+    CHECK(seed_of(false, 73) == seed_of(false, 75));
+    CHECK_FALSE(seed_of(true, 73) == seed_of(true, 75));
+    // Nothing but the input differs: these are copies.
+    CHECK(seed_of(true, 73) == seed_of(true, 73));
+}
+
+TEST_CASE("two copies that encrypt two messages by hand do not use one c1, or one v") {
+    const ckks::secret_key<P> key(numbered_seed(90));
+    random::generator explicit_start = numbered_generator(91);
+    const ckks::public_key<P> open(key, explicit_start);
+    const auto message = [](double x) { return ckks::encode_coefficients<P>(std::vector<double>{x}); };
+    const auto seed_of = [&](bool hedged, double x) {
+        random::generator generator = copied(hedged);
+        return restored([&] { return ckks::encrypt(key, message(x), generator).seed; });
+    };
+    CHECK(seed_of(false, 1) == seed_of(false, 2));
+    CHECK_FALSE(seed_of(true, 1) == seed_of(true, 2));
+    const auto c1_of = [&](bool hedged, double x) {
+        random::generator generator = copied(hedged);
+        return restored([&] { return ckks::encrypt(open, message(x), generator).c1; });
+    };
+    CHECK(c1_of(false, 1) == c1_of(false, 2));
+    CHECK_FALSE(c1_of(true, 1) == c1_of(true, 2));
+}
+
+TEST_CASE("two copies of a client that answer two nonces do not show their key") {
+    constexpr word q = basis_of<P>::prime<0>;
+    const ckks::secret_key<P> key(numbered_seed(76));
+    const auto ternary = [&](bool hedged) {
+        const auto opened = [&](std::uint64_t nonce) {
+            return restored([&] {
+                return lora::client<P>(ckks::secret_key<P>(numbered_seed(76)), copied(hedged))
+                    .rerandomization_key(numbered_seed(nonce));
+            });
+        };
+        const auto first = opened(77);
+        const auto second = opened(78);
+        const auto a = [](const auto& k) {
+            return ckks::detail::expand_public_key<basis_of<P>>(
+                random::joint_seed(k.client_nonce, k.server_nonce));
+        };
+        const auto a1 = a(first);
+        const auto a2 = a(second);
+        std::vector<word> ratio(P::degree);  // (b - b') / (a' - a)
+        for (std::size_t k = 0; k < P::degree; ++k) {
+            const word b = (first.b.limb<0>()[k] + q - second.b.limb<0>()[k]) % q;
+            const word da = (a2.limb<0>()[k] + q - a1.limb<0>()[k]) % q;
+            ratio[k] = arith::multiply_mod(b, arith::inverse_mod(da, q), q);
+        }
+        tensafe::ntt::inverse(rns::shared_plan<P::log_n, q>(), std::span(ratio));
+        return std::ranges::count_if(ratio, [&](word x) { return std::abs(centred(x, q)) <= 1; });
+    };
+    CHECK(ternary(false) == P::degree);
+    CHECK(ternary(true) == 0);
+}
+
+TEST_CASE("two copies of a server show nothing of A") {
+    const matrix a = random_matrix(4, d, 79);
+    const matrix other_a = random_matrix(4, d, 80);
+    const tile_server server(a);
+    const tile_server other_server(other_a);
+    session<P> s(81, server.plan().subring_log_n());
+    const auto first = s.client.encrypt(server.plan(), random_state(d, 82)).request;
+    const auto second = s.client.encrypt(server.plan(), random_state(d, 83)).request;
+
+    const auto reply_of = [&](bool hedged, const tile_server& from, const lora::request<P>& r) {
+        return restored([&] {
+            lora::rerandomization_pool<P> pool(s.server_nonce, s.open, from.plan().subring_log_n(),
+                                               copied(hedged));
+            lora::server_workspace<P> work;
+            work.generator = copied(hedged);
+            tile_server::reply_type reply;
+            from.apply(r, pool, work, reply);
+            return reply;
+        });
+    };
+    // Whether the difference of two replies is that of their products without encryptions of zero.
+    const auto close = [&](bool hedged, const tile_server& from, const lora::request<P>& r) {
+        const auto c1 = [&](const tile_server& of, const lora::request<P>& request) {
+            return difference(
+                reply_fractions(reply_of(hedged, of, request).outputs[0], P::degree, of.plan().reply_bits(0)),
+                fractions_of(bare_products(of, request)[0].c1));
+        };
+        return concentration(difference(c1(server, first), c1(from, r)));
+    };
+    const double chance = null_concentration(P::degree);
+    CHECK(close(false, server, second) > 0.9);
+    CHECK(std::fabs(close(true, server, second)) < chance);
+    CHECK(close(false, other_server, first) > 0.9);
+    CHECK(std::fabs(close(true, other_server, first)) < chance);
+
+    // Of two clients: v would be the same under two a.
+    const auto errors_of = [&](bool hedged, std::uint64_t client) {
+        const session<P> other(client, server.plan().subring_log_n());
+        return restored([&] {
+            lora::rerandomization_pool<P> pool(other.server_nonce, other.open, server.plan().subring_log_n(),
+                                               copied(hedged));
+            const auto zero = pool.acquire();
+            return std::vector<std::int8_t>(zero.e1.span().begin(), zero.e1.span().end());
+        });
+    };
+    CHECK(errors_of(false, 84) == errors_of(false, 85));
+    CHECK(errors_of(true, 84) != errors_of(true, 85));
+    CHECK(errors_of(true, 84) == errors_of(true, 84));
+}
+
+TEST_CASE("two copies of a server draw other floods for the same c1 with another c0") {
+    const matrix a = random_matrix(32, d, 88);
+    const tile_server server(a);
+    const auto& plan = server.plan();
+    // Copies of a client with an explicit start: one c1, one error, two states.
+    const auto errors = [&](bool hedged, std::uint64_t state) {
+        session<P> s(89, plan.subring_log_n());
+        std::vector<double> result;
+        lora::decryption_workspace<P> work;
+        for (std::uint64_t t = 0; t < 10; ++t) {
+            const std::vector<float> h = random_state(d, state + t);
+            const auto query = s.client.encrypt(plan, h);
+            const auto reply = restored([&] {
+                s.work.generator = copied(hedged);
+                tile_server::reply_type r;
+                server.apply(query.request, s.pool, s.work, r);
+                return r;
+            });
+            std::vector<double> answers(plan.rank());
+            s.client.decrypt_exposing_key(plan, reply, query, work, answers);
+            const double unit = query.scales[0] * plan.budget().weight_norm / plan.layout().row_norm;
+            const std::vector<double> exact = exact_answers(plan, a, h);
+            for (std::size_t r = 0; r < plan.rank(); ++r) {
+                result.push_back((answers[r] - exact[r]) * unit);
+            }
+        }
+        return result;
+    };
+    // The rounding of c1 is the same; floods that are the same too leave the rounding of c0.
+    const auto apart = [&](bool hedged) {
+        const std::vector<double> first = errors(hedged, 900);
+        const std::vector<double> second = errors(hedged, 950);
+        double sum = 0;
+        for (std::size_t k = 0; k < first.size(); ++k) {
+            sum += (first[k] - second[k]) * (first[k] - second[k]);
+        }
+        return std::sqrt(sum / static_cast<double>(first.size()));
+    };
+    CHECK(apart(true) > 3 * apart(false));
+}
+
+TEST_CASE("two copies of a program that releases vectors with noise do not release their difference") {
+    const auto release = tensafe::dp::gaussian_release::of({1.0, 1e-5}, 1, d);
+    const auto noise = [&](bool hedged, std::uint64_t state) {
+        std::vector<float> h = random_state(d, state);
+        const auto grid = restored([&] {
+            tensafe::dp::ledger ledger({1e9, 0.5});
+            auto charge = ledger.charge("user", release.cost(), 1);
+            random::generator generator = copied(hedged);
+            std::vector<float> out(d);
+            release(charge, generator, h, out);
+            return out;
+        });
+        double length = 0;
+        for (const float x : h) {
+            length += static_cast<double>(x) * static_cast<double>(x);
+        }
+        std::vector<double> result;
+        for (std::size_t i = 0; i < d; ++i) {
+            result.push_back(static_cast<double>(grid[i]) -
+                             static_cast<double>(h[i]) / std::max(1.0, std::sqrt(length)));
+        }
+        return result;
+    };
+    CHECK(correlation(noise(false, 86), noise(false, 87)) > 0.99);
+    CHECK(std::fabs(correlation(noise(true, 86), noise(true, 87))) < null_correlation(d));
+}

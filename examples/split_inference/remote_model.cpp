@@ -285,32 +285,79 @@ void remote_model::open_session(const tensafe::random::seed& nonce) {
 
 /// What follows a welcome: at first it is taken, later it must be the same.
 void remote_model::take_adapter(const welcome& from) {
-    auto layout = wire::read_model_layout<params, packing, protection>(
-        receive_message(carried_message::kind::model_layout));
+    const std::vector<std::uint8_t> layout_message = receive_message(carried_message::kind::model_layout);
+    auto layout = wire::read_model_layout<params, packing, protection>(layout_message);
     std::vector<std::uint8_t> held_message;
     tensafe::keystore::sha256_digest digest{};
     if (asks_for_held_) {
         held_message = receive_message(carried_message::kind::held_adapter);
         digest = tensafe::keystore::sha256::of(std::as_bytes(std::span<const std::uint8_t>(held_message)));
     }
+    std::optional<tensafe::keystore::adapter_pin> shown;
+    if (!from.pin.empty()) {
+        shown = tensafe::keystore::adapter_pin::parse(from.pin, "the server's pin");
+    }
     if (client_) {
-        // A server that was started again counts its versions anew. Without held values nothing but the
-        // version tells two adapters of one layout apart.
-        const bool is_another = !asks_for_held_ && from.version != version_;
+        // A server that was started again counts its versions anew. Without held values and a pin nothing but
+        // the version tells two adapters of one layout apart.
+        const bool is_another = pin_ ? shown != pin_ : !asks_for_held_ && from.version != version_;
         if (is_another || layout != client_->layout() || digest != held_digest_) {
-            throw adapter_changed_error("remote_model: adapter " + quote(options_.adapter) +
-                                        ": got version " + std::to_string(from.version) +
-                                        ", whose layout or values are others, expected those of version " +
-                                        std::to_string(version_) + " as before the connection was lost");
+            throw adapter_changed_error(
+                "remote_model: adapter " + quote(options_.adapter) + ": got version " +
+                std::to_string(from.version) +
+                ", whose layout, values or pin are others, expected those of version " +
+                std::to_string(version_) + " as before the connection was lost");
         }
-        version_ = from.version;
+    }
+    check_pin(shown, layout_message, digest);
+    pin_ = std::move(shown);
+    version_ = from.version;
+    if (client_) {
         return;
     }
     lora::adapter held = given_ ? std::move(*given_) : wire::read_held_adapter(held_message);
     given_.reset();
     client_ = std::make_shared<client_type>(keys_, std::move(layout), std::move(held), options_.base_norms);
-    version_ = from.version;
     held_digest_ = digest;
+}
+
+/// What is received against the server's pin, and that against the options.
+void remote_model::check_pin(const std::optional<tensafe::keystore::adapter_pin>& shown,
+                             std::span<const std::uint8_t> layout_message,
+                             const tensafe::keystore::sha256_digest& held) const {
+    const std::string who = "remote_model: adapter " + quote(options_.adapter) + ": ";
+    if (!shown) {
+        if (options_.pin || options_.publisher) {
+            throw tensafe::signature_error(who + "got no pin, expected the server to show one (--pin-key)");
+        }
+        return;
+    }
+    if (!shown->fits() || shown->name != options_.adapter) {
+        throw tensafe::signature_error(who + "got a pin of " + quote(shown->name) + " whose signature " +
+                                       (shown->fits() ? "fits" : "does not fit") +
+                                       ", expected a signed one of this adapter");
+    }
+    const auto check = [&](const char* what, std::span<const std::byte> got,
+                           std::span<const std::byte> expected) {
+        if (!std::ranges::equal(got, expected)) {
+            throw tensafe::signature_error(who + what + ": got " + tensafe::keystore::hex(got) +
+                                           ", expected " + tensafe::keystore::hex(expected) + " as pinned");
+        }
+    };
+    check("layout that was sent", tensafe::keystore::sha256::of(std::as_bytes(layout_message)),
+          shown->layout);
+    if (asks_for_held_) {  // who was given B does not have it from here
+        check("B that was sent", held, shown->held);
+    }
+    if (options_.publisher) {
+        check("publisher of the pin", shown->key.bytes(), options_.publisher->bytes());
+    }
+    if (options_.pin) {
+        check("publisher of the pin", shown->key.bytes(), options_.pin->key.bytes());
+        check("layout of the pin", shown->layout, options_.pin->layout);
+        check("B of the pin", shown->held, options_.pin->held);
+        check("commitment to A", shown->commitment, options_.pin->commitment);
+    }
 }
 
 void remote_model::carry(std::size_t group, const request_type& request, reply_type& reply) {

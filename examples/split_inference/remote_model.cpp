@@ -25,6 +25,7 @@ namespace split {
 
 namespace {
 
+namespace keystore = tensafe::keystore;
 namespace lora = tensafe::lora;
 namespace wire = tensafe::wire;
 using tensafe::format_error;
@@ -45,6 +46,40 @@ const char* name_of(const control_message& m) noexcept {
 
 std::string request_text(std::uint64_t number, std::size_t group) {
     return "request " + std::to_string(number) + " of group " + std::to_string(group);
+}
+
+/// What is received against the server's pin, and that against the options.
+/// @param layout, held  SHA-256 of the messages; no held: the client was given B, and does not have it from
+/// here
+void check_pin(const std::optional<keystore::adapter_pin>& shown, const keystore::sha256_digest& layout,
+               const keystore::sha256_digest* held, const remote_options& wanted) {
+    const std::string who = "remote_model: adapter " + quote(wanted.adapter) + ": ";
+    if (!shown) {
+        if (wanted.pin || wanted.publisher) {
+            throw tensafe::signature_error(who + "got no pin, expected the server to show one (--pin-key)");
+        }
+        return;
+    }
+    if (const bool fits = shown->fits(); !fits || shown->name != wanted.adapter) {
+        throw tensafe::signature_error(who + "got a pin of " + quote(shown->name) + " whose signature " +
+                                       (fits ? "fits" : "does not fit") +
+                                       ", expected a signed one of this adapter");
+    }
+    const auto check = [&](const char* what, const keystore::sha256_digest& got,
+                           const keystore::sha256_digest& expected) {
+        if (got != expected) {
+            throw tensafe::signature_error(who + what + ": got " + keystore::hex(got) + ", expected " +
+                                           keystore::hex(expected) + " as pinned");
+        }
+    };
+    check("layout that was sent", layout, shown->layout);
+    check("B that was sent", held != nullptr ? *held : shown->held, shown->held);
+    const keystore::adapter_pin pinned = wanted.pin.value_or(*shown);
+    check("publisher of the pin", shown->key.bytes(), pinned.key.bytes());
+    check("publisher of the pin", shown->key.bytes(), wanted.publisher.value_or(shown->key).bytes());
+    check("layout of the pin", shown->layout, pinned.layout);
+    check("B of the pin", shown->held, pinned.held);
+    check("commitment to A", shown->commitment, pinned.commitment);
 }
 
 }  // namespace
@@ -293,9 +328,9 @@ void remote_model::take_adapter(const welcome& from) {
         held_message = receive_message(carried_message::kind::held_adapter);
         digest = tensafe::keystore::sha256::of(std::as_bytes(std::span<const std::uint8_t>(held_message)));
     }
-    std::optional<tensafe::keystore::adapter_pin> shown;
+    std::optional<keystore::adapter_pin> shown;
     if (!from.pin.empty()) {
-        shown = tensafe::keystore::adapter_pin::parse(from.pin, "the server's pin");
+        shown = keystore::adapter_pin::parse(from.pin, "the server's pin");
     }
     if (client_) {
         // A server that was started again counts its versions anew. Without held values and a pin nothing but
@@ -309,7 +344,8 @@ void remote_model::take_adapter(const welcome& from) {
                 std::to_string(version_) + " as before the connection was lost");
         }
     }
-    check_pin(shown, layout_message, digest);
+    check_pin(shown, keystore::sha256::of(std::as_bytes(std::span(layout_message))),
+              asks_for_held_ ? &digest : nullptr, options_);
     pin_ = std::move(shown);
     version_ = from.version;
     if (client_) {
@@ -319,45 +355,6 @@ void remote_model::take_adapter(const welcome& from) {
     given_.reset();
     client_ = std::make_shared<client_type>(keys_, std::move(layout), std::move(held), options_.base_norms);
     held_digest_ = digest;
-}
-
-/// What is received against the server's pin, and that against the options.
-void remote_model::check_pin(const std::optional<tensafe::keystore::adapter_pin>& shown,
-                             std::span<const std::uint8_t> layout_message,
-                             const tensafe::keystore::sha256_digest& held) const {
-    const std::string who = "remote_model: adapter " + quote(options_.adapter) + ": ";
-    if (!shown) {
-        if (options_.pin || options_.publisher) {
-            throw tensafe::signature_error(who + "got no pin, expected the server to show one (--pin-key)");
-        }
-        return;
-    }
-    if (!shown->fits() || shown->name != options_.adapter) {
-        throw tensafe::signature_error(who + "got a pin of " + quote(shown->name) + " whose signature " +
-                                       (shown->fits() ? "fits" : "does not fit") +
-                                       ", expected a signed one of this adapter");
-    }
-    const auto check = [&](const char* what, std::span<const std::byte> got,
-                           std::span<const std::byte> expected) {
-        if (!std::ranges::equal(got, expected)) {
-            throw tensafe::signature_error(who + what + ": got " + tensafe::keystore::hex(got) +
-                                           ", expected " + tensafe::keystore::hex(expected) + " as pinned");
-        }
-    };
-    check("layout that was sent", tensafe::keystore::sha256::of(std::as_bytes(layout_message)),
-          shown->layout);
-    if (asks_for_held_) {  // who was given B does not have it from here
-        check("B that was sent", held, shown->held);
-    }
-    if (options_.publisher) {
-        check("publisher of the pin", shown->key.bytes(), options_.publisher->bytes());
-    }
-    if (options_.pin) {
-        check("publisher of the pin", shown->key.bytes(), options_.pin->key.bytes());
-        check("layout of the pin", shown->layout, options_.pin->layout);
-        check("B of the pin", shown->held, options_.pin->held);
-        check("commitment to A", shown->commitment, options_.pin->commitment);
-    }
 }
 
 void remote_model::carry(std::size_t group, const request_type& request, reply_type& reply) {

@@ -21,7 +21,6 @@
 #include <memory>
 #include <optional>
 #include <random>
-#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -239,9 +238,6 @@ class remote_model {
     bool resume_session();
     void open_session(const tensafe::random::seed& nonce);
     void take_adapter(const welcome& from);
-    void check_pin(const std::optional<tensafe::keystore::adapter_pin>& shown,
-                   std::span<const std::uint8_t> layout_message,
-                   const tensafe::keystore::sha256_digest& held) const;
     void drop() noexcept;
     void slow_down(const rate_limit_error& why);
     client_connection& connected();

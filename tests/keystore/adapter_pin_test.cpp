@@ -112,7 +112,7 @@ TEST_CASE("a text that is no pin of this version is refused") {
         {good + "{}", "not valid JSON"},
         {replaced(good, "\"version\": 1", "\"version\": 1, \"version\": 1"), "duplicate key \"version\""},
         {replaced(good, "\"version\": 1", "\"version\": 1, \"revision\": 1"),
-         "unknown key \"revision\", expected format, version, name, layout, held, commitment, public_key and "
+         "unknown key \"revision\", expected format, version, name, layout, held, commitment, public_key, "
          "signature"},
         {replaced(good, "tensafe-adapter-pin", "tensafe-adapter-signature"),
          "format: got \"tensafe-adapter-signature\", expected \"tensafe-adapter-pin\""},

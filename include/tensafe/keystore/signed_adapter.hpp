@@ -84,17 +84,16 @@ struct plain_message {
 /// @param file  how messages call the text, already quoted
 class signed_document {
   public:
-    template <std::size_t Count>
     signed_document(std::string_view text, std::string_view file, std::string_view format,
-                    const std::array<std::string_view, Count>& members)
+                    std::span<const std::string_view> members)
         : what_(file), document_(io::parse_strict_json(text, file)) {
         document_.checked(document_.is_object(), what_, "an object");
         // What is not signed does not stand there: somebody would believe it.
         for (const std::string& key : document_.keys) {
             if (std::find(members.begin(), members.end(), key) == members.end()) {
-                std::string expected(members.front());
-                for (std::size_t i = 1; i < Count; ++i) {
-                    expected += (i + 1 < Count ? ", " : " and ") + std::string(members[i]);
+                std::string expected;
+                for (const std::string_view member : members) {
+                    expected += (expected.empty() ? "" : ", ") + std::string(member);
                 }
                 throw format_error(what_ + ": unknown key " + quote(key) + ", expected " + expected);
             }

@@ -160,11 +160,10 @@ class remote_model {
     /// Connects once and opens a session.
     /// @param keys  with the secret key, which stays here
     /// @param held  what the client holds of the adapter (lora::client_part); not given: the server sends it
-    /// @throws connection_lost; refused_error if the server says no; signature_error if its pin does not fit
-    /// what
-    ///         it sent, or is not as the options ask, before anything is encrypted; format_error, shape_error
-    ///         or parameter_error for messages that are none, for a `held` that does not go with the layout,
-    ///         and for an adapter that makes numbers of its answers that no float can hold
+    /// @throws connection_lost; refused_error if the server says no; signature_error for a pin that does not
+    ///         fit what came with it, or is not as the options ask; format_error, shape_error or
+    ///         parameter_error for messages that are none, for a `held` that does not go with the layout, and
+    ///         for an adapter that makes numbers of its answers that no float can hold
     remote_model(connector connect, tensafe::keystore::signing_key identity,
                  std::shared_ptr<tensafe::lora::client<params>> keys, remote_options options,
                  std::optional<tensafe::lora::adapter> held = std::nullopt);

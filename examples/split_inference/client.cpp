@@ -9,6 +9,7 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
 #include <tensafe/io/safetensors.hpp>
+#include <tensafe/keystore/private_file.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -39,6 +40,7 @@ struct client_options {
     std::string tensor;  ///< empty: called as the site
     std::string out;
     std::string expected;
+    std::string save_pin;
     double tolerance = 1e-3;
     bool forget = false;
     bool show_identity = false;
@@ -125,6 +127,13 @@ int run(const client_options& options) {
 
     remote_model remote(options.service.connector(), client_identity(options.service.identity),
                         options.service.keys(), options.service.remote());
+    if (!options.save_pin.empty()) {
+        if (!remote.pin()) {
+            throw tensafe::signature_error("--save-pin: got no pin from the server, expected one to trust");
+        }
+        const std::string text = remote.pin()->text();  // never over a file that is there
+        tensafe::keystore::create_private_file(options.save_pin, std::as_bytes(std::span(text)));
+    }
     const lora::model_layout::place place = find_site(remote.layout(), options.site);
     const std::size_t group = place.group;
     const std::size_t site = place.site;
@@ -221,6 +230,8 @@ int main(int argc, char** argv) {
     app.add_option("--out", options.out, "safetensors file for the deltas");
     app.add_option("--expected", options.expected, "safetensors file with deltas to compare with");
     app.add_option("--tolerance", options.tolerance, "of the relative error")->capture_default_str();
+    app.add_option("--save-pin", options.save_pin,
+                   "new file for the pin that the server shows: at first use, for --pin later");
     app.add_flag("--forget", options.forget, "have the server forget this client in the end");
     app.add_flag_callback(
            "--show-identity",

@@ -85,6 +85,10 @@ class reader {
         const json_value* const value = find(name);
         to = value == nullptr ? std::nullopt : std::optional(number<std::uint64_t>(name, *value));
     }
+    void if_there(const char* name, std::string& to) {
+        const json_value* const value = find(name);
+        to = value == nullptr ? "" : value->checked_string(where(name));
+    }
     template <std::size_t Bytes>
     void operator()(const char* name, std::array<std::byte, Bytes>& to) {
         to = tensafe::keystore::from_hex<Bytes>(text(name), where(name));
@@ -177,6 +181,11 @@ class writer {
             object_[name] = *value;
         }
     }
+    void if_there(const char* name, const std::string& value) {
+        if (!value.empty()) {
+            object_[name] = value;
+        }
+    }
     template <std::size_t Bytes>
     void operator()(const char* name, const std::array<std::byte, Bytes>& bytes) {
         object_[name] = tensafe::keystore::hex(bytes);
@@ -232,6 +241,7 @@ void members_of(Message& m, Archive& of) {
         of("adapter", m.adapter);
         of("version", m.version);
         of("queries_left", m.queries_left);
+        of.if_there("pin", m.pin);
     } else if constexpr (std::is_same_v<type, resume>) {
         of.protocol();
         of("session", m.session);

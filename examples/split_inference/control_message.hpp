@@ -78,6 +78,7 @@ struct welcome {
     std::string adapter;
     std::uint64_t version = 0;
     std::optional<std::uint64_t> queries_left;  ///< nothing: no limit
+    std::string pin = {};  ///< text of a keystore::adapter_pin; empty, and no member: none was made
     bool operator==(const welcome&) const = default;
 };
 

@@ -1,6 +1,7 @@
 #include "model_store.hpp"
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/keystore/adapter_pin.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/model/model_session.hpp>
@@ -45,7 +46,7 @@ shared_message carried_frame(carried_message::kind what, const std::vector<std::
 
 class one_version final : public served_model {
   public:
-    explicit one_version(handle held) : handle_(std::move(held)) {
+    one_version(handle held, const tensafe::keystore::signing_key* publisher) : handle_(std::move(held)) {
         const lora::model_layout& layout = packed().layout();
         name = handle_.name();
         version = handle_.version();
@@ -54,6 +55,14 @@ class one_version final : public served_model {
         // With the options that models are packed with here: others would be refused.
         held_message = shared(wire::write_held_adapter(
             lora::client_part(handle_.matrices(), model_type::options_type{}), layout));
+        if (publisher != nullptr) {
+            namespace keystore = tensafe::keystore;
+            const auto bytes_of = [](const shared_message& m) { return std::as_bytes(std::span(*m)); };
+            pin = keystore::adapter_pin::make(*publisher, name, bytes_of(layout_message),
+                                              bytes_of(held_message),
+                                              keystore::weights_digest<model_type>(handle_.matrices()))
+                      .text();
+        }
         shortest_state = std::numeric_limits<std::size_t>::max();
         for (std::size_t group = 0; group < groups; ++group) {
             const auto& plan = packed().decode(group).plan();
@@ -144,12 +153,16 @@ shared_message served_model::held_text() const {
 }
 
 struct model_store::state {
+    std::shared_ptr<const tensafe::keystore::signing_key> publisher;
     serving::registry<model_type> adapters{serving::pack_with<model_type>()};
     std::mutex mutex;  // an unload takes it for both, so that what is current is in the registry
     std::map<std::string, std::shared_ptr<const one_version>, std::less<>> current;
 };
 
-model_store::model_store() : state_(std::make_unique<state>()) {}
+model_store::model_store(std::shared_ptr<const tensafe::keystore::signing_key> publisher)
+    : state_(std::make_unique<state>()) {
+    state_->publisher = std::move(publisher);
+}
 model_store::~model_store() = default;
 
 std::uint64_t model_store::load(const std::string& name, const std::function<lora::adapter()>& from,
@@ -159,7 +172,7 @@ std::uint64_t model_store::load(const std::string& name, const std::function<lor
     if (!now || now.version() != version) {
         return version;  // another load or an unload was faster
     }
-    auto made = std::make_shared<const one_version>(std::move(now));
+    auto made = std::make_shared<const one_version>(std::move(now), state_->publisher.get());
     std::shared_ptr<const one_version> dropped;  // given back outside the lock
     const std::lock_guard lock(state_->mutex);
     if (const handle still = state_->adapters.find(name); still && still.version() == version) {

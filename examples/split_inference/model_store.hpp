@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tensafe/keystore/ed25519.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/random/seed.hpp>
@@ -35,6 +36,7 @@ class served_model {
     shared_message layout_message;
     /// What a client holds, B and scales: as large as the B of the adapter.
     shared_message held_message;
+    std::string pin;  ///< text of a keystore::adapter_pin; empty: none was made
 
     /// The two as frames of JSON: encoded once, when the first client asks for them.
     shared_message layout_text() const;
@@ -85,7 +87,8 @@ struct store_entry {
 /// The adapters that are served. Thread-safe.
 class model_store {
   public:
-    model_store();
+    /// @param publisher  signs a pin of each adapter that is loaded; null: there are none
+    explicit model_store(std::shared_ptr<const tensafe::keystore::signing_key> publisher = nullptr);
     ~model_store();
     model_store(const model_store&) = delete;
     model_store& operator=(const model_store&) = delete;

@@ -2,6 +2,8 @@
 
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
+#include <tensafe/keystore/adapter_pin.hpp>
+#include <tensafe/keystore/ed25519.hpp>
 #include <tensafe/keystore/key_file.hpp>
 #include <tensafe/keystore/passphrase.hpp>
 #include <tensafe/lora/protocol/client.hpp>
@@ -26,6 +28,8 @@ struct program_options {
     std::string server = "wss://localhost:8443";
     std::string trust;
     std::string adapter;
+    std::string pin;
+    std::string publisher;
     std::string identity;
     std::string key;
     std::string passphrase_file;
@@ -47,6 +51,8 @@ struct program_options {
         app.add_option("--server", server, "wss://host:port")->capture_default_str();
         app.add_option("--trust", trust, "the server's certificate.pem");
         app.add_option("--adapter", adapter, "its name on the server")->required();
+        app.add_option("--pin", pin, "file of the pin that the server must show of the adapter");
+        app.add_option("--publisher", publisher, "public key that must have signed the server's pin");
         app.add_flag("--json-frames", json_frames, "messages as base64 in JSON, a third longer");
         app.add_option("--largest-frame", largest_frame, "that the server may send, in bytes")
             ->capture_default_str()
@@ -79,6 +85,12 @@ struct program_options {
     remote_options remote() const {
         remote_options options;
         options.adapter = adapter;
+        if (!pin.empty()) {
+            options.pin = tensafe::keystore::adapter_pin::read(pin);
+        }
+        if (!publisher.empty()) {
+            options.publisher = tensafe::keystore::verifying_key::from_hex(publisher, "--publisher");
+        }
         options.frames = json_frames ? frame_form::json : frame_form::binary;
         options.report = [](const std::string& text) {
             std::fprintf(stderr, "%s%s\n", examples::over_progress_bar(), text.c_str());

@@ -25,6 +25,7 @@ namespace split {
 
 namespace {
 
+namespace keystore = tensafe::keystore;
 namespace lora = tensafe::lora;
 namespace wire = tensafe::wire;
 using tensafe::format_error;
@@ -45,6 +46,40 @@ const char* name_of(const control_message& m) noexcept {
 
 std::string request_text(std::uint64_t number, std::size_t group) {
     return "request " + std::to_string(number) + " of group " + std::to_string(group);
+}
+
+/// What is received against the server's pin, and that against the options.
+/// @param layout, held  SHA-256 of the messages; no held: the client was given B, and does not have it from
+/// here
+void check_pin(const std::optional<keystore::adapter_pin>& shown, const keystore::sha256_digest& layout,
+               const keystore::sha256_digest* held, const remote_options& wanted) {
+    const std::string who = "remote_model: adapter " + quote(wanted.adapter) + ": ";
+    if (!shown) {
+        if (wanted.pin || wanted.publisher) {
+            throw tensafe::signature_error(who + "got no pin, expected the server to show one (--pin-key)");
+        }
+        return;
+    }
+    if (const bool fits = shown->fits(); !fits || shown->name != wanted.adapter) {
+        throw tensafe::signature_error(who + "got a pin of " + quote(shown->name) + " whose signature " +
+                                       (fits ? "fits" : "does not fit") +
+                                       ", expected a signed one of this adapter");
+    }
+    const auto check = [&](const char* what, const keystore::sha256_digest& got,
+                           const keystore::sha256_digest& expected) {
+        if (got != expected) {
+            throw tensafe::signature_error(who + what + ": got " + keystore::hex(got) + ", expected " +
+                                           keystore::hex(expected) + " as pinned");
+        }
+    };
+    check("layout that was sent", layout, shown->layout);
+    check("B that was sent", held != nullptr ? *held : shown->held, shown->held);
+    const keystore::adapter_pin pinned = wanted.pin.value_or(*shown);
+    check("publisher of the pin", shown->key.bytes(), pinned.key.bytes());
+    check("publisher of the pin", shown->key.bytes(), wanted.publisher.value_or(shown->key).bytes());
+    check("layout of the pin", shown->layout, pinned.layout);
+    check("B of the pin", shown->held, pinned.held);
+    check("commitment to A", shown->commitment, pinned.commitment);
 }
 
 }  // namespace
@@ -285,31 +320,40 @@ void remote_model::open_session(const tensafe::random::seed& nonce) {
 
 /// What follows a welcome: at first it is taken, later it must be the same.
 void remote_model::take_adapter(const welcome& from) {
-    auto layout = wire::read_model_layout<params, packing, protection>(
-        receive_message(carried_message::kind::model_layout));
+    const std::vector<std::uint8_t> layout_message = receive_message(carried_message::kind::model_layout);
+    auto layout = wire::read_model_layout<params, packing, protection>(layout_message);
     std::vector<std::uint8_t> held_message;
     tensafe::keystore::sha256_digest digest{};
     if (asks_for_held_) {
         held_message = receive_message(carried_message::kind::held_adapter);
         digest = tensafe::keystore::sha256::of(std::as_bytes(std::span<const std::uint8_t>(held_message)));
     }
+    std::optional<keystore::adapter_pin> shown;
+    if (!from.pin.empty()) {
+        shown = keystore::adapter_pin::parse(from.pin, "the server's pin");
+    }
     if (client_) {
-        // A server that was started again counts its versions anew. Without held values nothing but the
-        // version tells two adapters of one layout apart.
-        const bool is_another = !asks_for_held_ && from.version != version_;
+        // A server that was started again counts its versions anew. Without held values and a pin nothing but
+        // the version tells two adapters of one layout apart.
+        const bool is_another = pin_ ? shown != pin_ : !asks_for_held_ && from.version != version_;
         if (is_another || layout != client_->layout() || digest != held_digest_) {
-            throw adapter_changed_error("remote_model: adapter " + quote(options_.adapter) +
-                                        ": got version " + std::to_string(from.version) +
-                                        ", whose layout or values are others, expected those of version " +
-                                        std::to_string(version_) + " as before the connection was lost");
+            throw adapter_changed_error(
+                "remote_model: adapter " + quote(options_.adapter) + ": got version " +
+                std::to_string(from.version) +
+                ", whose layout, values or pin are others, expected those of version " +
+                std::to_string(version_) + " as before the connection was lost");
         }
-        version_ = from.version;
+    }
+    check_pin(shown, keystore::sha256::of(std::as_bytes(std::span(layout_message))),
+              asks_for_held_ ? &digest : nullptr, options_);
+    pin_ = std::move(shown);
+    version_ = from.version;
+    if (client_) {
         return;
     }
     lora::adapter held = given_ ? std::move(*given_) : wire::read_held_adapter(held_message);
     given_.reset();
     client_ = std::make_shared<client_type>(keys_, std::move(layout), std::move(held), options_.base_norms);
-    version_ = from.version;
     held_digest_ = digest;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/keystore/adapter_pin.hpp>
 #include <tensafe/keystore/ed25519.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
@@ -107,6 +108,10 @@ struct remote_options {
     std::size_t most_losses = 5;
     std::size_t most_waits = 100;
     tensafe::lora::base_norms base_norms;  ///< of the base model's layers, if it is here
+    /// What the server's pin of the adapter must say, and who must have signed it. With neither a pin is only
+    /// remembered: later sessions must show it too.
+    std::optional<tensafe::keystore::adapter_pin> pin;
+    std::optional<tensafe::keystore::verifying_key> publisher;
 
     // For tests, and for a client that wants to know.
     std::function<void(std::chrono::milliseconds)> wait = [](auto time) {
@@ -155,7 +160,8 @@ class remote_model {
     /// Connects once and opens a session.
     /// @param keys  with the secret key, which stays here
     /// @param held  what the client holds of the adapter (lora::client_part); not given: the server sends it
-    /// @throws connection_lost; refused_error if the server says no; format_error, shape_error or
+    /// @throws connection_lost; refused_error if the server says no; signature_error for a pin that does not
+    ///         fit what came with it, or is not as the options ask; format_error, shape_error or
     ///         parameter_error for messages that are none, for a `held` that does not go with the layout, and
     ///         for an adapter that makes numbers of its answers that no float can hold
     remote_model(connector connect, tensafe::keystore::signing_key identity,
@@ -170,6 +176,8 @@ class remote_model {
     /// Encrypts and decrypts for this model. Stays the same over reconnections.
     const std::shared_ptr<client_type>& client() const noexcept { return client_; }
     std::uint64_t version() const noexcept { return version_; }
+    /// What the server showed: checked. Nothing if it has none.
+    const std::optional<tensafe::keystore::adapter_pin>& pin() const noexcept { return pin_; }
     /// At the last handshake; nothing if there is no limit.
     std::optional<std::uint64_t> queries_left() const noexcept { return queries_left_; }
     counts counted() const noexcept;
@@ -262,8 +270,9 @@ class remote_model {
     std::optional<std::uint64_t> queries_left_;
     std::shared_ptr<client_type> client_;
     tensafe::keystore::sha256_digest held_digest_{};  ///< of what the server sent to hold
-    std::vector<std::uint8_t> message_;               ///< kept from request to request
-    bool closed_ = false;                             ///< by forget or close
+    std::optional<tensafe::keystore::adapter_pin> pin_;
+    std::vector<std::uint8_t> message_;  ///< kept from request to request
+    bool closed_ = false;                ///< by forget or close
     counts counts_;
 };
 

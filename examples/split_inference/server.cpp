@@ -5,6 +5,7 @@
 #include <tensafe/core/text.hpp>
 #include <tensafe/io/file.hpp>
 #include <tensafe/io/peft.hpp>
+#include <tensafe/keystore/ed25519.hpp>
 #include <tensafe/keystore/sha256.hpp>
 
 #include <CLI/CLI.hpp>
@@ -43,6 +44,7 @@ struct arguments {
     std::string adapter_root;
     std::vector<std::string> hosts;
     std::string clients;
+    std::string pin_key;
     std::string query_limit = "default";
     bool insecure_plaintext = false;
     unsigned drain_seconds = 10;
@@ -69,6 +71,8 @@ void add_options(CLI::App& app, arguments& a) {
     app.add_option("--host", a.hosts,
                    "a further name or address of this server, which its certificate is for");
     app.add_option("--clients", a.clients, "file of public keys that may come, one a line; none: anybody");
+    app.add_option("--pin-key", a.pin_key,
+                   "file of an Ed25519 key (sign_adapter keygen): clients are shown a pin of their adapter");
     app.add_option("--query-limit", a.query_limit,
                    "hidden states that a client may ask about each input of an adapter: a number from 1, "
                    "none, or default, "
@@ -293,6 +297,10 @@ int run(arguments& a) {
     options.to = split::log::to_standard_error();
     if (!a.clients.empty()) {
         options.clients = read_clients(a.clients);
+    }
+    if (!a.pin_key.empty()) {
+        options.publisher = std::make_shared<const tensafe::keystore::signing_key>(
+            tensafe::keystore::signing_key::read(a.pin_key));
     }
     split::service service(std::move(options));
     if (!load_adapters(a.adapters, service, signals)) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tensafe/keystore/ed25519.hpp>
 #include <tensafe/lora/model/model_layout.hpp>
 #include <tensafe/serving/meter.hpp>
 
@@ -32,6 +33,8 @@ struct service_options {
     std::optional<std::set<std::string, std::less<>>> clients;
     /// SHA-256 of the server's certificate in DER, which clients sign; without TLS zeros.
     certificate_digest certificate{};
+    /// Signs a pin of each adapter that is loaded, which welcome shows; null: no pins.
+    std::shared_ptr<const tensafe::keystore::signing_key> publisher;
     log to;
 };
 
@@ -85,7 +88,7 @@ class service {
     void pool_taken(std::size_t count) noexcept;
 
     service_options options_;
-    model_store adapters_;
+    model_store adapters_{options_.publisher};
     session_table sessions_;
     query_counts counts_;
     rate_limiter requests_;

@@ -302,7 +302,7 @@ void session_protocol::welcome_client(const session_table::opened& opened, net::
     session_ = opened.of;
     const bool held = hello_->held;
     to.add_text(to_text(welcome{tensafe::keystore::from_hex<16>(session_->id), opened.token, model_->name,
-                                model_->version, queries_left()}));
+                                model_->version, queries_left(), model_->pin}));
     const bool json = session_->frames == frame_form::json;
     to.add(json).shared = json ? model_->layout_text() : model_->layout_message;
     if (held) {

@@ -1,5 +1,6 @@
 // The client's half of split inference, long for its peer: one in memory that follows the protocol by itself,
 // or breaks it at any message; and TLS against a socket.
+#include <tensafe/keystore/adapter_pin.hpp>
 #include <tensafe/keystore/ed25519.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
@@ -26,6 +27,7 @@
 namespace {
 
 using namespace split;
+namespace keystore = tensafe::keystore;
 namespace lora = tensafe::lora;
 namespace memory = tensafe::memory;
 namespace wire = tensafe::wire;
@@ -89,6 +91,7 @@ struct peer {
     std::uint64_t version = 3;
     lora::model_layout layout = small_layout();
     lora::adapter held = small_held();
+    std::string pin;
     bool has_session = true;            ///< whether a resume is good
     std::uint64_t next_number = 0;      ///< what resumed says; 0: as it is
     std::uint64_t number_of_reply = 0;  ///< added to the right one
@@ -119,6 +122,16 @@ struct peer {
     resume_token token{};
 
     remote_model::connector connector();
+    octets layout_message() const { return wire::write_model_layout<params, packing, protection>(layout); }
+    octets held_message() const { return wire::write_held_adapter(held, layout); }
+    /// What a publisher signs of this server.
+    keystore::adapter_pin made_pin(const keystore::signing_key& by, std::byte weights = {},
+                                   std::string_view name = "kjv") const {
+        const auto layout_octets = layout_message();
+        const auto held_octets = held_message();
+        return keystore::adapter_pin::make(by, name, std::as_bytes(std::span(layout_octets)),
+                                           std::as_bytes(std::span(held_octets)), {weights});
+    }
 };
 
 class peer_connection final : public tests::memory_connection {
@@ -205,11 +218,10 @@ class peer_connection final : public tests::memory_connection {
             return;
         }
         of_.token[1] = static_cast<std::byte>(of_.connections);
-        say(to_text(welcome{{}, of_.token, m.adapter, of_.version, 100}));
-        say_message(carried_message::kind::model_layout,
-                    wire::write_model_layout<params, packing, protection>(of_.layout));
+        say(to_text(welcome{{}, of_.token, m.adapter, of_.version, 100, of_.pin}));
+        say_message(carried_message::kind::model_layout, of_.layout_message());
         if (m.held) {
-            say_message(carried_message::kind::held_adapter, wire::write_held_adapter(of_.held, of_.layout));
+            say_message(carried_message::kind::held_adapter, of_.held_message());
         }
         of_.has_session = true;
         of_.numbers.clear();
@@ -472,6 +484,106 @@ TEST_CASE_FIXTURE(connected, "where the session is gone, a fresh one is opened o
     CHECK(server.numbers == numbers{1});
     CHECK(remote.client().get() == client);
     CHECK(remote.counted().sessions == 2);
+}
+
+TEST_CASE("a client that knows the pin of its adapter refuses any other before it sends a request") {
+    const auto publisher = keystore::signing_key::generate();
+    const auto anybody = keystore::signing_key::generate();
+    const auto swap_b = [](peer& s) { s.held = small_held(3); };
+    const auto swap_layout = [](peer& s) { s.layout.groups[0].row_norm = 2; };
+    const struct {
+        const char* said;
+        std::function<std::string(peer&)> shown;  ///< by a server that does this first
+        bool publisher_is_enough = true;          ///< to tell
+    } all[] = {{"got no pin", [](peer&) { return ""; }},
+               {"does not fit",
+                [&](peer& s) {
+                    auto forged = s.made_pin(publisher);
+                    forged.commitment[0] ^= std::byte{1};
+                    return forged.text();
+                }},
+               {"got a pin of \"other\"", [&](peer& s) { return s.made_pin(publisher, {}, "other").text(); }},
+               {"publisher of the pin: got ", [&](peer& s) { return s.made_pin(anybody).text(); }},
+               {"layout that was sent: got ",
+                [&](peer& s) {
+                    const auto old = s.made_pin(publisher).text();
+                    swap_layout(s);
+                    return old;
+                }},
+               {"B that was sent: got ",
+                [&](peer& s) {
+                    const auto old = s.made_pin(publisher).text();
+                    swap_b(s);
+                    return old;
+                }},
+               {"layout of the pin: got ",
+                [&](peer& s) {
+                    swap_layout(s);
+                    return s.made_pin(publisher).text();
+                },
+                false},
+               {"B of the pin: got ",
+                [&](peer& s) {
+                    swap_b(s);
+                    return s.made_pin(publisher).text();
+                },
+                false},
+               {"commitment to A: got ", [&](peer& s) { return s.made_pin(publisher, std::byte{1}).text(); },
+                false}};
+    for (const auto& each : all) {
+        CAPTURE(each.said);
+        for (const bool exact : {true, false}) {
+            peer server;
+            patient calm;
+            auto options = calm.options();
+            exact ? void(options.pin = server.made_pin(publisher))
+                  : void(options.publisher = publisher.verifying());
+            server.pin = each.shown(server);
+            if (exact || each.publisher_is_enough) {
+                check_refusal<tensafe::signature_error>(each.said, [&] { remote_to(server, options); });
+            } else {
+                CHECK(remote_to(server, options).pin()->text() == server.pin);
+            }
+            CHECK(server.open == 0);
+            CHECK(server.requests.empty());
+        }
+    }
+    // The right one; by whoever was given B itself, whatever B the server has.
+    peer server;
+    patient calm;
+    auto options = calm.options();
+    options.pin = server.made_pin(publisher);
+    options.publisher = publisher.verifying();
+    server.pin = options.pin->text();
+    CHECK(remote_to(server, options).pin() == options.pin);
+    swap_b(server);
+    remote_model given(server.connector(), client_identity({}), keys(), options, small_held(5));
+    server.has_session = false;
+    ++server.version;  // a restart: the pin is the same
+    given.reconnect();
+    swap_layout(server);
+    check_refusal<tensafe::signature_error>("layout that was sent", [&] {
+        remote_model(server.connector(), client_identity({}), keys(), options, small_held());
+    });
+}
+
+TEST_CASE("a pin that was shown must be shown again in a fresh session, asked for or not") {
+    const auto publisher = keystore::signing_key::generate();
+    for (const bool drops : {true, false}) {
+        peer server;
+        patient calm;
+        server.pin = server.made_pin(publisher).text();
+        auto remote = remote_to(server, calm.options());
+        server.has_session = false;
+        remote.reconnect();
+        server.has_session = false;
+        server.pin = drops ? "" : server.made_pin(publisher, std::byte{1}).text();
+        check_refusal<adapter_changed_error>("pin", [&] { remote.reconnect(); });
+        CHECK(server.open == 0);
+        server.pin = "{}";
+        check_refusal<tensafe::format_error>("the server's pin: missing key \"format\"",
+                                             [&] { remote_to(server, calm.options()); });
+    }
 }
 
 TEST_CASE("another layout or B after a reconnection is an error, and so is a session of another version") {

@@ -1,6 +1,7 @@
 // Both halves of split inference, the client against the service itself, with nothing between them but the
 // frames: what the network carries.
 #include <tensafe/ckks/precision.hpp>
+#include <tensafe/keystore/adapter_pin.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
 #include <tensafe/lora/adapter/plain.hpp>
 #include <tensafe/lora/protocol/client.hpp>
@@ -64,9 +65,14 @@ struct both_sides {
     std::unique_ptr<split::service> service;
     direct_connection* last = nullptr;
 
-    explicit both_sides(std::uint64_t queries = 1000) {
+    explicit both_sides(std::uint64_t queries = 1000) { start(queries); }
+
+    void start(std::uint64_t queries = 1000,
+               std::shared_ptr<const tensafe::keystore::signing_key> publisher = nullptr) {
+        service.reset();  // which locks its folder
         split::service_options options;
         options.allowed.queries = queries;
+        options.publisher = std::move(publisher);
         options.state = folder.path();
         service = std::make_unique<split::service>(std::move(options));
         service->adapters().load("small", [this] { return adapter; });
@@ -81,8 +87,10 @@ struct both_sides {
     }
     /// A client with a session.
     split::remote_model client(split::frame_form frames = split::frame_form::binary,
-                               tensafe::keystore::signing_key identity = split::client_identity({})) {
+                               tensafe::keystore::signing_key identity = split::client_identity({}),
+                               std::optional<tensafe::keystore::adapter_pin> pin = std::nullopt) {
         split::remote_options options;
+        options.pin = std::move(pin);
         options.adapter = "small";
         options.frames = frames;
         options.wait = [](std::chrono::milliseconds) {};
@@ -145,8 +153,33 @@ TEST_CASE_FIXTURE(both_sides,
     CHECK(error_of(remote, adapter, 1, 9) < 2e-3);
     remote.forget();
     check_refusal<split::adapter_changed_error>(
-        "got version 2, whose layout or values are others, expected those of version 1",
+        "got version 2, whose layout, values or pin are others, expected those of version 1",
         [&] { remote.reconnect(); });
+}
+
+TEST_CASE_FIXTURE(
+    both_sides,
+    "a service shows the same pin after a restart, and another one for an A of the same layout and B") {
+    CHECK(!client().pin());
+    const auto publisher = std::make_shared<const tensafe::keystore::signing_key>(split::client_identity({}));
+    start(1000, publisher);
+    const auto pinned = [&](const auto& pin) { return client({}, split::client_identity({}), pin); };
+    const auto pin = client().pin();
+    REQUIRE(pin);
+    CHECK(pin->fits());
+    CHECK(pin->key == publisher->verifying());
+    start(1000, publisher);
+    auto remote = pinned(pin);
+    CHECK(error_of(remote, adapter, 0, 16) < 2e-3);
+
+    for (float& x : adapter.sites[0].a.values) {  // rows keep their norms
+        x = -x;
+    }
+    service->adapters().load("small", [this] { return adapter; });
+    check_refusal<tensafe::signature_error>("commitment to A: got ", [&] { pinned(pin); });
+    const auto later = client().pin();
+    CHECK(later->layout == pin->layout);
+    CHECK(later->held == pin->held);
 }
 
 TEST_CASE("the limit of queries is the client's, whatever session it opens, and not another client's") {

@@ -75,7 +75,7 @@ TEST_CASE("every control message is what its text says") {
     check_round_trip(split::challenge{nonce, "private", {{"a \"b\"", 3}, {"\xc3\xa9", ~std::uint64_t{0}}}});
     check_round_trip(h);
     check_round_trip(split::welcome{{}, {}, "kjv", 3, std::nullopt});
-    check_round_trip(split::welcome{{}, {}, "kjv", 3, 17});
+    check_round_trip(split::welcome{{}, {}, "kjv", 3, 17, "{\"a\": \"pin\"}\n"});
     check_round_trip(split::resume{});
     check_round_trip(split::resumed{{}, {}, 5, 6, 7});
     check_round_trip(split::carried_message{split::carried_message::kind::held_adapter, {1, 2, 3, 4}});
@@ -109,6 +109,9 @@ TEST_CASE("a control message with anything more, less or other is refused, and t
                {R"({"type":"request","number":1,"group":4294967296,"message":""})", "\"group\""},
                {R"({"type":"request","number":1.5,"group":0,"message":""})", "\"number\""},
                {R"({"type":"request","number":1,"group":0,"message":"AAAAAAAA"})", "\"message\"", 3},
+               {R"({"type":"welcome","session":"00000000000000000000000000000000","resume":")" +
+                    std::string(64, '0') + R"(","adapter":"","version":1,"queries_left":null,"pin":null})",
+                "\"pin\""},
                {R"({"type":"error","code":"nothing","message":""})", "no error"}};
     for (const auto& each : all) {
         check_refusal<tensafe::format_error>(each.said,

@@ -5,6 +5,7 @@
 // Run it again when a format changes; tests/fuzz/README.md.
 
 #include <tensafe/io/safetensors.hpp>
+#include <tensafe/keystore/adapter_pin.hpp>
 #include <tensafe/keystore/key_file_format.hpp>
 #include <tensafe/keystore/signed_adapter.hpp>
 #include <tensafe/random/seed.hpp>
@@ -123,6 +124,15 @@ void make_signatures(const seed_folder& folder) {
     folder.put("control_character", bytes_of(changed("legal", "le\\u0007gal")));
     folder.put("largest_revision",
                bytes_of(changed("\"revision\": 7", "\"revision\": 18446744073709551615")));
+}
+
+void make_pins(const seed_folder& folder) {
+    const std::array<std::byte, 32> secret{};
+    const auto pin = keystore::adapter_pin::make(keystore::signing_key::from_secret(secret), "legal",
+                                                 bytes_of("layout"), bytes_of("held"), {});
+    std::string text = pin.text();
+    folder.put("signed", bytes_of(text));
+    folder.put("unknown_key", bytes_of(text.replace(text.find("held"), 4, "hold")));
 }
 
 /// What is mended, and then the file.
@@ -265,6 +275,7 @@ int main(int count, char** values) {
         make_safetensors(seed_folder(corpus / "safetensors"));
         make_peft(seed_folder(corpus / "peft_json"));
         make_signatures(seed_folder(corpus / "adapter_signature"));
+        make_pins(seed_folder(corpus / "adapter_pin"));
         make_key_files(seed_folder(corpus / "key_file"));
         make_wire(seed_folder(corpus / "wire"));
     } catch (const std::exception& e) {

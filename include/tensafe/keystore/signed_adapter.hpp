@@ -61,6 +61,75 @@ void check_package_name(std::string_view name, const std::string& what) {
     }
 }
 
+/// Bytes to sign or to hash. The first line keeps them from meaning something else elsewhere.
+struct plain_message {
+    std::vector<std::byte> bytes;
+
+    explicit plain_message(std::string_view first_line) { add_text(first_line); }
+
+    plain_message& add(std::span<const std::byte> part) {
+        bytes.insert(bytes.end(), part.begin(), part.end());
+        return *this;
+    }
+    plain_message& add_text(std::string_view text) { return add(std::as_bytes(std::span(text))); }
+    /// 8 bytes, little-endian.
+    plain_message& add(std::uint64_t number) {
+        static_assert(std::endian::native == std::endian::little, "plain_message: numbers are little-endian");
+        return add(std::as_bytes(std::span(&number, 1)));
+    }
+};
+
+/// The members of a text that may be hostile: strict JSON with exactly these strings and numbers, of which
+/// the first two are the format's name and its version, 1.
+/// @param file  how messages call the text, already quoted
+class signed_document {
+  public:
+    signed_document(std::string_view text, std::string_view file, std::string_view format,
+                    std::span<const std::string_view> members)
+        : what_(file), document_(io::parse_strict_json(text, file)) {
+        document_.checked(document_.is_object(), what_, "an object");
+        // What is not signed does not stand there: somebody would believe it.
+        for (const std::string& key : document_.keys) {
+            if (std::find(members.begin(), members.end(), key) == members.end()) {
+                std::string expected;
+                for (const std::string_view member : members) {
+                    expected += (expected.empty() ? "" : ", ") + std::string(member);
+                }
+                throw format_error(what_ + ": unknown key " + quote(key) + ", expected " + expected);
+            }
+        }
+        if (text_of("format") != format) {
+            throw format_error(what_ + ": format: got " + quote(text_of("format")) + ", expected " +
+                               quote(format));
+        }
+        if (const std::uint64_t version = count_of("version"); version != 1) {
+            throw unsupported_error(what_ + ": not supported: version " + std::to_string(version) +
+                                    " of the format, only 1");
+        }
+    }
+    const std::string& text_of(const char* member) const {
+        return document_.at(member, what_).checked_string(where(member));
+    }
+    std::uint64_t count_of(const char* member) const {
+        return document_.at(member, what_).checked_count(where(member));
+    }
+    const std::string& name() const {
+        check_package_name<format_error>(text_of("name"), what_);
+        return text_of("name");
+    }
+    template <std::size_t Bytes>
+    std::array<std::byte, Bytes> bytes_of(const char* member) const {
+        return from_hex<Bytes>(text_of(member), where(member));
+    }
+    verifying_key key() const { return verifying_key::from_hex(text_of("public_key"), where("public_key")); }
+
+  private:
+    std::string where(const char* member) const { return what_ + ": " + member; }
+
+    std::string what_;
+    io::json_value document_;
+};
+
 }  // namespace detail
 
 /// The bytes that are signed, one after the other; numbers are 8 bytes, little-endian:
@@ -71,31 +140,13 @@ void check_package_name(std::string_view name, const std::string& what) {
 ///     length of the name,                   the name
 ///     revision
 ///
-/// The first line keeps a signature from meaning something else elsewhere; with the lengths no two packages
-/// have the same bytes.
+/// With the lengths no two packages have the same bytes.
 inline std::vector<std::byte> signed_message(const package_digest& package, std::string_view name,
                                              std::uint64_t revision) {
-    constexpr std::string_view domain = "tensafe adapter package 1\n";
-    std::vector<std::byte> message(domain.size() + 4 * sizeof(std::uint64_t) + 2 * sizeof(package.config) +
-                                   name.size());
-    auto place = message.begin();
-    const auto append = [&place](std::span<const std::byte> part) {
-        place = std::copy(part.begin(), part.end(), place);
-    };
-    const auto append_number = [&append](std::uint64_t number) {
-        static_assert(std::endian::native == std::endian::little,
-                      "signed_message: numbers are little-endian");
-        append(std::bit_cast<std::array<std::byte, 8>>(number));
-    };
-    append(std::as_bytes(std::span(domain)));
-    append_number(package.config_bytes);
-    append(package.config);
-    append_number(package.weights_bytes);
-    append(package.weights);
-    append_number(name.size());
-    append(std::as_bytes(std::span(name)));
-    append_number(revision);
-    return message;
+    detail::plain_message message("tensafe adapter package 1\n");
+    message.add(package.config_bytes).add(package.config);
+    message.add(package.weights_bytes).add(package.weights);
+    return std::move(message.add(name.size()).add_text(name).add(revision).bytes);
 }
 
 /// What adapter_signature.json says: who signed, under which name and revision. Nothing in it is true before
@@ -140,38 +191,13 @@ struct adapter_signature {
     /// @param file how messages call the text, already quoted
     /// @throws format_error if it is anything else; unsupported_error for another version of the format
     static adapter_signature parse(std::string_view text, std::string_view file) {
-        const std::string what(file);
-        const io::json_value document = io::parse_strict_json(text, file);
-        document.checked(document.is_object(), what, "an object");
-        constexpr std::array<std::string_view, 6> known = {"format",   "version",    "name",
-                                                           "revision", "public_key", "signature"};
-        // What is not signed does not stand there: somebody would believe it.
-        for (const std::string& key : document.keys) {
-            if (std::find(known.begin(), known.end(), key) == known.end()) {
-                throw format_error(what + ": unknown key " + quote(key) +
-                                   ", expected format, version, name, revision, public_key and signature");
-            }
-        }
-        const auto string_of = [&](const char* member) -> const std::string& {
-            return document.at(member, what).checked_string(what + ": " + member);
-        };
-        const auto count_of = [&](const char* member) {
-            return document.at(member, what).checked_count(what + ": " + member);
-        };
-        if (string_of("format") != detail::signature_format) {
-            throw format_error(what + ": format: got " + quote(string_of("format")) + ", expected " +
-                               quote(detail::signature_format));
-        }
-        if (const std::uint64_t version = count_of("version"); version != 1) {
-            throw unsupported_error(what + ": not supported: version " + std::to_string(version) +
-                                    " of the format, only 1");
-        }
-        const std::string& name = string_of("name");
-        detail::check_package_name<format_error>(name, what);
-        const std::uint64_t revision = count_of("revision");
-        const auto key = verifying_key::from_hex(string_of("public_key"), what + ": public_key");
-        const auto signature = from_hex<64>(string_of("signature"), what + ": signature");
-        return {key, signature, name, revision};
+        constexpr std::array<std::string_view, 6> members = {"format",   "version",    "name",
+                                                             "revision", "public_key", "signature"};
+        const detail::signed_document document(text, file, detail::signature_format, members);
+        const std::string& name = document.name();
+        const std::uint64_t revision = document.count_of("revision");
+        const verifying_key key = document.key();
+        return {key, document.bytes_of<64>("signature"), name, revision};
     }
 };
 

@@ -318,6 +318,61 @@ TEST_CASE("bytes_for before packing is bytes after it, and packing asks for litt
     CHECK(server.zeros_per_prefill() == 12 + 5 + 8 + 5);
 }
 
+TEST_CASE("the weights that a visitor is shown are those that the server multiplies with") {
+    for (const auto mode : {lora::mode::client_held_b, lora::mode::blind}) {
+        lora::adapter from = random_adapter(1);
+        lora::model_options options;
+        options.mode = mode;
+        const auto shown_of = [&] {
+            std::vector<arith::word> words;
+            model_server::visit_weights(
+                from, options, [&](auto some) { words.insert(words.end(), some.begin(), some.end()); });
+            return words;
+        };
+        const auto shown = shown_of();
+        const model_server server(from, options);
+        std::vector<arith::word> used;
+        for (std::size_t g = 0; g < server.layout().groups.size(); ++g) {
+            const auto& weights = lora::detail::server_internals::weights(server.decode(g));
+            const auto& plan = server.decode(g).plan();
+            used.insert(used.end(), {plan.rank(), plan.d()});
+            std::vector<std::vector<lora::traced_product<small>>> products(plan.inputs());
+            for (std::size_t i = 0; i < plan.inputs(); ++i) {  // 1 there makes c1 the plaintext itself
+                lora::expanded_request<small> one;
+                one.c0.resize(plan.inputs());
+                one.c1.resize(plan.inputs());
+                rns::for_each_limb<lora::traced_product<small>::basis>(
+                    [&]<int I>() { std::ranges::fill(one.c1[i].limb<I>(), arith::word{1}); });
+                products[i].resize(plan.outputs());
+                lora::product_workspace<small> work;
+                for (std::size_t p = 0; p < weights.panels(); ++p) {
+                    weights.multiply(plan, p, std::span(&one, 1), work,
+                                     std::span(products[i])
+                                         .subspan(p * rns::panel_outputs, weights.shape_of(plan, p).outputs),
+                                     {});
+                }
+            }
+            for (std::size_t o = 0; o < plan.outputs(); ++o) {
+                for (auto& of_input : products) {
+                    const auto plain = rns::inverse(std::move(of_input[o].c1));
+                    rns::for_each_limb<lora::traced_product<small>::basis>([&]<int I>() {
+                        used.insert(used.end(), plain.template limb<I>().begin(),
+                                    plain.template limb<I>().end());
+                    });
+                }
+            }
+        }
+        REQUIRE(used.size() == shown.size());
+        CHECK(std::ranges::equal(used, shown));
+
+        // An entry of A that is one unit larger, of the integers of a row of norm 1.
+        float& entry = from.sites[0].a.values[3];
+        entry +=
+            static_cast<float>(norm(from.sites[0].a.row(0)) / server.decode(0).plan().budget().weight_norm);
+        CHECK(shown_of() != shown);
+    }
+}
+
 TEST_CASE("packing reports each group, and ends when the report throws") {
     const lora::adapter from = random_adapter(2);
     std::vector<std::size_t> done;

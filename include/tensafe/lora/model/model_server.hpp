@@ -7,8 +7,10 @@
 #include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/lora/protocol/server.hpp>
 
+#include <array>
 #include <cmath>
 #include <cstddef>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -120,6 +122,31 @@ class model_server {
     /// @throws as the constructor, as far as it follows from these
     static std::size_t bytes_for(const adapter& from, const model_options& options = {}) {
         return bytes_of(grouped(from, options).layout);
+    }
+
+    /// Shows `take` the integers that a model of these arguments multiplies single hidden states with, in
+    /// spans of words: of each group its rows and d; then output by output, and of each output input by
+    /// input, the coefficients of a plaintext modulo each prime. Encodes as the constructor does. For
+    /// commitments.
+    /// @throws as the constructor; what take throws
+    template <class Take>
+    static void visit_weights(const adapter& from, const model_options& options, Take&& take) {
+        detail::grouped_sites groups = grouped(from, options);
+        for (std::size_t g = 0; g < groups.sites.size(); ++g) {
+            const matrix rows = stack(from, groups.sites[g], options.mode, groups.layout.groups[g]);
+            const typename decode_server::plan_type plan(rows.rows, rows.columns,
+                                                         detail::public_row_norm(rows));
+            const std::array<arith::word, 2> shape{rows.rows, rows.columns};
+            take(std::span<const arith::word>(shape));
+            for (std::size_t o = 0; o < plan.outputs(); ++o) {
+                for (std::size_t i = 0; i < plan.inputs(); ++i) {
+                    const auto weights = plan.layout().encode_weights(rows, plan.budget(), o, i);
+                    rns::for_each_limb<typename std::remove_cvref_t<decltype(weights)>::basis>([&]<int I>() {
+                        take(std::span<const arith::word>(weights.value.template limb<I>()));
+                    });
+                }
+            }
+        }
     }
 
     /// Memory of the packed matrices.

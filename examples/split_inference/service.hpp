@@ -9,10 +9,9 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <set>
-#include <string>
 #include <string_view>
 
+#include "client_list.hpp"
 #include "limits.hpp"
 #include "log.hpp"
 #include "metrics.hpp"
@@ -28,8 +27,8 @@ struct service_options {
     clock_function now = std::chrono::steady_clock::now;
     /// A folder of this server alone: usage counts and their key.
     std::filesystem::path state;
-    /// Who may open sessions: public keys, 64 digits each. Nothing: anybody.
-    std::optional<std::set<std::string, std::less<>>> clients;
+    /// Who may open sessions. Nothing: anybody.
+    std::optional<client_list> clients;
     /// SHA-256 of the server's certificate in DER, which clients sign; without TLS zeros.
     certificate_digest certificate{};
     log to;
@@ -83,6 +82,7 @@ class service {
     friend class session_protocol;
 
     void pool_taken(std::size_t count) noexcept;
+    query_counts::account account_of(std::string_view client, std::string_view adapter) const;
 
     service_options options_;
     model_store adapters_;

@@ -64,9 +64,9 @@ struct both_sides {
     std::unique_ptr<split::service> service;
     direct_connection* last = nullptr;
 
-    explicit both_sides(std::uint64_t queries = 1000) {
+    explicit both_sides(split::of_each_scope<double> shares = {}) {
         split::service_options options;
-        options.allowed.queries = queries;
+        options.allowed.shares = shares;
         options.state = folder.path();
         service = std::make_unique<split::service>(std::move(options));
         service->adapters().load("small", [this] { return adapter; });
@@ -150,7 +150,7 @@ TEST_CASE_FIXTURE(both_sides,
 }
 
 TEST_CASE("the limit of queries is the client's, whatever session it opens, and not another client's") {
-    both_sides both(2);
+    both_sides both({0.08, {}, {}});  // of 2048 bits, with 64 for a request
     const auto frames = split::frame_form::binary;
     const auto identity = [&] { return split::client_identity(both.folder.path() / "identity.pem"); };
     {

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <fcntl.h>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <span>
 #include <sys/file.h>
@@ -36,6 +37,8 @@ constexpr std::array<char, 3> letters{'c', 't', 'a'};
 constexpr std::size_t hash_digits = 64;
 constexpr std::size_t name_length = 1 + hash_digits;
 constexpr std::size_t key_bytes_of_hash = 32;
+/// Sums stay far from 2^64.
+constexpr std::uint64_t most_bits = std::uint64_t{1} << 62;
 /// " group:count"
 constexpr std::size_t longest_number = 1 + 20 + 1 + 20;
 constexpr std::size_t longest_file = first_line.size() + query_counts::most_rows * (name_length + 1) +
@@ -114,29 +117,13 @@ bool take(std::string_view& text, char expected) {
     return is_it;
 }
 
-std::uint64_t largest_of(const std::map<std::size_t, std::uint64_t>& row) {
-    std::uint64_t largest = 0;
-    for (const auto& [group, count] : row) {
-        largest = std::max(largest, count);
-    }
-    return largest;
-}
-
 }  // namespace
 
 query_counts::query_counts(std::filesystem::path folder, when_full full)
     : folder_(std::move(folder)), lock_(lock_folder(folder_)), full_(full) {
     make_files(folder_);
     key_ = read_key(folder_ / "usage_key");
-    const std::filesystem::path path = folder_ / "usage";
-    tensafe::io::input_file file(path);
-    if (file.size() > longest_file) {
-        throw format_error(tensafe::quote(path.string()) + ": got " + std::to_string(file.size()) +
-                           " bytes, expected at most " + std::to_string(longest_file));
-    }
-    std::string all(file.size(), '\0');
-    file.read(std::as_writable_bytes(std::span<char>(all)));
-    read(all);
+    read(tensafe::io::read_file<std::string>(folder_ / "usage", longest_file));
 }
 
 void query_counts::read(std::string_view text) {
@@ -171,8 +158,8 @@ void query_counts::read(std::string_view text) {
             const auto group = take_number(rest);
             const bool has_count = take(rest, ':');
             const auto count = take_number(rest);
-            if (!spaced || !group || !has_count || !count || *count == 0 || numbers_ == most_numbers ||
-                !numbers.emplace(*group, *count).second) {
+            if (!spaced || !group || !has_count || !count || *count == 0 || *count > most_bits ||
+                numbers_ == most_numbers || !numbers.emplace(*group, *count).second) {
                 refuse(line, "has what is no list of counts");
             }
             ++numbers_;
@@ -198,24 +185,20 @@ std::string query_counts::text() const {
     return result;
 }
 
-/// The first letter, which is the scope's, stays.
-std::string query_counts::name_of(const std::string& text) const {
-    const tensafe::keystore::detail::openssl_reports reports;
-    std::array<std::byte, hash_digits / 2> hash{};
-    unsigned size = 0;
-    if (HMAC(EVP_sha256(), key_.data(), static_cast<int>(key_.size()),
-             reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-             reinterpret_cast<unsigned char*>(hash.data()), &size) == nullptr) {
-        reports.fail("compute HMAC-SHA-256");
-    }
-    return text.front() + tensafe::keystore::hex(hash);
-}
-
 query_counts::account query_counts::account_of(std::string_view client, std::string_view tenant,
                                                std::string_view adapter) const {
-    // Neither keys nor tenants have a line break.
     const auto name = [&](char letter, std::string_view who) {
-        return name_of(std::string(1, letter).append(who).append(1, '\n').append(adapter));
+        const tensafe::keystore::detail::openssl_reports reports;
+        // Neither keys nor tenants have a line break.
+        const std::string text = std::string(1, letter).append(who).append(1, '\n').append(adapter);
+        std::array<std::byte, hash_digits / 2> hash{};
+        unsigned size = 0;
+        if (HMAC(EVP_sha256(), key_.data(), static_cast<int>(key_.size()),
+                 reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+                 reinterpret_cast<unsigned char*>(hash.data()), &size) == nullptr) {
+            reports.fail("compute HMAC-SHA-256");
+        }
+        return letter + tensafe::keystore::hex(hash);
     };
     const std::string own = name(letters[0], client);
     return {own, tenant.empty() ? own : name(letters[1], tenant), name(letters[2], {})};
@@ -230,42 +213,31 @@ std::uint64_t query_counts::count_of(const std::string& name, std::size_t group)
     return number == known->second.end() ? 0 : number->second;
 }
 
-bool query_counts::has_room(const account& rows, std::size_t group) const {
-    std::size_t fresh = 0;
-    std::size_t fresh_rows = 0;
-    for (const std::string& name : std::set(rows.begin(), rows.end())) {
-        fresh += std::size_t{count_of(name, group) == 0};
-        fresh_rows += std::size_t{!counts_.contains(name)};
-    }
-    return counts_.size() + fresh_rows <= most_rows && numbers_ + fresh <= most_numbers;
-}
-
 query_counts::outcome query_counts::add(const account& rows, std::size_t group, std::uint64_t bits,
                                         const of_each_scope<std::uint64_t>& limits) {
     const std::lock_guard lock(mutex_);
+    bool is_new_row = false;
+    bool is_new = false;
     for (std::size_t i = 0; i < rows.size(); ++i) {
-        const std::uint64_t then = count_of(rows[i], group) + bits;
-        if (limits[i] && then > *limits[i]) {
-            return {outcome::limit_reached, static_cast<scope>(i), then};
+        const std::uint64_t before = count_of(rows[i], group);
+        if (limits[i] && before + bits > *limits[i]) {
+            return {outcome::limit_reached, static_cast<scope>(i), before + bits};
         }
+        is_new_row = is_new_row || !counts_.contains(rows[i]);
+        is_new = is_new || before == 0;
     }
-    while (!has_room(rows, group)) {  // may evict this client too
-        if (full_ == when_full::refuse || !evict()) {
+    while ((is_new_row && counts_.size() + rows.size() > most_rows) ||
+           (is_new && numbers_ + rows.size() > most_numbers)) {
+        if (full_ == when_full::refuse || !evict()) {  // may evict this client too
             return {outcome::no_room};
         }
     }
-    ++changes_;
     for (const std::string& name : std::set(rows.begin(), rows.end())) {
-        const auto known = counts_.find(name);
-        if (known == counts_.end()) {
-            counts_.emplace(name, row{{group, bits}});
-            ++numbers_;
-        } else if (const auto [number, is_new] = known->second.try_emplace(group, bits); is_new) {
-            ++numbers_;
-        } else {
-            number->second += bits;
-        }
+        std::uint64_t& count = counts_.try_emplace(name, row{{group, 0}}).first->second[group];
+        numbers_ += std::size_t{count == 0};
+        count += bits;
     }
+    ++changes_;
     return {};
 }
 
@@ -275,7 +247,7 @@ bool query_counts::evict() {
     std::vector<std::pair<std::uint64_t, decltype(counts_)::iterator>> order;
     auto each = counts_.lower_bound(std::string_view(letters.data(), 1));
     for (; each != counts_.end() && each->first.front() == letters[0]; ++each) {
-        order.emplace_back(largest_of(each->second), each);
+        order.emplace_back(std::ranges::max(each->second | std::views::values), each);
     }
     if (order.empty()) {
         return false;
@@ -293,22 +265,19 @@ bool query_counts::evict() {
 void query_counts::take_back(const account& rows, std::size_t group, std::uint64_t bits) {
     const std::lock_guard lock(mutex_);
     for (const std::string& name : std::set(rows.begin(), rows.end())) {
-        const std::uint64_t now = count_of(name, group);  // less than bits if it was evicted meanwhile
-        if (now == 0) {
-            continue;
+        const auto known = counts_.find(name);
+        const std::uint64_t before = count_of(name, group);  // 0, or too few, if it was evicted meanwhile
+        if (before > bits) {
+            known->second[group] = before - bits;
+        } else if (before > 0) {
+            known->second.erase(group);
+            --numbers_;
         }
-        ++changes_;
-        row& numbers = counts_.find(name)->second;
-        if (now > bits) {
-            numbers[group] = now - bits;
-            continue;
-        }
-        numbers.erase(group);
-        --numbers_;
-        if (numbers.empty()) {
-            counts_.erase(name);
+        if (known != counts_.end() && known->second.empty()) {
+            counts_.erase(known);
         }
     }
+    ++changes_;
 }
 
 std::array<std::uint64_t, 3> query_counts::used(const account& rows, std::size_t group) const {

@@ -78,11 +78,9 @@ class query_counts {
   private:
     using row = std::map<std::size_t, std::uint64_t>;  // by group; none is empty or has a zero
 
-    std::string name_of(const std::string& text) const;
     void read(std::string_view text);
     std::string text() const;
     std::uint64_t count_of(const std::string& name, std::size_t group) const;
-    bool has_room(const account& rows, std::size_t group) const;
     bool evict();
 
     std::filesystem::path folder_;

@@ -153,16 +153,6 @@ void read_listen(arguments& a) {
     a.net.port = static_cast<std::uint16_t>(std::stoul(port));
 }
 
-void check_who_may_come(const arguments& a) {
-    if (a.clients.empty() != a.anybody) {
-        const bool both = a.anybody;
-        throw tensafe::parameter_error(std::string("got ") + (both ? "both" : "neither") + " --clients " +
-                                       (both ? "and" : "nor") +
-                                       " --anybody, expected one of them: --clients FILE, a list of the "
-                                       "public keys that may come, or --anybody");
-    }
-}
-
 /// SIGTERM, SIGINT and SIGHUP wait to be taken: no thread of this program is interrupted by them. Whoever
 /// read the log may go, and a limit on file sizes is a full disk: SIGPIPE and SIGXFSZ are ignored, so that
 /// the write fails, with EPIPE or EFBIG.
@@ -268,7 +258,11 @@ int run(arguments& a) {
             "--adapter-root DIRECTORY to load adapters from later");
     }
     read_listen(a);
-    check_who_may_come(a);
+    if (a.clients.empty() != a.anybody) {
+        throw tensafe::parameter_error(
+            std::string(a.anybody ? "got both --clients and" : "got neither --clients nor") +
+            " --anybody, expected one: --clients FILE, the public keys that may come, or --anybody");
+    }
     split::service_options options;
     if (!a.anybody) {
         options.clients = split::read_client_list(a.clients);

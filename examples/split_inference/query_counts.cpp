@@ -18,7 +18,6 @@
 #include <cstddef>
 #include <fcntl.h>
 #include <optional>
-#include <ranges>
 #include <set>
 #include <span>
 #include <sys/file.h>
@@ -247,7 +246,10 @@ bool query_counts::evict() {
     std::vector<std::pair<std::uint64_t, decltype(counts_)::iterator>> order;
     auto each = counts_.lower_bound(std::string_view(letters.data(), 1));
     for (; each != counts_.end() && each->first.front() == letters[0]; ++each) {
-        order.emplace_back(std::ranges::max(each->second | std::views::values), each);
+        const auto largest =
+            std::max_element(each->second.begin(), each->second.end(),
+                             [](const auto& a, const auto& b) { return a.second < b.second; });
+        order.emplace_back(largest->second, each);
     }
     if (order.empty()) {
         return false;

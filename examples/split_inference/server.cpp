@@ -71,10 +71,8 @@ void add_share(CLI::App& app, const char* name, std::optional<double>& share) {
                 name, "got " + tensafe::quote(text) + ", expected a number above 0, at most 1000, or none");
         }
     };
-    app.add_option_function<std::string>(
-           name, set,
-           "bits that may be asked of each input's A, as a share of its entropy, "
-           "or none")
+    app.add_option_function<std::string>(name, set,
+                                         "of the bits of each input's A that replies may tell, or none")
         ->default_str(tensafe::shortest_text(*share));
 }
 

@@ -116,7 +116,7 @@ struct setting {
     double bits(const adapter_deltas& deltas) { return bits_per_character(model, deltas, fresh); }
 };
 
-constexpr std::int64_t limit = 64;  // d/4: the service's default
+constexpr std::int64_t limit = 64;  // d/4
 constexpr std::int64_t longest = 256;
 
 /// Shares of the gain that are stolen after so many tokens, one for each text.

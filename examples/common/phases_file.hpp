@@ -169,16 +169,8 @@ inline phase_times parse_phases(std::string_view text, const std::string& file) 
 /// The same from a file of at most 4 MiB.
 /// @throws tensafe::io_error, tensafe::format_error
 inline phase_times read_phases(const std::filesystem::path& path) {
-    constexpr std::size_t largest = std::size_t{4} << 20;
-    tensafe::io::input_file file(path);
-    const std::string name = tensafe::quote(path.string());
-    if (file.size() > largest) {
-        throw tensafe::format_error(name + ": got " + std::to_string(file.size()) +
-                                    " bytes, expected at most " + std::to_string(largest));
-    }
-    std::string text(file.size(), '\0');
-    file.read(std::as_writable_bytes(std::span(text.data(), text.size())));
-    phase_times result = parse_phases(text, name);
+    const auto text = tensafe::io::read_file<std::string>(path, std::size_t{4} << 20);
+    phase_times result = parse_phases(text, tensafe::quote(path.string()));
     result.source =
         tensafe::quote(path.filename().string()) + (result.source.empty() ? "" : ": " + result.source);
     return result;

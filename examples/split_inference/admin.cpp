@@ -19,6 +19,8 @@
 #include <system_error>
 #include <utility>
 
+#include "client_list.hpp"
+
 namespace split {
 
 namespace {
@@ -67,11 +69,7 @@ std::string rest_of(const std::string& target, std::string_view prefix) {
         return {};
     }
     std::string rest = target.substr(prefix.size());
-    const bool plain = std::all_of(rest.begin(), rest.end(), [](char c) {
-        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-               c == '_' || c == '.';
-    });
-    return plain && rest.size() <= longest_name ? rest : std::string();
+    return is_plain_name(rest, longest_name) ? rest : std::string();
 }
 
 }  // namespace

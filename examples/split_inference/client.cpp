@@ -142,7 +142,7 @@ int run(const client_options& options) {
     std::fprintf(stderr, "%s: adapter %s, version %llu; input %s of %zu entries\n",
                  options.service.server.c_str(), options.service.adapter.c_str(),
                  static_cast<unsigned long long>(remote.version()), shape.input.c_str(), shape.d);
-    // Of the input that was asked most; this one may have more.
+    // Of the input that has fewest left; this one may have more.
     const std::optional<std::uint64_t> left = remote.queries_left();
     if (left && *left < states.rows) {
         std::fprintf(stderr, "%zu hidden states, but the server may answer %llu more only\n", states.rows,

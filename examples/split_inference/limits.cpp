@@ -11,13 +11,6 @@
 
 namespace split {
 
-std::optional<std::uint64_t> limits::queries_for(std::size_t d) const noexcept {
-    if (unlimited_queries) {
-        return std::nullopt;
-    }
-    return queries ? *queries : std::max<std::uint64_t>(d / 4, 1);
-}
-
 rate_limiter::rate_limiter(double per_second, double at_once, std::size_t most_names)
     : per_second_(per_second),
       at_once_(std::max(at_once, 1.0)),

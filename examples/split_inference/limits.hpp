@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -16,13 +17,18 @@ using time_point = std::chrono::steady_clock::time_point;
 /// What the service takes the time from, so that a test can set it.
 using clock_function = std::function<time_point()>;
 
+/// Whose requests are added up to be held against a limit: a client's, those of the clients of a tenant, all.
+enum class scope { client, tenant, adapter };
+/// One for each scope, in this order; nothing: there is no limit.
+template <class T>
+using of_each_scope = std::array<std::optional<T>, 3>;
+inline constexpr std::array<const char*, 3> share_options{"--client-share", "--tenant-share",
+                                                          "--adapter-share"};
+
 /// How much a client may ask for. docs/split-inference.md says what each is for.
 struct limits {
-    /// Hidden states that one client may ask about a group of an adapter. Nothing: a quarter of the entries
-    /// of the adapter's shortest hidden state, since as many answers as it has entries are A. See also
-    /// `unlimited`.
-    std::optional<std::uint64_t> queries{};
-    bool unlimited_queries = false;
+    /// What may be read of the A of each group: bits of answers over the entropy of A.
+    of_each_scope<double> shares{0.25, 0.5, 1.0};
     double requests_per_second = 5'000;  ///< of one client; as many at once
     double handshakes_per_second = 20;   ///< of one address, or of the first 64 bits of one of IPv6
     double handshakes_at_once = 200;
@@ -34,9 +40,6 @@ struct limits {
     /// Encryptions of zero that are made ahead, of 70 KB: for one session, and for all together.
     std::size_t pool_of_session = 16;
     std::size_t pooled = 1'024;
-
-    /// The queries limit of an adapter whose shortest hidden state has d entries.
-    std::optional<std::uint64_t> queries_for(std::size_t d) const noexcept;
 };
 
 /// Token buckets by name: each lets `at_once` through at once, and `per_second` for ever. Remembers so many

@@ -1,10 +1,13 @@
 #include "model_store.hpp"
 
 #include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
 #include <tensafe/keystore/adapter_pin.hpp>
+#include <tensafe/lora/adapter/entropy.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/model/model_session.hpp>
+#include <tensafe/lora/protocol/cost.hpp>
 #include <tensafe/serving/meter.hpp>
 #include <tensafe/serving/registry.hpp>
 #include <tensafe/wire/held_adapter.hpp>
@@ -16,7 +19,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <limits>
+#include <cmath>
 #include <map>
 #include <mutex>
 #include <string_view>
@@ -44,13 +47,54 @@ shared_message carried_frame(carried_message::kind what, const std::vector<std::
     return shared({text.begin(), text.end()});
 }
 
+static_assert(protection::protects, "query limits count the target coefficients of protected replies");
+
+/// Of each group, before it is packed. Models are packed client_held_b here, which serves A. In mode blind it
+/// would be B A, and the entropies of A and B together.
+/// @throws parameter_error if a limit is below one request: nobody would ever be answered
+std::vector<group_bits> bits_of(std::string_view name, const lora::adapter& from,
+                                const of_each_scope<double>& shares) {
+    const auto grouped = lora::detail::group_sites(from, model_type::options_type{});
+    std::vector<group_bits> result;
+    for (std::size_t g = 0; g < grouped.sites.size(); ++g) {
+        const lora::model_layout::group& group = grouped.layout.groups[g];
+        const auto cost = lora::detail::naming_input("model_store", group, [&] {
+            // The norm of the rows is no part of a budget.
+            return lora::cost_of(
+                lora::packing_plan<params, packing, protection>(group.rows(grouped.layout.mode), group.d, 1));
+        });
+        group_bits bits{static_cast<std::uint64_t>(
+                            std::ceil(static_cast<double>(cost.targets) * cost.budget.channel_bits())),
+                        {}};
+        double entropy = 0;
+        for (const std::size_t site : grouped.sites[g]) {
+            entropy += lora::entropy_bits(from.sites[site].a);
+        }
+        for (std::size_t i = 0; i < shares.size(); ++i) {
+            if (!shares[i]) {
+                continue;
+            }
+            bits.limits[i] = static_cast<std::uint64_t>(*shares[i] * entropy);
+            tensafe::require<tensafe::parameter_error>(
+                *bits.limits[i] >= bits.request,
+                {"adapter ", tensafe::in_quotes(name), ": input ", tensafe::in_quotes(group.input), ": got ",
+                 share_options[i], " ", *shares[i], ", which is ", *bits.limits[i],
+                 " bits of its A, expected at least those of one request, ", bits.request,
+                 ": give a larger share, or none"});
+        }
+        result.push_back(bits);
+    }
+    return result;
+}
+
 class one_version final : public served_model {
   public:
-    one_version(handle held, const tensafe::keystore::signing_key* publisher) : handle_(std::move(held)) {
+    one_version(handle held, std::vector<group_bits> bits, const tensafe::keystore::signing_key* publisher)
+        : handle_(std::move(held)) {
         const lora::model_layout& layout = packed().layout();
         name = handle_.name();
         version = handle_.version();
-        groups = layout.groups.size();
+        groups = std::move(bits);
         layout_message = shared(wire::write_model_layout<params, packing, protection>(layout));
         // With the options that models are packed with here: others would be refused.
         held_message = shared(wire::write_held_adapter(
@@ -63,10 +107,8 @@ class one_version final : public served_model {
                                               keystore::weights_digest<model_type>(handle_.matrices()))
                       .text();
         }
-        shortest_state = std::numeric_limits<std::size_t>::max();
-        for (std::size_t group = 0; group < groups; ++group) {
+        for (std::size_t group = 0; group < groups.size(); ++group) {
             const auto& plan = packed().decode(group).plan();
-            shortest_state = std::min(shortest_state, plan.d());
             largest_request = std::max(
                 largest_request, lora::message_overhead_bytes + tensafe::random::seed_bytes +
                                      plan.inputs() * lora::packed_residues_bytes<params>(params::degree));
@@ -153,26 +195,35 @@ shared_message served_model::held_text() const {
 }
 
 struct model_store::state {
-    std::shared_ptr<const tensafe::keystore::signing_key> publisher;
+    state(const limits& allowed, std::shared_ptr<const tensafe::keystore::signing_key> signer)
+        : shares(allowed.shares), publisher(std::move(signer)) {}
+    const of_each_scope<double> shares;
+    const std::shared_ptr<const tensafe::keystore::signing_key> publisher;
     serving::registry<model_type> adapters{serving::pack_with<model_type>()};
     std::mutex mutex;  // an unload takes it for both, so that what is current is in the registry
     std::map<std::string, std::shared_ptr<const one_version>, std::less<>> current;
 };
 
-model_store::model_store(std::shared_ptr<const tensafe::keystore::signing_key> publisher)
-    : state_(std::make_unique<state>()) {
-    state_->publisher = std::move(publisher);
-}
+model_store::model_store(const limits& allowed,
+                         std::shared_ptr<const tensafe::keystore::signing_key> publisher)
+    : state_(std::make_unique<state>(allowed, std::move(publisher))) {}
 model_store::~model_store() = default;
 
 std::uint64_t model_store::load(const std::string& name, const std::function<lora::adapter()>& from,
                                 const lora::pack_progress& progress) {
-    const std::uint64_t version = state_->adapters.load(name, from, progress);
+    std::vector<group_bits> bits;
+    const auto checked = [&] {
+        lora::adapter matrices = from();
+        serving::check_adapter(matrices);
+        bits = bits_of(name, matrices, state_->shares);
+        return matrices;
+    };
+    const std::uint64_t version = state_->adapters.load(name, checked, progress);
     handle now = state_->adapters.find(name);
     if (!now || now.version() != version) {
         return version;  // another load or an unload was faster
     }
-    auto made = std::make_shared<const one_version>(std::move(now), state_->publisher.get());
+    auto made = std::make_shared<const one_version>(std::move(now), std::move(bits), state_->publisher.get());
     std::shared_ptr<const one_version> dropped;  // given back outside the lock
     const std::lock_guard lock(state_->mutex);
     if (const handle still = state_->adapters.find(name); still && still.version() == version) {

@@ -17,6 +17,8 @@
 #include <string_view>
 #include <vector>
 
+#include "limits.hpp"
+
 // All computing of the server, behind an interface without templates: what includes this compiles in a
 // second.
 
@@ -24,14 +26,19 @@ namespace split {
 
 using shared_message = std::shared_ptr<const std::vector<std::uint8_t>>;
 
+/// What the query limits of one group count.
+struct group_bits {
+    std::uint64_t request = 0;            ///< at most, that one reply tells of A
+    of_each_scope<std::uint64_t> limits;  ///< of all replies; none is below `request`
+};
+
 /// One version of an adapter, packed, with the messages that open a session. As long as somebody holds it,
 /// it stays whole, whatever is loaded or removed. Immutable and thread-safe.
 class served_model {
   public:
     std::string name;
     std::uint64_t version = 0;
-    std::size_t groups = 0;
-    std::size_t shortest_state = 0;   ///< entries of its shortest hidden state
+    std::vector<group_bits> groups;
     std::size_t largest_request = 0;  ///< bytes
     shared_message layout_message;
     /// What a client holds, B and scales: as large as the B of the adapter.
@@ -88,7 +95,8 @@ struct store_entry {
 class model_store {
   public:
     /// @param publisher  signs a pin of each adapter that is loaded; null: there are none
-    explicit model_store(std::shared_ptr<const tensafe::keystore::signing_key> publisher = nullptr);
+    explicit model_store(const limits& allowed,
+                         std::shared_ptr<const tensafe::keystore::signing_key> publisher = nullptr);
     ~model_store();
     model_store(const model_store&) = delete;
     model_store& operator=(const model_store&) = delete;
@@ -96,7 +104,7 @@ class model_store {
     /// Loads and packs on the calling thread, and makes the messages; later find gives the new version. Until
     /// then, and if this throws, the old one.
     /// @return the version
-    /// @throws as serving::registry::load
+    /// @throws as serving::registry::load; parameter_error, before it packs, if a limit is below one request
     std::uint64_t load(const std::string& name, const std::function<tensafe::lora::adapter()>& from,
                        const tensafe::lora::pack_progress& progress = {});
     /// Whether there was one of this name.

@@ -20,14 +20,14 @@
 #include <ctime>
 #include <exception>
 #include <filesystem>
-#include <fstream>
 #include <memory>
-#include <set>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "admin.hpp"
+#include "client_list.hpp"
 #include "net/http_server.hpp"
 #include "params.hpp"
 #include "service.hpp"
@@ -44,8 +44,8 @@ struct arguments {
     std::string adapter_root;
     std::vector<std::string> hosts;
     std::string clients;
+    bool anybody = false;
     std::string pin_key;
-    std::string query_limit = "default";
     bool insecure_plaintext = false;
     unsigned drain_seconds = 10;
     split::limits allowed;
@@ -61,6 +61,23 @@ void add_seconds(CLI::App& app, const char* name, std::chrono::milliseconds& tim
         ->default_str(tensafe::shortest_text(std::chrono::duration<double>(time).count()));
 }
 
+void add_share(CLI::App& app, const char* name, std::optional<double>& share) {
+    const auto set = [name, &share](const std::string& text) {
+        double value = 0;
+        if (text == "none") {
+            share.reset();
+        } else if (CLI::detail::lexical_cast(text, value) && value > 0 && value <= 1000) {
+            share = value;
+        } else {
+            throw CLI::ValidationError(
+                name, "got " + tensafe::quote(text) + ", expected a number above 0, at most 1000, or none");
+        }
+    };
+    app.add_option_function<std::string>(name, set,
+                                         "of the bits of each input's A that replies may tell, or none")
+        ->default_str(tensafe::shortest_text(*share));
+}
+
 void add_options(CLI::App& app, arguments& a) {
     app.add_option("--listen", a.listen, "address:port, also localhost; port 0 is any")
         ->capture_default_str();
@@ -70,14 +87,14 @@ void add_options(CLI::App& app, arguments& a) {
     app.add_option("--adapter-root", a.adapter_root, "folder below which the admin endpoint loads adapters");
     app.add_option("--host", a.hosts,
                    "a further name or address of this server, which its certificate is for");
-    app.add_option("--clients", a.clients, "file of public keys that may come, one a line; none: anybody");
+    app.add_option("--clients", a.clients,
+                   "file of public keys that may come, one a line, after a space its tenant; or:");
+    app.add_flag("--anybody", a.anybody, "any key may come");
     app.add_option("--pin-key", a.pin_key,
                    "file of an Ed25519 key (sign_adapter keygen): clients are shown a pin of their adapter");
-    app.add_option("--query-limit", a.query_limit,
-                   "hidden states that a client may ask about each input of an adapter: a number from 1, "
-                   "none, or default, "
-                   "a quarter of the shortest hidden state")
-        ->capture_default_str();
+    for (std::size_t i = 0; i < a.allowed.shares.size(); ++i) {
+        add_share(app, split::share_options[i], a.allowed.shares[i]);
+    }
     app.add_option("--rate", a.allowed.requests_per_second, "requests per second of one client")
         ->check(CLI::Range(0.001, 1e9))
         ->capture_default_str();
@@ -136,37 +153,6 @@ void read_listen(arguments& a) {
     }
     a.net.address = address;
     a.net.port = static_cast<std::uint16_t>(std::stoul(port));
-}
-
-void read_query_limit(arguments& a) {
-    if (a.query_limit == "none") {
-        a.allowed.unlimited_queries = true;
-    } else if (a.query_limit != "default") {
-        if (a.query_limit.empty() || a.query_limit.size() > 18 ||
-            a.query_limit.find_first_not_of("0123456789") != std::string::npos ||
-            std::stoull(a.query_limit) == 0) {
-            throw tensafe::parameter_error("got --query-limit " + tensafe::quote(a.query_limit) +
-                                           ", expected a number from 1, none or default");
-        }
-        a.allowed.queries = std::stoull(a.query_limit);
-    }
-}
-
-std::set<std::string, std::less<>> read_clients(const std::string& path) {
-    std::ifstream file(path);
-    if (!file) {
-        throw tensafe::io_error(tensafe::quote(path) + ": cannot be opened");
-    }
-    std::set<std::string, std::less<>> result;
-    std::string line;
-    while (std::getline(file, line)) {
-        if (!line.empty() && line.front() != '#') {
-            static_cast<void>(
-                tensafe::keystore::from_hex<32>(line, tensafe::quote(path) + ": a client's key"));
-            result.insert(line);
-        }
-    }
-    return result;
 }
 
 /// SIGTERM, SIGINT and SIGHUP wait to be taken: no thread of this program is interrupted by them. Whoever
@@ -274,7 +260,15 @@ int run(arguments& a) {
             "--adapter-root DIRECTORY to load adapters from later");
     }
     read_listen(a);
-    read_query_limit(a);
+    if (a.clients.empty() != a.anybody) {
+        throw tensafe::parameter_error(
+            std::string(a.anybody ? "got both --clients and" : "got neither --clients nor") +
+            " --anybody, expected one: --clients FILE, the public keys that may come, or --anybody");
+    }
+    split::service_options options;
+    if (!a.anybody) {
+        options.clients = split::read_client_list(a.clients);
+    }
     prepare_state(a.state);
 
     std::string fingerprint;
@@ -288,16 +282,12 @@ int run(arguments& a) {
         a.net.secure = {files.certificate, files.key};
         fingerprint = files.fingerprint;
     }
-    split::service_options options;
     if (!fingerprint.empty()) {
         options.certificate = tensafe::keystore::from_hex<32>(fingerprint, "certificate");
     }
     options.allowed = a.allowed;
     options.state = a.state;
     options.to = split::log::to_standard_error();
-    if (!a.clients.empty()) {
-        options.clients = read_clients(a.clients);
-    }
     if (!a.pin_key.empty()) {
         options.publisher = std::make_shared<const tensafe::keystore::signing_key>(
             tensafe::keystore::signing_key::read(a.pin_key));

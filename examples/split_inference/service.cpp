@@ -9,8 +9,9 @@ namespace split {
 
 service::service(service_options options)
     : options_(std::move(options)),
+      adapters_(options_.allowed, options_.publisher),
       sessions_(options_.allowed),
-      // Without a list of clients anybody makes keys, and a limit that protects nothing must lock out nobody.
+      // Without a list of clients anybody makes keys: made-up ones must not take the room of others.
       counts_(options_.state,
               options_.clients ? query_counts::when_full::refuse : query_counts::when_full::evict),
       requests_(options_.allowed.requests_per_second, options_.allowed.requests_per_second),
@@ -45,6 +46,14 @@ void service::pool_taken(std::size_t count) noexcept {
     std::size_t before = pooled_;
     while (!pooled_.compare_exchange_weak(before, before - std::min(before, count))) {
     }
+}
+
+query_counts::account service::account_of(std::string_view client, std::string_view adapter) const {
+    std::string_view tenant;
+    if (options_.clients) {
+        tenant = options_.clients->find(client)->second;  // it has a session: it is listed
+    }
+    return counts_.account_of(client, tenant, adapter);
 }
 
 std::chrono::milliseconds service::take_handshake(const std::string& address) {

@@ -10,10 +10,9 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <set>
-#include <string>
 #include <string_view>
 
+#include "client_list.hpp"
 #include "limits.hpp"
 #include "log.hpp"
 #include "metrics.hpp"
@@ -29,8 +28,8 @@ struct service_options {
     clock_function now = std::chrono::steady_clock::now;
     /// A folder of this server alone: usage counts and their key.
     std::filesystem::path state;
-    /// Who may open sessions: public keys, 64 digits each. Nothing: anybody.
-    std::optional<std::set<std::string, std::less<>>> clients;
+    /// Who may open sessions. Nothing: anybody.
+    std::optional<client_list> clients;
     /// SHA-256 of the server's certificate in DER, which clients sign; without TLS zeros.
     certificate_digest certificate{};
     /// Signs a pin of each adapter that is loaded, which welcome shows; null: no pins.
@@ -86,9 +85,10 @@ class service {
     friend class session_protocol;
 
     void pool_taken(std::size_t count) noexcept;
+    query_counts::account account_of(std::string_view client, std::string_view adapter) const;
 
     service_options options_;
-    model_store adapters_{options_.publisher};
+    model_store adapters_;
     session_table sessions_;
     query_counts counts_;
     rate_limiter requests_;

@@ -9,6 +9,7 @@
 #include <tensafe/wire/set_id.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <exception>
 #include <utility>
@@ -44,6 +45,14 @@ constexpr std::size_t longest_list = 12 * 1024;
 
 std::string busy_text(const char* what, std::chrono::milliseconds wait) {
     return std::string(what) + ": too many; come again in " + std::to_string(wait.count()) + " ms";
+}
+
+std::string limit_text(const query_counts::outcome& count, const of_each_scope<std::uint64_t>& limits) {
+    constexpr std::array<const char*, 3> who{"this client", "this client's tenant", "all clients together"};
+    const auto of = static_cast<std::size_t>(count.of);
+    return "request: with it " + std::string(who[of]) + " got " + std::to_string(count.bits) +
+           " bits of this input's A, expected at most " + std::to_string(limits[of].value_or(0)) +
+           ": only a larger " + share_options[of] + " of the server gives more";
 }
 
 void check_message(const wire::header& header, wire::kind expected) {
@@ -300,6 +309,7 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
 
 void session_protocol::welcome_client(const session_table::opened& opened, net::answer& to) {
     session_ = opened.of;
+    account_ = of_.account_of(session_->client, model_->name);
     const bool held = hello_->held;
     to.add_text(to_text(welcome{tensafe::keystore::from_hex<16>(session_->id), opened.token, model_->name,
                                 model_->version, queries_left(), model_->pin}));
@@ -329,6 +339,7 @@ void session_protocol::resume_session(const resume& heard, net::answer& to) {
     session_ = opened->of;
     // The model of the session lives as long as the session does.
     model_ = std::shared_ptr<const served_model>(session_->evaluator, &session_->evaluator->model());
+    account_ = of_.account_of(session_->client, model_->name);
     stage_ = stage::open;
     of_.counters_.session_resumed();
     to.add_text(
@@ -340,12 +351,18 @@ void session_protocol::resume_session(const resume& heard, net::answer& to) {
 }
 
 std::optional<std::uint64_t> session_protocol::queries_left() const {
-    const auto limit = of_.options_.allowed.queries_for(model_->shortest_state);
-    if (!limit) {
-        return std::nullopt;
+    std::optional<std::uint64_t> least;
+    for (std::size_t group = 0; group < model_->groups.size(); ++group) {
+        const group_bits& bits = model_->groups[group];
+        const auto used = of_.counts_.used(account_, group);
+        for (std::size_t i = 0; i < used.size(); ++i) {
+            if (const auto limit = bits.limits[i]) {
+                const std::uint64_t left = (*limit - std::min(used[i], *limit)) / bits.request;
+                least = std::min(least.value_or(left), left);
+            }
+        }
     }
-    const std::uint64_t used = of_.counts_.most_of(session_->client, model_->name);
-    return used < *limit ? *limit - used : 0;
+    return least;
 }
 
 void session_protocol::lost_session() {
@@ -407,19 +424,18 @@ void session_protocol::answer_request(std::span<const std::uint8_t> message, net
 
 void session_protocol::compute(const wire::header& header, std::span<const std::uint8_t> message,
                                net::answer& to) {
-    if (header.group >= model_->groups) {
+    if (header.group >= model_->groups.size()) {
         throw refused{error_code::malformed, "request: got group " + std::to_string(header.group) +
-                                                 ", expected one of the " + std::to_string(model_->groups) +
-                                                 " of this adapter"};
+                                                 ", expected one of the " +
+                                                 std::to_string(model_->groups.size()) + " of this adapter"};
     }
-    const auto limit = of_.options_.allowed.queries_for(model_->shortest_state);
-    switch (of_.counts_.add(session_->client, model_->name, header.group, limit)) {
+    const group_bits& bits = model_->groups[header.group];
+    const auto count = of_.counts_.add(account_, header.group, bits.request, bits.limits);
+    switch (count.what) {
         case query_counts::outcome::counted:
             break;
         case query_counts::outcome::limit_reached:
-            throw refused{error_code::query_limit,
-                          "request: this client asked " + std::to_string(*limit) +
-                              " times about this input of the adapter, as often as it may"};
+            throw refused{error_code::query_limit, limit_text(count, bits.limits)};
         case query_counts::outcome::no_room:
             of_.options_.to.line(log_level::error, "usage_full", {{"connection", number_}});
             throw refused{error_code::query_limit, "request: this server counts no more clients"};
@@ -429,7 +445,7 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
     const at_end done([&] {
         --of_.busy_;
         if (!is_answered) {
-            of_.counts_.take_back(session_->client, model_->name, header.group);
+            of_.counts_.take_back(account_, header.group, bits.request);
         }
     });
     check_number(of_.sessions_.accept(*session_, number_, header.number), header.number);

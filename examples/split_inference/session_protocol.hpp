@@ -69,6 +69,7 @@ class session_protocol final : public net::websocket_handler {
     std::optional<hello> hello_;
     std::shared_ptr<const served_model> model_;
     std::shared_ptr<const session> session_;
+    query_counts::account account_;         ///< of the session's client and adapter
     std::optional<std::uint64_t> request_;  ///< the number of what is being answered
     std::vector<std::uint8_t> reply_;       ///< for JSON frames
     int refused_ = 0;                       ///< in a row

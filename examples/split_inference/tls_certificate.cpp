@@ -145,13 +145,7 @@ bool is_for(X509* certificate, const std::string& host) {
 /// Reads both, and sets the fingerprint.
 void check(tls_files& files, const std::vector<std::string>& hosts, std::time_t now) {
     const openssl_reports reports;
-    tensafe::io::input_file file(files.certificate);
-    if (file.size() > largest_pem) {
-        throw tensafe::format_error(quote(files.certificate.string()) + ": is longer than " +
-                                    std::to_string(largest_pem) + " bytes");
-    }
-    std::vector<std::byte> text(file.size());
-    file.read(text);
+    const auto text = tensafe::io::read_file<std::string>(files.certificate, largest_pem);
     const bio_pointer certificate_text(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
     const certificate_pointer certificate(
         certificate_text == nullptr ? nullptr

@@ -65,13 +65,13 @@ struct both_sides {
     std::unique_ptr<split::service> service;
     direct_connection* last = nullptr;
 
-    explicit both_sides(std::uint64_t queries = 1000) { start(queries); }
+    explicit both_sides(split::of_each_scope<double> shares = {}) { start(shares); }
 
-    void start(std::uint64_t queries = 1000,
+    void start(split::of_each_scope<double> shares = {},
                std::shared_ptr<const tensafe::keystore::signing_key> publisher = nullptr) {
         service.reset();  // which locks its folder
         split::service_options options;
-        options.allowed.queries = queries;
+        options.allowed.shares = shares;
         options.publisher = std::move(publisher);
         options.state = folder.path();
         service = std::make_unique<split::service>(std::move(options));
@@ -162,13 +162,13 @@ TEST_CASE_FIXTURE(
     "a service shows the same pin after a restart, and another one for an A of the same layout and B") {
     CHECK(!client().pin());
     const auto publisher = std::make_shared<const tensafe::keystore::signing_key>(split::client_identity({}));
-    start(1000, publisher);
+    start({}, publisher);
     const auto pinned = [&](const auto& pin) { return client({}, split::client_identity({}), pin); };
     const auto pin = client().pin();
     REQUIRE(pin);
     CHECK(pin->fits());
     CHECK(pin->key == publisher->verifying());
-    start(1000, publisher);
+    start({}, publisher);
     auto remote = pinned(pin);
     CHECK(error_of(remote, adapter, 0, 16) < 2e-3);
 
@@ -183,7 +183,7 @@ TEST_CASE_FIXTURE(
 }
 
 TEST_CASE("the limit of queries is the client's, whatever session it opens, and not another client's") {
-    both_sides both(2);
+    both_sides both({0.08, {}, {}});  // of 2048 bits, with 64 for a request
     const auto frames = split::frame_form::binary;
     const auto identity = [&] { return split::client_identity(both.folder.path() / "identity.pem"); };
     {

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "../../examples/split_inference/base64.hpp"
+#include "../../examples/split_inference/client_list.hpp"
 #include "../../examples/split_inference/control_message.hpp"
 #include "../../examples/split_inference/limits.hpp"
 #include "../../examples/split_inference/log.hpp"
@@ -148,48 +149,74 @@ TEST_CASE("a bucket lets so many through at once, refills with time, and unknown
     CHECK(backwards.take("a", begin - 1h) == 100ms);
 }
 
-TEST_CASE("the default query limit is a quarter of the shortest hidden state") {
-    split::limits allowed;
-    CHECK(allowed.queries_for(2048) == 512);
-    CHECK(allowed.queries_for(3) == 1);
-    allowed.queries = 7;
-    CHECK(allowed.queries_for(2048) == 7);
-    allowed.unlimited_queries = true;
-    CHECK_FALSE(allowed.queries_for(2048));
-}
-
 TEST_CASE("query counts come back from their file, which names nobody, with a key of their own") {
     const temporary_directory folder;
     using outcome = split::query_counts::outcome;
+    using bits = std::array<std::uint64_t, 3>;
     {
         split::query_counts counts(folder.path());
         CHECK_FALSE(counts.save());
-        CHECK(counts.add("alice", "kjv", 0, 0) == outcome::limit_reached);
+        const auto alice = counts.account_of("alice", "acme", "kjv");
+        const auto bob = counts.account_of("bob", "acme", "kjv");
+        CHECK(counts.add(alice, 0, 10, {9, {}, {}}) ==
+              outcome{outcome::limit_reached, split::scope::client, 10});
         CHECK(counts.rows() == 0);  // what was not counted leaves no row
-        CHECK(counts.add("alice", "kjv", 4'000'000'000, 2) == outcome::counted);
-        counts.take_back("alice", "kjv", 4'000'000'000);
+        CHECK(counts.add(alice, 4'000'000'000, 10, {}) == outcome{});
+        counts.take_back(alice, 4'000'000'000, 10);
         CHECK(counts.rows() == 0);
-        CHECK(counts.add("alice", "kjv", 1, 2) == outcome::counted);
-        CHECK(counts.add("alice", "kjv", 1, 2) == outcome::counted);
-        CHECK(counts.add("alice", "kjv", 1, 2) == outcome::limit_reached);
-        CHECK(counts.add("alice", "kjv", 0, 2) == outcome::counted);
-        CHECK(counts.add("bob", "kjv", 1, 2) == outcome::counted);
-        counts.take_back("bob", "kjv", 1);
-        CHECK(counts.most_of("bob", "kjv") == 0);
+        CHECK(counts.add(alice, 1, 10, {15, 25, 25}) == outcome{});
+        CHECK(counts.add(alice, 1, 10, {15, 25, 25}) ==
+              outcome{outcome::limit_reached, split::scope::client, 20});
+        CHECK(counts.add(bob, 1, 10, {15, 25, 25}) == outcome{});
+        CHECK(counts.add(bob, 1, 10, {25, 25, 25}) ==
+              outcome{outcome::limit_reached, split::scope::tenant, 30});
+        CHECK(counts.add(bob, 1, 10, {std::nullopt, {}, 25}) ==
+              outcome{outcome::limit_reached, split::scope::adapter, 30});
+        CHECK(counts.used(bob, 1) == bits{10, 20, 20});
+        counts.take_back(bob, 1, 10);
+        CHECK(counts.used(bob, 1) == bits{0, 10, 10});
         CHECK(counts.save());
     }
     const std::string text = text_of(folder.path() / "usage");
-    CHECK_FALSE(contains(text, "alice"));
-    CHECK_FALSE(contains(text, "kjv"));
+    for (const char* name : {"alice", "acme", "kjv"}) {
+        CHECK_FALSE(contains(text, name));
+    }
     {
         split::query_counts counts(folder.path());
-        CHECK(counts.rows() == 1);
-        CHECK(counts.most_of("alice", "kjv") == 2);
-        CHECK(counts.add("alice", "kjv", 1, 2) == outcome::limit_reached);
-        CHECK(counts.add("alice", "kjv", 0, 2) == outcome::counted);
+        CHECK(counts.rows() == 3);
+        CHECK(counts.used(counts.account_of("alice", "acme", "kjv"), 1) == bits{10, 10, 10});
+        // A client that has the name of a tenant is another.
+        CHECK(counts.used(counts.account_of("acme", "", "kjv"), 1) == bits{0, 0, 10});
     }
     REQUIRE(::chmod((folder.path() / "usage_key").c_str(), 0644) == 0);
     check_refusal<tensafe::io_error>("0600", [&] { split::query_counts(folder.path()); });
+}
+
+TEST_CASE("a list of clients is read strictly, and errors name the line") {
+    const temporary_directory folder;
+    const auto path = folder.path() / "clients";
+    const auto read = [&](const std::string& text) {
+        std::ofstream(path) << text;
+        return split::read_client_list(path);
+    };
+    const std::string a(64, 'a');
+    const std::string b(64, 'b');
+    CHECK(read("# keys\n\n" + a + "\n" + b + " acme-1") == split::client_list{{a, ""}, {b, "acme-1"}});
+    for (const auto& [line, problem] : std::initializer_list<std::pair<std::string, std::string>>{
+             {std::string(64, 'A'), "AAAA\", expected 64 lower-case"},
+             {a.substr(1), "expected 64"},
+             {a + "\r", "\\u000d\", expected 64"},
+             {" " + a, "got the key \"\", expected 64"},
+             {a + " ", "got the tenant \"\", expected 1 to 64"},
+             {a + " b c", "got the tenant \"b c\", expected"},
+             {a + " " + a + "b", "expected 1 to 64 letters"},
+             {b + " other", "bbbb\" again, expected each once"}}) {
+        const std::string text = b + " acme\n" + line + "\n";
+        for (const std::string& part : {problem, std::string("clients\": line 2: got ")}) {
+            check_refusal<tensafe::format_error>(part, [&] { read(text); });
+        }
+    }
+    check_refusal<tensafe::io_error>("regular", [&] { split::read_client_list(folder.path()); });
 }
 
 TEST_CASE("a certificate is made once, used again, and refused when it is expired or half of it is gone") {

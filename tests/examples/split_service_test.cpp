@@ -3,6 +3,7 @@
 #include <tensafe/keystore/ed25519.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
+#include <tensafe/lora/packing/plan.hpp>
 #include <tensafe/random/entropy.hpp>
 #include <tensafe/wire/checksum.hpp>
 #include <tensafe/wire/message.hpp>
@@ -10,6 +11,7 @@
 
 #include <variant>
 
+#include "../../examples/split_inference/client_list.hpp"
 #include "../../examples/split_inference/params.hpp"
 #include "../../examples/split_inference/query_counts.hpp"
 #include "../../examples/split_inference/service.hpp"
@@ -92,7 +94,7 @@ bytes request_message(std::uint64_t number, std::uint32_t group = 0,
 /// A server with one adapter and a clock that the test sets.
 struct server {
     explicit server(split::limits allowed = {}, const std::filesystem::path& folder = {},
-                    std::optional<std::set<std::string, std::less<>>> clients = {}) {
+                    std::optional<split::client_list> clients = {}) {
         split::service_options options;
         options.allowed = allowed;
         options.now = [this] { return now; };
@@ -112,8 +114,16 @@ std::shared_ptr<tensafe::keystore::signing_key> fresh_key() {
     return std::make_shared<tensafe::keystore::signing_key>(tensafe::keystore::signing_key::generate());
 }
 
+/// Of the 2048 bits of an A of the small adapter: room for three requests of 64.
+constexpr double three_requests = 0.12;
+
 /// A client's side of one connection.
 struct peer {
+    /// With a session.
+    peer(server& s, std::shared_ptr<tensafe::keystore::signing_key> of_client) : peer(s) {
+        key = std::move(of_client);
+        open();
+    }
     explicit peer(server& s, std::string address = "10.0.0.1")
         : of(s), side(s.of->connect(address, connection)) {
         side->start(answer);
@@ -182,6 +192,11 @@ struct peer {
         send(request_message(number, group));
         return has_reply(number, group);
     }
+    /// Bits that are counted of a group, by scope.
+    std::array<std::uint64_t, 3> used(std::size_t group = 0) const {
+        const auto& counts = of.of->counts();
+        return counts.used(counts.account_of(key->verifying().hex(), {}, "kjv"), group);
+    }
     /// Whether the last answer is a reply to this number.
     bool has_reply(std::uint64_t number, std::uint32_t group = 0) const {
         if (answer.frames().size() != 1 || answer.frames()[0].is_text) {
@@ -218,13 +233,13 @@ TEST_CASE("a server opens a session and answers requests with their number and g
     CHECK(challenge.adapters[0].name == "kjv");
     p.open();
     CHECK(p.welcome.adapter == "kjv");
-    CHECK(p.welcome.queries_left == 16);  // a quarter of 64
+    CHECK(p.welcome.queries_left == 8);
     CHECK(tensafe::wire::read_header(p.answer.frames()[1].data()).what == tensafe::wire::kind::model_layout);
     CHECK(tensafe::wire::read_header(p.answer.frames()[2].data()).what == tensafe::wire::kind::held_adapter);
     CHECK(p.asks(1, 1));
     CHECK(p.asks(5));
     CHECK(s.of->used().snapshot().total().requests == 2);
-    CHECK(s.of->counts().most_of(tensafe::keystore::hex(p.key->verifying().bytes()), "kjv") == 1);
+    CHECK(p.used(0)[0] == p.used(1)[0]);
 }
 
 TEST_CASE("encryptions of zero are made ahead while nothing waits, as many as a reply needs") {
@@ -295,10 +310,9 @@ TEST_CASE_FIXTURE(
     CHECK(p.refusal_of(bytes(std::size_t{3} << 20)).code == error_code::too_large);
     CHECK(s.of->counts().rows() == 0);
     CHECK_FALSE(p.answer.closing());
-    const std::string client = tensafe::keystore::hex(p.key->verifying().bytes());
-    CHECK(s.of->counts().most_of(client, "kjv") == 0);
+    CHECK(p.used() == std::array<std::uint64_t, 3>{});
     CHECK(p.asks(2));
-    CHECK(s.of->counts().most_of(client, "kjv") == 1);
+    CHECK(p.used() == std::array<std::uint64_t, 3>{64, 64, 64});
 }
 
 TEST_CASE("64 errors in a row, malformed messages or of any kind, close the connection, 63 do not") {
@@ -390,7 +404,7 @@ TEST_CASE("another protocol, and a binary frame before hello, end the connection
 
 TEST_CASE("with a list of clients those on it come in, and nobody else") {
     const auto key = fresh_key();
-    server s({}, {}, std::set<std::string, std::less<>>{key->verifying().hex()});
+    server s({}, {}, split::client_list{{key->verifying().hex(), ""}});
     peer p(s);
     p.say(p.hello());
     const auto said = p.refused();
@@ -413,7 +427,7 @@ TEST_CASE("a lost session is resumed once with each token, and its old connectio
     q.say(to_text(first));
     const auto resumed = std::get<split::resumed>(q.told(0));
     CHECK(resumed.next_number == 5);
-    CHECK(resumed.queries_left == 15);
+    CHECK(resumed.queries_left == 7);
     CHECK(resumed.token != first.token);
     CHECK(p->connection->ended == 1);
     CHECK(q.refusal_of(request_message(4)).code == error_code::replayed);
@@ -485,8 +499,7 @@ TEST_CASE("a client's sessions are limited: one that is lost makes room, held on
 }
 
 TEST_CASE("the query limit holds for a group over sessions, after forgetting, and after a restart") {
-    split::limits allowed;
-    allowed.queries = 3;
+    const split::limits allowed{.shares = {three_requests, {}, {}}};
     const temporary_directory folder;
     std::shared_ptr<tensafe::keystore::signing_key> key;
     {
@@ -498,7 +511,8 @@ TEST_CASE("the query limit holds for a group over sessions, after forgetting, an
             REQUIRE(p.asks(n));
         }
         CHECK(p.refusal_of(request_message(4)).code == error_code::query_limit);
-        CHECK(p.asks(4, 1));  // another input
+        CHECK(p.used() == std::array<std::uint64_t, 3>{192, 192, 192});  // no row has more of it
+        CHECK(p.asks(4, 1));                                             // another input
         const std::string name = key->verifying().hex();
         CHECK(s.of->used().snapshot().of_client(name).requests == 4);
         p.say(R"({"type":"forget"})");
@@ -518,8 +532,84 @@ TEST_CASE("the query limit holds for a group over sessions, after forgetting, an
     CHECK(p.refusal_of(request_message(1)).code == error_code::query_limit);
 }
 
+TEST_CASE("limits are shares of the entropy of the A of all sites of a group, and requests count in bits") {
+    // 16 values, equally frequent: 4 bits an entry, 1024 of an A. Two sites share the input.
+    tensafe::lora::adapter few = small_adapter();
+    few.sites.push_back(few.sites[0]);
+    few.sites[2].name = "model.layers.0.self_attn.k_proj";
+    for (auto& site : few.sites) {
+        for (std::size_t i = 0; i < site.a.values.size(); ++i) {
+            site.a.values[i] = static_cast<float>(i % 16) - 7.5F;
+        }
+    }
+    server s;
+    s.of->adapters().load("few", [&] { return few; });
+    const auto groups = s.of->adapters().find("few")->groups;
+    REQUIRE(groups.size() == 2);
+    CHECK(groups[0].limits == split::of_each_scope<std::uint64_t>{512, 1024, 2048});
+    CHECK(groups[1].limits == split::of_each_scope<std::uint64_t>{256, 512, 1024});
+    const tensafe::lora::packing_plan<split::params, split::packing, split::protection> rows_of_four(4, 64,
+                                                                                                     1);
+    const double bits = rows_of_four.budget().channel_bits();
+    CHECK(groups[1].request == static_cast<std::uint64_t>(std::ceil(4 * bits)));
+    CHECK(groups[0].request == static_cast<std::uint64_t>(std::ceil(8 * bits)));
+
+    server none({.shares = {}});
+    none.of->adapters().load("few", [&] { return few; });
+    CHECK(none.of->adapters().find("few")->groups[1].limits == split::of_each_scope<std::uint64_t>{});
+    server tight({.shares = {0.25, 0.05, {}}});
+    check_refusal<tensafe::parameter_error>(
+        "got --tenant-share 0.05, which is 102 bits of its A, expected at least those of one request, 127",
+        [&] { tight.of->adapters().load("kjv", [&] { return few; }); });
+    CHECK(tight.of->adapters().find("kjv")->version == 1);  // the old one serves on
+}
+
+TEST_CASE("clients of one tenant share its limit, and a client without one is a tenant of its own") {
+    const auto first = fresh_key();
+    const auto second = fresh_key();
+    const auto alone = fresh_key();
+    server s({.shares = {std::nullopt, three_requests, {}}}, {},
+             split::client_list{{first->verifying().hex(), "acme"},
+                                {second->verifying().hex(), "acme"},
+                                {alone->verifying().hex(), ""}});
+    peer p(s, first);
+    CHECK(p.welcome.queries_left == 3);
+    CHECK(p.asks(1));
+    CHECK(p.asks(2));
+    peer q(s, second);
+    CHECK(q.welcome.queries_left == 1);
+    CHECK(q.asks(1));
+    for (peer* each : {&p, &q}) {
+        CHECK(each->refusal_of(request_message(3)).code == error_code::query_limit);
+        CHECK(contains(each->refused().message,
+                       "this client's tenant got 256 bits of this input's A, expected at most 245: only a "
+                       "larger --tenant-share"));
+    }
+    peer r(s, alone);
+    CHECK(r.welcome.queries_left == 3);
+    for (const std::uint64_t n : {1u, 2u, 3u}) {
+        CHECK(r.asks(n));
+    }
+    CHECK(contains(r.refusal_of(request_message(4)).message, "this client's tenant got 256"));
+}
+
+TEST_CASE("all clients share the limit of the adapter, and refused requests use up nothing of theirs") {
+    server s({.shares = {std::nullopt, {}, three_requests}});
+    for (const std::uint64_t left : {3u, 2u, 1u}) {
+        peer p(s, fresh_key());
+        CHECK(p.welcome.queries_left == left);
+        CHECK(p.asks(1));
+    }
+    peer p(s, fresh_key());
+    CHECK(p.welcome.queries_left == 0);
+    CHECK(p.refusal_of(request_message(1)).code == error_code::query_limit);
+    CHECK(contains(p.refused().message, "all clients together got 256 bits"));
+    CHECK(p.used() == std::array<std::uint64_t, 3>{0, 0, 192});
+    CHECK(p.asks(2, 1));
+}
+
 TEST_CASE("requests beyond the rate are refused with the time to wait, and use up nothing") {
-    server s({.unlimited_queries = true, .requests_per_second = 2});
+    server s({.shares = {}, .requests_per_second = 2});
     peer p(s);
     p.open();
     CHECK_FALSE(p.welcome.queries_left);
@@ -628,7 +718,7 @@ TEST_CASE_FIXTURE(opened, "a forgotten client's name does not come back by a fra
 }
 
 TEST_CASE("encryptions of zero that were taken are made again before the next look at all sessions") {
-    server s({.unlimited_queries = true, .pooled = 2});
+    server s({.shares = {}, .pooled = 2});
     peer p(s);
     p.open();
     for (std::uint64_t number = 1; number <= 5; ++number) {
@@ -681,33 +771,40 @@ TEST_CASE("an answer keeps the memory of short frames and gives back that of lon
     CHECK(a.add(false).bytes.capacity() <= std::size_t{4} << 20);
 }
 
-TEST_CASE("made-up keys lock no client out, and those that asked least make room") {
+TEST_CASE("made-up keys lock no client out: those that asked least make room, and no tenant or adapter") {
     const temporary_directory folder;
     split::query_counts counts(folder.path(), split::query_counts::when_full::evict);
-    using outcome = split::query_counts::outcome;
-    for (int i = 0; i < 3; ++i) {
-        REQUIRE(counts.add("heavy", "kjv", 7, 100) == outcome::counted);
-    }
-    for (std::size_t i = 0; i < split::query_counts::most_rows + 10; ++i) {
-        REQUIRE(counts.add(std::to_string(i), "kjv", 0, 100) == outcome::counted);
+    const auto counted = split::query_counts::outcome{};
+    const auto heavy = counts.account_of("heavy", "", "kjv");
+    const auto light = counts.account_of("light", "acme", "other");
+    REQUIRE(counts.add(heavy, 7, 3, {}) == counted);
+    REQUIRE(counts.add(light, 7, 1, {}) == counted);
+    constexpr std::size_t many = split::query_counts::most_rows + 10;
+    for (std::size_t i = 0; i < many; ++i) {
+        REQUIRE(counts.add(counts.account_of(std::to_string(i), "", "kjv"), 7, 2, {}) == counted);
     }
     CHECK(counts.rows() <= split::query_counts::most_rows);
-    CHECK(counts.most_of("heavy", "kjv") == 3);
-    CHECK(counts.add("new", "kjv", 0, 100) == outcome::counted);
-    CHECK(counts.most_of("new", "kjv") == 1);
+    CHECK(counts.used(heavy, 7) == std::array<std::uint64_t, 3>{3, 3, 2 * many + 3});
+    CHECK(counts.used(light, 7) == std::array<std::uint64_t, 3>{0, 1, 1});
 }
 
 TEST_CASE("a full table of listed clients refuses further ones, and those it has go on") {
     const temporary_directory folder;
     split::query_counts counts(folder.path());
     using outcome = split::query_counts::outcome;
-    for (std::size_t i = 0; i < split::query_counts::most_rows; ++i) {
-        REQUIRE(counts.add(std::to_string(i), "kjv", 0, {}) == outcome::counted);
+    const auto add = [&](std::size_t client, std::size_t group = 0) {
+        return counts.add(counts.account_of(std::to_string(client), "", "kjv"), group, 5, {}).what;
+    };
+    // One row is the adapter's, and tenants have no row here but might.
+    constexpr std::size_t room = split::query_counts::most_rows - 3;
+    for (std::size_t i = 0; i < room; ++i) {
+        REQUIRE(add(i) == outcome::counted);
     }
-    CHECK(counts.add("new", "kjv", 0, {}) == outcome::no_room);
-    CHECK(counts.add("0", "kjv", 1, {}) == outcome::counted);
-    counts.take_back("1", "kjv", 0);
-    CHECK(counts.add("new", "kjv", 0, {}) == outcome::counted);
+    CHECK(add(room) == outcome::no_room);
+    CHECK(add(0, 1) == outcome::counted);
+    counts.take_back(counts.account_of("1", "", "kjv"), 0, 5);
+    CHECK(add(room) == outcome::counted);
+    CHECK(counts.used(counts.account_of("new", "", "kjv"), 0)[2] == room * 5);
 }
 
 TEST_CASE("counts without their key, a key without its counts, and a folder in use are errors") {
@@ -731,23 +828,29 @@ TEST_CASE("counts without their key, a key without its counts, and a folder in u
 TEST_CASE("a usage file that is no list of counts is refused with its line") {
     const temporary_directory folder;
     static_cast<void>(split::query_counts(folder.path()));
-    const std::string head = "tensafe split usage 1\n";
-    const std::string name(64, 'a');
+    const std::string head = "tensafe split usage 2\n";
+    const std::string name = "c" + std::string(64, 'a');
     const std::string good = head + name + " 1:2";
     for (const std::string& text :
          {std::string(), good.substr(1) + "\n", good, good + " -1\n", good + " \n", good + "\nx\n",
           good + "\n" + name + " 1:2\n", good + " 1:3\n", good + "x\n", head + name + "\n",
-          head + name + " 1\n", head + name + " 1:\n", head + name + " 1:0\n", head + name + "1:2\n",
-          head + "1:2\n"}) {
+          head + "b" + name.substr(1) + " 1:2\n", head + name.substr(1) + " 1:2\n", head + name + " 1\n",
+          head + name + " 1:\n", head + name + " 1:0\n", head + name + " 1:4611686018427387905\n",
+          head + name + "1:2\n", head + "1:2\n"}) {
         std::ofstream(folder.path() / "usage") << text;
         CAPTURE(text);
         check_refusal<tensafe::format_error>("usage", [&] { split::query_counts(folder.path()); });
     }
+    std::ofstream(folder.path() / "usage") << "tensafe split usage 1\n" << name.substr(1) << " 1:2\n";
+    check_refusal<tensafe::format_error>(
+        "line 1: got version 1, which counts requests, expected 2, which counts bits. Move it and usage_key "
+        "away",
+        [&] { split::query_counts(folder.path()); });
 }
 
 // For ThreadSanitizer, and for what must hold whoever is first.
 TEST_CASE("two connections that take a session from each other, swaps and forgetting go on side by side") {
-    server s({.unlimited_queries = true, .requests_per_second = 1e6, .handshakes_at_once = 10'000});
+    server s({.shares = {}, .requests_per_second = 1e6, .handshakes_at_once = 10'000});
     auto p = std::make_unique<peer>(s);
     p->open();
     std::atomic<bool> done{false};

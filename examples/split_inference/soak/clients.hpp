@@ -5,6 +5,7 @@
 #include <tensafe/lora/adapter/plain.hpp>
 #include <tensafe/lora/model/model_client.hpp>
 #include <tensafe/lora/protocol/client.hpp>
+#include <tensafe/lora/protocol/cost.hpp>
 #include <tensafe/wire/keys.hpp>
 #include <tensafe/wire/layout.hpp>
 #include <tensafe/wire/reply.hpp>
@@ -14,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -116,12 +118,17 @@ class good_client {
             return remote_.client()->deltas(group, reply_, query_);
         });
         require_deltas(adapter_, shape, h, deltas);
+        const auto cost = tensafe::lora::cost_of(remote_.client()->plan(group));
+        bits_ += static_cast<std::size_t>(
+            std::ceil(static_cast<double>(cost.targets) * cost.budget.channel_bits()));
         ++answers_;
         ++of_.answers;
     }
 
     remote_model& remote() noexcept { return remote_; }
     std::size_t answers() const noexcept { return answers_; }
+    /// What the answers count in query limits.
+    std::size_t bits() const noexcept { return bits_; }
     std::size_t tries() const noexcept { return tries_; }
 
   private:
@@ -152,6 +159,7 @@ class good_client {
     remote_model::reply_type reply_;
     std::size_t next_group_ = 0;
     std::size_t answers_ = 0;
+    std::size_t bits_ = 0;
     std::size_t tries_ = 0;
 };
 

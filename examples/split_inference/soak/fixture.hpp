@@ -113,7 +113,8 @@ struct fixture {
 
     /// Times so short that what waits for them is over in a few seconds; limits that nobody meets.
     static arguments usual_arguments() {
-        return {{"--query-limit", "none"},      {"--rate", "1e6"},
+        return {{"--client-share", "none"},     {"--adapter-share", "none"},
+                {"--tenant-share", "none"},     {"--rate", "1e6"},
                 {"--handshake-rate", "1e6"},    {"--idle-seconds", "2"},
                 {"--handshake-seconds", "1.5"}, {"--write-seconds", "2"},
                 {"--session-seconds", "0.5"},   {"--sessions-per-client", "16"},
@@ -128,8 +129,8 @@ struct fixture {
         how.program = program;
         how.tls = tls;
         how.state = folder / state;
-        how.arguments = {"--adapter", "kjv=" TENSAFE_EXAMPLE_DATA "/tiny_lm/adapter", "--adapter",
-                         "qwen=" TENSAFE_EXAMPLE_DATA "/qwen_rank32"};
+        how.arguments = {"--anybody", "--adapter", "kjv=" TENSAFE_EXAMPLE_DATA "/tiny_lm/adapter",
+                         "--adapter", "qwen=" TENSAFE_EXAMPLE_DATA "/qwen_rank32"};
         given.merge(usual_arguments());
         for (const auto& [name, value] : given) {
             how.arguments.push_back(name);

@@ -94,6 +94,20 @@ class input_file {
     std::size_t size_ = 0;
 };
 
+/// All of a file, as a std::string or a vector of bytes.
+/// @throws io_error as input_file; format_error if it is longer than `largest` bytes
+template <class Bytes>
+Bytes read_file(const std::filesystem::path& path, std::size_t largest) {
+    input_file file(path);
+    if (file.size() > largest) {
+        throw format_error(quote(path.string()) + ": got " + std::to_string(file.size()) +
+                           " bytes, expected at most " + std::to_string(largest));
+    }
+    Bytes bytes(file.size(), typename Bytes::value_type{});
+    file.read(std::as_writable_bytes(std::span(bytes.data(), bytes.size())));
+    return bytes;
+}
+
 /// Puts `bytes` at `path`, all of them or none: they are written to a temporary file beside it, forced to the
 /// device, and renamed over whatever stood there. A reader sees the old file or the new one.
 /// The rename itself is not forced to the device: after a power failure the old file may be back, never a

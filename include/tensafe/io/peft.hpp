@@ -327,13 +327,7 @@ inline lora::adapter parse_peft(std::string_view config_text, const safetensors_
 
 inline lora::adapter load_peft(const std::filesystem::path& directory) {
     const std::filesystem::path config_path = directory / "adapter_config.json";
-    input_file config(config_path);
-    if (config.size() > max_config_bytes) {
-        throw format_error(quote(config_path.string()) + ": got " + std::to_string(config.size()) +
-                           " bytes, expected at most " + std::to_string(max_config_bytes));
-    }
-    std::string text(config.size(), '\0');
-    config.read(std::as_writable_bytes(std::span<char>(text)));
+    const auto text = read_file<std::string>(config_path, max_config_bytes);
     return parse_peft(text, safetensors_file::open(directory / "adapter_model.safetensors"),
                       config_path.string());
 }

@@ -113,7 +113,7 @@ struct adapter_pin {
     }
     /// @throws as parse; io_error if the file cannot be read, format_error if it is longer than 10,000 bytes
     static adapter_pin read(const std::filesystem::path& path) {
-        return parse(detail::read_whole<std::string>(path, detail::max_signature_file_bytes),
+        return parse(io::read_file<std::string>(path, detail::max_signature_file_bytes),
                      quote(path.string()));
     }
 

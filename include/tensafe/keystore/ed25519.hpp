@@ -133,13 +133,7 @@ class verifying_key {
     /// @throws io_error if it cannot be read, format_error if it holds anything else, unsupported_error for
     ///         another kind of key
     static verifying_key read(const std::filesystem::path& path) {
-        io::input_file file(path);
-        if (file.size() > detail::max_key_file_bytes) {
-            throw format_error(quote(path.string()) + ": got " + std::to_string(file.size()) +
-                               " bytes, expected at most " + std::to_string(detail::max_key_file_bytes));
-        }
-        std::string text(file.size(), '\0');
-        file.read(std::as_writable_bytes(std::span<char>(text)));
+        const auto text = io::read_file<std::string>(path, detail::max_key_file_bytes);
         const std::string what = quote(path.string());
         const detail::openssl_reports reports;
         const detail::openssl_bio bio = detail::open_pem(std::as_bytes(std::span<const char>(text)), what);

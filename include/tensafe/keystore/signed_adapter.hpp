@@ -240,18 +240,6 @@ struct loaded_adapter {
 
 namespace detail {
 
-template <class Bytes>
-Bytes read_whole(const std::filesystem::path& path, std::size_t largest) {
-    io::input_file file(path);
-    if (file.size() > largest) {
-        throw format_error(quote(path.string()) + ": got " + std::to_string(file.size()) +
-                           " bytes, expected at most " + std::to_string(largest));
-    }
-    Bytes bytes(file.size(), typename Bytes::value_type{});
-    file.read(std::as_writable_bytes(std::span(bytes.data(), bytes.size())));
-    return bytes;
-}
-
 /// Both files of a package in memory: what is hashed is what is parsed, whatever happens to the files.
 struct package_bytes {
     std::filesystem::path directory;
@@ -260,8 +248,9 @@ struct package_bytes {
 
     package_bytes(const std::filesystem::path& from, std::size_t largest_weights)
         : directory(from),
-          config(read_whole<std::string>(from / "adapter_config.json", io::max_config_bytes)),
-          weights(read_whole<std::vector<std::byte>>(from / "adapter_model.safetensors", largest_weights)) {}
+          config(io::read_file<std::string>(from / "adapter_config.json", io::max_config_bytes)),
+          weights(
+              io::read_file<std::vector<std::byte>>(from / "adapter_model.safetensors", largest_weights)) {}
 
     package_digest digest() const {
         return package_digest::of(std::as_bytes(std::span<const char>(config)), weights);
@@ -285,7 +274,7 @@ inline std::optional<adapter_signature> read_signature(const std::filesystem::pa
         }
         return std::nullopt;
     }
-    return adapter_signature::parse(read_whole<std::string>(path, max_signature_file_bytes),
+    return adapter_signature::parse(io::read_file<std::string>(path, max_signature_file_bytes),
                                     quote(path.string()));
 }
 

@@ -292,7 +292,7 @@ TEST_CASE("the statistical distance grows with the replies, linearly or as their
     CHECK(budget.statistical_distance(rank) == budget.statistical_distance(rank, 0x1p20));
     CHECK(budget.statistical_distance(rank, 0) == 0);
     CHECK(budget.statistical_distance(2 * rank, 100) == budget.statistical_distance(rank, 200));
-    // docs/design/protocol.md: at the query limit of a quarter of d, and after 2^20 replies.
+    // docs/design/protocol.md: after a quarter of d, and after 2^20 replies.
     CHECK(std::log2(budget.statistical_distance(rank, d / 4)) == doctest::Approx(-41.6).epsilon(0.001));
     CHECK(std::log2(budget.statistical_distance(rank)) == doctest::Approx(-36.1).epsilon(0.001));
     // The longest s and e_pk instead of average ones.

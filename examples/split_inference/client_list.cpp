@@ -1,0 +1,48 @@
+#include "client_list.hpp"
+
+#include <tensafe/core/error.hpp>
+#include <tensafe/core/text.hpp>
+#include <tensafe/io/file.hpp>
+
+#include <algorithm>
+#include <sstream>
+
+namespace split {
+
+bool is_plain_name(std::string_view name, std::size_t longest) noexcept {
+    constexpr std::string_view known = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    return !name.empty() && name.size() <= longest && name.find_first_not_of(known) == name.npos;
+}
+
+client_list read_client_list(const std::filesystem::path& path) {
+    using tensafe::quote;
+    constexpr std::size_t largest_file = std::size_t{16} << 20;
+    constexpr std::size_t longest_tenant = 64;
+    std::istringstream lines(tensafe::io::read_file<std::string>(path, largest_file));
+    client_list result;
+    std::string line;
+    for (std::size_t number = 1; std::getline(lines, line); ++number) {
+        if (line.empty() || line.front() == '#') {
+            continue;
+        }
+        const auto refuse = [&](const std::string& problem) {
+            throw tensafe::format_error(quote(path.string()) + ": line " + std::to_string(number) + ": got " +
+                                        problem);
+        };
+        const std::size_t space = std::min(line.find(' '), line.size());
+        const std::string key = line.substr(0, space);
+        if (key.size() != 64 || key.find_first_not_of("0123456789abcdef") != key.npos) {
+            refuse("the key " + quote(key) + ", expected 64 lower-case hexadecimal digits");
+        }
+        const std::string tenant = line.substr(std::min(space + 1, line.size()));
+        if (space < line.size() && !is_plain_name(tenant, longest_tenant)) {
+            refuse("the tenant " + quote(tenant) + ", expected 1 to 64 letters, digits, -, _ and .");
+        }
+        if (!result.emplace(key, tenant).second) {
+            refuse("the key " + quote(key) + " again, expected each once");
+        }
+    }
+    return result;
+}
+
+}  // namespace split

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace split {
+
+/// Public keys, 64 digits each, with the name of the tenant that each belongs to; empty: it is one of its
+/// own.
+using client_list = std::map<std::string, std::string, std::less<>>;
+
+/// 1 to `longest` of letters, digits, -, _ and .: what adapters and tenants are called.
+bool is_plain_name(std::string_view name, std::size_t longest) noexcept;
+
+/// Reads lines of a key, or a key, a space and a tenant. Empty lines and those that begin with # say nothing.
+/// @throws tensafe::io_error; format_error with the line for one that is neither, or a key that comes twice
+client_list read_client_list(const std::filesystem::path& path);
+
+}  // namespace split

@@ -30,7 +30,7 @@ constexpr std::array<const char*, error_codes> code_names = {
     "unknown_adapter", "not_authorised",     "query_limit",
     "rate_limit",      "replayed",           "resume_failed",
     "too_large",       "draining",           "internal"};
-constexpr std::array<const char*, 3> carried_names = {"zero_key", "model_layout", "held_adapter"};
+constexpr std::array<const char*, 3> carried_names = {"rerandomization_key", "model_layout", "held_adapter"};
 
 /// No control message has more: a challenge with all the adapters that fit.
 constexpr std::size_t most_values = 4'096;
@@ -360,7 +360,7 @@ std::vector<std::byte> text_to_sign(const certificate_digest& certificate, const
     const auto append = [&](std::span<const std::byte> bytes) {
         text.insert(text.end(), bytes.begin(), bytes.end());
     };
-    append(std::as_bytes(std::span(std::string_view("tensafe split inference 1\n"))));
+    append(std::as_bytes(std::span(std::string_view("tensafe split inference 2\n"))));
     append(certificate);
     const derived_nonces derived(nonce);
     append(std::as_bytes(std::span(derived.signed_one.bytes)));

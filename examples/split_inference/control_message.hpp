@@ -180,7 +180,7 @@ struct derived_nonces {
     tensafe::random::seed of_rerandomization_key;
 };
 
-/// What hello::signature signs: "tensafe split inference 1\n", SHA-256 of the server's certificate in DER,
+/// What hello::signature signs: "tensafe split inference 2\n", SHA-256 of the server's certificate in DER,
 /// derived_nonces(nonce).signed_one, the set's number (8 bytes, little endian), SHA-256 of the
 /// re-randomization key's message, the adapter's name. So no server can pass on the nonce of another one and
 /// use the signature there.

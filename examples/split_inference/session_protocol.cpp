@@ -183,7 +183,8 @@ void session_protocol::on_binary(std::span<const std::uint8_t> bytes, net::answe
         const bool is_key = stage_ == stage::rerandomization_key;
         if ((is_key ? hello_->frames : session_->frames) == frame_form::json) {
             throw refused{error_code::malformed, std::string("got a binary frame, expected {\"type\":\"") +
-                                                     (is_key ? "zero_key" : "request") + "\", ...}"};
+                                                     (is_key ? "rerandomization_key" : "request") +
+                                                     "\", ...}"};
         }
         is_key ? take_rerandomization_key(bytes, to) : answer_request(bytes, to);
     });

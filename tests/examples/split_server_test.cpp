@@ -105,7 +105,7 @@ TEST_CASE("a control message with anything more, less or other is refused, and t
                {R"({"type":"bye","type":"bye"})", "duplicate"},
                {long_bye, "bytes", 0},
                {long_bye, "bytes", 1 << 20},
-               {R"({"type":"resume","protocol":1,"session":"00"})", "\"session\""},
+               {R"({"type":"resume","protocol":2,"session":"00"})", "\"session\""},
                {R"({"type":"request","number":-1,"group":0,"message":""})", "\"number\""},
                {R"({"type":"request","number":1,"group":4294967296,"message":""})", "\"group\""},
                {R"({"type":"request","number":1.5,"group":0,"message":""})", "\"number\""},
@@ -118,8 +118,8 @@ TEST_CASE("a control message with anything more, less or other is refused, and t
         check_refusal<tensafe::format_error>(each.said,
                                              [&] { return split::parse_control(each.text, each.largest); });
     }
-    check_refusal<tensafe::unsupported_error>("got protocol 2, expected 1", [] {
-        return split::parse_control(R"({"type":"resume","protocol":2,"session":"","resume":""})", 0);
+    check_refusal<tensafe::unsupported_error>("got protocol 1, expected 2", [] {
+        return split::parse_control(R"({"type":"resume","protocol":1,"session":"","resume":""})", 0);
     });
 }
 

@@ -394,7 +394,7 @@ TEST_CASE("another protocol, and a binary frame before hello, end the connection
     server s;
     peer p(s);
     std::string text = p.hello();
-    text.replace(text.find("\"protocol\":1"), 12, "\"protocol\":2");
+    text.replace(text.find("\"protocol\":2"), 12, "\"protocol\":1");
     CHECK(p.refusal_of(text).code == error_code::unsupported_version);
     CHECK(p.answer.closing());
     peer q(s);

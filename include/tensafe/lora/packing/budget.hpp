@@ -142,6 +142,8 @@ inline constexpr double coarsest_rounding = 1.0 / 256;
 inline constexpr double checksum_norm = 2.5;
 /// Checksum rows tell multiples of Q apart from this part of it.
 inline constexpr double checksum_tolerance = 1.0 / 58;
+/// The squares of the weights of a checksum row, at most.
+inline constexpr double checksum_weights = 2.4;
 /// For up to so many multiples lost by each of two rows it is certain that they do.
 inline constexpr double most_wraps = 11;
 /// A flood below this many times what it hides would hide nothing.
@@ -256,6 +258,16 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
         square_root(square(weights) + square(b.rounding_deviation / b.typical) +
                     square(b.flood.deviation() / b.typical) + square(b.leak_deviation() / b.typical)),
         precision);
+    if constexpr (range_policy::can_overflow) {
+        // The answers' errors, weighted, and that of the checksum row, whose rounding is another.
+        const double error = square_root(checksum_weights + 1) * b.relative_error * b.typical / b.modulus;
+        const double rounded = switch_deviation(degree) * power_of_two(-b.checksum_bits);
+        if (!(6.5 * square_root(square(error) + square(rounded)) <= checksum_tolerance)) {
+            return refused(
+                "checksum rows could not tell answers of so few bits from ones that wrapped around; use more "
+                "answer_bits, a larger factor or worst_case");
+        }
+    }
     return {b, nullptr};
 }
 

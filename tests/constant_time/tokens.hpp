@@ -70,6 +70,7 @@ void check_token(program& p, const std::string& packing, std::size_t rank) {
 inline void check_tokens(program& p) {
     static_assert(8 <= lora::most_inner_products && lora::most_inner_products < 32);
     check_token<lora::coefficient_tiles<32>>(p, "tiles of 32 rows", 40);
+    check_token<lora::replicated_slots<>>(p, "slots", 40);
 }
 
 }  // namespace tests

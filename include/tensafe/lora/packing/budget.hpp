@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace tensafe::lora {
 
@@ -36,19 +37,42 @@ inline constexpr int request_level = [] {
     return P::max_level;
 }();
 
+namespace detail {
+/// Coefficients of a zero's secret v, at most, that a planted key reads off one target coefficient, whatever
+/// the shape. The ratio of a budget is at most sqrt(2 * 2^24); the flood is at least 0.39 of its precision,
+/// in whole bits half of that, and its entropy 2.04 bits more than the logarithm of its deviation.
+template <class Protection>
+inline constexpr int most_digits = [] {
+    double ratio = square_root(2 * 0x1p24);
+    if constexpr (Protection::range::can_overflow) {
+        ratio = static_cast<double>(Protection::range::factor);
+    }
+    int digits = 0;
+    for (double read = 1; read < ratio / (0.39 * Protection::precision::relative_error); read *= 3) {
+        ++digits;
+    }
+    return digits;
+}();
+}  // namespace detail
+
 /// Target coefficients under one encryption of zero, at most, for clients that may cheat: a planted key reads
-/// eleven coefficients of the zero's secret v off each (docs/security.md). The others must leave RLWE at the
-/// guideline's (classical) 106 bits of Q for 4096 coefficients. All for rings that are too small to be secure
-/// at all.
-template <ckks::parameter_set P>
+/// coefficients of the zero's secret v off each (docs/security.md). The others must leave RLWE at the
+/// guideline's bits of Q for 4096 coefficients, in the column that the set's tag names; none if its Q fills
+/// that. All for rings that are too small to be secure at all.
+template <ckks::parameter_set P, class Protection>
 inline constexpr std::size_t most_targets = [] {
-    constexpr double ratio = 4096.0 / 106;
+    using tag = typename P::security;
+    constexpr int limit = std::is_same_v<tag, ckks::quantum_128> ? ckks::max_modulus_bits_quantum_128(12)
+                                                                 : ckks::max_modulus_bits_128(12);
     double bits = 0;
     for (int limb = 0; limb <= request_level<P>; ++limb) {
         bits += static_cast<double>(std::bit_width(P::basis::primes[static_cast<std::size_t>(limb)]));
     }
-    const double targets = (static_cast<double>(P::degree) - ratio * bits) / 11;
-    return targets >= 1 ? static_cast<std::size_t>(targets) : P::degree;
+    const double targets =
+        (static_cast<double>(P::degree) - 4096.0 / limit * bits) / detail::most_digits<Protection>;
+    return targets >= 1                                    ? static_cast<std::size_t>(targets)
+           : std::is_same_v<tag, ckks::insecure_for_tests> ? P::degree
+                                                           : 0;
 }();
 
 /// The tag of servers that put more targets under one zero: for clients that follow the protocol.

@@ -42,7 +42,8 @@ template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
 class server {
     using weights_type = detail::packed_weights<P, Packing, Protection>;
     static constexpr std::size_t default_batch =
-        Protection::protects ? std::min(most_targets<P>, packing_plan<P, Packing, Protection>::largest_batch)
+        Protection::protects ? std::clamp(most_targets<P, Protection>, std::size_t{1},
+                                          packing_plan<P, Packing, Protection>::largest_batch)
                              : packing_plan<P, Packing, Protection>::largest_batch;
 
   public:
@@ -164,10 +165,11 @@ class server {
     static std::size_t checked_batch(const plan_type& plan, std::size_t largest) {
         if constexpr (Protection::protects) {
             const std::size_t targets = plan.targets(0, std::min(largest, plan_type::largest_batch));
-            require<parameter_error>(targets <= most_targets<P>,
-                                     {"server: got ", targets,
-                                      " target coefficients under one encryption of zero, expected at most ",
-                                      most_targets<P>, "; pass lora::trusts_clients if no client cheats"});
+            require<parameter_error>(
+                targets <= most_targets<P, Protection>,
+                {"server: got ", targets,
+                 " target coefficients under one encryption of zero, expected at most ",
+                 most_targets<P, Protection>, "; pass lora::trusts_clients if no client cheats"});
         }
         return largest;
     }

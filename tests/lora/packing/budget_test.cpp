@@ -279,6 +279,31 @@ TEST_CASE_TEMPLATE("the predicted error of average-case ranges is what is measur
     CHECK(s.layout().budget().relative_error <= With::protection::precision::relative_error);
 }
 
+TEST_CASE("the predicted error passes the precision for one d in fifty, and by two percent at most") {
+    const auto passes = [](auto kind, double share, double most) {
+        using With = decltype(kind);
+        std::size_t count = 0;
+        std::size_t beyond = 0;
+        double largest = 0;
+        for (std::size_t columns = 1; columns <= 1U << 14; ++columns) {
+            const auto [budget, problem] =
+                lora::detail::compute_budget<typename With::set, typename With::protection>(
+                    layout<typename With::set, coefficient_tiles<4>, typename With::protection>::geometry(
+                        rank, columns));
+            const double ratio = budget.relative_error / With::protection::precision::relative_error;
+            count += problem == nullptr ? 1 : 0;
+            beyond += problem == nullptr && ratio > 1 ? 1 : 0;
+            largest = std::fmax(largest, problem == nullptr ? ratio : 0);
+        }
+        CHECK(static_cast<double>(beyond) <= share * static_cast<double>(count));
+        CHECK(largest == doctest::Approx(most).epsilon(0.0005));
+    };
+    passes(with<P, protects_adapter_rows<>>(), 0.02, 1.007);
+    passes(minimal(), 0.001, 1.016);
+    CHECK(budget_of<minimal::set, minimal::protection>(rank, 5).relative_error >
+          1.0155 * reduced_precision::relative_error);
+}
+
 TEST_CASE("the statistical distance grows with the replies, linearly or as their root, and stops at 1") {
     constexpr reply_budget budget = budget_of<P, protects_adapter_rows<>>(rank, d);
     double last = 0;

@@ -293,19 +293,38 @@ TEST_CASE("No two zeros of a pool share a part, and no two pools give the same z
     }
 }
 
-TEST_CASE("The child of a fork has none of its parent's stored zeros") {
+TEST_CASE("The child of a fork has none of its parent's stored zeros, and makes others") {
     session<1> c(5, 6);
     c.pool.fill(2);
+    // Of c1, which tells zeros apart.
+    const auto digest = [](const one_zero& zero) {
+        std::uint64_t sum = 0;
+        for (const word x : zero.c1.words()) {
+            sum = 31 * sum + x;
+        }
+        return sum;
+    };
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
     const pid_t child = ::fork();
     REQUIRE(child >= 0);
     if (child == 0) {
-        ::_exit(c.pool.size() == 0 ? 0 : 1);
+        const std::uint64_t seen[] = {digest(c.pool.acquire()), c.pool.size()};
+        ::_exit(::write(ends[1], seen, sizeof seen) == sizeof seen ? 0 : 1);
     }
+    ::close(ends[1]);
+    std::uint64_t seen[2] = {};
+    CHECK(::read(ends[0], seen, sizeof seen) == sizeof seen);
+    ::close(ends[0]);
     int status = 0;
     REQUIRE(::waitpid(child, &status, 0) == child);
     CHECK(WIFEXITED(status));
     CHECK(WEXITSTATUS(status) == 0);
+    CHECK(seen[1] == 0);
     CHECK(c.pool.size() == 2);
+    for (int i = 0; i < 2; ++i) {
+        CHECK(digest(c.pool.acquire()) != seen[0]);
+    }
 }
 
 TEST_CASE("A filled pool hands out what it stored, oldest first, and what an empty one would make") {

@@ -119,6 +119,7 @@ struct parameters {
                   "use fewer or narrower limbs, or a larger log_n");
 
     using basis = typename detail::chain_traits<LogN, Chain>::basis;
+    using security = Security;
 
     static constexpr int log_n = LogN;
     static constexpr std::size_t degree = basis::degree;

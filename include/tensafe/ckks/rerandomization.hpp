@@ -284,7 +284,7 @@ class rerandomization_pool {
     /// How many are stored.
     std::size_t size() const {
         const std::lock_guard lock(mutex_);
-        return ::getpid() == owner_ ? stored_.size() : 0;
+        return stock().size();
     }
 
   private:
@@ -298,7 +298,7 @@ class rerandomization_pool {
     }
 
     /// What is stored; nothing in the child of a fork, which has its parent's zeros. With the lock held.
-    std::deque<zero<P, Level>>& stock() {
+    std::deque<zero<P, Level>>& stock() const {
         const pid_t now = ::getpid();
         if (now != owner_) {
             stored_.clear();
@@ -352,8 +352,8 @@ class rerandomization_pool {
     random::seed of_key_;       ///< a hash of a and b
     mutable std::mutex mutex_;  // guards the generator and both stores
     random::generator generator_;
-    std::deque<zero<P, Level>> stored_;
-    pid_t owner_ = ::getpid();           ///< the process in which they were made
+    mutable std::deque<zero<P, Level>> stored_;
+    mutable pid_t owner_ = ::getpid();   ///< the process in which they were made
     std::vector<zero<P, Level>> spare_;  ///< used ones, for their memory
 };
 

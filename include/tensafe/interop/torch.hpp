@@ -170,8 +170,7 @@ inline void write_rounded(const char* who, std::span<const double> values, const
     }
 }
 
-/// Replaces values that round to none of the type's finite numbers by the largest of these, and NaN by the
-/// least.
+/// Replaces values beyond the type's largest number by it, those below its negative by that, and NaN too.
 /// @return  how many
 inline std::size_t clamp_to_type(std::span<double> values, at::ScalarType type) {
     const double largest = type == at::kHalf       ? 65504

@@ -98,7 +98,7 @@ class encrypted_lora {
     /// Hidden states so far with NaN, infinity or a norm beyond double: zeros were sent for them, and their
     /// deltas are zeros.
     std::size_t bad_states() const noexcept { return bad_states_; }
-    /// Entries of deltas so far that x's type cannot hold: they are the largest number that it can.
+    /// Entries of deltas so far beyond the largest number of x's type: they are that number.
     std::size_t clamped_deltas() const noexcept { return clamped_deltas_; }
 
   private:

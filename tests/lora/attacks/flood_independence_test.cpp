@@ -14,21 +14,7 @@ constexpr std::size_t rank = 32;
 constexpr std::size_t d = 100;
 constexpr std::size_t replies = 300;
 
-/// Of two lists of numbers of mean zero.
-double correlation(const std::vector<double>& x, const std::vector<double>& y) {
-    double xy = 0;
-    double xx = 0;
-    double yy = 0;
-    for (std::size_t i = 0; i < x.size(); ++i) {
-        xy += x[i] * y[i];
-        xx += x[i] * x[i];
-        yy += y[i] * y[i];
-    }
-    return xy / std::sqrt(xx * yy);
-}
-
-/// Errors of all answers, in units of the reply: [reply][row]. A and h are integers of few bits, so that the
-/// answers without floods are known exactly.
+/// Errors of all answers, in units of the reply: [reply][row].
 std::vector<std::vector<double>> errors() {
     matrix a = random_matrix(rank, d, 61);
     const tile_server server(a);

@@ -53,9 +53,8 @@ std::vector<std::int64_t> integers(const std::vector<double>& answers) {
     return result;
 }
 
-/// Solves as many of the equations as there are unknowns.  @return modulo 2^32, of which w bits count; none
-/// if
-///         they do not determine it
+/// Solves as many of the equations as there are unknowns.
+/// @return modulo 2^32, of which w bits count; none if they do not determine it
 std::vector<std::uint32_t> solve(std::vector<equation> m) {
     constexpr std::size_t n = P::degree;
     for (std::size_t c = 0; c < n; ++c) {

@@ -94,6 +94,41 @@ TEST_CASE(
     CHECK(stopped < 40);
 }
 
+TEST_CASE("answers of slots stop at norm(row) norm(h) / 0.9, whatever sums of coefficients a server plants") {
+    for (const std::size_t columns : {std::size_t{8}, std::size_t{256}}) {
+        CAPTURE(columns);
+        const lora::server<P, lora::replicated_slots<>> server(random_matrix(32, columns, 56));
+        const auto& plan = server.plan();
+        session<P> s(56, plan.subring_log_n());
+        const std::vector<float> h = random_state(columns, 57);
+        const auto query = s.client.encrypt(plan, h);
+        auto reply = server.apply(query.request, s.pool);
+        const double longest = plan.layout().row_norm * norm(h) / 0.9;
+        const std::size_t targets = plan.targets(0);
+        const int bits = plan.reply_bits(0);
+        double largest = 0;
+        for (std::size_t root = 1; root < targets; root += 2) {
+            // As large as there are coefficients, with the signs of one slot's roots of unity.
+            std::vector<std::uint32_t> c0(targets);
+            for (std::size_t k = 0; k < targets; ++k) {
+                const double angle = std::numbers::pi * static_cast<double>(root * k % (2 * targets));
+                const std::uint32_t half = std::uint32_t{1} << (bits - 1);
+                c0[k] = std::cos(angle / static_cast<double>(targets)) < 0 ? half + 3000 : half - 3000;
+            }
+            for (auto& output : reply.outputs) {
+                std::fill(output.c1.begin(), output.c1.end(), std::uint8_t{0});
+                output.c1[0] = 1;  // zeros alone are refused
+                tensafe::memory::pack_bits(std::span<const std::uint32_t>(c0), bits, std::span(output.c0));
+            }
+            for (const double answer : s.client.decrypt(plan, reply, query)) {
+                largest = worse(largest, std::fabs(answer) / longest);
+            }
+        }
+        CHECK(largest <= 1 + 1e-5);
+        CHECK(largest > 1 - 1e-5);  // as far as that a server can get
+    }
+}
+
 TEST_CASE("zeros are encrypted for a state that is no number, and its answers are zeros") {
     const lora::adapter from = one_site();
     const lora::model_server<P> server(from);

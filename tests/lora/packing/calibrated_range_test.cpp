@@ -165,6 +165,36 @@ TEST_CASE("usual hidden states pass an average-case range without an alarm and w
     }
 }
 
+TEST_CASE(
+    "answers of few bits are decrypted where checksum rows can tell their flood from a wrap, else refused") {
+    const auto weights = [](std::size_t k) {
+        double sum = 0;
+        for (std::size_t r = 0; r < lora::detail::rows_per_checksum; ++r) {
+            sum += lora::detail::checksum_weight(r, k) * lora::detail::checksum_weight(r, k);
+        }
+        return sum;
+    };
+    CHECK(std::max({weights(0), weights(1), weights(2), weights(3)}) <= lora::detail::checksum_weights);
+
+    const std::size_t d = 1000;
+    const matrix a = balanced(random_matrix(32, d, 1));
+    using fewest =
+        server<small, coefficient_tiles<4>, protects_adapter_rows<average_case<6>, answer_bits<7>>>;
+    using fewer = server<small, coefficient_tiles<4>, protects_adapter_rows<average_case<6>, answer_bits<6>>>;
+    using fewer_by_factor =
+        server<small, coefficient_tiles<4>, protects_adapter_rows<average_case<12>, answer_bits<6>>>;
+    CHECK(contains(refusal<parameter_error>([&] { fewer{a}; }), "use more answer_bits, a larger factor"));
+    const auto all_right = [&]<class Server>(const Server& s) {
+        session with = session_for<Server>();
+        for (std::uint64_t token = 0; token < trials(40UL); ++token) {
+            CAPTURE(token);
+            CHECK(outcome_of(with, s, a, random_state(d, 1000 + token)) == outcome::right);
+        }
+    };
+    all_right(fewest(a));
+    all_right(fewer_by_factor(a));
+}
+
 TEST_CASE("what up to two rows lose is far from a multiple of Q in one of their checksum rows") {
     // Up to lora::detail::most_wraps multiples each; further than the tolerance on top of the noise of a
     // checksum row, which is less than the tolerance.

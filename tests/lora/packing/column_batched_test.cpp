@@ -256,26 +256,50 @@ TEST_CASE("integers of A that are longer than a limb are right all the same") {
 }
 
 TEST_CASE("more targets under one zero than leave RLWE at 128 bits are refused, but with trusts_clients") {
-    static_assert(most_targets<ckks::private_n4096> == 59);
-    static_assert(most_targets<ckks::compact_n4096> == 126);
-    static_assert(most_targets<ckks::minimal_n2048> == 42);
+    static_assert(most_targets<ckks::private_n4096, protects_adapter_rows<>> == 38);
+    static_assert(most_targets<ckks::quantum_n4096, protects_adapter_rows<>> == 59);
+    static_assert(most_targets<ckks::compact_n4096, protects_adapter_rows<average_case<6>>> == 126);
+    static_assert(
+        most_targets<ckks::minimal_n2048, protects_adapter_rows<average_case<5>, reduced_precision>> == 46);
     using batches = server<ckks::private_n4096, column_batched>;
     using rows = server<ckks::private_n4096, coefficient_tiles<64>>;
     const matrix a = random_matrix(64, 2, 1);
-    CHECK_NOTHROW(batches(a, 59));
-    CHECK_THROWS_WITH_AS(batches(a, 60),
-                         Contains("got 60 target coefficients under one encryption of zero, "
-                                  "expected at most 59; pass lora::trusts_clients"),
+    CHECK_NOTHROW(batches(a, 38));
+    CHECK_THROWS_WITH_AS(batches(a, 39),
+                         Contains("got 39 target coefficients under one encryption of zero, "
+                                  "expected at most 38; pass lora::trusts_clients"),
                          parameter_error);
     CHECK_NOTHROW(batches(a, trusts_clients{}));
     CHECK_THROWS_WITH_AS(rows{a}, Contains("got 64 target coefficients"), parameter_error);
     CHECK_NOTHROW(rows(a, trusts_clients{}));
-    CHECK_NOTHROW(rows(random_matrix(59, 2, 1)));
+    CHECK_NOTHROW(rows(random_matrix(38, 2, 1)));
 
     const batches by_default(a);
     client<ckks::private_n4096> c;
     const auto nonce = random::fresh_seed();
     auto pool = by_default.pool(nonce, c.rerandomization_key(nonce));
-    const auto query = c.encrypt(by_default.plan(), random_batch(60, 2, 1));
-    CHECK_THROWS_WITH_AS(by_default.apply(query.request, pool), Contains("expected 1 to 59"), shape_error);
+    const auto query = c.encrypt(by_default.plan(), random_batch(39, 2, 1));
+    CHECK_THROWS_WITH_AS(by_default.apply(query.request, pool), Contains("expected 1 to 38"), shape_error);
+}
+
+TEST_CASE_TEMPLATE("no shape makes a target coefficient tell more of v than most_targets counts with",
+                   Protection, protects_adapter_rows<>, protects_adapter_rows<average_case<6>>,
+                   protects_adapter_rows<worst_case, answer_bits<6>>) {
+    using P = ckks::private_n4096;
+    double most = 0;
+    const auto look = [&](const reply_geometry& geometry) {
+        const auto [budget, problem] = lora::detail::compute_budget<P, Protection>(geometry);
+        most = problem == nullptr ? std::fmax(most, budget.channel_bits() / std::log2(3.0)) : most;
+    };
+    for (double d = 1; d <= 0x1p24; d *= 1.1) {
+        const auto columns = static_cast<std::size_t>(d);
+        look(layout<P, coefficient_tiles<4>, Protection>::geometry(32, columns));
+        if constexpr (!Protection::range::can_overflow) {
+            look(layout<P, column_batched, Protection>::geometry(1, columns));
+            look(layout<P, replicated_slots<>, Protection>{32, columns, 1}.geometry());
+            look(layout<P, replicated_slots<>, Protection>{512, columns, 1}.geometry());
+        }
+    }
+    CHECK(most <= lora::detail::most_digits<Protection>);
+    CHECK(most > lora::detail::most_digits<Protection> - 2);
 }

@@ -52,13 +52,13 @@ std::size_t offered_prefill(const model_options& options) {
     const std::size_t most = !offers_prefill<P, Protection> ? 0
                              : options.trusts_clients
                                  ? layout<P, column_batched, prefill_protection<Protection>>::largest_batch
-                                 : most_targets<P>;
+                                 : most_targets<P, prefill_protection<Protection>>;
     require<parameter_error>(
         options.largest_prefill <= most,
         {"model: got a largest_prefill of ", options.largest_prefill, " hidden states, expected ",
-         most > 0 ? "at most " : "0: this parameter set has no room for the replies",
-         most > 0 ? text_part(most) : "",
-         most == 0 || options.trusts_clients ? "" : "; more with trusts_clients"});
+         offers_prefill<P, Protection> ? "at most " : "0: this parameter set has no room for the replies",
+         offers_prefill<P, Protection> ? text_part(most) : "",
+         !offers_prefill<P, Protection> || options.trusts_clients ? "" : "; more with trusts_clients"});
     return options.largest_prefill;
 }
 

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace tensafe::lora {
 
@@ -36,19 +37,40 @@ inline constexpr int request_level = [] {
     return P::max_level;
 }();
 
+namespace detail {
+/// Coefficients of a zero's secret v, at most, that a planted key reads off one target coefficient, whatever
+/// the shape. The ratio of a budget is at most sqrt(2 * 2^24); the flood is at least 0.39 of its precision,
+/// in whole bits half of that, and its entropy 2.04 bits more than the logarithm of its deviation.
+template <class Protection>
+inline constexpr int most_digits = [] {
+    double ratio = square_root(2 * 0x1p24);
+    if constexpr (Protection::range::can_overflow) {
+        ratio = static_cast<double>(Protection::range::factor);
+    }
+    int digits = 0;
+    for (double read = 1; read < ratio / (0.39 * Protection::precision::relative_error); read *= 3) {
+        ++digits;
+    }
+    return digits;
+}();
+}  // namespace detail
+
 /// Target coefficients under one encryption of zero, at most, for clients that may cheat: a planted key reads
-/// eleven coefficients of the zero's secret v off each (docs/security.md). The others must leave RLWE at the
+/// coefficients of the zero's secret v off each (docs/security.md). The others must leave RLWE at the
 /// guideline's (classical) 106 bits of Q for 4096 coefficients. All for rings that are too small to be secure
 /// at all.
-template <ckks::parameter_set P>
+template <ckks::parameter_set P, class Protection>
 inline constexpr std::size_t most_targets = [] {
-    constexpr double ratio = 4096.0 / 106;
+    constexpr double ratio = 4096.0 / ckks::max_modulus_bits_128(12);
     double bits = 0;
     for (int limb = 0; limb <= request_level<P>; ++limb) {
         bits += static_cast<double>(std::bit_width(P::basis::primes[static_cast<std::size_t>(limb)]));
     }
-    const double targets = (static_cast<double>(P::degree) - ratio * bits) / 11;
-    return targets >= 1 ? static_cast<std::size_t>(targets) : P::degree;
+    if (std::is_same_v<typename P::security, ckks::insecure_for_tests>) {
+        return P::degree;
+    }
+    const double targets = (static_cast<double>(P::degree) - ratio * bits) / detail::most_digits<Protection>;
+    return targets >= 1 ? static_cast<std::size_t>(targets) : 0;
 }();
 
 /// The tag of servers that put more targets under one zero: for clients that follow the protocol.
@@ -142,6 +164,8 @@ inline constexpr double coarsest_rounding = 1.0 / 256;
 inline constexpr double checksum_norm = 2.5;
 /// Checksum rows tell multiples of Q apart from this part of it.
 inline constexpr double checksum_tolerance = 1.0 / 58;
+/// The squares of the weights of a checksum row, at most.
+inline constexpr double checksum_weights = 2.4;
 /// For up to so many multiples lost by each of two rows it is certain that they do.
 inline constexpr double most_wraps = 11;
 /// A flood below this many times what it hides would hide nothing.
@@ -256,6 +280,16 @@ constexpr budget_result compute_budget(const reply_geometry& g) {
         square_root(square(weights) + square(b.rounding_deviation / b.typical) +
                     square(b.flood.deviation() / b.typical) + square(b.leak_deviation() / b.typical)),
         precision);
+    if constexpr (range_policy::can_overflow) {
+        // The answers' errors, weighted, and that of the checksum row, whose rounding is another.
+        const double error = square_root(checksum_weights + 1) * b.relative_error * b.typical / b.modulus;
+        const double rounded = switch_deviation(degree) * power_of_two(-b.checksum_bits);
+        if (!(6.5 * square_root(square(error) + square(rounded)) <= checksum_tolerance)) {
+            return refused(
+                "checksum rows could not tell answers of so few bits from ones that wrapped around; use more "
+                "answer_bits, a larger factor or worst_case");
+        }
+    }
     return {b, nullptr};
 }
 

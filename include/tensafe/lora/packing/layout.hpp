@@ -113,6 +113,11 @@ inline double masked(double x, std::uint64_t kept) noexcept {
     return std::bit_cast<double>(std::bit_cast<std::uint64_t>(x) & kept);
 }
 
+/// The number nearest to x in [-bound, bound], up to a rounding of x or bound: no branch.
+inline double clamped(double x, double bound) noexcept {
+    return (std::fabs(x + bound) - std::fabs(x - bound)) / 2;
+}
+
 /// Norm of a hidden state; of one with NaN, infinity or a norm beyond double it is 0, and so is the mask of
 /// what is encrypted of its entries. Takes the same time for all.
 struct masked_norm {

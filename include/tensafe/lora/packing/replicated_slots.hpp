@@ -215,14 +215,9 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
         return ckks::encode_slots<P, level>(values.span(), scale);
     }
 
-    /// The scale of the slots of h for which no target coefficient passes the range: each is a mean of
-    /// rotated sums, below rows_per_slot^(1/2) * stride * 2/N of the largest.
+    /// The scale of the slots of h for which no target coefficient passes the range.
     double message_scale(const reply_budget& budget, double state_norm) const noexcept {
-        const auto n = static_cast<double>(P::degree);
-        const auto g = static_cast<double>(this->slots().stride);
-        const double coefficient =
-            2 * g / n * std::sqrt(static_cast<double>(Rows::rows_per_slot) * n / 2) * budget.longest_row;
-        return detail::scale_for(budget.range / coefficient, state_norm);
+        return detail::scale_for(largest_state(budget), state_norm);
     }
 
     /// Input i of the request for h, into work.message.
@@ -232,7 +227,8 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
         this->encode_slots(h, i, scale, kept, work, work.message);
     }
 
-    /// A*h from the target coefficients of all outputs, 2 * stride for each.
+    /// A*h from the target coefficients of all outputs, 2 * stride for each. None is more than a ninth above
+    /// the largest that Cauchy-Schwarz allows: a server that cheats could make it many times as large.
     void collect(const reply_budget& budget, decryption_workspace<P>& work, double scale,
                  std::span<double> answers) const {
         const auto s = this->slots();
@@ -249,6 +245,20 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
             encoding::shared_slot_transform(this->subring_log_n()).to_slots(of_output, work.slots.span());
             s.collect(o, work.slots.span(), answers);
         }
+        const double bound = this->row_norm * (largest_state(budget) / scale) / 0.9;
+        for (double& x : answers) {
+            x = detail::clamped(x, bound);
+        }
+    }
+
+  private:
+    /// The norm of the longest scaled state for which no target coefficient passes the range: each is a mean
+    /// of rotated sums, below rows_per_slot^(1/2) * stride * 2/N of the largest.
+    double largest_state(const reply_budget& budget) const noexcept {
+        const auto n = static_cast<double>(P::degree);
+        const auto g = static_cast<double>(this->slots().stride);
+        return budget.range /
+               (2 * g / n * std::sqrt(static_cast<double>(Rows::rows_per_slot) * n / 2) * budget.longest_row);
     }
 };
 

@@ -44,7 +44,8 @@ template <ckks::parameter_set P, class Packing = coefficient_tiles<4>,
 class server {
     using weights_type = detail::packed_weights<P, Packing, Protection>;
     static constexpr std::size_t default_batch =
-        Protection::protects ? std::min(most_targets<P>, packing_plan<P, Packing, Protection>::largest_batch)
+        Protection::protects ? std::clamp(most_targets<P, Protection>, std::size_t{1},
+                                          packing_plan<P, Packing, Protection>::largest_batch)
                              : packing_plan<P, Packing, Protection>::largest_batch;
 
   public:
@@ -62,7 +63,7 @@ class server {
     ///         column, for NaN and infinity; parameter_error if the set cannot hold replies of this shape, or
     ///         the matrix does not suit the packing
     TENSAFE_COMPILED_MEMBER explicit server(const matrix& a, std::size_t largest_batch = default_batch)
-        : server(a, largest_batch, most_targets<P>) {}
+        : server(a, largest_batch, most_targets<P, Protection>) {}
     server(const matrix& a, trusts_clients, std::size_t largest_batch = plan_type::largest_batch)
         : server(a, largest_batch, P::degree) {}
     server(const matrix& a, const ckks::secret_key<P>&) = delete;  // a server never holds a secret key

@@ -61,7 +61,6 @@ inline void check_encryption(program& p) {
     });
 
     ckks::seeded_ciphertext<general, general::max_level> seeded;
-    entropy::next_are_public(1);
     p.check("encrypt with the secret key", [&] {
         auto message = ckks::encode_coefficients<general>(secret_reals(n));
         seeded = ckks::encrypt(key, std::move(message), generator);

@@ -112,7 +112,7 @@ inline std::vector<bad_frame> bad_frames(const std::string& good, std::uint64_t 
     text("deep JSON", std::string(8000, '['));
     text("a text of 20,000 bytes", R"({"type":"bye"})" + std::string(20'000, ' '));
     text("a hello within a session", to_text(hello{"kjv", {}, 0, {}, frame_form::binary, true}));
-    text("another protocol", R"({"type":"resume","protocol":2,"session":"","resume":""})",
+    text("another protocol", R"({"type":"resume","protocol":1,"session":"","resume":""})",
          "unsupported_version");
     text(
         "a JSON request in a binary session",

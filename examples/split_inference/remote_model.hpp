@@ -178,7 +178,7 @@ class remote_model {
     std::uint64_t version() const noexcept { return version_; }
     /// What the server showed: checked. Nothing if it has none.
     const std::optional<tensafe::keystore::adapter_pin>& pin() const noexcept { return pin_; }
-    /// At the last handshake; nothing if there is no limit.
+    /// By limits of this client alone, at the last handshake; nothing if there is none.
     std::optional<std::uint64_t> queries_left() const noexcept { return queries_left_; }
     counts counted() const noexcept;
 

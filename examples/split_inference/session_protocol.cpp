@@ -351,14 +351,15 @@ void session_protocol::resume_session(const resume& heard, net::answer& to) {
                           {"client", prefix_of(session_->client)}});
 }
 
+/// Of limits that are the client's alone: what is left of others would tell what other clients do.
 std::optional<std::uint64_t> session_protocol::queries_left() const {
     std::optional<std::uint64_t> least;
     for (std::size_t group = 0; group < model_->groups.size(); ++group) {
         const group_bits& bits = model_->groups[group];
-        const auto used = of_.counts_.used(account_, group);
-        for (std::size_t i = 0; i < used.size(); ++i) {
-            if (const auto limit = bits.limits[i]) {
-                const std::uint64_t left = (*limit - std::min(used[i], *limit)) / bits.request;
+        const std::uint64_t used = of_.counts_.used(account_, group)[0];
+        for (std::size_t i = 0; i < account_.size(); ++i) {
+            if (const auto limit = bits.limits[i]; limit && account_[i] == account_[0]) {
+                const std::uint64_t left = (*limit - std::min(used, *limit)) / bits.request;
                 least = std::min(least.value_or(left), left);
             }
         }

@@ -130,7 +130,7 @@ class rerandomization_pool {
     /// @param subring_log_n    replies are traced to the subring of degree 2^subring_log_n
     /// @param generator     to give an explicit one is for tests
     /// @throws parameter_error unless 0 <= subring_log_n <= P::log_n and the key was made for this nonce;
-    ///         format_error if b holds anything but residues
+    ///         format_error if b holds anything but residues; entropy_error
     rerandomization_pool(const random::seed& server_nonce, rerandomization_key<P, Level> key,
                          int subring_log_n, random::generator generator = random::generator())
         : log_n_(checked(subring_log_n)),
@@ -142,10 +142,7 @@ class rerandomization_pool {
                 "rerandomization_pool: the client made this re-randomization key for another server nonce");
         }
         check_residues<basis>(b_, "rerandomization_pool", "the re-randomization key");
-        random::input_hash hash(random::fresh_seed());
-        hash.add(std::span<const arith::word>(a_.template limb<0>()));
-        hash.add(std::span<const arith::word>(b_.words()));
-        of_key_ = hash.result();
+        of_key_ = random::input_hash::of(a_.template limb<0>(), b_.words());
     }
 
     rerandomization_pool(const rerandomization_pool&) = delete;  // two copies would hand out the same zeros
@@ -284,7 +281,7 @@ class rerandomization_pool {
     /// How many are stored.
     std::size_t size() const {
         const std::lock_guard lock(mutex_);
-        return stock().size();
+        return ::getpid() == owner_ ? stored_.size() : 0;
     }
 
   private:
@@ -298,7 +295,7 @@ class rerandomization_pool {
     }
 
     /// What is stored; nothing in the child of a fork, which has its parent's zeros. With the lock held.
-    std::deque<zero<P, Level>>& stock() const {
+    std::deque<zero<P, Level>>& stock() {
         const pid_t now = ::getpid();
         if (now != owner_) {
             stored_.clear();
@@ -352,8 +349,8 @@ class rerandomization_pool {
     random::seed of_key_;       ///< a hash of a and b
     mutable std::mutex mutex_;  // guards the generator and both stores
     random::generator generator_;
-    mutable std::deque<zero<P, Level>> stored_;
-    mutable pid_t owner_ = ::getpid();   ///< the process in which they were made
+    std::deque<zero<P, Level>> stored_;
+    pid_t owner_ = ::getpid();           ///< the process in which they were made
     std::vector<zero<P, Level>> spare_;  ///< used ones, for their memory
 };
 

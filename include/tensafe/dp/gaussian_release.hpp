@@ -187,7 +187,7 @@ class gaussian_release {
         const std::span<std::int64_t> noise_entries(noise.data(), d_);
         clip_to_grid(h, step_, bound_, clipped_entries);
 
-        const auto hedging = random.hedge(h, std::array{step_});
+        const auto hedging = random.hedge(h, std::array{step_, clip_norm_});
         random::seed key = random.next_seed();
         const memory::wipe_guard guard(key);
         charge.spend(cost());  // nothing throws from here on

@@ -97,8 +97,7 @@ class generator {
         hedging& operator=(const hedging&) = delete;
         ~hedging() {
             if (of_ != nullptr) {
-                memory::wipe(of_->key_);
-                of_->source_ = source::system;
+                of_->end_hedge();
             }
         }
 
@@ -111,7 +110,7 @@ class generator {
 
     /// Until the result ends, seeds come from one of the operating system's and a hash of the input: name all
     /// that the draws will hide, and the key that hides it. Does nothing for an explicit start, and inside
-    /// another hedge.
+    /// another hedge. A move of the generator ends it.
     /// @param parts  vectors, arrays or spans of numbers, in an order that the caller keeps
     /// @throws as next_seed
     template <class... Parts>
@@ -119,11 +118,8 @@ class generator {
         if (source_ != source::system) {
             return hedging(nullptr);
         }
-        seed fresh = next_seed();
-        const memory::wipe_guard guard(fresh);
-        input_hash hash(fresh);
-        (hash.add(std::span<const typename Parts::value_type>(parts)), ...);
-        key_ = hash.result();
+        exec::check_environment();
+        key_ = input_hash::of(parts...);
         counter_ = 0;
         source_ = source::hedged;
         return hedging(this);
@@ -146,7 +142,15 @@ class generator {
         return result;
     }
 
+    void end_hedge() noexcept {
+        if (source_ == source::hedged) {
+            memory::wipe(key_);
+            source_ = source::system;
+        }
+    }
+
     void take(generator& other) noexcept {
+        other.end_hedge();
         key_ = other.key_;
         memory::wipe(other.key_);
         counter_ = std::exchange(other.counter_, 0);

@@ -3,6 +3,7 @@
 #include <tensafe/arith/word.hpp>
 #include <tensafe/memory/wipe.hpp>
 #include <tensafe/random/chacha20.hpp>
+#include <tensafe/random/entropy.hpp>
 #include <tensafe/random/seed.hpp>
 
 #include <algorithm>
@@ -35,6 +36,17 @@ class input_hash {
             }
         }
     }
+    /// Of these vectors, arrays or spans of numbers, and a fresh seed of the operating system's.
+    /// @throws entropy_error
+    template <class... Parts>
+    static seed of(const Parts&... parts) {
+        seed fresh = fresh_seed();
+        const memory::wipe_guard guard(fresh);
+        input_hash hash(fresh);
+        (hash.add(std::span<const typename Parts::value_type>(parts)), ...);
+        return hash.result();
+    }
+
     input_hash(const input_hash&) = delete;
     input_hash& operator=(const input_hash&) = delete;
     ~input_hash() {

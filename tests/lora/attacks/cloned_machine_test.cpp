@@ -83,6 +83,25 @@ lora::request<P> request_of(bool hedged, const std::vector<float>& h, std::uint6
 
 }  // namespace
 
+TEST_CASE("after a hedge seeds come from the operating system again, and also after a move under one") {
+    const std::array<double, 1> input{1};
+    const auto second = restored([] {
+        static_cast<void>(random::fresh_seed());
+        return random::fresh_seed();
+    });
+    CHECK(restored([&] {
+              random::generator generator;
+              { const auto hedging = generator.hedge(input); }
+              return generator.next_seed();
+          }) == second);
+    CHECK(restored([&] {
+              random::generator generator;
+              const auto hedging = generator.hedge(input);
+              random::generator other = std::move(generator);
+              return other.next_seed();
+          }) == second);
+}
+
 TEST_CASE("two copies of a client show nothing of the difference of their states, scales and keys") {
     const tile_server server(random_matrix(4, d, 71));
     const auto close = [&](bool hedged, const std::vector<float>& h, std::uint64_t key, double margin) {
@@ -191,6 +210,21 @@ TEST_CASE("two copies of a server show nothing of A") {
     CHECK(close(false, other_server, first) > 0.9);
     CHECK(std::fabs(close(true, other_server, first)) < chance);
 
+    // Not protected: encryptions of zero that were made before their requests were known.
+    const auto ahead = [&](const lora::request<P>& r) {
+        return restored([&] {
+            lora::rerandomization_pool<P> pool(s.server_nonce, s.open, server.plan().subring_log_n());
+            pool.fill(server.plan().outputs());
+            lora::server_workspace<P> work;
+            tile_server::reply_type reply;
+            server.apply(r, pool, work, reply);
+            return reply_fractions(reply.outputs[0], P::degree, server.plan().reply_bits(0));
+        });
+    };
+    CHECK(concentration(difference(difference(ahead(first), ahead(second)),
+                                   difference(fractions_of(bare_products(server, first)[0].c1),
+                                              fractions_of(bare_products(server, second)[0].c1)))) > 0.9);
+
     // Of two clients: v would be the same under two a.
     const auto errors_of = [&](bool hedged, std::uint64_t client) {
         const session<P> other(client, server.plan().subring_log_n());
@@ -272,4 +306,20 @@ TEST_CASE("two copies of a program that releases vectors with noise do not relea
     };
     CHECK(correlation(noise(false, 86), noise(false, 87)) > 0.99);
     CHECK(std::fabs(correlation(noise(true, 86), noise(true, 87))) < null_correlation(d));
+
+    // One vector at two clip norms and one deviation: the difference of what is released is exact.
+    const auto released = [&](bool hedged, double clip_norm) {
+        const tensafe::dp::gaussian_release at(clip_norm, release.deviation(), d);
+        return restored([&] {
+            tensafe::dp::ledger ledger({1e9, 0.5});
+            auto charge = ledger.charge("user", at.cost(), 1);
+            random::generator generator = copied(hedged);
+            std::vector<float> out(d);
+            at(charge, generator, random_state(d, 86), out);
+            return std::vector<double>(out.begin(), out.end());
+        });
+    };
+    const auto close = [&](bool hedged) { return correlation(released(hedged, 1), released(hedged, 0.5)); };
+    CHECK(close(false) > 0.99);
+    CHECK(std::fabs(close(true)) < null_correlation(d));
 }

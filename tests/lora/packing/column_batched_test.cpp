@@ -285,21 +285,27 @@ TEST_CASE("more targets under one zero than leave RLWE at 128 bits are refused, 
 TEST_CASE_TEMPLATE("no shape makes a target coefficient tell more of v than most_targets counts with",
                    Protection, protects_adapter_rows<>, protects_adapter_rows<average_case<6>>,
                    protects_adapter_rows<worst_case, answer_bits<6>>) {
-    using P = ckks::private_n4096;
-    double most = 0;
-    const auto look = [&](const reply_geometry& geometry) {
-        const auto [budget, problem] = lora::detail::compute_budget<P, Protection>(geometry);
-        most = problem == nullptr ? std::fmax(most, budget.channel_bits() / std::log2(3.0)) : most;
-    };
-    for (double d = 1; d <= 0x1p24; d *= 1.1) {
-        const auto columns = static_cast<std::size_t>(d);
-        look(layout<P, coefficient_tiles<4>, Protection>::geometry(32, columns));
-        if constexpr (!Protection::range::can_overflow) {
-            look(layout<P, column_batched, Protection>::geometry(1, columns));
-            look(layout<P, replicated_slots<>, Protection>{32, columns, 1}.geometry());
-            look(layout<P, replicated_slots<>, Protection>{512, columns, 1}.geometry());
+    const auto most_of = []<class P>(P) {
+        double most = 0;
+        const auto look = [&](const reply_geometry& geometry) {
+            const auto [budget, problem] = lora::detail::compute_budget<P, Protection>(geometry);
+            most = problem == nullptr ? std::fmax(most, budget.channel_bits() / std::log2(3.0)) : most;
+        };
+        for (double d = lora::largest_dimension; d >= 1; d /= 1.1) {
+            const auto columns = static_cast<std::size_t>(d);
+            look(layout<P, coefficient_tiles<4>, Protection>::geometry(32, columns));
+            if constexpr (!Protection::range::can_overflow) {
+                look(layout<P, column_batched, Protection>::geometry(1, columns));
+                look(layout<P, replicated_slots<>, Protection>{32, columns, 1}.geometry());
+                look(layout<P, replicated_slots<>, Protection>{512, columns, 1}.geometry());
+            }
         }
-    }
-    CHECK(most <= lora::detail::most_digits<Protection>);
-    CHECK(most > lora::detail::most_digits<Protection> - 2);
+        return most;
+    };
+    constexpr int counted = lora::detail::most_digits<Protection>;
+    const double of_short = most_of(ckks::private_n4096());
+    CHECK(of_short <= counted);
+    CHECK(of_short > counted - 2);
+    CHECK(most_of(ckks::n8192_l4()) <= counted);
+    CHECK(most_of(ckks::n16384_l4()) <= counted);
 }

@@ -39,8 +39,9 @@ inline constexpr int request_level = [] {
 
 namespace detail {
 /// Coefficients of a zero's secret v, at most, that a planted key reads off one target coefficient, whatever
-/// the shape. The ratio of a budget is at most sqrt(2 * 2^24); the flood is at least 0.39 of its precision,
-/// in whole bits half of that, and its entropy 2.04 bits more than the logarithm of its deviation.
+/// the shape: rows have 2^24 entries at most, so that the ratio of a budget is at most sqrt(2 * 2^24). The
+/// flood is at least 0.39 of its precision, in whole bits half of that, and its entropy 2.04 bits more than
+/// the logarithm of its deviation.
 template <class Protection>
 inline constexpr int most_digits = [] {
     double ratio = square_root(2 * 0x1p24);

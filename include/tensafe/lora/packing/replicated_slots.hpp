@@ -12,6 +12,7 @@
 #include <cmath>
 #include <complex>
 #include <cstddef>
+#include <limits>
 #include <numbers>
 #include <span>
 #include <type_traits>
@@ -228,7 +229,8 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
     }
 
     /// A*h from the target coefficients of all outputs, 2 * stride for each. None is more than a ninth above
-    /// the largest that Cauchy-Schwarz allows: a server that cheats could make it many times as large.
+    /// the largest that Cauchy-Schwarz allows for the state times its overflow margin: a server that cheats
+    /// could make it many times as large.
     void collect(const reply_budget& budget, decryption_workspace<P>& work, double scale,
                  std::span<double> answers) const {
         const auto s = this->slots();
@@ -245,7 +247,8 @@ struct layout<P, replicated_slots<Rows, Replies>, protects_adapter_rows<Range, P
             encoding::shared_slot_transform(this->subring_log_n()).to_slots(of_output, work.slots.span());
             s.collect(o, work.slots.span(), answers);
         }
-        const double bound = this->row_norm * (largest_state(budget) / scale) / 0.9;
+        const double bound = std::fmin(this->row_norm * (largest_state(budget) / scale) / 0.9,
+                                       std::numeric_limits<double>::max() / 2);
         for (double& x : answers) {
             x = detail::clamped(x, bound);
         }

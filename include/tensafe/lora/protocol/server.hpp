@@ -61,7 +61,7 @@ class server {
     ///                       trusts_clients: docs/security.md says what a hostile client does with long ones
     /// @throws shape_error for an empty matrix or another number of values; encoding_error, naming row and
     ///         column, for NaN and infinity; parameter_error if the set cannot hold replies of this shape, or
-    ///         the matrix does not suit the packing
+    ///         the matrix does not suit the packing; entropy_error
     TENSAFE_COMPILED_MEMBER explicit server(const matrix& a, std::size_t largest_batch = default_batch)
         : server(a, largest_batch, most_targets<P, Protection>) {}
     server(const matrix& a, trusts_clients, std::size_t largest_batch = plan_type::largest_batch)
@@ -164,21 +164,22 @@ class server {
 
     server(const matrix& a, std::size_t largest_batch, std::size_t largest_targets)
         : plan_(a.rows, a.columns, detail::public_row_norm(a)),
-          largest_batch_(std::min(largest_batch, plan_type::largest_batch)),
-          weights_((check_targets(largest_targets), plan_), a) {
-        random::input_hash hash(random::fresh_seed());
-        hash.add(std::span<const float>(a.values));
-        identity_ = hash.result();
+          largest_batch_(checked(std::min(largest_batch, plan_type::largest_batch), largest_targets)),
+          weights_(plan_, a) {
+        if constexpr (Protection::protects) {
+            identity_ = random::input_hash::of(a.values, std::array{a.rows, a.columns});
+        }
     }
 
-    void check_targets(std::size_t largest) const {
+    std::size_t checked(std::size_t largest_batch, std::size_t largest) const {
         if constexpr (Protection::protects) {
-            const std::size_t targets = plan_.targets(0, largest_batch_);
+            const std::size_t targets = plan_.targets(0, largest_batch);
             require<parameter_error>(targets <= largest,
                                      {"server: got ", targets,
                                       " target coefficients under one encryption of zero, expected at most ",
                                       largest, "; pass lora::trusts_clients if no client cheats"});
         }
+        return largest_batch;
     }
 
     void check(const task& t, std::size_t i) const {
@@ -407,7 +408,7 @@ class server {
     plan_type plan_;
     std::size_t largest_batch_;
     weights_type weights_;
-    random::seed identity_;  ///< a hash of A
+    random::seed identity_;  ///< a hash of A, for hedged seeds
 };
 
 }  // namespace tensafe::lora

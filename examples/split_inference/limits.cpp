@@ -57,6 +57,13 @@ std::chrono::milliseconds rate_limiter::take(std::string_view name, time_point n
         static_cast<long>(std::clamp(std::ceil((1 - b.left) / per_second_ * 1000), 1.0, longest)));
 }
 
+void rate_limiter::pay(std::string_view name, double more, time_point now) {
+    const std::lock_guard lock(mutex_);
+    bucket& b = bucket_of(name, now);
+    refill(b, now);
+    b.left -= more;
+}
+
 void rate_limiter::drop_full(time_point now) {
     std::erase_if(buckets_, [&](const auto& each) {
         bucket full = each.second;

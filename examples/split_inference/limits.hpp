@@ -30,6 +30,7 @@ struct limits {
     /// What may be read of the A of each group: bits of answers over the entropy of A.
     of_each_scope<double> shares{0.25, 0.5, 1.0};
     double requests_per_second = 5'000;  ///< of one client; as many at once
+    double work_per_second = 1e9;        ///< of one client, in ms of computing; as much at once
     double handshakes_per_second = 20;   ///< of one address, or of the first 64 bits of one of IPv6
     double handshakes_at_once = 200;
     std::size_t sessions = 1'000;
@@ -54,6 +55,9 @@ class rate_limiter {
     /// @return zero if there was one; else nothing is taken, and this is how long to wait for it, at least
     ///         1 ms
     std::chrono::milliseconds take(std::string_view name, time_point now);
+
+    /// Takes more, for what was let through and is over: the bucket may end below zero.
+    void pay(std::string_view name, double more, time_point now);
 
     /// Drops the names whose bucket is full: they are as names that never came. Cost: a walk through all.
     void sweep(time_point now);

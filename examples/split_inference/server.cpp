@@ -98,6 +98,10 @@ void add_options(CLI::App& app, arguments& a) {
     app.add_option("--rate", a.allowed.requests_per_second, "requests per second of one client")
         ->check(CLI::Range(0.001, 1e9))
         ->capture_default_str();
+    app.add_option("--work-rate", a.allowed.work_per_second,
+                   "milliseconds of computing per second of one client")
+        ->check(CLI::Range(0.001, 1e9))
+        ->capture_default_str();
     app.add_option("--handshake-rate", a.allowed.handshakes_per_second,
                    "handshakes per second of one address")
         ->check(CLI::Range(0.001, 1e9))

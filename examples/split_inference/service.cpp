@@ -15,6 +15,7 @@ service::service(service_options options)
       counts_(options_.state,
               options_.clients ? query_counts::when_full::refuse : query_counts::when_full::evict),
       requests_(options_.allowed.requests_per_second, options_.allowed.requests_per_second),
+      work_(options_.allowed.work_per_second, options_.allowed.work_per_second),
       handshakes_(options_.allowed.handshakes_per_second, options_.allowed.handshakes_at_once) {}
 
 std::unique_ptr<net::websocket_handler> service::connect(const std::string& address,
@@ -38,6 +39,7 @@ void service::expire_sessions() {
     }
     pooled_ = sessions_.pool_size();
     requests_.sweep(options_.now());
+    work_.sweep(options_.now());
     handshakes_.sweep(options_.now());
 }
 

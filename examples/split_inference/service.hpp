@@ -92,6 +92,7 @@ class service {
     session_table sessions_;
     query_counts counts_;
     rate_limiter requests_;
+    rate_limiter work_;
     rate_limiter handshakes_;
     rate_limiter refusals_told_{1, 1};
     tensafe::serving::meter used_;

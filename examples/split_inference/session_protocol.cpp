@@ -412,11 +412,15 @@ void session_protocol::answer_request(std::span<const std::uint8_t> message, net
     try {
         check_message(header, wire::kind::request);
         check_number(of_.sessions_.look(*session_, number_, header.number), header.number);
-        const auto wait = of_.requests_.take(session_->client, of_.options_.now());
-        if (wait.count() > 0) {
-            throw refused{error_code::rate_limit, busy_text("requests of this client", wait),
-                          static_cast<std::uint64_t>(wait.count())};
-        }
+        const auto limit = [&](rate_limiter& by, const char* what) {
+            const auto wait = by.take(session_->client, of_.options_.now());
+            if (wait.count() > 0) {
+                throw refused{error_code::rate_limit, busy_text(what, wait),
+                              static_cast<std::uint64_t>(wait.count())};
+            }
+        };
+        limit(of_.work_, "milliseconds of work for this client");
+        limit(of_.requests_, "requests of this client");
         compute(header, message, to);
     } catch (...) {
         record(refused_use);
@@ -461,7 +465,9 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
         used = session_->evaluator->answer(message, header, to.add(false).bytes);
     }
     is_answered = true;
-    of_.counters_.answered(std::chrono::steady_clock::now() - began);
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
+    of_.counters_.answered(std::chrono::duration_cast<std::chrono::nanoseconds>(took));
+    of_.work_.pay(session_->client, took.count() - 1, of_.options_.now());
     const std::size_t pool_now = session_->evaluator->pool_size();
     of_.pool_taken(pool_before > pool_now ? pool_before - pool_now : 0);
     record(used);

@@ -35,6 +35,7 @@ class session_protocol final : public net::websocket_handler {
     void on_binary(std::span<const std::uint8_t> bytes, net::answer& to) override;
     void on_drain(net::answer& to) override;
     bool idle() override;
+    std::string whose() const override { return session_ ? session_->client : limited_address(address_); }
     bool established() const override { return session_ != nullptr; }
     std::size_t largest_frame() const override;
 

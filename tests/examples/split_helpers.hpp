@@ -75,6 +75,8 @@ class echo_server {
     int begun = 0;
     int over = 0;
     std::size_t heard = 0;
+    int held = 0;          ///< frames that say "hold" and are being answered
+    bool lets_go = false;  ///< of them
     int asked = 0;
     int refused = 0;
     std::string greeting;
@@ -107,7 +109,16 @@ class echo_server {
                 to.add_text(of_.greeting);
             }
         }
-        void on_text(std::string_view text, split::net::answer& to) override { to.add_text(text); }
+        void on_text(std::string_view text, split::net::answer& to) override {
+            if (text == "hold") {
+                std::unique_lock lock(of_.mutex);
+                ++of_.held;
+                of_.changed.notify_all();
+                of_.changed.wait(lock, [&] { return of_.lets_go; });
+            }
+            to.add_text(text);
+        }
+        std::string whose() const override { return "anybody"; }
         void on_binary(std::span<const std::uint8_t> data, split::net::answer& to) override {
             const std::lock_guard lock(of_.mutex);
             of_.heard += data.size();

@@ -2,7 +2,10 @@
 // counts on disk, the certificate; and the network layer, against a plain socket that breaks the rules.
 #include <tensafe/random/seed.hpp>
 
+#include <atomic>
 #include <fcntl.h>
+#include <latch>
+#include <thread>
 #include <variant>
 
 #include "../../examples/split_inference/base64.hpp"
@@ -10,6 +13,7 @@
 #include "../../examples/split_inference/control_message.hpp"
 #include "../../examples/split_inference/limits.hpp"
 #include "../../examples/split_inference/log.hpp"
+#include "../../examples/split_inference/net/fair_queue.hpp"
 #include "../../examples/split_inference/query_counts.hpp"
 #include "../../examples/split_inference/soak/raw_connection.hpp"
 #include "../../examples/split_inference/tls_certificate.hpp"
@@ -144,6 +148,13 @@ TEST_CASE("a bucket lets so many through at once, refills with time, and unknown
     CHECK(limiter.names() == 3);
     limiter.sweep(begin + 1h);
     CHECK(limiter.names() == 0);
+    split::rate_limiter paid(10, 2);
+    CHECK(paid.take("a", begin) == 0ms);
+    paid.pay("a", 11, begin);
+    CHECK(paid.take("a", begin) == 1100ms);
+    CHECK(paid.take("a", begin + 1s) == 100ms);
+    paid.pay("a", -1, begin + 1s);
+    CHECK(paid.take("a", begin + 1s) == 0ms);
     split::rate_limiter backwards(10, 1);
     CHECK(backwards.take("a", begin) == 0ms);
     CHECK(backwards.take("a", begin - 1h) == 100ms);
@@ -388,6 +399,78 @@ TEST_CASE("who is alive but never gets anywhere is gone, and others stay") {
     CHECK(s.over == 1);
     good.send_frame(1, "still here");
     CHECK(contains(good.receive_until("still here"), "still here"));
+}
+
+TEST_CASE("while a frame is answered, its thread serves other connections") {
+    echo_server s({.threads = 1});
+    raw_socket slow(s);
+    slow.upgrade();
+    slow.send_frame(1, "hold");
+    REQUIRE(s.wait_for([&] { return s.held == 1; }));
+    raw_socket other(s);
+    other.send("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(contains(other.receive_until("ok\n"), "200 OK"));
+    {
+        const std::lock_guard lock(s.mutex);
+        s.lets_go = true;
+    }
+    s.changed.notify_all();
+    CHECK(contains(slow.receive_until("hold"), "hold"));
+}
+
+TEST_CASE("a queue takes turns: many jobs of one owner hold back no other's, nor do long ones") {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::string done;
+    bool begins = false;
+    net::fair_queue queue(1);
+    const auto wait_for = [&](auto condition) {
+        std::unique_lock lock(mutex);
+        return changed.wait_for(lock, 20s, condition);
+    };
+    queue.post("", [&] { CHECK(wait_for([&] { return begins; })); });
+    const auto post = [&](const std::string& whose, std::chrono::milliseconds time) {
+        queue.post(whose, [&, whose, time] {
+            std::this_thread::sleep_for(time);
+            const std::lock_guard lock(mutex);
+            done += whose;
+            changed.notify_all();
+        });
+    };
+    for (int i = 0; i < 4; ++i) {
+        post("a", 30ms);
+    }
+    queue.post("b", [] { throw std::bad_alloc(); });
+    for (int i = 0; i < 3; ++i) {
+        post("b", 1ms);
+    }
+    {
+        const std::lock_guard lock(mutex);
+        begins = true;
+    }
+    changed.notify_all();
+    REQUIRE(wait_for([&] { return done.size() == 7; }));
+    CHECK(done == "abbbaaa");
+}
+
+TEST_CASE("a queue that stops drops what waits and ends what runs") {
+    std::atomic<int> done = 0;
+    net::fair_queue queue(2);
+    std::latch running(2);
+    for (int i = 0; i < 100; ++i) {
+        queue.post("a", [&] {
+            if (done++ < 2) {
+                running.count_down();
+            }
+            std::this_thread::sleep_for(1ms);
+        });
+    }
+    running.wait();
+    queue.stop();
+    const int at_the_end = done;
+    CHECK(at_the_end >= 2);
+    std::this_thread::sleep_for(5ms);
+    CHECK(done == at_the_end);
 }
 
 TEST_CASE("who begins a frame and sends it byte by byte is gone") {

@@ -606,6 +606,17 @@ TEST_CASE("all clients share the limit of the adapter, and refused requests use 
     CHECK(p.asks(2, 1));
 }
 
+TEST_CASE("work beyond the rate is refused, whatever the number of requests") {
+    server s({.shares = {}, .work_per_second = 0.001});
+    peer p(s);
+    p.open();
+    CHECK(p.asks(1));
+    CHECK(p.refusal_of(request_message(2)).code == error_code::rate_limit);
+    CHECK(contains(p.refused().message, "milliseconds of work for this client"));
+    peer q(s, fresh_key());
+    CHECK(q.asks(1));
+}
+
 TEST_CASE("requests beyond the rate are refused with the time to wait, and use up nothing") {
     server s({.shares = {}, .requests_per_second = 2});
     peer p(s);

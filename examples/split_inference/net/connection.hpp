@@ -83,11 +83,14 @@ class connection_control {
 };
 
 /// One side of a WebSocket connection. Calls come one at a time, from different threads; each writes what is
-/// to be sent into an empty answer. The next frame is read when that is written.
+/// to be sent into an empty answer. The next frame is read when that is written. Frames are answered in a
+/// queue, see fair_queue; everything else should take microseconds.
 class websocket_handler {
   public:
     virtual ~websocket_handler() = default;
     virtual void start(answer& to) = 0;
+    /// Who takes turns with others: the next frame is theirs.
+    virtual std::string whose() const = 0;
     virtual void on_text(std::string_view text, answer& to) = 0;
     virtual void on_binary(std::span<const std::uint8_t> bytes, answer& to) = 0;
     /// The server stops: the last words.

@@ -31,6 +31,7 @@
 #include <utility>
 #include <vector>
 
+#include "fair_queue.hpp"
 #include "server_stream.hpp"
 
 namespace split::net {
@@ -144,6 +145,7 @@ struct shared_parts {
     const http_server_handlers& handlers;
     places& who;
     kept_page& page;
+    fair_queue& frames;
     const std::atomic<bool>& draining;
 };
 
@@ -278,6 +280,10 @@ class connection : public std::enable_shared_from_this<connection> {
     bool has_more_time(wait_for what) {
         switch (what) {
             case wait_for::session:
+                if (is_busy_) {  // it may wait for others' frames, and the handler is in use
+                    limit(what, of_.options.handshake_time);
+                    return true;
+                }
                 no_limit(what);
                 return handler_ && handler_->established();
             case wait_for::a_sign:
@@ -426,19 +432,20 @@ class connection : public std::enable_shared_from_this<connection> {
         buffer_.consume(buffer_.size());
         is_websocket_ = true;
         of_.who.add_websocket(shared_from_this());
-        call([&] {
+        fill_answer([&] {
             handler_ =
                 of_.handlers.connect(seat_->address(), std::make_shared<weak_control>(weak_from_this()));
             handler_->start(answer_);
         });
+        send_answer();
         if (of_.draining) {
             must_drain_ = true;
         }
     }
 
-    /// Lets the handler answer, and sends it.
+    /// Lets the handler answer.
     template <class Call>
-    void call(Call of_handler) {
+    void fill_answer(Call of_handler) {
         answer_.clear();
         try {
             of_handler();
@@ -446,6 +453,9 @@ class connection : public std::enable_shared_from_this<connection> {
             answer_.clear();
             answer_.close(close_internal, "internal error");
         }
+    }
+
+    void send_answer() {
         is_busy_ = true;
         next_frame_ = 0;
         write_next();
@@ -516,15 +526,24 @@ class connection : public std::enable_shared_from_this<connection> {
             buffer_.consume(buffer_.size());
             return;
         }
-        const auto data = buffer_.data();
-        const auto* const bytes = static_cast<const std::uint8_t*>(data.data());
-        call([&] {
-            if (socket_.got_text()) {
-                handler_->on_text({reinterpret_cast<const char*>(bytes), data.size()}, answer_);
-            } else {
-                handler_->on_binary({bytes, data.size()}, answer_);
-            }
-            buffer_.consume(buffer_.size());
+        is_busy_ = true;
+        of_.frames.post(handler_->whose(), [self = shared_from_this(), text = socket_.got_text()]() mutable {
+            const auto data = self->buffer_.data();
+            self->fill_answer([&] {
+                if (text) {
+                    self->handler_->on_text({static_cast<const char*>(data.data()), data.size()},
+                                            self->answer_);
+                } else {
+                    self->handler_->on_binary({static_cast<const std::uint8_t*>(data.data()), data.size()},
+                                              self->answer_);
+                }
+            });
+            // The connection ends on its own thread.
+            const auto own = self->socket_.get_executor();
+            asio::post(own, [self = std::move(self)] {
+                self->buffer_.consume(self->buffer_.size());
+                self->send_answer();
+            });
         });
     }
 
@@ -548,7 +567,8 @@ class connection : public std::enable_shared_from_this<connection> {
             close(must_end_->first, must_end_->second);
         } else if (must_drain_) {
             must_drain_ = false;
-            call([&] { handler_->on_drain(answer_); });
+            fill_answer([&] { handler_->on_drain(answer_); });
+            send_answer();
         }
     }
 
@@ -623,6 +643,7 @@ struct http_server::state {
     state(http_server_options o, http_server_handlers h)
         : options(std::move(o)),
           handlers(std::move(h)),
+          frames(options.threads),
           workers(std::max<std::size_t>(options.threads, 1)),
           acceptor(workers.front().io),
           pause(acceptor.get_executor()) {
@@ -692,7 +713,7 @@ struct http_server::state {
                 return;
             }
             socket.set_option(tcp::no_delay(true), failure);
-            const shared_parts parts{options, handlers, who, page, draining};
+            const shared_parts parts{options, handlers, who, page, frames, draining};
             std::make_shared<connection>(parts, std::move(seat), std::move(socket),
                                          secure ? &*secure : nullptr)
                 ->begin();
@@ -709,6 +730,7 @@ struct http_server::state {
     kept_page page;
     std::atomic<bool> draining{false};
     std::optional<asio::ssl::context> secure;
+    fair_queue frames;
     std::vector<worker> workers;  // destroy what is left of connections, which look at what stands above
     tcp::acceptor acceptor;
     asio::steady_timer pause;
@@ -766,6 +788,7 @@ void http_server::stop() {
         each.io.stop();
     }
     state_->threads.clear();
+    state_->frames.stop();
 }
 
 std::size_t http_server::connections() const noexcept {

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace split::net {
+
+/// Runs jobs on threads of its own, so that nobody waits for another's many or long ones: next is the owner
+/// with the fewest jobs running, and among those the one whose jobs took least time since it came. Jobs of
+/// one owner begin in order. Thread-safe.
+class fair_queue {
+  public:
+    explicit fair_queue(std::size_t threads) {
+        for (std::size_t i = 0; i < std::max<std::size_t>(threads, 1); ++i) {
+            threads_.emplace_back([this] { work(); });
+        }
+    }
+    fair_queue(const fair_queue&) = delete;
+    fair_queue& operator=(const fair_queue&) = delete;
+    ~fair_queue() { stop(); }
+
+    /// @param job  what it throws is lost
+    void post(const std::string& whose, std::function<void()> job) {
+        {
+            const std::lock_guard lock(mutex_);
+            owner& of = owners_.try_emplace(whose, owner{{}, 0, least_}).first->second;
+            of.waiting.push_back(std::move(job));
+            ++waiting_;
+        }
+        changed_.notify_one();
+    }
+
+    /// Waits for the jobs that run; those that wait are dropped.
+    void stop() {
+        {
+            const std::lock_guard lock(mutex_);
+            is_over_ = true;
+        }
+        changed_.notify_all();
+        threads_.clear();
+        owners_.clear();
+    }
+
+  private:
+    using steady = std::chrono::steady_clock;
+    struct owner {
+        std::deque<std::function<void()>> waiting;
+        std::size_t running = 0;
+        steady::duration used{};  ///< by its jobs, beside what whoever was next had when it came
+    };
+
+    void work() {
+        std::unique_lock lock(mutex_);
+        for (;;) {
+            changed_.wait(lock, [&] { return is_over_ || waiting_ > 0; });
+            if (is_over_) {
+                return;
+            }
+            const auto next = std::min_element(
+                owners_.begin(), owners_.end(),
+                [](const auto& a, const auto& b) { return order(a.second) < order(b.second); });
+            owner& of = next->second;  // stays where it is while a job of it runs
+            std::function<void()> job = std::move(of.waiting.front());
+            of.waiting.pop_front();
+            --waiting_;
+            ++of.running;
+            least_ = of.used;
+            lock.unlock();
+            const auto began = steady::now();
+            try {
+                std::exchange(job, nullptr)();
+            } catch (...) {
+                // No memory, most likely: the others go on.
+            }
+            const auto took = steady::now() - began;
+            lock.lock();
+            of.used += took;
+            if (--of.running == 0 && of.waiting.empty()) {
+                owners_.erase(next);
+            }
+        }
+    }
+
+    static auto order(const owner& of) { return std::tuple(of.waiting.empty(), of.running, of.used); }
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::map<std::string, owner> owners_;  ///< with a job that waits or runs
+    std::size_t waiting_ = 0;
+    steady::duration least_{};  ///< used by whoever was next
+    bool is_over_ = false;
+    std::vector<std::jthread> threads_;
+};
+
+}  // namespace split::net

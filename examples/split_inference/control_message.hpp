@@ -55,10 +55,10 @@ enum class frame_form { binary, json };
 /// client -> server: who asks for which adapter. The re-randomization key comes in the next frame.
 struct hello {
     std::string adapter;
-    key_bytes client{};                     ///< Ed25519 public key
-    std::uint64_t set = 0;                  ///< wire::set_id of the client's parameter set
+    key_bytes client{};                      ///< Ed25519 public key
+    std::uint64_t set = 0;                   ///< wire::set_id of the client's parameter set
     std::array<std::byte, 32> key_sha256{};  ///< of the re-randomization key's message
-    std::array<std::byte, 64> signature{};  ///< of `text_to_sign`, by the client's key
+    std::array<std::byte, 64> signature{};   ///< of `text_to_sign`, by the client's key
     frame_form frames = frame_form::binary;
     bool held = true;  ///< whether the client wants what it has to hold of the adapter
     bool operator==(const hello&) const = default;
@@ -173,8 +173,8 @@ struct derived_nonces {
 };
 
 /// What hello::signature signs: "tensafe split inference 3\n", the connection's exporter value,
-/// derived_nonces(nonce).signed_one, the set's number (8 bytes, little endian), key_sha256, the adapter's name.
-/// So it is good on one connection, and nobody who passes it on to another one can use it there.
+/// derived_nonces(nonce).signed_one, the set's number (8 bytes, little endian), key_sha256, the adapter's
+/// name. So it is good on one connection, and nobody who passes it on to another one can use it there.
 std::vector<std::byte> text_to_sign(const exporter_value& exporter, const tensafe::random::seed& nonce,
                                     const hello& m);
 /// And resume::signature: "tensafe split inference 3 resume\n", the first two as in hello, the session.

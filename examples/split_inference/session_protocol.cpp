@@ -336,8 +336,9 @@ void session_protocol::resume_session(const resume& heard, net::answer& to) {
     limit_handshakes();
     std::optional<session_table::opened> opened;
     if (is_signed(heard)) {
-        opened = of_.sessions_.resume(tensafe::keystore::hex(heard.session), tensafe::keystore::hex(heard.client),
-                                      number_, control_, of_.options_.now());
+        opened =
+            of_.sessions_.resume(tensafe::keystore::hex(heard.session), tensafe::keystore::hex(heard.client),
+                                 number_, control_, of_.options_.now());
     }
     if (!opened) {
         throw refused{error_code::resume_failed,
@@ -350,8 +351,7 @@ void session_protocol::resume_session(const resume& heard, net::answer& to) {
     account_ = of_.account_of(session_->client, model_->name);
     stage_ = stage::open;
     of_.counters_.session_resumed();
-    to.add_text(
-        to_text(resumed{heard.session, opened->next_number, model_->version, queries_left()}));
+    to.add_text(to_text(resumed{heard.session, opened->next_number, model_->version, queries_left()}));
     of_.options_.to.line(log_level::info, "session_resumed",
                          {{"connection", number_},
                           {"session", prefix_of(session_->id)},

@@ -874,7 +874,8 @@ TEST_CASE("a frame beyond the limit is an error that no other connection would m
                                          [&] { client->receive(milliseconds(10'000)); });
 }
 
-TEST_CASE("frames of any length come back whole, over TLS and in the clear, and each TLS connection is known") {
+TEST_CASE(
+    "frames of any length come back whole, over TLS and in the clear, and each TLS connection is known") {
     const tests::temporary_directory folder;
     const tls_files files = prepare_certificate(folder.path());
     for (const bool tls : {false, true}) {

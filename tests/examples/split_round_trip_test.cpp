@@ -231,8 +231,9 @@ TEST_CASE("the limit of queries is the client's, whatever session it opens, and 
     CHECK(error_of(other, both.adapter, 0, 15) < 2e-3);
 }
 
-TEST_CASE_FIXTURE(both_sides, "who stands between client and server cannot log in as the client, whatever "
-                              "certificate it has, unless there is no TLS") {
+TEST_CASE_FIXTURE(both_sides,
+                  "who stands between client and server cannot log in as the client, whatever "
+                  "certificate it has, unless there is no TLS") {
     const temporary_directory folders[2];
     const auto trusted = folder.path() / "trusted.pem";
     std::vector<std::unique_ptr<split::net::http_server>> servers;

@@ -32,8 +32,8 @@ constexpr std::array<const char*, error_codes> code_names = {
     "too_large",       "draining",           "internal"};
 constexpr std::array<const char*, 3> carried_names = {"rerandomization_key", "model_layout", "held_adapter"};
 
-/// No control message has more: a challenge with all the adapters that fit.
-constexpr std::size_t most_values = 4'096;
+/// No control message has more.
+constexpr std::size_t most_values = 16;
 
 /// The types of texts, in the order of control_message; a message in JSON has one of carried_names.
 constexpr std::array<const char*, std::variant_size_v<control_message>> type_names = {
@@ -120,14 +120,6 @@ class reader {
         }
         to = static_cast<error_code>(found - code_names.begin());
     }
-    void operator()(const char* name, std::vector<offered_adapter>& to) {
-        for (const json_value& each : at(name).checked_array(where(name))) {
-            reader one(each.checked(each.is_object(), where(name), "objects"), what_ + ", of an adapter", 0);
-            one("name", to.emplace_back().name);
-            one("version", to.back().version);
-            one.finish();
-        }
-    }
     void operator()(const char* name, std::vector<std::uint8_t>& message) {
         const std::string& value = text(name);
         if (value.size() > (largest_message_ + 2) / 3 * 4) {
@@ -204,12 +196,6 @@ class writer {
         object_[name] = form == frame_form::json ? "json" : "binary";
     }
     void operator()(const char* name, error_code code) { object_[name] = to_string(code); }
-    void operator()(const char* name, const std::vector<offered_adapter>& adapters) {
-        json& list = object_[name] = json::array();
-        for (const offered_adapter& each : adapters) {
-            list.push_back({{"name", each.name}, {"version", each.version}});
-        }
-    }
     void operator()(const char* name, const std::vector<std::uint8_t>& message) {
         object_[name] = base64(message);
     }
@@ -226,18 +212,17 @@ void members_of(Message& m, Archive& of) {
         of.protocol();
         of("nonce", m.nonce);
         of("parameters", m.parameters);
-        of("adapters", m.adapters);
     } else if constexpr (std::is_same_v<type, hello>) {
         of.protocol();
         of("adapter", m.adapter);
         of("client", m.client);
         of.set("set", m.set);
+        of("key_sha256", m.key_sha256);
         of("signature", m.signature);
         of("frames", m.frames);
         of("held", m.held);
     } else if constexpr (std::is_same_v<type, welcome>) {
         of("session", m.session);
-        of("resume", m.resume);
         of("adapter", m.adapter);
         of("version", m.version);
         of("queries_left", m.queries_left);
@@ -245,10 +230,10 @@ void members_of(Message& m, Archive& of) {
     } else if constexpr (std::is_same_v<type, resume>) {
         of.protocol();
         of("session", m.session);
-        of("resume", m.token);
+        of("client", m.client);
+        of("signature", m.signature);
     } else if constexpr (std::is_same_v<type, resumed>) {
         of("session", m.session);
-        of("resume", m.token);
         of("next_number", m.next_number);
         of("version", m.version);
         of("queries_left", m.queries_left);
@@ -286,6 +271,20 @@ control_message message_from(const std::string& type, reader& from) {
     }
     return read_as(static_cast<std::size_t>(found - type_names.begin()), from,
                    std::make_index_sequence<type_names.size()>());
+}
+
+void append(std::vector<std::byte>& text, std::span<const std::byte> bytes) {
+    text.insert(text.end(), bytes.begin(), bytes.end());
+}
+
+std::vector<std::byte> text_of_connection(std::string_view what, const exporter_value& exporter,
+                                          const tensafe::random::seed& nonce) {
+    std::vector<std::byte> text;
+    append(text, std::as_bytes(std::span(what)));
+    append(text, exporter);
+    const derived_nonces derived(nonce);
+    append(text, std::as_bytes(std::span(derived.signed_one.bytes)));
+    return text;
 }
 
 std::string numbered(const char* type, std::uint64_t number, std::uint32_t group,
@@ -352,23 +351,21 @@ derived_nonces::derived_nonces(const tensafe::random::seed& nonce) {
     of_rerandomization_key = derive.next_seed();
 }
 
-std::vector<std::byte> text_to_sign(const certificate_digest& certificate, const tensafe::random::seed& nonce,
-                                    std::uint64_t set,
-                                    std::span<const std::uint8_t> rerandomization_key_message,
-                                    std::string_view adapter) {
-    std::vector<std::byte> text;
-    const auto append = [&](std::span<const std::byte> bytes) {
-        text.insert(text.end(), bytes.begin(), bytes.end());
-    };
-    append(std::as_bytes(std::span(std::string_view("tensafe split inference 2\n"))));
-    append(certificate);
-    const derived_nonces derived(nonce);
-    append(std::as_bytes(std::span(derived.signed_one.bytes)));
+std::vector<std::byte> text_to_sign(const exporter_value& exporter, const tensafe::random::seed& nonce,
+                                    const hello& m) {
+    std::vector<std::byte> text = text_of_connection("tensafe split inference 3\n", exporter, nonce);
     for (int i = 0; i < 8; ++i) {
-        text.push_back(static_cast<std::byte>(set >> (8 * i) & 0xff));
+        text.push_back(static_cast<std::byte>(m.set >> (8 * i) & 0xff));
     }
-    append(tensafe::keystore::sha256::of(std::as_bytes(rerandomization_key_message)));
-    append(std::as_bytes(std::span(adapter)));
+    append(text, m.key_sha256);
+    append(text, std::as_bytes(std::span(m.adapter)));
+    return text;
+}
+
+std::vector<std::byte> text_to_sign(const exporter_value& exporter, const tensafe::random::seed& nonce,
+                                    const resume& m) {
+    std::vector<std::byte> text = text_of_connection("tensafe split inference 3 resume\n", exporter, nonce);
+    append(text, m.session);
     return text;
 }
 

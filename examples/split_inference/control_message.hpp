@@ -21,8 +21,7 @@ namespace split {
 
 using key_bytes = std::array<std::byte, 32>;
 using session_id = std::array<std::byte, 16>;
-using resume_token = std::array<std::byte, 32>;
-using certificate_digest = std::array<std::byte, 32>;
+using exporter_value = std::array<std::byte, 32>;  ///< net::tls_exporter of a connection; without TLS zeros
 
 /// Why something was refused. The names are those of the texts.
 enum class error_code {
@@ -43,17 +42,10 @@ inline constexpr std::size_t error_codes = 12;
 
 const char* to_string(error_code code) noexcept;
 
-struct offered_adapter {
-    std::string name;
-    std::uint64_t version = 0;
-    bool operator==(const offered_adapter&) const = default;
-};
-
-/// server -> client, first on a connection: the server's half of the randomness, and what is served.
+/// server -> client, first on a connection: the server's half of the randomness.
 struct challenge {
     tensafe::random::seed nonce;  ///< drawn for this connection
     std::string parameters;       ///< wire::set_name, for people
-    std::vector<offered_adapter> adapters;
     bool operator==(const challenge&) const = default;
 };
 
@@ -63,9 +55,10 @@ enum class frame_form { binary, json };
 /// client -> server: who asks for which adapter. The re-randomization key comes in the next frame.
 struct hello {
     std::string adapter;
-    key_bytes client{};                     ///< Ed25519 public key
-    std::uint64_t set = 0;                  ///< wire::set_id of the client's parameter set
-    std::array<std::byte, 64> signature{};  ///< of `text_to_sign`, by the client's key
+    key_bytes client{};                      ///< Ed25519 public key
+    std::uint64_t set = 0;                   ///< wire::set_id of the client's parameter set
+    std::array<std::byte, 32> key_sha256{};  ///< of the re-randomization key's message
+    std::array<std::byte, 64> signature{};   ///< of `text_to_sign`, by the client's key
     frame_form frames = frame_form::binary;
     bool held = true;  ///< whether the client wants what it has to hold of the adapter
     bool operator==(const hello&) const = default;
@@ -74,7 +67,6 @@ struct hello {
 /// server -> client: the session is there. The layout, and what the client holds if asked for, come next.
 struct welcome {
     session_id session{};
-    resume_token resume{};  ///< good for one resume
     std::string adapter;
     std::uint64_t version = 0;
     std::optional<std::uint64_t> queries_left;  ///< nothing: no limit
@@ -85,13 +77,13 @@ struct welcome {
 /// client -> server, instead of hello: a session whose connection was lost.
 struct resume {
     session_id session{};
-    resume_token token{};
+    key_bytes client{};                     ///< whose it is
+    std::array<std::byte, 64> signature{};  ///< of `text_to_sign`, by the client's key
     bool operator==(const resume&) const = default;
 };
 
 struct resumed {
     session_id session{};
-    resume_token token{};           ///< a fresh one
     std::uint64_t next_number = 1;  ///< the smallest that a request may have
     std::uint64_t version = 0;
     std::optional<std::uint64_t> queries_left;
@@ -180,14 +172,13 @@ struct derived_nonces {
     tensafe::random::seed of_rerandomization_key;
 };
 
-/// What hello::signature signs: "tensafe split inference 2\n", SHA-256 of the server's certificate in DER,
-/// derived_nonces(nonce).signed_one, the set's number (8 bytes, little endian), SHA-256 of the
-/// re-randomization key's message, the adapter's name. So no server can pass on the nonce of another one and
-/// use the signature there.
-/// @param certificate  that the client sees on its connection, or that the server shows; without TLS zeros
-std::vector<std::byte> text_to_sign(const certificate_digest& certificate, const tensafe::random::seed& nonce,
-                                    std::uint64_t set,
-                                    std::span<const std::uint8_t> rerandomization_key_message,
-                                    std::string_view adapter);
+/// What hello::signature signs: "tensafe split inference 3\n", the connection's exporter value,
+/// derived_nonces(nonce).signed_one, the set's number (8 bytes, little endian), key_sha256, the adapter's
+/// name. So it is good on one connection, and nobody who passes it on to another one can use it there.
+std::vector<std::byte> text_to_sign(const exporter_value& exporter, const tensafe::random::seed& nonce,
+                                    const hello& m);
+/// And resume::signature: "tensafe split inference 3 resume\n", the first two as in hello, the session.
+std::vector<std::byte> text_to_sign(const exporter_value& exporter, const tensafe::random::seed& nonce,
+                                    const resume& m);
 
 }  // namespace split

@@ -243,7 +243,7 @@ void remote_model::open() {
     try {
         connection_ = connect_();
         const auto greeting = receive_one<challenge>("a challenge");
-        if (session_ && resume_session()) {
+        if (session_ && resume_session(greeting.nonce)) {
             ++counts_.resumed;
         } else {
             open_session(greeting.nonce);
@@ -256,36 +256,31 @@ void remote_model::open() {
 }
 
 /// Whether the server still has the session.
-bool remote_model::resume_session() {
-    const session before = *session_;
-    session_.reset();  // a token is good once, whatever comes of it
-    connected().send_text(to_text(resume{before.id, before.token}));
-    control_message got = receive_control();
-    if (const auto* const said = std::get_if<refusal>(&got)) {
-        if (said->code == error_code::resume_failed) {
-            return false;
+bool remote_model::resume_session(const tensafe::random::seed& nonce) {
+    resume mine{*session_, identity_.verifying().bytes(), {}};
+    mine.signature = identity_.sign(text_to_sign(connected().tls_exporter(), nonce, mine));
+    connected().send_text(to_text(mine));
+    resumed now;
+    try {
+        now = receive_one<resumed>("resumed");
+    } catch (const refused_error& e) {
+        if (e.code() != error_code::resume_failed) {
+            throw;
         }
-        if (said->code == error_code::rate_limit || said->code == error_code::draining) {
-            session_ = before;  // it was not looked at
-        }
-        refuse(*said);
+        session_.reset();
+        return false;
     }
-    const auto* const now = std::get_if<resumed>(&got);
-    if (now == nullptr) {
-        throw format_error(std::string("remote_model: got ") + name_of(got) + ", expected resumed");
-    }
-    if (now->session != before.id) {
+    if (now.session != mine.session) {
         throw format_error("remote_model: the server resumed another session than the one of this client");
     }
-    if (now->version != version_) {
+    if (now.version != version_) {
         throw adapter_changed_error("remote_model: adapter " + quote(options_.adapter) + ": got version " +
-                                    std::to_string(now->version) + ", expected " + std::to_string(version_) +
+                                    std::to_string(now.version) + ", expected " + std::to_string(version_) +
                                     " as before the connection was lost");
     }
     // Its word alone never makes a number come again.
-    next_number_ = std::max(next_number_, now->next_number);
-    queries_left_ = now->queries_left;
-    session_ = session{now->session, now->token};
+    next_number_ = std::max(next_number_, now.next_number);
+    queries_left_ = now.queries_left;
     return true;
 }
 
@@ -297,8 +292,8 @@ void remote_model::open_session(const tensafe::random::seed& nonce) {
     mine.adapter = options_.adapter;
     mine.client = identity_.verifying().bytes();
     mine.set = set;
-    mine.signature =
-        identity_.sign(text_to_sign(connected().certificate_sha256(), nonce, set, key, options_.adapter));
+    mine.key_sha256 = keystore::sha256::of(std::as_bytes(std::span(key)));
+    mine.signature = identity_.sign(text_to_sign(connected().tls_exporter(), nonce, mine));
     mine.frames = options_.frames;
     mine.held = asks_for_held_;
     connected().send_text(to_text(mine));
@@ -313,7 +308,7 @@ void remote_model::open_session(const tensafe::random::seed& nonce) {
                            ", expected " + quote(options_.adapter));
     }
     take_adapter(agreed);
-    session_ = session{agreed.session, agreed.resume};
+    session_ = agreed.session;
     queries_left_ = agreed.queries_left;
     next_number_ = 1;
 }

@@ -234,7 +234,7 @@ class remote_model {
 
   private:
     void open();
-    bool resume_session();
+    bool resume_session(const tensafe::random::seed& nonce);
     void open_session(const tensafe::random::seed& nonce);
     void take_adapter(const welcome& from);
     void drop() noexcept;
@@ -251,11 +251,6 @@ class remote_model {
     void take_reply(std::span<const std::uint8_t> message, std::uint64_t number, std::uint32_t group,
                     reply_type& reply);
 
-    struct session {
-        session_id id{};
-        resume_token token{};
-    };
-
     connector connect_;
     tensafe::keystore::signing_key identity_;
     std::shared_ptr<tensafe::lora::client<params>> keys_;
@@ -264,7 +259,7 @@ class remote_model {
     bool asks_for_held_;
 
     std::unique_ptr<client_connection> connection_;
-    std::optional<session> session_;
+    std::optional<session_id> session_;
     std::uint64_t next_number_ = 1;
     std::uint64_t version_ = 0;
     std::optional<std::uint64_t> queries_left_;

@@ -6,7 +6,6 @@
 #include <tensafe/io/file.hpp>
 #include <tensafe/io/peft.hpp>
 #include <tensafe/keystore/ed25519.hpp>
-#include <tensafe/keystore/sha256.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -285,9 +284,6 @@ int run(arguments& a) {
         const split::tls_files files = split::prepare_certificate(a.state, a.hosts);
         a.net.secure = {files.certificate, files.key};
         fingerprint = files.fingerprint;
-    }
-    if (!fingerprint.empty()) {
-        options.certificate = tensafe::keystore::from_hex<32>(fingerprint, "certificate");
     }
     options.allowed = a.allowed;
     options.state = a.state;

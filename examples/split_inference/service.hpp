@@ -30,8 +30,6 @@ struct service_options {
     std::filesystem::path state;
     /// Who may open sessions. Nothing: anybody.
     std::optional<client_list> clients;
-    /// SHA-256 of the server's certificate in DER, which clients sign; without TLS zeros.
-    certificate_digest certificate{};
     /// Signs a pin of each adapter that is loaded, which welcome shows; null: no pins.
     std::shared_ptr<const tensafe::keystore::signing_key> publisher;
     log to;

@@ -31,7 +31,6 @@ class session {
   private:
     friend class session_table;  // reads and writes the rest, under its lock
 
-    resume_token token_{};           ///< good for one resume
     std::uint64_t next_number_ = 1;  ///< the smallest that a request may have: none is answered twice
     std::uint64_t connection_ = 0;   ///< which one holds it; 0: none
     std::shared_ptr<net::connection_control> control_;  ///< ends that connection

@@ -40,8 +40,8 @@ struct at_end {
     Call call;
 };
 
-/// A challenge names as many adapters as stay far below the longest text.
-constexpr std::size_t longest_list = 12 * 1024;
+/// Names of adapters, of which JSON makes twice as much at most: far below the longest text.
+constexpr std::size_t longest_list = 4 * 1024;
 
 std::string busy_text(const char* what, std::chrono::milliseconds wait) {
     return std::string(what) + ": too many; come again in " + std::to_string(wait.count()) + " ms";
@@ -150,18 +150,8 @@ void session_protocol::start(net::answer& to) {
         if (of_.draining()) {
             throw refused{error_code::draining, "this server stops: try another one"};
         }
-        challenge c;
-        c.nonce = nonce_;
-        c.parameters = parameter_set_name();
-        std::size_t listed = 0;
-        for (const store_entry& each : of_.adapters_.entries()) {
-            listed += 2 * each.name.size() + 64;
-            if (listed > longest_list) {
-                break;  // an adapter that is not listed can be asked for all the same
-            }
-            c.adapters.push_back({each.name, each.version});
-        }
-        to.add_text(to_text(c));
+        exporter_ = control_->tls_exporter();
+        to.add_text(to_text(challenge{nonce_, parameter_set_name()}));
     });
 }
 
@@ -247,36 +237,46 @@ void session_protocol::greet(hello heard) {
                       "hello: got " + wire::set_name(heard.set) + ", expected " + parameter_set_name()};
     }
     const std::string client = tensafe::keystore::hex(heard.client);
-    if (of_.options_.clients && !of_.options_.clients->contains(client)) {
+    const bool fits = is_signed(heard);
+    const bool is_listed = !of_.options_.clients || of_.options_.clients->contains(client);
+    if (fits && !is_listed) {
         of_.options_.to.line(log_level::warning, "client_not_listed",
                              {{"connection", number_}, {"client", prefix_of(client)}});
+    }
+    if (!fits || !is_listed) {  // one answer: who has not the key does not learn whether it is listed
         throw refused{error_code::not_authorised,
-                      "hello: got the client " + client + ", expected one of the server's --clients"};
+                      "hello: got the client " + client +
+                          ", expected one of the server's --clients, if it has them, and this client's "
+                          "signature of this hello and this connection"};
     }
     model_ = of_.adapters_.find(heard.adapter);
     if (!model_) {
         throw refused{error_code::unknown_adapter, "hello: got the adapter " + tensafe::quote(heard.adapter) +
-                                                       ", expected one that is served"};
+                                                       ", expected one that is served: " + served_names()};
     }
     hello_ = std::move(heard);
     stage_ = stage::rerandomization_key;
 }
 
-void session_protocol::check_client(std::span<const std::uint8_t> rerandomization_key) const {
-    const std::vector<std::byte> text =
-        text_to_sign(of_.options_.certificate, nonce_, hello_->set, rerandomization_key, hello_->adapter);
-    bool fits = false;
-    try {
-        fits = tensafe::keystore::verifying_key(hello_->client, "hello: \"client\"")
-                   .verifies(text, hello_->signature);
-    } catch (const tensafe::format_error& e) {
-        throw refused{error_code::not_authorised, e.what()};
+std::string session_protocol::served_names() const {
+    std::string names;
+    for (const store_entry& each : of_.adapters_.entries()) {
+        if (names.size() > longest_list) {
+            return names + ", ...";
+        }
+        names += (names.empty() ? "" : ", ") + tensafe::quote(each.name);
     }
-    if (!fits) {
-        throw refused{error_code::not_authorised,
-                      "hello: the signature is not the client's, of this server's certificate, this "
-                      "connection's nonce, "
-                      "this set, this re-randomization key and this adapter"};
+    return names;
+}
+
+/// A hello or resume, by the client that it names, for this connection.
+template <class Message>
+bool session_protocol::is_signed(const Message& heard) const {
+    try {
+        return tensafe::keystore::verifying_key(heard.client, "\"client\"")
+            .verifies(text_to_sign(exporter_, nonce_, heard), heard.signature);
+    } catch (const tensafe::format_error&) {
+        return false;  // "client" is no key
     }
 }
 
@@ -287,7 +287,10 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
                                                  std::to_string(rerandomization_key_bytes())};
     }
     check_message(wire::read_header(message), wire::kind::rerandomization_key);
-    check_client(message);
+    if (tensafe::keystore::sha256::of(std::as_bytes(message)) != hello_->key_sha256) {
+        throw refused{error_code::not_authorised,
+                      "re-randomization key: got another one than hello's \"key_sha256\""};
+    }
     if (of_.draining()) {
         throw refused{error_code::draining, "this server stops: try another one"};
     }
@@ -312,8 +315,8 @@ void session_protocol::welcome_client(const session_table::opened& opened, net::
     session_ = opened.of;
     account_ = of_.account_of(session_->client, model_->name);
     const bool held = hello_->held;
-    to.add_text(to_text(welcome{tensafe::keystore::from_hex<16>(session_->id), opened.token, model_->name,
-                                model_->version, queries_left(), model_->pin}));
+    to.add_text(to_text(welcome{tensafe::keystore::from_hex<16>(session_->id), model_->name, model_->version,
+                                queries_left(), model_->pin}));
     const bool json = session_->frames == frame_form::json;
     to.add(json).shared = json ? model_->layout_text() : model_->layout_message;
     if (held) {
@@ -331,11 +334,16 @@ void session_protocol::welcome_client(const session_table::opened& opened, net::
 
 void session_protocol::resume_session(const resume& heard, net::answer& to) {
     limit_handshakes();
-    const auto opened =
-        of_.sessions_.resume(heard.session, heard.token, number_, control_, of_.options_.now());
+    std::optional<session_table::opened> opened;
+    if (is_signed(heard)) {
+        opened =
+            of_.sessions_.resume(tensafe::keystore::hex(heard.session), tensafe::keystore::hex(heard.client),
+                                 number_, control_, of_.options_.now());
+    }
     if (!opened) {
         throw refused{error_code::resume_failed,
-                      "resume: no such session waits, or the token is not its last one: say hello"};
+                      "resume: got no session of this client with its signature of this connection, expected "
+                      "one that waits: say hello"};
     }
     session_ = opened->of;
     // The model of the session lives as long as the session does.
@@ -343,8 +351,7 @@ void session_protocol::resume_session(const resume& heard, net::answer& to) {
     account_ = of_.account_of(session_->client, model_->name);
     stage_ = stage::open;
     of_.counters_.session_resumed();
-    to.add_text(
-        to_text(resumed{heard.session, opened->token, opened->next_number, model_->version, queries_left()}));
+    to.add_text(to_text(resumed{heard.session, opened->next_number, model_->version, queries_left()}));
     of_.options_.to.line(log_level::info, "session_resumed",
                          {{"connection", number_},
                           {"session", prefix_of(session_->id)},

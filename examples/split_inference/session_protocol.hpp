@@ -47,7 +47,9 @@ class session_protocol final : public net::websocket_handler {
     void hear(control_message heard, net::answer& to);
     void greet(hello heard);
     void take_rerandomization_key(std::span<const std::uint8_t> message, net::answer& to);
-    void check_client(std::span<const std::uint8_t> rerandomization_key) const;
+    std::string served_names() const;
+    template <class Message>
+    bool is_signed(const Message& heard) const;
     void welcome_client(const session_table::opened& opened, net::answer& to);
     void resume_session(const resume& heard, net::answer& to);
     void answer_request(std::span<const std::uint8_t> message, net::answer& to);
@@ -66,6 +68,7 @@ class session_protocol final : public net::websocket_handler {
     const std::shared_ptr<net::connection_control> control_;
     const std::uint64_t number_;
     tensafe::random::seed nonce_;
+    exporter_value exporter_{};
     stage stage_ = stage::new_client;
     std::optional<hello> hello_;
     std::shared_ptr<const served_model> model_;

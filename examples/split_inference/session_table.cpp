@@ -3,8 +3,6 @@
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/random/entropy.hpp>
 
-#include <openssl/crypto.h>
-
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -12,17 +10,6 @@
 #include "model_store.hpp"
 
 namespace split {
-
-namespace {
-
-template <std::size_t Bytes>
-std::array<std::byte, Bytes> random_bytes() {
-    std::array<std::byte, Bytes> result{};
-    tensafe::random::os_entropy({reinterpret_cast<std::uint8_t*>(result.data()), Bytes});
-    return result;
-}
-
-}  // namespace
 
 bool session_table::is_over(const session& s, time_point now) const noexcept {
     return s.connection_ == 0 && now - s.lost_ >= limits_.session_life;
@@ -43,12 +30,13 @@ session_table::sessions::iterator session_table::oldest_lost_of(std::string_view
 std::optional<session_table::opened> session_table::open(session made, std::uint64_t connection,
                                                          control holder, time_point now) {
     const auto added = std::make_shared<session>(std::move(made));
-    added->id = tensafe::keystore::hex(random_bytes<16>());
-    added->token_ = random_bytes<32>();
+    session_id id{};
+    tensafe::random::os_entropy({reinterpret_cast<std::uint8_t*>(id.data()), id.size()});
+    added->id = tensafe::keystore::hex(id);
     added->connection_ = connection;
     added->control_ = std::move(holder);
     added->lost_ = now;
-    const opened result{added, added->token_, 1};
+    const opened result{added, 1};
     pointer dropped;  // given back outside the lock
     const std::lock_guard lock(mutex_);
     const auto of_client =
@@ -67,24 +55,21 @@ std::optional<session_table::opened> session_table::open(session made, std::uint
     return result;
 }
 
-std::optional<session_table::opened> session_table::resume(const session_id& id, const resume_token& token,
+std::optional<session_table::opened> session_table::resume(std::string_view id, std::string_view client,
                                                            std::uint64_t connection, control holder,
                                                            time_point now) {
-    const resume_token fresh = random_bytes<32>();
     control before;
     opened result;
     {
         const std::lock_guard lock(mutex_);
-        const auto found = sessions_.find(tensafe::keystore::hex(id));
-        if (found == sessions_.end() || is_over(*found->second, now) ||
-            CRYPTO_memcmp(found->second->token_.data(), token.data(), token.size()) != 0) {
+        const auto found = sessions_.find(id);
+        if (found == sessions_.end() || is_over(*found->second, now) || found->second->client != client) {
             return std::nullopt;
         }
         session& s = *found->second;
-        s.token_ = fresh;
         s.connection_ = connection;
         before = std::exchange(s.control_, std::move(holder));
-        result = {found->second, fresh, s.next_number_};
+        result = {found->second, s.next_number_};
     }
     if (before) {
         before->end(net::close_normal, "the session goes on elsewhere");

@@ -25,7 +25,6 @@ class session_table {
 
     struct opened {
         std::shared_ptr<const session> of;
-        resume_token token{};
         std::uint64_t next_number = 1;
     };
     using control = std::shared_ptr<net::connection_control>;
@@ -36,10 +35,9 @@ class session_table {
     /// @return nothing if all that it may have are held, or the table is full
     std::optional<opened> open(session made, std::uint64_t connection, control holder, time_point now);
 
-    /// Gives a session to another connection; one that still holds it is ended. The token is compared in
-    /// constant time and is good once.
-    /// @return nothing for an unknown or expired session or another token; the session is then as it was
-    std::optional<opened> resume(const session_id& id, const resume_token& token, std::uint64_t connection,
+    /// Gives a session of this client to another connection; one that still holds it is ended.
+    /// @return nothing for an unknown or expired session or another client's, which is then as it was
+    std::optional<opened> resume(std::string_view id, std::string_view client, std::uint64_t connection,
                                  control holder, time_point now);
 
     enum class number_state { fresh, replayed, not_held };

@@ -93,6 +93,7 @@ struct peer {
     lora::adapter held = small_held();
     std::string pin;
     bool has_session = true;            ///< whether a resume is good
+    bool cut_resumes = false;           ///< in place of the next answer to one the connection breaks
     std::uint64_t next_number = 0;      ///< what resumed says; 0: as it is
     std::uint64_t number_of_reply = 0;  ///< added to the right one
     std::uint32_t group_of_reply = 0;
@@ -113,13 +114,13 @@ struct peer {
     std::vector<bool> signatures;
     std::vector<tensafe::random::seed> nonces;
     std::vector<resume> resumes;
+    std::vector<bool> resume_signatures;
     std::vector<octets> requests;
     std::vector<std::uint64_t> numbers;
     std::vector<std::string> others;  ///< forget, bye
     std::size_t binary_frames = 0;
     milliseconds last_limit{0};  ///< of a frame that was waited for
     std::uint8_t filling = 0;
-    resume_token token{};
 
     remote_model::connector connector();
     octets layout_message() const { return wire::write_model_layout<params, packing, protection>(layout); }
@@ -141,11 +142,12 @@ class peer_connection final : public tests::memory_connection {
         challenge greeting;
         greeting.nonce.bytes.fill(static_cast<std::uint8_t>(of_.connections));
         greeting.parameters = "some set";
-        greeting.adapters = {{"kjv", of_.version}};
+        exporter_[0] = static_cast<std::byte>(of_.connections);
         of_.nonces.push_back(greeting.nonce);
         say(to_text(greeting));
     }
     ~peer_connection() override { --of_.open; }
+    std::array<std::byte, 32> tls_exporter() const override { return exporter_; }
 
     void send_text(std::string_view text) override {
         check_open();
@@ -183,14 +185,18 @@ class peer_connection final : public tests::memory_connection {
     void take(const json_request& m) { take_message(m.message); }
     void take(const resume& m) {
         of_.resumes.push_back(m);
+        of_.resume_signatures.push_back(is_signed(m));
+        if (std::exchange(of_.cut_resumes, false)) {
+            cut();
+            return;
+        }
         if (!of_.has_session) {
             say(to_text(refusal{error_code::resume_failed, "no such session", {}, {}}));
             return;
         }
         json_ = !of_.hellos.empty() && of_.hellos.back().frames == frame_form::json;
-        of_.token[0] = static_cast<std::byte>(of_.connections);
         const std::uint64_t next = of_.next_number != 0 ? of_.next_number : of_.numbers.size() + 1;
-        say(to_text(resumed{m.session, of_.token, next, of_.version, {}}));
+        say(to_text(resumed{m.session, next, of_.version, {}}));
     }
     void take(const forget&) {
         of_.others.push_back("forget");
@@ -198,6 +204,11 @@ class peer_connection final : public tests::memory_connection {
     }
     void take(const bye&) { of_.others.push_back("bye"); }
     void take(const auto&) { FAIL("a client does not send this"); }
+
+    bool is_signed(const auto& m) const {
+        return keystore::verifying_key(m.client).verifies(text_to_sign(exporter_, of_.nonces.back(), m),
+                                                          m.signature);
+    }
 
     void take_message(const octets& message) {
         const bool is_key = wire::read_header(message).what == wire::kind::rerandomization_key;
@@ -209,16 +220,14 @@ class peer_connection final : public tests::memory_connection {
         const hello& m = of_.hellos.back();
         of_.rerandomization_keys.push_back(key);
         of_.signatures.push_back(
-            tensafe::keystore::verifying_key(m.client).verifies(
-                text_to_sign({}, of_.nonces.back(), m.set, key, m.adapter), m.signature) &&
+            is_signed(m) && m.key_sha256 == keystore::sha256::of(std::as_bytes(std::span(key))) &&
             wire::read_rerandomization_key<params, lora::request_level<params>>(key).server_nonce ==
                 split::derived_nonces(of_.nonces.back()).of_rerandomization_key);
         if (of_.at_hello) {
             say(to_text(*of_.at_hello));
             return;
         }
-        of_.token[1] = static_cast<std::byte>(of_.connections);
-        say(to_text(welcome{{}, of_.token, m.adapter, of_.version, 100, of_.pin}));
+        say(to_text(welcome{{std::byte{8}}, m.adapter, of_.version, 100, of_.pin}));
         say_message(carried_message::kind::model_layout, of_.layout_message());
         if (m.held) {
             say_message(carried_message::kind::held_adapter, of_.held_message());
@@ -260,6 +269,7 @@ class peer_connection final : public tests::memory_connection {
     }
 
     peer& of_;
+    exporter_value exporter_{};
     std::size_t answers_ = 0;
     std::size_t slow_ = 0;
     bool json_ = false;
@@ -441,13 +451,14 @@ TEST_CASE_FIXTURE(
     CHECK(calm.waited == times{50});
     CHECK(remote.counted().resumed == 1);
 
-    // The next time with the token that the resume brought.
-    const auto token = server.token;
+    // The answer to a resume may be lost, too.
     server.cut_replies = true;
+    server.cut_resumes = true;
     remote.with_retry([&] { ask(); });
-    REQUIRE(server.resumes.size() == 2);
-    CHECK(server.resumes[1].token == token);
-    CHECK(server.resumes[0].token != token);
+    CHECK(server.hellos.size() == 1);
+    REQUIRE(server.resumes.size() == 3);
+    CHECK(server.resumes[2].session == session_id{std::byte{8}});
+    CHECK(server.resume_signatures == std::vector<bool>(3, true));  // over three nonces and connections
 }
 
 TEST_CASE("no number comes again, whatever the server says is next") {
@@ -863,7 +874,8 @@ TEST_CASE("a frame beyond the limit is an error that no other connection would m
                                          [&] { client->receive(milliseconds(10'000)); });
 }
 
-TEST_CASE("frames of any length come back whole, over TLS and in the clear, and the certificate is known") {
+TEST_CASE(
+    "frames of any length come back whole, over TLS and in the clear, and each TLS connection is known") {
     const tests::temporary_directory folder;
     const tls_files files = prepare_certificate(folder.path());
     for (const bool tls : {false, true}) {
@@ -875,10 +887,13 @@ TEST_CASE("frames of any length come back whole, over TLS and in the clear, and 
         websocket_options trust;
         trust.trusted_certificates = files.certificate;
         trust.busy_wait = std::chrono::seconds(tls ? 0 : 3'600);  // limits hold all the same
-        const auto connection = connect_websocket(
-            server_address::of((tls ? "wss://127.0.0.1:" : "ws://127.0.0.1:") + echo.port()), trust);
-        CHECK(tensafe::keystore::hex(connection->certificate_sha256()) ==
-              (tls ? files.fingerprint : std::string(64, '0')));
+        const auto connect = [&] {
+            return connect_websocket(
+                server_address::of((tls ? "wss://127.0.0.1:" : "ws://127.0.0.1:") + echo.port()), trust);
+        };
+        const auto connection = connect();
+        CHECK((connection->tls_exporter() != exporter_value{}) == tls);
+        CHECK((connection->tls_exporter() != connect()->tls_exporter()) == tls);
         for (const std::size_t length : {0U, 1U, 125U, 126U, 16'383U, 65'536U, 98'765U, 3'000'000U}) {
             CAPTURE(length);
             octets sent(length);

@@ -1,5 +1,5 @@
 // Both halves of split inference, the client against the service itself, with nothing between them but the
-// frames: what the network carries.
+// frames: what the network carries. And with somebody between them.
 #include <tensafe/ckks/precision.hpp>
 #include <tensafe/keystore/adapter_pin.hpp>
 #include <tensafe/lora/adapter/adapter.hpp>
@@ -7,8 +7,10 @@
 #include <tensafe/lora/protocol/client.hpp>
 
 #include "../../examples/split_inference/net/connection.hpp"
+#include "../../examples/split_inference/net/http_server.hpp"
 #include "../../examples/split_inference/remote_model.hpp"
 #include "../../examples/split_inference/service.hpp"
+#include "../../examples/split_inference/tls_certificate.hpp"
 #include "../random_values.hpp"
 #include "split_helpers.hpp"
 
@@ -36,6 +38,7 @@ class direct_connection final : public tests::memory_connection {
     struct control final : split::net::connection_control {
         explicit control(direct_connection& c) : of(c) {}
         void end(std::uint16_t, const std::string&) override { of.cut(); }
+        std::array<std::byte, 32> tls_exporter() const override { return {}; }
         direct_connection& of;
     };
     void hear(auto call) {
@@ -48,6 +51,33 @@ class direct_connection final : public tests::memory_connection {
     }
 
     std::unique_ptr<split::net::websocket_handler> other_;
+};
+
+/// A man in the middle: says to the server what the client says, and back.
+class relay final : public split::net::websocket_handler {
+  public:
+    explicit relay(std::unique_ptr<split::client_connection> to) : to_(std::move(to)) {}
+    void start(split::net::answer& to) override { pass_back(1, to); }
+    void on_text(std::string_view text, split::net::answer&) override { to_->send_text(text); }
+    /// A re-randomization key, which is answered by a welcome, a layout and B, and then requests.
+    void on_binary(std::span<const std::uint8_t> message, split::net::answer& to) override {
+        to_->send_binary(message);
+        pass_back(std::exchange(is_first_, false) ? 3 : 1, to);
+    }
+    void on_drain(split::net::answer&) override {}
+    bool established() const override { return true; }
+    std::size_t largest_frame() const override { return std::size_t{1} << 20; }
+
+  private:
+    void pass_back(std::size_t frames, split::net::answer& to) {
+        for (bool is_error = false; frames > 0 && !is_error; --frames) {
+            const auto got = to_->receive(std::chrono::seconds(20));
+            to.add(got.is_text).bytes.assign(got.bytes.begin(), got.bytes.end());
+            is_error = got.text().starts_with("{\"type\":\"error\"");
+        }
+    }
+    std::unique_ptr<split::client_connection> to_;
+    bool is_first_ = true;
 };
 
 /// Two sites with an input of their own each.
@@ -134,7 +164,7 @@ TEST_CASE_FIXTURE(both_sides,
     CHECK(error_of(remote, adapter, 1, 5) < 2e-3);
     CHECK(remote.counted().resumed == 1);
     CHECK(remote.counted().sessions == 1);
-    last->cut();  // another token by now
+    last->cut();
     CHECK(error_of(remote, adapter, 1, 6) < 2e-3);
     CHECK(remote.counted().resumed == 2);
 
@@ -199,4 +229,52 @@ TEST_CASE("the limit of queries is the client's, whatever session it opens, and 
     check_refusal<split::query_limit_error>("query_limit", [&] { error_of(again, both.adapter, 0, 14); });
     auto other = both.client();
     CHECK(error_of(other, both.adapter, 0, 15) < 2e-3);
+}
+
+TEST_CASE_FIXTURE(both_sides,
+                  "who stands between client and server cannot log in as the client, whatever "
+                  "certificate it has, unless there is no TLS") {
+    const temporary_directory folders[2];
+    const auto trusted = folder.path() / "trusted.pem";
+    std::vector<std::unique_ptr<split::net::http_server>> servers;
+    for (const bool tls : {false, true}) {
+        const auto start = [&](const temporary_directory& state, auto connect) -> split::net::http_server& {
+            split::net::http_server_options options{.websocket_path = split::websocket_path};
+            if (tls) {
+                const split::tls_files files = split::prepare_certificate(state.path());
+                options.secure = {files.certificate, files.key};
+                std::ofstream(trusted, std::ios::app) << text_of(files.certificate);
+            }
+            servers.push_back(std::make_unique<split::net::http_server>(
+                options, split::net::http_server_handlers{{}, std::move(connect)}));
+            servers.back()->run();
+            return *servers.back();
+        };
+        const auto connector = [&](const split::net::http_server& to) {
+            const auto url = (tls ? "wss://127.0.0.1:" : "ws://127.0.0.1:") + std::to_string(to.port());
+            return [to = split::server_address::of(url), trust = split::websocket_options{trusted}] {
+                return split::connect_websocket(to, trust);
+            };
+        };
+        const auto& real = start(folders[0], [&](const std::string& address, auto control) {
+            return service->connect(address, std::move(control));
+        });
+        const auto& middle = start(folders[1], [to = connector(real)](const std::string&, auto) {
+            return std::make_unique<relay>(to());
+        });
+        const auto remote_to = [&](const split::net::http_server& to) {
+            split::remote_options options;
+            options.adapter = "small";
+            return split::remote_model(connector(to), split::client_identity({}),
+                                       std::make_shared<lora::client<split::params>>(), options);
+        };
+        if (tls) {
+            check_refusal<split::refused_error>("(not_authorised)", [&] { remote_to(middle); });
+        } else {
+            auto relayed = remote_to(middle);
+            CHECK(error_of(relayed, adapter, 0, 17) < 2e-3);
+        }
+        auto remote = remote_to(real);
+        CHECK(error_of(remote, adapter, 0, 18) < 2e-3);
+    }
 }

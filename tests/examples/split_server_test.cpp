@@ -5,6 +5,7 @@
 #include <atomic>
 #include <fcntl.h>
 #include <latch>
+#include <set>
 #include <thread>
 #include <variant>
 
@@ -74,15 +75,16 @@ TEST_CASE("base64 writes the vectors of RFC 4648 and reads nothing but what it w
 TEST_CASE("every control message is what its text says") {
     tensafe::random::seed nonce;
     nonce.bytes[0] = 0xab;
-    split::hello h{"kjv", {}, 0x0123456789abcdefu, {}, split::frame_form::json, false};
+    split::hello h{"kjv", {}, 0x0123456789abcdefu, {}, {}, split::frame_form::json, false};
     h.client[31] = std::byte{1};
     h.signature[0] = std::byte{2};
-    check_round_trip(split::challenge{nonce, "private", {{"a \"b\"", 3}, {"\xc3\xa9", ~std::uint64_t{0}}}});
+    h.key_sha256[7] = std::byte{3};
+    check_round_trip(split::challenge{nonce, "a \"b\" \xc3\xa9"});
     check_round_trip(h);
-    check_round_trip(split::welcome{{}, {}, "kjv", 3, std::nullopt});
-    check_round_trip(split::welcome{{}, {}, "kjv", 3, 17, "{\"a\": \"pin\"}\n"});
-    check_round_trip(split::resume{});
-    check_round_trip(split::resumed{{}, {}, 5, 6, 7});
+    check_round_trip(split::welcome{{}, "kjv", 3, std::nullopt});
+    check_round_trip(split::welcome{{}, "kjv", 3, 17, "{\"a\": \"pin\"}\n"});
+    check_round_trip(split::resume{{}, h.client, h.signature});
+    check_round_trip(split::resumed{{}, 5, 6, 7});
     check_round_trip(split::carried_message{split::carried_message::kind::held_adapter, {1, 2, 3, 4}});
     check_round_trip(split::json_request{~std::uint64_t{0}, ~std::uint32_t{0}, {1}});
     check_round_trip(split::json_reply{1, 2, {}});
@@ -109,21 +111,24 @@ TEST_CASE("a control message with anything more, less or other is refused, and t
                {R"({"type":"bye","type":"bye"})", "duplicate"},
                {long_bye, "bytes", 0},
                {long_bye, "bytes", 1 << 20},
-               {R"({"type":"resume","protocol":2,"session":"00"})", "\"session\""},
+               {R"({"type":"resume","protocol":3,"session":"00"})", "\"session\""},
+               {R"({"type":"challenge","protocol":3,"nonce":")" + std::string(64, '0') +
+                    R"(","parameters":"","adapters":[]})",
+                "1 members that it does not have"},
                {R"({"type":"request","number":-1,"group":0,"message":""})", "\"number\""},
                {R"({"type":"request","number":1,"group":4294967296,"message":""})", "\"group\""},
                {R"({"type":"request","number":1.5,"group":0,"message":""})", "\"number\""},
                {R"({"type":"request","number":1,"group":0,"message":"AAAAAAAA"})", "\"message\"", 3},
-               {R"({"type":"welcome","session":"00000000000000000000000000000000","resume":")" +
-                    std::string(64, '0') + R"(","adapter":"","version":1,"queries_left":null,"pin":null})",
+               {R"({"type":"welcome","session":"00000000000000000000000000000000","adapter":"","version":1,)"
+                R"("queries_left":null,"pin":null})",
                 "\"pin\""},
                {R"({"type":"error","code":"nothing","message":""})", "no error"}};
     for (const auto& each : all) {
         check_refusal<tensafe::format_error>(each.said,
                                              [&] { return split::parse_control(each.text, each.largest); });
     }
-    check_refusal<tensafe::unsupported_error>("got protocol 1, expected 2", [] {
-        return split::parse_control(R"({"type":"resume","protocol":1,"session":"","resume":""})", 0);
+    check_refusal<tensafe::unsupported_error>("got protocol 2, expected 3", [] {
+        return split::parse_control(R"({"type":"resume","protocol":2,"session":"","resume":""})", 0);
     });
 }
 
@@ -263,6 +268,46 @@ TEST_CASE("a certificate is made once, used again, and refused when it is expire
     check_refusal<tensafe::parameter_error>(
         "a,DNS:b", [&] { return split::prepare_certificate(third.path(), {"a,DNS:b"}); });
     CHECK(std::filesystem::is_empty(third.path()));
+}
+
+TEST_CASE(
+    "both ends of a TLS connection have one exporter value, each connection another one, and TLS 1.2 without "
+    "extended master secret none") {
+    const temporary_directory folder;
+    const split::tls_files files = split::prepare_certificate(folder.path());
+    const auto values = [&](int version, std::uint64_t without) {
+        const std::shared_ptr<SSL_CTX> context(SSL_CTX_new(TLS_method()), SSL_CTX_free);
+        SSL_CTX_set_max_proto_version(context.get(), version);
+        SSL_CTX_set_options(context.get(), without);
+        SSL_CTX_use_certificate_file(context.get(), files.certificate.c_str(), SSL_FILETYPE_PEM);
+        SSL_CTX_use_PrivateKey_file(context.get(), files.key.c_str(), SSL_FILETYPE_PEM);
+        const std::shared_ptr<SSL> client(SSL_new(context.get()), SSL_free);
+        const std::shared_ptr<SSL> server(SSL_new(context.get()), SSL_free);
+        BIO* to_server = nullptr;
+        BIO* to_client = nullptr;
+        REQUIRE(BIO_new_bio_pair(&to_server, 0, &to_client, 0) == 1);
+        SSL_set_bio(client.get(), to_server, to_server);
+        SSL_set_bio(server.get(), to_client, to_client);
+        SSL_set_connect_state(client.get());
+        SSL_set_accept_state(server.get());
+        int done = 0;
+        for (int turn = 0; turn < 10 && done != 2; ++turn) {
+            done = SSL_do_handshake(client.get());
+            done += SSL_do_handshake(server.get());
+        }
+        REQUIRE(done == 2);
+        return std::pair(net::tls_exporter(client.get()), net::tls_exporter(server.get()));
+    };
+    std::set<split::exporter_value> all{{}};
+    for (const int version : {TLS1_3_VERSION, TLS1_2_VERSION, TLS1_3_VERSION, TLS1_2_VERSION}) {
+        const auto [client, server] = values(version, 0);
+        CHECK(client == server);
+        CHECK(all.insert(client).second);
+    }
+    CHECK_NOTHROW(values(TLS1_3_VERSION, SSL_OP_NO_EXTENDED_MASTER_SECRET));
+    check_refusal<tensafe::unsupported_error>("got TLSv1.2 without extended master secret", [&] {
+        values(TLS1_2_VERSION, SSL_OP_NO_EXTENDED_MASTER_SECRET);
+    });
 }
 
 TEST_CASE("a log line is one JSON object, whatever its fields hold") {

@@ -9,6 +9,7 @@
 #include <tensafe/wire/message.hpp>
 #include <tensafe/wire/scheme.hpp>
 
+#include <bit>
 #include <variant>
 
 #include "../../examples/split_inference/client_list.hpp"
@@ -29,7 +30,13 @@ using split::error_code;
 class control final : public split::net::connection_control {
   public:
     void end(std::uint16_t, const std::string&) override { ++ended; }
+    split::exporter_value tls_exporter() const override {
+        return exporter ? *exporter : throw tensafe::unsupported_error("no extended master secret");
+    }
     std::atomic<int> ended = 0;
+    /// Another one for each connection.
+    std::optional<split::exporter_value> exporter =
+        std::bit_cast<split::exporter_value>(tensafe::random::fresh_seed().bytes);
 };
 
 /// Two sites with an input of their own each, of 64 entries.
@@ -100,12 +107,10 @@ struct server {
         options.now = [this] { return now; };
         options.state = folder.empty() ? scratch.path() : folder;
         options.clients = std::move(clients);
-        options.certificate = certificate;
         of.emplace(std::move(options));
         of->adapters().load("kjv", small_adapter);
     }
     temporary_directory scratch;
-    split::certificate_digest certificate{std::byte{1}};
     split::time_point now{std::chrono::hours(1)};
     std::optional<split::service> of;
 };
@@ -158,9 +163,17 @@ struct peer {
         h.adapter = adapter;
         h.client = key->verifying().bytes();
         h.set = split::parameter_set_id();
-        h.signature =
-            key->sign(split::text_to_sign(of.certificate, nonce, h.set, rerandomization_key, adapter));
+        h.key_sha256 = tensafe::keystore::sha256::of(std::as_bytes(std::span(rerandomization_key)));
+        sign(h);
         return h;
+    }
+    void sign(auto& m) const {
+        m.signature = key->sign(split::text_to_sign(connection->exporter.value(), nonce, m));
+    }
+    split::resume resume_of(const split::session_id& session) const {
+        split::resume r{session, key->verifying().bytes(), {}};
+        sign(r);
+        return r;
     }
     /// Its text.
     std::string hello() const { return to_text(hello_for(rerandomization_key_message(nonce))); }
@@ -229,8 +242,6 @@ TEST_CASE("a server opens a session and answers requests with their number and g
     peer p(s);
     const auto challenge = std::get<split::challenge>(p.told(0));
     CHECK(contains(challenge.parameters, "private_n4096"));
-    REQUIRE(challenge.adapters.size() == 1);
-    CHECK(challenge.adapters[0].name == "kjv");
     p.open();
     CHECK(p.welcome.adapter == "kjv");
     CHECK(p.welcome.queries_left == 8);
@@ -363,15 +374,24 @@ TEST_CASE(
         key = rerandomization_key_message({});
         h = p.hello_for(key);
     });
-    attempt(not_authorised, [&](peer& p, hello& h, bytes& key) {
-        // Signed for another server, which passes this one's nonce on.
-        s.certificate = {std::byte{2}};
-        h = p.hello_for(key);
-        s.certificate = {std::byte{1}};
+    attempt(not_authorised, [&](peer& p, hello& h, bytes&) {
+        const auto here = std::exchange(p.connection->exporter, split::exporter_value{});
+        p.sign(h);  // for another connection, which passes this one's nonce on
+        p.connection->exporter = here;
     });
+    attempt(not_authorised, [&](peer& p, hello& h, bytes&) {
+        const auto here = std::exchange(p.nonce, {});
+        p.sign(h);
+        p.nonce = here;
+    });
+    attempt(not_authorised, [](peer&, hello& h, bytes&) { h.adapter = "other"; });
     attempt(not_authorised, [](peer& p, hello&, bytes& key) {
         key = rerandomization_key_message(p.nonce);
         key[100] ^= 1;
+    });
+    attempt(not_authorised, [](peer& p, hello& h, bytes& key) {
+        key[100] ^= 1;
+        h.key_sha256 = p.hello_for(key).key_sha256;
     });
     attempt(error_code::malformed, [](peer& p, hello& h, bytes& key) {
         key.back() ^= 1;  // signed, but damaged
@@ -394,41 +414,93 @@ TEST_CASE("another protocol, and a binary frame before hello, end the connection
     server s;
     peer p(s);
     std::string text = p.hello();
-    text.replace(text.find("\"protocol\":2"), 12, "\"protocol\":1");
+    text.replace(text.find("\"protocol\":3"), 12, "\"protocol\":2");
     CHECK(p.refusal_of(text).code == error_code::unsupported_version);
+    CHECK(contains(p.refused().message, "got protocol 2, expected 3"));
     CHECK(p.answer.closing());
     peer q(s);
     CHECK(q.refusal_of(request_message(1)).code == error_code::malformed);
     CHECK(q.answer.closing());
 }
 
-TEST_CASE("with a list of clients those on it come in, and nobody else") {
+TEST_CASE("a connection over TLS 1.2 without extended master secret is refused before a challenge") {
+    server s;
+    const auto old = std::make_shared<control>();
+    old->exporter.reset();
+    split::net::answer answer;
+    s.of->connect("10.0.0.1", old)->start(answer);
+    REQUIRE(answer.frames().size() == 1);
+    const auto data = answer.frames()[0].data();
+    CHECK(contains(std::string(data.begin(), data.end()), "unsupported_version\",\"message\":\"no extended"));
+    CHECK(answer.closing());
+}
+
+TEST_CASE("with a list of clients those on it come in, and all others get one answer to their hello") {
     const auto key = fresh_key();
     server s({}, {}, split::client_list{{key->verifying().hex(), ""}});
-    peer p(s);
-    p.say(p.hello());
-    const auto said = p.refused();
-    CHECK(said.code == error_code::not_authorised);
-    CHECK(contains(said.message, p.key->verifying().hex()));  // so that it can be listed
+    /// What is said to a hello of `named`, by somebody who has `p.key`, but for the name.
+    const auto answer_to = [&](const auto& named, const std::string& adapter, bool is_signed) {
+        peer p(s);
+        auto h = p.hello_for(rerandomization_key_message(p.nonce), adapter);
+        h.client = named ? named->verifying().bytes() : h.client;
+        const std::string name = tensafe::keystore::hex(h.client);
+        h.signature[3] ^= is_signed ? std::byte{0} : std::byte{1};
+        auto said = p.refusal_of(to_text(h));
+        CHECK(p.answer.closing());
+        CHECK(said.code == error_code::not_authorised);
+        const auto at = said.message.find(name);  // it is there, so that it can be listed
+        REQUIRE(at != std::string::npos);
+        return said.message.erase(at, name.size());
+    };
+    const std::string one = answer_to(std::shared_ptr<tensafe::keystore::signing_key>(), "kjv", true);
+    for (const std::string adapter : {"kjv", "other"}) {
+        for (const bool is_signed : {true, false}) {
+            CHECK(answer_to(key, adapter, is_signed) == one);
+            CHECK(answer_to(fresh_key(), adapter, is_signed) == one);
+        }
+    }
     peer q(s);
     q.key = key;
     q.open();
     CHECK(q.asks(1));
 }
 
-TEST_CASE("a lost session is resumed once with each token, and its old connection is ended") {
+TEST_CASE(
+    "names of adapters are told to clients that may come, as many as fit into a text, and nobody else") {
+    const auto key = fresh_key();
+    server s({}, {}, split::client_list{{key->verifying().hex(), ""}});
+    const auto answer_to = [&](const auto& of) {
+        peer p(s);
+        const auto data = p.answer.frames()[0].data();
+        CHECK_FALSE(contains(std::string(data.begin(), data.end()), "kjv"));
+        p.key = of;
+        const auto said = p.refusal_of(to_text(p.hello_for(rerandomization_key_message(p.nonce), "none")));
+        CHECK(p.answer.frames()[0].data().size() < split::longest_control_text);
+        CHECK(p.answer.closing());
+        return said;
+    };
+    CHECK_FALSE(contains(answer_to(fresh_key()).message, "kjv"));
+    CHECK(answer_to(key).code == error_code::unknown_adapter);
+    CHECK(contains(answer_to(key).message, "got the adapter \"none\", expected one that is served: \"kjv\""));
+    for (char last = 'A'; last <= 'Z'; ++last) {
+        s.of->adapters().load(std::string(127, '\\') + last, small_adapter);
+    }
+    CHECK(contains(answer_to(key).message, "\", ..."));
+}
+
+TEST_CASE("a lost session is resumed as often as its client likes, and its old connection is ended") {
     server s;
     auto p = std::make_unique<peer>(s);
     p->open();
     p->send(request_message(4));
+    const auto session = p->welcome.session;
     peer q(s);
     q.key = p->key;
-    const split::resume first{p->welcome.session, p->welcome.resume};
-    q.say(to_text(first));
+    q.say(to_text(q.resume_of(session)));
     const auto resumed = std::get<split::resumed>(q.told(0));
+    CHECK(resumed.session == session);
     CHECK(resumed.next_number == 5);
     CHECK(resumed.queries_left == 7);
-    CHECK(resumed.token != first.token);
     CHECK(p->connection->ended == 1);
     CHECK(q.refusal_of(request_message(4)).code == error_code::replayed);
     CHECK(q.asks(5));
@@ -438,41 +510,75 @@ TEST_CASE("a lost session is resumed once with each token, and its old connectio
     p.reset();
     CHECK(q.asks(6));
 
-    peer r(s);
-    CHECK(r.refusal_of(to_text(first)).code == error_code::resume_failed);
-    CHECK_FALSE(r.answer.closing());
-    r.open();  // hello on the same connection
-    peer t(s);
-    t.say(to_text(split::resume{r.welcome.session, r.welcome.resume}));
-    CHECK(std::holds_alternative<split::resumed>(t.told(0)));
-    CHECK(r.refusal_of(request_message(1)).code == error_code::resume_failed);
-    CHECK(r.answer.closing());
-    CHECK(q.asks(7));
+    peer r(s);  // as if the answer to q had been lost
+    r.key = q.key;
+    r.say(to_text(r.resume_of(session)));
+    CHECK(std::get<split::resumed>(r.told(0)).next_number == 7);
+    CHECK(q.connection->ended == 1);
+    CHECK(q.refusal_of(request_message(7)).code == error_code::resume_failed);
+    CHECK(r.asks(7));
+}
+
+TEST_CASE_FIXTURE(opened, "nobody but its client resumes a session, or learns whether there is one") {
+    std::optional<split::refusal> one;
+    const auto refused = [&](const split::session_id& session, auto change) {
+        peer stranger(s);
+        split::resume r = stranger.resume_of(session);
+        change(stranger, r);
+        const split::refusal said = stranger.refusal_of(to_text(r));
+        CHECK(said.code == error_code::resume_failed);
+        CHECK(said == one.value_or(said));
+        one = said;
+        CHECK_FALSE(stranger.answer.closing());
+        stranger.open();  // hello on the same connection
+    };
+    const auto owner = p.key->verifying().bytes();
+    const split::resume of_owner = p.resume_of(p.welcome.session);
+    for (const auto& session : {split::session_id{}, p.welcome.session}) {
+        refused(session, [](peer&, split::resume&) {});
+        refused(session, [&](peer&, split::resume& r) { r.client = owner; });
+        refused(session, [&](peer&, split::resume& r) { r.client = {}; });
+        refused(session, [&](peer&, split::resume& r) { r = of_owner; });  // signed on another connection
+        refused(session, [&](peer& stranger, split::resume& r) {           // for another connection
+            stranger.key.swap(p.key);
+            const auto here = std::exchange(stranger.connection->exporter, p.connection->exporter);
+            r = stranger.resume_of(session);
+            stranger.connection->exporter = here;
+            stranger.key.swap(p.key);
+        });
+        refused(session, [&](peer& stranger, split::resume& r) {  // for another session
+            stranger.key.swap(p.key);
+            r = stranger.resume_of({std::byte{1}});
+            stranger.key.swap(p.key);
+            r.session = session;
+        });
+    }
+    CHECK(p.connection->ended == 0);
+    CHECK(p.asks(1));
 }
 
 TEST_CASE("a session waits for its client until its time is over") {
     server s({.session_life = 10s});
-    const auto lose = [&] {
-        peer p(s);
-        p.open();
-        return split::resume{p.welcome.session, p.welcome.resume};
-    };
-    const split::resume one = lose();
+    const auto key = fresh_key();
+    const auto lose = [&] { return peer(s, key).welcome.session; };
+    const auto one = lose();
     s.now += 9999ms;
     s.of->expire_sessions();
     CHECK(s.of->sessions().size() == 1);
     {
         peer p(s);
-        p.say(to_text(one));
+        p.key = key;
+        p.say(to_text(p.resume_of(one)));
         CHECK(std::holds_alternative<split::resumed>(p.told(0)));
         s.now += 1h;
         s.of->expire_sessions();
         CHECK(s.of->sessions().size() == 1);  // held
     }
-    const split::resume two = lose();
+    const auto two = lose();
     s.now += 10s;
     peer p(s);
-    CHECK(p.refusal_of(to_text(two)).code == error_code::resume_failed);
+    p.key = key;
+    CHECK(p.refusal_of(to_text(p.resume_of(two))).code == error_code::resume_failed);
     s.of->expire_sessions();
     CHECK(s.of->sessions().size() == 0);
 }
@@ -880,10 +986,8 @@ TEST_CASE("two connections that take a session from each other, swaps and forget
         });
         auto q = std::make_unique<peer>(s);
         q->key = p->key;
-        q->say(to_text(split::resume{p->welcome.session, p->welcome.resume}));
-        const auto resumed = std::get<split::resumed>(q->told(0));
-        q->welcome.session = resumed.session;
-        q->welcome.resume = resumed.token;
+        q->say(to_text(q->resume_of(p->welcome.session)));
+        q->welcome.session = std::get<split::resumed>(q->told(0)).session;
         q->send(request_message(100u * static_cast<unsigned>(round) + 50));
         CHECK(q->has_reply(100u * static_cast<unsigned>(round) + 50));
         computes.join();

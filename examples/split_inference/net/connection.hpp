@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -80,6 +81,8 @@ class connection_control {
   public:
     virtual ~connection_control() = default;
     virtual void end(std::uint16_t code, const std::string& reason) = 0;
+    /// As net::tls_exporter; zeros where there is no TLS. For the connection's handler, in its calls.
+    virtual std::array<std::byte, 32> tls_exporter() const = 0;
 };
 
 /// One side of a WebSocket connection. Calls come one at a time, from different threads; each writes what is

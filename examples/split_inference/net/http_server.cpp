@@ -52,6 +52,7 @@ class weak_control final : public connection_control {
   public:
     explicit weak_control(std::weak_ptr<connection> of) : of_(std::move(of)) {}
     void end(std::uint16_t code, const std::string& reason) override;
+    std::array<std::byte, 32> tls_exporter() const override;
 
   private:
     std::weak_ptr<connection> of_;
@@ -235,6 +236,8 @@ class connection : public std::enable_shared_from_this<connection> {
             self->say_last_words();
         });
     }
+
+    std::array<std::byte, 32> tls_exporter() { return socket_.next_layer().tls_exporter(); }
 
   private:
     // Time. One timer for all, which is set anew only for what is due before it: not for each frame.
@@ -619,6 +622,10 @@ void weak_control::end(std::uint16_t code, const std::string& reason) {
     if (const auto still = of_.lock()) {
         still->end(code, reason);
     }
+}
+
+std::array<std::byte, 32> weak_control::tls_exporter() const {
+    return std::shared_ptr(of_)->tls_exporter();
 }
 
 asio::ssl::context tls_context(const http_server_options::tls& files) {

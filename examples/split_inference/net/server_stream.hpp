@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "tls_exporter.hpp"
+
 namespace split::net {
 
 /// A connection with TLS or without, as Beast wants one. Beast's operations are templates over the stream,
@@ -87,6 +89,10 @@ class server_stream {
         } else {
             done({});
         }
+    }
+
+    std::array<std::byte, 32> tls_exporter() {
+        return tls_ ? net::tls_exporter(tls_->native_handle()) : std::array<std::byte, 32>{};
     }
 
     template <class Buffers, class Done>

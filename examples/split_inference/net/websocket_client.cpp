@@ -3,7 +3,6 @@
 #include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
 
-#include <openssl/evp.h>
 #include <openssl/x509.h>
 
 #include <algorithm>
@@ -30,6 +29,7 @@
 #include <vector>
 
 #include "../params.hpp"
+#include "tls_exporter.hpp"
 
 namespace split {
 
@@ -264,7 +264,7 @@ class websocket_connection final : public client_connection {
 
     traffic bytes() const noexcept override { return stream_.next_layer().socket.bytes(); }
 
-    std::array<std::byte, 32> certificate_sha256() const override { return certificate_; }
+    std::array<std::byte, 32> tls_exporter() const override { return exporter_; }
 
   private:
     static std::optional<asio::ssl::context> make_tls(bool with_tls, const websocket_options& options) {
@@ -369,13 +369,7 @@ class websocket_connection final : public client_connection {
             }
             fail("agree on TLS", outcome);
         }
-        const ::X509* const its = ::SSL_get0_peer_certificate(secure.native_handle());
-        if (its == nullptr ||
-            ::X509_digest(its, ::EVP_sha256(), reinterpret_cast<unsigned char*>(certificate_.data()),
-                          nullptr) != 1) {
-            drop();
-            throw connection_lost(address_ + ": cannot agree on TLS: the server showed no certificate");
-        }
+        exporter_ = net::tls_exporter(secure.native_handle());
     }
 
     static bool refused_certificate(const error_code& e) noexcept {
@@ -401,7 +395,7 @@ class websocket_connection final : public client_connection {
     std::optional<asio::ssl::context> tls_;
     websocket::stream<client_stream, false> stream_;
     beast::flat_buffer buffer_;
-    std::array<std::byte, 32> certificate_{};
+    std::array<std::byte, 32> exporter_{};
     bool open_ = true;
 };
 

@@ -59,8 +59,8 @@ class client_connection {
 
     virtual traffic bytes() const noexcept = 0;
 
-    /// SHA-256 of the server's certificate, in DER; zeros where there is no TLS.
-    virtual std::array<std::byte, 32> certificate_sha256() const { return {}; }
+    /// As net::tls_exporter; zeros where there is no TLS.
+    virtual std::array<std::byte, 32> tls_exporter() const { return {}; }
 };
 
 /// wss://host:port, or ws://host:port for a connection in the clear.
@@ -93,7 +93,8 @@ struct websocket_options {
 ///
 /// Looking up a host's name takes as long as the system's resolver lets it; all else keeps to the limits.
 /// @throws connection_lost naming the address if it cannot be reached or is no such server;
-///         tensafe::signature_error if its certificate is not trusted: trying again would not help;
+///         tensafe::signature_error if its certificate is not trusted, unsupported_error for TLS without
+///         net::tls_exporter: trying again would not help;
 ///         tensafe::io_error if the trusted certificates cannot be read;
 ///         tensafe::parameter_error for TLS without trusted certificates
 std::unique_ptr<client_connection> connect_websocket(const server_address& to,

@@ -54,7 +54,7 @@ inline void note_secrets(std::string_view text, known_secrets& secrets) {
     if (!object.is_object()) {
         return;
     }
-    for (const char* name : {"nonce", "resume", "session", "signature", "client"}) {
+    for (const char* name : {"nonce", "session", "signature", "client"}) {
         if (object.contains(name) && object[name].is_string()) {
             secrets.add(object[name].get<std::string>());
         }
@@ -80,7 +80,7 @@ class watched_connection final : public client_connection {
     }
     void close() noexcept override { of_->close(); }
     traffic bytes() const noexcept override { return of_->bytes(); }
-    std::array<std::byte, 32> certificate_sha256() const override { return of_->certificate_sha256(); }
+    std::array<std::byte, 32> tls_exporter() const override { return of_->tls_exporter(); }
 
   private:
     void note_if_short(std::string_view text) {
@@ -248,9 +248,9 @@ class raw_session {
     std::string identity() const { return tensafe::keystore::hex(identity_.verifying().bytes()); }
 
     /// A new connection that goes on with the session. Whether the server lets it; else the connection stays.
-    bool resume(const resume_token& token) {
+    bool resume() {
         connect();
-        wire_->send(whole_frame(op_text, to_text(split::resume{welcome_.session, token})));
+        wire_->send(whole_frame(op_text, to_text(resume_here())));
         const std::string text = wire_->receive_text();
         note_secrets(text, of_.secrets);
         const control_message got = parse_control(text, 0);
@@ -259,7 +259,6 @@ class raw_session {
             require_contains("the answer to resume", text, "resume_failed");
             return false;
         }
-        welcome_.resume = now->token;
         next_number = now->next_number;
         return true;
     }
@@ -272,6 +271,13 @@ class raw_session {
         nonce_ = std::get<challenge>(parse_control(text, 0)).nonce;
     }
 
+    /// For the connection that there is.
+    split::resume resume_here() const {
+        split::resume mine{welcome_.session, identity_.verifying().bytes(), {}};
+        mine.signature = identity_.sign(text_to_sign(wire_->tls_exporter(), nonce_, mine));
+        return mine;
+    }
+
     /// The frames of hello and re-randomization key.
     std::pair<std::string, std::string> handshake(std::uint64_t set = tensafe::wire::set_id<params>,
                                                   const std::string& adapter = "kjv", bool held = false) {
@@ -281,8 +287,8 @@ class raw_session {
         mine.adapter = adapter;
         mine.client = identity_.verifying().bytes();
         mine.set = set;
-        mine.signature =
-            identity_.sign(text_to_sign(wire_->certificate_sha256(), nonce_, set, key, mine.adapter));
+        mine.key_sha256 = tensafe::keystore::sha256::of(std::as_bytes(std::span(key)));
+        mine.signature = identity_.sign(text_to_sign(wire_->tls_exporter(), nonce_, mine));
         mine.held = held;
         of_.secrets.add(tensafe::keystore::hex(std::as_bytes(std::span(key).subspan(64, 32))));
         return {

@@ -52,7 +52,7 @@ inline std::string killed_mid_frame(fixture& w) {
             s.wire().send(std::string_view(frame).substr(0, frame.size() / 2));
             end(s.wire());
             // What came in half is not used up: the session goes on where it was.
-            require(s.resume(s.session().resume), "resume after a cut", "no", "yes");
+            require(s.resume(), "resume after a cut", "no", "yes");
             require_equal("the next number after half a request", s.next_number, 2u);
             s.wire().send(frame);
             s.require_answer(half, 2);
@@ -81,7 +81,7 @@ inline std::string half_open(fixture& w) {
     }
     // The client is back before the server knows that it was gone: its old connection is closed.
     const std::unique_ptr<raw_connection> old = moving.leave_wire();
-    require(moving.resume(moving.session().resume), "resume beside a half-open connection", "no", "yes");
+    require(moving.resume(), "resume beside a half-open connection", "no", "yes");
     require_equal("close code of the half-open connection", old->receive_end(), 1000u);
     moving.ask();
 

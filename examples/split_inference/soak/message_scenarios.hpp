@@ -111,8 +111,8 @@ inline std::vector<bad_frame> bad_frames(const std::string& good, std::uint64_t 
     text("a member too many", R"({"type":"forget","all":true})");
     text("deep JSON", std::string(8000, '['));
     text("a text of 20,000 bytes", R"({"type":"bye"})" + std::string(20'000, ' '));
-    text("a hello within a session", to_text(hello{"kjv", {}, 0, {}, frame_form::binary, true}));
-    text("another protocol", R"({"type":"resume","protocol":1,"session":"","resume":""})",
+    text("a hello within a session", to_text(hello{"kjv"}));
+    text("another protocol", R"({"type":"resume","protocol":2,"session":"","resume":""})",
          "unsupported_version");
     text(
         "a JSON request in a binary session",
@@ -187,13 +187,15 @@ inline std::string replayed_frames(fixture& w) {
             ++refused;
         }
         // On a resumed session they are old still.
-        const resume_token token = one.session().resume;
-        require(one.resume(token), "resume", "no", "yes");
+        const split::resume old = one.resume_here();
+        require(one.resume(), "resume", "no", "yes");
         one.wire().send(whole_frame(op_binary, second.message));
         one.require_refusal("replayed", "a request again, after a resume");
         one.ask();
-        // A token is good once, and so is a challenge's nonce.
-        require(!one.resume(token), "resume with a token that was used", "yes", "no");
+        one.connect();
+        one.wire().send(whole_frame(op_text, to_text(old)));
+        one.require_refusal("resume_failed", "a resume of another connection");
+        require(one.resume(), "resume of a session that nobody else got", "no", "yes");
         refused += 2;
 
         // In another session the bytes are a request like any other, for the server cannot tell whose they

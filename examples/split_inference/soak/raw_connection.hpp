@@ -1,8 +1,6 @@
 #pragma once
 
-#include <openssl/evp.h>
 #include <openssl/ssl.h>
-#include <openssl/x509.h>
 
 #include <algorithm>
 #include <arpa/inet.h>
@@ -23,6 +21,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "../net/tls_exporter.hpp"
 #include "check.hpp"
 
 namespace split::soak {
@@ -263,16 +262,8 @@ class raw_connection {
         }
     }
 
-    /// SHA-256 of the server's certificate, in DER; zeros without TLS.
-    std::array<std::byte, 32> certificate_sha256() const {
-        std::array<std::byte, 32> digest{};
-        if (ssl_) {
-            X509* const shown = SSL_get1_peer_certificate(ssl_.get());
-            unsigned size = 0;
-            X509_digest(shown, EVP_sha256(), reinterpret_cast<unsigned char*>(digest.data()), &size);
-            X509_free(shown);
-        }
-        return digest;
+    std::array<std::byte, 32> tls_exporter() const {
+        return ssl_ ? net::tls_exporter(ssl_.get()) : std::array<std::byte, 32>{};
     }
 
     /// Ends the connection as a machine does that lost its power and came back.

@@ -360,7 +360,7 @@ inline std::string handshake_flood(fixture& w) {
         require_equal("close code", c.receive_end(), 1008u);
     }
     constexpr std::size_t at_once_by_default = 200;
-    require_equal("handshakes of one address let through", answers["unknown_adapter"], at_once_by_default);
+    require_equal("handshakes of one address let through", answers["not_authorised"], at_once_by_default);
     require_equal("and refused", answers["rate_limit"], w.amount.handshakes - at_once_by_default);
     // Another address has a bucket of its own.
     raw_session elsewhere(w, true, {0, "127.0.0.2"});

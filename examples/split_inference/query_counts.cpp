@@ -228,7 +228,7 @@ std::size_t query_counts::read(std::string_view text) {
 bool query_counts::read_rows(std::string_view text) {
     std::string name;
     while (take(text, ' ')) {
-        if (text.find_first_of(std::string_view(letters.data(), letters.size())) == 0) {
+        if (std::count(letters.begin(), letters.end(), text.empty() ? '\0' : text.front()) > 0) {
             name = text.substr(0, name_length);
             if (name.size() != name_length ||
                 name.find_first_not_of("0123456789abcdef", 1) != name.npos) {

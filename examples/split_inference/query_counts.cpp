@@ -178,7 +178,7 @@ query_counts::query_counts(std::filesystem::path folder, when_full full)
     ahead_ = std::jthread([this](const std::stop_token& stop) { reserve_ahead(stop); });
 }
 
-/// How much of it is whole: behind the table the last line may be torn, and nothing stands on that one.
+/// How much of it is whole: behind the table the last line may be torn, and no answer stands on that one.
 std::size_t query_counts::read(std::string_view text) {
     const std::size_t length = text.size();
     std::size_t line = 1;
@@ -201,7 +201,9 @@ std::size_t query_counts::read(std::string_view text) {
         std::uint32_t sum = sum_;
         add_line(expected, sum, rows);
         if (text.substr(0, end + 1) != expected) {
-            if (has_table && end + 1 >= text.size()) {
+            // A write that was cut is shorter, or the device has zeros for parts of it.
+            const bool is_torn = end == text.size() || text.find('\0') < end;
+            if (has_table && end + 1 >= text.size() && is_torn) {
                 break;
             }
             refuse("is damaged, or not whole");

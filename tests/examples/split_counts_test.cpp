@@ -39,7 +39,10 @@ std::string name_of_nobody(std::size_t i) {
 
 struct stored_counts {
     std::filesystem::path usage() const { return folder.path() / "usage"; }
-    void put(const std::string& text) const { std::ofstream(usage(), std::ios::binary) << text; }
+    void put(const std::string& text) const {
+        std::filesystem::remove(usage());  // a file that is cut is written at once
+        folder.put("usage", text);
+    }
     query_counts::account account_of(const char* client, const char* tenant = "") const {
         return query_counts(folder.path()).account_of(client, tenant, "kjv");
     }
@@ -339,6 +342,10 @@ TEST_CASE_FIXTURE(stored_counts, "a torn last line is dropped, and any other dam
         CHECK(counts.used(alice, 1)[0] == (cut == whole.size() ? 650 : 0));
         CHECK(text_of(usage()).size() == (cut == whole.size() ? cut : last));
     }
+    std::string torn = whole;
+    torn.replace(last + 100, 20, 20, '\0');
+    put(torn);
+    CHECK(query_counts(folder.path()).used(alice, 1)[0] == 0);
     put(whole.substr(0, last + 3));
     {
         query_counts counts(folder.path());
@@ -349,7 +356,7 @@ TEST_CASE_FIXTURE(stored_counts, "a torn last line is dropped, and any other dam
         put(whole.substr(0, i));
         check_refused("usage\": line ");
     }
-    for (std::size_t i = 0; i < last; ++i) {
+    for (std::size_t i = 0; i + 1 < whole.size(); ++i) {
         std::string damaged = whole;
         damaged[i] ^= 1;
         put(damaged);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Counts the allocations of a program: replaces its operators new and delete. For one unit of a program,
-// which is then no member of a group (tests/CMakeLists.txt).
+// Counts the allocations of a program, and lets one fail: replaces its operators new and delete. For one unit
+// of a program, which is then no member of a group (tests/CMakeLists.txt).
 
 #include <atomic>
 #include <cstddef>
@@ -11,12 +11,16 @@
 namespace tests {
 
 inline std::atomic<std::size_t> allocations{0};
+/// Of this thread; the one after them fails.
+inline thread_local std::size_t allocations_left = ~std::size_t{0};
 
 namespace detail {
 
 inline void* counted(std::size_t size, std::size_t alignment) {
     ++allocations;
-    void* const p = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+    void* const p = allocations_left-- == 0
+                        ? nullptr
+                        : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
     if (p == nullptr) {
         throw std::bad_alloc();
     }

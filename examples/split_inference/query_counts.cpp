@@ -7,6 +7,7 @@
 #include <tensafe/keystore/private_file.hpp>
 #include <tensafe/keystore/sha256.hpp>
 #include <tensafe/random/entropy.hpp>
+#include <tensafe/wire/checksum.hpp>
 
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
@@ -16,11 +17,12 @@
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
+#include <exception>
 #include <fcntl.h>
 #include <optional>
-#include <set>
 #include <span>
 #include <sys/file.h>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -30,7 +32,10 @@ namespace {
 
 using tensafe::format_error;
 
-constexpr std::string_view first_line = "tensafe split usage 2\n";
+// The file: this line; a line for each row; one without a row, which ends the table; then a line for each time
+// that something was reserved. Each begins with the CRC-32C of what the lines up to it say, each row is
+// " name group:bits group:bits ...", and of several numbers of a group the largest counts.
+constexpr std::string_view first_line = "tensafe split usage 3\n";
 /// What a row's name begins with, by scope.
 constexpr std::array<char, 3> letters{'c', 't', 'a'};
 constexpr std::size_t hash_digits = 64;
@@ -38,52 +43,73 @@ constexpr std::size_t name_length = 1 + hash_digits;
 constexpr std::size_t key_bytes_of_hash = 32;
 /// Sums stay far from 2^64.
 constexpr std::uint64_t most_bits = std::uint64_t{1} << 62;
-/// " group:count"
-constexpr std::size_t longest_number = 1 + 20 + 1 + 20;
-constexpr std::size_t longest_file = first_line.size() + query_counts::most_rows * (name_length + 1) +
-                                     query_counts::most_numbers * longest_number;
+/// Of one number, its checksum, name and line break included.
+constexpr std::size_t longest_number = 10 + (1 + name_length) + (1 + 20 + 1 + 20) + 1;
+/// Behind the table, until it is written anew.
+constexpr std::size_t longest_log = std::size_t{4} << 20;
+constexpr std::size_t longest_file = 2 * query_counts::most_numbers * longest_number + longest_log;
 
-tensafe::keystore::detail::owned_descriptor lock_folder(const std::filesystem::path& folder) {
-    tensafe::keystore::detail::owned_descriptor open(
-        ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (open.get() < 0) {
-        tensafe::io::throw_io_error(folder, "open this folder", errno);
-    }
-    while (::flock(open.get(), LOCK_EX | LOCK_NB) != 0) {
-        if (errno == EWOULDBLOCK) {
-            throw tensafe::io_error(tensafe::quote(folder.string()) +
-                                    ": another server uses this state folder, expected one of this server "
-                                    "alone");
-        }
-        if (errno != EINTR) {
-            tensafe::io::throw_io_error(folder, "lock this folder", errno);
-        }
-    }
-    return open;
+void add_line(std::string& to, std::uint32_t& sum, std::string_view rows) {
+    sum = tensafe::wire::crc32c({reinterpret_cast<const std::uint8_t*>(rows.data()), rows.size()}, sum);
+    to.append(std::to_string(sum)).append(rows).append(1, '\n');
+}
+
+std::string number_text(std::size_t group, std::uint64_t bits) {
+    return " " + std::to_string(group) + ":" + std::to_string(bits);
+}
+
+/// A file in which nothing is counted.
+std::string empty_table() {
+    std::string text(first_line);
+    std::uint32_t sum = 0;
+    add_line(text, sum, {});
+    return text;
 }
 
 bool is_there(const std::filesystem::path& path) {
     return std::filesystem::exists(std::filesystem::symlink_status(path));
 }
 
-void write_usage(const std::filesystem::path& path, std::string_view text) {
-    tensafe::io::replace_file(path, std::as_bytes(std::span(text)));
+tensafe::keystore::detail::owned_descriptor open_to_append(const std::filesystem::path& path) {
+    tensafe::keystore::detail::owned_descriptor file(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+    if (file.get() < 0) {
+        tensafe::io::throw_io_error(path, "open for writing", errno);
+    }
+    return file;
+}
+
+/// What a process left in the folder that died while it wrote a file.
+void remove_partial_files(const std::filesystem::path& folder) {
+    constexpr std::array<std::string_view, 5> written{"usage", "usage_key", "admin_token", "certificate.pem",
+                                                      "certificate_key.pem.new"};
+    for (const auto& each : std::filesystem::directory_iterator(folder)) {
+        const std::string name = each.path().filename().string();
+        const std::size_t end = name.find(".partial-");
+        if (end != name.npos && std::count(written.begin(), written.end(), name.substr(0, end)) > 0) {
+            std::filesystem::remove(each.path());
+        }
+    }
 }
 
 /// Both files are there or neither: a count without its key, or a key without its counts, is a limit that was
-/// lost.
+/// lost. Where a first start ended between the two, nothing was counted yet.
 void make_files(const std::filesystem::path& folder) {
     const std::filesystem::path key = folder / "usage_key";
     const std::filesystem::path usage = folder / "usage";
     const bool has_key = is_there(key);
-    if (has_key != is_there(usage)) {
+    const bool has_usage = is_there(usage);
+    if (has_key != has_usage &&
+        (has_key || tensafe::io::read_file<std::string>(usage, longest_file) != empty_table())) {
         throw format_error(tensafe::quote((has_key ? usage : key).string()) + ": is missing, but " +
                            tensafe::quote((has_key ? key : usage).string()) +
                            " is there: expected both or neither. Bring it back, or remove the other one to "
                            "begin every query limit anew");
     }
+    if (!has_usage) {
+        tensafe::io::replace_file(usage, std::as_bytes(std::span<const char>(empty_table())));
+        tensafe::keystore::detail::force_folder_of(usage);  // before the key
+    }
     if (!has_key) {
-        write_usage(usage, first_line);
         tensafe::random::seed fresh = tensafe::random::fresh_seed();
         const tensafe::memory::wipe_guard guard(fresh);
         tensafe::keystore::create_private_file(key, std::as_bytes(std::span(fresh.bytes)));
@@ -118,70 +144,111 @@ bool take(std::string_view& text, char expected) {
 
 }  // namespace
 
+tensafe::keystore::detail::owned_descriptor lock_folder(const std::filesystem::path& folder) {
+    tensafe::keystore::detail::owned_descriptor open(
+        ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (open.get() < 0) {
+        tensafe::io::throw_io_error(folder, "open this folder", errno);
+    }
+    while (::flock(open.get(), LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EWOULDBLOCK) {
+            throw tensafe::io_error(tensafe::quote(folder.string()) +
+                                    ": another server uses this state folder, expected one of this server "
+                                    "alone");
+        }
+        if (errno != EINTR) {
+            tensafe::io::throw_io_error(folder, "lock this folder", errno);
+        }
+    }
+    return open;
+}
+
 query_counts::query_counts(std::filesystem::path folder, when_full full)
     : folder_(std::move(folder)), lock_(lock_folder(folder_)), full_(full) {
+    remove_partial_files(folder_);
     make_files(folder_);
     key_ = read_key(folder_ / "usage_key");
-    read(tensafe::io::read_file<std::string>(folder_ / "usage", longest_file));
+    const std::filesystem::path usage = folder_ / "usage";
+    length_ = read(tensafe::io::read_file<std::string>(usage, longest_file));
+    longest_ = longest_log;
+    usage_ = open_to_append(usage);
+    if (::ftruncate(usage_.get(), static_cast<off_t>(length_)) != 0) {
+        tensafe::io::throw_io_error(usage, "take a torn line from", errno);
+    }
+    ahead_ = std::jthread([this](const std::stop_token& stop) { reserve_ahead(stop); });
 }
 
-void query_counts::read(std::string_view text) {
-    const std::string where = tensafe::quote((folder_ / "usage").string());
-    const auto refuse = [&](std::size_t line, const char* what) {
-        throw format_error(where + ": line " + std::to_string(line) + ": " + what +
-                           ". Move it and usage_key away to begin with no counts");
+/// How much of it is whole: behind the table the last line may be torn, and no answer stands on that one.
+std::size_t query_counts::read(std::string_view text) {
+    const std::size_t length = text.size();
+    std::size_t line = 1;
+    const auto refuse = [&](const std::string& what) {
+        throw format_error(tensafe::quote((folder_ / "usage").string()) + ": line " + std::to_string(line) +
+                           ": " + what + ". Move it and usage_key away to begin with no counts");
     };
-    if (text.substr(0, first_line.size()) != first_line) {
-        refuse(1, text.starts_with("tensafe split usage 1\n")
-                      ? "got version 1, which counts requests, expected 2, which counts bits"
-                      : "does not say \"tensafe split usage 2\"");
+    if (!text.starts_with(first_line)) {
+        const bool is_older = text.starts_with("tensafe split usage 1\n") ||
+                              text.starts_with("tensafe split usage 2\n");
+        refuse(is_older ? "got version " + std::string(text.substr(20, 1)) + ", expected 3, which reserves"
+                        : "does not say \"tensafe split usage 3\"");
     }
     text.remove_prefix(first_line.size());
-    for (std::size_t line = 2; !text.empty(); ++line) {
-        const std::size_t end = text.find('\n');
-        if (end == text.npos || end < name_length) {
-            refuse(line, "is not whole");
-        }
-        std::string_view rest = text.substr(0, end);
-        text.remove_prefix(end + 1);
-        const std::string name(rest.substr(0, name_length));
-        if (std::find(letters.begin(), letters.end(), name.front()) == letters.end()) {
-            refuse(line, "is of no client, tenant or adapter");
-        }
-        static_cast<void>(tensafe::keystore::from_hex<hash_digits / 2>(
-            name.substr(1), where + ": line " + std::to_string(line)));
-        rest.remove_prefix(name_length);
-        row numbers;
-        while (!rest.empty()) {
-            const bool spaced = take(rest, ' ');
-            const auto group = take_number(rest);
-            const bool has_count = take(rest, ':');
-            const auto count = take_number(rest);
-            if (!spaced || !group || !has_count || !count || *count == 0 || *count > most_bits ||
-                numbers_ == most_numbers || !numbers.emplace(*group, *count).second) {
-                refuse(line, "has what is no list of counts");
+    bool has_table = false;
+    for (++line; !text.empty(); ++line) {
+        const std::size_t end = std::min(text.find('\n'), text.size());
+        const std::string_view rows = text.substr(0, end).substr(std::min(text.find(' '), end));
+        std::string expected;
+        std::uint32_t sum = sum_;
+        add_line(expected, sum, rows);
+        if (text.substr(0, end + 1) != expected) {
+            // A write that was cut is shorter, or the device has zeros for parts of it.
+            const bool is_torn = end == text.size() || text.find('\0') < end;
+            if (has_table && end + 1 >= text.size() && is_torn) {
+                break;
             }
-            ++numbers_;
+            refuse("is damaged, or not whole");
         }
-        if (numbers.empty() || counts_.size() == most_rows) {
-            refuse(line, numbers.empty() ? "has no count" : "is one too many");
+        if (!read_rows(rows)) {
+            refuse("is no list of counts");
         }
-        if (!counts_.emplace(name, std::move(numbers)).second) {
-            refuse(line, "comes twice");
+        while (counts_.size() > most_rows || numbers_ > most_numbers) {
+            if (!evict()) {
+                refuse("is one too many");
+            }
         }
+        has_table = has_table || rows.empty();
+        sum_ = sum;
+        text.remove_prefix(end + 1);
     }
+    if (!has_table) {
+        refuse("is missing, the end of the table");
+    }
+    return length - text.size();
 }
 
-std::string query_counts::text() const {
-    std::string result(first_line);
-    for (const auto& [name, numbers] : counts_) {
-        result += name;
-        for (const auto& [group, count] : numbers) {
-            result.append(" ").append(std::to_string(group)).append(":").append(std::to_string(count));
+/// Whether they are rows.
+bool query_counts::read_rows(std::string_view text) {
+    std::string name;
+    while (take(text, ' ')) {
+        if (std::count(letters.begin(), letters.end(), text.empty() ? '\0' : text.front()) > 0) {
+            name = text.substr(0, name_length);
+            if (name.size() != name_length ||
+                name.find_first_not_of("0123456789abcdef", 1) != name.npos) {
+                return false;
+            }
+            text.remove_prefix(name_length);
+            continue;
         }
-        result += '\n';
+        const auto group = take_number(text);
+        const bool has_bits = take(text, ':');
+        const auto bits = take_number(text);
+        if (name.empty() || !group || !has_bits || !bits || *bits == 0 || *bits > most_bits) {
+            return false;
+        }
+        number& of = at(name, *group);
+        of.count = of.reserved = std::max(of.count, *bits);
     }
-    return result;
+    return text.empty();
 }
 
 query_counts::account query_counts::account_of(std::string_view client, std::string_view tenant,
@@ -203,40 +270,89 @@ query_counts::account query_counts::account_of(std::string_view client, std::str
     return {own, tenant.empty() ? own : name(letters[1], tenant), name(letters[2], {})};
 }
 
-std::uint64_t query_counts::count_of(const std::string& name, std::size_t group) const {
+const query_counts::number* query_counts::find(const std::string& name, std::size_t group) const {
     const auto known = counts_.find(name);
     if (known == counts_.end()) {
-        return 0;
+        return nullptr;
     }
-    const auto number = known->second.find(group);
-    return number == known->second.end() ? 0 : number->second;
+    const auto of = known->second.find(group);
+    return of == known->second.end() ? nullptr : &of->second;
+}
+
+query_counts::number* query_counts::find(const std::string& name, std::size_t group) {
+    return const_cast<number*>(std::as_const(*this).find(name, group));
+}
+
+/// Which is made if it is not there.
+query_counts::number& query_counts::at(const std::string& name, std::size_t group) {
+    const auto [of, is_new] = counts_[name].try_emplace(group);
+    numbers_ += is_new ? 1 : 0;
+    return of->second;
+}
+
+std::uint64_t query_counts::chunk(std::uint64_t bits, const std::optional<std::uint64_t>& limit) {
+    return limit ? std::max(*limit / 32, bits) : 64 * bits;
 }
 
 query_counts::outcome query_counts::add(const account& rows, std::size_t group, std::uint64_t bits,
                                         const of_each_scope<std::uint64_t>& limits) {
-    const std::lock_guard lock(mutex_);
-    bool is_new_row = false;
-    bool is_new = false;
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-        const std::uint64_t before = count_of(rows[i], group);
-        if (limits[i] && before + bits > *limits[i]) {
-            return {outcome::limit_reached, static_cast<scope>(i), before + bits};
+    bool must_wait = false;
+    bool wants_more = false;
+    {
+        const std::lock_guard lock(mutex_);
+        bool is_new_row = false;
+        bool is_new = false;
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            const number* const known = find(rows[i], group);
+            const std::uint64_t after = (known == nullptr ? 0 : known->count) + bits;
+            if (limits[i] && after > *limits[i]) {
+                return {outcome::limit_reached, static_cast<scope>(i), after};
+            }
+            is_new_row = is_new_row || !counts_.contains(rows[i]);
+            is_new = is_new || known == nullptr;
         }
-        is_new_row = is_new_row || !counts_.contains(rows[i]);
-        is_new = is_new || before == 0;
-    }
-    while ((is_new_row && counts_.size() + rows.size() > most_rows) ||
-           (is_new && numbers_ + rows.size() > most_numbers)) {
-        if (full_ == when_full::refuse || !evict()) {  // may evict this client too
-            return {outcome::no_room};
+        while ((is_new_row && counts_.size() + rows.size() > most_rows) ||
+               (is_new && numbers_ + rows.size() > most_numbers)) {
+            if (full_ == when_full::refuse || !evict()) {  // may evict this client too
+                return {outcome::no_room};
+            }
+        }
+        // What may throw comes before anything is counted.
+        std::array<number*, 3> numbers{};
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            if (i > 0 && rows[i] == rows[i - 1]) {
+                continue;  // a client that is its own tenant
+            }
+            number& of = *(numbers[i] = &at(rows[i], group));
+            const auto ahead = [&](std::uint64_t more) {
+                return std::min(of.count + bits + more, limits[i].value_or(most_bits));
+            };
+            const std::uint64_t whole = chunk(bits, limits[i]);
+            if (ahead(whole / 2) > of.reserved) {
+                std::uint64_t& wanted = wanted_[{rows[i], group}];
+                if (ahead(whole / 2) > wanted) {
+                    wanted = ahead(whole);
+                    has_work_ = wants_more = true;
+                }
+            }
+            must_wait = must_wait || of.count + bits > of.reserved;
+        }
+        for (number* const of : numbers) {
+            if (of != nullptr) {
+                of->count += bits;
+            }
         }
     }
-    for (const std::string& name : std::set(rows.begin(), rows.end())) {
-        std::uint64_t& count = counts_.try_emplace(name, row{{group, 0}}).first->second[group];
-        numbers_ += std::size_t{count == 0};
-        count += bits;
+    if (must_wait) {
+        try {
+            reserve();
+        } catch (...) {
+            take_back(rows, group, bits);
+            throw;
+        }
+    } else if (wants_more) {
+        work_.notify_one();
     }
-    ++changes_;
     return {};
 }
 
@@ -246,10 +362,11 @@ bool query_counts::evict() {
     std::vector<std::pair<std::uint64_t, decltype(counts_)::iterator>> order;
     auto each = counts_.lower_bound(std::string_view(letters.data(), 1));
     for (; each != counts_.end() && each->first.front() == letters[0]; ++each) {
-        const auto largest =
-            std::max_element(each->second.begin(), each->second.end(),
-                             [](const auto& a, const auto& b) { return a.second < b.second; });
-        order.emplace_back(largest->second, each);
+        std::uint64_t largest = 0;
+        for (const auto& [group, of] : each->second) {
+            largest = std::max(largest, of.count);
+        }
+        order.emplace_back(largest, each);
     }
     if (order.empty()) {
         return false;
@@ -258,33 +375,32 @@ bool query_counts::evict() {
     std::nth_element(order.begin(), order.begin() + (dropped - 1), order.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
     for (auto drop = order.begin(); drop != order.begin() + dropped; ++drop) {
+        const std::string& name = drop->second->first;
+        wanted_.erase(wanted_.lower_bound({name, 0}), wanted_.upper_bound({name, ~std::size_t{0}}));
         numbers_ -= drop->second->second.size();
         counts_.erase(drop->second);
     }
     return true;
 }
 
-void query_counts::take_back(const account& rows, std::size_t group, std::uint64_t bits) {
+void query_counts::take_back(const account& rows, std::size_t group, std::uint64_t bits) noexcept {
     const std::lock_guard lock(mutex_);
-    for (const std::string& name : std::set(rows.begin(), rows.end())) {
-        const auto known = counts_.find(name);
-        const std::uint64_t before = count_of(name, group);  // 0, or too few, if it was evicted meanwhile
-        if (before > bits) {
-            known->second[group] = before - bits;
-        } else if (before > 0) {
-            known->second.erase(group);
-            --numbers_;
-        }
-        if (known != counts_.end() && known->second.empty()) {
-            counts_.erase(known);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        number* const of = i > 0 && rows[i] == rows[i - 1] ? nullptr : find(rows[i], group);
+        if (of != nullptr) {
+            of->count -= std::min(of->count, bits);  // too few, or none, if it was evicted meanwhile
         }
     }
-    ++changes_;
 }
 
 std::array<std::uint64_t, 3> query_counts::used(const account& rows, std::size_t group) const {
     const std::lock_guard lock(mutex_);
-    return {count_of(rows[0], group), count_of(rows[1], group), count_of(rows[2], group)};
+    std::array<std::uint64_t, 3> result{};
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        const number* const of = find(rows[i], group);
+        result[i] = of == nullptr ? 0 : of->count;
+    }
+    return result;
 }
 
 std::size_t query_counts::rows() const {
@@ -292,21 +408,101 @@ std::size_t query_counts::rows() const {
     return counts_.size();
 }
 
-bool query_counts::save() {
-    const std::lock_guard one_at_a_time(saving_);
-    std::string now;
-    std::uint64_t changes = 0;
+void query_counts::reserve_ahead(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (work_.wait(lock, stop, [&] { return std::exchange(has_work_, false); })) {
+        lock.unlock();
+        try {
+            reserve();
+        } catch (const std::exception&) {
+            // Who finds nothing reserved tries again, and says why not.
+        }
+        lock.lock();
+    }
+}
+
+/// Appends what is wanted, also by others, as one line.
+void query_counts::reserve() {
+    const std::lock_guard one_at_a_time(disk_);
+    decltype(wanted_) now;
     {
         const std::lock_guard lock(mutex_);
-        if (changes_ == saved_) {
-            return false;
-        }
-        now = text();
-        changes = changes_;
+        now = wanted_;
     }
-    write_usage(folder_ / "usage", now);
-    saved_ = changes;
-    return true;
+    if (now.empty()) {
+        return;  // somebody else did it
+    }
+    if (usage_.get() < 0 || length_ > longest_) {
+        rewrite(false);
+    }
+    std::string rows;
+    for (const auto& [of, bits] : now) {
+        rows.append(" ").append(of.first).append(number_text(of.second, bits));
+    }
+    std::string line;
+    std::uint32_t sum = sum_;
+    add_line(line, sum, rows);
+    const int failure =
+        tensafe::keystore::detail::write_and_force(usage_, std::as_bytes(std::span<const char>(line)));
+    if (failure != 0) {
+        if (::ftruncate(usage_.get(), static_cast<off_t>(length_)) != 0) {
+            usage_ = tensafe::keystore::detail::owned_descriptor(-1);
+        }
+        tensafe::io::throw_io_error(folder_ / "usage", "reserve counts", failure);
+    }
+    length_ += line.size();
+    sum_ = sum;
+    const std::lock_guard lock(mutex_);
+    for (const auto& [of, bits] : now) {
+        if (number* const known = find(of.first, of.second)) {
+            known->reserved = std::max(known->reserved, bits);
+        }
+        if (const auto wanted = wanted_.find(of); wanted != wanted_.end() && wanted->second <= bits) {
+            wanted_.erase(wanted);
+        }
+    }
+}
+
+/// A slice at a time: requests go on meanwhile, and evictions. What is reserved stays: who reserves is here.
+void query_counts::rewrite(bool exact) {
+    std::string text(first_line);
+    std::uint32_t sum = 0;
+    std::string last;
+    for (bool is_over = false; !is_over;) {
+        constexpr int rows_of_slice = 256;
+        const std::lock_guard lock(mutex_);
+        auto each = counts_.upper_bound(last);
+        for (int i = 0; i < rows_of_slice && each != counts_.end(); ++i, ++each) {
+            last = each->first;
+            std::string rows = " " + last;
+            for (auto& [group, of] : each->second) {
+                if (exact) {
+                    of.reserved = std::min(of.reserved, of.count);
+                }
+                const std::uint64_t bits = exact ? of.count : of.reserved;
+                rows += bits > 0 ? number_text(group, bits) : std::string();
+            }
+            if (rows.size() > 1 + name_length) {
+                add_line(text, sum, rows);
+            }
+        }
+        is_over = each == counts_.end();
+    }
+    add_line(text, sum, {});
+    const std::filesystem::path usage = folder_ / "usage";
+    tensafe::io::replace_file(usage, std::as_bytes(std::span<const char>(text)));
+    usage_ = tensafe::keystore::detail::owned_descriptor(-1);  // of the file that was replaced
+    tensafe::keystore::detail::force_folder_of(usage);
+    usage_ = open_to_append(usage);
+    length_ = text.size();
+    longest_ = length_ + longest_log;
+    sum_ = sum;
+}
+
+void query_counts::save() {
+    ahead_ = {};
+    const std::lock_guard one_at_a_time(disk_);
+    rewrite(true);
 }
 
 }  // namespace split

@@ -180,7 +180,7 @@ bool stop_within(const sigset_t& signals, std::chrono::milliseconds time) {
 
 void save_counts(split::service& service) {
     try {
-        static_cast<void>(service.counts().save());
+        service.counts().save();
     } catch (const tensafe::error& e) {
         service.to_log().line(split::log_level::error, "usage_not_saved", {{"what", e.what()}});
     }
@@ -188,12 +188,8 @@ void save_counts(split::service& service) {
 
 void serve(split::service& service, split::net::http_server& server, const sigset_t& signals,
            std::chrono::seconds drain_time) {
-    constexpr int seconds_between_saves = 5;
-    for (int second = 1; !stop_within(signals, 1s); ++second) {
+    while (!stop_within(signals, 1s)) {
         service.expire_sessions();
-        if (second % seconds_between_saves == 0) {
-            save_counts(service);
-        }
     }
     service.to_log().line(split::log_level::info, "draining");
     service.drain();

@@ -24,6 +24,8 @@
 #include <span>
 #include <string_view>
 
+#include "query_counts.hpp"
+
 namespace split {
 
 namespace {
@@ -107,6 +109,9 @@ certificate_pointer self_signed(EVP_PKEY* key, const std::vector<std::string>& h
     return certificate;
 }
 
+/// Where the key waits for its certificate: until it has its name, nobody can have met either.
+std::filesystem::path waiting(const tls_files& files) { return files.key.string() + ".new"; }
+
 void make(const tls_files& files, const std::vector<std::string>& hosts, std::time_t now) {
     const openssl_reports reports;
     const key_pointer key(EVP_EC_gen("P-256"));
@@ -124,11 +129,14 @@ void make(const tls_files& files, const std::vector<std::string>& hosts, std::ti
     }
     char* text = nullptr;
     long size = BIO_get_mem_data(key_text.get(), &text);
-    tensafe::keystore::create_private_file(files.key,
+    std::filesystem::remove(waiting(files));
+    tensafe::keystore::create_private_file(waiting(files),
                                            std::as_bytes(std::span(text, static_cast<std::size_t>(size))));
     size = BIO_get_mem_data(certificate_text.get(), &text);
     tensafe::io::replace_file(files.certificate,
                               std::as_bytes(std::span(text, static_cast<std::size_t>(size))));
+    tensafe::keystore::detail::force_folder_of(files.certificate);  // before the key has its name
+    std::filesystem::rename(waiting(files), files.key);
 }
 
 std::string remedy(const tls_files& files) {
@@ -187,8 +195,12 @@ tls_files prepare_certificate(const std::filesystem::path& folder, const std::ve
                               std::chrono::system_clock::time_point now) {
     tls_files files{folder / "certificate.pem", folder / "certificate_key.pem", {}, false};
     const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
-    const bool has_certificate = std::filesystem::exists(std::filesystem::symlink_status(files.certificate));
-    const bool has_key = std::filesystem::exists(std::filesystem::symlink_status(files.key));
+    const auto alone = lock_folder(folder);
+    const auto is_there = [](const std::filesystem::path& path) {
+        return std::filesystem::exists(std::filesystem::symlink_status(path));
+    };
+    const bool has_key = is_there(files.key);
+    const bool has_certificate = is_there(files.certificate) && (has_key || !is_there(waiting(files)));
     if (has_certificate != has_key) {
         throw tensafe::format_error(quote((has_certificate ? files.key : files.certificate).string()) +
                                     ": is missing, but its other half is there" + remedy(files));

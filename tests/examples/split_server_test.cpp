@@ -15,7 +15,6 @@
 #include "../../examples/split_inference/limits.hpp"
 #include "../../examples/split_inference/log.hpp"
 #include "../../examples/split_inference/net/fair_queue.hpp"
-#include "../../examples/split_inference/query_counts.hpp"
 #include "../../examples/split_inference/soak/raw_connection.hpp"
 #include "../../examples/split_inference/tls_certificate.hpp"
 #include "split_helpers.hpp"
@@ -165,49 +164,6 @@ TEST_CASE("a bucket lets so many through at once, refills with time, and unknown
     CHECK(backwards.take("a", begin - 1h) == 100ms);
 }
 
-TEST_CASE("query counts come back from their file, which names nobody, with a key of their own") {
-    const temporary_directory folder;
-    using outcome = split::query_counts::outcome;
-    using bits = std::array<std::uint64_t, 3>;
-    {
-        split::query_counts counts(folder.path());
-        CHECK_FALSE(counts.save());
-        const auto alice = counts.account_of("alice", "acme", "kjv");
-        const auto bob = counts.account_of("bob", "acme", "kjv");
-        CHECK(counts.add(alice, 0, 10, {9, {}, {}}) ==
-              outcome{outcome::limit_reached, split::scope::client, 10});
-        CHECK(counts.rows() == 0);  // what was not counted leaves no row
-        CHECK(counts.add(alice, 4'000'000'000, 10, {}) == outcome{});
-        counts.take_back(alice, 4'000'000'000, 10);
-        CHECK(counts.rows() == 0);
-        CHECK(counts.add(alice, 1, 10, {15, 25, 25}) == outcome{});
-        CHECK(counts.add(alice, 1, 10, {15, 25, 25}) ==
-              outcome{outcome::limit_reached, split::scope::client, 20});
-        CHECK(counts.add(bob, 1, 10, {15, 25, 25}) == outcome{});
-        CHECK(counts.add(bob, 1, 10, {25, 25, 25}) ==
-              outcome{outcome::limit_reached, split::scope::tenant, 30});
-        CHECK(counts.add(bob, 1, 10, {std::nullopt, {}, 25}) ==
-              outcome{outcome::limit_reached, split::scope::adapter, 30});
-        CHECK(counts.used(bob, 1) == bits{10, 20, 20});
-        counts.take_back(bob, 1, 10);
-        CHECK(counts.used(bob, 1) == bits{0, 10, 10});
-        CHECK(counts.save());
-    }
-    const std::string text = text_of(folder.path() / "usage");
-    for (const char* name : {"alice", "acme", "kjv"}) {
-        CHECK_FALSE(contains(text, name));
-    }
-    {
-        split::query_counts counts(folder.path());
-        CHECK(counts.rows() == 3);
-        CHECK(counts.used(counts.account_of("alice", "acme", "kjv"), 1) == bits{10, 10, 10});
-        // A client that has the name of a tenant is another.
-        CHECK(counts.used(counts.account_of("acme", "", "kjv"), 1) == bits{0, 0, 10});
-    }
-    REQUIRE(::chmod((folder.path() / "usage_key").c_str(), 0644) == 0);
-    check_refusal<tensafe::io_error>("0600", [&] { split::query_counts(folder.path()); });
-}
-
 TEST_CASE("a list of clients is read strictly, and errors name the line") {
     const temporary_directory folder;
     const auto path = folder.path() / "clients";
@@ -245,6 +201,7 @@ TEST_CASE("a certificate is made once, used again, and refused when it is expire
         return split::prepare_certificate(folder.path(), hosts, at);
     };
     CHECK(mode_of(made.key) == 0600);
+    CHECK(entries(folder.path()) == 2);
     const split::tls_files again = prepare(now + 24h * 364);
     CHECK_FALSE(again.made);
     CHECK(again.fingerprint == made.fingerprint);
@@ -268,6 +225,16 @@ TEST_CASE("a certificate is made once, used again, and refused when it is expire
     check_refusal<tensafe::parameter_error>(
         "a,DNS:b", [&] { return split::prepare_certificate(third.path(), {"a,DNS:b"}); });
     CHECK(std::filesystem::is_empty(third.path()));
+    // What a process leaves that dies before the key has its name.
+    std::ofstream(third.path() / "certificate_key.pem.new") << "x";
+    CHECK(split::prepare_certificate(third.path()).made);
+    for (const char* text : {"", "x"}) {
+        const temporary_directory cut;
+        std::ofstream(cut.path() / "certificate_key.pem.new") << text;
+        std::ofstream(cut.path() / "certificate.pem") << "x";
+        CHECK(split::prepare_certificate(cut.path()).made);
+        CHECK(entries(cut.path()) == 2);
+    }
 }
 
 TEST_CASE(

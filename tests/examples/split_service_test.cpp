@@ -319,7 +319,6 @@ TEST_CASE_FIXTURE(
     CHECK(p.refusal_of("{").code == error_code::malformed);
     CHECK(p.refusal_of(p.hello()).code == error_code::malformed);
     CHECK(p.refusal_of(bytes(std::size_t{3} << 20)).code == error_code::too_large);
-    CHECK(s.of->counts().rows() == 0);
     CHECK_FALSE(p.answer.closing());
     CHECK(p.used() == std::array<std::uint64_t, 3>{});
     CHECK(p.asks(2));
@@ -627,8 +626,6 @@ TEST_CASE("the query limit holds for a group over sessions, after forgetting, an
         CHECK(s.of->sessions().size() == 0);
         CHECK(s.of->used().snapshot().of_client(name).requests == 0);
         CHECK_FALSE(contains(s.of->metrics_text(), name));
-        CHECK(s.of->counts().save());
-        CHECK_FALSE(s.of->counts().save());
     }
     server s(allowed, folder.path());
     peer p(s);
@@ -884,83 +881,6 @@ TEST_CASE("an answer keeps the memory of short frames and gives back that of lon
     a.add(false).bytes.resize(std::size_t{5} << 20);
     a.clear();
     CHECK(a.add(false).bytes.capacity() <= std::size_t{4} << 20);
-}
-
-TEST_CASE("made-up keys lock no client out: those that asked least make room, and no tenant or adapter") {
-    const temporary_directory folder;
-    split::query_counts counts(folder.path(), split::query_counts::when_full::evict);
-    const auto counted = split::query_counts::outcome{};
-    const auto heavy = counts.account_of("heavy", "", "kjv");
-    const auto light = counts.account_of("light", "acme", "other");
-    REQUIRE(counts.add(heavy, 7, 3, {}) == counted);
-    REQUIRE(counts.add(light, 7, 1, {}) == counted);
-    constexpr std::size_t many = split::query_counts::most_rows + 10;
-    for (std::size_t i = 0; i < many; ++i) {
-        REQUIRE(counts.add(counts.account_of(std::to_string(i), "", "kjv"), 7, 2, {}) == counted);
-    }
-    CHECK(counts.rows() <= split::query_counts::most_rows);
-    CHECK(counts.used(heavy, 7) == std::array<std::uint64_t, 3>{3, 3, 2 * many + 3});
-    CHECK(counts.used(light, 7) == std::array<std::uint64_t, 3>{0, 1, 1});
-}
-
-TEST_CASE("a full table of listed clients refuses further ones, and those it has go on") {
-    const temporary_directory folder;
-    split::query_counts counts(folder.path());
-    using outcome = split::query_counts::outcome;
-    const auto add = [&](std::size_t client, std::size_t group = 0) {
-        return counts.add(counts.account_of(std::to_string(client), "", "kjv"), group, 5, {}).what;
-    };
-    // One row is the adapter's, and tenants have no row here but might.
-    constexpr std::size_t room = split::query_counts::most_rows - 3;
-    for (std::size_t i = 0; i < room; ++i) {
-        REQUIRE(add(i) == outcome::counted);
-    }
-    CHECK(add(room) == outcome::no_room);
-    CHECK(add(0, 1) == outcome::counted);
-    counts.take_back(counts.account_of("1", "", "kjv"), 0, 5);
-    CHECK(add(room) == outcome::counted);
-    CHECK(counts.used(counts.account_of("new", "", "kjv"), 0)[2] == room * 5);
-}
-
-TEST_CASE("counts without their key, a key without its counts, and a folder in use are errors") {
-    const temporary_directory folder;
-    const auto check_refused = [&](const std::string& part) {
-        check_refusal<tensafe::error>(part, [&] { return split::query_counts(folder.path()); });
-    };
-    {
-        split::query_counts first(folder.path());
-        check_refused("another server uses this state folder");
-        check_refused(folder.path().string());
-    }
-    CHECK(std::filesystem::exists(folder.path() / "usage"));
-    std::filesystem::rename(folder.path() / "usage", folder.path() / "away");
-    check_refused("usage\": is missing");
-    std::filesystem::rename(folder.path() / "away", folder.path() / "usage");
-    std::filesystem::remove(folder.path() / "usage_key");
-    check_refused("usage_key\": is missing");
-}
-
-TEST_CASE("a usage file that is no list of counts is refused with its line") {
-    const temporary_directory folder;
-    static_cast<void>(split::query_counts(folder.path()));
-    const std::string head = "tensafe split usage 2\n";
-    const std::string name = "c" + std::string(64, 'a');
-    const std::string good = head + name + " 1:2";
-    for (const std::string& text :
-         {std::string(), good.substr(1) + "\n", good, good + " -1\n", good + " \n", good + "\nx\n",
-          good + "\n" + name + " 1:2\n", good + " 1:3\n", good + "x\n", head + name + "\n",
-          head + "b" + name.substr(1) + " 1:2\n", head + name.substr(1) + " 1:2\n", head + name + " 1\n",
-          head + name + " 1:\n", head + name + " 1:0\n", head + name + " 1:4611686018427387905\n",
-          head + name + "1:2\n", head + "1:2\n"}) {
-        std::ofstream(folder.path() / "usage") << text;
-        CAPTURE(text);
-        check_refusal<tensafe::format_error>("usage", [&] { split::query_counts(folder.path()); });
-    }
-    std::ofstream(folder.path() / "usage") << "tensafe split usage 1\n" << name.substr(1) << " 1:2\n";
-    check_refusal<tensafe::format_error>(
-        "line 1: got version 1, which counts requests, expected 2, which counts bits. Move it and usage_key "
-        "away",
-        [&] { split::query_counts(folder.path()); });
 }
 
 // For ThreadSanitizer, and for what must hold whoever is first.

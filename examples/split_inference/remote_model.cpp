@@ -49,10 +49,10 @@ std::string request_text(std::uint64_t number, std::size_t group) {
 }
 
 /// What is received against the server's pin, and that against the options.
-/// @param layout, held  SHA-256 of the messages; no held: the client was given B, and does not have it from
-/// here
+/// @param layout, held  SHA-256 of the messages
+/// @param whose_held  for people
 void check_pin(const std::optional<keystore::adapter_pin>& shown, const keystore::sha256_digest& layout,
-               const keystore::sha256_digest* held, const remote_options& wanted) {
+               const keystore::sha256_digest& held, const char* whose_held, const remote_options& wanted) {
     const std::string who = "remote_model: adapter " + quote(wanted.adapter) + ": ";
     if (!shown) {
         if (wanted.pin || wanted.publisher) {
@@ -73,7 +73,7 @@ void check_pin(const std::optional<keystore::adapter_pin>& shown, const keystore
         }
     };
     check("layout that was sent", layout, shown->layout);
-    check("B that was sent", held != nullptr ? *held : shown->held, shown->held);
+    check(whose_held, held, shown->held);
     const keystore::adapter_pin pinned = wanted.pin.value_or(*shown);
     check("publisher of the pin", shown->key.bytes(), pinned.key.bytes());
     check("publisher of the pin", shown->key.bytes(), wanted.publisher.value_or(shown->key).bytes());
@@ -323,11 +323,14 @@ void remote_model::take_adapter(const welcome& from) {
     const std::vector<std::uint8_t> layout_message = receive_message(carried_message::kind::model_layout);
     auto layout = wire::read_model_layout<params, packing, protection>(layout_message);
     std::vector<std::uint8_t> held_message;
-    tensafe::keystore::sha256_digest digest{};
     if (asks_for_held_) {
         held_message = receive_message(carried_message::kind::held_adapter);
-        digest = tensafe::keystore::sha256::of(std::as_bytes(std::span<const std::uint8_t>(held_message)));
+    } else if (given_) {
+        held_message = wire::write_held_adapter(*given_, layout);
     }
+    const keystore::sha256_digest digest = held_message.empty()
+                                               ? held_digest_  // that was given stays
+                                               : keystore::sha256::of(std::as_bytes(std::span(held_message)));
     std::optional<keystore::adapter_pin> shown;
     if (!from.pin.empty()) {
         shown = keystore::adapter_pin::parse(from.pin, "the server's pin");
@@ -344,8 +347,8 @@ void remote_model::take_adapter(const welcome& from) {
                 std::to_string(version_) + " as before the connection was lost");
         }
     }
-    check_pin(shown, keystore::sha256::of(std::as_bytes(std::span(layout_message))),
-              asks_for_held_ ? &digest : nullptr, options_);
+    check_pin(shown, keystore::sha256::of(std::as_bytes(std::span(layout_message))), digest,
+              asks_for_held_ ? "B that was sent" : "B that was given", options_);
     pin_ = std::move(shown);
     version_ = from.version;
     if (client_) {

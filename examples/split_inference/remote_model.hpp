@@ -159,7 +159,8 @@ class remote_model {
 
     /// Connects once and opens a session.
     /// @param keys  with the secret key, which stays here
-    /// @param held  what the client holds of the adapter (lora::client_part); not given: the server sends it
+    /// @param held  what the client holds of the adapter (lora::client_part); not given: the server sends it.
+    ///        Either must be, byte for byte as a message, what the server's pin names, if it shows one
     /// @throws connection_lost; refused_error if the server says no; signature_error for a pin that does not
     ///         fit what came with it, or is not as the options ask; format_error, shape_error or
     ///         parameter_error for messages that are none, for a `held` that does not go with the layout, and
@@ -269,7 +270,7 @@ class remote_model {
     std::uint64_t version_ = 0;
     std::optional<std::uint64_t> queries_left_;
     std::shared_ptr<client_type> client_;
-    tensafe::keystore::sha256_digest held_digest_{};  ///< of what the server sent to hold
+    tensafe::keystore::sha256_digest held_digest_{};  ///< of B and scales, sent or given
     std::optional<tensafe::keystore::adapter_pin> pin_;
     std::vector<std::uint8_t> message_;  ///< kept from request to request
     bool closed_ = false;                ///< by forget or close

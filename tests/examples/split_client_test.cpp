@@ -548,7 +548,7 @@ TEST_CASE("a client that knows the pin of its adapter refuses any other before i
             CHECK(server.requests.empty());
         }
     }
-    // The right one; by whoever was given B itself, whatever B the server has.
+    // The right one; to whoever was given B itself, whatever B the server has, if it is the one of the pin.
     peer server;
     patient calm;
     auto options = calm.options();
@@ -557,14 +557,24 @@ TEST_CASE("a client that knows the pin of its adapter refuses any other before i
     server.pin = options.pin->text();
     CHECK(remote_to(server, options).pin() == options.pin);
     swap_b(server);
-    remote_model given(server.connector(), client_identity({}), keys(), options, small_held(5));
+    peer other;
+    other.held = small_held(5);
+    const std::string both = "B that was given: got " + keystore::hex(other.made_pin(publisher).held) +
+                             ", expected " + keystore::hex(options.pin->held);
+    const auto with_given = [&](float entry) {
+        return remote_model(server.connector(), client_identity({}), keys(), options, small_held(entry));
+    };
+    for (const bool exact : {true, false}) {
+        exact ? void() : options.pin.reset();
+        check_refusal<tensafe::signature_error>(both, [&] { with_given(5); });
+        CHECK(server.open == 0);
+    }
+    auto given = with_given(2);
     server.has_session = false;
     ++server.version;  // a restart: the pin is the same
     given.reconnect();
     swap_layout(server);
-    check_refusal<tensafe::signature_error>("layout that was sent", [&] {
-        remote_model(server.connector(), client_identity({}), keys(), options, small_held());
-    });
+    check_refusal<tensafe::signature_error>("layout that was sent", [&] { with_given(2); });
 }
 
 TEST_CASE("a pin that was shown must be shown again in a fresh session, asked for or not") {

@@ -14,14 +14,22 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <fcntl.h>
+#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include "../common/progress_bar.hpp"
@@ -31,6 +39,7 @@
 namespace {
 
 using namespace split;
+namespace keystore = tensafe::keystore;
 namespace lora = tensafe::lora;
 
 struct client_options {
@@ -104,13 +113,88 @@ double worst_error(const lora::matrix& expected, std::span<const double> deltas,
     return worst;
 }
 
-/// One delta a row.
-void write_deltas(const client_options& options, const std::string& tensor, std::size_t d_out,
-                  std::span<const double> deltas) {
-    tensafe::io::safetensors_writer{}
-        .add(tensor, tensafe::io::dtype::f64, {deltas.size() / d_out, d_out}, deltas)
-        .write(options.out);
+volatile std::sig_atomic_t ended_by = 0;  ///< a signal
+std::string unnamed_file;                 ///< what a second signal removes
+
+extern "C" void take_signal(int number) {
+    if (ended_by != 0) {
+        ::unlink(unnamed_file.c_str());
+        ::_exit(128 + number);
+    }
+    ended_by = number;
 }
+
+/// Those that are ignored stay so, as under nohup.
+void on_signals(void (*handler)(int)) {
+    for (const int each : {SIGINT, SIGTERM, SIGHUP}) {
+        if (std::signal(each, handler) == SIG_IGN) {
+            static_cast<void>(std::signal(each, SIG_IGN));
+        }
+    }
+}
+
+void check_signals() {
+    if (ended_by != 0) {
+        throw tensafe::cancelled_error(std::string("ended by a signal: ") + ::strsignal(ended_by));
+    }
+}
+
+void wait_for_signals(std::chrono::milliseconds time) {
+    constexpr std::chrono::milliseconds piece{50};
+    for (; time.count() > 0; time -= piece) {
+        check_signals();
+        std::this_thread::sleep_for(std::min(time, piece));
+    }
+}
+
+/// The file of --out: there without its name, with room for all deltas, before a query is paid for. While it
+/// waits for them a first signal is noted for check_signals, and a second ends the program.
+class output_file {
+  public:
+    /// @throws tensafe::io_error
+    output_file(std::string path, std::size_t bytes) : path_(std::move(path)) {
+        if (std::filesystem::exists(path_) && !std::filesystem::is_regular_file(path_)) {
+            throw tensafe::io_error("--out " + tensafe::quote(path_) + ": is not a regular file");
+        }
+        unnamed_file = path_ + ".partial-XXXXXX";
+        on_signals(take_signal);
+        file_ = keystore::detail::create_temporary(unnamed_file);
+        if (const int failure = ::posix_fallocate(file_.get(), 0, static_cast<::off_t>(bytes))) {
+            ::unlink(unnamed_file.c_str());
+            tensafe::io::throw_io_error(path_, "make room for " + std::to_string(bytes) + " bytes", failure);
+        }
+    }
+    output_file(const output_file&) = delete;
+    output_file& operator=(const output_file&) = delete;
+    ~output_file() {
+        if (!is_whole_) {
+            ::unlink(unnamed_file.c_str());
+        }
+        on_signals(SIG_DFL);
+    }
+
+    /// @throws tensafe::io_error, saying where the deltas are if they could be written
+    void write(const std::string& tensor, std::size_t d_out, std::span<const double> deltas) {
+        const auto bytes = tensafe::io::safetensors_writer{}
+                               .add(tensor, tensafe::io::dtype::f64, {deltas.size() / d_out, d_out}, deltas)
+                               .bytes();
+        const bool fits = ::ftruncate(file_.get(), static_cast<::off_t>(bytes.size())) == 0;
+        if (const int failure = fits ? keystore::detail::write_and_force(file_, bytes) : errno) {
+            tensafe::io::throw_io_error(path_, "write", failure);
+        }
+        is_whole_ = true;
+        if (std::rename(unnamed_file.c_str(), path_.c_str()) != 0) {
+            tensafe::io::throw_io_error(
+                path_, "replace, but the deltas are in " + tensafe::quote(unnamed_file), errno);
+        }
+        keystore::detail::force_folder_of(path_);
+    }
+
+  private:
+    std::string path_;
+    keystore::detail::owned_descriptor file_{-1};
+    bool is_whole_ = false;
+};
 
 int run(const client_options& options) {
     const std::string tensor = options.tensor.empty() ? options.site : options.tensor;
@@ -125,14 +209,16 @@ int run(const client_options& options) {
                                    ", expected hidden states");
     }
 
+    remote_options how = options.service.remote();
+    how.wait = wait_for_signals;
     remote_model remote(options.service.connector(), client_identity(options.service.identity),
-                        options.service.keys(), options.service.remote());
+                        options.service.keys(), std::move(how));
     if (!options.save_pin.empty()) {
         if (!remote.pin()) {
             throw tensafe::signature_error("--save-pin: got no pin from the server, expected one to trust");
         }
         const std::string text = remote.pin()->text();  // never over a file that is there
-        tensafe::keystore::create_private_file(options.save_pin, std::as_bytes(std::span(text)));
+        keystore::create_private_file(options.save_pin, std::as_bytes(std::span(text)));
     }
     const lora::model_layout::place place = find_site(remote.layout(), options.site);
     const std::size_t group = place.group;
@@ -149,6 +235,11 @@ int run(const client_options& options) {
                      static_cast<unsigned long long>(*left));
     }
 
+    std::optional<output_file> out;
+    if (!options.out.empty()) {
+        constexpr std::size_t header = 4096;
+        out.emplace(options.out, header + sizeof(double) * d_out * states.rows);
+    }
     std::vector<double> deltas;
     lora::query<params> query;
     const auto before = remote.counted();
@@ -158,6 +249,7 @@ int run(const client_options& options) {
     try {
         for (std::size_t t = 0; t < states.rows; ++t) {
             remote.with_retry([&] {  // from the encryption on: nothing is ever sent twice
+                check_signals();
                 remote_model::reply_type reply;
                 remote.client()->encrypt(group, states.row(t), query);
                 ++sent;
@@ -168,17 +260,20 @@ int run(const client_options& options) {
             progress(t + 1, states.rows);
         }
     } catch (...) {  // each row has cost a query
-        std::fprintf(stderr, "%sended after %zu of %zu hidden states\n", examples::over_progress_bar(),
-                     deltas.size() / d_out, states.rows);
-        if (!options.out.empty() && !deltas.empty()) {
-            write_deltas(options, tensor, d_out, deltas);
-            std::fprintf(stderr, "their deltas are in %s\n", options.out.c_str());
+        const std::size_t done = deltas.size() / d_out;
+        std::fprintf(stderr, "%sended after %zu of %zu hidden states\n", examples::over_progress_bar(), done,
+                     states.rows);
+        if (out && done > 0) {
+            out->write(tensor, d_out, deltas);
+            std::fprintf(stderr, "the deltas of %zu of %zu hidden states are in %s\n", done, states.rows,
+                         options.out.c_str());
         }
         throw;
     }
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
-    if (!options.out.empty()) {
-        write_deltas(options, tensor, d_out, deltas);
+    if (out) {
+        out->write(tensor, d_out, deltas);
+        out.reset();
     }
 
     const auto after = remote.counted();
@@ -227,7 +322,7 @@ int main(int argc, char** argv) {
         ->capture_default_str();
     app.add_option("--site,--input", options.site, "site, or the end of its name")->capture_default_str();
     app.add_option("--tensor", options.tensor, "of the files; default: the site as it is given");
-    app.add_option("--out", options.out, "safetensors file for the deltas");
+    app.add_option("--out", options.out, "safetensors file for the deltas, for its owner alone");
     app.add_option("--expected", options.expected, "safetensors file with deltas to compare with");
     app.add_option("--tolerance", options.tolerance, "of the relative error")->capture_default_str();
     app.add_option("--save-pin", options.save_pin,
@@ -243,6 +338,9 @@ int main(int argc, char** argv) {
            "--clients")
         ->needs("--identity");
     CLI11_PARSE(app, argc, argv);
+    // Whoever read what is said may go, and a limit on file sizes is a full disk.
+    static_cast<void>(std::signal(SIGPIPE, SIG_IGN));
+    static_cast<void>(std::signal(SIGXFSZ, SIG_IGN));
     try {
         if (options.show_identity) {
             std::printf("%s\n", client_identity(options.service.identity).verifying().hex().c_str());

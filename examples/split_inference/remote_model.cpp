@@ -49,10 +49,10 @@ std::string request_text(std::uint64_t number, std::size_t group) {
 }
 
 /// What is received against the server's pin, and that against the options.
-/// @param layout, held  SHA-256 of the messages; no held: the client was given B, and does not have it from
-/// here
+/// @param layout, held  SHA-256 of the messages
+/// @param whose_held  for people
 void check_pin(const std::optional<keystore::adapter_pin>& shown, const keystore::sha256_digest& layout,
-               const keystore::sha256_digest* held, const remote_options& wanted) {
+               const keystore::sha256_digest& held, const char* whose_held, const remote_options& wanted) {
     const std::string who = "remote_model: adapter " + quote(wanted.adapter) + ": ";
     if (!shown) {
         if (wanted.pin || wanted.publisher) {
@@ -73,7 +73,7 @@ void check_pin(const std::optional<keystore::adapter_pin>& shown, const keystore
         }
     };
     check("layout that was sent", layout, shown->layout);
-    check("B that was sent", held != nullptr ? *held : shown->held, shown->held);
+    check(whose_held, held, shown->held);
     const keystore::adapter_pin pinned = wanted.pin.value_or(*shown);
     check("publisher of the pin", shown->key.bytes(), pinned.key.bytes());
     check("publisher of the pin", shown->key.bytes(), wanted.publisher.value_or(shown->key).bytes());
@@ -150,12 +150,17 @@ void remote_model::drop() noexcept {
     }
 }
 
-void remote_model::slow_down(const rate_limit_error& why) {
-    ++counts_.rate_waits;
-    // A server that says nothing, or nonsense, is asked again soon, but not at once and not next year.
+/// Whether there was time to wait as long as the server says.
+bool remote_model::slow_down(const rate_limit_error& why, clock::time_point last) {
     constexpr std::chrono::milliseconds least{1};
     constexpr std::chrono::milliseconds unsaid{100};
-    options_.wait(std::clamp(why.retry_after().value_or(unsaid), least, options_.answer_limit));
+    const std::chrono::milliseconds time = std::max(why.retry_after().value_or(unsaid), least);
+    if (clock::now() + time > last) {
+        return false;
+    }
+    ++counts_.rate_waits;
+    options_.wait(time);
+    return true;
 }
 
 client_connection& remote_model::connected() {
@@ -175,7 +180,7 @@ std::size_t remote_model::largest_carried(const client_connection::frame& in) co
 
 /// Of a text frame.
 control_message remote_model::receive_control() {
-    const client_connection::frame frame = connected().receive(options_.answer_limit);
+    const client_connection::frame frame = connected().receive();
     if (!frame.is_text) {
         throw format_error("remote_model: got a binary frame of " + std::to_string(frame.bytes.size()) +
                            " bytes, expected a control message");
@@ -227,7 +232,7 @@ std::vector<std::uint8_t> remote_model::receive_message(carried_message::kind wh
         }
         return std::move(carried.message);
     }
-    const client_connection::frame frame = connected().receive(options_.answer_limit);
+    const client_connection::frame frame = connected().receive();
     if (frame.is_text) {
         const control_message got = parse_control(frame.text(), 0);
         if (const auto* const said = std::get_if<refusal>(&got)) {
@@ -318,11 +323,14 @@ void remote_model::take_adapter(const welcome& from) {
     const std::vector<std::uint8_t> layout_message = receive_message(carried_message::kind::model_layout);
     auto layout = wire::read_model_layout<params, packing, protection>(layout_message);
     std::vector<std::uint8_t> held_message;
-    tensafe::keystore::sha256_digest digest{};
     if (asks_for_held_) {
         held_message = receive_message(carried_message::kind::held_adapter);
-        digest = tensafe::keystore::sha256::of(std::as_bytes(std::span<const std::uint8_t>(held_message)));
+    } else if (given_) {
+        held_message = wire::write_held_adapter(*given_, layout);
     }
+    const keystore::sha256_digest digest = held_message.empty()
+                                               ? held_digest_  // that was given stays
+                                               : keystore::sha256::of(std::as_bytes(std::span(held_message)));
     std::optional<keystore::adapter_pin> shown;
     if (!from.pin.empty()) {
         shown = keystore::adapter_pin::parse(from.pin, "the server's pin");
@@ -339,8 +347,8 @@ void remote_model::take_adapter(const welcome& from) {
                 std::to_string(version_) + " as before the connection was lost");
         }
     }
-    check_pin(shown, keystore::sha256::of(std::as_bytes(std::span(layout_message))),
-              asks_for_held_ ? &digest : nullptr, options_);
+    check_pin(shown, keystore::sha256::of(std::as_bytes(std::span(layout_message))), digest,
+              asks_for_held_ ? "B that was sent" : "B that was given", options_);
     pin_ = std::move(shown);
     version_ = from.version;
     if (client_) {
@@ -359,6 +367,7 @@ void remote_model::carry(std::size_t group, const request_type& request, reply_t
         drop();
         throw connection_lost("remote_model: the numbers of this session are used up");
     }
+    connected().begin("a request with its reply", options_.step_limit);
     const std::uint64_t number = next_number_++;  // used up, whatever comes of it
     const auto short_group = static_cast<std::uint32_t>(group);
     wire::write_request<packing, protection>(request, wire::envelope{number, short_group}, message_);
@@ -384,12 +393,8 @@ void remote_model::send_request(std::uint64_t number, std::uint32_t group) {
 }
 
 void remote_model::receive_reply(std::uint64_t number, std::uint32_t group, reply_type& reply) {
-    using std::chrono::steady_clock;
-    const auto end = steady_clock::now() + options_.answer_limit;
     for (bool goes_away = false;; goes_away = true) {
-        const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - steady_clock::now());
-        const client_connection::frame frame =
-            connected().receive(std::max(left, std::chrono::milliseconds(0)));
+        const client_connection::frame frame = connected().receive();
         if (!frame.is_text) {
             if (options_.frames == frame_form::json) {
                 throw format_error("remote_model: " + request_text(number, group) +
@@ -435,14 +440,18 @@ void remote_model::take_reply(std::span<const std::uint8_t> message, std::uint64
     counts_.message_bytes_down += message.size();
 }
 
-void remote_model::reconnect() {
+void remote_model::reconnect(clock::time_point last) {
     drop();
     closed_ = false;
     backoff waits(options_.backoff);
-    std::string reason = "no attempt was made";
+    std::string reason = "no time is left";
     std::chrono::milliseconds asked{0};  // by the server
-    for (std::size_t attempt = 0; attempt < options_.backoff.attempts; ++attempt) {
+    std::size_t attempts = 0;
+    for (; attempts < options_.backoff.attempts; ++attempts) {
         const std::chrono::milliseconds pause = std::max(waits.next(options_.draw()), asked);
+        if (clock::now() + pause > last) {
+            break;
+        }
         asked = {};
         options_.report("connecting again in " + std::to_string(pause.count()) + " ms");
         options_.wait(pause);
@@ -455,15 +464,15 @@ void remote_model::reconnect() {
             reason = e.what();
         } catch (const rate_limit_error& e) {
             reason = e.what();
-            asked = std::min(e.retry_after().value_or(asked), options_.answer_limit);
+            asked = e.retry_after().value_or(asked);
         }
         options_.report(reason);
     }
-    throw connection_lost("remote_model: gave up after " + std::to_string(options_.backoff.attempts) +
-                          " attempts: " + reason);
+    throw connection_lost("remote_model: gave up after " + std::to_string(attempts) + " attempts: " + reason);
 }
 
 void remote_model::forget() {
+    connected().begin("forgetting", options_.step_limit);
     connected().send_text(to_text(split::forget{}));
     static_cast<void>(receive_one<forgotten>("forgotten"));
     session_.reset();
@@ -479,6 +488,7 @@ void remote_model::close() noexcept {
         return;
     }
     try {
+        connection_->begin("leaving", options_.step_limit);
         connection_->send_text(to_text(bye{}));
     } catch (...) {  // then the server finds out by itself
     }

@@ -29,8 +29,12 @@ class log {
     void line(log_level level, std::string_view event,
               std::initializer_list<field> fields = {}) const noexcept;
 
-    /// Writes whole lines to the standard error stream; of several threads, one after the other.
-    static log to_standard_error();
+    /// Writes whole lines on a thread of its own: whoever reads them, or stands still, stops nobody. A MiB
+    /// waits at most; what comes on top is lost, and once there is room a line "lines_lost" has the count.
+    /// The last copy to go waits a second for what is left, and then leaves it, and the thread, to the end of
+    /// the process.
+    /// @param descriptor  open as long as the process, or its writers are done
+    static log to_descriptor(int descriptor);
 
   private:
     std::function<void(std::string_view)> write_;

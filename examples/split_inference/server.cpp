@@ -23,6 +23,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -287,7 +288,7 @@ int run(arguments& a) {
     }
     options.allowed = a.allowed;
     options.state = a.state;
-    options.to = split::log::to_standard_error();
+    options.to = split::log::to_descriptor(STDERR_FILENO);
     if (!a.pin_key.empty()) {
         options.publisher = std::make_shared<const tensafe::keystore::signing_key>(
             tensafe::keystore::signing_key::read(a.pin_key));

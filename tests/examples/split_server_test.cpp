@@ -2,7 +2,9 @@
 // counts on disk, the certificate; and the network layer, against a plain socket that breaks the rules.
 #include <tensafe/random/seed.hpp>
 
+#include <algorithm>
 #include <fcntl.h>
+#include <unistd.h>
 #include <variant>
 
 #include "../../examples/split_inference/base64.hpp"
@@ -265,6 +267,42 @@ TEST_CASE("a log line is one JSON object, whatever its fields hold") {
           "\"a\\\"\\n\\ufffd\","
           "\"count\":3,\"ms\":0.5}\n");
     split::log([](std::string_view) { throw 1; }).line(split::log_level::info, "lost");
+}
+
+TEST_CASE("a log whose reader stands still stops nobody, and says how many lines were lost") {
+    std::array<int, 2> ends{};  // open to the end of the process: the log's thread stands in one
+    REQUIRE(::pipe(ends.data()) == 0);
+    std::optional<split::log> log(split::log::to_descriptor(ends[1]));
+    constexpr std::uint64_t most = 20'000;
+    const auto fill = [&] {
+        for (std::uint64_t i = 0; i < most; ++i) {
+            log->line(split::log_level::info, "line", {{"text", std::string(200, 'x')}});
+        }
+    };
+    const auto number_after = [](const std::string& text, const std::string& name) {
+        return std::stoull(text.substr(text.find("\"" + name + "\":") + name.size() + 3));
+    };
+    fill();
+    std::string before;
+    std::string after;  // from the count of the lost ones on
+    for (std::uint64_t i = 0; i < most && (!contains(after, "}\n{") || !after.ends_with('\n')); ++i) {
+        log->line(split::log_level::info, "line", {{"number", i}});
+        std::array<char, 4096> part{};
+        const ssize_t got = ::read(ends[0], part.data(), part.size());
+        REQUIRE(got > 0);
+        (after.empty() ? before : after).append(part.data(), static_cast<std::size_t>(got));
+        if (const std::size_t place = before.find("lines_lost"); place != before.npos) {
+            after = before.substr(before.rfind('\n', place) + 1);
+            before.resize(before.size() - after.size());
+        }
+    }
+    REQUIRE(!after.empty());
+    const auto arrived = static_cast<std::uint64_t>(std::count(before.begin(), before.end(), '\n'));
+    CHECK(arrived + number_after(after, "count") == most + number_after(after, "number"));
+    fill();
+    const auto began = std::chrono::steady_clock::now();
+    log.reset();
+    CHECK(std::chrono::steady_clock::now() - began < 10s);
 }
 
 TEST_CASE("HTTP requests are answered, also several on one connection, and too long ones are refused") {

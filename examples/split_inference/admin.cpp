@@ -117,11 +117,10 @@ http_response admin::answer(const net::http_request& request) {
             403, "the token would go in the clear: expected a server with TLS, or at a loopback address");
     }
     if (!is_allowed(request.authorization)) {
-        // Before the line in the log, which anybody could fill otherwise.
         if (of_.take_handshake(request.address).count() > 0) {
             return problem(429, "too many attempts of this address");
         }
-        of_.to_log().line(log_level::warning, "admin_refused", {{"address", request.address}});
+        of_.to_log().line(log_level::warning, "admin_refused", {}, request.address);
         return problem(401,
                        "expected the header Authorization: Bearer, with the token of the file admin_token");
     }

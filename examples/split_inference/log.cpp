@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <cstdio>
@@ -37,13 +38,20 @@ std::string utc_text(std::chrono::system_clock::time_point at) {
 constexpr std::array<const char*, 3> level_names = {"info", "warning", "error"};
 
 std::string line_text(std::chrono::system_clock::time_point at, log_level level, std::string_view event,
-                      std::initializer_list<log::field> fields) {
+                      std::initializer_list<log::field> fields, std::string_view address = {},
+                      std::uint64_t left_out = 0) {
     nlohmann::ordered_json object;
     object["time"] = utc_text(at);
     object["level"] = level_names[static_cast<std::size_t>(level)];
     object["event"] = event;
     for (const log::field& each : fields) {
         std::visit([&](const auto& value) { object[std::string(each.name)] = value; }, each.value);
+    }
+    if (!address.empty()) {
+        object["address"] = address;
+    }
+    if (left_out > 0) {
+        object["left_out"] = left_out;
     }
     return object.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
@@ -120,16 +128,34 @@ class line_queue {
 
 }  // namespace
 
-log::log(std::function<void(std::string_view)> write,
-         std::function<std::chrono::system_clock::time_point()> now)
-    : write_(std::move(write)), now_(std::move(now)) {}
+struct log::one_a_second {
+    rate_limiter lines{1, 1, 256};
+    std::atomic<std::uint64_t> left_out{0};
+};
 
-void log::line(log_level level, std::string_view event, std::initializer_list<field> fields) const noexcept {
+log::log(std::function<void(std::string_view)> write,
+         std::function<std::chrono::system_clock::time_point()> now, clock_function limited_by)
+    : write_(std::move(write)),
+      now_(std::move(now)),
+      limited_by_(std::move(limited_by)),
+      of_strangers_(std::make_shared<one_a_second>()) {}
+
+void log::line(log_level level, std::string_view event, std::initializer_list<field> fields,
+               std::string_view address) const noexcept {
     if (!write_) {
         return;
     }
     try {
-        write_(line_text(now_(), level, event, fields));
+        std::uint64_t left_out = 0;
+        if (!address.empty()) {
+            const std::string who = std::string(event) + " " + limited_address(std::string(address));
+            if (of_strangers_->lines.take(who, limited_by_()).count() > 0) {
+                ++of_strangers_->left_out;
+                return;
+            }
+            left_out = of_strangers_->left_out.exchange(0);
+        }
+        write_(line_text(now_(), level, event, fields, address, left_out));
     } catch (...) {
         return;
     }

@@ -20,10 +20,16 @@ struct administered {
         options.allowed.handshakes_per_second = 0.001;
         options.allowed.handshakes_at_once = 3;
         options.state = state;
-        options.to = split::log([this](std::string_view line) {
-            const std::lock_guard lock(mutex);
-            lines.emplace_back(line);
-        });
+        options.to = split::log(
+            [this](std::string_view line) {
+                const std::lock_guard lock(mutex);
+                lines.emplace_back(line);
+            },
+            std::chrono::system_clock::now,
+            [this] {
+                const std::lock_guard lock(mutex);
+                return now += 1s;
+            });
         of.emplace(std::move(options));
         admin.emplace(*of, state, with_root ? root : std::filesystem::path(), token_stays_secret);
         std::ifstream(state / "admin_token") >> token;
@@ -54,6 +60,7 @@ struct administered {
     std::string token;
     std::mutex mutex;
     std::vector<std::string> lines;
+    split::time_point now;
     std::optional<split::service> of;
     std::optional<split::admin> admin;
 };

@@ -269,6 +269,35 @@ TEST_CASE("a log line is one JSON object, whatever its fields hold") {
     split::log([](std::string_view) { throw 1; }).line(split::log_level::info, "lost");
 }
 
+TEST_CASE("of each event a stranger gets one line a second, and the next one has the number of those left out") {
+    std::string text;
+    split::time_point now{1h};
+    const split::log to([&](std::string_view line) { text = line; }, std::chrono::system_clock::now,
+                        [&] { return now; });
+    const auto line = [&](const char* event, const std::string& address) {
+        text.clear();
+        to.line(split::log_level::warning, event, {}, address);
+        return text;
+    };
+    CHECK(contains(line("refused", "10.0.0.1"), "\"refused\",\"address\":\"10.0.0.1\"}\n"));
+    CHECK_FALSE(line("refused", "2001:db8::1").empty());
+    for (int i = 0; i < 3; ++i) {
+        now += 333ms;
+        CHECK(line("refused", "10.0.0.1").empty());
+        CHECK(line("refused", "2001:db8::" + std::to_string(i)).empty());  // the same /64
+        CHECK_FALSE(line("refused", {}).empty());                          // no stranger's
+    }
+    CHECK(contains(line("connected", "10.0.0.1"), "\"left_out\":6}"));
+    now += 1ms;
+    CHECK_FALSE(contains(line("refused", "10.0.0.1"), "left_out"));
+    int told = 0;
+    for (int i = 0; i < 10'000; ++i) {
+        told += line("refused", "2001:db8:0:" + std::to_string(i) + "::").empty() ? 0 : 1;
+    }
+    CHECK(told > 200);
+    CHECK(told <= 257);
+}
+
 TEST_CASE("a log whose reader stands still stops nobody, and says how many lines were lost") {
     std::array<int, 2> ends{};  // open to the end of the process: the log's thread stands in one
     REQUIRE(::pipe(ends.data()) == 0);

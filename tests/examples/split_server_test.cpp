@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <fcntl.h>
+#include <openssl/pem.h>
+#include <openssl/x509v3.h>
 #include <unistd.h>
 #include <variant>
 
@@ -231,6 +233,14 @@ TEST_CASE("a certificate is made once, used again, and refused when it is expire
         return split::prepare_certificate(folder.path(), hosts, at);
     };
     CHECK(mode_of(made.key) == 0600);
+    const std::string pem = text_of(made.certificate);
+    BIO* const bio = ::BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size()));
+    X509* const certificate = ::PEM_read_bio_X509(bio, nullptr, nullptr, nullptr);
+    CHECK(::X509_check_ca(certificate) == 0);
+    CHECK(::X509_get_key_usage(certificate) == KU_DIGITAL_SIGNATURE);
+    CHECK(::X509_get_extended_key_usage(certificate) == XKU_SSL_SERVER);
+    ::X509_free(certificate);
+    ::BIO_free(bio);
     const split::tls_files again = prepare(now + 24h * 364);
     CHECK_FALSE(again.made);
     CHECK(again.fingerprint == made.fingerprint);

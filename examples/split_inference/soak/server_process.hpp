@@ -240,10 +240,9 @@ class server_process {
         return result;
     }
 
-    /// Every sample of /metrics by its name with labels; as it was a second ago at most, for the server gives
-    /// one page to all who ask within a second.
+    /// Every sample of /metrics by its name with labels.
     std::map<std::string, double> metrics() const {
-        const http_answer page = http("GET", "/metrics");
+        const http_answer page = http("GET", "/metrics", admin_token());
         require_equal("/metrics", page.status, 200);
         std::map<std::string, double> result;
         std::istringstream lines(page.body);
@@ -254,12 +253,6 @@ class server_process {
             }
         }
         return result;
-    }
-
-    /// The same, not older than the call.
-    std::map<std::string, double> fresh_metrics() const {
-        std::this_thread::sleep_for(milliseconds(1100));
-        return metrics();
     }
 
     std::string admin_token() const {

@@ -413,6 +413,7 @@ inline std::string admin_requests(fixture& w) {
             }
         }
         refuses(401, "GET", "/admin/usage", "");
+        refuses(401, "GET", "/metrics", "");
         refuses(401, "GET", "/admin/nothing", "");
         refuses(404, "GET", "/admin/nothing", token);
         refuses(404, "GET", "/admin/../healthz", token);

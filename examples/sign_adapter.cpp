@@ -9,6 +9,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -105,6 +106,7 @@ int main(int argc, char** argv) {
     verifying->add_option("--trust", trusted, "The signer's public key")->required();
     verifying->add_option("--oldest", revision, "The smallest revision that is accepted");
     CLI11_PARSE(app, argc, argv);
+    static_cast<void>(std::signal(SIGXFSZ, SIG_IGN));  // a limit on file sizes is a full disk
     try {
         if (*make) {
             keygen(key_file);

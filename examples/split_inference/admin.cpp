@@ -31,8 +31,6 @@ using net::http_response;
 constexpr std::size_t token_digits = 64;
 constexpr std::size_t most_waiting = 16;
 constexpr std::size_t most_loads_told = 64;
-constexpr std::size_t longest_name = 128;
-const std::string clients = "/admin/clients/";
 
 http_response json_response(unsigned status, const json& body) {
     return {status, body.dump(2, ' ', false, json::error_handler_t::replace) + "\n", "application/json"};
@@ -69,7 +67,7 @@ std::string rest_of(const std::string& target, std::string_view prefix) {
         return {};
     }
     std::string rest = target.substr(prefix.size());
-    return is_plain_name(rest, longest_name) ? rest : std::string();
+    return is_plain_name(rest, longest_adapter_name) ? rest : std::string();
 }
 
 }  // namespace
@@ -99,17 +97,14 @@ bool admin::is_allowed(std::string_view authorization) const {
 }
 
 http_response admin::answer(const net::http_request& request) {
-    if (request.target == "/healthz" || request.target == "/metrics") {
-        if (request.method != "GET" && request.method != "HEAD") {
-            return problem(405, "expected GET");
-        }
-        if (request.target == "/metrics") {
-            return {200, of_.metrics_text(), "text/plain; version=0.0.4; charset=utf-8",
-                    std::chrono::seconds(1)};
-        }
+    const bool is_metrics = request.target == "/metrics";
+    if ((is_metrics || request.target == "/healthz") && request.method != "GET" && request.method != "HEAD") {
+        return problem(405, "expected GET");
+    }
+    if (request.target == "/healthz") {
         return of_.draining() ? http_response{503, "draining\n"} : http_response{200, "ok\n"};
     }
-    if (request.target.compare(0, 7, "/admin/") != 0) {
+    if (!is_metrics && request.target.compare(0, 7, "/admin/") != 0) {
         return problem(404, "there is /healthz, /metrics, /v1/split and /admin/");
     }
     if (!token_stays_secret_) {
@@ -117,13 +112,15 @@ http_response admin::answer(const net::http_request& request) {
             403, "the token would go in the clear: expected a server with TLS, or at a loopback address");
     }
     if (!is_allowed(request.authorization)) {
-        // Before the line in the log, which anybody could fill otherwise.
         if (of_.take_handshake(request.address).count() > 0) {
             return problem(429, "too many attempts of this address");
         }
-        of_.to_log().line(log_level::warning, "admin_refused", {{"address", request.address}});
+        of_.to_log().line(log_level::warning, "admin_refused", {}, request.address);
         return problem(401,
                        "expected the header Authorization: Bearer, with the token of the file admin_token");
+    }
+    if (is_metrics) {
+        return {200, of_.metrics_text(), "text/plain; version=0.0.4; charset=utf-8"};
     }
     try {
         return administer(request);
@@ -133,17 +130,26 @@ http_response admin::answer(const net::http_request& request) {
 }
 
 http_response admin::administer(const net::http_request& request) {
-    const std::string client = rest_of(request.target, clients);
-    const std::string told = client.empty() ? request.target : clients + std::string(prefix_of(client));
-    of_.to_log().line(log_level::info, "admin",
-                      {{"method", request.method}, {"target", told}, {"address", request.address}});
-    if (request.target == "/admin/adapters" && request.method == "GET") {
+    const std::string name = rest_of(request.target, "/admin/adapters/");
+    const std::string client = rest_of(request.target, "/admin/clients/");
+    const bool is_list = request.target == "/admin/adapters" && request.method == "GET";
+    const bool is_usage = request.target == "/admin/usage" && request.method == "GET";
+    // Not the target: whoever mistypes may have put a key or the token into it.
+    const std::string_view route = is_list           ? "adapters"
+                                   : is_usage        ? "usage"
+                                   : !name.empty()   ? "adapters/NAME"
+                                   : !client.empty() ? "clients/KEY"
+                                                     : "none";
+    of_.to_log().line(
+        log_level::info, "admin",
+        {{"method", request.method}, {"route", route}, {"address", std::string_view(request.address)}});
+    if (is_list) {
         return list();
     }
-    if (request.target == "/admin/usage" && request.method == "GET") {
+    if (is_usage) {
         return {200, tensafe::serving::meter_json(of_.used().snapshot(), 2) + "\n", "application/json"};
     }
-    if (const std::string name = rest_of(request.target, "/admin/adapters/"); !name.empty()) {
+    if (!name.empty()) {
         if (request.method == "PUT") {
             return begin_load(name, request.body);
         }

@@ -15,7 +15,7 @@
 
 namespace split {
 
-/// What is asked over HTTP: /healthz and /metrics by anybody, /admin/ with the token of a file. Adapters are
+/// What is asked over HTTP: /healthz by anybody, /metrics and /admin/ with the token of a file. Adapters are
 /// loaded and packed on a thread of its own, one after the other, beside the service.
 ///
 /// Thread-safe.
@@ -25,7 +25,7 @@ class admin {
     /// @param state where `admin_token` is, made if it is not there: 64 hexadecimal digits, mode 0600
     /// @param root  adapters are loaded from folders below it, and from nowhere else; empty: none are
     /// @param token_stays_secret  whether nobody on the way sees what is sent: TLS, or this machine alone. If
-    ///                            not, /admin/ is refused
+    ///                            not, both are refused
     /// @throws tensafe::io_error or format_error for a token file that is not ours
     admin(service& of, const std::filesystem::path& state, std::filesystem::path root,
           bool token_stays_secret = true);

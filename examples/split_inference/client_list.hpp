@@ -13,6 +13,8 @@ namespace split {
 /// own.
 using client_list = std::map<std::string, std::string, std::less<>>;
 
+inline constexpr std::size_t longest_adapter_name = 128;
+
 /// 1 to `longest` of letters, digits, -, _ and .: what adapters and tenants are called.
 bool is_plain_name(std::string_view name, std::size_t longest) noexcept;
 

@@ -2,9 +2,19 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
+#include <cerrno>
+#include <condition_variable>
 #include <cstdio>
 #include <ctime>
+#include <memory>
+#include <mutex>
+#include <poll.h>
+#include <string>
+#include <thread>
+#include <unistd.h>
 #include <utility>
 
 namespace split {
@@ -27,34 +37,137 @@ std::string utc_text(std::chrono::system_clock::time_point at) {
 
 constexpr std::array<const char*, 3> level_names = {"info", "warning", "error"};
 
+std::string line_text(std::chrono::system_clock::time_point at, log_level level, std::string_view event,
+                      std::initializer_list<log::field> fields, std::string_view address = {},
+                      std::uint64_t left_out = 0) {
+    nlohmann::ordered_json object;
+    object["time"] = utc_text(at);
+    object["level"] = level_names[static_cast<std::size_t>(level)];
+    object["event"] = event;
+    for (const log::field& each : fields) {
+        std::visit([&](const auto& value) { object[std::string(each.name)] = value; }, each.value);
+    }
+    if (!address.empty()) {
+        object["address"] = address;
+    }
+    if (left_out > 0) {
+        object["left_out"] = left_out;
+    }
+    return object.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+/// Lines on their way to a descriptor. Its thread may stand in a write that nothing ends but the reader:
+/// others share the descriptor, so it cannot be set not to wait. So nobody waits for the thread.
+class line_queue {
+  public:
+    void add(std::string_view line) {
+        constexpr std::size_t most_bytes = std::size_t{1} << 20;
+        const std::lock_guard lock(mutex_);
+        if (waiting_.size() + line.size() > most_bytes) {
+            ++lost_;
+            return;
+        }
+        if (lost_ > 0) {
+            waiting_ += line_text(std::chrono::system_clock::now(), log_level::warning, "lines_lost",
+                                  {{"count", lost_}});
+            lost_ = 0;
+        }
+        waiting_ += line;
+        changed_.notify_all();
+    }
+
+    void end(std::chrono::milliseconds patience) {
+        std::unique_lock lock(mutex_);
+        ends_ = true;
+        changed_.notify_all();
+        changed_.wait_for(lock, patience, [&] { return is_over_; });
+    }
+
+    /// Until the end.
+    void write_to(int descriptor) {
+        std::unique_lock lock(mutex_);
+        for (;;) {
+            changed_.wait(lock, [&] { return ends_ || !waiting_.empty(); });
+            if (waiting_.empty()) {
+                break;
+            }
+            const std::string lines = std::exchange(waiting_, {});
+            lock.unlock();
+            const std::string_view left = write_all(descriptor, lines);
+            lock.lock();
+            lost_ += static_cast<std::uint64_t>(std::count(left.begin(), left.end(), '\n'));
+        }
+        is_over_ = true;
+        changed_.notify_all();
+    }
+
+  private:
+    /// @return what nobody takes: the reader is gone, or the disk is full
+    static std::string_view write_all(int descriptor, std::string_view lines) {
+        while (!lines.empty()) {
+            const ssize_t written = ::write(descriptor, lines.data(), lines.size());
+            if (written >= 0) {
+                lines.remove_prefix(static_cast<std::size_t>(written));
+            } else if (errno == EAGAIN) {  // others have set the descriptor not to wait
+                ::pollfd one{descriptor, POLLOUT, 0};
+                static_cast<void>(::poll(&one, 1, -1));
+            } else if (errno != EINTR) {
+                break;
+            }
+        }
+        return lines;
+    }
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::string waiting_;
+    std::uint64_t lost_ = 0;
+    bool ends_ = false;
+    bool is_over_ = false;
+};
+
 }  // namespace
 
-log::log(std::function<void(std::string_view)> write,
-         std::function<std::chrono::system_clock::time_point()> now)
-    : write_(std::move(write)), now_(std::move(now)) {}
+struct log::one_a_second {
+    rate_limiter lines{1, 1, 256};
+    std::atomic<std::uint64_t> left_out{0};
+};
 
-void log::line(log_level level, std::string_view event, std::initializer_list<field> fields) const noexcept {
+log::log(std::function<void(std::string_view)> write,
+         std::function<std::chrono::system_clock::time_point()> now, clock_function limited_by)
+    : write_(std::move(write)),
+      now_(std::move(now)),
+      limited_by_(std::move(limited_by)),
+      of_strangers_(std::make_shared<one_a_second>()) {}
+
+void log::line(log_level level, std::string_view event, std::initializer_list<field> fields,
+               std::string_view address) const noexcept {
     if (!write_) {
         return;
     }
     try {
-        nlohmann::ordered_json object;
-        object["time"] = utc_text(now_());
-        object["level"] = level_names[static_cast<std::size_t>(level)];
-        object["event"] = event;
-        for (const field& each : fields) {
-            std::visit([&](const auto& value) { object[std::string(each.name)] = value; }, each.value);
+        std::uint64_t left_out = 0;
+        if (!address.empty()) {
+            const std::string who = std::string(event) + " " + limited_address(std::string(address));
+            if (of_strangers_->lines.take(who, limited_by_()).count() > 0) {
+                ++of_strangers_->left_out;
+                return;
+            }
+            left_out = of_strangers_->left_out.exchange(0);
         }
-        write_(object.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+        write_(line_text(now_(), level, event, fields, address, left_out));
     } catch (...) {
         return;
     }
 }
 
-log log::to_standard_error() {
-    // One call for a line: the stream's lock keeps it whole.
-    return log(
-        [](std::string_view line) { static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr)); });
+log log::to_descriptor(int descriptor) {
+    auto queue = std::make_shared<line_queue>();
+    std::thread([queue, descriptor] { queue->write_to(descriptor); }).detach();
+    const std::shared_ptr<line_queue> held(queue.get(), [queue](line_queue* last) {
+        last->end(std::chrono::seconds(1));
+    });
+    return log([held](std::string_view line) { held->add(line); });
 }
 
 }  // namespace split

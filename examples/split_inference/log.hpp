@@ -4,8 +4,11 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <string_view>
 #include <variant>
+
+#include "limits.hpp"
 
 namespace split {
 
@@ -22,19 +25,32 @@ class log {
 
     /// @param write  takes one line with its end; empty: nothing is logged
     /// @param now    of the lines
+    /// @param limited_by  the time that limits them
     explicit log(std::function<void(std::string_view)> write = {},
-                 std::function<std::chrono::system_clock::time_point()> now = std::chrono::system_clock::now);
+                 std::function<std::chrono::system_clock::time_point()> now = std::chrono::system_clock::now,
+                 clock_function limited_by = std::chrono::steady_clock::now);
 
     /// Never throws: a line that cannot be written is lost.
-    void line(log_level level, std::string_view event,
-              std::initializer_list<field> fields = {}) const noexcept;
+    /// @param address  of the peer, for what strangers cause as often as they like: one line a second for each
+    ///                 event and limited_address, and for all beyond 256 of them together. The next such line
+    ///                 has the number of those left out
+    void line(log_level level, std::string_view event, std::initializer_list<field> fields = {},
+              std::string_view address = {}) const noexcept;
 
-    /// Writes whole lines to the standard error stream; of several threads, one after the other.
-    static log to_standard_error();
+    /// Writes whole lines on a thread of its own: whoever reads them, or stands still, stops nobody. A MiB
+    /// waits at most; what comes on top is lost, and once there is room a line "lines_lost" has the count.
+    /// The last copy to go waits a second for what is left, and then leaves it, and the thread, to the end of
+    /// the process.
+    /// @param descriptor  open as long as the process, or its writers are done
+    static log to_descriptor(int descriptor);
 
   private:
+    struct one_a_second;
+
     std::function<void(std::string_view)> write_;
     std::function<std::chrono::system_clock::time_point()> now_;
+    clock_function limited_by_;
+    std::shared_ptr<one_a_second> of_strangers_;
 };
 
 /// The beginning of a name, enough to find it in a log.

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <arpa/inet.h>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -22,6 +23,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -46,7 +49,7 @@ struct arguments {
     bool anybody = false;
     std::string pin_key;
     bool insecure_plaintext = false;
-    unsigned drain_seconds = 10;
+    std::size_t drain_seconds = 10;
     split::limits allowed;
     split::net::http_server_options net;
 };
@@ -105,16 +108,27 @@ void add_options(CLI::App& app, arguments& a) {
                    "handshakes per second of one address")
         ->check(CLI::Range(0.001, 1e9))
         ->capture_default_str();
-    app.add_option("--sessions", a.allowed.sessions, "sessions in all")->capture_default_str();
-    app.add_option("--sessions-per-client", a.allowed.sessions_of_client, "")->capture_default_str();
-    app.add_option("--connections", a.net.connections, "connections in all")->capture_default_str();
-    app.add_option("--connections-per-address", a.net.connections_of_address, "")->capture_default_str();
-    app.add_option("--largest-message", a.allowed.largest_message, "bytes")
-        ->check(CLI::Range(std::size_t{65'536}, std::size_t{1} << 30))
-        ->capture_default_str();
-    app.add_option("--zeros-ahead", a.allowed.pool_of_session,
-                   "encryptions of zero made ahead for one session")
-        ->capture_default_str();
+    constexpr std::size_t million = 1'000'000;
+    const struct {
+        const char* name;
+        std::size_t& value;
+        std::size_t least, most;
+        const char* what;
+    } numbers[] = {
+        {"--sessions", a.allowed.sessions, 1, million, "sessions in all"},
+        {"--sessions-per-client", a.allowed.sessions_of_client, 1, million, ""},
+        {"--connections", a.net.connections, 1, million, "connections in all"},
+        {"--connections-per-address", a.net.connections_of_address, 1, million, ""},
+        {"--largest-message", a.allowed.largest_message, 65'536, std::size_t{1} << 30, "bytes"},
+        {"--zeros-ahead", a.allowed.pool_of_session, 0, million,
+         "encryptions of zero made ahead for one session"},
+        {"--threads", a.net.threads, 1, 256, ""},
+        {"--drain-seconds", a.drain_seconds, 0, 86'400, "for clients to leave after SIGTERM"}};
+    for (const auto& each : numbers) {
+        app.add_option(each.name, each.value, each.what)
+            ->check(CLI::Range(each.least, each.most))
+            ->capture_default_str();
+    }
     add_seconds(app, "--handshake-seconds", a.net.handshake_time,
                 "for TLS, a whole HTTP request, from a WebSocket to its session, a close");
     add_seconds(app, "--idle-seconds", a.net.idle_time, "of silence, pings included");
@@ -123,10 +137,12 @@ void add_options(CLI::App& app, arguments& a) {
                 "for a frame, or each MB of a longer one, to be taken");
     add_seconds(app, "--session-seconds", a.allowed.session_life,
                 "of a session after its connection is lost");
-    app.add_option("--threads", a.net.threads, "")->check(CLI::Range(1, 256))->capture_default_str();
-    app.add_option("--drain-seconds", a.drain_seconds, "for clients to leave after SIGTERM")
-        ->capture_default_str();
     app.add_flag("--insecure-plaintext", a.insecure_plaintext, "no TLS: for measurements on one machine");
+    for (CLI::Option* const each : app.get_options([](const CLI::Option* o) { return o->get_items_expected() > 0; })) {
+        each->check([](const std::string& value) {
+            return value.empty() ? "got nothing, expected a value: is a variable not set?" : std::string();
+        });
+    }
 }
 
 void read_listen(arguments& a) {
@@ -203,13 +219,23 @@ void serve(split::service& service, split::net::http_server& server, const sigse
     service.to_log().line(split::log_level::info, "stopped");
 }
 
-/// A folder that is made is for this user alone. One that was there keeps its mode, and must be.
+/// A folder that is made is for this user alone. One that was there keeps its owner and mode, and must be.
 void prepare_state(const std::filesystem::path& folder) {
     using std::filesystem::perms;
     const bool was_there = std::filesystem::exists(folder);
     std::filesystem::create_directories(folder);
     if (!was_there) {
         std::filesystem::permissions(folder, perms::owner_all);
+    }
+    struct ::stat status {};
+    if (::stat(folder.c_str(), &status) != 0) {
+        tensafe::io::throw_io_error(folder, "read the owner", errno);
+    }
+    if (status.st_uid != ::geteuid()) {
+        throw tensafe::io_error(
+            "--state " + tensafe::quote(folder.string()) + ": belongs to user " + std::to_string(status.st_uid) +
+            ", expected a folder of this server's user, " + std::to_string(::geteuid()) +
+            ": start it as the owner, or give it a folder of its own");
     }
     const perms open = std::filesystem::status(folder).permissions() & (perms::group_all | perms::others_all);
     if (open != perms::none) {
@@ -226,18 +252,28 @@ bool is_loopback(const std::string& address) {
            (::inet_pton(AF_INET6, address.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6));
 }
 
-/// Whether all were loaded. A signal stops it: packing takes minutes where adapters are large.
-bool load_adapters(const std::vector<std::string>& adapters, split::service& service,
-                   const sigset_t& signals) {
-    for (const std::string& each : adapters) {
-        const std::size_t equals = each.find('=');
-        if (equals == each.npos) {
+/// Names, as the admin endpoint takes them, with their folders.
+std::vector<std::pair<std::string, std::string>> read_adapters(const std::vector<std::string>& given) {
+    std::vector<std::pair<std::string, std::string>> result;
+    for (const std::string& each : given) {
+        const std::size_t equals = std::min(each.find('='), each.size());
+        result.emplace_back(each.substr(0, equals), each.substr(std::min(equals + 1, each.size())));
+        if (!split::is_plain_name(result.back().first, split::longest_adapter_name) ||
+            result.back().second.empty()) {
             throw tensafe::parameter_error("got --adapter " + tensafe::quote(each) +
-                                           ", expected NAME=DIRECTORY");
+                                           ", expected NAME=DIRECTORY, the name of letters, digits, -, _ and .");
         }
+    }
+    return result;
+}
+
+/// Whether all were loaded. A signal stops it: packing takes minutes where adapters are large.
+bool load_adapters(const std::vector<std::pair<std::string, std::string>>& adapters, split::service& service,
+                   const sigset_t& signals) {
+    for (const auto& [name, folder] : adapters) {
         try {
             static_cast<void>(service.adapters().load(
-                each.substr(0, equals), [&] { return tensafe::io::load_peft(each.substr(equals + 1)); },
+                name, [from = folder] { return tensafe::io::load_peft(from); },
                 [&](std::size_t, std::size_t) {
                     if (stop_within(signals, 0ms)) {
                         throw tensafe::cancelled_error("split_server: a signal came");
@@ -258,6 +294,7 @@ int run(arguments& a) {
             "got neither --adapter nor --adapter-root, expected --adapter NAME=DIRECTORY to serve, or "
             "--adapter-root DIRECTORY to load adapters from later");
     }
+    const auto adapters = read_adapters(a.adapters);
     read_listen(a);
     if (a.clients.empty() != a.anybody) {
         throw tensafe::parameter_error(
@@ -267,6 +304,11 @@ int run(arguments& a) {
     split::service_options options;
     if (!a.anybody) {
         options.clients = split::read_client_list(a.clients);
+    }
+    const std::string who = a.anybody ? "anybody" : std::to_string(options.clients->size()) + " listed clients";
+    if (!a.pin_key.empty()) {
+        options.publisher = std::make_shared<const tensafe::keystore::signing_key>(
+            tensafe::keystore::signing_key::read(a.pin_key));
     }
     prepare_state(a.state);
 
@@ -283,13 +325,9 @@ int run(arguments& a) {
     }
     options.allowed = a.allowed;
     options.state = a.state;
-    options.to = split::log::to_standard_error();
-    if (!a.pin_key.empty()) {
-        options.publisher = std::make_shared<const tensafe::keystore::signing_key>(
-            tensafe::keystore::signing_key::read(a.pin_key));
-    }
+    options.to = split::log::to_descriptor(STDERR_FILENO);
     split::service service(std::move(options));
-    if (!load_adapters(a.adapters, service, signals)) {
+    if (!load_adapters(adapters, service, signals)) {
         return 0;
     }
     split::admin admin(service, a.state, a.adapter_root, !a.insecure_plaintext || is_loopback(a.net.address));
@@ -302,12 +340,14 @@ int run(arguments& a) {
                 [&](const std::string& address) { service.connection_refused(address); }});
     server.run();
     const bool is_v6 = a.net.address.find(':') != std::string::npos;
-    std::printf("listening on %s://%s%s%s:%u%s%s\n", a.insecure_plaintext ? "ws" : "wss", is_v6 ? "[" : "",
+    std::printf("listening on %s://%s%s%s:%u%s%s, for %s\n", a.insecure_plaintext ? "ws" : "wss", is_v6 ? "[" : "",
                 a.net.address.c_str(), is_v6 ? "]" : "", static_cast<unsigned>(server.port()),
-                a.insecure_plaintext ? "" : ", certificate SHA-256 ", fingerprint.c_str());
+                a.insecure_plaintext ? "" : ", certificate SHA-256 ", fingerprint.c_str(), who.c_str());
     static_cast<void>(std::fflush(stdout));
     service.to_log().line(split::log_level::info, "listening",
-                          {{"address", a.net.address}, {"port", std::uint64_t{server.port()}}});
+                          {{"address", a.net.address},
+                           {"port", std::uint64_t{server.port()}},
+                           {"for", std::string_view(who)}});
     serve(service, server, signals, std::chrono::seconds(a.drain_seconds));
     return 0;
 }

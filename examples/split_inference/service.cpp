@@ -21,15 +21,13 @@ service::service(service_options options)
 std::unique_ptr<net::websocket_handler> service::connect(const std::string& address,
                                                          std::shared_ptr<net::connection_control> control) {
     const std::uint64_t number = ++connections_made_;
-    options_.to.line(log_level::info, "connected", {{"connection", number}, {"address", address}});
+    options_.to.line(log_level::info, "connected", {{"connection", number}}, address);
     return std::make_unique<session_protocol>(*this, address, std::move(control), number);
 }
 
 void service::connection_refused(const std::string& address) {
     counters_.connection_refused();
-    if (refusals_told_.take({}, options_.now()).count() == 0) {
-        options_.to.line(log_level::warning, "connection_refused", {{"address", address}});
-    }
+    options_.to.line(log_level::warning, "connection_refused", {}, address);
 }
 
 void service::expire_sessions() {

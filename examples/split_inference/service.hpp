@@ -51,7 +51,7 @@ class service {
     std::unique_ptr<net::websocket_handler> connect(const std::string& address,
                                                     std::shared_ptr<net::connection_control> control);
 
-    /// A connection of this address was closed as it came. It is counted; the log has one a second.
+    /// A connection of this address was closed as it came. It is counted and logged.
     void connection_refused(const std::string& address);
 
     /// From now on nothing begins: hello and resume are refused.
@@ -92,7 +92,6 @@ class service {
     rate_limiter requests_;
     rate_limiter work_;
     rate_limiter handshakes_;
-    rate_limiter refusals_told_{1, 1};
     tensafe::serving::meter used_;
     metrics counters_;
     std::atomic<bool> draining_{false};

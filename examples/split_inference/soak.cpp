@@ -51,6 +51,7 @@ const std::vector<scenario> scenarios = {
     {"disk_full", true, disk_full},
     {"file_limit", true, file_limit},
     {"drain", true, drain},
+    {"stalled_log", true, stalled_log},
     {"connection_limits", true, connection_limits},
     {"handshake_flood", true, handshake_flood},
     {"admin", true, admin_requests},

@@ -11,6 +11,7 @@
 #include <torch/torch.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdio>
 #include <exception>
@@ -134,6 +135,7 @@ int main(int argc, char** argv) {
     app.add_option("--seed", options.seed, "of the draws, with a temperature")->capture_default_str();
     app.add_option("--data", data, "with base.safetensors")->capture_default_str();
     CLI11_PARSE(app, argc, argv);
+    static_cast<void>(std::signal(SIGXFSZ, SIG_IGN));  // a limit on file sizes is a full disk
     try {
         at::set_num_threads(1);  // a server beside it has the other cores
         return run(data, service, options);

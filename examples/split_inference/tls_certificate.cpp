@@ -100,8 +100,8 @@ certificate_pointer self_signed(EVP_PKEY* key, const std::vector<std::string>& h
     reports.check(X509_set_issuer_name(certificate.get(), name), "set a certificate's issuer");
     reports.check(X509_set_pubkey(certificate.get(), key), "set a certificate's key");
     add_extension(certificate.get(), NID_subject_alt_name, names, reports);
-    add_extension(certificate.get(), NID_basic_constraints, "critical,CA:TRUE,pathlen:0", reports);
-    add_extension(certificate.get(), NID_key_usage, "critical,digitalSignature,keyCertSign", reports);
+    add_extension(certificate.get(), NID_basic_constraints, "critical,CA:FALSE", reports);
+    add_extension(certificate.get(), NID_key_usage, "critical,digitalSignature", reports);
     add_extension(certificate.get(), NID_ext_key_usage, "serverAuth", reports);
     if (X509_sign(certificate.get(), key, EVP_sha256()) == 0) {
         reports.fail("sign a certificate");

@@ -20,10 +20,16 @@ struct administered {
         options.allowed.handshakes_per_second = 0.001;
         options.allowed.handshakes_at_once = 3;
         options.state = state;
-        options.to = split::log([this](std::string_view line) {
-            const std::lock_guard lock(mutex);
-            lines.emplace_back(line);
-        });
+        options.to = split::log(
+            [this](std::string_view line) {
+                const std::lock_guard lock(mutex);
+                lines.emplace_back(line);
+            },
+            std::chrono::system_clock::now,
+            [this] {
+                const std::lock_guard lock(mutex);
+                return now += 1s;
+            });
         of.emplace(std::move(options));
         admin.emplace(*of, state, with_root ? root : std::filesystem::path(), token_stays_secret);
         std::ifstream(state / "admin_token") >> token;
@@ -54,6 +60,7 @@ struct administered {
     std::string token;
     std::mutex mutex;
     std::vector<std::string> lines;
+    split::time_point now;
     std::optional<split::service> of;
     std::optional<split::admin> admin;
 };
@@ -65,19 +72,22 @@ bool contains(const split::net::http_response& answer, const std::string& text) 
 }  // namespace
 
 TEST_CASE_FIXTURE(administered,
-                  "administration is for the token of the file alone, health and metrics are for anybody") {
+                  "administration and metrics are for the token of the file alone, health is for anybody") {
     CHECK(token.size() == 64);
     CHECK(ask("GET", "/admin/adapters").status == 200);
     CHECK(ask("GET", "/admin/usage").status == 200);
-    for (const std::string& bad : {std::string(), "Bearer " + std::string(64, '0'), token}) {
-        const auto answer = admin->answer({"GET", "/admin/adapters", bad, {}, "10.0.0.2"});
-        CHECK(answer.status == 401);
-        CHECK_FALSE(contains(answer, token));
+    CHECK(contains(ask("GET", "/metrics"), "tensafe_split_connections 0"));
+    for (const char* const target : {"/admin/adapters", "/metrics"}) {
+        for (const std::string& bad : {std::string(), "Bearer " + std::string(64, '0'), token}) {
+            const auto answer = admin->answer({"GET", target, bad, {}, std::string("10.0.0.2") + target});
+            CHECK(answer.status == 401);
+            CHECK_FALSE(contains(answer, token));
+            CHECK_FALSE(contains(answer, "tensafe_split"));
+        }
     }
-    for (const char* const target : {"/healthz", "/metrics"}) {
-        CHECK(admin->answer({"GET", target, {}, {}, "10.0.0.2"}).status == 200);
-        CHECK(admin->answer({"PUT", target, {}, {}, "10.0.0.2"}).status == 405);
-    }
+    CHECK(admin->answer({"GET", "/healthz", {}, {}, "10.0.0.2"}).status == 200);
+    CHECK(ask("PUT", "/healthz").status == 405);
+    CHECK(ask("PUT", "/metrics").status == 405);
     CHECK(ask("GET", "/other").status == 404);
     CHECK(ask("GET", "/admin/other").status == 404);
     of->drain();
@@ -98,7 +108,21 @@ TEST_CASE_FIXTURE(
 TEST_CASE("where the token would go in the clear it is not taken") {
     administered a(true, false);
     CHECK(a.ask("GET", "/admin/adapters").status == 403);
+    CHECK(a.ask("GET", "/metrics").status == 403);
     CHECK(a.ask("GET", "/healthz").status == 200);
+}
+
+TEST_CASE_FIXTURE(administered, "the log has the names of admin routes, not what somebody put into a path") {
+    for (const std::string& target : {"/admin/adapters/" + token, "/admin/clients/" + token,
+                                      "/admin/clients/" + token + "/", "/admin//clients/" + token,
+                                      "/admin/usage?" + token, "/admin/" + token}) {
+        static_cast<void>(ask("DELETE", target));
+    }
+    CHECK(lines_of("admin") == 6);
+    for (const std::string& line : lines) {
+        CAPTURE(line);
+        CHECK(line.find(token.substr(0, 16)) == line.npos);
+    }
 }
 
 TEST_CASE_FIXTURE(administered, "an adapter is loaded, replaced and removed") {
@@ -140,7 +164,7 @@ TEST_CASE_FIXTURE(administered, "adapters come from folders below the root and f
 TEST_CASE_FIXTURE(administered, "a body that is not the one that is needed is refused") {
     for (const char* const bad :
          {"", "{", "[]", "{}", "{\"directory\": 1}", "{\"directory\": \"kjv\", \"x\": 1}",
-          "{\"directory\": \"kjv\", \"directory\": \"kjv\"}"}) {
+          "{\"directory\": \"kjv\", \"directory\": \"kjv\"}", "\xef\xbb\xbf{\"directory\": \"kjv\"}"}) {
         CAPTURE(bad);
         CHECK(ask("PUT", "/admin/adapters/kjv", bad).status == 400);
     }

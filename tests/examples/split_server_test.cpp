@@ -2,11 +2,15 @@
 // counts on disk, the certificate; and the network layer, against a plain socket that breaks the rules.
 #include <tensafe/random/seed.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <fcntl.h>
 #include <latch>
+#include <openssl/pem.h>
+#include <openssl/x509v3.h>
 #include <set>
 #include <thread>
+#include <unistd.h>
 #include <variant>
 
 #include "../../examples/split_inference/base64.hpp"
@@ -202,6 +206,14 @@ TEST_CASE("a certificate is made once, used again, and refused when it is expire
     };
     CHECK(mode_of(made.key) == 0600);
     CHECK(entries(folder.path()) == 2);
+    const std::string pem = text_of(made.certificate);
+    BIO* const bio = ::BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size()));
+    X509* const certificate = ::PEM_read_bio_X509(bio, nullptr, nullptr, nullptr);
+    CHECK(::X509_check_ca(certificate) == 0);
+    CHECK(::X509_get_key_usage(certificate) == KU_DIGITAL_SIGNATURE);
+    CHECK(::X509_get_extended_key_usage(certificate) == XKU_SSL_SERVER);
+    ::X509_free(certificate);
+    ::BIO_free(bio);
     const split::tls_files again = prepare(now + 24h * 364);
     CHECK_FALSE(again.made);
     CHECK(again.fingerprint == made.fingerprint);
@@ -288,6 +300,71 @@ TEST_CASE("a log line is one JSON object, whatever its fields hold") {
           "\"a\\\"\\n\\ufffd\","
           "\"count\":3,\"ms\":0.5}\n");
     split::log([](std::string_view) { throw 1; }).line(split::log_level::info, "lost");
+}
+
+TEST_CASE("of each event a stranger gets one line a second, and the next one has the number of those left out") {
+    std::string text;
+    split::time_point now{1h};
+    const split::log to([&](std::string_view line) { text = line; }, std::chrono::system_clock::now,
+                        [&] { return now; });
+    const auto line = [&](const char* event, const std::string& address) {
+        text.clear();
+        to.line(split::log_level::warning, event, {}, address);
+        return text;
+    };
+    CHECK(contains(line("refused", "10.0.0.1"), "\"refused\",\"address\":\"10.0.0.1\"}\n"));
+    CHECK_FALSE(line("refused", "2001:db8::1").empty());
+    for (int i = 0; i < 3; ++i) {
+        now += 333ms;
+        CHECK(line("refused", "10.0.0.1").empty());
+        CHECK(line("refused", "2001:db8::" + std::to_string(i)).empty());  // the same /64
+        CHECK_FALSE(line("refused", {}).empty());                          // no stranger's
+    }
+    CHECK(contains(line("connected", "10.0.0.1"), "\"left_out\":6}"));
+    now += 1ms;
+    CHECK_FALSE(contains(line("refused", "10.0.0.1"), "left_out"));
+    int told = 0;
+    for (int i = 0; i < 10'000; ++i) {
+        told += line("refused", "2001:db8:0:" + std::to_string(i) + "::").empty() ? 0 : 1;
+    }
+    CHECK(told > 200);
+    CHECK(told <= 257);
+}
+
+TEST_CASE("a log whose reader stands still stops nobody, and says how many lines were lost") {
+    std::array<int, 2> ends{};  // open to the end of the process: the log's thread stands in one
+    REQUIRE(::pipe(ends.data()) == 0);
+    std::optional<split::log> log(split::log::to_descriptor(ends[1]));
+    constexpr std::uint64_t most = 20'000;
+    const auto fill = [&] {
+        for (std::uint64_t i = 0; i < most; ++i) {
+            log->line(split::log_level::info, "line", {{"text", std::string(200, 'x')}});
+        }
+    };
+    const auto number_after = [](const std::string& text, const std::string& name) {
+        return std::stoull(text.substr(text.find("\"" + name + "\":") + name.size() + 3));
+    };
+    fill();
+    std::string before;
+    std::string after;  // from the count of the lost ones on
+    for (std::uint64_t i = 0; i < most && (!contains(after, "}\n{") || !after.ends_with('\n')); ++i) {
+        log->line(split::log_level::info, "line", {{"number", i}});
+        std::array<char, 4096> part{};
+        const ssize_t got = ::read(ends[0], part.data(), part.size());
+        REQUIRE(got > 0);
+        (after.empty() ? before : after).append(part.data(), static_cast<std::size_t>(got));
+        if (const std::size_t place = before.find("lines_lost"); place != before.npos) {
+            after = before.substr(before.rfind('\n', place) + 1);
+            before.resize(before.size() - after.size());
+        }
+    }
+    REQUIRE(!after.empty());
+    const auto arrived = static_cast<std::uint64_t>(std::count(before.begin(), before.end(), '\n'));
+    CHECK(arrived + number_after(after, "count") == most + number_after(after, "number"));
+    fill();
+    const auto began = std::chrono::steady_clock::now();
+    log.reset();
+    CHECK(std::chrono::steady_clock::now() - began < 10s);
 }
 
 TEST_CASE("HTTP requests are answered, also several on one connection, and too long ones are refused") {

@@ -248,6 +248,7 @@ std::vector<peft_row> config_rows() {
         {"a list", "[1]", format, "got an array, expected an object"},
         {"cut off", good_config.substr(0, 20), format, "not valid JSON"},
         {"zero byte", good_config + std::string(1, '\0'), format, "zero byte at 41"},
+        {"byte order mark", "\xef\xbb\xbf" + good_config, format, "got a byte order mark, expected JSON"},
         {"key twice", with("\"r\":1"), format, "duplicate key \"r\""},
         {"key of a pattern twice", with(R"("alpha_pattern":{"q":1,"q":2})"), format, "duplicate key \"q\""},
         {"deep nesting", with("\"x\":" + std::string(100'000, '[')), format, "nested deeper than 16"},

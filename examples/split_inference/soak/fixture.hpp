@@ -123,7 +123,7 @@ struct fixture {
 
     /// Replaces the server by one with these arguments besides, or instead.
     void start(arguments given = {}, const std::string& state = "state", std::uint16_t port = 0,
-               std::size_t private_disk_kb = 0) {
+               std::size_t private_disk_kb = 0, bool log_stands_still = false) {
         server.reset();
         server_process::options how;
         how.program = program;
@@ -138,6 +138,7 @@ struct fixture {
         }
         how.port = port;
         how.private_disk_kb = private_disk_kb;
+        how.log_stands_still = log_stands_still;
         server = std::make_unique<server_process>(how);
         secrets.add(server->admin_token());
         if (tls) {  // clients keep it when the server is gone

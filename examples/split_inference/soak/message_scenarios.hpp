@@ -124,7 +124,7 @@ inline std::vector<bad_frame> bad_frames(const std::string& good, std::uint64_t 
 inline std::string malformed_among_good(fixture& w) {
     constexpr std::size_t connections = 4;
     const std::size_t of_each = w.amount.requests / connections;
-    const auto before = w.server->fresh_metrics();
+    const auto before = w.server->metrics();
     const std::size_t answers_before = w.answers;
     std::atomic<std::size_t> of_real_clients{0};
     std::mutex mutex;
@@ -154,7 +154,7 @@ inline std::string malformed_among_good(fixture& w) {
             session.ask(k % 3);
         }
     });
-    const auto after = w.server->fresh_metrics();
+    const auto after = w.server->metrics();
     const double answered = sample(after, "tensafe_split_compute_seconds_count") -
                             sample(before, "tensafe_split_compute_seconds_count");
     require_equal("requests answered, by /metrics", answered,

@@ -59,6 +59,7 @@ class server_process {
         std::uint16_t port = 0;  ///< 0: any
         std::size_t private_disk_kb =
             0;  ///< its state on a file system of its own, of this size (needs root)
+        bool log_stands_still = false;  ///< nobody reads it, and there is no room in its pipe
     };
 
     /// Returns when it listens. @throws failure with the log if it does not
@@ -102,7 +103,11 @@ class server_process {
         }
         ::close(out[1]);
         ::close(log[1]);
-        reader_ = std::jthread([this, from = log[0]] { read_log(from); });
+        if (how.log_stands_still) {
+            unread_ = log[0];
+        } else {
+            reader_ = std::jthread([this, from = log[0]] { read_log(from); });
+        }
         std::string line;
         char c = 0;
         while (::read(out[0], &c, 1) == 1 && c != '\n') {
@@ -115,6 +120,15 @@ class server_process {
             throw failure("split_server did not start: status " + std::to_string(status) + ": " + take_log());
         }
         port_ = static_cast<std::uint16_t>(std::strtoul(line.c_str() + place + 13, nullptr, 10));
+        if (how.log_stands_still) {
+            const std::string pipe = "/proc/" + std::to_string(process_) + "/fd/2";
+            const int to = ::open(pipe.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+            require(to >= 0, pipe, std::strerror(errno), "a pipe");
+            const std::string line_of_4096 = std::string(4095, ' ') + "\n";
+            while (::write(to, line_of_4096.data(), 4096) > 0) {
+            }
+            ::close(to);
+        }
     }
     server_process(const server_process&) = delete;
     server_process& operator=(const server_process&) = delete;
@@ -122,6 +136,9 @@ class server_process {
         if (process_ > 0) {
             ::kill(process_, SIGKILL);
             ::waitpid(process_, nullptr, 0);
+        }
+        if (unread_ >= 0) {
+            ::close(unread_);
         }
     }
 
@@ -223,10 +240,9 @@ class server_process {
         return result;
     }
 
-    /// Every sample of /metrics by its name with labels; as it was a second ago at most, for the server gives
-    /// one page to all who ask within a second.
+    /// Every sample of /metrics by its name with labels.
     std::map<std::string, double> metrics() const {
-        const http_answer page = http("GET", "/metrics");
+        const http_answer page = http("GET", "/metrics", admin_token());
         require_equal("/metrics", page.status, 200);
         std::map<std::string, double> result;
         std::istringstream lines(page.body);
@@ -237,12 +253,6 @@ class server_process {
             }
         }
         return result;
-    }
-
-    /// The same, not older than the call.
-    std::map<std::string, double> fresh_metrics() const {
-        std::this_thread::sleep_for(milliseconds(1100));
-        return metrics();
     }
 
     std::string admin_token() const {
@@ -268,6 +278,7 @@ class server_process {
     bool tls_;
     std::filesystem::path state_;
     pid_t process_ = -1;
+    int unread_ = -1;
     std::uint16_t port_ = 0;
     std::mutex mutex_;
     std::string log_;

@@ -306,6 +306,21 @@ inline std::string drain(fixture& w) {
            text_of(tried - answered) + " that came too late were not begun; exit status 0";
 }
 
+inline std::string stalled_log(fixture& w) {
+    constexpr std::size_t most = 300;
+    w.start({}, "stalled_state", 0, 0, true);
+    good_client client(w, "kjv");
+    for (std::size_t i = 0; i < most; ++i) {
+        raw_connection stranger(w.where());
+        stranger.upgrade();
+    }
+    client.ask();
+    require_equal("GET /healthz", w.server->http("GET", "/healthz").status, 200);
+    w.server->send_signal(SIGTERM);
+    require_equal("exit status", w.server->wait(raw_connection::patience), 0);
+    return text_of(most) + " connections and good answers while nobody reads a full log; exit status 0";
+}
+
 inline std::string connection_limits(fixture& w) {
     constexpr std::size_t most = 8;
     w.start({{"--connections", text_of(most)}, {"--idle-seconds", "60"}, {"--handshake-seconds", "20"}},
@@ -398,6 +413,7 @@ inline std::string admin_requests(fixture& w) {
             }
         }
         refuses(401, "GET", "/admin/usage", "");
+        refuses(401, "GET", "/metrics", "");
         refuses(401, "GET", "/admin/nothing", "");
         refuses(404, "GET", "/admin/nothing", token);
         refuses(404, "GET", "/admin/../healthz", token);

@@ -193,13 +193,17 @@ class strict_json_builder final : public json_events {
 }  // namespace detail
 
 /// Parses JSON text from outside, keeping the order of keys. Stricter than the JSON library alone: duplicate
-/// keys, zero bytes and more than 16 levels of nesting are errors. Cost: n log n in the text's length.
+/// keys, zero bytes, a byte order mark and more than 16 levels of nesting are errors. Cost: n log n in the text's length.
 /// @param file         how messages call the text, already quoted
 /// @param most_values  objects, arrays, texts, numbers and so on that are taken, the members of all together:
 ///                     each takes some 100 bytes of memory, the text of "[],[],[]" for one only 3
 /// @throws format_error naming the file and the byte
 inline json_value parse_strict_json(std::string_view text, std::string_view file,
                                     std::size_t most_values = 100'000) {
+    // The parser would skip it.
+    if (text.starts_with("\xef\xbb\xbf")) {
+        throw format_error(std::string(file) + ": got a byte order mark, expected JSON");
+    }
     // The parser takes a zero byte for the end of its input and would ignore what follows.
     if (const std::size_t zero = text.find('\0'); zero != text.npos) {
         throw format_error(std::string(file) + ": zero byte at " + std::to_string(zero));

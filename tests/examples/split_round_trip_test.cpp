@@ -67,11 +67,12 @@ class relay final : public split::net::websocket_handler {
     void on_drain(split::net::answer&) override {}
     bool established() const override { return true; }
     std::size_t largest_frame() const override { return std::size_t{1} << 20; }
+    std::string whose() const override { return {}; }
 
   private:
     void pass_back(std::size_t frames, split::net::answer& to) {
         for (bool is_error = false; frames > 0 && !is_error; --frames) {
-            const auto got = to_->receive(std::chrono::seconds(20));
+            const auto got = to_->receive();
             to.add(got.is_text).bytes.assign(got.bytes.begin(), got.bytes.end());
             is_error = got.text().starts_with("{\"type\":\"error\"");
         }

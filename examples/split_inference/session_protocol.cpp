@@ -247,8 +247,8 @@ void session_protocol::greet(hello heard) {
     if (!fits || !is_listed) {  // one answer: who has not the key does not learn whether it is listed
         throw refused{error_code::not_authorised,
                       "hello: got the client " + client +
-                          ", expected one of the server's --clients, if it has them, and this client's "
-                          "signature of this hello and this connection"};
+                          ", expected its signature of this hello and this connection, and its key in "
+                          "--clients, if the server has them"};
     }
     model_ = of_.adapters_.find(heard.adapter);
     if (!model_) {

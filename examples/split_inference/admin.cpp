@@ -33,6 +33,7 @@ constexpr std::size_t most_waiting = 16;
 constexpr std::size_t most_loads_told = 64;
 constexpr std::size_t longest_name = 128;
 const std::string clients = "/admin/clients/";
+const std::string adapters = "/admin/adapters/";
 
 http_response json_response(unsigned status, const json& body) {
     return {status, body.dump(2, ' ', false, json::error_handler_t::replace) + "\n", "application/json"};
@@ -125,6 +126,9 @@ http_response admin::answer(const net::http_request& request) {
         return problem(401,
                        "expected the header Authorization: Bearer, with the token of the file admin_token");
     }
+    if (request.body_follows && request.method == "PUT" && !rest_of(request.target, adapters).empty()) {
+        return {100, {}};  // what follows is wanted
+    }
     try {
         return administer(request);
     } catch (const tensafe::error& e) {
@@ -143,7 +147,7 @@ http_response admin::administer(const net::http_request& request) {
     if (request.target == "/admin/usage" && request.method == "GET") {
         return {200, tensafe::serving::meter_json(of_.used().snapshot(), 2) + "\n", "application/json"};
     }
-    if (const std::string name = rest_of(request.target, "/admin/adapters/"); !name.empty()) {
+    if (const std::string name = rest_of(request.target, adapters); !name.empty()) {
         if (request.method == "PUT") {
             return begin_load(name, request.body);
         }

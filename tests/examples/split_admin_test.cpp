@@ -74,6 +74,14 @@ TEST_CASE_FIXTURE(administered,
         CHECK(answer.status == 401);
         CHECK_FALSE(contains(answer, token));
     }
+    const auto announce = [&](const std::string& method, const std::string& target, const std::string& with) {
+        return admin->answer({method, target, "Bearer " + with, {}, "10.0.0.3", true}).status;
+    };
+    CHECK(announce("PUT", "/admin/adapters/kjv", token) == 100);
+    CHECK(announce("PUT", "/admin/adapters/kjv", token + "0") == 401);
+    CHECK(announce("PUT", "/admin/nothing", token) == 404);
+    CHECK(announce("POST", "/admin/adapters/kjv", token) == 405);
+    CHECK(announce("PUT", "/nothing", token) == 404);
     for (const char* const target : {"/healthz", "/metrics"}) {
         CHECK(admin->answer({"GET", target, {}, {}, "10.0.0.2"}).status == 200);
         CHECK(admin->answer({"PUT", target, {}, {}, "10.0.0.2"}).status == 405);

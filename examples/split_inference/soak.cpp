@@ -109,7 +109,7 @@ class soak {
         fixture_.folder = folder;
         fixture_.tls = o.tls;
         if (o.scale == "full") {
-            fixture_.amount = {10'000, 20, 10, 1'000};
+            fixture_.amount = {10'000, 20, 10, 300};
         }
         fixture_.kjv = tensafe::io::load_peft(TENSAFE_EXAMPLE_DATA "/tiny_lm/adapter");
         fixture_.qwen = tensafe::io::load_peft(TENSAFE_EXAMPLE_DATA "/qwen_rank32");

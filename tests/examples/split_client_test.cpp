@@ -927,10 +927,9 @@ TEST_CASE("connections that cannot be made are lost ones, within the limit, and 
 }
 
 TEST_CASE("an answer to the upgrade that does not end is not read for ever") {
-    for (const std::string& begin :
-         {std::string("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;x="),
-          std::string("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
-          std::string("HTTP/1.1 200 OK\r\nContent-Length: 8000000\r\n\r\n")}) {
+    for (const std::string& begin : {std::string("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;x="),
+                                     std::string("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
+                                     std::string("HTTP/1.1 200 OK\r\nContent-Length: 8000000\r\n\r\n")}) {
         const int listening = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         sockaddr_in where{};
         where.sin_family = AF_INET;
@@ -948,8 +947,8 @@ TEST_CASE("an answer to the upgrade that does not end is not read for ever") {
             ::close(to);
         });
         check_refusal<connection_lost>("got \"HTTP/1.1 200 OK\" and more than 65536 bytes, expected", [&] {
-            connect_websocket(
-                server_address::of("ws://127.0.0.1:" + std::to_string(::ntohs(where.sin_port))), {});
+            connect_websocket(server_address::of("ws://127.0.0.1:" + std::to_string(::ntohs(where.sin_port))),
+                              {});
         });
         ::close(listening);
     }

@@ -300,7 +300,8 @@ TEST_CASE("a body is read when it is wanted, and what is wrong with a header is 
     const std::string to = " HTTP/1.1\r\nHost: x\r\n";
     const std::string five = "Content-Length: 5\r\n\r\n";
     // Where the body was read, the connection goes on.
-    const std::string both = answer("PUT /keep" + to + five + "12345" + "GET /healthz" + to + "Connection: close\r\n\r\n");
+    const std::string both =
+        answer("PUT /keep" + to + five + "12345" + "GET /healthz" + to + "Connection: close\r\n\r\n");
     CHECK(contains(both, "\r\n\r\n12345HTTP/1.1 200 "));
     CHECK(contains(both, "\r\n\r\nok\n"));
     const std::string unwanted = answer("PUT /other" + to + five);  // and nothing of the five
@@ -312,8 +313,9 @@ TEST_CASE("a body is read when it is wanted, and what is wrong with a header is 
     CHECK(waits.receive_until("\r\n\r\n") == "HTTP/1.1 100 Continue\r\n\r\n");
     waits.send("12345");
     CHECK(contains(waits.receive_until("12345"), " 200 "));
-    const std::string upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: "
-                                "dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n";
+    const std::string upgrade =
+        "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: "
+        "dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n";
     for (const auto& [request, status] : std::initializer_list<std::pair<std::string, std::string>>{
              {"GET /healthz" + to + five, " 413 "},
              {"GET /v1/split" + to + upgrade + five, " 413 "},

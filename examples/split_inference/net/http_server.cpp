@@ -66,7 +66,8 @@ struct address_count {
 
 class places;
 
-/// A place among the connections, of all and of a thread: for as long as it lives, or until a newcomer gets it.
+/// A place among the connections, of all and of a thread: for as long as it lives, or until a newcomer gets
+/// it.
 class place {
   public:
     place(places& of, std::string address, std::atomic<std::size_t>& of_thread)
@@ -163,8 +164,8 @@ class places {
     }
     bool wait_for_no_websocket(std::chrono::milliseconds time) {
         std::unique_lock lock(mutex_);
-        return changed_.wait_for(
-            lock, time, [&] { return std::ranges::none_of(all_, &place::is_websocket_); });
+        return changed_.wait_for(lock, time,
+                                 [&] { return std::ranges::none_of(all_, &place::is_websocket_); });
     }
 
   private:
@@ -256,11 +257,6 @@ class connection : public std::enable_shared_from_this<connection> {
           buffer_(of.options.header_bytes) {
         due_.fill(never);
         socket_.next_layer().when_finishing([this] { limit(wait_for::the_end, of_.options.handshake_time); });
-    }
-
-    ~connection() {
-        // The handler first: it may want to know that its connection is over before others do.
-        handler_.reset();
     }
 
     void begin() {
@@ -409,7 +405,8 @@ class connection : public std::enable_shared_from_this<connection> {
             refuse(411, "got Transfer-Encoding, expected Content-Length");
         } else if (header.count(http::field::authorization) > 1) {
             refuse(400, "got two headers Authorization, expected one");
-        } else if (body_follows && header.method() != http::verb::put && header.method() != http::verb::post) {
+        } else if (body_follows && header.method() != http::verb::put &&
+                   header.method() != http::verb::post) {
             refuse(413, "got a body, expected none");
         } else if (websocket::is_upgrade(header) && as_text(header.target()) == of_.options.websocket_path) {
             upgrade();
@@ -679,7 +676,7 @@ class connection : public std::enable_shared_from_this<connection> {
     }
 
     const shared_parts of_;
-    std::unique_ptr<place> seat_;
+    std::unique_ptr<place> seat_;  // goes last: the handler knows that its connection is over before others
     websocket::stream<server_stream, false> socket_;
     asio::steady_timer timer_;
     const steady::time_point began_;

@@ -56,9 +56,9 @@ struct http_server_handlers {
     std::function<bool(const std::string& address)> admits = {};
 };
 
-/// A server of HTTP/1.1 and WebSockets on one port, with TLS 1.3, TLS 1.2 with AEAD, or none. A connection belongs to
-/// one of the server's threads, that with the fewest when it came; the work of its handler is done there, and
-/// what lasts delays the other connections of that thread.
+/// A server of HTTP/1.1 and WebSockets on one port, with TLS 1.3, TLS 1.2 with AEAD, or none. A connection
+/// belongs to one of the server's threads, that with the fewest when it came; the work of its handler is done
+/// there, and what lasts delays the other connections of that thread.
 ///
 /// A frame beyond what its handler takes ends the connection before memory is taken for it. Whoever is silent
 /// for idle_time, a ping included, does not finish a handshake, a session's beginning or a frame in time, or

@@ -377,7 +377,7 @@ inline std::string silent_addresses(fixture& w) {
 inline std::string crowd(fixture& w) {
     const std::size_t before = w.server->figures().resident_kb;
     constexpr std::size_t clients = 8;
-    const std::size_t of_each = 5 * w.amount.repetitions;
+    const std::size_t of_each = std::min<std::size_t>(5 * w.amount.repetitions, 25);
     std::atomic<std::size_t> most{0};
     at_once(clients, [&](std::size_t) {
         std::vector<std::unique_ptr<raw_session>> all;

@@ -31,6 +31,8 @@ using net::http_response;
 constexpr std::size_t token_digits = 64;
 constexpr std::size_t most_waiting = 16;
 constexpr std::size_t most_loads_told = 64;
+const std::string clients = "/admin/clients/";
+const std::string adapters = "/admin/adapters/";
 
 http_response json_response(unsigned status, const json& body) {
     return {status, body.dump(2, ' ', false, json::error_handler_t::replace) + "\n", "application/json"};
@@ -122,6 +124,9 @@ http_response admin::answer(const net::http_request& request) {
     if (is_metrics) {
         return {200, of_.metrics_text(), "text/plain; version=0.0.4; charset=utf-8"};
     }
+    if (request.body_follows && request.method == "PUT" && !rest_of(request.target, adapters).empty()) {
+        return {100, {}};  // what follows is wanted
+    }
     try {
         return administer(request);
     } catch (const tensafe::error& e) {
@@ -130,8 +135,8 @@ http_response admin::answer(const net::http_request& request) {
 }
 
 http_response admin::administer(const net::http_request& request) {
-    const std::string name = rest_of(request.target, "/admin/adapters/");
-    const std::string client = rest_of(request.target, "/admin/clients/");
+    const std::string name = rest_of(request.target, adapters);
+    const std::string client = rest_of(request.target, clients);
     const bool is_list = request.target == "/admin/adapters" && request.method == "GET";
     const bool is_usage = request.target == "/admin/usage" && request.method == "GET";
     // Not the target: whoever mistypes may have put a key or the token into it.

@@ -91,8 +91,10 @@ std::string limited_address(const std::string& address) {
     constexpr std::array<std::byte, 12> of_v4{
         {{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, std::byte{0xff}, std::byte{0xff}}};
     const bool is_v4 = std::equal(of_v4.begin(), of_v4.end(), bytes.begin());
-    return tensafe::keystore::hex(std::span<const std::byte>(bytes).first(is_v4 ? 16 : 8)) +
-           (is_v4 ? "" : "/64");
+    if (std::array<char, INET_ADDRSTRLEN> text{}; is_v4) {
+        return ::inet_ntop(AF_INET, bytes.data() + of_v4.size(), text.data(), text.size());
+    }
+    return tensafe::keystore::hex(std::span<const std::byte>(bytes).first(8)) + "/64";
 }
 
 }  // namespace split

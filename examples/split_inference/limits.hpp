@@ -81,8 +81,8 @@ class rate_limiter {
     std::optional<time_point> swept_;
 };
 
-/// What limits of an address count under: an IPv4 address itself, of an IPv6 one the first 64 bits, which is
-/// what one customer has at least; any other text itself.
+/// What limits of an address count under: an IPv4 address itself, also within IPv6, of another IPv6 one the
+/// first 64 bits, which is what one customer has at least; any other text itself.
 std::string limited_address(const std::string& address);
 
 }  // namespace split

@@ -42,7 +42,7 @@ std::string metrics::text(const tensafe::serving::meter_snapshot& used, std::siz
     } singles[] = {
         {"connections", "gauge", "WebSocket connections.", connections_},
         {"connections_refused_total", "counter",
-         "Connections closed as they came: there were as many as there may be.", connections_refused_},
+         "Connections closed: there were as many as there may be, or too many came.", connections_refused_},
         {"sessions", "gauge", "Sessions, those that wait for their client included.", sessions},
         {"sessions_opened_total", "counter", "Sessions opened.", opened_},
         {"sessions_resumed_total", "counter", "Sessions resumed.", resumed_},

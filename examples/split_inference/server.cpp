@@ -337,7 +337,8 @@ int run(arguments& a) {
                 [&](const std::string& address, std::shared_ptr<split::net::connection_control> control) {
                     return service.connect(address, std::move(control));
                 },
-                [&](const std::string& address) { service.connection_refused(address); }});
+                [&](const std::string& address) { service.connection_refused(address); },
+                [&](const std::string& address) { return service.take_connection(address); }});
     server.run();
     const bool is_v6 = a.net.address.find(':') != std::string::npos;
     std::printf("listening on %s://%s%s%s:%u%s%s, for %s\n", a.insecure_plaintext ? "ws" : "wss", is_v6 ? "[" : "",

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <utility>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include "session_protocol.hpp"
 
@@ -16,13 +19,18 @@ service::service(service_options options)
               options_.clients ? query_counts::when_full::refuse : query_counts::when_full::evict),
       requests_(options_.allowed.requests_per_second, options_.allowed.requests_per_second),
       work_(options_.allowed.work_per_second, options_.allowed.work_per_second),
-      handshakes_(options_.allowed.handshakes_per_second, options_.allowed.handshakes_at_once) {}
+      handshakes_(options_.allowed.handshakes_per_second, options_.allowed.handshakes_at_once),
+      connections_(2 * options_.allowed.handshakes_per_second, 2 * options_.allowed.handshakes_at_once) {}
 
 std::unique_ptr<net::websocket_handler> service::connect(const std::string& address,
                                                          std::shared_ptr<net::connection_control> control) {
     const std::uint64_t number = ++connections_made_;
     options_.to.line(log_level::info, "connected", {{"connection", number}}, address);
     return std::make_unique<session_protocol>(*this, address, std::move(control), number);
+}
+
+bool service::take_connection(const std::string& address) {
+    return connections_.take(limited_address(address), options_.now()).count() == 0;
 }
 
 void service::connection_refused(const std::string& address) {
@@ -39,6 +47,22 @@ void service::expire_sessions() {
     requests_.sweep(options_.now());
     work_.sweep(options_.now());
     handshakes_.sweep(options_.now());
+    connections_.sweep(options_.now());
+    give_back_memory();
+}
+
+/// What a crowd took is the allocator's when it is gone, and not the system's.
+void service::give_back_memory() {
+    const std::size_t now = sessions_.size() + counters_.connections();
+    crowd_ = std::max(crowd_, now);
+    if (crowd_ < 64 || now > crowd_ / 2 || options_.now() < may_trim_) {
+        return;
+    }
+    crowd_ = now;
+    may_trim_ = options_.now() + std::chrono::seconds(5);
+#ifdef __GLIBC__
+    ::malloc_trim(0);
+#endif
 }
 
 /// A look at all sessions may have set the number to less meanwhile.

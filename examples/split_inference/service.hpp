@@ -51,7 +51,9 @@ class service {
     std::unique_ptr<net::websocket_handler> connect(const std::string& address,
                                                     std::shared_ptr<net::connection_control> control);
 
-    /// A connection of this address was closed as it came. It is counted and logged.
+    /// Takes one of the connections of this address: as many in a time as handshakes, and as many again.
+    bool take_connection(const std::string& address);
+    /// A connection of this address was closed, as it came or for another one. It is counted and logged.
     void connection_refused(const std::string& address);
 
     /// From now on nothing begins: hello and resume are refused.
@@ -83,6 +85,7 @@ class service {
     friend class session_protocol;
 
     void pool_taken(std::size_t count) noexcept;
+    void give_back_memory();
     query_counts::account account_of(std::string_view client, std::string_view adapter) const;
 
     service_options options_;
@@ -92,8 +95,11 @@ class service {
     rate_limiter requests_;
     rate_limiter work_;
     rate_limiter handshakes_;
+    rate_limiter connections_;
     tensafe::serving::meter used_;
     metrics counters_;
+    std::size_t crowd_ = 0;  ///< the most sessions and connections since memory was given back
+    time_point may_trim_;
     std::atomic<bool> draining_{false};
     std::atomic<std::uint64_t> connections_made_{0};
     std::atomic<std::size_t> pooled_{0};  ///< as of the last look, and what was made and taken since

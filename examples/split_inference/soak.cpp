@@ -44,15 +44,18 @@ const std::vector<scenario> scenarios = {
     {"slow_handshake", false, slow_handshake},
     {"announced_4_gigabytes", false, announced_4_gigabytes},
     {"random_bytes", false, random_bytes},
+    {"endless_requests", false, endless_requests},
     {"replayed_frames", false, replayed_frames},
     {"wrong_parameter_set", false, wrong_parameter_set},
     {"malformed_among_good", false, malformed_among_good},
+    {"crowd", false, crowd},
     {"killed_during_swap", true, killed_during_swap},
     {"disk_full", true, disk_full},
     {"file_limit", true, file_limit},
     {"drain", true, drain},
     {"stalled_log", true, stalled_log},
     {"connection_limits", true, connection_limits},
+    {"silent_addresses", true, silent_addresses},
     {"handshake_flood", true, handshake_flood},
     {"admin", true, admin_requests},
 };
@@ -107,7 +110,7 @@ class soak {
         fixture_.folder = folder;
         fixture_.tls = o.tls;
         if (o.scale == "full") {
-            fixture_.amount = {10'000, 20, 10, 1'000};
+            fixture_.amount = {10'000, 20, 10, 300};
         }
         fixture_.kjv = tensafe::io::load_peft(TENSAFE_EXAMPLE_DATA "/tiny_lm/adapter");
         fixture_.qwen = tensafe::io::load_peft(TENSAFE_EXAMPLE_DATA "/qwen_rank32");

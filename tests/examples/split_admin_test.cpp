@@ -85,6 +85,14 @@ TEST_CASE_FIXTURE(administered,
             CHECK_FALSE(contains(answer, "tensafe_split"));
         }
     }
+    const auto announce = [&](const std::string& method, const std::string& target, const std::string& with) {
+        return admin->answer({method, target, "Bearer " + with, {}, "10.0.0.3", true}).status;
+    };
+    CHECK(announce("PUT", "/admin/adapters/kjv", token) == 100);
+    CHECK(announce("PUT", "/admin/adapters/kjv", token + "0") == 401);
+    CHECK(announce("PUT", "/admin/nothing", token) == 404);
+    CHECK(announce("POST", "/admin/adapters/kjv", token) == 405);
+    CHECK(announce("PUT", "/nothing", token) == 404);
     CHECK(admin->answer({"GET", "/healthz", {}, {}, "10.0.0.2"}).status == 200);
     CHECK(ask("PUT", "/healthz").status == 405);
     CHECK(ask("PUT", "/metrics").status == 405);

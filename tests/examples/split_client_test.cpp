@@ -22,6 +22,10 @@
 #include <boost/asio/write.hpp>
 #include <deque>
 #include <latch>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <thread>
+#include <unistd.h>
 #include <variant>
 
 #include "../../examples/split_inference/base64.hpp"
@@ -1015,8 +1019,39 @@ TEST_CASE("connections that cannot be made are lost ones, within the limit, and 
     with_tls.secure = {files.certificate, files.key};
     const tests::echo_server other(with_tls);
     check_refusal<connection_lost>("a port with TLS?", [&] { connect("ws://127.0.0.1:" + other.port()); });
+    const tests::echo_server elsewhere({.websocket_path = "/elsewhere"});
+    check_refusal<connection_lost>("got \"HTTP/1.1 404 Not Found\", expected an upgrade",
+                                   [&] { connect("ws://127.0.0.1:" + elsewhere.port()); });
     // It listens, and takes nobody.
     const net::http_server silent({}, {});
     check_refusal<connection_lost>("connecting and logging in took longer than 1 s",
                                    [&] { connect("ws://127.0.0.1:" + std::to_string(silent.port())); });
+}
+
+TEST_CASE("an answer to the upgrade that does not end is not read for ever") {
+    for (const std::string& begin : {std::string("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;x="),
+                                     std::string("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
+                                     std::string("HTTP/1.1 200 OK\r\nContent-Length: 8000000\r\n\r\n")}) {
+        const int listening = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        sockaddr_in where{};
+        where.sin_family = AF_INET;
+        where.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
+        ::socklen_t size = sizeof(where);
+        REQUIRE(::bind(listening, reinterpret_cast<sockaddr*>(&where), size) == 0);
+        REQUIRE(::getsockname(listening, reinterpret_cast<sockaddr*>(&where), &size) == 0);
+        REQUIRE(::listen(listening, 1) == 0);
+        const std::jthread talks([&] {
+            const int to = ::accept(listening, nullptr, nullptr);
+            std::string data = begin;
+            for (int i = 0; i < 500 && ::send(to, data.data(), data.size(), MSG_NOSIGNAL) > 0; ++i) {
+                data.assign(16'384, '1');
+            }
+            ::close(to);
+        });
+        check_refusal<connection_lost>("got \"HTTP/1.1 200 OK\" and more than 65536 bytes, expected", [&] {
+            connect_websocket(server_address::of("ws://127.0.0.1:" + std::to_string(::ntohs(where.sin_port))),
+                              {});
+        });
+        ::close(listening);
+    }
 }

@@ -48,8 +48,8 @@ std::size_t open_descriptors() {
 /// A client that sends what it likes.
 class raw_socket : public split::soak::raw_connection {
   public:
-    explicit raw_socket(const echo_server& to, int receive_buffer = 0)
-        : raw_connection({to.server.port(), false}, {receive_buffer}) {}
+    explicit raw_socket(const echo_server& to, int receive_buffer = 0, const char* from = nullptr)
+        : raw_connection({to.server.port(), false}, {receive_buffer, from}) {}
     void send_frame(unsigned operation, std::string_view data) {
         send(split::soak::whole_frame(operation, data));
     }
@@ -390,28 +390,49 @@ TEST_CASE("HTTP requests are answered, also several on one connection, and too l
     CHECK(s.begun == 0);
 }
 
+TEST_CASE("a body is read when it is wanted, and what is wrong with a header is said before that") {
+    echo_server s;
+    const auto answer = [&](const std::string& request) {
+        raw_socket one(s);
+        one.send(request);
+        return one.receive_all();
+    };
+    const std::string to = " HTTP/1.1\r\nHost: x\r\n";
+    const std::string five = "Content-Length: 5\r\n\r\n";
+    // Where the body was read, the connection goes on.
+    const std::string both =
+        answer("PUT /keep" + to + five + "12345" + "GET /healthz" + to + "Connection: close\r\n\r\n");
+    CHECK(contains(both, "\r\n\r\n12345HTTP/1.1 200 "));
+    CHECK(contains(both, "\r\n\r\nok\n"));
+    const std::string unwanted = answer("PUT /other" + to + five);  // and nothing of the five
+    CHECK(contains(unwanted, " 404 "));
+    CHECK(contains(unwanted, "Connection: close"));
+    CHECK(contains(answer("PUT /other" + to + "Expect: 100-continue\r\n" + five), "HTTP/1.1 404 "));
+    raw_socket waits(s);
+    waits.send("PUT /keep" + to + "Expect: 100-continue\r\n" + five);
+    CHECK(waits.receive_until("\r\n\r\n") == "HTTP/1.1 100 Continue\r\n\r\n");
+    waits.send("12345");
+    CHECK(contains(waits.receive_until("12345"), " 200 "));
+    const std::string upgrade =
+        "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: "
+        "dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n";
+    for (const auto& [request, status] : std::initializer_list<std::pair<std::string, std::string>>{
+             {"GET /healthz" + to + five, " 413 "},
+             {"GET /v1/split" + to + upgrade + five, " 413 "},
+             {"PUT /keep" + to + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", " 411 "},
+             {"GET /v1/split" + to + upgrade + "Transfer-Encoding: gzip\r\n\r\n", " 411 "},
+             {"GET /healthz" + to + "Authorization: a\r\nauthorization: a\r\n\r\n", " 400 "}}) {
+        CAPTURE(request);
+        CHECK(contains(answer(request), status));
+    }
+}
+
 TEST_CASE("HEAD brings what GET would, but for the body") {
     echo_server s;
     raw_socket one(s);
     one.send("HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
     CHECK(contains(one.receive_until("\r\n\r\n"), "Content-Length: 3\r\n"));
     CHECK(one.receive_until("ok\n").find("HTTP/1.1 200 OK") == 0);
-}
-
-TEST_CASE("a page that is good for some time is made once in it") {
-    echo_server s;
-    raw_socket one(s);
-    const auto get = [&](const std::string& target) {
-        one.send("GET " + target + " HTTP/1.1\r\nHost: x\r\n\r\n");
-        static_cast<void>(one.receive_until("\r\n\r\n"));
-        return one.receive_until("\n");
-    };
-    CHECK(get("/an_hour") == "page 1\n");
-    CHECK(get("/an_hour") == "page 1\n");
-    CHECK(get("/a_moment") == "page 2\n");
-    std::this_thread::sleep_for(5ms);
-    CHECK(get("/a_moment") == "page 3\n");
-    CHECK(get("/an_hour") == "page 4\n");  // one is kept
 }
 
 TEST_CASE("who asks now and then does not keep a connection for ever") {
@@ -589,6 +610,23 @@ TEST_CASE("half a TLS handshake is ended, and so is one that is none") {
     CHECK_FALSE(contains(plain.receive_all(), "ok"));
 }
 
+TEST_CASE("of TLS 1.2 the suites with AEAD are spoken, and no others") {
+    const temporary_directory folder;
+    const split::tls_files files = split::prepare_certificate(folder.path());
+    net::http_server_options options;
+    options.secure = {files.certificate, files.key};
+    echo_server s(options);
+    const auto agrees = [&](const char* suites) {
+        split::soak::raw_connection one({s.server.port(), true}, {.suites = suites});
+        return one.secure();
+    };
+    CHECK(agrees(nullptr));
+    CHECK(agrees("ECDHE-ECDSA-AES128-GCM-SHA256"));
+    CHECK(agrees("ECDHE-ECDSA-CHACHA20-POLY1305"));
+    CHECK_FALSE(agrees("ECDHE-ECDSA-AES128-SHA256"));
+    CHECK_FALSE(agrees("ECDHE-ECDSA-AES256-SHA"));
+}
+
 TEST_CASE("a peer that does not take what is sent to it is cut off") {
     echo_server s({.write_time = 100ms});
     s.greeting.assign(std::size_t{32} << 20, 'x');
@@ -630,9 +668,54 @@ TEST_CASE("connections beyond the limits are closed, in all and of one address")
         three.send("GET /healthz HTTP/1.1\r\n\r\n");
         CHECK(three.receive_all().empty());
         CHECK(s.wait_for([&] { return s.refused == 1; }));
+        CHECK(s.last_refused == "127.0.0.1");
         one.reset();
         CHECK(s.wait_for([&] { return s.over == 1; }));
     }
+}
+
+TEST_CASE("who is not established makes room for others while an address has more such than they") {
+    net::http_server_options options;
+    options.connections = 16;  // two for those that are established, two for others
+    options.connections_of_address = 12;
+    echo_server s(options);
+    std::deque<raw_socket> established;
+    std::deque<raw_socket> silent;
+    const auto refused = [&] {
+        const std::lock_guard lock(s.mutex);
+        return s.refused;
+    };
+    const auto is_served = [&](const char* from) {
+        raw_socket one(s, 0, from);
+        one.send("GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n");
+        return contains(one.receive_all(), "ok\n");
+    };
+    established.emplace_back(s, 0, "127.0.0.2").upgrade();
+    static_cast<void>(established.back().receive_until("hello"));
+    for (int i = 0; i < 7; ++i) {
+        silent.emplace_back(s, 0, "127.0.0.2");
+        silent.emplace_back(s, 0, "127.0.0.3");
+    }
+    CHECK_FALSE(is_served("127.0.0.2"));  // nobody has more than it
+    CHECK(refused() == 1);
+    CHECK(is_served("127.0.0.1"));
+    CHECK(refused() == 2);
+    CHECK(silent.front().receive_all().empty());  // the oldest went
+    CHECK(s.last_refused == "127.0.0.2");
+    // However many come, who is established stays.
+    for (int i = 0; i < 12; ++i) {
+        established.emplace_back(s, 0, "127.0.0.1").upgrade();
+        static_cast<void>(established.back().receive_until("hello"));
+    }
+    established.front().send_frame(1, "still here");
+    CHECK(contains(established.front().receive_until("still here"), "still here"));
+    CHECK(is_served("127.0.0.4"));
+    // One more would be one too many; what is left is for those that are not.
+    established.emplace_back(s, 0, "127.0.0.5").upgrade();
+    CHECK(established.back().receive_frame()->data == "hello");
+    established.emplace_back(s, 0, "127.0.0.6").upgrade();
+    CHECK(established.back().receive_end() == 1013);
+    CHECK(is_served("127.0.0.7"));
 }
 
 TEST_CASE("draining sends the last words, closes, and still answers HTTP") {

@@ -748,7 +748,7 @@ TEST_CASE("handshakes of one address, of IPv6 of one /64, are limited, those of 
     CHECK(limited_address("2001:db8:1:2::1") == limited_address("2001:db8:1:2:ffff::2"));
     CHECK(limited_address("2001:db8:1:2::1") != limited_address("2001:db8:1:3::1"));
     CHECK(limited_address("fe80::1%eth0") == limited_address("fe80::2"));
-    CHECK(limited_address("::ffff:10.0.0.1") != limited_address("::ffff:10.0.0.2"));
+    CHECK(limited_address("::ffff:10.0.0.1") == "10.0.0.1");
     server s({.handshakes_per_second = 1, .handshakes_at_once = 1});
     for (const auto& [first, second] :
          {std::pair("10.0.0.1", "10.0.0.1"), std::pair("2001:db8::1", "2001:db8::2")}) {
@@ -760,6 +760,12 @@ TEST_CASE("handshakes of one address, of IPv6 of one /64, are limited, those of 
     }
     peer r(s, "10.0.0.2");
     r.open();
+    // Of connections, twice as many.
+    for (const char* address : {"::ffff:10.0.0.1", "10.0.0.1"}) {
+        CHECK(s.of->take_connection(address));
+    }
+    CHECK_FALSE(s.of->take_connection("10.0.0.1"));
+    CHECK(s.of->take_connection("10.0.0.2"));
 }
 
 TEST_CASE("a draining server answers what runs, says so, and opens nothing") {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -32,6 +31,7 @@ inline constexpr std::uint16_t close_going_away = 1001;
 inline constexpr std::uint16_t close_policy = 1008;
 inline constexpr std::uint16_t close_too_big = 1009;
 inline constexpr std::uint16_t close_internal = 1011;
+inline constexpr std::uint16_t close_try_later = 1013;
 
 /// The frames that answer one that came, in order, and whether the connection ends after them. Its frames
 /// keep their memory from answer to answer.
@@ -100,7 +100,8 @@ class websocket_handler {
     virtual void on_drain(answer& to) = 0;
     /// Called while nothing is there to be done: one small piece of work for later. Whether there is more.
     virtual bool idle() { return false; }
-    /// Whether the peer got where it may stay. Who did not within handshake_time is cut off.
+    /// Whether the peer got where it may stay. Who did not within handshake_time is cut off, or before that
+    /// where its place is needed.
     virtual bool established() const = 0;
     /// The longest frame that may come next, in bytes: a longer one ends the connection before memory is
     /// taken.
@@ -114,14 +115,15 @@ struct http_request {
     std::string authorization;  ///< the header's value; empty if there is none
     std::string body;
     std::string address;  ///< of the peer
+    /// A body was announced and is not read yet. It is if the answer has status 100, and then this request
+    /// comes again with it; any other answer ends the connection.
+    bool body_follows = false;
 };
 
 struct http_response {
     unsigned status = 200;
     std::string body;
     std::string content_type = "text/plain; charset=utf-8";
-    /// How long it may be given to whoever reads the same target, in place of a fresh one.
-    std::chrono::milliseconds good_for{0};
 };
 
 }  // namespace split::net

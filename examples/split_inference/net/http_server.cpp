@@ -16,6 +16,7 @@
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/string.hpp>
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
@@ -31,6 +32,7 @@
 #include <utility>
 #include <vector>
 
+#include "../limits.hpp"
 #include "fair_queue.hpp"
 #include "server_stream.hpp"
 
@@ -58,99 +60,16 @@ class weak_control final : public connection_control {
     std::weak_ptr<connection> of_;
 };
 
-/// Who is there.
-class places {
-  public:
-    bool take(const std::string& address, std::size_t most, std::size_t most_of_address) {
-        const std::lock_guard lock(mutex_);
-        if (taken_ >= most) {
-            return false;
-        }
-        std::size_t& of_address = by_address_[address];
-        if (of_address >= most_of_address) {
-            return false;
-        }
-        ++of_address;
-        ++taken_;
-        return true;
-    }
-    void give_back(const std::string& address) {
-        const std::lock_guard lock(mutex_);
-        --taken_;
-        const auto found = by_address_.find(address);
-        if (--found->second == 0) {
-            by_address_.erase(found);
-        }
-    }
-    std::size_t taken() const {
-        const std::lock_guard lock(mutex_);
-        return taken_;
-    }
-
-    void add_websocket(const std::shared_ptr<connection>& one) {
-        const std::lock_guard lock(mutex_);
-        websockets_[one.get()] = one;
-    }
-    void remove_websocket(connection* one) {
-        const std::lock_guard lock(mutex_);
-        websockets_.erase(one);
-        changed_.notify_all();
-    }
-    std::vector<std::shared_ptr<connection>> websockets() const {
-        std::vector<std::shared_ptr<connection>> result;
-        const std::lock_guard lock(mutex_);
-        for (const auto& [address, one] : websockets_) {
-            if (auto still = one.lock()) {
-                result.push_back(std::move(still));
-            }
-        }
-        return result;
-    }
-    bool wait_for_no_websocket(std::chrono::milliseconds time) {
-        std::unique_lock lock(mutex_);
-        return changed_.wait_for(lock, time, [&] { return websockets_.empty(); });
-    }
-
-  private:
-    mutable std::mutex mutex_;
-    std::condition_variable changed_;
-    std::size_t taken_ = 0;
-    std::map<std::string, std::size_t> by_address_;
-    std::map<connection*, std::weak_ptr<connection>> websockets_;
+/// How many connections an address has, and how many of them are not established.
+struct address_count {
+    std::size_t all = 0;
+    std::size_t strangers = 0;
 };
 
-/// The last page that may be given to others.
-class kept_page {
-  public:
-    std::optional<http_response> find(const std::string& target) const {
-        const std::lock_guard lock(mutex_);
-        return page_ && target_ == target && steady::now() < until_ ? page_ : std::nullopt;
-    }
-    void keep(const std::string& target, const http_response& page) {
-        const std::lock_guard lock(mutex_);
-        target_ = target;
-        page_ = page;
-        until_ = steady::now() + page.good_for;
-    }
+class places;
 
-  private:
-    mutable std::mutex mutex_;
-    std::string target_;
-    std::optional<http_response> page_;
-    steady::time_point until_;
-};
-
-/// What connections share.
-struct shared_parts {
-    const http_server_options& options;
-    const http_server_handlers& handlers;
-    places& who;
-    kept_page& page;
-    fair_queue& frames;
-    const std::atomic<bool>& draining;
-};
-
-/// A place among the connections, of all and of a thread, for as long as it lives.
+/// A place among the connections, of all and of a thread: for as long as it lives, or until a newcomer gets
+/// it.
 class place {
   public:
     place(places& of, std::string address, std::atomic<std::size_t>& of_thread)
@@ -159,24 +78,140 @@ class place {
     }
     place(const place&) = delete;
     place& operator=(const place&) = delete;
-    ~place() {
-        --of_thread_;
-        if (is_taken_) {
-            of_.give_back(address_);
-        }
-    }
-    /// Whether there was one.
-    bool take(std::size_t most, std::size_t most_of_address) {
-        is_taken_ = of_.take(address_, most, most_of_address);
-        return is_taken_;
-    }
+    ~place();
+
     const std::string& address() const noexcept { return address_; }
+    bool is_established() const noexcept { return is_established_; }
+    void hold(std::weak_ptr<connection> by) { holder_ = std::move(by); }
 
   private:
+    friend class places;
+
     places& of_;
-    std::string address_;
+    const std::string address_;
     std::atomic<std::size_t>& of_thread_;
-    bool is_taken_ = false;
+    std::weak_ptr<connection> holder_;
+    std::optional<std::map<std::string, address_count>::iterator> count_;  ///< nothing: it has no place
+    bool is_established_ = false;
+    bool is_websocket_ = false;
+};
+
+/// Who is there. An eighth of the places is kept for connections that are established, and an eighth for
+/// those that are not.
+class places {
+  public:
+    places(std::size_t most, std::size_t most_of_address)
+        : most_(most), most_of_each_sort_(most - most / 8), most_of_address_(most_of_address) {}
+
+    /// Whether there is a place. If all are taken, the oldest stranger of the address with the most of them
+    /// makes room for one of an address with fewer.
+    bool take(place& newcomer, std::weak_ptr<connection>& displaced) {
+        const std::string address = limited_address(newcomer.address_);
+        const std::lock_guard lock(mutex_);
+        const auto known = by_address_.find(address);
+        const address_count mine = known == by_address_.end() ? address_count() : known->second;
+        if (mine.all >= most_of_address_) {
+            return false;
+        }
+        if (all_.size() >= most_ || strangers_ >= most_of_each_sort_) {
+            const auto crowd = [](const place* each) {
+                return each->is_established_ ? 0 : (*each->count_)->second.strangers;
+            };
+            const auto oldest = std::ranges::max_element(all_, {}, crowd);
+            if (oldest == all_.end() || crowd(*oldest) <= mine.strangers) {
+                return false;
+            }
+            displaced = (*oldest)->holder_;
+            remove(**oldest);
+        }
+        all_.push_back(&newcomer);
+        newcomer.count_ = by_address_.try_emplace(address).first;
+        ++(*newcomer.count_)->second.all;
+        count_stranger(newcomer, 1);
+        return true;
+    }
+    void give_back(place& of) {
+        const std::lock_guard lock(mutex_);
+        remove(of);
+    }
+    /// Whether there is room for one more that is established.
+    bool settle(place& of, bool is_established) {
+        const std::lock_guard lock(mutex_);
+        if (!of.count_ || (is_established && all_.size() - strangers_ >= most_of_each_sort_)) {
+            return false;
+        }
+        of.is_established_ = is_established;
+        count_stranger(of, is_established ? -1 : 1);
+        return true;
+    }
+    void become_websocket(place& of) {
+        const std::lock_guard lock(mutex_);
+        of.is_websocket_ = true;
+    }
+
+    std::size_t taken() const {
+        const std::lock_guard lock(mutex_);
+        return all_.size();
+    }
+    std::vector<std::shared_ptr<connection>> websockets() const {
+        std::vector<std::shared_ptr<connection>> result;
+        const std::lock_guard lock(mutex_);
+        result.reserve(all_.size());
+        for (const place* each : all_) {
+            if (auto still = each->is_websocket_ ? each->holder_.lock() : nullptr) {
+                result.push_back(std::move(still));
+            }
+        }
+        return result;
+    }
+    bool wait_for_no_websocket(std::chrono::milliseconds time) {
+        std::unique_lock lock(mutex_);
+        return changed_.wait_for(lock, time,
+                                 [&] { return std::ranges::none_of(all_, &place::is_websocket_); });
+    }
+
+  private:
+    void count_stranger(const place& of, int change) {
+        strangers_ += static_cast<std::size_t>(change);
+        (*of.count_)->second.strangers += static_cast<std::size_t>(change);
+    }
+    void remove(place& of) {
+        if (!of.count_) {
+            return;
+        }
+        std::erase(all_, &of);
+        if (!of.is_established_) {
+            count_stranger(of, -1);
+        }
+        if (--(*of.count_)->second.all == 0) {
+            by_address_.erase(*of.count_);
+        }
+        of.count_.reset();
+        changed_.notify_all();
+    }
+
+    const std::size_t most_;
+    const std::size_t most_of_each_sort_;
+    const std::size_t most_of_address_;
+    mutable std::mutex mutex_;
+    std::condition_variable changed_;
+    std::vector<place*> all_;  ///< as they came
+    std::size_t strangers_ = 0;
+    std::map<std::string, address_count> by_address_;
+};
+
+place::~place() {
+    --of_thread_;
+    of_.give_back(*this);
+}
+
+/// What connections share.
+struct shared_parts {
+    const http_server_options& options;
+    const http_server_handlers& handlers;
+    places& who;
+    fair_queue& frames;
+    const std::atomic<bool>& draining;
 };
 
 /// What a connection has a limited time for.
@@ -199,20 +234,14 @@ class connection : public std::enable_shared_from_this<connection> {
           seat_(std::move(seat)),
           socket_(std::move(socket), secure),
           timer_(socket_.get_executor()),
-          began_(steady::now()) {
+          began_(steady::now()),
+          buffer_(of.options.header_bytes) {
         due_.fill(never);
         socket_.next_layer().when_finishing([this] { limit(wait_for::the_end, of_.options.handshake_time); });
     }
 
-    ~connection() {
-        // The handler first: it may want to know that its connection is over before others do.
-        handler_.reset();
-        if (is_websocket_) {
-            of_.who.remove_websocket(this);
-        }
-    }
-
     void begin() {
+        seat_->hold(weak_from_this());
         asio::post(socket_.get_executor(), [self = shared_from_this()] {
             self->limit(wait_for::http, self->of_.options.handshake_time);
             self->socket_.next_layer().async_handshake(server_stream::then([self](beast::error_code failure) {
@@ -238,6 +267,11 @@ class connection : public std::enable_shared_from_this<connection> {
     }
 
     std::array<std::byte, 32> tls_exporter() { return socket_.next_layer().tls_exporter(); }
+    /// Another one got its place.
+    void make_room() {
+        asio::post(socket_.get_executor(), [self = shared_from_this()] { self->cut(); });
+    }
+    const std::string& address() const noexcept { return seat_->address(); }
 
   private:
     // Time. One timer for all, which is set anew only for what is due before it: not for each frame.
@@ -335,52 +369,76 @@ class connection : public std::enable_shared_from_this<connection> {
         parser_->header_limit(static_cast<std::uint32_t>(of_.options.header_bytes));
         parser_->body_limit(of_.options.body_bytes);
         limit(wait_for::http, time);
-        http::async_read(socket_.next_layer(), buffer_, *parser_,
-                         [self = shared_from_this()](beast::error_code failure, std::size_t) {
-                             self->got_request(failure);
-                         });
+        http::async_read_header(socket_.next_layer(), buffer_, *parser_,
+                                [self = shared_from_this()](beast::error_code failure, std::size_t) {
+                                    self->got_header(failure);
+                                });
     }
 
-    void got_request(beast::error_code failure) {
-        if (failure == http::error::body_limit || failure == http::error::header_limit) {
-            respond({failure == http::error::body_limit ? 413u : 431u, "too large\n"}, 11, false, false);
-            return;
-        }
-        if (failure) {
+    void got_header(beast::error_code failure) {
+        const auto& header = parser_->get();
+        const bool body_follows = !failure && parser_->content_length().value_or(0) > 0;
+        const auto refuse = [&](unsigned status, const char* why) {
+            respond({status, std::string(why) + "\n"}, 11, false, false);
+        };
+        if (failure == http::error::header_limit || failure == http::error::buffer_overflow) {
+            refuse(431, "too large");
+        } else if (failure == http::error::body_limit) {
+            refuse(413, "too large");
+        } else if (failure) {
             shut_down();
-            return;
-        }
-        const auto& request = parser_->get();
-        if (websocket::is_upgrade(request) && as_text(request.target()) == of_.options.websocket_path) {
+        } else if (header.count(http::field::transfer_encoding) > 0) {
+            refuse(411, "got Transfer-Encoding, expected Content-Length");
+        } else if (header.count(http::field::authorization) > 1) {
+            refuse(400, "got two headers Authorization, expected one");
+        } else if (body_follows && header.method() != http::verb::put &&
+                   header.method() != http::verb::post) {
+            refuse(413, "got a body, expected none");
+        } else if (websocket::is_upgrade(header) && as_text(header.target()) == of_.options.websocket_path) {
             upgrade();
-            return;
+        } else {
+            answer_request(body_follows);
         }
+    }
+
+    void answer_request(bool body_follows) {
+        const auto& request = parser_->get();
         http_response response;
         try {
-            response =
-                answer_to({as_text(request.method_string()), as_text(request.target()),
-                           as_text(request[http::field::authorization]), request.body(), seat_->address()});
+            response = of_.handlers.answer({as_text(request.method_string()), as_text(request.target()),
+                                  as_text(request[http::field::authorization]), request.body(),
+                                  seat_->address(), body_follows});
         } catch (...) {
             response = {500, "internal error\n"};
         }
+        if (body_follows && response.status == 100) {
+            go_on();
+            return;
+        }
         // Who asks now and then for ever would keep a place from others.
         const bool is_old = steady::now() - began_ >= of_.options.idle_time;
-        respond(std::move(response), request.version(), request.keep_alive() && !of_.draining && !is_old,
+        respond(std::move(response), request.version(),
+                request.keep_alive() && !body_follows && !of_.draining && !is_old,
                 request.method() == http::verb::head);
     }
 
-    http_response answer_to(const http_request& request) const {
-        const bool is_read = request.method == "GET" || request.method == "HEAD";
-        if (is_read) {
-            if (auto kept = of_.page.find(request.target)) {
-                return std::move(*kept);
-            }
+    /// Tells who waits for it that its body is wanted.
+    void go_on() {
+        if (!beast::iequals(parser_->get()[http::field::expect], "100-continue")) {
+            read_body();
+            return;
         }
-        http_response response = of_.handlers.answer(request);
-        if (is_read && response.good_for.count() > 0) {
-            of_.page.keep(request.target, response);
-        }
-        return response;
+        response_ = {http::status::continue_, 11};
+        write_response([self = shared_from_this()](beast::error_code failure) {
+            failure ? self->shut_down() : self->read_body();
+        });
+    }
+
+    void read_body() {
+        http::async_read(socket_.next_layer(), buffer_, *parser_,
+                         [self = shared_from_this()](beast::error_code failure, std::size_t) {
+                             failure ? self->shut_down() : self->answer_request(false);
+                         });
     }
 
     static std::string as_text(beast::string_view view) { return std::string(view.data(), view.size()); }
@@ -398,14 +456,18 @@ class connection : public std::enable_shared_from_this<connection> {
             response_.body().clear();  // what a GET would bring is announced, and does not come
         }
         limit(wait_for::http, of_.options.write_time);
-        http::async_write(socket_.next_layer(), response_,
-                          [self = shared_from_this(), keep_alive](beast::error_code failure, std::size_t) {
-                              if (!failure && keep_alive) {
-                                  self->read_request(self->of_.options.idle_time);
-                              } else {
-                                  self->shut_down();
-                              }
-                          });
+        write_response([self = shared_from_this(), keep_alive](beast::error_code failure) {
+            if (!failure && keep_alive) {
+                self->read_request(self->of_.options.idle_time);
+            } else {
+                self->shut_down();
+            }
+        });
+    }
+
+    template <class Done>
+    void write_response(Done done) {
+        http::async_write(socket_.next_layer(), response_, server_stream::then(std::move(done)));
     }
 
     /// Ends a connection that is no WebSocket, once the peer has read what was sent, or has had time for it.
@@ -432,9 +494,9 @@ class connection : public std::enable_shared_from_this<connection> {
         in_before_ = socket_.next_layer().bytes_in();
         limit(wait_for::a_sign, of_.options.idle_time / 2);
         parser_.reset();
-        buffer_.consume(buffer_.size());
+        buffer_ = beast::flat_buffer();  // how long a frame may be is the handler's to say
         is_websocket_ = true;
-        of_.who.add_websocket(shared_from_this());
+        of_.who.become_websocket(*seat_);
         fill_answer([&] {
             handler_ =
                 of_.handlers.connect(seat_->address(), std::make_shared<weak_control>(weak_from_this()));
@@ -452,6 +514,11 @@ class connection : public std::enable_shared_from_this<connection> {
         answer_.clear();
         try {
             of_handler();
+            if (handler_->established() != seat_->is_established() &&
+                !of_.who.settle(*seat_, handler_->established())) {
+                answer_.clear();
+                answer_.close(close_try_later, "as many sessions are connected as may be");
+            }
         } catch (...) {
             answer_.clear();
             answer_.close(close_internal, "internal error");
@@ -595,7 +662,7 @@ class connection : public std::enable_shared_from_this<connection> {
     }
 
     const shared_parts of_;
-    std::unique_ptr<place> seat_;
+    std::unique_ptr<place> seat_;  // goes last: the handler knows that its connection is over before others
     websocket::stream<server_stream, false> socket_;
     asio::steady_timer timer_;
     const steady::time_point began_;
@@ -632,6 +699,7 @@ asio::ssl::context tls_context(const http_server_options::tls& files) {
     asio::ssl::context context(asio::ssl::context::tls_server);
     SSL_CTX_set_min_proto_version(context.native_handle(), TLS1_2_VERSION);
     SSL_CTX_set_options(context.native_handle(), SSL_OP_NO_RENEGOTIATION);
+    SSL_CTX_set_cipher_list(context.native_handle(), "ECDHE+AESGCM:ECDHE+CHACHA20");  // of TLS 1.2
     context.use_certificate_chain_file(files.certificate.string());
     context.use_private_key_file(files.key.string(), asio::ssl::context::pem);
     return context;
@@ -713,14 +781,21 @@ struct http_server::state {
                 return;
             }
             auto seat = std::make_unique<place>(who, peer.address().to_string(), by.connections);
-            if (!seat->take(options.connections, options.connections_of_address)) {
-                if (handlers.refused) {
-                    handlers.refused(seat->address());
-                }
+            std::weak_ptr<connection> displaced;
+            const bool is_in =
+                (!handlers.admits || handlers.admits(seat->address())) && who.take(*seat, displaced);
+            const auto gone = displaced.lock();
+            if (gone) {
+                gone->make_room();
+            }
+            if (handlers.refused && (gone || !is_in)) {
+                handlers.refused(gone ? gone->address() : seat->address());
+            }
+            if (!is_in) {
                 return;
             }
             socket.set_option(tcp::no_delay(true), failure);
-            const shared_parts parts{options, handlers, who, page, frames, draining};
+            const shared_parts parts{options, handlers, who, frames, draining};
             std::make_shared<connection>(parts, std::move(seat), std::move(socket),
                                          secure ? &*secure : nullptr)
                 ->begin();
@@ -733,8 +808,7 @@ struct http_server::state {
 
     const http_server_options options;
     const http_server_handlers handlers;
-    places who;
-    kept_page page;
+    places who{options.connections, options.connections_of_address};
     std::atomic<bool> draining{false};
     std::optional<asio::ssl::context> secure;
     fair_queue frames;

@@ -24,9 +24,12 @@ struct http_server_options {
     };
     std::optional<net::http_server_options::tls> secure{};
     std::string websocket_path = "/";
-    std::size_t connections = 512;             ///< at once; more are closed as they come
-    std::size_t connections_of_address = 256;  ///< of one address
-    std::size_t header_bytes = 8'192;
+    /// At once. Of these an eighth is only for established ones, an eighth only for others. Where all are
+    /// taken, the oldest of the address with the most that are not established makes room for one of an
+    /// address with fewer; else the newcomer is closed. An address of IPv6 is a /64.
+    std::size_t connections = 512;
+    std::size_t connections_of_address = 256;
+    std::size_t header_bytes = 8'192;  ///< also of what is read ahead of a request
     std::size_t body_bytes = 65'536;
     /// For TLS, for a whole HTTP request, from an upgrade to a handler that is established, for a close.
     std::chrono::milliseconds handshake_time = std::chrono::seconds(10);
@@ -46,13 +49,16 @@ struct http_server_handlers {
     std::function<std::unique_ptr<websocket_handler>(const std::string& address,
                                                      std::shared_ptr<connection_control> control)>
         connect;
-    /// A connection from this address was closed as it came: there are as many as there may be. May be empty.
+    /// A connection from this address was closed, as it came or for another one: there are as many as there
+    /// may be. May be empty.
     std::function<void(const std::string& address)> refused = {};
+    /// Whether a connection may come from this address now. May be empty.
+    std::function<bool(const std::string& address)> admits = {};
 };
 
-/// A server of HTTP/1.1 and WebSockets on one port, with TLS 1.2 or later, or none. A connection belongs to
-/// one of the server's threads, that with the fewest when it came; its frames are answered by as many other
-/// threads, in turns: see fair_queue.
+/// A server of HTTP/1.1 and WebSockets on one port, with TLS 1.3, TLS 1.2 with AEAD, or none. A connection
+/// belongs to one of the server's threads, that with the fewest when it came; its frames are answered by as
+/// many other threads, in turns: see fair_queue.
 ///
 /// A frame beyond what its handler takes ends the connection before memory is taken for it. Whoever is silent
 /// for idle_time, a ping included, does not finish a handshake, a session's beginning or a frame in time, or

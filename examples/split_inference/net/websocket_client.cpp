@@ -19,6 +19,7 @@
 #include <boost/beast/websocket/rfc6455.hpp>
 #include <boost/beast/websocket/stream.hpp>
 #include <cerrno>
+#include <limits>
 #include <optional>
 #include <poll.h>
 #include <regex>
@@ -45,6 +46,8 @@ using asio::ip::tcp;
 /// Frames go out in one piece: the default would make a call of the system for each 4 KB.
 constexpr std::size_t bytes_of_a_write = std::size_t{1} << 20;
 constexpr std::size_t bytes_of_a_tls_record = 16'384;
+/// Of the answer to an upgrade, whose buffer has no limit in Beast.
+constexpr std::size_t bytes_before_frames = 65'536;
 
 /// A socket that waits until a set time and no longer, and counts what passes.
 class timed_socket {
@@ -170,7 +173,17 @@ class client_stream {
 
     template <class Buffers>
     std::size_t read_some(const Buffers& to, error_code& failure) {
-        return tls ? tls->read_some(to, failure) : socket.read_some(to, failure);
+        if (most == 0) {
+            failure = asio::error::message_size;
+            return 0;
+        }
+        const std::size_t n = tls ? tls->read_some(to, failure) : socket.read_some(to, failure);
+        most -= std::min(most, n);
+        if (opening.empty()) {
+            opening.resize(std::min(n, longest_opening));
+            asio::buffer_copy(asio::buffer(opening), to);
+        }
+        return n;
     }
     template <class Buffers>
     std::size_t write_some(const Buffers& from, error_code& failure) {
@@ -194,8 +207,12 @@ class client_stream {
 
     timed_socket socket;
     std::optional<asio::ssl::stream<timed_socket&>> tls;
+    std::size_t most = bytes_before_frames;  ///< that may be read
+    std::string opening;                     ///< how the answer to the upgrade begins
 
   private:
+    static constexpr std::size_t longest_opening = 80;
+
     std::vector<std::uint8_t> record_;
 };
 
@@ -227,6 +244,7 @@ class websocket_connection final : public client_connection {
         error_code failed;
         stream_.handshake(host, websocket_path, failed);
         check("open a WebSocket", failed);
+        stream_.next_layer().most = std::numeric_limits<std::size_t>::max();
         lowest().busy_wait(options.busy_wait);
     }
 
@@ -318,6 +336,13 @@ class websocket_connection final : public client_connection {
             reason = std::string(step_) + " took longer than " +
                      tensafe::shortest_text(std::chrono::duration<double>(step_limit_).count()) +
                      " s (--step-seconds)";
+        } else if (why == asio::error::message_size || why == websocket::error::upgrade_declined) {
+            const std::string& said = stream_.next_layer().opening;
+            reason = "got " + tensafe::quote(said.substr(0, said.find('\r'))) +
+                     (why == asio::error::message_size
+                          ? " and more than " + std::to_string(bytes_before_frames) + " bytes"
+                          : "") +
+                     ", expected an upgrade";
         } else if (why == beast::http::error::end_of_stream && !tls_) {
             reason += " (is it a port with TLS? Then wss://)";
         } else if (why == websocket::error::closed) {

@@ -299,6 +299,49 @@ inline std::string random_bytes(fixture& w) {
     return text_of(sent) + " pieces of random bytes, before and after TLS, the upgrade and the handshake";
 }
 
+/// Requests without an end, from nobody and with the token. What is read of one must not pile up.
+inline std::string endless_requests(fixture& w) {
+    const std::string put = "PUT /admin/adapters/kjv HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ";
+    const std::string allowed = put + w.server->admin_token() + "\r\n";
+    const std::string chunked = "Transfer-Encoding: chunked\r\n\r\n";
+    const std::string upgrade = "GET /v1/split HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n";
+    const std::vector<std::pair<std::string, std::string>> all = {
+        {put + "\r\n" + chunked + "1;x=", "x"},
+        {allowed + chunked + "1;x=", "x"},
+        {allowed + chunked, "0"},
+        {allowed + chunked + "0\r\n", "a: b\r\n"},
+        {upgrade + chunked + "1;x=", "x"},
+        {put + "\r\nContent-Length: 65000\r\n\r\n", "x"},
+        {allowed + "Content-Length: 99999999999\r\n\r\n", "x"},
+        {"GET /healthz HTTP/1.1\r\n", "a: b\r\n"},
+        {"GET /", "x"},
+        {"", "\r\n"}};
+    constexpr std::size_t bytes_of_each = std::size_t{128} << 20;
+    good_client fine(w, "kjv");
+    fine.ask();
+    w.server->forget_peak();
+    const std::size_t before = w.server->figures().peak_kb;
+    at_once(all.size(), [&](std::size_t i) {
+        const auto& [opening, rest] = all[i];
+        std::string piece;
+        while (piece.size() < 60'000) {
+            piece += rest;
+        }
+        raw_connection c(w.where());
+        require(c.secure(), "TLS handshake", "no", "a connection");
+        c.send(opening);
+        for (std::size_t sent = 0; sent < bytes_of_each && c.send(piece); sent += piece.size()) {
+        }
+        c.receive_all();  // throws if there is no end
+    });
+    fine.ask();
+    const std::size_t after = w.server->figures().peak_kb;
+    constexpr std::size_t allowed_kb = 64 * 1024;
+    require(after < before + allowed_kb, "peak memory, KB", after,
+            text_of(before) + " and at most 64 MB more");
+    return text_of(all.size()) + " requests without an end cut off, peak " + text_of(after / 1024) + " MB";
+}
+
 /// Peers that take their time with everything before a session. A good client beside them is served.
 inline std::string slow_handshake(fixture& w) {
     const std::size_t peers = 8 * w.amount.repetitions;

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <memory>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <optional>
 #include <poll.h>
 #include <string>
@@ -92,14 +93,19 @@ class raw_connection {
     struct options {
         int receive_buffer = 0;  ///< bytes in the kernel; 0: as the system likes
         const char* from = nullptr;
+        const char* suites = nullptr;  ///< of TLS 1.2, and no other TLS
     };
 
     /// Connects; no TLS yet. @throws failure
-    explicit raw_connection(endpoint to, options how) : to_(to), socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    explicit raw_connection(endpoint to, options how)
+        : to_(to), suites_(how.suites), socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
         require(socket_ >= 0, "socket", std::strerror(errno), "a socket");
         if (how.receive_buffer > 0) {
             ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &how.receive_buffer, sizeof(how.receive_buffer));
         }
+        // A record of TLS must not wait until the one before it is acknowledged.
+        const int now = 1;
+        ::setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &now, sizeof(now));
         const timeval longest{20, 0};
         ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &longest, sizeof(longest));
         ::setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof(longest));
@@ -131,6 +137,10 @@ class raw_connection {
             return true;
         }
         context_.reset(SSL_CTX_new(TLS_client_method()));
+        if (suites_ != nullptr) {
+            SSL_CTX_set_max_proto_version(context_.get(), TLS1_2_VERSION);
+            SSL_CTX_set_cipher_list(context_.get(), suites_);
+        }
         ssl_.reset(SSL_new(context_.get()));
         SSL_set_fd(ssl_.get(), socket_);
         return SSL_connect(ssl_.get()) == 1;
@@ -281,6 +291,7 @@ class raw_connection {
     };
 
     endpoint to_;
+    const char* suites_;
     int socket_;
     std::unique_ptr<SSL_CTX, free_ssl> context_;
     std::unique_ptr<SSL, free_ssl> ssl_;

@@ -327,9 +327,10 @@ inline std::string connection_limits(fixture& w) {
             "limit_state");
     for (std::size_t r = 0; r < w.amount.repetitions; ++r) {
         std::vector<std::unique_ptr<raw_session>> all;
-        for (std::size_t i = 0; i < most; ++i) {
+        for (std::size_t i = 0; i + 1 < most; ++i) {  // the last place is never a session's
             all.push_back(std::make_unique<raw_session>(w));
         }
+        raw_session beyond(w, false);
         for (std::size_t i = 0; i < 4 * most; ++i) {
             raw_connection c(w.where());
             require_equal("what one beyond the limit hears", c.receive_all(), "");
@@ -355,6 +356,62 @@ inline std::string connection_limits(fixture& w) {
     }
     return text_of(4 * most * w.amount.repetitions) + " connections beyond a limit of " + text_of(most) +
            " closed without a word, those within it served";
+}
+
+/// Two addresses hold all they can get and say nothing. Others are served, in a session and before one.
+inline std::string silent_addresses(fixture& w) {
+    constexpr std::size_t most = 32;
+    w.start({{"--connections", text_of(most)},
+             {"--connections-per-address", text_of(most / 2)},
+             {"--handshake-seconds", "20"}},
+            "silent_state");
+    good_client fine(w, "kjv");
+    fine.ask();
+    std::vector<std::unique_ptr<raw_connection>> silent;
+    const auto fill = [&](std::size_t of_each) {
+        for (std::size_t i = 0; i < of_each; ++i) {
+            for (const char* from : {"127.0.0.2", "127.0.0.3"}) {
+                silent.push_back(std::make_unique<raw_connection>(
+                    w.where(), raw_connection::options{.receive_buffer = 0, .from = from}));
+            }
+        }
+    };
+    fill(most / 2);
+    constexpr std::size_t newcomers = 20;
+    for (std::size_t i = 0; i < newcomers; ++i) {
+        fill(1);
+        require_equal("GET /healthz", w.server->http("GET", "/healthz").status, 200);
+        raw_session newcomer(w, true, {.receive_buffer = 0, .from = "127.0.0.4"});
+        newcomer.ask();
+        fine.ask();
+    }
+    return text_of(newcomers) + " newcomers served beside two addresses that held all places";
+}
+
+/// What many sessions took is given back to the system when they are gone.
+inline std::string crowd(fixture& w) {
+    const std::size_t before = w.server->figures().resident_kb;
+    constexpr std::size_t clients = 8;
+    const std::size_t of_each = std::min<std::size_t>(5 * w.amount.repetitions, 25);
+    std::atomic<std::size_t> most{0};
+    at_once(clients, [&](std::size_t) {
+        std::vector<std::unique_ptr<raw_session>> all;
+        for (std::size_t i = 0; i < of_each; ++i) {
+            all.push_back(std::make_unique<raw_session>(w));
+            all.back()->ask();
+        }
+        most = std::max(most.load(), w.server->figures().resident_kb);
+    });
+    const auto end = steady::now() + raw_connection::patience;
+    constexpr std::size_t allowed_kb = 16 * 1024;
+    std::size_t now = 0;
+    while ((now = w.server->figures().resident_kb) > before + allowed_kb) {
+        require(steady::now() < end, "resident memory 20 s after a crowd, KB", now,
+                text_of(before) + " and at most 16 MB more");
+        std::this_thread::sleep_for(milliseconds(20));
+    }
+    return text_of(clients * of_each) + " sessions at once took " + text_of((most - before) / 1024) +
+           " MB, given back after them";
 }
 
 inline std::string handshake_flood(fixture& w) {

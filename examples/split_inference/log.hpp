@@ -32,9 +32,8 @@ class log {
 
     /// Never throws: a line that cannot be written is lost.
     /// @param address  of the peer, for what strangers cause as often as they like: one line a second for
-    /// each
-    ///                 event and limited_address, and for all beyond 256 of them together. The next such line
-    ///                 has the number of those left out
+    ///                 each event and limited_address, and for all beyond 256 of them together. The next such
+    ///                 line has the number of those left out
     void line(log_level level, std::string_view event, std::initializer_list<field> fields = {},
               std::string_view address = {}) const noexcept;
 

@@ -164,9 +164,8 @@ void log::line(log_level level, std::string_view event, std::initializer_list<fi
 log log::to_descriptor(int descriptor) {
     auto queue = std::make_shared<line_queue>();
     std::thread([queue, descriptor] { queue->write_to(descriptor); }).detach();
-    const std::shared_ptr<line_queue> held(queue.get(), [queue](line_queue* last) {
-        last->end(std::chrono::seconds(1));
-    });
+    const std::shared_ptr<line_queue> held(queue.get(),
+                                           [queue](line_queue* last) { last->end(std::chrono::seconds(1)); });
     return log([held](std::string_view line) { held->add(line); });
 }
 

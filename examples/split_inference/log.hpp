@@ -31,9 +31,9 @@ class log {
                  clock_function limited_by = std::chrono::steady_clock::now);
 
     /// Never throws: a line that cannot be written is lost.
-    /// @param address  of the peer, for what strangers cause as often as they like: one line a second for each
-    ///                 event and limited_address, and for all beyond 256 of them together. The next such line
-    ///                 has the number of those left out
+    /// @param address  of the peer, for what strangers cause as often as they like: one line a second for
+    ///                 each event and limited_address, and for all beyond 256 of them together. The next such
+    ///                 line has the number of those left out
     void line(log_level level, std::string_view event, std::initializer_list<field> fields = {},
               std::string_view address = {}) const noexcept;
 
@@ -41,7 +41,7 @@ class log {
     /// waits at most; what comes on top is lost, and once there is room a line "lines_lost" has the count.
     /// The last copy to go waits a second for what is left, and then leaves it, and the thread, to the end of
     /// the process.
-    /// @param descriptor  open as long as the process, or its writers are done
+    /// @param descriptor  stays open to the end of the process
     static log to_descriptor(int descriptor);
 
   private:

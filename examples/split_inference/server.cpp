@@ -114,16 +114,15 @@ void add_options(CLI::App& app, arguments& a) {
         std::size_t& value;
         std::size_t least, most;
         const char* what;
-    } numbers[] = {
-        {"--sessions", a.allowed.sessions, 1, million, "sessions in all"},
-        {"--sessions-per-client", a.allowed.sessions_of_client, 1, million, ""},
-        {"--connections", a.net.connections, 1, million, "connections in all"},
-        {"--connections-per-address", a.net.connections_of_address, 1, million, ""},
-        {"--largest-message", a.allowed.largest_message, 65'536, std::size_t{1} << 30, "bytes"},
-        {"--zeros-ahead", a.allowed.pool_of_session, 0, million,
-         "encryptions of zero made ahead for one session"},
-        {"--threads", a.net.threads, 1, 256, ""},
-        {"--drain-seconds", a.drain_seconds, 0, 86'400, "for clients to leave after SIGTERM"}};
+    } numbers[] = {{"--sessions", a.allowed.sessions, 1, million, "sessions in all"},
+                   {"--sessions-per-client", a.allowed.sessions_of_client, 1, million, ""},
+                   {"--connections", a.net.connections, 1, million, "connections in all"},
+                   {"--connections-per-address", a.net.connections_of_address, 1, million, ""},
+                   {"--largest-message", a.allowed.largest_message, 65'536, std::size_t{1} << 30, "bytes"},
+                   {"--zeros-ahead", a.allowed.pool_of_session, 0, million,
+                    "encryptions of zero made ahead for one session"},
+                   {"--threads", a.net.threads, 1, 256, ""},
+                   {"--drain-seconds", a.drain_seconds, 0, 86'400, "for clients to leave after SIGTERM"}};
     for (const auto& each : numbers) {
         app.add_option(each.name, each.value, each.what)
             ->check(CLI::Range(each.least, each.most))
@@ -138,7 +137,8 @@ void add_options(CLI::App& app, arguments& a) {
     add_seconds(app, "--session-seconds", a.allowed.session_life,
                 "of a session after its connection is lost");
     app.add_flag("--insecure-plaintext", a.insecure_plaintext, "no TLS: for measurements on one machine");
-    for (CLI::Option* const each : app.get_options([](const CLI::Option* o) { return o->get_items_expected() > 0; })) {
+    for (CLI::Option* const each :
+         app.get_options([](const CLI::Option* o) { return o->get_items_expected() > 0; })) {
         each->check([](const std::string& value) {
             return value.empty() ? "got nothing, expected a value: is a variable not set?" : std::string();
         });
@@ -232,10 +232,10 @@ void prepare_state(const std::filesystem::path& folder) {
         tensafe::io::throw_io_error(folder, "read the owner", errno);
     }
     if (status.st_uid != ::geteuid()) {
-        throw tensafe::io_error(
-            "--state " + tensafe::quote(folder.string()) + ": belongs to user " + std::to_string(status.st_uid) +
-            ", expected a folder of this server's user, " + std::to_string(::geteuid()) +
-            ": start it as the owner, or give it a folder of its own");
+        throw tensafe::io_error("--state " + tensafe::quote(folder.string()) + ": belongs to user " +
+                                std::to_string(status.st_uid) +
+                                ", expected a folder of this server's user, " + std::to_string(::geteuid()) +
+                                ": start it as the owner, or give it a folder of its own");
     }
     const perms open = std::filesystem::status(folder).permissions() & (perms::group_all | perms::others_all);
     if (open != perms::none) {
@@ -260,8 +260,9 @@ std::vector<std::pair<std::string, std::string>> read_adapters(const std::vector
         result.emplace_back(each.substr(0, equals), each.substr(std::min(equals + 1, each.size())));
         if (!split::is_plain_name(result.back().first, split::longest_adapter_name) ||
             result.back().second.empty()) {
-            throw tensafe::parameter_error("got --adapter " + tensafe::quote(each) +
-                                           ", expected NAME=DIRECTORY, the name of letters, digits, -, _ and .");
+            throw tensafe::parameter_error(
+                "got --adapter " + tensafe::quote(each) +
+                ", expected NAME=DIRECTORY, the name of letters, digits, -, _ and .");
         }
     }
     return result;
@@ -305,7 +306,8 @@ int run(arguments& a) {
     if (!a.anybody) {
         options.clients = split::read_client_list(a.clients);
     }
-    const std::string who = a.anybody ? "anybody" : std::to_string(options.clients->size()) + " listed clients";
+    const std::string who =
+        a.anybody ? "anybody" : "listed clients (" + std::to_string(options.clients->size()) + ")";
     if (!a.pin_key.empty()) {
         options.publisher = std::make_shared<const tensafe::keystore::signing_key>(
             tensafe::keystore::signing_key::read(a.pin_key));
@@ -341,14 +343,14 @@ int run(arguments& a) {
                 [&](const std::string& address) { return service.take_connection(address); }});
     server.run();
     const bool is_v6 = a.net.address.find(':') != std::string::npos;
-    std::printf("listening on %s://%s%s%s:%u%s%s, for %s\n", a.insecure_plaintext ? "ws" : "wss", is_v6 ? "[" : "",
-                a.net.address.c_str(), is_v6 ? "]" : "", static_cast<unsigned>(server.port()),
-                a.insecure_plaintext ? "" : ", certificate SHA-256 ", fingerprint.c_str(), who.c_str());
+    std::printf("listening on %s://%s%s%s:%u%s%s, for %s\n", a.insecure_plaintext ? "ws" : "wss",
+                is_v6 ? "[" : "", a.net.address.c_str(), is_v6 ? "]" : "",
+                static_cast<unsigned>(server.port()), a.insecure_plaintext ? "" : ", certificate SHA-256 ",
+                fingerprint.c_str(), who.c_str());
     static_cast<void>(std::fflush(stdout));
-    service.to_log().line(split::log_level::info, "listening",
-                          {{"address", a.net.address},
-                           {"port", std::uint64_t{server.port()}},
-                           {"for", std::string_view(who)}});
+    service.to_log().line(
+        split::log_level::info, "listening",
+        {{"address", a.net.address}, {"port", std::uint64_t{server.port()}}, {"for", std::string_view(who)}});
     serve(service, server, signals, std::chrono::seconds(a.drain_seconds));
     return 0;
 }

@@ -127,7 +127,7 @@ void session_protocol::refuse(const refusal& r, net::answer& to) {
                           {"session", session_ ? prefix_of(session_->id) : std::string_view()},
                           {"code", to_string(r.code)}},
                          address_);
-    ++refused_;  // whatever it is: who mixes them is not better, and each one costs a line of the log
+    ++refused_;  // whatever it is: who mixes them is not better
     if (stage_ == stage::over) {
         to.close(net::close_normal, "no session");
     } else if (r.code == error_code::draining) {

@@ -121,9 +121,9 @@ TEST_CASE("where the token would go in the clear it is not taken") {
 }
 
 TEST_CASE_FIXTURE(administered, "the log has the names of admin routes, not what somebody put into a path") {
-    for (const std::string& target : {"/admin/adapters/" + token, "/admin/clients/" + token,
-                                      "/admin/clients/" + token + "/", "/admin//clients/" + token,
-                                      "/admin/usage?" + token, "/admin/" + token}) {
+    for (const std::string& target :
+         {"/admin/adapters/" + token, "/admin/clients/" + token, "/admin/clients/" + token + "/",
+          "/admin//clients/" + token, "/admin/usage?" + token, "/admin/" + token}) {
         static_cast<void>(ask("DELETE", target));
     }
     CHECK(lines_of("admin") == 6);

@@ -2,12 +2,13 @@
 // counts on disk, the certificate; and the network layer, against a plain socket that breaks the rules.
 #include <tensafe/random/seed.hpp>
 
+#include <openssl/pem.h>
+#include <openssl/x509v3.h>
+
 #include <algorithm>
 #include <atomic>
 #include <fcntl.h>
 #include <latch>
-#include <openssl/pem.h>
-#include <openssl/x509v3.h>
 #include <set>
 #include <thread>
 #include <unistd.h>
@@ -302,7 +303,8 @@ TEST_CASE("a log line is one JSON object, whatever its fields hold") {
     split::log([](std::string_view) { throw 1; }).line(split::log_level::info, "lost");
 }
 
-TEST_CASE("of each event a stranger gets one line a second, and the next one has the number of those left out") {
+TEST_CASE(
+    "of each event a stranger gets one line a second, and the next one has the number of those left out") {
     std::string text;
     split::time_point now{1h};
     const split::log to([&](std::string_view line) { text = line; }, std::chrono::system_clock::now,

@@ -58,7 +58,7 @@ class server_process {
         std::vector<std::string> arguments;
         std::uint16_t port = 0;  ///< 0: any
         std::size_t private_disk_kb =
-            0;  ///< its state on a file system of its own, of this size (needs root)
+            0;                          ///< its state on a file system of its own, of this size (needs root)
         bool log_stands_still = false;  ///< nobody reads it, and there is no room in its pipe
     };
 

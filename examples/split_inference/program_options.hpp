@@ -37,6 +37,7 @@ struct program_options {
     bool json_frames = false;
     std::size_t largest_frame = websocket_options{}.largest_frame;
     unsigned busy_wait = 0;
+    unsigned step_seconds = 60;
 
     void add_to(CLI::App& app) {
         add_connection_to(app);
@@ -61,6 +62,11 @@ struct program_options {
                        "microseconds in which a wait for the server keeps a core busy, for sooner replies")
             ->capture_default_str()
             ->check(CLI::Range(0, 1'000'000));
+        app.add_option("--step-seconds", step_seconds,
+                       "for connecting and logging in, and for a request with its reply; twice as long for "
+                       "trying again")
+            ->capture_default_str()
+            ->check(CLI::Range(1, 86'400));
         app.add_flag("--insecure-plaintext", insecure_plaintext, "allow ws://, without TLS");
     }
 
@@ -79,12 +85,14 @@ struct program_options {
         options.trusted_certificates = trust;
         options.largest_frame = largest_frame;
         options.busy_wait = std::chrono::microseconds(busy_wait);
+        options.step_limit = std::chrono::seconds(step_seconds);
         return [to, options] { return connect_websocket(to, options); };
     }
 
     remote_options remote() const {
         remote_options options;
         options.adapter = adapter;
+        options.step_limit = std::chrono::seconds(step_seconds);
         if (!pin.empty()) {
             options.pin = tensafe::keystore::adapter_pin::read(pin);
         }

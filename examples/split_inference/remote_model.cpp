@@ -150,12 +150,17 @@ void remote_model::drop() noexcept {
     }
 }
 
-void remote_model::slow_down(const rate_limit_error& why) {
-    ++counts_.rate_waits;
-    // A server that says nothing, or nonsense, is asked again soon, but not at once and not next year.
+/// Whether there was time to wait as long as the server says.
+bool remote_model::slow_down(const rate_limit_error& why, clock::time_point last) {
     constexpr std::chrono::milliseconds least{1};
     constexpr std::chrono::milliseconds unsaid{100};
-    options_.wait(std::clamp(why.retry_after().value_or(unsaid), least, options_.answer_limit));
+    const std::chrono::milliseconds time = std::max(why.retry_after().value_or(unsaid), least);
+    if (clock::now() + time > last) {
+        return false;
+    }
+    ++counts_.rate_waits;
+    options_.wait(time);
+    return true;
 }
 
 client_connection& remote_model::connected() {
@@ -175,7 +180,7 @@ std::size_t remote_model::largest_carried(const client_connection::frame& in) co
 
 /// Of a text frame.
 control_message remote_model::receive_control() {
-    const client_connection::frame frame = connected().receive(options_.answer_limit);
+    const client_connection::frame frame = connected().receive();
     if (!frame.is_text) {
         throw format_error("remote_model: got a binary frame of " + std::to_string(frame.bytes.size()) +
                            " bytes, expected a control message");
@@ -227,7 +232,7 @@ std::vector<std::uint8_t> remote_model::receive_message(carried_message::kind wh
         }
         return std::move(carried.message);
     }
-    const client_connection::frame frame = connected().receive(options_.answer_limit);
+    const client_connection::frame frame = connected().receive();
     if (frame.is_text) {
         const control_message got = parse_control(frame.text(), 0);
         if (const auto* const said = std::get_if<refusal>(&got)) {
@@ -367,6 +372,7 @@ void remote_model::carry(std::size_t group, const request_type& request, reply_t
         drop();
         throw connection_lost("remote_model: the numbers of this session are used up");
     }
+    connected().begin("a request with its reply", options_.step_limit);
     const std::uint64_t number = next_number_++;  // used up, whatever comes of it
     const auto short_group = static_cast<std::uint32_t>(group);
     wire::write_request<packing, protection>(request, wire::envelope{number, short_group}, message_);
@@ -392,12 +398,8 @@ void remote_model::send_request(std::uint64_t number, std::uint32_t group) {
 }
 
 void remote_model::receive_reply(std::uint64_t number, std::uint32_t group, reply_type& reply) {
-    using std::chrono::steady_clock;
-    const auto end = steady_clock::now() + options_.answer_limit;
     for (bool goes_away = false;; goes_away = true) {
-        const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - steady_clock::now());
-        const client_connection::frame frame =
-            connected().receive(std::max(left, std::chrono::milliseconds(0)));
+        const client_connection::frame frame = connected().receive();
         if (!frame.is_text) {
             if (options_.frames == frame_form::json) {
                 throw format_error("remote_model: " + request_text(number, group) +
@@ -443,14 +445,18 @@ void remote_model::take_reply(std::span<const std::uint8_t> message, std::uint64
     counts_.message_bytes_down += message.size();
 }
 
-void remote_model::reconnect() {
+void remote_model::reconnect(clock::time_point last) {
     drop();
     closed_ = false;
     backoff waits(options_.backoff);
-    std::string reason = "no attempt was made";
+    std::string reason = "no time is left";
     std::chrono::milliseconds asked{0};  // by the server
-    for (std::size_t attempt = 0; attempt < options_.backoff.attempts; ++attempt) {
+    std::size_t attempts = 0;
+    for (; attempts < options_.backoff.attempts; ++attempts) {
         const std::chrono::milliseconds pause = std::max(waits.next(options_.draw()), asked);
+        if (clock::now() + pause > last) {
+            break;
+        }
         asked = {};
         options_.report("connecting again in " + std::to_string(pause.count()) + " ms");
         options_.wait(pause);
@@ -463,15 +469,15 @@ void remote_model::reconnect() {
             reason = e.what();
         } catch (const rate_limit_error& e) {
             reason = e.what();
-            asked = std::min(e.retry_after().value_or(asked), options_.answer_limit);
+            asked = e.retry_after().value_or(asked);
         }
         options_.report(reason);
     }
-    throw connection_lost("remote_model: gave up after " + std::to_string(options_.backoff.attempts) +
-                          " attempts: " + reason);
+    throw connection_lost("remote_model: gave up after " + std::to_string(attempts) + " attempts: " + reason);
 }
 
 void remote_model::forget() {
+    connected().begin("forgetting", options_.step_limit);
     connected().send_text(to_text(split::forget{}));
     static_cast<void>(receive_one<forgotten>("forgotten"));
     session_.reset();
@@ -487,6 +493,7 @@ void remote_model::close() noexcept {
         return;
     }
     try {
+        connection_->begin("leaving", options_.step_limit);
         connection_->send_text(to_text(bye{}));
     } catch (...) {  // then the server finds out by itself
     }

@@ -101,8 +101,9 @@ class backoff {
 struct remote_options {
     std::string adapter;  ///< by its name on the server
     frame_form frames = frame_form::binary;
-    /// For each message of a handshake, and for a reply with all that comes before it.
-    std::chrono::milliseconds answer_limit{60'000};
+    /// For a request with its reply, as that of the connections is for connecting and logging in. After twice
+    /// this time nothing is tried again, nor waited for longer.
+    std::chrono::milliseconds step_limit{60'000};
     backoff_options backoff;
     /// How often one with_retry makes up for a lost connection, and waits for a rate limit.
     std::size_t most_losses = 5;
@@ -193,10 +194,10 @@ class remote_model {
     void carry(std::size_t group, const request_type& request, reply_type& reply);
 
     /// A new connection: the session goes on where the server still has it, or there is a fresh one, as there
-    /// is after forget and close. Tries until the attempts of the options are used up, with longer and longer
-    /// waits.
+    /// is after forget and close. Tries until the attempts or the time of the options are used up, with
+    /// longer and longer waits.
     /// @throws connection_lost with the last reason; adapter_changed_error; otherwise as the constructor
-    void reconnect();
+    void reconnect() { reconnect(last_try()); }
 
     /// Calls f, which must encrypt whatever it sends, until it is through: after a lost connection again over
     /// a new one, after a rate limit when the server said. So every request is a fresh encryption.
@@ -205,24 +206,24 @@ class remote_model {
     /// @throws what f throws otherwise, and as reconnect
     template <class F>
     auto with_retry(F&& f) -> decltype(f()) {
+        const clock::time_point last = last_try();
         std::size_t losses = 0;
         std::size_t waits = 0;
         for (;;) {
             try {
                 return f();
             } catch (const connection_lost& e) {
-                if (++losses > options_.most_losses) {
+                if (++losses > options_.most_losses || clock::now() > last) {
                     throw;
                 }
                 options_.report(e.what());
             } catch (const rate_limit_error& e) {
-                if (++waits > options_.most_waits) {
+                if (++waits > options_.most_waits || !slow_down(e, last)) {
                     throw;
                 }
-                slow_down(e);
                 continue;
             }
-            reconnect();
+            reconnect(last);
         }
     }
 
@@ -234,12 +235,16 @@ class remote_model {
     void close() noexcept;
 
   private:
+    using clock = std::chrono::steady_clock;
+
+    clock::time_point last_try() const { return clock::now() + 2 * options_.step_limit; }
+    void reconnect(clock::time_point last);
     void open();
     bool resume_session();
     void open_session(const tensafe::random::seed& nonce);
     void take_adapter(const welcome& from);
     void drop() noexcept;
-    void slow_down(const rate_limit_error& why);
+    bool slow_down(const rate_limit_error& why, clock::time_point last);
     client_connection& connected();
     std::size_t largest_carried(const client_connection::frame& in) const noexcept;
     control_message receive_control();

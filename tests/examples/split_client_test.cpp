@@ -13,10 +13,18 @@
 #include <tensafe/wire/reply.hpp>
 #include <tensafe/wire/set_id.hpp>
 
+#include <openssl/evp.h>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read_until.hpp>
+#include <boost/asio/write.hpp>
 #include <deque>
 #include <latch>
 #include <variant>
 
+#include "../../examples/split_inference/base64.hpp"
 #include "../../examples/split_inference/control_message.hpp"
 #include "../../examples/split_inference/params.hpp"
 #include "../../examples/split_inference/remote_model.hpp"
@@ -27,6 +35,7 @@
 namespace {
 
 using namespace split;
+namespace asio = boost::asio;
 namespace keystore = tensafe::keystore;
 namespace lora = tensafe::lora;
 namespace memory = tensafe::memory;
@@ -103,7 +112,6 @@ struct peer {
     std::deque<refusal> refusals;       ///< in place of answers to requests
     std::optional<refusal> at_hello;
     std::size_t draining_first = 0;  ///< so many times before the next reply
-    milliseconds slow_draining{0};   ///< how long each takes
 
     // What a test looks at.
     std::size_t connections = 0;
@@ -117,7 +125,7 @@ struct peer {
     std::vector<std::uint64_t> numbers;
     std::vector<std::string> others;  ///< forget, bye
     std::size_t binary_frames = 0;
-    milliseconds last_limit{0};  ///< of a frame that was waited for
+    std::vector<std::string> steps;  ///< that were begun
     std::uint8_t filling = 0;
     resume_token token{};
 
@@ -158,15 +166,7 @@ class peer_connection final : public tests::memory_connection {
         traffic_.up += message.size();
         take_message({message.begin(), message.end()});
     }
-    frame receive(milliseconds limit) override {
-        of_.last_limit = limit;
-        const frame next = memory_connection::receive(limit);
-        if (slow_ > 0) {
-            --slow_;
-            std::this_thread::sleep_for(of_.slow_draining);
-        }
-        return next;
-    }
+    void begin(const char* step, milliseconds) override { of_.steps.emplace_back(step); }
 
   private:
     using memory_connection::say;
@@ -249,7 +249,6 @@ class peer_connection final : public tests::memory_connection {
             cut();
             return;
         }
-        slow_ = of_.draining_first;
         for (; of_.draining_first > 0; --of_.draining_first) {
             say(to_text(draining{}));
         }
@@ -261,7 +260,6 @@ class peer_connection final : public tests::memory_connection {
 
     peer& of_;
     std::size_t answers_ = 0;
-    std::size_t slow_ = 0;
     bool json_ = false;
 };
 
@@ -740,7 +738,7 @@ TEST_CASE_FIXTURE(connected, "an error for another request is refused") {
 TEST_CASE_FIXTURE(connected,
                   "after a rate limit the client waits as long as the server says, and encrypts anew") {
     server.refusals = {said(error_code::rate_limit, 250), said(error_code::rate_limit),
-                       said(error_code::rate_limit, std::uint64_t{1} << 63)};
+                       said(error_code::rate_limit, 60'000)};
     std::uint8_t made = 0;
     remote.with_retry([&] { ask(++made); });
     CHECK(calm.waited == times{250, 100, 60'000});
@@ -750,16 +748,54 @@ TEST_CASE_FIXTURE(connected,
 
     server.refusals = {said(error_code::query_limit)};
     check_refusal<query_limit_error>("query_limit", [&] { remote.with_retry([&] { ask(); }); });
+    server.refusals = {said(error_code::rate_limit, std::uint64_t{1} << 63)};
+    check_refusal<rate_limit_error>("rate_limit", [&] { remote.with_retry([&] { ask(); }); });
     CHECK(calm.waited.size() == 3);
+}
+
+TEST_CASE("nothing is tried again, nor waited for, after twice the time of a step") {
+    constexpr milliseconds step{100};
+    peer server;
+    patient calm;
+    auto options = calm.options();
+    options.step_limit = step;
+    options.most_losses = options.most_waits = 60;
+    options.backoff.attempts = 10;
+    options.wait = [](milliseconds time) { std::this_thread::sleep_for(time); };
+    auto remote = remote_to(server, options);
+    remote_model::reply_type reply;
+    std::size_t tries = 0;
+    const auto lost = [&] {
+        ++tries;
+        server.cut_replies = true;
+        remote.carry(0, request_of(1), reply);
+    };
+    check_refusal<connection_lost>("", [&] { remote.with_retry(lost); });  // with waits of 50 ms
+    CHECK(tries <= 2 * step / milliseconds(50) + 1);
+
+    remote.reconnect();
+    tries = 0;
+    server.cut_replies = false;
+    const auto limited = [&] {
+        ++tries;
+        server.refusals = {said(error_code::rate_limit, 50)};
+        remote.carry(0, request_of(1), reply);
+    };
+    check_refusal<rate_limit_error>("rate_limit", [&] { remote.with_retry(limited); });
+    CHECK(tries <= 2 * step / milliseconds(50) + 1);
+
+    server.unreachable = 10;
+    check_refusal<connection_lost>("attempts: nobody there", [&] { remote.reconnect(); });
+    CHECK(server.unreachable >= 7);  // after 50, 100 and 200 ms
 }
 
 TEST_CASE_FIXTURE(connected, "a server that goes away still gives its last reply") {
     server.draining_first = 1;
-    server.slow_draining = milliseconds(30);
+    CHECK(server.steps.empty());  // the login belongs to the making of the connection
     ask();
     CHECK(reply.outputs.size() == reply_of(0).outputs.size());
     CHECK(remote.counted().replies == 1);
-    CHECK(server.last_limit <= milliseconds(60'000 - 29));  // of one time for the whole answer
+    CHECK(server.steps == std::vector<std::string>{"a request with its reply"});
 
     server.draining_first = 2;
     check_refusal<tensafe::format_error>("got draining", [&] { ask(); });
@@ -869,8 +905,7 @@ TEST_CASE("a frame beyond the limit is an error that no other connection would m
     const tests::echo_server echo({}, std::string(1001, 'x'));
     const auto client =
         connect_websocket(server_address::of("ws://127.0.0.1:" + echo.port()), {.largest_frame = 1000});
-    check_refusal<tensafe::format_error>("got a frame of more than 1000 bytes",
-                                         [&] { client->receive(milliseconds(10'000)); });
+    check_refusal<tensafe::format_error>("got a frame of more than 1000 bytes", [&] { client->receive(); });
 }
 
 TEST_CASE("frames of any length come back whole, over TLS and in the clear, and the certificate is known") {
@@ -897,23 +932,65 @@ TEST_CASE("frames of any length come back whole, over TLS and in the clear, and 
             }
             const auto before = connection->bytes();
             connection->send_binary(sent);
-            const auto got = connection->receive(milliseconds(20'000));
+            const auto got = connection->receive();
             CHECK_FALSE(got.is_text);
             CHECK(std::ranges::equal(got.bytes, sent));
             CHECK(connection->bytes().up >= before.up + length);
             CHECK(connection->bytes().down >= before.down + length);
         }
         connection->send_text("text");
-        CHECK(connection->receive(milliseconds(20'000)).text() == "text");
-        check_refusal<connection_lost>("cannot receive: not done in time",
-                                       [&] { return connection->receive(milliseconds(10)); });
+        CHECK(connection->receive().text() == "text");
+        connection->begin("a test", milliseconds(10));
+        check_refusal<connection_lost>("cannot receive: a test took longer than 0.01 s (--step-seconds)",
+                                       [&] { return connection->receive(); });
         check_refusal<connection_lost>("the connection is closed", [&] { connection->send_text("more"); });
+    }
+}
+
+TEST_CASE(
+    "a server that sends a byte at a time, or pongs without end, holds a step no longer than its limit") {
+    std::string pongs;
+    while (pongs.size() < 2000) {
+        pongs.append("\x8a\0", 2);
+    }
+    for (const bool floods : {false, true}) {
+        asio::io_context context;
+        asio::ip::tcp::acceptor listening(context, {asio::ip::address_v4::loopback(), 0});
+        const std::jthread server([&] {
+            auto to = listening.accept();
+            std::string request;
+            asio::read_until(to, asio::dynamic_buffer(request), "\r\n\r\n");
+            const std::string name = "Sec-WebSocket-Key: ";
+            const std::string key =
+                request.substr(request.find(name) + name.size(), 24) + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+            octets digest(20);
+            ::EVP_Digest(key.data(), key.size(), digest.data(), nullptr, ::EVP_sha1(), nullptr);
+            std::string text =
+                "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                "Sec-WebSocket-Accept: " +
+                base64(digest) + "\r\n\r\n";
+            boost::system::error_code gone;
+            const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+            for (std::size_t i = 0; !gone && std::chrono::steady_clock::now() < end; ++i) {
+                asio::write(to, asio::buffer(text), gone);
+                text = floods ? pongs : std::string(1, "\x81\1x"[i % 3]);
+                std::this_thread::sleep_for(milliseconds(floods ? 0 : 5));
+            }
+        });
+        const auto client = connect_websocket(
+            server_address::of("ws://127.0.0.1:" + std::to_string(listening.local_endpoint().port())), {});
+        client->begin("a test", milliseconds(300));
+        check_refusal<connection_lost>("a test took longer than 0.3 s", [&] {
+            for (;;) {
+                client->receive();
+            }
+        });
     }
 }
 
 TEST_CASE("connections that cannot be made are lost ones, within the limit, and say where") {
     const auto connect = [](const std::string& address) {
-        connect_websocket(server_address::of(address), {.connect_limit = milliseconds(1000)});
+        connect_websocket(server_address::of(address), {.step_limit = milliseconds(1000)});
     };
     check_refusal<tensafe::parameter_error>("--trust", [&] { connect("wss://127.0.0.1:1"); });
     check_refusal<connection_lost>("ws://127.0.0.1:1: cannot connect", [&] { connect("ws://127.0.0.1:1"); });
@@ -925,6 +1002,6 @@ TEST_CASE("connections that cannot be made are lost ones, within the limit, and 
     check_refusal<connection_lost>("a port with TLS?", [&] { connect("ws://127.0.0.1:" + other.port()); });
     // It listens, and takes nobody.
     const net::http_server silent({}, {});
-    check_refusal<connection_lost>("not done in time",
+    check_refusal<connection_lost>("connecting and logging in took longer than 1 s",
                                    [&] { connect("ws://127.0.0.1:" + std::to_string(silent.port())); });
 }

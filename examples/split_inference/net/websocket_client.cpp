@@ -136,6 +136,10 @@ class timed_socket {
         const auto awake_until =
             busy_wait_.count() > 0 ? std::min(until_, clock::now() + busy_wait_) : clock::time_point::min();
         for (;;) {
+            if (clock::now() >= until_) {  // whatever is there: it might never end
+                failure = asio::error::timed_out;
+                return 0;
+            }
             const std::size_t n = call();
             if (failure != asio::error::would_block) {
                 return n;
@@ -213,7 +217,7 @@ class websocket_connection final : public client_connection {
             request.set(beast::http::field::user_agent, "tensafe split inference");
         }));
 
-        lowest().limit(options.connect_limit);
+        begin("connecting and logging in", options.step_limit);
         reach(to);
         if (tls_) {
             shake_hands(to);
@@ -228,6 +232,12 @@ class websocket_connection final : public client_connection {
 
     ~websocket_connection() override { drop(); }
 
+    void begin(const char* step, std::chrono::milliseconds limit) override {
+        step_ = step;
+        step_limit_ = limit;
+        lowest().limit(limit);
+    }
+
     void send_text(std::string_view text) override {
         stream_.text(true);
         send(asio::const_buffer(text.data(), text.size()));
@@ -238,10 +248,9 @@ class websocket_connection final : public client_connection {
         send(asio::const_buffer(message.data(), message.size()));
     }
 
-    frame receive(std::chrono::milliseconds limit) override {
+    frame receive() override {
         check_open("receive");
         buffer_.consume(buffer_.size());
-        lowest().limit(limit);
         error_code failed;
         stream_.read(buffer_, failed);
         check("receive", failed);
@@ -306,7 +315,9 @@ class websocket_connection final : public client_connection {
         }
         std::string reason = why.message();
         if (why == asio::error::timed_out) {
-            reason = "not done in time";
+            reason = std::string(step_) + " took longer than " +
+                     tensafe::shortest_text(std::chrono::duration<double>(step_limit_).count()) +
+                     " s (--step-seconds)";
         } else if (why == beast::http::error::end_of_stream && !tls_) {
             reason += " (is it a port with TLS? Then wss://)";
         } else if (why == websocket::error::closed) {
@@ -384,7 +395,6 @@ class websocket_connection final : public client_connection {
 
     void send(asio::const_buffer bytes) {
         check_open("send");
-        lowest().limit(options_.send_limit);
         error_code failed;
         stream_.write(bytes, failed);
         check("send", failed);
@@ -403,6 +413,8 @@ class websocket_connection final : public client_connection {
     beast::flat_buffer buffer_;
     std::array<std::byte, 32> certificate_{};
     bool open_ = true;
+    const char* step_ = "";
+    std::chrono::milliseconds step_limit_{0};
 };
 
 }  // namespace

@@ -23,8 +23,8 @@ class connection_lost : public tensafe::io_error {
 
 /// A WebSocket connection as a client sees it: whole frames, in order. For one thread at a time.
 ///
-/// All calls that wait are bounded in time. After connection_lost the connection is closed, and every further
-/// call throws it.
+/// All calls of a step together are bounded in time. After connection_lost the connection is closed, and
+/// every further call throws it.
 class client_connection {
   public:
     struct frame {
@@ -43,16 +43,20 @@ class client_connection {
 
     virtual ~client_connection() = default;
 
+    /// Begins a step: all calls until the next one are to be done within this time, whatever comes meanwhile.
+    /// To be made is the first step of a connection.
+    /// @param step  for people
+    virtual void begin(const char* step, std::chrono::milliseconds limit) = 0;
+
     /// Returns when the frame is given to the system.
     /// @throws connection_lost
     virtual void send_text(std::string_view text) = 0;
     virtual void send_binary(std::span<const std::uint8_t> message) = 0;
 
     /// The next frame.
-    /// @param limit  how long to wait for its end
     /// @throws connection_lost if it does not come; format_error if it is longer than this connection takes,
     ///         as it would be again over another one
-    virtual frame receive(std::chrono::milliseconds limit) = 0;
+    virtual frame receive() = 0;
 
     /// Says so to the other side, waits a moment for its answer, and closes. Nothing if it is closed already.
     virtual void close() noexcept = 0;
@@ -78,8 +82,7 @@ struct server_address {
 struct websocket_options {
     /// Certificates in PEM that are trusted, and no others. Needed for TLS.
     std::filesystem::path trusted_certificates{};
-    std::chrono::milliseconds connect_limit{10'000};  ///< TCP, TLS and WebSocket together
-    std::chrono::milliseconds send_limit{30'000};     ///< for one frame
+    std::chrono::milliseconds step_limit{60'000};  ///< TCP, TLS, WebSocket and what follows, until `begin`
     std::chrono::milliseconds close_limit{1'000};
     /// That is received; a longer one ends the connection.
     std::size_t largest_frame = std::size_t{64} << 20;

@@ -71,8 +71,9 @@ class watched_connection final : public client_connection {
         of_->send_text(text);
     }
     void send_binary(std::span<const std::uint8_t> message) override { of_->send_binary(message); }
-    frame receive(milliseconds limit) override {
-        const frame got = of_->receive(limit);
+    void begin(const char* step, milliseconds limit) override { of_->begin(step, limit); }
+    frame receive() override {
+        const frame got = of_->receive();
         if (got.is_text) {
             note_if_short(got.text());
         }
@@ -133,7 +134,7 @@ class good_client {
 
   private:
     static remote_model::connector connector(fixture& of) {
-        websocket_options trust;
+        websocket_options trust{.step_limit = milliseconds(20'000)};
         if (of.tls) {
             trust.trusted_certificates = of.trusted();
         }
@@ -147,7 +148,7 @@ class good_client {
         remote_options result;
         result.adapter = name;
         result.frames = frames;
-        result.answer_limit = milliseconds(20'000);
+        result.step_limit = milliseconds(20'000);
         result.backoff.attempts = attempts;
         return result;
     }

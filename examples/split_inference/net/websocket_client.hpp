@@ -44,7 +44,7 @@ class client_connection {
     virtual ~client_connection() = default;
 
     /// Begins a step: all calls until the next one are to be done within this time, whatever comes meanwhile.
-    /// To be made is the first step of a connection.
+    /// The making of a connection begins its first.
     /// @param step  for people
     virtual void begin(const char* step, std::chrono::milliseconds limit) = 0;
 

@@ -44,8 +44,15 @@ const char* name_of(const control_message& m) noexcept {
     return names[m.index()];
 }
 
-std::string request_text(std::uint64_t number, std::size_t group) {
-    return "request " + std::to_string(number) + " of group " + std::to_string(group);
+std::string request_text(const wire::envelope& of) {
+    return "request " + std::to_string(of.number) + " of group " + std::to_string(of.group);
+}
+
+void check_reply(const wire::envelope& got, const wire::envelope& expected) {
+    if (got != expected) {
+        throw format_error("remote_model: got a reply to " + request_text(got) + ", expected one to " +
+                           request_text(expected));
+    }
 }
 
 /// What is received against the server's pin, and that against the options.
@@ -143,11 +150,8 @@ remote_model::counts remote_model::counted() const noexcept {
 }
 
 void remote_model::drop() noexcept {
-    if (connection_) {
-        counts_.wire.up += connection_->bytes().up;
-        counts_.wire.down += connection_->bytes().down;
-        connection_.reset();
-    }
+    counts_ = counted();
+    connection_.reset();
 }
 
 /// Whether there was time to wait as long as the server says.
@@ -209,12 +213,7 @@ void remote_model::refuse(const refusal& said) const {
 }
 
 /// @param expected  for people
-template <class Expected>
-Expected remote_model::receive_one(const char* expected) {
-    control_message got = receive_control();
-    if (auto* const found = std::get_if<Expected>(&got)) {
-        return std::move(*found);
-    }
+void remote_model::refuse_other(const control_message& got, const char* expected) const {
     if (const auto* const said = std::get_if<refusal>(&got)) {
         refuse(*said);
     }
@@ -222,6 +221,15 @@ Expected remote_model::receive_one(const char* expected) {
         throw connection_lost("remote_model: the server is going away");
     }
     throw format_error(std::string("remote_model: got ") + name_of(got) + ", expected " + expected);
+}
+
+template <class Expected>
+Expected remote_model::receive_one(const char* expected) {
+    control_message got = receive_control();
+    if (auto* const found = std::get_if<Expected>(&got)) {
+        return std::move(*found);
+    }
+    refuse_other(got, expected);
 }
 
 std::vector<std::uint8_t> remote_model::receive_message(carried_message::kind what) {
@@ -234,11 +242,7 @@ std::vector<std::uint8_t> remote_model::receive_message(carried_message::kind wh
     }
     const client_connection::frame frame = connected().receive();
     if (frame.is_text) {
-        const control_message got = parse_control(frame.text(), 0);
-        if (const auto* const said = std::get_if<refusal>(&got)) {
-            refuse(*said);
-        }
-        throw format_error(std::string("remote_model: got ") + name_of(got) + ", expected " + name_of(what));
+        refuse_other(parse_control(frame.text(), 0), name_of(what));
     }
     return {frame.bytes.begin(), frame.bytes.end()};
 }
@@ -368,12 +372,17 @@ void remote_model::carry(std::size_t group, const request_type& request, reply_t
         throw connection_lost("remote_model: the numbers of this session are used up");
     }
     connected().begin("a request with its reply", options_.step_limit);
-    const std::uint64_t number = next_number_++;  // used up, whatever comes of it
-    const auto short_group = static_cast<std::uint32_t>(group);
-    wire::write_request<packing, protection>(request, wire::envelope{number, short_group}, message_);
+    // The number is used up, whatever comes of it.
+    const wire::envelope of{next_number_++, static_cast<std::uint32_t>(group)};
+    wire::write_request<packing, protection>(request, of, message_);
     try {
-        send_request(number, short_group);
-        receive_reply(number, short_group, reply);
+        if (options_.frames == frame_form::json) {
+            connection_->send_text(json_request_text(of.number, of.group, message_));
+        } else {
+            connection_->send_binary(message_);
+        }
+        counts_.message_bytes_up += message_.size();
+        receive_reply(of, reply);
     } catch (const refused_error&) {
         throw;
     } catch (...) {
@@ -383,60 +392,44 @@ void remote_model::carry(std::size_t group, const request_type& request, reply_t
     ++counts_.replies;
 }
 
-void remote_model::send_request(std::uint64_t number, std::uint32_t group) {
-    if (options_.frames == frame_form::json) {
-        connected().send_text(json_request_text(number, group, message_));
-    } else {
-        connected().send_binary(message_);
-    }
-    counts_.message_bytes_up += message_.size();
-}
-
-void remote_model::receive_reply(std::uint64_t number, std::uint32_t group, reply_type& reply) {
+void remote_model::receive_reply(const wire::envelope& of, reply_type& reply) {
     for (bool goes_away = false;; goes_away = true) {
         const client_connection::frame frame = connected().receive();
         if (!frame.is_text) {
             if (options_.frames == frame_form::json) {
-                throw format_error("remote_model: " + request_text(number, group) +
+                throw format_error("remote_model: " + request_text(of) +
                                    ": got a binary frame, expected JSON as agreed");
             }
-            take_reply(frame.bytes, number, group, reply);
+            take_reply(frame.bytes, of, reply);
             return;
         }
         const control_message got = parse_control(frame.text(), largest_carried(frame));
         if (const auto* const carried = std::get_if<json_reply>(&got)) {
-            if (carried->number != number || carried->group != group) {
-                throw format_error("remote_model: got a reply to " +
-                                   request_text(carried->number, carried->group) + ", expected one to " +
-                                   request_text(number, group));
-            }
-            take_reply(carried->message, number, group, reply);
+            check_reply({carried->number, carried->group}, of);
+            take_reply(carried->message, of, reply);
             return;
         }
         if (const auto* const said = std::get_if<refusal>(&got)) {
-            if (said->number.value_or(number) != number) {
+            if (said->number.value_or(of.number) != of.number) {
                 throw format_error("remote_model: got an error for request " + std::to_string(*said->number) +
-                                   ", expected the reply to " + request_text(number, group));
+                                   ", expected the reply to " + request_text(of));
             }
             refuse(*said);
         }
         // The reply still comes before the server goes, which it says once.
         if (!std::holds_alternative<draining>(got) || goes_away) {
             throw format_error(std::string("remote_model: got ") + name_of(got) + ", expected a reply to " +
-                               request_text(number, group));
+                               request_text(of));
         }
         options_.report("the server is going away");
     }
 }
 
-void remote_model::take_reply(std::span<const std::uint8_t> message, std::uint64_t number,
-                              std::uint32_t group, reply_type& reply) {
+void remote_model::take_reply(std::span<const std::uint8_t> message, const wire::envelope& of,
+                              reply_type& reply) {
     const wire::header head = wire::read_header(message);
-    if (head.number != number || head.group != group) {
-        throw format_error("remote_model: got a reply to " + request_text(head.number, head.group) +
-                           ", expected one to " + request_text(number, group));
-    }
-    wire::read_reply(message, client_->plan(group), 1, reply);
+    check_reply({head.number, head.group}, of);
+    wire::read_reply(message, client_->plan(of.group), 1, reply);
     counts_.message_bytes_down += message.size();
 }
 

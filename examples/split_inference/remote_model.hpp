@@ -11,6 +11,7 @@
 #include <tensafe/lora/packing/messages.hpp>
 #include <tensafe/lora/protocol/client.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
+#include <tensafe/wire/message.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -101,8 +102,8 @@ class backoff {
 struct remote_options {
     std::string adapter;  ///< by its name on the server
     frame_form frames = frame_form::binary;
-    /// For a request with its reply, as that of the connections is for connecting and logging in. After twice
-    /// this time nothing is tried again, nor waited for longer.
+    /// For a request with its reply, as that of the connections is for connecting and logging in. with_retry
+    /// and reconnect begin nothing anew after twice this time.
     std::chrono::milliseconds step_limit{60'000};
     backoff_options backoff;
     /// How often one with_retry makes up for a lost connection, and waits for a rate limit.
@@ -194,8 +195,8 @@ class remote_model {
     void carry(std::size_t group, const request_type& request, reply_type& reply);
 
     /// A new connection: the session goes on where the server still has it, or there is a fresh one, as there
-    /// is after forget and close. Tries until the attempts or the time of the options are used up, with longer
-    /// and longer waits.
+    /// is after forget and close. Tries until the attempts or the time of the options are used up, with
+    /// longer and longer waits.
     /// @throws connection_lost with the last reason; adapter_changed_error; otherwise as the constructor
     void reconnect() { reconnect(last_try()); }
 
@@ -252,9 +253,9 @@ class remote_model {
     Expected receive_one(const char* expected);
     std::vector<std::uint8_t> receive_message(carried_message::kind what);
     [[noreturn]] void refuse(const refusal& said) const;
-    void send_request(std::uint64_t number, std::uint32_t group);
-    void receive_reply(std::uint64_t number, std::uint32_t group, reply_type& reply);
-    void take_reply(std::span<const std::uint8_t> message, std::uint64_t number, std::uint32_t group,
+    [[noreturn]] void refuse_other(const control_message& got, const char* expected) const;
+    void receive_reply(const tensafe::wire::envelope& of, reply_type& reply);
+    void take_reply(std::span<const std::uint8_t> message, const tensafe::wire::envelope& of,
                     reply_type& reply);
 
     connector connect_;

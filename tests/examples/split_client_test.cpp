@@ -131,7 +131,7 @@ struct peer {
     std::vector<std::uint64_t> numbers;
     std::vector<std::string> others;  ///< forget, bye
     std::size_t binary_frames = 0;
-    std::vector<std::string> steps;   ///< that were begun
+    std::vector<std::string> steps;  ///< that were begun
     std::uint8_t filling = 0;
 
     remote_model::connector connector();
@@ -788,19 +788,19 @@ TEST_CASE("nothing is tried again, nor waited for, after twice the time of a ste
     check_refusal<connection_lost>("", [&] { remote.with_retry(lost); });  // with waits of 50 ms
     CHECK(tries <= 2 * step / milliseconds(50) + 1);
 
-    remote.reconnect();
+    auto other = remote_to(server, options);
     tries = 0;
     server.cut_replies = false;
     const auto limited = [&] {
         ++tries;
         server.refusals = {said(error_code::rate_limit, 50)};
-        remote.carry(0, request_of(1), reply);
+        other.carry(0, request_of(1), reply);
     };
-    check_refusal<rate_limit_error>("rate_limit", [&] { remote.with_retry(limited); });
+    check_refusal<rate_limit_error>("rate_limit", [&] { other.with_retry(limited); });
     CHECK(tries <= 2 * step / milliseconds(50) + 1);
 
     server.unreachable = 10;
-    check_refusal<connection_lost>("attempts: nobody there", [&] { remote.reconnect(); });
+    check_refusal<connection_lost>(" attempts: ", [&] { remote.reconnect(); });
     CHECK(server.unreachable >= 7);  // after 50, 100 and 200 ms
 }
 
@@ -920,8 +920,7 @@ TEST_CASE("a frame beyond the limit is an error that no other connection would m
     const tests::echo_server echo({}, std::string(1001, 'x'));
     const auto client =
         connect_websocket(server_address::of("ws://127.0.0.1:" + echo.port()), {.largest_frame = 1000});
-    check_refusal<tensafe::format_error>("got a frame of more than 1000 bytes",
-                                         [&] { client->receive(); });
+    check_refusal<tensafe::format_error>("got a frame of more than 1000 bytes", [&] { client->receive(); });
 }
 
 TEST_CASE(
@@ -967,7 +966,8 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("a server that sends a byte at a time, or pongs without end, holds a step no longer than its limit") {
+TEST_CASE(
+    "a server that sends a byte at a time, or pongs without end, holds a step no longer than its limit") {
     std::string pongs;
     while (pongs.size() < 2000) {
         pongs.append("\x8a\0", 2);
@@ -980,8 +980,8 @@ TEST_CASE("a server that sends a byte at a time, or pongs without end, holds a s
             std::string request;
             asio::read_until(to, asio::dynamic_buffer(request), "\r\n\r\n");
             const std::string name = "Sec-WebSocket-Key: ";
-            const std::string key = request.substr(request.find(name) + name.size(), 24) +
-                                    "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+            const std::string key =
+                request.substr(request.find(name) + name.size(), 24) + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
             octets digest(20);
             ::EVP_Digest(key.data(), key.size(), digest.data(), nullptr, ::EVP_sha1(), nullptr);
             std::string text =

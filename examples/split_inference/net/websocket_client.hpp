@@ -23,8 +23,8 @@ class connection_lost : public tensafe::io_error {
 
 /// A WebSocket connection as a client sees it: whole frames, in order. For one thread at a time.
 ///
-/// All calls of a step together are bounded in time. After connection_lost the connection is closed, and every
-/// further call throws it.
+/// All calls of a step together are bounded in time. After connection_lost the connection is closed, and
+/// every further call throws it.
 class client_connection {
   public:
     struct frame {
@@ -44,7 +44,7 @@ class client_connection {
     virtual ~client_connection() = default;
 
     /// Begins a step: all calls until the next one are to be done within this time, whatever comes meanwhile.
-    /// To be made is the first step of a connection.
+    /// The making of a connection begins its first.
     /// @param step  for people
     virtual void begin(const char* step, std::chrono::milliseconds limit) = 0;
 

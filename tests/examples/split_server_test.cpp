@@ -314,10 +314,10 @@ TEST_CASE("a log whose reader stands still stops nobody, and says how many lines
     std::array<int, 2> ends{};  // open to the end of the process: the log's thread stands in one
     REQUIRE(::pipe(ends.data()) == 0);
     std::optional<split::log> log(split::log::to_descriptor(ends[1]));
-    constexpr std::uint64_t most = 20'000;
+    constexpr std::uint64_t most = 1'000;
     const auto fill = [&] {
         for (std::uint64_t i = 0; i < most; ++i) {
-            log->line(split::log_level::info, "line", {{"text", std::string(200, 'x')}});
+            log->line(split::log_level::info, "line", {{"text", std::string(4'000, 'x')}});
         }
     };
     const auto number_after = [](const std::string& text, const std::string& name) {

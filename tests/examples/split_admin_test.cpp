@@ -1,5 +1,8 @@
 // What is asked of the split inference server over HTTP, without a socket.
 
+#include <tensafe/io/peft.hpp>
+
+#include <limits>
 #include <mutex>
 
 #include "../../examples/split_inference/admin.hpp"
@@ -148,6 +151,22 @@ TEST_CASE_FIXTURE(administered, "an adapter is loaded, replaced and removed") {
     CHECK(ask("DELETE", "/admin/adapters/kjv").status == 404);
     CHECK(ask("GET", "/admin/adapters/kjv").status == 405);
     CHECK(ask("PUT", "/admin/adapters/a%2fb", "{}").status == 404);
+}
+
+TEST_CASE_FIXTURE(administered, "an adapter that nothing can be packed from is refused") {
+    const tensafe::lora::adapter good = tensafe::io::load_peft(root / "kjv");
+    const auto refuses = [&](auto spoil) {
+        tensafe::lora::adapter bad = good;
+        spoil(bad);
+        CHECK_THROWS_AS(of->adapters().load("kjv", [&] { return bad; }), tensafe::error);
+    };
+    refuses([](auto& bad) { bad.sites.clear(); });
+    refuses([](auto& bad) { bad.sites[0].a.values[5] = std::numeric_limits<float>::quiet_NaN(); });
+    refuses([](auto& bad) { bad.sites[0].b.values[5] = std::numeric_limits<float>::infinity(); });
+    refuses([](auto& bad) { bad.sites[0].a.values.pop_back(); });
+    refuses([](auto& bad) { bad.sites[0].a = {}; });
+    refuses([](auto& bad) { bad.sites.push_back(bad.sites[0]); });
+    CHECK_FALSE(of->adapters().find("kjv"));
 }
 
 TEST_CASE_FIXTURE(administered, "adapters come from folders below the root and from nowhere else") {

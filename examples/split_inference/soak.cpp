@@ -50,6 +50,7 @@ const std::vector<scenario> scenarios = {
     {"malformed_among_good", false, malformed_among_good},
     {"crowd", false, crowd},
     {"killed_during_swap", true, killed_during_swap},
+    {"killed_while_counting", true, killed_while_counting},
     {"disk_full", true, disk_full},
     {"file_limit", true, file_limit},
     {"drain", true, drain},

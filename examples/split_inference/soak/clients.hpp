@@ -100,11 +100,13 @@ class good_client {
                 std::size_t attempts = 10)
         : good_client(of, name, name == "qwen" ? of.qwen : of.kjv, frames, attempts) {}
     /// @param expected  what the server has under this name
+    /// @param identity  file; empty: a fresh one
     good_client(fixture& of, const std::string& name, const tensafe::lora::adapter& expected,
-                frame_form frames = frame_form::binary, std::size_t attempts = 10)
+                frame_form frames = frame_form::binary, std::size_t attempts = 10,
+                const std::filesystem::path& identity = {})
         : of_(of),
           adapter_(expected),
-          remote_(connector(of), client_identity({}), std::make_shared<tensafe::lora::client<params>>(),
+          remote_(connector(of), client_identity(identity), std::make_shared<tensafe::lora::client<params>>(),
                   options(name, frames, attempts)) {}
 
     /// One token of each group in turn. @throws failure for a wrong answer

@@ -129,8 +129,11 @@ struct fixture {
         how.program = program;
         how.tls = tls;
         how.state = folder / state;
-        how.arguments = {"--anybody", "--adapter", "kjv=" TENSAFE_EXAMPLE_DATA "/tiny_lm/adapter",
-                         "--adapter", "qwen=" TENSAFE_EXAMPLE_DATA "/qwen_rank32"};
+        how.arguments = {"--adapter", "kjv=" TENSAFE_EXAMPLE_DATA "/tiny_lm/adapter", "--adapter",
+                         "qwen=" TENSAFE_EXAMPLE_DATA "/qwen_rank32"};
+        if (!given.contains("--clients")) {
+            how.arguments.emplace_back("--anybody");
+        }
         given.merge(usual_arguments());
         for (const auto& [name, value] : given) {
             how.arguments.push_back(name);

@@ -6,19 +6,21 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <map>
 #include <memory>
 #include <random>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "../query_counts.hpp"
 #include "check.hpp"
 #include "clients.hpp"
 #include "fixture.hpp"
@@ -98,22 +100,21 @@ inline void put_adapter(const server_process& server, const std::string& name, c
     require_equal("PUT /admin/adapters/" + name + ": " + said.body, said.status, expected);
 }
 
-/// The bits of the file of usage counts that were asked of adapters, added up.
-inline std::size_t sum_of_counts(const std::filesystem::path& file) {
-    std::ifstream lines(file);
-    std::size_t sum = 0;
-    std::string line;
-    std::getline(lines, line);
-    require_equal("first line of " + file.string(), line, "tensafe split usage 2");
-    while (std::getline(lines, line)) {
-        std::istringstream words(line);
-        std::string name;
-        words >> name;
-        for (std::string pair; name.front() == 'a' && words >> pair;) {  // group:bits
-            sum += std::stoul(pair.substr(pair.find(':') + 1));
+/// What the state folder of a server that ended says of a client, its tenant and an adapter, added up over
+/// inputs.
+inline std::array<std::uint64_t, 3> sums_of_counts(const std::filesystem::path& state, const std::string& client,
+                                                   const std::string& tenant, const std::string& adapter) {
+    constexpr std::size_t most_inputs = 64;
+    const query_counts counts(state);
+    const auto rows = counts.account_of(client, tenant, adapter);
+    std::array<std::uint64_t, 3> sums{};
+    for (std::size_t group = 0; group < most_inputs; ++group) {
+        const auto used = counts.used(rows, group);
+        for (std::size_t i = 0; i < sums.size(); ++i) {
+            sums[i] += used[i];
         }
     }
-    return sum;
+    return sums;
 }
 
 inline std::string killed_during_swap(fixture& w) {
@@ -178,72 +179,192 @@ inline std::string killed_during_swap(fixture& w) {
            "answers each time; then 3 swaps under load";
 }
 
+/// What clients got over all lives of a server is within the limits, and at most what its files say.
+/// @return how many answers
+inline std::size_t count_and_kill(fixture& w, std::size_t kills) {
+    struct listed {
+        std::string tenant;
+        std::string key;
+        std::size_t answers = 0;
+        std::size_t bits = 0;
+    };
+    std::array<listed, 3> clients{{{"acme", {}}, {"acme", {}}, {}}};
+    const std::string state = "counting_state";
+    const auto identity = [&](std::size_t i) { return w.folder / ("counted_" + text_of(i)); };
+    {
+        std::filesystem::remove_all(w.folder / state);
+        std::ofstream list(w.folder / "listed");
+        for (std::size_t i = 0; i < clients.size(); ++i) {
+            clients[i].key = client_identity(identity(i)).verifying().hex();
+            list << clients[i].key << (clients[i].tenant.empty() ? "" : " " + clients[i].tenant) << "\n";
+        }
+    }
+    // An input of qwen is answered 1139 times for all of its A.
+    const double share = static_cast<double>(10 * kills) / 1139;
+    const fixture::arguments arguments = {{"--clients", (w.folder / "listed").string()},
+                                          {"--client-share", text_of(share)},
+                                          {"--tenant-share", text_of(1.5 * share)},
+                                          {"--adapter-share", text_of(2.2 * share)}};
+    w.start(arguments, state);
+    const std::uint16_t port = w.where().port;
+    std::size_t limit = 0;  // answers to one client, of an input
+    {
+        good_client first(w, "qwen", w.qwen, frame_form::binary, 10, identity(0));
+        limit = first.remote().queries_left().value_or(0);
+        require(limit > 8 * kills && limit < 12 * kills, "queries left", limit, "those of the share");
+    }
+    std::atomic<std::size_t> answers{0};
+    std::atomic<std::size_t> asking{clients.size()};
+    std::atomic<bool> over{false};
+    const auto ask = [&](std::size_t i) {
+        const struct end_of_asking {
+            std::atomic<std::size_t>& asking;
+            ~end_of_asking() { --asking; }
+        } end{asking};
+        good_client client(w, "qwen", w.qwen, frame_form::binary, 10, identity(i));
+        for (int refused = 0; refused < 2;) {  // as many as there are inputs
+            try {
+                client.ask();
+                refused = 0;
+                ++answers;
+            } catch (const query_limit_error&) {
+                ++refused;
+            } catch (const connection_lost&) {
+                if (over) {
+                    throw;
+                }
+            }
+        }
+        clients[i].answers = client.answers();
+        clients[i].bits = client.bits();
+    };
+    // Servers are started by this thread: they die with the one that starts them.
+    auto all = std::async(std::launch::async, [&] { at_once(clients.size(), ask); });
+    {
+        const struct end_of_kills {
+            std::atomic<bool>& over;
+            ~end_of_kills() { over = true; }
+        } end{over};
+        std::mt19937 generator(std::random_device{}());
+        for (std::size_t k = 0; k < kills; ++k) {
+            const std::size_t enough = answers + 4 + generator() % 8;
+            while (answers < enough && asking > 0) {
+                std::this_thread::sleep_for(std::chrono::microseconds(generator() % 1000));
+            }
+            w.server->send_signal(SIGKILL);
+            require_equal("exit of a server that is killed", w.server->wait(raw_connection::patience), -SIGKILL);
+            check_log(w.server->take_log(), w.secrets);
+            w.start(arguments, state, port);  // it would not start with broken files
+        }
+    }
+    all.get();
+    w.server->send_signal(SIGKILL);
+    w.server->wait(raw_connection::patience);
+    std::map<std::string, listed> sums;
+    for (const listed& each : clients) {
+        require(each.answers <= 2 * (limit + 1), "answers to a client over all lives", each.answers,
+                "at most " + text_of(2 * (limit + 1)));
+        for (const std::string& row : {std::string("adapter"), "tenant " + each.tenant}) {
+            sums[row].answers += each.answers;
+            sums[row].bits += each.bits;
+        }
+    }
+    const auto most = [&](double times) {
+        return static_cast<std::size_t>(times * static_cast<double>(2 * (limit + 1)));
+    };
+    require(sums["tenant acme"].answers <= most(1.5), "answers to a tenant over all lives",
+            sums["tenant acme"].answers, "at most " + text_of(most(1.5)));
+    require(sums["adapter"].answers <= most(2.2), "answers of an adapter over all lives",
+            sums["adapter"].answers, "at most " + text_of(most(2.2)));
+    for (const listed& each : clients) {
+        const auto counted = sums_of_counts(w.folder / state, each.key, each.tenant, "qwen");
+        const std::array<std::size_t, 3> got{each.bits, sums["tenant " + each.tenant].bits,
+                                             sums["adapter"].bits};
+        for (std::size_t i = 0; i < got.size(); ++i) {
+            require(counted[i] >= got[i], "bits counted after " + text_of(kills) + " kills", counted[i],
+                    "at least the " + text_of(got[i]) + " that clients hold");
+        }
+    }
+    return sums["adapter"].answers;
+}
+
+inline std::string killed_while_counting(fixture& w) {
+    constexpr std::size_t kills = 5;  // of one state: what is counted too much is a 32nd of a limit for each
+    const std::size_t rounds = w.amount.repetitions > 3 ? w.amount.kills : 1;
+    std::size_t answers = 0;
+    for (std::size_t r = 0; r < rounds; ++r) {
+        answers += count_and_kill(w, kills);
+    }
+    return text_of(rounds * kills) + " servers killed while clients asked: " + text_of(answers) +
+           " answers, within the limits, and all of them counted";
+}
+
 /// Its state is on a disk of its own without room, or the system lets the server write no file at all.
 inline std::string write_nothing(fixture& w, bool has_disk) {
     constexpr std::size_t disk_kb = 1024;
     const std::filesystem::path root = w.folder / "full_adapters";
     write_large_adapter(root / "large", 2);
+    std::filesystem::remove_all(w.folder / "full_state");
     w.start({{"--adapter-root", root.string()}}, "full_state", 0, has_disk ? disk_kb : 0);
     const server_process& server = *w.server;
-    good_client client(w, "kjv");
-    client.ask();
-    if (has_disk) {
+    const auto fill = [&] {
+        if (!has_disk) {
+            server.limit_files(0);
+            return;
+        }
         std::ofstream rest(server.state_inside() / "rest", std::ios::binary);
         const std::string page(4096, 'x');
         while (rest.write(page.data(), 4096) && rest.flush()) {
         }
         require_equal("room on the disk", std::filesystem::space(server.state_inside()).available, 0u);
-    } else {
-        server.limit_files(0);
-    }
-    client.ask();
+    };
+    good_client client(w, "kjv");
+    const auto ask_all = [&] {
+        for (std::size_t i = 0; i < client.remote().layout().groups.size(); ++i) {
+            client.ask();
+        }
+    };
+    ask_all();
+    fill();
+    ask_all();  // of what is reserved
     put_adapter(server, "large", "large");
     wait_for_adapter(server, "large", "a version",
                      [](const adapter_state& now) { return now.version > 0 && now.loading.empty(); });
-    good_client second(w, "qwen");
-    second.ask();
-    client.ask();
-    std::map<std::string, std::size_t> events;
-    std::string reasons;
-    const auto hear = [&](const std::string& log) {
-        reasons += log;
-        for (const auto& [event, count] : check_log(log, w.secrets)) {
-            events[event] += count;
-        }
-    };
-    if (w.amount.repetitions > 3) {
-        // Counts are written every five seconds: as soon as there is room again, they are.
-        const auto end = steady::now() + raw_connection::patience;
-        while (events["usage_not_saved"] == 0) {
-            require(steady::now() < end, "usage_not_saved in the log", "none in 20 s", "one");
-            hear(w.server->take_log());
-            client.ask();
-        }
-        if (has_disk) {
-            std::filesystem::remove(server.state_inside() / "rest");
-        } else {
-            server.limit_files(std::nullopt);
-        }
-        while (!std::filesystem::exists(server.state_inside() / "usage") ||
-               sum_of_counts(server.state_inside() / "usage") == 0) {
-            require(steady::now() < end, "the file of counts", "none in 20 s", "one");
-            client.ask();
+    std::unique_ptr<good_client> second;
+    std::string refused;
+    for (int i = 0; i < 100 && refused.empty(); ++i) {  // the last page of the file may have room
+        second = std::make_unique<good_client>(w, "qwen");
+        try {
+            second->ask();
+        } catch (const refused_error& e) {
+            refused = e.what();
         }
     }
+    require_contains("a request that cannot be counted", refused, "(internal)");
+    ask_all();
     require_equal("GET /healthz", server.http("GET", "/healthz").status, 200);
     for (const auto& each : std::filesystem::recursive_directory_iterator(server.state_inside())) {
         require(each.path().filename().string().find("partial") == std::string::npos, "the state folder",
                 each.path().filename().string(), "no files that are half written");
     }
+    if (has_disk) {
+        std::filesystem::remove(server.state_inside() / "rest");
+    } else {
+        server.limit_files(std::nullopt);
+    }
+    second->ask();
+    fill();
     server.send_signal(SIGTERM);
     require_equal("exit status with a full disk", w.server->wait(raw_connection::patience), 0);
-    hear(w.server->take_log());
-    if (w.amount.repetitions <= 3) {
-        require(events["usage_not_saved"] > 0, "usage_not_saved in the log", 0, "one or more");
+    const std::string log = w.server->take_log();
+    auto events = check_log(log, w.secrets);
+    for (const char* event : {"internal_error", "usage_not_saved"}) {
+        require(events[event] > 0, std::string(event) + " in the log", 0, "one or more");
     }
     const std::string reason = has_disk ? "No space left on device" : "File too large";
-    require(reasons.find(reason) != std::string::npos, "the reason in the log", "none", reason);
-    return "answers go on, an adapter is packed and served, the log says so";
+    require_contains("the log", log, reason);
+    return "what is reserved is given out, an adapter is packed and served, other requests are refused and "
+           "the log says why; with room again they are answered";
 }
 
 inline std::string disk_full(fixture& w) {
@@ -298,7 +419,8 @@ inline std::string drain(fixture& w) {
         require(events.contains("draining") && events.contains("stopped"), "events of the log", "others",
                 "draining and stopped");
         // What was computed was counted, and everything computed has arrived.
-        require_equal("bits that the server counted", sum_of_counts(w.folder / state / "usage"), bits.load());
+        require_equal("bits that the server counted", sums_of_counts(w.folder / state, {}, {}, "kjv")[2],
+                      bits.load());
         answered += answers;
         tried += tries;
     }

@@ -32,8 +32,8 @@ namespace {
 
 using tensafe::format_error;
 
-// The file: this line; a line for each row; one without a row, which ends the table; then a line for each time
-// that something was reserved. Each begins with the CRC-32C of what the lines up to it say, each row is
+// The file: this line; a line for each row; one without a row, which ends the table; then a line for each
+// time that something was reserved. Each begins with the CRC-32C of what the lines up to it say, each row is
 // " name group:bits group:bits ...", and of several numbers of a group the largest counts.
 constexpr std::string_view first_line = "tensafe split usage 3\n";
 /// What a row's name begins with, by scope.
@@ -187,8 +187,8 @@ std::size_t query_counts::read(std::string_view text) {
                            ": " + what + ". Move it and usage_key away to begin with no counts");
     };
     if (!text.starts_with(first_line)) {
-        const bool is_older = text.starts_with("tensafe split usage 1\n") ||
-                              text.starts_with("tensafe split usage 2\n");
+        const bool is_older =
+            text.starts_with("tensafe split usage 1\n") || text.starts_with("tensafe split usage 2\n");
         refuse(is_older ? "got version " + std::string(text.substr(20, 1)) + ", expected 3, which reserves"
                         : "does not say \"tensafe split usage 3\"");
     }
@@ -232,8 +232,7 @@ bool query_counts::read_rows(std::string_view text) {
     while (take(text, ' ')) {
         if (std::count(letters.begin(), letters.end(), text.empty() ? '\0' : text.front()) > 0) {
             name = text.substr(0, name_length);
-            if (name.size() != name_length ||
-                name.find_first_not_of("0123456789abcdef", 1) != name.npos) {
+            if (name.size() != name_length || name.find_first_not_of("0123456789abcdef", 1) != name.npos) {
                 return false;
             }
             text.remove_prefix(name_length);
@@ -470,7 +469,8 @@ void query_counts::rewrite(bool exact) {
     std::string last;
     for (bool is_over = false; !is_over;) {
         constexpr int rows_of_slice = 256;
-        const std::lock_guard lock(mutex_);
+        std::string slice;
+        std::unique_lock lock(mutex_);
         auto each = counts_.upper_bound(last);
         for (int i = 0; i < rows_of_slice && each != counts_.end(); ++i, ++each) {
             last = each->first;
@@ -479,14 +479,15 @@ void query_counts::rewrite(bool exact) {
                 if (exact) {
                     of.reserved = std::min(of.reserved, of.count);
                 }
-                const std::uint64_t bits = exact ? of.count : of.reserved;
-                rows += bits > 0 ? number_text(group, bits) : std::string();
+                rows += of.reserved > 0 ? number_text(group, of.reserved) : std::string();
             }
             if (rows.size() > 1 + name_length) {
-                add_line(text, sum, rows);
+                add_line(slice, sum, rows);
             }
         }
         is_over = each == counts_.end();
+        lock.unlock();
+        text += slice;
     }
     add_line(text, sum, {});
     const std::filesystem::path usage = folder_ / "usage";

@@ -91,8 +91,8 @@ class query_counts {
     std::array<std::uint64_t, 3> used(const account& rows, std::size_t group) const;
     std::size_t rows() const;
 
-    /// Writes the counts as they are instead of what is reserved, and reserves nothing ahead any more: for the
-    /// end.
+    /// Writes the counts as they are instead of what is reserved, and reserves nothing ahead any more: for
+    /// the end.
     /// @throws tensafe::io_error; what was reserved still is
     void save();
 

@@ -110,7 +110,9 @@ certificate_pointer self_signed(EVP_PKEY* key, const std::vector<std::string>& h
 }
 
 /// Where the key waits for its certificate: until it has its name, nobody can have met either.
-std::filesystem::path waiting(const tls_files& files) { return files.key.string() + ".new"; }
+std::filesystem::path waiting(const tls_files& files) {
+    return files.key.string() + ".new";
+}
 
 void make(const tls_files& files, const std::vector<std::string>& hosts, std::time_t now) {
     const openssl_reports reports;

@@ -102,8 +102,9 @@ inline void put_adapter(const server_process& server, const std::string& name, c
 
 /// What the state folder of a server that ended says of a client, its tenant and an adapter, added up over
 /// inputs.
-inline std::array<std::uint64_t, 3> sums_of_counts(const std::filesystem::path& state, const std::string& client,
-                                                   const std::string& tenant, const std::string& adapter) {
+inline std::array<std::uint64_t, 3> sums_of_counts(const std::filesystem::path& state,
+                                                   const std::string& client, const std::string& tenant,
+                                                   const std::string& adapter) {
     constexpr std::size_t most_inputs = 64;
     const query_counts counts(state);
     const auto rows = counts.account_of(client, tenant, adapter);
@@ -252,7 +253,8 @@ inline std::size_t count_and_kill(fixture& w, std::size_t kills) {
                 std::this_thread::sleep_for(std::chrono::microseconds(generator() % 1000));
             }
             w.server->send_signal(SIGKILL);
-            require_equal("exit of a server that is killed", w.server->wait(raw_connection::patience), -SIGKILL);
+            require_equal("exit of a server that is killed", w.server->wait(raw_connection::patience),
+                          -SIGKILL);
             check_log(w.server->take_log(), w.secrets);
             w.start(arguments, state, port);  // it would not start with broken files
         }

@@ -406,8 +406,8 @@ class connection : public std::enable_shared_from_this<connection> {
         http_response response;
         try {
             response = of_.handlers.answer({as_text(request.method_string()), as_text(request.target()),
-                                  as_text(request[http::field::authorization]), request.body(),
-                                  seat_->address(), body_follows});
+                                            as_text(request[http::field::authorization]), request.body(),
+                                            seat_->address(), body_follows});
         } catch (...) {
             response = {500, "internal error\n"};
         }

@@ -209,12 +209,7 @@ std::size_t query_counts::read(std::string_view text) {
             refuse("is damaged, or not whole");
         }
         if (!read_rows(rows)) {
-            refuse("is no list of counts");
-        }
-        while (counts_.size() > most_rows || numbers_ > most_numbers) {
-            if (!evict()) {
-                refuse("is one too many");
-            }
+            refuse("is no list of counts, or one too many");
         }
         has_table = has_table || rows.empty();
         sum_ = sum;
@@ -226,7 +221,7 @@ std::size_t query_counts::read(std::string_view text) {
     return length - text.size();
 }
 
-/// Whether they are rows.
+/// Whether they are rows that there is room for: behind the table stand also those that were evicted.
 bool query_counts::read_rows(std::string_view text) {
     std::string name;
     while (take(text, ' ')) {
@@ -246,6 +241,11 @@ bool query_counts::read_rows(std::string_view text) {
         }
         number& of = at(name, *group);
         of.count = of.reserved = std::max(of.count, *bits);
+        while (counts_.size() > most_rows || numbers_ > most_numbers) {
+            if (!evict()) {
+                return false;
+            }
+        }
     }
     return text.empty();
 }
@@ -322,7 +322,8 @@ query_counts::outcome query_counts::add(const account& rows, std::size_t group, 
             if (i > 0 && rows[i] == rows[i - 1]) {
                 continue;  // a client that is its own tenant
             }
-            number& of = *(numbers[i] = &at(rows[i], group));
+            number& of = at(rows[i], group);
+            numbers[i] = &of;
             const auto ahead = [&](std::uint64_t more) {
                 return std::min(of.count + bits + more, limits[i].value_or(most_bits));
             };

@@ -34,8 +34,8 @@ tensafe::keystore::detail::owned_descriptor lock_folder(const std::filesystem::p
 ///
 /// Nothing is counted beyond what `usage` has as reserved, forced to the device: after a crash the reserved
 /// numbers are the counts, a chunk too many at most, none too few. A thread of its own reserves the next
-/// chunk when half of the last one is used up; who finds none left reserves it himself, and waits for the
-/// device.
+/// chunk when half of the last one is used up; a request that finds nothing left reserves it itself, and
+/// waits for the device.
 ///
 /// Only what was asked takes memory: a row for each adapter, and each client and tenant of it, in it a number
 /// for each group. A request that failed leaves a zero and what was reserved.

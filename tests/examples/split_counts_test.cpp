@@ -385,7 +385,7 @@ TEST_CASE_FIXTURE(stored_counts, "a usage file that is no list of counts is refu
           " c" + std::string(64, 'A') + " 1:2"}) {
         CAPTURE(rows);
         put(usage_text({good, rows, ""}));
-        check_refused("usage\": line 3: is no list of counts. Move it and usage_key away");
+        check_refused("usage\": line 3: is no list of counts, or one too many. Move it and usage_key away");
         put(usage_text({good, "", rows}));
         check_refused("usage\": line 4: is no list of counts");
     }

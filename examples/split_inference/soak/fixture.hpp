@@ -144,9 +144,11 @@ struct fixture {
         how.log_stands_still = log_stands_still;
         server = std::make_unique<server_process>(how);
         secrets.add(server->admin_token());
-        if (tls) {  // clients keep it when the server is gone
-            std::filesystem::copy_file(server->state_inside() / "certificate.pem", trusted(),
+        if (tls) {  // clients keep it when the server is gone, and may be reading it
+            const std::filesystem::path copy = folder / "certificate.pem";
+            std::filesystem::copy_file(server->state_inside() / "certificate.pem", copy,
                                        std::filesystem::copy_options::overwrite_existing);
+            std::filesystem::rename(copy, trusted());
         }
     }
     std::filesystem::path trusted() const {

@@ -86,8 +86,8 @@ class connection_control {
 };
 
 /// One side of a WebSocket connection. Calls come one at a time, from different threads; each writes what is
-/// to be sent into an empty answer. The next frame is read when that is written. Frames are answered in a
-/// queue, see fair_queue; everything else should take microseconds.
+/// to be sent into an empty answer. The next frame is read when that is written. Frames are answered in
+/// turns, see fair_queue; everything else should take microseconds.
 class websocket_handler {
   public:
     virtual ~websocket_handler() = default;

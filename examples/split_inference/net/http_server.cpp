@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <boost/asio/dispatch.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -597,7 +598,7 @@ class connection : public std::enable_shared_from_this<connection> {
             return;
         }
         is_busy_ = true;
-        of_.frames.post(handler_->whose(), [self = shared_from_this(), text = socket_.got_text()]() mutable {
+        of_.frames.run(handler_->whose(), [self = shared_from_this(), text = socket_.got_text()]() mutable {
             const auto data = self->buffer_.data();
             self->fill_answer([&] {
                 if (text) {
@@ -610,7 +611,7 @@ class connection : public std::enable_shared_from_this<connection> {
             });
             // The connection ends on its own thread.
             const auto own = self->socket_.get_executor();
-            asio::post(own, [self = std::move(self)] {
+            asio::dispatch(own, [self = std::move(self)] {
                 self->buffer_.consume(self->buffer_.size());
                 self->send_answer();
             });

@@ -57,8 +57,8 @@ struct http_server_handlers {
 };
 
 /// A server of HTTP/1.1 and WebSockets on one port, with TLS 1.3, TLS 1.2 with AEAD, or none. A connection
-/// belongs to one of the server's threads, that with the fewest when it came; its frames are answered by as
-/// many other threads, in turns: see fair_queue.
+/// belongs to one of the server's threads, that with the fewest when it came. While frames of others are
+/// being answered, its own are answered by as many other threads, in turns: see fair_queue.
 ///
 /// A frame beyond what its handler takes ends the connection before memory is taken for it. Whoever is silent
 /// for idle_time, a ping included, does not finish a handshake, a session's beginning or a frame in time, or

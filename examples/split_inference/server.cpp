@@ -336,7 +336,7 @@ int run(arguments& a) {
     a.net.websocket_path = split::websocket_path;
     split::net::http_server server(
         a.net, {[&](const split::net::http_request& request) { return admin.answer(request); },
-                [&](const std::string& address, std::shared_ptr<split::net::connection_control> control) {
+                [&](const std::string& address, std::weak_ptr<split::net::connection_control> control) {
                     return service.connect(address, std::move(control));
                 },
                 [&](const std::string& address) { service.connection_refused(address); },

@@ -69,7 +69,7 @@ void check_message(const wire::header& header, wire::kind expected) {
 }  // namespace
 
 session_protocol::session_protocol(service& of, std::string address,
-                                   std::shared_ptr<net::connection_control> control, std::uint64_t number)
+                                   std::weak_ptr<net::connection_control> control, std::uint64_t number)
     : of_(of),
       address_(std::move(address)),
       control_(std::move(control)),
@@ -114,7 +114,9 @@ void session_protocol::guarded(net::answer& to, Step step) noexcept {
     } catch (...) {
         stage_ = stage::over;
         to.clear();
-        control_->end(net::close_internal, "internal error");
+        if (const auto connection = control_.lock()) {
+            connection->end(net::close_internal, "internal error");
+        }
     }
 }
 
@@ -151,7 +153,7 @@ void session_protocol::start(net::answer& to) {
         if (of_.draining()) {
             throw refused{error_code::draining, "this server stops: try another one"};
         }
-        exporter_ = control_->tls_exporter();
+        exporter_ = std::shared_ptr(control_)->tls_exporter();
         to.add_text(to_text(challenge{nonce_, parameter_set_name()}));
     });
 }
@@ -203,17 +205,13 @@ void session_protocol::hear(control_message heard, net::answer& to) {
         }
         answer_request(asked->message, to);
     } else if (std::holds_alternative<forget>(heard) && stage_ == stage::open) {
-        check_held();
-        static_cast<void>(of_.forget(session_->client, number_));
-        session_.reset();
-        stage_ = stage::over;
+        const std::string client = session_->client;
+        end_session();
+        static_cast<void>(of_.forget(client, 1));
         to.add_text(to_text(forgotten{}));
         to.close(net::close_normal, "forgotten");
     } else if (std::holds_alternative<bye>(heard) && stage_ == stage::open) {
-        check_held();
-        of_.sessions_.end(*session_, number_);
-        session_.reset();
-        stage_ = stage::over;
+        end_session();
         to.close(net::close_normal, "bye");
     } else {
         throw refused{error_code::malformed, "got a control message that does not come here"};
@@ -383,10 +381,12 @@ void session_protocol::lost_session() {
 }
 
 /// Another connection may have resumed the session, or the client may be forgotten.
-void session_protocol::check_held() {
-    if (!of_.sessions_.holds(*session_, number_)) {
+void session_protocol::end_session() {
+    if (!of_.sessions_.end(*session_, number_)) {
         lost_session();
     }
+    session_.reset();
+    stage_ = stage::over;
 }
 
 /// A client that was forgotten stays forgotten.
@@ -394,8 +394,8 @@ void session_protocol::record(const tensafe::serving::usage& used) const {
     of_.sessions_.while_open(*session_, [&] { of_.used_.record(model_->name, session_->client, used); });
 }
 
-void session_protocol::check_number(session_table::number_state state, std::uint64_t number) {
-    switch (state) {
+void session_protocol::take_number(std::uint64_t number) {
+    switch (of_.sessions_.accept(*session_, number_, number)) {
         case session_table::number_state::fresh:
             return;
         case session_table::number_state::replayed:
@@ -421,7 +421,12 @@ void session_protocol::answer_request(std::span<const std::uint8_t> message, net
     refused_use.bytes_up = message.size();
     try {
         check_message(header, wire::kind::request);
-        check_number(of_.sessions_.look(*session_, number_, header.number), header.number);
+        if (header.group >= model_->groups.size()) {
+            throw refused{error_code::malformed,
+                          "request: got group " + std::to_string(header.group) + ", expected one of the " +
+                              std::to_string(model_->groups.size()) + " of this adapter"};
+        }
+        take_number(header.number);
         const auto limit = [&](rate_limiter& by, const char* what) {
             const auto wait = by.take(session_->client, of_.options_.now());
             if (wait.count() > 0) {
@@ -440,11 +445,6 @@ void session_protocol::answer_request(std::span<const std::uint8_t> message, net
 
 void session_protocol::compute(const wire::header& header, std::span<const std::uint8_t> message,
                                net::answer& to) {
-    if (header.group >= model_->groups.size()) {
-        throw refused{error_code::malformed, "request: got group " + std::to_string(header.group) +
-                                                 ", expected one of the " +
-                                                 std::to_string(model_->groups.size()) + " of this adapter"};
-    }
     const group_bits& bits = model_->groups[header.group];
     const auto count = of_.counts_.add(account_, header.group, bits.request, bits.limits);
     switch (count.what) {
@@ -464,7 +464,6 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
             of_.counts_.take_back(account_, header.group, bits.request);
         }
     });
-    check_number(of_.sessions_.accept(*session_, number_, header.number), header.number);
     const std::size_t pool_before = session_->evaluator->pool_size();
     const auto began = std::chrono::steady_clock::now();
     tensafe::serving::usage used;

@@ -394,8 +394,8 @@ void session_protocol::record(const tensafe::serving::usage& used) const {
     of_.sessions_.while_open(*session_, [&] { of_.used_.record(model_->name, session_->client, used); });
 }
 
-void session_protocol::take_number(std::uint64_t number) {
-    switch (of_.sessions_.accept(*session_, number_, number)) {
+void session_protocol::check_number(std::uint64_t number) {
+    switch (of_.sessions_.look(*session_, number_, number)) {
         case session_table::number_state::fresh:
             return;
         case session_table::number_state::replayed:
@@ -421,12 +421,7 @@ void session_protocol::answer_request(std::span<const std::uint8_t> message, net
     refused_use.bytes_up = message.size();
     try {
         check_message(header, wire::kind::request);
-        if (header.group >= model_->groups.size()) {
-            throw refused{error_code::malformed,
-                          "request: got group " + std::to_string(header.group) + ", expected one of the " +
-                              std::to_string(model_->groups.size()) + " of this adapter"};
-        }
-        take_number(header.number);
+        check_number(header.number);
         const auto limit = [&](rate_limiter& by, const char* what) {
             const auto wait = by.take(session_->client, of_.options_.now());
             if (wait.count() > 0) {
@@ -445,6 +440,11 @@ void session_protocol::answer_request(std::span<const std::uint8_t> message, net
 
 void session_protocol::compute(const wire::header& header, std::span<const std::uint8_t> message,
                                net::answer& to) {
+    if (header.group >= model_->groups.size()) {
+        throw refused{error_code::malformed, "request: got group " + std::to_string(header.group) +
+                                                 ", expected one of the " +
+                                                 std::to_string(model_->groups.size()) + " of this adapter"};
+    }
     const group_bits& bits = model_->groups[header.group];
     const auto count = of_.counts_.add(account_, header.group, bits.request, bits.limits);
     switch (count.what) {
@@ -464,6 +464,9 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
             of_.counts_.take_back(account_, header.group, bits.request);
         }
     });
+    if (!of_.sessions_.accept(*session_, number_, header.number)) {
+        lost_session();
+    }
     const std::size_t pool_before = session_->evaluator->pool_size();
     const auto began = std::chrono::steady_clock::now();
     tensafe::serving::usage used;

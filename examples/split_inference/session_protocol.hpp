@@ -56,7 +56,7 @@ class session_protocol final : public net::websocket_handler {
     void compute(const tensafe::wire::header& header, std::span<const std::uint8_t> message, net::answer& to);
     [[noreturn]] void lost_session();
     void end_session();
-    void take_number(std::uint64_t number);
+    void check_number(std::uint64_t number);
     void record(const tensafe::serving::usage& used) const;
     void limit_handshakes() const;
     void refuse(const refusal& r, net::answer& to);

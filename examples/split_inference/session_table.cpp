@@ -82,19 +82,26 @@ session_table::pointer session_table::held(const session& of, std::uint64_t conn
     return found != sessions_.end() && found->second->connection_ == connection ? found->second : nullptr;
 }
 
-session_table::number_state session_table::accept(const session& of, std::uint64_t connection,
-                                                  std::uint64_t number) {
+session_table::number_state session_table::look(const session& of, std::uint64_t connection,
+                                                std::uint64_t number) const {
     const std::lock_guard lock(mutex_);
     const pointer s = held(of, connection);
     if (!s) {
         return number_state::not_held;
     }
     // The largest number would leave none for later.
-    if (number < s->next_number_ || number == std::numeric_limits<std::uint64_t>::max()) {
-        return number_state::replayed;
+    return number >= s->next_number_ && number != std::numeric_limits<std::uint64_t>::max()
+               ? number_state::fresh
+               : number_state::replayed;
+}
+
+bool session_table::accept(const session& of, std::uint64_t connection, std::uint64_t number) {
+    const std::lock_guard lock(mutex_);
+    const pointer s = held(of, connection);
+    if (s) {
+        s->next_number_ = number + 1;
     }
-    s->next_number_ = number + 1;
-    return number_state::fresh;
+    return s != nullptr;
 }
 
 void session_table::lose(const session& of, std::uint64_t connection, time_point now) {

@@ -70,8 +70,10 @@ class session_table {
                                  control holder, time_point now);
 
     enum class number_state { fresh, replayed, not_held };
-    /// Whether a request of this number may come on this connection; if so, only larger ones may from now on.
-    number_state accept(const session& of, std::uint64_t connection, std::uint64_t number);
+    /// Whether a request of this number may come on this connection.
+    number_state look(const session& of, std::uint64_t connection, std::uint64_t number) const;
+    /// Of one that may: only larger ones may from now on. Whether this connection still has the session.
+    bool accept(const session& of, std::uint64_t connection, std::uint64_t number);
 
     /// Runs `step` if nobody has ended the session, and nobody ends it meanwhile. It must be short and ask
     /// this table nothing.

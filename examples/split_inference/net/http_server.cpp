@@ -27,6 +27,7 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <sys/socket.h>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -692,8 +693,7 @@ struct http_server::state : shared_parts {
     state(http_server_options o, http_server_handlers h)
         : shared_parts{std::move(o), std::move(h)},
           workers(std::max<std::size_t>(options.threads, 1)),
-          acceptor(workers.front().io),
-          pause(acceptor.get_executor()) {
+          acceptor(workers.front().io) {
         if (options.secure) {
             secure.emplace(tls_context(*options.secure));
         }
@@ -705,83 +705,49 @@ struct http_server::state : shared_parts {
         port = acceptor.local_endpoint().port();
     }
 
-    /// Never stops accepting, whatever there is too little of.
+    /// On a thread of its own, until `stop`. Never stops accepting, whatever there is too little of.
     void accept() noexcept {
-        while (!workers.front().io.stopped()) {
+        while (!is_over) {
             try {
-                worker& next = *std::min_element(
-                    workers.begin(), workers.end(),
-                    [](const worker& a, const worker& b) { return a.connections < b.connections; });
-                acceptor.async_accept(next.io, [this, &next](beast::error_code failure, tcp::socket socket) {
-                    accepted(failure, std::move(socket), next);
-                });
-                return;
-            } catch (...) {
-                std::this_thread::sleep_for(pause_time);
+                worker& next = *std::ranges::min_element(
+                    workers, {}, [](const worker& each) { return each.connections.load(); });
+                take(acceptor.accept(next.io), next);
+            } catch (const std::exception&) {  // out of descriptors, most likely: it would fail again at once
+                std::this_thread::sleep_for(std::chrono::milliseconds(is_over ? 0 : 100));
             }
         }
     }
 
-    void accepted(beast::error_code failure, tcp::socket socket, worker& by) noexcept {
-        if (failure == asio::error::operation_aborted) {
+    void take(tcp::socket socket, worker& by) {
+        beast::error_code failure;
+        const tcp::endpoint peer = socket.remote_endpoint(failure);
+        if (failure) {
             return;
         }
-        if (!failure) {
-            take(std::move(socket), by);
-            accept();
+        auto seat = std::make_unique<place>(who, peer.address().to_string(), by.connections);
+        std::weak_ptr<connection> displaced;
+        const bool is_in =
+            (!handlers.admits || handlers.admits(seat->address())) && who.take(*seat, displaced);
+        const auto gone = displaced.lock();
+        if (gone) {
+            gone->make_room();
+        }
+        if (handlers.refused && (gone || !is_in)) {
+            handlers.refused(gone ? gone->address() : seat->address());
+        }
+        if (!is_in) {
             return;
         }
-        // Out of descriptors, most likely: it would fail again at once.
-        try {
-            pause.expires_after(pause_time);
-            pause.async_wait([this](beast::error_code cancelled) {
-                if (!cancelled) {
-                    accept();
-                }
-            });
-        } catch (...) {
-            std::this_thread::sleep_for(pause_time);
-            accept();
-        }
+        socket.set_option(tcp::no_delay(true), failure);
+        std::make_shared<connection>(*this, std::move(seat), std::move(socket), secure ? &*secure : nullptr)
+            ->begin();
     }
-
-    void take(tcp::socket socket, worker& by) noexcept {
-        try {
-            beast::error_code failure;
-            const tcp::endpoint peer = socket.remote_endpoint(failure);
-            if (failure) {
-                return;
-            }
-            auto seat = std::make_unique<place>(who, peer.address().to_string(), by.connections);
-            std::weak_ptr<connection> displaced;
-            const bool is_in =
-                (!handlers.admits || handlers.admits(seat->address())) && who.take(*seat, displaced);
-            const auto gone = displaced.lock();
-            if (gone) {
-                gone->make_room();
-            }
-            if (handlers.refused && (gone || !is_in)) {
-                handlers.refused(gone ? gone->address() : seat->address());
-            }
-            if (!is_in) {
-                return;
-            }
-            socket.set_option(tcp::no_delay(true), failure);
-            std::make_shared<connection>(*this, std::move(seat), std::move(socket),
-                                         secure ? &*secure : nullptr)
-                ->begin();
-        } catch (const std::exception&) {
-            return;  // no memory for one more: it is closed
-        }
-    }
-
-    static constexpr std::chrono::milliseconds pause_time{100};
 
     std::optional<asio::ssl::context> secure;
     std::vector<worker> workers;  // destroy what is left of connections, which look at what stands above
     tcp::acceptor acceptor;
-    asio::steady_timer pause;
     std::uint16_t port = 0;
+    std::atomic<bool> is_over{false};
     std::vector<std::jthread> threads;
 };
 
@@ -803,7 +769,7 @@ std::uint16_t http_server::port() const noexcept {
 }
 
 void http_server::run() {
-    asio::post(state_->acceptor.get_executor(), [s = state_.get()] { s->accept(); });
+    state_->threads.emplace_back([s = state_.get()] { s->accept(); });
     for (worker& each : state_->workers) {
         state_->threads.emplace_back([&io = each.io] {
             const auto keep = asio::make_work_guard(io);
@@ -831,6 +797,8 @@ bool http_server::wait_until_drained(std::chrono::milliseconds time) {
 }
 
 void http_server::stop() {
+    state_->is_over = true;
+    ::shutdown(state_->acceptor.native_handle(), SHUT_RDWR);  // wakes who accepts
     for (worker& each : state_->workers) {
         each.io.stop();
     }

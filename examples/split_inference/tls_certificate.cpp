@@ -147,8 +147,7 @@ void check(tls_files& files, const std::vector<std::string>& hosts, std::time_t 
     require(certificate != nullptr, files.certificate, "is no certificate in PEM");
     const auto secret = tensafe::keystore::read_private_file(files.key, largest_pem);
     const auto no_passphrase = [](char*, int, int, void*) { return -1; };
-    const key_pointer key(
-        PEM_read_bio_PrivateKey(reader_of(secret).get(), nullptr, no_passphrase, nullptr));
+    const key_pointer key(PEM_read_bio_PrivateKey(reader_of(secret).get(), nullptr, no_passphrase, nullptr));
     require(key != nullptr && X509_check_private_key(certificate, key.get()) == 1, files.key,
             "is not the key of " + quote(files.certificate.string()));
     require(X509_cmp_time(X509_get0_notAfter(certificate), &now) > 0, files.certificate, "is expired");
@@ -160,9 +159,9 @@ void check(tls_files& files, const std::vector<std::string>& hosts, std::time_t 
         require(is_for == 1, files.certificate, "is not for --host " + quote(host));
     }
     std::array<std::byte, 32> digest{};
-    reports.check(X509_digest(certificate, EVP_sha256(), reinterpret_cast<unsigned char*>(digest.data()),
-                              nullptr),
-                  "digest a certificate");
+    reports.check(
+        X509_digest(certificate, EVP_sha256(), reinterpret_cast<unsigned char*>(digest.data()), nullptr),
+        "digest a certificate");
     files.fingerprint = tensafe::keystore::hex(digest);
 }
 
@@ -170,7 +169,7 @@ void check(tls_files& files, const std::vector<std::string>& hosts, std::time_t 
 
 tls_files prepare_certificate(const std::filesystem::path& folder, const std::vector<std::string>& hosts,
                               std::chrono::system_clock::time_point now) {
-    tls_files files{folder / "certificate.pem", folder / "certificate_key.pem", {}, false};
+    tls_files files{folder / "certificate.pem", folder / "certificate_key.pem", {}};
     const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
     const auto alone = lock_folder(folder);
     const auto is_there = [](const std::filesystem::path& path) {
@@ -184,7 +183,6 @@ tls_files prepare_certificate(const std::filesystem::path& folder, const std::ve
     }
     if (!has_certificate) {
         make(files, hosts, seconds);
-        files.made = true;
     }
     check(files, hosts, seconds);
     return files;

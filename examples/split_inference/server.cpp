@@ -45,7 +45,6 @@ using namespace std::chrono_literals;
 
 struct arguments {
     std::string listen = "127.0.0.1:8443";
-    std::filesystem::path state = "split_server_state";
     std::vector<std::string> adapters;
     std::string adapter_root;
     std::vector<std::string> hosts;
@@ -54,7 +53,7 @@ struct arguments {
     std::string pin_key;
     bool insecure_plaintext = false;
     std::size_t drain_seconds = 10;
-    split::limits allowed;
+    split::service_options service;
     split::net::http_server_options net;
 };
 
@@ -93,7 +92,7 @@ void add_number(CLI::App& app, const char* name, Number& value, std::type_identi
 void add_options(CLI::App& app, arguments& a) {
     app.add_option("--listen", a.listen, "address:port, also localhost; port 0 is any")
         ->capture_default_str();
-    app.add_option("--state", a.state, "folder of certificate, admin token, usage counts")
+    app.add_option("--state", a.service.state, "folder of certificate, admin token, usage counts")
         ->capture_default_str();
     app.add_option("--adapter", a.adapters, "NAME=DIRECTORY, a PEFT adapter to serve; may be repeated");
     app.add_option("--adapter-root", a.adapter_root, "folder below which the admin endpoint loads adapters");
@@ -104,10 +103,10 @@ void add_options(CLI::App& app, arguments& a) {
     app.add_flag("--anybody", a.anybody, "any key may come");
     app.add_option("--pin-key", a.pin_key,
                    "file of an Ed25519 key (sign_adapter keygen): clients are shown a pin of their adapter");
-    for (std::size_t i = 0; i < a.allowed.shares.size(); ++i) {
-        add_share(app, split::share_options[i], a.allowed.shares[i]);
+    for (std::size_t i = 0; i < a.service.allowed.shares.size(); ++i) {
+        add_share(app, split::share_options[i], a.service.allowed.shares[i]);
     }
-    split::limits& of = a.allowed;
+    split::limits& of = a.service.allowed;
     constexpr std::size_t million = 1'000'000;
     add_number(app, "--rate", of.requests_per_second, 0.001, 1e9, "requests per second of one client");
     add_number(app, "--work-rate", of.work_per_second, 0.001, 1e9,
@@ -129,7 +128,7 @@ void add_options(CLI::App& app, arguments& a) {
     add_seconds(app, "--frame-seconds", a.net.frame_time, "for a frame that was begun to be there whole");
     add_seconds(app, "--write-seconds", a.net.write_time,
                 "for a frame, or each MB of a longer one, to be taken");
-    add_seconds(app, "--session-seconds", a.allowed.session_life,
+    add_seconds(app, "--session-seconds", a.service.allowed.session_life,
                 "of a session after its connection is lost");
     app.add_flag("--insecure-plaintext", a.insecure_plaintext, "no TLS: for measurements on one machine");
     for (CLI::Option* const each :
@@ -291,17 +290,16 @@ int run(arguments& a) {
             std::string(a.anybody ? "got both --clients and" : "got neither --clients nor") +
             " --anybody, expected one: --clients FILE, the public keys that may come, or --anybody");
     }
-    split::service_options options;
     if (!a.anybody) {
-        options.clients = split::read_client_list(a.clients);
+        a.service.clients = split::read_client_list(a.clients);
     }
     const std::string who =
-        a.anybody ? "anybody" : "listed clients (" + std::to_string(options.clients->size()) + ")";
+        a.anybody ? "anybody" : "listed clients (" + std::to_string(a.service.clients->size()) + ")";
     if (!a.pin_key.empty()) {
-        options.publisher = std::make_shared<const tensafe::keystore::signing_key>(
+        a.service.publisher = std::make_shared<const tensafe::keystore::signing_key>(
             tensafe::keystore::signing_key::read(a.pin_key));
     }
-    prepare_state(a.state);
+    prepare_state(a.service.state);
 
     std::string fingerprint;
     if (a.insecure_plaintext) {
@@ -310,24 +308,22 @@ int run(arguments& a) {
             "split_server: --insecure-plaintext: no TLS. Whoever is on the way sees and changes what "
             "is sent\n");
     } else {
-        const split::tls_files files = split::prepare_certificate(a.state, a.hosts);
+        const split::tls_files files = split::prepare_certificate(a.service.state, a.hosts);
         a.net.secure = {files.certificate, files.key};
         fingerprint = files.fingerprint;
     }
-    options.allowed = a.allowed;
-    options.state = a.state;
-    options.to = split::log::to_descriptor(STDERR_FILENO);
-    split::service service(std::move(options));
+    a.service.to = split::log::to_descriptor(STDERR_FILENO);
+    split::service service(a.service);
     if (!load_adapters(adapters, service, signals)) {
         return 0;
     }
-    split::admin admin(service, a.state, a.adapter_root, !a.insecure_plaintext || is_loopback(a.net.address));
+    split::admin admin(service, a.service.state, a.adapter_root,
+                       !a.insecure_plaintext || is_loopback(a.net.address));
     a.net.websocket_path = split::websocket_path;
-    split::net::http_server server(
-        a.net, {std::bind_front(&split::admin::answer, &admin),
-                std::bind_front(&split::service::connect, &service),
-                std::bind_front(&split::service::connection_refused, &service),
-                std::bind_front(&split::service::take_connection, &service)});
+    split::net::http_server server(a.net, {std::bind_front(&split::admin::answer, &admin),
+                                           std::bind_front(&split::service::connect, &service),
+                                           std::bind_front(&split::service::connection_refused, &service),
+                                           std::bind_front(&split::service::take_connection, &service)});
     server.run();
     const bool is_v6 = a.net.address.find(':') != std::string::npos;
     std::printf("listening on %s://%s%s%s:%u%s%s, for %s\n", a.insecure_plaintext ? "ws" : "wss",
@@ -346,6 +342,7 @@ int run(arguments& a) {
 
 int main(int argc, char** argv) {
     arguments a;
+    a.service.state = "split_server_state";
     CLI::App app("Serves adapters to clients that send encrypted hidden states. docs/split-inference.md");
     add_options(app, a);
     CLI11_PARSE(app, argc, argv);

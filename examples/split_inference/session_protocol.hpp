@@ -58,6 +58,7 @@ class session_protocol final : public net::websocket_handler {
     void end_session();
     void check_number(std::uint64_t number);
     void record(const tensafe::serving::usage& used) const;
+    void check_draining() const;
     void limit_handshakes() const;
     void refuse(const refusal& r, net::answer& to);
     std::optional<std::uint64_t> queries_left() const;

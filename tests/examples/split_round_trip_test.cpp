@@ -21,8 +21,7 @@ namespace {
 /// Frames go straight to a service, and its answers wait to be received.
 class direct_connection final : public tests::memory_connection {
   public:
-    explicit direct_connection(split::service& to)
-        : other_(to.connect("test", control_)) {
+    explicit direct_connection(split::service& to) : other_(to.connect("test", control_)) {
         hear([&](auto& answer) { other_->start(answer); });
     }
     void send_text(std::string_view text) override {

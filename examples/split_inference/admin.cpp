@@ -13,7 +13,6 @@
 #include <openssl/crypto.h>
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <span>
 #include <system_error>
@@ -29,7 +28,7 @@ using json = nlohmann::ordered_json;
 using net::http_response;
 
 constexpr std::size_t token_digits = 64;
-constexpr std::size_t most_waiting = 16;
+constexpr std::ptrdiff_t most_waiting = 16;
 constexpr std::size_t most_loads_told = 64;
 const std::string clients = "/admin/clients/";
 const std::string adapters = "/admin/adapters/";
@@ -79,13 +78,11 @@ admin::admin(service& of, const std::filesystem::path& state, std::filesystem::p
     : of_(of),
       root_(root.empty() ? std::move(root) : std::filesystem::canonical(root)),
       token_stays_secret_(token_stays_secret),
-      token_digest_(digest_of(read_or_make_token(state / "admin_token"))),
-      worker_([this] { work(); }) {}
+      token_digest_(digest_of(read_or_make_token(state / "admin_token"))) {}
 
 admin::~admin() {
     const std::lock_guard lock(mutex_);
     must_stop_ = true;
-    changed_.notify_all();
 }
 
 bool admin::is_allowed(std::string_view authorization) const {
@@ -237,18 +234,19 @@ http_response admin::begin_load(const std::string& name, const std::string& body
     const std::string& directory = member->text;
     static_cast<void>(folder_below_root(directory));  // said at once
     const std::lock_guard lock(mutex_);
-    if (const auto known = loads_.find(name); known != loads_.end() && known->second.is_pending()) {
+    if (const auto known = loads_.find(name); known != loads_.end() && known->second.state != "failed") {
         return problem(409, tensafe::quote(name) + " is " + known->second.state + " already");
     }
-    if (waiting_.size() >= most_waiting) {
+    const auto waiting =
+        std::ranges::count_if(loads_, [](const auto& each) { return each.second.state == "waiting"; });
+    if (waiting >= most_waiting) {
         return problem(429, "too many adapters wait to be loaded");
     }
     if (!loads_.contains(name) && loads_.size() >= most_loads_told) {
         std::erase_if(loads_, [](const auto& each) { return each.second.state == "failed"; });
     }
-    waiting_.push_back({name, directory});
-    loads_[name] = {"waiting", 0, 0, {}};
-    changed_.notify_all();
+    queue_.post({}, [this, name] { load_waiting(name); });
+    loads_[name] = {directory, "waiting"};
     return json_response(202, {{"name", name}, {"state", "waiting"}});
 }
 
@@ -261,8 +259,7 @@ http_response admin::remove(const std::string& name) {
     }
     const bool was_told = told != loads_.end();
     if (was_told) {
-        std::erase_if(waiting_, [&](const load& each) { return each.name == name; });
-        loads_.erase(told);
+        loads_.erase(told);  // its turn in the queue finds nothing
         changed_.notify_all();
     }
     return of_.adapters().unload(name) || was_told
@@ -270,31 +267,21 @@ http_response admin::remove(const std::string& name) {
                : problem(404, "no adapter has the name " + tensafe::quote(name));
 }
 
-void admin::work() {
-    for (;;) {
-        load next;
-        {
-            std::unique_lock lock(mutex_);
-            is_loading_ = false;
-            changed_.notify_all();
-            changed_.wait(lock, [&] { return must_stop_ || !waiting_.empty(); });
-            if (must_stop_) {
-                return;
-            }
-            next = std::move(waiting_.front());
-            waiting_.pop_front();
-            is_loading_ = true;
-            loads_[next.name] = {"packing", 0, 0, {}};
+/// Called once for each time that somebody asked for it.
+void admin::load_waiting(const std::string& name) {
+    load next;
+    {
+        const std::lock_guard lock(mutex_);
+        const auto asked = loads_.find(name);
+        if (asked == loads_.end() || asked->second.state != "waiting") {
+            return;
         }
-        load_one(next);
+        asked->second.state = "packing";
+        next = asked->second;
     }
-}
-
-void admin::load_one(const load& next) {
-    std::string failure;
     try {
         const std::uint64_t version = of_.adapters().load(
-            next.name,
+            name,
             // Asked again: what stands there may be another thing by now.
             [&] { return tensafe::io::load_peft(folder_below_root(next.directory)); },
             [&](std::size_t done, std::size_t total) {
@@ -302,26 +289,29 @@ void admin::load_one(const load& next) {
                 if (must_stop_) {
                     throw tensafe::cancelled_error("admin: the server stops");
                 }
-                loads_[next.name].done = done;
-                loads_[next.name].total = total;
+                loads_[name].done = done;
+                loads_[name].total = total;
             });
-        of_.to_log().line(log_level::info, "adapter_loaded", {{"adapter", next.name}, {"version", version}});
+        of_.to_log().line(log_level::info, "adapter_loaded", {{"adapter", name}, {"version", version}});
     } catch (const std::exception& e) {
-        failure = e.what();
-        of_.to_log().line(log_level::error, "adapter_failed", {{"adapter", next.name}, {"what", failure}});
+        next.failure = e.what();
+        of_.to_log().line(log_level::error, "adapter_failed", {{"adapter", name}, {"what", next.failure}});
     }
     const std::lock_guard lock(mutex_);
-    if (failure.empty()) {
-        loads_.erase(next.name);
+    if (next.failure.empty()) {
+        loads_.erase(name);
     } else {
-        loads_[next.name].state = "failed";
-        loads_[next.name].failure = failure;
+        loads_[name].state = "failed";
+        loads_[name].failure = next.failure;
     }
+    changed_.notify_all();
 }
 
 void admin::wait_for_loads() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return waiting_.empty() && !is_loading_; });
+    changed_.wait(lock, [&] {
+        return std::ranges::all_of(loads_, [](const auto& each) { return each.second.state == "failed"; });
+    });
 }
 
 }  // namespace split

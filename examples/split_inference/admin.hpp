@@ -2,15 +2,14 @@
 
 #include <condition_variable>
 #include <cstddef>
-#include <deque>
 #include <filesystem>
 #include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <thread>
 
 #include "net/connection.hpp"
+#include "net/fair_queue.hpp"
 #include "service.hpp"
 
 namespace split {
@@ -40,16 +39,11 @@ class admin {
 
   private:
     struct load {
-        std::string name;
         std::string directory;  ///< as it was asked for
-    };
-    struct progress {
-        std::string state;  ///< "waiting", "packing", "failed"
-
-        bool is_pending() const noexcept { return state != "failed"; }
+        std::string state;      ///< "waiting", "packing", "failed"
         std::size_t done = 0;
         std::size_t total = 0;
-        std::string failure;
+        std::string failure = {};
     };
 
     bool is_allowed(std::string_view authorization) const;
@@ -58,8 +52,7 @@ class admin {
     net::http_response begin_load(const std::string& name, const std::string& body);
     net::http_response remove(const std::string& name);
     std::filesystem::path folder_below_root(const std::string& directory) const;
-    void work();
-    void load_one(const load& next);
+    void load_waiting(const std::string& name);
 
     service& of_;
     std::filesystem::path root_;
@@ -67,11 +60,9 @@ class admin {
     std::string token_digest_;
     mutable std::mutex mutex_;
     std::condition_variable changed_;
-    std::deque<load> waiting_;
-    std::map<std::string, progress> loads_;
-    bool is_loading_ = false;
+    std::map<std::string, load> loads_;
     bool must_stop_ = false;
-    std::jthread worker_;
+    net::fair_queue queue_{1};  ///< goes first: it ends what runs
 };
 
 }  // namespace split

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <concepts>
 #include <limits>
 #include <type_traits>
@@ -30,15 +31,34 @@ constexpr std::array<const char*, error_codes> code_names = {
     "unknown_adapter", "not_authorised",     "query_limit",
     "rate_limit",      "replayed",           "resume_failed",
     "too_large",       "draining",           "internal"};
-constexpr std::array<const char*, 3> carried_names = {"rerandomization_key", "model_layout", "held_adapter"};
-
 /// No control message has more.
 constexpr std::size_t most_values = 16;
 
-/// The types of texts, in the order of control_message; a message in JSON has one of carried_names.
-constexpr std::array<const char*, std::variant_size_v<control_message>> type_names = {
-    "challenge", "hello", "welcome", "resume",    "resumed", "",        "request",
-    "reply",     "error", "forget",  "forgotten", "bye",     "draining"};
+/// The types of texts, each with an empty message of it.
+const auto& types() {
+    using kind = carried_message::kind;
+    static const std::vector<std::pair<const char*, control_message>> all = {
+        {"rerandomization_key", carried_message{kind::rerandomization_key}},
+        {"model_layout", carried_message{kind::model_layout}},
+        {"held_adapter", carried_message{kind::held_adapter}},
+        {"request", carried_message{kind::request}},
+        {"reply", carried_message{kind::reply}},
+        {"challenge", challenge{}},
+        {"hello", hello{}},
+        {"welcome", welcome{}},
+        {"resume", resume{}},
+        {"resumed", resumed{}},
+        {"error", refusal{}},
+        {"forget", forget{}},
+        {"forgotten", forgotten{}},
+        {"bye", bye{}},
+        {"draining", draining{}}};
+    return all;
+}
+
+bool has_number(carried_message::kind what) noexcept {
+    return what == carried_message::kind::request || what == carried_message::kind::reply;
+}
 
 /// Takes the members of one object by name; what is left in the end is refused.
 class reader {
@@ -94,10 +114,8 @@ class reader {
         to = tensafe::keystore::from_hex<Bytes>(text(name), where(name));
     }
     void operator()(const char* name, tensafe::random::seed& to) {
-        std::array<std::byte, 32> bytes{};
-        (*this)(name, bytes);
-        std::transform(bytes.begin(), bytes.end(), to.bytes.begin(),
-                       [](std::byte b) { return std::to_integer<std::uint8_t>(b); });
+        to.bytes = std::bit_cast<std::array<std::uint8_t, tensafe::random::seed_bytes>>(
+            tensafe::keystore::from_hex<tensafe::random::seed_bytes>(text(name), where(name)));
     }
     void set(const char* name, std::uint64_t& to) {
         to = 0;
@@ -238,10 +256,10 @@ void members_of(Message& m, Archive& of) {
         of("version", m.version);
         of("queries_left", m.queries_left);
     } else if constexpr (std::is_same_v<type, carried_message>) {
-        of("message", m.message);
-    } else if constexpr (std::is_same_v<type, json_request> || std::is_same_v<type, json_reply>) {
-        of("number", m.number);
-        of("group", m.group);
+        if (has_number(m.what)) {
+            of("number", m.number);
+            of("group", m.group);
+        }
         of("message", m.message);
     } else if constexpr (std::is_same_v<type, refusal>) {
         of("code", m.code);
@@ -251,26 +269,15 @@ void members_of(Message& m, Archive& of) {
     }  // the others have none
 }
 
-template <std::size_t... Index>
-control_message read_as(std::size_t index, reader& from, std::index_sequence<Index...>) {
-    control_message m;
-    (void((Index == index) && (members_of(m.emplace<Index>(), from), true)), ...);
-    return m;
-}
-
 control_message message_from(const std::string& type, reader& from) {
-    if (const auto found = std::find(carried_names.begin(), carried_names.end(), type);
-        found != carried_names.end()) {
-        carried_message m{static_cast<carried_message::kind>(found - carried_names.begin()), {}};
-        members_of(m, from);
-        return m;
+    for (const auto& [name, empty] : types()) {
+        if (name == type) {
+            control_message result = empty;
+            std::visit([&](auto& m) { members_of(m, from); }, result);
+            return result;
+        }
     }
-    const auto found = std::find(type_names.begin(), type_names.end(), type);
-    if (found == type_names.end() || type.empty()) {
-        throw format_error("control message: got the type " + quote(type) + ", which no message has");
-    }
-    return read_as(static_cast<std::size_t>(found - type_names.begin()), from,
-                   std::make_index_sequence<type_names.size()>());
+    throw format_error("control message: got the type " + quote(type) + ", which no message has");
 }
 
 void append(std::vector<std::byte>& text, std::span<const std::byte> bytes) {
@@ -287,16 +294,21 @@ std::vector<std::byte> text_of_connection(std::string_view what, const exporter_
     return text;
 }
 
-std::string numbered(const char* type, std::uint64_t number, std::uint32_t group,
-                     std::span<const std::uint8_t> message) {
-    return std::string("{\"type\":\"") + type + "\",\"number\":" + std::to_string(number) +
-           ",\"group\":" + std::to_string(group) + ",\"message\":\"" + base64(message) + "\"}";
-}
-
 }  // namespace
 
 const char* to_string(error_code code) noexcept {
     return code_names[static_cast<std::size_t>(code)];
+}
+
+const char* type_of(const control_message& m) {
+    const auto* const carried = std::get_if<carried_message>(&m);
+    return std::ranges::find_if(types(),
+                                [&](const auto& each) {
+                                    const auto* const other = std::get_if<carried_message>(&each.second);
+                                    return each.second.index() == m.index() &&
+                                           (other == nullptr || other->what == carried->what);
+                                })
+        ->first;
 }
 
 control_message parse_control(std::string_view text, std::size_t largest_message) {
@@ -314,10 +326,7 @@ control_message parse_control(std::string_view text, std::size_t largest_message
     static_cast<void>(from.at("type"));
     control_message result = message_from(type, from);
     from.finish();
-    const bool carries = std::holds_alternative<carried_message>(result) ||
-                         std::holds_alternative<json_request>(result) ||
-                         std::holds_alternative<json_reply>(result);
-    if (!carries && text.size() > longest_control_text) {
+    if (!std::holds_alternative<carried_message>(result) && text.size() > longest_control_text) {
         throw format_error("control message " + type + ": got " + std::to_string(text.size()) +
                            " bytes, expected at most " + std::to_string(longest_control_text));
     }
@@ -325,24 +334,18 @@ control_message parse_control(std::string_view text, std::size_t largest_message
 }
 
 std::string to_text(const control_message& m) {
-    const auto* const carried = std::get_if<carried_message>(&m);
-    writer to(carried != nullptr ? carried_names[static_cast<std::size_t>(carried->what)]
-                                 : type_names[m.index()]);
+    writer to(type_of(m));
     std::visit([&](const auto& each) { members_of(each, to); }, m);
     return to.text();
 }
 
-std::string json_request_text(std::uint64_t number, std::uint32_t group,
-                              std::span<const std::uint8_t> message) {
-    return numbered("request", number, group, message);
-}
-std::string json_reply_text(std::uint64_t number, std::uint32_t group,
-                            std::span<const std::uint8_t> message) {
-    return numbered("reply", number, group, message);
-}
-std::string carried_text(carried_message::kind what, std::span<const std::uint8_t> message) {
-    return std::string("{\"type\":\"") + carried_names[static_cast<std::size_t>(what)] + "\",\"message\":\"" +
-           base64(message) + "\"}";
+std::string carried_text(carried_message::kind what, std::span<const std::uint8_t> message,
+                         std::uint64_t number, std::uint32_t group) {
+    std::string text = std::string("{\"type\":\"") + type_of(carried_message{what}) + "\",";
+    if (has_number(what)) {
+        text += "\"number\":" + std::to_string(number) + ",\"group\":" + std::to_string(group) + ",";
+    }
+    return text + "\"message\":\"" + base64(message) + "\"}";
 }
 
 derived_nonces::derived_nonces(const tensafe::random::seed& nonce) {

@@ -90,35 +90,23 @@ struct resumed {
     bool operator==(const resumed&) const = default;
 };
 
-/// The one message of a JSON frame {"type": ..., "message": base64}, where type is a name of `what`.
+/// The one message of a JSON frame {"type": ..., "message": base64}, where type is the name of `what`.
 struct carried_message {
-    enum class kind { rerandomization_key, model_layout, held_adapter };
+    enum class kind { rerandomization_key, model_layout, held_adapter, request, reply };
     kind what = kind::rerandomization_key;
-    std::vector<std::uint8_t> message;
+    std::vector<std::uint8_t> message = {};
+    // Of a request and a reply, which have them as members too: those of the message.
+    std::uint64_t number = 0;
+    std::uint32_t group = 0;
     bool operator==(const carried_message&) const = default;
-};
-
-/// client -> server in JSON frames. Number and group are those of the message.
-struct json_request {
-    std::uint64_t number = 0;
-    std::uint32_t group = 0;
-    std::vector<std::uint8_t> message;
-    bool operator==(const json_request&) const = default;
-};
-/// server -> client in JSON frames.
-struct json_reply {
-    std::uint64_t number = 0;
-    std::uint32_t group = 0;
-    std::vector<std::uint8_t> message;
-    bool operator==(const json_reply&) const = default;
 };
 
 /// server -> client: {"type": "error", ...}.
 struct refusal {
     error_code code = error_code::internal;
-    std::string message;
-    std::optional<std::uint64_t> number;  ///< of the request that it answers
-    std::optional<std::uint64_t> retry_after_ms;
+    std::string message = {};
+    std::optional<std::uint64_t> number = {};  ///< of the request that it answers
+    std::optional<std::uint64_t> retry_after_ms = {};
     bool operator==(const refusal&) const = default;
 };
 
@@ -138,8 +126,11 @@ struct draining {
     bool operator==(const draining&) const = default;
 };
 
-using control_message = std::variant<challenge, hello, welcome, resume, resumed, carried_message,
-                                     json_request, json_reply, refusal, forget, forgotten, bye, draining>;
+using control_message = std::variant<challenge, hello, welcome, resume, resumed, carried_message, refusal,
+                                     forget, forgotten, bye, draining>;
+
+/// The "type" of its text.
+const char* type_of(const control_message& m);
 
 /// The longest text without a base64 member, in bytes.
 inline constexpr std::size_t longest_control_text = 16 * 1024;
@@ -158,11 +149,9 @@ control_message parse_control(std::string_view text, std::size_t largest_message
 
 std::string to_text(const control_message& m);
 
-/// As to_text, without a copy of the message.
-std::string json_request_text(std::uint64_t number, std::uint32_t group,
-                              std::span<const std::uint8_t> message);
-std::string json_reply_text(std::uint64_t number, std::uint32_t group, std::span<const std::uint8_t> message);
-std::string carried_text(carried_message::kind what, std::span<const std::uint8_t> message);
+/// As to_text of a carried_message, without a copy of it.
+std::string carried_text(carried_message::kind what, std::span<const std::uint8_t> message,
+                         std::uint64_t number = 0, std::uint32_t group = 0);
 
 /// The challenge's nonce has two uses, each with a seed of its own that a random::generator makes of it: the
 /// first is signed, the second goes into the re-randomization key.

@@ -83,18 +83,16 @@ std::size_t rate_limiter::names() const {
 }
 
 std::string limited_address(const std::string& address) {
-    std::array<std::byte, 16> bytes{};
+    in6_addr v6{};
     const std::string plain = address.substr(0, address.find('%'));  // without the interface
-    if (::inet_pton(AF_INET6, plain.c_str(), bytes.data()) != 1) {
+    if (::inet_pton(AF_INET6, plain.c_str(), &v6) != 1) {
         return address;
     }
-    constexpr std::array<std::byte, 12> of_v4{
-        {{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, std::byte{0xff}, std::byte{0xff}}};
-    const bool is_v4 = std::equal(of_v4.begin(), of_v4.end(), bytes.begin());
-    if (std::array<char, INET_ADDRSTRLEN> text{}; is_v4) {
-        return ::inet_ntop(AF_INET, bytes.data() + of_v4.size(), text.data(), text.size());
+    if (IN6_IS_ADDR_V4MAPPED(&v6)) {
+        std::array<char, INET_ADDRSTRLEN> text{};
+        return ::inet_ntop(AF_INET, &v6.s6_addr[12], text.data(), text.size());
     }
-    return tensafe::keystore::hex(std::span<const std::byte>(bytes).first(8)) + "/64";
+    return tensafe::keystore::hex(std::as_bytes(std::span(v6.s6_addr).first<8>())) + "/64";
 }
 
 }  // namespace split

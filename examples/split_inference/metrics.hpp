@@ -25,9 +25,6 @@ class metrics {
     void disconnected() noexcept { --connections_; }
     void connection_refused() noexcept { ++connections_refused_; }
 
-    std::uint64_t refusals(error_code code) const noexcept {
-        return refusals_[static_cast<std::size_t>(code)].load();
-    }
     std::uint64_t connections() const noexcept { return connections_.load(); }
 
     /// A page for Prometheus: usage by adapter, without names of clients; connections, sessions, refusals by

@@ -25,7 +25,6 @@
 #include <string_view>
 #include <utility>
 
-#include "control_message.hpp"
 #include "params.hpp"
 
 namespace split {
@@ -37,15 +36,6 @@ namespace serving = tensafe::serving;
 namespace wire = tensafe::wire;
 using model_type = lora::model_server<params, packing, protection>;
 using handle = serving::adapter_handle<model_type>;
-
-shared_message shared(std::vector<std::uint8_t> message) {
-    return std::make_shared<const std::vector<std::uint8_t>>(std::move(message));
-}
-
-shared_message carried_frame(carried_message::kind what, const std::vector<std::uint8_t>& message) {
-    const std::string text = carried_text(what, message);
-    return shared({text.begin(), text.end()});
-}
 
 static_assert(protection::protects, "query limits count the target coefficients of protected replies");
 
@@ -89,21 +79,21 @@ std::vector<group_bits> bits_of(std::string_view name, const lora::adapter& from
 
 class one_version final : public served_model {
   public:
-    one_version(handle held, std::vector<group_bits> bits, const tensafe::keystore::signing_key* publisher)
-        : handle_(std::move(held)) {
-        const lora::model_layout& layout = packed().layout();
+    one_version(handle of, std::vector<group_bits> bits, const tensafe::keystore::signing_key* publisher)
+        // With the options that models are packed with here: others would be refused.
+        : served_model(wire::write_model_layout<params, packing, protection>(of.model().layout()),
+                       wire::write_held_adapter(lora::client_part(of.matrices(), model_type::options_type{}),
+                                                of.model().layout())),
+          handle_(std::move(of)) {
         name = handle_.name();
         version = handle_.version();
         groups = std::move(bits);
-        layout_message = shared(wire::write_model_layout<params, packing, protection>(layout));
-        // With the options that models are packed with here: others would be refused.
-        held_message = shared(wire::write_held_adapter(
-            lora::client_part(handle_.matrices(), model_type::options_type{}), layout));
         if (publisher != nullptr) {
             namespace keystore = tensafe::keystore;
-            const auto bytes_of = [](const shared_message& m) { return std::as_bytes(std::span(*m)); };
-            pin = keystore::adapter_pin::make(*publisher, name, bytes_of(layout_message),
-                                              bytes_of(held_message),
+            const auto bytes_of = [](const opening_message& m) {
+                return std::as_bytes(std::span(*m.in(frame_form::binary)));
+            };
+            pin = keystore::adapter_pin::make(*publisher, name, bytes_of(layout), bytes_of(held),
                                               keystore::weights_digest<model_type>(handle_.matrices()))
                       .text();
         }
@@ -180,18 +170,18 @@ class evaluator_of_session final : public session_evaluator {
 
 }  // namespace
 
-shared_message served_model::layout_text() const {
-    std::call_once(layout_text_.made, [&] {
-        layout_text_.encoded = carried_frame(carried_message::kind::model_layout, *layout_message);
-    });
-    return layout_text_.encoded;
-}
+opening_message::opening_message(carried_message::kind what, std::vector<std::uint8_t> message)
+    : what_(what), binary_(std::make_shared<const std::vector<std::uint8_t>>(std::move(message))) {}
 
-shared_message served_model::held_text() const {
-    std::call_once(held_text_.made, [&] {
-        held_text_.encoded = carried_frame(carried_message::kind::held_adapter, *held_message);
+shared_message opening_message::in(frame_form form) const {
+    if (form == frame_form::binary) {
+        return binary_;
+    }
+    std::call_once(encoded_, [&] {
+        const std::string text = carried_text(what_, *binary_);
+        json_ = std::make_shared<const std::vector<std::uint8_t>>(text.begin(), text.end());
     });
-    return held_text_.encoded;
+    return json_;
 }
 
 struct model_store::state {

@@ -15,8 +15,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "control_message.hpp"
 #include "limits.hpp"
 
 // All computing of the server, behind an interface without templates: what includes this compiles in a
@@ -32,6 +34,20 @@ struct group_bits {
     of_each_scope<std::uint64_t> limits;  ///< of all replies; none is below `request`
 };
 
+/// A message that opens a session. As a frame of JSON it is encoded once, when the first client asks for it.
+/// Thread-safe.
+class opening_message {
+  public:
+    opening_message(carried_message::kind what, std::vector<std::uint8_t> message);
+    shared_message in(frame_form form) const;
+
+  private:
+    carried_message::kind what_;
+    shared_message binary_;
+    mutable std::once_flag encoded_;
+    mutable shared_message json_;
+};
+
 /// One version of an adapter, packed, with the messages that open a session. As long as somebody holds it,
 /// it stays whole, whatever is loaded or removed. Immutable and thread-safe.
 class served_model {
@@ -40,26 +56,15 @@ class served_model {
     std::uint64_t version = 0;
     std::vector<group_bits> groups;
     std::size_t largest_request = 0;  ///< bytes
-    shared_message layout_message;
-    /// What a client holds, B and scales: as large as the B of the adapter.
-    shared_message held_message;
-    std::string pin;  ///< text of a keystore::adapter_pin; empty: none was made
-
-    /// The two as frames of JSON: encoded once, when the first client asks for them.
-    shared_message layout_text() const;
-    shared_message held_text() const;
+    opening_message layout;
+    opening_message held;  ///< what a client holds, B and scales: as large as the B of the adapter
+    std::string pin;       ///< text of a keystore::adapter_pin; empty: none was made
 
   protected:
-    served_model() = default;
+    served_model(std::vector<std::uint8_t> layout_message, std::vector<std::uint8_t> held_message)
+        : layout(carried_message::kind::model_layout, std::move(layout_message)),
+          held(carried_message::kind::held_adapter, std::move(held_message)) {}
     ~served_model() = default;
-
-  private:
-    struct text {
-        std::once_flag made;
-        shared_message encoded;
-    };
-    mutable text layout_text_;
-    mutable text held_text_;
 };
 
 /// Answers the requests of one session: holds its version of the adapter, its re-randomization key and the

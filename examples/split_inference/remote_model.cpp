@@ -31,19 +31,6 @@ namespace wire = tensafe::wire;
 using tensafe::format_error;
 using tensafe::quote;
 
-const char* name_of(carried_message::kind what) noexcept {
-    return what == carried_message::kind::model_layout ? "a model layout" : "a held adapter";
-}
-
-/// The name that a text frame's message goes by, for people.
-const char* name_of(const control_message& m) noexcept {
-    constexpr std::array<const char*, 13> names{
-        "a challenge", "a hello",  "a welcome", "a resume",  "resumed", "a message in JSON", "a request",
-        "a reply",     "an error", "a forget",  "forgotten", "a bye",   "draining"};
-    static_assert(std::variant_size_v<control_message> == names.size());
-    return names[m.index()];
-}
-
 std::string request_text(const wire::envelope& of) {
     return "request " + std::to_string(of.number) + " of group " + std::to_string(of.group);
 }
@@ -212,37 +199,36 @@ void remote_model::refuse(const refusal& said) const {
     }
 }
 
-/// @param expected  for people
-void remote_model::refuse_other(const control_message& got, const char* expected) const {
+void remote_model::refuse_other(const control_message& got, const control_message& expected) const {
     if (const auto* const said = std::get_if<refusal>(&got)) {
         refuse(*said);
     }
     if (std::holds_alternative<draining>(got)) {
         throw connection_lost("remote_model: the server is going away");
     }
-    throw format_error(std::string("remote_model: got ") + name_of(got) + ", expected " + expected);
+    throw format_error(std::string("remote_model: got ") + type_of(got) + ", expected " + type_of(expected));
 }
 
 template <class Expected>
-Expected remote_model::receive_one(const char* expected) {
+Expected remote_model::receive_one() {
     control_message got = receive_control();
     if (auto* const found = std::get_if<Expected>(&got)) {
         return std::move(*found);
     }
-    refuse_other(got, expected);
+    refuse_other(got, Expected());
 }
 
 std::vector<std::uint8_t> remote_model::receive_message(carried_message::kind what) {
     if (options_.frames == frame_form::json) {
-        auto carried = receive_one<carried_message>(name_of(what));
+        auto carried = receive_one<carried_message>();
         if (carried.what != what) {
-            throw format_error(std::string("remote_model: got another message than ") + name_of(what));
+            refuse_other(carried, carried_message{what});
         }
         return std::move(carried.message);
     }
     const client_connection::frame frame = connected().receive();
     if (frame.is_text) {
-        refuse_other(parse_control(frame.text(), 0), name_of(what));
+        refuse_other(parse_control(frame.text(), 0), carried_message{what});
     }
     return {frame.bytes.begin(), frame.bytes.end()};
 }
@@ -251,7 +237,7 @@ void remote_model::open() {
     drop();
     try {
         connection_ = connect_();
-        const auto greeting = receive_one<challenge>("a challenge");
+        const auto greeting = receive_one<challenge>();
         if (session_ && resume_session(greeting.nonce)) {
             ++counts_.resumed;
         } else {
@@ -271,7 +257,7 @@ bool remote_model::resume_session(const tensafe::random::seed& nonce) {
     connected().send_text(to_text(mine));
     resumed now;
     try {
-        now = receive_one<resumed>("resumed");
+        now = receive_one<resumed>();
     } catch (const refused_error& e) {
         if (e.code() != error_code::resume_failed) {
             throw;
@@ -311,7 +297,7 @@ void remote_model::open_session(const tensafe::random::seed& nonce) {
     } else {
         connected().send_binary(key);
     }
-    const auto agreed = receive_one<welcome>("a welcome");
+    const auto agreed = receive_one<welcome>();
     if (agreed.adapter != options_.adapter) {
         throw format_error("remote_model: got a session for the adapter " + quote(agreed.adapter) +
                            ", expected " + quote(options_.adapter));
@@ -377,7 +363,8 @@ void remote_model::carry(std::size_t group, const request_type& request, reply_t
     wire::write_request<packing, protection>(request, of, message_);
     try {
         if (options_.frames == frame_form::json) {
-            connection_->send_text(json_request_text(of.number, of.group, message_));
+            connection_->send_text(
+                carried_text(carried_message::kind::request, message_, of.number, of.group));
         } else {
             connection_->send_binary(message_);
         }
@@ -404,7 +391,8 @@ void remote_model::receive_reply(const wire::envelope& of, reply_type& reply) {
             return;
         }
         const control_message got = parse_control(frame.text(), largest_carried(frame));
-        if (const auto* const carried = std::get_if<json_reply>(&got)) {
+        if (const auto* const carried = std::get_if<carried_message>(&got);
+            carried != nullptr && carried->what == carried_message::kind::reply) {
             check_reply({carried->number, carried->group}, of);
             take_reply(carried->message, of, reply);
             return;
@@ -418,7 +406,7 @@ void remote_model::receive_reply(const wire::envelope& of, reply_type& reply) {
         }
         // The reply still comes before the server goes, which it says once.
         if (!std::holds_alternative<draining>(got) || goes_away) {
-            throw format_error(std::string("remote_model: got ") + name_of(got) + ", expected a reply to " +
+            throw format_error(std::string("remote_model: got ") + type_of(got) + ", expected a reply to " +
                                request_text(of));
         }
         options_.report("the server is going away");
@@ -467,7 +455,7 @@ void remote_model::reconnect(clock::time_point last) {
 void remote_model::forget() {
     connected().begin("forgetting", options_.step_limit);
     connected().send_text(to_text(split::forget{}));
-    static_cast<void>(receive_one<forgotten>("forgotten"));
+    static_cast<void>(receive_one<forgotten>());
     session_.reset();
     closed_ = true;
     connection_->close();

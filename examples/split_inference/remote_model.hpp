@@ -250,10 +250,10 @@ class remote_model {
     std::size_t largest_carried(const client_connection::frame& in) const noexcept;
     control_message receive_control();
     template <class Expected>
-    Expected receive_one(const char* expected);
+    Expected receive_one();
     std::vector<std::uint8_t> receive_message(carried_message::kind what);
     [[noreturn]] void refuse(const refusal& said) const;
-    [[noreturn]] void refuse_other(const control_message& got, const char* expected) const;
+    [[noreturn]] void refuse_other(const control_message& got, const control_message& expected) const;
     void receive_reply(const tensafe::wire::envelope& of, reply_type& reply);
     void take_reply(std::span<const std::uint8_t> message, const tensafe::wire::envelope& of,
                     reply_type& reply);

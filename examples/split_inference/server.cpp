@@ -13,6 +13,7 @@
 #include <arpa/inet.h>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -20,10 +21,13 @@
 #include <ctime>
 #include <exception>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <sys/stat.h>
+#include <system_error>
+#include <type_traits>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -41,7 +45,6 @@ using namespace std::chrono_literals;
 
 struct arguments {
     std::string listen = "127.0.0.1:8443";
-    std::filesystem::path state = "split_server_state";
     std::vector<std::string> adapters;
     std::string adapter_root;
     std::vector<std::string> hosts;
@@ -50,7 +53,7 @@ struct arguments {
     std::string pin_key;
     bool insecure_plaintext = false;
     std::size_t drain_seconds = 10;
-    split::limits allowed;
+    split::service_options service;
     split::net::http_server_options net;
 };
 
@@ -80,10 +83,16 @@ void add_share(CLI::App& app, const char* name, std::optional<double>& share) {
         ->default_str(tensafe::shortest_text(*share));
 }
 
+template <class Number>
+void add_number(CLI::App& app, const char* name, Number& value, std::type_identity_t<Number> least,
+                std::type_identity_t<Number> most, const char* what = "") {
+    app.add_option(name, value, what)->check(CLI::Range(least, most))->capture_default_str();
+}
+
 void add_options(CLI::App& app, arguments& a) {
     app.add_option("--listen", a.listen, "address:port, also localhost; port 0 is any")
         ->capture_default_str();
-    app.add_option("--state", a.state, "folder of certificate, admin token, usage counts")
+    app.add_option("--state", a.service.state, "folder of certificate, admin token, usage counts")
         ->capture_default_str();
     app.add_option("--adapter", a.adapters, "NAME=DIRECTORY, a PEFT adapter to serve; may be repeated");
     app.add_option("--adapter-root", a.adapter_root, "folder below which the admin endpoint loads adapters");
@@ -94,47 +103,32 @@ void add_options(CLI::App& app, arguments& a) {
     app.add_flag("--anybody", a.anybody, "any key may come");
     app.add_option("--pin-key", a.pin_key,
                    "file of an Ed25519 key (sign_adapter keygen): clients are shown a pin of their adapter");
-    for (std::size_t i = 0; i < a.allowed.shares.size(); ++i) {
-        add_share(app, split::share_options[i], a.allowed.shares[i]);
+    for (std::size_t i = 0; i < a.service.allowed.shares.size(); ++i) {
+        add_share(app, split::share_options[i], a.service.allowed.shares[i]);
     }
-    app.add_option("--rate", a.allowed.requests_per_second, "requests per second of one client")
-        ->check(CLI::Range(0.001, 1e9))
-        ->capture_default_str();
-    app.add_option("--work-rate", a.allowed.work_per_second,
-                   "milliseconds of computing per second of one client")
-        ->check(CLI::Range(0.001, 1e9))
-        ->capture_default_str();
-    app.add_option("--handshake-rate", a.allowed.handshakes_per_second,
-                   "handshakes per second of one address")
-        ->check(CLI::Range(0.001, 1e9))
-        ->capture_default_str();
+    split::limits& of = a.service.allowed;
     constexpr std::size_t million = 1'000'000;
-    const struct {
-        const char* name;
-        std::size_t& value;
-        std::size_t least, most;
-        const char* what;
-    } numbers[] = {{"--sessions", a.allowed.sessions, 1, million, "sessions in all"},
-                   {"--sessions-per-client", a.allowed.sessions_of_client, 1, million, ""},
-                   {"--connections", a.net.connections, 1, million, "connections in all"},
-                   {"--connections-per-address", a.net.connections_of_address, 1, million, ""},
-                   {"--largest-message", a.allowed.largest_message, 65'536, std::size_t{1} << 30, "bytes"},
-                   {"--zeros-ahead", a.allowed.pool_of_session, 0, million,
-                    "encryptions of zero made ahead for one session"},
-                   {"--threads", a.net.threads, 1, 256, ""},
-                   {"--drain-seconds", a.drain_seconds, 0, 86'400, "for clients to leave after SIGTERM"}};
-    for (const auto& each : numbers) {
-        app.add_option(each.name, each.value, each.what)
-            ->check(CLI::Range(each.least, each.most))
-            ->capture_default_str();
-    }
+    add_number(app, "--rate", of.requests_per_second, 0.001, 1e9, "requests per second of one client");
+    add_number(app, "--work-rate", of.work_per_second, 0.001, 1e9,
+               "milliseconds of computing per second of one client");
+    add_number(app, "--handshake-rate", of.handshakes_per_second, 0.001, 1e9,
+               "handshakes per second of one address");
+    add_number(app, "--sessions", of.sessions, 1, million, "sessions in all");
+    add_number(app, "--sessions-per-client", of.sessions_of_client, 1, million);
+    add_number(app, "--connections", a.net.connections, 1, million, "connections in all");
+    add_number(app, "--connections-per-address", a.net.connections_of_address, 1, million);
+    add_number(app, "--largest-message", of.largest_message, 65'536, std::size_t{1} << 30, "bytes");
+    add_number(app, "--zeros-ahead", of.pool_of_session, 0, million,
+               "encryptions of zero made ahead for one session");
+    add_number(app, "--threads", a.net.threads, 1, 256);
+    add_number(app, "--drain-seconds", a.drain_seconds, 0, 86'400, "for clients to leave after SIGTERM");
     add_seconds(app, "--handshake-seconds", a.net.handshake_time,
                 "for TLS, a whole HTTP request, from a WebSocket to its session, a close");
     add_seconds(app, "--idle-seconds", a.net.idle_time, "of silence, pings included");
     add_seconds(app, "--frame-seconds", a.net.frame_time, "for a frame that was begun to be there whole");
     add_seconds(app, "--write-seconds", a.net.write_time,
                 "for a frame, or each MB of a longer one, to be taken");
-    add_seconds(app, "--session-seconds", a.allowed.session_life,
+    add_seconds(app, "--session-seconds", a.service.allowed.session_life,
                 "of a session after its connection is lost");
     app.add_flag("--insecure-plaintext", a.insecure_plaintext, "no TLS: for measurements on one machine");
     for (CLI::Option* const each :
@@ -145,33 +139,29 @@ void add_options(CLI::App& app, arguments& a) {
     }
 }
 
+bool is_address(const std::string& text) {
+    in6_addr ignored{};
+    const std::string plain = text.substr(0, text.find('%'));  // without the interface
+    return ::inet_pton(AF_INET, plain.c_str(), &ignored) == 1 ||
+           ::inet_pton(AF_INET6, plain.c_str(), &ignored) == 1;
+}
+
 void read_listen(arguments& a) {
     const std::size_t colon = std::min(a.listen.rfind(':'), a.listen.size());
     std::string address = a.listen.substr(0, colon);
-    const std::string port = a.listen.substr(std::min(colon + 1, a.listen.size()));
-    if (address.empty() || port.empty()) {
-        throw tensafe::parameter_error("got " + tensafe::quote(a.listen) +
-                                       ", expected --listen ADDRESS:PORT");
-    }
-    if (address.size() > 2 && address.front() == '[' && address.back() == ']') {
+    if (address.starts_with('[') && address.ends_with(']')) {
         address = address.substr(1, address.size() - 2);
     }
-    if (port.size() > 5 || port.find_first_not_of("0123456789") != port.npos || std::stoul(port) > 65'535) {
-        throw tensafe::parameter_error("got the port " + tensafe::quote(port) + ", expected 0 to 65535");
-    }
-    if (address == "localhost") {
-        address = "127.0.0.1";
-    }
-    in6_addr ignored{};
-    const std::string plain = address.substr(0, address.find('%'));  // without the interface
-    if (::inet_pton(AF_INET, plain.c_str(), &ignored) != 1 &&
-        ::inet_pton(AF_INET6, plain.c_str(), &ignored) != 1) {
+    a.net.address = address == "localhost" ? "127.0.0.1" : address;
+    const std::string port = a.listen.substr(std::min(colon + 1, a.listen.size()));
+    const char* const end = port.data() + port.size();
+    const auto read = std::from_chars(port.data(), end, a.net.port);
+    if (!is_address(a.net.address) || read.ec != std::errc() || read.ptr != end) {
         throw tensafe::parameter_error(
-            "got --listen " + tensafe::quote(address) +
-            ", expected an address of this machine, as 0.0.0.0 or [::], or localhost");
+            "got --listen " + tensafe::quote(a.listen) +
+            ", expected ADDRESS:PORT, an address of this machine, as 0.0.0.0 or [::], or localhost, and a "
+            "port from 0 to 65535");
     }
-    a.net.address = address;
-    a.net.port = static_cast<std::uint16_t>(std::stoul(port));
 }
 
 /// SIGTERM, SIGINT and SIGHUP wait to be taken: no thread of this program is interrupted by them. Whoever
@@ -221,11 +211,10 @@ void serve(split::service& service, split::net::http_server& server, const sigse
 
 /// A folder that is made is for this user alone. One that was there keeps its owner and mode, and must be.
 void prepare_state(const std::filesystem::path& folder) {
-    using std::filesystem::perms;
     const bool was_there = std::filesystem::exists(folder);
     std::filesystem::create_directories(folder);
     if (!was_there) {
-        std::filesystem::permissions(folder, perms::owner_all);
+        std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
     }
     struct ::stat status {};
     if (::stat(folder.c_str(), &status) != 0) {
@@ -237,8 +226,7 @@ void prepare_state(const std::filesystem::path& folder) {
                                 ", expected a folder of this server's user, " + std::to_string(::geteuid()) +
                                 ": start it as the owner, or give it a folder of its own");
     }
-    const perms open = std::filesystem::status(folder).permissions() & (perms::group_all | perms::others_all);
-    if (open != perms::none) {
+    if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
         throw tensafe::io_error("--state " + tensafe::quote(folder.string()) +
                                 ": others than its owner have access, expected a folder of this server alone "
                                 "(chmod 700)");
@@ -302,17 +290,16 @@ int run(arguments& a) {
             std::string(a.anybody ? "got both --clients and" : "got neither --clients nor") +
             " --anybody, expected one: --clients FILE, the public keys that may come, or --anybody");
     }
-    split::service_options options;
     if (!a.anybody) {
-        options.clients = split::read_client_list(a.clients);
+        a.service.clients = split::read_client_list(a.clients);
     }
     const std::string who =
-        a.anybody ? "anybody" : "listed clients (" + std::to_string(options.clients->size()) + ")";
+        a.anybody ? "anybody" : "listed clients (" + std::to_string(a.service.clients->size()) + ")";
     if (!a.pin_key.empty()) {
-        options.publisher = std::make_shared<const tensafe::keystore::signing_key>(
+        a.service.publisher = std::make_shared<const tensafe::keystore::signing_key>(
             tensafe::keystore::signing_key::read(a.pin_key));
     }
-    prepare_state(a.state);
+    prepare_state(a.service.state);
 
     std::string fingerprint;
     if (a.insecure_plaintext) {
@@ -321,26 +308,22 @@ int run(arguments& a) {
             "split_server: --insecure-plaintext: no TLS. Whoever is on the way sees and changes what "
             "is sent\n");
     } else {
-        const split::tls_files files = split::prepare_certificate(a.state, a.hosts);
+        const split::tls_files files = split::prepare_certificate(a.service.state, a.hosts);
         a.net.secure = {files.certificate, files.key};
         fingerprint = files.fingerprint;
     }
-    options.allowed = a.allowed;
-    options.state = a.state;
-    options.to = split::log::to_descriptor(STDERR_FILENO);
-    split::service service(std::move(options));
+    a.service.to = split::log::to_descriptor(STDERR_FILENO);
+    split::service service(a.service);
     if (!load_adapters(adapters, service, signals)) {
         return 0;
     }
-    split::admin admin(service, a.state, a.adapter_root, !a.insecure_plaintext || is_loopback(a.net.address));
+    split::admin admin(service, a.service.state, a.adapter_root,
+                       !a.insecure_plaintext || is_loopback(a.net.address));
     a.net.websocket_path = split::websocket_path;
-    split::net::http_server server(
-        a.net, {[&](const split::net::http_request& request) { return admin.answer(request); },
-                [&](const std::string& address, std::shared_ptr<split::net::connection_control> control) {
-                    return service.connect(address, std::move(control));
-                },
-                [&](const std::string& address) { service.connection_refused(address); },
-                [&](const std::string& address) { return service.take_connection(address); }});
+    split::net::http_server server(a.net, {std::bind_front(&split::admin::answer, &admin),
+                                           std::bind_front(&split::service::connect, &service),
+                                           std::bind_front(&split::service::connection_refused, &service),
+                                           std::bind_front(&split::service::take_connection, &service)});
     server.run();
     const bool is_v6 = a.net.address.find(':') != std::string::npos;
     std::printf("listening on %s://%s%s%s:%u%s%s, for %s\n", a.insecure_plaintext ? "ws" : "wss",
@@ -359,6 +342,7 @@ int run(arguments& a) {
 
 int main(int argc, char** argv) {
     arguments a;
+    a.service.state = "split_server_state";
     CLI::App app("Serves adapters to clients that send encrypted hidden states. docs/split-inference.md");
     add_options(app, a);
     CLI11_PARSE(app, argc, argv);

@@ -23,7 +23,7 @@ service::service(service_options options)
       connections_(2 * options_.allowed.handshakes_per_second, 2 * options_.allowed.handshakes_at_once) {}
 
 std::unique_ptr<net::websocket_handler> service::connect(const std::string& address,
-                                                         std::shared_ptr<net::connection_control> control) {
+                                                         std::weak_ptr<net::connection_control> control) {
     const std::uint64_t number = ++connections_made_;
     options_.to.line(log_level::info, "connected", {{"connection", number}}, address);
     return std::make_unique<session_protocol>(*this, address, std::move(control), number);
@@ -84,8 +84,8 @@ std::chrono::milliseconds service::take_handshake(const std::string& address) {
     return handshakes_.take(limited_address(address), options_.now());
 }
 
-std::size_t service::forget(std::string_view client, std::uint64_t but_for) {
-    const std::size_t sessions = sessions_.forget(client, but_for);
+std::size_t service::forget(std::string_view client, std::size_t ended) {
+    const std::size_t sessions = ended + sessions_.forget(client);
     static_cast<void>(used_.forget_client(client));
     options_.to.line(log_level::info, "client_forgotten",
                      {{"client", prefix_of(client)}, {"sessions", std::uint64_t{sessions}}});

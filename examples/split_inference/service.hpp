@@ -49,7 +49,7 @@ class service {
     /// One side of a connection that just began; never null. Its calls come one at a time.
     /// @param address  of the peer: handshakes are limited by it
     std::unique_ptr<net::websocket_handler> connect(const std::string& address,
-                                                    std::shared_ptr<net::connection_control> control);
+                                                    std::weak_ptr<net::connection_control> control);
 
     /// Takes one of the connections of this address: as many in a time as handshakes, and as many again.
     bool take_connection(const std::string& address);
@@ -68,8 +68,9 @@ class service {
     std::chrono::milliseconds take_handshake(const std::string& address);
     /// Drops a client's sessions and its name; what it used of its query limits stays, and its name in the
     /// rate limit until that is full again.
-    /// @return how many sessions there were
-    std::size_t forget(std::string_view client, std::uint64_t but_for = 0);
+    /// @param ended  sessions of it that are over already, for the log
+    /// @return how many there were
+    std::size_t forget(std::string_view client, std::size_t ended = 0);
 
     /// The page for Prometheus.
     std::string metrics_text() const;
@@ -79,7 +80,6 @@ class service {
     tensafe::serving::meter& used() noexcept { return used_; }
     const log& to_log() const noexcept { return options_.to; }
     const session_table& sessions() const noexcept { return sessions_; }
-    const metrics& counters() const noexcept { return counters_; }
 
   private:
     friend class session_protocol;

@@ -23,13 +23,6 @@ namespace {
 
 namespace wire = tensafe::wire;
 
-/// Ends a step with an answer to the client.
-struct refused {
-    error_code code;
-    std::string message;
-    std::optional<std::uint64_t> retry_after_ms = std::nullopt;
-};
-
 /// Called at the end of a scope, whatever ends it.
 template <class Call>
 struct at_end {
@@ -43,8 +36,22 @@ struct at_end {
 /// Names of adapters, of which JSON makes twice as much at most: far below the longest text.
 constexpr std::size_t longest_list = 4 * 1024;
 
-std::string busy_text(const char* what, std::chrono::milliseconds wait) {
-    return std::string(what) + ": too many; come again in " + std::to_string(wait.count()) + " ms";
+/// @param wait  as rate_limiter::take says
+void check_rate(std::chrono::milliseconds wait, const char* what) {
+    if (wait.count() > 0) {
+        throw refusal{error_code::rate_limit,
+                      std::string(what) + ": too many; come again in " + std::to_string(wait.count()) + " ms",
+                      {},
+                      static_cast<std::uint64_t>(wait.count())};
+    }
+}
+
+/// @param what  that has the number of the set
+void check_set(std::uint64_t set, const char* what) {
+    if (set != parameter_set_id()) {
+        throw refusal{error_code::parameter_mismatch, std::string(what) + ": got " + wire::set_name(set) +
+                                                          ", expected " + parameter_set_name()};
+    }
 }
 
 std::string limit_text(const query_counts::outcome& count, const of_each_scope<std::uint64_t>& limits) {
@@ -57,19 +64,16 @@ std::string limit_text(const query_counts::outcome& count, const of_each_scope<s
 
 void check_message(const wire::header& header, wire::kind expected) {
     if (header.what != expected) {
-        throw refused{error_code::malformed, "message: got a " + std::string(wire::name(header.what)) +
+        throw refusal{error_code::malformed, "message: got a " + std::string(wire::name(header.what)) +
                                                  ", expected a " + std::string(wire::name(expected))};
     }
-    if (header.set != parameter_set_id()) {
-        throw refused{error_code::parameter_mismatch,
-                      "message: got " + wire::set_name(header.set) + ", expected " + parameter_set_name()};
-    }
+    check_set(header.set, "message");
 }
 
 }  // namespace
 
 session_protocol::session_protocol(service& of, std::string address,
-                                   std::shared_ptr<net::connection_control> control, std::uint64_t number)
+                                   std::weak_ptr<net::connection_control> control, std::uint64_t number)
     : of_(of),
       address_(std::move(address)),
       control_(std::move(control)),
@@ -95,26 +99,29 @@ void session_protocol::guarded(net::answer& to, Step step) noexcept {
             step();
             refused_ = 0;
             return;
-        } catch (const refused& r) {
-            why = {r.code, r.message, request_, r.retry_after_ms};
+        } catch (const refusal& r) {
+            why = r;
         } catch (const tensafe::unsupported_error& e) {
-            why = {error_code::unsupported_version, e.what(), request_, {}};
+            why = {error_code::unsupported_version, e.what()};
         } catch (const tensafe::format_error& e) {
-            why = {error_code::malformed, e.what(), request_, {}};
+            why = {error_code::malformed, e.what()};
         } catch (const tensafe::shape_error& e) {
-            why = {error_code::malformed, e.what(), request_, {}};
+            why = {error_code::malformed, e.what()};
         } catch (const tensafe::parameter_error& e) {
-            why = {error_code::parameter_mismatch, e.what(), request_, {}};
+            why = {error_code::parameter_mismatch, e.what()};
         } catch (const std::exception& e) {
             of_.options_.to.line(log_level::error, "internal_error",
                                  {{"connection", number_}, {"what", e.what()}}, address_);
-            why = {error_code::internal, "the server could not do it; its log has the reason", request_, {}};
+            why = {error_code::internal, "the server could not do it; its log has the reason"};
         }
+        why.number = request_;
         refuse(why, to);
     } catch (...) {
         stage_ = stage::over;
         to.clear();
-        control_->end(net::close_internal, "internal error");
+        if (const auto connection = control_.lock()) {
+            connection->end(net::close_internal, "internal error");
+        }
     }
 }
 
@@ -148,10 +155,8 @@ void session_protocol::leave(net::answer& to, const char* reason) {
 
 void session_protocol::start(net::answer& to) {
     guarded(to, [&] {
-        if (of_.draining()) {
-            throw refused{error_code::draining, "this server stops: try another one"};
-        }
-        exporter_ = control_->tls_exporter();
+        check_draining();
+        exporter_ = std::shared_ptr(control_)->tls_exporter();
         to.add_text(to_text(challenge{nonce_, parameter_set_name()}));
     });
 }
@@ -167,13 +172,13 @@ void session_protocol::on_text(std::string_view text, net::answer& to) {
 void session_protocol::on_binary(std::span<const std::uint8_t> bytes, net::answer& to) {
     guarded(to, [&] {
         if (stage_ == stage::new_client || stage_ == stage::over) {
-            throw refused{error_code::malformed, stage_ == stage::over
+            throw refusal{error_code::malformed, stage_ == stage::over
                                                      ? "this connection has no session any more"
                                                      : "got a binary frame, expected hello or resume first"};
         }
         const bool is_key = stage_ == stage::rerandomization_key;
         if ((is_key ? hello_->frames : session_->frames) == frame_form::json) {
-            throw refused{error_code::malformed, std::string("got a binary frame, expected {\"type\":\"") +
+            throw refusal{error_code::malformed, std::string("got a binary frame, expected {\"type\":\"") +
                                                      (is_key ? "rerandomization_key" : "request") +
                                                      "\", ...}"};
         }
@@ -187,56 +192,49 @@ void session_protocol::hear(control_message heard, net::answer& to) {
     } else if (const auto* const old = std::get_if<resume>(&heard);
                old != nullptr && stage_ == stage::new_client) {
         resume_session(*old, to);
-    } else if (const auto* const key = std::get_if<carried_message>(&heard);
-               key != nullptr && stage_ == stage::rerandomization_key && hello_->frames == frame_form::json &&
-               key->what == carried_message::kind::rerandomization_key) {
-        take_rerandomization_key(key->message, to);
-    } else if (const auto* const asked = std::get_if<json_request>(&heard);
-               asked != nullptr && stage_ == stage::open && session_->frames == frame_form::json) {
-        request_ = asked->number;
-        const wire::header header = wire::read_header(asked->message);
-        if (header.number != asked->number || header.group != asked->group) {
-            throw refused{error_code::malformed,
-                          "request: the frame has number " + std::to_string(asked->number) + " and group " +
-                              std::to_string(asked->group) + ", its message " +
+    } else if (const auto* const carried = std::get_if<carried_message>(&heard);
+               carried != nullptr && carried->what == carried_message::kind::rerandomization_key &&
+               stage_ == stage::rerandomization_key && hello_->frames == frame_form::json) {
+        take_rerandomization_key(carried->message, to);
+    } else if (carried != nullptr && carried->what == carried_message::kind::request &&
+               stage_ == stage::open && session_->frames == frame_form::json) {
+        request_ = carried->number;
+        const wire::header header = wire::read_header(carried->message);
+        if (header.number != carried->number || header.group != carried->group) {
+            throw refusal{error_code::malformed,
+                          "request: the frame has number " + std::to_string(carried->number) + " and group " +
+                              std::to_string(carried->group) + ", its message " +
                               std::to_string(header.number) + " and " + std::to_string(header.group)};
         }
-        answer_request(asked->message, to);
+        answer_request(carried->message, to);
     } else if (std::holds_alternative<forget>(heard) && stage_ == stage::open) {
-        check_held();
-        static_cast<void>(of_.forget(session_->client, number_));
-        session_.reset();
-        stage_ = stage::over;
+        const std::string client = session_->client;
+        end_session();
+        static_cast<void>(of_.forget(client, 1));
         to.add_text(to_text(forgotten{}));
         to.close(net::close_normal, "forgotten");
     } else if (std::holds_alternative<bye>(heard) && stage_ == stage::open) {
-        check_held();
-        of_.sessions_.end(*session_, number_);
-        session_.reset();
-        stage_ = stage::over;
+        end_session();
         to.close(net::close_normal, "bye");
     } else {
-        throw refused{error_code::malformed, "got a control message that does not come here"};
+        throw refusal{error_code::malformed, "got a control message that does not come here"};
+    }
+}
+
+void session_protocol::check_draining() const {
+    if (of_.draining()) {
+        throw refusal{error_code::draining, "this server stops: try another one"};
     }
 }
 
 void session_protocol::limit_handshakes() const {
-    if (of_.draining()) {
-        throw refused{error_code::draining, "this server stops: try another one"};
-    }
-    const auto wait = of_.take_handshake(address_);
-    if (wait.count() > 0) {
-        throw refused{error_code::rate_limit, busy_text("handshakes of this address", wait),
-                      static_cast<std::uint64_t>(wait.count())};
-    }
+    check_draining();
+    check_rate(of_.take_handshake(address_), "handshakes of this address");
 }
 
 void session_protocol::greet(hello heard) {
     limit_handshakes();
-    if (heard.set != parameter_set_id()) {
-        throw refused{error_code::parameter_mismatch,
-                      "hello: got " + wire::set_name(heard.set) + ", expected " + parameter_set_name()};
-    }
+    check_set(heard.set, "hello");
     const std::string client = tensafe::keystore::hex(heard.client);
     const bool fits = is_signed(heard);
     const bool is_listed = !of_.options_.clients || of_.options_.clients->contains(client);
@@ -245,14 +243,14 @@ void session_protocol::greet(hello heard) {
                              {{"connection", number_}, {"client", prefix_of(client)}}, address_);
     }
     if (!fits || !is_listed) {  // one answer: who has not the key does not learn whether it is listed
-        throw refused{error_code::not_authorised,
+        throw refusal{error_code::not_authorised,
                       "hello: got the client " + client +
                           ", expected its signature of this hello and this connection, and its key in "
                           "--clients, if the server has them"};
     }
     model_ = of_.adapters_.find(heard.adapter);
     if (!model_) {
-        throw refused{error_code::unknown_adapter, "hello: got the adapter " + tensafe::quote(heard.adapter) +
+        throw refusal{error_code::unknown_adapter, "hello: got the adapter " + tensafe::quote(heard.adapter) +
                                                        ", expected one that is served: " + served_names()};
     }
     hello_ = std::move(heard);
@@ -283,30 +281,30 @@ bool session_protocol::is_signed(const Message& heard) const {
 
 void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> message, net::answer& to) {
     if (message.size() > rerandomization_key_bytes()) {
-        throw refused{error_code::too_large, "re-randomization key: got " + std::to_string(message.size()) +
+        throw refusal{error_code::too_large, "re-randomization key: got " + std::to_string(message.size()) +
                                                  " bytes, expected at most " +
                                                  std::to_string(rerandomization_key_bytes())};
     }
     check_message(wire::read_header(message), wire::kind::rerandomization_key);
     if (tensafe::keystore::sha256::of(std::as_bytes(message)) != hello_->key_sha256) {
-        throw refused{error_code::not_authorised,
+        throw refusal{error_code::not_authorised,
                       "re-randomization key: got another one than hello's \"key_sha256\""};
     }
-    if (of_.draining()) {
-        throw refused{error_code::draining, "this server stops: try another one"};
-    }
+    check_draining();
     session made;
     made.client = tensafe::keystore::hex(hello_->client);
     made.frames = hello_->frames;
     try {
         made.evaluator = make_evaluator(model_, derived_nonces(nonce_).of_rerandomization_key, message);
     } catch (const tensafe::parameter_error& e) {
-        throw refused{error_code::not_authorised, e.what()};  // the set is right: it is another nonce's
+        throw refusal{error_code::not_authorised, e.what()};  // the set is right: it is another nonce's
     }
     const auto opened = of_.sessions_.open(std::move(made), number_, control_, of_.options_.now());
     if (!opened) {
-        throw refused{error_code::rate_limit,
-                      "hello: this client has as many sessions as it may have, or the server", 1'000};
+        throw refusal{error_code::rate_limit,
+                      "hello: this client has as many sessions as it may have, or the server",
+                      {},
+                      1'000};
     }
     of_.counters_.session_opened();
     welcome_client(*opened, to);
@@ -315,13 +313,12 @@ void session_protocol::take_rerandomization_key(std::span<const std::uint8_t> me
 void session_protocol::welcome_client(const session_table::opened& opened, net::answer& to) {
     session_ = opened.of;
     account_ = of_.account_of(session_->client, model_->name);
-    const bool held = hello_->held;
     to.add_text(to_text(welcome{tensafe::keystore::from_hex<16>(session_->id), model_->name, model_->version,
                                 queries_left(), model_->pin}));
-    const bool json = session_->frames == frame_form::json;
-    to.add(json).shared = json ? model_->layout_text() : model_->layout_message;
-    if (held) {
-        to.add(json).shared = json ? model_->held_text() : model_->held_message;
+    const frame_form form = session_->frames;
+    to.add(form == frame_form::json).shared = model_->layout.in(form);
+    if (hello_->held) {
+        to.add(form == frame_form::json).shared = model_->held.in(form);
     }
     stage_ = stage::open;
     hello_.reset();
@@ -343,7 +340,7 @@ void session_protocol::resume_session(const resume& heard, net::answer& to) {
                                  number_, control_, of_.options_.now());
     }
     if (!opened) {
-        throw refused{error_code::resume_failed,
+        throw refusal{error_code::resume_failed,
                       "resume: got no session of this client with its signature of this connection, expected "
                       "one that waits: say hello"};
     }
@@ -379,14 +376,16 @@ std::optional<std::uint64_t> session_protocol::queries_left() const {
 
 void session_protocol::lost_session() {
     stage_ = stage::over;
-    throw refused{error_code::resume_failed, "this connection does not have the session any more"};
+    throw refusal{error_code::resume_failed, "this connection does not have the session any more"};
 }
 
 /// Another connection may have resumed the session, or the client may be forgotten.
-void session_protocol::check_held() {
-    if (!of_.sessions_.holds(*session_, number_)) {
+void session_protocol::end_session() {
+    if (!of_.sessions_.end(*session_, number_)) {
         lost_session();
     }
+    session_.reset();
+    stage_ = stage::over;
 }
 
 /// A client that was forgotten stays forgotten.
@@ -394,12 +393,12 @@ void session_protocol::record(const tensafe::serving::usage& used) const {
     of_.sessions_.while_open(*session_, [&] { of_.used_.record(model_->name, session_->client, used); });
 }
 
-void session_protocol::check_number(session_table::number_state state, std::uint64_t number) {
-    switch (state) {
+void session_protocol::check_number(std::uint64_t number) {
+    switch (of_.sessions_.look(*session_, number_, number)) {
         case session_table::number_state::fresh:
             return;
         case session_table::number_state::replayed:
-            throw refused{error_code::replayed,
+            throw refusal{error_code::replayed,
                           "request: number " + std::to_string(number) +
                               " is not above those of the session before; encrypt anew with the "
                               "next one"};
@@ -410,7 +409,7 @@ void session_protocol::check_number(session_table::number_state state, std::uint
 
 void session_protocol::answer_request(std::span<const std::uint8_t> message, net::answer& to) {
     if (message.size() > of_.options_.allowed.largest_message) {
-        throw refused{error_code::too_large, "request: got " + std::to_string(message.size()) +
+        throw refusal{error_code::too_large, "request: got " + std::to_string(message.size()) +
                                                  " bytes, expected at most " +
                                                  std::to_string(of_.options_.allowed.largest_message)};
     }
@@ -421,16 +420,10 @@ void session_protocol::answer_request(std::span<const std::uint8_t> message, net
     refused_use.bytes_up = message.size();
     try {
         check_message(header, wire::kind::request);
-        check_number(of_.sessions_.look(*session_, number_, header.number), header.number);
-        const auto limit = [&](rate_limiter& by, const char* what) {
-            const auto wait = by.take(session_->client, of_.options_.now());
-            if (wait.count() > 0) {
-                throw refused{error_code::rate_limit, busy_text(what, wait),
-                              static_cast<std::uint64_t>(wait.count())};
-            }
-        };
-        limit(of_.work_, "milliseconds of work for this client");
-        limit(of_.requests_, "requests of this client");
+        check_number(header.number);
+        const time_point now = of_.options_.now();
+        check_rate(of_.work_.take(session_->client, now), "milliseconds of work for this client");
+        check_rate(of_.requests_.take(session_->client, now), "requests of this client");
         compute(header, message, to);
     } catch (...) {
         record(refused_use);
@@ -441,7 +434,7 @@ void session_protocol::answer_request(std::span<const std::uint8_t> message, net
 void session_protocol::compute(const wire::header& header, std::span<const std::uint8_t> message,
                                net::answer& to) {
     if (header.group >= model_->groups.size()) {
-        throw refused{error_code::malformed, "request: got group " + std::to_string(header.group) +
+        throw refusal{error_code::malformed, "request: got group " + std::to_string(header.group) +
                                                  ", expected one of the " +
                                                  std::to_string(model_->groups.size()) + " of this adapter"};
     }
@@ -451,10 +444,10 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
         case query_counts::outcome::counted:
             break;
         case query_counts::outcome::limit_reached:
-            throw refused{error_code::query_limit, limit_text(count, bits.limits)};
+            throw refusal{error_code::query_limit, limit_text(count, bits.limits)};
         case query_counts::outcome::no_room:
             of_.options_.to.line(log_level::error, "usage_full", {{"connection", number_}}, address_);
-            throw refused{error_code::query_limit, "request: this server counts no more clients"};
+            throw refusal{error_code::query_limit, "request: this server counts no more clients"};
     }
     bool is_answered = false;
     ++of_.busy_;
@@ -464,13 +457,15 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
             of_.counts_.take_back(account_, header.group, bits.request);
         }
     });
-    check_number(of_.sessions_.accept(*session_, number_, header.number), header.number);
+    if (!of_.sessions_.accept(*session_, number_, header.number)) {
+        lost_session();
+    }
     const std::size_t pool_before = session_->evaluator->pool_size();
     const auto began = std::chrono::steady_clock::now();
     tensafe::serving::usage used;
     if (session_->frames == frame_form::json) {
         used = session_->evaluator->answer(message, header, reply_);
-        to.add_text(json_reply_text(header.number, header.group, reply_));
+        to.add_text(carried_text(carried_message::kind::reply, reply_, header.number, header.group));
     } else {
         used = session_->evaluator->answer(message, header, to.add(false).bytes);
     }

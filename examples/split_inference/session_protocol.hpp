@@ -19,11 +19,11 @@
 namespace split {
 
 /// The server's side of the protocol on one connection: a state machine without a socket, which opens or
-/// resumes a session and answers its requests; what the session keeps is in session.hpp. Every error that a
+/// resumes a session and answers its requests; what is kept of it is in session_table.hpp. Every error that a
 /// peer can cause is an answer to it; nothing is thrown but what no peer can cause (memory).
 class session_protocol final : public net::websocket_handler {
   public:
-    session_protocol(service& of, std::string address, std::shared_ptr<net::connection_control> control,
+    session_protocol(service& of, std::string address, std::weak_ptr<net::connection_control> control,
                      std::uint64_t number);
     /// The session, if it is not over, waits for its client.
     ~session_protocol() override;
@@ -55,9 +55,10 @@ class session_protocol final : public net::websocket_handler {
     void answer_request(std::span<const std::uint8_t> message, net::answer& to);
     void compute(const tensafe::wire::header& header, std::span<const std::uint8_t> message, net::answer& to);
     [[noreturn]] void lost_session();
-    void check_held();
-    void check_number(session_table::number_state state, std::uint64_t number);
+    void end_session();
+    void check_number(std::uint64_t number);
     void record(const tensafe::serving::usage& used) const;
+    void check_draining() const;
     void limit_handshakes() const;
     void refuse(const refusal& r, net::answer& to);
     std::optional<std::uint64_t> queries_left() const;
@@ -65,7 +66,7 @@ class session_protocol final : public net::websocket_handler {
 
     service& of_;
     const std::string address_;
-    const std::shared_ptr<net::connection_control> control_;
+    const std::weak_ptr<net::connection_control> control_;
     const std::uint64_t number_;
     tensafe::random::seed nonce_;
     exporter_value exporter_{};

@@ -58,7 +58,7 @@ std::optional<session_table::opened> session_table::open(session made, std::uint
 std::optional<session_table::opened> session_table::resume(std::string_view id, std::string_view client,
                                                            std::uint64_t connection, control holder,
                                                            time_point now) {
-    control before;
+    std::shared_ptr<net::connection_control> before;
     opened result;
     {
         const std::lock_guard lock(mutex_);
@@ -68,7 +68,7 @@ std::optional<session_table::opened> session_table::resume(std::string_view id, 
         }
         session& s = *found->second;
         s.connection_ = connection;
-        before = std::exchange(s.control_, std::move(holder));
+        before = std::exchange(s.control_, std::move(holder)).lock();
         result = {found->second, s.next_number_};
     }
     if (before) {
@@ -82,54 +82,40 @@ session_table::pointer session_table::held(const session& of, std::uint64_t conn
     return found != sessions_.end() && found->second->connection_ == connection ? found->second : nullptr;
 }
 
-session_table::number_state session_table::state_of(const pointer& held, std::uint64_t number) const {
-    if (!held) {
+session_table::number_state session_table::look(const session& of, std::uint64_t connection,
+                                                std::uint64_t number) const {
+    const std::lock_guard lock(mutex_);
+    const pointer s = held(of, connection);
+    if (!s) {
         return number_state::not_held;
     }
     // The largest number would leave none for later.
-    return number >= held->next_number_ && number != std::numeric_limits<std::uint64_t>::max()
+    return number >= s->next_number_ && number != std::numeric_limits<std::uint64_t>::max()
                ? number_state::fresh
                : number_state::replayed;
 }
 
-bool session_table::holds(const session& of, std::uint64_t connection) const {
-    const std::lock_guard lock(mutex_);
-    return held(of, connection) != nullptr;
-}
-
-session_table::number_state session_table::look(const session& of, std::uint64_t connection,
-                                                std::uint64_t number) const {
-    const std::lock_guard lock(mutex_);
-    return state_of(held(of, connection), number);
-}
-
-session_table::number_state session_table::accept(const session& of, std::uint64_t connection,
-                                                  std::uint64_t number) {
+bool session_table::accept(const session& of, std::uint64_t connection, std::uint64_t number) {
     const std::lock_guard lock(mutex_);
     const pointer s = held(of, connection);
-    const number_state state = state_of(s, number);
-    if (state == number_state::fresh) {
+    if (s) {
         s->next_number_ = number + 1;
     }
-    return state;
+    return s != nullptr;
 }
 
 void session_table::lose(const session& of, std::uint64_t connection, time_point now) {
-    control dropped;  // given back outside the lock
     const std::lock_guard lock(mutex_);
     if (const pointer s = held(of, connection)) {
         s->connection_ = 0;
         s->lost_ = now;
-        dropped = std::exchange(s->control_, nullptr);
+        s->control_.reset();
     }
 }
 
-void session_table::end(const session& of, std::uint64_t connection) {
-    pointer dropped;  // given back outside the lock
+bool session_table::end(const session& of, std::uint64_t connection) {
     const std::lock_guard lock(mutex_);
-    if ((dropped = held(of, connection)) != nullptr) {
-        sessions_.erase(of.id);
-    }
+    return held(of, connection) != nullptr && sessions_.erase(of.id) == 1;
 }
 
 template <class Condition>
@@ -147,11 +133,11 @@ std::vector<session_table::pointer> session_table::take_out(Condition condition)
     return taken;
 }
 
-std::size_t session_table::forget(std::string_view client, std::uint64_t but_for) {
+std::size_t session_table::forget(std::string_view client) {
     const auto forgotten = take_out([&](const session& s) { return s.client == client; });
     for (const pointer& s : forgotten) {
-        if (s->control_ && s->connection_ != but_for) {
-            s->control_->end(net::close_normal, "this client was forgotten");
+        if (const auto connection = s->control_.lock()) {
+            connection->end(net::close_normal, "this client was forgotten");
         }
     }
     return forgotten.size();

@@ -11,9 +11,38 @@
 #include <utility>
 #include <vector>
 
-#include "session.hpp"
+#include "control_message.hpp"
+#include "limits.hpp"
+#include "net/connection.hpp"
 
 namespace split {
+
+class session_evaluator;
+
+/// All that the server keeps for one session: from the welcome until bye or forget, and for
+/// limits::session_life after its connection was lost. No request and no reply is among it: those are in the
+/// buffers of the connection and in the memory of the thread that answers.
+///
+/// Kept for the client, over all its sessions: query_counts (on disk), the bucket of its request rate and its
+/// row in the meter of usage, all in service.hpp.
+class session {
+  public:
+    // Fixed when it opens.
+    std::string id;                          ///< 32 hexadecimal digits, drawn at random
+    std::string client;                      ///< its Ed25519 public key, 64 digits
+    frame_form frames = frame_form::binary;  ///< what messages come in
+    /// The version of the adapter that it opened with, whatever is loaded later; the client's
+    /// re-randomization key, 130 KB; up to limits::pool_of_session encryptions of zero, 70 KB each.
+    std::shared_ptr<session_evaluator> evaluator;
+
+  private:
+    friend class session_table;  // reads and writes the rest, under its lock
+
+    std::uint64_t next_number_ = 1;  ///< the smallest that a request may have: none is answered twice
+    std::uint64_t connection_ = 0;   ///< which one holds it; 0: none
+    std::weak_ptr<net::connection_control> control_;  ///< ends that connection
+    time_point lost_{};                               ///< when the last connection was lost
+};
 
 /// The sessions of a server. Each is held by one connection, or by none for a while after that was lost. A
 /// connection is a number that no other one has.
@@ -27,7 +56,7 @@ class session_table {
         std::shared_ptr<const session> of;
         std::uint64_t next_number = 1;
     };
-    using control = std::shared_ptr<net::connection_control>;
+    using control = std::weak_ptr<net::connection_control>;
 
     /// A new session. A client that has as many as it may have loses the one that is without a connection for
     /// longest.
@@ -43,11 +72,9 @@ class session_table {
     enum class number_state { fresh, replayed, not_held };
     /// Whether a request of this number may come on this connection.
     number_state look(const session& of, std::uint64_t connection, std::uint64_t number) const;
-    /// As look; if it may, only larger ones may from now on.
-    number_state accept(const session& of, std::uint64_t connection, std::uint64_t number);
+    /// Of one that may: only larger ones may from now on. Whether this connection still has the session.
+    bool accept(const session& of, std::uint64_t connection, std::uint64_t number);
 
-    /// Whether this connection has the session.
-    bool holds(const session& of, std::uint64_t connection) const;
     /// Runs `step` if nobody has ended the session, and nobody ends it meanwhile. It must be short and ask
     /// this table nothing.
     template <class Step>
@@ -60,11 +87,10 @@ class session_table {
 
     /// The connection is lost; the session waits for its client.
     void lose(const session& of, std::uint64_t connection, time_point now);
-    /// The session is over.
-    void end(const session& of, std::uint64_t connection);
-    /// All sessions of a client are over and their connections are ended, but for this one.
-    /// @return how many there were
-    std::size_t forget(std::string_view client, std::uint64_t but_for = 0);
+    /// The session is over. Whether this connection had it: else it stays.
+    bool end(const session& of, std::uint64_t connection);
+    /// All sessions of a client are over and their connections are ended. @return how many there were
+    std::size_t forget(std::string_view client);
     /// Drops sessions that waited too long. @return how many
     std::size_t expire(time_point now);
 
@@ -83,7 +109,6 @@ class session_table {
     sessions::iterator oldest_lost_of(std::string_view client, bool anybody);
     /// The session, if this connection has it; else null.
     pointer held(const session& of, std::uint64_t connection) const;
-    number_state state_of(const pointer& held, std::uint64_t number) const;
     /// Takes out all that `condition` holds for, so that they are given back outside the lock.
     template <class Condition>
     std::vector<pointer> take_out(Condition condition);

@@ -15,15 +15,14 @@
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
 
-#include <algorithm>
 #include <arpa/inet.h>
 #include <array>
 #include <cstddef>
 #include <ctime>
 #include <memory>
 #include <span>
-#include <string_view>
 
+#include "client_list.hpp"
 #include "query_counts.hpp"
 
 namespace split {
@@ -40,32 +39,30 @@ using bio_pointer = std::unique_ptr<BIO, openssl_release<&BIO_free_all>>;
 constexpr long seconds_of_a_year = 365L * 24 * 3600;
 constexpr std::size_t largest_pem = 65'536;
 
+bool is_address(const std::string& host) {
+    std::array<unsigned char, 16> address{};
+    return ::inet_pton(AF_INET, host.c_str(), address.data()) == 1 ||
+           ::inet_pton(AF_INET6, host.c_str(), address.data()) == 1;
+}
+
 /// "DNS:name" or "IP:address", checked so that a name cannot bring an entry of its own.
 std::string alternative_name(const std::string& host) {
-    std::array<unsigned char, 16> address{};
-    if (::inet_pton(AF_INET, host.c_str(), address.data()) == 1 ||
-        ::inet_pton(AF_INET6, host.c_str(), address.data()) == 1) {
+    if (is_address(host)) {
         return "IP:" + host;
     }
-    const bool is_name = !host.empty() && host.size() <= 253 && host.front() != '-' && host.front() != '.' &&
-                         std::all_of(host.begin(), host.end(), [](char c) {
-                             return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                                    (c >= '0' && c <= '9') || c == '-' || c == '.';
-                         });
-    if (!is_name) {
+    constexpr std::size_t longest_name = 253;
+    if (!is_plain_name(host, longest_name) || host.find('_') != host.npos || host.front() == '-' ||
+        host.front() == '.') {
         throw tensafe::parameter_error("certificate: got the host " + quote(host) +
                                        ", expected a name of letters, digits, '-' and '.', or an address");
     }
     return "DNS:" + host;
 }
 
-void add_extension(X509* certificate, int number, const std::string& value, const openssl_reports& reports) {
+bool add_extension(X509* certificate, int number, const std::string& value) {
     const std::unique_ptr<X509_EXTENSION, openssl_release<&X509_EXTENSION_free>> extension(
         X509V3_EXT_conf_nid(nullptr, nullptr, number, value.c_str()));
-    if (extension == nullptr) {
-        reports.fail("make a certificate's extension");
-    }
-    reports.check(X509_add_ext(certificate, extension.get(), -1), "add a certificate's extension");
+    return extension != nullptr && X509_add_ext(certificate, extension.get(), -1) == 1;
 }
 
 certificate_pointer self_signed(EVP_PKEY* key, const std::vector<std::string>& hosts, std::time_t now,
@@ -74,39 +71,26 @@ certificate_pointer self_signed(EVP_PKEY* key, const std::vector<std::string>& h
     for (const std::string& host : hosts) {
         names += "," + alternative_name(host);
     }
-    certificate_pointer certificate(X509_new());
-    if (certificate == nullptr) {
+    const auto* const title = reinterpret_cast<const unsigned char*>("tensafe split inference (development)");
+    std::uint64_t serial = 0;
+    tensafe::random::os_entropy({reinterpret_cast<std::uint8_t*>(&serial), sizeof(serial) - 1});
+    certificate_pointer made(X509_new());
+    X509* const c = made.get();
+    X509_NAME* const name = c == nullptr ? nullptr : X509_get_subject_name(c);
+    // A clock that is a little behind must not refuse a certificate that was just made.
+    if (c == nullptr || X509_set_version(c, X509_VERSION_3) != 1 ||
+        ASN1_INTEGER_set_uint64(X509_get_serialNumber(c), serial | std::uint64_t{1} << 56) != 1 ||
+        ASN1_TIME_set(X509_getm_notBefore(c), now - 3600) == nullptr ||
+        ASN1_TIME_set(X509_getm_notAfter(c), now + seconds_of_a_year) == nullptr ||
+        X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, title, -1, -1, 0) != 1 ||
+        X509_set_issuer_name(c, name) != 1 || X509_set_pubkey(c, key) != 1 ||
+        !add_extension(c, NID_subject_alt_name, names) ||
+        !add_extension(c, NID_basic_constraints, "critical,CA:FALSE") ||
+        !add_extension(c, NID_key_usage, "critical,digitalSignature") ||
+        !add_extension(c, NID_ext_key_usage, "serverAuth") || X509_sign(c, key, EVP_sha256()) == 0) {
         reports.fail("make a certificate");
     }
-    const tensafe::random::seed serial = tensafe::random::fresh_seed();
-    std::uint64_t number = 1;
-    for (std::size_t i = 0; i < 7; ++i) {
-        number = number << 8 | serial.bytes[i];
-    }
-    reports.check(X509_set_version(certificate.get(), 2), "set a certificate's version");
-    reports.check(ASN1_INTEGER_set_uint64(X509_get_serialNumber(certificate.get()), number),
-                  "set a serial number");
-    // A clock that is a little behind must not refuse a certificate that was just made.
-    if (ASN1_TIME_set(X509_getm_notBefore(certificate.get()), now - 3600) == nullptr ||
-        ASN1_TIME_set(X509_getm_notAfter(certificate.get()), now + seconds_of_a_year) == nullptr) {
-        reports.fail("set a certificate's dates");
-    }
-    X509_NAME* const name = X509_get_subject_name(certificate.get());
-    constexpr std::string_view text = "tensafe split inference (development)";
-    reports.check(X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC,
-                                             reinterpret_cast<const unsigned char*>(text.data()),
-                                             static_cast<int>(text.size()), -1, 0),
-                  "set a certificate's name");
-    reports.check(X509_set_issuer_name(certificate.get(), name), "set a certificate's issuer");
-    reports.check(X509_set_pubkey(certificate.get(), key), "set a certificate's key");
-    add_extension(certificate.get(), NID_subject_alt_name, names, reports);
-    add_extension(certificate.get(), NID_basic_constraints, "critical,CA:FALSE", reports);
-    add_extension(certificate.get(), NID_key_usage, "critical,digitalSignature", reports);
-    add_extension(certificate.get(), NID_ext_key_usage, "serverAuth", reports);
-    if (X509_sign(certificate.get(), key, EVP_sha256()) == 0) {
-        reports.fail("sign a certificate");
-    }
-    return certificate;
+    return made;
 }
 
 /// Where the key waits for its certificate: until it has its name, nobody can have met either.
@@ -129,14 +113,14 @@ void make(const tls_files& files, const std::vector<std::string>& hosts, std::ti
         PEM_write_bio_X509(certificate_text.get(), certificate.get()) != 1) {
         reports.fail("write a certificate");
     }
-    char* text = nullptr;
-    long size = BIO_get_mem_data(key_text.get(), &text);
+    const auto written = [](BIO* to) {
+        char* text = nullptr;
+        const long size = BIO_get_mem_data(to, &text);
+        return std::as_bytes(std::span(text, static_cast<std::size_t>(size)));
+    };
     std::filesystem::remove(waiting(files));
-    tensafe::keystore::create_private_file(waiting(files),
-                                           std::as_bytes(std::span(text, static_cast<std::size_t>(size))));
-    size = BIO_get_mem_data(certificate_text.get(), &text);
-    tensafe::io::replace_file(files.certificate,
-                              std::as_bytes(std::span(text, static_cast<std::size_t>(size))));
+    tensafe::keystore::create_private_file(waiting(files), written(key_text.get()));
+    tensafe::io::replace_file(files.certificate, written(certificate_text.get()));
     tensafe::keystore::detail::force_folder_of(files.certificate);  // before the key has its name
     std::filesystem::rename(waiting(files), files.key);
 }
@@ -146,47 +130,37 @@ std::string remedy(const tls_files& files) {
            " and start again: both are made anew, and clients need the new certificate";
 }
 
-bool is_for(X509* certificate, const std::string& host) {
-    return alternative_name(host).starts_with("IP:")
-               ? X509_check_ip_asc(certificate, host.c_str(), 0) == 1
-               : X509_check_host(certificate, host.data(), host.size(), 0, nullptr) == 1;
-}
-
 /// Reads both, and sets the fingerprint.
 void check(tls_files& files, const std::vector<std::string>& hosts, std::time_t now) {
     const openssl_reports reports;
-    const auto text = tensafe::io::read_file<std::string>(files.certificate, largest_pem);
-    const bio_pointer certificate_text(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
-    const certificate_pointer certificate(
-        certificate_text == nullptr ? nullptr
-                                    : PEM_read_bio_X509(certificate_text.get(), nullptr, nullptr, nullptr));
-    if (certificate == nullptr) {
-        throw tensafe::format_error(quote(files.certificate.string()) + ": is no certificate in PEM" +
-                                    remedy(files));
-    }
-    const auto secret = tensafe::keystore::read_private_file(files.key, largest_pem);
-    const bio_pointer key_text(BIO_new_mem_buf(secret.data(), static_cast<int>(secret.size())));
-    const auto no_passphrase = [](char*, int, int, void*) { return -1; };
-    const key_pointer key(key_text == nullptr
-                              ? nullptr
-                              : PEM_read_bio_PrivateKey(key_text.get(), nullptr, no_passphrase, nullptr));
-    if (key == nullptr || X509_check_private_key(certificate.get(), key.get()) != 1) {
-        throw tensafe::format_error(quote(files.key.string()) + ": is not the key of " +
-                                    quote(files.certificate.string()) + remedy(files));
-    }
-    if (X509_cmp_time(X509_get0_notAfter(certificate.get()), &now) <= 0) {
-        throw tensafe::format_error(quote(files.certificate.string()) + ": is expired" + remedy(files));
-    }
-    for (const std::string& host : hosts) {
-        if (!is_for(certificate.get(), host)) {
-            throw tensafe::format_error(quote(files.certificate.string()) + ": is not for --host " +
-                                        quote(host) + remedy(files));
+    const auto require = [&](bool fits, const std::filesystem::path& file, const std::string& problem) {
+        if (!fits) {
+            throw tensafe::format_error(quote(file.string()) + ": " + problem + remedy(files));
         }
+    };
+    const auto reader_of = [](const auto& text) {
+        return bio_pointer(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
+    };
+    const auto text = tensafe::io::read_file<std::string>(files.certificate, largest_pem);
+    const certificate_pointer read(PEM_read_bio_X509(reader_of(text).get(), nullptr, nullptr, nullptr));
+    X509* const certificate = read.get();
+    require(certificate != nullptr, files.certificate, "is no certificate in PEM");
+    const auto secret = tensafe::keystore::read_private_file(files.key, largest_pem);
+    const auto no_passphrase = [](char*, int, int, void*) { return -1; };
+    const key_pointer key(PEM_read_bio_PrivateKey(reader_of(secret).get(), nullptr, no_passphrase, nullptr));
+    require(key != nullptr && X509_check_private_key(certificate, key.get()) == 1, files.key,
+            "is not the key of " + quote(files.certificate.string()));
+    require(X509_cmp_time(X509_get0_notAfter(certificate), &now) > 0, files.certificate, "is expired");
+    for (const std::string& host : hosts) {
+        static_cast<void>(alternative_name(host));  // that it is one
+        const int is_for = is_address(host)
+                               ? X509_check_ip_asc(certificate, host.c_str(), 0)
+                               : X509_check_host(certificate, host.data(), host.size(), 0, nullptr);
+        require(is_for == 1, files.certificate, "is not for --host " + quote(host));
     }
     std::array<std::byte, 32> digest{};
-    unsigned size = 0;
     reports.check(
-        X509_digest(certificate.get(), EVP_sha256(), reinterpret_cast<unsigned char*>(digest.data()), &size),
+        X509_digest(certificate, EVP_sha256(), reinterpret_cast<unsigned char*>(digest.data()), nullptr),
         "digest a certificate");
     files.fingerprint = tensafe::keystore::hex(digest);
 }
@@ -195,7 +169,7 @@ void check(tls_files& files, const std::vector<std::string>& hosts, std::time_t 
 
 tls_files prepare_certificate(const std::filesystem::path& folder, const std::vector<std::string>& hosts,
                               std::chrono::system_clock::time_point now) {
-    tls_files files{folder / "certificate.pem", folder / "certificate_key.pem", {}, false};
+    tls_files files{folder / "certificate.pem", folder / "certificate_key.pem", {}};
     const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
     const auto alone = lock_folder(folder);
     const auto is_there = [](const std::filesystem::path& path) {
@@ -209,7 +183,6 @@ tls_files prepare_certificate(const std::filesystem::path& folder, const std::ve
     }
     if (!has_certificate) {
         make(files, hosts, seconds);
-        files.made = true;
     }
     check(files, hosts, seconds);
     return files;

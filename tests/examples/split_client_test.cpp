@@ -186,7 +186,6 @@ class peer_connection final : public tests::memory_connection {
         json_ = m.frames == frame_form::json;
     }
     void take(const carried_message& m) { take_message(m.message); }
-    void take(const json_request& m) { take_message(m.message); }
     void take(const resume& m) {
         of_.resumes.push_back(m);
         of_.resume_signatures.push_back(is_signed(m));
@@ -267,7 +266,8 @@ class peer_connection final : public tests::memory_connection {
         }
         const wire::envelope envelope{head.number + of_.number_of_reply, head.group + of_.group_of_reply};
         const octets reply = wire::write_reply(reply_of(++of_.filling), envelope);
-        json_ ? say(json_reply_text(envelope.number + of_.number_in_json, envelope.group, reply))
+        json_ ? say(carried_text(carried_message::kind::reply, reply, envelope.number + of_.number_in_json,
+                                 envelope.group))
               : say(false, reply);
     }
 

@@ -150,7 +150,7 @@ class echo_server {
                            : r.target == "/keep"  ? http_response{r.body_follows ? 100u : 200u, r.body}
                                                   : http_response{404, "no\n"};
                 },
-                [this](const std::string&, std::shared_ptr<split::net::connection_control>) {
+                [this](const std::string&, std::weak_ptr<split::net::connection_control>) {
                     return std::make_unique<handler>(*this);
                 },
                 [this](const std::string& address) {

@@ -21,8 +21,7 @@ namespace {
 /// Frames go straight to a service, and its answers wait to be received.
 class direct_connection final : public tests::memory_connection {
   public:
-    explicit direct_connection(split::service& to)
-        : other_(to.connect("test", std::make_shared<control>(*this))) {
+    explicit direct_connection(split::service& to) : other_(to.connect("test", control_)) {
         hear([&](auto& answer) { other_->start(answer); });
     }
     void send_text(std::string_view text) override {
@@ -38,7 +37,7 @@ class direct_connection final : public tests::memory_connection {
     struct control final : split::net::connection_control {
         explicit control(direct_connection& c) : of(c) {}
         void end(std::uint16_t, const std::string&) override { of.cut(); }
-        std::array<std::byte, 32> tls_exporter() const override { return {}; }
+        std::array<std::byte, 32> tls_exporter() override { return {}; }
         direct_connection& of;
     };
     void hear(auto call) {
@@ -50,6 +49,7 @@ class direct_connection final : public tests::memory_connection {
         }
     }
 
+    std::shared_ptr<control> control_ = std::make_shared<control>(*this);
     std::unique_ptr<split::net::websocket_handler> other_;
 };
 

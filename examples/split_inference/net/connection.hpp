@@ -29,7 +29,6 @@ struct frame {
 inline constexpr std::uint16_t close_normal = 1000;
 inline constexpr std::uint16_t close_going_away = 1001;
 inline constexpr std::uint16_t close_policy = 1008;
-inline constexpr std::uint16_t close_too_big = 1009;
 inline constexpr std::uint16_t close_internal = 1011;
 inline constexpr std::uint16_t close_try_later = 1013;
 
@@ -76,13 +75,14 @@ class answer {
     std::optional<std::pair<std::uint16_t, std::string>> close_;
 };
 
-/// Ends a connection from any thread. May outlive the connection: then it does nothing.
+/// What a handler asks of its connection. Others hold it weakly: no connection outlives its server.
 class connection_control {
   public:
     virtual ~connection_control() = default;
+    /// From any thread.
     virtual void end(std::uint16_t code, const std::string& reason) = 0;
     /// As net::tls_exporter; zeros where there is no TLS. For the connection's handler, in its calls.
-    virtual std::array<std::byte, 32> tls_exporter() const = 0;
+    virtual std::array<std::byte, 32> tls_exporter() = 0;
 };
 
 /// One side of a WebSocket connection. Calls come one at a time, from different threads; each writes what is

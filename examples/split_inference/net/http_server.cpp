@@ -28,7 +28,7 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
-#include <string_view>
+#include <sys/socket.h>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -49,17 +49,6 @@ using asio::ip::tcp;
 using steady = std::chrono::steady_clock;
 
 class connection;
-
-/// A handler keeps this, and not the connection, so that a socket never outlives its server.
-class weak_control final : public connection_control {
-  public:
-    explicit weak_control(std::weak_ptr<connection> of) : of_(std::move(of)) {}
-    void end(std::uint16_t code, const std::string& reason) override;
-    std::array<std::byte, 32> tls_exporter() const override;
-
-  private:
-    std::weak_ptr<connection> of_;
-};
 
 /// How many connections an address has, and how many of them are not established.
 struct address_count {
@@ -208,11 +197,11 @@ place::~place() {
 
 /// What connections share.
 struct shared_parts {
-    const http_server_options& options;
-    const http_server_handlers& handlers;
-    places& who;
-    fair_queue& frames;
-    const std::atomic<bool>& draining;
+    const http_server_options options;
+    const http_server_handlers handlers;
+    places who{options.connections, options.connections_of_address};
+    fair_queue frames{options.threads};
+    std::atomic<bool> draining{false};
 };
 
 /// What a connection has a limited time for.
@@ -227,9 +216,9 @@ enum class wait_for : std::size_t {
 };
 
 /// One connection: TLS, HTTP requests, and after an upgrade frames. All of it on one thread.
-class connection : public std::enable_shared_from_this<connection> {
+class connection final : public connection_control, public std::enable_shared_from_this<connection> {
   public:
-    connection(const shared_parts& of, std::unique_ptr<place> seat, tcp::socket&& socket,
+    connection(shared_parts& of, std::unique_ptr<place> seat, tcp::socket&& socket,
                asio::ssl::context* secure)
         : of_(of),
           seat_(std::move(seat)),
@@ -260,14 +249,14 @@ class connection : public std::enable_shared_from_this<connection> {
         });
     }
 
-    void end(std::uint16_t code, const std::string& reason) {
+    void end(std::uint16_t code, const std::string& reason) override {
         asio::post(socket_.get_executor(), [self = shared_from_this(), code, reason] {
             self->must_end_ = std::pair(code, reason);
             self->say_last_words();
         });
     }
 
-    std::array<std::byte, 32> tls_exporter() { return socket_.next_layer().tls_exporter(); }
+    std::array<std::byte, 32> tls_exporter() override { return socket_.next_layer().tls_exporter(); }
     /// Another one got its place.
     void make_room() {
         asio::post(socket_.get_executor(), [self = shared_from_this()] { self->cut(); });
@@ -496,11 +485,9 @@ class connection : public std::enable_shared_from_this<connection> {
         limit(wait_for::a_sign, of_.options.idle_time / 2);
         parser_.reset();
         buffer_ = beast::flat_buffer();  // how long a frame may be is the handler's to say
-        is_websocket_ = true;
         of_.who.become_websocket(*seat_);
         fill_answer([&] {
-            handler_ =
-                of_.handlers.connect(seat_->address(), std::make_shared<weak_control>(weak_from_this()));
+            handler_ = of_.handlers.connect(seat_->address(), weak_from_this());
             handler_->start(answer_);
         });
         send_answer();
@@ -583,20 +570,19 @@ class connection : public std::enable_shared_from_this<connection> {
         }
         no_limit(wait_for::frame);
         is_reading_ = false;
-        got_frame(failure);
+        if (is_closing_) {
+            return;
+        }
+        if (failure) {
+            cut();
+        } else if (is_busy_) {  // the last words are on their way: nothing is answered any more
+            buffer_.consume(buffer_.size());
+        } else {
+            answer_frame();
+        }
     }
 
-    void got_frame(beast::error_code failure) {
-        if (failure || is_closing_) {
-            if (!is_closing_) {
-                cut();
-            }
-            return;
-        }
-        if (is_busy_) {  // the last words are on their way: nothing is answered any more
-            buffer_.consume(buffer_.size());
-            return;
-        }
+    void answer_frame() {
         is_busy_ = true;
         of_.frames.run(handler_->whose(), [self = shared_from_this(), text = socket_.got_text()]() mutable {
             const auto data = self->buffer_.data();
@@ -631,7 +617,7 @@ class connection : public std::enable_shared_from_this<connection> {
 
     /// Once what is being sent is sent.
     void say_last_words() {
-        if (!is_websocket_ || is_busy_ || is_closing_ || !handler_) {
+        if (!handler_ || is_busy_ || is_closing_) {
             return;
         }
         if (must_end_) {
@@ -662,7 +648,7 @@ class connection : public std::enable_shared_from_this<connection> {
         socket_.next_layer().close();
     }
 
-    const shared_parts of_;
+    shared_parts& of_;
     std::unique_ptr<place> seat_;  // goes last: the handler knows that its connection is over before others
     websocket::stream<server_stream, false> socket_;
     asio::steady_timer timer_;
@@ -678,23 +664,12 @@ class connection : public std::enable_shared_from_this<connection> {
     std::unique_ptr<websocket_handler> handler_;
     answer answer_;
     std::size_t next_frame_ = 0;
-    bool is_websocket_ = false;
     bool is_busy_ = false;  ///< an answer is being made or sent
     bool is_reading_ = false;
     bool is_closing_ = false;
     bool must_drain_ = false;
     std::optional<std::pair<std::uint16_t, std::string>> must_end_;
 };
-
-void weak_control::end(std::uint16_t code, const std::string& reason) {
-    if (const auto still = of_.lock()) {
-        still->end(code, reason);
-    }
-}
-
-std::array<std::byte, 32> weak_control::tls_exporter() const {
-    return std::shared_ptr(of_)->tls_exporter();
-}
 
 asio::ssl::context tls_context(const http_server_options::tls& files) {
     asio::ssl::context context(asio::ssl::context::tls_server);
@@ -715,14 +690,11 @@ struct worker {
 
 }  // namespace
 
-struct http_server::state {
+struct http_server::state : shared_parts {
     state(http_server_options o, http_server_handlers h)
-        : options(std::move(o)),
-          handlers(std::move(h)),
-          frames(options.threads),
+        : shared_parts{std::move(o), std::move(h)},
           workers(std::max<std::size_t>(options.threads, 1)),
-          acceptor(workers.front().io),
-          pause(acceptor.get_executor()) {
+          acceptor(workers.front().io) {
         if (options.secure) {
             secure.emplace(tls_context(*options.secure));
         }
@@ -734,89 +706,49 @@ struct http_server::state {
         port = acceptor.local_endpoint().port();
     }
 
-    /// Never stops accepting, whatever there is too little of.
+    /// On a thread of its own, until `stop`. Never stops accepting, whatever there is too little of.
     void accept() noexcept {
-        while (!workers.front().io.stopped()) {
+        while (!is_over) {
             try {
-                worker& next = *std::min_element(
-                    workers.begin(), workers.end(),
-                    [](const worker& a, const worker& b) { return a.connections < b.connections; });
-                acceptor.async_accept(next.io, [this, &next](beast::error_code failure, tcp::socket socket) {
-                    accepted(failure, std::move(socket), next);
-                });
-                return;
-            } catch (...) {
-                std::this_thread::sleep_for(pause_time);
+                worker& next = *std::ranges::min_element(
+                    workers, {}, [](const worker& each) { return each.connections.load(); });
+                take(acceptor.accept(next.io), next);
+            } catch (const std::exception&) {  // out of descriptors, most likely: it would fail again at once
+                std::this_thread::sleep_for(std::chrono::milliseconds(is_over ? 0 : 100));
             }
         }
     }
 
-    void accepted(beast::error_code failure, tcp::socket socket, worker& by) noexcept {
-        if (failure == asio::error::operation_aborted) {
+    void take(tcp::socket socket, worker& by) {
+        beast::error_code failure;
+        const tcp::endpoint peer = socket.remote_endpoint(failure);
+        if (failure) {
             return;
         }
-        if (!failure) {
-            take(std::move(socket), by);
-            accept();
+        auto seat = std::make_unique<place>(who, peer.address().to_string(), by.connections);
+        std::weak_ptr<connection> displaced;
+        const bool is_in =
+            (!handlers.admits || handlers.admits(seat->address())) && who.take(*seat, displaced);
+        const auto gone = displaced.lock();
+        if (gone) {
+            gone->make_room();
+        }
+        if (handlers.refused && (gone || !is_in)) {
+            handlers.refused(gone ? gone->address() : seat->address());
+        }
+        if (!is_in) {
             return;
         }
-        // Out of descriptors, most likely: it would fail again at once.
-        try {
-            pause.expires_after(pause_time);
-            pause.async_wait([this](beast::error_code cancelled) {
-                if (!cancelled) {
-                    accept();
-                }
-            });
-        } catch (...) {
-            std::this_thread::sleep_for(pause_time);
-            accept();
-        }
+        socket.set_option(tcp::no_delay(true), failure);
+        std::make_shared<connection>(*this, std::move(seat), std::move(socket), secure ? &*secure : nullptr)
+            ->begin();
     }
 
-    void take(tcp::socket socket, worker& by) noexcept {
-        try {
-            beast::error_code failure;
-            const tcp::endpoint peer = socket.remote_endpoint(failure);
-            if (failure) {
-                return;
-            }
-            auto seat = std::make_unique<place>(who, peer.address().to_string(), by.connections);
-            std::weak_ptr<connection> displaced;
-            const bool is_in =
-                (!handlers.admits || handlers.admits(seat->address())) && who.take(*seat, displaced);
-            const auto gone = displaced.lock();
-            if (gone) {
-                gone->make_room();
-            }
-            if (handlers.refused && (gone || !is_in)) {
-                handlers.refused(gone ? gone->address() : seat->address());
-            }
-            if (!is_in) {
-                return;
-            }
-            socket.set_option(tcp::no_delay(true), failure);
-            const shared_parts parts{options, handlers, who, frames, draining};
-            std::make_shared<connection>(parts, std::move(seat), std::move(socket),
-                                         secure ? &*secure : nullptr)
-                ->begin();
-        } catch (const std::exception&) {
-            return;  // no memory for one more: it is closed
-        }
-    }
-
-    static constexpr std::chrono::milliseconds pause_time{100};
-
-    const http_server_options options;
-    const http_server_handlers handlers;
-    places who{options.connections, options.connections_of_address};
-    std::atomic<bool> draining{false};
     std::optional<asio::ssl::context> secure;
-    fair_queue frames;
     std::vector<worker> workers;  // destroy what is left of connections, which look at what stands above
     tcp::acceptor acceptor;
-    asio::steady_timer pause;
     std::uint16_t port = 0;
+    std::atomic<bool> is_over{false};
     std::vector<std::jthread> threads;
 };
 
@@ -838,7 +770,7 @@ std::uint16_t http_server::port() const noexcept {
 }
 
 void http_server::run() {
-    asio::post(state_->acceptor.get_executor(), [s = state_.get()] { s->accept(); });
+    state_->threads.emplace_back([s = state_.get()] { s->accept(); });
     for (worker& each : state_->workers) {
         state_->threads.emplace_back([&io = each.io] {
             const auto keep = asio::make_work_guard(io);
@@ -866,6 +798,8 @@ bool http_server::wait_until_drained(std::chrono::milliseconds time) {
 }
 
 void http_server::stop() {
+    state_->is_over = true;
+    ::shutdown(state_->acceptor.native_handle(), SHUT_RDWR);  // wakes who accepts
     for (worker& each : state_->workers) {
         each.io.stop();
     }

@@ -47,7 +47,7 @@ struct http_server_handlers {
     std::function<http_response(const http_request&)> answer;
     /// One side of a WebSocket connection from this address. It is destroyed when the connection is over.
     std::function<std::unique_ptr<websocket_handler>(const std::string& address,
-                                                     std::shared_ptr<connection_control> control)>
+                                                     std::weak_ptr<connection_control> control)>
         connect;
     /// A connection from this address was closed, as it came or for another one: there are as many as there
     /// may be. May be empty.

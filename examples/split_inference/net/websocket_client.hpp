@@ -76,7 +76,8 @@ struct server_address {
     /// @throws tensafe::parameter_error, saying what was needed
     static server_address of(std::string_view url);
 
-    std::string text() const;
+    std::string host_and_port() const;
+    std::string text() const { return (tls ? "wss://" : "ws://") + host_and_port(); }
 };
 
 struct websocket_options {

@@ -114,9 +114,9 @@ inline std::vector<bad_frame> bad_frames(const std::string& good, std::uint64_t 
     text("a hello within a session", to_text(hello{"kjv"}));
     text("another protocol", R"({"type":"resume","protocol":2,"session":"","resume":""})",
          "unsupported_version");
-    text(
-        "a JSON request in a binary session",
-        json_request_text(number, 0, std::span(reinterpret_cast<const std::uint8_t*>(good.data()), at_body)));
+    text("a JSON request in a binary session",
+         carried_text(carried_message::kind::request,
+                      std::span(reinterpret_cast<const std::uint8_t*>(good.data()), at_body), number));
     text("base64 that is none", R"({"type":"request","number":1,"group":0,"message":"===="})");
     return all;
 }

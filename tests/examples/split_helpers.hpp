@@ -76,6 +76,7 @@ class echo_server {
     int begun = 0;
     int over = 0;
     std::size_t heard = 0;
+    std::vector<std::weak_ptr<split::net::connection_control>> controls;  ///< of connections, as they came
     int held = 0;          ///< frames that say "hold" and are being answered
     bool lets_go = false;  ///< of them
     int refused = 0;
@@ -150,7 +151,11 @@ class echo_server {
                            : r.target == "/keep"  ? http_response{r.body_follows ? 100u : 200u, r.body}
                                                   : http_response{404, "no\n"};
                 },
-                [this](const std::string&, std::weak_ptr<split::net::connection_control>) {
+                [this](const std::string&, std::weak_ptr<split::net::connection_control> control) {
+                    {
+                        const std::lock_guard lock(mutex);
+                        controls.push_back(std::move(control));
+                    }
                     return std::make_unique<handler>(*this);
                 },
                 [this](const std::string& address) {

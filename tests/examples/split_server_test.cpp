@@ -733,7 +733,13 @@ TEST_CASE("who is not established makes room for others while an address has mor
     CHECK(established.back().receive_frame()->data == "hello");
     established.emplace_back(s, 0, "127.0.0.6").upgrade();
     CHECK(established.back().receive_end() == 1013);
+    CHECK(refused() == 15);
     CHECK(is_served("127.0.0.7"));
+    // Who is told to go, and does not, keeps nobody out.
+    s.controls.front().lock()->end(net::close_normal, "elsewhere");
+    CHECK(established.front().receive_end() == net::close_normal);
+    established.emplace_back(s, 0, "127.0.0.8").upgrade();
+    CHECK(established.back().receive_frame()->data == "hello");
 }
 
 TEST_CASE("draining sends the last words, closes, and still answers HTTP") {

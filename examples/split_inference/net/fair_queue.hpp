@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -23,24 +24,27 @@ class fair_queue {
   public:
     explicit fair_queue(std::size_t threads) {
         for (std::size_t i = 0; i < std::max<std::size_t>(threads, 1); ++i) {
-            threads_.emplace_back([this] { work(); });
+            threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
         }
     }
     fair_queue(const fair_queue&) = delete;
     fair_queue& operator=(const fair_queue&) = delete;
     ~fair_queue() { stop(); }
 
-    /// Returns when the job is done, or waits for its turn.
     /// @param job  what it throws is lost
+    void post(const std::string& whose, std::function<void()> job) {
+        const std::lock_guard lock(mutex_);
+        add(whose, std::move(job));
+    }
+
+    /// On this thread, at once, where nothing else waits or runs: another one takes 0.1 ms to wake. Else as
+    /// `post`.
     void run(const std::string& whose, std::function<void()> job) {
         std::unique_lock lock(mutex_);
-        const auto of = owners_.try_emplace(whose, owner{{}, 0, least_}).first;
-        of->second.waiting.push_back(std::move(job));
-        ++waiting_;
-        if (owners_.size() == 1 && waiting_ == 1 && of->second.running == 0) {
-            do_next_of(of, lock);  // without the 0.1 ms that a thread takes to wake
-        } else {
-            changed_.notify_one();
+        const bool is_idle = owners_.empty();
+        const auto of = add(whose, std::move(job));
+        if (is_idle) {
+            do_next_of(of, lock);
         }
     }
 
@@ -49,13 +53,11 @@ class fair_queue {
         std::vector<std::deque<std::function<void()>>> dropped;  // outside the lock
         {
             const std::lock_guard lock(mutex_);
-            is_over_ = true;
             for (auto& [whose, of] : owners_) {
                 dropped.push_back(std::exchange(of.waiting, {}));
             }
             waiting_ = 0;
         }
-        changed_.notify_all();
         threads_.clear();
     }
 
@@ -69,17 +71,22 @@ class fair_queue {
 
     using owners = std::map<std::string, owner>;
 
-    void work() {
+    owners::iterator add(const std::string& whose, std::function<void()> job) {
+        const auto of = owners_.try_emplace(whose, owner{{}, 0, least_}).first;
+        of->second.waiting.push_back(std::move(job));
+        ++waiting_;
+        changed_.notify_one();
+        return of;
+    }
+
+    void work(const std::stop_token& stop) {
         std::unique_lock lock(mutex_);
-        for (;;) {
-            changed_.wait(lock, [&] { return is_over_ || waiting_ > 0; });
-            if (is_over_) {
-                return;
-            }
-            do_next_of(std::min_element(
-                           owners_.begin(), owners_.end(),
-                           [](const auto& a, const auto& b) { return order(a.second) < order(b.second); }),
-                       lock);
+        while (changed_.wait(lock, stop, [&] { return waiting_ > 0; })) {
+            const auto order = [](const auto& each) {
+                const owner& of = each.second;
+                return std::tuple(of.waiting.empty(), of.running, of.used);
+            };
+            do_next_of(std::ranges::min_element(owners_, {}, order), lock);
         }
     }
 
@@ -106,14 +113,11 @@ class fair_queue {
         }
     }
 
-    static auto order(const owner& of) { return std::tuple(of.waiting.empty(), of.running, of.used); }
-
     std::mutex mutex_;
-    std::condition_variable changed_;
+    std::condition_variable_any changed_;
     owners owners_;  ///< with a job that waits or runs
     std::size_t waiting_ = 0;
     steady::duration least_{};  ///< used by whoever was next
-    bool is_over_ = false;
     std::vector<std::jthread> threads_;
 };
 

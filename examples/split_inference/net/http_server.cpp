@@ -71,7 +71,6 @@ class place {
     ~place();
 
     const std::string& address() const noexcept { return address_; }
-    bool is_established() const noexcept { return is_established_; }
     void hold(std::weak_ptr<connection> by) { holder_ = std::move(by); }
 
   private:
@@ -83,6 +82,7 @@ class place {
     std::weak_ptr<connection> holder_;
     std::optional<std::map<std::string, address_count>::iterator> count_;  ///< nothing: it has no place
     bool is_established_ = false;
+    bool is_leaving_ = false;
     bool is_websocket_ = false;
 };
 
@@ -91,7 +91,9 @@ class place {
 class places {
   public:
     places(std::size_t most, std::size_t most_of_address)
-        : most_(most), most_of_each_sort_(most - most / 8), most_of_address_(most_of_address) {}
+        : most_(most), most_of_each_sort_(most - most / 8), most_of_address_(most_of_address) {
+        all_.reserve(most);
+    }
 
     /// Whether there is a place. If all are taken, the oldest stranger of the address with the most of them
     /// makes room for one of an address with fewer.
@@ -114,8 +116,8 @@ class places {
             displaced = (*oldest)->holder_;
             remove(**oldest);
         }
-        all_.push_back(&newcomer);
         newcomer.count_ = by_address_.try_emplace(address).first;
+        all_.push_back(&newcomer);  // never takes memory
         ++(*newcomer.count_)->second.all;
         count_stranger(newcomer, 1);
         return true;
@@ -127,12 +129,22 @@ class places {
     /// Whether there is room for one more that is established.
     bool settle(place& of, bool is_established) {
         const std::lock_guard lock(mutex_);
+        if (of.is_leaving_ || is_established == of.is_established_) {
+            return true;
+        }
         if (!of.count_ || (is_established && all_.size() - strangers_ >= most_of_each_sort_)) {
             return false;
         }
-        of.is_established_ = is_established;
-        count_stranger(of, is_established ? -1 : 1);
+        set_established(of, is_established);
         return true;
+    }
+    /// It has nothing more to say, and may take its time: from now on it can be displaced.
+    void leave(place& of) {
+        const std::lock_guard lock(mutex_);
+        of.is_leaving_ = true;
+        if (of.count_ && of.is_established_) {
+            set_established(of, false);
+        }
     }
     void become_websocket(place& of) {
         const std::lock_guard lock(mutex_);
@@ -161,6 +173,10 @@ class places {
     }
 
   private:
+    void set_established(place& of, bool is_established) {
+        of.is_established_ = is_established;
+        count_stranger(of, is_established ? -1 : 1);
+    }
     void count_stranger(const place& of, int change) {
         strangers_ += static_cast<std::size_t>(change);
         (*of.count_)->second.strangers += static_cast<std::size_t>(change);
@@ -251,6 +267,7 @@ class connection final : public connection_control, public std::enable_shared_fr
 
     void end(std::uint16_t code, const std::string& reason) override {
         asio::post(socket_.get_executor(), [self = shared_from_this(), code, reason] {
+            self->of_.who.leave(*self->seat_);
             self->must_end_ = std::pair(code, reason);
             self->say_last_words();
         });
@@ -502,8 +519,10 @@ class connection final : public connection_control, public std::enable_shared_fr
         answer_.clear();
         try {
             of_handler();
-            if (handler_->established() != seat_->is_established() &&
-                !of_.who.settle(*seat_, handler_->established())) {
+            if (!of_.who.settle(*seat_, handler_->established())) {
+                if (of_.handlers.refused) {
+                    of_.handlers.refused(seat_->address());
+                }
                 answer_.clear();
                 answer_.close(close_try_later, "as many sessions are connected as may be");
             }
@@ -634,6 +653,7 @@ class connection final : public connection_control, public std::enable_shared_fr
             return;
         }
         is_closing_ = true;
+        of_.who.leave(*seat_);
         constexpr std::size_t longest_reason = 120;
         websocket::close_reason why(static_cast<websocket::close_code>(code));
         why.reason.assign(reason.data(), std::min(reason.size(), longest_reason));

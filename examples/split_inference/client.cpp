@@ -117,6 +117,9 @@ volatile std::sig_atomic_t ended_by = 0;  ///< a signal
 std::string unnamed_file;                 ///< what a second signal removes
 
 extern "C" void take_signal(int number) {
+    if (ended_by != 0 && number == SIGHUP) {
+        return;  // a terminal that closes may say it twice
+    }
     if (ended_by != 0) {
         ::unlink(unnamed_file.c_str());
         ::_exit(128 + number);
@@ -173,8 +176,11 @@ class output_file {
         on_signals(SIG_DFL);
     }
 
+    /// What is not whole replaces nothing.
+    /// @return where the deltas are
     /// @throws tensafe::io_error, saying where the deltas are if they could be written
-    void write(const std::string& tensor, std::size_t d_out, std::span<const double> deltas) {
+    std::string write(const std::string& tensor, std::size_t d_out, std::span<const double> deltas,
+                      bool is_all) {
         const auto bytes = tensafe::io::safetensors_writer{}
                                .add(tensor, tensafe::io::dtype::f64, {deltas.size() / d_out, d_out}, deltas)
                                .bytes();
@@ -183,11 +189,15 @@ class output_file {
             tensafe::io::throw_io_error(path_, "write", failure);
         }
         is_whole_ = true;
+        if (!is_all && std::filesystem::exists(path_)) {
+            return unnamed_file;
+        }
         if (std::rename(unnamed_file.c_str(), path_.c_str()) != 0) {
             tensafe::io::throw_io_error(
                 path_, "replace, but the deltas are in " + tensafe::quote(unnamed_file), errno);
         }
         keystore::detail::force_folder_of(path_);
+        return path_;
     }
 
   private:
@@ -264,15 +274,15 @@ int run(const client_options& options) {
         std::fprintf(stderr, "%sended after %zu of %zu hidden states\n", examples::over_progress_bar(), done,
                      states.rows);
         if (out && done > 0) {
-            out->write(tensor, d_out, deltas);
+            const std::string where = out->write(tensor, d_out, deltas, false);
             std::fprintf(stderr, "the deltas of %zu of %zu hidden states are in %s\n", done, states.rows,
-                         options.out.c_str());
+                         where.c_str());
         }
         throw;
     }
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
     if (out) {
-        out->write(tensor, d_out, deltas);
+        static_cast<void>(out->write(tensor, d_out, deltas, true));
         out.reset();
     }
 

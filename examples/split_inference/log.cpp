@@ -38,17 +38,13 @@ std::string utc_text(std::chrono::system_clock::time_point at) {
 constexpr std::array<const char*, 3> level_names = {"info", "warning", "error"};
 
 std::string line_text(std::chrono::system_clock::time_point at, log_level level, std::string_view event,
-                      std::initializer_list<log::field> fields, std::string_view address = {},
-                      std::uint64_t left_out = 0) {
+                      std::initializer_list<log::field> fields, std::uint64_t left_out = 0) {
     nlohmann::ordered_json object;
     object["time"] = utc_text(at);
     object["level"] = level_names[static_cast<std::size_t>(level)];
     object["event"] = event;
     for (const log::field& each : fields) {
         std::visit([&](const auto& value) { object[std::string(each.name)] = value; }, each.value);
-    }
-    if (!address.empty()) {
-        object["address"] = address;
     }
     if (left_out > 0) {
         object["left_out"] = left_out;
@@ -129,8 +125,10 @@ class line_queue {
 }  // namespace
 
 struct log::one_a_second {
-    rate_limiter lines{1, 1, 256};
-    std::atomic<std::uint64_t> left_out{0};
+    struct {
+        rate_limiter lines{1, 1, 256};
+        std::atomic<std::uint64_t> left_out{0};
+    } errors, others;  // whatever strangers do, errors are told
 };
 
 log::log(std::function<void(std::string_view)> write,
@@ -138,24 +136,25 @@ log::log(std::function<void(std::string_view)> write,
     : write_(std::move(write)),
       now_(std::move(now)),
       limited_by_(std::move(limited_by)),
-      of_strangers_(std::make_shared<one_a_second>()) {}
+      limits_(std::make_shared<one_a_second>()) {}
 
 void log::line(log_level level, std::string_view event, std::initializer_list<field> fields,
-               std::string_view address) const noexcept {
+               std::string_view limited_by) const noexcept {
     if (!write_) {
         return;
     }
     try {
         std::uint64_t left_out = 0;
-        if (!address.empty()) {
-            const std::string who = std::string(event) + " " + limited_address(std::string(address));
-            if (of_strangers_->lines.take(who, limited_by_()).count() > 0) {
-                ++of_strangers_->left_out;
+        if (!limited_by.empty()) {
+            auto& of = level == log_level::error ? limits_->errors : limits_->others;
+            const std::string who = std::string(event) + " " + limited_address(std::string(limited_by));
+            if (of.lines.take(who, limited_by_()).count() > 0) {
+                ++of.left_out;
                 return;
             }
-            left_out = of_strangers_->left_out.exchange(0);
+            left_out = of.left_out.exchange(0);
         }
-        write_(line_text(now_(), level, event, fields, address, left_out));
+        write_(line_text(now_(), level, event, fields, left_out));
     } catch (...) {
         return;
     }

@@ -31,11 +31,11 @@ class log {
                  clock_function limited_by = std::chrono::steady_clock::now);
 
     /// Never throws: a line that cannot be written is lost.
-    /// @param address  of the peer, for what strangers cause as often as they like: one line a second for
-    ///                 each event and limited_address, and for all beyond 256 of them together. The next such
-    ///                 line has the number of those left out
+    /// @param limited_by  who causes it as often as they like, an address or a client: one line a second for
+    ///                    each event and limited_address, and for all beyond 256 of them together. The next
+    ///                    such line has the number of those left out. Errors are limited by themselves
     void line(log_level level, std::string_view event, std::initializer_list<field> fields = {},
-              std::string_view address = {}) const noexcept;
+              std::string_view limited_by = {}) const noexcept;
 
     /// Writes whole lines on a thread of its own: whoever reads them, or stands still, stops nobody. A MiB
     /// waits at most; what comes on top is lost, and once there is room a line "lines_lost" has the count.
@@ -50,7 +50,7 @@ class log {
     std::function<void(std::string_view)> write_;
     std::function<std::chrono::system_clock::time_point()> now_;
     clock_function limited_by_;
-    std::shared_ptr<one_a_second> of_strangers_;
+    std::shared_ptr<one_a_second> limits_;
 };
 
 /// The beginning of a name, enough to find it in a log.

@@ -111,7 +111,7 @@ void session_protocol::guarded(net::answer& to, Step step) noexcept {
             why = {error_code::parameter_mismatch, e.what()};
         } catch (const std::exception& e) {
             of_.options_.to.line(log_level::error, "internal_error",
-                                 {{"connection", number_}, {"what", e.what()}}, address_);
+                                 {{"connection", number_}, {"what", e.what()}}, whose());
             why = {error_code::internal, "the server could not do it; its log has the reason"};
         }
         why.number = request_;
@@ -132,8 +132,9 @@ void session_protocol::refuse(const refusal& r, net::answer& to) {
     of_.options_.to.line(log_level::warning, "refused",
                          {{"connection", number_},
                           {"session", session_ ? prefix_of(session_->id) : std::string_view()},
-                          {"code", to_string(r.code)}},
-                         address_);
+                          {"code", to_string(r.code)},
+                          {"address", std::string_view(address_)}},
+                         whose());
     ++refused_;  // whatever it is: who mixes them is not better
     if (stage_ == stage::over) {
         to.close(net::close_normal, "no session");
@@ -240,7 +241,10 @@ void session_protocol::greet(hello heard) {
     const bool is_listed = !of_.options_.clients || of_.options_.clients->contains(client);
     if (fits && !is_listed) {
         of_.options_.to.line(log_level::warning, "client_not_listed",
-                             {{"connection", number_}, {"client", prefix_of(client)}}, address_);
+                             {{"connection", number_},
+                              {"client", prefix_of(client)},
+                              {"address", std::string_view(address_)}},
+                             address_);
     }
     if (!fits || !is_listed) {  // one answer: who has not the key does not learn whether it is listed
         throw refusal{error_code::not_authorised,
@@ -327,8 +331,8 @@ void session_protocol::welcome_client(const session_table::opened& opened, net::
                           {"session", prefix_of(session_->id)},
                           {"client", prefix_of(session_->client)},
                           {"adapter", model_->name},
-                          {"version", model_->version}},
-                         address_);
+                          {"version", model_->version},
+                          {"address", std::string_view(address_)}});
 }
 
 void session_protocol::resume_session(const resume& heard, net::answer& to) {
@@ -354,8 +358,8 @@ void session_protocol::resume_session(const resume& heard, net::answer& to) {
     of_.options_.to.line(log_level::info, "session_resumed",
                          {{"connection", number_},
                           {"session", prefix_of(session_->id)},
-                          {"client", prefix_of(session_->client)}},
-                         address_);
+                          {"client", prefix_of(session_->client)},
+                          {"address", std::string_view(address_)}});
 }
 
 /// Of limits that are the client's alone: what is left of others would tell what other clients do.
@@ -446,7 +450,7 @@ void session_protocol::compute(const wire::header& header, std::span<const std::
         case query_counts::outcome::limit_reached:
             throw refusal{error_code::query_limit, limit_text(count, bits.limits)};
         case query_counts::outcome::no_room:
-            of_.options_.to.line(log_level::error, "usage_full", {{"connection", number_}}, address_);
+            of_.options_.to.line(log_level::error, "usage_full", {{"connection", number_}}, whose());
             throw refusal{error_code::query_limit, "request: this server counts no more clients"};
     }
     bool is_answered = false;

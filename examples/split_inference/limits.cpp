@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <arpa/inet.h>
-#include <array>
 #include <cmath>
-#include <cstddef>
 #include <span>
 
 namespace split {
@@ -80,6 +78,12 @@ void rate_limiter::sweep(time_point now) {
 std::size_t rate_limiter::names() const {
     const std::lock_guard lock(mutex_);
     return buckets_.size();
+}
+
+bool is_address(const std::string& text) {
+    in6_addr ignored{};
+    return ::inet_pton(AF_INET, text.c_str(), &ignored) == 1 ||
+           ::inet_pton(AF_INET6, text.c_str(), &ignored) == 1;
 }
 
 std::string limited_address(const std::string& address) {

@@ -3,7 +3,6 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -80,6 +79,9 @@ class rate_limiter {
     bucket shared_;
     std::optional<time_point> swept_;
 };
+
+/// Of IPv4 or IPv6, without brackets and interface.
+bool is_address(const std::string& text);
 
 /// What limits of an address count under: an IPv4 address itself, also within IPv6, of another IPv6 one the
 /// first 64 bits, which is what one customer has at least; any other text itself.

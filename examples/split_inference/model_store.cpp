@@ -8,7 +8,6 @@
 #include <tensafe/lora/model/model_server.hpp>
 #include <tensafe/lora/model/model_session.hpp>
 #include <tensafe/lora/protocol/cost.hpp>
-#include <tensafe/serving/meter.hpp>
 #include <tensafe/serving/registry.hpp>
 #include <tensafe/wire/held_adapter.hpp>
 #include <tensafe/wire/keys.hpp>
@@ -21,9 +20,6 @@
 #include <atomic>
 #include <cmath>
 #include <map>
-#include <mutex>
-#include <string_view>
-#include <utility>
 
 #include "params.hpp"
 

@@ -2,19 +2,14 @@
 // server's session_protocol.cpp, beside which it is read.
 #include "remote_model.hpp"
 
-#include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
 #include <tensafe/wire/held_adapter.hpp>
 #include <tensafe/wire/keys.hpp>
 #include <tensafe/wire/layout.hpp>
-#include <tensafe/wire/message.hpp>
 #include <tensafe/wire/reply.hpp>
 #include <tensafe/wire/request.hpp>
 #include <tensafe/wire/set_id.hpp>
 
-#include <algorithm>
-#include <array>
-#include <cmath>
 #include <limits>
 #include <span>
 #include <system_error>

@@ -139,13 +139,6 @@ void add_options(CLI::App& app, arguments& a) {
     }
 }
 
-bool is_address(const std::string& text) {
-    in6_addr ignored{};
-    const std::string plain = text.substr(0, text.find('%'));  // without the interface
-    return ::inet_pton(AF_INET, plain.c_str(), &ignored) == 1 ||
-           ::inet_pton(AF_INET6, plain.c_str(), &ignored) == 1;
-}
-
 void read_listen(arguments& a) {
     const std::size_t colon = std::min(a.listen.rfind(':'), a.listen.size());
     std::string address = a.listen.substr(0, colon);
@@ -156,7 +149,8 @@ void read_listen(arguments& a) {
     const std::string port = a.listen.substr(std::min(colon + 1, a.listen.size()));
     const char* const end = port.data() + port.size();
     const auto read = std::from_chars(port.data(), end, a.net.port);
-    if (!is_address(a.net.address) || read.ec != std::errc() || read.ptr != end) {
+    const std::string plain = a.net.address.substr(0, a.net.address.find('%'));  // without the interface
+    if (!split::is_address(plain) || read.ec != std::errc() || read.ptr != end) {
         throw tensafe::parameter_error(
             "got --listen " + tensafe::quote(a.listen) +
             ", expected ADDRESS:PORT, an address of this machine, as 0.0.0.0 or [::], or localhost, and a "

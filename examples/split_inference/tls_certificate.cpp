@@ -15,7 +15,6 @@
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
 
-#include <arpa/inet.h>
 #include <array>
 #include <cstddef>
 #include <ctime>
@@ -23,6 +22,7 @@
 #include <span>
 
 #include "client_list.hpp"
+#include "limits.hpp"
 #include "query_counts.hpp"
 
 namespace split {
@@ -38,12 +38,6 @@ using bio_pointer = std::unique_ptr<BIO, openssl_release<&BIO_free_all>>;
 
 constexpr long seconds_of_a_year = 365L * 24 * 3600;
 constexpr std::size_t largest_pem = 65'536;
-
-bool is_address(const std::string& host) {
-    std::array<unsigned char, 16> address{};
-    return ::inet_pton(AF_INET, host.c_str(), address.data()) == 1 ||
-           ::inet_pton(AF_INET6, host.c_str(), address.data()) == 1;
-}
 
 /// "DNS:name" or "IP:address", checked so that a name cannot bring an entry of its own.
 std::string alternative_name(const std::string& host) {

@@ -343,13 +343,9 @@ class connection final : public connection_control, public std::enable_shared_fr
                 limit(what, of_.options.write_time);
                 return true;
             }
-            case wait_for::http:
-            case wait_for::frame:
-            case wait_for::the_end:
-            case wait_for::count:
-                break;
+            default:
+                return false;
         }
-        return false;
     }
 
     /// Twice in idle_time: who was silent is pinged, who was silent after that is gone. While something is

@@ -5,7 +5,9 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
+#include <boost/beast/core/buffers_range.hpp>
 #include <boost/beast/core/role.hpp>
+#include <boost/container/static_vector.hpp>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -97,19 +99,18 @@ class server_stream {
 
     template <class Buffers, class Done>
     void async_read_some(const Buffers& to, Done&& done) {
-        read(parts<boost::asio::mutable_buffer>(to), then(std::forward<Done>(done)));
+        read(first_of<boost::asio::mutable_buffer>(to), then(std::forward<Done>(done)));
     }
     template <class Buffers, class Done>
     void async_write_some(const Buffers& from, Done&& done) {
         if (!tls_) {
-            write(parts<boost::asio::const_buffer>(from), then(std::forward<Done>(done)));
+            write(first_of<boost::asio::const_buffer>(from), then(std::forward<Done>(done)));
             return;
         }
         // A record for each buffer would be one for the few bytes before a frame, too.
         record_.resize(bytes_of_a_tls_record);
         const std::size_t n = boost::asio::buffer_copy(boost::asio::buffer(record_), from);
-        write(parts<boost::asio::const_buffer>(boost::asio::buffer(record_.data(), n)),
-              then(std::forward<Done>(done)));
+        write({boost::asio::buffer(record_.data(), n)}, then(std::forward<Done>(done)));
     }
 
     /// Says that no more comes, and discards what the peer still sends until it ends too: were the socket
@@ -135,27 +136,20 @@ class server_stream {
     static constexpr std::size_t bytes_of_a_tls_record = 16'384;
     static constexpr std::size_t most_parts = 8;
 
-    /// The first few of a sequence of buffers: an operation may do less than it was asked for.
     template <class Buffer>
-    struct parts {
-        template <class Buffers>
-        explicit parts(const Buffers& all) {
-            const auto last = boost::asio::buffer_sequence_end(all);
-            for (auto each = boost::asio::buffer_sequence_begin(all); each != last && count < most_parts;
-                 ++each) {
-                if (const Buffer next(*each); next.size() > 0) {
-                    of[count++] = next;
-                }
+    using parts = boost::container::static_vector<Buffer, most_parts>;
+
+    /// The first few of a sequence of buffers: an operation may do less than it was asked for.
+    template <class Buffer, class Buffers>
+    static parts<Buffer> first_of(const Buffers& all) {
+        parts<Buffer> result;
+        for (const Buffer each : boost::beast::buffers_range_ref(all)) {
+            if (each.size() > 0 && result.size() < most_parts) {
+                result.push_back(each);
             }
         }
-        using value_type = Buffer;
-        using const_iterator = const Buffer*;
-        const Buffer* begin() const noexcept { return of.data(); }
-        const Buffer* end() const noexcept { return of.data() + count; }
-
-        std::array<Buffer, most_parts> of;
-        std::size_t count = 0;
-    };
+        return result;
+    }
 
     /// `done`, which is told how many bytes passed; they are added to `sum`.
     static then counted(std::uint64_t& sum, then done) {

@@ -1,6 +1,5 @@
 #include "websocket_client.hpp"
 
-#include <tensafe/core/error.hpp>
 #include <tensafe/core/text.hpp>
 
 #include <openssl/x509.h>
